@@ -1,0 +1,39 @@
+//! The one place that reads a clock.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::recovery::Moment;
+
+/// The run's clock. Its time can be made to pass faster than the world's, so that a night's
+/// outage can be rehearsed in seconds: waits shrink, while every figure that is shown or decided
+/// upon stays what it would have been.
+#[derive(Clone, Copy, Debug)]
+pub struct Clock {
+    start: Instant,
+    scale: f64,
+}
+
+impl Clock {
+    /// Starts now. `scale` is how many seconds of the run pass in one second of the world, at
+    /// least a thousandth.
+    pub fn start(scale: f64) -> Self {
+        Self { start: Instant::now(), scale: scale.max(0.001) }
+    }
+
+    pub fn now(&self) -> Moment {
+        Moment::default().after(self.start.elapsed().mul_f64(self.scale))
+    }
+
+    /// How long the world must wait for `duration` of the run to pass.
+    pub fn real(&self, duration: Duration) -> Duration {
+        duration.div_f64(self.scale)
+    }
+
+    /// Sleeps until `moment`.
+    pub async fn sleep_until(&self, moment: Moment) {
+        let since_start = self.real(Moment::default().until(moment));
+        tokio::time::sleep_until(self.start + since_start).await;
+    }
+}

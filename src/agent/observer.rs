@@ -1,0 +1,81 @@
+//! What a run tells whoever watches it. Told once, as facts; words are the watcher's.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::recovery::{Fault, Moment, Money, Pause, Transition};
+use crate::transcript::{Message, Usage};
+
+/// Watches a run. Called from the run's own task, so it must not block for long.
+pub trait Observer: Send {
+    fn observe(&mut self, notice: &Notice<'_>);
+}
+
+/// One thing that happened.
+#[derive(Debug)]
+pub enum Notice<'a> {
+    /// The run begins: what it works with.
+    Init(&'a Init),
+    /// The machine took a step. `fault` is the failure's facts, if it was one.
+    Step { transition: &'a Transition, fault: Option<&'a Fault> },
+    /// A wait begins. Said exactly once for each.
+    WaitBegins { pause: Pause, until: Moment, now: Moment, fault: Option<&'a Fault> },
+    /// A wait is over.
+    WaitEnds { pause: Pause, waited: Duration },
+    /// Something takes long. Said every heartbeat at the latest.
+    Heartbeat(Heartbeat<'a>),
+    /// A raw event of the model's stream.
+    StreamEvent(&'a Value),
+    /// A reply entered the history.
+    Assistant {
+        message: &'a Message,
+        id: &'a str,
+        model: &'a str,
+        stop_reason: Option<&'a str>,
+        usage: Usage,
+        request_id: Option<&'a str>,
+    },
+    /// What goes back to the model: tool results and notices.
+    User { message: &'a Message, details: &'a [Value] },
+    /// Another model answers from now on.
+    ModelSwitched { from: &'a str, to: &'a str },
+    /// A tool call was refused.
+    Denied { tool: &'a str, id: &'a str, reason: &'a str },
+    /// Something worth a line that is not an error.
+    Warning(&'a str),
+}
+
+/// What a run works with, as `system`/`init` shows it.
+#[derive(Clone, Debug)]
+pub struct Init {
+    pub session_id: String,
+    pub cwd: String,
+    pub model: String,
+    pub tools: Vec<String>,
+    pub permission_mode: String,
+    pub api_key_source: String,
+}
+
+/// What is being waited for, and how it stands.
+#[derive(Clone, Copy, Debug)]
+pub struct Heartbeat<'a> {
+    pub waiting_for: WaitingFor<'a>,
+    /// How long this wait has lasted.
+    pub elapsed: Duration,
+    /// When it ends, if that is known.
+    pub ends_in: Option<Duration>,
+    pub turn: u32,
+    /// Time spent in retry waits, all in all.
+    pub waited_in_all: Duration,
+    pub spent: Money,
+    /// Since the model's last byte, while it streams.
+    pub since_last_byte: Option<Duration>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub enum WaitingFor<'a> {
+    Retry(Pause),
+    Model(&'a str),
+    Tool { name: &'a str, id: &'a str },
+}

@@ -1,0 +1,119 @@
+//! What a run is given, and what it gives back.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::model::{Client, ModelFacts};
+use crate::recovery::{Fault, Ledger, Limits, Money, StopReason};
+use crate::tools::Toolbox;
+use crate::transcript::{Block, Usage};
+
+use super::clock::Clock;
+
+/// Everything one run needs, decided before it starts.
+pub struct Setup {
+    pub session_id: String,
+    /// The user's words. Empty only when an unfinished session is resumed.
+    pub prompt: Vec<Block>,
+    pub system: String,
+    pub cwd: PathBuf,
+    /// The chain of models, the preferred one first. Never empty.
+    pub models: Vec<ModelFacts>,
+    pub client: Client,
+    pub toolbox: Toolbox,
+    pub limits: Limits,
+    pub ledger: Ledger,
+    pub clock: Clock,
+    /// Where jitter comes from.
+    pub seed: u64,
+    pub permission_mode: String,
+    /// The thinking budget in tokens, when the user asked for thinking.
+    pub thinking: Option<u32>,
+    /// The longest silence while a model or a tool works.
+    pub heartbeat: Duration,
+}
+
+/// How a run ended, with everything the result object says.
+#[derive(Clone, Debug)]
+pub struct Ending {
+    pub reason: StopReason,
+    /// The last failure, when the run ended because of one.
+    pub fault: Option<Fault>,
+    /// When trying again makes sense, in seconds since the Unix epoch.
+    pub retry_at: Option<u64>,
+    /// The model's last words.
+    pub text: String,
+    /// The API's own stop reason of the last reply.
+    pub stop_reason: Option<String>,
+    pub tally: Tally,
+    pub spent: Money,
+    pub unsettled: Money,
+    pub budget: Option<Money>,
+    pub journal: JournalHealth,
+    /// What broke, when the reason is `internal_error`.
+    pub broken: Option<String>,
+}
+
+/// What became of the session's journal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum JournalHealth {
+    Durable,
+    /// `--no-session-persistence`.
+    Off,
+    /// It could not be written, and why.
+    Lost(String),
+}
+
+/// Sums over a run.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Tally {
+    /// Model replies that entered the history.
+    pub turns: u32,
+    pub duration: Duration,
+    pub api_duration: Duration,
+    pub waited: Duration,
+    pub first_token: Option<Duration>,
+    pub usage: Usage,
+    pub by_model: Vec<ModelTally>,
+    /// Requests sent to the model, failed ones included.
+    pub requests: u32,
+    pub retries_by_class: Vec<(String, u32)>,
+    /// Every recovery by its name, and how often it was used.
+    pub recoveries: Vec<(String, u32)>,
+    pub tools: ToolTally,
+    pub denials: Vec<Denial>,
+    /// Violations of the message rules that were mended before a send.
+    pub repairs: u32,
+    /// Tool calls of an earlier process whose outcome is unknown.
+    pub unknown_outcomes: u32,
+    /// Journal records dropped as torn when the session was resumed.
+    pub dropped_records: u32,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct ModelTally {
+    pub model: String,
+    pub usage: Usage,
+    pub cost: Money,
+    pub context_window: u64,
+    pub max_output: u32,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ToolTally {
+    pub calls: u32,
+    pub failed: u32,
+    pub denied: u32,
+    /// Started, but answered with a synthetic result.
+    pub abandoned: u32,
+}
+
+/// A tool call that was refused.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Denial {
+    pub tool_name: String,
+    pub tool_use_id: String,
+    pub tool_input: Value,
+}

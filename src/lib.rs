@@ -1,0 +1,19 @@
+//! outlast runs a tool-using language model through a task with nobody watching.
+//!
+//! Layers, top first; each may use only those below it:
+//!
+//! ```text
+//! cli ─► rehearsal ─► agent ─► model · tools · journal ─► transcript · recovery
+//! ```
+
+pub mod cli;
+pub mod rehearsal;
+
+pub mod agent;
+
+pub mod journal;
+pub mod model;
+pub mod tools;
+
+pub mod recovery;
+pub mod transcript;

@@ -1,0 +1,49 @@
+//! How long to stay away.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Wish, WishSource};
+
+/// The ladder of SPEC 4: doubling, capped, with jitter on top and never below.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ladder {
+    pub first: Duration,
+    pub longest: Duration,
+}
+
+impl Ladder {
+    /// The pause after the `nth` failure in a row, counted from 1, with 0..25 % jitter.
+    pub(super) fn pause(&self, seed: u64, nth: u8) -> Duration {
+        let doublings = nth.saturating_sub(1).min(30);
+        let bare = self.first.saturating_mul(1 << doublings).min(self.longest);
+        bare + jitter(bare, seed, nth)
+    }
+}
+
+/// The server's word. Jitter is added to it, never taken from it: everyone was told the same time,
+/// so nobody should keep to it, and nobody may come early. An exact reset time is kept exactly
+/// when we were going to wait for capacity anyway.
+pub(super) fn courtesy(seed: u64, nth: u8, wish: Wish, exactly: bool) -> Duration {
+    match wish.source {
+        WishSource::Reset if exactly => wish.wait,
+        WishSource::Reset | WishSource::RetryAfter => wish.wait + jitter(wish.wait, seed, nth),
+    }
+}
+
+/// Up to a quarter of `pause`, and at most ten seconds: a quarter of an hour's wait would be rude
+/// to the user instead of kind to the server.
+fn jitter(pause: Duration, seed: u64, nth: u8) -> Duration {
+    (pause / 4).min(Duration::from_secs(10)).mul_f64(fraction(seed, nth))
+}
+
+/// A number in `[0, 1)` that depends on nothing but its arguments.
+fn fraction(seed: u64, nth: u8) -> f64 {
+    // SplitMix64. Its quality is far beyond what jitter needs; its size is not.
+    let mut z = seed.wrapping_add((u64::from(nth) + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
+    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    let top = u32::try_from((z ^ (z >> 31)) >> 32).unwrap_or(u32::MAX);
+    f64::from(top) / (f64::from(u32::MAX) + 1.0)
+}

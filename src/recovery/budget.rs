@@ -1,0 +1,111 @@
+//! Everything that can happen again is paid for here.
+
+use serde::{Deserialize, Serialize};
+
+/// What one recovery costs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Budget {
+    /// One model reply that enters the history (`--max-turns`).
+    Turn,
+    /// One more attempt at the same call, and so many tokens from the run's bucket.
+    Retry { tokens: u16 },
+    /// One change of model. Per session: each model of the chain is tried at most once.
+    Switch,
+    /// One fresh credential for a rejected one.
+    Refresh,
+    /// The same request once more with the larger output cap.
+    Escalation,
+    /// One message that asks the model to go on where the output limit cut it.
+    Continuation,
+    /// One more try after a reply that said nothing.
+    EmptyReply,
+    /// One resumption after `pause_turn`.
+    Resumption,
+    /// One nudge towards the token budget that brought almost nothing.
+    Nudge,
+}
+
+/// What is left to spend. Every recovery counts one of these down; what renews it is said at
+/// [`Budgets::renewed_by_success`] and [`Budgets::renewed_by_turn`], and nowhere else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Budgets {
+    /// `None`: as many as it takes.
+    pub turns: Option<u32>,
+    pub retries: u8,
+    /// The retry quota of the run: keeps a fleet of runs from feeding an outage (SPEC 4).
+    pub bucket: u16,
+    pub switches: u8,
+    pub refreshes: u8,
+    pub escalations: u8,
+    pub continuations: u8,
+    pub empty_replies: u8,
+    pub resumptions: u8,
+    pub nudges: u8,
+}
+
+impl Budgets {
+    /// The defaults of SPEC 4, 9 and 17.
+    pub const DEFAULT: Self = Self {
+        turns: None,
+        retries: 10,
+        bucket: 500,
+        switches: 0,
+        refreshes: 1,
+        escalations: 1,
+        continuations: 3,
+        empty_replies: 3,
+        resumptions: 8,
+        nudges: 3,
+    };
+
+    /// Pays for one recovery. `None` when there is nothing left.
+    #[must_use]
+    pub fn spend(mut self, budget: Budget) -> Option<Self> {
+        match budget {
+            Budget::Turn => {
+                if let Some(turns) = self.turns {
+                    self.turns = Some(turns.checked_sub(1)?);
+                }
+            }
+            Budget::Retry { tokens } => {
+                self.retries = self.retries.checked_sub(1)?;
+                self.bucket = self.bucket.checked_sub(tokens)?;
+            }
+            Budget::Switch => self.switches = self.switches.checked_sub(1)?,
+            Budget::Refresh => self.refreshes = self.refreshes.checked_sub(1)?,
+            Budget::Escalation => self.escalations = self.escalations.checked_sub(1)?,
+            Budget::Continuation => self.continuations = self.continuations.checked_sub(1)?,
+            Budget::EmptyReply => self.empty_replies = self.empty_replies.checked_sub(1)?,
+            Budget::Resumption => self.resumptions = self.resumptions.checked_sub(1)?,
+            Budget::Nudge => self.nudges = self.nudges.checked_sub(1)?,
+        }
+        Some(self)
+    }
+
+    /// A call that was answered renews what a single call may spend. One answered at the first
+    /// try also returns a token to the bucket.
+    #[must_use]
+    pub(super) fn renewed_by_success(self, full: &Self, first_try: bool) -> Self {
+        let bucket = if first_try { (self.bucket + 1).min(full.bucket) } else { self.bucket };
+        Self { retries: full.retries, refreshes: full.refreshes, bucket, ..self }
+    }
+
+    /// A reply that ended as replies should renews what a single turn may spend.
+    #[must_use]
+    pub(super) fn renewed_by_turn(self, full: &Self) -> Self {
+        Self {
+            escalations: full.escalations,
+            continuations: full.continuations,
+            empty_replies: full.empty_replies,
+            resumptions: full.resumptions,
+            ..self
+        }
+    }
+
+    /// A new model starts with a full set of attempts. The bucket is the run's, not the model's.
+    #[must_use]
+    pub(super) fn renewed_by_switch(self, full: &Self) -> Self {
+        Self { retries: full.retries, ..self }
+    }
+}

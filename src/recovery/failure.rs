@@ -1,0 +1,188 @@
+//! What a failed call means, in the only words recovery needs.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// A failed call, already judged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Failure {
+    pub class: ErrorClass,
+    /// When the server asked us to come back.
+    pub wish: Option<Wish>,
+    /// `x-should-retry`: the server's own verdict, which overrides the class.
+    pub ruling: Option<Ruling>,
+    pub reach: Reach,
+}
+
+/// How long the server asked us to stay away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Wish {
+    pub wait: Duration,
+    pub source: WishSource,
+}
+
+/// Where a [`Wish`] was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WishSource {
+    /// `retry-after` or `retry-after-ms`.
+    RetryAfter,
+    /// The reset time of a rate-limit window: an exact moment, not an estimate.
+    Reset,
+}
+
+/// The server's `x-should-retry`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ruling {
+    Retry,
+    Stop,
+}
+
+/// How far a failed call got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reach {
+    /// The request never left, or nothing is known.
+    Nowhere,
+    /// A kept-alive connection died under the request before a byte of answer came.
+    StaleConnection,
+    /// A connection made for this request died before a byte of answer came.
+    FreshConnection,
+    /// The server answered with a status.
+    Status,
+    /// A stream began, but no content block of it was complete.
+    Stream,
+    /// At least one content block was complete.
+    Block,
+}
+
+impl Reach {
+    /// Whether the next attempt must not reuse a pooled connection.
+    pub fn suspects_connection(self) -> bool {
+        match self {
+            Self::StaleConnection | Self::FreshConnection | Self::Stream | Self::Block => true,
+            Self::Nowhere | Self::Status => false,
+        }
+    }
+}
+
+/// Every way a call can fail (SPEC 5). Adding one breaks the build until
+/// [`plan`](super::plan()) answers for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ErrorClass {
+    /// We were told to stop.
+    Aborted,
+    /// No answer within a timer that covers connecting, the first byte or the whole call.
+    ApiTimeout,
+    /// A stream fell silent, or brought nothing but pings.
+    StreamStalled,
+    /// DNS, refused, reset, broken pipe, unexpected end.
+    ConnectionError,
+    /// The server's certificate was not accepted.
+    SslCertError,
+    /// 429: we asked too often.
+    RateLimit,
+    /// 529: the service has no room for anyone.
+    ServerOverload,
+    /// 529 to the end of the ladder.
+    Repeated529,
+    /// 5xx, 408, 409: the service broke.
+    ServerError,
+    /// The conversation does not fit the context window.
+    PromptTooLong,
+    /// 413: the request has too many bytes.
+    RequestTooLarge,
+    PdfTooLarge,
+    ImageTooLarge,
+    /// A `tool_use` without its `tool_result`, or the other way round.
+    ToolUseMismatch,
+    /// The model does not exist for this account.
+    InvalidModel,
+    /// No credit, or a spend limit was reached.
+    CreditBalanceLow,
+    InvalidApiKey,
+    TokenRevoked,
+    /// The credentials are fine but may not do this.
+    AuthError,
+    /// The request is wrong and will stay wrong.
+    InvalidRequest,
+    Refusal,
+    /// A 200 whose content made no sense.
+    BadResponse,
+    /// A 200 that ended by itself and said nothing.
+    EmptyResponse,
+    /// A rate limit that will not reset soon enough to wait for.
+    QuotaExhausted,
+    Unknown,
+}
+
+impl ErrorClass {
+    pub const ALL: [Self; 25] = [
+        Self::Aborted,
+        Self::ApiTimeout,
+        Self::StreamStalled,
+        Self::ConnectionError,
+        Self::SslCertError,
+        Self::RateLimit,
+        Self::ServerOverload,
+        Self::Repeated529,
+        Self::ServerError,
+        Self::PromptTooLong,
+        Self::RequestTooLarge,
+        Self::PdfTooLarge,
+        Self::ImageTooLarge,
+        Self::ToolUseMismatch,
+        Self::InvalidModel,
+        Self::CreditBalanceLow,
+        Self::InvalidApiKey,
+        Self::TokenRevoked,
+        Self::AuthError,
+        Self::InvalidRequest,
+        Self::Refusal,
+        Self::BadResponse,
+        Self::EmptyResponse,
+        Self::QuotaExhausted,
+        Self::Unknown,
+    ];
+
+    /// The name used in results, events and documentation.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Aborted => "aborted",
+            Self::ApiTimeout => "api_timeout",
+            Self::StreamStalled => "stream_stalled",
+            Self::ConnectionError => "connection_error",
+            Self::SslCertError => "ssl_cert_error",
+            Self::RateLimit => "rate_limit",
+            Self::ServerOverload => "server_overload",
+            Self::Repeated529 => "repeated_529",
+            Self::ServerError => "server_error",
+            Self::PromptTooLong => "prompt_too_long",
+            Self::RequestTooLarge => "request_too_large",
+            Self::PdfTooLarge => "pdf_too_large",
+            Self::ImageTooLarge => "image_too_large",
+            Self::ToolUseMismatch => "tool_use_mismatch",
+            Self::InvalidModel => "invalid_model",
+            Self::CreditBalanceLow => "credit_balance_low",
+            Self::InvalidApiKey => "invalid_api_key",
+            Self::TokenRevoked => "token_revoked",
+            Self::AuthError => "auth_error",
+            Self::InvalidRequest => "invalid_request",
+            Self::Refusal => "refusal",
+            Self::BadResponse => "bad_response",
+            Self::EmptyResponse => "empty_response",
+            Self::QuotaExhausted => "quota_exhausted",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+impl fmt::Display for ErrorClass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}

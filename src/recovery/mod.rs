@@ -1,0 +1,39 @@
+//! Decides what to do next when a model call succeeds, fails, or says nothing.
+//!
+//! Nothing in here performs I/O, reads a clock, or draws a random number. Time arrives as a
+//! [`Moment`] with every event; jitter is derived from a seed kept in the run. The same events
+//! therefore always yield the same run.
+//!
+//! ```text
+//! Fault --classify--> Failure --plan--> RecoveryPlan --step--> Transition
+//! ```
+
+mod backoff;
+mod budget;
+mod classify;
+mod event;
+mod failure;
+mod fault;
+mod limits;
+mod machine;
+mod moment;
+mod money;
+mod nudges;
+mod plan;
+mod setbacks;
+mod stop;
+
+pub use backoff::Ladder;
+pub use budget::{Budget, Budgets};
+pub use classify::classify;
+pub use event::{
+    Action, Ask, Breach, Connection, Cut, Edit, Event, Fate, Mode, Nudge, Reply, Transition, Weight,
+};
+pub use failure::{ErrorClass, Failure, Reach, Ruling, Wish, WishSource};
+pub use fault::{Fault, FaultKind, Timer};
+pub use limits::{Account, Caps, Limits, Persistence, Source};
+pub use machine::{Call, Cap, Pause, Phase, Run};
+pub use moment::Moment;
+pub use money::{Ledger, Money, Reservation};
+pub use plan::{RecoveryPlan, Setback, plan};
+pub use stop::{Interrupt, StopReason};

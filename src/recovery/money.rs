@@ -1,0 +1,162 @@
+//! Money, and the one ledger it is kept in.
+//!
+//! Amounts are whole pico-dollars: a token priced at $3 per million costs exactly 3,000,000 of
+//! them, so nothing is ever rounded on its way through the ledger.
+
+use std::fmt;
+use std::iter::Sum;
+use std::ops::{Add, AddAssign, Mul};
+
+use serde::{Deserialize, Serialize};
+
+/// An amount of US dollars, in pico-dollars (10^-12 $).
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+pub struct Money(u64);
+
+impl Money {
+    pub const ZERO: Self = Self(0);
+    const PER_DOLLAR: u64 = 1_000_000_000_000;
+
+    pub const fn from_pico_dollars(pico: u64) -> Self {
+        Self(pico)
+    }
+
+    pub const fn as_pico_dollars(self) -> u64 {
+        self.0
+    }
+
+    /// Dollars, rounded to the nearest pico-dollar. `None` for what is negative, not a number, or
+    /// above eighteen million dollars.
+    pub fn from_dollars(dollars: f64) -> Option<Self> {
+        let pico = (dollars * 1e12).round();
+        if !(0.0..1.8e19).contains(&pico) {
+            return None;
+        }
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "the range was checked on the line above"
+        )]
+        let pico = pico as u64;
+        Some(Self(pico))
+    }
+
+    /// Dollars, for a JSON field. Exact to a pico-dollar below nine thousand dollars.
+    pub fn as_dollars(self) -> f64 {
+        #[expect(clippy::cast_precision_loss, reason = "shown to people, never added up again")]
+        let dollars = self.0 as f64 / 1e12;
+        dollars
+    }
+
+    #[must_use]
+    pub fn minus(self, other: Self) -> Self {
+        Self(self.0.saturating_sub(other.0))
+    }
+
+    /// How many units at `price` this pays for; as many as you like when they are free.
+    pub fn buys(self, price: Self) -> u64 {
+        self.0.checked_div(price.0).unwrap_or(u64::MAX)
+    }
+}
+
+impl Add for Money {
+    type Output = Self;
+    fn add(self, other: Self) -> Self {
+        Self(self.0.saturating_add(other.0))
+    }
+}
+
+impl AddAssign for Money {
+    fn add_assign(&mut self, other: Self) {
+        *self = *self + other;
+    }
+}
+
+impl Mul<u64> for Money {
+    type Output = Self;
+    fn mul(self, units: u64) -> Self {
+        Self(self.0.saturating_mul(units))
+    }
+}
+
+impl Sum for Money {
+    fn sum<I: Iterator<Item = Self>>(amounts: I) -> Self {
+        amounts.fold(Self::ZERO, Add::add)
+    }
+}
+
+impl fmt::Display for Money {
+    /// Rounded up to a hundredth of a cent, so that nothing spent is shown as nothing.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown = self.0.div_ceil(Self::PER_DOLLAR / 10_000);
+        write!(f, "${}.{:04}", shown / 10_000, shown % 10_000)
+    }
+}
+
+/// What has been spent and what is spoken for (SPEC 17): reserve before a call, settle after it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ledger {
+    ceiling: Option<Money>,
+    spent: Money,
+    reserved: Money,
+    /// Part of `spent` that was charged for calls whose fate is unknown.
+    unsettled: Money,
+}
+
+/// A reservation. Must be settled or forfeited: one that is dropped stays reserved.
+#[derive(Debug)]
+#[must_use = "a reservation that is neither settled nor forfeited ties money up for ever"]
+pub struct Reservation(Money);
+
+impl Ledger {
+    pub fn new(ceiling: Option<Money>) -> Self {
+        Self { ceiling, ..Self::default() }
+    }
+
+    /// A ledger that goes on from what an earlier process of the same run spent.
+    #[must_use]
+    pub fn carrying(self, spent: Money) -> Self {
+        Self { spent: self.spent + spent, ..self }
+    }
+
+    /// What may still be promised; `None` when there is no ceiling.
+    pub fn left(&self) -> Option<Money> {
+        self.ceiling.map(|ceiling| ceiling.minus(self.spent + self.reserved))
+    }
+
+    /// Sets `amount` aside. `None` when it does not fit.
+    pub fn reserve(&mut self, amount: Money) -> Option<Reservation> {
+        if self.left().is_some_and(|left| amount > left) {
+            return None;
+        }
+        self.reserved += amount;
+        Some(Reservation(amount))
+    }
+
+    /// Replaces a reservation by what the call really cost.
+    pub fn settle(&mut self, reservation: Reservation, cost: Money) {
+        self.reserved = self.reserved.minus(reservation.0);
+        self.spent += cost;
+    }
+
+    /// Charges a reservation in full: whether the service billed the call is not known.
+    pub fn forfeit(&mut self, reservation: Reservation) {
+        self.unsettled += reservation.0;
+        let amount = reservation.0;
+        self.settle(reservation, amount);
+    }
+
+    pub fn spent(&self) -> Money {
+        self.spent
+    }
+
+    pub fn unsettled(&self) -> Money {
+        self.unsettled
+    }
+
+    pub fn ceiling(&self) -> Option<Money> {
+        self.ceiling
+    }
+}

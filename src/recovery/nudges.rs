@@ -1,0 +1,42 @@
+//! The recovery prompt library: what the model is told when something went wrong or runs out.
+//!
+//! One text per situation. Each says what happened, what to do, and nothing else: no apology, no
+//! recap, no question that nobody is there to answer.
+
+use super::{Cut, Nudge};
+
+impl Nudge {
+    /// The words, for the model.
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::Continue(Cut::Text) => {
+                "Your reply reached the output limit and was cut off. Go on exactly where it \
+                 stopped, even in the middle of a sentence or a thought. No apology, no recap. \
+                 Do the rest in smaller pieces."
+            }
+            Self::Continue(Cut::ToolCall) => {
+                "Your tool call reached the output limit before it was complete, so it was not \
+                 run. Make it again in smaller pieces: for a long file, write the first part, \
+                 then append the others with further calls. No apology, no recap."
+            }
+            Self::Continue(Cut::Thinking) => {
+                "Your thinking used up the output limit before you said anything. Think less, \
+                 and take the next concrete step now: one tool call, or the answer."
+            }
+            Self::MoreEffort => {
+                "You ended well below the effort this task was given. Look again at what was \
+                 asked: check the parts you have not verified, the cases you have not tried, and \
+                 what you left out. Go on if anything is missing; if nothing is, say so in one \
+                 line."
+            }
+            Self::WrapUp => {
+                "Nine tenths of the time for this run are gone. Finish the step at hand, leave \
+                 the work in a consistent state, and end with what is done and what is not."
+            }
+            Self::LastTurn => {
+                "This is your last reply: the turn limit is reached, and you will not see the \
+                 results of any tool you call now. End with what is done and what is not."
+            }
+        }
+    }
+}

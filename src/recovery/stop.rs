@@ -1,0 +1,89 @@
+//! Why a run ended.
+
+use serde::{Deserialize, Serialize};
+
+use super::ErrorClass;
+
+/// The one reason a run ended (SPEC 3). The exit code follows from it alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StopReason {
+    Completed,
+    MaxTurns,
+    MaxBudgetUsd,
+    Deadline,
+    AbortedStreaming(Interrupt),
+    AbortedTools(Interrupt),
+    HookStopped,
+    PromptTooLong,
+    MaxOutputTokens,
+    ImageError,
+    /// Any other failure after its recoveries ran out.
+    ModelError(ErrorClass),
+    EmptyResponse,
+    Refusal,
+    /// A panic or a broken rule in outlast itself.
+    InternalError,
+}
+
+/// Who asked us to stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Interrupt {
+    Sigint,
+    Sigterm,
+    Sighup,
+    /// Nobody reads our standard output any more.
+    StdoutClosed,
+}
+
+impl StopReason {
+    /// The `terminal_reason` of the result.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Completed => "completed",
+            Self::MaxTurns => "max_turns",
+            Self::MaxBudgetUsd => "max_budget_usd",
+            Self::Deadline => "deadline",
+            Self::AbortedStreaming(_) => "aborted_streaming",
+            Self::AbortedTools(_) => "aborted_tools",
+            Self::HookStopped => "hook_stopped",
+            Self::PromptTooLong => "prompt_too_long",
+            Self::MaxOutputTokens => "max_output_tokens",
+            Self::ImageError => "image_error",
+            Self::ModelError(_) => "model_error",
+            Self::EmptyResponse => "empty_response",
+            Self::Refusal => "refusal",
+            Self::InternalError => "internal_error",
+        }
+    }
+
+    /// The end that a failure comes to when nothing can be done about it.
+    pub fn from_class(class: ErrorClass) -> Self {
+        match class {
+            ErrorClass::PromptTooLong | ErrorClass::RequestTooLarge => Self::PromptTooLong,
+            ErrorClass::PdfTooLarge | ErrorClass::ImageTooLarge => Self::ImageError,
+            ErrorClass::EmptyResponse => Self::EmptyResponse,
+            ErrorClass::Refusal => Self::Refusal,
+            ErrorClass::Aborted
+            | ErrorClass::ApiTimeout
+            | ErrorClass::StreamStalled
+            | ErrorClass::ConnectionError
+            | ErrorClass::SslCertError
+            | ErrorClass::RateLimit
+            | ErrorClass::ServerOverload
+            | ErrorClass::Repeated529
+            | ErrorClass::ServerError
+            | ErrorClass::ToolUseMismatch
+            | ErrorClass::InvalidModel
+            | ErrorClass::CreditBalanceLow
+            | ErrorClass::InvalidApiKey
+            | ErrorClass::TokenRevoked
+            | ErrorClass::AuthError
+            | ErrorClass::InvalidRequest
+            | ErrorClass::BadResponse
+            | ErrorClass::QuotaExhausted
+            | ErrorClass::Unknown => Self::ModelError(class),
+        }
+    }
+}

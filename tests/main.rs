@@ -1,0 +1,12 @@
+//! Every test in one binary, so that a change links once.
+
+mod agent;
+mod cli;
+mod journal;
+mod recovery;
+mod rehearsal;
+mod support;
+mod tidy;
+mod tools;
+mod transcript;
+mod wire;
