@@ -26,8 +26,8 @@ pub enum Budget {
     Nudge,
 }
 
-/// What is left to spend. Every recovery counts one of these down; what renews it is said at
-/// [`Budgets::renewed_by_success`] and [`Budgets::renewed_by_turn`], and nowhere else.
+/// What is left to spend. Every recovery counts one of these down; what renews it is said by the
+/// `renewed_by` functions below, and nowhere else. Turns and switches are never renewed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Budgets {
     /// `None`: as many as it takes.
@@ -83,11 +83,19 @@ impl Budgets {
         Some(self)
     }
 
+    /// A process that takes a run up makes its calls anew. What was spent on turns, and what the
+    /// fleet is owed, stays spent.
+    #[must_use]
+    pub(super) fn renewed_by_beginning(self, full: &Self) -> Self {
+        Self { retries: full.retries, refreshes: full.refreshes, ..self }
+    }
+
     /// A call that was answered renews what a single call may spend. One answered at the first
     /// try also returns a token to the bucket.
     #[must_use]
     pub(super) fn renewed_by_success(self, full: &Self, first_try: bool) -> Self {
-        let bucket = if first_try { (self.bucket + 1).min(full.bucket) } else { self.bucket };
+        let bucket =
+            if first_try { self.bucket.saturating_add(1).min(full.bucket) } else { self.bucket };
         Self { retries: full.retries, refreshes: full.refreshes, bucket, ..self }
     }
 
@@ -101,6 +109,12 @@ impl Budgets {
             resumptions: full.resumptions,
             ..self
         }
+    }
+
+    /// A nudge that was worth its while earns another full set of them.
+    #[must_use]
+    pub(super) fn renewed_by_effort(self, full: &Self) -> Self {
+        Self { nudges: full.nudges, ..self }
     }
 
     /// A new model starts with a full set of attempts. The bucket is the run's, not the model's.

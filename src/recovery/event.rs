@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::machine::{Phase, Run};
-use super::{Failure, Interrupt, Moment, Money, Reach, RecoveryPlan, StopReason};
+use super::{Failure, Interrupt, Moment, Money, RecoveryPlan, StopReason};
 
 /// What happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -46,6 +46,18 @@ impl Weight {
             Some(left) if self.input > left => 0,
             Some(left) => left.minus(self.input).buys(self.token),
         }
+    }
+
+    /// As much of an output cap of `wanted` tokens as can be paid for.
+    pub(super) fn grants(self, wanted: u32) -> u32 {
+        u32::try_from(self.affordable()).unwrap_or(u32::MAX).min(wanted)
+    }
+
+    /// What the same call weighs once it was made with an output cap of `cap` tokens and has
+    /// cost as much as it can.
+    pub(super) fn after(self, cap: u32) -> Self {
+        let cost = self.input + self.token * u64::from(cap);
+        Self { left: self.left.map(|left| left.minus(cost)), ..self }
     }
 }
 
@@ -127,12 +139,6 @@ pub enum Connection {
     Fresh,
 }
 
-impl Connection {
-    pub(super) fn after(reach: Reach) -> Self {
-        if reach.suspects_connection() { Self::Fresh } else { Self::Pooled }
-    }
-}
-
 /// What a step does to the conversation. Applied before the action is performed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Edit {
@@ -159,6 +165,8 @@ pub enum Fate {
 #[serde(rename_all = "snake_case")]
 pub enum Nudge {
     Continue(Cut),
+    /// As [`Nudge::Continue`], when one reply is left to do it in.
+    ContinueLast,
     MoreEffort,
     WrapUp,
     LastTurn,

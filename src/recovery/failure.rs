@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::Connection;
+
 /// A failed call, already judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Failure {
@@ -59,12 +61,61 @@ pub enum Reach {
     Block,
 }
 
-impl Reach {
-    /// Whether the next attempt must not reuse a pooled connection.
-    pub fn suspects_connection(self) -> bool {
-        match self {
-            Self::StaleConnection | Self::FreshConnection | Self::Stream | Self::Block => true,
-            Self::Nowhere | Self::Status => false,
+impl Failure {
+    /// The failure of a call that was made over `connection`, without what cannot be: a wish for
+    /// no time at all, and a fresh connection that went stale.
+    pub(super) fn seen_over(self, connection: Connection) -> Self {
+        let wish = self.wish.filter(|wish| !wish.wait.is_zero());
+        let reach = match (self.reach, connection) {
+            (Reach::StaleConnection, Connection::Fresh) => Reach::FreshConnection,
+            (reach, Connection::Fresh | Connection::Pooled) => reach,
+        };
+        Self { wish, reach, ..self }
+    }
+
+    /// Whether the way to the service failed, and not the service.
+    pub(super) fn blames_the_wire(self) -> bool {
+        match self.class {
+            ErrorClass::ApiTimeout | ErrorClass::StreamStalled | ErrorClass::BadResponse => true,
+            ErrorClass::ConnectionError => {
+                !matches!(self.reach, Reach::Nowhere | Reach::StaleConnection)
+            }
+            ErrorClass::Aborted
+            | ErrorClass::SslCertError
+            | ErrorClass::RateLimit
+            | ErrorClass::ServerOverload
+            | ErrorClass::Repeated529
+            | ErrorClass::ServerError
+            | ErrorClass::PromptTooLong
+            | ErrorClass::RequestTooLarge
+            | ErrorClass::PdfTooLarge
+            | ErrorClass::ImageTooLarge
+            | ErrorClass::ToolUseMismatch
+            | ErrorClass::InvalidModel
+            | ErrorClass::CreditBalanceLow
+            | ErrorClass::InvalidApiKey
+            | ErrorClass::TokenRevoked
+            | ErrorClass::AuthError
+            | ErrorClass::InvalidRequest
+            | ErrorClass::Refusal
+            | ErrorClass::EmptyResponse
+            | ErrorClass::QuotaExhausted
+            | ErrorClass::Unknown => false,
+        }
+    }
+
+    /// Whether streaming itself looks like what failed: it began and broke before anything whole
+    /// came.
+    pub(super) fn broke_before_a_block(self) -> bool {
+        self.blames_the_wire() && self.reach == Reach::Stream
+    }
+
+    /// Whether the next attempt must not reuse a pooled connection. Nothing is known of one that
+    /// fell silent, so it counts as dead.
+    pub(super) fn suspects_connection(self) -> bool {
+        match self.reach {
+            Reach::StaleConnection | Reach::FreshConnection | Reach::Stream | Reach::Block => true,
+            Reach::Nowhere | Reach::Status => self.blames_the_wire(),
         }
     }
 }

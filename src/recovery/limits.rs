@@ -58,6 +58,16 @@ pub enum Persistence {
     All,
 }
 
+impl Persistence {
+    /// The default of [`Limits::max_retry_wait`]: those who wait without a count wait longer.
+    pub fn max_retry_wait(self) -> Duration {
+        match self {
+            Self::Off => Duration::from_mins(10),
+            Self::Capacity | Self::All => Duration::from_hours(6),
+        }
+    }
+}
+
 /// Who pays, which decides whether a 429 is worth another try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -83,7 +93,7 @@ impl Default for Limits {
             budgets: Budgets::DEFAULT,
             ladder: Ladder { first: Duration::from_millis(500), longest: Duration::from_secs(32) },
             longest_capacity_wait: Duration::from_mins(5),
-            max_retry_wait: Duration::from_mins(10),
+            max_retry_wait: Persistence::Off.max_retry_wait(),
             heartbeat: Duration::from_secs(30),
             deadline: None,
             wrap_up: None,

@@ -27,6 +27,8 @@ pub struct Run {
     pub connection: Connection,
     /// No call to this model before then: the server asked for it.
     pub not_before: Moment,
+    /// Whether a larger output cap would have given the call at hand more room.
+    pub may_escalate: bool,
     /// Output tokens still wanted by the token budget.
     pub effort_left: u32,
     /// Output tokens since the last nudge, as far as they matter.
@@ -104,6 +106,13 @@ pub(super) struct Scene<'a> {
     pub(super) limits: &'a Limits,
 }
 
+impl Scene<'_> {
+    /// Whether the deadline has passed.
+    pub(super) fn is_late(self) -> bool {
+        self.limits.deadline.is_some_and(|deadline| self.at >= deadline)
+    }
+}
+
 /// The outcome of a step before it is wrapped into a [`Transition`].
 pub(super) struct Outcome {
     run: Run,
@@ -124,6 +133,7 @@ impl Run {
             torn: 0,
             connection: Connection::Pooled,
             not_before: Moment::default(),
+            may_escalate: false,
             effort_left: limits.effort.map_or(0, |tokens| tokens / 10 * 9),
             since_nudge: 0,
             wrapping_up: false,
@@ -156,9 +166,8 @@ impl Run {
             (_, Event::Interrupted(by)) => self.stop(StopReason::AbortedStreaming(by)),
             (_, Event::Broke) => self.stop(StopReason::InternalError),
             (_, Event::DeadlinePassed) => self.stop(StopReason::Deadline),
-            (Phase::Ready, Event::Begin) | (Phase::Working, Event::ToolsDone) => {
-                self.next_turn(scene)
-            }
+            (Phase::Ready, Event::Begin) => self.anew(scene).next_turn(scene),
+            (Phase::Working, Event::ToolsDone) => self.next_turn(scene),
             (Phase::Working, Event::HookStopped) => self.stop(StopReason::HookStopped),
             (Phase::Weighing, Event::Weighed(weight)) => self.ask(weight, scene),
             (Phase::Calling(Call::Reply), Event::Replied(reply)) => self.hear(reply, scene),
@@ -173,37 +182,47 @@ impl Run {
 
     // --- the way to the next call ---------------------------------------------------------
 
-    /// Starts a turn: the tools are done, or the run begins.
+    /// A process begins: the call it starts with has failed nobody yet.
+    fn anew(self, scene: Scene<'_>) -> Self {
+        let budgets = self.budgets.renewed_by_beginning(&scene.limits.budgets);
+        Self { budgets, failures: 0, overloads: 0, torn: 0, ..self }
+    }
+
+    /// Starts a turn: the run begins, the tools are done, or more effort is wanted.
     pub(super) fn next_turn(self, scene: Scene<'_>) -> Outcome {
-        Self { cap: Cap::First, ..self }.same_turn_continues(scene)
+        match self.afford_reply(scene) {
+            Err(reason) => self.stop(reason),
+            Ok(run) => {
+                let (run, notice) = run.notice(scene);
+                let outcome = Self { cap: Cap::First, ..run }.call(Call::Reply, scene);
+                if let Some(nudge) = notice { outcome.saying(nudge) } else { outcome }
+            }
+        }
     }
 
-    /// Asks for one more reply. Every reply that enters the history is paid for as a turn.
-    pub(super) fn same_turn_continues(self, scene: Scene<'_>) -> Outcome {
-        if self.late(scene) {
-            return self.stop(StopReason::Deadline);
+    /// Pays for one more reply. Every reply that enters the history costs a turn.
+    pub(super) fn afford_reply(self, scene: Scene<'_>) -> Result<Self, StopReason> {
+        if scene.is_late() {
+            return Err(StopReason::Deadline);
         }
-        let Some(budgets) = self.budgets.spend(Budget::Turn) else {
-            return self.stop(StopReason::MaxTurns);
-        };
-        let run = Self { budgets, ..self };
-        let time_to_wrap_up = scene.limits.wrap_up.is_some_and(|moment| scene.at >= moment);
-        if budgets.turns == Some(0) {
-            run.call(Call::Reply, scene).saying(Nudge::LastTurn)
-        } else if time_to_wrap_up && !run.wrapping_up {
-            Self { wrapping_up: true, ..run }.call(Call::Reply, scene).saying(Nudge::WrapUp)
+        let budgets = self.budgets.spend(Budget::Turn).ok_or(StopReason::MaxTurns)?;
+        Ok(Self { budgets, ..self })
+    }
+
+    /// What the model should know before it takes this turn.
+    fn notice(self, scene: Scene<'_>) -> (Self, Option<Nudge>) {
+        if self.is_last_reply() {
+            (self, Some(Nudge::LastTurn))
+        } else if self.should_wrap_up(scene.at, scene.limits) && !self.wrapping_up {
+            (Self { wrapping_up: true, ..self }, Some(Nudge::WrapUp))
         } else {
-            run.call(Call::Reply, scene)
+            (self, None)
         }
     }
 
-    /// Prepares a call, or first waits out what the server asked for.
+    /// Prepares a call.
     pub(super) fn call(self, call: Call, scene: Scene<'_>) -> Outcome {
-        if scene.at < self.not_before {
-            let why = Pause { class: ErrorClass::RateLimit, retry: self.failures, of: None };
-            return self.rest(self.not_before, why, call, scene);
-        }
-        if self.late(scene) {
+        if scene.is_late() {
             return self.stop(StopReason::Deadline);
         }
         match call {
@@ -216,33 +235,47 @@ impl Run {
 
     /// Makes the call if its worst case fits the budget, with a smaller output cap if need be.
     fn ask(self, weight: Weight, scene: Scene<'_>) -> Outcome {
+        if scene.is_late() {
+            return self.stop(StopReason::Deadline);
+        }
         let caps = &scene.limits.caps;
         let whole = self.asks_whole(scene.limits);
+        let most = weight.ceiling.min(if whole { caps.whole } else { u32::MAX }).max(1);
         let wanted = match self.cap {
-            Cap::First => caps.first,
-            Cap::Escalated => caps.escalated,
+            Cap::First => caps.first.min(most),
+            Cap::Escalated => caps.escalated.min(most),
         };
-        let wanted = wanted.min(weight.ceiling).min(if whole { caps.whole } else { u32::MAX });
-        let affordable = weight.affordable();
-        if affordable < u64::from(caps.floor.min(wanted)) {
+        let cap = weight.grants(wanted);
+        if cap < caps.floor.min(wanted) {
             return self.stop(StopReason::MaxBudgetUsd);
         }
         let ask = Ask {
             rung: self.rung,
-            cap: wanted.min(u32::try_from(affordable).unwrap_or(u32::MAX)),
+            cap,
             mode: if whole { Mode::Whole } else { Mode::Streaming },
             connection: self.connection,
             attempt: self.failures.saturating_add(1),
         };
-        self.enter(Phase::Calling(Call::Reply)).doing(Action::Ask(ask))
+        let may_escalate = weight.after(cap).grants(caps.escalated.min(most)) > cap;
+        Self { may_escalate, ..self }.enter(Phase::Calling(Call::Reply)).doing(Action::Ask(ask))
     }
 
-    /// Starts a pause, unless it would outlast the deadline.
-    pub(super) fn rest(self, until: Moment, why: Pause, then: Call, scene: Scene<'_>) -> Outcome {
+    /// Makes a call as soon as the server allows it, and no sooner than `earliest`.
+    pub(super) fn call_from(
+        self,
+        earliest: Moment,
+        why: Pause,
+        call: Call,
+        scene: Scene<'_>,
+    ) -> Outcome {
+        let until = earliest.max(self.not_before);
+        if scene.at >= until {
+            return self.call(call, scene);
+        }
         if scene.limits.deadline.is_some_and(|deadline| until >= deadline) {
             return self.stop(StopReason::Deadline);
         }
-        self.enter(Phase::Pausing { until, why, then }).wait(until, scene)
+        self.enter(Phase::Pausing { until, why, then: call }).wait(until, scene)
     }
 
     /// Waits in steps no longer than a heartbeat, so that silence never looks like death to
@@ -263,15 +296,15 @@ impl Run {
     /// The call was answered.
     pub(super) fn settle(self, scene: Scene<'_>) -> Self {
         let first_try = self.failures == 0;
+        let budgets = self.budgets.renewed_by_success(&scene.limits.budgets, first_try);
+        Self { budgets, failures: 0, ..self.reached(scene) }
+    }
+
+    /// The way to the service works. After an answer that did not stream, streaming gets one
+    /// more chance; one more torn stream, and the next call does without it again.
+    pub(super) fn reached(self, scene: Scene<'_>) -> Self {
         let torn = if self.asks_whole(scene.limits) { self.torn.saturating_sub(1) } else { 0 };
-        Self {
-            budgets: self.budgets.renewed_by_success(&scene.limits.budgets, first_try),
-            failures: 0,
-            overloads: 0,
-            torn,
-            connection: Connection::Pooled,
-            ..self
-        }
+        Self { overloads: 0, torn, connection: Connection::Pooled, ..self }
     }
 
     /// The reply ended as replies should.
@@ -280,27 +313,31 @@ impl Run {
     }
 
     /// Counts output tokens towards the token budget. Enough of them show that nudging helps.
-    pub(super) fn credit(self, tokens: u32) -> Self {
+    pub(super) fn credit(self, tokens: u32, scene: Scene<'_>) -> Self {
         if self.effort_left == 0 {
             return self;
         }
         let since_nudge = self.since_nudge.saturating_add(tokens).min(NUDGE_WORTH);
-        let nudges =
-            if since_nudge == NUDGE_WORTH { Budgets::DEFAULT.nudges } else { self.budgets.nudges };
-        Self {
-            effort_left: self.effort_left.saturating_sub(tokens),
-            since_nudge,
-            budgets: Budgets { nudges, ..self.budgets },
-            ..self
+        let effort_left = self.effort_left.saturating_sub(tokens);
+        let run = Self { effort_left, since_nudge, ..self };
+        if since_nudge < NUDGE_WORTH {
+            return run;
         }
+        Self { budgets: run.budgets.renewed_by_effort(&scene.limits.budgets), ..run }
     }
 
     pub(super) fn asks_whole(self, limits: &Limits) -> bool {
         self.torn >= limits.torn_streams_per_whole
     }
 
-    pub(super) fn late(self, scene: Scene<'_>) -> bool {
-        scene.limits.deadline.is_some_and(|deadline| scene.at >= deadline)
+    /// Whether the reply that was just paid for is the last one.
+    pub(super) fn is_last_reply(self) -> bool {
+        self.budgets.turns == Some(0)
+    }
+
+    /// Whether it is time to bring the work to an end.
+    pub(super) fn should_wrap_up(self, at: Moment, limits: &Limits) -> bool {
+        self.wrapping_up || limits.wrap_up.is_some_and(|moment| at >= moment)
     }
 
     pub(super) fn stop(self, reason: StopReason) -> Outcome {
@@ -321,16 +358,22 @@ impl Outcome {
         Self { edit: Edit { reply, ..self.edit }, ..self }
     }
 
-    /// Adds a message for the model. One that is already there is more urgent, and a run that
-    /// stopped has nobody left to tell.
+    /// Adds a message for the model.
     pub(super) fn saying(self, nudge: Nudge) -> Self {
-        if matches!(self.action, Action::Finish(_)) {
-            return self;
-        }
-        Self { edit: Edit { say: self.edit.say.or(Some(nudge)), ..self.edit }, ..self }
+        Self { edit: Edit { say: Some(nudge), ..self.edit }, ..self }
     }
 
+    /// Names the cure that led here. One that could not be carried out any more, for want of
+    /// time or turns, was not the cure.
     pub(super) fn by(self, plan: RecoveryPlan) -> Self {
+        let plan = match self.action {
+            Action::Finish(reason) => RecoveryPlan::Stop(reason),
+            Action::Weigh { .. }
+            | Action::Ask(_)
+            | Action::Refresh
+            | Action::RunTools
+            | Action::Wait { .. } => plan,
+        };
         Self { plan: Some(plan), ..self }
     }
 }

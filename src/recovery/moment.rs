@@ -30,6 +30,11 @@ impl Moment {
         Self(self.0.saturating_add(millis))
     }
 
+    /// The last moment that is earlier.
+    pub(super) fn just_before(self) -> Self {
+        Self(self.0.saturating_sub(1))
+    }
+
     /// How long until `later`; zero if it has passed.
     pub fn until(self, later: Self) -> Duration {
         Duration::from_millis(later.0.saturating_sub(self.0))

@@ -137,14 +137,15 @@ impl Ledger {
 
     /// Replaces a reservation by what the call really cost.
     pub fn settle(&mut self, reservation: Reservation, cost: Money) {
-        self.reserved = self.reserved.minus(reservation.0);
+        let Reservation(amount) = reservation;
+        self.reserved = self.reserved.minus(amount);
         self.spent += cost;
     }
 
     /// Charges a reservation in full: whether the service billed the call is not known.
     pub fn forfeit(&mut self, reservation: Reservation) {
-        self.unsettled += reservation.0;
         let amount = reservation.0;
+        self.unsettled += amount;
         self.settle(reservation, amount);
     }
 

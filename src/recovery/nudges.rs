@@ -23,6 +23,11 @@ impl Nudge {
                 "Your thinking used up the output limit before you said anything. Think less, \
                  and take the next concrete step now: one tool call, or the answer."
             }
+            Self::ContinueLast => {
+                "Your reply reached the output limit and was cut off; a tool call that was not \
+                 complete was not run. One reply is left, and you will not see the results of \
+                 any tool you call in it. Say in a few sentences what is done and what is not."
+            }
             Self::MoreEffort => {
                 "You ended well below the effort this task was given. Look again at what was \
                  asked: check the parts you have not verified, the cases you have not tried, and \

@@ -3,44 +3,45 @@
 use super::backoff::courtesy;
 use super::event::{Action, Connection, Cut, Fate, Reply};
 use super::machine::{Call, Cap, FAILURES_MAX, Outcome, Pause, Phase, Run, Scene};
-use super::plan::TRANSIENT;
+use super::plan::toll;
 use super::{
-    Budgets, ErrorClass, Failure, Ladder, Moment, Nudge, Persistence, RecoveryPlan, Setback,
-    StopReason,
+    Budgets, ErrorClass, Failure, Ladder, Limits, Moment, Nudge, Persistence, RecoveryPlan,
+    Setback, StopReason,
 };
 
 impl Run {
     pub(super) fn hear(self, reply: Reply, scene: Scene<'_>) -> Outcome {
         match reply {
-            Reply::Answer { tokens } => self.settle(scene).ended(scene).answer(tokens, scene),
+            Reply::Answer { tokens } => {
+                self.settle(scene).ended(scene).credit(tokens, scene).answer(scene)
+            }
             Reply::ToolCalls { tokens } => {
-                self.settle(scene).ended(scene).credit(tokens).work(scene)
+                self.settle(scene).ended(scene).credit(tokens, scene).work(scene)
             }
             Reply::Refusal => self.settle(scene).stop(StopReason::Refusal).with(Fate::Keep),
             Reply::CutShort(cut) => self.settle(scene).go_on(cut, scene),
             Reply::Paused => self.settle(scene).resume(scene),
-            Reply::Empty => self.ask_again(scene),
+            Reply::Empty => self.nothing_heard(scene).ask_again(scene),
         }
     }
 
-    /// Takes an answer for the end, unless the token budget asks for more.
-    fn answer(self, tokens: u32, scene: Scene<'_>) -> Outcome {
-        let run = self.credit(tokens);
-        if run.effort_left == 0 {
-            return run.stop(StopReason::Completed).with(Fate::Keep);
+    /// Takes an answer for the end, unless the token budget asks for more. An answer that comes
+    /// after the deadline is an answer all the same.
+    fn answer(self, scene: Scene<'_>) -> Outcome {
+        if self.effort_left == 0 {
+            return self.stop(StopReason::Completed).with(Fate::Keep);
         }
-        match run.choose(Setback::Idle, scene) {
-            (run, RecoveryPlan::Stop(reason)) => run.stop(reason).with(Fate::Keep),
-            (run, chosen) => Self { since_nudge: 0, ..run }
-                .next_turn(scene)
-                .saying(Nudge::MoreEffort)
-                .with(Fate::Keep)
-                .by(chosen),
-        }
+        let (run, chosen) = self.choose(Setback::Idle, scene);
+        let outcome = if let RecoveryPlan::Stop(reason) = chosen {
+            run.stop(reason)
+        } else {
+            Self { since_nudge: 0, ..run }.next_turn(scene).saying(Nudge::MoreEffort)
+        };
+        outcome.with(Fate::Keep).by(chosen)
     }
 
     fn work(self, scene: Scene<'_>) -> Outcome {
-        if self.late(scene) {
+        if scene.is_late() {
             return self.stop(StopReason::Deadline).with(Fate::Keep);
         }
         self.enter(Phase::Working).doing(Action::RunTools).with(Fate::Keep)
@@ -48,47 +49,60 @@ impl Run {
 
     /// Recovers from a reply that hit the output limit (SPEC 9).
     fn go_on(self, cut: Cut, scene: Scene<'_>) -> Outcome {
+        if scene.is_late() {
+            return self.stop(StopReason::Deadline).with(Fate::Keep);
+        }
         let (run, chosen) = self.choose(Setback::CutShort, scene);
-        let outcome = match chosen {
-            RecoveryPlan::Stop(reason) => run.stop(reason).with(Fate::Keep),
-            RecoveryPlan::Escalate => {
-                Self { cap: Cap::Escalated, ..run }.call(Call::Reply, scene).with(Fate::Drop)
-            }
-            RecoveryPlan::Continue
-            | RecoveryPlan::RetryAtOnce { .. }
-            | RecoveryPlan::Retry { .. }
-            | RecoveryPlan::WaitForCapacity
-            | RecoveryPlan::SwitchModel
-            | RecoveryPlan::Refresh
-            | RecoveryPlan::AskAgain
-            | RecoveryPlan::Resume
-            | RecoveryPlan::Nudge => {
-                run.same_turn_continues(scene).saying(Nudge::Continue(cut)).with(Fate::Keep)
-            }
+        let outcome = if let RecoveryPlan::Stop(reason) = chosen {
+            run.stop(reason).with(Fate::Keep)
+        } else if chosen == RecoveryPlan::Escalate {
+            Self { cap: Cap::Escalated, ..run }.call(Call::Reply, scene).with(Fate::Drop)
+        } else {
+            run.continue_reply(cut, scene).with(Fate::Keep)
         };
         outcome.by(chosen)
     }
 
+    fn continue_reply(self, cut: Cut, scene: Scene<'_>) -> Outcome {
+        match self.afford_reply(scene) {
+            Err(reason) => self.stop(reason),
+            Ok(run) if run.is_last_reply() => {
+                run.call(Call::Reply, scene).saying(Nudge::ContinueLast)
+            }
+            Ok(run) => run.call(Call::Reply, scene).saying(Nudge::Continue(cut)),
+        }
+    }
+
+    /// Goes on with a paused turn. The service wants the conversation back as it is, so nothing
+    /// is said here, not even that this is the last reply.
     fn resume(self, scene: Scene<'_>) -> Outcome {
         let (run, chosen) = self.choose(Setback::Paused, scene);
-        let outcome = match chosen {
-            RecoveryPlan::Stop(reason) => run.stop(reason),
-            _paid => run.same_turn_continues(scene),
+        let outcome = if let RecoveryPlan::Stop(reason) = chosen {
+            run.stop(reason)
+        } else {
+            match run.afford_reply(scene) {
+                Err(reason) => run.stop(reason),
+                Ok(run) => run.call(Call::Reply, scene),
+            }
         };
         outcome.with(Fate::Keep).by(chosen)
     }
 
+    /// An empty reply is an attempt that failed, over a connection that did not.
+    fn nothing_heard(self, scene: Scene<'_>) -> Self {
+        Self { failures: self.failures.saturating_add(1).min(FAILURES_MAX), ..self.reached(scene) }
+    }
+
     fn ask_again(self, scene: Scene<'_>) -> Outcome {
         let (run, chosen) = self.choose(Setback::Empty, scene);
-        let outcome = match chosen {
-            RecoveryPlan::Stop(reason) => run.stop(reason),
-            _paid => {
-                let full = scene.limits.budgets.empty_replies;
-                let retry = full.saturating_sub(run.budgets.empty_replies);
-                let why = Pause { class: ErrorClass::EmptyResponse, retry, of: Some(full) };
-                let until = scene.at.after(scene.limits.ladder.pause(run.seed, retry));
-                run.rest(until, why, Call::Reply, scene)
-            }
+        let outcome = if let RecoveryPlan::Stop(reason) = chosen {
+            run.stop(reason)
+        } else {
+            let full = scene.limits.budgets.empty_replies;
+            let retry = full.saturating_sub(run.budgets.empty_replies);
+            let why = Pause { class: ErrorClass::EmptyResponse, retry, of: Some(full) };
+            let until = scene.at.after(scene.limits.ladder.pause(run.seed, retry));
+            run.call_from(until, why, Call::Reply, scene)
         };
         outcome.with(Fate::Drop).by(chosen)
     }
@@ -96,44 +110,74 @@ impl Run {
     // --- what a failure leads to ----------------------------------------------------------
 
     pub(super) fn recover(self, call: Call, failure: Failure, scene: Scene<'_>) -> Outcome {
-        let (run, chosen) = self.count(failure, scene).choose(Setback::Failed(failure), scene);
+        let failure = failure.seen_over(self.connection);
+        let counted = self.count(call, failure, scene);
+        let (run, chosen) = counted.choose(Setback::Failed(failure), scene);
         let outcome = match chosen {
             RecoveryPlan::Stop(reason) => run.stop(reason),
-            RecoveryPlan::Refresh => run.call(Call::Credentials, scene),
             RecoveryPlan::SwitchModel => run.change_model(scene).call(call, scene),
-            RecoveryPlan::RetryAtOnce { .. } => run.call(call, scene),
+            RecoveryPlan::Refresh => {
+                let why = run.nth_refresh(failure, scene);
+                run.call_from(scene.at, why, Call::Credentials, scene)
+            }
+            RecoveryPlan::RetryAtOnce { .. } => {
+                run.call_from(scene.at, run.nth_retry(failure, scene), call, scene)
+            }
+            RecoveryPlan::Retry { tokens } => {
+                let until = run.back_off(scene.limits.ladder, tokens, failure, scene);
+                run.call_from(until, run.nth_retry(failure, scene), call, scene)
+            }
             RecoveryPlan::WaitForCapacity => run.wait_for_capacity(call, failure, scene),
-            RecoveryPlan::Retry { .. }
-            | RecoveryPlan::Escalate
+            // These mend replies. That one was planned for a failure is a broken rule of ours.
+            RecoveryPlan::Escalate
             | RecoveryPlan::Continue
             | RecoveryPlan::AskAgain
             | RecoveryPlan::Resume
-            | RecoveryPlan::Nudge => run.back_off(call, failure, scene),
+            | RecoveryPlan::Nudge => run.stop(StopReason::InternalError),
         };
         outcome.with(Fate::Drop).by(chosen)
     }
 
-    fn back_off(self, then: Call, failure: Failure, scene: Scene<'_>) -> Outcome {
+    /// Waits without a count. What it can, it pays from the bucket.
+    fn wait_for_capacity(self, call: Call, failure: Failure, scene: Scene<'_>) -> Outcome {
+        let paid = self.budgets.bucket.checked_sub(toll(failure.class));
+        let budgets = Budgets { bucket: paid.unwrap_or(self.budgets.bucket), ..self.budgets };
+        let run = Self { budgets, ..self };
+        let why = Pause { class: failure.class, retry: run.failures, of: None };
+        let tokens = paid.map_or(0, |_| toll(failure.class));
+        let longest = scene.limits.longest_capacity_wait;
+        let ladder = Ladder { longest, ..scene.limits.ladder };
+        run.call_from(run.back_off(ladder, tokens, failure, scene), why, call, scene)
+    }
+
+    /// When to call again, as far as that is ours to say: the server's word stands above the
+    /// ladder, and an empty bucket above both.
+    fn back_off(self, ladder: Ladder, tokens: u16, failure: Failure, scene: Scene<'_>) -> Moment {
+        let longest = scene.limits.longest_capacity_wait;
+        let pause = if tokens == 0 {
+            Ladder { first: longest, longest }.pause(self.seed, self.failures)
+        } else if failure.wish.is_some() {
+            return scene.at;
+        } else {
+            ladder.pause(self.seed, self.failures)
+        };
+        scene.at.after(pause)
+    }
+
+    fn nth_retry(self, failure: Failure, scene: Scene<'_>) -> Pause {
         let full = scene.limits.budgets.retries;
         let retry = full.saturating_sub(self.budgets.retries);
-        let why = Pause { class: failure.class, retry, of: Some(full) };
-        let pause = scene.limits.ladder.pause(self.seed, self.failures);
-        let until = if failure.wish.is_some() { self.not_before } else { scene.at.after(pause) };
-        self.rest(until, why, then, scene)
+        Pause { class: failure.class, retry, of: Some(full) }
     }
 
-    /// Waits without a count. An empty bucket makes the wait as long as waits get.
-    fn wait_for_capacity(self, then: Call, failure: Failure, scene: Scene<'_>) -> Outcome {
-        let longest = scene.limits.longest_capacity_wait;
-        let paid = self.budgets.bucket.checked_sub(TRANSIENT);
-        let ladder = Ladder { longest, ..scene.limits.ladder };
-        let pause = if paid.is_some() { ladder.pause(self.seed, self.failures) } else { longest };
-        let until = if failure.wish.is_some() { self.not_before } else { scene.at.after(pause) };
-        let why = Pause { class: failure.class, retry: self.failures, of: None };
-        let budgets = Budgets { bucket: paid.unwrap_or(self.budgets.bucket), ..self.budgets };
-        Self { budgets, ..self }.rest(until, why, then, scene)
+    fn nth_refresh(self, failure: Failure, scene: Scene<'_>) -> Pause {
+        let full = scene.limits.budgets.refreshes;
+        let retry = full.saturating_sub(self.budgets.refreshes);
+        Pause { class: failure.class, retry, of: Some(full) }
     }
 
+    /// Another model starts afresh: what the last one was too busy for, or asked us to wait for,
+    /// is no concern of its.
     fn change_model(self, scene: Scene<'_>) -> Self {
         Self {
             rung: self.rung.saturating_add(1),
@@ -146,30 +190,57 @@ impl Run {
         }
     }
 
-    fn count(self, failure: Failure, scene: Scene<'_>) -> Self {
-        let limits = scene.limits;
-        let patience = limits.overloads_per_switch.max(limits.overload_limit.unwrap_or(0));
-        let overloads = match failure.class {
-            ErrorClass::ServerOverload => self.overloads.saturating_add(1).min(patience),
-            _other => 0,
+    fn count(self, call: Call, failure: Failure, scene: Scene<'_>) -> Self {
+        let failures = self.failures.saturating_add(1).min(FAILURES_MAX);
+        let allowed = allowed_from(failure, self.seed, failures, scene);
+        let suspect = failure.suspects_connection();
+        let run = Self {
+            failures,
+            connection: if suspect { Connection::Fresh } else { Connection::Pooled },
+            not_before: self.not_before.max(allowed),
+            ..self
         };
-        let torn = if failure.broke_before_a_block() {
+        match call {
+            Call::Reply => Self {
+                overloads: self.count_overloads(failure, scene.limits),
+                torn: self.count_torn(failure, scene.limits),
+                ..run
+            },
+            Call::Credentials => run,
+        }
+    }
+
+    /// Counts no further than anything depends on.
+    fn count_overloads(self, failure: Failure, limits: &Limits) -> u8 {
+        if failure.class != ErrorClass::ServerOverload {
+            return 0;
+        }
+        let patience = limits.overloads_per_switch.max(limits.overload_limit.unwrap_or(0)).max(2);
+        self.overloads.saturating_add(1).min(patience)
+    }
+
+    /// A call without streaming that breaks by itself was no cure: the next one streams again.
+    fn count_torn(self, failure: Failure, limits: &Limits) -> u8 {
+        if self.asks_whole(limits) {
+            if failure.blames_the_wire() { self.torn.saturating_sub(1) } else { self.torn }
+        } else if failure.broke_before_a_block() {
             self.torn.saturating_add(1).min(limits.torn_streams_per_whole)
         } else {
             0
-        };
-        let torn = if self.asks_whole(limits) { self.torn } else { torn };
-        let failures = self.failures.saturating_add(1).min(FAILURES_MAX);
-        let exactly = limits.persistence != Persistence::Off;
-        let asked =
-            failure.wish.map(|wish| scene.at.after(courtesy(self.seed, failures, wish, exactly)));
-        Self {
-            failures,
-            overloads,
-            torn,
-            connection: Connection::after(failure.reach),
-            not_before: self.not_before.max(asked.unwrap_or_default()),
-            ..self
         }
+    }
+}
+
+/// When the server allows the next call. Jitter is added to its word, but does not make us miss
+/// a deadline that the word itself leaves room for.
+fn allowed_from(failure: Failure, seed: u64, nth: u8, scene: Scene<'_>) -> Moment {
+    let Some(wish) = failure.wish else { return Moment::default() };
+    let exactly = scene.limits.persistence != Persistence::Off;
+    let polite = scene.at.after(courtesy(seed, nth, wish, exactly));
+    match scene.limits.deadline {
+        Some(deadline) if scene.at.after(wish.wait) < deadline => {
+            polite.min(deadline.just_before())
+        }
+        Some(_) | None => polite,
     }
 }
