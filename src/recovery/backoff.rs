@@ -18,7 +18,7 @@ impl Ladder {
     pub(super) fn pause(&self, seed: u64, nth: u8) -> Duration {
         let doublings = nth.saturating_sub(1).min(30);
         let bare = self.first.saturating_mul(1 << doublings).min(self.longest);
-        bare + jitter(bare, seed, nth)
+        bare.saturating_add(jitter(bare, seed, nth))
     }
 }
 
@@ -28,7 +28,9 @@ impl Ladder {
 pub(super) fn courtesy(seed: u64, nth: u8, wish: Wish, exactly: bool) -> Duration {
     match wish.source {
         WishSource::Reset if exactly => wish.wait,
-        WishSource::Reset | WishSource::RetryAfter => wish.wait + jitter(wish.wait, seed, nth),
+        WishSource::Reset | WishSource::RetryAfter => {
+            wish.wait.saturating_add(jitter(wish.wait, seed, nth))
+        }
     }
 }
 

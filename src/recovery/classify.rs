@@ -23,10 +23,7 @@ pub fn classify(fault: &Fault) -> Failure {
 /// The error's own code outranks its type, its type the status (an error in the middle of a
 /// stream arrives with status 200), and wording comes last: it can change at any time.
 fn refusal(status: u16, label: &str, code: &str, message: &str) -> ErrorClass {
-    by_name(code)
-        .or_else(|| by_name(label))
-        .or_else(|| if status == 200 { in_a_stream(label, message) } else { None })
-        .unwrap_or_else(|| by_status(status, label, message))
+    by_name(code).or_else(|| by_name(label)).unwrap_or_else(|| by_status(status, label, message))
 }
 
 /// Names that mean one thing, wherever they stand: the API's own codes and types, and those of
@@ -58,7 +55,7 @@ fn by_name(name: &str) -> Option<ErrorClass> {
 
 /// What a type means when there is no status to go by. One that nobody knows came from a service
 /// that had accepted the request, so it says nothing against the request.
-fn in_a_stream(label: &str, message: &str) -> Option<ErrorClass> {
+fn in_a_stream(label: &str, message: &str) -> ErrorClass {
     let status = match label {
         "invalid_request_error" | "validationException" => 400,
         "authentication_error" => 401,
@@ -72,13 +69,14 @@ fn in_a_stream(label: &str, message: &str) -> Option<ErrorClass> {
         | "modelStreamErrorException"
         | "modelTimeoutException"
         | "serviceUnavailableException" => 500,
-        _ => return Some(ErrorClass::BadResponse),
+        _ => return ErrorClass::BadResponse,
     };
-    Some(by_status(status, label, message))
+    by_status(status, label, message)
 }
 
 fn by_status(status: u16, label: &str, message: &str) -> ErrorClass {
     match status {
+        200 => in_a_stream(label, message),
         400 | 422 => bad_request(message),
         401 | 403 if message.contains("revoked") => ErrorClass::TokenRevoked,
         // Bedrock's temporary credentials.
@@ -124,7 +122,7 @@ fn bad_request(message: &str) -> ErrorClass {
     }
 }
 
-/// The API, its own check of `max_tokens`, LiteLLM, llama.cpp, OpenAI and vLLM, Bedrock.
+// The API, its own check of `max_tokens`, LiteLLM, llama.cpp, OpenAI and vLLM, Bedrock.
 fn is_too_long(message: &str) -> bool {
     mentions(
         message,
@@ -149,7 +147,7 @@ fn is_too_large_an_image(message: &str) -> bool {
     mentions(message, &phrases)
 }
 
-/// The API, Bedrock, OpenAI.
+// The API, Bedrock, OpenAI.
 fn is_about_pairs(message: &str) -> bool {
     let both = message.contains("tool_use") && message.contains("tool_result");
     both || mentions(
@@ -158,7 +156,7 @@ fn is_about_pairs(message: &str) -> bool {
     )
 }
 
-/// The API, LiteLLM, Bedrock, OpenAI and vLLM, Ollama.
+// The API, LiteLLM, Bedrock, OpenAI and vLLM, Ollama.
 fn is_about_the_model(message: &str) -> bool {
     let missing = mentions(message, &["not found", "does not exist", "is not supported"]);
     message.starts_with("model:")

@@ -136,9 +136,12 @@ impl Ledger {
     }
 
     /// Replaces a reservation by what the call really cost.
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "a reservation ends here, so that it cannot be settled twice"
+    )]
     pub fn settle(&mut self, reservation: Reservation, cost: Money) {
-        let Reservation(amount) = reservation;
-        self.reserved = self.reserved.minus(amount);
+        self.reserved = self.reserved.minus(reservation.0);
         self.spent += cost;
     }
 

@@ -1,1 +1,180 @@
-//! See the module of the same name.
+//! The recovery core, tested without a network, a clock, or a runtime.
+
+mod classify;
+mod explore;
+mod money;
+mod nudges;
+mod simulate;
+mod steps;
+mod table;
+mod waits;
+
+use std::time::Duration;
+
+use outlast::recovery::{
+    Action, Ask, Budgets, ErrorClass, Event, Failure, Limits, Moment, Money, Phase, Reach, Reply,
+    Ruling, Run, StopReason, Transition, Weight, Wish, WishSource,
+};
+
+/// SPEC's own numbers.
+fn limits() -> Limits {
+    Limits::default()
+}
+
+fn with_budgets(budgets: Budgets) -> Limits {
+    Limits { budgets, ..limits() }
+}
+
+fn failure(class: ErrorClass) -> Failure {
+    Failure { class, wish: None, ruling: None, reach: Reach::Status }
+}
+
+fn wishing(class: ErrorClass, wait: Duration) -> Failure {
+    Failure { wish: Some(Wish { wait, source: WishSource::RetryAfter }), ..failure(class) }
+}
+
+fn ruled(class: ErrorClass, ruling: Ruling) -> Failure {
+    Failure { ruling: Some(ruling), ..failure(class) }
+}
+
+fn reaching(class: ErrorClass, reach: Reach) -> Failure {
+    Failure { reach, ..failure(class) }
+}
+
+/// A call that costs nothing, for a model that allows any output.
+const FREE: Weight =
+    Weight { input: Money::ZERO, token: Money::ZERO, left: None, ceiling: u32::MAX };
+
+const ANSWER: Event = Event::Replied(Reply::Answer { tokens: 100 });
+const TOOL_CALLS: Event = Event::Replied(Reply::ToolCalls { tokens: 100 });
+
+/// Plays events and keeps every transition. Time moves only by waiting, or when told to.
+struct Story {
+    run: Run,
+    now: Moment,
+    limits: Limits,
+    weight: Weight,
+    told: Vec<Transition>,
+}
+
+impl Story {
+    /// The run begins; its first request is measured and sent.
+    fn begin(limits: Limits) -> Self {
+        Self::unasked(limits).then(Event::Begin)
+    }
+
+    fn take_up(run: Run, limits: Limits) -> Self {
+        Self { run, ..Self::unasked(limits) }.then(Event::Begin)
+    }
+
+    /// Nothing has happened yet.
+    fn unasked(limits: Limits) -> Self {
+        let (run, now) = (Run::new(7, &limits), Moment::default());
+        Self { run, now, limits, weight: FREE, told: Vec::new() }
+    }
+
+    /// One event; what is only measuring is done at once.
+    #[track_caller]
+    fn then(mut self, event: Event) -> Self {
+        self = self.just(event);
+        if let Action::Weigh { .. } = self.last() {
+            let weight = self.weight;
+            self = self.just(Event::Weighed(weight));
+        }
+        self
+    }
+
+    /// One event, and no more.
+    #[track_caller]
+    fn just(mut self, event: Event) -> Self {
+        let step = self.run.step(self.now, event, &self.limits);
+        let transition = step.expect("the event fits the phase");
+        self.run = transition.next;
+        self.told.push(transition);
+        assert!(self.told.len() < 100_000, "the story does not end");
+        self
+    }
+
+    #[track_caller]
+    fn fails(self, class: ErrorClass) -> Self {
+        self.then(Event::Failed(failure(class)))
+    }
+
+    /// The call fails and the pause that follows is waited out; `times` over.
+    #[track_caller]
+    fn fails_and_waits(mut self, class: ErrorClass, times: usize) -> Self {
+        for _ in 0..times {
+            self = self.fails(class).wakes();
+        }
+        self
+    }
+
+    /// Waits, heartbeat by heartbeat, until the run goes on.
+    #[track_caller]
+    fn wakes(mut self) -> Self {
+        assert!(
+            matches!(self.last(), Action::Wait { .. }),
+            "nothing to wake from: {:?}",
+            self.last()
+        );
+        while let Action::Wait { until } = self.last() {
+            self.now = until;
+            self = self.then(Event::Woke);
+        }
+        self
+    }
+
+    fn is_pausing(&self) -> bool {
+        matches!(self.run.phase, Phase::Pausing { .. })
+    }
+
+    fn at(self, now: Moment) -> Self {
+        Self { now, ..self }
+    }
+
+    fn weighing(self, weight: Weight) -> Self {
+        Self { weight, ..self }
+    }
+
+    #[track_caller]
+    fn transition(&self) -> Transition {
+        *self.told.last().expect("a story has a beginning")
+    }
+
+    #[track_caller]
+    fn last(&self) -> Action {
+        self.transition().action
+    }
+
+    /// The request that was just made.
+    #[track_caller]
+    fn asked(&self) -> Ask {
+        let Action::Ask(ask) = self.last() else { panic!("no request but {:?}", self.last()) };
+        ask
+    }
+
+    /// The transition before the last request was measured: the one that decided.
+    #[track_caller]
+    fn decision(&self) -> Transition {
+        let decided = |step: &&Transition| !matches!(step.event, Event::Weighed(_));
+        *self.told.iter().rev().find(decided).expect("a story has a beginning")
+    }
+
+    #[track_caller]
+    fn ends_as(&self, reason: StopReason) {
+        assert_eq!(self.last(), Action::Finish(reason));
+    }
+
+    /// Requests sent to the model so far.
+    fn requests(&self) -> usize {
+        self.told.iter().filter(|step| matches!(step.action, Action::Ask(_))).count()
+    }
+}
+
+fn secs(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+fn after(seconds: u64) -> Moment {
+    Moment::default().after(secs(seconds))
+}

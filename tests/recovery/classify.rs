@@ -1,0 +1,136 @@
+//! What every answer of every server means.
+
+use outlast::recovery::{
+    ErrorClass, Failure, Fault, FaultKind, Reach, Ruling, Timer, Wish, WishSource, classify,
+};
+
+use super::{Story, limits, secs};
+
+fn refused(status: u16, label: &str, code: &str, message: &str) -> Fault {
+    let [label, code, message] = [label, code, message].map(str::to_owned);
+    Fault::new(FaultKind::Refused { status, label, code, message }, Reach::Status)
+}
+
+fn class(fault: &Fault) -> ErrorClass {
+    classify(fault).class
+}
+
+/// Whether a run with SPEC's defaults makes a second request after this.
+fn is_retried(failure: Failure) -> bool {
+    Story::begin(limits()).then(outlast::recovery::Event::Failed(failure)).is_pausing()
+}
+
+#[test]
+fn exactly_these_statuses_are_worth_another_try() {
+    let retried: Vec<u16> =
+        (100..600).filter(|&status| is_retried(classify(&refused(status, "", "", "")))).collect();
+    // An error inside a 200 came from a service that had accepted the request.
+    let expected: Vec<u16> = [200, 408, 409, 429].into_iter().chain(500..600).collect();
+    assert_eq!(retried, expected);
+}
+
+#[test]
+fn every_status_has_a_class_of_its_kind() {
+    for status in 100..600 {
+        let expected = match status {
+            200 => ErrorClass::BadResponse,
+            400 | 404..=407 | 410..=412 | 414..=428 | 430..=499 => ErrorClass::InvalidRequest,
+            401 => ErrorClass::InvalidApiKey,
+            402 => ErrorClass::CreditBalanceLow,
+            403 => ErrorClass::AuthError,
+            413 => ErrorClass::RequestTooLarge,
+            429 => ErrorClass::RateLimit,
+            529 => ErrorClass::ServerOverload,
+            408 | 409 | 500..=599 => ErrorClass::ServerError,
+            _ => ErrorClass::Unknown,
+        };
+        assert_eq!(class(&refused(status, "", "", "")), expected, "{status}");
+    }
+}
+
+#[test]
+fn an_overload_is_an_overload_whatever_the_status_says() {
+    for status in 100..600 {
+        let overloaded = refused(status, "overloaded_error", "", "Overloaded");
+        assert_eq!(class(&overloaded), ErrorClass::ServerOverload, "{status}");
+    }
+}
+
+#[test]
+fn a_spend_limit_is_never_retried_whatever_the_status_says() {
+    for status in 100..600 {
+        for code in ["enforced_spend_limit_reached", "contract_spend_limit_reached"] {
+            let reached = classify(&refused(status, "rate_limit_error", code, "rate limited"));
+            assert_eq!(reached.class, ErrorClass::CreditBalanceLow, "{status}");
+            assert!(!is_retried(Failure { ruling: Some(Ruling::Retry), ..reached }), "{status}");
+        }
+    }
+}
+
+#[test]
+fn what_is_not_an_answer_has_a_class_too() {
+    let detail = || "what was seen".to_owned();
+    let connection = FaultKind::Connection { detail: detail() };
+    let cases = [
+        (FaultKind::Timeout { timer: Timer::Connect }, ErrorClass::ApiTimeout),
+        (FaultKind::Timeout { timer: Timer::FirstByte }, ErrorClass::ApiTimeout),
+        (FaultKind::Timeout { timer: Timer::Whole }, ErrorClass::ApiTimeout),
+        (FaultKind::Timeout { timer: Timer::StreamIdle }, ErrorClass::StreamStalled),
+        (FaultKind::Timeout { timer: Timer::StreamProgress }, ErrorClass::StreamStalled),
+        (connection, ErrorClass::ConnectionError),
+        (FaultKind::TornStream { detail: detail() }, ErrorClass::ConnectionError),
+        (FaultKind::Nonsense { detail: detail() }, ErrorClass::BadResponse),
+        (FaultKind::Certificate { detail: detail() }, ErrorClass::SslCertError),
+        (FaultKind::Unsendable { detail: detail() }, ErrorClass::InvalidRequest),
+    ];
+    for (kind, expected) in cases {
+        let retried = !matches!(expected, ErrorClass::SslCertError | ErrorClass::InvalidRequest);
+        let failure = classify(&Fault::new(kind.clone(), Reach::Nowhere));
+        assert_eq!(failure.class, expected, "{kind:?}");
+        assert_eq!(is_retried(failure), retried, "{kind:?}");
+    }
+}
+
+#[test]
+fn what_the_server_wished_and_ruled_is_passed_on() {
+    let wish = Some(Wish { wait: secs(7), source: WishSource::Reset });
+    let ruling = Some(Ruling::Stop);
+    let fault = Fault { wish, ruling, ..refused(429, "", "", "") };
+    let reach = Reach::Status;
+    assert_eq!(classify(&fault), Failure { class: ErrorClass::RateLimit, wish, ruling, reach });
+}
+
+#[test]
+fn no_text_however_odd_makes_classify_fail() {
+    let odd = ["", "\u{0}", "ÄÖ\u{202e}", "prompt is too lon", "\u{130}mage exceeds", "{\"a\":[}"];
+    for status in [0, 99, 200, 400, 401, 403, 404, 413, 429, 500, 529, 600, u16::MAX] {
+        for text in odd {
+            let [upper, long] = [text.to_uppercase(), text.repeat(10_000)];
+            for message in [text, &upper, &long] {
+                classify(&refused(status, text, text, message));
+            }
+        }
+    }
+}
+
+#[test]
+fn wording_counts_in_any_case() {
+    let shouted = refused(400, "INVALID", "", "PROMPT IS TOO LONG: 210000 TOKENS");
+    assert_eq!(class(&shouted), ErrorClass::PromptTooLong);
+}
+
+#[test]
+fn every_recorded_refusal_means_what_it_says() {
+    let mut seen = 0;
+    for line in include_str!("refusals.txt").lines() {
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let fields: Vec<&str> = line.splitn(5, '|').map(str::trim).collect();
+        let [expected, status, label, code, message] = fields[..] else { panic!("{line}") };
+        let fault = refused(status.parse().expect(line), label, code, message);
+        assert_eq!(class(&fault).name(), expected, "{line}");
+        seen += 1;
+    }
+    assert!(seen >= 60, "{seen} rows");
+}

@@ -1,0 +1,117 @@
+//! Money, and the ledger that keeps a ceiling.
+
+use outlast::recovery::{Ledger, Money, Weight};
+
+const fn pico(amount: u64) -> Money {
+    Money::from_pico_dollars(amount)
+}
+
+fn dollars(amount: f64) -> Money {
+    Money::from_dollars(amount).expect("an amount of money")
+}
+
+#[test]
+fn prices_per_million_tokens_are_exact() {
+    // $3 a million tokens, $0.30 to read them from the cache.
+    assert_eq!(dollars(3.0 / 1e6), pico(3_000_000));
+    assert_eq!(dollars(0.3 / 1e6), pico(300_000));
+    assert_eq!(dollars(3.0 / 1e6) * 1_000_000, dollars(3.0));
+}
+
+#[test]
+fn what_is_no_amount_of_money_is_refused() {
+    let never = [-0.01, f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 1.9e7];
+    for amount in never {
+        assert_eq!(Money::from_dollars(amount), None, "{amount}");
+    }
+    assert_eq!(Money::from_dollars(0.0), Some(Money::ZERO));
+    assert_eq!(Money::from_dollars(-0.0), Some(Money::ZERO));
+    let rich = dollars(17_999_999.0);
+    assert!((rich.as_dollars() - 17_999_999.0).abs() < 0.01);
+}
+
+#[test]
+fn sums_and_products_stop_at_the_top_instead_of_starting_over() {
+    let most = pico(u64::MAX);
+    assert_eq!(most + pico(1), most);
+    assert_eq!(pico(u64::MAX / 2 + 1) * 2, most);
+    assert_eq!(pico(1).minus(pico(2)), Money::ZERO);
+    assert_eq!([pico(1), pico(2), pico(3)].into_iter().sum::<Money>(), pico(6));
+}
+
+#[test]
+fn nothing_spent_is_never_shown_as_nothing() {
+    let shown = |amount| pico(amount).to_string();
+    assert_eq!(shown(0), "$0.0000");
+    assert_eq!(shown(1), "$0.0001");
+    assert_eq!(shown(100_000_000), "$0.0001");
+    assert_eq!(shown(100_000_001), "$0.0002");
+    assert_eq!(dollars(12.3456).to_string(), "$12.3456");
+    assert_eq!(dollars(0.05).to_string(), "$0.0500");
+}
+
+#[test]
+fn a_price_of_nothing_buys_everything() {
+    assert_eq!(pico(10).buys(pico(3)), 3);
+    assert_eq!(pico(10).buys(pico(11)), 0);
+    assert_eq!(pico(0).buys(Money::ZERO), u64::MAX);
+}
+
+#[test]
+fn what_is_affordable_is_what_the_input_leaves() {
+    let weight = |left| Weight { input: pico(100), token: pico(7), left, ceiling: 1 };
+    assert_eq!(weight(None).affordable(), u64::MAX);
+    assert_eq!(weight(Some(pico(99))).affordable(), 0);
+    assert_eq!(weight(Some(pico(106))).affordable(), 0);
+    assert_eq!(weight(Some(pico(107))).affordable(), 1);
+    assert_eq!(weight(Some(pico(800))).affordable(), 100);
+}
+
+#[test]
+fn no_more_is_promised_than_there_is() {
+    let mut ledger = Ledger::new(Some(pico(100)));
+    let first = ledger.reserve(pico(60)).expect("it fits");
+    assert_eq!(ledger.left(), Some(pico(40)));
+    assert!(ledger.reserve(pico(41)).is_none());
+    let second = ledger.reserve(pico(40)).expect("it fits exactly");
+    assert_eq!(ledger.left(), Some(Money::ZERO));
+    ledger.settle(first, pico(10));
+    assert_eq!((ledger.spent(), ledger.left()), (pico(10), Some(pico(50))));
+    ledger.settle(second, pico(40));
+    assert_eq!((ledger.spent(), ledger.left()), (pico(50), Some(pico(50))));
+    assert_eq!(ledger.unsettled(), Money::ZERO);
+}
+
+#[test]
+fn a_call_whose_fate_is_unknown_stays_charged() {
+    let mut ledger = Ledger::new(Some(pico(100)));
+    let call = ledger.reserve(pico(60)).expect("it fits");
+    ledger.forfeit(call);
+    assert_eq!((ledger.spent(), ledger.unsettled()), (pico(60), pico(60)));
+    assert_eq!(ledger.left(), Some(pico(40)));
+}
+
+#[test]
+fn a_dropped_reservation_stays_reserved() {
+    let mut ledger = Ledger::new(Some(pico(100)));
+    drop(ledger.reserve(pico(60)));
+    assert!(ledger.reserve(pico(60)).is_none());
+    assert_eq!(ledger.spent(), Money::ZERO);
+}
+
+#[test]
+fn without_a_ceiling_everything_fits_and_is_counted() {
+    let mut ledger = Ledger::new(None);
+    assert_eq!((ledger.left(), ledger.ceiling()), (None, None));
+    let call = ledger.reserve(pico(u64::MAX)).expect("there is no ceiling");
+    ledger.settle(call, pico(5));
+    assert_eq!(ledger.spent(), pico(5));
+}
+
+#[test]
+fn what_an_earlier_process_spent_counts_against_the_ceiling() {
+    let ledger = Ledger::new(Some(pico(100))).carrying(pico(70));
+    assert_eq!((ledger.spent(), ledger.left()), (pico(70), Some(pico(30))));
+    let overdrawn = Ledger::new(Some(pico(100))).carrying(pico(170));
+    assert_eq!(overdrawn.left(), Some(Money::ZERO));
+}

@@ -1,0 +1,349 @@
+//! Calls that fail: retries, connections, torn streams, credentials, the server's own verdict.
+
+use outlast::recovery::{
+    Action, Budgets, Connection, Cut, ErrorClass, Event, Failure, Fate, Mode, Pause, Reach,
+    RecoveryPlan, Reply, Ruling, StopReason,
+};
+
+use super::super::{
+    ANSWER, Story, TOOL_CALLS, failure, limits, reaching, ruled, secs, wishing, with_budgets,
+};
+
+const COUNTED: [ErrorClass; 7] = [
+    ErrorClass::ApiTimeout,
+    ErrorClass::StreamStalled,
+    ErrorClass::ConnectionError,
+    ErrorClass::RateLimit,
+    ErrorClass::ServerOverload,
+    ErrorClass::ServerError,
+    ErrorClass::BadResponse,
+];
+
+#[test]
+fn ten_retries_are_eleven_requests_for_every_class() {
+    for class in COUNTED {
+        let story = Story::begin(limits()).fails_and_waits(class, 10).fails(class);
+        assert_eq!(story.requests(), 11, "{class}");
+        let end = if class == ErrorClass::ServerOverload { ErrorClass::Repeated529 } else { class };
+        story.ends_as(StopReason::ModelError(end));
+    }
+}
+
+#[test]
+fn every_pause_says_which_retry_of_how_many_follows() {
+    let mut story = Story::begin(limits());
+    for retry in 1..=10 {
+        story = story.fails(ErrorClass::ServerError);
+        let why = Pause { class: ErrorClass::ServerError, retry, of: Some(10) };
+        assert_eq!(story.pause(), why);
+        story = story.wakes();
+        assert_eq!(story.asked().attempt, retry + 1);
+    }
+}
+
+#[test]
+fn a_pause_is_named_after_the_failure_that_caused_it() {
+    let story = Story::begin(limits())
+        .fails_and_waits(ErrorClass::ServerError, 2)
+        .fails(ErrorClass::ApiTimeout);
+    assert_eq!(story.pause(), Pause { class: ErrorClass::ApiTimeout, retry: 3, of: Some(10) });
+}
+
+#[test]
+fn an_answered_call_renews_the_retries() {
+    let story = Story::begin(limits()).fails_and_waits(ErrorClass::ServerError, 4);
+    assert_eq!(story.run.budgets.retries, 6);
+    let story = story.then(TOOL_CALLS).then(Event::ToolsDone);
+    assert_eq!((story.run.budgets.retries, story.asked().attempt), (10, 1));
+    assert_eq!(story.fails(ErrorClass::ServerError).pause().retry, 1);
+}
+
+#[test]
+fn a_failed_reply_leaves_no_trace() {
+    let story = Story::begin(limits()).fails(ErrorClass::StreamStalled);
+    assert_eq!(story.transition().edit.reply, Fate::Drop);
+}
+
+#[test]
+fn a_connection_that_had_gone_stale_is_replaced_at_once() {
+    let stale = reaching(ErrorClass::ConnectionError, Reach::StaleConnection);
+    let story = Story::begin(limits()).then(Event::Failed(stale));
+    assert!(story.went_on_at_once());
+    assert_eq!(story.asked().connection, Connection::Fresh);
+    assert_eq!(story.asked().attempt, 2, "it still counts as an attempt");
+    assert_eq!(story.run.budgets.retries, 9);
+}
+
+#[test]
+fn a_stale_connection_is_replaced_at_once_after_other_failures_too() {
+    let stale = reaching(ErrorClass::ConnectionError, Reach::StaleConnection);
+    let story = Story::begin(limits()).fails_and_waits(ErrorClass::ServerOverload, 1);
+    assert_eq!(story.asked().connection, Connection::Pooled);
+    assert!(story.then(Event::Failed(stale)).went_on_at_once());
+}
+
+#[test]
+fn a_fresh_connection_cannot_have_gone_stale() {
+    let stale = reaching(ErrorClass::ConnectionError, Reach::StaleConnection);
+    let story = Story::begin(limits()).then(Event::Failed(stale)).then(Event::Failed(stale));
+    assert!(!story.went_on_at_once());
+    assert_eq!(story.pause().retry, 2);
+    assert_eq!(story.wakes().asked().connection, Connection::Fresh);
+}
+
+#[test]
+fn a_stale_connection_does_not_outrun_the_servers_word() {
+    let stale =
+        Failure { reach: Reach::StaleConnection, ..wishing(ErrorClass::ConnectionError, secs(5)) };
+    let story = Story::begin(limits()).then(Event::Failed(stale));
+    assert!(story.pause_millis() >= 5_000);
+    assert_eq!(story.pause(), Pause { class: ErrorClass::ConnectionError, retry: 1, of: Some(10) });
+}
+
+#[test]
+fn whatever_may_have_died_is_not_reused() {
+    let dead = [
+        (ErrorClass::ApiTimeout, Reach::Nowhere),
+        (ErrorClass::ApiTimeout, Reach::Status),
+        (ErrorClass::StreamStalled, Reach::Block),
+        (ErrorClass::ConnectionError, Reach::FreshConnection),
+        (ErrorClass::ServerOverload, Reach::Stream),
+    ];
+    for (class, reach) in dead {
+        let story = Story::begin(limits()).then(Event::Failed(reaching(class, reach))).wakes();
+        assert_eq!(story.asked().connection, Connection::Fresh, "{class} {reach:?}");
+        let story = story.then(TOOL_CALLS).then(Event::ToolsDone);
+        assert_eq!(story.asked().connection, Connection::Pooled, "{class} {reach:?}");
+    }
+    let story = Story::begin(limits()).fails(ErrorClass::ServerOverload).wakes();
+    assert_eq!(story.asked().connection, Connection::Pooled);
+}
+
+fn torn() -> Event {
+    Event::Failed(reaching(ErrorClass::ConnectionError, Reach::Stream))
+}
+
+#[test]
+fn two_streams_torn_before_a_block_end_streaming_for_the_call() {
+    let story = Story::begin(limits()).then(torn()).wakes();
+    assert_eq!((story.asked().mode, story.asked().cap), (Mode::Streaming, 8_192));
+    let story = story.then(torn()).wakes();
+    assert_eq!(story.asked().mode, Mode::Whole);
+}
+
+#[test]
+fn a_call_without_streaming_asks_for_no_more_than_fits_its_time() {
+    let cut = Event::Replied(Reply::CutShort(Cut::Text));
+    let story = Story::begin(limits()).then(cut);
+    assert_eq!(story.asked().cap, 64_000);
+    let story = story.then(torn()).wakes().then(torn()).wakes();
+    assert_eq!((story.asked().mode, story.asked().cap), (Mode::Whole, 16_000));
+}
+
+#[test]
+fn only_streams_that_break_in_a_row_and_before_a_block_count() {
+    let in_a_block = Event::Failed(reaching(ErrorClass::ConnectionError, Reach::Block));
+    let overloaded = Event::Failed(reaching(ErrorClass::ServerOverload, Reach::Stream));
+    for other in [in_a_block, overloaded] {
+        let story = Story::begin(limits()).then(torn()).wakes().then(other).wakes();
+        assert_eq!(story.then(torn()).wakes().asked().mode, Mode::Streaming, "{other:?}");
+    }
+}
+
+#[test]
+fn after_an_answer_in_one_piece_streaming_gets_one_more_chance() {
+    let story = Story::begin(limits()).then(torn()).wakes().then(torn()).wakes();
+    let story = story.then(TOOL_CALLS).then(Event::ToolsDone);
+    assert_eq!(story.asked().mode, Mode::Streaming);
+    let again = story.then(torn()).wakes();
+    assert_eq!(again.asked().mode, Mode::Whole, "one more torn stream is enough");
+    let story = again.then(TOOL_CALLS).then(Event::ToolsDone).then(TOOL_CALLS);
+    let story = story.then(Event::ToolsDone).then(torn()).wakes();
+    assert_eq!(story.asked().mode, Mode::Streaming, "a stream that held makes good");
+}
+
+#[test]
+fn a_call_without_streaming_that_breaks_itself_is_not_the_cure() {
+    let whole = || Story::begin(limits()).then(torn()).wakes().then(torn()).wakes();
+    let story = whole().fails(ErrorClass::ApiTimeout).wakes();
+    assert_eq!(story.asked().mode, Mode::Streaming);
+    assert_eq!(story.then(torn()).wakes().asked().mode, Mode::Whole);
+    let story = whole().fails(ErrorClass::ServerOverload).wakes();
+    assert_eq!(story.asked().mode, Mode::Whole, "an overload says nothing about the mode");
+}
+
+// --- the server's own verdict ---------------------------------------------------------------
+
+#[test]
+fn a_server_that_says_stop_is_not_asked_the_same_again() {
+    for class in COUNTED {
+        let story = Story::begin(limits()).then(Event::Failed(ruled(class, Ruling::Stop)));
+        story.ends_as(StopReason::ModelError(class));
+        assert_eq!(story.requests(), 1, "{class}");
+    }
+}
+
+#[test]
+fn a_server_that_says_stop_may_still_be_asked_for_another_model_or_with_another_key() {
+    let fallback = with_budgets(Budgets { switches: 1, ..Budgets::DEFAULT });
+    for class in [ErrorClass::ServerError, ErrorClass::ServerOverload, ErrorClass::InvalidModel] {
+        let story = Story::begin(fallback).then(Event::Failed(ruled(class, Ruling::Stop)));
+        assert_eq!(story.asked().rung, 1, "{class}");
+    }
+    let rejected = ruled(ErrorClass::InvalidApiKey, Ruling::Stop);
+    assert_eq!(Story::begin(limits()).then(Event::Failed(rejected)).last(), Action::Refresh);
+}
+
+#[test]
+fn a_server_that_says_retry_is_asked_again_whatever_the_class() {
+    let classes = [
+        ErrorClass::InvalidRequest,
+        ErrorClass::PromptTooLong,
+        ErrorClass::AuthError,
+        ErrorClass::InvalidModel,
+        ErrorClass::Unknown,
+    ];
+    for class in classes {
+        let retry = Event::Failed(ruled(class, Ruling::Retry));
+        let mut story = Story::begin(limits());
+        for nth in 1..=10 {
+            story = story.then(retry);
+            assert_eq!(story.pause(), Pause { class, retry: nth, of: Some(10) });
+            story = story.wakes();
+        }
+        let story = story.then(retry);
+        assert_eq!(
+            (story.requests(), story.last()),
+            (11, Action::Finish(StopReason::from_class(class)))
+        );
+    }
+}
+
+#[test]
+fn no_server_talks_us_into_spending_what_is_not_there() {
+    let broke = ruled(ErrorClass::CreditBalanceLow, Ruling::Retry);
+    let story = Story::begin(limits()).then(Event::Failed(broke));
+    story.ends_as(StopReason::ModelError(ErrorClass::CreditBalanceLow));
+}
+
+// --- credentials ------------------------------------------------------------------------------
+
+#[test]
+fn a_rejected_key_is_refreshed_once_and_its_second_rejection_is_final() {
+    for class in [ErrorClass::InvalidApiKey, ErrorClass::TokenRevoked] {
+        let story = Story::begin(limits()).fails(class);
+        assert_eq!(story.last(), Action::Refresh);
+        assert_eq!(story.transition().plan, Some(RecoveryPlan::Refresh));
+        let story = story.then(Event::Refreshed);
+        assert_eq!(story.asked().attempt, 2);
+        story.fails(class).ends_as(StopReason::ModelError(class));
+    }
+}
+
+#[test]
+fn a_key_that_worked_again_may_be_refreshed_again() {
+    let story = Story::begin(limits()).fails(ErrorClass::InvalidApiKey).then(Event::Refreshed);
+    let story = story.then(TOOL_CALLS).then(Event::ToolsDone).fails(ErrorClass::InvalidApiKey);
+    assert_eq!(story.last(), Action::Refresh);
+}
+
+#[test]
+fn a_key_that_may_not_do_this_is_not_refreshed() {
+    let story = Story::begin(limits()).fails(ErrorClass::AuthError);
+    story.ends_as(StopReason::ModelError(ErrorClass::AuthError));
+}
+
+#[test]
+fn a_refresh_that_fails_is_retried_and_no_model_is_blamed() {
+    let rules = with_budgets(Budgets { switches: 1, retries: 3, ..Budgets::DEFAULT });
+    for class in [ErrorClass::ServerError, ErrorClass::ServerOverload] {
+        let mut story = Story::begin(rules).fails(ErrorClass::InvalidApiKey);
+        for retry in 1..=3 {
+            story = story.fails(class);
+            assert_eq!(story.pause(), Pause { class, retry, of: Some(3) });
+            story = story.wakes();
+            assert_eq!(story.last(), Action::Refresh, "what was tried is tried again");
+        }
+        story.fails(class).ends_as(StopReason::ModelError(class));
+    }
+}
+
+#[test]
+fn a_refresh_that_is_rejected_is_final() {
+    let rules = with_budgets(Budgets { refreshes: 2, ..Budgets::DEFAULT });
+    let story = Story::begin(rules).fails(ErrorClass::InvalidApiKey);
+    let story = story.fails(ErrorClass::InvalidApiKey);
+    story.ends_as(StopReason::ModelError(ErrorClass::InvalidApiKey));
+}
+
+#[test]
+fn a_rejection_that_asks_for_time_gets_it_under_its_own_name() {
+    let rejected = wishing(ErrorClass::InvalidApiKey, secs(20));
+    let story = Story::begin(limits()).then(Event::Failed(rejected));
+    assert!(story.pause_millis() >= 20_000);
+    assert_eq!(story.pause(), Pause { class: ErrorClass::InvalidApiKey, retry: 1, of: Some(1) });
+    assert_eq!(story.wakes().last(), Action::Refresh);
+    let far = Event::Failed(wishing(ErrorClass::InvalidApiKey, secs(3_600)));
+    let story = Story::begin(limits()).then(far);
+    story.ends_as(StopReason::ModelError(ErrorClass::InvalidApiKey));
+}
+
+// --- the bucket ---------------------------------------------------------------------------------
+
+#[test]
+fn retries_are_paid_from_the_bucket_and_timeouts_cost_double() {
+    let story = Story::begin(limits()).fails_and_waits(ErrorClass::ServerError, 1);
+    assert_eq!(story.run.budgets.bucket, 495);
+    let story = story.fails_and_waits(ErrorClass::ApiTimeout, 1);
+    assert_eq!(story.run.budgets.bucket, 485);
+    let story = story.fails_and_waits(ErrorClass::StreamStalled, 1);
+    assert_eq!(story.run.budgets.bucket, 475);
+}
+
+#[test]
+fn only_a_success_at_the_first_try_fills_the_bucket() {
+    let story = Story::begin(limits()).fails_and_waits(ErrorClass::ServerError, 2);
+    let story = story.then(TOOL_CALLS).then(Event::ToolsDone);
+    assert_eq!(story.run.budgets.bucket, 490, "this one took three tries");
+    let mut story = story.then(TOOL_CALLS).then(Event::ToolsDone);
+    assert_eq!(story.run.budgets.bucket, 491);
+    for _ in 0..20 {
+        story = story.then(TOOL_CALLS).then(Event::ToolsDone);
+    }
+    assert_eq!(story.run.budgets.bucket, 500, "and never overflows");
+}
+
+#[test]
+fn an_empty_bucket_fails_fast() {
+    let rules = with_budgets(Budgets { bucket: 9, ..Budgets::DEFAULT });
+    let story = Story::begin(rules).fails(ErrorClass::ApiTimeout);
+    story.ends_as(StopReason::ModelError(ErrorClass::ApiTimeout));
+    let story = Story::begin(rules).fails_and_waits(ErrorClass::ServerError, 1);
+    story.fails(ErrorClass::ServerError).ends_as(StopReason::ModelError(ErrorClass::ServerError));
+}
+
+// --- a run taken up again -------------------------------------------------------------------
+
+#[test]
+fn a_resumed_run_has_its_retries_back_but_not_its_turns_and_models() {
+    let full = Budgets { turns: Some(5), switches: 1, retries: 4, ..Budgets::DEFAULT };
+    let rules = with_budgets(full);
+    let overloaded = Event::Failed(wishing(ErrorClass::ServerOverload, secs(300)));
+    let story = Story::begin(rules).fails_and_waits(ErrorClass::ServerOverload, 2);
+    let story = story.fails(ErrorClass::ServerOverload).fails_and_waits(ErrorClass::ServerError, 4);
+    let story = story.then(overloaded);
+    assert_eq!(story.run.budgets.retries, 0);
+    let story = Story::take_up(story.run.resumed(), rules);
+    let ask = story.asked();
+    assert_eq!((ask.rung, ask.attempt, ask.connection), (1, 1, Connection::Pooled));
+    let left = story.run.budgets;
+    assert_eq!((left.turns, left.retries, left.switches, left.bucket), (Some(3), 4, 0, 470));
+    assert!(story.went_on_at_once(), "moments begin anew, so the old wish means nothing");
+}
+
+#[test]
+fn nothing_happens_to_a_run_that_is_over() {
+    let story = Story::begin(limits()).then(ANSWER);
+    let late = Event::Failed(failure(ErrorClass::ServerError));
+    assert!(story.run.step(story.now, late, &story.limits).is_err());
+}

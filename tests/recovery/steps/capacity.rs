@@ -1,0 +1,260 @@
+//! Rate limits, overloads, quota, and waiting without a count.
+
+use std::time::Duration;
+
+use outlast::recovery::{
+    Account, Action, Budgets, ErrorClass, Event, Failure, Limits, Moment, Pause, Persistence,
+    Ruling, Source, StopReason, Wish, WishSource,
+};
+
+use super::super::{
+    ANSWER, Story, TOOL_CALLS, after, failure, limits, ruled, secs, wishing, with_budgets,
+};
+
+fn persistent(persistence: Persistence) -> Limits {
+    Limits { persistence, max_retry_wait: persistence.max_retry_wait(), ..limits() }
+}
+
+fn quota_exhausted() -> StopReason {
+    StopReason::ModelError(ErrorClass::QuotaExhausted)
+}
+
+const CROWDED: [ErrorClass; 2] = [ErrorClass::RateLimit, ErrorClass::ServerOverload];
+
+#[test]
+fn a_short_wish_is_waited_out_in_full() {
+    for class in CROWDED {
+        for seconds in [1, 59, 61, 600] {
+            let asked = Event::Failed(wishing(class, secs(seconds)));
+            let story = Story::begin(limits()).then(asked);
+            let pause = Duration::from_millis(story.pause_millis());
+            assert!(pause >= secs(seconds), "{class}: {pause:?} for {seconds} s");
+            assert!(pause <= secs(seconds).mul_f64(1.25), "{class}: {pause:?} for {seconds} s");
+            assert_eq!(story.wakes().asked().attempt, 2);
+        }
+    }
+}
+
+#[test]
+fn a_wish_beyond_our_patience_is_quota_and_ends_the_run_at_once() {
+    for class in CROWDED {
+        let story = Story::begin(limits()).then(Event::Failed(wishing(class, secs(601))));
+        story.ends_as(quota_exhausted());
+        assert_eq!((story.requests(), story.now), (1, Moment::default()));
+    }
+}
+
+#[test]
+fn a_wish_beyond_the_deadline_is_quota_too() {
+    let rules = Limits { deadline: Some(after(60)), ..limits() };
+    for class in CROWDED {
+        for seconds in [60, 61] {
+            let story = Story::begin(rules).then(Event::Failed(wishing(class, secs(seconds))));
+            story.ends_as(quota_exhausted());
+        }
+    }
+}
+
+#[test]
+fn jitter_does_not_miss_a_deadline_that_the_wish_leaves_room_for() {
+    let rules = Limits { deadline: Some(after(60)), ..limits() };
+    let asked = Event::Failed(wishing(ErrorClass::RateLimit, Duration::from_millis(59_990)));
+    let story = Story::begin(rules).then(asked);
+    assert!((59_990..60_000).contains(&story.pause_millis()), "{}", story.pause_millis());
+    assert_eq!(story.wakes().requests(), 2);
+}
+
+#[test]
+fn quota_outranks_every_other_cure() {
+    let rules = with_budgets(Budgets { switches: 1, ..Budgets::DEFAULT });
+    let far = wishing(ErrorClass::ServerOverload, secs(3_600));
+    let story = Story::begin(rules).fails_and_waits(ErrorClass::ServerOverload, 2);
+    story.then(Event::Failed(far)).ends_as(quota_exhausted());
+    let told = Failure { ruling: Some(Ruling::Retry), ..far };
+    Story::begin(rules).then(Event::Failed(told)).ends_as(quota_exhausted());
+    let background = Limits { source: Source::Background, ..limits() };
+    Story::begin(background).then(Event::Failed(far)).ends_as(quota_exhausted());
+}
+
+#[test]
+fn other_failures_that_ask_for_too_much_end_under_their_own_name() {
+    let far = Event::Failed(wishing(ErrorClass::ServerError, secs(601)));
+    let story = Story::begin(limits()).then(far);
+    story.ends_as(StopReason::ModelError(ErrorClass::ServerError));
+    let rules = Limits { deadline: Some(after(300)), ..limits() };
+    let asked = Event::Failed(wishing(ErrorClass::ServerError, secs(400)));
+    Story::begin(rules).then(asked).ends_as(StopReason::Deadline);
+    let spent = Limits { budgets: Budgets { retries: 0, ..Budgets::DEFAULT }, ..rules };
+    let story = Story::begin(spent).then(asked);
+    story.ends_as(StopReason::ModelError(ErrorClass::ServerError));
+}
+
+#[test]
+fn no_wish_means_the_ladder_and_so_does_a_wish_for_nothing() {
+    for asked in [failure(ErrorClass::RateLimit), wishing(ErrorClass::RateLimit, Duration::ZERO)] {
+        let story = Story::begin(limits()).then(Event::Failed(asked));
+        assert!((500..=625).contains(&story.pause_millis()), "{}", story.pause_millis());
+    }
+}
+
+#[test]
+fn a_subscription_is_not_retried_on_its_limit() {
+    let rules = Limits { account: Account::Subscription, ..limits() };
+    let limited = ErrorClass::RateLimit;
+    let asked = wishing(limited, secs(30));
+    let insisted = ruled(limited, Ruling::Retry);
+    for hit in [failure(limited), asked, insisted] {
+        let story = Story::begin(rules).then(Event::Failed(hit));
+        story.ends_as(StopReason::ModelError(limited));
+    }
+    let story = Story::begin(rules).fails(ErrorClass::ServerOverload);
+    assert_eq!(story.pause().retry, 1, "an overload has nothing to do with who pays");
+    let rules = Limits { account: Account::Enterprise, ..limits() };
+    assert_eq!(Story::begin(rules).fails(limited).pause().retry, 1);
+    let rules = Limits { account: Account::Subscription, ..persistent(Persistence::Capacity) };
+    assert_eq!(Story::begin(rules).fails(limited).pause().of, None, "whoever waits, waits");
+}
+
+#[test]
+fn background_work_drops_out_of_a_crowd_at_once() {
+    for persistence in [Persistence::Off, Persistence::Capacity, Persistence::All] {
+        let rules = Limits { source: Source::Background, ..persistent(persistence) };
+        let overloaded = ErrorClass::ServerOverload;
+        for hit in [failure(overloaded), ruled(overloaded, Ruling::Retry)] {
+            let story = Story::begin(rules).then(Event::Failed(hit));
+            story.ends_as(StopReason::ModelError(overloaded));
+        }
+        let budgets = Budgets { switches: 1, ..Budgets::DEFAULT };
+        let story = Story::begin(Limits { budgets, ..rules }).fails(overloaded);
+        story.ends_as(StopReason::ModelError(overloaded));
+        assert_eq!(Story::begin(rules).fails(ErrorClass::ServerError).pause().retry, 1);
+    }
+}
+
+// --- persistent mode --------------------------------------------------------------------------
+
+#[test]
+fn an_overload_of_a_day_is_sat_out() {
+    let mut story = Story::begin(persistent(Persistence::Capacity));
+    let mut longest = 0;
+    while story.now < after(86_400) {
+        story = story.fails(ErrorClass::ServerOverload);
+        assert_eq!(story.pause().of, None);
+        longest = longest.max(story.pause_millis());
+        story = story.wakes();
+    }
+    assert!((300_000..=310_000).contains(&longest), "five minutes and jitter, not {longest} ms");
+    assert!(story.requests() < 500, "{} requests a day is no storm", story.requests());
+    assert_eq!(story.run.failures, 30, "the counter stays clamped");
+    story.then(ANSWER).ends_as(StopReason::Completed);
+}
+
+#[test]
+fn waiting_without_a_count_doubles_from_half_a_second() {
+    let mut story = Story::begin(persistent(Persistence::Capacity));
+    for nth in 0..10 {
+        story = story.fails(ErrorClass::RateLimit);
+        let bare = (500 << nth).min(300_000);
+        assert!((bare..=bare + bare / 4).contains(&story.pause_millis()), "wait {nth}");
+        let why = Pause { class: ErrorClass::RateLimit, retry: nth + 1, of: None };
+        assert_eq!(story.pause(), why);
+        story = story.wakes();
+    }
+}
+
+#[test]
+fn what_is_not_capacity_is_counted_unless_everything_is_waited_out() {
+    let classes = [
+        ErrorClass::ServerError,
+        ErrorClass::ConnectionError,
+        ErrorClass::ApiTimeout,
+        ErrorClass::StreamStalled,
+    ];
+    for class in classes {
+        let story = Story::begin(persistent(Persistence::Capacity)).fails(class);
+        assert_eq!(story.pause().of, Some(10), "{class}");
+        let story = Story::begin(persistent(Persistence::All)).fails_and_waits(class, 50);
+        assert_eq!(story.requests(), 51, "{class}");
+        assert_eq!(story.fails(class).pause().of, None, "{class}");
+    }
+}
+
+#[test]
+fn patience_is_six_hours_when_nobody_counts() {
+    let rules = persistent(Persistence::Capacity);
+    let six_hours = secs(6 * 3_600);
+    let story = Story::begin(rules).then(Event::Failed(wishing(ErrorClass::RateLimit, six_hours)));
+    assert!(story.pause_millis() >= 21_600_000);
+    let more = wishing(ErrorClass::RateLimit, six_hours + secs(1));
+    Story::begin(rules).then(Event::Failed(more)).ends_as(quota_exhausted());
+}
+
+#[test]
+fn a_reset_is_kept_to_the_moment_when_we_wait_for_capacity_anyway() {
+    let reset = Failure {
+        wish: Some(Wish { wait: secs(1_000), source: WishSource::Reset }),
+        ..failure(ErrorClass::RateLimit)
+    };
+    let story = Story::begin(persistent(Persistence::Capacity)).then(Event::Failed(reset));
+    assert_eq!(story.pause_millis(), 1_000_000);
+    let patient = Limits { max_retry_wait: secs(2_000), ..limits() };
+    let story = Story::begin(patient).then(Event::Failed(reset));
+    assert!((1_000_001..=1_010_000).contains(&story.pause_millis()), "jitter, upward");
+}
+
+#[test]
+fn a_long_wait_beats_its_heart() {
+    let hour = wishing(ErrorClass::RateLimit, secs(3_600));
+    let mut story = Story::begin(persistent(Persistence::Capacity)).then(Event::Failed(hour));
+    let mut beats = 0;
+    while let Action::Wait { until } = story.last() {
+        assert!(story.now.until(until) <= secs(30), "silent too long");
+        story = story.at(until).then(Event::Woke);
+        beats += 1;
+    }
+    assert!((120..=121).contains(&beats), "{beats} beats");
+}
+
+#[test]
+fn waking_early_is_not_waking() {
+    let story = Story::begin(limits()).fails(ErrorClass::ServerError);
+    let Action::Wait { until } = story.last() else { panic!("{:?}", story.last()) };
+    let early = story.at(Moment::from_millis(until.as_millis() - 1)).then(Event::Woke);
+    assert_eq!(early.last(), Action::Wait { until });
+    assert_eq!(early.at(until).then(Event::Woke).requests(), 2);
+}
+
+#[test]
+fn an_empty_bucket_lengthens_the_wait_of_those_who_do_not_give_up() {
+    let budgets = Budgets { bucket: 7, ..Budgets::DEFAULT };
+    let rules = Limits { budgets, ..persistent(Persistence::Capacity) };
+    let limited = Event::Failed(wishing(ErrorClass::RateLimit, secs(2)));
+    let story = Story::begin(rules).then(limited);
+    assert!(story.pause_millis() <= 2_500, "the bucket pays for this one");
+    assert_eq!(story.run.budgets.bucket, 2);
+    let story = story.wakes().then(limited);
+    assert!((300_000..=310_000).contains(&story.pause_millis()), "{}", story.pause_millis());
+    let story = story.wakes().fails(ErrorClass::ServerError);
+    assert!((300_000..=310_000).contains(&story.pause_millis()), "a counted class as well");
+    assert_eq!((story.pause().of, story.run.budgets.bucket), (Some(10), 2));
+}
+
+#[test]
+fn capacity_that_comes_back_renews_the_ladder() {
+    let story = Story::begin(persistent(Persistence::Capacity));
+    let story = story.fails_and_waits(ErrorClass::ServerOverload, 12);
+    let story = story.then(TOOL_CALLS).then(Event::ToolsDone).fails(ErrorClass::ServerOverload);
+    assert!((500..=625).contains(&story.pause_millis()));
+    assert_eq!(story.pause().retry, 1);
+}
+
+#[test]
+fn not_even_the_patient_wait_past_the_deadline() {
+    let rules = Limits { deadline: Some(after(600)), ..persistent(Persistence::All) };
+    let mut story = Story::begin(rules).fails(ErrorClass::ServerOverload);
+    while matches!(story.last(), Action::Wait { .. }) {
+        story = story.wakes().fails(ErrorClass::ServerOverload);
+    }
+    story.ends_as(StopReason::Deadline);
+    assert!(story.now < after(600));
+}

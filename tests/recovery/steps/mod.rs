@@ -1,0 +1,37 @@
+//! One recovery path per test, told as the story it is.
+
+mod calls;
+mod capacity;
+mod limits;
+mod replies;
+mod switches;
+
+use outlast::recovery::{Action, Pause, Phase};
+
+use super::Story;
+
+impl Story {
+    /// Why the run pauses.
+    #[track_caller]
+    fn pause(&self) -> Pause {
+        let Phase::Pausing { why, .. } = self.run.phase else { panic!("{:?}", self.run.phase) };
+        why
+    }
+
+    /// How many milliseconds the whole of the pause takes.
+    #[track_caller]
+    fn pause_millis(&self) -> u64 {
+        let Phase::Pausing { until, .. } = self.run.phase else { panic!("{:?}", self.run.phase) };
+        until.as_millis() - self.now.as_millis()
+    }
+
+    /// Whether the last decision was to call again without any pause.
+    #[track_caller]
+    fn went_on_at_once(&self) -> bool {
+        match self.last() {
+            Action::Ask(_) => matches!(self.decision().action, Action::Weigh { .. }),
+            Action::Refresh | Action::RunTools => true,
+            Action::Weigh { .. } | Action::Wait { .. } | Action::Finish(_) => false,
+        }
+    }
+}

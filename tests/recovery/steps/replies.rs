@@ -1,0 +1,287 @@
+//! Replies that are not simply an answer: cut, empty, paused, or less than was asked for.
+
+use outlast::recovery::{
+    Action, Budgets, Cut, ErrorClass, Event, Fate, Limits, Money, Nudge, Pause, RecoveryPlan,
+    Reply, StopReason, Weight,
+};
+
+use super::super::{ANSWER, FREE, Story, TOOL_CALLS, after, limits, with_budgets};
+
+const CUT: Event = Event::Replied(Reply::CutShort(Cut::Text));
+const EMPTY: Event = Event::Replied(Reply::Empty);
+const PAUSED: Event = Event::Replied(Reply::Paused);
+
+#[test]
+fn a_plain_answer_ends_the_run() {
+    let story = Story::begin(limits()).then(ANSWER);
+    story.ends_as(StopReason::Completed);
+    assert_eq!(story.transition().edit.reply, Fate::Keep);
+    assert_eq!(story.requests(), 1);
+}
+
+#[test]
+fn tools_run_and_the_model_is_asked_again() {
+    let story = Story::begin(limits()).then(TOOL_CALLS);
+    assert_eq!((story.last(), story.transition().edit.reply), (Action::RunTools, Fate::Keep));
+    let story = story.then(Event::ToolsDone);
+    assert_eq!(story.requests(), 2);
+    assert_eq!(story.decision().edit.say, None);
+    story.then(ANSWER).ends_as(StopReason::Completed);
+}
+
+#[test]
+fn a_refusal_is_the_result() {
+    let story = Story::begin(limits()).then(Event::Replied(Reply::Refusal));
+    story.ends_as(StopReason::Refusal);
+    assert_eq!(story.transition().edit.reply, Fate::Keep);
+}
+
+#[test]
+fn a_hook_stops_the_run_after_its_tools() {
+    let story = Story::begin(limits()).then(TOOL_CALLS).then(Event::HookStopped);
+    story.ends_as(StopReason::HookStopped);
+}
+
+// --- the output limit ---------------------------------------------------------------------------
+
+#[test]
+fn a_truncated_reply_is_first_asked_for_again_with_more_room() {
+    let rules = with_budgets(Budgets { turns: Some(1), ..Budgets::DEFAULT });
+    let story = Story::begin(rules);
+    assert_eq!(story.asked().cap, 8_192);
+    let story = story.then(CUT);
+    assert_eq!(story.asked().cap, 64_000);
+    let decision = story.decision();
+    assert_eq!(decision.plan, Some(RecoveryPlan::Escalate));
+    assert_eq!((decision.edit.reply, decision.edit.say), (Fate::Drop, None));
+    assert_eq!(story.run.budgets.continuations, 3, "the counter is untouched");
+    story.then(ANSWER).ends_as(StopReason::Completed);
+}
+
+#[test]
+fn a_reply_truncated_for_ever_gets_three_continuations() {
+    let mut story = Story::begin(limits()).then(CUT);
+    for _ in 0..3 {
+        story = story.then(CUT);
+        let decision = story.decision();
+        assert_eq!(decision.plan, Some(RecoveryPlan::Continue));
+        assert_eq!(decision.edit.reply, Fate::Keep);
+        assert_eq!(decision.edit.say, Some(Nudge::Continue(Cut::Text)));
+        assert_eq!(story.asked().cap, 64_000, "the turn keeps its cap");
+    }
+    let story = story.then(CUT);
+    story.ends_as(StopReason::MaxOutputTokens);
+    assert_eq!((story.requests(), story.transition().edit.reply), (5, Fate::Keep));
+}
+
+#[test]
+fn a_turn_that_ends_renews_what_the_next_may_spend_on_truncation() {
+    for _ in 0..2 {
+        let story = Story::begin(limits()).then(CUT).then(CUT).then(TOOL_CALLS);
+        let story = story.then(Event::ToolsDone);
+        assert_eq!(story.asked().cap, 8_192, "and starts at the default cap again");
+        assert_eq!(story.run.budgets.continuations, 3);
+        assert_eq!(story.then(CUT).asked().cap, 64_000);
+    }
+}
+
+#[test]
+fn each_kind_of_cut_has_its_own_continuation() {
+    let rules = with_budgets(Budgets { escalations: 0, ..Budgets::DEFAULT });
+    for cut in [Cut::Text, Cut::ToolCall, Cut::Thinking] {
+        let story = Story::begin(rules).then(Event::Replied(Reply::CutShort(cut)));
+        assert_eq!(story.decision().edit.say, Some(Nudge::Continue(cut)));
+    }
+}
+
+#[test]
+fn more_room_is_not_asked_for_where_there_is_none() {
+    let small = Weight { ceiling: 8_192, ..FREE };
+    let begin = |weight| {
+        let story = Story::unasked(limits()).weighing(weight).then(Event::Begin);
+        story.then(CUT).decision().plan
+    };
+    assert_eq!(begin(small), Some(RecoveryPlan::Continue), "the model's limit is reached");
+    let larger = Weight { ceiling: 8_193, ..FREE };
+    assert_eq!(begin(larger), Some(RecoveryPlan::Escalate));
+    let token = Money::from_pico_dollars(1);
+    let poor = Weight { token, left: Some(token * 16_384), ..FREE };
+    assert_eq!(begin(poor), Some(RecoveryPlan::Continue), "the money reaches no further");
+    let rich = Weight { left: Some(token * 16_385), ..poor };
+    assert_eq!(begin(rich), Some(RecoveryPlan::Escalate));
+}
+
+#[test]
+fn a_continuation_is_a_turn_and_the_last_one_says_so() {
+    let rules = |turns| {
+        let turns = Some(turns);
+        with_budgets(Budgets { turns, escalations: 0, ..Budgets::DEFAULT })
+    };
+    let story = Story::begin(rules(1)).then(CUT);
+    story.ends_as(StopReason::MaxTurns);
+    assert_eq!(story.transition().edit.reply, Fate::Keep);
+    let plan = story.transition().plan;
+    assert_eq!(
+        plan,
+        Some(RecoveryPlan::Stop(StopReason::MaxTurns)),
+        "what was not done is not told"
+    );
+    let story = Story::begin(rules(2)).then(CUT);
+    assert_eq!(story.decision().edit.say, Some(Nudge::ContinueLast));
+    story.then(CUT).ends_as(StopReason::MaxTurns);
+}
+
+#[test]
+fn a_truncated_reply_that_comes_late_is_kept() {
+    let rules = Limits { deadline: Some(after(10)), ..limits() };
+    let story = Story::begin(rules).at(after(10)).then(CUT);
+    story.ends_as(StopReason::Deadline);
+    assert_eq!(story.transition().edit.reply, Fate::Keep);
+}
+
+// --- nothing at all -----------------------------------------------------------------------------
+
+#[test]
+fn an_empty_reply_is_asked_for_three_times_more_with_pauses() {
+    let mut story = Story::begin(limits());
+    for retry in 1..=3 {
+        story = story.then(EMPTY);
+        assert_eq!(story.transition().edit.reply, Fate::Drop);
+        let why = Pause { class: ErrorClass::EmptyResponse, retry, of: Some(3) };
+        assert_eq!(story.pause(), why);
+        let bare = 250 << retry;
+        assert!((bare..=bare + bare / 4).contains(&story.pause_millis()));
+        story = story.wakes();
+        assert_eq!(story.asked().attempt, retry + 1);
+    }
+    let story = story.then(EMPTY);
+    story.ends_as(StopReason::EmptyResponse);
+    assert_eq!((story.requests(), story.transition().edit.reply), (4, Fate::Drop));
+}
+
+#[test]
+fn empty_replies_and_failures_do_not_renew_each_other() {
+    let mut story = Story::begin(limits());
+    for _ in 0..3 {
+        story = story.fails_and_waits(ErrorClass::ServerError, 1).then(EMPTY).wakes();
+    }
+    assert_eq!(story.run.budgets.retries, 7);
+    assert_eq!(story.asked().attempt, 7);
+    story.then(EMPTY).ends_as(StopReason::EmptyResponse);
+}
+
+#[test]
+fn an_empty_reply_costs_no_turn_and_a_full_one_renews_its_budget() {
+    let rules = with_budgets(Budgets { turns: Some(2), ..Budgets::DEFAULT });
+    let story = Story::begin(rules).then(EMPTY).wakes().then(EMPTY).wakes();
+    assert_eq!(story.run.budgets.turns, Some(1));
+    let story = story.then(TOOL_CALLS).then(Event::ToolsDone);
+    assert_eq!(story.run.budgets.empty_replies, 3);
+}
+
+#[test]
+fn an_empty_reply_ends_a_row_of_overloads() {
+    let rules = with_budgets(Budgets { switches: 1, ..Budgets::DEFAULT });
+    let story = Story::begin(rules).fails_and_waits(ErrorClass::ServerOverload, 2);
+    let story = story.then(EMPTY).wakes().fails(ErrorClass::ServerOverload).wakes();
+    assert_eq!(story.asked().rung, 0);
+}
+
+// --- a long turn, paused by the service ---------------------------------------------------------
+
+#[test]
+fn a_paused_turn_goes_on_eight_times_with_nothing_said() {
+    let mut story = Story::begin(limits());
+    for _ in 0..8 {
+        story = story.then(PAUSED);
+        let decision = story.decision();
+        assert_eq!(decision.plan, Some(RecoveryPlan::Resume));
+        assert_eq!((decision.edit.reply, decision.edit.say), (Fate::Keep, None));
+        assert!(story.went_on_at_once());
+    }
+    let story = story.then(PAUSED);
+    story.ends_as(StopReason::ModelError(ErrorClass::BadResponse));
+    assert_eq!(story.requests(), 9);
+}
+
+#[test]
+fn a_paused_turn_is_paid_for_like_any_other() {
+    let rules = with_budgets(Budgets { turns: Some(2), ..Budgets::DEFAULT });
+    let story = Story::begin(rules).then(PAUSED);
+    assert_eq!(story.decision().edit.say, None, "the service wants the conversation as it was");
+    let story = story.then(PAUSED);
+    story.ends_as(StopReason::MaxTurns);
+    assert_eq!(story.transition().edit.reply, Fate::Keep);
+}
+
+// --- effort ---------------------------------------------------------------------------------------
+
+fn effort(tokens: u32) -> Limits {
+    Limits { effort: Some(tokens), ..limits() }
+}
+
+fn answer(tokens: u32) -> Event {
+    Event::Replied(Reply::Answer { tokens })
+}
+
+#[test]
+fn a_run_that_ends_far_below_its_token_budget_is_nudged_on() {
+    let story = Story::begin(effort(10_000)).then(answer(8_999));
+    let decision = story.decision();
+    assert_eq!(decision.plan, Some(RecoveryPlan::Nudge));
+    assert_eq!((decision.edit.reply, decision.edit.say), (Fate::Keep, Some(Nudge::MoreEffort)));
+    let story = Story::begin(effort(10_000)).then(answer(9_000));
+    story.ends_as(StopReason::Completed);
+}
+
+#[test]
+fn tool_calls_count_towards_the_token_budget() {
+    let calls = Event::Replied(Reply::ToolCalls { tokens: 8_000 });
+    let story = Story::begin(effort(10_000)).then(calls).then(Event::ToolsDone);
+    story.then(answer(1_000)).ends_as(StopReason::Completed);
+}
+
+#[test]
+fn three_nudges_in_vain_are_enough() {
+    let mut story = Story::begin(effort(1_000_000)).then(answer(5_000));
+    for _ in 0..3 {
+        assert_eq!(story.decision().edit.say, Some(Nudge::MoreEffort));
+        story = story.then(answer(499));
+    }
+    story.ends_as(StopReason::Completed);
+}
+
+#[test]
+fn a_nudge_that_helped_earns_three_more() {
+    let mut story = Story::begin(effort(1_000_000)).then(answer(5_000));
+    story = story.then(answer(10)).then(answer(10)).then(answer(500));
+    for _ in 0..3 {
+        assert_eq!(story.decision().edit.say, Some(Nudge::MoreEffort));
+        story = story.then(answer(10));
+    }
+    story.ends_as(StopReason::Completed);
+}
+
+#[test]
+fn the_number_of_nudges_is_the_settings() {
+    let budgets = Budgets { nudges: 1, ..Budgets::DEFAULT };
+    let rules = Limits { budgets, ..effort(1_000_000) };
+    let story = Story::begin(rules).then(answer(5_000)).then(answer(5_000));
+    story.then(answer(10)).ends_as(StopReason::Completed);
+}
+
+#[test]
+fn an_answer_is_not_put_at_risk_for_more_effort() {
+    let turns = Some(2);
+    let last = Limits { budgets: Budgets { turns, ..Budgets::DEFAULT }, ..effort(9_000) };
+    Story::begin(last).then(ANSWER).ends_as(StopReason::Completed);
+    let deadline = Limits { deadline: Some(after(10)), ..effort(9_000) };
+    Story::begin(deadline).at(after(10)).then(ANSWER).ends_as(StopReason::Completed);
+    let wrap_up = Limits { wrap_up: Some(after(9)), ..deadline };
+    Story::begin(wrap_up).at(after(9)).then(ANSWER).ends_as(StopReason::Completed);
+}
+
+#[test]
+fn without_a_token_budget_nobody_nags() {
+    Story::begin(limits()).then(answer(0)).ends_as(StopReason::Completed);
+}

@@ -1,0 +1,151 @@
+//! Overloads in a row, and the next model of the chain.
+
+use outlast::recovery::{
+    Action, Budgets, ErrorClass, Event, Limits, Persistence, RecoveryPlan, StopReason,
+};
+
+use super::super::{ANSWER, Story, TOOL_CALLS, failure, limits, secs, wishing, with_budgets};
+
+fn fallbacks(switches: u8) -> Limits {
+    with_budgets(Budgets { switches, ..Budgets::DEFAULT })
+}
+
+const OVERLOAD: ErrorClass = ErrorClass::ServerOverload;
+
+#[test]
+fn the_third_overload_in_a_row_changes_the_model() {
+    for persistence in [Persistence::Off, Persistence::Capacity, Persistence::All] {
+        let rules = Limits { persistence, ..fallbacks(1) };
+        let story = Story::begin(rules).fails_and_waits(OVERLOAD, 2);
+        assert_eq!(story.asked().rung, 0);
+        let story = story.fails(OVERLOAD);
+        assert!(story.went_on_at_once());
+        assert_eq!(story.decision().plan, Some(RecoveryPlan::SwitchModel));
+        assert_eq!((story.asked().rung, story.asked().attempt), (1, 1));
+        story.then(ANSWER).ends_as(StopReason::Completed);
+    }
+}
+
+#[test]
+fn only_overloads_in_a_row_change_the_model() {
+    let story = Story::begin(fallbacks(1)).fails_and_waits(OVERLOAD, 2);
+    let story = story.fails_and_waits(ErrorClass::ServerError, 1).fails_and_waits(OVERLOAD, 2);
+    assert_eq!(story.asked().rung, 0);
+    assert_eq!(story.fails(OVERLOAD).asked().rung, 1);
+    let story = Story::begin(fallbacks(1)).fails_and_waits(OVERLOAD, 2);
+    let story = story.then(TOOL_CALLS).then(Event::ToolsDone).fails_and_waits(OVERLOAD, 2);
+    assert_eq!(story.asked().rung, 0, "an answer ends a row");
+}
+
+#[test]
+fn each_model_of_the_chain_is_tried_once_and_the_last_to_the_end() {
+    let mut story = Story::begin(fallbacks(2));
+    for rung in 1..=2 {
+        story = story.fails_and_waits(OVERLOAD, 2).fails(OVERLOAD);
+        assert_eq!(story.asked().rung, rung);
+    }
+    let story = story.fails_and_waits(OVERLOAD, 10).fails(OVERLOAD);
+    story.ends_as(StopReason::ModelError(ErrorClass::Repeated529));
+    assert_eq!(story.requests(), 3 + 3 + 11, "each model starts with a full set of retries");
+}
+
+#[test]
+fn without_a_fallback_the_ladder_goes_on_to_its_end() {
+    let story = Story::begin(limits()).fails_and_waits(OVERLOAD, 10).fails(OVERLOAD);
+    story.ends_as(StopReason::ModelError(ErrorClass::Repeated529));
+    assert_eq!(story.requests(), 11);
+}
+
+#[test]
+fn one_overload_is_not_repeated() {
+    let rules = with_budgets(Budgets { retries: 0, ..Budgets::DEFAULT });
+    Story::begin(rules).fails(OVERLOAD).ends_as(StopReason::ModelError(OVERLOAD));
+    let rules = with_budgets(Budgets { retries: 1, ..Budgets::DEFAULT });
+    let story = Story::begin(rules).fails_and_waits(OVERLOAD, 1).fails(OVERLOAD);
+    story.ends_as(StopReason::ModelError(ErrorClass::Repeated529));
+}
+
+#[test]
+fn the_overload_limit_gives_up_at_the_third() {
+    let rules = Limits { overload_limit: Some(3), ..limits() };
+    let story = Story::begin(rules).fails_and_waits(OVERLOAD, 2).fails(OVERLOAD);
+    story.ends_as(StopReason::ModelError(ErrorClass::Repeated529));
+    assert_eq!(story.requests(), 3);
+}
+
+#[test]
+fn the_overload_limit_does_not_give_up_while_a_model_is_left() {
+    for limit in [1, 2, 3] {
+        let rules = Limits { overload_limit: Some(limit), ..fallbacks(1) };
+        let before = usize::from(limit) - 1;
+        let story = Story::begin(rules).fails_and_waits(OVERLOAD, before).fails(OVERLOAD);
+        assert_eq!(story.asked().rung, 1);
+    }
+}
+
+#[test]
+fn an_overload_limit_above_the_switch_is_counted_to_its_end() {
+    let rules = Limits { overload_limit: Some(5), ..limits() };
+    let story = Story::begin(rules).fails_and_waits(OVERLOAD, 4).fails(OVERLOAD);
+    story.ends_as(StopReason::ModelError(ErrorClass::Repeated529));
+    assert_eq!(story.requests(), 5);
+}
+
+#[test]
+fn those_who_wait_without_a_count_do_not_count_overloads() {
+    let rules = Limits { overload_limit: Some(3), persistence: Persistence::Capacity, ..limits() };
+    assert_eq!(Story::begin(rules).fails_and_waits(OVERLOAD, 20).requests(), 21);
+}
+
+#[test]
+fn a_service_that_stays_broken_changes_the_model_when_its_retries_are_spent() {
+    let story = Story::begin(fallbacks(1)).fails_and_waits(ErrorClass::ServerError, 10);
+    assert_eq!(story.asked().rung, 0);
+    let story = story.fails(ErrorClass::ServerError);
+    assert_eq!((story.asked().rung, story.asked().attempt), (1, 1));
+    let story = story.fails_and_waits(ErrorClass::ServerError, 10).fails(ErrorClass::ServerError);
+    story.ends_as(StopReason::ModelError(ErrorClass::ServerError));
+    assert_eq!(story.requests(), 22);
+}
+
+#[test]
+fn overloads_that_outlast_a_short_ladder_change_the_model() {
+    let rules = with_budgets(Budgets { retries: 1, switches: 1, ..Budgets::DEFAULT });
+    let story = Story::begin(rules).fails_and_waits(OVERLOAD, 1).fails(OVERLOAD);
+    assert_eq!(story.asked().rung, 1);
+}
+
+#[test]
+fn a_model_that_does_not_exist_is_replaced_without_a_retry() {
+    let story = Story::begin(fallbacks(1)).fails(ErrorClass::InvalidModel);
+    assert_eq!((story.asked().rung, story.requests()), (1, 2));
+    let story = story.fails(ErrorClass::InvalidModel);
+    story.ends_as(StopReason::ModelError(ErrorClass::InvalidModel));
+}
+
+#[test]
+fn a_new_model_owes_nothing_to_the_old_ones_wish() {
+    let asked = Event::Failed(wishing(OVERLOAD, secs(300)));
+    let story = Story::begin(fallbacks(1)).then(asked).wakes().then(asked).wakes();
+    let story = story.then(asked);
+    assert!(story.went_on_at_once());
+    assert_eq!(story.asked().rung, 1);
+    let story = story.fails(OVERLOAD);
+    assert!((500..=625).contains(&story.pause_millis()), "nor to its place on the ladder");
+}
+
+#[test]
+fn a_far_wish_that_is_no_quota_leaves_the_next_model() {
+    let far = Event::Failed(wishing(ErrorClass::ServerError, secs(3_600)));
+    let story = Story::begin(fallbacks(1)).then(far);
+    assert_eq!(story.asked().rung, 1);
+}
+
+#[test]
+fn no_other_failure_changes_the_model() {
+    for class in [ErrorClass::RateLimit, ErrorClass::BadResponse, ErrorClass::ApiTimeout] {
+        let story = Story::begin(fallbacks(1)).fails_and_waits(class, 10);
+        let story = story.then(Event::Failed(failure(class)));
+        assert_eq!(story.last(), Action::Finish(StopReason::ModelError(class)));
+    }
+}

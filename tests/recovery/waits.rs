@@ -1,0 +1,139 @@
+//! How long every wait is, to the millisecond.
+
+use std::time::Duration;
+
+use outlast::recovery::{
+    Budgets, ErrorClass, Event, Failure, Ladder, Limits, Moment, Persistence, Phase, Ruling, Run,
+    Wish, WishSource,
+};
+
+use super::{FREE, failure, limits, secs, wishing};
+
+/// The milliseconds of the pause that follows when the call at hand fails as told, after
+/// `earlier` failures.
+fn pause(seed: u64, earlier: u8, failure: Failure, limits: &Limits) -> u64 {
+    let at = Moment::from_millis(1_000_000);
+    let step = |run: Run, event| run.step(at, event, limits).expect("the event fits").next;
+    let asked = step(step(Run::new(seed, limits), Event::Begin), Event::Weighed(FREE));
+    let run = Run { failures: earlier, ..asked };
+    match step(run, Event::Failed(failure)).phase {
+        Phase::Pausing { until, .. } => until.as_millis() - at.as_millis(),
+        other => panic!("no pause but {other:?}"),
+    }
+}
+
+#[test]
+fn the_ladder_is_kept_to_the_millisecond_and_jitter_only_lengthens_it() {
+    let ladder = [500, 1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 32_000, 32_000, 32_000];
+    for seed in 0..500 {
+        let waits: Vec<u64> = (0..10)
+            .map(|earlier| pause(seed, earlier, failure(ErrorClass::ServerError), &limits()))
+            .collect();
+        for (nth, (wait, bare)) in waits.iter().zip(ladder).enumerate() {
+            assert!((bare..=bare + bare / 4).contains(wait), "seed {seed}, wait {nth}: {wait} ms");
+        }
+        assert!(waits.iter().sum::<u64>() <= 199_375, "seed {seed}: {waits:?}");
+    }
+}
+
+#[test]
+fn jitter_fills_its_quarter() {
+    let waits: Vec<u64> =
+        (0..500).map(|seed| pause(seed, 4, failure(ErrorClass::ServerError), &limits())).collect();
+    let (least, most) = (waits.iter().min(), waits.iter().max());
+    assert!(least < Some(&8_100) && most > Some(&9_900), "{least:?} to {most:?} of 8000 to 10000");
+    let waits: Vec<u64> =
+        (0..4).map(|n| pause(7, n, failure(ErrorClass::ServerError), &limits()) >> n).collect();
+    assert!(waits.windows(2).any(|pair| pair[0] != pair[1]), "each wait has its own: {waits:?}");
+}
+
+#[test]
+fn the_same_seed_waits_the_same() {
+    for seed in 0..50 {
+        let once = pause(seed, 3, failure(ErrorClass::ServerError), &limits());
+        assert_eq!(once, pause(seed, 3, failure(ErrorClass::ServerError), &limits()));
+    }
+}
+
+#[test]
+fn a_servers_word_is_never_undercut_and_replaces_the_ladder() {
+    let millis = [1, 999, 1_000, 1_001, 29_999, 59_000, 61_000, 600_000];
+    for seed in 0..200 {
+        for wish in millis {
+            let asked = wishing(ErrorClass::RateLimit, Duration::from_millis(wish));
+            let wait = pause(seed, 6, asked, &limits());
+            let most = wish + (wish / 4).min(10_000) + 1;
+            assert!((wish..=most).contains(&wait), "seed {seed}: {wait} ms for {wish} ms");
+        }
+    }
+}
+
+#[test]
+fn a_fraction_of_a_millisecond_is_not_cut_off() {
+    let rules = Limits { persistence: Persistence::Capacity, ..limits() };
+    let wish = Wish { wait: Duration::from_micros(1_500_001), source: WishSource::Reset };
+    let reset = Failure { wish: Some(wish), ..failure(ErrorClass::RateLimit) };
+    assert_eq!(pause(7, 0, reset, &rules), 1_501);
+}
+
+#[test]
+fn the_longest_numbers_do_no_harm() {
+    let ladder = Ladder { first: Duration::MAX, longest: Duration::MAX };
+    let patient = Limits { max_retry_wait: Duration::MAX, ladder, ..limits() };
+    let asked = wishing(ErrorClass::RateLimit, Duration::MAX);
+    assert!(pause(7, 255, asked, &patient) > 1 << 60);
+    assert!(pause(7, 255, failure(ErrorClass::ServerError), &patient) > 1 << 60);
+}
+
+/// However the failures are chosen, a call that fails for ever is given up after a number of
+/// attempts that its budgets fix beforehand.
+#[test]
+fn a_call_that_fails_for_ever_is_given_up_in_time() {
+    let budgets = Budgets { switches: 2, ..Budgets::DEFAULT };
+    let rules = Limits { budgets, ..limits() };
+    // Each of the three models: one attempt, ten retries, one attempt after a refresh.
+    let bound = 3 * 11 + 1;
+    for seed in 0..200 {
+        let (mut run, mut at, mut dice) = (Run::new(seed, &rules), Moment::default(), seed);
+        let mut attempts = 0;
+        let mut event = Event::Begin;
+        for _ in 0..1_000 {
+            let Ok(transition) = run.step(at, event, &rules) else { panic!("seed {seed}") };
+            run = transition.next;
+            event = match run.phase {
+                Phase::Weighing => Event::Weighed(FREE),
+                Phase::Pausing { until, .. } => {
+                    at = until;
+                    Event::Woke
+                }
+                Phase::Calling(_) => {
+                    attempts += usize::from(run.phase != Phase::Calling(CREDENTIALS));
+                    dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                    Event::Failed(any_failure(dice >> 33))
+                }
+                Phase::Stopped(_) => break,
+                Phase::Ready | Phase::Working => panic!("seed {seed}: {run:?}"),
+            };
+        }
+        assert!(matches!(run.phase, Phase::Stopped(_)), "seed {seed} is still at it: {run:?}");
+        assert!(attempts <= bound, "seed {seed}: {attempts} attempts");
+    }
+}
+
+const CREDENTIALS: outlast::recovery::Call = outlast::recovery::Call::Credentials;
+
+fn any_failure(dice: u64) -> Failure {
+    let classes = [
+        ErrorClass::RateLimit,
+        ErrorClass::ServerOverload,
+        ErrorClass::ServerError,
+        ErrorClass::ConnectionError,
+        ErrorClass::InvalidApiKey,
+        ErrorClass::ApiTimeout,
+        ErrorClass::InvalidRequest,
+    ];
+    let class = classes[usize::try_from(dice % 7).expect("below seven")];
+    let asked = if dice & 8 == 0 { failure(class) } else { wishing(class, secs(dice % 600 + 1)) };
+    let ruling = (class == ErrorClass::InvalidRequest).then_some(Ruling::Retry);
+    Failure { ruling, ..asked }
+}
