@@ -1,0 +1,267 @@
+//! How large a conversation is, in tokens, without a tokenizer.
+//!
+//! Two figures, for two questions. The *bound* is for money: no request costs more, since a
+//! token covers at least one byte. The *estimate* is for the context window: it errs high, but
+//! not by much. Both start from what the service itself counted in its last reply, and measure
+//! only what came after.
+
+use serde_json::Value;
+
+use super::{Block, Message, ToolDefinition, Usage};
+
+/// What the service may wrap around a block: markers, names of parts, the role.
+const BLOCK_OVERHEAD: u64 = 64;
+/// What the service may add to a request by itself, and to one that has tools.
+const REQUEST_OVERHEAD: u64 = 256;
+const TOOLS_OVERHEAD: u64 = 1_024;
+/// The most that one image can cost after the service scaled it down.
+const IMAGE_TOKENS_MAX: u64 = 5_000;
+/// The most that a document can cost whose bytes are not in the request.
+const LINKED_DOCUMENT_TOKENS_MAX: u64 = 1_000_000;
+/// A byte count below this many per token is taken for a service that does not count.
+const BYTES_PER_TOKEN_MAX: u64 = 64;
+/// Tokens in a thousand bytes of ordinary text: errs high for prose and code.
+const USUAL_DENSITY: u64 = 334;
+const HIGHEST_DENSITY: u64 = 1_000;
+
+/// A conversation and its size. Earlier messages can only be changed through [`History::edit`],
+/// so the size is always that of the messages.
+#[derive(Clone, Debug)]
+pub struct History {
+    messages: Vec<Message>,
+    meter: Meter,
+}
+
+impl History {
+    /// A history that is sent with `fixed` bytes of system prompt and tools, as
+    /// [`fixed_bytes`] counts them.
+    pub fn new(messages: Vec<Message>, fixed: u64) -> Self {
+        let mut meter = Meter::begin(fixed);
+        meter.edited(&messages);
+        Self { messages, meter }
+    }
+
+    pub fn messages(&self) -> &[Message] {
+        &self.messages
+    }
+
+    /// Adds to the end. What has the role of the last message becomes part of it.
+    pub fn push(&mut self, message: Message) {
+        self.meter.added(&message.content);
+        self.join(message);
+    }
+
+    /// Adds the reply to what the history holds, whose exact size is now known.
+    pub fn push_reply(&mut self, message: Message, usage: &Usage) {
+        self.meter.replied(usage);
+        self.meter.kept_reply(&message.content, usage);
+        self.join(message);
+    }
+
+    /// Learns from a reply that does not enter the history.
+    pub fn heard(&mut self, usage: &Usage) {
+        self.meter.replied(usage);
+    }
+
+    /// Changes anything, and measures everything anew.
+    pub fn edit<T>(&mut self, change: impl FnOnce(&mut Vec<Message>) -> T) -> T {
+        let outcome = change(&mut self.messages);
+        self.meter.edited(&self.messages);
+        outcome
+    }
+
+    /// Forgets what the service counted, because another model, which counts differently, is
+    /// asked from now on.
+    pub fn model_changed(&mut self) {
+        self.meter.edited(&self.messages);
+    }
+
+    /// No request with these messages has more input tokens.
+    pub fn upper_bound(&self) -> u64 {
+        self.meter.upper_bound()
+    }
+
+    /// About how many input tokens a request with these messages has; rather too many.
+    pub fn estimate(&self) -> u64 {
+        self.meter.estimate()
+    }
+
+    fn join(&mut self, message: Message) {
+        match self.messages.last_mut() {
+            Some(last) if last.role == message.role => last.content.extend(message.content),
+            Some(_) | None => self.messages.push(message),
+        }
+    }
+}
+
+/// The arithmetic of a [`History`], for those who keep the messages themselves. It believes what
+/// it is told: every change but [`Meter::added`] must be announced by [`Meter::edited`].
+#[derive(Clone, Copy, Debug)]
+pub struct Meter {
+    fixed: Size,
+    /// All messages.
+    total: Size,
+    /// What the service counted, as far as it did.
+    counted: Option<u64>,
+    /// What came after it counted.
+    since: Size,
+    /// Tokens in a thousand bytes, from what the service counted before.
+    density: u64,
+}
+
+/// Bytes that become tokens, and tokens that are not made of bytes.
+#[derive(Clone, Copy, Debug, Default)]
+struct Size {
+    bytes: u64,
+    tokens: u64,
+}
+
+impl Meter {
+    pub fn begin(fixed: u64) -> Self {
+        let fixed = Size { bytes: fixed, tokens: 0 };
+        let (total, since) = (Size::default(), Size::default());
+        Self { fixed, total, counted: None, since, density: USUAL_DENSITY }
+    }
+
+    /// Blocks were added at the end.
+    pub fn added(&mut self, blocks: &[Block]) {
+        let size = blocks.iter().map(size_of).fold(Size::default(), Size::plus);
+        self.total = self.total.plus(size);
+        self.since = self.since.plus(size);
+    }
+
+    /// The service answered a request with exactly the messages so far. A count that cannot be
+    /// true is not believed.
+    pub fn replied(&mut self, usage: &Usage) {
+        let sent = self.fixed.plus(self.total);
+        let input = usage.input();
+        if input == 0 || input < sent.bytes / BYTES_PER_TOKEN_MAX {
+            return;
+        }
+        self.counted = Some(input);
+        self.since = Size::default();
+        let text = input.saturating_sub(sent.tokens).saturating_mul(1_100);
+        let density = text.checked_div(sent.bytes).unwrap_or(USUAL_DENSITY);
+        self.density = density.clamp(USUAL_DENSITY, HIGHEST_DENSITY);
+    }
+
+    /// The reply that `usage` came with was added at the end. Follows [`Meter::replied`].
+    pub fn kept_reply(&mut self, blocks: &[Block], usage: &Usage) {
+        let size = blocks.iter().map(size_of).fold(Size::default(), Size::plus);
+        self.total = self.total.plus(size);
+        let wrapped =
+            u64::try_from(blocks.len()).unwrap_or(u64::MAX).saturating_mul(BLOCK_OVERHEAD);
+        let exact = Size { bytes: 0, tokens: usage.output_tokens.saturating_add(wrapped) };
+        let known = self.counted.is_some() && usage.output_tokens > 0;
+        self.since = self.since.plus(if known { exact } else { size });
+    }
+
+    /// Messages were changed: what the service counted no longer holds.
+    pub fn edited(&mut self, messages: &[Message]) {
+        self.counted = None;
+        self.since = Size::default();
+        self.total = messages
+            .iter()
+            .flat_map(|message| &message.content)
+            .map(size_of)
+            .fold(Size::default(), Size::plus);
+    }
+
+    /// No request has more input tokens.
+    pub fn upper_bound(&self) -> u64 {
+        let everything = self.fixed.plus(self.total).bound();
+        match self.counted {
+            Some(tokens) => tokens.saturating_add(self.since.bound()),
+            None => everything,
+        }
+    }
+
+    /// About how many input tokens the next request has; rather too many than too few.
+    pub fn estimate(&self) -> u64 {
+        let guess = match self.counted {
+            Some(tokens) => tokens.saturating_add(self.since.guess(self.density)),
+            None => self.fixed.plus(self.total).guess(self.density),
+        };
+        guess.min(self.upper_bound())
+    }
+}
+
+impl Size {
+    fn plus(self, other: Self) -> Self {
+        Self {
+            bytes: self.bytes.saturating_add(other.bytes),
+            tokens: self.tokens.saturating_add(other.tokens),
+        }
+    }
+
+    fn bound(self) -> u64 {
+        self.bytes.saturating_add(self.tokens)
+    }
+
+    fn guess(self, density: u64) -> u64 {
+        self.bytes.saturating_mul(density).div_ceil(1_000).saturating_add(self.tokens)
+    }
+}
+
+/// The bytes that every request has beside its messages.
+pub fn fixed_bytes(system: &str, tools: &[ToolDefinition]) -> u64 {
+    let tool_bytes = |tool: &ToolDefinition| {
+        BLOCK_OVERHEAD
+            + bytes(&tool.name)
+            + bytes(&tool.description)
+            + longest_json(&tool.input_schema)
+    };
+    let overhead = if tools.is_empty() { 0 } else { TOOLS_OVERHEAD };
+    REQUEST_OVERHEAD + overhead + bytes(system) + tools.iter().map(tool_bytes).sum::<u64>()
+}
+
+fn size_of(block: &Block) -> Size {
+    let overhead = Size { bytes: BLOCK_OVERHEAD, tokens: 0 };
+    let text = |bytes| Size { bytes, tokens: 0 };
+    overhead.plus(match block {
+        Block::Text { text: words } => text(bytes(words)),
+        Block::Thinking { thinking, signature } => text(bytes(thinking) + bytes(signature)),
+        Block::RedactedThinking { data } => text(bytes(data)),
+        Block::ToolUse { id, name, input } => text(bytes(id) + bytes(name) + longest_json(input)),
+        Block::ToolResult { tool_use_id, content, is_error: _ } => {
+            content.iter().map(size_of).fold(text(bytes(tool_use_id)), Size::plus)
+        }
+        Block::Image { .. } => Size { bytes: 0, tokens: IMAGE_TOKENS_MAX },
+        Block::Document { source } => match source.get("type").and_then(Value::as_str) {
+            Some("base64" | "text" | "content") => {
+                text(longest_json(source)).plus(Size { bytes: 0, tokens: IMAGE_TOKENS_MAX })
+            }
+            Some(_) | None => Size { bytes: 0, tokens: LINKED_DOCUMENT_TOKENS_MAX },
+        },
+        Block::Other(value) => text(longest_json(value)),
+    })
+}
+
+fn bytes(text: &str) -> u64 {
+    u64::try_from(text.len()).unwrap_or(u64::MAX)
+}
+
+/// The most bytes that `value` can take as JSON, however the service writes it for the model:
+/// with spaces, with everything beyond ASCII escaped.
+fn longest_json(value: &Value) -> u64 {
+    match value {
+        Value::Null | Value::Bool(_) => 5,
+        Value::Number(number) => bytes(&number.to_string()),
+        Value::String(text) => longest_string(text),
+        Value::Array(items) => 2 + items.iter().map(|item| 2 + longest_json(item)).sum::<u64>(),
+        Value::Object(members) => members
+            .iter()
+            .map(|(name, item)| 4 + longest_string(name) + longest_json(item))
+            .sum::<u64>()
+            .saturating_add(2),
+    }
+}
+
+fn longest_string(text: &str) -> u64 {
+    let letter = |letter: char| match letter {
+        '"' | '\\' | '/' | '\n' | '\r' | '\t' => 2,
+        ' '..='~' => 1,
+        _escaped => 6 * u64::try_from(letter.len_utf16()).unwrap_or(2),
+    };
+    2 + text.chars().map(letter).sum::<u64>()
+}

@@ -1,0 +1,363 @@
+//! Makes any message list one that the API takes, changing no more than it must.
+
+use std::collections::HashSet;
+use std::mem;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::validity::{
+    Flaw, NAME_MAX, calls, faults_of_a_history, flaw_inside_a_result, flaws, is_name_letter,
+    is_thinking, results, violations,
+};
+use super::{Block, Message, Role};
+
+/// The answer to a call that had started when its run was cut off (SPEC 18).
+pub const OUTCOME_UNKNOWN: &str = "outcome unknown: the run was cut off while this ran; \
+                                   check before doing it again";
+
+/// Stands where the conversation lacks the user's first words.
+const OPENING: &str = "(The beginning of this conversation is missing.)";
+/// Stands where the conversation lacks the user's last words.
+const CLOSING: &str = "Continue.";
+
+/// What was mended, and in which message of the list as it was.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Repair {
+    /// Index of the message, counted from 0.
+    pub at: usize,
+    pub mend: Mend,
+}
+
+/// One change to a message list.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mend {
+    /// A block was dropped.
+    Dropped(Flaw),
+    /// A message without content was dropped.
+    DroppedMessage,
+    /// The message became part of the one before, which has the same role.
+    Joined,
+    /// Thinking at the end of a message was dropped.
+    TrimmedThinking,
+    /// A call was given another id, and so was its result.
+    Renamed { from: String, to: String },
+    /// A call was given a name that the API takes.
+    FixedName { from: String, to: String },
+    /// A call's input was made an object.
+    FixedInput { id: String },
+    /// A call without a result was given one.
+    Answered { id: String },
+    /// A result without a call, or a second one, was dropped.
+    DroppedResult { id: String },
+    /// Results were moved to the front of their message.
+    MovedResults,
+    /// A message of the user's was added in front.
+    AddedOpening,
+    /// A message of the user's was added at the end.
+    AddedClosing,
+}
+
+/// Makes `messages` fit to be sent: [`violations`] finds nothing in the result, whatever went in.
+/// A valid list comes back as it was; so does a repaired one.
+pub fn repair(messages: Vec<Message>) -> (Vec<Message>, Vec<Repair>) {
+    if violations(&messages).is_empty() {
+        return (messages, Vec::new());
+    }
+    let last = messages.len().saturating_sub(1);
+    let (mut messages, mut repairs) = repair_history(messages, |_id| OUTCOME_UNKNOWN.to_owned());
+    if messages.last().is_none_or(|message| message.role == Role::Assistant) {
+        messages.push(Message::user(vec![Block::text(CLOSING)]));
+        repairs.push(Repair { at: last, mend: Mend::AddedClosing });
+    }
+    (messages, repairs)
+}
+
+/// Makes `messages` a history that a prompt may follow: like [`repair`], but the assistant may
+/// have the last word, and the list may stay empty. `tell` says what became of the call with the
+/// given id when nothing answers it.
+pub fn repair_history(
+    messages: Vec<Message>,
+    tell: impl Fn(&str) -> String,
+) -> (Vec<Message>, Vec<Repair>) {
+    if faults_of_a_history(&messages).is_empty() {
+        return (messages, Vec::new());
+    }
+    let taken = messages.iter().flat_map(calls).map(str::to_owned).collect();
+    let mut mender = Mender { tell, taken, used: HashSet::new(), repairs: Vec::new() };
+    let cleaned = mender.clean(messages);
+    let joined = mender.join(cleaned);
+    let trimmed = mender.trim(joined);
+    let joined = mender.join(trimmed);
+    let paired = mender.pair(joined);
+    (paired, mender.repairs)
+}
+
+/// Answers the calls of the last assistant message that have no result yet, each with an error
+/// result in `tell`'s words. Returns the ids of those calls, in their order.
+pub fn answer_calls(messages: &mut Vec<Message>, tell: impl Fn(&str) -> String) -> Vec<String> {
+    let Some(asked) = messages.iter().rposition(|message| message.role == Role::Assistant) else {
+        return Vec::new();
+    };
+    let answers = messages.get(asked + 1);
+    let answered: HashSet<&str> = answers.into_iter().flat_map(results).collect();
+    let open: Vec<String> =
+        calls(&messages[asked]).filter(|id| !answered.contains(id)).map(str::to_owned).collect();
+    if open.is_empty() {
+        return open;
+    }
+    let known = answers.map_or(0, |message| results(message).count());
+    let synthetic = open.iter().map(|id| synthetic_result(id, tell(id)));
+    if asked + 1 == messages.len() {
+        messages.push(Message::user(synthetic.collect()));
+    } else {
+        let content = &mut messages[asked + 1].content;
+        let place = known.min(content.len());
+        content.splice(place..place, synthetic.collect::<Vec<_>>());
+    }
+    open
+}
+
+/// Removes all thinking, and the messages that were nothing else: thinking may only be sent to
+/// the model that signed it.
+pub fn strip_thinking(messages: &mut Vec<Message>) {
+    for message in messages.iter_mut() {
+        message.content.retain(|block| !is_thinking(block));
+    }
+    let mut kept: Vec<Message> = Vec::with_capacity(messages.len());
+    for message in mem::take(messages) {
+        match kept.last_mut() {
+            _ if message.content.is_empty() => {}
+            Some(last) if last.role == message.role => last.content.extend(message.content),
+            Some(_) | None => kept.push(message),
+        }
+    }
+    *messages = kept;
+}
+
+/// What the assistant said last: the text of the last assistant message that has any.
+pub fn last_text(messages: &[Message]) -> Option<String> {
+    messages.iter().rev().filter(|message| message.role == Role::Assistant).find_map(|message| {
+        let texts: Vec<&str> = message.content.iter().filter_map(text_of).collect();
+        (!texts.is_empty()).then(|| texts.concat())
+    })
+}
+
+fn text_of(block: &Block) -> Option<&str> {
+    if let Block::Text { text } = block { Some(text) } else { None }
+}
+
+fn synthetic_result(id: &str, text: String) -> Block {
+    Block::ToolResult {
+        tool_use_id: id.to_owned(),
+        content: vec![Block::text(text)],
+        is_error: true,
+    }
+}
+
+/// A message with the place that it had in the list as it was.
+type Placed = (usize, Message);
+
+struct Mender<F> {
+    tell: F,
+    /// Ids that a new name must not collide with.
+    taken: HashSet<String>,
+    /// Ids that a call of the repaired list has.
+    used: HashSet<String>,
+    repairs: Vec<Repair>,
+}
+
+impl<F: Fn(&str) -> String> Mender<F> {
+    fn note(&mut self, at: usize, mend: Mend) {
+        self.repairs.push(Repair { at, mend });
+    }
+
+    /// Drops or mends each block by itself.
+    fn clean(&mut self, messages: Vec<Message>) -> Vec<Placed> {
+        let mut kept = Vec::with_capacity(messages.len());
+        for (at, Message { role, content }) in messages.into_iter().enumerate() {
+            let content: Vec<Block> =
+                content.into_iter().filter_map(|block| self.mend(at, role, block)).collect();
+            if content.is_empty() {
+                self.note(at, Mend::DroppedMessage);
+            } else {
+                kept.push((at, Message { role, content }));
+            }
+        }
+        kept
+    }
+
+    fn mend(&mut self, at: usize, role: Role, mut block: Block) -> Option<Block> {
+        for flaw in flaws(role, &block) {
+            match (flaw, &mut block) {
+                // Ids are given when calls and results are paired.
+                (Flaw::NoId, _) => {}
+                (Flaw::BadName, Block::ToolUse { name, .. }) => {
+                    let from = mem::replace(name, acceptable(name));
+                    let to = name.clone();
+                    self.note(at, Mend::FixedName { from, to });
+                }
+                (Flaw::BadInput, Block::ToolUse { id, input, .. }) => {
+                    *input = match input.take() {
+                        Value::Null => json!({}),
+                        other => json!({ "input": other }),
+                    };
+                    self.note(at, Mend::FixedInput { id: id.clone() });
+                }
+                (_, Block::ToolResult { content, .. }) if role == Role::User => {
+                    content.retain(|inner| flaw_inside_a_result(inner).is_none());
+                    self.note(at, Mend::Dropped(flaw));
+                }
+                (_, _) => {
+                    self.note(at, Mend::Dropped(flaw));
+                    return None;
+                }
+            }
+        }
+        Some(block)
+    }
+
+    fn join(&mut self, messages: Vec<Placed>) -> Vec<Placed> {
+        let mut kept: Vec<Placed> = Vec::with_capacity(messages.len());
+        for (at, message) in messages {
+            match kept.last_mut() {
+                Some((_, last)) if last.role == message.role => {
+                    last.content.extend(message.content);
+                    self.note(at, Mend::Joined);
+                }
+                Some(_) | None => kept.push((at, message)),
+            }
+        }
+        kept
+    }
+
+    fn trim(&mut self, messages: Vec<Placed>) -> Vec<Placed> {
+        let mut kept = Vec::with_capacity(messages.len());
+        for (at, mut message) in messages {
+            let end = message.content.iter().rposition(|block| !is_thinking(block));
+            let end = end.map_or(0, |last| last + 1);
+            if end < message.content.len() {
+                message.content.truncate(end);
+                self.note(at, Mend::TrimmedThinking);
+            }
+            if !message.content.is_empty() {
+                kept.push((at, message));
+            }
+        }
+        kept
+    }
+
+    /// Gives every call a unique id and exactly one result. Roles alternate on the way in.
+    fn pair(&mut self, messages: Vec<Placed>) -> Vec<Message> {
+        let mut kept: Vec<Message> = Vec::with_capacity(messages.len() + 1);
+        let mut open: Vec<OpenCall> = Vec::new();
+        for (at, mut message) in messages {
+            match message.role {
+                Role::Assistant => {
+                    open.extend(self.name_calls(at, &mut message));
+                    match kept.last_mut() {
+                        // The user's message between had nothing but orphans, so this one has no
+                        // open calls.
+                        Some(last) if last.role == Role::Assistant => {
+                            last.content.extend(message.content);
+                            self.note(at, Mend::Joined);
+                            continue;
+                        }
+                        Some(_user) => {}
+                        None => {
+                            kept.push(Message::user(vec![Block::text(OPENING)]));
+                            self.note(at, Mend::AddedOpening);
+                        }
+                    }
+                    kept.push(message);
+                }
+                Role::User => {
+                    let content = self.match_results(at, message.content, mem::take(&mut open));
+                    if content.is_empty() {
+                        self.note(at, Mend::DroppedMessage);
+                    } else {
+                        kept.push(Message::user(content));
+                    }
+                }
+            }
+        }
+        if !open.is_empty() {
+            let end = kept.len();
+            kept.push(Message::user(self.match_results(end, Vec::new(), open)));
+        }
+        kept
+    }
+
+    fn name_calls(&mut self, at: usize, message: &mut Message) -> Vec<OpenCall> {
+        let mut open = Vec::new();
+        for block in &mut message.content {
+            let Block::ToolUse { id, .. } = block else { continue };
+            let was = id.clone();
+            if id.is_empty() || self.used.contains(id) {
+                *id = self.fresh_id(&was);
+                self.note(at, Mend::Renamed { from: was.clone(), to: id.clone() });
+            }
+            self.used.insert(id.clone());
+            open.push(OpenCall { was, id: id.clone(), answered: false });
+        }
+        open
+    }
+
+    fn fresh_id(&mut self, like: &str) -> String {
+        let stem = if like.is_empty() { "call" } else { like };
+        let free = (2u64..).map(|n| format!("{stem}_{n}")).find(|id| !self.taken.contains(id));
+        let id = free.expect("a list has fewer ids than there are numbers");
+        self.taken.insert(id.clone());
+        id
+    }
+
+    /// Puts the results of `open` first, one for each, and drops those of anything else.
+    fn match_results(
+        &mut self,
+        at: usize,
+        content: Vec<Block>,
+        mut open: Vec<OpenCall>,
+    ) -> Vec<Block> {
+        let (mut answers, mut others) = (Vec::new(), Vec::new());
+        let mut moved = false;
+        for mut block in content {
+            let Block::ToolResult { tool_use_id, .. } = &mut block else {
+                others.push(block);
+                continue;
+            };
+            let call = open.iter_mut().find(|call| !call.answered && call.was == *tool_use_id);
+            let Some(call) = call else {
+                self.note(at, Mend::DroppedResult { id: mem::take(tool_use_id) });
+                continue;
+            };
+            tool_use_id.clone_from(&call.id);
+            call.answered = true;
+            moved |= !others.is_empty();
+            answers.push(block);
+        }
+        if moved {
+            self.note(at, Mend::MovedResults);
+        }
+        for call in open.into_iter().filter(|call| !call.answered) {
+            answers.push(synthetic_result(&call.id, (self.tell)(&call.was)));
+            self.note(at, Mend::Answered { id: call.id });
+        }
+        answers.append(&mut others);
+        answers
+    }
+}
+
+/// A call that waits for its result.
+struct OpenCall {
+    /// The id that it came with, which its result goes by.
+    was: String,
+    id: String,
+    answered: bool,
+}
+
+fn acceptable(name: &str) -> String {
+    let letters = name.chars().map(|letter| if is_name_letter(letter) { letter } else { '_' });
+    let name: String = letters.take(NAME_MAX).collect();
+    if name.is_empty() { "unnamed".to_owned() } else { name }
+}

@@ -1,0 +1,251 @@
+//! What the API refuses, said before it has to.
+
+use std::collections::{HashMap, HashSet};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{Block, Message, Role};
+
+/// A broken rule, and the message that breaks it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Violation {
+    /// Index of the message, counted from 0.
+    pub at: usize,
+    pub rule: Rule,
+}
+
+/// The rules of a message list (SPEC 2), named after how they are broken.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Rule {
+    /// There is no message at all.
+    NothingSaid,
+    /// The first message is not the user's.
+    AssistantOpens,
+    /// The last message is not the user's.
+    AssistantCloses,
+    /// The message before has the same role.
+    SameRoleTwice,
+    /// A message without a block.
+    NoContent,
+    /// An assistant message whose last block is thinking.
+    EndsInThinking,
+    /// A tool call that the next message does not answer.
+    Unanswered {
+        id: String,
+    },
+    /// A tool-use id that was used before.
+    RepeatedId {
+        id: String,
+    },
+    /// A tool result without its call in the message before.
+    OrphanResult {
+        id: String,
+    },
+    /// A second result for one call.
+    SecondResult {
+        id: String,
+    },
+    /// A tool result after something that is not one.
+    LateResult {
+        id: String,
+    },
+    Flawed(Flaw),
+}
+
+/// What can be wrong with one block by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Flaw {
+    /// Text without anything but white space. The API accepts none, wherever it stands.
+    BlankText,
+    /// Thinking that nobody signed.
+    Unsigned,
+    /// A block that the other role, or no tool result, may have.
+    Misplaced,
+    /// A block without a type, or one of a known type that lacks what it needs.
+    Malformed,
+    /// A tool call without an id.
+    NoId,
+    /// A tool name with letters that the API does not take, or too many of them.
+    BadName,
+    /// A tool call whose input is not an object.
+    BadInput,
+}
+
+/// Longest tool name that the API takes.
+pub(super) const NAME_MAX: usize = 128;
+
+/// Everything that keeps `messages` from being sent. Empty when the list is valid.
+pub fn violations(messages: &[Message]) -> Vec<Violation> {
+    let mut found = faults_of_a_history(messages);
+    match messages.last() {
+        None => found.push(Violation { at: 0, rule: Rule::NothingSaid }),
+        Some(last) if last.role == Role::Assistant => {
+            found.push(Violation { at: messages.len() - 1, rule: Rule::AssistantCloses });
+        }
+        Some(_user) => {}
+    }
+    found
+}
+
+/// What is wrong with messages that a prompt is still to follow.
+pub(super) fn faults_of_a_history(messages: &[Message]) -> Vec<Violation> {
+    let mut found = Vec::new();
+    let mut ids = HashSet::new();
+    let mut before: Option<&Message> = None;
+    for (at, message) in messages.iter().enumerate() {
+        let mut report = |rule| found.push(Violation { at, rule });
+        match before {
+            None if message.role == Role::Assistant => report(Rule::AssistantOpens),
+            Some(before) if before.role == message.role => report(Rule::SameRoleTwice),
+            Some(_) | None => {}
+        }
+        if message.content.is_empty() {
+            report(Rule::NoContent);
+        }
+        for block in &message.content {
+            flaws(message.role, block).into_iter().map(Rule::Flawed).for_each(&mut report);
+        }
+        match message.role {
+            Role::Assistant => check_calls(message, messages.get(at + 1), &mut ids, &mut report),
+            Role::User => check_results(message, before, &mut report),
+        }
+        before = Some(message);
+    }
+    found
+}
+
+fn check_calls<'a>(
+    message: &'a Message,
+    next: Option<&Message>,
+    ids: &mut HashSet<&'a str>,
+    report: &mut impl FnMut(Rule),
+) {
+    let answers: HashSet<&str> =
+        next.filter(|next| next.role == Role::User).into_iter().flat_map(results).collect();
+    for id in calls(message) {
+        if !ids.insert(id) {
+            report(Rule::RepeatedId { id: id.to_owned() });
+        }
+        if !answers.contains(id) {
+            report(Rule::Unanswered { id: id.to_owned() });
+        }
+    }
+    if message.content.last().is_some_and(is_thinking) {
+        report(Rule::EndsInThinking);
+    }
+}
+
+fn check_results(message: &Message, before: Option<&Message>, report: &mut impl FnMut(Rule)) {
+    let mut open: HashMap<&str, bool> = before
+        .filter(|before| before.role == Role::Assistant)
+        .into_iter()
+        .flat_map(calls)
+        .map(|id| (id, false))
+        .collect();
+    let mut others = false;
+    for block in &message.content {
+        let Some(id) = result_id(block) else {
+            others = true;
+            continue;
+        };
+        if others {
+            report(Rule::LateResult { id: id.to_owned() });
+        }
+        match open.get_mut(id) {
+            None => report(Rule::OrphanResult { id: id.to_owned() }),
+            Some(answered) if *answered => report(Rule::SecondResult { id: id.to_owned() }),
+            Some(answered) => *answered = true,
+        }
+    }
+}
+
+/// What is wrong with a block of a `role`'s message.
+pub(super) fn flaws(role: Role, block: &Block) -> Vec<Flaw> {
+    let flaw = match (role, block) {
+        (_, Block::Text { text }) => text.trim().is_empty().then_some(Flaw::BlankText),
+        (Role::Assistant, Block::Thinking { signature, .. }) => {
+            signature.is_empty().then_some(Flaw::Unsigned)
+        }
+        (Role::Assistant, Block::RedactedThinking { data }) => {
+            data.is_empty().then_some(Flaw::Malformed)
+        }
+        (Role::Assistant, Block::ToolUse { id, name, input }) => {
+            return [
+                (id.is_empty(), Flaw::NoId),
+                (!is_name(name), Flaw::BadName),
+                (!input.is_object(), Flaw::BadInput),
+            ]
+            .into_iter()
+            .filter_map(|(broken, flaw)| broken.then_some(flaw))
+            .collect();
+        }
+        (Role::User, Block::ToolResult { content, .. }) => {
+            return content.iter().filter_map(flaw_inside_a_result).collect();
+        }
+        (Role::User, Block::Image { source } | Block::Document { source }) => {
+            (!source.is_object()).then_some(Flaw::Malformed)
+        }
+        (_, Block::Other(value)) => (!is_foreign_block(value)).then_some(Flaw::Malformed),
+        (
+            Role::User,
+            Block::Thinking { .. } | Block::RedactedThinking { .. } | Block::ToolUse { .. },
+        )
+        | (
+            Role::Assistant,
+            Block::ToolResult { .. } | Block::Image { .. } | Block::Document { .. },
+        ) => Some(Flaw::Misplaced),
+    };
+    flaw.into_iter().collect()
+}
+
+pub(super) fn flaw_inside_a_result(block: &Block) -> Option<Flaw> {
+    match block {
+        Block::ToolResult { .. } => Some(Flaw::Misplaced),
+        Block::Text { .. }
+        | Block::Thinking { .. }
+        | Block::RedactedThinking { .. }
+        | Block::ToolUse { .. }
+        | Block::Image { .. }
+        | Block::Document { .. }
+        | Block::Other(_) => flaws(Role::User, block).first().copied(),
+    }
+}
+
+/// Whether the API would know what to make of a block that we do not. A block of a type that we
+/// do know is only here because something in it is missing.
+fn is_foreign_block(value: &Value) -> bool {
+    const OURS: [&str; 7] =
+        ["text", "thinking", "redacted_thinking", "tool_use", "tool_result", "image", "document"];
+    value.get("type").and_then(Value::as_str).is_some_and(|kind| !OURS.contains(&kind))
+}
+
+pub(super) fn is_name_letter(letter: char) -> bool {
+    letter.is_ascii_alphanumeric() || letter == '_' || letter == '-'
+}
+
+fn is_name(name: &str) -> bool {
+    (1..=NAME_MAX).contains(&name.len()) && name.chars().all(is_name_letter)
+}
+
+pub(super) fn is_thinking(block: &Block) -> bool {
+    matches!(block, Block::Thinking { .. } | Block::RedactedThinking { .. })
+}
+
+fn call_id(block: &Block) -> Option<&str> {
+    if let Block::ToolUse { id, .. } = block { Some(id) } else { None }
+}
+
+fn result_id(block: &Block) -> Option<&str> {
+    if let Block::ToolResult { tool_use_id, .. } = block { Some(tool_use_id) } else { None }
+}
+
+pub(super) fn calls(message: &Message) -> impl Iterator<Item = &str> {
+    message.content.iter().filter_map(call_id)
+}
+
+pub(super) fn results(message: &Message) -> impl Iterator<Item = &str> {
+    message.content.iter().filter_map(result_id)
+}
