@@ -1,1 +1,28 @@
-//! Stub.
+//! What a run writes down, so that it can be taken up again after any end.
+//!
+//! One file a session, one JSON object a line, one writer. Messages are written as the public
+//! SDKs read them (PROTOCOL 8); our own records stand between them, with type `outlast`. Every
+//! line carries its number and a checksum. What must not happen twice is on the disk before it
+//! happens once.
+//!
+//! ```text
+//! open ─► user ─► transition… ─► spend ─► assistant ─► intent ─► (tool runs) ─► user ─► … ─► end
+//!                                                       ▲ synced       outcome ▲ synced
+//! ```
+
+mod entry;
+mod error;
+mod log;
+mod place;
+mod reader;
+mod redact;
+mod restore;
+mod resume;
+mod writer;
+
+pub use entry::{Carry, Meta, Opening};
+pub use error::{Holder, JournalError};
+pub use log::{Health, Journal};
+pub use place::{Place, SessionId, latest};
+pub use restore::{ModelSum, Restored, Sums};
+pub use resume::{Held, read};

@@ -1,0 +1,74 @@
+//! Why a journal cannot be written, or a session not be taken up.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+
+use super::SessionId;
+
+#[derive(Debug, thiserror::Error)]
+pub enum JournalError {
+    /// The run can go on without a journal.
+    #[error("cannot write the journal {}: {cause}", path.display())]
+    Unwritable { path: PathBuf, cause: io::Error },
+    /// There is a session with this id already.
+    #[error("session {id} exists already: {}", path.display())]
+    Exists { id: SessionId, path: PathBuf },
+    #[error("no session {id} below {}", projects.display())]
+    Unknown { id: SessionId, projects: PathBuf },
+    /// Another process works on the session.
+    #[error("session {id} is in use{}", Held(holder.as_ref()))]
+    Locked { id: SessionId, holder: Option<Holder> },
+    #[error("cannot read the session's file {}: {cause}", path.display())]
+    Unreadable { path: PathBuf, cause: io::Error },
+    /// A record that is not the last one is broken, so what follows it cannot be trusted.
+    #[error("{}, line {line}: the session's file is damaged: {what}", path.display())]
+    Damaged { path: PathBuf, line: usize, what: String },
+    #[error("{}, line {line}: written by a newer outlast: {what}", path.display())]
+    Newer { path: PathBuf, line: usize, what: String },
+}
+
+/// Who works on a session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holder {
+    pub pid: u32,
+    pub host: String,
+    /// RFC 3339.
+    pub since: String,
+}
+
+struct Held<'a>(Option<&'a Holder>);
+
+impl fmt::Display for Held<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(Holder { pid, host, since }) => {
+                write!(f, " by process {pid} on {host} since {since}")
+            }
+            None => f.write_str(" by another process"),
+        }
+    }
+}
+
+impl JournalError {
+    /// What to do about it.
+    pub fn hint(&self) -> &'static str {
+        match self {
+            Self::Unwritable { .. } => {
+                "make the folder writable, set OUTLAST_CONFIG_DIR, or use --no-session-persistence"
+            }
+            Self::Exists { .. } => "use --resume to go on with it, or choose another --session-id",
+            Self::Unknown { .. } => {
+                "check the id and OUTLAST_CONFIG_DIR; --continue takes this folder's last session"
+            }
+            Self::Locked { .. } => {
+                "wait for that process to end, or use --fork-session to work on a copy"
+            }
+            Self::Unreadable { .. } => "check that the file belongs to you",
+            Self::Damaged { .. } => {
+                "restore the file from a backup, or cut it before that line to lose the rest"
+            }
+            Self::Newer { .. } => "update outlast",
+        }
+    }
+}

@@ -1,0 +1,370 @@
+//! The journal of a run, as the run sees it.
+
+use std::collections::HashSet;
+use std::fs::{self, DirBuilder, File, TryLockError};
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use uuid::Uuid;
+
+use crate::recovery::{Money, StopReason, Transition};
+use crate::transcript::{Block, Message, Repair, Role, ToolCall, Usage};
+
+use super::entry::{
+    MessageLine, Meta, OUR_TYPE, Open, Opening, Record, RecordLine, Started, VERSION, WireMessage,
+    seal,
+};
+use super::redact::Redaction;
+use super::restore::Restored;
+use super::writer::{Sync, Writer};
+use super::{JournalError, Place, SessionId, resume};
+
+/// Where a run writes itself down. No method fails, panics or waits for anything but the disk:
+/// after the first failure the journal is [`Health::Lost`] and everything else is a no-op.
+#[derive(Debug)]
+pub struct Journal {
+    sink: Sink,
+    path: PathBuf,
+    session: String,
+    cwd: String,
+    version: String,
+    redaction: Redaction,
+    /// The number of the last line.
+    seq: u64,
+    /// The last message.
+    leaf: Option<String>,
+    /// Results of the last reply's calls that are written already.
+    answered: HashSet<String>,
+}
+
+/// How a journal fares.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Health {
+    Durable,
+    /// Nobody asked for one.
+    Off,
+    /// It could not be written, and why.
+    Lost(String),
+}
+
+#[derive(Debug)]
+enum Sink {
+    File(Writer),
+    Off,
+    Lost {
+        why: String,
+        /// Kept for its lock: the run goes on, so nobody else may take the session.
+        _locked: Option<Writer>,
+    },
+}
+
+impl Journal {
+    /// A journal that keeps nothing, because nobody asked for it.
+    pub fn off() -> Self {
+        Self::without(Sink::Off)
+    }
+
+    /// A journal that keeps nothing, because it could not.
+    pub fn lost(why: impl Into<String>) -> Self {
+        Self::without(Sink::Lost { why: why.into(), _locked: None })
+    }
+
+    fn without(sink: Sink) -> Self {
+        Self {
+            sink,
+            path: PathBuf::new(),
+            session: String::new(),
+            cwd: String::new(),
+            version: String::new(),
+            redaction: Redaction::default(),
+            seq: 0,
+            leaf: None,
+            answered: HashSet::new(),
+        }
+    }
+
+    /// Begins a session.
+    ///
+    /// # Errors
+    /// [`JournalError::Unwritable`], with which a run may go on; [`JournalError::Exists`] and
+    /// [`JournalError::Locked`], with which it must not.
+    pub fn create(place: &Place, id: &SessionId, opening: &Opening) -> Result<Self, JournalError> {
+        let mut journal = Self::begin(place, id, opening)?;
+        journal.open(opening, Beginning { epoch: 1, dropped: 0, forked_from: None });
+        journal.or_nothing()
+    }
+
+    /// Begins a session that goes on from `source`, which stays as it is. Its messages are
+    /// copied; what it spent is not.
+    ///
+    /// # Errors
+    /// As for [`Journal::create`].
+    pub fn fork(
+        place: &Place,
+        id: &SessionId,
+        opening: &Opening,
+        source: &Restored,
+    ) -> Result<Self, JournalError> {
+        let mut journal = Self::begin(place, id, opening)?;
+        let forked_from = Some(source.id.to_string());
+        // All thinking that was restored is by the model that answered last.
+        let meta = Meta { model: source.answered_by.as_deref(), ..Meta::default() };
+        for message in &source.messages {
+            journal.write_message(message, &message.content, &meta, Sync::Later);
+        }
+        journal.open(opening, Beginning { epoch: 1, dropped: 0, forked_from });
+        journal.or_nothing()
+    }
+
+    fn begin(place: &Place, id: &SessionId, opening: &Opening) -> Result<Self, JournalError> {
+        let path = place.file(id);
+        let unwritable = |cause| JournalError::Unwritable { path: path.clone(), cause };
+        let folder = place.folder();
+        DirBuilder::new().recursive(true).mode(0o700).create(&folder).map_err(unwritable)?;
+        let file = Writer::create(&path).map_err(|cause| {
+            if cause.kind() == io::ErrorKind::AlreadyExists {
+                JournalError::Exists { id: id.clone(), path: path.clone() }
+            } else {
+                unwritable(cause)
+            }
+        })?;
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) => return Err(resume::locked(id, &path)),
+            // Where there are no locks, the writer still notices who takes the session over.
+            Ok(()) | Err(TryLockError::Error(_)) => {}
+        }
+        let writer = Writer::over(file, 0);
+        let journal = Self { path: path.clone(), ..Self::over(writer, place, id, opening) };
+        sync_folders(&folder).map_err(unwritable)?;
+        Ok(journal)
+    }
+
+    /// Writes on after whatever `writer` holds.
+    pub(super) fn over(writer: Writer, place: &Place, id: &SessionId, opening: &Opening) -> Self {
+        Self {
+            sink: Sink::File(writer),
+            session: id.to_string(),
+            cwd: place.cwd().to_string_lossy().into_owned(),
+            version: opening.version.clone(),
+            redaction: Redaction::new(&opening.redact),
+            ..Self::off()
+        }
+    }
+
+    /// Takes the place of the process that wrote up to the line `seq` and the message `leaf`.
+    pub(super) fn following(self, path: PathBuf, seq: u64, leaf: Option<String>) -> Self {
+        Self { path, seq, leaf, ..self }
+    }
+
+    /// Leaves no file behind when not even the first line could be written.
+    fn or_nothing(self) -> Result<Self, JournalError> {
+        let Sink::Lost { why, .. } = &self.sink else { return Ok(self) };
+        let cause = io::Error::other(why.clone());
+        // It is as good as empty; if it stays, no one is worse off.
+        let _stays = fs::remove_file(&self.path);
+        Err(JournalError::Unwritable { path: self.path, cause })
+    }
+
+    /// Whether what was appended is there, or why not.
+    pub fn health(&self) -> Health {
+        match &self.sink {
+            Sink::File(_) => Health::Durable,
+            Sink::Off => Health::Off,
+            Sink::Lost { why, .. } => Health::Lost(why.clone()),
+        }
+    }
+
+    /// The session's file; empty when there is none.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Appends a message that was added to the history, or blocks that were added to its last
+    /// message: the reader joins messages of the same role. Results that [`Journal::outcome`]
+    /// has written are left out. Returns the message's id.
+    ///
+    /// A reply with tool calls is on the disk with their intents; everything else at once.
+    pub fn message(&mut self, message: &Message, meta: &Meta<'_>) -> Uuid {
+        let unwritten = |block: &&Block| match block {
+            Block::ToolResult { tool_use_id, .. } => !self.answered.contains(tool_use_id),
+            Block::Text { .. }
+            | Block::Thinking { .. }
+            | Block::RedactedThinking { .. }
+            | Block::ToolUse { .. }
+            | Block::Image { .. }
+            | Block::Document { .. }
+            | Block::Other(_) => true,
+        };
+        let content: Vec<Block> = message.content.iter().filter(unwritten).cloned().collect();
+        if content.is_empty() {
+            return Uuid::nil();
+        }
+        let calls = content.iter().any(|block| matches!(block, Block::ToolUse { .. }));
+        if message.role == Role::Assistant {
+            self.answered.clear();
+        }
+        let sync = if calls { Sync::Later } else { Sync::Now };
+        self.write_message(message, &content, meta, sync)
+    }
+
+    /// Appends what came of a tool call, before anyone acts upon it: its result block, and what
+    /// programs see of it.
+    pub fn outcome(&mut self, result: &Block, detail: &serde_json::Value) -> Uuid {
+        if let Block::ToolResult { tool_use_id, .. } = result {
+            self.answered.insert(tool_use_id.clone());
+        }
+        let detail = (!detail.is_null()).then_some(detail);
+        let message = Message::user(vec![result.clone()]);
+        let meta = Meta { detail, ..Meta::default() };
+        self.write_message(&message, &message.content, &meta, Sync::Now)
+    }
+
+    /// Appends the intent to run tools. Only after it returned may they start.
+    pub fn intent(&mut self, calls: &[ToolCall]) {
+        let started = |call: &ToolCall| Started { id: call.id.clone(), name: call.name.clone() };
+        let calls = calls.iter().map(started).collect();
+        self.record(&Record::Intent { calls }, Sync::Now);
+    }
+
+    /// Appends a step of the machine.
+    pub fn transition(&mut self, transition: &Transition) {
+        self.record(&Record::Transition { transition: *transition }, Sync::Later);
+    }
+
+    /// Appends what a call cost. Belongs before the reply that it bought.
+    pub fn spend(&mut self, cost: Money, usage: &Usage, model: &str) {
+        let model = model.to_owned();
+        self.record(&Record::Spend { cost, usage: *usage, model }, Sync::Later);
+    }
+
+    /// Appends what had to be mended before a send.
+    pub fn repairs(&mut self, repairs: &[Repair]) {
+        if !repairs.is_empty() {
+            self.record(&Record::Repair { repairs: repairs.to_vec() }, Sync::Later);
+        }
+    }
+
+    /// Appends that the prompt is done, and how it ended.
+    pub fn end(&mut self, reason: StopReason) {
+        self.record(&Record::End { reason }, Sync::Now);
+    }
+
+    pub(super) fn open(&mut self, opening: &Opening, beginning: Beginning) {
+        let Beginning { epoch, dropped, forked_from } = beginning;
+        let open = Open {
+            epoch,
+            pid: std::process::id(),
+            host: host_name(),
+            since: timestamp(),
+            cwd: self.cwd.clone(),
+            version: opening.version.clone(),
+            model: opening.model.clone(),
+            permission_mode: opening.permission_mode.clone(),
+            limits: opening.limits,
+            carry: opening.carry,
+            dropped,
+            forked_from,
+        };
+        self.record(&Record::Open(Box::new(open)), Sync::Now);
+    }
+
+    /// Ends a last line that was cut off right before its end.
+    pub(super) fn end_line(&mut self) {
+        self.append(b"\n", Sync::Later);
+    }
+
+    /// Gives up writing.
+    pub(super) fn lose(&mut self, cause: &io::Error) {
+        let why = format!("cannot write {}: {cause}", self.path.display());
+        let sink = std::mem::replace(&mut self.sink, Sink::Off);
+        let locked = if let Sink::File(writer) = sink { Some(writer) } else { None };
+        self.sink = Sink::Lost { why, _locked: locked };
+    }
+
+    fn write_message(
+        &mut self,
+        message: &Message,
+        content: &[Block],
+        meta: &Meta<'_>,
+        sync: Sync,
+    ) -> Uuid {
+        let id = Uuid::new_v4();
+        let uuid = id.to_string();
+        let line = MessageLine {
+            parent_uuid: self.leaf.as_deref(),
+            is_sidechain: false,
+            user_type: "external",
+            cwd: &self.cwd,
+            session_id: &self.session,
+            version: &self.version,
+            kind: message.role,
+            message: WireMessage::new(message, content, meta),
+            tool_use_result: meta.detail,
+            request_id: meta.request_id,
+            uuid: &uuid,
+            timestamp: &timestamp(),
+            seq: self.seq + 1,
+        };
+        let json = serde_json::to_vec(&line);
+        self.put(json, sync);
+        self.leaf = Some(uuid);
+        id
+    }
+
+    fn record(&mut self, record: &Record, sync: Sync) {
+        let timestamp = timestamp();
+        let (seq, timestamp) = (self.seq + 1, timestamp.as_str());
+        let line = RecordLine { kind: OUR_TYPE, v: VERSION, seq, timestamp, record };
+        self.put(serde_json::to_vec(&line), sync);
+    }
+
+    fn put(&mut self, json: serde_json::Result<Vec<u8>>, sync: Sync) {
+        match json {
+            Ok(json) => self.append(&seal(self.redaction.mask(json)), sync),
+            Err(error) => self.lose(&error.into()),
+        }
+        self.seq += 1;
+    }
+
+    fn append(&mut self, line: &[u8], sync: Sync) {
+        let Sink::File(writer) = &mut self.sink else { return };
+        if let Err(cause) = writer.append(line, sync) {
+            self.lose(&cause);
+        }
+    }
+}
+
+/// How a process comes to write to a session.
+pub(super) struct Beginning {
+    pub(super) epoch: u64,
+    pub(super) dropped: u32,
+    pub(super) forked_from: Option<String>,
+}
+
+fn timestamp() -> String {
+    humantime::format_rfc3339_millis(SystemTime::now()).to_string()
+}
+
+fn host_name() -> String {
+    let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let name = name.trim();
+    if name.is_empty() { "localhost".to_owned() } else { name.to_owned() }
+}
+
+/// A file whose folder entry is not on the disk is not there after a power cut. Some file systems
+/// do not sync folders, and need not.
+fn sync_folders(folder: &Path) -> io::Result<()> {
+    for folder in folder.ancestors().take(2) {
+        let synced = File::open(folder).and_then(|opened| opened.sync_all());
+        let unable = |error: &io::Error| {
+            matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported)
+        };
+        match synced {
+            Err(error) if !unable(&error) => return Err(error),
+            Ok(()) | Err(_) => {}
+        }
+    }
+    Ok(())
+}

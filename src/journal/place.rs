@@ -1,0 +1,195 @@
+//! Where sessions lie: `<config dir>/projects/<working directory>/<session id>.jsonl`.
+
+use std::fmt;
+use std::fs;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use uuid::Uuid;
+
+use super::error::JournalError;
+
+/// The name of a session, and of its file.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SessionId(String);
+
+impl SessionId {
+    /// One that no other session has.
+    pub fn fresh() -> Self {
+        Self(Uuid::now_v7().to_string())
+    }
+
+    /// Takes a name that is safe as a file name: letters, digits, `-` and `_`.
+    pub fn parse(name: &str) -> Option<Self> {
+        let safe = |letter: char| letter.is_ascii_alphanumeric() || letter == '-' || letter == '_';
+        ((1..=128).contains(&name.len()) && name.chars().all(safe)).then(|| Self(name.to_owned()))
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for SessionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// The folder of the sessions of one working directory.
+#[derive(Clone, Debug)]
+pub struct Place {
+    projects: PathBuf,
+    cwd: PathBuf,
+}
+
+/// Longest folder name before it is cut and told apart by a hash.
+const NAME_MAX: usize = 200;
+/// How much of a file is read to see whether anybody spoke in it.
+const GLANCE: u64 = 256 * 1024;
+
+impl Place {
+    /// `cwd` is taken by its real path, so that a session is found again through any link.
+    pub fn new(config_dir: &Path, cwd: &Path) -> Self {
+        let cwd = fs::canonicalize(cwd).unwrap_or_else(|_gone| cwd.to_owned());
+        Self { projects: config_dir.join("projects"), cwd }
+    }
+
+    pub fn cwd(&self) -> &Path {
+        &self.cwd
+    }
+
+    /// Where this directory's sessions are written.
+    pub fn folder(&self) -> PathBuf {
+        self.projects.join(folder_name(&self.cwd.to_string_lossy()))
+    }
+
+    pub(super) fn file(&self, id: &SessionId) -> PathBuf {
+        self.folder().join(format!("{id}.jsonl"))
+    }
+
+    /// The file of a session of any working directory, this one's first, then the newest.
+    pub(super) fn find(&self, id: &SessionId) -> Result<PathBuf, JournalError> {
+        let name = format!("{id}.jsonl");
+        let near = self.near().into_iter().map(|folder| folder.join(&name));
+        if let Some(path) = near.into_iter().find(|path| path.is_file()) {
+            return Ok(path);
+        }
+        let far = entries(&self.projects).into_iter().map(|folder| folder.join(&name));
+        let found = far.filter_map(|path| Some((modified(&path)?, path))).max();
+        found.map(|(_when, path)| path).ok_or_else(|| JournalError::Unknown {
+            id: id.clone(),
+            projects: self.projects.clone(),
+        })
+    }
+
+    /// The folders that hold this directory's sessions. Long names end in a hash, and not every
+    /// program makes the same one.
+    fn near(&self) -> Vec<PathBuf> {
+        let exact = self.folder();
+        let plain = plain_name(&self.cwd.to_string_lossy());
+        let mut folders = vec![exact.clone()];
+        if plain.len() > NAME_MAX {
+            let prefix = format!("{}-", &plain[..NAME_MAX]);
+            let named_alike = |path: &PathBuf| {
+                let name = path.file_name().and_then(|name| name.to_str());
+                *path != exact && name.is_some_and(|name| name.starts_with(&prefix))
+            };
+            folders.extend(entries(&self.projects).into_iter().filter(named_alike));
+        }
+        folders
+    }
+}
+
+/// The session of this working directory that was written to last; what `--continue` means.
+/// Sessions in which nobody spoke do not count.
+///
+/// # Errors
+/// [`JournalError::Unreadable`] when a session's file is there but cannot be read.
+pub fn latest(place: &Place) -> Result<Option<SessionId>, JournalError> {
+    let paths = place.near().into_iter().flat_map(|folder| entries(&folder));
+    let files = paths.filter_map(|path| {
+        let name = path.file_name()?.to_str()?.strip_suffix(".jsonl")?;
+        Some((modified(&path)?, SessionId::parse(name)?, path))
+    });
+    let mut files: Vec<(SystemTime, SessionId, PathBuf)> = files.collect();
+    files.sort_unstable_by(|one, other| other.cmp(one));
+    for (_when, id, path) in files {
+        let spoken = was_spoken_in(&path)
+            .map_err(|cause| JournalError::Unreadable { path: path.clone(), cause })?;
+        if spoken {
+            return Ok(Some(id));
+        }
+    }
+    Ok(None)
+}
+
+fn was_spoken_in(path: &Path) -> io::Result<bool> {
+    let mut start = Vec::new();
+    fs::File::open(path)?.take(GLANCE).read_to_end(&mut start)?;
+    let needle = br#""type":"user""#;
+    Ok(start.windows(needle.len()).any(|window| window == needle))
+}
+
+fn entries(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).into_iter().flatten();
+    entries.filter_map(|entry| Some(entry.ok()?.path())).collect()
+}
+
+fn modified(path: &Path) -> Option<SystemTime> {
+    let facts = fs::metadata(path).ok()?;
+    if facts.is_file() { facts.modified().ok() } else { None }
+}
+
+fn plain_name(path: &str) -> String {
+    path.chars().map(|letter| if letter.is_ascii_alphanumeric() { letter } else { '-' }).collect()
+}
+
+/// The folder's name as the public SDKs look for it (PROTOCOL 8).
+fn folder_name(path: &str) -> String {
+    let plain = plain_name(path);
+    if plain.len() <= NAME_MAX {
+        return plain;
+    }
+    format!("{}-{}", &plain[..NAME_MAX], base36(string_hash(path).unsigned_abs()))
+}
+
+/// The well-known 31-times string hash, on UTF-16 units and 32 bits.
+fn string_hash(text: &str) -> i32 {
+    let add = |hash: i32, unit: u16| hash.wrapping_mul(31).wrapping_add(i32::from(unit));
+    text.encode_utf16().fold(0, add)
+}
+
+fn base36(mut number: u32) -> String {
+    let mut digits = Vec::new();
+    loop {
+        digits.push(char::from_digit(number % 36, 36).expect("a remainder of 36 is a digit"));
+        number /= 36;
+        if number == 0 {
+            return digits.iter().rev().collect();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folders_are_named_as_the_sdks_name_them() {
+        assert_eq!(folder_name("/home/me/my_app.v2/ü"), "-home-me-my-app-v2--");
+        let long = format!("/tmp/{}", "a/".repeat(120));
+        let name = folder_name(&long);
+        assert_eq!(name.len(), 200 + "-3flxyv".len(), "{name}");
+        assert!(name.ends_with("-3flxyv"), "{name}");
+    }
+
+    #[test]
+    fn a_session_id_cannot_leave_its_folder() {
+        for name in ["", "..", "../x", "a/b", "a.b", "a\0", &"x".repeat(129)] {
+            assert_eq!(SessionId::parse(name), None, "{name:?}");
+        }
+        assert!(SessionId::parse(SessionId::fresh().as_str()).is_some());
+    }
+}

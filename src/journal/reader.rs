@@ -1,0 +1,239 @@
+//! Bytes to entries: checks every line, and tells a torn end from damage.
+//!
+//! A process that is killed leaves at most a torn end: lines that are broken, and no whole line
+//! after them. Those are dropped. A broken line *before* a whole one is damage, and what follows
+//! it cannot be trusted: that is refused.
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::transcript::{Message, Role};
+
+use super::entry::{OUR_TYPE, Record, Seal, VERSION, check_seal};
+
+/// What a file holds.
+#[derive(Debug, Default)]
+pub(super) struct Contents {
+    pub(super) entries: Vec<Entry>,
+    /// How many bytes hold whole lines.
+    pub(super) whole: u64,
+    /// Whether the last whole line lacks only its end.
+    pub(super) unended: bool,
+    /// Lines after those, which were torn.
+    pub(super) torn: u32,
+    /// The number of the last of our lines; 0 if there is none.
+    pub(super) seq: u64,
+}
+
+/// What one line says.
+#[derive(Debug)]
+pub(super) enum Entry {
+    Said(Box<Said>),
+    /// Something of another program's that messages may follow.
+    Link {
+        uuid: String,
+        parent: Option<String>,
+    },
+    Record(Box<Record>),
+    /// A record of ours that this version cannot read and need not.
+    UnreadTransition,
+    /// Nothing that concerns us.
+    Other,
+}
+
+/// A line with a message.
+#[derive(Debug)]
+pub(super) struct Said {
+    pub(super) uuid: String,
+    pub(super) parent: Option<String>,
+    pub(super) message: Message,
+    pub(super) model: Option<String>,
+    pub(super) cwd: Option<String>,
+    /// Whether another conversation may end here, but not this one.
+    pub(super) aside: bool,
+    /// Whether the line is one of ours.
+    pub(super) ours: bool,
+}
+
+/// Why a file is refused.
+#[derive(Debug)]
+pub(super) struct Refusal {
+    /// Counted from 1.
+    pub(super) line: usize,
+    pub(super) why: Why,
+}
+
+#[derive(Debug)]
+pub(super) enum Why {
+    Damaged(String),
+    Newer(String),
+}
+
+pub(super) fn read(bytes: &[u8]) -> Result<Contents, Refusal> {
+    let mut contents = Contents::default();
+    let mut broken: Option<(usize, String)> = None;
+    let mut offset = 0;
+    for (index, chunk) in bytes.split_inclusive(|byte| *byte == b'\n').enumerate() {
+        offset += chunk.len();
+        let refuse = |why| Refusal { line: index + 1, why };
+        let (line, ended) = match chunk.strip_suffix(b"\n") {
+            Some(line) => (line, true),
+            None => (chunk, false),
+        };
+        match parse(line) {
+            Err(Why::Damaged(what)) => {
+                contents.torn = contents.torn.saturating_add(1);
+                broken.get_or_insert((index + 1, what));
+            }
+            Err(newer) => return Err(refuse(newer)),
+            Ok(parsed) => {
+                if let Some((line, what)) = broken {
+                    return Err(Refusal { line, why: Why::Damaged(what) });
+                }
+                if let Some(seq) = parsed.seq {
+                    if seq != contents.seq + 1 {
+                        let what = format!("record {seq} follows record {}", contents.seq);
+                        return Err(refuse(Why::Damaged(what)));
+                    }
+                    contents.seq = seq;
+                }
+                contents.whole = u64::try_from(offset).unwrap_or(u64::MAX);
+                contents.unended = !ended;
+                contents.entries.push(parsed.entry);
+            }
+        }
+    }
+    Ok(contents)
+}
+
+/// The last process that took the session, as far as the file can be read.
+pub(super) fn last_open(bytes: &[u8]) -> Option<super::entry::Open> {
+    bytes.rsplit(|byte| *byte == b'\n').find_map(|line| match parse(line).ok()?.entry {
+        Entry::Record(record) => match *record {
+            Record::Open(open) => Some(*open),
+            Record::Transition { .. }
+            | Record::Intent { .. }
+            | Record::Spend { .. }
+            | Record::Repair { .. }
+            | Record::End { .. } => None,
+        },
+        Entry::Said(_) | Entry::Link { .. } | Entry::UnreadTransition | Entry::Other => None,
+    })
+}
+
+struct Parsed {
+    entry: Entry,
+    seq: Option<u64>,
+}
+
+/// The members that lines are told apart by, ours and others'.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Head {
+    #[serde(rename = "type", default)]
+    kind: Option<String>,
+    seq: Option<u64>,
+    v: Option<u32>,
+    uuid: Option<String>,
+    parent_uuid: Option<String>,
+    cwd: Option<String>,
+    #[serde(default)]
+    is_sidechain: bool,
+    #[serde(default)]
+    is_meta: bool,
+    #[serde(default)]
+    is_api_error_message: bool,
+    team_name: Option<String>,
+}
+
+fn parse(line: &[u8]) -> Result<Parsed, Why> {
+    let damaged = |what: &str| Why::Damaged(what.to_owned());
+    if line.trim_ascii().is_empty() {
+        return Ok(Parsed { entry: Entry::Other, seq: None });
+    }
+    let seal = check_seal(line);
+    if seal == Seal::Broken {
+        return Err(damaged("its checksum is wrong"));
+    }
+    let mut value: Value =
+        serde_json::from_slice(line).map_err(|error| Why::Damaged(format!("not JSON: {error}")))?;
+    let head = Head::deserialize(&value).map_err(|_error| damaged("not a record"))?;
+    let seq = match (seal, head.seq) {
+        (Seal::Intact, Some(seq)) => Some(seq),
+        (Seal::Absent, None) => None,
+        (Seal::Intact, None) => return Err(damaged("it has no number")),
+        (Seal::Absent | Seal::Broken, _) => return Err(damaged("its checksum is missing")),
+    };
+    let entry = match head.kind.as_deref() {
+        Some(OUR_TYPE) => our_record(&head, &value)?,
+        Some("user") => message(Role::User, head, &mut value),
+        Some("assistant") => message(Role::Assistant, head, &mut value),
+        Some("system" | "attachment" | "progress") => link(head),
+        Some(_) | None => Entry::Other,
+    };
+    Ok(Parsed { entry, seq })
+}
+
+fn our_record(head: &Head, value: &Value) -> Result<Entry, Why> {
+    const KINDS: [&str; 6] = ["open", "transition", "intent", "spend", "repair", "end"];
+    let version = head.v.unwrap_or_default();
+    if version != VERSION {
+        return Err(Why::Newer(format!("version {version} of the journal")));
+    }
+    let kind = value.get("kind").and_then(Value::as_str).unwrap_or_default();
+    match Record::deserialize(value) {
+        Ok(record) => Ok(Entry::Record(Box::new(record))),
+        // The machine's state may change with each version; money and ends must be understood.
+        Err(_) if kind == "transition" => Ok(Entry::UnreadTransition),
+        Err(_) if !KINDS.contains(&kind) => Ok(Entry::Other),
+        Err(error) => Err(Why::Newer(format!("{kind}: {error}"))),
+    }
+}
+
+fn link(head: Head) -> Entry {
+    match head.uuid {
+        Some(uuid) => Entry::Link { uuid, parent: head.parent_uuid },
+        None => Entry::Other,
+    }
+}
+
+fn message(role: Role, head: Head, value: &mut Value) -> Entry {
+    let ours = head.seq.is_some();
+    let Some(content) = value.pointer_mut("/message/content").map(Value::take) else {
+        return link(head);
+    };
+    let content = if ours { content } else { with_blocks(content) };
+    let (Ok(content), false) = (serde_json::from_value(content), head.is_api_error_message) else {
+        return link(head);
+    };
+    let Some(uuid) = head.uuid else { return Entry::Other };
+    let model = value.pointer("/message/model").and_then(Value::as_str).map(str::to_owned);
+    Entry::Said(Box::new(Said {
+        uuid,
+        parent: head.parent_uuid,
+        message: Message { role, content },
+        model: model.filter(|name| !name.is_empty()),
+        cwd: head.cwd,
+        aside: head.is_sidechain || head.is_meta || head.team_name.is_some(),
+        ours,
+    }))
+}
+
+/// Other programs write a lone text as a string, in messages and in tool results.
+fn with_blocks(content: Value) -> Value {
+    match content {
+        Value::String(text) => serde_json::json!([{ "type": "text", "text": text }]),
+        Value::Array(blocks) => blocks.into_iter().map(with_blocks_inside).collect(),
+        other @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_)) => other,
+    }
+}
+
+fn with_blocks_inside(mut block: Value) -> Value {
+    if block.get("type").and_then(Value::as_str) == Some("tool_result")
+        && let Some(content) = block.get_mut("content")
+    {
+        let inner = content.take();
+        *content = if inner.is_null() { Value::Array(Vec::new()) } else { with_blocks(inner) };
+    }
+    block
+}

@@ -1,0 +1,328 @@
+//! Entries to a conversation: what was said, what it cost, and what became of cut-off calls.
+
+use std::collections::{HashMap, HashSet};
+use std::path::PathBuf;
+
+use crate::recovery::{Action, Event, Limits, Money, Run, StopReason, Transition};
+use crate::transcript::{
+    Block, Message, OUTCOME_UNKNOWN, Repair, Role, Usage, answer_calls, repair_history,
+    strip_thinking,
+};
+
+use super::SessionId;
+use super::entry::{Carry, Open, Record};
+use super::reader::{Contents, Entry, Said};
+
+/// The answer to a call that never ran.
+const NOT_STARTED: &str = "not started: the run was cut off before this ran";
+
+/// A session as its file tells it.
+#[derive(Clone, Debug)]
+pub struct Restored {
+    pub id: SessionId,
+    /// What was said: valid, but for the last word, which may be the assistant's. Empty when
+    /// nothing was said.
+    pub messages: Vec<Message>,
+    /// What had to be mended, answers to cut-off calls left out.
+    pub repairs: Vec<Repair>,
+    /// The machine as it was after its last step; `None` when it took none, or took it in a
+    /// version whose state this one cannot read.
+    pub run: Option<Run>,
+    /// How the last prompt ended. `None` when it did not: then turns and money of `prompt` count
+    /// towards what follows.
+    pub ended: Option<StopReason>,
+    /// Sums over the last prompt.
+    pub prompt: Sums,
+    /// Sums over the session.
+    pub session: Sums,
+    /// The most that a call can have cost that was under way when the session was cut off.
+    /// Whether it was billed is not known, so the sums include it.
+    pub in_flight: Money,
+    /// Lines dropped because they were torn.
+    pub dropped_records: u32,
+    /// Calls that had started and were answered with "outcome unknown".
+    pub unknown_outcomes: u32,
+    pub cwd: Option<PathBuf>,
+    /// The model that was asked for.
+    pub model: Option<String>,
+    /// The model that answered last, in the service's words. All thinking is its.
+    pub answered_by: Option<String>,
+    pub permission_mode: Option<String>,
+    pub limits: Option<Limits>,
+}
+
+/// What replies have brought and cost.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sums {
+    /// Replies that entered the history.
+    pub turns: u32,
+    pub spent: Money,
+    pub usage: Usage,
+    /// In the order in which they were first used.
+    pub by_model: Vec<ModelSum>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ModelSum {
+    pub model: String,
+    pub usage: Usage,
+    pub cost: Money,
+}
+
+impl Sums {
+    fn add(&mut self, cost: Money, usage: Usage, model: &str) {
+        self.spent += cost;
+        self.usage += usage;
+        match self.by_model.iter_mut().find(|sum| sum.model == model) {
+            Some(sum) => {
+                sum.cost += cost;
+                sum.usage += usage;
+            }
+            None => self.by_model.push(ModelSum { model: model.to_owned(), usage, cost }),
+        }
+    }
+}
+
+/// What whoever writes on must know, beside what was restored.
+#[derive(Debug, Default)]
+pub(super) struct Loose {
+    /// The last message.
+    pub(super) leaf: Option<String>,
+    /// How many processes wrote to the session.
+    pub(super) epoch: u64,
+    /// Answers to cut-off calls. They are in the restored messages, but not in the file.
+    pub(super) answers: Vec<Block>,
+}
+
+pub(super) fn restore(id: SessionId, contents: Contents) -> (Restored, Loose) {
+    let mut story = Story::default();
+    for entry in contents.entries {
+        story.hear(entry);
+    }
+    let chain = story.chain();
+    let leaf = chain.last().map(|said| said.uuid.clone());
+    let answered_by = chain.iter().rev().find_map(|said| said.model.clone());
+    let cwd = chain.last().and_then(|said| said.cwd.clone());
+    let ours: HashSet<&str> =
+        chain.iter().filter(|said| said.ours).flat_map(|said| call_ids(&said.message)).collect();
+    let mut messages = story.join(&chain, answered_by.as_deref());
+    let unknown = |id: &str| !ours.contains(id) || story.intents.contains(id);
+    let tell = |id: &str| if unknown(id) { OUTCOME_UNKNOWN } else { NOT_STARTED }.to_owned();
+    let open = answer_calls(&mut messages, tell);
+    let unknown_outcomes = open.iter().filter(|id| unknown(id)).count();
+    let answers = answers_of(&messages, &open);
+    let (messages, repairs) = repair_history(messages, tell);
+    story.prompt.spent += story.in_flight;
+    story.session.spent += story.in_flight;
+    let opened = story.opened;
+    let restored = Restored {
+        id,
+        messages,
+        repairs,
+        run: story.run,
+        ended: story.ended,
+        prompt: story.prompt,
+        session: story.session,
+        in_flight: story.in_flight,
+        dropped_records: contents.torn,
+        unknown_outcomes: u32::try_from(unknown_outcomes).unwrap_or(u32::MAX),
+        cwd: opened.as_ref().map(|open| open.cwd.clone()).or(cwd).map(PathBuf::from),
+        model: opened.as_ref().map(|open| open.model.clone()),
+        answered_by,
+        permission_mode: opened.as_ref().map(|open| open.permission_mode.clone()),
+        limits: opened.as_ref().map(|open| open.limits),
+    };
+    (restored, Loose { leaf, epoch: opened.map_or(0, |open| open.epoch), answers })
+}
+
+/// A session while its entries are read in order.
+#[derive(Default)]
+struct Story {
+    said: Vec<Said>,
+    /// Parents of what messages may follow, by uuid.
+    links: HashMap<String, Option<String>>,
+    intents: HashSet<String>,
+    opened: Option<Open>,
+    run: Option<Run>,
+    ended: Option<StopReason>,
+    prompt: Sums,
+    session: Sums,
+    in_flight: Money,
+}
+
+impl Story {
+    fn hear(&mut self, entry: Entry) {
+        match entry {
+            Entry::Said(said) => self.hear_said(*said),
+            Entry::Link { uuid, parent } => {
+                self.links.insert(uuid, parent);
+            }
+            Entry::UnreadTransition => {
+                self.run = None;
+                self.in_flight = Money::ZERO;
+            }
+            Entry::Other => {}
+            Entry::Record(record) => self.hear_record(*record),
+        }
+    }
+
+    fn hear_said(&mut self, said: Said) {
+        self.goes_on();
+        if said.message.role == Role::Assistant && said.ours {
+            self.prompt.turns = self.prompt.turns.saturating_add(1);
+            self.session.turns = self.session.turns.saturating_add(1);
+        }
+        self.links.insert(said.uuid.clone(), said.parent.clone());
+        self.said.push(said);
+    }
+
+    fn hear_record(&mut self, record: Record) {
+        match record {
+            Record::Open(open) => {
+                match open.carry {
+                    Carry::Fresh => self.prompt = Sums::default(),
+                    Carry::On => {}
+                }
+                self.ended = None;
+                self.opened = Some(*open);
+            }
+            Record::Transition { transition } => {
+                self.goes_on();
+                self.in_flight = worst_case(self.in_flight, &transition);
+                self.run = Some(transition.next);
+            }
+            Record::Intent { calls } => self.intents.extend(calls.into_iter().map(|call| call.id)),
+            Record::Spend { cost, usage, model } => {
+                self.goes_on();
+                self.prompt.add(cost, usage, &model);
+                self.session.add(cost, usage, &model);
+                self.in_flight = Money::ZERO;
+            }
+            Record::Repair { .. } => {}
+            Record::End { reason } => {
+                self.ended = Some(reason);
+                self.in_flight = Money::ZERO;
+            }
+        }
+    }
+
+    /// Something happened after the end: another prompt began in the same process.
+    fn goes_on(&mut self) {
+        if self.ended.take().is_some() {
+            self.prompt = Sums::default();
+        }
+    }
+
+    /// The messages from the first to the last one of the conversation, which other branches and
+    /// side conversations are no part of.
+    fn chain(&self) -> Vec<&Said> {
+        let by_uuid: HashMap<&str, &Said> =
+            self.said.iter().map(|said| (said.uuid.as_str(), said)).collect();
+        let mut chain = Vec::new();
+        let mut seen = HashSet::new();
+        let leaf = self.said.iter().rev().find(|said| !said.aside);
+        let mut next = leaf.map(|said| said.uuid.as_str());
+        while let Some(uuid) = next.filter(|uuid| seen.insert(*uuid)) {
+            chain.extend(by_uuid.get(uuid).copied());
+            next = self.links.get(uuid).and_then(Option::as_deref);
+        }
+        chain.reverse();
+        chain
+    }
+
+    /// Makes messages of lines. Lines in a row with the same role are one message; programs that
+    /// write one line a block leave results on side branches, from where they are fetched.
+    fn join(&self, chain: &[&Said], answered_by: Option<&str>) -> Vec<Message> {
+        let mut on_branches = self.results_beside(chain);
+        let mut messages: Vec<(Message, usize)> = Vec::new();
+        for said in chain {
+            let mut own = vec![said.message.clone()];
+            if said.model.as_deref() != answered_by && said.message.role == Role::Assistant {
+                strip_thinking(&mut own);
+            }
+            let Some(message) = own.pop() else { continue };
+            match messages.last_mut() {
+                Some((last, lines)) if last.role == message.role => {
+                    last.content.extend(message.content);
+                    *lines += 1;
+                }
+                Some(_) | None => messages.push((message, 1)),
+            }
+        }
+        let mut joined: Vec<Message> = Vec::with_capacity(messages.len());
+        for (mut message, mut lines) in messages {
+            let before = joined.last().filter(|before| before.role == Role::Assistant);
+            let order: Vec<String> =
+                before.into_iter().flat_map(call_ids).map(str::to_owned).collect();
+            for id in order.iter().filter(|_| message.role == Role::User) {
+                message.content.extend(on_branches.remove(id.as_str()));
+                lines += 1;
+            }
+            if lines > 1 && message.role == Role::User {
+                message.content.sort_by_key(|block| place_of(block, &order));
+            }
+            joined.push(message);
+        }
+        joined
+    }
+
+    /// Results that no line of the chain holds, by the id of their call.
+    fn results_beside(&self, chain: &[&Said]) -> HashMap<String, Block> {
+        let within: HashSet<&str> =
+            chain.iter().flat_map(|said| &said.message.content).filter_map(result_id).collect();
+        let mut beside = HashMap::new();
+        for block in self.said.iter().flat_map(|said| &said.message.content) {
+            if let Some(id) = result_id(block).filter(|id| !within.contains(id)) {
+                beside.insert(id.to_owned(), block.clone());
+            }
+        }
+        beside
+    }
+}
+
+/// Results go first, in the order of their calls, whichever ended first.
+fn place_of(block: &Block, order: &[String]) -> usize {
+    let id = result_id(block);
+    let place = id.and_then(|id| order.iter().position(|call| call == id));
+    place.unwrap_or(if id.is_some() { order.len() } else { order.len() + 1 })
+}
+
+/// What a call under way may cost: input and output were weighed before it was made.
+fn worst_case(before: Money, transition: &Transition) -> Money {
+    match (transition.event, transition.action) {
+        (Event::Weighed(weight), Action::Ask(ask)) => {
+            weight.input + weight.token * u64::from(ask.cap)
+        }
+        (Event::Replied(_) | Event::Failed(_), _) => Money::ZERO,
+        (
+            Event::Begin
+            | Event::Weighed(_)
+            | Event::ToolsDone
+            | Event::HookStopped
+            | Event::Refreshed
+            | Event::Woke
+            | Event::Interrupted(_)
+            | Event::DeadlinePassed
+            | Event::Broke,
+            _,
+        ) => before,
+    }
+}
+
+fn answers_of(messages: &[Message], open: &[String]) -> Vec<Block> {
+    let last = messages.last().filter(|last| last.role == Role::User);
+    let blocks = last.into_iter().flat_map(|last| &last.content);
+    let is_answer =
+        |block: &&Block| result_id(block).is_some_and(|id| open.iter().any(|open| open == id));
+    blocks.filter(is_answer).cloned().collect()
+}
+
+fn call_ids(message: &Message) -> impl Iterator<Item = &str> {
+    message.content.iter().filter_map(|block| {
+        if let Block::ToolUse { id, .. } = block { Some(id.as_str()) } else { None }
+    })
+}
+
+fn result_id(block: &Block) -> Option<&str> {
+    if let Block::ToolResult { tool_use_id, .. } = block { Some(tool_use_id) } else { None }
+}
