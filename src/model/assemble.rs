@@ -1,0 +1,259 @@
+//! Puts the events of a stream together into a reply. No I/O.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use crate::recovery::FaultKind;
+use crate::transcript::{Block, Usage};
+
+use super::answer::{
+    Answer, Progress, Sealed, ToolIds, merge_usage, nonsense, seal_tool_use, settle, text_of,
+};
+use super::fault::refusal_in;
+use super::sse::Frame;
+
+/// What an event meant for the reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Life, but no progress.
+    Ping,
+    Event,
+    /// The reply is over.
+    Last,
+}
+
+/// A reply under construction.
+///
+/// Lenient where nothing can be lost: blocks may interleave, stop late or never, and unknown
+/// events pass. Strict where something could be: a reply without its last event or its stop
+/// reason is none.
+#[derive(Debug, Default)]
+pub struct Assembly {
+    id: String,
+    model: String,
+    usage: Usage,
+    stop_reason: Option<String>,
+    over: bool,
+    slots: BTreeMap<u64, Slot>,
+    ids: ToolIds,
+}
+
+#[derive(Debug)]
+enum Slot {
+    Open(Growing),
+    Closed(Sealed),
+}
+
+#[derive(Debug)]
+enum Growing {
+    Text(String),
+    Thinking { thinking: String, signature: String },
+    ToolUse { id: String, name: String, given: Value, json: String },
+    Other { value: Value, json: String },
+}
+
+impl Assembly {
+    /// Whether any content has begun.
+    pub fn has_begun(&self) -> bool {
+        !self.slots.is_empty()
+    }
+
+    /// Whether at least one content block is complete.
+    pub fn has_block(&self) -> bool {
+        self.slots.values().any(|slot| matches!(slot, Slot::Closed(Sealed::Whole(_))))
+    }
+
+    /// Takes one event in, and tells `progress` of it.
+    ///
+    /// # Errors
+    /// The service reported an error, or the event makes no sense.
+    pub fn take(
+        &mut self,
+        frame: &Frame,
+        progress: &mut (dyn FnMut(Progress) + Send),
+    ) -> Result<Step, FaultKind> {
+        let data = frame.data.trim();
+        if data.is_empty() || data == "[DONE]" || frame.event == "ping" {
+            return Ok(Step::Ping);
+        }
+        let value: Value = serde_json::from_str(data)
+            .map_err(|error| nonsense(format!("an event is not JSON ({error})")))?;
+        let kind = match value["type"].as_str() {
+            // llama.cpp names the event only, and puts its own error type inside.
+            _ if frame.event == "error" => "error",
+            Some(kind) => kind,
+            None if value.get("error").is_some() => "error",
+            None => frame.event.as_str(),
+        };
+        if kind == "ping" {
+            return Ok(Step::Ping);
+        }
+        progress(Progress::Event(value.clone()));
+        match kind {
+            "error" => {
+                return Err(refusal_in(&value, 200)
+                    .unwrap_or_else(|| nonsense("an error event says nothing".to_owned())));
+            }
+            "message_start" => self.start(&value["message"])?,
+            "content_block_start" => self.open(&value)?,
+            "content_block_delta" => self.grow(&value)?,
+            "content_block_stop" => self.close(index_of(&value)?, progress),
+            "message_delta" => {
+                merge_usage(&mut self.usage, &value["usage"]);
+                if let Some(reason) = value["delta"]["stop_reason"].as_str() {
+                    self.stop_reason = Some(reason.to_owned());
+                }
+            }
+            "message_stop" => {
+                let open: Vec<u64> = self.slots.keys().copied().collect();
+                for index in open {
+                    self.close(index, progress);
+                }
+                self.over = true;
+                return Ok(Step::Last);
+            }
+            _ => {}
+        }
+        Ok(Step::Event)
+    }
+
+    /// The reply, now that the stream has ended.
+    ///
+    /// # Errors
+    /// It ended too early, or what it brought makes no sense.
+    pub fn finish(self) -> Result<Answer, FaultKind> {
+        let torn = |what: &str| FaultKind::TornStream { detail: what.to_owned() };
+        if !self.over {
+            return Err(torn("the stream ended before its last event"));
+        }
+        let Some(stop_reason) = self.stop_reason else {
+            return Err(torn("the stream ended without a stop reason"));
+        };
+        let sealed = self.slots.into_values().filter_map(|slot| match slot {
+            Slot::Closed(sealed) => Some(sealed),
+            Slot::Open(_) => None,
+        });
+        let (content, cut_tool_call) = settle(sealed.collect(), &stop_reason).map_err(nonsense)?;
+        Ok(Answer {
+            id: self.id,
+            model: self.model,
+            content,
+            cut_tool_call,
+            stop_reason,
+            usage: self.usage,
+            request_id: None,
+            first_token: None,
+        })
+    }
+
+    fn start(&mut self, message: &Value) -> Result<(), FaultKind> {
+        if self.has_begun() {
+            return Err(nonsense("a second message began inside the first".to_owned()));
+        }
+        self.id = text_of(&message["id"]);
+        self.model = text_of(&message["model"]);
+        merge_usage(&mut self.usage, &message["usage"]);
+        Ok(())
+    }
+
+    fn open(&mut self, event: &Value) -> Result<(), FaultKind> {
+        let index = index_of(event)?;
+        if self.slots.contains_key(&index) {
+            return Err(nonsense(format!("content block {index} began twice")));
+        }
+        let block = &event["content_block"];
+        let growing = match block["type"].as_str() {
+            Some("text") => Growing::Text(text_of(&block["text"])),
+            Some("thinking") => Growing::Thinking {
+                thinking: text_of(&block["thinking"]),
+                signature: text_of(&block["signature"]),
+            },
+            Some("tool_use") => Growing::ToolUse {
+                id: self.ids.claim(block["id"].as_str().unwrap_or_default()),
+                name: text_of(&block["name"]),
+                given: block["input"].clone(),
+                json: String::new(),
+            },
+            Some(_) => Growing::Other { value: block.clone(), json: String::new() },
+            None => return Err(nonsense(format!("content block {index} has no type"))),
+        };
+        self.slots.insert(index, Slot::Open(growing));
+        Ok(())
+    }
+
+    fn grow(&mut self, event: &Value) -> Result<(), FaultKind> {
+        let index = index_of(event)?;
+        let delta = &event["delta"];
+        let Some(Slot::Open(growing)) = self.slots.get_mut(&index) else {
+            return Err(nonsense(format!("content for block {index}, which is not open")));
+        };
+        let (target, piece) = match (delta["type"].as_str(), growing) {
+            (Some("text_delta"), Growing::Text(text)) => (text, &delta["text"]),
+            (Some("thinking_delta"), Growing::Thinking { thinking, .. }) => {
+                (thinking, &delta["thinking"])
+            }
+            (Some("signature_delta"), Growing::Thinking { signature, .. }) => {
+                (signature, &delta["signature"])
+            }
+            (
+                Some("input_json_delta"),
+                Growing::ToolUse { json, .. } | Growing::Other { json, .. },
+            ) => (json, &delta["partial_json"]),
+            (
+                Some("text_delta" | "thinking_delta" | "signature_delta" | "input_json_delta"),
+                Growing::Text(_) | Growing::Thinking { .. } | Growing::ToolUse { .. },
+            ) => return Err(nonsense(format!("content of another kind for block {index}"))),
+            _ => return Ok(()),
+        };
+        target.push_str(piece.as_str().unwrap_or_default());
+        Ok(())
+    }
+
+    /// Closes a block, if it is open, and tells of it if it is whole.
+    fn close(&mut self, index: u64, progress: &mut (dyn FnMut(Progress) + Send)) {
+        let Some(slot) = self.slots.get_mut(&index) else { return };
+        let Slot::Open(growing) = slot else { return };
+        let sealed = growing.seal();
+        if let (Sealed::Whole(block), Ok(index)) = (&sealed, usize::try_from(index)) {
+            progress(Progress::Block { index, block: block.clone() });
+        }
+        *slot = Slot::Closed(sealed);
+    }
+}
+
+impl Growing {
+    fn seal(&mut self) -> Sealed {
+        use std::mem::take;
+
+        match self {
+            Self::Text(text) if text.trim().is_empty() => Sealed::Blank,
+            Self::Text(text) => Sealed::Whole(Block::Text { text: take(text) }),
+            Self::Thinking { thinking, signature } => Sealed::Whole(Block::Thinking {
+                thinking: take(thinking),
+                signature: take(signature),
+            }),
+            Self::ToolUse { id, name, given, json } => {
+                let input = if json.trim().is_empty() {
+                    Some(given.take())
+                } else {
+                    serde_json::from_str(json).ok()
+                };
+                seal_tool_use(take(id), take(name), input)
+            }
+            Self::Other { value, json } => {
+                if let Ok(input) = serde_json::from_str::<Value>(json) {
+                    value["input"] = input;
+                }
+                match serde_json::from_value(value.take()) {
+                    Ok(block) => Sealed::Whole(block),
+                    Err(_) => Sealed::Blank,
+                }
+            }
+        }
+    }
+}
+
+fn index_of(event: &Value) -> Result<u64, FaultKind> {
+    event["index"].as_u64().ok_or_else(|| nonsense("an event names no content block".to_owned()))
+}

@@ -1,0 +1,108 @@
+//! Where the service is, and how long to wait for it.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use reqwest::Url;
+
+use super::credentials::Credential;
+
+/// Where the service is and how to talk to it.
+#[derive(Clone, Debug)]
+pub struct Endpoint {
+    /// With or without a path in front of `/v1/messages`.
+    pub base_url: String,
+    pub credential: Credential,
+    pub anthropic_version: String,
+    pub betas: Vec<String>,
+    /// Sent with every request; they replace what would be sent otherwise.
+    pub extra_headers: Vec<(String, String)>,
+    pub timers: Timers,
+    /// PEM files with certificates to trust beside the system's.
+    pub ca_files: Vec<PathBuf>,
+}
+
+impl Endpoint {
+    /// The service at `base_url`, everything else as usual.
+    pub fn new(base_url: impl Into<String>, credential: Credential) -> Self {
+        Self {
+            base_url: base_url.into(),
+            credential,
+            anthropic_version: "2023-06-01".to_owned(),
+            betas: Vec::new(),
+            extra_headers: Vec::new(),
+            timers: Timers::default(),
+            ca_files: Vec::new(),
+        }
+    }
+
+    /// The address that requests go to.
+    ///
+    /// # Errors
+    /// The base URL is none.
+    pub fn url(&self) -> Result<Url, EndpointError> {
+        let wrong = |reason: &str| EndpointError::BaseUrl { reason: reason.to_owned() };
+        let mut url =
+            Url::parse(self.base_url.trim()).map_err(|error| wrong(&error.to_string()))?;
+        if !matches!(url.scheme(), "http" | "https") {
+            return Err(wrong("it must begin with http:// or https://"));
+        }
+        let base = url.path().trim_end_matches('/');
+        let base = base.strip_suffix("/messages").unwrap_or(base);
+        let base = base.strip_suffix("/v1").unwrap_or(base);
+        let path = format!("{base}/v1/messages");
+        url.set_path(&path);
+        url.set_fragment(None);
+        Ok(url)
+    }
+}
+
+/// How long each part of a request may take. Real time: no rehearsal makes it pass faster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timers {
+    /// Name, TCP and TLS.
+    pub connect: Duration,
+    /// From the start of the attempt to the first byte of the reply's body. A second is added
+    /// for every 50 kB that are sent, since the model reads before it writes.
+    pub first_byte: Duration,
+    /// The longest silence after that.
+    pub idle: Duration,
+    /// The longest time with nothing but pings.
+    pub progress: Duration,
+    /// The whole of a request without streaming.
+    pub whole: Duration,
+}
+
+impl Default for Timers {
+    fn default() -> Self {
+        Self {
+            connect: Duration::from_secs(15),
+            first_byte: Duration::from_secs(180),
+            idle: Duration::from_secs(120),
+            progress: Duration::from_secs(300),
+            whole: Duration::from_secs(600),
+        }
+    }
+}
+
+impl Timers {
+    /// The limit for the first byte of an answer to a request of `bytes`.
+    pub fn first_byte_for(&self, bytes: usize) -> Duration {
+        const BYTES_PER_SECOND: u64 = 50_000;
+
+        self.first_byte.saturating_add(Duration::from_secs(bytes as u64 / BYTES_PER_SECOND))
+    }
+}
+
+/// An endpoint that cannot be right.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EndpointError {
+    #[error("the base URL is wrong: {reason}")]
+    BaseUrl { reason: String },
+    #[error("certificate file {}: {reason}", path.display())]
+    CaFile { path: PathBuf, reason: String },
+    #[error("header `{name}` has a name or value that cannot be sent")]
+    Header { name: String },
+    #[error("the credential has characters that cannot be sent in a header")]
+    Credential,
+}

@@ -1,0 +1,286 @@
+//! One request, and everything that may become of it.
+
+use std::time::Duration;
+
+use reqwest::{Request, Response};
+use tokio::time::{Instant, timeout, timeout_at};
+
+use crate::recovery::{Fault, FaultKind, Mode, Reach, Timer};
+
+use super::answer::{Answer, Progress, nonsense, read_whole};
+use super::assemble::{Assembly, Step};
+use super::endpoint::Timers;
+use super::fault::{refused, torn, unanswered};
+use super::headers::{RateLimits, request_id, wall_clock};
+use super::sse::Frames;
+use super::transport::Dialled;
+
+/// The most bytes of an error's body that are read, and for how long.
+const ERROR_LIMIT: usize = 64 * 1024;
+const ERROR_TIME: Duration = Duration::from_secs(5);
+/// The most bytes of a reply. Far above any output limit; below any memory limit.
+const REPLY_LIMIT: usize = 64 * 1024 * 1024;
+/// How long a stream may take to end after its last event. A connection whose stream was read to
+/// its end can be used again.
+const LAST_WORDS: Duration = Duration::from_millis(100);
+
+/// One request under way.
+#[derive(Debug)]
+pub(super) struct Exchange {
+    mode: Mode,
+    timers: Timers,
+    began: Instant,
+    first_byte: Duration,
+    dialled: Dialled,
+    limits: Option<RateLimits>,
+    request_id: Option<String>,
+}
+
+impl Exchange {
+    pub(super) fn begin(timers: &Timers, mode: Mode, request_bytes: usize) -> Self {
+        Self {
+            mode,
+            timers: *timers,
+            began: Instant::now(),
+            first_byte: timers.first_byte_for(request_bytes),
+            dialled: Dialled::default(),
+            limits: None,
+            request_id: None,
+        }
+    }
+
+    /// The limits that the answer's headers told, whatever the answer was.
+    pub(super) fn rate_limits(&mut self) -> Option<RateLimits> {
+        self.limits.take()
+    }
+
+    pub(super) async fn run(
+        &mut self,
+        http: &reqwest::Client,
+        request: Request,
+        progress: &mut (dyn FnMut(Progress) + Send),
+    ) -> Result<Answer, Fault> {
+        let result = match self.mode {
+            Mode::Streaming => self.talk(http, request, progress).await,
+            Mode::Whole => {
+                let limit = self.timers.whole;
+                match timeout(limit, self.talk(http, request, progress)).await {
+                    Ok(result) => result,
+                    Err(_) => Err(Fault::new(late(Timer::Whole), self.unanswered_reach())),
+                }
+            }
+        };
+        result.map_err(|mut fault| {
+            fault.request_id = fault.request_id.or(self.request_id.take());
+            fault
+        })
+    }
+
+    async fn talk(
+        &mut self,
+        http: &reqwest::Client,
+        request: Request,
+        progress: &mut (dyn FnMut(Progress) + Send),
+    ) -> Result<Answer, Fault> {
+        let response = self.send(http, request).await?;
+        self.limits = RateLimits::read(response.headers());
+        self.request_id = request_id(response.headers());
+        if !response.status().is_success() {
+            return Err(read_refusal(response).await);
+        }
+        progress(Progress::Accepted);
+        let mut answer = self.read(response, progress).await?;
+        answer.request_id = self.request_id.take();
+        Ok(answer)
+    }
+
+    async fn send(&self, http: &reqwest::Client, request: Request) -> Result<Response, Fault> {
+        let sending = self.dialled.watch(http.execute(request));
+        let result = match self.mode {
+            Mode::Whole => Ok(sending.await),
+            Mode::Streaming => timeout_at(self.began + self.first_byte, sending).await,
+        };
+        match result {
+            Ok(Ok(response)) => Ok(response),
+            Ok(Err(error)) => Err(unanswered(error, self.unanswered_reach())),
+            Err(_) => Err(Fault::new(late(Timer::FirstByte), self.unanswered_reach())),
+        }
+    }
+
+    fn unanswered_reach(&self) -> Reach {
+        if self.dialled.yes() { Reach::FreshConnection } else { Reach::StaleConnection }
+    }
+
+    /// Reads a reply of either kind: what was asked for is not always what comes.
+    async fn read(
+        &self,
+        response: Response,
+        progress: &mut (dyn FnMut(Progress) + Send),
+    ) -> Result<Answer, Fault> {
+        let mut body = Body::new(self, response);
+        let broken = |kind| match self.mode {
+            Mode::Streaming => Fault::new(kind, Reach::Stream),
+            Mode::Whole => Fault::new(kind, Reach::Status),
+        };
+        let senseless = |kind| Fault::new(kind, Reach::Status);
+        let first = loop {
+            // A byte-order mark or blank lines say nothing of what follows.
+            if let Some(byte) = body.held.iter().find(|byte| !is_padding(**byte)) {
+                break *byte;
+            }
+            let piece = body.next(progress).await.map_err(broken)?;
+            let piece = piece.ok_or_else(|| match self.mode {
+                Mode::Streaming => broken(torn_off("the stream ended before its first event")),
+                Mode::Whole => senseless(nonsense("the body is empty".to_owned())),
+            })?;
+            body.held.extend_from_slice(&piece);
+        };
+        match first {
+            b'{' | b'[' => {
+                while let Some(piece) = body.next(progress).await.map_err(broken)? {
+                    body.held.extend_from_slice(&piece);
+                }
+                read_whole(&body.held).map_err(senseless)
+            }
+            b'<' => Err(senseless(nonsense("the body is an HTML page".to_owned()))),
+            _ => self.read_stream(body, progress).await,
+        }
+    }
+
+    async fn read_stream(
+        &self,
+        mut body: Body<'_>,
+        progress: &mut (dyn FnMut(Progress) + Send),
+    ) -> Result<Answer, Fault> {
+        let mut frames = Frames::default();
+        let mut assembly = Assembly::default();
+        let mut first_token = None;
+        let mut piece = std::mem::take(&mut body.held);
+        loop {
+            let mut ready = Vec::new();
+            let pushed = frames.push(&piece, &mut ready);
+            for frame in ready {
+                match assembly.take(&frame, progress).map_err(|kind| reached(&assembly, kind))? {
+                    Step::Ping => {}
+                    Step::Event => body.progressed(),
+                    Step::Last => {
+                        body.drain().await;
+                        let reach = reach_of(&assembly);
+                        let answer = assembly.finish().map_err(|kind| Fault::new(kind, reach))?;
+                        return Ok(Answer { first_token, ..answer });
+                    }
+                }
+                if assembly.has_begun() {
+                    first_token.get_or_insert_with(|| self.began.elapsed());
+                }
+            }
+            pushed.map_err(|error| reached(&assembly, nonsense(error.to_string())))?;
+            let next = body.next(progress).await.map_err(|kind| reached(&assembly, kind))?;
+            piece = next.ok_or_else(|| {
+                reached(&assembly, torn_off("the stream ended before its last event"))
+            })?;
+        }
+    }
+}
+
+fn reach_of(assembly: &Assembly) -> Reach {
+    if assembly.has_block() { Reach::Block } else { Reach::Stream }
+}
+
+fn reached(assembly: &Assembly, kind: FaultKind) -> Fault {
+    Fault::new(kind, reach_of(assembly))
+}
+
+fn torn_off(detail: &str) -> FaultKind {
+    FaultKind::TornStream { detail: detail.to_owned() }
+}
+
+/// A body, read under the timers.
+struct Body<'a> {
+    exchange: &'a Exchange,
+    response: Response,
+    /// What was read ahead.
+    held: Vec<u8>,
+    received: usize,
+    last_byte: Option<Instant>,
+    last_progress: Instant,
+}
+
+impl<'a> Body<'a> {
+    fn new(exchange: &'a Exchange, response: Response) -> Self {
+        let last_progress = Instant::now();
+        Self { exchange, response, held: Vec::new(), received: 0, last_byte: None, last_progress }
+    }
+
+    fn progressed(&mut self) {
+        self.last_progress = Instant::now();
+    }
+
+    /// The next bytes, or `None` at the end.
+    async fn next(
+        &mut self,
+        progress: &mut (dyn FnMut(Progress) + Send),
+    ) -> Result<Option<Vec<u8>>, FaultKind> {
+        let chunk = match self.deadline() {
+            None => self.response.chunk().await,
+            Some((deadline, timer)) => match timeout_at(deadline, self.response.chunk()).await {
+                Ok(chunk) => chunk,
+                Err(_) => return Err(late(timer)),
+            },
+        };
+        let Some(bytes) = chunk.map_err(torn)? else { return Ok(None) };
+        self.last_byte = Some(Instant::now());
+        self.received += bytes.len();
+        if self.received > REPLY_LIMIT {
+            return Err(nonsense(format!("the reply has more than {REPLY_LIMIT} bytes")));
+        }
+        progress(Progress::Bytes(bytes.len()));
+        Ok(Some(bytes.into()))
+    }
+
+    /// Which timer runs out next. A request without streaming has one timer for the whole.
+    fn deadline(&self) -> Option<(Instant, Timer)> {
+        if self.exchange.mode == Mode::Whole {
+            return None;
+        }
+        let timers = &self.exchange.timers;
+        let silence = match self.last_byte {
+            None => (self.exchange.began + self.exchange.first_byte, Timer::FirstByte),
+            Some(last) => (last + timers.idle, Timer::StreamIdle),
+        };
+        let pings_only = (self.last_progress + timers.progress, Timer::StreamProgress);
+        Some(if pings_only.0 < silence.0 { pings_only } else { silence })
+    }
+
+    /// Reads on to the end, for the connection's sake.
+    async fn drain(&mut self) {
+        let rest = async { while let Ok(Some(_)) = self.response.chunk().await {} };
+        // If it does not end by itself, the connection is closed, and nothing is lost.
+        let _ = timeout(LAST_WORDS, rest).await;
+    }
+}
+
+/// Reads what an answer with a status of failure says: as much as comes in time.
+async fn read_refusal(mut response: Response) -> Fault {
+    let (status, headers) = (response.status().as_u16(), response.headers().clone());
+    let mut body = Vec::new();
+    let reading = async {
+        while body.len() < ERROR_LIMIT
+            && let Ok(Some(piece)) = response.chunk().await
+        {
+            body.extend_from_slice(&piece);
+        }
+    };
+    // A slow or torn body takes nothing from the status.
+    let _ = timeout(ERROR_TIME, reading).await;
+    body.truncate(ERROR_LIMIT);
+    refused(status, &headers, &body, wall_clock())
+}
+
+fn is_padding(byte: u8) -> bool {
+    byte.is_ascii_whitespace() || matches!(byte, 0xef | 0xbb | 0xbf)
+}
+
+fn late(timer: Timer) -> FaultKind {
+    FaultKind::Timeout { timer }
+}

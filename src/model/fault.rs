@@ -1,0 +1,193 @@
+//! From what went wrong on the wire to a [`Fault`]: facts, no judgement.
+
+use std::error::Error;
+use std::io;
+use std::time::SystemTime;
+
+use reqwest::header::{HeaderMap, LOCATION};
+use serde_json::Value;
+
+use crate::recovery::{Fault, FaultKind, Reach, Timer};
+
+use super::headers::{request_id, ruling, text, wish};
+
+/// How much of an error's text is kept, in bytes. Some gateways put a stack trace in it.
+const MESSAGE_LIMIT: usize = 2_000;
+
+/// What an answer with a status outside 2xx says.
+pub fn refused(status: u16, headers: &HeaderMap, body: &[u8], now: SystemTime) -> Fault {
+    let kind = match serde_json::from_slice::<Value>(body) {
+        Ok(value) => refusal_in(&value, status).unwrap_or_else(|| said(status, plain(body))),
+        Err(_) => said(status, redirection(status, headers).unwrap_or_else(|| plain(body))),
+    };
+    let mut fault = Fault::new(kind, Reach::Status);
+    fault.wish = wish(headers, status, fault.detail(), now);
+    fault.ruling = ruling(headers);
+    fault.request_id = request_id(headers);
+    fault.overage_disabled = text(headers, "anthropic-ratelimit-unified-overage-disabled-reason");
+    fault
+}
+
+/// The error that a JSON value reports, if it reports one. Reads the official envelope, the shape
+/// of OpenAI and most gateways, Google's, and the flat ones of llama.cpp's streams, vLLM, Bedrock
+/// and FastAPI.
+pub fn refusal_in(value: &Value, status: u16) -> Option<FaultKind> {
+    let value = value.as_array().and_then(|list| list.first()).unwrap_or(value);
+    let error = match &value["error"] {
+        Value::Object(_) => &value["error"],
+        Value::String(message) => return Some(said(status, message.clone())),
+        _ => value,
+    };
+    let message = ["message", "Message", "detail", "msg"].iter().find_map(|name| {
+        let message = &error[*name];
+        if *name == "detail" && message.is_array() {
+            return Some(message.to_string());
+        }
+        message.as_str().map(str::to_owned)
+    });
+    let nested = !std::ptr::eq(error, value);
+    if !nested && (message.is_none() || value["role"].is_string()) {
+        return None;
+    }
+    let first = |candidates: &[&Value]| {
+        let found = candidates.iter().find_map(|value| value.as_str());
+        found.unwrap_or_default().to_owned()
+    };
+    let label = first(&[&error["type"], &error["status"], &error["__type"]]);
+    let code = first(&[&error["details"]["error_code"], &error["error_code"], &error["code"]]);
+    let message = message.unwrap_or_else(|| error.to_string());
+    let label = quoted_label(&label, &message).map_or(label, str::to_owned);
+    Some(FaultKind::Refused { status, label, code, message: shorten(message) })
+}
+
+/// What gateways quote of the service behind them, and its error type. They answer with a general
+/// type of their own, and the meaning is left in the text only.
+const QUOTED: [(&str, &str); 3] = [
+    ("overloaded_error", "overloaded_error"),
+    ("exceed_context_size_error", "exceed_context_size_error"),
+    ("ContextWindowExceededError", "exceed_context_size_error"),
+];
+
+fn quoted_label(label: &str, message: &str) -> Option<&'static str> {
+    let general = matches!(label, "" | "api_error" | "invalid_request_error" | "server_error");
+    let quoted = QUOTED.iter().find(|(words, _)| general && message.contains(words));
+    quoted.map(|(_, label)| *label)
+}
+
+fn said(status: u16, message: String) -> FaultKind {
+    FaultKind::Refused {
+        status,
+        label: String::new(),
+        code: String::new(),
+        message: shorten(message),
+    }
+}
+
+/// A body that is no JSON: an HTML page by its title, anything else as it is.
+fn plain(body: &[u8]) -> String {
+    let body = String::from_utf8_lossy(body);
+    let body = body.trim();
+    if !body.starts_with('<') {
+        return body.to_owned();
+    }
+    let lower = body.to_ascii_lowercase();
+    let between = |open: &str, close: &str| {
+        let start = lower.find(open)? + open.len();
+        let end = start + lower[start..].find(close)?;
+        Some(body[start..end].trim().to_owned()).filter(|text| !text.is_empty())
+    };
+    let title = between("<title>", "</title>").or_else(|| between("<h1>", "</h1>"));
+    title.map_or_else(|| "an HTML page".to_owned(), |title| format!("{title} (an HTML page)"))
+}
+
+/// A POST is not sent anywhere else than where it was told to go.
+fn redirection(status: u16, headers: &HeaderMap) -> Option<String> {
+    if !(300..400).contains(&status) {
+        return None;
+    }
+    let to = headers.get(LOCATION)?.to_str().ok()?;
+    let to = to.split(['?', '#']).next().unwrap_or_default();
+    let to = to.rsplit_once('@').map_or(to, |(_, host)| host);
+    Some(format!("redirected to {to}, which is not followed"))
+}
+
+fn shorten(mut message: String) -> String {
+    if message.len() > MESSAGE_LIMIT {
+        message.truncate(message.floor_char_boundary(MESSAGE_LIMIT));
+        message.push_str(" ...");
+    }
+    message
+}
+
+/// Why no answer came. `reach` is how far a connection got that did come up.
+pub(super) fn unanswered(error: reqwest::Error, reach: Reach) -> Fault {
+    let error = error.without_url();
+    let detail = chain(&error);
+    if let Some(detail) = certificate_trouble(&error) {
+        return Fault::new(FaultKind::Certificate { detail }, Reach::Nowhere);
+    }
+    if error.is_builder() {
+        return Fault::new(FaultKind::Unsendable { detail }, Reach::Nowhere);
+    }
+    if error.is_connect() {
+        let kind = if error.is_timeout() {
+            FaultKind::Timeout { timer: Timer::Connect }
+        } else {
+            FaultKind::Connection { detail }
+        };
+        return Fault::new(kind, Reach::Nowhere);
+    }
+    let speaks_no_http = causes(&error)
+        .any(|cause| cause.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_parse));
+    let kind = if speaks_no_http {
+        FaultKind::Nonsense { detail }
+    } else {
+        FaultKind::Connection { detail }
+    };
+    Fault::new(kind, reach)
+}
+
+/// Why the body of an answer did not come whole.
+pub(super) fn torn(error: reqwest::Error) -> FaultKind {
+    FaultKind::TornStream { detail: chain(&error.without_url()) }
+}
+
+fn certificate_trouble(error: &reqwest::Error) -> Option<String> {
+    use rustls::Error as Tls;
+
+    causes(error).find_map(|cause| match cause.downcast_ref::<Tls>()? {
+        error @ (Tls::InvalidCertificate(_)
+        | Tls::NoCertificatesPresented
+        | Tls::InvalidCertRevocationList(_)) => Some(error.to_string()),
+        _ => None,
+    })
+}
+
+/// An error and everything beneath it. An [`io::Error`] is opened too: as a source it gives only
+/// what lies beneath the error inside it.
+fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
+    let beneath = |error: &&'a (dyn Error + 'static)| -> Option<&'a (dyn Error + 'static)> {
+        let error: &'a (dyn Error + 'static) = *error;
+        match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
+            Some(inner) => Some(inner),
+            None => error.source(),
+        }
+    };
+    std::iter::successors(Some(error), beneath)
+}
+
+/// The whole chain in one line, each thing said once.
+fn chain(error: &(dyn Error + 'static)) -> String {
+    let mut line = String::new();
+    for cause in causes(error) {
+        let text = cause.to_string();
+        if line.ends_with(&text) {
+            continue;
+        }
+        if !line.is_empty() {
+            line.push_str(": ");
+        }
+        line.push_str(&text);
+    }
+    shorten(line)
+}

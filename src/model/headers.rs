@@ -1,0 +1,154 @@
+//! What response headers say: when to come back, whether at all, and how much room is left.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use reqwest::header::HeaderMap;
+
+use crate::recovery::{Ruling, Wish, WishSource};
+
+/// The service's rate limits, as its last answer told them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RateLimits {
+    /// The subscription's window that is closest to its end: `five_hour`, `seven_day`.
+    pub claim: Option<String>,
+    /// When that window starts afresh, in seconds since the Unix epoch.
+    pub reset: Option<u64>,
+    /// Whether use beyond the subscription is let through: `allowed`, `rejected` and so on.
+    pub overage_status: Option<String>,
+    pub overage_disabled_reason: Option<String>,
+    /// The per-minute limits that the answer mentioned.
+    pub windows: Vec<Window>,
+}
+
+/// One per-minute limit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// `requests`, `tokens`, `input-tokens` or `output-tokens`.
+    pub name: &'static str,
+    pub limit: Option<u64>,
+    pub remaining: Option<u64>,
+    /// When it is full again, in seconds since the Unix epoch.
+    pub reset: Option<u64>,
+}
+
+const PREFIX: &str = "anthropic-ratelimit";
+const WINDOWS: [&str; 4] = ["requests", "tokens", "input-tokens", "output-tokens"];
+
+impl RateLimits {
+    /// Reads them. `None` if the answer says nothing of limits.
+    pub fn read(headers: &HeaderMap) -> Option<Self> {
+        let unified = |name: &str| text(headers, &format!("{PREFIX}-unified-{name}"));
+        let windows = WINDOWS.iter().filter_map(|name| Window::read(headers, name)).collect();
+        let limits = Self {
+            claim: unified("representative-claim"),
+            reset: unified("reset").and_then(|reset| seconds_of(&reset)),
+            overage_status: unified("overage-status"),
+            overage_disabled_reason: unified("overage-disabled-reason"),
+            windows,
+        };
+        (limits != Self::default()).then_some(limits)
+    }
+
+    /// When what is exhausted starts afresh, in seconds since the Unix epoch.
+    fn relief(&self) -> Option<u64> {
+        let exhausted = self.windows.iter().filter(|window| window.remaining == Some(0));
+        self.reset.or_else(|| exhausted.filter_map(|window| window.reset).max())
+    }
+}
+
+impl Window {
+    fn read(headers: &HeaderMap, name: &'static str) -> Option<Self> {
+        let field = |field: &str| text(headers, &format!("{PREFIX}-{name}-{field}"));
+        let count = |value: Option<String>| value.and_then(|value| value.parse().ok());
+        let window = Self {
+            name,
+            limit: count(field("limit")),
+            remaining: count(field("remaining")),
+            reset: field("reset").and_then(|reset| seconds_of(&reset)),
+        };
+        let known = window.limit.is_some() || window.remaining.is_some() || window.reset.is_some();
+        known.then_some(window)
+    }
+}
+
+/// When the server wants us back: `retry-after-ms`, then `retry-after`, then, of a 429, the reset
+/// of the limit that was hit. What is zero, negative, past or unreadable is no wish.
+pub fn wish(headers: &HeaderMap, status: u16, message: &str, now: SystemTime) -> Option<Wish> {
+    let asked = text(headers, "retry-after-ms")
+        .and_then(|millis| positive(millis.parse::<f64>().ok()? / 1e3))
+        .or_else(|| retry_after(&text(headers, "retry-after")?, now));
+    if let Some(wait) = asked {
+        return Some(Wish { wait, source: WishSource::RetryAfter });
+    }
+    if status != 429 {
+        return None;
+    }
+    let reset = RateLimits::read(headers).and_then(|limits| limits.relief());
+    let wait = until(reset.or_else(|| reset_in(message))?, now)?;
+    Some(Wish { wait, source: WishSource::Reset })
+}
+
+/// The server's own verdict on trying again.
+pub fn ruling(headers: &HeaderMap) -> Option<Ruling> {
+    match text(headers, "x-should-retry")?.to_ascii_lowercase().as_str() {
+        "true" => Some(Ruling::Retry),
+        "false" => Some(Ruling::Stop),
+        _ => None,
+    }
+}
+
+/// The name under which the service remembers the request.
+pub fn request_id(headers: &HeaderMap) -> Option<String> {
+    text(headers, "request-id").or_else(|| text(headers, "x-request-id"))
+}
+
+/// The wall clock, for moments that a server names. Nothing is measured with it.
+pub(super) fn wall_clock() -> SystemTime {
+    SystemTime::now()
+}
+
+/// A header's text. LiteLLM hands the headers of the service behind it on under another name.
+pub(super) fn text(headers: &HeaderMap, name: &str) -> Option<String> {
+    let value = headers.get(name).or_else(|| headers.get(format!("llm_provider-{name}")))?;
+    let value = value.to_str().ok()?.trim();
+    (!value.is_empty()).then(|| value.to_owned())
+}
+
+fn retry_after(value: &str, now: SystemTime) -> Option<Duration> {
+    match value.parse::<f64>() {
+        Ok(seconds) => positive(seconds),
+        Err(_) => httpdate::parse_http_date(value).ok()?.duration_since(now).ok().filter(some_time),
+    }
+}
+
+/// A hundred years stand for anything longer: more would not fit into a [`Duration`] at its end.
+fn positive(seconds: f64) -> Option<Duration> {
+    (seconds > 0.0).then(|| Duration::from_secs_f64(seconds.min(3.2e9)))
+}
+
+fn some_time(wait: &Duration) -> bool {
+    !wait.is_zero()
+}
+
+fn until(unix_seconds: u64, now: SystemTime) -> Option<Duration> {
+    let then = UNIX_EPOCH.checked_add(Duration::from_secs(unix_seconds))?;
+    then.duration_since(now).ok().filter(some_time)
+}
+
+/// Seconds since the Unix epoch, from such a number or from RFC 3339. A part of a second counts as
+/// a whole one: nobody should come back too early.
+fn seconds_of(value: &str) -> Option<u64> {
+    let moment = || {
+        let moment = value.parse::<jiff::Timestamp>().ok()?;
+        let begun = i64::from(moment.subsec_nanosecond() > 0);
+        u64::try_from(moment.as_second() + begun).ok()
+    };
+    value.parse().ok().or_else(moment)
+}
+
+/// `Limit resets at: 2026-11-21 21:08:23 UTC`: LiteLLM has no header for it.
+fn reset_in(message: &str) -> Option<u64> {
+    let (_, rest) = message.split_once("resets at: ")?;
+    let (moment, _) = rest.split_once(" UTC")?;
+    seconds_of(&format!("{moment}Z"))
+}

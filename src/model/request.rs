@@ -1,0 +1,98 @@
+//! The body of a request.
+//!
+//! What changes least comes first, and nothing in front of the newest message depends on it, so
+//! that the service finds the longest cached prefix: the tools, the system prompt, the messages,
+//! and only then what may differ between two attempts.
+
+use serde_json::{Map, Value, json};
+
+use crate::recovery::Mode;
+use crate::transcript::{Block, Message, Role, ToolDefinition};
+
+use super::prices::{Thinking, thinking};
+
+/// The smallest thinking budget that the service accepts, in tokens.
+const LEAST_THINKING: u32 = 1024;
+
+/// What a request says.
+#[derive(Clone, Copy, Debug)]
+pub struct Prompt<'a> {
+    pub model: &'a str,
+    pub system: &'a str,
+    pub tools: &'a [ToolDefinition],
+    pub messages: &'a [Message],
+    /// The thinking budget, in tokens.
+    pub thinking: Option<u32>,
+}
+
+/// The body of a request for at most `cap` tokens of output.
+///
+/// # Errors
+/// The prompt holds something that JSON cannot say.
+pub fn body(prompt: &Prompt<'_>, cap: u32, mode: Mode) -> serde_json::Result<Vec<u8>> {
+    let mut body = Map::new();
+    body.insert("model".to_owned(), json!(prompt.model));
+    if !prompt.tools.is_empty() {
+        let mut tools = serde_json::to_value(prompt.tools)?;
+        if let Some(last) = tools.as_array_mut().and_then(|tools| tools.last_mut()) {
+            mark(last);
+        }
+        body.insert("tools".to_owned(), tools);
+    }
+    if !prompt.system.trim().is_empty() {
+        let mut system = json!({ "type": "text", "text": prompt.system });
+        mark(&mut system);
+        body.insert("system".to_owned(), json!([system]));
+    }
+    body.insert("messages".to_owned(), messages(prompt.messages)?);
+    body.insert("max_tokens".to_owned(), json!(cap));
+    body.insert("stream".to_owned(), json!(mode == Mode::Streaming));
+    if let Some(thinking) = prompt.thinking.and_then(|budget| think(prompt.model, budget, cap)) {
+        body.insert("thinking".to_owned(), thinking);
+    }
+    serde_json::to_vec(&body)
+}
+
+/// Marks the end of the last message, and the end of the user's message before it: there the
+/// previous request ended, so its cache is found again however long this turn's blocks are.
+fn messages(messages: &[Message]) -> serde_json::Result<Value> {
+    let mut values =
+        messages.iter().map(serde_json::to_value).collect::<serde_json::Result<Vec<_>>>()?;
+    if let Some((last, earlier)) = messages.split_last() {
+        mark_end(last, &mut values[earlier.len()]);
+        let before = earlier.iter().rposition(|message| message.role == Role::User);
+        if let Some(before) = before {
+            mark_end(&messages[before], &mut values[before]);
+        }
+    }
+    Ok(Value::Array(values))
+}
+
+/// Marks the last block that may carry a mark.
+fn mark_end(message: &Message, value: &mut Value) {
+    let may_be_marked = |block: &Block| match block {
+        Block::Text { text } => !text.is_empty(),
+        Block::ToolUse { .. }
+        | Block::ToolResult { .. }
+        | Block::Image { .. }
+        | Block::Document { .. } => true,
+        Block::Thinking { .. } | Block::RedactedThinking { .. } | Block::Other(_) => false,
+    };
+    if let Some(at) = message.content.iter().rposition(may_be_marked) {
+        mark(&mut value["content"][at]);
+    }
+}
+
+fn mark(value: &mut Value) {
+    value["cache_control"] = json!({ "type": "ephemeral" });
+}
+
+/// Thinking comes out of the output cap, so a budget that does not fit below it is left out.
+fn think(model: &str, budget: u32, cap: u32) -> Option<Value> {
+    match thinking(model) {
+        Thinking::Adaptive => (budget > 0).then(|| json!({ "type": "adaptive" })),
+        Thinking::Budget => (LEAST_THINKING..cap)
+            .contains(&budget)
+            .then(|| json!({ "type": "enabled", "budget_tokens": budget })),
+    }
+}

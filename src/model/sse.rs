@@ -1,0 +1,104 @@
+//! Cuts a byte stream into server-sent events. No I/O.
+
+use std::mem;
+
+/// The most bytes one event may have. Real ones have a few thousand at most; without a bound a
+/// server that never ends its line would fill the memory.
+pub const EVENT_LIMIT: usize = 8 * 1024 * 1024;
+
+/// One event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Frame {
+    /// The `event` field, or empty: some servers send data only.
+    pub event: String,
+    /// The `data` lines. Bytes that are no UTF-8 are replaced, as the standard asks.
+    pub data: String,
+}
+
+/// An event was larger than [`EVENT_LIMIT`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("an event of the stream has more than {EVENT_LIMIT} bytes")]
+pub struct TooLarge;
+
+/// Takes bytes in pieces of any size and gives out whole events. What follows the last blank line
+/// when the stream ends was cut off, and is nothing.
+#[derive(Debug, Default)]
+pub struct Frames {
+    line: Vec<u8>,
+    event: Vec<u8>,
+    data: Option<Vec<u8>>,
+    /// The last byte was a carriage return: a line feed right after it ends no further line.
+    after_return: bool,
+    /// The first line is over, and with it the only place for a byte-order mark.
+    begun: bool,
+}
+
+impl Frames {
+    /// Appends every event that `bytes` complete to `frames`.
+    ///
+    /// # Errors
+    /// An event is too large. The stream cannot be read any further.
+    pub fn push(&mut self, bytes: &[u8], frames: &mut Vec<Frame>) -> Result<(), TooLarge> {
+        let mut rest = bytes;
+        while let Some(at) = rest.iter().position(|byte| matches!(byte, b'\n' | b'\r')) {
+            let end = rest[at];
+            let second_half = at == 0 && end == b'\n' && self.after_return;
+            self.after_return = end == b'\r';
+            if !second_half {
+                self.grow(&rest[..at])?;
+                frames.extend(self.end_line());
+            }
+            rest = &rest[at + 1..];
+        }
+        if !rest.is_empty() {
+            self.after_return = false;
+            self.grow(rest)?;
+        }
+        Ok(())
+    }
+
+    fn grow(&mut self, part: &[u8]) -> Result<(), TooLarge> {
+        let held = self.line.len() + self.data.as_ref().map_or(0, Vec::len);
+        if held + part.len() > EVENT_LIMIT {
+            return Err(TooLarge);
+        }
+        self.line.extend_from_slice(part);
+        Ok(())
+    }
+
+    fn end_line(&mut self) -> Option<Frame> {
+        let line = mem::take(&mut self.line);
+        let mut line = line.as_slice();
+        if !mem::replace(&mut self.begun, true) {
+            line = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line);
+        }
+        if line.is_empty() {
+            return self.end_event();
+        }
+        let colon = line.iter().position(|byte| *byte == b':').unwrap_or(line.len());
+        let (field, value) = line.split_at(colon);
+        let value = value.strip_prefix(b":").unwrap_or(value);
+        let value = value.strip_prefix(b" ").unwrap_or(value);
+        match field {
+            b"event" => self.event = value.to_vec(),
+            b"data" => match &mut self.data {
+                Some(data) => {
+                    data.push(b'\n');
+                    data.extend_from_slice(value);
+                }
+                None => self.data = Some(value.to_vec()),
+            },
+            _ => {}
+        }
+        None
+    }
+
+    fn end_event(&mut self) -> Option<Frame> {
+        let event = mem::take(&mut self.event);
+        let data = self.data.take()?;
+        Some(Frame {
+            event: String::from_utf8_lossy(&event).into_owned(),
+            data: String::from_utf8_lossy(&data).into_owned(),
+        })
+    }
+}

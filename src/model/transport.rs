@@ -1,0 +1,186 @@
+//! The HTTP client beneath: connections, certificates, proxies.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use reqwest::{Certificate, ClientBuilder, Url};
+use tower_layer::Layer;
+use tower_service::Service;
+
+use crate::recovery::Connection;
+
+/// A dead path (no FIN, no RST) is found within this.
+const DEAD_PATH: Duration = Duration::from_secs(55);
+/// Servers and middleboxes commonly drop idle connections after a minute.
+const POOL_IDLE: Duration = Duration::from_secs(30);
+
+/// Two HTTP clients: one keeps its connections for the next request, the other never does. Each
+/// is built when it is first needed, since reading the certificates costs milliseconds.
+#[derive(Debug)]
+pub(super) struct Transport {
+    recipe: Recipe,
+    pooled: OnceLock<Result<reqwest::Client, String>>,
+    fresh: OnceLock<Result<reqwest::Client, String>>,
+}
+
+#[derive(Debug)]
+struct Recipe {
+    connect: Duration,
+    extra_roots: Vec<Certificate>,
+    /// Whether certificates can play a part at all.
+    plain: bool,
+    /// Whether the service is on this very machine. No proxy could reach that.
+    loopback: bool,
+}
+
+impl Transport {
+    pub(super) fn new(url: &Url, connect: Duration, extra_roots: Vec<Certificate>) -> Self {
+        let loopback = is_loopback(url);
+        let plain = loopback && url.scheme() == "http";
+        Self {
+            recipe: Recipe { connect, extra_roots, plain, loopback },
+            pooled: OnceLock::new(),
+            fresh: OnceLock::new(),
+        }
+    }
+
+    /// The client for a request on this kind of connection.
+    ///
+    /// # Errors
+    /// TLS cannot be set up, and why.
+    pub(super) fn client(&self, connection: Connection) -> Result<&reqwest::Client, String> {
+        let slot = match connection {
+            Connection::Pooled => &self.pooled,
+            Connection::Fresh => &self.fresh,
+        };
+        slot.get_or_init(|| self.recipe.build(connection)).as_ref().map_err(String::clone)
+    }
+}
+
+impl Recipe {
+    fn build(&self, connection: Connection) -> Result<reqwest::Client, String> {
+        // Whoever came first has installed the same one.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let builder = || self.builder(connection);
+        let told = |error: reqwest::Error| format!("no TLS: {error}");
+        if self.plain {
+            return builder().tls_certs_only([]).build().map_err(told);
+        }
+        match builder().build() {
+            Ok(client) if self.extra_roots.is_empty() => Ok(client),
+            Ok(_) => builder().tls_certs_merge(self.extra_roots.clone()).build().map_err(told),
+            // A host without certificates of its own, as bare containers are.
+            Err(_) => {
+                let own = webpki_root_certs::TLS_SERVER_ROOT_CERTS.iter();
+                let own = own.filter_map(|root| Certificate::from_der(root).ok());
+                let roots = own.chain(self.extra_roots.iter().cloned());
+                builder().tls_certs_only(roots).build().map_err(told)
+            }
+        }
+    }
+
+    fn builder(&self, connection: Connection) -> ClientBuilder {
+        let kept = match connection {
+            Connection::Pooled => usize::MAX,
+            Connection::Fresh => 0,
+        };
+        let builder = reqwest::Client::builder()
+            .user_agent(concat!("outlast/", env!("CARGO_PKG_VERSION")))
+            // One attempt is one request: repeating is decided elsewhere.
+            .retry(reqwest::retry::never())
+            .redirect(reqwest::redirect::Policy::none())
+            .connect_timeout(self.connect)
+            .pool_max_idle_per_host(kept)
+            .pool_idle_timeout(POOL_IDLE)
+            .tcp_nodelay(true)
+            .tcp_keepalive(Duration::from_secs(25))
+            .tcp_keepalive_interval(Duration::from_secs(10))
+            .tcp_keepalive_retries(3)
+            .http2_keep_alive_interval(Duration::from_secs(30))
+            .http2_keep_alive_timeout(Duration::from_secs(25))
+            .connector_layer(NoteDials);
+        #[cfg(any(target_os = "linux", target_os = "android", target_os = "fuchsia"))]
+        let builder = builder.tcp_user_timeout(DEAD_PATH);
+        if self.loopback { builder.no_proxy() } else { builder }
+    }
+}
+
+/// Reads certificates to trust beside the system's.
+///
+/// # Errors
+/// The file, and what is wrong with it.
+pub(super) fn read_roots(files: &[PathBuf]) -> Result<Vec<Certificate>, (PathBuf, String)> {
+    let mut roots = Vec::new();
+    for file in files {
+        roots.extend(read_bundle(file).map_err(|reason| (file.clone(), reason))?);
+    }
+    Ok(roots)
+}
+
+fn read_bundle(file: &Path) -> Result<Vec<Certificate>, String> {
+    let bytes = std::fs::read(file).map_err(|error| error.to_string())?;
+    let found = Certificate::from_pem_bundle(&bytes).map_err(|error| error.to_string())?;
+    if found.is_empty() { Err("it holds no PEM certificate".to_owned()) } else { Ok(found) }
+}
+
+fn is_loopback(url: &Url) -> bool {
+    let host = url.host_str().unwrap_or_default();
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
+}
+
+tokio::task_local! {
+    /// Set when the request that runs in this scope asks for a new connection.
+    static DIALLED: Arc<AtomicBool>;
+}
+
+/// Whether a request had a connection made for it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Dialled(Arc<AtomicBool>);
+
+impl Dialled {
+    /// Runs `request`, and notes whether it dials.
+    ///
+    /// The connector is called from within the request's own future, or not at all when an idle
+    /// connection is at hand: so what is noted here is never another request's dialling.
+    pub(super) async fn watch<F: Future>(&self, request: F) -> F::Output {
+        DIALLED.scope(Arc::clone(&self.0), request).await
+    }
+
+    pub(super) fn yes(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+#[derive(Clone, Copy)]
+struct NoteDials;
+
+#[derive(Clone)]
+struct NotingDials<S>(S);
+
+impl<S> Layer<S> for NoteDials {
+    type Service = NotingDials<S>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        NotingDials(inner)
+    }
+}
+
+impl<S: Service<To>, To> Service<To> for NotingDials<S> {
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = S::Future;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.0.poll_ready(context)
+    }
+
+    fn call(&mut self, to: To) -> Self::Future {
+        // Outside of a watched request there is nobody to tell.
+        let _ = DIALLED.try_with(|dialled| dialled.store(true, Ordering::Relaxed));
+        self.0.call(to)
+    }
+}
