@@ -98,7 +98,8 @@ impl Client {
             Fault::new(FaultKind::Unsendable { detail: error.to_string() }, Reach::Nowhere)
         })?;
         let mut headers = HeaderMap::new();
-        let secret = self.keyring.sign(&mut headers).await.map_err(no_credential)?;
+        let secret =
+            self.keyring.sign(&mut headers).await.map_err(|reason| no_credential(&reason))?;
         headers.extend(self.headers.clone());
         let mut request = reqwest::Request::new(reqwest::Method::POST, self.url.clone());
         *request.headers_mut() = headers;
@@ -137,7 +138,7 @@ fn fixed_headers(endpoint: &Endpoint) -> Result<HeaderMap, EndpointError> {
 
 /// A credential that could not be had counts as rejected, though nobody saw it: the cure is the
 /// same, and so is the end. Status 200 stands for no status of failure.
-fn no_credential(reason: String) -> Fault {
+fn no_credential(reason: &str) -> Fault {
     let kind = FaultKind::Refused {
         status: 200,
         label: "authentication_error".to_owned(),

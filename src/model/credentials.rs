@@ -62,7 +62,7 @@ impl HelperCommand {
     pub fn new(command: impl Into<String>) -> Self {
         Self {
             command: command.into(),
-            ttl: Duration::from_secs(300),
+            ttl: Duration::from_mins(5),
             limit: Duration::from_secs(30),
         }
     }
@@ -78,16 +78,14 @@ impl HelperCommand {
             .spawn()
             .map_err(|error| format!("cannot be started: {error}"))?;
         let group = child.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw);
-        let output = match timeout(self.limit, child.wait_with_output()).await {
-            Ok(output) => output.map_err(|error| format!("cannot be read: {error}"))?,
-            Err(_) => {
-                if let Some(group) = group {
-                    // It may just have ended: then there is nobody left to stop.
-                    let _ = killpg(group, Signal::SIGKILL);
-                }
-                return Err(format!("printed nothing within {} s", self.limit.as_secs_f32()));
+        let Ok(output) = timeout(self.limit, child.wait_with_output()).await else {
+            if let Some(group) = group {
+                // It may just have ended: then there is nobody left to stop.
+                let _ = killpg(group, Signal::SIGKILL);
             }
+            return Err(format!("did not end within {} s", self.limit.as_secs_f32()));
         };
+        let output = output.map_err(|error| format!("cannot be read: {error}"))?;
         if !output.status.success() {
             return Err(format!("failed ({})", output.status));
         }

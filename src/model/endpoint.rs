@@ -77,10 +77,10 @@ impl Default for Timers {
     fn default() -> Self {
         Self {
             connect: Duration::from_secs(15),
-            first_byte: Duration::from_secs(180),
-            idle: Duration::from_secs(120),
-            progress: Duration::from_secs(300),
-            whole: Duration::from_secs(600),
+            first_byte: Duration::from_mins(3),
+            idle: Duration::from_mins(2),
+            progress: Duration::from_mins(5),
+            whole: Duration::from_mins(10),
         }
     }
 }

@@ -29,14 +29,14 @@ pub fn refused(status: u16, headers: &HeaderMap, body: &[u8], now: SystemTime) -
 }
 
 /// The error that a JSON value reports, if it reports one. Reads the official envelope, the shape
-/// of OpenAI and most gateways, Google's, and the flat ones of llama.cpp's streams, vLLM, Bedrock
-/// and FastAPI.
+/// most gateways took from another vendor, Google's, and the flat ones of llama.cpp's streams and
+/// of Bedrock and the like.
 pub fn refusal_in(value: &Value, status: u16) -> Option<FaultKind> {
     let value = value.as_array().and_then(|list| list.first()).unwrap_or(value);
     let error = match &value["error"] {
         Value::Object(_) => &value["error"],
-        Value::String(message) => return Some(said(status, message.clone())),
-        _ => value,
+        Value::String(message) => return Some(unlabelled(status, message.clone())),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => value,
     };
     let message = ["message", "Message", "detail", "msg"].iter().find_map(|name| {
         let message = &error[*name];
@@ -57,7 +57,40 @@ pub fn refusal_in(value: &Value, status: u16) -> Option<FaultKind> {
     let code = first(&[&error["details"]["error_code"], &error["error_code"], &error["code"]]);
     let message = message.unwrap_or_else(|| error.to_string());
     let label = quoted_label(&label, &message).map_or(label, str::to_owned);
-    Some(FaultKind::Refused { status, label, code, message: shorten(message) })
+    let message = shorten(message);
+    if status != 200 {
+        return Some(FaultKind::Refused { status, label, code, message });
+    }
+    match numeric(&error["code"]).or_else(|| implied_status(&label)) {
+        Some(status) => Some(FaultKind::Refused { status, label, code, message }),
+        None => Some(of_no_kind(&message)),
+    }
+}
+
+/// An error inside a success says itself what its status would have been.
+fn numeric(code: &Value) -> Option<u16> {
+    let number = code.as_u64().or_else(|| code.as_str()?.parse().ok())?;
+    u16::try_from(number).ok().filter(|status| (400..600).contains(status))
+}
+
+/// The status that stands for an error type inside a success: 200 where the type alone says all.
+fn implied_status(label: &str) -> Option<u16> {
+    match label {
+        "overloaded_error"
+        | "rate_limit_error"
+        | "api_error"
+        | "timeout_error"
+        | "authentication_error"
+        | "permission_error"
+        | "billing_error"
+        | "exceed_context_size_error"
+        | "invalid_request_error" => Some(200),
+        "not_found_error" => Some(404),
+        "conflict_error" => Some(409),
+        "request_too_large" => Some(413),
+        "server_error" | "internal_error" | "internal_server_error" => Some(500),
+        _ => None,
+    }
 }
 
 /// What gateways quote of the service behind them, and its error type. They answer with a general
@@ -81,6 +114,14 @@ fn said(status: u16, message: String) -> FaultKind {
         code: String::new(),
         message: shorten(message),
     }
+}
+
+fn unlabelled(status: u16, message: String) -> FaultKind {
+    if status == 200 { of_no_kind(&shorten(message)) } else { said(status, message) }
+}
+
+fn of_no_kind(message: &str) -> FaultKind {
+    FaultKind::Nonsense { detail: format!("an error of no known kind: {message}") }
 }
 
 /// A body that is no JSON: an HTML page by its title, anything else as it is.
@@ -155,12 +196,16 @@ pub(super) fn torn(error: reqwest::Error) -> FaultKind {
 fn certificate_trouble(error: &reqwest::Error) -> Option<String> {
     use rustls::Error as Tls;
 
-    causes(error).find_map(|cause| match cause.downcast_ref::<Tls>()? {
-        error @ (Tls::InvalidCertificate(_)
-        | Tls::NoCertificatesPresented
-        | Tls::InvalidCertRevocationList(_)) => Some(error.to_string()),
-        _ => None,
-    })
+    let mut causes = causes(error).filter_map(|cause| cause.downcast_ref::<Tls>());
+    let about_certificate = |error: &&Tls| {
+        matches!(
+            error,
+            Tls::InvalidCertificate(_)
+                | Tls::NoCertificatesPresented
+                | Tls::InvalidCertRevocationList(_)
+        )
+    };
+    causes.find(about_certificate).map(ToString::to_string)
 }
 
 /// An error and everything beneath it. An [`io::Error`] is opened too: as a source it gives only

@@ -107,7 +107,7 @@ pub(super) fn wall_clock() -> SystemTime {
     SystemTime::now()
 }
 
-/// A header's text. LiteLLM hands the headers of the service behind it on under another name.
+/// A header's text. `LiteLLM` hands the headers of the service behind it on under another name.
 pub(super) fn text(headers: &HeaderMap, name: &str) -> Option<String> {
     let value = headers.get(name).or_else(|| headers.get(format!("llm_provider-{name}")))?;
     let value = value.to_str().ok()?.trim();
@@ -146,7 +146,7 @@ fn seconds_of(value: &str) -> Option<u64> {
     value.parse().ok().or_else(moment)
 }
 
-/// `Limit resets at: 2026-11-21 21:08:23 UTC`: LiteLLM has no header for it.
+/// `Limit resets at: 2026-11-21 21:08:23 UTC`: `LiteLLM` has no header for it.
 fn reset_in(message: &str) -> Option<u64> {
     let (_, rest) = message.split_once("resets at: ")?;
     let (moment, _) = rest.split_once(" UTC")?;

@@ -1,0 +1,173 @@
+//! Who we say we are, and what becomes of a key that is rejected.
+
+use std::time::Duration;
+
+use outlast::model::{Client, Credential, Endpoint, EndpointError, HelperCommand, Secret};
+use outlast::recovery::{ErrorClass, Reach, classify};
+
+use super::server::{Server, answer, stream};
+use super::{STREAMING, ask, endpoint, recorded};
+
+async fn accepting() -> Server {
+    Server::answering(stream(&recorded("streams/text.sse"))).await
+}
+
+fn with(server: &Server, credential: Credential) -> Client {
+    let endpoint = Endpoint { credential, ..endpoint(&server.url) };
+    Client::new(endpoint).expect("the endpoint is right")
+}
+
+/// A helper that prints `key-1`, then `key-2`, and so on.
+fn counting(folder: &tempfile::TempDir) -> HelperCommand {
+    let file = folder.path().join("count");
+    HelperCommand::new(format!("echo x >> {0}; echo key-$(grep -c x {0})", file.display()))
+}
+
+#[tokio::test]
+async fn each_credential_has_its_header() {
+    let server = accepting().await;
+    let cases = [
+        (Credential::None, vec![]),
+        (Credential::ApiKey(Secret::new("k1\n")), vec!["x-api-key: k1"]),
+        (Credential::Bearer(Secret::new("t1")), vec!["authorization: Bearer t1"]),
+        (
+            Credential::Helper(HelperCommand::new("echo h1")),
+            vec!["x-api-key: h1", "authorization: Bearer h1"],
+        ),
+    ];
+    for (credential, expected) in cases {
+        ask(&with(&server, credential), STREAMING).await.expect("a reply");
+        let request = server.requests().pop().expect("it was seen");
+        let found: Vec<&str> = request
+            .lines()
+            .filter(|line| line.starts_with("x-api-key:") || line.starts_with("authorization:"))
+            .collect();
+        assert_eq!(found, expected);
+    }
+}
+
+#[tokio::test]
+async fn a_helper_runs_once_for_many_requests() {
+    let (server, folder) = (accepting().await, tempfile::tempdir().unwrap());
+    let client = with(&server, Credential::Helper(counting(&folder)));
+    for _ in 0..3 {
+        ask(&client, STREAMING).await.expect("a reply");
+    }
+    assert!(server.requests().iter().all(|request| request.contains("x-api-key: key-1\r\n")));
+}
+
+#[tokio::test]
+async fn a_helper_runs_again_when_its_output_is_old() {
+    let (server, folder) = (accepting().await, tempfile::tempdir().unwrap());
+    let helper = HelperCommand { ttl: Duration::ZERO, ..counting(&folder) };
+    let client = with(&server, Credential::Helper(helper));
+    ask(&client, STREAMING).await.expect("a reply");
+    ask(&client, STREAMING).await.expect("a reply");
+    assert!(server.requests()[1].contains("x-api-key: key-2\r\n"));
+}
+
+#[tokio::test]
+async fn a_rejected_key_is_fetched_anew() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::answering(answer(401, "", &recorded("bodies/official-401.json"))).await;
+    let client = with(&server, Credential::Helper(counting(&folder)));
+    ask(&client, STREAMING).await.expect_err("rejected");
+    assert!(client.refresh().await, "another key came");
+    ask(&client, STREAMING).await.expect_err("rejected");
+    ask(&client, STREAMING).await.expect_err("rejected");
+    let keys = ["key-1", "key-2", "key-3"];
+    for (request, key) in server.requests().iter().zip(keys) {
+        assert!(request.contains(&format!("x-api-key: {key}\r\n")), "{key}: {request}");
+    }
+}
+
+#[tokio::test]
+async fn the_same_key_again_is_no_refresh() {
+    let server = accepting().await;
+    let same = with(&server, Credential::Helper(HelperCommand::new("echo same")));
+    ask(&same, STREAMING).await.expect("a reply");
+    assert!(!same.refresh().await);
+    let fixed = with(&server, Credential::ApiKey(Secret::new("k")));
+    assert!(!fixed.refresh().await);
+}
+
+#[tokio::test]
+async fn a_helper_that_fails_counts_as_a_bad_key_and_nothing_is_sent() {
+    let server = accepting().await;
+    let commands =
+        ["exit 3", "true", "printf 'a\\nb'", "echo secret; exit 1", "read line && echo x"];
+    for command in commands {
+        let client = with(&server, Credential::Helper(HelperCommand::new(command)));
+        let fault = ask(&client, STREAMING).await.expect_err("no key");
+        assert_eq!(classify(&fault).class, ErrorClass::InvalidApiKey, "{fault:?}");
+        assert_eq!((fault.reach, fault.status()), (Reach::Nowhere, None));
+        assert!(!fault.detail().contains("secret"));
+        assert!(!client.refresh().await);
+    }
+    assert_eq!(server.connections(), 0);
+}
+
+#[tokio::test]
+async fn a_helper_that_hangs_is_stopped() {
+    let server = accepting().await;
+    let limit = Duration::from_millis(100);
+    let helper = HelperCommand { limit, ..HelperCommand::new("sleep 1000 & wait") };
+    let fault = ask(&with(&server, Credential::Helper(helper)), STREAMING).await.expect_err("none");
+    assert!(fault.detail().contains("did not end within"), "{fault:?}");
+}
+
+#[test]
+fn a_credential_is_never_shown() {
+    let secret = Secret::new(" top-secret ");
+    let all = [Credential::ApiKey(secret.clone()), Credential::Bearer(secret.clone())];
+    assert!(!format!("{all:?} {secret:?}").contains("top-secret"));
+    assert_eq!(secret.scrub("is top-secret, yes"), "is ***, yes");
+    assert_eq!(Secret::new("").scrub("kept"), "kept");
+}
+
+#[test]
+fn an_endpoint_that_cannot_be_right_is_refused_at_once() {
+    let wrong = |change: fn(&mut Endpoint)| {
+        let mut endpoint = Endpoint::new("https://api.anthropic.com", Credential::None);
+        change(&mut endpoint);
+        Client::new(endpoint).err()
+    };
+    assert_eq!(wrong(|_| {}), None);
+    for url in ["", "api.anthropic.com", "ftp://x", "http://", "http://x:99999"] {
+        let endpoint = Endpoint::new(url, Credential::None);
+        assert!(matches!(Client::new(endpoint), Err(EndpointError::BaseUrl { .. })), "{url}");
+    }
+    assert!(matches!(
+        wrong(|endpoint| endpoint.extra_headers = vec![("a b".into(), "c".into())]),
+        Some(EndpointError::Header { .. })
+    ));
+    assert!(matches!(
+        wrong(|endpoint| endpoint.credential = Credential::ApiKey(Secret::new("a\nb"))),
+        Some(EndpointError::Credential)
+    ));
+    assert!(matches!(
+        wrong(|endpoint| endpoint.ca_files = vec!["/no/such/file.pem".into()]),
+        Some(EndpointError::CaFile { .. })
+    ));
+    assert!(matches!(
+        wrong(|endpoint| endpoint.ca_files = vec!["/dev/null".into()]),
+        Some(EndpointError::CaFile { .. })
+    ));
+}
+
+#[test]
+fn a_base_url_may_have_a_path() {
+    let cases = [
+        ("https://api.anthropic.com", "https://api.anthropic.com/v1/messages"),
+        ("https://api.anthropic.com/", "https://api.anthropic.com/v1/messages"),
+        ("https://x/v1", "https://x/v1/messages"),
+        ("https://x/v1/", "https://x/v1/messages"),
+        ("https://x/v1/messages", "https://x/v1/messages"),
+        ("http://127.0.0.1:8080/s/ok/1", "http://127.0.0.1:8080/s/ok/1/v1/messages"),
+        (" https://x/anthropic//?beta=true#f ", "https://x/anthropic/v1/messages?beta=true"),
+    ];
+    for (base, expected) in cases {
+        let url = Endpoint::new(base, Credential::None).url().expect(base);
+        assert_eq!(url.as_str(), expected);
+    }
+}

@@ -1,0 +1,134 @@
+//! What the headers of an answer say.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use outlast::model::fault::refused;
+use outlast::model::headers::{RateLimits, ruling, wish};
+use outlast::recovery::{Ruling, Wish, WishSource};
+use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
+
+use super::recorded;
+
+/// 2026-11-21 21:00:00 UTC.
+const NOW: u64 = 1_795_294_800;
+
+fn now() -> SystemTime {
+    UNIX_EPOCH + Duration::from_secs(NOW)
+}
+
+fn headers(pairs: &[(&str, &str)]) -> HeaderMap {
+    let pair = |(name, value): &(&str, &str)| {
+        (name.parse::<HeaderName>().unwrap(), HeaderValue::from_str(value).unwrap())
+    };
+    pairs.iter().map(pair).collect()
+}
+
+fn wished(status: u16, pairs: &[(&str, &str)]) -> Option<(f64, WishSource)> {
+    let wish = wish(&headers(pairs), status, "", now())?;
+    Some((wish.wait.as_secs_f64(), wish.source))
+}
+
+#[test]
+fn retry_after_is_read_in_all_its_forms() {
+    use WishSource::RetryAfter;
+
+    let cases: [(&[(&str, &str)], Option<f64>); 14] = [
+        (&[("retry-after", "7")], Some(7.0)),
+        (&[("retry-after", " 1.5 ")], Some(1.5)),
+        (&[("retry-after", "Sat, 21 Nov 2026 21:00:03 GMT")], Some(3.0)),
+        (&[("retry-after-ms", "300"), ("retry-after", "5")], Some(0.3)),
+        (&[("retry-after-ms", "x"), ("retry-after", "5")], Some(5.0)),
+        (&[("llm_provider-retry-after", "9")], Some(9.0)),
+        (&[("retry-after", "1e9")], Some(1e9)),
+        (&[("retry-after", "inf")], Some(3.2e9)),
+        (&[("retry-after", "0")], None),
+        (&[("retry-after", "-1")], None),
+        (&[("retry-after", "NaN")], None),
+        (&[("retry-after", "soon")], None),
+        (&[("retry-after", "Sat, 21 Nov 2026 20:59:59 GMT")], None),
+        (&[], None),
+    ];
+    for (pairs, expected) in cases {
+        for status in [408, 429, 500, 529] {
+            let expected = expected.map(|seconds| (seconds, RetryAfter));
+            assert_eq!(wished(status, pairs), expected, "{pairs:?}");
+        }
+    }
+}
+
+#[test]
+fn a_rate_limit_waits_for_its_reset() {
+    use WishSource::Reset;
+
+    let unified = [("anthropic-ratelimit-unified-reset", "1795295400")];
+    assert_eq!(wished(429, &unified), Some((600.0, Reset)));
+    assert_eq!(wished(529, &unified), None, "only a 429 is about limits");
+    let minute = [
+        ("anthropic-ratelimit-requests-remaining", "0"),
+        ("anthropic-ratelimit-requests-reset", "2026-11-21T21:00:10Z"),
+        ("anthropic-ratelimit-tokens-remaining", "0"),
+        ("anthropic-ratelimit-tokens-reset", "2026-11-21T21:00:29.2Z"),
+        ("anthropic-ratelimit-input-tokens-remaining", "17"),
+        ("anthropic-ratelimit-input-tokens-reset", "2026-11-21T21:00:59Z"),
+    ];
+    assert_eq!(wished(429, &minute), Some((30.0, Reset)), "the last of those that ran out");
+    let past = [("anthropic-ratelimit-unified-reset", "1795294800")];
+    assert_eq!(wished(429, &past), None);
+    let both = [unified[0], ("retry-after", "5")];
+    assert_eq!(wished(429, &both), Some((5.0, WishSource::RetryAfter)));
+}
+
+#[test]
+fn a_reset_that_is_only_in_the_text_is_found() {
+    let fault = refused(429, &HeaderMap::new(), &recorded("bodies/litellm-429-key.json"), now());
+    let wait = Duration::from_secs(8 * 60 + 23);
+    assert_eq!(fault.wish, Some(Wish { wait, source: WishSource::Reset }));
+}
+
+#[test]
+fn the_verdict_of_the_server_is_read() {
+    let verdict = |value| ruling(&headers(&[("x-should-retry", value)]));
+    assert_eq!(verdict("true"), Some(Ruling::Retry));
+    assert_eq!(verdict("False"), Some(Ruling::Stop));
+    assert_eq!(verdict("maybe"), None);
+}
+
+#[test]
+fn limits_are_read_when_there_are_any() {
+    assert_eq!(RateLimits::read(&headers(&[("retry-after", "7")])), None);
+    let limits = RateLimits::read(&headers(&[
+        ("anthropic-ratelimit-unified-representative-claim", "five_hour"),
+        ("anthropic-ratelimit-unified-reset", "1795295400"),
+        ("anthropic-ratelimit-unified-overage-status", "rejected"),
+        ("anthropic-ratelimit-unified-overage-disabled-reason", "out_of_credits"),
+        ("anthropic-ratelimit-output-tokens-limit", "8000"),
+        ("anthropic-ratelimit-output-tokens-remaining", "7999"),
+        ("anthropic-ratelimit-output-tokens-reset", "2026-11-21T22:00:00+01:00"),
+    ]))
+    .expect("there are some");
+    assert_eq!(limits.claim.as_deref(), Some("five_hour"));
+    assert_eq!(limits.reset, Some(NOW + 600));
+    assert_eq!(limits.overage_status.as_deref(), Some("rejected"));
+    assert_eq!(limits.overage_disabled_reason.as_deref(), Some("out_of_credits"));
+    let window = &limits.windows[0];
+    assert_eq!(
+        (window.name, window.limit, window.remaining),
+        ("output-tokens", Some(8000), Some(7999))
+    );
+    assert_eq!(window.reset, Some(NOW));
+}
+
+#[test]
+fn a_refusal_carries_what_the_headers_said() {
+    let headers = headers(&[
+        ("request-id", "req_9"),
+        ("x-should-retry", "false"),
+        ("retry-after", "2"),
+        ("anthropic-ratelimit-unified-overage-disabled-reason", "no_limits_configured"),
+    ]);
+    let fault = refused(529, &headers, b"", now());
+    assert_eq!(fault.request_id.as_deref(), Some("req_9"));
+    assert_eq!(fault.ruling, Some(Ruling::Stop));
+    assert_eq!(fault.wish.map(|wish| wish.wait), Some(Duration::from_secs(2)));
+    assert_eq!(fault.overage_disabled.as_deref(), Some("no_limits_configured"));
+}

@@ -1,0 +1,108 @@
+//! The price list, and sums made from it.
+
+use outlast::model::{cost, facts, parse_price, price_list_date, resolve_alias};
+use outlast::recovery::Money;
+use outlast::transcript::Usage;
+use serde_json::Value;
+
+fn list() -> Value {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/model/prices.json");
+    serde_json::from_str(&std::fs::read_to_string(path).expect("readable")).expect("JSON")
+}
+
+fn dollars_per_million(dollars: f64) -> Money {
+    Money::from_dollars(dollars / 1e6).expect("small")
+}
+
+#[test]
+fn every_model_of_the_list_has_sensible_facts() {
+    let list = list();
+    assert_eq!(price_list_date(), list["date"].as_str().unwrap());
+    for row in list["models"].as_array().unwrap() {
+        let name = row["name"].as_str().unwrap();
+        let facts = facts(name);
+        let prices = facts.prices.unwrap_or_else(|| panic!("{name} has prices"));
+        assert_eq!(prices.input, dollars_per_million(row["input"].as_f64().unwrap()), "{name}");
+        assert_eq!(prices.output, prices.input * 5, "{name}");
+        assert_eq!(prices.dearest_input(), prices.cache_write);
+        let quarter_more = prices.input.as_pico_dollars() * 5 / 4;
+        assert_eq!(prices.cache_write.as_pico_dollars(), quarter_more, "{name}");
+        assert!(prices.cache_read.as_pico_dollars() * 10 <= prices.input.as_pico_dollars());
+        assert!(u64::from(facts.max_output) < facts.context_window);
+        if let Some(short) = prices.short_prompt {
+            assert!(short.input < prices.input && short.output < prices.output, "{name}");
+        }
+    }
+}
+
+#[test]
+fn aliases_name_models_of_the_list() {
+    for alias in ["default", "sonnet", "opus", "haiku", "fable"] {
+        let name = resolve_alias(alias);
+        assert_ne!(name, alias);
+        assert_eq!(facts(alias).name, name);
+        assert!(facts(alias).prices.is_some(), "{alias}");
+    }
+    assert_eq!(resolve_alias("sonnet[1m]"), resolve_alias("sonnet"));
+    assert_eq!(resolve_alias("qwen2.5-coder"), "qwen2.5-coder");
+}
+
+#[test]
+fn a_dated_name_is_its_model_and_a_longer_one_is_not() {
+    let dated = facts("claude-haiku-4-5-20251001");
+    assert_eq!(dated.name, "claude-haiku-4-5-20251001");
+    assert_eq!(dated.prices, facts("claude-haiku-4-5").prices);
+    assert_eq!(facts("claude-sonnet-4-5-latest").prices, facts("claude-sonnet-4-5").prices);
+    // claude-opus-5 is the beginning of claude-opus-5-5's name, and costs something else.
+    assert_ne!(facts("claude-opus-5-5").prices, facts("claude-opus-5").prices);
+    for unknown in ["claude-opus-5-9", "claude-opus-5x", "claude-opus-5-2026010", "gpt"] {
+        let facts = facts(unknown);
+        assert_eq!((facts.context_window, facts.max_output), (200_000, 64_000));
+        assert_eq!(facts.prices, None, "{unknown}");
+    }
+}
+
+#[test]
+fn usage_costs_what_it_says_to_the_last_digit() {
+    let prices = facts("claude-sonnet-4-5").prices.unwrap();
+    let usage = Usage {
+        input_tokens: 1_000_000,
+        output_tokens: 100_000,
+        cache_creation_input_tokens: 200_000,
+        cache_read_input_tokens: 3_000_000,
+    };
+    assert_eq!(cost(&prices, &usage), Money::from_dollars(3.0 + 1.5 + 0.75 + 0.9).unwrap());
+}
+
+#[test]
+fn a_short_prompt_costs_less_where_it_does() {
+    let prices = facts("claude-haiku-5-5").prices.unwrap();
+    let usage = |cached| Usage {
+        input_tokens: 1,
+        output_tokens: 1_000,
+        cache_creation_input_tokens: 0,
+        cache_read_input_tokens: cached,
+    };
+    let short = dollars_per_million(0.1)
+        + dollars_per_million(0.5) * 1_000
+        + dollars_per_million(0.01) * 99_999;
+    assert_eq!(cost(&prices, &usage(99_999)), short);
+    let long = dollars_per_million(0.5)
+        + dollars_per_million(2.5) * 1_000
+        + dollars_per_million(0.05) * 100_000;
+    assert_eq!(cost(&prices, &usage(100_000)), long);
+}
+
+#[test]
+fn prices_can_be_given_by_hand() {
+    let prices = parse_price("3/15").unwrap();
+    assert_eq!(prices.output, dollars_per_million(15.0));
+    assert_eq!(prices.cache_read, dollars_per_million(3.0));
+    assert_eq!(prices.dearest_input(), dollars_per_million(3.75));
+    let prices = parse_price("$3 / $15 / 0.30 / 3.75").unwrap();
+    assert_eq!(prices.cache_read, dollars_per_million(0.3));
+    assert_eq!(parse_price("0/0").unwrap().dearest_input(), Money::ZERO);
+    for wrong in ["", "3", "3/15/1", "3/x", "-3/15", "3/15/1/1/1", "NaN/1", "inf/1"] {
+        assert!(parse_price(wrong).is_err(), "{wrong}");
+    }
+}

@@ -1,0 +1,154 @@
+//! What comes where a stream or a JSON reply was expected, over a real socket.
+
+use outlast::recovery::{ErrorClass, Fault, FaultKind, Reach, classify};
+use outlast::transcript::Block;
+use serde_json::json;
+
+use super::server::{Server, answer, stream};
+use super::{STREAMING, WHOLE, ask, client, recorded};
+
+const JSON: &str = "content-type: application/json\r\nrequest-id: req_2\r\n";
+
+fn message(content: serde_json::Value, stop_reason: &str) -> Vec<u8> {
+    let message = json!({
+        "id": "msg_1", "type": "message", "role": "assistant", "model": "",
+        "content": content, "stop_reason": stop_reason, "stop_sequence": null,
+        "usage": { "input_tokens": 3, "output_tokens": 1 },
+    });
+    message.to_string().into_bytes()
+}
+
+async fn fault_of(bytes: Vec<u8>) -> Fault {
+    let server = Server::answering(bytes).await;
+    ask(&client(&server.url), STREAMING).await.expect_err("no reply came")
+}
+
+#[tokio::test]
+async fn a_json_reply_is_one_whatever_was_asked_for() {
+    let body = message(
+        json!([{ "type": "text", "text": "hi" }, { "type": "text", "text": " " }]),
+        "end_turn",
+    );
+    let server = Server::answering(answer(200, JSON, &body)).await;
+    for asked in [STREAMING, WHOLE] {
+        let answer = ask(&client(&server.url), asked).await.expect("a reply");
+        assert_eq!(answer.content, [Block::text("hi")]);
+        assert_eq!(answer.request_id.as_deref(), Some("req_2"));
+        assert_eq!(answer.model, "m", "the model that was asked, when the reply names none");
+        assert_eq!((answer.usage.input_tokens, answer.usage.output_tokens), (3, 1));
+    }
+}
+
+#[tokio::test]
+async fn a_stream_is_a_reply_although_none_was_asked_for() {
+    let server = Server::answering(stream(&recorded("streams/text.sse"))).await;
+    let answer = ask(&client(&server.url), WHOLE).await.expect("a reply");
+    assert_eq!(answer.content.len(), 1);
+    assert!(server.requests()[0].contains(r#""stream":false"#));
+}
+
+#[tokio::test]
+async fn a_mislabelled_stream_is_still_read() {
+    let events = recorded("streams/comments_and_unknown.sse");
+    let server = Server::answering(answer(200, "content-type: text/plain\r\n", &events)).await;
+    ask(&client(&server.url), STREAMING).await.expect("a reply");
+}
+
+#[tokio::test]
+async fn an_emptied_tool_call_at_the_limit_is_left_out() {
+    let call = json!([{ "type": "tool_use", "id": "a", "name": "Bash", "input": {} }]);
+    let server = Server::answering(answer(200, JSON, &message(call, "max_tokens"))).await;
+    let answer = ask(&client(&server.url), WHOLE).await.expect("a reply");
+    assert!(answer.content.is_empty() && answer.cut_tool_call);
+}
+
+#[tokio::test]
+async fn odd_tool_calls_in_one_piece_are_mended_or_refused() {
+    let calls = json!([
+        { "type": "tool_use", "id": "a", "name": "Bash", "input": null },
+        { "type": "tool_use", "id": "a", "name": "Bash", "input": {} },
+        { "type": "tool_use", "name": "Bash" },
+    ]);
+    let server = Server::answering(answer(200, JSON, &message(calls, "tool_use"))).await;
+    let reply = ask(&client(&server.url), WHOLE).await.expect("a reply");
+    let mut ids: Vec<_> = reply
+        .content
+        .iter()
+        .map(|block| match block {
+            Block::ToolUse { id, input, .. } if input.is_object() => id.clone(),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    ids.dedup();
+    assert_eq!(ids.len(), 3);
+    for bad in [
+        json!({ "type": "tool_use", "id": "a", "name": "Bash", "input": "ls" }),
+        json!({ "type": "text" }),
+        json!(5),
+    ] {
+        let fault = fault_of(answer(200, JSON, &message(json!([bad]), "tool_use"))).await;
+        assert_eq!(classify(&fault).class, ErrorClass::BadResponse, "{fault:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_error_inside_a_success_is_the_error_it_says() {
+    let bodies = [
+        ("bodies/official-529.json", ErrorClass::ServerOverload),
+        ("bodies/official-429.json", ErrorClass::RateLimit),
+        ("bodies/official-401.json", ErrorClass::InvalidApiKey),
+        ("bodies/official-404-model.json", ErrorClass::InvalidModel),
+        ("bodies/official-400-context.json", ErrorClass::PromptTooLong),
+        ("bodies/llamacpp-500.json", ErrorClass::ServerError),
+        ("bodies/vertex-429.json", ErrorClass::RateLimit),
+        ("bodies/portkey-500.json", ErrorClass::BadResponse),
+    ];
+    for (body, class) in bodies {
+        let fault = fault_of(answer(200, JSON, &recorded(body))).await;
+        assert_eq!(classify(&fault).class, class, "{body}: {fault:?}");
+        assert_eq!(fault.reach, Reach::Status);
+    }
+}
+
+#[tokio::test]
+async fn what_is_neither_reply_nor_error_is_nonsense() {
+    let html = recorded("bodies/nginx-502.html");
+    let bodies: [(&str, &[u8]); 6] = [
+        ("content-type: text/html\r\n", &html),
+        (JSON, b"{\"choices\":[]}"),
+        (JSON, b"{\"type\":\"message\""),
+        (JSON, b"[]"),
+        (JSON, b"{\"content\":[],\"stop_reason\":null}"),
+        (JSON, b"\xef\xbb\xbf {\"content\":3}"),
+    ];
+    for (headers, body) in bodies {
+        let fault = fault_of(answer(200, headers, body)).await;
+        assert!(matches!(fault.kind, FaultKind::Nonsense { .. }), "{fault:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_success_without_a_body_is_no_reply() {
+    for asked in [STREAMING, WHOLE] {
+        for status in [200, 204] {
+            let server = Server::answering(answer(status, "", b"")).await;
+            let fault = ask(&client(&server.url), asked).await.expect_err("nothing came");
+            let class = classify(&fault).class;
+            assert!(
+                matches!(class, ErrorClass::ConnectionError | ErrorClass::BadResponse),
+                "{fault:?}"
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_json_reply_that_breaks_off_is_torn() {
+    let body = message(json!([{ "type": "text", "text": "hi" }]), "end_turn");
+    let whole = answer(200, JSON, &body);
+    for asked in [STREAMING, WHOLE] {
+        let server = Server::answering(whole[..whole.len() - 5].to_vec()).await;
+        let fault = ask(&client(&server.url), asked).await.expect_err("cut");
+        assert!(matches!(fault.kind, FaultKind::TornStream { .. }), "{fault:?}");
+    }
+}

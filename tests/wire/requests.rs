@@ -1,0 +1,164 @@
+//! What goes out, to the byte. `UPDATE=1` rewrites the snapshots.
+
+use outlast::model::request::body;
+use outlast::model::{Client, Prompt};
+use outlast::recovery::Mode;
+use outlast::transcript::{Block, Message, ToolDefinition};
+use serde_json::{Value, json};
+
+use super::server::{Server, stream};
+use super::{STREAMING, ask, data, endpoint, recorded};
+
+const MARK: &str = r#","cache_control":{"type":"ephemeral"}"#;
+
+fn tools() -> Vec<ToolDefinition> {
+    ["Bash", "Read"]
+        .map(|name| ToolDefinition {
+            name: name.to_owned(),
+            description: format!("{name} does what it says."),
+            input_schema: json!({ "type": "object", "properties": { "z": {}, "a": {} } }),
+        })
+        .to_vec()
+}
+
+fn result(id: &str, text: &str) -> Block {
+    Block::ToolResult {
+        tool_use_id: id.to_owned(),
+        content: vec![Block::text(text)],
+        is_error: false,
+    }
+}
+
+fn conversation() -> Vec<Message> {
+    let call = |id: &str| Block::ToolUse {
+        id: id.to_owned(),
+        name: "Bash".to_owned(),
+        input: json!({ "command": "ls" }),
+    };
+    let thinking = Block::Thinking { thinking: "Hm.".into(), signature: "c2ln".into() };
+    vec![
+        Message::user(vec![Block::text("List the files.")]),
+        Message::assistant(vec![thinking, Block::text("Sure."), call("a")]),
+        Message::user(vec![result("a", "x.rs"), Block::text("Go on.")]),
+        Message::assistant(vec![call("b"), call("c")]),
+        Message::user(vec![result("b", "y.rs"), result("c", "z.rs")]),
+    ]
+}
+
+fn sent(prompt: &Prompt<'_>) -> String {
+    let bytes = body(prompt, 8192, Mode::Streaming).expect("it can be said");
+    String::from_utf8(bytes).expect("JSON is text")
+}
+
+fn check(name: &str, found: &str) {
+    let value: Value = serde_json::from_str(found).expect("JSON");
+    let found = serde_json::to_string_pretty(&value).expect("JSON") + "\n";
+    let path = data(&format!("requests/{name}.json"));
+    if std::env::var_os("UPDATE").is_some() {
+        std::fs::write(&path, &found).expect("writable");
+    }
+    let expected = std::fs::read_to_string(&path).expect("run with UPDATE=1 once");
+    assert_eq!(found, expected, "{name}: run with UPDATE=1 if this is meant");
+}
+
+#[test]
+fn requests_are_what_they_were() {
+    let (tools, messages) = (tools(), conversation());
+    let full = Prompt {
+        model: "claude-sonnet-4-5",
+        system: "Be brief.",
+        tools: &tools,
+        messages: &messages,
+        thinking: Some(4096),
+    };
+    check("full", &sent(&full));
+    check("adaptive", &sent(&Prompt { model: "claude-sonnet-5-5", ..full }));
+    let bare = Prompt { system: "", tools: &[], messages: &messages[..1], thinking: None, ..full };
+    check("bare", &sent(&bare));
+}
+
+#[test]
+fn a_further_message_changes_nothing_before_it_but_the_mark() {
+    let (tools, all) = (tools(), conversation());
+    let prefix = |count: usize| {
+        let prompt = Prompt {
+            model: "m",
+            system: "Be brief.",
+            tools: &tools,
+            messages: &all[..count],
+            thinking: None,
+        };
+        let body = sent(&prompt);
+        assert!(body.matches(MARK).count() <= 4, "the service takes four marks");
+        let (prefix, _) = body.split_once(r#"],"max_tokens""#).expect("the messages end");
+        prefix.to_owned()
+    };
+    for count in 1..all.len() {
+        let (short, long) = (prefix(count), prefix(count + 1));
+        assert!(long.replace(MARK, "").starts_with(&short.replace(MARK, "")), "{count}");
+    }
+    // Up to where the previous request ended, mark included, a user's next request is the same.
+    for count in [1, 3] {
+        let (short, long) = (prefix(count), prefix(count + 2));
+        let end = short.rfind(MARK).expect("the last message is marked") + MARK.len();
+        let from = short.find(r#""messages""#).expect("there are messages");
+        let last = &short[short[..end].rfind(r#"{"role""#).unwrap().max(from)..end];
+        assert!(long.contains(last), "the old end is still marked");
+    }
+}
+
+#[test]
+fn attempts_differ_only_behind_the_messages() {
+    let messages = conversation();
+    let prompt =
+        Prompt { model: "m", system: "s", tools: &[], messages: &messages, thinking: Some(2000) };
+    let end = |cap, mode| {
+        let bytes = body(&prompt, cap, mode).expect("it can be said");
+        let text = String::from_utf8(bytes).expect("JSON");
+        let (prefix, rest) = text.split_once(r#","max_tokens":"#).expect("there is a cap");
+        (prefix.to_owned(), rest.to_owned())
+    };
+    let (first, rest) = end(8192, Mode::Streaming);
+    let thinking = r#""thinking":{"type":"enabled","budget_tokens":2000}"#;
+    assert_eq!(rest, format!(r#"8192,"stream":true,{thinking}}}"#));
+    let (second, rest) = end(2000, Mode::Whole);
+    assert_eq!(rest, r#"2000,"stream":false}"#, "a budget that does not fit is left out");
+    assert_eq!(first, second);
+}
+
+#[test]
+fn a_mark_is_put_only_where_one_may_be() {
+    let thinking = Block::Thinking { thinking: "Hm.".into(), signature: "c2ln".into() };
+    let messages = [
+        Message::user(vec![Block::text("hi")]),
+        Message::assistant(vec![Block::text("so"), thinking]),
+    ];
+    let prompt = Prompt { model: "m", system: "", tools: &[], messages: &messages, thinking: None };
+    let body: Value = serde_json::from_str(&sent(&prompt)).unwrap();
+    assert_eq!(body["messages"][1]["content"][1].get("cache_control"), None);
+    assert_eq!(body["messages"][1]["content"][0]["cache_control"]["type"], "ephemeral");
+}
+
+#[tokio::test]
+async fn the_headers_are_the_classical_ones_and_can_be_changed() {
+    let server = Server::answering(stream(&recorded("streams/text.sse"))).await;
+    let mut endpoint = endpoint(&format!("{}/gate/v1/", server.url));
+    endpoint.betas = vec!["one".into(), "two".into()];
+    endpoint.extra_headers = vec![("X-Team".into(), "ci".into()), ("Accept".into(), "*/*".into())];
+    ask(&Client::new(endpoint).expect("right"), STREAMING).await.expect("a reply");
+    let request = server.requests().pop().expect("one came");
+    let (head, body) = request.split_once("\r\n\r\n").expect("it has a body");
+    assert!(head.starts_with("POST /gate/v1/messages HTTP/1.1\r\n"), "{head}");
+    for line in [
+        "content-type: application/json",
+        "anthropic-version: 2023-06-01",
+        "anthropic-beta: one,two",
+        "x-team: ci",
+        "accept: */*",
+        "accept-encoding: identity",
+        concat!("user-agent: outlast/", env!("CARGO_PKG_VERSION")),
+    ] {
+        assert!(head.lines().any(|found| found == line), "{line} is missing in\n{head}");
+    }
+    assert!(body.starts_with(r#"{"model":"m","system":"#), "{body}");
+}

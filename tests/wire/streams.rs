@@ -1,0 +1,336 @@
+//! Recorded streams: cut anywhere, chunked anyhow, and what comes of each.
+
+use outlast::model::assemble::{Assembly, Step};
+use outlast::model::sse::{EVENT_LIMIT, Frame, Frames};
+use outlast::model::{Answer, Progress};
+use outlast::recovery::{ErrorClass, Fault, FaultKind, Reach, classify};
+use outlast::transcript::{Block, Usage};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::{data, recorded};
+
+/// Frames and assembly, as the client joins them, without the sockets.
+fn replay<'a>(
+    pieces: impl IntoIterator<Item = &'a [u8]>,
+) -> (Result<Answer, FaultKind>, Vec<usize>) {
+    let (mut frames, mut assembly) = (Frames::default(), Assembly::default());
+    let mut blocks = Vec::new();
+    for piece in pieces {
+        let mut ready = Vec::new();
+        frames.push(piece, &mut ready).expect("no event is too large");
+        for frame in ready {
+            let told = &mut |progress| {
+                if let Progress::Block { index, .. } = progress {
+                    blocks.push(index);
+                }
+            };
+            match assembly.take(&frame, told) {
+                Ok(Step::Last) => return (assembly.finish(), blocks),
+                Ok(Step::Ping | Step::Event) => {}
+                Err(kind) => return (Err(kind), blocks),
+            }
+        }
+    }
+    (assembly.finish(), blocks)
+}
+
+fn reply(name: &str) -> Answer {
+    let bytes = recorded(&format!("streams/{name}.sse"));
+    replay([&bytes[..]]).0.unwrap_or_else(|kind| panic!("{name}: {kind:?}"))
+}
+
+fn recordings(folder: &str) -> Vec<(String, Vec<u8>)> {
+    let entries = std::fs::read_dir(data(folder)).expect("the folder is there");
+    let mut found: Vec<_> = entries
+        .map(|entry| entry.expect("readable").path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "sse"))
+        .map(|path| (path.display().to_string(), std::fs::read(&path).expect("readable")))
+        .collect();
+    found.sort();
+    assert!(found.len() > 5, "{folder} holds the recordings");
+    found
+}
+
+/// Ids that we make up differ each time.
+fn without_made_up_ids(mut answer: Answer) -> Answer {
+    for block in &mut answer.content {
+        if let Block::ToolUse { id, .. } = block
+            && id.len() > "toolu_".len() + 30
+        {
+            *id = "made up".to_owned();
+        }
+    }
+    answer
+}
+
+fn tool_use(id: &str, name: &str, input: Value) -> Block {
+    Block::ToolUse { id: id.to_owned(), name: name.to_owned(), input }
+}
+
+#[test]
+fn no_stream_that_was_cut_is_a_reply() {
+    for (name, bytes) in recordings("streams") {
+        assert!(replay([&bytes[..]]).0.is_ok(), "{name} is a reply");
+        for end in 0..bytes.len() {
+            let result = replay([&bytes[..end]]).0;
+            // A carriage return may end the last line all by itself.
+            let lone_feed = end + 1 == bytes.len() && bytes.ends_with(b"\r\n");
+            assert!(result.is_err() || lone_feed, "{name} cut at {end}: {result:?}");
+        }
+    }
+}
+
+#[test]
+fn how_a_stream_is_chunked_makes_no_difference() {
+    for folder in ["streams", "streams/broken"] {
+        for (name, bytes) in recordings(folder) {
+            let (whole, blocks) = replay([&bytes[..]]);
+            let whole = whole.map(without_made_up_ids);
+            for size in 1..80.min(bytes.len()) {
+                let (pieces, told) = replay(bytes.chunks(size));
+                assert_eq!(pieces.map(without_made_up_ids), whole, "{name} by {size}");
+                assert_eq!(told, blocks, "{name} by {size}");
+            }
+            for at in 0..bytes.len() {
+                let (halves, _) = replay([&bytes[..at], &[], &bytes[at..]]);
+                assert_eq!(halves.map(without_made_up_ids), whole, "{name} split at {at}");
+            }
+        }
+    }
+}
+
+#[test]
+fn text_comes_whole_with_its_usage() {
+    let answer = reply("text");
+    assert_eq!(answer.content, [Block::text("Grüße, Welt 😀.")]);
+    assert_eq!((answer.id.as_str(), answer.model.as_str()), ("msg_01", "claude-sonnet-5-5"));
+    let usage = Usage {
+        input_tokens: 25,
+        output_tokens: 42,
+        cache_creation_input_tokens: 100,
+        cache_read_input_tokens: 2000,
+    };
+    assert_eq!(answer.usage, usage);
+    assert!(!answer.cut_tool_call);
+}
+
+#[test]
+fn how_the_lines_are_written_makes_no_difference() {
+    let plain = reply("text");
+    for name in ["crlf", "cr", "data_only", "no_space_split_data"] {
+        assert_eq!(reply(name), plain, "{name}");
+    }
+    assert_eq!(reply("comments_and_unknown").content, [Block::text("ok")]);
+}
+
+#[test]
+fn thinking_and_tool_calls_keep_their_order() {
+    let thinking =
+        Block::Thinking { thinking: "I should look.".into(), signature: "EqQBCg==".into() };
+    let expected = [
+        thinking,
+        Block::RedactedThinking { data: "b3BhcXVl".into() },
+        Block::text("Looking."),
+        tool_use("toolu_01", "Bash", json!({ "command": "ls -la" })),
+        tool_use("toolu_02", "Read", json!({})),
+    ];
+    assert_eq!(reply("thinking_and_tools").content, expected);
+}
+
+#[test]
+fn interleaved_blocks_without_input_or_stops_come_out_whole() {
+    let ls = json!({ "command": "ls" });
+    let id = "wXb3kq0ZrT2mYp8sLd4vNc6hJf1gQe5a";
+    let expected = [Block::text("I will list."), tool_use(id, "Bash", ls.clone())];
+    let answer = reply("llama_cpp_tool");
+    assert_eq!(answer.content, expected);
+    assert_eq!((answer.usage.input_tokens, answer.usage.output_tokens), (312, 19));
+    let expected = [Block::text("hi"), tool_use("toolu_01", "Bash", ls)];
+    assert_eq!(reply("no_block_stop").content, expected);
+}
+
+#[test]
+fn usage_may_be_missing_or_late() {
+    assert_eq!(reply("no_usage").usage, Usage::default());
+    let late = reply("late_usage").usage;
+    assert_eq!((late.input_tokens, late.output_tokens, late.cache_read_input_tokens), (77, 9, 5));
+}
+
+#[test]
+fn a_tool_call_cut_by_the_limit_is_left_out() {
+    let answer = reply("max_tokens_in_tool");
+    assert_eq!(answer.content, [Block::text("Writing.")]);
+    assert!(answer.cut_tool_call);
+    assert_eq!(answer.stop_reason, "max_tokens");
+}
+
+#[test]
+fn the_last_tool_call_before_the_limit_is_never_trusted() {
+    let answer = reply("max_tokens_tool_looks_whole");
+    let expected = [tool_use("toolu_01", "Bash", json!({ "command": "ls" }))];
+    assert_eq!(answer.content, expected);
+    assert!(answer.cut_tool_call);
+}
+
+#[test]
+fn no_two_tool_calls_share_an_id() {
+    let answer = reply("same_and_empty_ids");
+    let ids: Vec<&str> = answer
+        .content
+        .iter()
+        .filter_map(
+            |block| if let Block::ToolUse { id, .. } = block { Some(&id[..]) } else { None },
+        )
+        .collect();
+    assert_eq!(ids.len(), 3);
+    assert_eq!(ids[0], "t");
+    assert!(ids[1].starts_with("toolu_") && ids[2].starts_with("toolu_") && ids[1] != ids[2]);
+}
+
+#[test]
+fn blank_text_is_nothing() {
+    let answer = reply("blank_text");
+    assert!(answer.content.is_empty());
+    assert_eq!(answer.stop_reason, "end_turn");
+}
+
+#[test]
+fn foreign_blocks_are_carried_as_they_came() {
+    let answer = reply("server_tool");
+    let Block::Other(call) = &answer.content[0] else { panic!("{answer:?}") };
+    assert_eq!(call["input"], json!({ "query": "x" }));
+    assert_eq!(answer.content.len(), 3);
+    assert_eq!(reply("refusal").stop_reason, "refusal");
+}
+
+#[test]
+fn what_is_no_reply_has_its_own_class() {
+    let expected = [
+        ("error_first", ErrorClass::ServerOverload),
+        ("error_midway", ErrorClass::ServerOverload),
+        ("error_after_block", ErrorClass::ServerOverload),
+        ("error_llama_cpp", ErrorClass::ServerError),
+        ("error_data_only", ErrorClass::ServerError),
+        ("error_of_no_kind", ErrorClass::BadResponse),
+        ("bad_json", ErrorClass::BadResponse),
+        ("no_stop_reason", ErrorClass::ConnectionError),
+        ("no_message_stop", ErrorClass::ConnectionError),
+        ("broken_tool_json", ErrorClass::BadResponse),
+        ("tool_input_is_text", ErrorClass::BadResponse),
+        ("second_message", ErrorClass::BadResponse),
+        ("delta_without_block", ErrorClass::BadResponse),
+        ("delta_after_stop", ErrorClass::BadResponse),
+        ("delta_of_another_kind", ErrorClass::BadResponse),
+    ];
+    assert_eq!(expected.len(), recordings("streams/broken").len());
+    for (name, class) in expected {
+        let bytes = recorded(&format!("streams/broken/{name}.sse"));
+        let kind = replay([&bytes[..]]).0.expect_err(name);
+        assert_eq!(
+            classify(&Fault::new(kind.clone(), Reach::Stream)).class,
+            class,
+            "{name}: {kind:?}"
+        );
+    }
+}
+
+#[test]
+fn an_event_without_end_is_not_kept_for_ever() {
+    let (mut frames, mut ready) = (Frames::default(), Vec::new());
+    let piece = vec![b'x'; EVENT_LIMIT / 4];
+    assert!((0..5).any(|_| frames.push(&piece, &mut ready).is_err()));
+    let (mut frames, line) = (Frames::default(), [b"data: ", &piece[..], b"\n"].concat());
+    assert!((0..5).any(|_| frames.push(&line, &mut ready).is_err()));
+    assert!(ready.is_empty());
+}
+
+fn frames_of<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Vec<Frame> {
+    let (mut frames, mut ready) = (Frames::default(), Vec::new());
+    for piece in pieces {
+        frames.push(piece, &mut ready).expect("small");
+    }
+    ready
+}
+
+/// Bytes that often look like parts of a stream.
+fn stream_like() -> impl Strategy<Value = Vec<u8>> {
+    let token = prop_oneof![
+        Just(b"event: ".to_vec()),
+        Just(b"data: ".to_vec()),
+        Just(b"data".to_vec()),
+        Just(b":".to_vec()),
+        Just(b"\n".to_vec()),
+        Just(b"\r".to_vec()),
+        Just(b"\n\n".to_vec()),
+        Just("\u{feff}".as_bytes().to_vec()),
+        Just("😀".as_bytes().to_vec()),
+        any::<u8>().prop_map(|byte| vec![byte]),
+    ];
+    prop::collection::vec(token, 0..60).prop_map(|tokens| tokens.concat())
+}
+
+/// Events that are JSON, but in any order and of any shape.
+fn event_like() -> impl Strategy<Value = Value> {
+    let index = prop_oneof![Just(json!(0)), Just(json!(1)), Just(Value::Null), Just(json!("x"))];
+    let block = prop_oneof![
+        Just(json!({ "type": "text", "text": "a" })),
+        Just(json!({ "type": "text", "text": 7 })),
+        Just(json!({ "type": "tool_use", "id": "", "name": "Bash" })),
+        Just(json!({ "type": "tool_use", "id": 1, "input": [] })),
+        Just(json!({ "type": "thinking" })),
+        Just(json!({ "type": "redacted_thinking" })),
+        Just(json!({ "type": "new" })),
+        Just(json!([])),
+    ];
+    let delta = prop_oneof![
+        Just(json!({ "type": "text_delta", "text": "b" })),
+        Just(json!({ "type": "input_json_delta", "partial_json": "{}" })),
+        Just(json!({ "type": "input_json_delta", "partial_json": "{" })),
+        Just(json!({ "type": "signature_delta", "signature": null })),
+        Just(json!({ "stop_reason": "end_turn" })),
+        Just(json!({ "stop_reason": "max_tokens" })),
+        Just(json!(3)),
+    ];
+    let kind = prop_oneof![
+        Just("message_start"),
+        Just("content_block_start"),
+        Just("content_block_delta"),
+        Just("content_block_stop"),
+        Just("message_delta"),
+        Just("message_stop"),
+        Just("ping"),
+    ];
+    (kind, index, block, delta).prop_map(|(kind, index, block, delta)| {
+        json!({ "type": kind, "index": index, "content_block": block, "delta": delta, "usage": delta })
+    })
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_make_the_same_frames_however_they_are_cut(
+        bytes in stream_like(), cuts in prop::collection::vec(0..200_usize, 0..6)
+    ) {
+        let mut cuts: Vec<usize> = cuts.into_iter().map(|cut| cut.min(bytes.len())).collect();
+        cuts.extend([0, bytes.len()]);
+        cuts.sort_unstable();
+        let pieces = cuts.windows(2).map(|pair| &bytes[pair[0]..pair[1]]);
+        prop_assert_eq!(frames_of(pieces), frames_of([&bytes[..]]));
+    }
+
+    #[test]
+    fn any_events_are_a_reply_or_a_fault_and_never_a_panic(
+        events in prop::collection::vec(event_like(), 0..12)
+    ) {
+        let bytes: String = events.iter().map(|event| format!("data: {event}\n\n")).collect();
+        if let (Ok(answer), _) = replay([bytes.as_bytes()]) {
+            prop_assert!(!answer.stop_reason.is_empty());
+            prop_assert!(events.iter().any(|event| event["type"] == "message_stop"));
+            for block in &answer.content {
+                if let Block::ToolUse { id, name, input } = block {
+                    prop_assert!(!id.is_empty() && !name.is_empty() && input.is_object());
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! Every timer, against a real socket that falls silent.
+
+use std::time::Duration;
+
+use outlast::model::{Client, Endpoint, Timers};
+use outlast::recovery::{Ask, ErrorClass, Fault, FaultKind, Reach, Timer, classify};
+
+use super::server::{Act, STREAM_HEAD, Server, answer, chunk, stream, stream_part};
+use super::{STREAMING, WHOLE, ask, endpoint, recorded};
+
+const SHORT: Duration = Duration::from_millis(80);
+const PING: &[u8] = b"event: ping\ndata: {\"type\":\"ping\"}\n\n";
+
+async fn timeout_of(script: Vec<Act>, asked: Ask, set: fn(&mut Timers)) -> (Fault, Server) {
+    let server = Server::start(vec![script]).await;
+    let mut endpoint = endpoint(&server.url);
+    set(&mut endpoint.timers);
+    let client = Client::new(endpoint).expect("the endpoint is right");
+    let fault = ask(&client, asked).await.expect_err("no reply comes");
+    (fault, server)
+}
+
+fn expect(fault: &Fault, timer: Timer, reach: Reach, class: ErrorClass) {
+    assert_eq!(fault.kind, FaultKind::Timeout { timer }, "{fault:?}");
+    assert_eq!(fault.reach, reach, "{fault:?}");
+    assert_eq!(classify(fault).class, class);
+}
+
+fn first_event() -> Vec<u8> {
+    let events = recorded("streams/text.sse");
+    let end = events.windows(2).position(|pair| pair == b"\n\n").expect("events end") + 2;
+    events[..end].to_vec()
+}
+
+fn part_of_a_block() -> Vec<u8> {
+    let events = String::from_utf8(recorded("streams/text.sse")).unwrap();
+    let end = events.find("event: content_block_stop").expect("the recording has it");
+    events[..end].as_bytes().to_vec()
+}
+
+#[tokio::test]
+async fn silence_after_accept_or_request_is_a_first_byte_timeout() {
+    for script in [vec![Act::Hang], vec![Act::Read, Act::Hang]] {
+        let (fault, _) = timeout_of(script, STREAMING, |timers| timers.first_byte = SHORT).await;
+        expect(&fault, Timer::FirstByte, Reach::FreshConnection, ErrorClass::ApiTimeout);
+    }
+}
+
+#[tokio::test]
+async fn headers_alone_do_not_stop_the_first_byte_timer() {
+    let script = vec![Act::Read, Act::Send(STREAM_HEAD.to_vec()), Act::Hang];
+    let (fault, _) = timeout_of(script, STREAMING, |timers| timers.first_byte = SHORT).await;
+    expect(&fault, Timer::FirstByte, Reach::Stream, ErrorClass::ApiTimeout);
+}
+
+#[tokio::test]
+async fn a_kept_connection_that_falls_silent_is_not_used_again() {
+    let whole = stream(&recorded("streams/text.sse"));
+    let script = vec![Act::Read, Act::Send(whole), Act::Read, Act::Hang];
+    let server = Server::start(vec![script]).await;
+    let mut endpoint = endpoint(&server.url);
+    endpoint.timers.first_byte = Duration::from_secs(1);
+    let client = Client::new(endpoint).expect("the endpoint is right");
+    ask(&client, STREAMING).await.expect("a reply");
+    let fault = ask(&client, STREAMING).await.expect_err("silence");
+    expect(&fault, Timer::FirstByte, Reach::StaleConnection, ErrorClass::ApiTimeout);
+    assert!(fault.reach.suspects_connection());
+    assert_eq!(server.connections(), 1);
+}
+
+#[tokio::test]
+async fn silence_within_a_stream_is_a_stall() {
+    for (events, reach) in [(first_event(), Reach::Stream), (part_of_a_block(), Reach::Stream)] {
+        let script = vec![Act::Read, Act::Send(stream_part(&events)), Act::Hang];
+        let (fault, _) = timeout_of(script, STREAMING, |timers| timers.idle = SHORT).await;
+        expect(&fault, Timer::StreamIdle, reach, ErrorClass::StreamStalled);
+        assert_eq!(fault.request_id.as_deref(), Some("req_head"));
+    }
+}
+
+#[tokio::test]
+async fn pings_and_comments_are_life_but_not_progress() {
+    for filler in [PING, b":\n\n"] {
+        let start = Act::Send(stream_part(&first_event()));
+        let script = vec![Act::Read, start, Act::Repeat(chunk(filler))];
+        let (fault, _) = timeout_of(script, STREAMING, |timers| timers.progress = SHORT).await;
+        expect(&fault, Timer::StreamProgress, Reach::Stream, ErrorClass::StreamStalled);
+    }
+}
+
+#[tokio::test]
+async fn a_request_in_one_piece_has_one_timer() {
+    let part = answer(200, "", &[b'x'; 100])[..80].to_vec();
+    for script in
+        [vec![Act::Hang], vec![Act::Read, Act::Hang], vec![Act::Read, Act::Send(part), Act::Hang]]
+    {
+        let (fault, _) = timeout_of(script, WHOLE, |timers| timers.whole = SHORT).await;
+        expect(&fault, Timer::Whole, Reach::FreshConnection, ErrorClass::ApiTimeout);
+    }
+}
+
+#[tokio::test]
+async fn an_attempt_that_timed_out_hangs_up() {
+    let (_, server) =
+        timeout_of(vec![Act::Read, Act::Hang], STREAMING, |timers| timers.first_byte = SHORT).await;
+    let gone = async {
+        while server.hung_up() == 0 {
+            tokio::task::yield_now().await
+        }
+    };
+    tokio::time::timeout(super::PATIENCE, gone).await.expect("the server sees it");
+}
+
+/// A TLS handshake that never goes on is part of connecting.
+#[tokio::test]
+async fn a_handshake_that_hangs_is_a_connect_timeout() {
+    let server = Server::start(vec![vec![Act::Hang]]).await;
+    let mut endpoint: Endpoint = endpoint(&server.url.replace("http://", "https://"));
+    endpoint.timers.connect = SHORT;
+    let fault = ask(&Client::new(endpoint).expect("right"), STREAMING).await.expect_err("silence");
+    expect(&fault, Timer::Connect, Reach::Nowhere, ErrorClass::ApiTimeout);
+}
+
+#[test]
+fn the_first_byte_limit_grows_with_the_request() {
+    let timers = Timers::default();
+    assert_eq!(timers.first_byte_for(0), Duration::from_secs(180));
+    assert_eq!(timers.first_byte_for(5_000_000), Duration::from_secs(280));
+}
