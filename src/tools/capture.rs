@@ -1,0 +1,234 @@
+//! Keeps a command's output in bounded memory: its head and tail here, the whole in a file.
+
+use std::collections::VecDeque;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tokio::fs::{DirBuilder, File, OpenOptions};
+use tokio::io::AsyncWriteExt;
+
+use super::text;
+
+/// How much of one command's output is kept on disk, in bytes.
+const SPILL_BYTES_MAX: u64 = 64 << 20;
+
+/// How much the outputs of a session may take on disk, in bytes.
+const SESSION_BYTES_MAX: u64 = 512 << 20;
+
+/// The largest character in UTF-8, in bytes.
+const CHARACTER_BYTES: usize = 4;
+
+/// Where long outputs go, and how much room is left.
+#[derive(Debug)]
+pub(super) struct Scratch {
+    folder: PathBuf,
+    used: AtomicU64,
+    files: AtomicU64,
+}
+
+impl Scratch {
+    pub(super) fn new(folder: &Path) -> Arc<Self> {
+        Arc::new(Self {
+            folder: folder.to_path_buf(),
+            used: AtomicU64::new(0),
+            files: AtomicU64::new(0),
+        })
+    }
+
+    /// Makes the folder, readable by its owner only, and names a file in it.
+    pub(super) async fn file(&self, kind: &str) -> io::Result<PathBuf> {
+        DirBuilder::new().recursive(true).mode(0o700).create(&self.folder).await?;
+        let number = self.files.fetch_add(1, Ordering::Relaxed);
+        let unique = uuid::Uuid::new_v4().simple().to_string();
+        Ok(self.folder.join(format!("{kind}-{number}-{}", &unique[..8])))
+    }
+}
+
+/// The bytes at both ends of a stream.
+#[derive(Debug)]
+pub(super) struct Ends {
+    head: Vec<u8>,
+    tail: VecDeque<u8>,
+    each: usize,
+    total: u64,
+}
+
+impl Ends {
+    /// Keeps enough to show `limit` characters.
+    pub(super) fn showing(limit: usize) -> Self {
+        let each = limit.div_ceil(2).max(1) * CHARACTER_BYTES;
+        Self { head: Vec::new(), tail: VecDeque::new(), each, total: 0 }
+    }
+
+    pub(super) fn push(&mut self, bytes: &[u8]) {
+        self.total += bytes.len() as u64;
+        let room = self.each.saturating_sub(self.head.len()).min(bytes.len());
+        let (first, rest) = bytes.split_at(room);
+        self.head.extend_from_slice(first);
+        let rest = &rest[rest.len().saturating_sub(self.each)..];
+        let excess = (self.tail.len() + rest.len()).saturating_sub(self.each);
+        self.tail.drain(..excess);
+        self.tail.extend(rest);
+    }
+
+    fn is_whole(&self) -> bool {
+        self.total == (self.head.len() + self.tail.len()) as u64
+    }
+
+    /// What is shown of the stream in `limit` characters; `place` says where the rest is.
+    pub(super) fn show(&self, limit: usize, place: &str) -> String {
+        let tail: Vec<u8> = self.tail.iter().copied().collect();
+        if text::is_binary(&self.head) || text::is_binary(&tail) {
+            return format!("[{} bytes of binary output are not shown{place}]", self.total);
+        }
+        let half = limit / 2;
+        if self.is_whole() {
+            let whole = text::readable(&[self.head.as_slice(), &tail].concat());
+            if whole.chars().nth(limit).is_none() {
+                return whole;
+            }
+            return join(
+                text::clipped(&whole, half),
+                text::ending(&whole, half),
+                self.total,
+                place,
+            );
+        }
+        let (head, tail) = (text::readable(&self.head), text::readable(&tail));
+        join(text::clipped(&head, half), text::ending(&tail, half), self.total, place)
+    }
+}
+
+fn join(head: &str, tail: &str, total: u64, place: &str) -> String {
+    format!("{head}\n\n[… the middle of {total} bytes is left out{place} …]\n\n{tail}")
+}
+
+/// One command's output: both streams as they came, and each on its own.
+#[derive(Debug)]
+pub(super) struct Capture {
+    both: Ends,
+    out: Ends,
+    err: Ends,
+    limit: usize,
+    scratch: Arc<Scratch>,
+    spill: Spill,
+}
+
+#[derive(Debug)]
+enum Spill {
+    /// Short so far: all of it is here.
+    Short(Vec<u8>),
+    File {
+        path: PathBuf,
+        file: File,
+        written: u64,
+    },
+    /// The file is as full as it may be.
+    Full {
+        path: PathBuf,
+        file: File,
+    },
+    Failed(io::Error),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stream {
+    Out,
+    Err,
+}
+
+/// What a command printed, ready to be shown.
+#[derive(Debug)]
+pub(super) struct Captured {
+    pub(super) both: String,
+    pub(super) out: String,
+    pub(super) err: String,
+    /// Where the whole is, if it is longer than what is shown.
+    pub(super) file: Option<PathBuf>,
+    pub(super) bytes: u64,
+}
+
+impl Capture {
+    pub(super) fn new(limit: usize, scratch: Arc<Scratch>) -> Self {
+        Self {
+            both: Ends::showing(limit),
+            out: Ends::showing(limit),
+            err: Ends::showing(limit),
+            limit,
+            scratch,
+            spill: Spill::Short(Vec::new()),
+        }
+    }
+
+    pub(super) async fn push(&mut self, stream: Stream, bytes: &[u8]) {
+        self.both.push(bytes);
+        match stream {
+            Stream::Out => self.out.push(bytes),
+            Stream::Err => self.err.push(bytes),
+        }
+        self.spill = match std::mem::replace(&mut self.spill, Spill::Short(Vec::new())) {
+            Spill::Short(mut all) => {
+                all.extend_from_slice(bytes);
+                if all.len() > self.limit { self.begin_file(&all).await } else { Spill::Short(all) }
+            }
+            Spill::File { path, file, written } => self.add(path, file, written, bytes).await,
+            Spill::Full { path, file } => Spill::Full { path, file },
+            Spill::Failed(error) => Spill::Failed(error),
+        };
+    }
+
+    async fn begin_file(&self, all: &[u8]) -> Spill {
+        let opened = async {
+            let path = self.scratch.file("output").await?;
+            let mut options = OpenOptions::new();
+            let file = options.write(true).create_new(true).mode(0o600).open(&path).await?;
+            Ok((path, file))
+        };
+        match opened.await {
+            Ok((path, file)) => self.add(path, file, 0, all).await,
+            Err(error) => Spill::Failed(error),
+        }
+    }
+
+    async fn add(&self, path: PathBuf, mut file: File, written: u64, bytes: &[u8]) -> Spill {
+        let used = self.scratch.used.load(Ordering::Relaxed);
+        let room = (SPILL_BYTES_MAX - written).min(SESSION_BYTES_MAX.saturating_sub(used));
+        let taken = usize::try_from(room).unwrap_or(usize::MAX).min(bytes.len());
+        if let Err(error) = file.write_all(&bytes[..taken]).await {
+            return Spill::Failed(error);
+        }
+        self.scratch.used.fetch_add(taken as u64, Ordering::Relaxed);
+        if taken < bytes.len() {
+            Spill::Full { path, file }
+        } else {
+            Spill::File { path, file, written: written + taken as u64 }
+        }
+    }
+
+    /// Ends the capture: nothing more will come.
+    pub(super) async fn finish(mut self) -> Captured {
+        let (file, place) = match &mut self.spill {
+            Spill::Short(_) => (None, String::new()),
+            Spill::File { path, file, .. } => match file.flush().await {
+                Ok(()) => (Some(path.clone()), format!("; all of it is in {}", path.display())),
+                Err(error) => (None, format!("; it could not be saved: {error}")),
+            },
+            Spill::Full { path, file } => {
+                let flushed = file.flush().await;
+                let share = flushed.map_or("a part", |()| "its first part");
+                (Some(path.clone()), format!("; {share} is in {}", path.display()))
+            }
+            Spill::Failed(error) => (None, format!("; it could not be saved: {error}")),
+        };
+        let show = |ends: &Ends| ends.show(self.limit, &place);
+        Captured {
+            both: show(&self.both),
+            out: show(&self.out),
+            err: show(&self.err),
+            bytes: self.both.total,
+            file,
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! The built-in tools: their names, what the model is told of them, and what they may do.
+
+use serde_json::{Value, json};
+
+use crate::transcript::ToolDefinition;
+
+use super::outcome::Effect;
+use super::settings::ToolSettings;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Tool {
+    Bash,
+    Read,
+    Write,
+    Edit,
+    Glob,
+    Grep,
+    TodoWrite,
+}
+
+impl Tool {
+    /// In the order in which the model is told of them.
+    pub(super) const ALL: [Self; 7] =
+        [Self::Bash, Self::Read, Self::Write, Self::Edit, Self::Glob, Self::Grep, Self::TodoWrite];
+
+    pub(super) fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|tool| tool.name() == name)
+    }
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Bash => "Bash",
+            Self::Read => "Read",
+            Self::Write => "Write",
+            Self::Edit => "Edit",
+            Self::Glob => "Glob",
+            Self::Grep => "Grep",
+            Self::TodoWrite => "TodoWrite",
+        }
+    }
+
+    pub(super) fn effect(self) -> Effect {
+        match self {
+            Self::Read | Self::Glob | Self::Grep => Effect::ReadOnly,
+            // The list is only in memory, but its order matters.
+            Self::Bash | Self::Write | Self::Edit | Self::TodoWrite => Effect::Changes,
+        }
+    }
+
+    pub(super) fn define(self, settings: &ToolSettings) -> ToolDefinition {
+        ToolDefinition {
+            name: self.name().to_string(),
+            description: self.describe(settings),
+            input_schema: self.schema(),
+        }
+    }
+
+    fn describe(self, settings: &ToolSettings) -> String {
+        match self {
+            Self::Bash => format!(
+                "Runs a bash command and returns its stdout and stderr. A command that takes \
+                 longer than its timeout (ms; default {}, at most {}) is stopped. Nobody can \
+                 answer prompts: stdin is empty and there is no terminal, so pass flags such as \
+                 -y. The working directory carries over to the next call, variables do not, and \
+                 processes left running are stopped when the command ends. For files prefer \
+                 Read, Edit, Write, Glob and Grep.",
+                settings.bash_timeout.as_millis(),
+                settings.bash_timeout_max.as_millis(),
+            ),
+            Self::Read => "Reads a file: text as numbered lines (2,000 unless limit says \
+                           otherwise; offset is the first line), images, PDFs, notebooks. Read a \
+                           file before changing it. To read several files, call it several times \
+                           in one reply."
+                .to_string(),
+            Self::Write => "Writes a whole file, making folders as needed. An existing file must \
+                            have been Read first; to change part of one, use Edit."
+                .to_string(),
+            Self::Edit => "Replaces text in a file that was Read before. old_string must match \
+                           exactly, spaces included and line numbers left out, and occur once: \
+                           add lines around it until it does, or set replace_all."
+                .to_string(),
+            Self::Glob => "Finds files by name, such as src/**/*.rs, newest first, at most 100. \
+                           Skips what .gitignore names."
+                .to_string(),
+            Self::Grep => "Searches file contents by regular expression (Rust syntax), skipping \
+                           what .gitignore names. Shows the names of files with a match unless \
+                           output_mode says content or count."
+                .to_string(),
+            Self::TodoWrite => "Keeps your list of steps for a task of three or more. Send the \
+                                whole list each time, one item in_progress; mark an item \
+                                completed only once it is done and checked."
+                .to_string(),
+        }
+    }
+
+    pub(super) fn schema(self) -> Value {
+        let (properties, required) = match self {
+            Self::Bash => (
+                json!({
+                    "command": text(),
+                    "timeout": about(&whole(1), "milliseconds"),
+                    "description": about(&text(), "what it does, in 5 to 10 words"),
+                }),
+                json!(["command"]),
+            ),
+            Self::Read => (
+                json!({ "file_path": path(), "offset": whole(0), "limit": whole(1) }),
+                json!(["file_path"]),
+            ),
+            Self::Write => {
+                (json!({ "file_path": path(), "content": text() }), json!(["file_path", "content"]))
+            }
+            Self::Edit => (
+                json!({
+                    "file_path": path(),
+                    "old_string": text(),
+                    "new_string": text(),
+                    "replace_all": { "type": "boolean" },
+                }),
+                json!(["file_path", "old_string", "new_string"]),
+            ),
+            Self::Glob => (
+                json!({ "pattern": text(), "path": about(&text(), "folder; default: working directory") }),
+                json!(["pattern"]),
+            ),
+            Self::Grep => (grep_properties(), json!(["pattern"])),
+            Self::TodoWrite => (todo_properties(), json!(["todos"])),
+        };
+        json!({
+            "type": "object",
+            "properties": properties,
+            "required": required,
+            "additionalProperties": false,
+        })
+    }
+}
+
+fn grep_properties() -> Value {
+    json!({
+        "pattern": text(),
+        "path": about(&text(), "file or folder; default: working directory"),
+        "glob": about(&text(), "only such files, e.g. *.{ts,tsx}"),
+        "type": about(&text(), "only this kind, e.g. rust, py, js"),
+        "output_mode": { "type": "string", "enum": ["files_with_matches", "content", "count"] },
+        "-i": about(&json!({ "type": "boolean" }), "ignore case"),
+        "-n": about(&json!({ "type": "boolean" }), "line numbers; default true"),
+        "-A": about(&whole(0), "lines after a match"),
+        "-B": about(&whole(0), "lines before"),
+        "-C": about(&whole(0), "lines around"),
+        "head_limit": about(&whole(0), "at most so many lines or files; default 250, 0 = all"),
+        "multiline": about(&json!({ "type": "boolean" }), "a match may span lines"),
+    })
+}
+
+fn todo_properties() -> Value {
+    json!({
+        "todos": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {
+                    "content": { "type": "string", "minLength": 1 },
+                    "status": { "type": "string", "enum": ["pending", "in_progress", "completed"] },
+                    "activeForm": about(&text(), "the same as -ing form"),
+                },
+                "required": ["content", "status"],
+                "additionalProperties": false,
+            },
+        },
+    })
+}
+
+fn text() -> Value {
+    json!({ "type": "string" })
+}
+
+fn path() -> Value {
+    json!({ "type": "string", "minLength": 1 })
+}
+
+fn whole(minimum: u64) -> Value {
+    json!({ "type": "integer", "minimum": minimum })
+}
+
+fn about(schema: &Value, description: &str) -> Value {
+    let mut schema = schema.clone();
+    schema["description"] = json!(description);
+    schema
+}

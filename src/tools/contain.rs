@@ -1,0 +1,106 @@
+//! Runs a tool so that whatever it does stays its own: panics, and work that does not end.
+
+use std::any::Any;
+use std::time::Duration;
+
+use tokio::task::{JoinError, JoinSet};
+use tokio_util::sync::CancellationToken;
+
+use super::outcome::Outcome;
+
+/// How long a change that has begun is waited for once the run is to stop.
+const CHANGE_GRACE: Duration = Duration::from_secs(2);
+
+/// Work that can be left alone at any time: a stop does not wait for it.
+pub(super) async fn look<W>(cancel: CancellationToken, work: W) -> Outcome
+where
+    W: FnOnce(&CancellationToken) -> Outcome + Send + 'static,
+{
+    let stop = cancel.child_token();
+    let _stops_when_dropped = stop.clone().drop_guard();
+    let mut tasks = JoinSet::new();
+    tasks.spawn_blocking(move || work(&stop));
+    tokio::select! {
+        biased;
+        () = cancel.cancelled() => Outcome::interrupted(),
+        done = tasks.join_next() => settle(done),
+    }
+}
+
+/// Work that is waited for even when the run is to stop, because its effect must be known. It
+/// looks at the token itself before it commits.
+pub(super) async fn change<W>(cancel: CancellationToken, work: W) -> Outcome
+where
+    W: FnOnce(&CancellationToken) -> Outcome + Send + 'static,
+{
+    let stop = cancel.clone();
+    let mut tasks = JoinSet::new();
+    tasks.spawn_blocking(move || work(&stop));
+    let patience = async {
+        cancel.cancelled().await;
+        tokio::time::sleep(CHANGE_GRACE).await;
+    };
+    tokio::select! {
+        biased;
+        done = tasks.join_next() => settle(done),
+        () = patience => {
+            Outcome::failure("Interrupted by user; whether the file was changed is unknown")
+        }
+    }
+}
+
+fn settle(done: Option<Result<Outcome, JoinError>>) -> Outcome {
+    match done {
+        Some(Ok(outcome)) => outcome,
+        Some(Err(error)) => match error.try_into_panic() {
+            // On to where all panics are caught.
+            Ok(panic) => std::panic::resume_unwind(panic),
+            Err(_) => Outcome::interrupted(),
+        },
+        None => Outcome::interrupted(),
+    }
+}
+
+/// Runs a tool so that its panic is its own. Dropped, it takes the tool with it.
+pub(super) async fn contain(
+    name: &str,
+    tool: impl Future<Output = Outcome> + Send + 'static,
+) -> Outcome {
+    let mut tasks = JoinSet::new();
+    tasks.spawn(tool);
+    match tasks.join_next().await {
+        Some(Ok(outcome)) => outcome,
+        Some(Err(error)) => match error.try_into_panic() {
+            Ok(panic) => Outcome::failure(format!(
+                "{name} failed from a defect in outlast: {}",
+                words(panic.as_ref())
+            )),
+            Err(_) => Outcome::interrupted(),
+        },
+        None => Outcome::interrupted(),
+    }
+}
+
+fn words(panic: &(dyn Any + Send)) -> &str {
+    panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("it does not say why")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_panic_is_an_outcome_wherever_it_happens() {
+        let here = contain("Bash", async { panic!("the floor is {}", "gone") }).await;
+        let below = contain("Read", look(CancellationToken::new(), |_| panic!("deep"))).await;
+        let beside = contain("Edit", change(CancellationToken::new(), |_| panic!("wide"))).await;
+        for (outcome, text) in [(here, "the floor is gone"), (below, "deep"), (beside, "wide")] {
+            assert!(outcome.is_error);
+            assert!(outcome.detail.as_str().unwrap().contains(text), "{outcome:?}");
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! The Edit tool: replaces an exact piece of a file.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+
+use super::input::EditInput;
+use super::outcome::Outcome;
+use super::places::Place;
+use super::read::{missing, regular};
+use super::seen::Seen;
+use super::text;
+use super::write::{note, replace};
+
+const EDITED_BYTES_MAX: u64 = 50 << 20;
+
+/// How many lines are compared in search of the one that was meant.
+const HINT_LINES_MAX: usize = 5_000;
+
+/// How much of a line is compared and shown, in characters.
+const HINT_CHARACTERS: usize = 200;
+
+/// What can be said without looking at the file.
+pub(super) fn check(input: &EditInput) -> Result<(), String> {
+    if input.old_string.is_empty() {
+        Err("old_string is empty; use Write to make a file".to_string())
+    } else if input.old_string == input.new_string {
+        Err("old_string and new_string are the same: nothing would change".to_string())
+    } else {
+        Ok(())
+    }
+}
+
+/// Edits a file. Blocks.
+pub(super) fn run(
+    input: &EditInput,
+    place: &Place,
+    base: &Path,
+    seen: &Seen,
+    cancel: &CancellationToken,
+) -> Outcome {
+    match edit(input, place, base, seen, cancel) {
+        Ok(outcome) => outcome,
+        Err(why) => Outcome::failure(why),
+    }
+}
+
+fn edit(
+    input: &EditInput,
+    place: &Place,
+    base: &Path,
+    seen: &Seen,
+    cancel: &CancellationToken,
+) -> Result<Outcome, String> {
+    let path = place.written.display();
+    let metadata = fs::metadata(&place.real).map_err(|error| {
+        if error.kind() == io::ErrorKind::NotFound {
+            missing(place, base)
+        } else {
+            format!("cannot read {path}: {error}")
+        }
+    })?;
+    regular(&metadata).map_err(|what| format!("{path} is {what}, not a file"))?;
+    seen.check(&place.real, &metadata).map_err(|why| format!("{path}: {why}"))?;
+    if metadata.len() > EDITED_BYTES_MAX {
+        return Err(format!("{path} is too large to edit here; use sed or a script in Bash"));
+    }
+    let bytes = fs::read(&place.real).map_err(|error| format!("cannot read {path}: {error}"))?;
+    let old = String::from_utf8(bytes)
+        .map_err(|_| format!("{path} is not UTF-8; use sed or a script in Bash"))?;
+    let change = Change::find(input, &old).map_err(|why| format!("{path}: {why}"))?;
+    let new = change.apply(&old);
+    replace(&place.real, new.as_bytes(), Some(&metadata), cancel)
+        .map_err(|error| format!("cannot write {path}: {error}"))?;
+    note(place, seen);
+    Ok(change.outcome(input, place))
+}
+
+/// A replacement that fits the file.
+struct Change {
+    from: String,
+    to: String,
+    count: usize,
+    /// The first line that changes.
+    line: usize,
+}
+
+impl Change {
+    fn find(input: &EditInput, file: &str) -> Result<Self, String> {
+        let (from, to) = in_the_files_line_ends(input, file);
+        let count = file.matches(&from).count();
+        match (count, input.replace_all) {
+            (0, _) => return Err(not_found(&input.old_string, file)),
+            (1, _) | (_, true) => {}
+            (count, false) => {
+                return Err(format!(
+                    "old_string occurs {count} times (lines {}). Add lines around it until it is \
+                     unique, or set replace_all.",
+                    occurrences(&from, file)
+                ));
+            }
+        }
+        let before = file.find(&from).unwrap_or_default();
+        Ok(Self { line: line_at(file, before), from, to, count })
+    }
+
+    fn apply(&self, file: &str) -> String {
+        file.replace(&self.from, &self.to)
+    }
+
+    fn outcome(&self, input: &EditInput, place: &Place) -> Outcome {
+        let path = place.written.display();
+        let what = match self.count {
+            1 => format!("at line {}", self.line),
+            count => format!("in {count} places, the first at line {}", self.line),
+        };
+        Outcome::text(
+            format!("Edited {path} {what}."),
+            json!({
+                "filePath": place.written,
+                "oldString": input.old_string,
+                "newString": input.new_string,
+                "replaceAll": input.replace_all,
+                "replacements": self.count,
+            }),
+        )
+    }
+}
+
+/// The model sees and writes plain line ends. In a file that ends its lines with CRLF, so does
+/// what is put in.
+fn in_the_files_line_ends(input: &EditInput, file: &str) -> (String, String) {
+    let all = file.matches('\n').count();
+    let crlf = file.matches("\r\n").count();
+    let as_is = (input.old_string.clone(), input.new_string.clone());
+    let is_found = file.contains(&input.old_string);
+    if crlf == 0 || (is_found && crlf < all) {
+        return as_is;
+    }
+    let convert = |text: &str| text.replace("\r\n", "\n").replace('\n', "\r\n");
+    let converted = (convert(&input.old_string), convert(&input.new_string));
+    if file.contains(&converted.0) { converted } else { as_is }
+}
+
+fn line_at(file: &str, offset: usize) -> usize {
+    file[..offset].matches('\n').count() + 1
+}
+
+fn occurrences(wanted: &str, file: &str) -> String {
+    let lines: Vec<String> =
+        file.match_indices(wanted).take(10).map(|(at, _)| line_at(file, at).to_string()).collect();
+    lines.join(", ")
+}
+
+/// Says why nothing matched, as far as it can be guessed.
+fn not_found(wanted: &str, file: &str) -> String {
+    let lines: Vec<&str> = wanted.lines().collect();
+    if lines.iter().all(|line| has_line_number(line)) {
+        return "old_string was not found. It seems to begin with line numbers as Read shows \
+                them: leave those out."
+            .to_string();
+    }
+    let first = lines.iter().find(|line| !line.trim().is_empty()).copied().unwrap_or(wanted);
+    let bare = |line: &str| line.split_whitespace().collect::<String>();
+    let meant = bare(first);
+    for (index, line) in file.lines().take(HINT_LINES_MAX).enumerate() {
+        if !meant.is_empty() && bare(line) == meant {
+            let number = index + 1;
+            return if line == first {
+                format!(
+                    "old_string was not found. Its first line is at line {number}, but the lines \
+                     after it differ. Read the file around there."
+                )
+            } else {
+                format!(
+                    "old_string was not found. Line {number} differs from its first line only in \
+                     blanks: `{}`",
+                    text::clipped(line, HINT_CHARACTERS)
+                )
+            };
+        }
+    }
+    closest(first, file)
+}
+
+fn closest(wanted: &str, file: &str) -> String {
+    let wanted = text::clipped(wanted.trim(), HINT_CHARACTERS);
+    let best = file
+        .lines()
+        .take(HINT_LINES_MAX)
+        .enumerate()
+        .map(|(index, line)| (index, text::clipped(line.trim(), HINT_CHARACTERS)))
+        // Lines of very different length cannot be alike.
+        .filter(|(_, line)| line.len() / 3 <= wanted.len() && wanted.len() / 3 <= line.len())
+        .map(|(index, line)| (text::likeness(wanted, line), index + 1, line))
+        .max_by(|one, other| one.0.total_cmp(&other.0).then(other.1.cmp(&one.1)));
+    match best {
+        Some((likeness, number, line)) if likeness > 0.5 => {
+            format!("old_string was not found. The closest line is {number}: `{line}`")
+        }
+        Some(_) | None => {
+            "old_string was not found, nor anything like it. Read the file again.".to_string()
+        }
+    }
+}
+
+fn has_line_number(line: &str) -> bool {
+    let rest = line.trim_start().trim_start_matches(|letter: char| letter.is_ascii_digit());
+    rest.starts_with('\t') && rest.len() < line.trim_start().len()
+}

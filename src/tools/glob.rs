@@ -1,0 +1,89 @@
+//! The Glob tool: finds files by name.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use globset::{GlobBuilder, GlobMatcher};
+use serde_json::json;
+
+use super::input::GlobInput;
+use super::outcome::Outcome;
+use super::places::shown;
+use super::walk::{Bounds, Scope, files};
+
+const FILES_MAX: usize = 100;
+
+/// Takes the folder that a pattern begins with off it: `/etc/**/*.conf` searches `/etc`.
+pub(super) fn split(pattern: &str) -> (&str, &str) {
+    if !pattern.starts_with(['/', '~']) {
+        return ("", pattern);
+    }
+    let special = pattern.find(['*', '?', '[', '{']).unwrap_or(pattern.len());
+    match pattern[..special].rfind('/') {
+        Some(0) => ("/", &pattern[1..]),
+        Some(end) => (&pattern[..end], &pattern[end + 1..]),
+        None => ("", pattern),
+    }
+}
+
+/// Reads a pattern. Without a slash it fits names in any folder.
+///
+/// # Errors
+/// Why it is none, for the model.
+pub(super) fn matcher(input: &GlobInput) -> Result<GlobMatcher, String> {
+    let (_, pattern) = split(&input.pattern);
+    let pattern = pattern.strip_prefix("./").unwrap_or(pattern);
+    if pattern.is_empty() {
+        return Err("pattern is empty".to_string());
+    }
+    let pattern = if pattern.contains('/') { pattern.to_string() } else { format!("**/{pattern}") };
+    GlobBuilder::new(&pattern)
+        .literal_separator(true)
+        .build()
+        .map(|glob| glob.compile_matcher())
+        .map_err(|error| format!("pattern is wrong: {error}"))
+}
+
+/// Searches. Blocks.
+pub(super) fn run(matcher: &GlobMatcher, scope: Scope, base: &Path, bounds: &Bounds) -> Outcome {
+    let root = scope.root.clone();
+    if !root.is_dir() {
+        return Outcome::failure(format!("{} is not a folder", root.display()));
+    }
+    let mut newest: BinaryHeap<Reverse<(SystemTime, Reverse<PathBuf>)>> = BinaryHeap::new();
+    let mut total = 0_usize;
+    for entry in files(scope, bounds.clone()) {
+        let relative = entry.path().strip_prefix(&root).unwrap_or(entry.path());
+        if !matcher.is_match(relative) {
+            continue;
+        }
+        total += 1;
+        let modified = entry.metadata().ok().and_then(|metadata| metadata.modified().ok());
+        let modified = modified.unwrap_or(SystemTime::UNIX_EPOCH);
+        newest.push(Reverse((modified, Reverse(entry.into_path()))));
+        if newest.len() > FILES_MAX {
+            newest.pop();
+        }
+    }
+    if bounds.is_cancelled() {
+        return Outcome::interrupted();
+    }
+    let found: Vec<String> = newest
+        .into_sorted_vec()
+        .iter()
+        .map(|Reverse((_, Reverse(path)))| shown(path, base))
+        .collect();
+    let mut text = if found.is_empty() { "No files found".to_string() } else { found.join("\n") };
+    if total > found.len() {
+        let more = total - found.len();
+        let note = format!("\n[{more} more files match; use a narrower pattern]");
+        text.push_str(&note);
+    }
+    if bounds.is_late() {
+        text.push_str("\n[the search took too long and was ended; use a narrower path]");
+    }
+    let truncated = total > found.len();
+    Outcome::text(text, json!({ "filenames": found, "numFiles": total, "truncated": truncated }))
+}

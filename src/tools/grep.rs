@@ -1,0 +1,241 @@
+//! The Grep tool: searches what is in files, with ripgrep's engine.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+use grep_regex::{RegexMatcher, RegexMatcherBuilder};
+use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder, Sink, SinkContext, SinkMatch};
+use serde_json::json;
+
+use super::input::{GrepInput, GrepMode};
+use super::outcome::Outcome;
+use super::places::shown;
+use super::text;
+use super::walk::{Bounds, Scope, files};
+
+const ENTRIES_DEFAULT: usize = 250;
+
+/// How much of a line is shown, in characters.
+const LINE_CHARACTERS_MAX: usize = 500;
+
+/// The longest line, or in multi-line mode file, that is searched, in bytes.
+const HEAP_MAX: usize = 32 << 20;
+
+const CONTEXT_MAX: usize = 1_000;
+
+/// Reads the regular expression.
+///
+/// # Errors
+/// Why it is none, for the model.
+pub(super) fn matcher(input: &GrepInput) -> Result<RegexMatcher, String> {
+    let mut builder = RegexMatcherBuilder::new();
+    builder.case_insensitive(input.ignore_case).multi_line(true);
+    if input.multiline {
+        builder.dot_matches_new_line(true);
+    } else {
+        builder.line_terminator(Some(b'\n'));
+    }
+    builder.build(&input.pattern).map_err(|error| {
+        format!(
+            "pattern is wrong: {error}. To search for plain text, escape ( ) [ ] {{ }} . * + ? |"
+        )
+    })
+}
+
+/// Searches. Blocks.
+pub(super) fn run(
+    input: &GrepInput,
+    matcher: &RegexMatcher,
+    scope: Scope,
+    base: &Path,
+    output_limit: usize,
+    bounds: &Bounds,
+) -> Outcome {
+    if !scope.root.exists() {
+        return Outcome::failure(format!("{} does not exist", scope.root.display()));
+    }
+    let entries = match input.head_limit {
+        None => ENTRIES_DEFAULT,
+        Some(0) => usize::MAX,
+        Some(limit) => limit,
+    };
+    let mut found = Found {
+        mode: input.output_mode,
+        line_numbers: input.line_numbers.unwrap_or(true),
+        lines: Vec::new(),
+        files: 0,
+        matches: 0,
+        room: output_limit,
+        entries,
+        more: false,
+    };
+    let mut engine = engine(input);
+    for entry in files(scope, bounds.clone()) {
+        if found.more {
+            break;
+        }
+        let Ok(file) = File::open(entry.path()) else { continue };
+        let name = shown(entry.path(), base);
+        let mut sheet = Sheet { found: &mut found, name, here: 0 };
+        let reader = Watched { file, bounds: bounds.clone() };
+        // A file that cannot be searched, for its size or its length of line, is passed over.
+        let searched = engine.search_reader(matcher, reader, &mut sheet);
+        sheet.close();
+        if searched.is_err() && bounds.is_over() {
+            break;
+        }
+    }
+    if bounds.is_cancelled() {
+        return Outcome::interrupted();
+    }
+    found.outcome(bounds)
+}
+
+fn engine(input: &GrepInput) -> Searcher {
+    let shows_lines = input.output_mode == GrepMode::Content;
+    let context = |own: Option<usize>| {
+        if shows_lines { own.or(input.around).unwrap_or(0).min(CONTEXT_MAX) } else { 0 }
+    };
+    SearcherBuilder::new()
+        .binary_detection(BinaryDetection::quit(0))
+        .line_number(shows_lines)
+        .multi_line(input.multiline)
+        .before_context(context(input.before))
+        .after_context(context(input.after))
+        .heap_limit(Some(HEAP_MAX))
+        .build()
+}
+
+/// A file that ends early when the search must.
+struct Watched {
+    file: File,
+    bounds: Bounds,
+}
+
+impl Read for Watched {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.bounds.is_over() {
+            return Err(io::Error::other("the search is over"));
+        }
+        self.file.read(buffer)
+    }
+}
+
+/// What was found so far, in all files.
+struct Found {
+    mode: GrepMode,
+    line_numbers: bool,
+    lines: Vec<String>,
+    files: usize,
+    matches: u64,
+    /// How many characters may still be shown.
+    room: usize,
+    entries: usize,
+    /// There is more than may be shown.
+    more: bool,
+}
+
+impl Found {
+    /// Takes a line, unless that would be too much.
+    fn take(&mut self, line: String) {
+        let length = line.chars().count() + 1;
+        if self.lines.len() >= self.entries || length > self.room {
+            self.more = true;
+            return;
+        }
+        self.room -= length;
+        self.lines.push(line);
+    }
+
+    fn outcome(self, bounds: &Bounds) -> Outcome {
+        let mut text = if self.lines.is_empty() {
+            "No matches found".to_string()
+        } else {
+            self.lines.join("\n")
+        };
+        if self.more {
+            text.push_str("\n[there is more; narrow the search or raise head_limit]");
+        }
+        if bounds.is_late() {
+            text.push_str("\n[the search took too long and was ended; use a narrower path]");
+        }
+        let mode = match self.mode {
+            GrepMode::FilesWithMatches => "files_with_matches",
+            GrepMode::Content => "content",
+            GrepMode::Count => "count",
+        };
+        let detail = json!({
+            "mode": mode,
+            "numFiles": self.files,
+            "numMatches": self.matches,
+            "truncated": self.more,
+        });
+        Outcome::text(text, detail)
+    }
+}
+
+/// What was found in one file.
+struct Sheet<'a> {
+    found: &'a mut Found,
+    name: String,
+    here: u64,
+}
+
+impl Sheet<'_> {
+    fn line(&mut self, number: Option<u64>, mark: char, bytes: &[u8]) {
+        let line = text::readable(bytes.trim_ascii_end());
+        let shown = text::clipped(&line, LINE_CHARACTERS_MAX);
+        let cut = if shown.len() < line.len() { "[…]" } else { "" };
+        let number = number.filter(|_| self.found.line_numbers);
+        let number = number.map_or(String::new(), |number| format!("{number}{mark}"));
+        let name = &self.name;
+        self.found.take(format!("{name}{mark}{number}{shown}{cut}"));
+    }
+
+    fn close(self) {
+        if self.here == 0 {
+            return;
+        }
+        self.found.files += 1;
+        match self.found.mode {
+            GrepMode::FilesWithMatches => self.found.take(self.name),
+            GrepMode::Count => self.found.take(format!("{}:{}", self.name, self.here)),
+            GrepMode::Content => {}
+        }
+    }
+}
+
+impl Sink for Sheet<'_> {
+    type Error = io::Error;
+
+    fn matched(&mut self, _: &Searcher, found: &SinkMatch<'_>) -> Result<bool, io::Error> {
+        for (offset, line) in found.lines().enumerate() {
+            self.here += 1;
+            self.found.matches += 1;
+            if self.found.mode == GrepMode::Content {
+                let number = found.line_number().map(|first| first + offset as u64);
+                self.line(number, ':', line);
+            }
+        }
+        Ok(match self.found.mode {
+            GrepMode::FilesWithMatches => false,
+            GrepMode::Content => !self.found.more,
+            GrepMode::Count => true,
+        })
+    }
+
+    fn context(&mut self, _: &Searcher, context: &SinkContext<'_>) -> Result<bool, io::Error> {
+        self.line(context.line_number(), '-', context.bytes());
+        Ok(!self.found.more)
+    }
+
+    fn context_break(&mut self, _: &Searcher) -> Result<bool, io::Error> {
+        self.found.take("--".to_string());
+        Ok(!self.found.more)
+    }
+
+    fn binary_data(&mut self, _: &Searcher, _: u64) -> Result<bool, io::Error> {
+        Ok(false)
+    }
+}

@@ -1,0 +1,197 @@
+//! Turns a call's JSON into a typed request, or says which field is wrong and how.
+
+use std::sync::OnceLock;
+
+use jsonschema::Validator;
+use jsonschema::error::{ValidationError, ValidationErrorKind};
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use super::catalog::Tool;
+
+/// What the model asks for.
+#[derive(Debug)]
+pub(super) enum Request {
+    Bash(BashInput),
+    Read(ReadInput),
+    Write(WriteInput),
+    Edit(EditInput),
+    Glob(GlobInput),
+    Grep(GrepInput),
+    TodoWrite(TodoInput),
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct BashInput {
+    pub(super) command: String,
+    /// In milliseconds.
+    pub(super) timeout: Option<u64>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct ReadInput {
+    pub(super) file_path: String,
+    /// The first line, counted from 1.
+    pub(super) offset: Option<u64>,
+    pub(super) limit: Option<u64>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct WriteInput {
+    pub(super) file_path: String,
+    pub(super) content: String,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct EditInput {
+    pub(super) file_path: String,
+    pub(super) old_string: String,
+    pub(super) new_string: String,
+    #[serde(default)]
+    pub(super) replace_all: bool,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct GlobInput {
+    pub(super) pattern: String,
+    pub(super) path: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum GrepMode {
+    #[default]
+    FilesWithMatches,
+    Content,
+    Count,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct GrepInput {
+    pub(super) pattern: String,
+    pub(super) path: Option<String>,
+    pub(super) glob: Option<String>,
+    #[serde(rename = "type")]
+    pub(super) kind: Option<String>,
+    #[serde(default)]
+    pub(super) output_mode: GrepMode,
+    #[serde(default, rename = "-i")]
+    pub(super) ignore_case: bool,
+    #[serde(rename = "-n")]
+    pub(super) line_numbers: Option<bool>,
+    #[serde(rename = "-A")]
+    pub(super) after: Option<usize>,
+    #[serde(rename = "-B")]
+    pub(super) before: Option<usize>,
+    #[serde(rename = "-C")]
+    pub(super) around: Option<usize>,
+    pub(super) head_limit: Option<usize>,
+    #[serde(default)]
+    pub(super) multiline: bool,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct TodoInput {
+    pub(super) todos: Value,
+}
+
+/// Reads a call's input for `tool`.
+///
+/// # Errors
+/// Which fields are wrong and what was expected, in a text for the model.
+pub(super) fn parse(tool: Tool, input: &Value) -> Result<Request, String> {
+    let input = plain(input);
+    let faults: Vec<String> =
+        validator(tool).iter_errors(&input).take(5).map(|fault| explain(tool, &fault)).collect();
+    if !faults.is_empty() {
+        return Err(format!("InputValidationError: {}: {}", tool.name(), faults.join("; ")));
+    }
+    read(tool, input).map_err(|fault| format!("InputValidationError: {}: {fault}", tool.name()))
+}
+
+fn read(tool: Tool, input: Value) -> Result<Request, serde_json::Error> {
+    Ok(match tool {
+        Tool::Bash => Request::Bash(serde_json::from_value(input)?),
+        Tool::Read => Request::Read(serde_json::from_value(input)?),
+        Tool::Write => Request::Write(serde_json::from_value(input)?),
+        Tool::Edit => Request::Edit(serde_json::from_value(input)?),
+        Tool::Glob => Request::Glob(serde_json::from_value(input)?),
+        Tool::Grep => Request::Grep(serde_json::from_value(input)?),
+        Tool::TodoWrite => Request::TodoWrite(serde_json::from_value(input)?),
+    })
+}
+
+/// The input as meant: some models send `null` for what they leave out, and `5.0` for 5.
+fn plain(input: &Value) -> Value {
+    let Value::Object(fields) = input else { return input.clone() };
+    let fields: Map<String, Value> = fields
+        .iter()
+        .filter(|(_, value)| !value.is_null())
+        .map(|(name, value)| (name.clone(), whole(value)))
+        .collect();
+    Value::Object(fields)
+}
+
+fn whole(value: &Value) -> Value {
+    match value.as_f64() {
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "the range is checked"
+        )]
+        Some(number)
+            if value.is_f64() && number.fract() == 0.0 && (0.0..9e15).contains(&number) =>
+        {
+            Value::from(number as u64)
+        }
+        Some(_) | None => value.clone(),
+    }
+}
+
+fn validator(tool: Tool) -> &'static Validator {
+    static VALIDATORS: [OnceLock<Validator>; Tool::ALL.len()] =
+        [const { OnceLock::new() }; Tool::ALL.len()];
+    VALIDATORS[tool as usize].get_or_init(|| {
+        jsonschema::validator_for(&tool.schema()).expect("the built-in schemas are valid")
+    })
+}
+
+fn explain(tool: Tool, fault: &ValidationError<'_>) -> String {
+    let place = fault.instance_path().to_string();
+    let field = place.trim_start_matches('/').replace('/', ".");
+    let kind = fault.kind();
+    if let ValidationErrorKind::Required { property } = kind {
+        let name = property.as_str().unwrap_or_default();
+        let within = if field.is_empty() { String::new() } else { format!(" in `{field}`") };
+        let expected = expected(tool, name).map_or(String::new(), |kind| format!(" (a {kind})"));
+        return format!("the required field `{name}`{expected} is missing{within}");
+    }
+    if let ValidationErrorKind::AdditionalProperties { unexpected } = kind {
+        let within = if field.is_empty() { String::new() } else { format!(" in `{field}`") };
+        return format!(
+            "unexpected field `{}`{within}; known are {}",
+            unexpected.join("`, `"),
+            known(tool)
+        );
+    }
+    if field.is_empty() {
+        return "the input must be a JSON object".to_string();
+    }
+    let mut what = fault.to_string();
+    if what.len() > 200 {
+        what = format!("its value does not satisfy `{}`", kind.keyword());
+    }
+    format!("the field `{field}` is wrong: {what}")
+}
+
+fn expected(tool: Tool, field: &str) -> Option<String> {
+    let schema = tool.schema();
+    schema["properties"][field]["type"].as_str().map(ToString::to_string)
+}
+
+fn known(tool: Tool) -> String {
+    let schema = tool.schema();
+    let names = schema["properties"].as_object().map(|fields| fields.keys().cloned().collect());
+    let names: Vec<String> = names.unwrap_or_default();
+    names.join(", ")
+}

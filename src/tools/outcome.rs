@@ -1,0 +1,72 @@
+//! What comes of a tool call.
+
+use serde_json::Value;
+
+use crate::transcript::Block;
+
+/// What a call may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Running it twice, or not at all, changes nothing.
+    ReadOnly,
+    Changes,
+}
+
+/// What came of a tool call.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outcome {
+    /// What the model sees.
+    pub content: Vec<Block>,
+    pub is_error: bool,
+    /// What programs see: the tool's structured result, or `"Error: …"`.
+    pub detail: Value,
+}
+
+impl Outcome {
+    pub(super) fn text(text: impl Into<String>, detail: Value) -> Self {
+        Self { content: vec![Block::text(text)], is_error: false, detail }
+    }
+
+    pub(super) fn failure(message: impl AsRef<str>) -> Self {
+        let message = message.as_ref();
+        Self {
+            content: vec![Block::text(format!("<tool_use_error>{message}</tool_use_error>"))],
+            is_error: true,
+            detail: Value::String(format!("Error: {message}")),
+        }
+    }
+
+    pub(super) fn interrupted() -> Self {
+        Self::failure("Interrupted by user")
+    }
+}
+
+/// Why a call was not run.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Refusal {
+    /// No such tool, or its input is wrong.
+    Invalid(Outcome),
+    /// It is not allowed. The text says why.
+    Denied { outcome: Outcome, reason: String },
+}
+
+impl Refusal {
+    pub(super) fn invalid(message: impl AsRef<str>) -> Self {
+        Self::Invalid(Outcome::failure(message))
+    }
+
+    pub(super) fn denied(reason: String) -> Self {
+        let outcome = Outcome::failure(format!(
+            "{reason}\nNobody is there to ask. Do not work around this: go on with what is \
+             allowed, and say at the end what was not done."
+        ));
+        Self::Denied { outcome, reason }
+    }
+
+    /// What to tell the model.
+    pub fn into_outcome(self) -> Outcome {
+        match self {
+            Self::Invalid(outcome) | Self::Denied { outcome, .. } => outcome,
+        }
+    }
+}

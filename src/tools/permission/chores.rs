@@ -1,0 +1,246 @@
+//! Knows common commands: which only look, which tidy files, which could ruin the machine.
+
+use std::path::{Component, Path, PathBuf};
+
+use super::script::{self, Simple, Word};
+use super::wrapper::{self, Overlook};
+
+/// What a well-known command would touch.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Chore<'a> {
+    /// It looks at these paths and changes nothing.
+    Looks(Vec<&'a str>),
+    /// It moves on to this folder.
+    Moves(&'a str),
+    /// It makes, moves or removes these paths.
+    Tidies(Vec<&'a str>),
+}
+
+/// Commands that print what they are told, or facts about themselves.
+const TALKERS: &[&str] = &[
+    "echo", "printf", "pwd", "true", "false", "which", "basename", "dirname", "tr", "uname",
+    "whoami", "id", "nproc", "seq", "sleep", ":",
+];
+
+/// Commands that read the files they are given.
+const LOOKERS: &[&str] = &[
+    "ls",
+    "cat",
+    "head",
+    "tail",
+    "wc",
+    "stat",
+    "diff",
+    "cmp",
+    "du",
+    "df",
+    "cut",
+    "nl",
+    "test",
+    "[",
+    "realpath",
+    "readlink",
+    "sort",
+    "uniq",
+    "find",
+    "md5sum",
+    "sha1sum",
+    "sha256sum",
+    "cksum",
+    "tac",
+    "rev",
+    "column",
+    "paste",
+    "comm",
+    "jq",
+];
+
+const SEARCHERS: &[&str] = &["grep", "egrep", "fgrep"];
+
+const TIDIERS: &[&str] = &["mkdir", "touch", "rm", "rmdir", "mv", "cp"];
+
+/// Parts of git that only look.
+const GIT_LOOKS: &[&str] =
+    &["status", "log", "diff", "show", "rev-parse", "ls-files", "blame", "describe", "shortlog"];
+
+/// What a command is, if it is well known and simple enough to be sure.
+pub(super) fn recognise(simple: &Simple) -> Option<Chore<'_>> {
+    let words = wrapper::unwrap(&simple.words, Overlook::Harmless);
+    let (first, rest) = words.split_first()?;
+    let name = first.raw.as_str();
+    if simple.words.iter().any(|word| word.raw == "xargs") {
+        return None;
+    }
+    if TALKERS.contains(&name) {
+        // What it expands to is only printed.
+        return Some(Chore::Looks(Vec::new()));
+    }
+    if rest.iter().any(|word| word.expands) {
+        return None;
+    }
+    match name {
+        "cd" => match rest {
+            [folder] if folder.raw != "-" => Some(Chore::Moves(&folder.plain)),
+            _ => None,
+        },
+        "date" => rest.iter().all(|word| word.plain.starts_with('+')).then(|| looks(&[])),
+        "git" => git(rest),
+        _ if SEARCHERS.contains(&name) => search(rest),
+        _ if LOOKERS.contains(&name) => look(name, rest),
+        _ if TIDIERS.contains(&name) && rest.iter().all(|word| !word.globs) => {
+            let plain = |word: &Word| !word.raw.starts_with('-') || is_short_flag(&word.raw);
+            rest.iter().all(plain).then(|| Chore::Tidies(arguments(rest)))
+        }
+        _ => None,
+    }
+}
+
+fn looks<'a>(words: &[&'a Word]) -> Chore<'a> {
+    Chore::Looks(words.iter().map(|word| word.plain.as_str()).collect())
+}
+
+fn arguments(words: &[Word]) -> Vec<&str> {
+    words
+        .iter()
+        .filter(|word| !word.plain.starts_with('-'))
+        .map(|word| word.plain.as_str())
+        .collect()
+}
+
+fn is_short_flag(flag: &str) -> bool {
+    !flag.starts_with("--") && !flag.starts_with("-t") && !flag.contains('/')
+}
+
+/// Flags that make a looking command write or run something.
+fn look<'a>(name: &str, rest: &'a [Word]) -> Option<Chore<'a>> {
+    let forbidden: &[&str] = match name {
+        "find" => &["-exec", "-ok", "-delete", "-fprint", "-fls", "-files0"],
+        "sort" => &["-o", "--o", "-T", "--t", "--c", "--files0"],
+        "wc" | "du" => &["--files0"],
+        "jq" => &["-f", "--from", "-L", "--slurpfile", "--rawfile", "--arg"],
+        _ => &[],
+    };
+    let flags = rest.iter().map(|word| word.plain.as_str()).filter(|word| word.starts_with('-'));
+    for flag in flags {
+        let bundle = !flag.starts_with("--") && name == "sort" && flag.contains(['o', 'T']);
+        if bundle || flag.contains('/') || forbidden.iter().any(|bad| flag.starts_with(bad)) {
+            return None;
+        }
+    }
+    let mut paths = arguments(rest);
+    if name == "uniq" && paths.len() > 1 {
+        // The second is written to.
+        return None;
+    }
+    if matches!(name, "jq") && !paths.is_empty() {
+        paths.remove(0);
+    }
+    Some(Chore::Looks(paths))
+}
+
+fn search(rest: &[Word]) -> Option<Chore<'_>> {
+    let is_flag = |word: &&Word| word.plain.starts_with('-') && word.plain != "-";
+    let names_pattern = |flag: &str| {
+        flag.starts_with("--reg") || (!flag.starts_with("--") && flag.contains(['e', 'f']))
+    };
+    let mut paths = arguments(rest);
+    let flags: Vec<&str> = rest.iter().filter(is_flag).map(|word| word.plain.as_str()).collect();
+    if flags.iter().any(|flag| flag.contains('/') || flag.starts_with("--fi")) {
+        return None;
+    }
+    if !flags.iter().any(|flag| names_pattern(flag)) && !paths.is_empty() {
+        paths.remove(0);
+    }
+    Some(Chore::Looks(paths))
+}
+
+fn git(rest: &[Word]) -> Option<Chore<'_>> {
+    let (verb, rest) = rest.split_first()?;
+    let harmless = match verb.plain.as_str() {
+        "branch" => rest
+            .iter()
+            .all(|word| matches!(word.raw.as_str(), "--show-current" | "-a" | "-v" | "-vv")),
+        "remote" => rest.iter().all(|word| word.raw == "-v"),
+        verb => GIT_LOOKS.contains(&verb),
+    };
+    let writes = |word: &Word| {
+        ["--output", "-O", "--ext-diff", "--no-index", "--textconv", "--contents"]
+            .iter()
+            .any(|flag| word.plain.starts_with(flag))
+    };
+    // Paths are seen within the repository; revisions look the same.
+    let leaves = |word: &Word| word.plain.starts_with(['/', '~']) || word.plain.contains("../");
+    (harmless && !rest.iter().any(|word| writes(word) || leaves(word)))
+        .then(|| Chore::Looks(Vec::new()))
+}
+
+/// Whether an exit code of 1 is this command's way to say "no", not a failure.
+pub(in super::super) fn tells_by_exit_code(command: &str) -> bool {
+    let Ok(parts) = script::split(command) else { return false };
+    let Some(last) = parts.last() else { return false };
+    let words = wrapper::unwrap(&last.words, Overlook::All);
+    let name = |index: usize| words.get(index).map(|word| base_name(&word.plain));
+    match name(0) {
+        Some("git") => matches!(name(1), Some("grep" | "diff")),
+        Some(name) => matches!(
+            name,
+            "grep" | "egrep" | "fgrep" | "zgrep" | "rg" | "diff" | "cmp" | "find" | "test" | "["
+        ),
+        None => false,
+    }
+}
+
+pub(super) fn base_name(command: &str) -> &str {
+    command.rsplit('/').next().unwrap_or(command)
+}
+
+/// Whether these words would remove a folder that a run must never remove.
+pub(super) fn is_ruinous(words: &[&str], cwd: &Path, home: Option<&Path>) -> bool {
+    let mut words = words;
+    while let Some((first, rest)) = words.split_first() {
+        match base_name(first) {
+            "sudo" | "doas" | "env" | "command" | "nohup" | "exec" | "time" => words = rest,
+            _ if first.starts_with('-') || first.contains('=') => words = rest,
+            "rm" | "rmdir" => {
+                let targets = rest.iter().filter(|word| !word.starts_with('-'));
+                return targets.into_iter().any(|target| is_critical(target, cwd, home));
+            }
+            _ => return false,
+        }
+    }
+    false
+}
+
+fn is_critical(target: &str, cwd: &Path, home: Option<&Path>) -> bool {
+    let bare = target.trim_matches(['"', '\'']);
+    let bare = bare.strip_suffix("/*").unwrap_or(bare);
+    if bare.starts_with('$') {
+        // Empty, `"$X"/*` is everything; `$HOME` is home.
+        return target.ends_with(['*', '/']) || matches!(bare, "$HOME" | "${HOME}");
+    }
+    let path = match (bare, home) {
+        ("", _) => PathBuf::from("/"),
+        ("~" | "~/", Some(home)) => home.to_path_buf(),
+        ("~" | "~/", None) => return true,
+        (bare, _) => flatten(&cwd.join(bare)),
+    };
+    let depth = path.components().count();
+    // `/` counts as one component.
+    depth <= 2 || cwd.starts_with(&path) || home.is_some_and(|home| home.starts_with(&path))
+}
+
+fn flatten(path: &Path) -> PathBuf {
+    let mut flat = PathBuf::new();
+    for component in path.components() {
+        match component {
+            Component::ParentDir => {
+                flat.pop();
+            }
+            Component::CurDir => {}
+            Component::Prefix(_) | Component::RootDir | Component::Normal(_) => {
+                flat.push(component);
+            }
+        }
+    }
+    flat
+}

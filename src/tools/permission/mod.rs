@@ -1,0 +1,20 @@
+//! Decides whether a call is allowed. Pure: where paths lead is found out before, or asked for.
+//!
+//! Deny rules come first, then ask rules, then the mode and the allow rules; how specific a rule
+//! is does not matter. Nobody is there to ask, so to ask is to deny, with a reason that says how
+//! to allow it.
+
+mod chores;
+mod errand;
+mod judge;
+mod mode;
+mod paths;
+mod rule;
+mod script;
+mod wrapper;
+
+pub(super) use chores::tells_by_exit_code;
+pub(super) use judge::{Deed, Permissions};
+pub use mode::PermissionMode;
+pub(super) use rule::List;
+pub use rule::split_rules;

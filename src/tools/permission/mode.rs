@@ -1,0 +1,43 @@
+//! How much is allowed without a rule.
+
+/// What a run may do where no rule says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PermissionMode {
+    /// Reading inside the working directories, and harmless commands.
+    #[default]
+    Default,
+    /// Also changing files inside the working directories.
+    AcceptEdits,
+    /// Nothing that changes anything, whatever the rules allow.
+    Plan,
+    /// Everything that no deny or ask rule names.
+    BypassPermissions,
+    /// As `Default`; what would be asked is denied, even with somebody to ask.
+    DontAsk,
+}
+
+impl PermissionMode {
+    /// Every mode by the name it has on the command line.
+    pub const NAMES: [(&'static str, Self); 6] = [
+        ("default", Self::Default),
+        ("manual", Self::Default),
+        ("acceptEdits", Self::AcceptEdits),
+        ("plan", Self::Plan),
+        ("bypassPermissions", Self::BypassPermissions),
+        ("dontAsk", Self::DontAsk),
+    ];
+
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::NAMES.into_iter().find(|(known, _)| *known == name).map(|(_, mode)| mode)
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Default => "default",
+            Self::AcceptEdits => "acceptEdits",
+            Self::Plan => "plan",
+            Self::BypassPermissions => "bypassPermissions",
+            Self::DontAsk => "dontAsk",
+        }
+    }
+}

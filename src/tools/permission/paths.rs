@@ -1,0 +1,98 @@
+//! Path rules, which are gitignore patterns.
+
+use std::path::{Path, PathBuf};
+
+use ignore::gitignore::{Gitignore, GitignoreBuilder};
+
+use super::rule::List;
+
+#[derive(Debug)]
+pub(super) struct PathPattern {
+    root: PathBuf,
+    pattern: Gitignore,
+}
+
+impl PathPattern {
+    /// `//x` is absolute, `~/x` in the home folder, `/x` and `./x` in `cwd`. Anything else is
+    /// seen from `cwd` when it allows, and fits at any depth when it forbids.
+    pub(super) fn compile(
+        spec: &str,
+        list: List,
+        cwd: &Path,
+        home: Option<&Path>,
+    ) -> Result<Self, String> {
+        let (root, pattern) = if let Some(rest) = spec.strip_prefix("//") {
+            (Path::new("/"), format!("/{rest}"))
+        } else if let Some(rest) = spec.strip_prefix("~/") {
+            (home.ok_or("there is no home folder")?, format!("/{rest}"))
+        } else if let Some(rest) = spec.strip_prefix("./").or_else(|| spec.strip_prefix('/')) {
+            (cwd, format!("/{rest}"))
+        } else if spec.starts_with(['!', '#']) {
+            return Err("a path pattern cannot begin with `!` or `#`".to_string());
+        } else if list == List::Allow {
+            (cwd, spec.to_string())
+        } else {
+            (Path::new("/"), format!("**/{spec}"))
+        };
+        let mut builder = GitignoreBuilder::new(root);
+        let added = builder.add_line(None, &pattern).map(|_| ());
+        added.map_err(|error| format!("its path pattern is wrong: {error}"))?;
+        let pattern =
+            builder.build().map_err(|error| format!("its path pattern is wrong: {error}"))?;
+        Ok(Self { root: root.to_path_buf(), pattern })
+    }
+
+    pub(super) fn matches(&self, path: &Path) -> bool {
+        let Ok(inner) = path.strip_prefix(&self.root) else { return false };
+        if inner.as_os_str().is_empty() {
+            return false;
+        }
+        // A pattern that ends with a slash means a folder; the path itself may be one.
+        self.pattern.matched_path_or_any_parents(inner, false).is_ignore()
+            || self.pattern.matched(inner, true).is_ignore()
+    }
+}
+
+/// Folders whose contents decide what other programs run.
+const PROTECTED_FOLDERS: &[&str] = &[
+    ".git",
+    ".vscode",
+    ".idea",
+    ".husky",
+    ".cargo",
+    ".devcontainer",
+    ".yarn",
+    ".mvn",
+    ".claude",
+    ".outlast",
+];
+
+const PROTECTED_FILES: &[&str] = &[
+    ".bashrc",
+    ".bash_profile",
+    ".bash_login",
+    ".profile",
+    ".zshrc",
+    ".zshenv",
+    ".zprofile",
+    ".zlogin",
+    ".npmrc",
+    ".mcp.json",
+    ".gitconfig",
+    ".gitmodules",
+    ".envrc",
+    ".pre-commit-config.yaml",
+    "lefthook.yml",
+    "lefthook.yaml",
+];
+
+/// Whether a change here could make another program run something.
+pub(super) fn is_protected(path: &Path) -> bool {
+    let named = |names: &[&str], part: &std::ffi::OsStr| {
+        part.to_str().is_some_and(|part| names.iter().any(|name| part.eq_ignore_ascii_case(name)))
+    };
+    let parts: Vec<_> = path.iter().collect();
+    parts.iter().any(|part| named(PROTECTED_FOLDERS, part))
+        || parts.last().is_some_and(|last| named(PROTECTED_FILES, last))
+        || parts.windows(2).any(|pair| pair[0] == ".config" && pair[1] == "git")
+}

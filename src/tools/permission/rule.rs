@@ -1,0 +1,180 @@
+//! Rules as people write them: `Bash`, `Bash(cargo test *)`, `Edit(src/**)`.
+
+use std::path::Path;
+
+use super::super::catalog::Tool;
+use super::paths::PathPattern;
+
+/// Which list a rule stands in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in super::super) enum List {
+    Allow,
+    Ask,
+    Deny,
+}
+
+#[derive(Debug)]
+pub(super) struct Rule {
+    /// As it was written, for messages.
+    pub(super) text: String,
+    tool: String,
+    list: List,
+    scope: Scope,
+}
+
+#[derive(Debug)]
+enum Scope {
+    Everything,
+    Command(String),
+    Path(PathPattern),
+    /// A tool that is not built in: kept, and never matched here.
+    Foreign,
+}
+
+/// Splits a list of rules at commas and blanks, but not inside parentheses.
+pub fn split_rules(list: &str) -> Vec<String> {
+    let mut rules = Vec::new();
+    let mut rule = String::new();
+    let mut depth = 0_u32;
+    for letter in list.chars() {
+        match letter {
+            ',' | ' ' | '\t' | '\n' if depth == 0 => rules.push(std::mem::take(&mut rule)),
+            _ => {
+                depth = match letter {
+                    '(' => depth + 1,
+                    ')' => depth.saturating_sub(1),
+                    _ => depth,
+                };
+                rule.push(letter);
+            }
+        }
+    }
+    rules.push(rule);
+    rules.retain(|rule| !rule.is_empty());
+    rules
+}
+
+impl Rule {
+    /// Reads a rule. Relative paths are seen from `cwd`.
+    ///
+    /// # Errors
+    /// Why it is no rule.
+    pub(super) fn parse(
+        text: &str,
+        list: List,
+        cwd: &Path,
+        home: Option<&Path>,
+    ) -> Result<Self, String> {
+        let text = text.trim();
+        let (tool, spec) = match text.split_once('(') {
+            None => (text, None),
+            Some((tool, rest)) => {
+                let spec = rest.strip_suffix(')').ok_or("its parenthesis is not closed")?;
+                (tool.trim(), Some(spec.trim()).filter(|spec| !matches!(*spec, "" | "*")))
+            }
+        };
+        if tool.is_empty() {
+            return Err("it names no tool".to_string());
+        }
+        let odd = |letter: char| !(letter.is_alphanumeric() || "_-*:.".contains(letter));
+        if tool.contains(odd) {
+            return Err(format!("`{tool}` is no tool name"));
+        }
+        let scope = match spec {
+            None => Scope::Everything,
+            Some(spec) => Self::scope(tool, spec, list, cwd, home)?,
+        };
+        Ok(Self { text: text.to_string(), tool: tool.to_string(), list, scope })
+    }
+
+    fn scope(
+        tool: &str,
+        spec: &str,
+        list: List,
+        cwd: &Path,
+        home: Option<&Path>,
+    ) -> Result<Scope, String> {
+        match Tool::named(tool) {
+            Some(Tool::Bash) => Ok(Scope::Command(match spec.strip_suffix(":*") {
+                Some(prefix) => format!("{prefix} *"),
+                None => spec.to_string(),
+            })),
+            Some(Tool::Read | Tool::Write | Tool::Edit | Tool::Glob | Tool::Grep) => {
+                PathPattern::compile(spec, list, cwd, home).map(Scope::Path)
+            }
+            Some(Tool::TodoWrite) => Err("TodoWrite rules take no pattern".to_string()),
+            None => Ok(Scope::Foreign),
+        }
+    }
+
+    /// Whether this rule is about all of a tool's calls. To deny `Edit` takes `Edit` away and
+    /// leaves `Write`; to allow it allows every way to edit.
+    pub(super) fn is_all_of(&self, tool: Tool) -> bool {
+        if !matches!(self.scope, Scope::Everything) {
+            return false;
+        }
+        match self.list {
+            List::Allow => self.tool == tool.name() || self.family().contains(&tool),
+            List::Ask | List::Deny => wildcard(&self.tool, tool.name()),
+        }
+    }
+
+    /// Whether this rule is about a path that `tool` touches.
+    pub(super) fn is_about(&self, tool: Tool, path: &Path) -> bool {
+        let Scope::Path(pattern) = &self.scope else { return false };
+        let named = self.tool == tool.name() || self.family().contains(&tool);
+        // What may not be read may not be overwritten unseen either.
+        let unseen = self.list != List::Allow
+            && self.tool == Tool::Read.name()
+            && matches!(tool, Tool::Write | Tool::Edit);
+        (named || unseen) && pattern.matches(path)
+    }
+
+    pub(super) fn is_about_command(&self, command: &str) -> bool {
+        match &self.scope {
+            Scope::Command(pattern) => matches_command(pattern, command),
+            Scope::Everything | Scope::Path(_) | Scope::Foreign => false,
+        }
+    }
+
+    fn family(&self) -> &'static [Tool] {
+        match Tool::named(&self.tool) {
+            Some(Tool::Edit) => &[Tool::Edit, Tool::Write],
+            Some(Tool::Read) => &[Tool::Read, Tool::Glob, Tool::Grep],
+            Some(Tool::Bash | Tool::Write | Tool::Glob | Tool::Grep | Tool::TodoWrite) | None => {
+                &[]
+            }
+        }
+    }
+}
+
+/// `*` stands for anything; ` *` at the end for nothing, or a blank and anything.
+fn matches_command(pattern: &str, command: &str) -> bool {
+    match pattern.strip_suffix(" *") {
+        Some(prefix) => wildcard(prefix, command) || wildcard(pattern, command),
+        None => wildcard(pattern, command),
+    }
+}
+
+/// Whether `text` fits `pattern`, in which `*` stands for anything.
+fn wildcard(pattern: &str, text: &str) -> bool {
+    let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
+    let (mut at, mut seen) = (0, 0);
+    let mut star: Option<(usize, usize)> = None;
+    while seen < text.len() {
+        if pattern.get(at) == Some(&b'*') {
+            star = Some((at, seen));
+            at += 1;
+        } else if pattern.get(at) == Some(&text[seen]) {
+            at += 1;
+            seen += 1;
+        } else if let Some((back, from)) = star {
+            at = back + 1;
+            seen = from + 1;
+            star = Some((back, from + 1));
+        } else {
+            return false;
+        }
+    }
+    pattern[at..].iter().all(|byte| *byte == b'*')
+}

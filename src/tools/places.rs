@@ -1,0 +1,137 @@
+//! Where paths lead. Looks at the file system, changes nothing.
+
+use std::collections::VecDeque;
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Component, Path, PathBuf};
+
+/// The folders that the run may work in.
+#[derive(Debug)]
+pub(super) struct Places {
+    /// The first is where the run works. All real.
+    roots: Vec<PathBuf>,
+    /// Where long output goes. Reading there is free.
+    scratch: PathBuf,
+    pub(super) home: Option<PathBuf>,
+}
+
+/// One path of a call: as it was written, and where it really leads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    /// Absolute, without `.` and `..`, symbolic links as written.
+    pub(super) written: PathBuf,
+    /// Without symbolic links. The end of it may not exist yet.
+    pub(super) real: PathBuf,
+    pub(super) standing: Standing,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// In a folder that the run may work in.
+    Inside,
+    /// Among the session's own long outputs.
+    Scratch,
+    Outside,
+}
+
+/// As many links as the kernel follows.
+const LINKS_MAX: u32 = 40;
+
+impl Places {
+    pub(super) fn new(roots: &[PathBuf], scratch: &Path, home: Option<PathBuf>) -> Self {
+        let roots = roots.iter().map(|root| resolve(root)).collect();
+        Self { roots, scratch: resolve(scratch), home }
+    }
+
+    pub(super) fn cwd(&self) -> &Path {
+        self.roots.first().map_or(Path::new("/"), PathBuf::as_path)
+    }
+
+    /// Finds where `path` leads, seen from `base`.
+    pub(super) fn find(&self, path: &str, base: &Path) -> Place {
+        let joined = base.join(self.expand(path));
+        let real = resolve(&joined);
+        let standing = if self.contains(&real) {
+            Standing::Inside
+        } else if real.starts_with(&self.scratch) {
+            Standing::Scratch
+        } else {
+            Standing::Outside
+        };
+        Place { written: normal(&joined), real, standing }
+    }
+
+    pub(super) fn contains(&self, real: &Path) -> bool {
+        self.roots.iter().any(|root| real.starts_with(root))
+    }
+
+    fn expand(&self, path: &str) -> PathBuf {
+        match (&self.home, path.strip_prefix('~')) {
+            (Some(home), Some("")) => home.clone(),
+            (Some(home), Some(rest)) if rest.starts_with('/') => {
+                home.join(rest.trim_start_matches('/'))
+            }
+            (_, _) => PathBuf::from(path),
+        }
+    }
+}
+
+/// Follows every link of an absolute path, also where its end does not exist: a link to nowhere
+/// leads where it points, not where it stands.
+pub(super) fn resolve(path: &Path) -> PathBuf {
+    let mut ahead = parts(path);
+    let mut real = PathBuf::from("/");
+    let mut links = 0;
+    while let Some(part) = ahead.pop_front() {
+        if part == ".." {
+            real.pop();
+            continue;
+        }
+        let next = real.join(&part);
+        match fs::read_link(&next) {
+            Ok(target) if links < LINKS_MAX => {
+                links += 1;
+                if target.is_absolute() {
+                    real = PathBuf::from("/");
+                }
+                let mut target = parts(&target);
+                target.append(&mut ahead);
+                ahead = target;
+            }
+            Ok(_) | Err(_) => real = next,
+        }
+    }
+    real
+}
+
+fn parts(path: &Path) -> VecDeque<OsString> {
+    path.components()
+        .filter_map(|component| match component {
+            Component::Normal(part) => Some(part.to_os_string()),
+            Component::ParentDir => Some(OsString::from("..")),
+            Component::Prefix(_) | Component::RootDir | Component::CurDir => None,
+        })
+        .collect()
+}
+
+/// Takes `.` and `..` out without looking at the file system.
+fn normal(path: &Path) -> PathBuf {
+    let mut made = PathBuf::from("/");
+    for part in parts(path) {
+        if part == ".." {
+            made.pop();
+        } else {
+            made.push(part);
+        }
+    }
+    made
+}
+
+/// How a path is shown to the model: from where its shell stands, if it is below.
+pub(super) fn shown(path: &Path, base: &Path) -> String {
+    match path.strip_prefix(base) {
+        Ok(rest) if rest.as_os_str().is_empty() => ".".to_string(),
+        Ok(rest) => rest.display().to_string(),
+        Err(_) => path.display().to_string(),
+    }
+}

@@ -1,0 +1,235 @@
+//! The Read tool: a file's text by lines, or its picture, pages or cells.
+
+use std::fs::{self, File, Metadata, OpenOptions};
+use std::io::{self, BufRead, BufReader, Read, Seek};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::Path;
+
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+
+use super::input::ReadInput;
+use super::media;
+use super::notebook;
+use super::outcome::Outcome;
+use super::places::{Place, shown};
+use super::seen::Seen;
+use super::text;
+
+const LINES_DEFAULT: u64 = 2_000;
+const LINE_CHARACTERS_MAX: usize = 2_000;
+
+/// How much text one call yields, in bytes.
+const TEXT_BYTES_MAX: usize = 100_000;
+
+/// How much of a file is looked at to tell what it is, in bytes.
+const SNIFFED: usize = 8_192;
+
+/// How alike a name must be to be suggested.
+const LIKENESS_MIN: f64 = 0.5;
+
+/// How many names of a folder are compared.
+const NAMES_MAX: usize = 2_000;
+
+/// Reads a file. Blocks.
+pub(super) fn run(
+    input: &ReadInput,
+    place: &Place,
+    base: &Path,
+    seen: &Seen,
+    cancel: &CancellationToken,
+) -> Outcome {
+    let (mut file, metadata) = match open(place, base) {
+        Ok(opened) => opened,
+        Err(why) => return Outcome::failure(why),
+    };
+    let path = place.written.display();
+    let mut start = Vec::new();
+    if let Err(error) = sniff(&mut file, &mut start) {
+        return Outcome::failure(format!("cannot read {path}: {error}"));
+    }
+    let outcome = if let Some(kind) = media::kind(&start) {
+        media::read(kind, &mut file, &metadata, &place.written)
+    } else if place.real.extension().is_some_and(|extension| extension == "ipynb") {
+        notebook::read(file, &place.written)
+    } else if text::is_binary(&start) {
+        return Outcome::failure(format!(
+            "{path} is a binary file of {} bytes. Look at it with Bash, for example `file` or \
+             `xxd FILE | head`.",
+            metadata.len()
+        ));
+    } else {
+        lines(input, file, place, cancel)
+    };
+    if !outcome.is_error {
+        seen.note(&place.real, &metadata);
+    }
+    outcome
+}
+
+/// Opens a regular file, and nothing that could make a reader wait.
+fn open(place: &Place, base: &Path) -> Result<(File, Metadata), String> {
+    let path = place.written.display();
+    let metadata = match fs::metadata(&place.real) {
+        Ok(metadata) => metadata,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(missing(place, base));
+        }
+        Err(error) => return Err(format!("cannot read {path}: {error}")),
+    };
+    regular(&metadata).map_err(|what| {
+        let hint = if metadata.is_dir() { " List it with Glob or `ls`." } else { "" };
+        format!("{path} is {what}, not a file.{hint}")
+    })?;
+    // It may have become a pipe since: then opening must not wait for a writer.
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(nix::libc::O_NONBLOCK | nix::libc::O_NOCTTY)
+        .open(&place.real)
+        .map_err(|error| format!("cannot read {path}: {error}"))?;
+    let metadata = file.metadata().map_err(|error| format!("cannot read {path}: {error}"))?;
+    regular(&metadata).map_err(|what| format!("{path} is {what}, not a file."))?;
+    Ok((file, metadata))
+}
+
+/// # Errors
+/// What it is instead of a regular file.
+pub(super) fn regular(metadata: &Metadata) -> Result<(), &'static str> {
+    let kind = metadata.file_type();
+    if kind.is_file() {
+        Ok(())
+    } else if kind.is_dir() {
+        Err("a directory")
+    } else if kind.is_fifo() {
+        Err("a named pipe")
+    } else if kind.is_socket() {
+        Err("a socket")
+    } else {
+        Err("a device")
+    }
+}
+
+fn sniff(file: &mut File, start: &mut Vec<u8>) -> io::Result<()> {
+    file.by_ref().take(SNIFFED as u64).read_to_end(start)?;
+    file.rewind()
+}
+
+/// Says that a file is missing, and which names are near.
+pub(super) fn missing(place: &Place, base: &Path) -> String {
+    let path = place.written.display();
+    let name = place.real.file_name().map(|name| name.to_string_lossy().to_lowercase());
+    let (Some(name), Some(folder)) = (name, place.real.parent()) else {
+        return format!("{path} does not exist.");
+    };
+    let Ok(entries) = fs::read_dir(folder) else {
+        return format!(
+            "{path} does not exist, nor does its folder. The working directory is {}.",
+            base.display()
+        );
+    };
+    let mut near: Vec<(f64, String)> = entries
+        .take(NAMES_MAX)
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter_map(|other| {
+            let likeness =
+                text::likeness(&name, &other.file_name()?.to_string_lossy().to_lowercase());
+            (likeness >= LIKENESS_MIN).then(|| (likeness, shown(&other, base)))
+        })
+        .collect();
+    near.sort_by(|one, other| other.0.total_cmp(&one.0).then_with(|| one.1.cmp(&other.1)));
+    let names: Vec<String> = near.into_iter().take(3).map(|(_, name)| name).collect();
+    if names.is_empty() {
+        format!("{path} does not exist. The working directory is {}.", base.display())
+    } else {
+        format!("{path} does not exist. Did you mean {}?", names.join(" or "))
+    }
+}
+
+/// A line as it is shown, and whether there was one.
+enum Line {
+    Text(String),
+    End,
+}
+
+fn lines(input: &ReadInput, file: File, place: &Place, cancel: &CancellationToken) -> Outcome {
+    let path = place.written.display();
+    let first = input.offset.unwrap_or(1).max(1);
+    let limit = input.limit.unwrap_or(LINES_DEFAULT);
+    let mut reader = BufReader::with_capacity(64 << 10, file);
+    let (mut number, mut taken) = (0_u64, 0_u64);
+    let mut shown = String::new();
+    let more = loop {
+        if taken == limit || shown.len() >= TEXT_BYTES_MAX {
+            break reader.fill_buf().is_ok_and(|rest| !rest.is_empty());
+        }
+        if cancel.is_cancelled() {
+            return Outcome::interrupted();
+        }
+        let keep = if number + 1 < first { 0 } else { LINE_CHARACTERS_MAX };
+        match next_line(&mut reader, keep, cancel) {
+            Ok(Line::Text(line)) => {
+                number += 1;
+                if number >= first {
+                    taken += 1;
+                    shown.extend([format!("{number:>6}\t"), line, "\n".to_string()]);
+                }
+            }
+            Ok(Line::End) => break false,
+            Err(error) => return Outcome::failure(format!("cannot read {path}: {error}")),
+        }
+    };
+    if taken == 0 && number > 0 {
+        return Outcome::failure(format!("{path} has only {number} lines"));
+    }
+    if number == 0 {
+        shown.push_str("(the file is empty)");
+    }
+    if more {
+        let next = number + 1;
+        shown.extend([format!("[more lines follow: continue with offset {next}]\n")]);
+    }
+    let detail = json!({
+        "type": "text",
+        "file": { "filePath": place.written, "startLine": first, "numLines": taken, "more": more },
+    });
+    Outcome::text(shown.trim_end_matches('\n'), detail)
+}
+
+/// Reads one line in bounded memory: `keep` characters of it, and how many more there were.
+fn next_line(
+    reader: &mut impl BufRead,
+    keep: usize,
+    cancel: &CancellationToken,
+) -> io::Result<Line> {
+    let room = keep * 4;
+    let mut line: Vec<u8> = Vec::new();
+    let mut length = 0_usize;
+    loop {
+        if cancel.is_cancelled() {
+            return Err(io::Error::other("interrupted"));
+        }
+        let available = reader.fill_buf()?;
+        if available.is_empty() && length == 0 {
+            return Ok(Line::End);
+        }
+        let end = available.iter().position(|byte| *byte == b'\n');
+        let used = end.unwrap_or(available.len());
+        length += used + usize::from(end.is_some());
+        let part = &available[..used.min(room.saturating_sub(line.len()))];
+        line.extend_from_slice(part);
+        let at_end = end.is_some() || available.is_empty();
+        reader.consume(used + usize::from(end.is_some()));
+        if at_end {
+            let whole = String::from_utf8_lossy(&line);
+            let whole = whole.trim_end_matches('\r');
+            let clipped = text::clipped(whole, keep);
+            let left_out = length.saturating_sub(clipped.len() + 2);
+            let cut = keep > 0 && (clipped.len() < whole.len() || length > room + 2);
+            return Ok(Line::Text(if cut {
+                format!("{clipped}[… {left_out} more bytes]")
+            } else {
+                clipped.to_string()
+            }));
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! What a toolbox is made with.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::environment::ChildEnvironment;
+use super::permission::PermissionMode;
+
+/// Which built-in tools the model is offered.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Offered {
+    #[default]
+    All,
+    /// Exactly these, by name. None when empty.
+    Only(Vec<String>),
+}
+
+impl Offered {
+    /// Reads a `--tools` value: empty, `default`, or names with commas or spaces between.
+    pub fn parse(value: &str) -> Self {
+        let names: Vec<String> = value
+            .split([',', ' '])
+            .filter(|name| !name.is_empty())
+            .map(ToString::to_string)
+            .collect();
+        if names.iter().any(|name| name == "default") { Self::All } else { Self::Only(names) }
+    }
+}
+
+/// Everything the tools need to know about the run and its host.
+#[derive(Clone, Debug)]
+pub struct ToolSettings {
+    /// Where the run works. Absolute.
+    pub cwd: PathBuf,
+    /// Further folders that the run may work in.
+    pub additional_dirs: Vec<PathBuf>,
+    pub offered: Offered,
+    pub mode: PermissionMode,
+    /// Rules such as `Bash(cargo test *)`, merged from flags and settings.
+    pub allow: Vec<String>,
+    pub deny: Vec<String>,
+    pub ask: Vec<String>,
+    /// How long a command may take when it does not say.
+    pub bash_timeout: Duration,
+    /// How long a command may ask for.
+    pub bash_timeout_max: Duration,
+    /// How much of a result the model sees, in characters.
+    pub output_limit: usize,
+    /// The environment that outlast was started with.
+    pub environment: Vec<(OsString, OsString)>,
+    pub child_environment: ChildEnvironment,
+    /// Names that commands see although they look like secrets. Never the model's credentials.
+    pub pass_env: Vec<String>,
+    /// A folder of this session's own, for long output. Made when first needed.
+    pub scratch: PathBuf,
+    pub session_id: String,
+}
+
+impl ToolSettings {
+    /// The defaults: every tool, mode `default`, no rules, scrubbed environment.
+    pub fn new(cwd: &Path, scratch: &Path, session_id: &str) -> Self {
+        Self {
+            cwd: cwd.to_path_buf(),
+            additional_dirs: Vec::new(),
+            offered: Offered::All,
+            mode: PermissionMode::Default,
+            allow: Vec::new(),
+            deny: Vec::new(),
+            ask: Vec::new(),
+            bash_timeout: Duration::from_mins(2),
+            bash_timeout_max: Duration::from_mins(10),
+            output_limit: 30_000,
+            environment: Vec::new(),
+            child_environment: ChildEnvironment::Scrub,
+            pass_env: Vec::new(),
+            scratch: scratch.to_path_buf(),
+            session_id: session_id.to_string(),
+        }
+    }
+}
+
+/// Why a toolbox cannot be made. One line for the person who started the run.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadSettings {
+    #[error("bad permission rule `{rule}`: {why}")]
+    Rule { rule: String, why: String },
+    #[error("no such folder: {}", path.display())]
+    NoFolder { path: PathBuf },
+    #[error("no such built-in tool: `{name}` (there are {known})")]
+    Tool { name: String, known: String },
+}

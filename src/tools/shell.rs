@@ -1,0 +1,285 @@
+//! The Bash tool: one command, in a shell of its own.
+
+use std::fs;
+use std::io;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+
+use crate::transcript::Block;
+
+use super::capture::{Capture, Captured, Scratch};
+use super::command::{Cause, Ended, follow};
+use super::environment::Environment;
+use super::input::BashInput;
+use super::outcome::Outcome;
+use super::permission;
+use super::places::{Places, resolve};
+use super::process;
+
+/// The kernel takes no argument longer than 128 KiB.
+const COMMAND_BYTES_MAX: usize = 120_000;
+
+/// What the shell knows from one command to the next.
+#[derive(Debug)]
+pub(super) struct Shell {
+    program: PathBuf,
+    environment: Environment,
+    timeout: Duration,
+    timeout_max: Duration,
+    output_limit: usize,
+    scratch: Arc<Scratch>,
+    /// Marks what this shell starts.
+    mark: String,
+    calls: AtomicU64,
+    /// Where the next command starts.
+    cwd: Mutex<PathBuf>,
+}
+
+/// What a shell is made with.
+pub(super) struct ShellParts {
+    pub(super) environment: Environment,
+    pub(super) timeout: Duration,
+    pub(super) timeout_max: Duration,
+    pub(super) output_limit: usize,
+    pub(super) scratch: Arc<Scratch>,
+    pub(super) cwd: PathBuf,
+}
+
+impl Shell {
+    pub(super) fn new(parts: ShellParts) -> Self {
+        Self {
+            program: find_shell(&parts.environment, &parts.cwd),
+            environment: parts.environment,
+            timeout: parts.timeout,
+            timeout_max: parts.timeout_max,
+            output_limit: parts.output_limit,
+            scratch: parts.scratch,
+            mark: format!("{}.", uuid::Uuid::new_v4().simple()),
+            calls: AtomicU64::new(0),
+            cwd: Mutex::new(parts.cwd),
+        }
+    }
+
+    pub(super) fn cwd(&self) -> PathBuf {
+        self.cwd.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(super) fn dropped(&self) -> &[String] {
+        &self.environment.dropped
+    }
+
+    /// Kills whatever any command of this shell left behind. May block.
+    pub(super) fn kill_all(&self) {
+        process::kill_marked(&self.mark);
+    }
+
+    pub(super) fn check(&self, input: &BashInput) -> Result<(), String> {
+        let most = self.timeout_max.as_millis();
+        if input.command.trim().is_empty() {
+            Err("the command is empty".to_string())
+        } else if input.command.contains('\0') {
+            Err("the command contains a NUL character".to_string())
+        } else if input.command.len() > COMMAND_BYTES_MAX {
+            Err(format!(
+                "the command is {} bytes long; at most {COMMAND_BYTES_MAX}. Write it to a file \
+                 and run that.",
+                input.command.len()
+            ))
+        } else if input.timeout.is_some_and(|timeout| u128::from(timeout) > most) {
+            Err(format!("timeout is more than the {most} ms allowed"))
+        } else {
+            Ok(())
+        }
+    }
+
+    pub(super) async fn run(
+        &self,
+        input: &BashInput,
+        places: &Places,
+        cancel: &CancellationToken,
+    ) -> Outcome {
+        if cancel.is_cancelled() {
+            return Outcome::interrupted();
+        }
+        let mut notes = Vec::new();
+        let cwd = self.usable_cwd(places, &mut notes);
+        let report = self.scratch.file("cwd").await.ok();
+        let command = self.command(&input.command, &cwd, report.as_deref());
+        let mark = format!("{}{}.", self.mark, self.calls.fetch_add(1, Ordering::Relaxed));
+        let running = match process::start(command, mark).await {
+            Ok(running) => running,
+            Err(error) => return Outcome::failure(cannot_start(&self.program, &cwd, &error)),
+        };
+        let limit = input.timeout.map_or(self.timeout, Duration::from_millis);
+        let mut capture = Capture::new(self.output_limit, Arc::clone(&self.scratch));
+        let ended = follow(running, limit, cancel, &mut capture).await;
+        let captured = capture.finish().await;
+        if let Some(report) = report {
+            self.carry_over(&report, places, &mut notes);
+        }
+        if ended.left_behind {
+            notes.push("Processes that the command left running were stopped.".to_string());
+        }
+        Verdict { command: &input.command, limit, ended, captured, notes }.outcome()
+    }
+
+    /// Where the command starts: where the last one ended, if that is still there.
+    fn usable_cwd(&self, places: &Places, notes: &mut Vec<String>) -> PathBuf {
+        let cwd = self.cwd();
+        if cwd.is_dir() {
+            return cwd;
+        }
+        let home = places.cwd().to_path_buf();
+        notes.push(format!(
+            "{} is gone; the working directory is {} again.",
+            cwd.display(),
+            home.display()
+        ));
+        self.set_cwd(home.clone());
+        home
+    }
+
+    fn set_cwd(&self, cwd: PathBuf) {
+        *self.cwd.lock().unwrap_or_else(PoisonError::into_inner) = cwd;
+    }
+
+    fn command(&self, text: &str, cwd: &Path, report: Option<&Path>) -> Command {
+        let trap = report.map_or(String::new(), |report| {
+            let report = report.display().to_string().replace('\'', "'\\''");
+            let saving = format!("pwd -P >| '{report}'").replace('\'', "'\\''");
+            format!("trap '{saving}' EXIT\n")
+        });
+        let mut command = Command::new(&self.program);
+        command
+            .arg("-c")
+            .arg(format!("{trap}eval \"$1\""))
+            .args(["bash", text])
+            .current_dir(cwd)
+            .env_clear()
+            .envs(self.environment.variables.iter().map(|(name, value)| (name, value)))
+            .env("PWD", cwd)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        command
+    }
+
+    /// Takes over where the command ended, unless it went where the run may not work.
+    fn carry_over(&self, report: &Path, places: &Places, notes: &mut Vec<String>) {
+        let told = fs::read_to_string(report);
+        // Most commands leave the report; one that replaced the shell does not.
+        let _ = fs::remove_file(report);
+        let Ok(told) = told else { return };
+        let there = resolve(Path::new(told.strip_suffix('\n').unwrap_or(&told)));
+        if told.is_empty() || there == self.cwd() {
+            return;
+        }
+        if places.contains(&there) {
+            self.set_cwd(there);
+        } else {
+            let home = places.cwd().to_path_buf();
+            notes.push(format!(
+                "{} is outside the working directories; the working directory is {} again.",
+                there.display(),
+                home.display()
+            ));
+            self.set_cwd(home);
+        }
+    }
+}
+
+fn find_shell(environment: &Environment, cwd: &Path) -> PathBuf {
+    let path = environment.get("PATH");
+    ["bash", "/bin/bash", "sh"]
+        .into_iter()
+        .find_map(|name| which::which_in(name, path, cwd).ok())
+        .unwrap_or_else(|| PathBuf::from("/bin/sh"))
+}
+
+fn cannot_start(program: &Path, cwd: &Path, error: &io::Error) -> String {
+    let place = if cwd.is_dir() {
+        String::new()
+    } else {
+        format!(" (the working directory {} does not exist)", cwd.display())
+    };
+    format!("failed to start {}: {error}{place}", program.display())
+}
+
+/// Turns how a command ended into what the model and programs see.
+struct Verdict<'a> {
+    command: &'a str,
+    limit: Duration,
+    ended: Ended,
+    captured: Captured,
+    notes: Vec<String>,
+}
+
+impl Verdict<'_> {
+    fn outcome(self) -> Outcome {
+        let (heading, is_error) = self.heading();
+        let mut parts: Vec<&str> = Vec::new();
+        parts.extend(heading.as_deref());
+        let output = self.captured.both.trim_end_matches('\n');
+        if !output.trim().is_empty() {
+            parts.push(output);
+        } else if heading.is_none() {
+            parts.push("(no output)");
+        }
+        parts.extend(self.notes.iter().map(String::as_str));
+        Outcome {
+            content: vec![Block::text(parts.join("\n"))],
+            is_error,
+            detail: json!({
+                "stdout": self.captured.out,
+                "stderr": self.captured.err,
+                "exit_code": self.ended.status.map(exit_code),
+                "interrupted": self.ended.cause == Cause::Cancelled,
+                "timed_out": self.ended.cause == Cause::TimedOut,
+                "output_bytes": self.captured.bytes,
+                "output_file": self.captured.file,
+            }),
+        }
+    }
+
+    fn heading(&self) -> (Option<String>, bool) {
+        let gone = match self.ended.status {
+            Some(_) => "was stopped",
+            None => "could not be stopped: it hangs in the kernel",
+        };
+        match (self.ended.cause, self.ended.status) {
+            (Cause::Cancelled, _) => {
+                (Some(format!("Interrupted by user: the command {gone}.")), true)
+            }
+            (Cause::TimedOut, _) => {
+                let limit = humantime::format_duration(self.limit);
+                (Some(format!("Timed out after {limit}: the command {gone}.")), true)
+            }
+            (Cause::Itself, None) => (Some("Exit code unknown".to_string()), true),
+            (Cause::Itself, Some(status)) => match (exit_code(status), status.signal()) {
+                (0, _) => (None, false),
+                (1, None) if permission::tells_by_exit_code(self.command) => {
+                    (Some("Exit code 1 (no match, or a difference)".to_string()), false)
+                }
+                (code, Some(number)) => {
+                    let name = Signal::try_from(number).map_or("a signal", Signal::as_str);
+                    (Some(format!("Exit code {code} (killed by {name})")), true)
+                }
+                (code, None) => (Some(format!("Exit code {code}")), true),
+            },
+        }
+    }
+}
+
+/// As a shell tells it: 128 and the signal's number for a killed command.
+fn exit_code(status: ExitStatus) -> i32 {
+    status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default())
+}

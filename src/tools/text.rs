@@ -1,0 +1,104 @@
+//! Makes bytes fit to be read by a model: whole characters, no control codes, bounded. Pure.
+
+/// Cuts `text` to `limit` characters, at a character's end.
+pub(super) fn clipped(text: &str, limit: usize) -> &str {
+    text.char_indices().nth(limit).map_or(text, |(end, _)| &text[..end])
+}
+
+/// The last `limit` characters.
+pub(super) fn ending(text: &str, limit: usize) -> &str {
+    if limit == 0 {
+        return "";
+    }
+    text.char_indices().rev().nth(limit - 1).map_or(text, |(start, _)| &text[start..])
+}
+
+/// Whether these bytes are no text: a NUL, or more than a tenth of it unreadable.
+pub(super) fn is_binary(bytes: &[u8]) -> bool {
+    if bytes.contains(&0) {
+        return true;
+    }
+    let unreadable: usize = bytes.utf8_chunks().map(|chunk| chunk.invalid().len()).sum();
+    // A character cut at either end is not the text's fault.
+    unreadable > 8 && unreadable > bytes.len() / 10
+}
+
+/// Text as a terminal would leave it: without escape sequences, and of a line that overwrites
+/// itself only what stays.
+pub(super) fn readable(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    let mut plain = String::with_capacity(text.len());
+    let mut letters = text.chars().peekable();
+    while let Some(letter) = letters.next() {
+        match letter {
+            '\u{1b}' => skip_escape(&mut letters),
+            '\r' if letters.peek() == Some(&'\n') => {}
+            '\r' if letters.peek().is_some() => {
+                plain.truncate(plain.rfind('\n').map_or(0, |end| end + 1));
+            }
+            '\n' | '\t' => plain.push(letter),
+            _ if letter.is_control() => {}
+            _ => plain.push(letter),
+        }
+    }
+    plain
+}
+
+/// Skips what follows an escape: a CSI sequence, an OSC string, or one letter.
+fn skip_escape(letters: &mut std::iter::Peekable<std::str::Chars<'_>>) {
+    match letters.next() {
+        Some('[') => {
+            while let Some(&letter) = letters.peek() {
+                if letter == '\n' {
+                    return;
+                }
+                letters.next();
+                if ('\u{40}'..='\u{7e}').contains(&letter) {
+                    return;
+                }
+            }
+        }
+        Some(']') => {
+            while let Some(&letter) = letters.peek() {
+                if letter == '\n' {
+                    return;
+                }
+                letters.next();
+                if letter == '\u{7}' {
+                    return;
+                }
+                if letter == '\u{1b}' {
+                    letters.next();
+                    return;
+                }
+            }
+        }
+        Some('(' | ')') => {
+            letters.next();
+        }
+        Some(_) | None => {}
+    }
+}
+
+/// How alike two texts are, from 0 to 1: the share of letter pairs they have in common.
+pub(super) fn likeness(one: &str, other: &str) -> f64 {
+    let pairs = |text: &str| -> Vec<[char; 2]> {
+        let letters: Vec<char> = text.chars().filter(|letter| !letter.is_whitespace()).collect();
+        letters.windows(2).map(|pair| [pair[0], pair[1]]).collect()
+    };
+    let (ours, mut theirs) = (pairs(one), pairs(other));
+    let all = ours.len() + theirs.len();
+    if all == 0 {
+        return 0.0;
+    }
+    let mut shared = 0_u32;
+    for pair in ours {
+        if let Some(at) = theirs.iter().position(|other| *other == pair) {
+            theirs.swap_remove(at);
+            shared += 1;
+        }
+    }
+    #[expect(clippy::cast_precision_loss, reason = "texts are far shorter than 2^52")]
+    let all = all as f64;
+    2.0 * f64::from(shared) / all
+}

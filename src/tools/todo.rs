@@ -1,0 +1,32 @@
+//! The `TodoWrite` tool: the model's own list of steps.
+
+use std::sync::{Mutex, PoisonError};
+
+use serde_json::{Value, json};
+
+use super::input::TodoInput;
+use super::outcome::Outcome;
+
+#[derive(Debug, Default)]
+pub(super) struct Todos {
+    list: Mutex<Value>,
+}
+
+impl Todos {
+    pub(super) fn replace(&self, input: TodoInput) -> Outcome {
+        let count = |status: &str| {
+            let items = input.todos.as_array().map_or(&[][..], Vec::as_slice);
+            items.iter().filter(|item| item["status"] == status).count()
+        };
+        let text = format!(
+            "List kept: {} completed, {} in progress, {} pending.",
+            count("completed"),
+            count("in_progress"),
+            count("pending"),
+        );
+        let mut list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
+        let old = std::mem::replace(&mut *list, input.todos);
+        let old = if old.is_null() { json!([]) } else { old };
+        Outcome::text(text, json!({ "oldTodos": old, "newTodos": *list }))
+    }
+}

@@ -1,0 +1,289 @@
+//! The tools of a run, and the way every call takes: known, fitting, allowed, run.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use crate::transcript::{ToolCall, ToolDefinition};
+
+use super::capture::Scratch;
+use super::catalog::Tool;
+use super::contain::{change, contain, look};
+use super::edit;
+use super::environment::Environment;
+use super::glob;
+use super::grep;
+use super::input::{self, Request};
+use super::outcome::{Effect, Outcome, Refusal};
+use super::permission::{Deed, List, Permissions};
+use super::places::{Place, Places};
+use super::read;
+use super::seen::Seen;
+use super::settings::{BadSettings, Offered, ToolSettings};
+use super::shell::{Shell, ShellParts};
+use super::todo::Todos;
+use super::walk::{self, Bounds, Scope};
+use super::write;
+
+/// How long the end of left processes is waited for.
+const LEFTOVERS_MAX: Duration = Duration::from_secs(1);
+
+/// The tools of a run.
+pub struct Toolbox {
+    definitions: Vec<ToolDefinition>,
+    kit: Arc<Kit>,
+}
+
+struct Kit {
+    offered: Vec<Tool>,
+    permissions: Permissions,
+    places: Places,
+    shell: Shell,
+    seen: Seen,
+    todos: Todos,
+    output_limit: usize,
+}
+
+/// A call that was found good.
+struct Errand {
+    request: Request,
+    /// Where its path leads, if it has one.
+    place: Option<Place>,
+}
+
+impl Toolbox {
+    /// Makes the tools. Looks at the file system, and changes nothing.
+    ///
+    /// # Errors
+    /// What is wrong with the settings.
+    pub fn new(settings: &ToolSettings) -> Result<Self, BadSettings> {
+        let environment = Environment::for_children(
+            &settings.environment,
+            settings.child_environment,
+            &settings.pass_env,
+            &settings.session_id,
+        );
+        let home = settings.environment.iter().find(|(name, _)| name == "HOME");
+        let home = home.map(|(_, value)| PathBuf::from(value)).filter(|home| home.is_absolute());
+        let roots = [settings.cwd.clone()].into_iter().chain(settings.additional_dirs.clone());
+        let roots: Vec<PathBuf> = roots.map(|root| settings.cwd.join(root)).collect();
+        if let Some(path) = roots.iter().find(|root| !root.is_dir()) {
+            return Err(BadSettings::NoFolder { path: path.clone() });
+        }
+        let places = Places::new(&roots, &settings.scratch, home);
+        let lists = [
+            (List::Deny, settings.deny.as_slice()),
+            (List::Ask, settings.ask.as_slice()),
+            (List::Allow, settings.allow.as_slice()),
+        ];
+        let home = places.home.as_deref();
+        let permissions = Permissions::new(settings.mode, lists, places.cwd(), home)
+            .map_err(|bad| BadSettings::Rule { rule: bad.rule, why: bad.why })?;
+        let offered = offered(&settings.offered)?;
+        let definitions = offered
+            .iter()
+            .filter(|tool| !permissions.removes(**tool))
+            .map(|tool| tool.define(settings))
+            .collect();
+        let shell = Shell::new(ShellParts {
+            environment,
+            timeout: settings.bash_timeout.min(settings.bash_timeout_max),
+            timeout_max: settings.bash_timeout_max,
+            output_limit: settings.output_limit,
+            scratch: Scratch::new(&settings.scratch),
+            cwd: places.cwd().to_path_buf(),
+        });
+        let kit = Kit {
+            offered,
+            permissions,
+            places,
+            shell,
+            seen: Seen::default(),
+            todos: Todos::default(),
+            output_limit: settings.output_limit,
+        };
+        Ok(Self { definitions, kit: Arc::new(kit) })
+    }
+
+    /// What the model is told, in a fixed order.
+    pub fn definitions(&self) -> &[ToolDefinition] {
+        &self.definitions
+    }
+
+    /// Names of variables that commands do not see because they are, or look like, secrets.
+    pub fn dropped_variables(&self) -> &[String] {
+        self.kit.shell.dropped()
+    }
+
+    /// What this call may do. An unknown tool is taken for the worst.
+    pub fn effect(&self, call: &ToolCall) -> Effect {
+        Tool::named(&call.name).map_or(Effect::Changes, Tool::effect)
+    }
+
+    /// Checks that the tool exists, its input fits and the call is allowed. Has no effect.
+    ///
+    /// # Errors
+    /// What to tell the model instead.
+    #[expect(clippy::result_large_err, reason = "a refusal is rare, and used up at once")]
+    pub fn admit(&self, call: &ToolCall) -> Result<(), Refusal> {
+        self.kit.admit(call).map(drop)
+    }
+
+    /// Runs an admitted call. Never fails: every failure, a panic included, is an outcome.
+    pub async fn run(&self, call: &ToolCall, cancel: CancellationToken) -> Outcome {
+        let (kit, name, call) = (Arc::clone(&self.kit), call.name.clone(), call.clone());
+        contain(&name, async move { kit.perform(&call, cancel).await }).await
+    }
+
+    /// Kills whatever commands of this run left behind, even what left their process group.
+    pub async fn kill_leftovers(&self) {
+        let kit = Arc::clone(&self.kit);
+        let hunt = tokio::task::spawn_blocking(move || kit.shell.kill_all());
+        // What takes longer goes on by itself.
+        let _ = tokio::time::timeout(LEFTOVERS_MAX, hunt).await;
+    }
+}
+
+fn offered(wanted: &Offered) -> Result<Vec<Tool>, BadSettings> {
+    let Offered::Only(names) = wanted else { return Ok(Tool::ALL.to_vec()) };
+    if let Some(name) = names.iter().find(|name| Tool::named(name).is_none()) {
+        let known = Tool::ALL.map(Tool::name).join(", ");
+        return Err(BadSettings::Tool { name: name.clone(), known });
+    }
+    Ok(Tool::ALL.into_iter().filter(|tool| names.iter().any(|name| name == tool.name())).collect())
+}
+
+impl Kit {
+    #[expect(clippy::result_large_err, reason = "a refusal is rare, and used up at once")]
+    fn admit(&self, call: &ToolCall) -> Result<Errand, Refusal> {
+        let Some(tool) = Tool::named(&call.name).filter(|tool| self.offered.contains(tool)) else {
+            return Err(Refusal::invalid(format!("No such tool available: {}", call.name)));
+        };
+        let request = input::parse(tool, &call.input).map_err(Refusal::invalid)?;
+        self.check(&request).map_err(Refusal::invalid)?;
+        let cwd = self.shell.cwd();
+        let place = path(&request).map(|path| self.places.find(&path, &cwd));
+        let find = |path: &str, base: &std::path::Path| self.places.find(path, base);
+        let deed = match (&request, &place) {
+            (Request::Bash(bash), _) => {
+                Deed::Command { command: &bash.command, cwd: &cwd, find: &find }
+            }
+            (Request::Write(_) | Request::Edit(_), Some(place)) => Deed::Change(place.clone()),
+            (Request::Read(_) | Request::Glob(_) | Request::Grep(_), Some(place)) => {
+                Deed::Look(place.clone())
+            }
+            (_, None) | (Request::TodoWrite(_), _) => Deed::Note,
+        };
+        self.permissions.judge(tool, &deed).map_err(Refusal::denied)?;
+        Ok(Errand { request, place })
+    }
+
+    /// What only the tool itself knows to be wrong.
+    fn check(&self, request: &Request) -> Result<(), String> {
+        if path(request).is_some_and(|path| path.contains('\0')) {
+            return Err("the path contains a NUL character".to_string());
+        }
+        match request {
+            Request::Bash(bash) => self.shell.check(bash),
+            Request::Edit(edit) => edit::check(edit),
+            Request::Glob(glob) => glob::matcher(glob).map(drop),
+            Request::Grep(grep) => {
+                grep.kind.as_deref().map_or(Ok(()), |kind| walk::types(kind).map(drop))?;
+                grep::matcher(grep).map(drop)
+            }
+            Request::Read(_) | Request::Write(_) | Request::TodoWrite(_) => Ok(()),
+        }
+    }
+
+    /// Judges the call once more, for the world may have moved since it was admitted, and runs it.
+    async fn perform(self: Arc<Self>, call: &ToolCall, cancel: CancellationToken) -> Outcome {
+        let Errand { request, place } = match self.admit(call) {
+            Ok(errand) => errand,
+            Err(refusal) => return refusal.into_outcome(),
+        };
+        let Some(place) = place else {
+            return match request {
+                Request::Bash(bash) => self.shell.run(&bash, &self.places, &cancel).await,
+                Request::TodoWrite(todo) => self.todos.replace(todo),
+                Request::Read(_)
+                | Request::Write(_)
+                | Request::Edit(_)
+                | Request::Glob(_)
+                | Request::Grep(_) => Outcome::failure("the call names no path"),
+            };
+        };
+        let effect = Tool::named(&call.name).map_or(Effect::Changes, Tool::effect);
+        let work = move |stop: &CancellationToken| self.work(request, &place, stop);
+        match effect {
+            Effect::ReadOnly => look(cancel, work).await,
+            Effect::Changes => change(cancel, work).await,
+        }
+    }
+
+    /// The part of a call that touches files. Blocks.
+    fn work(self: Arc<Self>, request: Request, place: &Place, stop: &CancellationToken) -> Outcome {
+        let base = self.shell.cwd();
+        match request {
+            Request::Read(read) => read::run(&read, place, &base, &self.seen, stop),
+            Request::Write(write) => write::run(&write, place, &self.seen, stop),
+            Request::Edit(edit) => edit::run(&edit, place, &base, &self.seen, stop),
+            Request::Glob(input) => {
+                let scope = self.scope(Tool::Glob, place, None, None);
+                match (glob::matcher(&input), scope) {
+                    (Ok(matcher), Ok(scope)) => {
+                        glob::run(&matcher, scope, &base, &Bounds::new(stop))
+                    }
+                    (Err(why), _) | (_, Err(why)) => Outcome::failure(why),
+                }
+            }
+            Request::Grep(input) => {
+                let scope =
+                    self.scope(Tool::Grep, place, input.glob.as_deref(), input.kind.as_deref());
+                match (grep::matcher(&input), scope) {
+                    (Ok(matcher), Ok(scope)) => {
+                        let bounds = Bounds::new(stop);
+                        grep::run(&input, &matcher, scope, &base, self.output_limit, &bounds)
+                    }
+                    (Err(why), _) | (_, Err(why)) => Outcome::failure(why),
+                }
+            }
+            Request::Bash(_) | Request::TodoWrite(_) => {
+                Outcome::failure("the call touches no files")
+            }
+        }
+    }
+
+    fn scope(
+        self: &Arc<Self>,
+        tool: Tool,
+        place: &Place,
+        globs: Option<&str>,
+        kind: Option<&str>,
+    ) -> Result<Scope, String> {
+        let kit = Arc::clone(self);
+        Ok(Scope {
+            root: place.real.clone(),
+            globs: walk::globs(&place.real, globs)?,
+            types: kind.map(walk::types).transpose()?,
+            hides: Box::new(move |path| kit.permissions.hides(tool, path)),
+        })
+    }
+}
+
+/// The path that a call names, or means by naming none.
+fn path(request: &Request) -> Option<String> {
+    let folder = |path: &Option<String>| path.clone().unwrap_or_else(|| ".".to_string());
+    match request {
+        Request::Read(read) => Some(read.file_path.clone()),
+        Request::Write(write) => Some(write.file_path.clone()),
+        Request::Edit(edit) => Some(edit.file_path.clone()),
+        Request::Glob(glob) => match glob::split(&glob.pattern) {
+            ("", _) => Some(folder(&glob.path)),
+            (root, _) => Some(root.to_string()),
+        },
+        Request::Grep(grep) => Some(folder(&grep.path)),
+        Request::Bash(_) | Request::TodoWrite(_) => None,
+    }
+}

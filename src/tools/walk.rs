@@ -1,0 +1,95 @@
+//! Goes through the files below a folder, as a search should: without what is ignored or hidden
+//! from the model, and never longer than its bounds.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use ignore::overrides::{Override, OverrideBuilder};
+use ignore::types::{Types, TypesBuilder};
+use ignore::{DirEntry, Walk, WalkBuilder};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+/// How long one search may take.
+const SEARCH_MAX: Duration = Duration::from_mins(1);
+
+/// Why a search ends before it has seen everything.
+#[derive(Clone, Debug)]
+pub(super) struct Bounds {
+    cancel: CancellationToken,
+    end: Instant,
+}
+
+impl Bounds {
+    pub(super) fn new(cancel: &CancellationToken) -> Self {
+        Self { cancel: cancel.clone(), end: Instant::now() + SEARCH_MAX }
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.cancel.is_cancelled() || self.is_late()
+    }
+
+    pub(super) fn is_cancelled(&self) -> bool {
+        self.cancel.is_cancelled()
+    }
+
+    pub(super) fn is_late(&self) -> bool {
+        Instant::now() >= self.end
+    }
+}
+
+/// Which files a search goes through.
+pub(super) struct Scope {
+    pub(super) root: PathBuf,
+    pub(super) globs: Override,
+    pub(super) types: Option<Types>,
+    /// Whether the model may not see a path.
+    pub(super) hides: Box<dyn Fn(&Path) -> bool + Send + Sync>,
+}
+
+/// Reads a filter such as `*.{ts,tsx}`.
+///
+/// # Errors
+/// Why it is none, for the model.
+pub(super) fn globs(root: &Path, pattern: Option<&str>) -> Result<Override, String> {
+    let mut builder = OverrideBuilder::new(root);
+    if let Some(pattern) = pattern {
+        builder.add(pattern).map_err(|error| format!("glob is wrong: {error}"))?;
+    }
+    builder.build().map_err(|error| format!("glob is wrong: {error}"))
+}
+
+/// Finds the kind of files called `name`.
+///
+/// # Errors
+/// That there is no such kind.
+pub(super) fn types(name: &str) -> Result<Types, String> {
+    let mut builder = TypesBuilder::new();
+    builder.add_defaults().select(name);
+    builder.build().map_err(|_| format!("there is no file type `{name}`; use glob instead"))
+}
+
+/// The regular files of a scope, in the order of their names.
+pub(super) fn files(scope: Scope, bounds: Bounds) -> impl Iterator<Item = DirEntry> {
+    let Scope { root, globs, types, hides } = scope;
+    let mut builder = WalkBuilder::new(root);
+    builder
+        .hidden(false)
+        .require_git(false)
+        .overrides(globs)
+        .sort_by_file_name(std::ffi::OsStr::cmp)
+        .filter_entry(move |entry| {
+            entry.depth() == 0 || (entry.file_name() != ".git" && !hides(entry.path()))
+        });
+    if let Some(types) = types {
+        builder.types(types);
+    }
+    regular(builder.build(), bounds)
+}
+
+fn regular(walk: Walk, bounds: Bounds) -> impl Iterator<Item = DirEntry> {
+    // What cannot be read is passed over: a search shows what there is to see.
+    walk.take_while(move |_| !bounds.is_over())
+        .filter_map(Result::ok)
+        .filter(|entry| entry.file_type().is_some_and(|kind| kind.is_file()))
+}

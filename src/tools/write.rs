@@ -1,0 +1,120 @@
+//! The Write tool, and how files are replaced.
+
+use std::fs::{self, Metadata, OpenOptions, Permissions};
+use std::io::{self, Write};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+
+use super::input::WriteInput;
+use super::outcome::Outcome;
+use super::places::Place;
+use super::read::regular;
+use super::seen::Seen;
+
+/// Writes a file. Blocks.
+pub(super) fn run(
+    input: &WriteInput,
+    place: &Place,
+    seen: &Seen,
+    cancel: &CancellationToken,
+) -> Outcome {
+    let path = place.written.display();
+    let existing = match existing(place, seen) {
+        Ok(existing) => existing,
+        Err(why) => return Outcome::failure(why),
+    };
+    if let Err(error) = replace(&place.real, input.content.as_bytes(), existing.as_ref(), cancel) {
+        return Outcome::failure(format!("cannot write {path}: {error}"));
+    }
+    note(place, seen);
+    let (kind, verb) =
+        if existing.is_some() { ("update", "Replaced") } else { ("create", "Created") };
+    Outcome::text(
+        format!("{verb} {path} ({} bytes).", input.content.len()),
+        json!({ "type": kind, "filePath": place.written }),
+    )
+}
+
+/// The file that is there now, if the model may overwrite it.
+fn existing(place: &Place, seen: &Seen) -> Result<Option<Metadata>, String> {
+    let path = place.written.display();
+    match fs::metadata(&place.real) {
+        Ok(metadata) => {
+            regular(&metadata).map_err(|what| format!("{path} is {what}, not a file"))?;
+            seen.check(&place.real, &metadata).map_err(|why| format!("{path}: {why}"))?;
+            Ok(Some(metadata))
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(format!("cannot write {path}: {error}")),
+    }
+}
+
+/// Remembers what was written, so that it can be edited without being read.
+pub(super) fn note(place: &Place, seen: &Seen) {
+    if let Ok(metadata) = fs::metadata(&place.real) {
+        seen.note(&place.real, &metadata);
+    }
+}
+
+/// Puts `content` in the place of a file: whole or not at all, keeping its mode and owner.
+///
+/// # Errors
+/// When the system refuses, or the run is being stopped; then nothing has changed.
+pub(super) fn replace(
+    path: &Path,
+    content: &[u8],
+    existing: Option<&Metadata>,
+    cancel: &CancellationToken,
+) -> io::Result<()> {
+    let folder = path.parent().ok_or_else(|| io::Error::other("it has no parent folder"))?;
+    fs::create_dir_all(folder)?;
+    if let Some(metadata) = existing {
+        // A rename would not ask whether the file may be written.
+        OpenOptions::new().write(true).open(path)?;
+        if metadata.nlink() > 1 {
+            return overwrite(path, content, cancel);
+        }
+    }
+    let mode = existing.map_or(0o666, |metadata| metadata.mode() & 0o7777);
+    let beside = tempfile::Builder::new()
+        .prefix(".outlast-")
+        .permissions(Permissions::from_mode(if existing.is_some() { 0o600 } else { mode }))
+        .tempfile_in(folder);
+    let mut beside = match (beside, existing) {
+        (Ok(beside), _) => beside,
+        // The folder may be closed while the file is open.
+        (Err(_), Some(_)) => return overwrite(path, content, cancel),
+        (Err(error), None) => return Err(error),
+    };
+    beside.write_all(content)?;
+    if let Some(metadata) = existing {
+        if !takes_owner(beside.path(), metadata) {
+            return overwrite(path, content, cancel);
+        }
+        beside.as_file().set_permissions(Permissions::from_mode(mode))?;
+    }
+    stop_if_cancelled(cancel)?;
+    beside.persist(path).map(drop).map_err(|failed| failed.error)
+}
+
+fn takes_owner(path: &Path, wanted: &Metadata) -> bool {
+    let same =
+        fs::metadata(path).is_ok_and(|own| own.uid() == wanted.uid() && own.gid() == wanted.gid());
+    same || std::os::unix::fs::chown(path, Some(wanted.uid()), Some(wanted.gid())).is_ok()
+}
+
+/// Writes in place, where a rename would break links or change the owner.
+fn overwrite(path: &Path, content: &[u8], cancel: &CancellationToken) -> io::Result<()> {
+    stop_if_cancelled(cancel)?;
+    fs::write(path, content)
+}
+
+fn stop_if_cancelled(cancel: &CancellationToken) -> io::Result<()> {
+    if cancel.is_cancelled() {
+        return Err(io::Error::other("interrupted; nothing was changed"));
+    }
+    Ok(())
+}
