@@ -1,0 +1,306 @@
+//! Scenarios written in Rust: `Scenario::new().status(529).times(3).reply("done")`.
+//!
+//! `reply`, `tool`, `empty`, `status`, `raw` and `breaks` begin a step. Everything else says
+//! more about the step begun last.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::render;
+use super::scenario::{
+    After, Answer, ApiError, Expect, Fault, Form, Harm, Http, Pace, Place, Reply, Rules, Scenario,
+    ScratchFile, Step, Tool, Usage, When,
+};
+
+impl Default for Scenario {
+    fn default() -> Self {
+        Self {
+            name: "unnamed".to_owned(),
+            summary: String::new(),
+            prompt: String::new(),
+            args: Vec::new(),
+            env: BTreeMap::new(),
+            time_scale: 1.0,
+            files: BTreeMap::new(),
+            rules: Rules::default(),
+            steps: Vec::new(),
+            after: After::Fail,
+            expect: Expect::default(),
+        }
+    }
+}
+
+/// Begins steps.
+impl Scenario {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    #[must_use]
+    pub fn step(mut self, step: Step) -> Self {
+        self.steps.push(step);
+        self
+    }
+
+    /// The model says `text` and is done.
+    #[must_use]
+    pub fn reply(self, text: &str) -> Self {
+        self.step(Step::new(Answer::Reply(Reply {
+            text: Some(text.to_owned()),
+            ..Reply::default()
+        })))
+    }
+
+    /// The model calls one tool. See [`Scenario::and_tool`] for more.
+    #[must_use]
+    pub fn tool(self, name: &str, input: Value) -> Self {
+        self.empty().and_tool(name, input)
+    }
+
+    /// The model says nothing at all.
+    #[must_use]
+    pub fn empty(self) -> Self {
+        self.step(Step::new(Answer::Reply(Reply::default())))
+    }
+
+    /// The service answers with an error status, in its own words for it.
+    #[must_use]
+    pub fn status(self, status: u16) -> Self {
+        self.step(Step::new(Answer::Http(render::refusal(status, None))))
+    }
+
+    /// The server sends these bytes and closes.
+    #[must_use]
+    pub fn raw(self, bytes: impl Into<Vec<u8>>) -> Self {
+        self.step(Step::new(Answer::Raw(bytes.into())))
+    }
+
+    /// A reply that breaks. Say what it would have been with [`Scenario::and_text`] and
+    /// [`Scenario::and_tool`].
+    #[must_use]
+    pub fn breaks(self, harm: Harm, after: Place) -> Self {
+        let mut step = Step::new(Answer::Reply(Reply::doomed()));
+        step.fault = Some(Fault::new(harm, after));
+        self.step(step)
+    }
+}
+
+/// Says more about the last step.
+impl Scenario {
+    #[must_use]
+    pub fn and_text(self, text: &str) -> Self {
+        self.on_reply(|reply| reply.text = Some(text.to_owned()))
+    }
+
+    #[must_use]
+    pub fn and_thinking(self, thinking: &str) -> Self {
+        self.on_reply(|reply| reply.thinking = Some(thinking.to_owned()))
+    }
+
+    #[must_use]
+    pub fn and_tool(self, name: &str, input: Value) -> Self {
+        self.on_reply(|reply| {
+            reply.tools.push(Tool { name: name.to_owned(), input, id: None, cut: None });
+        })
+    }
+
+    /// Gives the last tool call this id.
+    #[must_use]
+    pub fn id(self, id: &str) -> Self {
+        self.on_reply(|reply| {
+            if let Some(tool) = reply.tools.last_mut() {
+                tool.id = Some(id.to_owned());
+            }
+        })
+    }
+
+    /// Cuts the last tool call's input after `bytes`, by the output limit.
+    #[must_use]
+    pub fn cut(self, bytes: usize) -> Self {
+        self.stop_reason("max_tokens").on_reply(|reply| {
+            if let Some(tool) = reply.tools.last_mut() {
+                tool.cut = Some(bytes);
+            }
+        })
+    }
+
+    #[must_use]
+    pub fn stop_reason(self, stop_reason: &str) -> Self {
+        self.on_reply(|reply| reply.stop_reason = Some(stop_reason.to_owned()))
+    }
+
+    /// Tokens in and out, nothing cached.
+    #[must_use]
+    pub fn usage(self, input_tokens: u64, output_tokens: u64) -> Self {
+        self.on_reply(|reply| {
+            reply.usage = Usage {
+                input_tokens: Some(input_tokens),
+                output_tokens: Some(output_tokens),
+                cache_creation_input_tokens: Some(0),
+                cache_read_input_tokens: Some(0),
+            };
+        })
+    }
+
+    #[must_use]
+    pub fn form(self, form: Form) -> Self {
+        self.on_reply(|reply| reply.form = form)
+    }
+
+    /// The error's words.
+    #[must_use]
+    pub fn error(self, kind: &str, message: &str, code: Option<&str>) -> Self {
+        let error = ApiError {
+            kind: kind.to_owned(),
+            message: message.to_owned(),
+            code: code.map(str::to_owned),
+        };
+        self.on_http(|http| *http = render::refusal(http.status, Some(&error)))
+    }
+
+    /// This body and type in place of an error in the service's words.
+    #[must_use]
+    pub fn body(self, content_type: &str, body: &str) -> Self {
+        self.on_http(|http| {
+            content_type.clone_into(&mut http.content_type);
+            body.clone_into(&mut http.body);
+        })
+    }
+
+    /// Announces a length that is not the body's.
+    #[must_use]
+    pub fn content_length(self, bytes: usize) -> Self {
+        self.on_http(|http| http.content_length = Some(bytes))
+    }
+
+    #[must_use]
+    pub fn header(self, name: &str, value: &str) -> Self {
+        self.on_step(|step| step.headers.push((name.to_owned(), value.to_owned())))
+    }
+
+    #[must_use]
+    pub fn times(self, repeat: u32) -> Self {
+        self.on_step(|step| step.repeat = repeat.max(1))
+    }
+
+    #[must_use]
+    pub fn delay(self, delay: Duration) -> Self {
+        self.on_step(|step| step.delay = delay)
+    }
+
+    #[must_use]
+    pub fn pace(self, chunk: Option<usize>, pause: Duration) -> Self {
+        self.on_step(|step| step.pace = Pace { chunk, pause })
+    }
+
+    #[must_use]
+    pub fn fault(self, harm: Harm, after: Place) -> Self {
+        self.on_step(|step| step.fault = Some(Fault::new(harm, after)))
+    }
+
+    #[must_use]
+    pub fn hold(self, hold: Duration) -> Self {
+        self.on_step(|step| {
+            if let Some(fault) = &mut step.fault {
+                fault.hold = hold;
+            }
+        })
+    }
+
+    #[must_use]
+    pub fn hangs_up(self) -> Self {
+        self.on_step(|step| step.hangs_up = true)
+    }
+
+    /// Only for requests to this model.
+    #[must_use]
+    pub fn when_model(self, model: &str) -> Self {
+        self.on_step(|step| step.when.model = Some(model.to_owned()))
+    }
+
+    #[must_use]
+    pub fn when(self, when: When) -> Self {
+        self.on_step(|step| step.when = when)
+    }
+
+    fn on_step(mut self, change: impl FnOnce(&mut Step)) -> Self {
+        if self.steps.is_empty() {
+            self = self.empty();
+        }
+        if let Some(step) = self.steps.last_mut() {
+            change(step);
+        }
+        self
+    }
+
+    fn on_reply(self, change: impl FnOnce(&mut Reply)) -> Self {
+        self.on_step(|step| {
+            if !matches!(step.answer, Answer::Reply(_)) {
+                step.answer = Answer::Reply(Reply::default());
+            }
+            if let Answer::Reply(reply) = &mut step.answer {
+                if step.fault.is_some() && *reply == Reply::doomed() {
+                    *reply = Reply::default();
+                }
+                change(reply);
+            }
+        })
+    }
+
+    fn on_http(self, change: impl FnOnce(&mut Http)) -> Self {
+        self.on_step(|step| {
+            if !matches!(step.answer, Answer::Http(_)) {
+                step.answer = Answer::Http(render::refusal(200, None));
+            }
+            if let Answer::Http(http) = &mut step.answer {
+                change(http);
+            }
+        })
+    }
+}
+
+/// Says more about the whole.
+impl Scenario {
+    #[must_use]
+    pub fn after(self, after: After) -> Self {
+        Self { after, ..self }
+    }
+
+    #[must_use]
+    pub fn time_scale(self, time_scale: f64) -> Self {
+        Self { time_scale, ..self }
+    }
+
+    #[must_use]
+    pub fn prompt(self, prompt: &str) -> Self {
+        Self { prompt: prompt.to_owned(), ..self }
+    }
+
+    #[must_use]
+    pub fn file(mut self, path: &str, content: &str, mode: u32) -> Self {
+        self.files.insert(path.to_owned(), ScratchFile { content: content.to_owned(), mode });
+        self
+    }
+
+    #[must_use]
+    pub fn rules(self, rules: Rules) -> Self {
+        Self { rules, ..self }
+    }
+
+    #[must_use]
+    pub fn expect(self, expect: Expect) -> Self {
+        Self { expect, ..self }
+    }
+}
+
+impl Reply {
+    /// What a broken step would have said when its author did not care.
+    pub(super) fn doomed() -> Self {
+        Self {
+            text: Some("These words are lost on their way to you.".to_owned()),
+            ..Self::default()
+        }
+    }
+}

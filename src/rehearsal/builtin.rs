@@ -1,0 +1,53 @@
+//! The scenarios that come with the program.
+
+use super::file::ScenarioError;
+use super::scenario::Scenario;
+
+/// One line of the list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listing {
+    pub name: String,
+    pub summary: String,
+    /// The exit code the run ends with.
+    pub exit: Option<i32>,
+}
+
+/// Name and text, in the order they are worth trying.
+const BUILTIN: &[(&str, &str)] = &[
+    ("hello", include_str!("scenarios/hello.toml")),
+    ("fix-a-bug", include_str!("scenarios/fix-a-bug.toml")),
+    ("outage", include_str!("scenarios/outage.toml")),
+    ("overload-fallback", include_str!("scenarios/overload-fallback.toml")),
+    ("rate-limit", include_str!("scenarios/rate-limit.toml")),
+    ("truncation", include_str!("scenarios/truncation.toml")),
+    ("long-outage", include_str!("scenarios/long-outage.toml")),
+    ("hopeless", include_str!("scenarios/hopeless.toml")),
+    ("quota", include_str!("scenarios/quota.toml")),
+    ("endless", include_str!("scenarios/endless.toml")),
+    ("budget", include_str!("scenarios/budget.toml")),
+    ("deadline", include_str!("scenarios/deadline.toml")),
+    ("bad-key", include_str!("scenarios/bad-key.toml")),
+    ("empty", include_str!("scenarios/empty.toml")),
+    ("refusal", include_str!("scenarios/refusal.toml")),
+];
+
+/// The built-in scenario of that name. `None` when there is none.
+///
+/// # Errors
+/// Never for a released program: a test reads them all.
+pub fn builtin(name: &str) -> Option<Result<Scenario, ScenarioError>> {
+    let (name, text) = BUILTIN.iter().find(|(known, _)| *known == name)?;
+    Some(Scenario::parse(text, &format!("{name}.toml")))
+}
+
+/// All built-in scenarios.
+pub fn list() -> Vec<Listing> {
+    let scenarios = BUILTIN.iter().filter_map(|(name, _)| builtin(name)?.ok());
+    scenarios
+        .map(|scenario| Listing {
+            name: scenario.name,
+            summary: scenario.summary,
+            exit: scenario.expect.exit,
+        })
+        .collect()
+}

@@ -1,0 +1,210 @@
+//! One client connection, byte by byte.
+
+use std::io;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+const HEAD_MAX: usize = 64 * 1024;
+/// More than the service accepts, so that it can say that it was too much.
+const BODY_MAX: usize = 64 * 1024 * 1024;
+
+/// A request as it came.
+#[derive(Debug)]
+pub(super) struct Request {
+    pub(super) method: String,
+    pub(super) path: String,
+    /// Names in lower case, in the order they came.
+    pub(super) headers: Vec<(String, String)>,
+    pub(super) body: Vec<u8>,
+    /// Whether the client would send another one on this connection.
+    pub(super) keep_alive: bool,
+}
+
+impl Request {
+    pub(super) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
+}
+
+/// Whether the client is still there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Client {
+    Here,
+    Gone,
+}
+
+pub(super) struct Connection {
+    pub(super) id: usize,
+    stream: TcpStream,
+    /// What came and was not consumed yet.
+    buffer: Vec<u8>,
+}
+
+impl Connection {
+    pub(super) fn new(id: usize, stream: TcpStream) -> Self {
+        // Only costs latency when it fails.
+        let _ = stream.set_nodelay(true);
+        Self { id, stream, buffer: Vec::new() }
+    }
+
+    /// Reads one request. `None` when the client has nothing more to ask.
+    ///
+    /// # Errors
+    /// The connection broke, or what came is not a request.
+    pub(super) async fn read_request(&mut self) -> io::Result<Option<Request>> {
+        let mut request = loop {
+            if let Some(request) = self.parse_head()? {
+                break request;
+            }
+            if self.buffer.len() > HEAD_MAX {
+                return Err(invalid("a request head this long"));
+            }
+            if self.stream.read_buf(&mut self.buffer).await? == 0 {
+                return if self.buffer.is_empty() {
+                    Ok(None)
+                } else {
+                    Err(invalid("half a request head"))
+                };
+            }
+        };
+        if request.header("expect").is_some_and(|it| it.eq_ignore_ascii_case("100-continue")) {
+            self.stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").await?;
+        }
+        let chunked = request
+            .header("transfer-encoding")
+            .is_some_and(|coding| coding.to_ascii_lowercase().contains("chunked"));
+        request.body = if chunked {
+            self.read_chunks().await?
+        } else {
+            match request.header("content-length").map(str::parse) {
+                None => Vec::new(),
+                Some(Ok(length)) if length <= BODY_MAX => self.take(length).await?,
+                Some(_) => return Err(invalid("a content length like that")),
+            }
+        };
+        Ok(Some(request))
+    }
+
+    fn parse_head(&mut self) -> io::Result<Option<Request>> {
+        let mut headers = [httparse::EMPTY_HEADER; 100];
+        let mut parsed = httparse::Request::new(&mut headers);
+        let length = match parsed.parse(&self.buffer) {
+            Ok(httparse::Status::Complete(length)) => length,
+            Ok(httparse::Status::Partial) => return Ok(None),
+            Err(error) => return Err(invalid(&error.to_string())),
+        };
+        let headers: Vec<_> = parsed
+            .headers
+            .iter()
+            .map(|header| {
+                let value = String::from_utf8_lossy(header.value).into_owned();
+                (header.name.to_ascii_lowercase(), value)
+            })
+            .collect();
+        let connection = headers
+            .iter()
+            .find(|(name, _)| name == "connection")
+            .map(|(_, value)| value.to_ascii_lowercase());
+        let keep_alive = match (parsed.version, connection) {
+            (Some(0), connection) => connection.is_some_and(|it| it.contains("keep-alive")),
+            (_, connection) => !connection.is_some_and(|it| it.contains("close")),
+        };
+        let request = Request {
+            method: parsed.method.unwrap_or_default().to_owned(),
+            path: parsed.path.unwrap_or_default().to_owned(),
+            headers,
+            body: Vec::new(),
+            keep_alive,
+        };
+        self.buffer.drain(..length);
+        Ok(Some(request))
+    }
+
+    async fn read_chunks(&mut self) -> io::Result<Vec<u8>> {
+        let mut body = Vec::new();
+        loop {
+            let line = self.take_line().await?;
+            let size = line.split(';').next().unwrap_or_default().trim();
+            let size =
+                usize::from_str_radix(size, 16).map_err(|_| invalid("a chunk without a size"))?;
+            if body.len() + size.min(BODY_MAX) > BODY_MAX || size > BODY_MAX {
+                return Err(invalid("a body this long"));
+            }
+            if size == 0 {
+                // Trailers, up to the empty line.
+                while !self.take_line().await?.is_empty() {}
+                return Ok(body);
+            }
+            body.extend(self.take(size).await?);
+            if !self.take_line().await?.is_empty() {
+                return Err(invalid("a chunk longer than its size"));
+            }
+        }
+    }
+
+    async fn take_line(&mut self) -> io::Result<String> {
+        loop {
+            if let Some(end) = self.buffer.windows(2).position(|pair| pair == b"\r\n") {
+                let line = String::from_utf8_lossy(&self.buffer[..end]).into_owned();
+                self.buffer.drain(..end + 2);
+                return Ok(line);
+            }
+            if self.buffer.len() > HEAD_MAX || self.stream.read_buf(&mut self.buffer).await? == 0 {
+                return Err(invalid("a line without an end"));
+            }
+        }
+    }
+
+    async fn take(&mut self, length: usize) -> io::Result<Vec<u8>> {
+        while self.buffer.len() < length {
+            if self.stream.read_buf(&mut self.buffer).await? == 0 {
+                return Err(invalid("half a request body"));
+            }
+        }
+        let rest = self.buffer.split_off(length);
+        Ok(std::mem::replace(&mut self.buffer, rest))
+    }
+
+    pub(super) async fn write(&mut self, bytes: &[u8]) -> Client {
+        match self.stream.write_all(bytes).await {
+            Ok(()) => Client::Here,
+            Err(_) => Client::Gone,
+        }
+    }
+
+    /// Says nothing for a while. Ends early when the client leaves.
+    pub(super) async fn linger(&mut self, duration: Duration) -> Client {
+        if duration.is_zero() {
+            return Client::Here;
+        }
+        let sleep = tokio::time::sleep(duration);
+        tokio::pin!(sleep);
+        while self.buffer.len() <= BODY_MAX {
+            tokio::select! {
+                () = &mut sleep => return Client::Here,
+                read = self.stream.read_buf(&mut self.buffer) => match read {
+                    Ok(0) | Err(_) => return Client::Gone,
+                    Ok(_) => {}
+                },
+            }
+        }
+        Client::Gone
+    }
+
+    /// Drops the connection so that the client sees a reset.
+    pub(super) fn reset(self) {
+        // Without it the client sees a plain end, which is a fault too.
+        let _ = self.stream.set_zero_linger();
+    }
+
+    /// Ends the connection in an orderly way.
+    pub(super) async fn close(mut self) {
+        let _ = self.stream.shutdown().await;
+    }
+}
+
+fn invalid(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("cannot read {what}"))
+}

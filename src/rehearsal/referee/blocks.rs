@@ -1,0 +1,147 @@
+//! The rules for single blocks.
+
+use serde_json::Value;
+
+use super::is_name;
+use crate::rehearsal::sse::seal;
+
+/// Judges the content of one message.
+pub(super) fn message(
+    message: &Value,
+    role: &str,
+    model: &str,
+    place: &str,
+    faults: &mut Vec<String>,
+) {
+    for key in message.as_object().into_iter().flat_map(|fields| fields.keys()) {
+        if key != "role" && key != "content" {
+            faults.push(format!("{place}.{key}: Extra inputs are not permitted"));
+        }
+    }
+    match &message["content"] {
+        Value::String(text) if text.trim().is_empty() => {
+            faults.push(format!("{place}: text content blocks must contain non-whitespace text"));
+        }
+        Value::String(_) => {}
+        Value::Array(blocks) if blocks.is_empty() => {
+            faults.push(format!("{place}: messages must have non-empty content"));
+        }
+        Value::Array(blocks) => {
+            for (index, it) in blocks.iter().enumerate() {
+                block(it, role, model, &format!("{place}.content.{index}"), faults);
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => {
+            faults.push(format!("{place}.content: must be a string or an array of blocks"));
+        }
+    }
+}
+
+fn block(block: &Value, role: &str, model: &str, place: &str, faults: &mut Vec<String>) {
+    let kind = block["type"].as_str().unwrap_or_default();
+    let (speaker, known): (Option<&str>, &[&str]) = match kind {
+        "text" => (None, &["text", "cache_control", "citations"]),
+        "image" => (Some("user"), &["source", "cache_control"]),
+        "document" => (Some("user"), &["source", "title", "context", "citations", "cache_control"]),
+        "tool_result" => (Some("user"), &["tool_use_id", "content", "is_error", "cache_control"]),
+        "tool_use" => (Some("assistant"), &["id", "name", "input", "cache_control", "caller"]),
+        "thinking" => (Some("assistant"), &["thinking", "signature"]),
+        "redacted_thinking" => (Some("assistant"), &["data"]),
+        _ => {
+            faults.push(format!("{place}: `{kind}` is not a type of block"));
+            return;
+        }
+    };
+    for key in block.as_object().into_iter().flat_map(|fields| fields.keys()) {
+        if key != "type" && !known.contains(&key.as_str()) {
+            faults.push(format!("{place}.{key}: Extra inputs are not permitted"));
+        }
+    }
+    if speaker.is_some_and(|speaker| speaker != role) {
+        faults.push(format!("{place}: a `{kind}` block cannot stand in a `{role}` message"));
+    }
+    match kind {
+        "text" => text(block, place, faults),
+        "tool_use" => tool_use(block, place, faults),
+        "tool_result" => tool_result(block, place, faults),
+        "thinking" => thinking(block, model, place, faults),
+        "image" | "document" => source(block, place, faults),
+        _ => {}
+    }
+}
+
+/// Judges a text block.
+pub(super) fn text(block: &Value, place: &str, faults: &mut Vec<String>) {
+    match block["text"].as_str() {
+        None => faults.push(format!("{place}.text: Field required")),
+        Some("") => faults.push(format!("{place}: text content blocks must be non-empty")),
+        Some(text) if text.trim().is_empty() => {
+            faults.push(format!("{place}: text content blocks must contain non-whitespace text"));
+        }
+        Some(_) => {}
+    }
+}
+
+fn tool_use(block: &Value, place: &str, faults: &mut Vec<String>) {
+    let (id, name) = (block["id"].as_str(), block["name"].as_str());
+    if !id.is_some_and(is_name) {
+        faults.push(format!("{place}.tool_use.id: {} is not an id", block["id"]));
+    }
+    if !name.is_some_and(is_name) {
+        faults.push(format!("{place}.tool_use.name: {} is not a tool name", block["name"]));
+    }
+    if !block["input"].is_object() {
+        faults.push(format!("{place}.tool_use.input: must be an object"));
+    }
+}
+
+fn tool_result(block: &Value, place: &str, faults: &mut Vec<String>) {
+    let place = format!("{place}.tool_result");
+    if !block["tool_use_id"].is_string() {
+        faults.push(format!("{place}.tool_use_id: Field required"));
+    }
+    let is_empty = match &block["content"] {
+        Value::Null => true,
+        Value::String(text) => text.is_empty(),
+        Value::Array(blocks) => {
+            for (index, it) in blocks.iter().enumerate() {
+                let place = format!("{place}.content.{index}");
+                match it["type"].as_str().unwrap_or_default() {
+                    "text" => text(it, &place, faults),
+                    "image" | "document" => source(it, &place, faults),
+                    kind => faults.push(format!("{place}: `{kind}` cannot stand in a result")),
+                }
+            }
+            blocks.is_empty()
+        }
+        Value::Bool(_) | Value::Number(_) | Value::Object(_) => {
+            faults.push(format!("{place}.content: must be a string or an array of blocks"));
+            false
+        }
+    };
+    if is_empty && block["is_error"] == true {
+        faults.push(format!("{place}: content cannot be empty if `is_error` is true"));
+    }
+}
+
+fn thinking(block: &Value, model: &str, place: &str, faults: &mut Vec<String>) {
+    let words = block["thinking"].as_str().unwrap_or_default();
+    if block["signature"].as_str() != Some(&seal(model, words)) {
+        faults.push(format!("{place}: Invalid `signature` in `thinking` block"));
+    }
+}
+
+fn source(block: &Value, place: &str, faults: &mut Vec<String>) {
+    let source = &block["source"];
+    let whole = match source["type"].as_str() {
+        Some("base64") => source["media_type"].is_string() && source["data"].is_string(),
+        Some("text") => source["data"].is_string(),
+        Some("url") => source["url"].is_string(),
+        Some("file") => source["file_id"].is_string(),
+        Some("content") => !source["content"].is_null(),
+        Some(_) | None => false,
+    };
+    if !whole {
+        faults.push(format!("{place}.source: is missing or incomplete"));
+    }
+}

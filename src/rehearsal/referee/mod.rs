@@ -1,0 +1,228 @@
+//! Would the real service accept this request? Judged on the raw JSON, by rules of its own: it
+//! shares no code with what it judges.
+
+mod blocks;
+mod pairing;
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value};
+
+use super::connection::Request;
+use super::scenario::Rules;
+
+/// The largest body the service reads, in bytes.
+pub(super) const BODY_MAX: usize = 32 * 1024 * 1024;
+const BREAKPOINTS_MAX: usize = 4;
+const THINKING_MIN: u64 = 1_024;
+
+/// Everything wrong with a request, in the order it would be found.
+pub(super) fn judge(request: &Request, body: &Value) -> Vec<String> {
+    let mut faults = Vec::new();
+    if request.body.len() > BODY_MAX {
+        faults.push(format!("{} bytes exceed the request size limit", request.body.len()));
+        return faults;
+    }
+    if request.header("anthropic-version").is_none() {
+        faults.push("anthropic-version: header is required".to_owned());
+    }
+    if !request.header("content-type").is_some_and(|it| it.starts_with("application/json")) {
+        faults.push("content-type: must be application/json".to_owned());
+    }
+    let Some(fields) = body.as_object() else {
+        faults.push("the request body is not a JSON object".to_owned());
+        return faults;
+    };
+    envelope(fields, &mut faults);
+    tools(fields, &mut faults);
+    system(fields.get("system"), &mut faults);
+    let breakpoints = count_breakpoints(body);
+    if breakpoints > BREAKPOINTS_MAX {
+        faults.push(format!(
+            "a maximum of {BREAKPOINTS_MAX} blocks with cache_control may be provided; found \
+             {breakpoints}"
+        ));
+    }
+    let model = fields.get("model").and_then(Value::as_str).unwrap_or_default();
+    match fields.get("messages").and_then(Value::as_array) {
+        None => faults.push("messages: Field required".to_owned()),
+        Some(messages) => self::messages(messages, model, &mut faults),
+    }
+    if uses_tools(body) && fields.get("tools").and_then(Value::as_array).is_none_or(Vec::is_empty) {
+        faults.push("requests with `tool_use` or `tool_result` must define tools".to_owned());
+    }
+    faults
+}
+
+/// Whether a request carries this credential, in either of the usual ways.
+pub(super) fn bears(request: &Request, key: &str) -> bool {
+    let bearer = request.header("authorization").and_then(|value| value.strip_prefix("Bearer "));
+    request.header("x-api-key") == Some(key) || bearer == Some(key)
+}
+
+/// What a valid request may still ask too much of.
+pub(super) fn exceeds(rules: &Rules, request: &Request, body: &Value) -> Option<String> {
+    let tokens = (request.body.len() as u64).div_ceil(4);
+    if let Some(window) = rules.context_window
+        && tokens > window
+    {
+        return Some(format!("prompt is too long: {tokens} tokens > {window} maximum"));
+    }
+    let wanted = body["max_tokens"].as_u64().unwrap_or_default();
+    rules.max_output.filter(|limit| wanted > *limit).map(|limit| {
+        format!(
+            "max_tokens: {wanted} > {limit}, which is the maximum allowed number of output tokens"
+        )
+    })
+}
+
+const KNOWN_FIELDS: &[&str] = &[
+    "container",
+    "context_management",
+    "max_tokens",
+    "mcp_servers",
+    "messages",
+    "metadata",
+    "model",
+    "output_config",
+    "output_format",
+    "service_tier",
+    "stop_sequences",
+    "stream",
+    "system",
+    "temperature",
+    "thinking",
+    "tool_choice",
+    "tools",
+    "top_k",
+    "top_p",
+];
+
+fn envelope(fields: &Map<String, Value>, faults: &mut Vec<String>) {
+    for name in fields.keys().filter(|name| !KNOWN_FIELDS.contains(&name.as_str())) {
+        faults.push(format!("{name}: Extra inputs are not permitted"));
+    }
+    if fields.get("model").and_then(Value::as_str).is_none_or(str::is_empty) {
+        faults.push("model: Field required".to_owned());
+    }
+    let max_tokens = fields.get("max_tokens").and_then(Value::as_u64);
+    match fields.get("max_tokens") {
+        None => faults.push("max_tokens: Field required".to_owned()),
+        Some(_) if max_tokens.is_none_or(|tokens| tokens == 0) => {
+            faults.push("max_tokens: must be an integer greater than 0".to_owned());
+        }
+        Some(_) => {}
+    }
+    if fields.get("stream").is_some_and(|stream| !stream.is_boolean()) {
+        faults.push("stream: must be a boolean".to_owned());
+    }
+    let Some(thinking) = fields.get("thinking").filter(|it| it["type"] == "enabled") else {
+        return;
+    };
+    match thinking["budget_tokens"].as_u64() {
+        None => faults.push("thinking.enabled.budget_tokens: Field required".to_owned()),
+        Some(budget) if budget < THINKING_MIN => faults.push(format!(
+            "thinking.enabled.budget_tokens: must be greater than or equal to {THINKING_MIN}"
+        )),
+        Some(budget) if max_tokens.is_some_and(|tokens| tokens <= budget) => {
+            faults.push("max_tokens: must be greater than thinking.budget_tokens".to_owned());
+        }
+        Some(_) => {}
+    }
+}
+
+fn tools(fields: &Map<String, Value>, faults: &mut Vec<String>) {
+    let Some(tools) = fields.get("tools") else { return };
+    let Some(tools) = tools.as_array() else {
+        faults.push("tools: must be an array".to_owned());
+        return;
+    };
+    let mut names = BTreeSet::new();
+    for (index, tool) in tools.iter().enumerate() {
+        let name = tool["name"].as_str().unwrap_or_default();
+        if !is_name(name) {
+            faults.push(format!("tools.{index}.name: `{name}` is not a tool name"));
+        }
+        if !names.insert(name) {
+            faults.push(format!("tools: Tool names must be unique: `{name}` is there twice"));
+        }
+        // The service's own tools have a type and bring their schema along.
+        let own = tool.get("type").is_none_or(|kind| kind == "custom");
+        if own && tool["input_schema"]["type"] != "object" {
+            faults.push(format!("tools.{index}.input_schema.type: must be `object`"));
+        }
+    }
+}
+
+fn is_name(name: &str) -> bool {
+    (1..=128).contains(&name.len())
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte))
+}
+
+fn system(system: Option<&Value>, faults: &mut Vec<String>) {
+    match system {
+        None | Some(Value::String(_)) => {}
+        Some(Value::Array(items)) => {
+            for (index, item) in items.iter().enumerate() {
+                blocks::text(item, &format!("system.{index}"), faults);
+            }
+        }
+        Some(_) => faults.push("system: must be a string or an array of text".to_owned()),
+    }
+}
+
+fn messages(messages: &[Value], model: &str, faults: &mut Vec<String>) {
+    if messages.is_empty() {
+        faults.push("messages: at least one message is required".to_owned());
+    }
+    let mut before = "assistant";
+    for (index, message) in messages.iter().enumerate() {
+        let role = message["role"].as_str().unwrap_or_default();
+        if !["user", "assistant"].contains(&role) {
+            faults.push(format!("messages.{index}.role: unexpected role `{role}`"));
+        } else if role == before {
+            faults.push(if index == 0 {
+                "messages: the first message must use the `user` role".to_owned()
+            } else {
+                format!("messages.{index}: roles must alternate, but `{role}` comes twice in a row")
+            });
+        }
+        before = role;
+        blocks::message(message, role, model, &format!("messages.{index}"), faults);
+    }
+    if let Some(last) = messages.last().filter(|last| last["role"] == "assistant") {
+        faults.push("messages: the conversation must end with a user message".to_owned());
+        let blocks = last["content"].as_array().and_then(|blocks| blocks.last()?["text"].as_str());
+        let text = last["content"].as_str().or(blocks);
+        if text.is_some_and(|text| text.ends_with(char::is_whitespace)) {
+            faults.push(
+                "messages: final assistant content cannot end with trailing whitespace".to_owned(),
+            );
+        }
+    }
+    pairing::judge(messages, faults);
+}
+
+fn count_breakpoints(value: &Value) -> usize {
+    match value {
+        Value::Object(fields) => fields
+            .iter()
+            .map(|(key, field)| match key.as_str() {
+                "cache_control" => usize::from(!field.is_null()),
+                // A tool's input is the model's own, whatever it is called.
+                "input" | "input_schema" => 0,
+                _ => count_breakpoints(field),
+            })
+            .sum(),
+        Value::Array(items) => items.iter().map(count_breakpoints).sum(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => 0,
+    }
+}
+
+fn uses_tools(body: &Value) -> bool {
+    let messages = body["messages"].as_array().into_iter().flatten();
+    messages
+        .filter_map(|message| message["content"].as_array())
+        .flatten()
+        .any(|block| block["type"] == "tool_use" || block["type"] == "tool_result")
+}

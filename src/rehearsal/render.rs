@@ -1,0 +1,195 @@
+//! From an answer to the bytes that would be sent if nothing broke.
+
+use std::time::{Duration, SystemTime};
+
+use serde_json::{Value, json};
+
+use super::scenario::{Answer, ApiError, Form, Http, Step};
+use super::sse::{self, Spoken};
+
+/// A response, ready to be sent.
+#[derive(Debug)]
+pub(super) struct Take {
+    pub(super) head: Vec<u8>,
+    /// The body, in the pieces that are written one by one.
+    pub(super) pieces: Vec<Vec<u8>>,
+    pub(super) framing: Framing,
+    /// Whether the response promises that the connection stays open.
+    pub(super) keep_alive: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Framing {
+    /// Each write is a chunk of a chunked body.
+    Chunked,
+    /// The head announces the length.
+    Length,
+    /// There is no HTTP to speak of.
+    Bare,
+}
+
+/// What a response depends on besides its step.
+pub(super) struct Circumstances<'a> {
+    pub(super) request_id: &'a str,
+    pub(super) spoken: Option<&'a Spoken>,
+    pub(super) streaming: bool,
+    pub(super) keep_alive: bool,
+}
+
+/// Renders the response of a step.
+pub(super) fn take(step: &Step, at: &Circumstances<'_>) -> Take {
+    let (status, content_type, pieces, announced) = match &step.answer {
+        Answer::Raw(bytes) => {
+            return Take {
+                head: Vec::new(),
+                pieces: vec![bytes.clone()],
+                framing: Framing::Bare,
+                keep_alive: false,
+            };
+        }
+        Answer::Http(http) => {
+            let body = http.body.replace("${request_id}", at.request_id).into_bytes();
+            (http.status, http.content_type.as_str(), vec![body], http.content_length)
+        }
+        Answer::Reply(reply) => match at.spoken {
+            Some(spoken) if at.streaming && reply.form != Form::Json => {
+                (200, STREAM, sse::events(spoken, reply.form), None)
+            }
+            Some(spoken) => {
+                (200, "application/json", vec![spoken.message().to_string().into_bytes()], None)
+            }
+            None => (200, "application/json", vec![b"{}".to_vec()], None),
+        },
+    };
+    let framing = if content_type == STREAM { Framing::Chunked } else { Framing::Length };
+    let mut headers = vec![
+        ("content-type".to_owned(), content_type.to_owned()),
+        ("request-id".to_owned(), at.request_id.to_owned()),
+    ];
+    match framing {
+        Framing::Chunked => {
+            headers.push(("cache-control".to_owned(), "no-cache".to_owned()));
+            headers.push(("transfer-encoding".to_owned(), "chunked".to_owned()));
+        }
+        Framing::Length | Framing::Bare => {
+            let length = announced.unwrap_or_else(|| pieces.iter().map(Vec::len).sum());
+            headers.push(("content-length".to_owned(), length.to_string()));
+        }
+    }
+    if step.hangs_up {
+        headers.push(("keep-alive".to_owned(), "timeout=5, max=100".to_owned()));
+    } else if !at.keep_alive {
+        headers.push(("connection".to_owned(), "close".to_owned()));
+    }
+    for (name, value) in &step.headers {
+        headers.retain(|(usual, _)| !usual.eq_ignore_ascii_case(name));
+        headers.push((name.clone(), moments(value, SystemTime::now())));
+    }
+    let closes = headers
+        .iter()
+        .any(|(name, value)| name.eq_ignore_ascii_case("connection") && value.contains("close"));
+    Take { head: head(status, &headers), pieces, framing, keep_alive: !closes }
+}
+
+const STREAM: &str = "text/event-stream; charset=utf-8";
+
+/// A status line and headers.
+pub(super) fn head(status: u16, headers: &[(String, String)]) -> Vec<u8> {
+    let mut head = format!("HTTP/1.1 {status} {}\r\n", reason(status));
+    for (name, value) in headers {
+        head.push_str(name);
+        head.push_str(": ");
+        head.push_str(value);
+        head.push_str("\r\n");
+    }
+    head.push_str("\r\n");
+    head.into_bytes()
+}
+
+/// An error as the service words it. Without an `error` of its own, a status speaks for itself.
+pub(super) fn refusal(status: u16, error: Option<&ApiError>) -> Http {
+    let usual = usual_error(status);
+    let error = error.unwrap_or(&usual);
+    Http {
+        status,
+        content_type: "application/json".to_owned(),
+        body: envelope(error, Some("${request_id}")).to_string(),
+        content_length: None,
+    }
+}
+
+/// The object around every error, in a body and in a stream.
+pub(super) fn envelope(error: &ApiError, request_id: Option<&str>) -> Value {
+    let mut inner = json!({ "type": error.kind, "message": error.message });
+    if let Some(code) = &error.code {
+        inner["details"] = json!({ "error_code": code });
+    }
+    let mut outer = json!({ "type": "error", "error": inner });
+    if let Some(request_id) = request_id {
+        outer["request_id"] = json!(request_id);
+    }
+    outer
+}
+
+/// What a busy service says.
+pub(super) fn overloaded() -> ApiError {
+    usual_error(529)
+}
+
+fn usual_error(status: u16) -> ApiError {
+    let (kind, message) = match status {
+        401 => ("authentication_error", "invalid x-api-key"),
+        402 => ("billing_error", "There is a problem with your billing"),
+        403 => ("permission_error", "Your API key may not use this resource"),
+        404 => ("not_found_error", "Not found"),
+        409 => ("conflict_error", "The resource is being changed"),
+        413 => ("request_too_large", "Request exceeds the maximum size"),
+        429 => ("rate_limit_error", "This request would exceed your rate limit"),
+        504 => ("timeout_error", "Request timed out"),
+        529 => ("overloaded_error", "Overloaded"),
+        500..=599 => ("api_error", "Internal server error"),
+        _ => ("invalid_request_error", "Invalid request"),
+    };
+    ApiError { kind: kind.to_owned(), message: message.to_owned(), code: None }
+}
+
+fn reason(status: u16) -> &'static str {
+    match status {
+        200 => "OK",
+        400 => "Bad Request",
+        401 => "Unauthorized",
+        402 => "Payment Required",
+        403 => "Forbidden",
+        404 => "Not Found",
+        405 => "Method Not Allowed",
+        408 => "Request Timeout",
+        409 => "Conflict",
+        413 => "Payload Too Large",
+        422 => "Unprocessable Entity",
+        429 => "Too Many Requests",
+        500 => "Internal Server Error",
+        502 => "Bad Gateway",
+        503 => "Service Unavailable",
+        504 => "Gateway Timeout",
+        529 => "Overloaded",
+        _ => "Status",
+    }
+}
+
+/// Replaces `${unix+5h}` by seconds since the epoch and `${date+61s}` by an HTTP date. What does
+/// not parse stays as it is.
+fn moments(value: &str, now: SystemTime) -> String {
+    let moment = |name: &str| {
+        let span = value.strip_prefix("${")?.strip_suffix('}')?.strip_prefix(name)?;
+        match span.strip_prefix('+') {
+            Some(span) => Some(now + humantime::parse_duration(span).ok()?),
+            None if span.is_empty() => Some(now),
+            None => None,
+        }
+    };
+    if let Some(at) = moment("unix") {
+        let since_epoch = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
+        return since_epoch.as_secs().to_string();
+    }
+    moment("date").map_or_else(|| value.to_owned(), httpdate::fmt_http_date)
+}

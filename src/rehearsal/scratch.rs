@@ -1,0 +1,42 @@
+//! The folder a rehearsal works in.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use super::scenario::Scenario;
+
+/// A temporary folder with a scenario's files in it. Removed when dropped.
+#[derive(Debug)]
+pub struct Scratch {
+    folder: tempfile::TempDir,
+}
+
+impl Scratch {
+    /// Lays out the scenario's files.
+    ///
+    /// # Errors
+    /// The folder or a file cannot be written.
+    pub fn lay_out(scenario: &Scenario) -> io::Result<Self> {
+        let folder = tempfile::Builder::new().prefix("outlast-rehearsal-").tempdir()?;
+        for (path, file) in &scenario.files {
+            let path = folder.path().join(path);
+            if let Some(parent) = path.parent() {
+                fs::create_dir_all(parent)?;
+            }
+            fs::write(&path, &file.content)?;
+            fs::set_permissions(&path, fs::Permissions::from_mode(file.mode))?;
+        }
+        Ok(Self { folder })
+    }
+
+    pub fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Leaves the folder where it is.
+    pub fn keep(self) -> std::path::PathBuf {
+        self.folder.keep()
+    }
+}

@@ -1,0 +1,243 @@
+//! A model's reply, as the service words it: as one message, and event by event.
+
+use std::fmt::Write as _;
+
+use serde_json::{Value, json};
+
+use super::scenario::{Form, Reply};
+
+/// A reply with everything decided that its step left open.
+#[derive(Debug)]
+pub(super) struct Spoken {
+    pub(super) id: String,
+    pub(super) model: String,
+    pub(super) content: Vec<Speech>,
+    pub(super) stop_reason: String,
+    pub(super) tokens: Tokens,
+}
+
+#[derive(Debug)]
+pub(super) enum Speech {
+    Thinking { text: String, signature: String },
+    Text(String),
+    Tool { id: String, name: String, input: Value, cut: Option<usize> },
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Tokens {
+    pub(super) input: u64,
+    pub(super) output: u64,
+    pub(super) cache_creation: u64,
+    pub(super) cache_read: u64,
+}
+
+impl Tokens {
+    fn report(self, output: u64) -> Value {
+        json!({
+            "input_tokens": self.input,
+            "cache_creation_input_tokens": self.cache_creation,
+            "cache_read_input_tokens": self.cache_read,
+            "output_tokens": output,
+        })
+    }
+}
+
+/// How many bytes of the model's output make a token here.
+const BYTES_PER_TOKEN: u64 = 4;
+
+impl Spoken {
+    /// Decides what a reply leaves open. `names` makes the reply's ids unique, `asked` is what
+    /// the request would count for.
+    pub(super) fn new(reply: &Reply, names: &str, model: &str, cwd: &str, asked: Tokens) -> Self {
+        let mut content = Vec::new();
+        if let Some(text) = &reply.thinking {
+            content.push(Speech::Thinking { text: text.clone(), signature: seal(model, text) });
+        }
+        if let Some(text) = &reply.text {
+            content.push(Speech::Text(fill_in(text, cwd)));
+        }
+        for (number, tool) in reply.tools.iter().enumerate() {
+            let mut input = if tool.input.is_null() { json!({}) } else { tool.input.clone() };
+            fill_in_all(&mut input, cwd);
+            content.push(Speech::Tool {
+                id: tool.id.clone().unwrap_or_else(|| format!("toolu_{names}_{number}")),
+                name: tool.name.clone(),
+                input,
+                cut: tool.cut,
+            });
+        }
+        let ending = if reply.tools.is_empty() { "end_turn" } else { "tool_use" };
+        let said = &reply.usage;
+        let output = said.output_tokens.unwrap_or_else(|| {
+            content.iter().map(Speech::len).sum::<u64>().div_ceil(BYTES_PER_TOKEN).max(1)
+        });
+        Self {
+            id: format!("msg_{names}"),
+            model: model.to_owned(),
+            stop_reason: reply.stop_reason.clone().unwrap_or_else(|| ending.to_owned()),
+            tokens: Tokens {
+                input: said.input_tokens.unwrap_or(asked.input),
+                output: output.min(asked.output),
+                cache_creation: said.cache_creation_input_tokens.unwrap_or(asked.cache_creation),
+                cache_read: said.cache_read_input_tokens.unwrap_or(asked.cache_read),
+            },
+            content,
+        }
+    }
+
+    /// The whole reply, for who does not want a stream.
+    pub(super) fn message(&self) -> Value {
+        let content: Vec<Value> = self.content.iter().map(Speech::whole).collect();
+        json!({
+            "id": self.id,
+            "type": "message",
+            "role": "assistant",
+            "model": self.model,
+            "content": content,
+            "stop_reason": self.stop_reason,
+            "stop_sequence": null,
+            "usage": self.tokens.report(self.tokens.output),
+        })
+    }
+}
+
+impl Speech {
+    fn len(&self) -> u64 {
+        let bytes = match self {
+            Self::Thinking { text, .. } | Self::Text(text) => text.len(),
+            Self::Tool { name, input, .. } => name.len() + input.to_string().len(),
+        };
+        bytes as u64
+    }
+
+    /// A block as it stands in a message. A cut input is lost, as it is at the real service.
+    fn whole(&self) -> Value {
+        match self {
+            Self::Thinking { text, signature } => {
+                json!({ "type": "thinking", "thinking": text, "signature": signature })
+            }
+            Self::Text(text) => json!({ "type": "text", "text": text }),
+            Self::Tool { id, name, input, cut } => {
+                let input = if cut.is_some() { json!({}) } else { input.clone() };
+                json!({ "type": "tool_use", "id": id, "name": name, "input": input })
+            }
+        }
+    }
+
+    /// A block as it stands when it begins.
+    fn opening(&self, form: Form) -> Value {
+        match self {
+            Self::Thinking { .. } => json!({ "type": "thinking", "thinking": "", "signature": "" }),
+            Self::Text(_) => json!({ "type": "text", "text": "" }),
+            Self::Tool { id, name, .. } if form == Form::LlamaCpp => {
+                json!({ "type": "tool_use", "id": id, "name": name })
+            }
+            Self::Tool { id, name, .. } => {
+                json!({ "type": "tool_use", "id": id, "name": name, "input": {} })
+            }
+        }
+    }
+
+    fn deltas(&self) -> Vec<Value> {
+        match self {
+            Self::Thinking { text, signature } => slices(text)
+                .map(|part| json!({ "type": "thinking_delta", "thinking": part }))
+                .chain([json!({ "type": "signature_delta", "signature": signature })])
+                .collect(),
+            Self::Text(text) => {
+                slices(text).map(|part| json!({ "type": "text_delta", "text": part })).collect()
+            }
+            Self::Tool { input, cut, .. } => {
+                let json = input.to_string();
+                let end = cut.map_or(json.len(), |cut| json.floor_char_boundary(cut));
+                [""].into_iter()
+                    .chain(slices(&json[..end]))
+                    .map(|part| json!({ "type": "input_json_delta", "partial_json": part }))
+                    .collect()
+            }
+        }
+    }
+}
+
+/// The reply as a stream, one entry for each event.
+pub(super) fn events(spoken: &Spoken, form: Form) -> Vec<Vec<u8>> {
+    let llama = form == Form::LlamaCpp;
+    let mut message = spoken.message();
+    message["content"] = json!([]);
+    message["stop_reason"] = Value::Null;
+    message["usage"] = spoken.tokens.report(u64::from(!llama));
+    let mut events = vec![event("message_start", &json!({ "message": message }))];
+    let mut stops = Vec::new();
+    for (index, speech) in spoken.content.iter().enumerate() {
+        let opening = json!({ "index": index, "content_block": speech.opening(form) });
+        events.push(event("content_block_start", &opening));
+        if index == 0 && !llama {
+            events.push(ping());
+        }
+        for delta in speech.deltas() {
+            let delta = json!({ "index": index, "delta": delta });
+            events.push(event("content_block_delta", &delta));
+        }
+        let stop = event("content_block_stop", &json!({ "index": index }));
+        if llama { stops.push(stop) } else { events.push(stop) }
+    }
+    events.append(&mut stops);
+    let end = json!({
+        "delta": { "stop_reason": spoken.stop_reason, "stop_sequence": null },
+        "usage": { "output_tokens": spoken.tokens.output },
+    });
+    events.push(event("message_delta", &end));
+    events.push(event("message_stop", &json!({})));
+    events
+}
+
+pub(super) fn ping() -> Vec<u8> {
+    event("ping", &json!({}))
+}
+
+/// One event. Its data repeats the event's name as its type, as the service does.
+pub(super) fn event(name: &str, data: &Value) -> Vec<u8> {
+    let mut whole = json!({ "type": name });
+    if let (Some(whole), Some(data)) = (whole.as_object_mut(), data.as_object()) {
+        whole.extend(data.iter().map(|(key, value)| (key.clone(), value.clone())));
+    }
+    format!("event: {name}\ndata: {whole}\n\n").into_bytes()
+}
+
+/// The signature of a thinking block: whoever sends the block back must send the words and the
+/// model it came from unchanged. It holds for any server, since a session may be resumed.
+pub(super) fn seal(model: &str, thinking: &str) -> String {
+    let words = crc32c::crc32c(thinking.as_bytes());
+    let whole = crc32c::crc32c_append(words, model.as_bytes());
+    let mut seal = String::from("rehearsed");
+    let _ = write!(seal, "{words:08x}{whole:08x}");
+    seal
+}
+
+/// The bytes of a delta, about.
+const SLICE: usize = 32;
+
+fn slices(text: &str) -> impl Iterator<Item = &str> {
+    let mut rest = text;
+    std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
+        let (slice, after) = rest.split_at(rest.ceil_char_boundary(SLICE));
+        rest = after;
+        Some(slice)
+    })
+}
+
+fn fill_in(text: &str, cwd: &str) -> String {
+    text.replace("${cwd}", cwd)
+}
+
+fn fill_in_all(value: &mut Value, cwd: &str) {
+    match value {
+        Value::String(text) if text.contains("${cwd}") => *text = fill_in(text, cwd),
+        Value::Array(items) => items.iter_mut().for_each(|item| fill_in_all(item, cwd)),
+        Value::Object(fields) => fields.values_mut().for_each(|field| fill_in_all(field, cwd)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}

@@ -1,0 +1,60 @@
+//! Did the run end as the scenario says it must?
+
+use std::fs;
+use std::path::Path;
+
+use super::scenario::Scenario;
+use super::server::Server;
+
+/// How a run ended, as seen from outside.
+#[derive(Clone, Copy, Debug)]
+pub struct Outcome<'a> {
+    pub exit: i32,
+    pub terminal_reason: Option<&'a str>,
+    pub folder: &'a Path,
+    /// Not judged when nobody kept it.
+    pub stderr: Option<&'a str>,
+}
+
+/// Everything that is not as `scenario` expects, one sentence each. Nothing: the rehearsal passed.
+pub fn verify(scenario: &Scenario, outcome: &Outcome<'_>, server: &Server) -> Vec<String> {
+    let expect = &scenario.expect;
+    let mut faults = Vec::new();
+    if let Some(exit) = expect.exit.filter(|exit| *exit != outcome.exit) {
+        faults.push(format!("exit code {} instead of {exit}", outcome.exit));
+    }
+    if let Some(reason) = &expect.terminal_reason
+        && outcome.terminal_reason != Some(reason)
+    {
+        let found = outcome.terminal_reason.unwrap_or("none");
+        faults.push(format!("terminal reason {found} instead of {reason}"));
+    }
+    for (path, wanted) in &expect.files {
+        match fs::read_to_string(outcome.folder.join(path)) {
+            Ok(text) if text.contains(wanted) => {}
+            Ok(_) => faults.push(format!("{path} does not contain {wanted:?}")),
+            Err(error) => faults.push(format!("{path} cannot be read: {error}")),
+        }
+    }
+    for path in &expect.absent {
+        if outcome.folder.join(path).exists() {
+            faults.push(format!("{path} exists"));
+        }
+    }
+    let requests = server.requests().len();
+    if let Some(wanted) = expect.requests.filter(|wanted| *wanted != requests) {
+        faults.push(format!("{requests} requests instead of {wanted}"));
+    }
+    for wanted in &expect.stderr {
+        if outcome.stderr.is_some_and(|stderr| !stderr.contains(wanted)) {
+            faults.push(format!("standard error does not contain {wanted:?}"));
+        }
+    }
+    faults.extend(server.violations().into_iter().map(|fault| format!("invalid {fault}")));
+    match server.unplayed() {
+        0 => {}
+        1 => faults.push("one answer of the script was never asked for".to_owned()),
+        many => faults.push(format!("{many} answers of the script were never asked for")),
+    }
+    faults
+}
