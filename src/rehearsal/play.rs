@@ -27,9 +27,25 @@ impl Tempo {
     }
 }
 
+/// How a response goes out, and what becomes of the connection after it.
+#[derive(Clone, Copy)]
+struct Manner {
+    framing: Framing,
+    keep_alive: bool,
+    tempo: Tempo,
+}
+
+impl Manner {
+    /// A body of an announced length that ends early takes the connection with it.
+    fn torn(self) -> Self {
+        Self { keep_alive: self.keep_alive && self.framing == Framing::Chunked, ..self }
+    }
+}
+
 /// Plays a step that answers a connection and not a request.
 pub(super) async fn play_at_accept(connection: Connection, fault: &Fault, tempo: Tempo) {
-    strike(connection, fault, Framing::Bare, tempo).await;
+    let manner = Manner { framing: Framing::Bare, keep_alive: false, tempo };
+    strike(connection, fault, manner).await;
 }
 
 /// Sends `take` as `step` says.
@@ -43,6 +59,8 @@ pub(super) async fn play(
         return Fate::Abandoned;
     }
     let fault = step.fault.as_ref();
+    let keep_alive = take.keep_alive && !step.hangs_up;
+    let manner = Manner { framing: take.framing, keep_alive, tempo };
     if let Some(fault) = fault.filter(|fault| fault.after == Place::Request) {
         match &fault.harm {
             Harm::Insert(bytes) => {
@@ -55,7 +73,7 @@ pub(super) async fn play(
             | Harm::End
             | Harm::Stall
             | Harm::Pings { .. }
-            | Harm::Error(_) => return strike(connection, fault, Framing::Bare, tempo).await,
+            | Harm::Error(_) => return strike(connection, fault, manner).await,
         }
     }
     if connection.write(&take.head).await == Client::Gone {
@@ -67,15 +85,14 @@ pub(super) async fn play(
         Some((offset, _)) => split(body, offset),
         None => (body, Vec::new()),
     };
-    let tempo_of = Speaker { framing: take.framing, pace: step.pace, tempo };
-    if tempo_of.say(&mut connection, &before).await == Client::Gone {
+    if say(&mut connection, &before, step.pace, manner).await == Client::Gone {
         return Fate::Abandoned;
     }
     if let Some((_, fault)) = break_at {
         match &fault.harm {
             Harm::Insert(bytes) => {
                 let rest: Vec<_> = std::iter::once(bytes.clone()).chain(after).collect();
-                if tempo_of.say(&mut connection, &rest).await == Client::Gone {
+                if say(&mut connection, &rest, step.pace, manner).await == Client::Gone {
                     return Fate::Abandoned;
                 }
             }
@@ -84,10 +101,10 @@ pub(super) async fn play(
             | Harm::End
             | Harm::Stall
             | Harm::Pings { .. }
-            | Harm::Error(_) => return strike(connection, fault, take.framing, tempo).await,
+            | Harm::Error(_) => return strike(connection, fault, manner).await,
         }
     }
-    end(connection, take.framing, take.keep_alive && !step.hangs_up).await
+    end(connection, manner).await
 }
 
 /// Where in the body a fault strikes, in bytes.
@@ -136,23 +153,16 @@ fn split(units: Vec<Vec<u8>>, offset: usize) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
 }
 
 /// Writes body bytes in their framing and at their pace.
-struct Speaker {
-    framing: Framing,
-    pace: Pace,
-    tempo: Tempo,
-}
-
-impl Speaker {
-    async fn say(&self, connection: &mut Connection, units: &[Vec<u8>]) -> Client {
-        for unit in units {
-            if connection.write(&framed(self.framing, unit)).await == Client::Gone
-                || connection.linger(self.tempo.real(self.pace.pause)).await == Client::Gone
-            {
-                return Client::Gone;
-            }
+async fn say(connection: &mut Connection, units: &[Vec<u8>], pace: Pace, manner: Manner) -> Client {
+    let pause = manner.tempo.real(pace.pause);
+    for unit in units {
+        if connection.write(&framed(manner.framing, unit)).await == Client::Gone
+            || connection.linger(pause).await == Client::Gone
+        {
+            return Client::Gone;
         }
-        Client::Here
     }
+    Client::Here
 }
 
 fn framed(framing: Framing, bytes: &[u8]) -> Vec<u8> {
@@ -164,7 +174,7 @@ fn framed(framing: Framing, bytes: &[u8]) -> Vec<u8> {
 }
 
 /// Does the harm that ends an answer.
-async fn strike(mut connection: Connection, fault: &Fault, framing: Framing, tempo: Tempo) -> Fate {
+async fn strike(mut connection: Connection, fault: &Fault, manner: Manner) -> Fate {
     match &fault.harm {
         Harm::Reset => {
             connection.reset();
@@ -174,19 +184,19 @@ async fn strike(mut connection: Connection, fault: &Fault, framing: Framing, tem
             connection.close().await;
             Fate::Ended
         }
-        Harm::End => end(connection, framing, framing == Framing::Chunked).await,
+        Harm::End => end(connection, manner.torn()).await,
         Harm::Stall => {
-            let client = connection.linger(tempo.real(fault.hold)).await;
+            let client = connection.linger(manner.tempo.real(fault.hold)).await;
             hold_ended(connection, client).await
         }
         Harm::Pings { every } => {
-            let ping = framed(framing, &sse::ping());
+            let ping = framed(manner.framing, &sse::ping());
             let mut left = fault.hold;
             while !left.is_zero() {
                 let pause = (*every).max(Duration::from_millis(1)).min(left);
                 left -= pause;
                 if connection.write(&ping).await == Client::Gone
-                    || connection.linger(tempo.real(pause)).await == Client::Gone
+                    || connection.linger(manner.tempo.real(pause)).await == Client::Gone
                 {
                     return Fate::Abandoned;
                 }
@@ -195,8 +205,8 @@ async fn strike(mut connection: Connection, fault: &Fault, framing: Framing, tem
         }
         Harm::Error(error) => {
             let event = sse::event("error", &render::envelope(error, None));
-            match connection.write(&framed(framing, &event)).await {
-                Client::Here => end(connection, framing, framing == Framing::Chunked).await,
+            match connection.write(&framed(manner.framing, &event)).await {
+                Client::Here => end(connection, manner.torn()).await,
                 Client::Gone => Fate::Abandoned,
             }
         }
@@ -214,11 +224,11 @@ async fn hold_ended(connection: Connection, client: Client) -> Fate {
 }
 
 /// Ends the body as its framing wants, and the connection if it must.
-async fn end(mut connection: Connection, framing: Framing, keep_alive: bool) -> Fate {
-    if framing == Framing::Chunked && connection.write(b"0\r\n\r\n").await == Client::Gone {
+async fn end(mut connection: Connection, manner: Manner) -> Fate {
+    if manner.framing == Framing::Chunked && connection.write(b"0\r\n\r\n").await == Client::Gone {
         return Fate::Abandoned;
     }
-    if keep_alive {
+    if manner.keep_alive {
         return Fate::Open(connection);
     }
     connection.close().await;

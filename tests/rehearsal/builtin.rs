@@ -1,0 +1,126 @@
+//! The scenarios that come with the program.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use outlast::rehearsal::{Answer, Scenario, Scratch, Tool, builtin, list};
+
+const NAMES: [&str; 15] = [
+    "hello",
+    "fix-a-bug",
+    "outage",
+    "overload-fallback",
+    "rate-limit",
+    "truncation",
+    "long-outage",
+    "hopeless",
+    "quota",
+    "endless",
+    "budget",
+    "deadline",
+    "bad-key",
+    "empty",
+    "refusal",
+];
+
+fn named(name: &str) -> Scenario {
+    builtin(name).expect("it is built in").expect("it can be read")
+}
+
+#[test]
+fn all_of_them_are_listed_with_how_they_end() {
+    let listed: Vec<_> = list().into_iter().map(|listing| listing.name).collect();
+    assert_eq!(listed, NAMES);
+    for name in NAMES {
+        let scenario = named(name);
+        assert_eq!(scenario.name, name);
+        assert!((20..100).contains(&scenario.summary.len()), "{name}: {}", scenario.summary);
+        assert!(!scenario.prompt.is_empty(), "{name}");
+        assert!(scenario.expect.exit.is_some(), "{name}");
+        assert!(scenario.expect.terminal_reason.is_some(), "{name}");
+    }
+    assert!(builtin("none").is_none());
+}
+
+#[test]
+fn a_script_that_ends_has_an_answer_for_each_request_it_expects() {
+    for name in NAMES {
+        let scenario = named(name);
+        if scenario.after != outlast::rehearsal::After::Fail {
+            continue;
+        }
+        let answers: usize = scenario.steps.iter().map(|step| step.repeat as usize).sum();
+        if scenario.rules.require_key.is_none() {
+            assert_eq!(scenario.expect.requests, Some(answers), "{name}");
+        }
+    }
+}
+
+fn tools(scenario: &Scenario) -> Vec<Tool> {
+    let mut tools = Vec::new();
+    for step in scenario.steps.iter().filter(|step| step.fault.is_none()) {
+        if let Answer::Reply(reply) = &step.answer {
+            tools.extend(reply.tools.iter().filter(|tool| tool.cut.is_none()).cloned());
+        }
+    }
+    tools
+}
+
+fn sh(folder: &Path, command: &str) -> bool {
+    let mut shell = Command::new("sh");
+    let output = shell.arg("-c").arg(command).current_dir(folder).output();
+    output.expect("sh can be started").status.success()
+}
+
+/// Does by hand what the tools would do, and says which commands succeeded.
+fn act(scenario: &Scenario, folder: &Path) -> Vec<bool> {
+    let mut succeeded = Vec::new();
+    for tool in tools(scenario) {
+        let input = |key: &str| tool.input[key].as_str().expect("a string").to_owned();
+        match tool.name.as_str() {
+            "Bash" => succeeded.push(sh(folder, &input("command"))),
+            "Edit" => {
+                let path = input("file_path").replace("${cwd}", folder.to_str().expect("UTF-8"));
+                let text = fs::read_to_string(&path).expect("the file is there");
+                assert_eq!(text.matches(&input("old_string")).count(), 1);
+                let text = text.replace(&input("old_string"), &input("new_string"));
+                fs::write(path, text).expect("the file can be written");
+            }
+            _ => {}
+        }
+    }
+    succeeded
+}
+
+#[test]
+fn the_bug_is_a_real_one_and_really_mended() {
+    for name in ["fix-a-bug", "outage"] {
+        let scenario = named(name);
+        let scratch = Scratch::lay_out(&scenario).unwrap();
+        assert_eq!(act(&scenario, scratch.path()), [false, true], "{name}");
+        check_files(&scenario, scratch.path());
+    }
+}
+
+#[test]
+fn what_the_other_scripts_do_brings_about_the_files_they_expect() {
+    for (name, rounds) in [("truncation", 1), ("endless", 3), ("budget", 1), ("deadline", 1)] {
+        let scenario = named(name);
+        let scratch = Scratch::lay_out(&scenario).unwrap();
+        for _ in 0..rounds {
+            assert!(act(&scenario, scratch.path()).iter().all(|succeeded| *succeeded), "{name}");
+        }
+        check_files(&scenario, scratch.path());
+    }
+}
+
+fn check_files(scenario: &Scenario, folder: &Path) {
+    for (path, wanted) in &scenario.expect.files {
+        let text = fs::read_to_string(folder.join(path)).expect("the file is there");
+        assert!(text.contains(wanted), "{}: {path}: {text}", scenario.name);
+    }
+    for path in &scenario.expect.absent {
+        assert!(!folder.join(path).exists(), "{}: {path}", scenario.name);
+    }
+}

@@ -1,0 +1,306 @@
+//! Each fault, as the bytes and the end that a client sees.
+
+use std::time::{Duration, SystemTime};
+
+use outlast::rehearsal::{ApiError, Harm, Place, Scenario};
+use serde_json::json;
+use tokio::io::AsyncWriteExt;
+use tokio::time::timeout;
+
+use super::client::{
+    End, PATIENCE, ask, connect, exchange, parse, post, read_all, read_until, respond, start,
+    unstreamed,
+};
+
+#[tokio::test]
+async fn an_error_status_comes_in_the_services_words() {
+    for (status, kind) in [
+        (400, "invalid_request_error"),
+        (401, "authentication_error"),
+        (403, "permission_error"),
+        (404, "not_found_error"),
+        (413, "request_too_large"),
+        (429, "rate_limit_error"),
+        (500, "api_error"),
+        (503, "api_error"),
+        (529, "overloaded_error"),
+    ] {
+        let server = start(Scenario::new().status(status).header("retry-after", "7"));
+        let response = respond(&server, &ask()).await;
+        assert_eq!(response.status, status);
+        assert!(response.head.contains("retry-after: 7"));
+        let body = response.json();
+        assert_eq!(body["type"], "error");
+        assert_eq!(body["error"]["type"], kind);
+        assert!(response.head.contains(body["request_id"].as_str().unwrap()));
+    }
+}
+
+#[tokio::test]
+async fn an_error_can_have_words_and_a_code_of_its_own() {
+    let spent = Scenario::new().status(429).error(
+        "rate_limit_error",
+        "No money left",
+        Some("enforced_spend_limit_reached"),
+    );
+    let server = start(spent);
+    assert_eq!(
+        respond(&server, &ask()).await.json()["error"],
+        json!({
+            "type": "rate_limit_error",
+            "message": "No money left",
+            "details": { "error_code": "enforced_spend_limit_reached" },
+        })
+    );
+}
+
+#[tokio::test]
+async fn headers_can_name_moments() {
+    let limited = Scenario::new()
+        .status(429)
+        .header("anthropic-ratelimit-unified-reset", "${unix+5h}")
+        .header("retry-after", "${date+61s}");
+    let server = start(limited);
+    let head = respond(&server, &ask()).await.head;
+    let header = |name: &str| {
+        let line = head.lines().find_map(|line| line.strip_prefix(&format!("{name}: ")));
+        line.expect("the header is there").to_owned()
+    };
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
+    let reset: u64 = header("anthropic-ratelimit-unified-reset").parse().unwrap();
+    assert!((now + 17_900..=now + 18_000).contains(&reset));
+    assert!(header("retry-after").ends_with(" GMT"));
+}
+
+#[tokio::test]
+async fn a_body_can_be_anything_whatever_the_status() {
+    let html = "<html><h1>502 Bad Gateway</h1></html>";
+    let server = start(Scenario::new().status(200).body("text/html", html));
+    let response = respond(&server, &ask()).await;
+    assert_eq!((response.status, response.body.as_str()), (200, html));
+    assert!(response.head.contains("content-type: text/html"));
+}
+
+#[tokio::test]
+async fn a_stream_can_be_written_by_hand() {
+    let odd = "data:{\"type\":\"message_start\"}\r\n\r\n: comment\r\n\r\n";
+    let server = start(Scenario::new().status(200).body("text/event-stream; charset=utf-8", odd));
+    let response = respond(&server, &ask()).await;
+    assert!(response.head.contains("transfer-encoding: chunked"));
+    assert_eq!(response.body, odd);
+}
+
+#[tokio::test]
+async fn a_wrong_content_length_is_announced_and_not_kept() {
+    let server =
+        start(Scenario::new().status(200).body("application/json", "{}").content_length(9));
+    let (wire, end) = exchange(&server, &ask()).await;
+    assert!(wire.contains("content-length: 9\r\n"));
+    assert!(wire.ends_with("\r\n\r\n{}"));
+    assert_eq!(end, End::Closed);
+}
+
+#[tokio::test]
+async fn raw_bytes_are_all_that_is_sent() {
+    let server = start(Scenario::new().raw("SSH-2.0-OpenSSH_9.2\r\n"));
+    let (wire, end) = exchange(&server, &ask()).await;
+    assert_eq!((wire.as_str(), end), ("SSH-2.0-OpenSSH_9.2\r\n", End::Closed));
+}
+
+/// Plays one fault against a stream and returns what came.
+async fn broken(harm: Harm, after: Place) -> (String, End) {
+    let server = start(Scenario::new().breaks(harm, after).and_text("One two three."));
+    exchange(&server, &ask()).await
+}
+
+const DELTA: &str = "\"type\":\"text_delta\"";
+
+#[tokio::test]
+async fn a_connection_can_end_before_a_byte_of_the_answer() {
+    for after in [Place::Accept, Place::Request] {
+        assert_eq!(broken(Harm::Reset, after).await, (String::new(), End::Reset), "{after:?}");
+    }
+    assert_eq!(broken(Harm::Close, Place::Request).await, (String::new(), End::Closed));
+}
+
+#[tokio::test]
+async fn a_connection_can_end_after_the_headers() {
+    for (harm, expected) in [(Harm::Reset, End::Reset), (Harm::Close, End::Closed)] {
+        let (wire, end) = broken(harm, Place::Headers).await;
+        assert!(wire.ends_with("\r\n\r\n"), "{wire}");
+        assert_eq!(end, expected);
+    }
+}
+
+#[tokio::test]
+async fn a_stream_can_break_after_so_many_events() {
+    for (harm, expected) in [(Harm::Reset, End::Reset), (Harm::Close, End::Closed)] {
+        let (wire, end) = broken(harm, Place::Events(3)).await;
+        assert_eq!(wire.matches("event: ").count(), 3);
+        assert!(wire.ends_with("{\"type\":\"ping\"}\n\n\r\n"), "{wire}");
+        assert_eq!(end, expected);
+    }
+}
+
+#[tokio::test]
+async fn a_stream_can_break_after_so_many_bytes() {
+    for bytes in [0, 1, 20, 21, 300] {
+        let (wire, _) = broken(Harm::Reset, Place::Bytes(bytes)).await;
+        assert_eq!(parse(&wire).body.len(), bytes);
+    }
+}
+
+#[tokio::test]
+async fn a_stream_can_break_in_the_middle_of_a_tool_call() {
+    let torn = Scenario::new()
+        .breaks(Harm::Reset, Place::Delta)
+        .and_text("I call.")
+        .and_tool("Bash", json!({ "command": "echo this call never comes through whole" }));
+    let server = start(torn);
+    let (wire, end) = exchange(&server, &ask()).await;
+    assert!(wire.contains("\"type\":\"tool_use\""));
+    assert!(wire.contains("{\\\"command\\\":"), "part of the input has come");
+    assert!(!wire.contains("comes through whole"), "the rest never does");
+    assert_eq!(end, End::Reset);
+}
+
+#[tokio::test]
+async fn an_answer_that_is_no_stream_breaks_in_its_middle() {
+    for after in [Place::Delta, Place::Events(1)] {
+        let server = start(Scenario::new().breaks(Harm::Close, after).and_text("Whole."));
+        let (wire, end) = exchange(&server, &unstreamed()).await;
+        let (head, body) = wire.split_once("\r\n\r\n").unwrap();
+        let announced: usize =
+            head.split("content-length: ").nth(1).unwrap().lines().next().unwrap().parse().unwrap();
+        assert_eq!(body.len(), announced / 2);
+        assert_eq!(end, End::Closed);
+    }
+}
+
+#[tokio::test]
+async fn a_stream_can_end_as_if_it_were_whole() {
+    let (wire, end) = broken(Harm::End, Place::Events(5)).await;
+    let response = parse(&wire);
+    assert_eq!(response.event_names().last(), Some(&"content_block_stop"));
+    assert!(wire.ends_with("\r\n0\r\n\r\n"), "the body is closed properly");
+    assert_eq!(end, End::Closed);
+}
+
+#[tokio::test]
+async fn a_stream_that_ends_too_early_keeps_its_connection() {
+    let scenario = Scenario::new().breaks(Harm::End, Place::Events(1)).reply("Again.");
+    let server = start(scenario);
+    let mut stream = connect(&server).await;
+    stream.write_all(&post(&ask(), &[])).await.unwrap();
+    read_until(&mut stream, "0\r\n\r\n").await;
+    stream.write_all(&post(&ask(), &[])).await.unwrap();
+    read_until(&mut stream, "Again.").await;
+    assert_eq!(server.accepted(), 1);
+}
+
+#[tokio::test]
+async fn a_stall_lasts_until_the_client_leaves() {
+    for (after, last) in [(Place::Headers, "\r\n\r\n"), (Place::Events(4), "\r\n")] {
+        let server = start(Scenario::new().breaks(Harm::Stall, after).and_text("One two three."));
+        let mut stream = connect(&server).await;
+        stream.write_all(&post(&ask(), &[])).await.unwrap();
+        let wire = read_until(&mut stream, last).await;
+        assert!(!wire.contains("message_stop"));
+        assert!(!server.requests()[0].aborted_by_client);
+        drop(stream);
+        let request = timeout(PATIENCE, server.wait_for_abort(1)).await.expect("it is noticed");
+        assert!(request.aborted_by_client);
+    }
+}
+
+#[tokio::test]
+async fn a_stall_right_after_accept_answers_a_connection_and_no_request() {
+    let scenario = Scenario::new().breaks(Harm::Stall, Place::Accept).reply("Hello.");
+    let server = start(scenario);
+    let mut stream = connect(&server).await;
+    stream.write_all(&post(&ask(), &[])).await.unwrap();
+    assert_eq!(respond(&server, &ask()).await.status, 200);
+    assert_eq!((server.accepted(), server.requests().len()), (2, 1));
+    assert_eq!(server.unplayed(), 0);
+}
+
+#[tokio::test]
+async fn a_stall_that_was_held_long_enough_ends_in_a_close() {
+    let scenario = Scenario::new()
+        .breaks(Harm::Stall, Place::Events(1))
+        .hold(Duration::from_hours(1))
+        .time_scale(100_000.0);
+    let (wire, end) = exchange(&start(scenario), &ask()).await;
+    assert_eq!(parse(&wire).event_names(), ["message_start"]);
+    assert_eq!(end, End::Closed);
+}
+
+#[tokio::test]
+async fn pings_go_on_until_the_hold_ends() {
+    let scenario = Scenario::new()
+        .breaks(Harm::Pings { every: Duration::from_secs(10) }, Place::Events(2))
+        .hold(Duration::from_secs(45))
+        .time_scale(1_000.0);
+    let (wire, end) = exchange(&start(scenario), &ask()).await;
+    let response = parse(&wire);
+    assert_eq!(response.event_names()[..2], ["message_start", "content_block_start"]);
+    assert_eq!(response.event_names()[2..], ["ping"; 5]);
+    assert_eq!(end, End::Closed);
+}
+
+#[tokio::test]
+async fn a_stream_can_carry_an_error() {
+    let error = ApiError {
+        kind: "overloaded_error".to_owned(),
+        message: "Overloaded".to_owned(),
+        code: None,
+    };
+    let (wire, _) = broken(Harm::Error(error), Place::Events(4)).await;
+    let response = parse(&wire);
+    assert_eq!(response.event_names().last(), Some(&"error"));
+    assert!(response.body.ends_with(
+        "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\
+         \"message\":\"Overloaded\"}}\n\n"
+    ));
+    assert!(wire.ends_with("0\r\n\r\n"));
+}
+
+#[tokio::test]
+async fn rubbish_can_come_in_between() {
+    let (wire, _) = broken(Harm::Insert(b"data: {not json\n\n".to_vec()), Place::Events(3)).await;
+    let body = parse(&wire).body;
+    let (before, after) = body.split_once("data: {not json\n\n").expect("it is there");
+    assert!(before.ends_with("{\"type\":\"ping\"}\n\n"));
+    assert!(after.contains(DELTA) && after.contains("message_stop"), "the answer goes on");
+}
+
+#[tokio::test]
+async fn bytes_before_the_head_are_no_http() {
+    let (wire, _) = broken(Harm::Insert(b"oops".to_vec()), Place::Request).await;
+    assert!(wire.starts_with("oopsHTTP/1.1 200 OK\r\n"));
+}
+
+#[tokio::test]
+async fn a_body_can_trickle_byte_by_byte() {
+    let text = "\u{e9}\u{1f600}";
+    let scenario = Scenario::new().reply(text).pace(Some(1), Duration::ZERO);
+    let server = start(scenario);
+    let mut stream = connect(&server).await;
+    stream.write_all(&post(&ask(), &["connection: close"])).await.unwrap();
+    let (wire, _) = read_all(&mut stream).await;
+    let chunks = wire.split_once("\r\n\r\n").unwrap().1;
+    assert!(chunks.starts_with("1\r\ne\r\n1\r\nv\r\n"), "one byte a chunk");
+}
+
+#[tokio::test]
+async fn a_shut_down_server_refuses_connections_and_keeps_its_record() {
+    let mut server = start(Scenario::new().breaks(Harm::Stall, Place::Headers));
+    let mut stream = connect(&server).await;
+    stream.write_all(&post(&ask(), &[])).await.unwrap();
+    read_until(&mut stream, "\r\n\r\n").await;
+    server.shutdown().await;
+    let address = ("127.0.0.1", server.port());
+    assert!(tokio::net::TcpStream::connect(address).await.is_err());
+    read_all(&mut stream).await;
+    assert_eq!(server.requests().len(), 1);
+}

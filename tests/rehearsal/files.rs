@@ -1,0 +1,230 @@
+//! Scenario files: what they say, and what is said about those that say it wrong.
+
+use std::time::Duration;
+
+use outlast::rehearsal::{
+    After, Expect, Form, Harm, Place, Rules, Scenario, ScenarioError, Scratch, When,
+};
+use serde_json::json;
+
+const EVERYTHING: &str = r#"
+name = "unnamed"
+summary = ""
+prompt = "Do it."
+time_scale = 2.5
+after = "repeat last"
+rules = { require_key = "k", context_window = 9, max_output = 8 }
+expect = { exit = 0, requests = 4, files = { a = "b" } }
+
+[files]
+"deep/run.sh" = { content = "exit 0\n", mode = 0o755 }
+
+[[step]]
+status = 529
+headers = { retry-after = "1" }
+repeat = 3
+delay = "1s 500ms"
+
+[[step]]
+status = 429
+error = { type = "rate_limit_error", message = "Slow down", code = "ramp_limit_exceeded" }
+when = { model = "m*", stream = true, contains = "x" }
+
+[[step]]
+status = 200
+body = "<html>"
+content_type = "text/html"
+content_length = 99
+
+[[step]]
+text = "I write."
+thinking = "Hm."
+stop_reason = "max_tokens"
+usage = { input_tokens = 1, output_tokens = 2, cache_creation_input_tokens = 0, cache_read_input_tokens = 0 }
+form = "llama.cpp"
+hangs_up = true
+chunk = 3
+pause = "20ms"
+tool = [
+    { name = "Bash", input = { command = "ls" }, id = "same" },
+    { name = "Write", input = { content = "long" }, cut = 5 },
+]
+
+[[step]]
+empty = true
+
+[[step]]
+raw = "nonsense"
+
+[[step]]
+fault = { kind = "reset", after = "request" }
+
+[[step]]
+text = "Torn."
+fault = { kind = "close", after = { events = 4 } }
+
+[[step]]
+fault = { kind = "stall", after = "accept", hold = "10m" }
+
+[[step]]
+fault = { kind = "pings", after = { bytes = 7 }, every = "3s", hold = "1m" }
+
+[[step]]
+fault = { kind = "insert", after = "delta", bytes = "!" }
+
+[[step]]
+fault = { kind = "end", after = "headers" }
+"#;
+
+#[test]
+fn a_file_and_the_builder_say_the_same() {
+    let built = Scenario::new()
+        .prompt("Do it.")
+        .time_scale(2.5)
+        .after(After::RepeatLast)
+        .rules(Rules {
+            require_key: Some("k".to_owned()),
+            context_window: Some(9),
+            max_output: Some(8),
+        })
+        .expect(Expect {
+            exit: Some(0),
+            requests: Some(4),
+            files: [("a".to_owned(), "b".to_owned())].into(),
+            ..Expect::default()
+        })
+        .file("deep/run.sh", "exit 0\n", 0o755)
+        .status(529)
+        .header("retry-after", "1")
+        .times(3)
+        .delay(Duration::from_millis(1500))
+        .status(429)
+        .error("rate_limit_error", "Slow down", Some("ramp_limit_exceeded"))
+        .when(When {
+            model: Some("m*".to_owned()),
+            stream: Some(true),
+            contains: Some("x".to_owned()),
+        })
+        .status(200)
+        .body("text/html", "<html>")
+        .content_length(99)
+        .reply("I write.")
+        .and_thinking("Hm.")
+        .usage(1, 2)
+        .form(Form::LlamaCpp)
+        .hangs_up()
+        .pace(Some(3), Duration::from_millis(20))
+        .and_tool("Bash", json!({ "command": "ls" }))
+        .id("same")
+        .and_tool("Write", json!({ "content": "long" }))
+        .cut(5)
+        .empty()
+        .raw("nonsense")
+        .breaks(Harm::Reset, Place::Request)
+        .breaks(Harm::Close, Place::Events(4))
+        .and_text("Torn.")
+        .breaks(Harm::Stall, Place::Accept)
+        .hold(Duration::from_mins(10))
+        .breaks(Harm::Pings { every: Duration::from_secs(3) }, Place::Bytes(7))
+        .hold(Duration::from_mins(1))
+        .breaks(Harm::Insert(b"!".to_vec()), Place::Delta)
+        .breaks(Harm::End, Place::Headers);
+    let read = Scenario::parse(EVERYTHING, "everything.toml").unwrap();
+    for (number, (read, built)) in read.steps.iter().zip(&built.steps).enumerate() {
+        assert_eq!(read, built, "step {number}");
+    }
+    assert_eq!(read, built);
+}
+
+/// What is wrong, and where it is said to be.
+const WRONG: &[(&str, usize, usize, &str)] = &[
+    ("name = \"x\"\nsummary = 1\n", 2, 11, "invalid type: integer"),
+    ("summary = \"s\"\n", 1, 1, "missing field `name`"),
+    ("name = \"x\"\nsummary = \"s\"\nprompt = \"\"\nturns = 3\n", 4, 1, "unknown field `turns`"),
+    ("name = \"x\"\nsummary = \"s\nprompt = \"\"\n", 2, 13, "string"),
+    ("name = \"x\"\nsummary = \"s\"\n", 1, 1, "at least one `[[step]]`"),
+    ("name = \"x\"\nsummary = \"s\"\ntime_scale = 0\n", 3, 14, "above zero"),
+    ("name = \"x\"\nsummary = \"s\"\nafter = \"stop\"\n", 3, 9, "unknown variant `stop`"),
+    (
+        "name = \"x\"\nsummary = \"s\"\n[files]\n\"../x\" = { content = \"\" }\n",
+        4,
+        1,
+        "does not lie below",
+    ),
+    (
+        "name = \"x\"\nsummary = \"s\"\n[files]\n\"/x\" = { content = \"\" }\n",
+        4,
+        1,
+        "does not lie below",
+    ),
+    ("name = \"x\"\nsummary = \"s\"\n[expect]\nexitcode = 1\n", 4, 1, "unknown field `exitcode`"),
+];
+
+/// The same for steps, which begin on line 4.
+const WRONG_STEPS: &[(&str, usize, usize, &str)] = &[
+    ("txt = \"hello\"", 4, 1, "unknown field `txt`"),
+    ("delay = \"soon\"\ntext = \"x\"", 4, 9, "`soon` is no time span"),
+    ("", 3, 1, "a step needs an answer"),
+    ("repeat = 0\ntext = \"x\"", 3, 1, "`repeat` must be at least 1"),
+    ("chunk = 0\ntext = \"x\"", 3, 1, "`chunk` must be at least 1"),
+    ("text = \"x\"\nstatus = 529", 3, 1, "a step is one answer"),
+    ("raw = \"x\"\nstatus = 529", 3, 1, "a step is one answer"),
+    ("stop_reason = \"refusal\"", 3, 1, "a reply needs"),
+    ("empty = true\ntext = \"x\"", 3, 1, "no room for content"),
+    ("raw = \"x\"\nfault = { kind = \"reset\", after = \"headers\" }", 3, 1, "`raw` is all"),
+    ("status = 42", 3, 1, "42 is not the status"),
+    ("error = { type = \"a\", message = \"b\" }\nbody = \"\"", 3, 1, "two ways"),
+    ("fault = { kind = \"bang\", after = \"headers\" }", 4, 18, "unknown variant `bang`"),
+    ("fault = { kind = \"reset\", after = \"lunch\" }", 4, 35, "unknown variant `lunch`"),
+    ("fault = { kind = \"reset\" }", 4, 9, "missing field `after`"),
+    ("fault = { kind = \"end\", after = \"request\" }", 3, 1, "after `headers`, or later"),
+    ("fault = { kind = \"insert\", after = \"accept\", bytes = \"\" }", 3, 1, "after `request`"),
+    ("fault = { kind = \"insert\", after = \"headers\" }", 3, 1, "needs `bytes`"),
+    ("fault = { kind = \"reset\", after = \"headers\", hold = \"1s\" }", 3, 1, "`hold` belongs to"),
+    (
+        "fault = { kind = \"stall\", after = \"headers\", every = \"1s\" }",
+        3,
+        1,
+        "`every` belongs to",
+    ),
+];
+
+#[test]
+fn what_is_wrong_is_named_with_its_place() {
+    let steps = WRONG_STEPS.iter().map(|(step, line, column, message)| {
+        (format!("name = \"x\"\nsummary = \"s\"\n[[step]]\n{step}\n"), *line, *column, *message)
+    });
+    let wholes = WRONG
+        .iter()
+        .map(|(text, line, column, message)| ((*text).to_owned(), *line, *column, *message));
+    for (text, line, column, message) in wholes.chain(steps) {
+        let error = Scenario::parse(&text, "mine.toml").expect_err(&text);
+        let shown = error.to_string();
+        assert!(shown.contains(message), "{text}\n{shown}");
+        assert!(shown.starts_with(&format!("mine.toml:{line}:{column}: ")), "{text}\n{shown}");
+        assert_eq!(shown.lines().count(), 1, "{shown}");
+    }
+}
+
+#[test]
+fn a_missing_file_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("none.toml");
+    let error = Scenario::load(&path).expect_err("there is no such file");
+    assert!(matches!(error, ScenarioError::Unreadable { .. }));
+    assert!(error.to_string().contains("none.toml"));
+}
+
+#[test]
+fn a_scratch_folder_holds_the_files_and_goes_with_its_owner() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let scenario = Scenario::parse(EVERYTHING, "everything.toml").unwrap();
+    let scratch = Scratch::lay_out(&scenario).unwrap();
+    let file = scratch.path().join("deep/run.sh");
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "exit 0\n");
+    assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o755);
+    let folder = scratch.path().to_owned();
+    drop(scratch);
+    assert!(!folder.exists());
+}
