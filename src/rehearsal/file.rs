@@ -1,4 +1,36 @@
 //! Scenario files: TOML, read strictly. Whatever is wrong is named with file, line and column.
+//!
+//! ```toml
+//! name = "mine"
+//! summary = "An overload, a torn stream, and a tool call"
+//! prompt = "What the agent is asked to do."
+//! args = ["--max-turns", "5"]
+//! time_scale = 20                      # 20 s of the script pass in one second
+//! after = "fail"                       # or "repeat last", or "loop"
+//!
+//! [files]
+//! "run.sh" = { content = "exit 0\n", mode = 0o755 }
+//!
+//! [[step]]                             # each step answers one request, or `repeat` of them
+//! status = 529
+//! headers = { retry-after = "12" }
+//!
+//! [[step]]                             # kinds: reset close end stall pings error insert
+//! fault = { kind = "reset", after = { events = 3 } }
+//!
+//! [[step]]
+//! text = "I run it."
+//! [[step.tool]]
+//! name = "Bash"
+//! input = { command = "sh ${cwd}/run.sh" }
+//!
+//! [[step]]
+//! text = "Done."
+//!
+//! [expect]
+//! exit = 0
+//! requests = 4
+//! ```
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -287,6 +319,7 @@ impl FaultSheet {
         belongs(self.bytes.is_some(), "bytes", &[Kind::Insert], "`insert`")?;
         let (begun, speaks) = match self.after {
             Place::Accept | Place::Request => (false, self.after == Place::Request),
+            Place::HalfHead => (false, false),
             Place::Headers | Place::Events(_) | Place::Bytes(_) | Place::Delta => (true, true),
         };
         let harm = match self.kind {
@@ -297,7 +330,9 @@ impl FaultSheet {
                 return Err("this fault can only come after `headers`, or later".to_owned());
             }
             Kind::Insert if !speaks => {
-                return Err("this fault can only come after `request`, or later".to_owned());
+                return Err(
+                    "this fault can only come after `request`, `headers` or later".to_owned()
+                );
             }
             Kind::End => Harm::End,
             Kind::Pings => {

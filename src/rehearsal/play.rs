@@ -76,8 +76,13 @@ pub(super) async fn play(
             | Harm::Error(_) => return strike(connection, fault, manner).await,
         }
     }
-    if connection.write(&take.head).await == Client::Gone {
+    let half = fault.filter(|fault| fault.after == Place::HalfHead);
+    let head = if half.is_some() { &take.head[..take.head.len() / 2] } else { &take.head };
+    if connection.write(head).await == Client::Gone {
         return Fate::Abandoned;
+    }
+    if let Some(fault) = half {
+        return strike(connection, fault, manner).await;
     }
     let break_at = fault.and_then(|fault| offset(fault.after, take)).zip(fault);
     let body = units(&take.pieces, step.pace.chunk);
@@ -113,7 +118,7 @@ fn offset(place: Place, take: &Take) -> Option<usize> {
     let whole = length(&take.pieces);
     let is_stream = take.framing == Framing::Chunked && take.pieces.len() > 1;
     let offset = match place {
-        Place::Accept | Place::Request => return None,
+        Place::Accept | Place::Request | Place::HalfHead => return None,
         Place::Headers => 0,
         Place::Events(count) if is_stream => length(&take.pieces[..count.min(take.pieces.len())]),
         Place::Events(_) => whole / 2,
@@ -155,10 +160,11 @@ fn split(units: Vec<Vec<u8>>, offset: usize) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
 /// Writes body bytes in their framing and at their pace.
 async fn say(connection: &mut Connection, units: &[Vec<u8>], pace: Pace, manner: Manner) -> Client {
     let pause = manner.tempo.real(pace.pause);
-    for unit in units {
-        if connection.write(&framed(manner.framing, unit)).await == Client::Gone
-            || connection.linger(pause).await == Client::Gone
-        {
+    for (number, unit) in units.iter().enumerate() {
+        if number > 0 && connection.linger(pause).await == Client::Gone {
+            return Client::Gone;
+        }
+        if connection.write(&framed(manner.framing, unit)).await == Client::Gone {
             return Client::Gone;
         }
     }

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 
-use super::scenario::{Answer, ApiError, Form, Http, Step};
+use super::scenario::{Answer, ApiError, Form, Harm, Http, Step};
 use super::sse::{self, Spoken};
 
 /// A response, ready to be sent.
@@ -130,6 +130,24 @@ pub(super) fn envelope(error: &ApiError, request_id: Option<&str>) -> Value {
     }
     outer
 }
+
+/// What a step comes to for who asked for no stream: faults that only a stream can have become
+/// what they are without one.
+pub(super) fn unstreamed(mut step: Step) -> Step {
+    match step.fault.as_mut().map(|fault| &mut fault.harm) {
+        Some(Harm::Error(error)) => {
+            let status = STATUSES.iter().find(|status| usual_error(**status).kind == error.kind);
+            step.answer = Answer::Http(refusal(*status.unwrap_or(&500), Some(error)));
+            step.fault = None;
+        }
+        Some(harm @ Harm::Pings { .. }) => *harm = Harm::Stall,
+        Some(Harm::Reset | Harm::Close | Harm::End | Harm::Stall | Harm::Insert(_)) | None => {}
+    }
+    step
+}
+
+/// Those whose errors have a type of their own.
+const STATUSES: &[u16] = &[400, 401, 402, 403, 404, 409, 413, 429, 500, 504, 529];
 
 /// What a busy service says.
 pub(super) fn overloaded() -> ApiError {

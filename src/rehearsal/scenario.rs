@@ -247,9 +247,10 @@ pub enum Harm {
     End,
     /// Nothing more is said.
     Stall,
-    /// Nothing but pings is said.
+    /// Nothing but pings is said; nothing at all to who asked for no stream.
     Pings { every: Duration },
-    /// An error event, then the end of the stream.
+    /// An error event, then the end of the stream. Who asked for no stream gets the error with
+    /// its own status.
     Error(ApiError),
     /// Bytes that do not belong there; then the answer goes on.
     Insert(Vec<u8>),
@@ -263,6 +264,9 @@ pub enum Place {
     Accept,
     /// The request was read.
     Request,
+    /// Half of the headers.
+    HalfHead,
+    /// All headers.
     Headers,
     /// So many events of the stream, or half of what is no stream.
     Events(usize),

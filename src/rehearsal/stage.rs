@@ -198,12 +198,13 @@ fn decide(connection: &Connection, request: &Request, stage: &Stage) -> Decision
         }
         Answer::Http(_) | Answer::Reply(_) | Answer::Raw(_) => script.forget_refusal(),
     }
+    let streaming = body["stream"].as_bool().unwrap_or(false);
+    let step = if streaming { step } else { render::unstreamed(step) };
     let spoken = match &step.answer {
         Answer::Reply(reply) => {
             let asked = script.count(&body, &request.body);
             let model = body["model"].as_str().unwrap_or_default();
             let names = format!("{}_{number}", stage.name);
-            let streaming = body["stream"].as_bool().unwrap_or(false);
             Some((Spoken::new(reply, &names, model, &stage.cwd, asked), streaming))
         }
         Answer::Http(_) | Answer::Raw(_) => None,

@@ -133,6 +133,33 @@ async fn a_connection_can_end_after_the_headers() {
 }
 
 #[tokio::test]
+async fn a_connection_can_end_in_the_middle_of_the_headers() {
+    let (wire, end) = broken(Harm::Reset, Place::HalfHead).await;
+    assert!(wire.starts_with("HTTP/1.1 200 OK\r\n"));
+    assert!(!wire.contains("\r\n\r\n"));
+    assert_eq!(end, End::Reset);
+}
+
+#[tokio::test]
+async fn who_asks_for_no_stream_sees_a_streams_faults_in_their_own_form() {
+    let error = |kind: &str| {
+        let error = ApiError { kind: kind.to_owned(), message: "Sorry".to_owned(), code: None };
+        Scenario::new().breaks(Harm::Error(error), Place::Events(3))
+    };
+    for (kind, status) in [("overloaded_error", 529), ("api_error", 500), ("odd_error", 500)] {
+        let response = respond(&start(error(kind)), &unstreamed()).await;
+        assert_eq!(response.status, status);
+        assert_eq!(response.json()["error"]["type"], kind);
+    }
+    let pings = Scenario::new()
+        .breaks(Harm::Pings { every: Duration::from_secs(1) }, Place::Headers)
+        .hold(Duration::from_mins(1))
+        .time_scale(10_000.0);
+    let (wire, _) = exchange(&start(pings), &unstreamed()).await;
+    assert!(wire.ends_with("\r\n\r\n"), "silence, not pings: {wire}");
+}
+
+#[tokio::test]
 async fn a_stream_can_break_after_so_many_events() {
     for (harm, expected) in [(Harm::Reset, End::Reset), (Harm::Close, End::Closed)] {
         let (wire, end) = broken(harm, Place::Events(3)).await;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use outlast::rehearsal::{
-    After, Expect, Form, Harm, Place, Rules, Scenario, ScenarioError, Scratch, When,
+    After, ApiError, Expect, Form, Harm, Place, Rules, Scenario, ScenarioError, Scratch, When,
 };
 use serde_json::json;
 
@@ -74,6 +74,12 @@ fault = { kind = "insert", after = "delta", bytes = "!" }
 
 [[step]]
 fault = { kind = "end", after = "headers" }
+
+[[step]]
+fault = { kind = "reset", after = "half_head" }
+
+[[step]]
+fault = { kind = "error", after = { events = 1 }, error = { type = "api_error", message = "Oh" } }
 "#;
 
 #[test]
@@ -128,7 +134,16 @@ fn a_file_and_the_builder_say_the_same() {
         .breaks(Harm::Pings { every: Duration::from_secs(3) }, Place::Bytes(7))
         .hold(Duration::from_mins(1))
         .breaks(Harm::Insert(b"!".to_vec()), Place::Delta)
-        .breaks(Harm::End, Place::Headers);
+        .breaks(Harm::End, Place::Headers)
+        .breaks(Harm::Reset, Place::HalfHead)
+        .breaks(
+            Harm::Error(ApiError {
+                kind: "api_error".to_owned(),
+                message: "Oh".to_owned(),
+                code: None,
+            }),
+            Place::Events(1),
+        );
     let read = Scenario::parse(EVERYTHING, "everything.toml").unwrap();
     for (number, (read, built)) in read.steps.iter().zip(&built.steps).enumerate() {
         assert_eq!(read, built, "step {number}");
@@ -179,6 +194,7 @@ const WRONG_STEPS: &[(&str, usize, usize, &str)] = &[
     ("fault = { kind = \"reset\" }", 4, 9, "missing field `after`"),
     ("fault = { kind = \"end\", after = \"request\" }", 3, 1, "after `headers`, or later"),
     ("fault = { kind = \"insert\", after = \"accept\", bytes = \"\" }", 3, 1, "after `request`"),
+    ("fault = { kind = \"error\", after = \"half_head\" }", 3, 1, "after `headers`, or later"),
     ("fault = { kind = \"insert\", after = \"headers\" }", 3, 1, "needs `bytes`"),
     ("fault = { kind = \"reset\", after = \"headers\", hold = \"1s\" }", 3, 1, "`hold` belongs to"),
     (
