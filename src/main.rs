@@ -1,3 +1,7 @@
 //! Parses, runs, exits.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    outlast::cli::main()
+}

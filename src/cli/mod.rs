@@ -1,1 +1,30 @@
-//! Stub.
+//! Words in, words out: the command line, the environment and the settings files become a run;
+//! what becomes of the run becomes a result, lines for people, and an exit code.
+//!
+//! ```text
+//! argv ─args─┐
+//! env ───────┼─settings─► Settings ─assemble─► Setup ─agent::run─► Ending ─exit─► code
+//! files ─────┘                                           │            └─output─► result
+//!                                                        └─output─► heartbeats, messages
+//! ```
+
+pub mod advice;
+mod app;
+pub mod args;
+mod assemble;
+mod classes;
+pub mod environment;
+pub mod exit;
+pub mod output;
+mod panics;
+pub mod prompt;
+mod rehearse;
+mod run;
+pub mod settings;
+mod signals;
+pub mod system;
+pub mod usage;
+mod values;
+pub mod wall;
+
+pub use app::main;

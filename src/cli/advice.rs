@@ -1,0 +1,159 @@
+//! What happened and what to do next, for someone who reads it in a CI log tomorrow.
+
+use std::fmt::Write as _;
+
+use crate::agent::Ending;
+use crate::recovery::{ErrorClass, Fault, FaultKind, Interrupt, StopReason, classify};
+
+use super::classes::CLASSES;
+use super::wall::{self, Now};
+
+/// Why a run did not succeed. One line each; empty when it did.
+pub fn explain(ending: &Ending, now: &Now) -> Vec<String> {
+    let Some((what, advice)) = words(ending) else { return Vec::new() };
+    let mut line = what;
+    if let Some(fault) = &ending.fault {
+        line.push_str(&particulars(fault));
+    }
+    if let Some(at) = ending.retry_at.and_then(wall::instant) {
+        let _ = write!(line, ". It may work again at {}", now.both(at));
+    }
+    if !advice.is_empty() {
+        line.push_str(". ");
+        line.push_str(advice);
+    }
+    let line: Vec<&str> = line.split_whitespace().collect();
+    vec![line.join(" ")]
+}
+
+/// Status, the service's own words and the request id, as far as there are any.
+fn particulars(fault: &Fault) -> String {
+    let mut said = Vec::new();
+    if let Some(status) = fault.status() {
+        said.push(format!("HTTP {status}"));
+    }
+    let detail = fault.detail().trim();
+    if !detail.is_empty() {
+        said.push(match fault.kind {
+            FaultKind::Refused { .. } => format!("{:?}", shortened(detail)),
+            FaultKind::Timeout { .. }
+            | FaultKind::Connection { .. }
+            | FaultKind::Certificate { .. }
+            | FaultKind::TornStream { .. }
+            | FaultKind::Nonsense { .. }
+            | FaultKind::Unsendable { .. } => shortened(detail),
+        });
+    }
+    if let Some(id) = &fault.request_id {
+        said.push(format!("request id {id}"));
+    }
+    if said.is_empty() { String::new() } else { format!(" ({})", said.join(", ")) }
+}
+
+fn shortened(text: &str) -> String {
+    const LONGEST: usize = 500;
+    let mut short: String = text.chars().take(LONGEST).collect();
+    if short.len() < text.len() {
+        short.push_str("...");
+    }
+    short
+}
+
+/// The class of a run's last failure, or of its end.
+pub(super) fn class_of(ending: &Ending) -> Option<ErrorClass> {
+    match ending.reason {
+        StopReason::ModelError(class) => Some(class),
+        StopReason::EmptyResponse => Some(ErrorClass::EmptyResponse),
+        StopReason::Refusal => Some(ErrorClass::Refusal),
+        StopReason::AbortedStreaming(_) | StopReason::AbortedTools(_) => Some(ErrorClass::Aborted),
+        StopReason::PromptTooLong | StopReason::ImageError | StopReason::Deadline => {
+            ending.fault.as_ref().map(|fault| classify(fault).class)
+        }
+        StopReason::Completed
+        | StopReason::MaxTurns
+        | StopReason::MaxBudgetUsd
+        | StopReason::HookStopped
+        | StopReason::MaxOutputTokens
+        | StopReason::InternalError => None,
+    }
+}
+
+fn words(ending: &Ending) -> Option<(String, &'static str)> {
+    let turns = ending.tally.turns;
+    let (what, advice) = match ending.reason {
+        StopReason::Completed => return None,
+        StopReason::MaxTurns => (
+            format!("the turn limit was reached after {turns} replies"),
+            "Raise --max-turns, or go on with --resume.",
+        ),
+        StopReason::MaxBudgetUsd => {
+            (budget(ending), "Raise --max-budget-usd, or go on with --resume.")
+        }
+        StopReason::Deadline => {
+            ("time ran out".to_owned(), "Raise --max-duration, or go on with --resume.")
+        }
+        StopReason::AbortedStreaming(interrupt) => {
+            (format!("{} while the model was answering", cause(interrupt)), "")
+        }
+        StopReason::AbortedTools(interrupt) => {
+            (format!("{} while tools were running", cause(interrupt)), "")
+        }
+        StopReason::HookStopped => ("a hook stopped the run".to_owned(), "Its output says why."),
+        StopReason::MaxOutputTokens => (
+            "the reply did not fit the output limit, in several pieces either".to_owned(),
+            "Raise --max-output-tokens, or ask for smaller steps.",
+        ),
+        StopReason::InternalError => (
+            format!(
+                "outlast itself broke: {}",
+                ending.broken.as_deref().unwrap_or("no details are known")
+            ),
+            "Please report this with the journal of the session.",
+        ),
+        StopReason::PromptTooLong => {
+            let class = class_of(ending).unwrap_or(ErrorClass::PromptTooLong);
+            return Some(owned(of_class(class)));
+        }
+        StopReason::ImageError => {
+            let class = class_of(ending).unwrap_or(ErrorClass::ImageTooLarge);
+            return Some(owned(of_class(class)));
+        }
+        StopReason::EmptyResponse => return Some(owned(of_class(ErrorClass::EmptyResponse))),
+        StopReason::Refusal => return Some(owned(of_class(ErrorClass::Refusal))),
+        StopReason::ModelError(class) => return Some(owned(of_class(class))),
+    };
+    Some((what, advice))
+}
+
+fn owned((what, advice): (&str, &'static str)) -> (String, &'static str) {
+    (what.to_owned(), advice)
+}
+
+fn budget(ending: &Ending) -> String {
+    match ending.budget {
+        Some(budget) => format!(
+            "the budget of {budget} is used up: {} was spent, and the next request could cost more \
+             than is left",
+            ending.spent
+        ),
+        None => format!("the budget is used up: {} was spent", ending.spent),
+    }
+}
+
+pub(super) fn cause(interrupt: Interrupt) -> &'static str {
+    match interrupt {
+        Interrupt::Sigint => "interrupted by SIGINT",
+        Interrupt::Sigterm => "ended by SIGTERM",
+        Interrupt::Sighup => "ended by SIGHUP",
+        Interrupt::StdoutClosed => "nobody reads standard output any more; the run was stopped",
+    }
+}
+
+/// What a class of failure means, and what to do about it.
+pub fn of_class(class: ErrorClass) -> (&'static str, &'static str) {
+    CLASSES
+        .iter()
+        .find(|row| row.0 == class)
+        .map(|row| (row.1, row.2))
+        .expect("a test looks every class up")
+}

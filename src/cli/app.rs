@@ -1,0 +1,89 @@
+//! From the process's arguments to its exit code.
+
+use std::collections::BTreeMap;
+use std::env;
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use tokio::runtime::{self, Runtime};
+use uuid::Uuid;
+
+use super::args::{self, OutputFormat, Request};
+use super::environment::Variables;
+use super::output::refused;
+use super::panics;
+use super::rehearse;
+use super::run::{self, World};
+use super::usage::{Cause, UsageError};
+
+/// Does what the command line says. Whatever happens, there is exactly one result.
+pub fn main() -> ExitCode {
+    panics::keep();
+    let raw: Vec<OsString> = env::args_os().skip(1).collect();
+    let format = args::format_wanted(&raw);
+    let code = match panics::caught(|| obey(raw)) {
+        Some(Ok(code)) => code,
+        Some(Err(error)) => refuse(&error, format),
+        None => {
+            let what = format!("outlast itself broke: {}; please report this", panics::last());
+            refuse(&UsageError::of(Cause::Internal, what), format)
+        }
+    };
+    ExitCode::from(code)
+}
+
+fn obey(raw: Vec<OsString>) -> Result<u8, UsageError> {
+    match args::parse(&args::from_os(raw)?)? {
+        Request::Print(text) => {
+            print(&text);
+            Ok(0)
+        }
+        Request::Run(args) => {
+            let world = world()?;
+            with_runtime(run::run(&args, world, &|_, _| Vec::new()))
+        }
+        Request::Rehearse(args) => {
+            let world = world()?;
+            with_runtime(rehearse::rehearse(&args, world))
+        }
+    }
+}
+
+/// What is read from the process, once.
+fn world() -> Result<World, UsageError> {
+    let variables: Variables = env::vars_os().collect::<BTreeMap<_, _>>();
+    let cwd = env::current_dir().map_err(|error| {
+        UsageError::new(format!("the working folder cannot be read: {error}; change to another"))
+    })?;
+    Ok(World { variables, cwd })
+}
+
+fn with_runtime(work: impl Future<Output = Result<u8, UsageError>>) -> Result<u8, UsageError> {
+    let runtime: Runtime =
+        runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().map_err(
+            |error| UsageError::of(Cause::Internal, format!("no thread could be started: {error}")),
+        )?;
+    let ended = runtime.block_on(work);
+    // A thread that still reads standard input must not keep the process.
+    runtime.shutdown_background();
+    ended
+}
+
+/// Prints what was asked for. A reader that has gone has seen enough.
+pub(super) fn print(text: &str) {
+    let mut stdout = io::stdout().lock();
+    let _ = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
+}
+
+/// Says why nothing was begun: a line for people, and an object for programs.
+fn refuse(error: &UsageError, format: OutputFormat) -> u8 {
+    let _ = writeln!(io::stderr().lock(), "outlast: {error}");
+    match format {
+        OutputFormat::Text => {}
+        OutputFormat::Json | OutputFormat::StreamJson => {
+            print(&format!("{}\n", refused(error, "", &Uuid::new_v4().to_string())));
+        }
+    }
+    error.verdict().exit_code()
+}

@@ -1,0 +1,187 @@
+//! Evens out the spellings before the parser proper sees them.
+
+use std::ffi::OsString;
+
+use super::OutputFormat;
+use crate::cli::usage::UsageError;
+
+/// Flags whose value is a list of tool rules, and may be spread over several words.
+const RULE_LISTS: [&str; 3] = ["--allowed-tools", "--disallowed-tools", "--tools"];
+
+/// What a word must name to be taken as one more rule of such a list, and not as the prompt.
+const TOOL_NAMES: [&str; 20] = [
+    "Agent",
+    "AskUserQuestion",
+    "Bash",
+    "BashOutput",
+    "Edit",
+    "ExitPlanMode",
+    "Glob",
+    "Grep",
+    "KillShell",
+    "LS",
+    "MultiEdit",
+    "NotebookEdit",
+    "NotebookRead",
+    "Read",
+    "Skill",
+    "Task",
+    "TodoWrite",
+    "WebFetch",
+    "WebSearch",
+    "Write",
+];
+
+/// The words of a command line, which must be text.
+///
+/// # Errors
+/// The position of the first word that is not.
+pub(in crate::cli) fn from_os(raw: Vec<OsString>) -> Result<Vec<String>, UsageError> {
+    raw.into_iter()
+        .enumerate()
+        .map(|(index, word)| {
+            word.into_string().map_err(|word| {
+                UsageError::new(format!(
+                    "argument {} is not valid UTF-8 ({:?}); encode it as UTF-8",
+                    index + 1,
+                    shortened(&word.to_string_lossy())
+                ))
+            })
+        })
+        .collect()
+}
+
+fn shortened(text: &str) -> String {
+    let short: String = text.chars().take(40).collect();
+    if short.len() < text.len() { short + "..." } else { short }
+}
+
+/// The output format that a command line asks for, as far as one can tell before it is known to
+/// be right: a mistake in it must be told in the format that was wanted.
+pub(in crate::cli) fn format_wanted(raw: &[OsString]) -> OutputFormat {
+    let mut wanted = OutputFormat::default();
+    let mut words = raw.iter().map(|word| word.to_string_lossy()).peekable();
+    let rehearsing = words.peek().is_some_and(|word| word == "rehearse");
+    while let Some(word) = words.next() {
+        if word == "--" && !rehearsing {
+            break;
+        }
+        let (flag, inline) = match word.split_once('=') {
+            Some((flag, value)) => (kebab(flag), Some(value.to_owned())),
+            None => (kebab(&word), None),
+        };
+        if flag != "--output-format" {
+            continue;
+        }
+        match inline.or_else(|| words.peek().map(ToString::to_string)).as_deref() {
+            Some("text") => wanted = OutputFormat::Text,
+            Some("json") => wanted = OutputFormat::Json,
+            Some("stream-json") => wanted = OutputFormat::StreamJson,
+            Some(_) | None => {}
+        }
+    }
+    wanted
+}
+
+/// Turns `--camelCase` into `--kebab-case`, and lists spread over several words into one.
+///
+/// # Errors
+/// A flag that other tools have and this one has not yet.
+pub(super) fn normalise(words: &[String]) -> Result<Vec<String>, UsageError> {
+    let mut even = Vec::with_capacity(words.len());
+    let mut words = words.iter().peekable();
+    while let Some(word) = words.next() {
+        if word == "--" {
+            even.push(word.clone());
+            even.extend(words.by_ref().cloned());
+            break;
+        }
+        if !word.starts_with("--") {
+            even.push(word.clone());
+            continue;
+        }
+        let (flag, inline) = match word.split_once('=') {
+            Some((flag, value)) => (kebab(flag), Some(value)),
+            None => (kebab(word), None),
+        };
+        refuse_unsupported(&flag)?;
+        let Some(value) = inline else {
+            let takes_rules = RULE_LISTS.contains(&flag.as_str());
+            even.push(flag);
+            if takes_rules && let Some(first) = words.next_if(|next| !next.starts_with("--")) {
+                let mut rules = first.clone();
+                while let Some(rule) = words.next_if(|next| is_rule(next)) {
+                    rules = rules + "," + rule;
+                }
+                even.push(rules);
+            }
+            continue;
+        };
+        even.push(format!("{flag}={value}"));
+    }
+    Ok(even)
+}
+
+fn kebab(flag: &str) -> String {
+    let mut kebab = String::with_capacity(flag.len() + 2);
+    for letter in flag.chars() {
+        if letter.is_ascii_uppercase() {
+            kebab.push('-');
+        }
+        kebab.push(letter.to_ascii_lowercase());
+    }
+    kebab
+}
+
+/// Whether every item of a word is a tool's name, perhaps with a rule in parentheses.
+fn is_rule(word: &str) -> bool {
+    let items = crate::cli::values::list(&[word]);
+    !items.is_empty()
+        && items.iter().all(|item| {
+            let name = item.split('(').next().unwrap_or_default();
+            let scoped = item.contains('(') && item.ends_with(')');
+            name.starts_with("mcp__")
+                || TOOL_NAMES.contains(&name) && (scoped || name.len() == item.len())
+        })
+}
+
+/// Flags of the same family of tools that mean something outlast does not do yet. Taking them and
+/// doing nothing would be a lie; calling them unknown would send people looking for a typo.
+const UNSUPPORTED: [&str; 27] = [
+    "--agent",
+    "--agents",
+    "--append-subagent-system-prompt",
+    "--bare",
+    "--betas",
+    "--debug",
+    "--debug-file",
+    "--debug-to-stderr",
+    "--disable-slash-commands",
+    "--effort",
+    "--fast",
+    "--forward-subagent-text",
+    "--include-hook-events",
+    "--init",
+    "--init-only",
+    "--json-schema",
+    "--maintenance",
+    "--mcp-config",
+    "--permission-prompt-tool",
+    "--permission-prompts",
+    "--plugin-dir",
+    "--replay-user-messages",
+    "--require",
+    "--safe-mode",
+    "--strict-mcp-config",
+    "--task-budget",
+    "--trust-project",
+];
+
+fn refuse_unsupported(flag: &str) -> Result<(), UsageError> {
+    if UNSUPPORTED.contains(&flag) {
+        return Err(UsageError::new(format!(
+            "{flag} is not supported by this version of outlast; run without it"
+        )));
+    }
+    Ok(())
+}

@@ -1,0 +1,245 @@
+//! The flags, by what they are about. The shape of each value is checked here; files are opened
+//! and choices weighed later.
+
+use std::num::NonZeroU32;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use serde::Deserialize;
+
+use crate::cli::values;
+use crate::recovery::Money;
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum OutputFormat {
+    /// The model's last words, and nothing at all when the run failed.
+    Text,
+    /// One result object on one line.
+    #[default]
+    Json,
+    /// One message a line, the result last.
+    StreamJson,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum InputFormat {
+    #[default]
+    Text,
+    StreamJson,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum BudgetMode {
+    /// No call is made that could cost more than is left.
+    #[default]
+    Ceiling,
+    /// What was spent is looked at after each reply.
+    After,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[value(rename_all = "camelCase")]
+pub enum PermissionMode {
+    #[default]
+    #[value(alias = "manual")]
+    #[serde(alias = "manual")]
+    Default,
+    AcceptEdits,
+    Plan,
+    DontAsk,
+    BypassPermissions,
+}
+
+impl PermissionMode {
+    /// The name used on the command line and in results.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Default => "default",
+            Self::AcceptEdits => "acceptEdits",
+            Self::Plan => "plan",
+            Self::DontAsk => "dontAsk",
+            Self::BypassPermissions => "bypassPermissions",
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum ChildEnv {
+    /// Everything but what looks like a secret.
+    #[default]
+    Scrub,
+    Inherit,
+    /// Only what `--pass-env` names, and what every command needs.
+    Allowlist,
+}
+
+#[derive(Clone, Debug, Default, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
+pub struct OutputArgs {
+    /// Accepted for compatibility: outlast never asks anyone
+    #[arg(short = 'p', long, hide_short_help = true)]
+    pub print: bool,
+    /// What standard output carries
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    pub output_format: Option<OutputFormat>,
+    /// How the prompt is given
+    #[arg(long, value_enum, value_name = "FORMAT", hide_short_help = true)]
+    pub input_format: Option<InputFormat>,
+    /// Tell of every turn and tool on standard error
+    #[arg(long)]
+    pub verbose: bool,
+    /// With stream-json: raw stream events too
+    #[arg(long)]
+    pub include_partial_messages: bool,
+    /// Write the result object to this file too, atomically
+    #[arg(long, value_name = "PATH")]
+    pub result_file: Option<PathBuf>,
+    /// Touch this file with every sign of life
+    #[arg(long, value_name = "PATH")]
+    pub heartbeat_file: Option<PathBuf>,
+    /// Wait for standard input even when there is a prompt argument
+    #[arg(long)]
+    pub stdin: bool,
+}
+
+#[derive(Clone, Debug, Default, Args)]
+pub struct LimitArgs {
+    /// Stop after so many model replies
+    #[arg(long, value_name = "N", value_parser = values::count, allow_negative_numbers = true)]
+    pub max_turns: Option<NonZeroU32>,
+    /// Never spend more than this
+    #[arg(long, value_name = "USD", value_parser = values::dollars, allow_negative_numbers = true)]
+    pub max_budget_usd: Option<Money>,
+    /// Whether the budget is a ceiling, or looked at after each reply
+    #[arg(long, value_enum, value_name = "MODE", hide_short_help = true)]
+    pub budget_mode: Option<BudgetMode>,
+    /// End in time, whatever goes wrong: 45m, 1h30m
+    #[arg(long, alias = "deadline", value_name = "TIME", value_parser = values::duration,
+          allow_negative_numbers = true)]
+    pub max_duration: Option<Duration>,
+    /// Ask for effort: go on until about so many output tokens are spent (500k)
+    #[arg(long, value_name = "TOKENS", value_parser = values::tokens, allow_negative_numbers = true)]
+    pub token_budget: Option<NonZeroU32>,
+    /// Tries after the first one, for each request
+    #[arg(long, value_name = "N", value_parser = values::retries, allow_negative_numbers = true)]
+    pub max_retries: Option<u8>,
+    /// End instead of waiting longer than this for the service
+    #[arg(long, value_name = "TIME", value_parser = values::duration, allow_negative_numbers = true)]
+    pub max_retry_wait: Option<Duration>,
+}
+
+#[derive(Clone, Debug, Default, Args)]
+pub struct ModelArgs {
+    /// The model, or an alias of one
+    #[arg(long, value_name = "MODEL")]
+    pub model: Option<String>,
+    /// Models to fall back to, best first
+    #[arg(long, value_name = "A,B")]
+    pub fallback_model: Vec<String>,
+    /// Dollars per million tokens: [MODEL=]IN/OUT[/CACHE-READ/CACHE-WRITE]
+    #[arg(long, value_name = "PRICE", hide_short_help = true)]
+    pub price: Vec<String>,
+    /// Replace the system prompt
+    #[arg(long, value_name = "TEXT", conflicts_with = "system_prompt_file")]
+    pub system_prompt: Option<String>,
+    /// Replace the system prompt by a file's content
+    #[arg(long, value_name = "PATH", hide_short_help = true)]
+    pub system_prompt_file: Option<PathBuf>,
+    /// Add to the system prompt
+    #[arg(long, value_name = "TEXT", conflicts_with = "append_system_prompt_file")]
+    pub append_system_prompt: Option<String>,
+    /// Add a file's content to the system prompt
+    #[arg(long, value_name = "PATH", hide_short_help = true)]
+    pub append_system_prompt_file: Option<PathBuf>,
+    /// Let the model think first: enabled, adaptive or disabled
+    #[arg(long, value_name = "MODE", value_parser = ["enabled", "adaptive", "disabled"],
+          hide_short_help = true)]
+    pub thinking: Option<String>,
+    /// How many tokens of thinking a reply may hold; 0 for none
+    #[arg(long, value_name = "N", allow_negative_numbers = true, hide_short_help = true)]
+    pub max_thinking_tokens: Option<u32>,
+    /// How many tokens a reply may hold
+    #[arg(long, value_name = "N", value_parser = values::tokens, allow_negative_numbers = true,
+          hide_short_help = true)]
+    pub max_output_tokens: Option<NonZeroU32>,
+}
+
+#[derive(Clone, Debug, Default, Args)]
+pub struct ToolArgs {
+    /// Tools and calls that need no further leave: Read,Bash(git log:*)
+    #[arg(long, value_name = "RULES")]
+    pub allowed_tools: Vec<String>,
+    /// Tools and calls that are refused
+    #[arg(long, value_name = "RULES")]
+    pub disallowed_tools: Vec<String>,
+    /// The only tools there are; "" for none, default for all
+    #[arg(long, value_name = "NAMES")]
+    pub tools: Option<Vec<String>>,
+    /// What is allowed without a rule
+    #[arg(long, value_enum, value_name = "MODE")]
+    pub permission_mode: Option<PermissionMode>,
+    /// The same as --permission-mode bypassPermissions
+    #[arg(long)]
+    pub dangerously_skip_permissions: bool,
+    /// A further folder to work in; may be repeated
+    #[arg(long, value_name = "DIR")]
+    pub add_dir: Vec<PathBuf>,
+    /// Which variables commands see
+    #[arg(long, value_enum, value_name = "MODE", hide_short_help = true)]
+    pub child_env: Option<ChildEnv>,
+    /// A variable that commands see in any case; may be repeated
+    #[arg(long, value_name = "NAME", hide_short_help = true)]
+    pub pass_env: Vec<String>,
+}
+
+#[derive(Clone, Debug, Default, Args)]
+pub struct SessionArgs {
+    /// Go on with the newest session of this folder
+    #[arg(short = 'c', long = "continue", conflicts_with = "resume")]
+    pub go_on: bool,
+    /// Go on with this session
+    #[arg(short = 'r', long, value_name = "ID")]
+    pub resume: Option<String>,
+    /// Go on under a new id, and leave the old session as it is
+    #[arg(long)]
+    pub fork_session: bool,
+    /// The id of the new session: a UUID
+    #[arg(long, value_name = "UUID")]
+    pub session_id: Option<String>,
+    /// Keep no journal
+    #[arg(long)]
+    pub no_session_persistence: bool,
+    /// More settings: JSON, or a file of it
+    #[arg(long, value_name = "JSON|PATH")]
+    pub settings: Option<String>,
+    /// Which settings files are read: user, project, local
+    #[arg(long, value_name = "A,B", hide_short_help = true)]
+    pub setting_sources: Option<String>,
+}
+
+#[derive(Clone, Debug, Default, Args)]
+pub struct TimerArgs {
+    /// Cut a stream that brings no byte for so long
+    #[arg(long, value_name = "TIME", value_parser = values::duration, hide_short_help = true)]
+    pub stream_idle_timeout: Option<Duration>,
+    /// Cut a stream that brings nothing but pings for so long
+    #[arg(long, value_name = "TIME", value_parser = values::duration, hide_short_help = true)]
+    pub stream_progress_timeout: Option<Duration>,
+    /// How long the first byte of an answer may take
+    #[arg(long, value_name = "TIME", value_parser = values::duration, hide_short_help = true)]
+    pub first_byte_timeout: Option<Duration>,
+    /// How long connecting may take
+    #[arg(long, value_name = "TIME", value_parser = values::duration, hide_short_help = true)]
+    pub connect_timeout: Option<Duration>,
+    /// How long an answer that is not streamed may take
+    #[arg(long, value_name = "TIME", value_parser = values::duration, hide_short_help = true)]
+    pub request_timeout: Option<Duration>,
+    /// For rehearsals: let the run's time pass so many times faster
+    #[arg(long, value_name = "X", value_parser = values::time_scale, allow_negative_numbers = true,
+          hide_short_help = true)]
+    pub time_scale: Option<f64>,
+}

@@ -1,0 +1,110 @@
+//! The parser's complaints, in one line each.
+
+use std::error::Error as _;
+
+use clap::Error;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+
+use super::Request;
+use crate::cli::usage::UsageError;
+
+const SEE_HELP: &str = "see outlast --help";
+
+/// Turns what the parser returned instead of arguments into what to do about it.
+#[expect(clippy::wildcard_enum_match_arm, reason = "the parser may learn to complain of more")]
+pub(super) fn explain(error: &Error) -> Result<Request, UsageError> {
+    match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            Ok(Request::Print(error.render().to_string()))
+        }
+        ErrorKind::UnknownArgument => Err(unknown(error)),
+        ErrorKind::InvalidValue => Err(wrong_choice(error)),
+        ErrorKind::ValueValidation => Err(wrong_value(error)),
+        ErrorKind::ArgumentConflict => Err(UsageError::new(format!(
+            "{} and {} cannot be used together; leave one of them out",
+            said(error, ContextKind::InvalidArg),
+            said(error, ContextKind::PriorArg)
+        ))),
+        ErrorKind::MissingRequiredArgument => Err(UsageError::new(format!(
+            "{} is missing; {SEE_HELP}",
+            said(error, ContextKind::InvalidArg)
+        ))),
+        ErrorKind::TooManyValues => Err(UsageError::new(format!(
+            "{} takes no value; {SEE_HELP}",
+            said(error, ContextKind::InvalidArg)
+        ))),
+        _ => Err(UsageError::new(format!("{}; {SEE_HELP}", first_line(error)))),
+    }
+}
+
+fn unknown(error: &Error) -> UsageError {
+    let flag = said(error, ContextKind::InvalidArg);
+    if !flag.starts_with('-') {
+        return UsageError::new(format!(
+            "one argument too many: {:?}; put the prompt in quotes, as one argument",
+            shortened(&flag)
+        ));
+    }
+    match said(error, ContextKind::SuggestedArg) {
+        near if near.is_empty() => {
+            UsageError::new(format!("unknown flag {}; {SEE_HELP}", shortened(&flag)))
+        }
+        near => UsageError::new(format!(
+            "unknown flag {}; did you mean {near}? ({SEE_HELP})",
+            shortened(&flag)
+        )),
+    }
+}
+
+fn wrong_choice(error: &Error) -> UsageError {
+    let flag = flag_of(error);
+    let value = said(error, ContextKind::InvalidValue);
+    let choices = said(error, ContextKind::ValidValue);
+    if value.is_empty() && choices.is_empty() {
+        return UsageError::new(format!("{flag} needs a value; {SEE_HELP}"));
+    }
+    if choices.is_empty() {
+        return UsageError::new(format!("{flag} does not take {value:?}; {SEE_HELP}"));
+    }
+    UsageError::new(format!("{flag}: {:?} is none of {choices}", shortened(&value)))
+}
+
+fn wrong_value(error: &Error) -> UsageError {
+    let why = error.source().map_or_else(|| first_line(error), ToString::to_string);
+    let value = said(error, ContextKind::InvalidValue);
+    UsageError::new(format!("{}: {:?} {}", flag_of(error), shortened(&value), plain(&why)))
+}
+
+/// A number's own parser complains without a verb; ours continue the sentence.
+fn plain(why: &str) -> String {
+    match why.split_whitespace().next() {
+        Some("must" | "is") => why.to_owned(),
+        Some(_) | None => format!("is not valid: {why}"),
+    }
+}
+
+/// The flag as typed, without the placeholder of its value.
+fn flag_of(error: &Error) -> String {
+    said(error, ContextKind::InvalidArg).split(' ').next().unwrap_or_default().to_owned()
+}
+
+fn said(error: &Error, kind: ContextKind) -> String {
+    match error.get(kind) {
+        Some(ContextValue::String(text)) => text.clone(),
+        Some(ContextValue::Strings(texts)) => texts.join(", "),
+        Some(ContextValue::StyledStr(text)) => text.to_string(),
+        Some(ContextValue::Number(number)) => number.to_string(),
+        Some(_) | None => String::new(),
+    }
+}
+
+fn first_line(error: &Error) -> String {
+    let text = error.render().to_string();
+    let line = text.lines().next().unwrap_or_default();
+    line.trim_start_matches("error: ").to_owned()
+}
+
+fn shortened(text: &str) -> String {
+    let short: String = text.chars().take(60).collect();
+    if short.len() < text.len() { short + "..." } else { short }
+}

@@ -1,0 +1,203 @@
+//! The environment, read once.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::num::NonZeroU32;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::settings::Unattended;
+use super::usage::UsageError;
+use super::values;
+
+/// Every variable that is read, and what for, as the manual has it.
+#[rustfmt::skip]
+pub const VARIABLES: [(&str, &str); 29] = [
+    ("ANTHROPIC_API_KEY", "The API key."),
+    ("ANTHROPIC_AUTH_TOKEN", "A bearer token; outranks the API key."),
+    ("ANTHROPIC_BASE_URL", "Where the Messages API is."),
+    ("ANTHROPIC_CUSTOM_HEADERS", "Further headers for each request, one \"Name: value\" a line."),
+    ("ANTHROPIC_MODEL", "The model, unless --model names one."),
+    ("ANTHROPIC_DEFAULT_OPUS_MODEL", "What the alias opus stands for."),
+    ("ANTHROPIC_DEFAULT_SONNET_MODEL", "What the alias sonnet stands for."),
+    ("ANTHROPIC_DEFAULT_HAIKU_MODEL", "What the alias haiku stands for."),
+    ("API_TIMEOUT_MS", "The same as --request-timeout, in milliseconds."),
+    ("BASH_DEFAULT_TIMEOUT_MS", "The setting bashTimeout, in milliseconds."),
+    ("BASH_MAX_TIMEOUT_MS", "The setting bashMaxTimeout, in milliseconds."),
+    ("BASH_MAX_OUTPUT_LENGTH", "The setting maxToolResultChars."),
+    ("CLAUDE_CODE_MAX_OUTPUT_TOKENS", "The same as --max-output-tokens."),
+    ("CLAUDE_CODE_MAX_RETRIES", "The same as --max-retries."),
+    ("CLAUDE_CODE_MAX_TURNS", "The same as --max-turns."),
+    ("CLAUDE_STREAM_IDLE_TIMEOUT_MS", "The same as --stream-idle-timeout, in milliseconds."),
+    ("MAX_THINKING_TOKENS", "The same as --max-thinking-tokens."),
+    ("OUTLAST_UNATTENDED_RETRY", "1, true, yes or on: wait out overloads and rate limits without \
+        counting. all: lost connections and server errors too."),
+    ("CLAUDE_CODE_UNATTENDED_RETRY", "Read when OUTLAST_UNATTENDED_RETRY is not set."),
+    ("CLAUDE_CODE_RETRY_WATCHDOG", "Read when neither of these two is set."),
+    ("OUTLAST_CONFIG_DIR", "Where settings and sessions are kept, instead of ~/.outlast."),
+    ("CLAUDE_CONFIG_DIR", "Read when OUTLAST_CONFIG_DIR is not set."),
+    ("HTTPS_PROXY, HTTP_PROXY, ALL_PROXY", "The proxy to use."),
+    ("NO_PROXY", "Hosts that are reached without it."),
+    ("SSL_CERT_FILE", "A file of further certificate authorities to trust."),
+    ("NODE_EXTRA_CA_CERTS", "The same."),
+    ("HOME", "Where ~ is."),
+    ("NO_COLOR, TERM=dumb", "No progress bar, even on a terminal."),
+    ("TZ", "The time zone of the times shown."),
+];
+
+/// What the environment says. `None`: nothing, or an empty text.
+#[derive(Clone, Debug, Default)]
+pub struct Environment {
+    pub api_key: Option<String>,
+    pub auth_token: Option<String>,
+    pub base_url: Option<String>,
+    pub custom_headers: Vec<(String, String)>,
+    pub ca_files: Vec<PathBuf>,
+    pub model: Option<String>,
+    /// What the aliases stand for.
+    pub aliases: BTreeMap<String, String>,
+    pub request_timeout: Option<Duration>,
+    pub bash_timeout: Option<Duration>,
+    pub bash_max_timeout: Option<Duration>,
+    pub tool_result_chars: Option<NonZeroU32>,
+    pub max_output_tokens: Option<NonZeroU32>,
+    pub max_retries: Option<u8>,
+    pub max_turns: Option<NonZeroU32>,
+    pub stream_idle_timeout: Option<Duration>,
+    pub max_thinking_tokens: Option<u32>,
+    pub unattended: Option<Unattended>,
+    /// No colours and no cursor movements, please.
+    pub plain: bool,
+}
+
+/// Variables by name.
+pub type Variables = BTreeMap<OsString, OsString>;
+
+/// The folder of settings and sessions: needed before the settings, which may change the rest.
+///
+/// # Errors
+/// When there is no home to put it in.
+pub(super) fn config_dir(variables: &Variables) -> Result<PathBuf, UsageError> {
+    let path = |name: &str| {
+        variables.get(&OsString::from(name)).filter(|value| !value.is_empty()).map(PathBuf::from)
+    };
+    path("OUTLAST_CONFIG_DIR")
+        .or_else(|| path("CLAUDE_CONFIG_DIR"))
+        .or_else(|| path("HOME").map(|home| home.join(".outlast")))
+        .ok_or_else(|| {
+            UsageError::new("neither HOME nor OUTLAST_CONFIG_DIR is set; set one of them")
+        })
+}
+
+impl Environment {
+    /// Reads it.
+    ///
+    /// # Errors
+    /// The first variable whose value makes no sense.
+    pub(super) fn read(variables: &Variables) -> Result<Self, UsageError> {
+        let vars = Reader(variables);
+        let alias = |name: &str, variable| Some((name.to_owned(), vars.text(variable).ok()??));
+        Ok(Self {
+            api_key: vars.text("ANTHROPIC_API_KEY")?,
+            auth_token: vars.text("ANTHROPIC_AUTH_TOKEN")?,
+            base_url: vars.text("ANTHROPIC_BASE_URL")?,
+            custom_headers: vars.headers("ANTHROPIC_CUSTOM_HEADERS")?,
+            ca_files: ["SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS"]
+                .into_iter()
+                .filter_map(|name| variables.get(&OsString::from(name)))
+                .filter(|path| !path.is_empty())
+                .map(PathBuf::from)
+                .collect(),
+            model: vars.text("ANTHROPIC_MODEL")?,
+            aliases: [
+                alias("opus", "ANTHROPIC_DEFAULT_OPUS_MODEL"),
+                alias("sonnet", "ANTHROPIC_DEFAULT_SONNET_MODEL"),
+                alias("haiku", "ANTHROPIC_DEFAULT_HAIKU_MODEL"),
+            ]
+            .into_iter()
+            .flatten()
+            .collect(),
+            request_timeout: vars.parsed("API_TIMEOUT_MS", values::millis)?,
+            bash_timeout: vars.parsed("BASH_DEFAULT_TIMEOUT_MS", values::millis)?,
+            bash_max_timeout: vars.parsed("BASH_MAX_TIMEOUT_MS", values::millis)?,
+            tool_result_chars: vars.parsed("BASH_MAX_OUTPUT_LENGTH", values::count)?,
+            max_output_tokens: vars.parsed("CLAUDE_CODE_MAX_OUTPUT_TOKENS", values::count)?,
+            max_retries: vars.parsed("CLAUDE_CODE_MAX_RETRIES", values::retries)?,
+            max_turns: vars.parsed("CLAUDE_CODE_MAX_TURNS", values::count)?,
+            stream_idle_timeout: vars.parsed("CLAUDE_STREAM_IDLE_TIMEOUT_MS", values::millis)?,
+            max_thinking_tokens: vars.parsed("MAX_THINKING_TOKENS", |text| {
+                text.parse().map_err(|_| "must be a whole number".to_owned())
+            })?,
+            unattended: vars.unattended()?,
+            plain: vars.text("NO_COLOR")?.is_some()
+                || vars.text("TERM")?.is_some_and(|term| term == "dumb"),
+        })
+    }
+}
+
+struct Reader<'a>(&'a Variables);
+
+impl Reader<'_> {
+    fn text(&self, name: &str) -> Result<Option<String>, UsageError> {
+        match self.0.get(&OsString::from(name)) {
+            None => Ok(None),
+            Some(value) => match value.to_str() {
+                Some(text) => Ok(Some(text.trim().to_owned()).filter(|text| !text.is_empty())),
+                None => Err(UsageError::new(format!(
+                    "the variable {name} is not valid UTF-8; set it to text"
+                ))),
+            },
+        }
+    }
+
+    fn parsed<T>(
+        &self,
+        name: &str,
+        parse: impl Fn(&str) -> Result<T, String>,
+    ) -> Result<Option<T>, UsageError> {
+        let Some(text) = self.text(name)? else { return Ok(None) };
+        parse(&text)
+            .map(Some)
+            .map_err(|why| UsageError::new(format!("the variable {name}: {text:?} {why}")))
+    }
+
+    fn headers(&self, name: &str) -> Result<Vec<(String, String)>, UsageError> {
+        let text = self.text(name)?.unwrap_or_default();
+        text.lines()
+            .filter(|line| !line.trim().is_empty())
+            .map(|line| match line.split_once(':') {
+                Some((key, value)) if is_header_name(key.trim()) => {
+                    Ok((key.trim().to_owned(), value.trim().to_owned()))
+                }
+                Some(_) | None => Err(UsageError::new(format!(
+                    "the variable {name}: a line is no header; write Name: value, one a line"
+                ))),
+            })
+            .collect()
+    }
+
+    fn unattended(&self) -> Result<Option<Unattended>, UsageError> {
+        for name in [
+            "OUTLAST_UNATTENDED_RETRY",
+            "CLAUDE_CODE_UNATTENDED_RETRY",
+            "CLAUDE_CODE_RETRY_WATCHDOG",
+        ] {
+            let Some(text) = self.text(name)? else { continue };
+            return match text.to_ascii_lowercase().as_str() {
+                "1" | "true" | "yes" | "on" => Ok(Some(Unattended::On)),
+                "all" => Ok(Some(Unattended::All)),
+                "0" | "false" | "no" | "off" => Ok(Some(Unattended::Off)),
+                _ => Err(UsageError::new(format!(
+                    "the variable {name}: {text:?} is none of 1, true, yes, on, all, 0, false, \
+                     no, off"
+                ))),
+            };
+        }
+        Ok(None)
+    }
+}
+
+fn is_header_name(name: &str) -> bool {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    !name.is_empty() && name.bytes().all(allowed)
+}

@@ -1,0 +1,153 @@
+//! What the process ends with: one table, from which the man page prints.
+
+use crate::recovery::{ErrorClass, Interrupt, StopReason};
+
+pub(super) const FAILED: u8 = 1;
+pub(super) const USAGE: u8 = 2;
+const MAX_TURNS: u8 = 3;
+const MAX_BUDGET: u8 = 4;
+const DEADLINE: u8 = 5;
+const HOOK: u8 = 6;
+const CONTEXT: u8 = 7;
+const NO_PROGRESS: u8 = 8;
+const TEMPORARY: u8 = 75;
+pub(super) const CREDENTIALS: u8 = 77;
+const SIGHUP: u8 = 129;
+const SIGINT: u8 = 130;
+const SIGTERM: u8 = 143;
+
+/// Every exit code and what it means, as the manual has it.
+pub const MEANINGS: [(u8, &str); 15] = [
+    (0, "The task was completed."),
+    (
+        FAILED,
+        "The run failed: the service refused the request for good, the model declined, \
+              nobody reads standard output, or outlast broke.",
+    ),
+    (USAGE, "A mistake in the command line, the settings or the input. Nothing was sent."),
+    (MAX_TURNS, "The turn limit was reached."),
+    (MAX_BUDGET, "The money was spent, or the next request could not be paid for."),
+    (DEADLINE, "Time ran out, or a wait could only have ended after the deadline."),
+    (HOOK, "A hook stopped the run."),
+    (CONTEXT, "The conversation, a reply or a file is too large."),
+    (NO_PROGRESS, "The model kept answering nothing."),
+    (9, "Reserved: the work was not accepted."),
+    (
+        TEMPORARY,
+        "Temporary: overload, rate limit, quota, network. Trying later makes sense; the \
+                 result says when, and how to go on.",
+    ),
+    (CREDENTIALS, "The credentials are missing or were rejected."),
+    (SIGHUP, "Ended by SIGHUP."),
+    (SIGINT, "Ended by SIGINT."),
+    (SIGTERM, "Ended by SIGTERM."),
+];
+
+/// What a run came to. There is no way to say "failed, with exit code 0", nor the reverse.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    Success,
+    Failure(Failed),
+}
+
+/// How a run failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Failed {
+    /// Never 0: only this module makes one.
+    code: u8,
+    subtype: &'static str,
+}
+
+impl Verdict {
+    pub(super) const fn failure(code: u8) -> Self {
+        Self::Failure(Failed { code, subtype: "error_during_execution" })
+    }
+
+    pub fn exit_code(self) -> u8 {
+        match self {
+            Self::Success => 0,
+            Self::Failure(failed) => failed.code,
+        }
+    }
+
+    /// The `subtype` of the result.
+    pub fn subtype(self) -> &'static str {
+        match self {
+            Self::Success => "success",
+            Self::Failure(failed) => failed.subtype,
+        }
+    }
+
+    pub fn is_error(self) -> bool {
+        self != Self::Success
+    }
+
+    /// Whether doing the same again later may well succeed.
+    pub fn is_temporary(self) -> bool {
+        self.exit_code() == TEMPORARY
+    }
+}
+
+/// The table: what each reason to stop comes to.
+pub fn verdict(reason: StopReason) -> Verdict {
+    match reason {
+        StopReason::Completed => Verdict::Success,
+        StopReason::MaxTurns => {
+            Verdict::Failure(Failed { code: MAX_TURNS, subtype: "error_max_turns" })
+        }
+        StopReason::MaxBudgetUsd => {
+            Verdict::Failure(Failed { code: MAX_BUDGET, subtype: "error_max_budget_usd" })
+        }
+        StopReason::Deadline => Verdict::failure(DEADLINE),
+        StopReason::AbortedStreaming(interrupt) | StopReason::AbortedTools(interrupt) => {
+            Verdict::failure(interrupted(interrupt))
+        }
+        StopReason::HookStopped => Verdict::failure(HOOK),
+        StopReason::PromptTooLong | StopReason::MaxOutputTokens | StopReason::ImageError => {
+            Verdict::failure(CONTEXT)
+        }
+        StopReason::ModelError(class) => Verdict::failure(failed(class)),
+        StopReason::EmptyResponse => Verdict::failure(NO_PROGRESS),
+        StopReason::Refusal | StopReason::InternalError => Verdict::failure(FAILED),
+    }
+}
+
+/// The code for a failure of each class.
+fn failed(class: ErrorClass) -> u8 {
+    match class {
+        ErrorClass::ApiTimeout
+        | ErrorClass::StreamStalled
+        | ErrorClass::ConnectionError
+        | ErrorClass::RateLimit
+        | ErrorClass::ServerOverload
+        | ErrorClass::Repeated529
+        | ErrorClass::ServerError
+        | ErrorClass::QuotaExhausted => TEMPORARY,
+        ErrorClass::InvalidApiKey | ErrorClass::TokenRevoked | ErrorClass::AuthError => CREDENTIALS,
+        ErrorClass::PromptTooLong
+        | ErrorClass::RequestTooLarge
+        | ErrorClass::PdfTooLarge
+        | ErrorClass::ImageTooLarge => CONTEXT,
+        ErrorClass::EmptyResponse => NO_PROGRESS,
+        ErrorClass::Aborted
+        | ErrorClass::SslCertError
+        | ErrorClass::ToolUseMismatch
+        | ErrorClass::InvalidModel
+        | ErrorClass::CreditBalanceLow
+        | ErrorClass::InvalidRequest
+        | ErrorClass::Refusal
+        | ErrorClass::BadResponse
+        | ErrorClass::Unknown => FAILED,
+    }
+}
+
+/// The code for an end that was asked for. A closed standard output is no signal: it is a run that
+/// could not tell anyone what came of it.
+pub(super) fn interrupted(interrupt: Interrupt) -> u8 {
+    match interrupt {
+        Interrupt::Sigint => SIGINT,
+        Interrupt::Sigterm => SIGTERM,
+        Interrupt::Sighup => SIGHUP,
+        Interrupt::StdoutClosed => FAILED,
+    }
+}

@@ -1,0 +1,178 @@
+//! Lines on standard error: plain, greppable, and none when there is nothing to say.
+
+use std::time::Duration;
+
+use crate::agent::{Heartbeat, Notice, Observer, WaitingFor};
+use crate::cli::wall::{Now, span};
+use crate::recovery::{Fault, Money, Pause, RecoveryPlan};
+use crate::transcript::{Block, Message};
+
+use super::Out;
+
+/// What every line begins with.
+const PREFIX: &str = "outlast: ";
+
+/// Tells people what goes on.
+pub struct Lines {
+    out: Out,
+    clock: fn() -> Now,
+    verbose: bool,
+    turns: u32,
+    waited: Duration,
+    /// Known from the first heartbeat on.
+    spent: Option<Money>,
+}
+
+impl Lines {
+    /// `clock` says what the time is on the wall.
+    pub fn new(out: Out, clock: fn() -> Now, verbose: bool) -> Self {
+        Self { out, clock, verbose, turns: 0, waited: Duration::ZERO, spent: None }
+    }
+
+    /// The line for something that happened, if it deserves one.
+    pub(super) fn line(&mut self, notice: &Notice<'_>) -> Option<String> {
+        match *notice {
+            Notice::WaitBegins { pause, until, now, fault } => {
+                let wait = now.until(until);
+                Some(format!(
+                    "waiting {} to retry ({}), until {}{}{}",
+                    span(wait),
+                    retry(pause, fault),
+                    self.wall(wait),
+                    self.waited_so_far(),
+                    self.spent_so_far()
+                ))
+            }
+            Notice::WaitEnds { waited, .. } => {
+                self.waited += waited;
+                None
+            }
+            Notice::Heartbeat(ref heartbeat) => {
+                self.waited = heartbeat.waited_in_all;
+                self.spent = Some(heartbeat.spent);
+                Some(self.heartbeat(heartbeat))
+            }
+            Notice::ModelSwitched { from, to } => {
+                Some(format!("switched from {from} to {to} due to high demand"))
+            }
+            Notice::Denied { tool, id, reason } => {
+                Some(format!("warning: {tool} ({id}) was not allowed: {reason}"))
+            }
+            Notice::Warning(text) => Some(format!("warning: {text}")),
+            Notice::Assistant { message, usage, .. } => {
+                self.turns += 1;
+                self.verbose.then(|| turn(self.turns, message, usage.output_tokens))
+            }
+            Notice::Step { transition, .. } => {
+                let plan = transition.plan.filter(|plan| self.verbose && !is_told_elsewhere(*plan));
+                plan.map(|plan| format!("recovering: {}", plan.name()))
+            }
+            Notice::Init(init) => {
+                self.verbose.then(|| format!("session {}, model {}", init.session_id, init.model))
+            }
+            Notice::StreamEvent(_) | Notice::User { .. } => None,
+        }
+    }
+
+    fn heartbeat(&self, heartbeat: &Heartbeat<'_>) -> String {
+        let Heartbeat { elapsed, turn, .. } = heartbeat;
+        let spent = self.spent_so_far();
+        match heartbeat.waiting_for {
+            WaitingFor::Retry(pause) => {
+                let end = heartbeat.ends_in.map_or_else(String::new, |left| {
+                    format!(", {} left, until {}", span(left), self.wall(left))
+                });
+                let waited = self.waited_so_far();
+                format!("waiting to retry ({}){end}{waited}{spent}", retry(pause, None))
+            }
+            WaitingFor::Model(model) => {
+                let silence = heartbeat.since_last_byte.map_or_else(String::new, |silence| {
+                    format!(", last byte {} ago", span(silence))
+                });
+                format!(
+                    "waiting for {model} to answer, {} so far{silence}, turn {turn}{spent}",
+                    span(*elapsed)
+                )
+            }
+            WaitingFor::Tool { name, id } => {
+                let end = heartbeat
+                    .ends_in
+                    .map_or_else(String::new, |left| format!(", {} left", span(left)));
+                format!("running {name} ({id}), {} so far{end}, turn {turn}{spent}", span(*elapsed))
+            }
+        }
+    }
+
+    /// A line as it may be shown.
+    pub(super) fn printable(&self, line: &str) -> String {
+        self.out.hide(&one_line(line))
+    }
+
+    fn wall(&self, from_now: Duration) -> String {
+        let now = (self.clock)();
+        now.wall(now.after(from_now))
+    }
+
+    fn waited_so_far(&self) -> String {
+        format!(", waited {} so far", span(self.waited))
+    }
+
+    fn spent_so_far(&self) -> String {
+        self.spent.map_or_else(String::new, |spent| format!(", {spent} spent"))
+    }
+}
+
+impl Observer for Lines {
+    fn observe(&mut self, notice: &Notice<'_>) {
+        if let Some(line) = self.line(notice) {
+            self.out.offer(&format!("{PREFIX}{}", one_line(&line)));
+        }
+    }
+}
+
+/// What came from elsewhere may hold anything; a line of ours is one line, without colours.
+pub fn one_line(text: &str) -> String {
+    text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect()
+}
+
+fn retry(pause: Pause, fault: Option<&Fault>) -> String {
+    let status =
+        fault.and_then(Fault::status).map_or_else(String::new, |status| format!("HTTP {status}, "));
+    match pause.of {
+        Some(of) => format!("{}, {status}retry {} of {of}", pause.class, pause.retry),
+        None => format!("{}, {status}retry {}, as many as it takes", pause.class, pause.retry),
+    }
+}
+
+fn turn(number: u32, message: &Message, tokens: u64) -> String {
+    let calls: Vec<&str> = message
+        .content
+        .iter()
+        .filter_map(|block| {
+            if let Block::ToolUse { name, .. } = block { Some(name.as_str()) } else { None }
+        })
+        .collect();
+    let calls = if calls.is_empty() {
+        "no tool calls".to_owned()
+    } else {
+        format!("calls {}", calls.join(", "))
+    };
+    format!("turn {number}: {tokens} tokens, {calls}")
+}
+
+/// Waits, switches and ends have lines of their own.
+fn is_told_elsewhere(plan: RecoveryPlan) -> bool {
+    match plan {
+        RecoveryPlan::Retry { .. }
+        | RecoveryPlan::WaitForCapacity
+        | RecoveryPlan::SwitchModel
+        | RecoveryPlan::Stop(_) => true,
+        RecoveryPlan::RetryAtOnce { .. }
+        | RecoveryPlan::Refresh
+        | RecoveryPlan::Escalate
+        | RecoveryPlan::Continue
+        | RecoveryPlan::AskAgain
+        | RecoveryPlan::Resume
+        | RecoveryPlan::Nudge => false,
+    }
+}

@@ -1,0 +1,47 @@
+//! What a run says while it goes on and when it is over: standard output for programs, standard
+//! error for people, files for whoever looks later.
+
+mod bar;
+mod lines;
+mod mask;
+mod pipe;
+mod probe;
+mod result;
+mod shrink;
+mod stream_json;
+mod witness;
+
+pub use bar::Bar;
+pub use lines::{Lines, one_line};
+pub use mask::Mask;
+pub use pipe::{Drain, Out, pipe};
+pub use probe::Probe;
+pub use result::{Report, refused, write_result_file};
+pub use shrink::shrink;
+pub use stream_json::StreamJson;
+pub use witness::Witness;
+
+use crate::agent::{Notice, Observer};
+
+/// Everybody who watches a run.
+pub struct Watchers {
+    pub witness: Witness,
+    /// Lines, or a bar on a terminal.
+    pub people: Box<dyn Observer>,
+    /// The formats `json` and `text` have nothing to say before the end.
+    pub programs: Option<StreamJson>,
+    pub probe: Option<Probe>,
+}
+
+impl Observer for Watchers {
+    fn observe(&mut self, notice: &Notice<'_>) {
+        self.witness.observe(notice);
+        self.people.observe(notice);
+        if let Some(programs) = &mut self.programs {
+            programs.observe(notice);
+        }
+        if let Some(probe) = &mut self.probe {
+            probe.observe(notice);
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! The result object: one truthful record of how a run ended.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::Path;
+
+use serde_json::{Map, Value, json};
+
+use crate::agent::{Ending, JournalHealth, ModelTally, Tally};
+use crate::cli::advice;
+use crate::cli::exit::{self, Verdict};
+use crate::cli::usage::UsageError;
+use crate::cli::wall::{Now, instant};
+use crate::recovery::{Money, StopReason};
+use crate::transcript::Usage;
+
+/// Grows when a field changes its meaning or goes away; new fields do not count.
+const SCHEMA_VERSION: u32 = 1;
+
+/// Everything that the result of a run is made of.
+#[derive(Clone, Copy, Debug)]
+pub struct Report<'a> {
+    pub ending: &'a Ending,
+    pub session_id: &'a str,
+    pub uuid: &'a str,
+    pub now: &'a Now,
+    pub warnings: &'a [String],
+}
+
+impl Report<'_> {
+    pub fn verdict(&self) -> Verdict {
+        exit::verdict(self.ending.reason)
+    }
+
+    /// Why it failed, a line each; empty when it did not.
+    pub fn errors(&self) -> Vec<String> {
+        advice::explain(self.ending, self.now)
+    }
+
+    /// The command line that goes on where the run ended, if it ended early and can be resumed.
+    pub fn resume_command(&self) -> Option<String> {
+        let unfinished = self.verdict().is_error() && self.ending.reason != StopReason::Refusal;
+        (unfinished && self.ending.journal == JournalHealth::Durable)
+            .then(|| format!("outlast --resume {}", self.session_id))
+    }
+
+    /// The object.
+    pub fn object(&self) -> Value {
+        let (ending, verdict) = (self.ending, self.verdict());
+        let mut object = head(verdict, self.session_id, self.uuid);
+        if verdict.is_error() {
+            if !ending.text.is_empty() {
+                object.insert("partial_result".to_owned(), json!(ending.text));
+            }
+            object.insert("errors".to_owned(), json!(self.errors()));
+        } else {
+            object.insert("result".to_owned(), json!(ending.text));
+        }
+        let resume = self
+            .resume_command()
+            .map(|command| json!({ "session_id": self.session_id, "command": command }));
+        extend(
+            &mut object,
+            json!({
+                "terminal_reason": ending.reason.name(),
+                "stop_reason": ending.stop_reason,
+                "api_error_status": ending.fault.as_ref().and_then(crate::recovery::Fault::status),
+                "api_error_class": advice::class_of(ending).map(crate::recovery::ErrorClass::name),
+                "retryable": verdict.is_temporary(),
+                "retry_at": ending.retry_at.and_then(instant).map(|at| at.to_string()),
+                "request_id": ending.fault.as_ref().and_then(|fault| fault.request_id.clone()),
+                "resume": resume,
+            }),
+        );
+        extend(&mut object, sums(&ending.tally, ending.spent));
+        extend(
+            &mut object,
+            json!({
+                "budget": {
+                    "ceiling_usd": ending.budget.map(Money::as_dollars),
+                    "spent_usd": ending.spent.as_dollars(),
+                    "unsettled_usd": ending.unsettled.as_dollars(),
+                },
+                "durable": ending.journal == JournalHealth::Durable,
+                "journal": journal(ending),
+                "warnings": self.warnings,
+            }),
+        );
+        Value::Object(object)
+    }
+}
+
+/// The object for a run that never began.
+pub fn refused(error: &UsageError, session_id: &str, uuid: &str) -> Value {
+    let mut object = head(error.verdict(), session_id, uuid);
+    extend(
+        &mut object,
+        json!({
+            "errors": [error.to_string()],
+            "stop_reason": null,
+            "api_error_status": null,
+            "api_error_class": error.class().map(crate::recovery::ErrorClass::name),
+            "retryable": false,
+            "retry_at": null,
+            "request_id": null,
+            "resume": null,
+        }),
+    );
+    extend(&mut object, sums(&Tally::default(), Money::ZERO));
+    Value::Object(object)
+}
+
+/// What every result begins with. The three that must agree are written here, together.
+fn head(verdict: Verdict, session_id: &str, uuid: &str) -> Map<String, Value> {
+    let mut object = Map::new();
+    extend(
+        &mut object,
+        json!({
+            "type": "result",
+            "subtype": verdict.subtype(),
+            "is_error": verdict.is_error(),
+            "exit_code": verdict.exit_code(),
+            "schema_version": SCHEMA_VERSION,
+            "session_id": session_id,
+            "uuid": uuid,
+        }),
+    );
+    object
+}
+
+fn extend(object: &mut Map<String, Value>, more: Value) {
+    if let Value::Object(more) = more {
+        object.extend(more);
+    }
+}
+
+fn sums(tally: &Tally, spent: Money) -> Value {
+    let denials: Vec<Value> = tally
+        .denials
+        .iter()
+        .map(|denial| {
+            json!({
+                "tool_name": denial.tool_name,
+                "tool_use_id": denial.tool_use_id,
+                "tool_input": denial.tool_input,
+            })
+        })
+        .collect();
+    let retries: u32 = tally.retries_by_class.iter().map(|(_, count)| count).sum();
+    json!({
+        "num_turns": tally.turns,
+        "duration_ms": millis(tally.duration),
+        "duration_api_ms": millis(tally.api_duration),
+        "ttft_ms": tally.first_token.map(millis),
+        "total_cost_usd": spent.as_dollars(),
+        "usage": usage(tally.usage),
+        "modelUsage": tally.by_model.iter().map(by_model).collect::<Map<_, _>>(),
+        "permission_denials": denials,
+        "recovery": {
+            "requests": tally.requests,
+            "retries": retries,
+            "retries_by_class": counts(&tally.retries_by_class),
+            "strategies": counts(&tally.recoveries),
+            "waited_ms": millis(tally.waited),
+            "repairs": tally.repairs,
+        },
+        "tools": {
+            "calls": tally.tools.calls,
+            "failed": tally.tools.failed,
+            "denied": tally.tools.denied,
+            "abandoned": tally.tools.abandoned,
+            "unknown_outcomes": tally.unknown_outcomes,
+        },
+    })
+}
+
+fn counts(pairs: &[(String, u32)]) -> Map<String, Value> {
+    pairs.iter().map(|(name, count)| (name.clone(), json!(count))).collect()
+}
+
+fn usage(usage: Usage) -> Value {
+    json!({
+        "input_tokens": usage.input_tokens,
+        "output_tokens": usage.output_tokens,
+        "cache_creation_input_tokens": usage.cache_creation_input_tokens,
+        "cache_read_input_tokens": usage.cache_read_input_tokens,
+        "server_tool_use": { "web_search_requests": 0, "web_fetch_requests": 0 },
+        "service_tier": null,
+    })
+}
+
+fn by_model(tally: &ModelTally) -> (String, Value) {
+    let value = json!({
+        "inputTokens": tally.usage.input_tokens,
+        "outputTokens": tally.usage.output_tokens,
+        "cacheReadInputTokens": tally.usage.cache_read_input_tokens,
+        "cacheCreationInputTokens": tally.usage.cache_creation_input_tokens,
+        "webSearchRequests": 0,
+        "costUSD": tally.cost.as_dollars(),
+        "contextWindow": tally.context_window,
+        "maxOutputTokens": tally.max_output,
+    });
+    (tally.model.clone(), value)
+}
+
+fn journal(ending: &Ending) -> Value {
+    let (state, why) = match &ending.journal {
+        JournalHealth::Durable => ("durable", None),
+        JournalHealth::Off => ("off", None),
+        JournalHealth::Lost(why) => ("lost", Some(why)),
+    };
+    json!({ "state": state, "error": why, "dropped_records": ending.tally.dropped_records })
+}
+
+pub(super) fn millis(duration: std::time::Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Writes the result beside its place and moves it there, so that nobody ever sees half of it.
+///
+/// # Errors
+/// It could not be written; an older file is then still whole.
+pub fn write_result_file(path: &Path, line: &str) -> io::Result<()> {
+    let folder = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        Some(_) | None => Path::new("."),
+    };
+    let mut file = tempfile::NamedTempFile::new_in(folder)?;
+    file.write_all(line.as_bytes())?;
+    file.write_all(b"\n")?;
+    file.as_file().sync_all()?;
+    // Replaces a link's target, not the link.
+    let place = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    file.persist(place).map_err(|error| error.error)?;
+    File::open(folder)?.sync_all()
+}

@@ -1,0 +1,290 @@
+//! `--output-format stream-json`: one message a line, while the run goes on.
+
+use serde_json::{Map, Value, json};
+use uuid::Uuid;
+
+use crate::agent::{Heartbeat, Init, Notice, Observer, WaitingFor};
+use crate::recovery::{ErrorClass, Fault, Pause, RecoveryPlan, classify};
+use crate::transcript::{Block, Message, Usage};
+
+use super::result::millis;
+use super::{Out, shrink};
+
+/// A line that is longer makes the Python SDK give up.
+const LONGEST: usize = 1_000_000;
+
+/// The version of the reference whose messages these are like: hosts compare it before they talk.
+const SPOKEN_VERSION: &str = "2.1.248";
+
+/// Turns what happens into messages.
+pub struct StreamJson {
+    out: Out,
+    session_id: String,
+    partial_messages: bool,
+    /// Whether the init message is out. Until then everything else waits: it comes first.
+    begun: bool,
+    held: Vec<Value>,
+}
+
+impl StreamJson {
+    pub fn new(out: Out, session_id: &str, partial_messages: bool) -> Self {
+        let session_id = session_id.to_owned();
+        Self { out, session_id, partial_messages, begun: false, held: Vec::new() }
+    }
+
+    fn emit(&mut self, mut frame: Map<String, Value>) {
+        frame.insert("session_id".to_owned(), json!(self.session_id));
+        frame.insert("uuid".to_owned(), json!(Uuid::new_v4().to_string()));
+        if self.begun {
+            self.send(Value::Object(frame));
+        } else {
+            self.held.push(Value::Object(frame));
+        }
+    }
+
+    fn send(&self, frame: Value) {
+        self.out.send(&shrink(frame, LONGEST).to_string());
+    }
+
+    fn system(&mut self, subtype: &str, fields: Value) {
+        let mut frame = Map::new();
+        frame.insert("type".to_owned(), json!("system"));
+        frame.insert("subtype".to_owned(), json!(subtype));
+        if let Value::Object(fields) = fields {
+            frame.extend(fields);
+        }
+        self.emit(frame);
+    }
+
+    fn init(&mut self, init: &Init) {
+        self.session_id.clone_from(&init.session_id);
+        self.begun = true;
+        self.system(
+            "init",
+            json!({
+                "cwd": init.cwd,
+                "tools": init.tools,
+                "mcp_servers": [],
+                "model": init.model,
+                "permissionMode": init.permission_mode,
+                "slash_commands": [],
+                "apiKeySource": init.api_key_source,
+                "claude_code_version": SPOKEN_VERSION,
+                "outlast_version": env!("CARGO_PKG_VERSION"),
+                "output_style": "default",
+                "agents": [],
+                "skills": [],
+                "plugins": [],
+            }),
+        );
+        for mut frame in std::mem::take(&mut self.held) {
+            frame["session_id"] = json!(self.session_id);
+            self.send(frame);
+        }
+    }
+
+    fn message(&mut self, kind: &str, fields: Value) {
+        let mut frame = Map::new();
+        frame.insert("type".to_owned(), json!(kind));
+        if let Value::Object(fields) = fields {
+            frame.extend(fields);
+        }
+        frame.insert("parent_tool_use_id".to_owned(), Value::Null);
+        self.emit(frame);
+    }
+
+    /// One message for each block; the last one carries the stop reason.
+    fn assistant(&mut self, reply: &Reply<'_>) {
+        let last = reply.message.content.len().saturating_sub(1);
+        for (index, block) in reply.message.content.iter().enumerate() {
+            self.message(
+                "assistant",
+                json!({
+                    "message": {
+                        "id": reply.id,
+                        "type": "message",
+                        "role": "assistant",
+                        "model": reply.model,
+                        "content": [block],
+                        "stop_reason": reply.stop_reason.filter(|_| index == last),
+                        "stop_sequence": null,
+                        "usage": reply.usage,
+                    },
+                    "request_id": reply.request_id,
+                }),
+            );
+        }
+    }
+
+    /// One message for each tool result, with what programs see of it beside; one for the rest.
+    fn user(&mut self, message: &Message, details: &[Value]) {
+        let is_result = |block: &&Block| matches!(block, Block::ToolResult { .. });
+        for (index, block) in message.content.iter().filter(is_result).enumerate() {
+            self.message(
+                "user",
+                json!({
+                    "message": { "role": "user", "content": [block] },
+                    "tool_use_result": details.get(index),
+                }),
+            );
+        }
+        let rest: Vec<&Block> = message.content.iter().filter(|block| !is_result(block)).collect();
+        if !rest.is_empty() {
+            self.message(
+                "user",
+                json!({
+                    "message": { "role": "user", "content": rest },
+                    "isSynthetic": true,
+                }),
+            );
+        }
+    }
+
+    fn api_retry(&mut self, pause: Pause, delay_ms: u64, fault: Option<&Fault>) {
+        self.system(
+            "api_retry",
+            json!({
+                "attempt": pause.retry,
+                "max_retries": pause.of,
+                "retry_delay_ms": delay_ms,
+                "error_status": fault.and_then(Fault::status),
+                "error": category(pause.class),
+                "error_class": pause.class.name(),
+                "request_id": fault.and_then(|fault| fault.request_id.as_deref()),
+            }),
+        );
+    }
+
+    fn heartbeat(&mut self, heartbeat: &Heartbeat<'_>) {
+        let waiting_for = match heartbeat.waiting_for {
+            WaitingFor::Retry(pause) => json!({
+                "kind": "retry",
+                "error_class": pause.class.name(),
+                "attempt": pause.retry,
+                "max_retries": pause.of,
+            }),
+            WaitingFor::Model(model) => json!({ "kind": "model", "model": model }),
+            WaitingFor::Tool { name, id } => {
+                json!({ "kind": "tool", "tool_name": name, "tool_use_id": id })
+            }
+        };
+        self.system(
+            "heartbeat",
+            json!({
+                "waiting_for": waiting_for,
+                "elapsed_ms": millis(heartbeat.elapsed),
+                "ends_in_ms": heartbeat.ends_in.map(millis),
+                "since_last_byte_ms": heartbeat.since_last_byte.map(millis),
+                "turn": heartbeat.turn,
+                "waited_ms": millis(heartbeat.waited_in_all),
+                "total_cost_usd": heartbeat.spent.as_dollars(),
+            }),
+        );
+    }
+
+    /// A recovery that is not a wait: those are told by `api_retry`.
+    fn recovery(&mut self, plan: RecoveryPlan, fault: Option<&Fault>) {
+        match plan {
+            RecoveryPlan::Retry { .. }
+            | RecoveryPlan::WaitForCapacity
+            | RecoveryPlan::SwitchModel
+            | RecoveryPlan::Stop(_) => {}
+            RecoveryPlan::RetryAtOnce { .. }
+            | RecoveryPlan::Refresh
+            | RecoveryPlan::Escalate
+            | RecoveryPlan::Continue
+            | RecoveryPlan::AskAgain
+            | RecoveryPlan::Resume
+            | RecoveryPlan::Nudge => self.system(
+                "recovery",
+                json!({
+                    "strategy": plan.name(),
+                    "error_class": fault.map(|fault| classify(fault).class.name()),
+                }),
+            ),
+        }
+    }
+
+    /// Ends the stream: what is still held, then the result.
+    pub fn finish(mut self, result: Value) {
+        for frame in std::mem::take(&mut self.held) {
+            self.send(frame);
+        }
+        self.send(result);
+    }
+}
+
+struct Reply<'a> {
+    message: &'a Message,
+    id: &'a str,
+    model: &'a str,
+    stop_reason: Option<&'a str>,
+    usage: Usage,
+    request_id: Option<&'a str>,
+}
+
+impl Observer for StreamJson {
+    fn observe(&mut self, notice: &Notice<'_>) {
+        match *notice {
+            Notice::Init(init) => self.init(init),
+            Notice::Step { transition, fault } => {
+                if let Some(plan) = transition.plan {
+                    self.recovery(plan, fault);
+                }
+            }
+            Notice::WaitBegins { pause, until, now, fault } => {
+                self.api_retry(pause, millis(now.until(until)), fault);
+            }
+            Notice::WaitEnds { .. } => {}
+            Notice::Heartbeat(ref heartbeat) => self.heartbeat(heartbeat),
+            Notice::StreamEvent(event) => {
+                if self.partial_messages {
+                    self.message("stream_event", json!({ "event": event }));
+                }
+            }
+            Notice::Assistant { message, id, model, stop_reason, usage, request_id } => {
+                self.assistant(&Reply { message, id, model, stop_reason, usage, request_id });
+            }
+            Notice::User { message, details } => self.user(message, details),
+            Notice::ModelSwitched { from, to } => {
+                self.system("model_fallback", json!({ "from_model": from, "to_model": to }));
+            }
+            Notice::Denied { tool, id, reason } => self.system(
+                "permission_denied",
+                json!({ "tool_name": tool, "tool_use_id": id, "message": reason }),
+            ),
+            Notice::Warning(text) => {
+                self.system("informational", json!({ "content": text, "level": "warning" }));
+            }
+        }
+    }
+}
+
+/// The class in the words that hosts know.
+fn category(class: ErrorClass) -> &'static str {
+    match class {
+        ErrorClass::InvalidApiKey | ErrorClass::TokenRevoked | ErrorClass::AuthError => {
+            "authentication_failed"
+        }
+        ErrorClass::CreditBalanceLow => "billing_error",
+        ErrorClass::RateLimit | ErrorClass::QuotaExhausted => "rate_limit",
+        ErrorClass::ServerOverload | ErrorClass::Repeated529 => "overloaded",
+        ErrorClass::InvalidModel => "model_not_found",
+        ErrorClass::ServerError
+        | ErrorClass::ApiTimeout
+        | ErrorClass::StreamStalled
+        | ErrorClass::ConnectionError
+        | ErrorClass::BadResponse => "server_error",
+        ErrorClass::PromptTooLong
+        | ErrorClass::RequestTooLarge
+        | ErrorClass::PdfTooLarge
+        | ErrorClass::ImageTooLarge
+        | ErrorClass::ToolUseMismatch
+        | ErrorClass::InvalidRequest => "invalid_request",
+        ErrorClass::Aborted
+        | ErrorClass::SslCertError
+        | ErrorClass::Refusal
+        | ErrorClass::EmptyResponse
+        | ErrorClass::Unknown => "unknown",
+    }
+}

@@ -1,0 +1,99 @@
+//! Remembers enough of a run to say how it ended when the run itself no longer can.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::agent::{Ending, JournalHealth, Notice, Observer, Tally};
+use crate::recovery::{Fault, Money, Phase, StopReason};
+use crate::transcript::Block;
+
+/// What was seen of a run. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub struct Witness(Arc<Mutex<Seen>>);
+
+#[derive(Debug, Default)]
+struct Seen {
+    tally: Tally,
+    spent: Money,
+    text: String,
+    stop_reason: Option<String>,
+    fault: Option<Fault>,
+    working: bool,
+    warnings: Vec<String>,
+}
+
+impl Witness {
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        // What a panicking thread left behind is still the best there is.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a warning that came from elsewhere.
+    pub fn warn(&self, warning: &str) {
+        self.seen().warnings.push(warning.to_owned());
+    }
+
+    /// Every warning so far.
+    pub fn warnings(&self) -> Vec<String> {
+        self.seen().warnings.clone()
+    }
+
+    /// Whether tools were running when it was last looked.
+    pub fn is_working(&self) -> bool {
+        self.seen().working
+    }
+
+    /// The ending as far as it was seen.
+    pub fn ending(&self, reason: StopReason, journal: JournalHealth) -> Ending {
+        let seen = self.seen();
+        Ending {
+            reason,
+            fault: seen.fault.clone(),
+            retry_at: None,
+            text: seen.text.clone(),
+            stop_reason: seen.stop_reason.clone(),
+            tally: seen.tally.clone(),
+            spent: seen.spent,
+            unsettled: Money::ZERO,
+            budget: None,
+            journal,
+            broken: None,
+        }
+    }
+}
+
+impl Observer for Witness {
+    fn observe(&mut self, notice: &Notice<'_>) {
+        let mut seen = self.seen();
+        match notice {
+            Notice::Step { transition, fault } => {
+                seen.working = transition.next.phase == Phase::Working;
+                seen.fault = fault.cloned();
+            }
+            Notice::WaitEnds { waited, .. } => seen.tally.waited += *waited,
+            Notice::Heartbeat(heartbeat) => seen.spent = seen.spent.max(heartbeat.spent),
+            Notice::Assistant { message, stop_reason, usage, .. } => {
+                seen.tally.turns += 1;
+                seen.tally.usage += *usage;
+                seen.stop_reason = stop_reason.map(ToOwned::to_owned);
+                seen.text = text_of(&message.content);
+            }
+            Notice::Warning(warning) => seen.warnings.push((*warning).to_owned()),
+            Notice::Denied { .. } => seen.tally.tools.denied += 1,
+            Notice::Init(_)
+            | Notice::WaitBegins { .. }
+            | Notice::StreamEvent(_)
+            | Notice::User { .. }
+            | Notice::ModelSwitched { .. } => {}
+        }
+    }
+}
+
+fn text_of(blocks: &[Block]) -> String {
+    let texts: Vec<&str> = blocks
+        .iter()
+        .filter_map(
+            |block| if let Block::Text { text } = block { Some(text.as_str()) } else { None },
+        )
+        .collect();
+    texts.join("\n")
+}

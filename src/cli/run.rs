@@ -1,0 +1,242 @@
+//! One run, from its settings to its result.
+
+use std::io::{self, IsTerminal};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+use uuid::Uuid;
+
+use crate::agent::{self, Clock, Ending, JournalHealth, Observer, Setup};
+use crate::recovery::{Interrupt, StopReason};
+
+use super::advice;
+use super::args::{OutputFormat, RunArgs};
+use super::assemble::assemble;
+use super::environment::Variables;
+use super::output::{
+    Bar, Drain, Lines, Mask, Out, Probe, Report, StreamJson, Watchers, Witness, one_line, pipe,
+    write_result_file,
+};
+use super::panics;
+use super::prompt::{self, Gathered};
+use super::settings::{self, Settings};
+use super::signals::Signals;
+use super::usage::{Cause, UsageError};
+use super::wall::{Now, span};
+
+/// How long a run may take to end by itself once it was asked to. Together with the writing of
+/// the result this stays below four seconds.
+const GRACE: Duration = Duration::from_millis(3500);
+
+/// How long a slow reader of standard output may take to read the result.
+const SLOW_READER: Duration = Duration::from_secs(30);
+
+/// And of standard error, where nothing is worth waiting long for.
+const SLOW_PERSON: Duration = Duration::from_secs(1);
+
+/// What the process was started with.
+pub(super) struct World {
+    pub variables: Variables,
+    pub cwd: PathBuf,
+}
+
+/// Judges a run from outside: given its exit code and terminal reason, what was wrong with it.
+pub(super) type Judge<'a> = &'a dyn Fn(u8, &str) -> Vec<String>;
+
+/// Runs a task. Once it has begun there is a result, whatever happens.
+///
+/// # Errors
+/// It could not be begun.
+pub(super) async fn run(args: &RunArgs, world: World, judge: Judge<'_>) -> Result<u8, UsageError> {
+    let clock = Clock::start(args.timers.time_scale.unwrap_or(1.0));
+    let signals = Signals::listen().map_err(|error| {
+        UsageError::of(Cause::Internal, format!("signals cannot be received: {error}"))
+    })?;
+    let settings = settings::resolve(args, world.variables, world.cwd)?;
+    let mask = Arc::new(Mask::new(settings.endpoint.credential.secret()));
+    let (voice, voice_drain) = pipe(io::stderr(), Arc::clone(&mask), || {});
+    let job = Job { settings, clock, signals, mask, voice };
+    let ended = job.begin(args.timers.time_scale.unwrap_or(1.0), judge).await;
+    // Nobody may be reading; the exit code says it all.
+    let _ = voice_drain.finish(SLOW_PERSON).await;
+    ended
+}
+
+struct Job {
+    settings: Settings,
+    clock: Clock,
+    signals: Signals,
+    mask: Arc<Mask>,
+    /// Standard error.
+    voice: Out,
+}
+
+impl Job {
+    async fn begin(&self, scale: f64, judge: Judge<'_>) -> Result<u8, UsageError> {
+        let settings = &self.settings;
+        let prompt = self.prompt().await?;
+        let setup = assemble(settings, &prompt, self.clock, &Now::read())?;
+        let session_id = setup.session_id.clone();
+        let probe = settings.output.heartbeat_file.as_deref().map(Probe::begin).transpose();
+        let probe = probe.map_err(|error| {
+            UsageError::new(format!("--heartbeat-file cannot be written: {error}; name another"))
+        })?;
+        let (out, drain) = pipe(io::stdout(), Arc::clone(&self.mask), self.signals.stdout_closes());
+        let programs = (settings.output.format == OutputFormat::StreamJson)
+            .then(|| StreamJson::new(out.clone(), &session_id, settings.output.partial_messages));
+        let mut watchers =
+            Watchers { witness: Witness::default(), people: self.people(scale), programs, probe };
+        for warning in &settings.warnings {
+            watchers.observe(&agent::Notice::Warning(warning));
+        }
+        let mut ending = self.conduct(setup, &mut watchers).await;
+        let reason = ending.reason;
+        let faults = judge(super::exit::verdict(reason).exit_code(), reason.name());
+        if !faults.is_empty() {
+            ending.reason = StopReason::InternalError;
+            ending.broken = Some(faults.join("; "));
+        }
+        Ok(self.finish(ending, &session_id, watchers, &out, drain).await)
+    }
+
+    async fn prompt(&self) -> Result<String, UsageError> {
+        let heard = |waited: Duration| {
+            self.voice.offer(&format!("outlast: waiting for standard input, {}", span(waited)));
+        };
+        let heartbeat = self.settings.limits.heartbeat;
+        let gathered = tokio::select! {
+            biased;
+            interrupt = self.signals.first() => {
+                let what = format!("{} before the run began", advice::cause(interrupt));
+                return Err(UsageError::of(Cause::Interrupted(interrupt), what));
+            }
+            gathered = prompt::gather(&self.settings.prompt, prompt::stdin, heartbeat, heard) => {
+                gathered
+            }
+        };
+        let Gathered { prompt, left_unread } = gathered?;
+        if left_unread {
+            self.voice.send(&format!(
+                "outlast: standard input is open but brought nothing for {}, so it is left unread \
+                 (--stdin waits for it)",
+                span(prompt::FIRST_BYTE)
+            ));
+        }
+        Ok(prompt)
+    }
+
+    /// Who tells people what goes on: a bar on a terminal, lines anywhere else.
+    fn people(&self, scale: f64) -> Box<dyn Observer> {
+        let output = &self.settings.output;
+        let lines = Lines::new(self.voice.clone(), Now::read, output.verbose);
+        if io::stderr().is_terminal() && !output.plain {
+            Box::new(Bar::new(lines, scale))
+        } else {
+            Box::new(lines)
+        }
+    }
+
+    /// Runs the agent, and answers for it when it cannot: after a panic, after a second SIGINT,
+    /// and when it does not end in time.
+    async fn conduct(&self, setup: Setup, watchers: &mut Watchers) -> Ending {
+        let witness = watchers.witness.clone();
+        let journal =
+            if self.settings.persist { JournalHealth::Durable } else { JournalHealth::Off };
+        let began = self.clock.now();
+        let run = panics::caught_async(agent::run(setup, watchers, self.signals.interrupts()));
+        let reason = tokio::select! {
+            biased;
+            ended = run => match ended {
+                Some(ending) => return ending,
+                None => StopReason::InternalError,
+            },
+            interrupt = self.overdue() => if witness.is_working() {
+                StopReason::AbortedTools(interrupt)
+            } else {
+                StopReason::AbortedStreaming(interrupt)
+            },
+        };
+        let mut ending = witness.ending(reason, journal);
+        ending.tally.duration = began.until(self.clock.now());
+        ending.budget = self.settings.budget;
+        if reason == StopReason::InternalError {
+            ending.broken = Some(panics::last());
+        }
+        ending
+    }
+
+    /// Waits until the run should have ended on request, or was told twice.
+    async fn overdue(&self) -> Interrupt {
+        let interrupt = self.signals.first().await;
+        tokio::select! {
+            () = tokio::time::sleep(GRACE) => {}
+            () = self.signals.second() => {}
+        }
+        interrupt
+    }
+
+    /// Tells everybody how it ended. The process ends with what the result says.
+    async fn finish(
+        &self,
+        ending: Ending,
+        session_id: &str,
+        watchers: Watchers,
+        out: &Out,
+        drain: Drain,
+    ) -> u8 {
+        let Watchers { witness, people, programs, .. } = watchers;
+        // Takes the bar off the terminal.
+        drop(people);
+        let (uuid, now) = (Uuid::new_v4().to_string(), Now::read());
+        let warnings = witness.warnings();
+        let report =
+            Report { ending: &ending, session_id, uuid: &uuid, now: &now, warnings: &warnings };
+        self.answer(&report, programs, out);
+        let heard = drain.finish(SLOW_READER).await.is_ok();
+        // A success that nobody was told of is none.
+        let unheard = StopReason::AbortedStreaming(Interrupt::StdoutClosed);
+        let lost = Ending { reason: unheard, ..ending.clone() };
+        let report = if heard || report.verdict().is_error() {
+            report
+        } else {
+            Report { ending: &lost, ..report }
+        };
+        self.keep(&report.object());
+        for error in report.errors() {
+            self.voice.send(&format!("outlast: {}", one_line(&error)));
+        }
+        if let Some(command) = report.resume_command() {
+            self.voice.send(&format!("outlast: to go on where it ended: {command}"));
+        }
+        report.verdict().exit_code()
+    }
+
+    /// Standard output's share of the end.
+    fn answer(&self, report: &Report<'_>, programs: Option<StreamJson>, out: &Out) {
+        match self.settings.output.format {
+            OutputFormat::Text => {
+                if !report.verdict().is_error() {
+                    out.send(report.ending.text.trim_end_matches('\n'));
+                }
+            }
+            OutputFormat::Json => out.send(&report.object().to_string()),
+            OutputFormat::StreamJson => {
+                if let Some(programs) = programs {
+                    programs.finish(report.object());
+                }
+            }
+        }
+    }
+
+    fn keep(&self, object: &Value) {
+        let Some(path) = &self.settings.output.result_file else { return };
+        if let Err(error) = write_result_file(path, &self.mask.hide(&object.to_string())) {
+            self.voice.send(&format!(
+                "outlast: warning: the result file {} could not be written: {error}",
+                path.display()
+            ));
+        }
+    }
+}

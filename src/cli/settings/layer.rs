@@ -1,0 +1,168 @@
+//! What a settings file may hold, and the shape of each value.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::num::NonZeroU32;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde::de::{self, Deserializer, SeqAccess, Visitor};
+use serde_json::Value;
+
+use crate::cli::args::{BudgetMode, ChildEnv, PermissionMode};
+use crate::cli::values;
+
+/// One settings file, or several merged. `None` and empty mean: not said here.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Layer {
+    pub api_key_helper: Option<String>,
+    pub model: Option<String>,
+    pub fallback_model: Words,
+    pub prices: BTreeMap<String, Price>,
+    pub env: BTreeMap<String, String>,
+    pub permissions: Permissions,
+
+    pub max_turns: Option<NonZeroU32>,
+    pub max_budget_usd: Option<f64>,
+    pub budget_mode: Option<BudgetMode>,
+    pub max_duration: Option<Span>,
+    pub wrap_up_at: Option<f64>,
+    pub token_budget: Option<NonZeroU32>,
+    pub token_budget_nudges: Option<u8>,
+
+    pub max_retries: Option<u8>,
+    pub max_retry_wait: Option<Span>,
+    pub retry_first_delay: Option<Span>,
+    pub retry_longest_delay: Option<Span>,
+    pub retry_quota: Option<u16>,
+    pub unattended_retry: Option<Unattended>,
+    pub unattended_longest_delay: Option<Span>,
+    pub overload_limit: Option<u8>,
+    pub overloads_per_fallback: Option<u8>,
+    pub torn_streams_per_whole: Option<u8>,
+    pub empty_reply_retries: Option<u8>,
+    pub paused_turn_resumptions: Option<u8>,
+    pub account_kind: Option<AccountKind>,
+    pub heartbeat_interval: Option<Span>,
+
+    pub connect_timeout: Option<Span>,
+    pub first_byte_timeout: Option<Span>,
+    pub stream_idle_timeout: Option<Span>,
+    pub stream_progress_timeout: Option<Span>,
+    pub request_timeout: Option<Span>,
+    pub stdin_timeout: Option<Span>,
+
+    pub max_output_tokens: Option<NonZeroU32>,
+    pub escalated_output_tokens: Option<NonZeroU32>,
+    pub whole_output_tokens: Option<NonZeroU32>,
+    pub min_output_tokens: Option<NonZeroU32>,
+    pub output_continuations: Option<u8>,
+    pub max_thinking_tokens: Option<u32>,
+
+    pub bash_timeout: Option<Span>,
+    pub bash_max_timeout: Option<Span>,
+    pub max_tool_result_chars: Option<NonZeroU32>,
+    pub child_env: Option<ChildEnv>,
+    pub pass_env: Words,
+
+    /// Keys that mean nothing to us. Judged after reading, by name.
+    #[serde(flatten)]
+    pub others: BTreeMap<String, Value>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub(super) struct Permissions {
+    pub allow: Vec<String>,
+    pub ask: Vec<String>,
+    pub deny: Vec<String>,
+    pub additional_directories: Vec<PathBuf>,
+    pub default_mode: Option<PermissionMode>,
+    pub disable_bypass_permissions_mode: Option<String>,
+}
+
+/// US dollars per million tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Price {
+    pub input: f64,
+    pub output: f64,
+    pub cache_read: Option<f64>,
+    pub cache_write: Option<f64>,
+}
+
+/// Which failures are waited out without a count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Unattended {
+    Off,
+    On,
+    All,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) enum AccountKind {
+    ApiKey,
+    Enterprise,
+    Subscription,
+}
+
+/// A duration: `"90s"`, `"1h30m"`, or a number of seconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Span(pub Duration);
+
+impl<'de> Deserialize<'de> for Span {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Text;
+        impl Visitor<'_> for Text {
+            type Value = Span;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a duration")
+            }
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Span, E> {
+                let wrong = |why| E::custom(format!("{text:?} {why}"));
+                values::duration(text).map(Span).map_err(wrong)
+            }
+            fn visit_u64<E: de::Error>(self, seconds: u64) -> Result<Span, E> {
+                self.visit_str(&seconds.to_string())
+            }
+            fn visit_i64<E: de::Error>(self, seconds: i64) -> Result<Span, E> {
+                self.visit_str(&seconds.to_string())
+            }
+            fn visit_f64<E: de::Error>(self, seconds: f64) -> Result<Span, E> {
+                self.visit_str(&seconds.to_string())
+            }
+        }
+        deserializer.deserialize_any(Text)
+    }
+}
+
+/// Names: a list, or one text with commas between them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Words(pub Vec<String>);
+
+impl<'de> Deserialize<'de> for Words {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Names;
+        impl<'de> Visitor<'de> for Names {
+            type Value = Words;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a name or a list of names")
+            }
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Words, E> {
+                Ok(Words(values::list(&[text])))
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Words, A::Error> {
+                let mut words = Vec::new();
+                while let Some(item) = items.next_element::<String>()? {
+                    words.push(item);
+                }
+                Ok(Words(words))
+            }
+        }
+        deserializer.deserialize_any(Names)
+    }
+}

@@ -1,0 +1,233 @@
+//! Reads settings files, and says exactly what is wrong with them.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use serde_json::{Map, Value};
+
+use super::layer::Layer;
+use super::locate::{self, Place};
+use super::table;
+use crate::cli::usage::UsageError;
+
+/// Keys of the same family of tools that mean nothing to us, and do no harm when left alone.
+const FOREIGN: [&str; 15] = [
+    "$schema",
+    "attribution",
+    "autoCompactEnabled",
+    "claudeMdExcludes",
+    "cleanupPeriodDays",
+    "disableAllHooks",
+    "disabledMcpjsonServers",
+    "effortLevel",
+    "enableAllProjectMcpServers",
+    "enabledMcpjsonServers",
+    "includeCoAuthoredBy",
+    "outputStyle",
+    "respectGitignore",
+    "spinnerTipsEnabled",
+    "statusLine",
+];
+
+/// Keys whose owner counts on them: left alone, but not in silence.
+const UNSUPPORTED: [&str; 2] = ["hooks", "sandbox"];
+
+/// Settings that were read: the merged values, and what should be said about them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Loaded {
+    merged: Value,
+    pub warnings: Vec<String>,
+}
+
+impl Loaded {
+    /// Reads one file, over what was read so far. A missing file says nothing.
+    pub(super) fn file(self, path: &Path) -> Result<Self, UsageError> {
+        let shown = path.display().to_string();
+        match fs::read(path) {
+            Ok(bytes) => self.text(&shown, &utf8(&shown, bytes)?),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(self),
+            Err(error) if error.kind() == io::ErrorKind::NotADirectory => Ok(self),
+            Err(error) => Err(unreadable(&shown, &error)),
+        }
+    }
+
+    /// Reads what `--settings` names: JSON when it begins like it, otherwise a file that must be
+    /// there.
+    pub(super) fn flag(self, given: &str) -> Result<Self, UsageError> {
+        if given.trim_start().starts_with('{') {
+            return self.text("--settings", given);
+        }
+        let bytes = fs::read(given).map_err(|error| unreadable(given, &error))?;
+        self.text(given, &utf8(given, bytes)?)
+    }
+
+    fn text(mut self, name: &str, text: &str) -> Result<Self, UsageError> {
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+        let value = parse(name, text)?;
+        for key in UNSUPPORTED.iter().filter(|key| value.get(key).is_some_and(says_something)) {
+            self.warnings.push(format!(
+                "{name}: \"{key}\" is not supported by this version of outlast and has no effect"
+            ));
+        }
+        self.merged = merge(self.merged, value);
+        Ok(self)
+    }
+
+    /// What all files come to.
+    pub(super) fn layer(&self) -> Layer {
+        let merged =
+            if self.merged.is_null() { Value::Object(Map::new()) } else { self.merged.clone() };
+        serde_json::from_value(merged)
+            .expect("every file had the right shape, and merging keeps shapes")
+    }
+}
+
+/// Whether a settings file of a repository holds more than nothing. One that cannot be read as
+/// JSON does.
+pub(super) fn holds_something(path: &Path) -> bool {
+    fs::read(path).is_ok_and(|bytes| match serde_json::from_slice::<Value>(&bytes) {
+        Ok(value) => says_something(&value),
+        Err(_) => !bytes.trim_ascii().is_empty(),
+    })
+}
+
+fn says_something(value: &Value) -> bool {
+    match value {
+        Value::Null | Value::Bool(false) => false,
+        Value::Object(map) => !map.is_empty(),
+        Value::Array(items) => !items.is_empty(),
+        Value::String(text) => !text.is_empty(),
+        Value::Bool(true) | Value::Number(_) => true,
+    }
+}
+
+fn unreadable(name: &str, error: &io::Error) -> UsageError {
+    UsageError::new(format!("{name}: cannot be read: {error}; name a readable settings file"))
+}
+
+fn utf8(name: &str, bytes: Vec<u8>) -> Result<String, UsageError> {
+    String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        let before = String::from_utf8_lossy(error.as_bytes().get(..at).unwrap_or_default());
+        let (line, column) = locate::line_and_column(&before, before.len());
+        UsageError::new(format!("{name}:{line}:{column}: not valid UTF-8; save the file as UTF-8"))
+    })
+}
+
+/// Checks one text for syntax, shape and unknown keys.
+fn parse(name: &str, text: &str) -> Result<Value, UsageError> {
+    let value: Value = serde_json::from_str(text).map_err(|error| {
+        let at = locate::offset(text, error.line(), error.column());
+        let (line, column) = locate::line_and_column(text, at);
+        UsageError::new(format!(
+            "{name}:{line}:{column}: not valid JSON: {}; correct the file",
+            bare(&error)
+        ))
+    })?;
+    let places = locate::places(text);
+    let here = |at: usize| {
+        let (line, column) = locate::line_and_column(text, at);
+        format!("{name}:{line}:{column}")
+    };
+    if !value.is_object() {
+        let at = places.first().map_or(0, |place| place.value.start);
+        return Err(UsageError::new(format!(
+            "{}: settings are a JSON object; write {{...}}",
+            here(at)
+        )));
+    }
+    let layer: Layer = serde_json::from_str(text).map_err(|error| {
+        let at = locate::offset(text, error.line(), error.column());
+        let place = locate::at(&places, at);
+        UsageError::new(format!(
+            "{}: {}",
+            here(place.map_or(at, |place| place.value.start)),
+            complaint(&bare(&error), place)
+        ))
+    })?;
+    let known = |key: &str| FOREIGN.contains(&key) || UNSUPPORTED.contains(&key);
+    if let Some(place) = places.iter().find(
+        |place| matches!(&place.path[..], [key] if layer.others.contains_key(key) && !known(key)),
+    ) {
+        let key = place.path.first().map_or("", String::as_str);
+        return Err(UsageError::new(format!("{}: {}", here(place.start), unknown(key))));
+    }
+    if let Err((key, why)) = super::resolve::check(&layer) {
+        let at = places.iter().find(|place| place.path.first().is_some_and(|first| first == key));
+        return Err(UsageError::new(format!(
+            "{}: \"{key}\" {why}",
+            here(at.map_or(0, |place| place.value.start))
+        )));
+    }
+    Ok(value)
+}
+
+/// An error of `serde_json` without the position at its end.
+fn bare(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    text.split(" at line ").next().unwrap_or_default().to_owned()
+}
+
+fn complaint(why: &str, place: Option<&Place>) -> String {
+    let path = place.map(|place| place.path.join(".")).unwrap_or_default();
+    let key = place.and_then(|place| place.path.first()).map_or("", String::as_str);
+    let found = why.split(", expected").next().unwrap_or_default().trim_start_matches("invalid ");
+    match table::takes(key) {
+        Some(takes) => format!("\"{path}\" takes {takes}; found {found}"),
+        None => format!("{found}; see SETTINGS in outlast(1)"),
+    }
+}
+
+fn unknown(key: &str) -> String {
+    match nearest(key) {
+        Some(near) => format!("unknown setting \"{key}\"; did you mean \"{near}\"?"),
+        None => format!("unknown setting \"{key}\"; remove it, or see SETTINGS in outlast(1)"),
+    }
+}
+
+/// The known key that differs least, if it differs little.
+fn nearest(key: &str) -> Option<&'static str> {
+    table::names()
+        .map(|name| (distance(&key.to_lowercase(), &name.to_lowercase()), name))
+        .min()
+        .filter(|(distance, name)| *distance <= name.len() / 3)
+        .map(|(_, name)| name)
+}
+
+/// How many letters must be added, dropped or changed to turn one word into the other.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.chars().enumerate() {
+        let mut diagonal = i;
+        let mut left = i + 1;
+        for (j, y) in b.iter().enumerate() {
+            let above = row[j + 1];
+            let cost = (diagonal + usize::from(x != *y)).min(left + 1).min(above + 1);
+            diagonal = above;
+            row[j] = left;
+            left = cost;
+        }
+        row[b.len()] = left;
+    }
+    row[b.len()]
+}
+
+/// Lays one value over another: objects merge, lists are joined, anything else is replaced.
+fn merge(under: Value, over: Value) -> Value {
+    match (under, over) {
+        (Value::Object(mut under), Value::Object(over)) => {
+            for (key, value) in over {
+                let below = under.remove(&key).unwrap_or(Value::Null);
+                under.insert(key, merge(below, value));
+            }
+            Value::Object(under)
+        }
+        (Value::Array(mut under), Value::Array(over)) => {
+            under.extend(over);
+            Value::Array(under)
+        }
+        (_, over) => over,
+    }
+}

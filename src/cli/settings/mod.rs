@@ -1,0 +1,206 @@
+//! What the flags, the environment and the settings files come to.
+//!
+//! Flags outrank the environment, the environment outranks `--settings`, and that outranks the
+//! files. Everything is read once, here, and never again.
+
+mod layer;
+mod load;
+mod locate;
+mod resolve;
+mod rules;
+mod table;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+pub use layer::{Price, Unattended};
+pub use table::{Setting, names, settings};
+
+use crate::cli::args::{BudgetMode, ChildEnv, OutputFormat, PermissionMode};
+use crate::cli::environment::Variables;
+use crate::recovery::{Limits, Money};
+
+/// The one table of defaults that are not [`Limits`]'.
+pub(super) struct Defaults {
+    pub model: &'static str,
+    pub base_url: &'static str,
+    pub wrap_up_at: f64,
+    pub connect: Duration,
+    pub first_byte: Duration,
+    pub stream_idle: Duration,
+    pub stream_progress: Duration,
+    pub whole: Duration,
+    pub stdin: Duration,
+    pub bash: Duration,
+    pub bash_max: Duration,
+    pub tool_result_chars: u32,
+    pub thinking: u32,
+    pub max_retry_wait_unattended: Duration,
+}
+
+pub(super) const DEFAULTS: Defaults = Defaults {
+    model: "sonnet",
+    base_url: "https://api.anthropic.com",
+    wrap_up_at: 0.9,
+    connect: Duration::from_secs(15),
+    first_byte: Duration::from_mins(3),
+    stream_idle: Duration::from_mins(2),
+    stream_progress: Duration::from_mins(5),
+    whole: Duration::from_mins(10),
+    stdin: Duration::from_mins(5),
+    bash: Duration::from_mins(2),
+    bash_max: Duration::from_mins(10),
+    tool_result_chars: 30_000,
+    thinking: 10_000,
+    max_retry_wait_unattended: Duration::from_hours(6),
+};
+
+/// Everything a run is to be, decided.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    pub output: Output,
+    pub prompt: PromptSource,
+    pub session: Start,
+    /// Whether a journal is kept.
+    pub persist: bool,
+    /// Where settings and sessions live.
+    pub config_dir: PathBuf,
+    pub cwd: PathBuf,
+    /// The preferred model first. Names or aliases.
+    pub models: Vec<String>,
+    /// What aliases stand for, where the environment says so.
+    pub aliases: BTreeMap<String, String>,
+    /// By model; the empty name is for every model that has no entry of its own.
+    pub prices: BTreeMap<String, Price>,
+    pub endpoint: Endpoint,
+    pub limits: Limits,
+    pub budget: Option<Money>,
+    pub budget_mode: BudgetMode,
+    /// The thinking budget in tokens.
+    pub thinking: Option<u32>,
+    pub system: SystemPrompt,
+    pub tools: ToolRules,
+    /// The environment, with what the settings add to it.
+    pub variables: Variables,
+    pub warnings: Vec<String>,
+}
+
+/// Who is told what.
+#[derive(Clone, Debug, Default)]
+pub struct Output {
+    pub format: OutputFormat,
+    pub verbose: bool,
+    pub partial_messages: bool,
+    pub result_file: Option<PathBuf>,
+    pub heartbeat_file: Option<PathBuf>,
+    /// No progress bar, even on a terminal.
+    pub plain: bool,
+}
+
+/// Where the prompt comes from.
+#[derive(Clone, Debug)]
+pub struct PromptSource {
+    pub argument: Option<String>,
+    /// Standard input is to be waited for although there is an argument.
+    pub insists: bool,
+    /// A session goes on, so that there need be no prompt at all.
+    pub may_be_empty: bool,
+    /// How long standard input may stay silent while it is waited for.
+    pub patience: Duration,
+}
+
+/// Which session this is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Start {
+    New {
+        session_id: String,
+    },
+    Resume {
+        session_id: String,
+        fork: Option<String>,
+    },
+    /// The newest session of this folder.
+    Continue {
+        fork: Option<String>,
+    },
+}
+
+/// Where the model is, and how long it may take.
+#[derive(Clone, Debug)]
+pub struct Endpoint {
+    pub base_url: String,
+    pub credential: Credential,
+    pub headers: Vec<(String, String)>,
+    /// Certificates to trust beside the system's.
+    pub ca_files: Vec<PathBuf>,
+    pub connect: Duration,
+    pub first_byte: Duration,
+    pub stream_idle: Duration,
+    pub stream_progress: Duration,
+    pub whole: Duration,
+}
+
+/// What proves who we are. Never shown.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Credential {
+    ApiKey(String),
+    Bearer(String),
+    /// What this command prints.
+    Helper(String),
+    /// The server wants none.
+    Absent,
+}
+
+impl Credential {
+    /// Where it came from, as the init message has it.
+    pub fn source(&self) -> &'static str {
+        match self {
+            Self::ApiKey(_) => "ANTHROPIC_API_KEY",
+            Self::Bearer(_) => "ANTHROPIC_AUTH_TOKEN",
+            Self::Helper(_) => "apiKeyHelper",
+            Self::Absent => "none",
+        }
+    }
+
+    /// What must not be printed.
+    pub fn secret(&self) -> Option<&str> {
+        match self {
+            Self::ApiKey(secret) | Self::Bearer(secret) => Some(secret),
+            Self::Helper(_) | Self::Absent => None,
+        }
+    }
+}
+
+impl std::fmt::Debug for Credential {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.source())
+    }
+}
+
+/// The system prompt, before the facts of the run are added.
+#[derive(Clone, Debug, Default)]
+pub struct SystemPrompt {
+    /// Instead of ours.
+    pub replaced: Option<String>,
+    pub appended: Option<String>,
+}
+
+/// What tools there are and what they may do.
+#[derive(Clone, Debug)]
+pub struct ToolRules {
+    /// `None`: all.
+    pub only: Option<Vec<String>>,
+    pub allow: Vec<String>,
+    pub ask: Vec<String>,
+    pub deny: Vec<String>,
+    pub mode: PermissionMode,
+    pub directories: Vec<PathBuf>,
+    pub child_env: ChildEnv,
+    pub pass_env: Vec<String>,
+    pub bash_timeout: Duration,
+    pub bash_max_timeout: Duration,
+    pub result_chars: u32,
+}
+
+pub(super) use resolve::resolve;

@@ -1,0 +1,374 @@
+//! Flags, environment and files, weighed.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use uuid::Uuid;
+
+use super::layer::{Layer, Price};
+use super::load::{Loaded, holds_something};
+use super::rules::{self, time};
+use super::{Credential, DEFAULTS, Output, PromptSource, Settings, Start, SystemPrompt, ToolRules};
+use crate::cli::args::{InputFormat, OutputFormat, PermissionMode, RunArgs};
+use crate::cli::environment::{self, Environment, Variables};
+use crate::cli::usage::UsageError;
+use crate::cli::values;
+use crate::recovery::Money;
+
+/// Decides what a run is to be. Reads files, changes nothing.
+///
+/// # Errors
+/// The first mistake found, wherever it is.
+pub(in crate::cli) fn resolve(
+    args: &RunArgs,
+    mut variables: Variables,
+    cwd: PathBuf,
+) -> Result<Settings, UsageError> {
+    if args.output.input_format == Some(InputFormat::StreamJson) {
+        return Err(UsageError::new(
+            "--input-format stream-json is not supported by this version of outlast; give the \
+             prompt as text",
+        ));
+    }
+    let config_dir = environment::config_dir(&variables)?;
+    let loaded = load(args, &config_dir, &cwd)?;
+    let file = loaded.layer();
+    variables
+        .extend(file.env.iter().map(|(name, value)| (OsString::from(name), OsString::from(value))));
+    let env = Environment::read(&variables)?;
+
+    let models = models(args, &env, &file);
+    let prices = prices(&args.model.price, file.prices.clone())?;
+    let endpoint = rules::endpoint(&args.timers, &env, &file);
+    if endpoint.credential == Credential::Absent && endpoint.base_url == DEFAULTS.base_url {
+        return Err(UsageError::credentials(
+            "no credential is set; put an API key in ANTHROPIC_API_KEY or a bearer token in \
+             ANTHROPIC_AUTH_TOKEN, or name another server in ANTHROPIC_BASE_URL",
+        ));
+    }
+    check_url(&endpoint.base_url)?;
+    Ok(Settings {
+        output: output(args, &env)?,
+        prompt: prompt(args, &file),
+        session: start(args)?,
+        persist: !args.session.no_session_persistence,
+        limits: rules::limits(&args.limits, &args.model, &env, &file, models.len() - 1),
+        models,
+        aliases: env.aliases.clone(),
+        prices,
+        endpoint,
+        budget: budget(args, &file),
+        budget_mode: args.limits.budget_mode.or(file.budget_mode).unwrap_or_default(),
+        thinking: thinking(args, &env, &file)?,
+        system: system(args)?,
+        tools: tools(args, &env, &file)?,
+        variables,
+        config_dir,
+        cwd,
+        warnings: loaded.warnings,
+    })
+}
+
+/// Checks what the shape of a value alone does not say. The error is the key and what is wrong.
+pub(super) fn check(layer: &Layer) -> Result<(), (&'static str, String)> {
+    if layer.max_budget_usd.is_some_and(|usd| values::dollars(&usd.to_string()).is_err()) {
+        return Err(("maxBudgetUsd", "must be above 0 dollars and below 18 million".to_owned()));
+    }
+    if layer.wrap_up_at.is_some_and(|part| !(part > 0.0 && part <= 1.0)) {
+        return Err(("wrapUpAt", "must be above 0 and at most 1".to_owned()));
+    }
+    if layer.max_retries.is_some_and(|retries| retries > 100) {
+        return Err(("maxRetries", "must be a whole number from 0 to 100".to_owned()));
+    }
+    if layer.max_thinking_tokens.is_some_and(|tokens| (1..1024).contains(&tokens)) {
+        return Err(("maxThinkingTokens", "must be 0, or at least 1024".to_owned()));
+    }
+    let bad_price = |price: &Price| {
+        let parts = [Some(price.input), Some(price.output), price.cache_read, price.cache_write];
+        parts.into_iter().flatten().any(|part| values::price_of_one(part).is_err())
+    };
+    if let Some((model, _)) = layer.prices.iter().find(|(_, price)| bad_price(price)) {
+        return Err((
+            "prices",
+            format!("has no price in US dollars per million tokens for {model:?}"),
+        ));
+    }
+    Ok(())
+}
+
+fn load(args: &RunArgs, config_dir: &Path, cwd: &Path) -> Result<Loaded, UsageError> {
+    let sources = sources(args.session.setting_sources.as_deref())?;
+    let mut loaded = Loaded::default();
+    if sources.contains(&"user") {
+        loaded = loaded.file(&config_dir.join("settings.json"))?;
+    }
+    let project = [("project", "settings.json"), ("local", "settings.local.json")];
+    for (_, name) in project.iter().filter(|(source, _)| sources.contains(source)) {
+        for folder in [".claude", ".outlast"] {
+            let path = cwd.join(folder).join(name);
+            if holds_something(&path) {
+                loaded.warnings.push(format!(
+                    "{} was ignored: settings of a repository are not trusted; pass it with \
+                     --settings to use it",
+                    path.display()
+                ));
+            }
+        }
+    }
+    match &args.session.settings {
+        Some(given) => loaded.flag(given),
+        None => Ok(loaded),
+    }
+}
+
+fn sources(given: Option<&str>) -> Result<Vec<&str>, UsageError> {
+    let Some(given) = given else { return Ok(vec!["user", "project", "local"]) };
+    let named: Vec<&str> =
+        given.split([',', ' ']).map(str::trim).filter(|name| !name.is_empty()).collect();
+    match named.iter().find(|name| !["user", "project", "local"].contains(name)) {
+        Some(name) => Err(UsageError::new(format!(
+            "--setting-sources: {name:?} is none of user, project, local"
+        ))),
+        None => Ok(named),
+    }
+}
+
+fn models(args: &RunArgs, env: &Environment, file: &Layer) -> Vec<String> {
+    let named = |name: &Option<String>| name.clone().filter(|name| !name.trim().is_empty());
+    let first = named(&args.model.model)
+        .or_else(|| named(&env.model))
+        .or_else(|| named(&file.model))
+        .unwrap_or_else(|| DEFAULTS.model.to_owned());
+    let mut fallbacks = values::list(&args.model.fallback_model);
+    if fallbacks.is_empty() {
+        fallbacks.clone_from(&file.fallback_model.0);
+    }
+    let mut models = vec![first];
+    for model in fallbacks {
+        if !models.contains(&model) {
+            models.push(model);
+        }
+    }
+    models
+}
+
+/// Prices from the files, and over them those of `--price`.
+fn prices(
+    flags: &[String],
+    mut prices: BTreeMap<String, Price>,
+) -> Result<BTreeMap<String, Price>, UsageError> {
+    for flag in flags {
+        let wrong = || {
+            UsageError::new(format!(
+                "--price: {flag:?} is no price; write [MODEL=]IN/OUT[/CACHE-READ/CACHE-WRITE] in \
+                 US dollars per million tokens, for example my-model=3/15"
+            ))
+        };
+        let (model, amounts) = flag.rsplit_once('=').unwrap_or(("", flag));
+        let amounts: Vec<f64> = amounts
+            .split('/')
+            .map(|amount| amount.trim().parse().ok())
+            .collect::<Option<_>>()
+            .filter(|amounts: &Vec<f64>| {
+                amounts.iter().all(|amount| values::price_of_one(*amount).is_ok())
+            })
+            .ok_or_else(wrong)?;
+        let price = match amounts[..] {
+            [input, output] => Price { input, output, cache_read: None, cache_write: None },
+            [input, output, read, write] => {
+                Price { input, output, cache_read: Some(read), cache_write: Some(write) }
+            }
+            _ => return Err(wrong()),
+        };
+        prices.insert(model.trim().to_owned(), price);
+    }
+    Ok(prices)
+}
+
+fn check_url(url: &str) -> Result<(), UsageError> {
+    let host = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
+    match host {
+        Some(host) if !host.is_empty() && !url.contains(char::is_whitespace) => Ok(()),
+        Some(_) | None => Err(UsageError::new(
+            "ANTHROPIC_BASE_URL is not an http:// or https:// address; correct it",
+        )),
+    }
+}
+
+fn output(args: &RunArgs, env: &Environment) -> Result<Output, UsageError> {
+    let output = &args.output;
+    for (flag, path) in
+        [("--result-file", &output.result_file), ("--heartbeat-file", &output.heartbeat_file)]
+    {
+        if let Some(path) = path {
+            check_writable(flag, path)?;
+        }
+    }
+    let format = output.output_format.unwrap_or_default();
+    if output.include_partial_messages && format != OutputFormat::StreamJson {
+        return Err(UsageError::new(
+            "--include-partial-messages needs --output-format stream-json; add it",
+        ));
+    }
+    Ok(Output {
+        format,
+        verbose: output.verbose,
+        partial_messages: output.include_partial_messages,
+        result_file: output.result_file.clone(),
+        heartbeat_file: output.heartbeat_file.clone(),
+        plain: env.plain,
+    })
+}
+
+/// Whether a file could be written there, found out without writing one.
+fn check_writable(flag: &str, path: &Path) -> Result<(), UsageError> {
+    let folder = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        Some(_) | None => Path::new("."),
+    };
+    let shown = path.display();
+    if path.is_dir() {
+        return Err(UsageError::new(format!("{flag} {shown}: is a folder; name a file")));
+    }
+    if !folder.is_dir() {
+        return Err(UsageError::new(format!("{flag} {shown}: the folder does not exist; make it")));
+    }
+    nix::unistd::access(folder, nix::unistd::AccessFlags::W_OK).map_err(|error| {
+        UsageError::new(format!(
+            "{flag} {shown}: the folder cannot be written to: {}; name another",
+            error.desc()
+        ))
+    })
+}
+
+fn prompt(args: &RunArgs, file: &Layer) -> PromptSource {
+    let dash = args.prompt.as_deref() == Some("-");
+    PromptSource {
+        argument: args.prompt.clone().filter(|_| !dash),
+        insists: dash || args.output.stdin,
+        may_be_empty: args.session.go_on || args.session.resume.is_some(),
+        patience: time(file.stdin_timeout).unwrap_or(DEFAULTS.stdin),
+    }
+}
+
+fn start(args: &RunArgs) -> Result<Start, UsageError> {
+    let session = &args.session;
+    let given = session.session_id.as_deref().map(|id| uuid("--session-id", id)).transpose()?;
+    let fresh = || given.clone().unwrap_or_else(|| Uuid::now_v7().to_string());
+    let resuming = session.go_on || session.resume.is_some();
+    if resuming && given.is_some() && !session.fork_session {
+        return Err(UsageError::new(
+            "--session-id names a new session; with --resume or --continue add --fork-session",
+        ));
+    }
+    if session.fork_session && !resuming {
+        return Err(UsageError::new(
+            "--fork-session needs --resume or --continue; add one of them",
+        ));
+    }
+    let fork = session.fork_session.then(fresh);
+    match &session.resume {
+        Some(id) => Ok(Start::Resume { session_id: uuid("--resume", id)?, fork }),
+        None if session.go_on => Ok(Start::Continue { fork }),
+        None => Ok(Start::New { session_id: fresh() }),
+    }
+}
+
+fn uuid(flag: &str, id: &str) -> Result<String, UsageError> {
+    Uuid::try_parse(id.trim()).map(|uuid| uuid.to_string()).map_err(|_| {
+        let shown: String = id.chars().take(60).collect();
+        UsageError::new(format!("{flag}: {shown:?} is not the id of a session; it is a UUID"))
+    })
+}
+
+fn budget(args: &RunArgs, file: &Layer) -> Option<Money> {
+    args.limits.max_budget_usd.or(file.max_budget_usd.and_then(Money::from_dollars))
+}
+
+fn thinking(args: &RunArgs, env: &Environment, file: &Layer) -> Result<Option<u32>, UsageError> {
+    let tokens =
+        args.model.max_thinking_tokens.or(env.max_thinking_tokens).or(file.max_thinking_tokens);
+    let wanted = match args.model.thinking.as_deref() {
+        Some("disabled") => None,
+        Some(_) => Some(tokens.unwrap_or(DEFAULTS.thinking)),
+        None => tokens,
+    };
+    match wanted {
+        Some(1..1024) => Err(UsageError::new(
+            "--max-thinking-tokens (or MAX_THINKING_TOKENS) must be 0, or at least 1024",
+        )),
+        Some(0) | None => Ok(None),
+        Some(tokens) => Ok(Some(tokens)),
+    }
+}
+
+fn system(args: &RunArgs) -> Result<SystemPrompt, UsageError> {
+    let model = &args.model;
+    let either = |text: &Option<String>, flag: &str, file: &Option<PathBuf>| match (text, file) {
+        (Some(text), _) => Ok(Some(text.clone())),
+        (None, Some(path)) => fs::read_to_string(path).map(Some).map_err(|error| {
+            UsageError::new(format!(
+                "{flag} {}: cannot be read: {error}; name a readable text file",
+                path.display()
+            ))
+        }),
+        (None, None) => Ok(None),
+    };
+    Ok(SystemPrompt {
+        replaced: either(&model.system_prompt, "--system-prompt-file", &model.system_prompt_file)?,
+        appended: either(
+            &model.append_system_prompt,
+            "--append-system-prompt-file",
+            &model.append_system_prompt_file,
+        )?,
+    })
+}
+
+fn tools(args: &RunArgs, env: &Environment, file: &Layer) -> Result<ToolRules, UsageError> {
+    let (flags, permissions) = (&args.tools, &file.permissions);
+    let mode = if flags.dangerously_skip_permissions {
+        PermissionMode::BypassPermissions
+    } else {
+        flags.permission_mode.or(permissions.default_mode).unwrap_or_default()
+    };
+    let forbidden = permissions.disable_bypass_permissions_mode.as_deref() == Some("disable");
+    if mode == PermissionMode::BypassPermissions && forbidden {
+        return Err(UsageError::new(
+            "the settings forbid bypassPermissions (disableBypassPermissionsMode); allow tools by \
+             rules instead",
+        ));
+    }
+    let mut directories = flags.add_dir.clone();
+    if let Some(missing) = directories.iter().find(|path| !path.is_dir()) {
+        return Err(UsageError::new(format!(
+            "--add-dir {}: is not a folder; name one that exists",
+            missing.display()
+        )));
+    }
+    directories.extend(permissions.additional_directories.iter().cloned());
+    let joined = |first: &[String], second: &[String]| [first, second].concat();
+    let bash_timeout = env.bash_timeout.or(time(file.bash_timeout)).unwrap_or(DEFAULTS.bash);
+    let only = flags.tools.as_ref().map(|names| values::list(names));
+    Ok(ToolRules {
+        only: only.filter(|names| names.iter().all(|name| name != "default")),
+        allow: joined(&permissions.allow, &values::list(&flags.allowed_tools)),
+        ask: permissions.ask.clone(),
+        deny: joined(&permissions.deny, &values::list(&flags.disallowed_tools)),
+        mode,
+        directories,
+        child_env: flags.child_env.or(file.child_env).unwrap_or_default(),
+        pass_env: joined(&file.pass_env.0, &values::list(&flags.pass_env)),
+        bash_timeout,
+        bash_max_timeout: env
+            .bash_max_timeout
+            .or(time(file.bash_max_timeout))
+            .unwrap_or(DEFAULTS.bash_max)
+            .max(bash_timeout),
+        result_chars: env
+            .tool_result_chars
+            .or(file.max_tool_result_chars)
+            .map_or(DEFAULTS.tool_result_chars, u32::from),
+    })
+}

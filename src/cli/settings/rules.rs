@@ -1,0 +1,120 @@
+//! From what was said to the rules of the run: every limit in one place.
+
+use crate::cli::args::LimitArgs;
+use crate::cli::environment::Environment;
+use crate::recovery::{Account, Ladder, Limits, Moment, Persistence};
+
+use super::layer::{AccountKind, Layer, Span, Unattended};
+use super::{DEFAULTS, Endpoint};
+use crate::cli::args::{ModelArgs, TimerArgs};
+use crate::cli::settings::Credential;
+
+/// The machine's rules.
+pub(super) fn limits(
+    args: &LimitArgs,
+    model: &ModelArgs,
+    env: &Environment,
+    file: &Layer,
+    fallbacks: usize,
+) -> Limits {
+    let mut limits = Limits::default();
+    waits(&mut limits, args, env, file);
+    let budgets = &mut limits.budgets;
+    budgets.turns = args.max_turns.or(env.max_turns).or(file.max_turns).map(u32::from);
+    budgets.switches = u8::try_from(fallbacks).unwrap_or(u8::MAX);
+    set(&mut budgets.bucket, file.retry_quota);
+    set(&mut budgets.continuations, file.output_continuations);
+    set(&mut budgets.empty_replies, file.empty_reply_retries);
+    set(&mut budgets.resumptions, file.paused_turn_resumptions);
+    set(&mut budgets.nudges, file.token_budget_nudges);
+    set(&mut limits.overloads_per_switch, file.overloads_per_fallback);
+    set(&mut limits.torn_streams_per_whole, file.torn_streams_per_whole);
+    limits.overload_limit = file.overload_limit;
+    limits.effort = args.token_budget.or(file.token_budget).map(u32::from);
+    limits.account = match file.account_kind {
+        None | Some(AccountKind::ApiKey) => Account::ApiKey,
+        Some(AccountKind::Enterprise) => Account::Enterprise,
+        Some(AccountKind::Subscription) => Account::Subscription,
+    };
+
+    let caps = &mut limits.caps;
+    if let Some(first) =
+        model.max_output_tokens.or(env.max_output_tokens).or(file.max_output_tokens)
+    {
+        // Whoever names a cap means it: only the default one is raised when it proves too small.
+        caps.first = first.into();
+        limits.budgets.escalations = 0;
+    }
+    set(&mut caps.escalated, file.escalated_output_tokens.map(u32::from));
+    set(&mut caps.whole, file.whole_output_tokens.map(u32::from));
+    set(&mut caps.floor, file.min_output_tokens.map(u32::from));
+    limits
+}
+
+/// Everything that has to do with time.
+fn waits(limits: &mut Limits, args: &LimitArgs, env: &Environment, file: &Layer) {
+    let unattended = env.unattended.or(file.unattended_retry);
+    limits.persistence = match unattended {
+        None | Some(Unattended::Off) => Persistence::Off,
+        Some(Unattended::On) => Persistence::Capacity,
+        Some(Unattended::All) => Persistence::All,
+    };
+    if limits.persistence != Persistence::Off {
+        limits.max_retry_wait = DEFAULTS.max_retry_wait_unattended;
+    }
+    set(&mut limits.max_retry_wait, args.max_retry_wait.or(time(file.max_retry_wait)));
+    set(&mut limits.budgets.retries, args.max_retries.or(env.max_retries).or(file.max_retries));
+    let Ladder { first, longest } = &mut limits.ladder;
+    set(first, time(file.retry_first_delay));
+    set(longest, time(file.retry_longest_delay));
+    set(&mut limits.longest_capacity_wait, time(file.unattended_longest_delay));
+    set(&mut limits.heartbeat, time(file.heartbeat_interval));
+    if let Some(duration) = args.max_duration.or(time(file.max_duration)) {
+        let begin = Moment::default();
+        limits.deadline = Some(begin.after(duration));
+        let part = file.wrap_up_at.unwrap_or(DEFAULTS.wrap_up_at);
+        limits.wrap_up = Some(begin.after(duration.mul_f64(part)));
+    }
+}
+
+fn set<T>(place: &mut T, value: Option<T>) {
+    if let Some(value) = value {
+        *place = value;
+    }
+}
+
+pub(super) fn time(span: Option<Span>) -> Option<std::time::Duration> {
+    span.map(|Span(duration)| duration)
+}
+
+/// Where the model is, and how long it may take.
+pub(super) fn endpoint(args: &TimerArgs, env: &Environment, file: &Layer) -> Endpoint {
+    let credential = match (&file.api_key_helper, &env.auth_token, &env.api_key) {
+        (Some(command), _, _) => Credential::Helper(command.clone()),
+        (None, Some(token), _) => Credential::Bearer(token.clone()),
+        (None, None, Some(key)) => Credential::ApiKey(key.clone()),
+        (None, None, None) => Credential::Absent,
+    };
+    let idle = args.stream_idle_timeout.or(env.stream_idle_timeout);
+    Endpoint {
+        base_url: env.base_url.clone().unwrap_or_else(|| DEFAULTS.base_url.to_owned()),
+        credential,
+        headers: env.custom_headers.clone(),
+        ca_files: env.ca_files.clone(),
+        connect: args.connect_timeout.or(time(file.connect_timeout)).unwrap_or(DEFAULTS.connect),
+        first_byte: args
+            .first_byte_timeout
+            .or(time(file.first_byte_timeout))
+            .unwrap_or(DEFAULTS.first_byte),
+        stream_idle: idle.or(time(file.stream_idle_timeout)).unwrap_or(DEFAULTS.stream_idle),
+        stream_progress: args
+            .stream_progress_timeout
+            .or(time(file.stream_progress_timeout))
+            .unwrap_or(DEFAULTS.stream_progress),
+        whole: args
+            .request_timeout
+            .or(env.request_timeout)
+            .or(time(file.request_timeout))
+            .unwrap_or(DEFAULTS.whole),
+    }
+}

@@ -1,0 +1,153 @@
+//! Every setting: what it takes, what it is without you, and what it does. The man page prints
+//! this, and error messages quote it.
+
+use crate::recovery::Limits;
+
+use super::{DEFAULTS, Defaults};
+use crate::cli::wall::span;
+
+/// One key of a settings file.
+#[derive(Clone, Debug)]
+pub struct Setting {
+    pub name: &'static str,
+    /// What its value may be, as the end of "it takes".
+    pub takes: &'static str,
+    pub default: String,
+    pub meaning: &'static str,
+}
+
+const DURATION: &str = "a duration such as \"90s\" or \"1h30m\", or a number of seconds";
+const COUNT: &str = "a whole number, at least 1";
+const UP_TO_100: &str = "a whole number from 0 to 100";
+const UP_TO_255: &str = "a whole number from 0 to 255";
+const TOKENS: &str = "a whole number of tokens, at least 1";
+const NAMES: &str = "a name, or a list of names";
+
+/// Name, what it takes, meaning. In the order in which the manual lists them.
+#[rustfmt::skip]
+const SHAPES: [(&str, &str, &str); 44] = [
+    ("apiKeyHelper", "a text", "A command that prints the key; outranks the environment."),
+    ("model", "a text", "The model, or an alias of one."),
+    ("fallbackModel", NAMES, "Models to fall back to, best first."),
+    ("prices", "an object of models, each with \"input\" and \"output\" and perhaps \"cacheRead\" \
+        and \"cacheWrite\", in US dollars per million tokens", "What models cost."),
+    ("env", "an object of texts", "Variables for outlast itself and for the commands it runs."),
+    ("permissions", "an object with \"allow\", \"ask\", \"deny\", \"additionalDirectories\", \
+        \"defaultMode\" and \"disableBypassPermissionsMode\"", "What tools may do without asking \
+        anyone. What would be asked is denied: nobody is there."),
+    ("maxTurns", COUNT, "Stop after so many model replies."),
+    ("maxBudgetUsd", "a number of US dollars above 0", "Never spend more than this."),
+    ("budgetMode", "\"ceiling\" or \"after\"", "Whether the budget is a ceiling, or looked at \
+        after each reply."),
+    ("maxDuration", DURATION, "End in time, whatever goes wrong."),
+    ("wrapUpAt", "a number above 0 and at most 1", "The part of the time after which the model is \
+        told to wrap up."),
+    ("tokenBudget", TOKENS, "Ask for effort: output tokens the run should spend."),
+    ("tokenBudgetNudges", UP_TO_255, "Nudges in a row that may bring almost nothing."),
+    ("maxRetries", UP_TO_100, "Tries after the first one, for each request."),
+    ("maxRetryWait", DURATION, "End instead of waiting longer than this; 6h in unattended mode."),
+    ("retryFirstDelay", DURATION, "The first pause; each further one is twice as long."),
+    ("retryLongestDelay", DURATION, "The longest pause of that ladder."),
+    ("retryQuota", "a whole number from 0 to 65535", "Tokens of the run's retry bucket: a retry \
+        takes 5, one after a time-out 10, an untroubled request gives 1 back."),
+    ("unattendedRetry", "\"off\", \"on\" or \"all\"", "Wait out overloads and rate limits without \
+        counting; with \"all\", lost connections and server errors too."),
+    ("unattendedLongestDelay", DURATION, "The longest pause between tries in unattended mode."),
+    ("overloadLimit", UP_TO_255, "Give up at so many overloads in a row."),
+    ("overloadsPerFallback", UP_TO_255, "Overloads in a row before the next model is tried."),
+    ("tornStreamsPerWhole", UP_TO_255, "Broken streams in a row before asking without streaming."),
+    ("emptyReplyRetries", UP_TO_255, "Further tries after a reply that said nothing."),
+    ("pausedTurnResumptions", UP_TO_255, "How often a reply that the service paused is resumed."),
+    ("accountKind", "\"apiKey\", \"enterprise\" or \"subscription\"", "Who pays. A rate limit of a \
+        subscription is not retried: it lasts for hours."),
+    ("heartbeatInterval", DURATION, "The longest silence on standard error while waiting."),
+    ("connectTimeout", DURATION, "How long connecting may take."),
+    ("firstByteTimeout", DURATION, "How long the first byte of an answer may take."),
+    ("streamIdleTimeout", DURATION, "Cut a stream that brings no byte for so long."),
+    ("streamProgressTimeout", DURATION, "Cut a stream that brings nothing but pings for so long."),
+    ("requestTimeout", DURATION, "How long an answer that is not streamed may take."),
+    ("stdinTimeout", DURATION, "How long standard input may stay silent once it is waited for."),
+    ("maxOutputTokens", TOKENS, "How many tokens a reply may hold."),
+    ("escalatedOutputTokens", TOKENS, "The cap of the second try after a reply was cut off."),
+    ("wholeOutputTokens", TOKENS, "The cap of a reply that is not streamed."),
+    ("minOutputTokens", TOKENS, "A request that money allows fewer than this is not made."),
+    ("outputContinuations", UP_TO_255, "How often the model is asked to go on where it was cut off."),
+    ("maxThinkingTokens", "0, or a whole number of tokens, at least 1024", "How many tokens of \
+        thinking a reply may hold."),
+    ("bashTimeout", DURATION, "How long a command may run when the model names no time."),
+    ("bashMaxTimeout", DURATION, "The longest time that the model may name."),
+    ("maxToolResultChars", COUNT, "Longer results are cut in the middle, and kept in a file."),
+    ("childEnv", "\"scrub\", \"inherit\" or \"allowlist\"", "Which variables commands see."),
+    ("passEnv", NAMES, "Variables that commands see in any case."),
+];
+
+/// The names of the settings.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    SHAPES.iter().map(|(name, _, _)| *name)
+}
+
+/// What a setting's value may be.
+pub(super) fn takes(name: &str) -> Option<&'static str> {
+    SHAPES.iter().find(|shape| shape.0 == name).map(|shape| shape.1)
+}
+
+/// The whole table.
+pub fn settings() -> Vec<Setting> {
+    SHAPES
+        .iter()
+        .map(|&(name, takes, meaning)| Setting { name, takes, default: default(name), meaning })
+        .collect()
+}
+
+/// The value a setting has when nobody says anything, read from where it is really kept.
+fn default(name: &str) -> String {
+    let limits = Limits::default();
+    limit_default(name, &limits)
+        .or_else(|| other_default(name, &DEFAULTS))
+        .unwrap_or_else(|| "none".to_owned())
+}
+
+fn limit_default(name: &str, limits: &Limits) -> Option<String> {
+    let budgets = limits.budgets;
+    Some(match name {
+        "tokenBudgetNudges" => budgets.nudges.to_string(),
+        "maxRetries" => budgets.retries.to_string(),
+        "maxRetryWait" => span(limits.max_retry_wait),
+        "retryFirstDelay" => format!("{}ms", limits.ladder.first.as_millis()),
+        "retryLongestDelay" => span(limits.ladder.longest),
+        "retryQuota" => budgets.bucket.to_string(),
+        "unattendedLongestDelay" => span(limits.longest_capacity_wait),
+        "overloadsPerFallback" => limits.overloads_per_switch.to_string(),
+        "tornStreamsPerWhole" => limits.torn_streams_per_whole.to_string(),
+        "emptyReplyRetries" => budgets.empty_replies.to_string(),
+        "pausedTurnResumptions" => budgets.resumptions.to_string(),
+        "heartbeatInterval" => span(limits.heartbeat),
+        "maxOutputTokens" => limits.caps.first.to_string(),
+        "escalatedOutputTokens" => limits.caps.escalated.to_string(),
+        "wholeOutputTokens" => limits.caps.whole.to_string(),
+        "minOutputTokens" => limits.caps.floor.to_string(),
+        "outputContinuations" => budgets.continuations.to_string(),
+        _ => return None,
+    })
+}
+
+fn other_default(name: &str, defaults: &Defaults) -> Option<String> {
+    Some(match name {
+        "model" => defaults.model.to_owned(),
+        "budgetMode" => "ceiling".to_owned(),
+        "wrapUpAt" => defaults.wrap_up_at.to_string(),
+        "unattendedRetry" => "off".to_owned(),
+        "accountKind" => "apiKey".to_owned(),
+        "connectTimeout" => span(defaults.connect),
+        "firstByteTimeout" => span(defaults.first_byte),
+        "streamIdleTimeout" => span(defaults.stream_idle),
+        "streamProgressTimeout" => span(defaults.stream_progress),
+        "requestTimeout" => span(defaults.whole),
+        "stdinTimeout" => span(defaults.stdin),
+        "bashTimeout" => span(defaults.bash),
+        "bashMaxTimeout" => span(defaults.bash_max),
+        "maxToolResultChars" => defaults.tool_result_chars.to_string(),
+        "childEnv" => "scrub".to_owned(),
+        _ => return None,
+    })
+}

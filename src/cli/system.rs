@@ -1,0 +1,107 @@
+//! The system prompt: our words or the user's, and the facts of the run.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::recovery::{Limits, Moment, Money};
+
+use super::settings::SystemPrompt;
+use super::wall::{Now, span};
+
+const OURS: &str = include_str!("system_prompt.md");
+
+/// What the model is told about where it is. Taken once, so that the text stays the same to the
+/// byte for as long as the session lasts: the service caches it.
+#[derive(Clone, Debug)]
+pub struct Facts<'a> {
+    pub cwd: &'a Path,
+    pub directories: &'a [PathBuf],
+    /// `2026-11-21`: no time of day, which would be old at the second turn.
+    pub date: String,
+    pub limits: &'a Limits,
+    pub budget: Option<Money>,
+}
+
+impl<'a> Facts<'a> {
+    pub fn new(
+        cwd: &'a Path,
+        directories: &'a [PathBuf],
+        now: &Now,
+        limits: &'a Limits,
+        budget: Option<Money>,
+    ) -> Self {
+        let date = now.at.to_zoned(now.zone.clone()).strftime("%Y-%m-%d").to_string();
+        Self { cwd, directories, date, limits, budget }
+    }
+
+    fn text(&self) -> String {
+        let mut text = String::from("\nFacts of this run\n");
+        let mut fact = |name: &str, value: &str| {
+            let _ = writeln!(text, "- {name}: {value}");
+        };
+        fact("Working folder", &self.cwd.display().to_string());
+        for directory in self.directories {
+            fact("Also yours to work in", &directory.display().to_string());
+        }
+        fact("Date", &self.date);
+        fact("Platform", &format!("{} {}", std::env::consts::OS, std::env::consts::ARCH));
+        fact("Git", &git(self.cwd));
+        fact("Limits", &self.bounds());
+        text
+    }
+
+    fn bounds(&self) -> String {
+        let turns = match self.limits.budgets.turns {
+            Some(1) => "1 turn".to_owned(),
+            Some(turns) => format!("{turns} turns"),
+            None => "turns not counted".to_owned(),
+        };
+        let money = match self.budget {
+            Some(money) => money.to_string(),
+            None => "money not counted".to_owned(),
+        };
+        let time = match self.limits.deadline {
+            Some(deadline) => span(Moment::default().until(deadline).max(Duration::from_secs(1))),
+            None => "no deadline".to_owned(),
+        };
+        format!("{turns}, {money}, {time}")
+    }
+}
+
+/// The system prompt of a run. A prompt of the user's own is taken as it is, without facts.
+pub fn compose(prompt: &SystemPrompt, facts: &Facts<'_>) -> String {
+    let mut text = match &prompt.replaced {
+        Some(own) => own.clone(),
+        None => OURS.to_owned() + &facts.text(),
+    };
+    if let Some(more) = &prompt.appended {
+        if !text.is_empty() {
+            text.push_str(if text.ends_with('\n') { "\n" } else { "\n\n" });
+        }
+        text.push_str(more);
+    }
+    text
+}
+
+/// What git says about a folder, read from its files: starting git would cost more than all else
+/// that happens before the first request.
+fn git(cwd: &Path) -> String {
+    let Some((root, dot_git)) =
+        cwd.ancestors().map(|folder| (folder, folder.join(".git"))).find(|(_, path)| path.exists())
+    else {
+        return "not a repository".to_owned();
+    };
+    let folder = match fs::read_to_string(&dot_git) {
+        // A worktree or a submodule: a file that says where the folder is.
+        Ok(pointer) => root.join(pointer.trim().trim_start_matches("gitdir:").trim()),
+        Err(_) => dot_git,
+    };
+    let head = fs::read_to_string(folder.join("HEAD")).unwrap_or_default();
+    match head.trim().strip_prefix("ref: refs/heads/") {
+        Some(branch) => format!("repository at {}, on branch {branch}", root.display()),
+        None if head.trim().is_empty() => format!("repository at {}", root.display()),
+        None => format!("repository at {}, no branch checked out", root.display()),
+    }
+}

@@ -1,0 +1,69 @@
+//! What stops a run before it begins.
+
+use std::fmt;
+
+use crate::recovery::{ErrorClass, Interrupt};
+
+use super::exit::{self, Verdict};
+
+/// Why no run was begun: one line that says what, where and how to mend it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UsageError {
+    message: String,
+    pub(super) cause: Cause,
+}
+
+/// What kind of mistake it was; decides the exit code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cause {
+    /// The command line, the settings or the input.
+    Usage,
+    Credentials,
+    Interrupted(Interrupt),
+    /// A bug of ours.
+    Internal,
+}
+
+impl UsageError {
+    /// A mistake in what we were given. `message` becomes one line, whatever it holds.
+    pub fn new(message: impl Into<String>) -> Self {
+        Self::of(Cause::Usage, message)
+    }
+
+    /// No credential to begin with.
+    pub fn credentials(message: impl Into<String>) -> Self {
+        Self::of(Cause::Credentials, message)
+    }
+
+    pub(super) fn of(cause: Cause, message: impl Into<String>) -> Self {
+        let message: String = message.into();
+        let line: Vec<&str> = message.split_whitespace().collect();
+        Self { message: line.join(" "), cause }
+    }
+
+    /// What the process ends with.
+    pub fn verdict(&self) -> Verdict {
+        Verdict::failure(match self.cause {
+            Cause::Usage => exit::USAGE,
+            Cause::Credentials => exit::CREDENTIALS,
+            Cause::Interrupted(interrupt) => exit::interrupted(interrupt),
+            Cause::Internal => exit::FAILED,
+        })
+    }
+
+    /// The class that the result object carries, if it is one.
+    pub(super) fn class(&self) -> Option<ErrorClass> {
+        match self.cause {
+            Cause::Credentials => Some(ErrorClass::InvalidApiKey),
+            Cause::Usage | Cause::Interrupted(_) | Cause::Internal => None,
+        }
+    }
+}
+
+impl fmt::Display for UsageError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for UsageError {}

@@ -1,0 +1,126 @@
+//! How numbers, durations, money and lists are written, on the command line and in settings.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use crate::recovery::Money;
+
+/// What one million tokens cost: where a price is written, it is per million.
+const TOKENS_PER_PRICE: f64 = 1e6;
+
+/// The longest duration that means anything to a run: ten years. Far below where adding two of
+/// them could overflow.
+const LONGEST: Duration = Duration::from_hours(24 * 3650);
+
+/// A duration above zero: `90s`, `45m`, `1h30m`; a bare number is seconds.
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
+    let text = text.trim();
+    let parsed = match text.parse::<f64>() {
+        Ok(seconds) => Duration::try_from_secs_f64(seconds).ok(),
+        Err(_) => humantime::parse_duration(text).ok(),
+    };
+    match parsed {
+        Some(duration) if duration.is_zero() => Err("must be longer than nothing".to_owned()),
+        Some(duration) if duration <= LONGEST => Ok(duration),
+        Some(_) => Err("is longer than ten years".to_owned()),
+        None => Err("is not a duration; write it like 90s, 45m or 1h30m".to_owned()),
+    }
+}
+
+/// A duration in whole milliseconds, as `API_TIMEOUT_MS` and its like have it.
+pub(super) fn millis(text: &str) -> Result<Duration, String> {
+    match text.trim().parse::<u64>() {
+        Ok(0) => Err("must be above 0".to_owned()),
+        Ok(millis) if Duration::from_millis(millis) <= LONGEST => Ok(Duration::from_millis(millis)),
+        Ok(_) | Err(_) => Err("is not a number of milliseconds".to_owned()),
+    }
+}
+
+/// Dollars above zero.
+pub(super) fn dollars(text: &str) -> Result<Money, String> {
+    let amount: f64 = text
+        .trim()
+        .trim_start_matches('$')
+        .parse()
+        .map_err(|_| "is not an amount of US dollars; write it like 0.50".to_owned())?;
+    match Money::from_dollars(amount) {
+        Some(money) if money > Money::ZERO => Ok(money),
+        Some(_) | None => Err("must be above 0 dollars and below 18 million".to_owned()),
+    }
+}
+
+/// The price of a million tokens as the price of one. Zero is a price: a model may be free.
+pub(super) fn price_of_one(dollars_per_million: f64) -> Result<Money, String> {
+    Money::from_dollars(dollars_per_million / TOKENS_PER_PRICE)
+        .filter(|_| dollars_per_million < TOKENS_PER_PRICE)
+        .ok_or_else(|| "is not a price in US dollars per million tokens".to_owned())
+}
+
+/// A count of tokens above zero: `8192`, `500k`, `1.5m`.
+pub(super) fn tokens(text: &str) -> Result<NonZeroU32, String> {
+    let text = text.trim().to_ascii_lowercase();
+    let (digits, unit) = match (text.strip_suffix('k'), text.strip_suffix('m')) {
+        (Some(digits), _) => (digits, 1e3),
+        (_, Some(digits)) => (digits, 1e6),
+        (None, None) => (text.as_str(), 1.0),
+    };
+    let count = digits.trim().parse::<f64>().ok().map(|number| (number * unit).round());
+    match count {
+        Some(count) if (1.0..=f64::from(u32::MAX)).contains(&count) => {
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "the range was checked in the arm's guard"
+            )]
+            let count = count as u32;
+            NonZeroU32::new(count).ok_or_else(|| "must be above 0".to_owned())
+        }
+        Some(_) => Err("must be above 0 tokens and below 4 billion".to_owned()),
+        None => Err("is not a count of tokens; write it like 8192, 500k or 1.5m".to_owned()),
+    }
+}
+
+/// A whole number, at least 1.
+pub(super) fn count(text: &str) -> Result<NonZeroU32, String> {
+    text.trim().parse().map_err(|_| "must be a whole number, at least 1".to_owned())
+}
+
+/// How often to try again: 0 to 100.
+pub(super) fn retries(text: &str) -> Result<u8, String> {
+    match text.trim().parse::<u8>() {
+        Ok(retries @ 0..=100) => Ok(retries),
+        Ok(_) | Err(_) => Err("must be a whole number from 0 to 100".to_owned()),
+    }
+}
+
+/// How many seconds of the run pass in one of the world.
+pub(super) fn time_scale(text: &str) -> Result<f64, String> {
+    match text.trim().parse::<f64>() {
+        Ok(scale) if (0.001..=1e6).contains(&scale) => Ok(scale),
+        Ok(_) | Err(_) => Err("must be a number from 0.001 to 1000000".to_owned()),
+    }
+}
+
+/// Splits a list at commas and spaces, but not inside parentheses: `Read, Bash(git log:*)` are two.
+pub(super) fn list<S: AsRef<str>>(values: &[S]) -> Vec<String> {
+    let mut items = Vec::new();
+    for value in values {
+        let mut item = String::new();
+        let mut depth = 0_u32;
+        for letter in value.as_ref().chars() {
+            match letter {
+                '(' => depth += 1,
+                ')' => depth = depth.saturating_sub(1),
+                _ => {}
+            }
+            if depth == 0 && (letter == ',' || letter.is_whitespace()) {
+                items.push(std::mem::take(&mut item));
+            } else {
+                item.push(letter);
+            }
+        }
+        items.push(item);
+    }
+    items.retain(|item| !item.trim().is_empty());
+    items
+}

@@ -1,0 +1,64 @@
+//! Time as people and programs read it.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+
+/// When and where "now" is.
+#[derive(Clone, Debug)]
+pub struct Now {
+    pub at: Timestamp,
+    pub zone: TimeZone,
+}
+
+impl Now {
+    /// By the system's clock and time zone.
+    pub fn read() -> Self {
+        Self { at: Timestamp::now(), zone: TimeZone::system() }
+    }
+
+    /// The wall-clock time of an instant: only the time when it is near, with the date otherwise.
+    pub fn wall(&self, at: Timestamp) -> String {
+        let (there, here) = (at.to_zoned(self.zone.clone()), self.at.to_zoned(self.zone.clone()));
+        let format = if there.date() == here.date() { "%H:%M:%S" } else { "%Y-%m-%d %H:%M:%S" };
+        there.strftime(format).to_string()
+    }
+
+    /// The instant so far in the future.
+    pub fn after(&self, wait: Duration) -> Timestamp {
+        Timestamp::from_second(self.at.as_second().saturating_add(seconds(wait)))
+            .unwrap_or(Timestamp::MAX)
+    }
+
+    /// An instant in local time and as a distance from now.
+    pub(super) fn both(&self, at: Timestamp) -> String {
+        let zoned = at.to_zoned(self.zone.clone());
+        let local = zoned.strftime("%Y-%m-%d %H:%M:%S %:z");
+        match u64::try_from(at.as_second() - self.at.as_second()) {
+            Ok(wait @ 1..) => format!("{local}, in {}", span(Duration::from_secs(wait))),
+            Ok(_) | Err(_) => format!("{local}, now past"),
+        }
+    }
+}
+
+fn seconds(duration: Duration) -> i64 {
+    i64::try_from(duration.as_secs()).unwrap_or(i64::MAX)
+}
+
+/// A duration as people say it: `2m10s`, `45s`, `3h05m`. The seconds are rounded up, so that what
+/// is left is never shown as nothing.
+pub fn span(duration: Duration) -> String {
+    let seconds = duration.as_secs() + u64::from(duration.subsec_nanos() > 0);
+    match (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60, seconds % 60) {
+        (0, 0, 0, seconds) => format!("{seconds}s"),
+        (0, 0, minutes, seconds) => format!("{minutes}m{seconds:02}s"),
+        (0, hours, minutes, _) => format!("{hours}h{minutes:02}m"),
+        (days, hours, _, _) => format!("{days}d{hours:02}h"),
+    }
+}
+
+/// An instant from seconds since the Unix epoch.
+pub(super) fn instant(unix_seconds: u64) -> Option<Timestamp> {
+    Timestamp::from_second(i64::try_from(unix_seconds).ok()?).ok()
+}
