@@ -1,6 +1,6 @@
 //! The one place that reads a clock.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use tokio::time::Instant;
 
@@ -24,6 +24,16 @@ impl Clock {
 
     pub fn now(&self) -> Moment {
         Moment::default().after(self.start.elapsed().mul_f64(self.scale))
+    }
+
+    /// How much of the world's time has passed.
+    pub fn elapsed(&self) -> Duration {
+        self.start.elapsed()
+    }
+
+    /// The world's date, in seconds since the Unix epoch.
+    pub fn unix_seconds(&self) -> u64 {
+        SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs())
     }
 
     /// How long the world must wait for `duration` of the run to pass.

@@ -1,21 +1,29 @@
 //! Performs what [`recovery`](crate::recovery) decides.
+//!
+//! ```text
+//! run ─► drive ─► Run::step ─► Session::record ─► Session::perform ─┐
+//!          ▲                                                        │
+//!          └──────────────────────── event ─────────────────────────┘
+//! ```
 
+mod ask;
+mod books;
 mod clock;
+mod conversation;
+mod drive;
+mod early;
 mod observer;
+mod run;
+mod session;
 mod setup;
+mod signals;
+mod watch;
+mod work;
 
+pub use crate::journal::Health as JournalHealth;
 pub use clock::Clock;
+pub use drive::{World, drive};
 pub use observer::{Heartbeat, Init, Notice, Observer, WaitingFor};
-pub use setup::{Denial, Ending, JournalHealth, ModelTally, Setup, Tally, ToolTally};
-
-use tokio::sync::watch;
-
-use crate::recovery::Interrupt;
-
-/// Where a run learns that it should stop: the first value that is there wins.
-pub type Interrupts = watch::Receiver<Option<Interrupt>>;
-
-/// Runs a task to its end. Never fails and never panics: whatever happens is an [`Ending`].
-pub async fn run(_setup: Setup, _observer: &mut dyn Observer, _interrupts: Interrupts) -> Ending {
-    std::future::pending().await
-}
+pub use run::run;
+pub use setup::{Carried, Denial, Ending, ModelTally, Setup, Tally, ToolTally};
+pub use signals::{Interrupter, Interrupts, die_with_parent, interrupt, listen};

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::journal::{Health as JournalHealth, Journal};
 use crate::model::{Client, ModelFacts};
-use crate::recovery::{Fault, Ledger, Limits, Money, StopReason};
+use crate::recovery::{Fault, Ledger, Limits, Money, Run, StopReason};
 use crate::tools::Toolbox;
-use crate::transcript::{Block, Usage};
+use crate::transcript::{Block, Message, Usage};
 
 use super::clock::Clock;
 
@@ -29,10 +30,25 @@ pub struct Setup {
     /// Where jitter comes from.
     pub seed: u64,
     pub permission_mode: String,
+    pub api_key_source: String,
     /// The thinking budget in tokens, when the user asked for thinking.
     pub thinking: Option<u32>,
-    /// The longest silence while a model or a tool works.
-    pub heartbeat: Duration,
+    /// Whether the observer is shown the raw events of the stream.
+    pub stream_events: bool,
+    /// `--budget-mode after`: stop once this much is spent, instead of reserving.
+    pub stop_after: Option<Money>,
+    pub journal: Journal,
+    pub carried: Carried,
+}
+
+/// What an earlier process of the same session leaves to this one.
+#[derive(Debug, Default)]
+pub struct Carried {
+    pub messages: Vec<Message>,
+    /// Set when that process did not finish what it was asked: its counters go on.
+    pub run: Option<Run>,
+    /// The sums to go on from.
+    pub tally: Tally,
 }
 
 /// How a run ended, with everything the result object says.
@@ -54,16 +70,6 @@ pub struct Ending {
     pub journal: JournalHealth,
     /// What broke, when the reason is `internal_error`.
     pub broken: Option<String>,
-}
-
-/// What became of the session's journal.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum JournalHealth {
-    Durable,
-    /// `--no-session-persistence`.
-    Off,
-    /// It could not be written, and why.
-    Lost(String),
 }
 
 /// Sums over a run.

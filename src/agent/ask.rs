@@ -1,0 +1,231 @@
+//! One call to the model: a reply or a fault, never both, never neither.
+
+use tokio::sync::mpsc::{self, UnboundedReceiver};
+
+use crate::model::{Answer, Progress, Prompt};
+use crate::recovery::{
+    Ask, Cut, ErrorClass, Event, Failure, Fault, FaultKind, Moment, Money, Reach, Reply, Weight,
+    classify,
+};
+use crate::transcript::{Block, Usage, repair, violations};
+
+use super::conversation::text_of;
+use super::observer::{Notice, WaitingFor};
+use super::session::Session;
+use super::watch::{CutBy, Disturbance};
+
+/// How a call ended.
+enum CallEnd {
+    Answered(Box<Answer>),
+    Failed(Box<Fault>),
+    Cut(CutBy),
+}
+
+impl Session<'_> {
+    /// The worst case of the next request.
+    pub(super) fn weigh(&mut self) -> Weight {
+        let input = self.history.upper_bound();
+        let model = self.model();
+        let dearest = model.prices.map_or(Money::ZERO, |prices| prices.dearest_input());
+        Weight {
+            input: dearest * input,
+            token: model.prices.map_or(Money::ZERO, |prices| prices.output),
+            left: self.books.left(),
+            ceiling: model.max_output,
+        }
+    }
+
+    pub(super) async fn ask(&mut self, ask: Ask) -> Event {
+        self.mend();
+        let weight = self.weigh();
+        if !self.books.reserve(weight.input + weight.token * u64::from(ask.cap)) {
+            return self.broke("the budget changed between weighing a call and making it");
+        }
+        self.books.tally.requests += 1;
+        let began = self.watch.clock.now();
+        let end = self.call(ask).await;
+        self.books.tally.api_duration += began.until(self.watch.clock.now());
+        match end {
+            CallEnd::Answered(answer) => self.heard(*answer),
+            CallEnd::Failed(fault) => self.failed(*fault),
+            CallEnd::Cut(cut) => {
+                self.early.discard();
+                self.forfeit();
+                cut.into()
+            }
+        }
+    }
+
+    /// Nothing invalid is ever sent. A violation is our own bug: it is mended, counted and said.
+    fn mend(&mut self) {
+        if violations(self.history.messages()).is_empty() {
+            return;
+        }
+        let repairs = self.history.edit(|messages| {
+            let (mended, repairs) = repair(std::mem::take(messages));
+            *messages = mended;
+            repairs
+        });
+        self.journal.repairs(&repairs);
+        self.books.tally.repairs += u32::try_from(repairs.len()).unwrap_or(u32::MAX);
+        let warning = format!("mended the conversation before sending it: {repairs:?}");
+        self.watch.tell(&Notice::Warning(&warning));
+    }
+
+    async fn call(&mut self, ask: Ask) -> CallEnd {
+        let figures = self.figures();
+        let last = self.models.len() - 1;
+        let model = self.models[usize::from(ask.rung).min(last)].name.as_str();
+        let prompt = Prompt {
+            model,
+            system: &self.system,
+            tools: &self.definitions,
+            messages: self.history.messages(),
+            thinking: self.thinking,
+        };
+        let (sender, mut progress) = mpsc::unbounded_channel();
+        let mut send = move |step| {
+            // Nobody listens once the call was cut, and nothing is lost by that.
+            let _ = sender.send(step);
+        };
+        let call = self.client.ask(&prompt, &ask, &mut send);
+        tokio::pin!(call);
+        let mut vigil = self.watch.begin();
+        let mut last_byte: Option<Moment> = None;
+        let end = loop {
+            tokio::select! {
+                biased;
+                disturbance = self.watch.disturbance(&mut vigil) => match disturbance {
+                    Disturbance::Cut(cut) => break CallEnd::Cut(cut),
+                    Disturbance::Tick => {
+                        let silence = last_byte.map(|then| then.until(self.watch.clock.now()));
+                        self.watch.beat(&vigil, WaitingFor::Model(model), figures, silence);
+                    }
+                },
+                Some(step) = progress.recv() => {
+                    last_byte = Some(self.watch.clock.now());
+                    match step {
+                        Progress::Event(event) if self.stream_events => {
+                            self.watch.tell(&Notice::StreamEvent(&event));
+                        }
+                        Progress::Block { block, .. } => self.early.consider(&block, &self.toolbox),
+                        Progress::Accepted | Progress::Bytes(_) | Progress::Event(_) => {}
+                    }
+                }
+                result = &mut call => break match result {
+                    Ok(answer) => CallEnd::Answered(Box::new(answer)),
+                    Err(fault) => CallEnd::Failed(fault),
+                },
+            }
+        };
+        if self.stream_events {
+            drain(&mut progress, |event| self.watch.tell(&Notice::StreamEvent(event)));
+        }
+        end
+    }
+
+    fn heard(&mut self, answer: Answer) -> Event {
+        let model = self.model().clone();
+        let cost = self.books.settle(&model, answer.usage);
+        self.journal.spend(cost, &answer.usage, &model.name);
+        self.books.tally.first_token = self.books.tally.first_token.or(answer.first_token);
+        if answer.stop_reason == "model_context_window_exceeded" {
+            let message = "the context window was full before the reply ended".to_owned();
+            let kind = FaultKind::Refused {
+                status: 200,
+                label: "exceed_context_size_error".to_owned(),
+                code: String::new(),
+                message,
+            };
+            return self.failed(Fault::new(kind, Reach::Block));
+        }
+        let reply = judge(&answer);
+        self.pending = Some(answer);
+        Event::Replied(reply)
+    }
+
+    fn failed(&mut self, fault: Fault) -> Event {
+        self.early.discard();
+        match fault.reach {
+            Reach::Nowhere | Reach::Status | Reach::StaleConnection => self.books.release(),
+            Reach::FreshConnection | Reach::Stream | Reach::Block => self.forfeit(),
+        }
+        let failure = classify(&fault);
+        self.fault = Some(fault);
+        Event::Failed(failure)
+    }
+
+    /// Charges the call at hand in full, on paper too.
+    fn forfeit(&mut self) {
+        let lost = self.books.forfeit();
+        if lost > Money::ZERO {
+            let model = self.model().name.clone();
+            self.journal.spend(lost, &Usage::default(), &model);
+        }
+    }
+
+    pub(super) async fn refresh(&mut self) -> Event {
+        let mut vigil = self.watch.begin();
+        let figures = self.figures();
+        let refreshing = self.client.refresh();
+        tokio::pin!(refreshing);
+        let refreshed = loop {
+            tokio::select! {
+                biased;
+                disturbance = self.watch.disturbance(&mut vigil) => match disturbance {
+                    Disturbance::Cut(cut) => return cut.into(),
+                    Disturbance::Tick => {
+                        self.watch.beat(&vigil, WaitingFor::Model("credentials"), figures, None);
+                    }
+                },
+                refreshed = &mut refreshing => break refreshed,
+            }
+        };
+        if refreshed {
+            return Event::Refreshed;
+        }
+        // The rejection that led here stays what the run reports.
+        let class =
+            self.fault.as_ref().map_or(ErrorClass::AuthError, |fault| classify(fault).class);
+        Event::Failed(Failure { class, wish: None, ruling: None, reach: Reach::Status })
+    }
+
+    pub(super) fn broke(&mut self, what: &str) -> Event {
+        self.broken = Some(what.to_owned());
+        Event::Broke
+    }
+}
+
+fn drain(progress: &mut UnboundedReceiver<Progress>, mut show: impl FnMut(&serde_json::Value)) {
+    while let Ok(step) = progress.try_recv() {
+        if let Progress::Event(event) = step {
+            show(&event);
+        }
+    }
+}
+
+/// What a reply amounts to. Content outranks the stop reason: some servers say `tool_use`
+/// without a call, others `end_turn` with one.
+///
+/// A reply that the output limit cut after a complete tool call is taken for that call: running
+/// it makes progress, and what was cut can follow in the next turn.
+fn judge(answer: &Answer) -> Reply {
+    let calls = answer.content.iter().any(|block| matches!(block, Block::ToolUse { .. }));
+    let text = text_of(&answer.content);
+    let says = !text.trim().is_empty();
+    let tokens = match answer.usage.output_tokens {
+        // Some gateways count nothing; four bytes a token is near enough for effort.
+        0 => u32::try_from(text.len().div_ceil(4)).unwrap_or(u32::MAX),
+        counted => u32::try_from(counted).unwrap_or(u32::MAX),
+    };
+    match answer.stop_reason.as_str() {
+        "refusal" => Reply::Refusal,
+        "pause_turn" => Reply::Paused,
+        _ if calls => Reply::ToolCalls { tokens },
+        "max_tokens" if says => Reply::CutShort(Cut::Text),
+        "max_tokens" if answer.cut_tool_call => Reply::CutShort(Cut::ToolCall),
+        "max_tokens" => Reply::CutShort(Cut::Thinking),
+        _ if says => Reply::Answer { tokens },
+        _ => Reply::Empty,
+    }
+}

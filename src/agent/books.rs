@@ -1,0 +1,112 @@
+//! What the run has cost and done so far.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::model::{ModelFacts, cost};
+use crate::recovery::{Ledger, Money, Reservation};
+use crate::transcript::Usage;
+
+use super::setup::{Denial, ModelTally, Tally};
+
+/// The ledger, the sums, and what is reserved for the call at hand.
+pub(super) struct Books {
+    pub(super) ledger: Ledger,
+    pub(super) tally: Tally,
+    /// `--budget-mode after`: stop once this much is spent, without reserving.
+    stop_after: Option<Money>,
+    reserved: Option<Reservation>,
+}
+
+impl Books {
+    pub(super) fn new(ledger: Ledger, stop_after: Option<Money>, tally: Tally) -> Self {
+        Self { ledger, tally, stop_after, reserved: None }
+    }
+
+    /// What the next call may cost at most; `None` when there is no ceiling.
+    pub(super) fn left(&self) -> Option<Money> {
+        match self.stop_after {
+            Some(limit) if self.ledger.spent() >= limit => Some(Money::ZERO),
+            Some(_) => None,
+            None => self.ledger.left(),
+        }
+    }
+
+    pub(super) fn ceiling(&self) -> Option<Money> {
+        self.stop_after.or(self.ledger.ceiling())
+    }
+
+    /// Sets the worst case of a call aside. `false` when it does not fit.
+    pub(super) fn reserve(&mut self, worst: Money) -> bool {
+        self.reserved = self.ledger.reserve(worst);
+        self.reserved.is_some()
+    }
+
+    /// The call was answered: what it cost is known.
+    pub(super) fn settle(&mut self, model: &ModelFacts, usage: Usage) -> Money {
+        let spent = model.prices.map_or(Money::ZERO, |prices| cost(&prices, &usage));
+        if let Some(reservation) = self.reserved.take() {
+            self.ledger.settle(reservation, spent);
+        }
+        self.tally.usage += usage;
+        let by_model = &mut self.tally.by_model;
+        let line = by_model.iter().position(|line| line.model == model.name).unwrap_or_else(|| {
+            by_model.push(ModelTally {
+                model: model.name.clone(),
+                usage: Usage::default(),
+                cost: Money::ZERO,
+                context_window: model.context_window,
+                max_output: model.max_output,
+            });
+            by_model.len() - 1
+        });
+        by_model[line].usage += usage;
+        by_model[line].cost += spent;
+        spent
+    }
+
+    /// The service said no before it did any work: the call cost nothing.
+    pub(super) fn release(&mut self) {
+        if let Some(reservation) = self.reserved.take() {
+            self.ledger.settle(reservation, Money::ZERO);
+        }
+    }
+
+    /// Nobody knows whether the call was billed: it stays charged in full. Returns how much.
+    pub(super) fn forfeit(&mut self) -> Money {
+        let before = self.ledger.spent();
+        if let Some(reservation) = self.reserved.take() {
+            self.ledger.forfeit(reservation);
+        }
+        self.ledger.spent().minus(before)
+    }
+
+    pub(super) fn count_recovery(&mut self, name: &str) {
+        count(&mut self.tally.recoveries, name);
+    }
+
+    pub(super) fn count_retry(&mut self, class: &str) {
+        count(&mut self.tally.retries_by_class, class);
+    }
+
+    pub(super) fn count_wait(&mut self, waited: Duration) {
+        self.tally.waited += waited;
+    }
+
+    pub(super) fn count_denial(&mut self, tool_name: &str, tool_use_id: &str, input: &Value) {
+        self.tally.tools.denied += 1;
+        self.tally.denials.push(Denial {
+            tool_name: tool_name.to_owned(),
+            tool_use_id: tool_use_id.to_owned(),
+            tool_input: input.clone(),
+        });
+    }
+}
+
+fn count(counters: &mut Vec<(String, u32)>, name: &str) {
+    match counters.iter_mut().find(|(known, _)| known == name) {
+        Some((_, times)) => *times += 1,
+        None => counters.push((name.to_owned(), 1)),
+    }
+}

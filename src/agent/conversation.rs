@@ -1,0 +1,41 @@
+//! Small questions about what was said.
+
+use crate::transcript::{Block, Message, Role, ToolCall};
+
+/// The text of some blocks, joined.
+pub(super) fn text_of(blocks: &[Block]) -> String {
+    let texts = blocks.iter().filter_map(|block| {
+        if let Block::Text { text } = block { Some(text.as_str()) } else { None }
+    });
+    texts.collect::<Vec<_>>().join("\n")
+}
+
+/// The tool calls that the last message made and nobody answered yet.
+pub(super) fn open_calls(messages: &[Message]) -> Vec<ToolCall> {
+    let last = messages.last().filter(|message| message.role == Role::Assistant);
+    last.into_iter().flat_map(|message| &message.content).filter_map(tool_call).collect()
+}
+
+fn tool_call(block: &Block) -> Option<ToolCall> {
+    let Block::ToolUse { id, name, input } = block else { return None };
+    Some(ToolCall { id: id.clone(), name: name.clone(), input: input.clone() })
+}
+
+/// The result of a tool call that has none of its own.
+pub(super) fn synthetic(tool_use_id: String, text: &str) -> Block {
+    Block::ToolResult { tool_use_id, content: vec![Block::text(text)], is_error: true }
+}
+
+/// Whether a block is worth a place in the history by itself. Thinking alone is not: a message
+/// of nothing else would be refused.
+pub(super) fn says_something(block: &Block) -> bool {
+    match block {
+        Block::Text { text } => !text.trim().is_empty(),
+        Block::Thinking { .. } | Block::RedactedThinking { .. } => false,
+        Block::ToolUse { .. }
+        | Block::ToolResult { .. }
+        | Block::Image { .. }
+        | Block::Document { .. }
+        | Block::Other(_) => true,
+    }
+}

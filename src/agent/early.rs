@@ -1,0 +1,53 @@
+//! Read-only tools that start while the reply still streams (SPEC 13).
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::tools::{Effect, Outcome, Toolbox};
+use crate::transcript::{Block, ToolCall};
+
+/// Tools that were started ahead of the end of their reply. If the reply breaks they are
+/// discarded: they changed nothing, so nothing happened.
+#[derive(Debug, Default)]
+pub(super) struct EarlyTools {
+    running: HashMap<String, (CancellationToken, JoinHandle<Outcome>)>,
+    /// A call that changes something was seen: what follows might depend on it.
+    held: bool,
+}
+
+impl EarlyTools {
+    /// Starts the call in a completed block, if it may start early.
+    pub(super) fn consider(&mut self, block: &Block, toolbox: &Arc<Toolbox>) {
+        let Block::ToolUse { id, name, input } = block else { return };
+        let call = ToolCall { id: id.clone(), name: name.clone(), input: input.clone() };
+        if toolbox.effect(&call) == Effect::Changes {
+            self.held = true;
+        }
+        if self.held || toolbox.admit(&call).is_err() {
+            return;
+        }
+        let cancel = CancellationToken::new();
+        let task = {
+            let (toolbox, cancel) = (Arc::clone(toolbox), cancel.clone());
+            tokio::spawn(async move { toolbox.run(&call, cancel).await })
+        };
+        self.running.insert(id.clone(), (cancel, task));
+    }
+
+    /// Hands over the task of a call that was started early.
+    pub(super) fn take(&mut self, id: &str) -> Option<(CancellationToken, JoinHandle<Outcome>)> {
+        self.running.remove(id)
+    }
+
+    /// Forgets everything that was started for a reply.
+    pub(super) fn discard(&mut self) {
+        self.held = false;
+        for (_, (cancel, task)) in self.running.drain() {
+            cancel.cancel();
+            task.abort();
+        }
+    }
+}

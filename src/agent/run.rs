@@ -1,0 +1,145 @@
+//! A run from its setup to its ending.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+
+use crate::recovery::{Event, Run, StopReason, classify};
+use crate::transcript::{Block, History, fixed_bytes};
+
+use super::books::Books;
+use super::drive::drive;
+use super::early::EarlyTools;
+use super::observer::{Init, Notice, Observer};
+use super::session::{LastWords, Session};
+use super::setup::{Ending, Setup};
+use super::signals::Interrupts;
+use super::watch::Watch;
+
+/// Runs a task to its end. Never fails: whatever happens, a panic included, is an [`Ending`].
+pub async fn run(setup: Setup, observer: &mut dyn Observer, interrupts: Interrupts) -> Ending {
+    let limits = setup.limits;
+    let clock = setup.clock;
+    observer.observe(&Notice::Init(&init(&setup)));
+    let machine = setup.carried.run.map_or_else(|| Run::new(setup.seed, &limits), Run::resumed);
+    let watch = Watch::new(observer, clock, interrupts, limits.deadline, limits.heartbeat);
+    let (mut session, prompt) = open(setup, watch);
+    if !prompt.is_empty() {
+        session.say(prompt, &[]);
+    }
+    let driven = contained(drive(machine, Event::Begin, &limits, &mut session)).await;
+    let reason = match driven {
+        Ok(Ok(reason)) => reason,
+        Ok(Err(breach)) => {
+            session.broken = Some(breach.to_string());
+            StopReason::InternalError
+        }
+        Err(panic) => {
+            session.broken = Some(panic);
+            StopReason::InternalError
+        }
+    };
+    session.close(reason);
+    session.books.tally.duration = clock.elapsed();
+    ending(session, reason)
+}
+
+fn init(setup: &Setup) -> Init {
+    let definitions = setup.toolbox.definitions();
+    Init {
+        session_id: setup.session_id.clone(),
+        cwd: setup.cwd.display().to_string(),
+        model: setup.models.first().map(|model| model.name.clone()).unwrap_or_default(),
+        tools: definitions.iter().map(|definition| definition.name.clone()).collect(),
+        permission_mode: setup.permission_mode.clone(),
+        api_key_source: setup.api_key_source.clone(),
+    }
+}
+
+fn open<'a>(setup: Setup, watch: Watch<'a>) -> (Session<'a>, Vec<Block>) {
+    let definitions = setup.toolbox.definitions().to_vec();
+    let fixed = fixed_bytes(&setup.system, &definitions);
+    let carried = setup.carried;
+    let session = Session {
+        system: setup.system,
+        definitions,
+        models: setup.models,
+        client: setup.client,
+        toolbox: Arc::new(setup.toolbox),
+        thinking: setup.thinking,
+        stream_events: setup.stream_events,
+        history: History::new(carried.messages, fixed),
+        books: Books::new(setup.ledger, setup.stop_after, carried.tally),
+        journal: setup.journal,
+        watch,
+        early: EarlyTools::default(),
+        rung: carried.run.map_or(0, |run| run.rung),
+        pending: None,
+        fault: None,
+        words: LastWords::default(),
+        waiting: None,
+        broken: None,
+    };
+    (session, setup.prompt)
+}
+
+fn ending(session: Session<'_>, reason: StopReason) -> Ending {
+    let blames_fault = match reason {
+        StopReason::ModelError(_)
+        | StopReason::PromptTooLong
+        | StopReason::ImageError
+        | StopReason::Deadline => true,
+        StopReason::Completed
+        | StopReason::MaxTurns
+        | StopReason::MaxBudgetUsd
+        | StopReason::AbortedStreaming(_)
+        | StopReason::AbortedTools(_)
+        | StopReason::HookStopped
+        | StopReason::MaxOutputTokens
+        | StopReason::EmptyResponse
+        | StopReason::Refusal
+        | StopReason::InternalError => false,
+    };
+    let fault = if blames_fault { session.fault } else { None };
+    let retry_at = fault.as_ref().filter(|_| reason != StopReason::Deadline).and_then(|fault| {
+        let wish = classify(fault).wish?;
+        Some(session.watch.clock.unix_seconds().saturating_add(wish.wait.as_secs()))
+    });
+    Ending {
+        reason,
+        fault,
+        retry_at,
+        text: session.words.text,
+        stop_reason: session.words.stop_reason,
+        spent: session.books.ledger.spent(),
+        unsettled: session.books.ledger.unsettled(),
+        budget: session.books.ceiling(),
+        tally: session.books.tally,
+        journal: session.journal.health(),
+        broken: session.broken,
+    }
+}
+
+/// Polls a future and turns a panic of it into a value.
+async fn contained<F: Future>(future: F) -> Result<F::Output, String> {
+    let mut future = pin!(future);
+    std::future::poll_fn(|context| {
+        // A future that panicked is never polled again, so nothing half-done is seen through it.
+        match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context))) {
+            Ok(Poll::Pending) => Poll::Pending,
+            Ok(Poll::Ready(output)) => Poll::Ready(Ok(output)),
+            Err(panic) => Poll::Ready(Err(words_of(panic.as_ref()))),
+        }
+    })
+    .await
+}
+
+/// What a panic said.
+fn words_of(panic: &(dyn std::any::Any + Send)) -> String {
+    panic
+        .downcast_ref::<String>()
+        .cloned()
+        .or_else(|| panic.downcast_ref::<&str>().map(|&text| text.to_owned()))
+        .unwrap_or_else(|| "a panic without a message".to_owned())
+}

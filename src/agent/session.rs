@@ -1,0 +1,285 @@
+//! The real world of a run: one arm per action.
+
+use std::sync::Arc;
+
+use crate::journal::{Journal, Meta};
+use crate::model::{Answer, Client, ModelFacts};
+use crate::recovery::{
+    Action, Event, Fate, Fault, Moment, Nudge, Pause, Phase, RecoveryPlan, Reply, StopReason,
+    Transition,
+};
+use crate::tools::Toolbox;
+use crate::transcript::{Block, History, Message, ToolDefinition, strip_thinking};
+
+use super::books::Books;
+use super::conversation::{open_calls, says_something, synthetic, text_of};
+use super::drive::World;
+use super::early::EarlyTools;
+use super::observer::{Heartbeat, Notice, WaitingFor};
+use super::watch::{Disturbance, Figures, Watch};
+
+/// A run in progress: what the machine's decisions are carried out on.
+pub(super) struct Session<'a> {
+    pub(super) system: String,
+    pub(super) definitions: Vec<ToolDefinition>,
+    pub(super) models: Vec<ModelFacts>,
+    pub(super) client: Client,
+    pub(super) toolbox: Arc<Toolbox>,
+    pub(super) thinking: Option<u32>,
+    pub(super) stream_events: bool,
+    pub(super) history: History,
+    pub(super) books: Books,
+    pub(super) journal: Journal,
+    pub(super) watch: Watch<'a>,
+    pub(super) early: EarlyTools,
+    /// Which model of the chain answers.
+    pub(super) rung: u8,
+    /// The reply that just came, until the machine has decided what becomes of it.
+    pub(super) pending: Option<Answer>,
+    /// The facts of the last failure.
+    pub(super) fault: Option<Fault>,
+    pub(super) words: LastWords,
+    pub(super) waiting: Option<Waiting>,
+    /// What broke, when a rule of ours did.
+    pub(super) broken: Option<String>,
+}
+
+/// What the model said last: what the result shows.
+#[derive(Debug, Default)]
+pub(super) struct LastWords {
+    pub(super) text: String,
+    pub(super) stop_reason: Option<String>,
+    /// Whether the text was cut and the next reply goes on with it.
+    unfinished: bool,
+}
+
+/// A retry wait that was announced.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Waiting {
+    pause: Pause,
+    since: Moment,
+    until: Moment,
+}
+
+impl World for Session<'_> {
+    fn now(&self) -> Moment {
+        self.watch.clock.now()
+    }
+
+    fn record(&mut self, transition: &Transition) {
+        self.edit(transition);
+        if transition.next.rung != self.rung {
+            self.switch_model(transition.next.rung);
+        }
+        self.count(transition);
+        self.journal.transition(transition);
+        let fault = matches!(transition.event, Event::Failed(_)).then_some(self.fault.as_ref());
+        self.watch.tell(&Notice::Step { transition, fault: fault.flatten() });
+        self.follow_wait(transition);
+    }
+
+    async fn perform(&mut self, action: Action) -> Event {
+        match action {
+            Action::Weigh { .. } => Event::Weighed(self.weigh()),
+            Action::Ask(ask) => self.ask(ask).await,
+            Action::Refresh => self.refresh().await,
+            Action::RunTools => self.work().await,
+            Action::Wait { until } => self.wait(until).await,
+            Action::Finish(_) => Event::Broke,
+        }
+    }
+}
+
+impl Session<'_> {
+    /// Applies what a step does to the conversation.
+    fn edit(&mut self, transition: &Transition) {
+        match transition.edit.reply {
+            Fate::Keep => self.keep(transition.event),
+            Fate::Drop => self.drop_reply(),
+            Fate::Absent => {}
+        }
+        if let Some(nudge) = transition.edit.say {
+            self.nudge(nudge);
+        }
+    }
+
+    /// Takes the pending reply into the history.
+    fn keep(&mut self, event: Event) {
+        let Some(answer) = self.pending.take() else { return };
+        self.books.tally.turns += 1;
+        let text = text_of(&answer.content);
+        let cut = matches!(event, Event::Replied(Reply::CutShort(_)));
+        self.words.hear(&text, cut, &answer.stop_reason);
+        if !answer.content.iter().any(says_something) {
+            self.history.heard(&answer.usage);
+            return;
+        }
+        let message = Message::assistant(answer.content);
+        self.history.push_reply(message.clone(), &answer.usage);
+        self.journal.message(
+            &message,
+            &Meta {
+                id: Some(&answer.id),
+                model: Some(&answer.model),
+                stop_reason: Some(&answer.stop_reason),
+                usage: Some(answer.usage),
+                request_id: answer.request_id.as_deref(),
+                detail: None,
+            },
+        );
+        self.watch.tell(&Notice::Assistant {
+            message: &message,
+            id: &answer.id,
+            model: &answer.model,
+            stop_reason: Some(&answer.stop_reason),
+            usage: answer.usage,
+            request_id: answer.request_id.as_deref(),
+        });
+    }
+
+    /// Lets the pending reply leave no trace but what it taught about sizes.
+    fn drop_reply(&mut self) {
+        if let Some(answer) = self.pending.take() {
+            self.history.heard(&answer.usage);
+        }
+        self.early.discard();
+    }
+
+    /// Tells the model something.
+    fn nudge(&mut self, nudge: Nudge) {
+        self.say(vec![Block::text(nudge.text())], &[]);
+    }
+
+    /// Adds the user's side's words to the history.
+    pub(super) fn say(&mut self, blocks: Vec<Block>, details: &[serde_json::Value]) {
+        let message = Message::user(blocks);
+        self.history.push(message.clone());
+        self.journal.message(&message, &Meta::default());
+        self.watch.tell(&Notice::User { message: &message, details });
+    }
+
+    /// Another model answers from now on. It did not sign the thinking in the history.
+    fn switch_model(&mut self, rung: u8) {
+        let from = self.model().name.clone();
+        self.rung = rung;
+        let to = self.model().name.clone();
+        self.history.edit(strip_thinking);
+        self.watch.tell(&Notice::ModelSwitched { from: &from, to: &to });
+    }
+
+    /// The model in use. The chain is never empty and the machine never climbs past its end;
+    /// were it wrong about that, the last model is the right one.
+    pub(super) fn model(&self) -> &ModelFacts {
+        let last = self.models.len() - 1;
+        &self.models[usize::from(self.rung).min(last)]
+    }
+
+    fn count(&mut self, transition: &Transition) {
+        let Some(plan) = transition.plan else { return };
+        match plan {
+            RecoveryPlan::Stop(_) => return,
+            RecoveryPlan::Retry { .. }
+            | RecoveryPlan::RetryAtOnce { .. }
+            | RecoveryPlan::WaitForCapacity
+            | RecoveryPlan::SwitchModel
+            | RecoveryPlan::Refresh
+            | RecoveryPlan::Escalate
+            | RecoveryPlan::Continue
+            | RecoveryPlan::AskAgain
+            | RecoveryPlan::Resume
+            | RecoveryPlan::Nudge => self.books.count_recovery(plan.name()),
+        }
+        if let Event::Failed(failure) = transition.event {
+            self.books.count_retry(failure.class.name());
+        }
+    }
+
+    /// Announces each wait once, when it begins; beats while it lasts; says when it is over.
+    fn follow_wait(&mut self, transition: &Transition) {
+        let Phase::Pausing { until, why, .. } = transition.next.phase else {
+            if let Some(waiting) = self.waiting.take() {
+                let waited = waiting.since.until(transition.at);
+                self.books.count_wait(waited);
+                self.watch.tell(&Notice::WaitEnds { pause: waiting.pause, waited });
+            }
+            return;
+        };
+        if let Some(waiting) = self.waiting.filter(|waiting| waiting.until == until) {
+            let figures = self.figures();
+            let elapsed = waiting.since.until(transition.at);
+            self.watch.tell(&Notice::Heartbeat(Heartbeat {
+                waiting_for: WaitingFor::Retry(why),
+                elapsed,
+                ends_in: Some(transition.at.until(until)),
+                turn: figures.turn,
+                waited_in_all: figures.waited + elapsed,
+                spent: figures.spent,
+                since_last_byte: None,
+            }));
+        } else {
+            self.waiting = Some(Waiting { pause: why, since: transition.at, until });
+            self.watch.tell(&Notice::WaitBegins {
+                pause: why,
+                until,
+                now: transition.at,
+                fault: self.fault.as_ref(),
+            });
+        }
+    }
+
+    /// Waits until `until`, or until somebody wants us to stop. The machine cuts long waits into
+    /// pieces no longer than a heartbeat.
+    async fn wait(&mut self, until: Moment) -> Event {
+        let clock = self.watch.clock;
+        let mut vigil = self.watch.begin();
+        let woke = clock.sleep_until(until);
+        tokio::pin!(woke);
+        loop {
+            tokio::select! {
+                biased;
+                disturbance = self.watch.disturbance(&mut vigil) => match disturbance {
+                    Disturbance::Cut(cut) => return cut.into(),
+                    Disturbance::Tick => {}
+                },
+                () = &mut woke => return Event::Woke,
+            }
+        }
+    }
+
+    pub(super) fn figures(&self) -> Figures {
+        Figures {
+            turn: self.books.tally.turns + 1,
+            waited: self.books.tally.waited,
+            spent: self.books.ledger.spent(),
+        }
+    }
+
+    /// Leaves the history valid and the journal closed.
+    pub(super) fn close(&mut self, reason: StopReason) {
+        self.early.discard();
+        let open = open_calls(self.history.messages());
+        if !open.is_empty() {
+            self.books.tally.tools.abandoned += u32::try_from(open.len()).unwrap_or(u32::MAX);
+            let text = format!("Not run: the run ended first ({}).", reason.name());
+            let results = open.into_iter().map(|call| synthetic(call.id, &text)).collect();
+            self.say(results, &[]);
+        }
+        if let Some(waiting) = self.waiting.take() {
+            let waited = waiting.since.until(self.watch.clock.now());
+            self.books.count_wait(waited);
+        }
+        self.journal.end(reason);
+    }
+}
+
+impl LastWords {
+    fn hear(&mut self, text: &str, cut: bool, stop_reason: &str) {
+        if self.unfinished {
+            self.text.push_str(text);
+        } else {
+            text.clone_into(&mut self.text);
+        }
+        self.unfinished = cut;
+        self.stop_reason = Some(stop_reason.to_owned());
+    }
+}

@@ -1,0 +1,118 @@
+//! Keeping an eye on the world while something takes long: interrupts, the deadline, heartbeats.
+
+use std::time::Duration;
+
+use tokio::time::{Interval, MissedTickBehavior, interval_at};
+
+use crate::recovery::{Event, Interrupt, Moment, Money};
+
+use super::clock::Clock;
+use super::observer::{Heartbeat, Notice, Observer, WaitingFor};
+use super::signals::{Interrupts, interrupted};
+
+/// What a run is watched with, and what it watches for.
+pub(super) struct Watch<'a> {
+    pub(super) observer: &'a mut dyn Observer,
+    pub(super) clock: Clock,
+    interrupts: Interrupts,
+    deadline: Option<Moment>,
+    heartbeat: Duration,
+}
+
+/// Why something was not finished.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum CutBy {
+    Interrupt(Interrupt),
+    Deadline,
+}
+
+impl From<CutBy> for Event {
+    fn from(cut: CutBy) -> Self {
+        match cut {
+            CutBy::Interrupt(meaning) => Self::Interrupted(meaning),
+            CutBy::Deadline => Self::DeadlinePassed,
+        }
+    }
+}
+
+/// What happened while we waited for something else.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Disturbance {
+    Cut(CutBy),
+    /// It is time to show that we are alive.
+    Tick,
+}
+
+/// How the run stands, for a heartbeat.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Figures {
+    pub(super) turn: u32,
+    pub(super) waited: Duration,
+    pub(super) spent: Money,
+}
+
+/// One wait that is watched.
+pub(super) struct Vigil {
+    began: Moment,
+    ticks: Interval,
+}
+
+impl<'a> Watch<'a> {
+    pub(super) fn new(
+        observer: &'a mut dyn Observer,
+        clock: Clock,
+        interrupts: Interrupts,
+        deadline: Option<Moment>,
+        heartbeat: Duration,
+    ) -> Self {
+        Self { observer, clock, interrupts, deadline, heartbeat }
+    }
+
+    pub(super) fn begin(&self) -> Vigil {
+        let period = self.clock.real(self.heartbeat).max(Duration::from_millis(1));
+        let mut ticks = interval_at(tokio::time::Instant::now() + period, period);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        Vigil { began: self.clock.now(), ticks }
+    }
+
+    /// Waits for the next disturbance. Cancel-safe.
+    pub(super) async fn disturbance(&mut self, vigil: &mut Vigil) -> Disturbance {
+        let clock = self.clock;
+        let deadline = self.deadline;
+        let passed = async move {
+            match deadline {
+                Some(moment) => clock.sleep_until(moment).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            meaning = interrupted(&mut self.interrupts) => Disturbance::Cut(CutBy::Interrupt(meaning)),
+            () = passed => Disturbance::Cut(CutBy::Deadline),
+            _ = vigil.ticks.tick() => Disturbance::Tick,
+        }
+    }
+
+    pub(super) fn beat(
+        &mut self,
+        vigil: &Vigil,
+        waiting_for: WaitingFor<'_>,
+        figures: Figures,
+        since_last_byte: Option<Duration>,
+    ) {
+        let heartbeat = Heartbeat {
+            waiting_for,
+            elapsed: vigil.began.until(self.clock.now()),
+            ends_in: None,
+            turn: figures.turn,
+            waited_in_all: figures.waited,
+            spent: figures.spent,
+            since_last_byte,
+        };
+        self.observer.observe(&Notice::Heartbeat(heartbeat));
+    }
+
+    pub(super) fn tell(&mut self, notice: &Notice<'_>) {
+        self.observer.observe(notice);
+    }
+}

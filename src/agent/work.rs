@@ -1,0 +1,199 @@
+//! The tools a reply asked for, each paired with exactly one result.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::sync::{Semaphore, mpsc};
+use tokio_util::sync::CancellationToken;
+
+use crate::recovery::Event;
+use crate::tools::{Effect, Outcome, Refusal};
+use crate::transcript::{Block, ToolCall};
+
+use super::conversation::{open_calls, synthetic};
+use super::observer::{Notice, WaitingFor};
+use super::session::Session;
+use super::watch::{CutBy, Disturbance};
+
+/// Read-only tools that run side by side (SPEC 13).
+const SIDE_BY_SIDE: usize = 10;
+
+/// How long a cancelled tool may take to die: two seconds of grace before it is killed, and a
+/// moment to notice (SPEC 12).
+const DYING: Duration = Duration::from_millis(2_500);
+
+/// One result, in the making.
+struct Slot {
+    call: ToolCall,
+    result: Option<(Block, Value)>,
+}
+
+impl Session<'_> {
+    /// Runs what the last reply asked for and answers every call.
+    pub(super) async fn work(&mut self) -> Event {
+        let calls = open_calls(self.history.messages());
+        let mut slots: Vec<Slot> =
+            calls.into_iter().map(|call| Slot { call, result: None }).collect();
+        let mut cut = None;
+        let mut next = 0;
+        while next < slots.len() && cut.is_none() {
+            let end = self.batch_end(&slots, next);
+            cut = self.run_batch(&mut slots[next..end]).await;
+            next = end;
+        }
+        self.early.discard();
+        self.answer_all(slots, cut);
+        cut.map_or(Event::ToolsDone, Event::from)
+    }
+
+    /// Where the batch that starts at `start` ends: read-only calls run side by side, all others
+    /// alone and in order.
+    fn batch_end(&self, slots: &[Slot], start: usize) -> usize {
+        let read_only = |slot: &&Slot| self.toolbox.effect(&slot.call) == Effect::ReadOnly;
+        let together = slots[start..].iter().take_while(read_only).count();
+        start + together.max(1)
+    }
+
+    /// Runs a batch. Returns early, with nothing left running, when the run was cut.
+    async fn run_batch(&mut self, batch: &mut [Slot]) -> Option<CutBy> {
+        let cancel = CancellationToken::new();
+        let (finish, mut finished) = mpsc::unbounded_channel();
+        let places = Arc::new(Semaphore::new(SIDE_BY_SIDE));
+        let mut admitted = Vec::new();
+        for (index, slot) in batch.iter_mut().enumerate() {
+            match self.toolbox.admit(&slot.call) {
+                Ok(()) => admitted.push((index, slot.call.clone())),
+                Err(refusal) => slot.result = Some(self.refuse(&slot.call, refusal)),
+            }
+        }
+        // The intent is on the disk before the effect.
+        let calls: Vec<ToolCall> = admitted.iter().map(|(_, call)| call.clone()).collect();
+        self.journal.intent(&calls);
+        for (index, call) in admitted {
+            self.start(index, call, &cancel, &places, finish.clone());
+        }
+        drop(finish);
+        let mut vigil = self.watch.begin();
+        let figures = self.figures();
+        loop {
+            tokio::select! {
+                biased;
+                disturbance = self.watch.disturbance(&mut vigil) => match disturbance {
+                    Disturbance::Cut(cut) => {
+                        cancel.cancel();
+                        // What ends now was cut: only that it has ended matters.
+                        let ended = async { while finished.recv().await.is_some() {} };
+                        let _ = tokio::time::timeout(DYING, ended).await;
+                        return Some(cut);
+                    }
+                    Disturbance::Tick => {
+                        if let Some(slot) = batch.iter().find(|slot| slot.result.is_none()) {
+                            let waiting = WaitingFor::Tool { name: &slot.call.name, id: &slot.call.id };
+                            self.watch.beat(&vigil, waiting, figures, None);
+                        }
+                    }
+                },
+                one = finished.recv() => match one {
+                    Some((index, outcome)) => {
+                        let slot: &mut Slot = &mut batch[index];
+                        slot.result = Some(self.finish(&slot.call, outcome));
+                    }
+                    None => return None,
+                },
+            }
+        }
+    }
+
+    fn start(
+        &mut self,
+        index: usize,
+        call: ToolCall,
+        cancel: &CancellationToken,
+        places: &Arc<Semaphore>,
+        finish: mpsc::UnboundedSender<(usize, Outcome)>,
+    ) {
+        self.books.tally.tools.calls += 1;
+        let early = self.early.take(&call.id);
+        let toolbox = Arc::clone(&self.toolbox);
+        let (cancel, places) = (cancel.clone(), Arc::clone(places));
+        tokio::spawn(async move {
+            let outcome = match early {
+                Some((token, mut task)) => {
+                    tokio::select! {
+                        biased;
+                        () = cancel.cancelled() => { token.cancel(); (&mut task).await.ok() }
+                        outcome = &mut task => outcome.ok(),
+                    }
+                }
+                None => {
+                    let _place = places.acquire().await;
+                    Some(toolbox.run(&call, cancel).await)
+                }
+            };
+            if let Some(outcome) = outcome {
+                // Nobody listens once the batch was cut.
+                let _ = finish.send((index, outcome));
+            }
+        });
+    }
+
+    fn finish(&mut self, call: &ToolCall, outcome: Outcome) -> (Block, Value) {
+        if outcome.is_error {
+            self.books.tally.tools.failed += 1;
+        }
+        let block = Block::ToolResult {
+            tool_use_id: call.id.clone(),
+            content: outcome.content,
+            is_error: outcome.is_error,
+        };
+        self.journal.outcome(&block, &outcome.detail);
+        (block, outcome.detail)
+    }
+
+    fn refuse(&mut self, call: &ToolCall, refusal: Refusal) -> (Block, Value) {
+        self.books.tally.tools.calls += 1;
+        let outcome = match refusal {
+            Refusal::Invalid(outcome) => {
+                self.books.tally.tools.failed += 1;
+                outcome
+            }
+            Refusal::Denied { outcome, reason } => {
+                self.books.count_denial(&call.name, &call.id, &call.input);
+                self.watch.tell(&Notice::Denied {
+                    tool: &call.name,
+                    id: &call.id,
+                    reason: &reason,
+                });
+                outcome
+            }
+        };
+        let block = Block::ToolResult {
+            tool_use_id: call.id.clone(),
+            content: outcome.content,
+            is_error: true,
+        };
+        (block, outcome.detail)
+    }
+
+    /// Sends the results back in the order the model asked for them.
+    fn answer_all(&mut self, slots: Vec<Slot>, cut: Option<CutBy>) {
+        let missing = match cut {
+            Some(CutBy::Interrupt(_)) => "Interrupted by user",
+            Some(CutBy::Deadline) => "Cut off: the time limit of this run was reached",
+            None => "The tool broke down without a result",
+        };
+        let (blocks, details): (Vec<Block>, Vec<Value>) = slots
+            .into_iter()
+            .map(|slot| {
+                slot.result.unwrap_or_else(|| {
+                    self.books.tally.tools.abandoned += 1;
+                    (synthetic(slot.call.id, missing), Value::String(format!("Error: {missing}")))
+                })
+            })
+            .unzip();
+        if !blocks.is_empty() {
+            self.say(blocks, &details);
+        }
+    }
+}
