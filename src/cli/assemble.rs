@@ -1,28 +1,29 @@
 //! From what was decided to what runs.
 
+use std::path::PathBuf;
+
 use uuid::Uuid;
 
 use crate::agent::{Clock, Setup};
-use crate::model::{Client, ModelFacts, Prices};
-use crate::recovery::Ledger;
-use crate::tools::Toolbox;
-use crate::transcript::Block;
+use crate::model::{self, Client, ModelFacts, Secret, Timers};
+use crate::recovery::{Ledger, Limits, Money};
+use crate::tools::{self, BadSettings, ChildEnvironment, Offered, ToolSettings, Toolbox};
+use crate::transcript::{Block, strip_thinking};
 
-use super::settings::{Price, Settings, Start};
+use super::args::{BudgetMode, ChildEnv, PermissionMode};
+use super::session::Session;
+use super::settings::{Credential, Endpoint, Price, Settings};
 use super::system::{Facts, compose};
 use super::usage::UsageError;
 use super::values::price_of_one;
 use super::wall::Now;
 
-/// What a cache read and a cache write cost, relative to plain input, when nobody says: never
-/// less than they really do.
-const CACHE_READ: f64 = 1.0;
-const CACHE_WRITE: f64 = 2.0;
-
-/// Puts a run together.
+/// Puts a run together. The session's journal is opened last: whatever is wrong with the rest,
+/// nothing has changed by then.
 ///
 /// # Errors
-/// A budget without a price, or a session that is not there.
+/// A budget without a price, a bad rule, an address or certificate that cannot be used, or a
+/// session that is not there.
 pub(super) fn assemble(
     settings: &Settings,
     prompt: &str,
@@ -33,70 +34,167 @@ pub(super) fn assemble(
         .models
         .iter()
         .map(|name| facts(name, settings))
-        .collect::<Result<Vec<_>, UsageError>>()?;
-    let facts = Facts::new(
+        .collect::<Result<Vec<ModelFacts>, UsageError>>()?;
+    let here = Facts::new(
         &settings.cwd,
         &settings.tools.directories,
         now,
         &settings.limits,
         settings.budget,
     );
-    let prompt = if prompt.is_empty() { Vec::new() } else { vec![Block::text(prompt)] };
+    let system = compose(&settings.system, &here);
+    let client = Client::new(endpoint(&settings.endpoint, clock))
+        .map_err(|error| UsageError::new(error.to_string()))?;
+    let session = Session::find(settings, prompt)?;
+    let toolbox = Toolbox::new(&tool_settings(settings, &session)).map_err(bad_tools)?;
+    let limits = limits(settings);
+    let session_id = session.id();
+    let (journal, mut carried, spent) = session.open(settings, &limits, &models[0].name)?;
+    if carried.answered_by_another(&models[0].name) {
+        strip_thinking(&mut carried.carried.messages);
+    }
+    let (ceiling, stop_after) = match settings.budget_mode {
+        BudgetMode::Ceiling => (settings.budget, None),
+        BudgetMode::After => (None, settings.budget),
+    };
     Ok(Setup {
-        session_id: session_id(&settings.session),
-        prompt,
-        system: compose(&settings.system, &facts),
+        session_id,
+        prompt: if prompt.is_empty() { Vec::new() } else { vec![Block::text(prompt)] },
+        system,
         cwd: settings.cwd.clone(),
         models,
-        client: Client {},
-        toolbox: Toolbox {},
-        limits: settings.limits,
-        ledger: Ledger::new(settings.budget),
+        client,
+        toolbox,
+        limits,
+        ledger: Ledger::new(ceiling).carrying(spent),
         clock,
         seed: Uuid::new_v4().as_u64_pair().0,
         permission_mode: settings.tools.mode.name().to_owned(),
+        api_key_source: settings.endpoint.credential.source().to_owned(),
         thinking: settings.thinking,
-        heartbeat: settings.limits.heartbeat,
+        stream_events: settings.output.partial_messages,
+        stop_after,
+        journal,
+        carried: carried.carried,
     })
 }
 
-/// The id that results and messages carry.
-fn session_id(start: &Start) -> String {
-    match start {
-        Start::New { session_id }
-        | Start::Resume { fork: Some(session_id), .. }
-        | Start::Resume { session_id, fork: None }
-        | Start::Continue { fork: Some(session_id) } => session_id.clone(),
-        Start::Continue { fork: None } => Uuid::now_v7().to_string(),
-    }
-}
-
-/// What is known about a model: its name, and what the user says it costs.
+/// What is known about a model: its name, and what it costs, the user's word first.
 fn facts(name: &str, settings: &Settings) -> Result<ModelFacts, UsageError> {
     let name = settings.aliases.get(name).map_or(name, String::as_str);
-    let price = settings.prices.get(name).or_else(|| settings.prices.get(""));
-    if settings.budget.is_some() && price.is_none() {
+    let known = model::facts(name);
+    let own = [name, known.name.as_str(), ""].iter().find_map(|key| settings.prices.get(*key));
+    let prices = match own {
+        Some(price) => Some(prices(price)?),
+        None => known.prices,
+    };
+    if settings.budget.is_some() && prices.is_none() {
         return Err(UsageError::new(format!(
             "no price is known for the model {name:?}, so no budget can be kept; give one with \
              --price {name}=IN/OUT (US dollars per million tokens), or in the setting \"prices\""
         )));
     }
-    Ok(ModelFacts {
-        name: name.to_owned(),
-        context_window: 200_000,
-        max_output: 64_000,
-        prices: price.map(prices).transpose()?,
-    })
+    Ok(ModelFacts { prices, ..known })
 }
 
-fn prices(price: &Price) -> Result<Prices, UsageError> {
+fn prices(price: &Price) -> Result<model::Prices, UsageError> {
     let one = |per_million: f64| {
         price_of_one(per_million).map_err(|why| UsageError::new(format!("a price {why}")))
     };
-    Ok(Prices {
-        input: one(price.input)?,
+    let input = one(price.input)?;
+    let quarter = Money::from_pico_dollars(input.as_pico_dollars().div_ceil(4));
+    Ok(model::Prices {
+        input,
         output: one(price.output)?,
-        cache_read: one(price.cache_read.unwrap_or(price.input * CACHE_READ))?,
-        cache_write: one(price.cache_write.unwrap_or(price.input * CACHE_WRITE))?,
+        // Not known to cost more anywhere.
+        cache_read: price.cache_read.map_or(Ok(input), one)?,
+        cache_write: price.cache_write.map_or(Ok(input + quarter), one)?,
+        short_prompt: None,
+    })
+}
+
+/// Where the model is. Rehearsed time passes for its timers as well.
+fn endpoint(endpoint: &Endpoint, clock: Clock) -> model::Endpoint {
+    let credential = match &endpoint.credential {
+        Credential::ApiKey(key) => model::Credential::ApiKey(Secret::new(key)),
+        Credential::Bearer(token) => model::Credential::Bearer(Secret::new(token)),
+        Credential::Helper(command) => {
+            model::Credential::Helper(model::HelperCommand::new(command.as_str()))
+        }
+        Credential::Absent => model::Credential::None,
+    };
+    model::Endpoint {
+        extra_headers: endpoint.headers.clone(),
+        timers: Timers {
+            connect: clock.real(endpoint.connect),
+            first_byte: clock.real(endpoint.first_byte),
+            idle: clock.real(endpoint.stream_idle),
+            progress: clock.real(endpoint.stream_progress),
+            whole: clock.real(endpoint.whole),
+        },
+        ca_files: endpoint.ca_files.clone(),
+        ..model::Endpoint::new(endpoint.base_url.as_str(), credential)
+    }
+}
+
+/// A credential that cannot change is not fetched anew.
+fn limits(settings: &Settings) -> Limits {
+    let mut limits = settings.limits;
+    if !matches!(settings.endpoint.credential, Credential::Helper(_)) {
+        limits.budgets.refreshes = 0;
+    }
+    limits
+}
+
+fn tool_settings(settings: &Settings, session: &Session) -> ToolSettings {
+    let rules = &settings.tools;
+    ToolSettings {
+        cwd: settings.cwd.clone(),
+        additional_dirs: rules.directories.clone(),
+        offered: rules.only.clone().map_or(Offered::All, Offered::Only),
+        mode: match rules.mode {
+            PermissionMode::Default => tools::PermissionMode::Default,
+            PermissionMode::AcceptEdits => tools::PermissionMode::AcceptEdits,
+            PermissionMode::Plan => tools::PermissionMode::Plan,
+            PermissionMode::DontAsk => tools::PermissionMode::DontAsk,
+            PermissionMode::BypassPermissions => tools::PermissionMode::BypassPermissions,
+        },
+        allow: rules.allow.clone(),
+        deny: rules.deny.clone(),
+        ask: rules.ask.clone(),
+        bash_timeout: rules.bash_timeout,
+        bash_timeout_max: rules.bash_max_timeout,
+        output_limit: usize::try_from(rules.result_chars).unwrap_or(usize::MAX),
+        environment: settings
+            .variables
+            .iter()
+            .map(|(name, value)| (name.clone(), value.clone()))
+            .collect(),
+        child_environment: match rules.child_env {
+            ChildEnv::Scrub => ChildEnvironment::Scrub,
+            ChildEnv::Inherit => ChildEnvironment::Inherit,
+            ChildEnv::Allowlist => ChildEnvironment::Allowlist,
+        },
+        pass_env: rules.pass_env.clone(),
+        scratch: scratch(settings, session),
+        session_id: session.id(),
+    }
+}
+
+/// Where long output goes: beside the session, or among other passing things when none is kept.
+fn scratch(settings: &Settings, session: &Session) -> PathBuf {
+    if settings.persist {
+        session.folder().join("tool-results")
+    } else {
+        std::env::temp_dir().join(format!("outlast-{}", session.id()))
+    }
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "the shape that map_err asks for")]
+fn bad_tools(error: BadSettings) -> UsageError {
+    UsageError::new(match error {
+        BadSettings::NoFolder { .. } => format!("{error}; correct --add-dir"),
+        BadSettings::Rule { .. } => format!("{error}; correct it in the flags or settings"),
+        BadSettings::Tool { .. } => format!("{error}; correct --tools"),
     })
 }

@@ -20,6 +20,7 @@ mod panics;
 pub mod prompt;
 mod rehearse;
 mod run;
+mod session;
 pub mod settings;
 mod signals;
 pub mod system;

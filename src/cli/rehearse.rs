@@ -1,7 +1,14 @@
 //! `outlast rehearse`: the real loop over real HTTP, against a server that plays a script.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::fmt::Write as _;
+use std::io;
+use std::path::Path;
+
+use crate::rehearsal::{
+    Listing, Options, Outcome, Scenario, Scratch, Server, builtin, list as builtin_scenarios,
+    verify,
+};
 
 use super::app::print;
 use super::args::{self, RehearseArgs, Request, RunArgs};
@@ -15,19 +22,10 @@ const KEY: &str = "rehearsal-key";
 /// The scenario when none is named.
 const DEFAULT: &str = "fix-a-bug";
 
-/// What a scenario changes about the run: where the model is, and what the task is.
-#[derive(Clone, Debug, Default)]
+/// A scenario under way: its server, and the scratch copy to work in.
 struct Stage {
-    /// Where the scripted server listens, on loopback.
-    pub base_url: String,
-    /// The scenario's task, for a run that brings none of its own.
-    pub prompt: String,
-    /// A scratch copy to work in.
-    pub cwd: Option<PathBuf>,
-    /// Flags of `outlast run` that the scenario begins with; the user's come after.
-    pub flags: Vec<String>,
-    /// Variables that the scenario sets, such as the one for unattended retries.
-    pub env: Vec<(String, String)>,
+    server: Server,
+    scratch: Scratch,
 }
 
 /// What to do about a rehearsal.
@@ -43,20 +41,23 @@ enum Plan {
 ///
 /// # Errors
 /// There is no such scenario, or the flags after `--` are wrong.
-async fn prepare(args: &RehearseArgs) -> Result<Plan, UsageError> {
+fn prepare(args: &RehearseArgs) -> Result<Plan, UsageError> {
     if args.list {
         return Ok(Plan::Print(list()));
     }
-    let stage = open(args).await?;
+    let stage = Stage::set(args)?;
     if args.serve {
         return Ok(Plan::Serve(stage));
     }
-    let words = [stage.flags.clone(), args.flags.clone()].concat();
-    match args::parse(&[vec!["run".to_owned()], words].concat())? {
+    let scenario = stage.server.scenario();
+    let scale = format!("--time-scale={}", scenario.time_scale);
+    // A rehearsal leaves nothing behind.
+    let begin = vec!["run".to_owned(), scale, "--no-session-persistence".to_owned()];
+    match args::parse(&[begin, scenario.args.clone(), args.flags.clone()].concat())? {
         Request::Print(text) => Ok(Plan::Print(text)),
         Request::Run(mut run) => {
             if run.prompt.is_none() && !run.output.stdin {
-                run.prompt = Some(stage.prompt.clone());
+                run.prompt = Some(scenario.prompt.clone());
             }
             Ok(Plan::Run(run, stage))
         }
@@ -71,15 +72,17 @@ async fn prepare(args: &RehearseArgs) -> Result<Plan, UsageError> {
 /// # Errors
 /// It could not be begun.
 pub(super) async fn rehearse(args: &RehearseArgs, mut world: World) -> Result<u8, UsageError> {
-    match prepare(args).await? {
+    match prepare(args)? {
         Plan::Print(text) => print(&text),
         Plan::Serve(stage) => {
-            print(&format!("{}\n", stage.base_url));
+            print(&format!("{}\n", stage.server.base_url()));
             return serve().await;
         }
         Plan::Run(run, stage) => {
             stage.dress(&mut world);
-            return super::run::run(&run, world, &|code, reason| stage.judge(code, reason)).await;
+            let own_flags = !args.flags.is_empty();
+            let judge = |code: u8, reason: &str| stage.judge(code, reason, own_flags);
+            return super::run::run(&run, world, &judge).await;
         }
     }
     Ok(0)
@@ -95,38 +98,76 @@ async fn serve() -> Result<u8, UsageError> {
 }
 
 impl Stage {
+    /// Lays out the scenario's files and starts its server.
+    fn set(args: &RehearseArgs) -> Result<Self, UsageError> {
+        let scenario = find(args.scenario.as_deref().unwrap_or(DEFAULT))?;
+        let broken = |what: &str, error: io::Error| {
+            UsageError::new(format!("{what} could not be had for the rehearsal: {error}"))
+        };
+        let scratch =
+            Scratch::lay_out(&scenario).map_err(|error| broken("a scratch folder", error))?;
+        let options = Options {
+            port: args.port.unwrap_or(0),
+            time_scale: None,
+            cwd: Some(scratch.path().to_path_buf()),
+        };
+        let server = Server::start(scenario, options)
+            .map_err(|error| broken("a port on loopback", error))?;
+        Ok(Self { server, scratch })
+    }
+
     /// Leads a run onto the stage: it finds the scripted server, and nothing of the real one.
     fn dress(&self, world: &mut World) {
-        for name in ["ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_CUSTOM_HEADERS"] {
+        for name in ["ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_CUSTOM_HEADERS", "ANTHROPIC_MODEL"] {
             world.variables.remove(&OsString::from(name));
         }
         let mut set = |name: &str, value: &str| {
             world.variables.insert(OsString::from(name), OsString::from(value));
         };
-        set("ANTHROPIC_BASE_URL", &self.base_url);
+        set("ANTHROPIC_BASE_URL", &self.server.base_url());
         set("ANTHROPIC_API_KEY", KEY);
-        for (name, value) in &self.env {
+        for (name, value) in &self.server.scenario().env {
             set(name, value);
         }
-        if let Some(cwd) = &self.cwd {
-            world.cwd.clone_from(cwd);
-        }
+        world.cwd = self.scratch.path().to_path_buf();
     }
 
-    /// What was wrong with the run, as the scenario has it.
-    fn judge(&self, _code: u8, _reason: &str) -> Vec<String> {
-        Vec::new()
+    /// What was wrong with the run, as the scenario has it. Flags of the user's own may change
+    /// how a run ends, so then only what the server saw is judged.
+    fn judge(&self, code: u8, reason: &str, own_flags: bool) -> Vec<String> {
+        if own_flags {
+            return self.server.violations();
+        }
+        let outcome = Outcome {
+            exit: i32::from(code),
+            terminal_reason: Some(reason),
+            folder: self.scratch.path(),
+            stderr: None,
+        };
+        verify(self.server.scenario(), &outcome, &self.server)
     }
+}
+
+/// A built-in scenario by its name, or one in a file.
+fn find(name: &str) -> Result<Scenario, UsageError> {
+    let scenario = match builtin(name) {
+        Some(scenario) => scenario,
+        None if Path::new(name).is_file() => Scenario::load(Path::new(name)),
+        None => {
+            return Err(UsageError::new(format!(
+                "there is no scenario {name:?}, and no file of that name; see outlast rehearse \
+                 --list"
+            )));
+        }
+    };
+    scenario.map_err(|error| UsageError::new(error.to_string()))
 }
 
 fn list() -> String {
-    String::new()
-}
-
-async fn open(args: &RehearseArgs) -> Result<Stage, UsageError> {
-    let name = args.scenario.as_deref().unwrap_or(DEFAULT);
-    std::future::ready(Err(UsageError::new(format!(
-        "there is no scenario {name:?}; see outlast rehearse --list"
-    ))))
-    .await
+    let mut text = String::new();
+    for Listing { name, summary, exit } in builtin_scenarios() {
+        let exit = exit.map_or(String::from("-"), |code| code.to_string());
+        let _ = writeln!(text, "{name:<20}exit {exit:<4}{summary}");
+    }
+    text
 }

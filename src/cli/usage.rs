@@ -20,6 +20,8 @@ pub(super) enum Cause {
     Usage,
     Credentials,
     Interrupted(Interrupt),
+    /// Somebody else works on the session: later is better.
+    Busy,
     /// A bug of ours.
     Internal,
 }
@@ -46,6 +48,7 @@ impl UsageError {
         Verdict::failure(match self.cause {
             Cause::Usage => exit::USAGE,
             Cause::Credentials => exit::CREDENTIALS,
+            Cause::Busy => exit::TEMPORARY,
             Cause::Interrupted(interrupt) => exit::interrupted(interrupt),
             Cause::Internal => exit::FAILED,
         })
@@ -55,7 +58,7 @@ impl UsageError {
     pub(super) fn class(&self) -> Option<ErrorClass> {
         match self.cause {
             Cause::Credentials => Some(ErrorClass::InvalidApiKey),
-            Cause::Usage | Cause::Interrupted(_) | Cause::Internal => None,
+            Cause::Usage | Cause::Interrupted(_) | Cause::Busy | Cause::Internal => None,
         }
     }
 }
