@@ -1,0 +1,200 @@
+//! What one turn costs, beside a bare loop that makes the same HTTP calls and spawns and nothing
+//! else.
+//!
+//! `cargo bench --bench turn` prints process start to first request, the gap between the last
+//! byte of a reply and the first byte of the next request, and resident memory after 50 turns.
+#![expect(
+    clippy::disallowed_methods,
+    clippy::print_stdout,
+    reason = "a bench measures real time and prints"
+)]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Replies with a tool call, before the one without.
+const TURNS: usize = 50;
+const ROUNDS: usize = 5;
+const BARE: &str = "OUTLAST_BENCH_BARE";
+
+struct Measured {
+    first_request: Duration,
+    gaps: Vec<Duration>,
+    resident_kib: u64,
+}
+
+fn main() {
+    if let Ok(base) = std::env::var(BARE) {
+        bare_loop(&base);
+        return;
+    }
+    let scratch = tempfile::tempdir().expect("a scratch folder can be made");
+    println!(
+        "{:<10}{:>16}{:>12}{:>12}{:>14}",
+        "", "first request", "gap p50", "gap max", "resident"
+    );
+    for (name, spawn) in [
+        ("bare loop", spawn_bare as fn(&str, &std::path::Path) -> Child),
+        ("outlast", spawn_outlast),
+    ] {
+        let mut rounds: Vec<Measured> =
+            (0..ROUNDS).map(|_| measure(spawn, scratch.path())).collect();
+        rounds.sort_by_key(|round| round.first_request);
+        let mut gaps: Vec<Duration> =
+            rounds.iter().flat_map(|round| round.gaps.iter().copied()).collect();
+        gaps.sort();
+        println!(
+            "{name:<10}{:>13.1} ms{:>9.2} ms{:>9.2} ms{:>10.1} MB",
+            millis(rounds[ROUNDS / 2].first_request),
+            millis(gaps[gaps.len() / 2]),
+            millis(gaps[gaps.len() - 1]),
+            rounds.iter().map(|round| round.resident_kib).max().unwrap_or(0) as f64 / 1024.0,
+        );
+    }
+}
+
+fn millis(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1e3
+}
+
+fn spawn_outlast(base: &str, scratch: &std::path::Path) -> Child {
+    Command::new(env!("CARGO_BIN_EXE_outlast"))
+        .args(["--permission-mode", "bypassPermissions", "--model", "bench", "go"])
+        .current_dir(scratch)
+        .env("ANTHROPIC_BASE_URL", base)
+        .env("ANTHROPIC_API_KEY", "bench")
+        .env("OUTLAST_CONFIG_DIR", scratch.join("config"))
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("the binary was built for this bench")
+}
+
+fn spawn_bare(base: &str, _scratch: &std::path::Path) -> Child {
+    Command::new(std::env::current_exe().expect("the bench runs from a file"))
+        .env(BARE, base)
+        .stdin(Stdio::null())
+        .spawn()
+        .expect("the bench can start itself")
+}
+
+/// The same calls and spawns, and nothing else: no history, no checks, no journal.
+fn bare_loop(base: &str) {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .expect("a runtime can be built");
+    runtime.block_on(async {
+        let client = reqwest::Client::new();
+        for _ in 0..=TURNS {
+            let reply = client.post(format!("{base}/v1/messages")).body("{}").send().await;
+            let _ = reply.expect("the bench server answers").bytes().await;
+            let _ = tokio::process::Command::new("bash").args(["-c", "true"]).status().await;
+        }
+    });
+}
+
+/// Serves one run and takes its times.
+fn measure(spawn: fn(&str, &std::path::Path) -> Child, scratch: &std::path::Path) -> Measured {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
+    let base = format!("http://{}", listener.local_addr().expect("the listener is bound"));
+    let start = Instant::now();
+    let mut child = spawn(&base, scratch);
+    let (mut first_request, mut gaps, mut resident_kib) = (None, Vec::new(), 0);
+    let (mut served, mut replied) = (0, None);
+    while served <= TURNS {
+        let (stream, _) = listener.accept().expect("the client connects");
+        stream.set_nodelay(true).expect("a socket option can be set");
+        let mut reader = BufReader::new(stream);
+        while let Some(arrived) = read_request(&mut reader) {
+            first_request.get_or_insert(arrived.duration_since(start));
+            gaps.extend(replied.map(|then| arrived.duration_since(then)));
+            if served == TURNS {
+                resident_kib = resident(child.id());
+            }
+            let reply = reply(served);
+            reader.get_mut().write_all(reply.as_bytes()).expect("the client reads");
+            replied = Some(Instant::now());
+            served += 1;
+        }
+    }
+    let _ = child.wait();
+    Measured { first_request: first_request.unwrap_or_default(), gaps, resident_kib }
+}
+
+/// Reads one request. Returns when its first byte arrived, or nothing at the end.
+fn read_request(reader: &mut BufReader<TcpStream>) -> Option<Instant> {
+    let mut arrived = None;
+    let mut length = 0;
+    let mut line = String::new();
+    loop {
+        line.clear();
+        if reader.fill_buf().ok()?.is_empty() || reader.read_line(&mut line).ok()? == 0 {
+            return None;
+        }
+        arrived.get_or_insert_with(Instant::now);
+        if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
+            length = value.trim().parse().expect("a length is a number");
+        }
+        if line.trim().is_empty() {
+            break;
+        }
+    }
+    let mut body = vec![0; length];
+    reader.read_exact(&mut body).ok()?;
+    arrived
+}
+
+fn reply(turn: usize) -> String {
+    let (block, delta, reason) = if turn < TURNS {
+        (
+            format!(r#"{{"type":"tool_use","id":"toolu_{turn}","name":"Bash","input":{{}}}}"#),
+            r#"{"type":"input_json_delta","partial_json":"{\"command\":\"true\"}"}"#,
+            "tool_use",
+        )
+    } else {
+        let text = r#"{"type":"text_delta","text":"done"}"#;
+        (r#"{"type":"text","text":""}"#.to_owned(), text, "end_turn")
+    };
+    let events = [
+        (
+            "message_start",
+            format!(
+                r#"{{"type":"message_start","message":{{"id":"msg_{turn}","type":"message","role":"assistant","model":"bench","content":[],"stop_reason":null,"stop_sequence":null,"usage":{{"input_tokens":10,"output_tokens":1}}}}}}"#
+            ),
+        ),
+        (
+            "content_block_start",
+            format!(r#"{{"type":"content_block_start","index":0,"content_block":{block}}}"#),
+        ),
+        (
+            "content_block_delta",
+            format!(r#"{{"type":"content_block_delta","index":0,"delta":{delta}}}"#),
+        ),
+        ("content_block_stop", r#"{"type":"content_block_stop","index":0}"#.to_owned()),
+        (
+            "message_delta",
+            format!(
+                r#"{{"type":"message_delta","delta":{{"stop_reason":"{reason}","stop_sequence":null}},"usage":{{"output_tokens":5}}}}"#
+            ),
+        ),
+        ("message_stop", r#"{"type":"message_stop"}"#.to_owned()),
+    ];
+    let body: String =
+        events.iter().map(|(name, data)| format!("event: {name}\ndata: {data}\n\n")).collect();
+    format!(
+        "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    )
+}
+
+/// Resident memory of a process, in KiB.
+fn resident(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or("0");
+    line.trim().trim_end_matches(" kB").parse().unwrap_or(0)
+}
