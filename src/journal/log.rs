@@ -187,17 +187,13 @@ impl Journal {
     ///
     /// A reply with tool calls is on the disk with their intents; everything else at once.
     pub fn message(&mut self, message: &Message, meta: &Meta<'_>) -> Uuid {
-        let unwritten = |block: &&Block| match block {
-            Block::ToolResult { tool_use_id, .. } => !self.answered.contains(tool_use_id),
-            Block::Text { .. }
-            | Block::Thinking { .. }
-            | Block::RedactedThinking { .. }
-            | Block::ToolUse { .. }
-            | Block::Image { .. }
-            | Block::Document { .. }
-            | Block::Other(_) => true,
+        let mut left: Vec<Block> = Vec::new();
+        let content = if self.answered.is_empty() || message.role == Role::Assistant {
+            &message.content
+        } else {
+            left.extend(message.content.iter().filter(|block| !self.has(block)).cloned());
+            &left
         };
-        let content: Vec<Block> = message.content.iter().filter(unwritten).cloned().collect();
         if content.is_empty() {
             return Uuid::nil();
         }
@@ -206,7 +202,15 @@ impl Journal {
             self.answered.clear();
         }
         let sync = if calls { Sync::Later } else { Sync::Now };
-        self.write_message(message, &content, meta, sync)
+        self.write_message(message, content, meta, sync)
+    }
+
+    fn has(&self, block: &Block) -> bool {
+        if let Block::ToolResult { tool_use_id, .. } = block {
+            self.answered.contains(tool_use_id)
+        } else {
+            false
+        }
     }
 
     /// Appends what came of a tool call, before anyone acts upon it: its result block, and what

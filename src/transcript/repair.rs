@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::mem;
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::validity::{
     Flaw, NAME_MAX, calls, faults_of_a_history, flaw_inside_a_result, flaws, is_name_letter,
@@ -199,10 +199,8 @@ impl<F: Fn(&str) -> String> Mender<F> {
                     self.note(at, Mend::FixedName { from, to });
                 }
                 (Flaw::BadInput, Block::ToolUse { id, input, .. }) => {
-                    *input = match input.take() {
-                        Value::Null => json!({}),
-                        other => json!({ "input": other }),
-                    };
+                    let was = input.take();
+                    *input = if was.is_null() { json!({}) } else { json!({ "input": was }) };
                     self.note(at, Mend::FixedInput { id: id.clone() });
                 }
                 (_, Block::ToolResult { content, .. }) if role == Role::User => {
@@ -306,8 +304,9 @@ impl<F: Fn(&str) -> String> Mender<F> {
 
     fn fresh_id(&mut self, like: &str) -> String {
         let stem = if like.is_empty() { "call" } else { like };
-        let free = (2u64..).map(|n| format!("{stem}_{n}")).find(|id| !self.taken.contains(id));
-        let id = free.expect("a list has fewer ids than there are numbers");
+        let mut names = (2..self.taken.len() + 3).map(|n| format!("{stem}_{n}"));
+        let free = names.find(|id| !self.taken.contains(id));
+        let id = free.expect("there is one name more than there are taken ones");
         self.taken.insert(id.clone());
         id
     }

@@ -1,0 +1,152 @@
+use outlast::transcript::{
+    Block, Mend, Message, OUTCOME_UNKNOWN, Repair, Role, Rule, answer_calls, last_text, repair,
+    repair_history, strip_thinking, violations,
+};
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::arbitrary::{any_messages, valid_messages};
+
+fn call(id: &str) -> Block {
+    Block::ToolUse { id: id.to_owned(), name: "Bash".to_owned(), input: json!({}) }
+}
+
+fn answer(id: &str, text: &str, is_error: bool) -> Block {
+    Block::ToolResult { tool_use_id: id.to_owned(), content: vec![Block::text(text)], is_error }
+}
+
+fn ask() -> Message {
+    Message::user(vec![Block::text("do it")])
+}
+
+fn texts(messages: &[Message]) -> Vec<&str> {
+    let blocks = messages.iter().flat_map(|message| &message.content);
+    let text =
+        |block| if let &Block::Text { ref text } = block { Some(text.as_str()) } else { None };
+    blocks.filter_map(text).filter(|text| !text.trim().is_empty()).collect()
+}
+
+fn calls(messages: &[Message]) -> usize {
+    let replies = messages.iter().filter(|message| message.role == Role::Assistant);
+    let blocks = replies.flat_map(|message| &message.content);
+    blocks.filter(|block| matches!(block, Block::ToolUse { .. })).count()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1_500))]
+
+    #[test]
+    fn whatever_goes_in_a_valid_list_comes_out(messages in any_messages()) {
+        let (repaired, repairs) = repair(messages.clone());
+        prop_assert_eq!(violations(&repaired), []);
+        prop_assert_eq!(repairs.is_empty(), violations(&messages).is_empty());
+        let (again, none) = repair(repaired.clone());
+        prop_assert_eq!(&again, &repaired);
+        prop_assert_eq!(none, []);
+        prop_assert_eq!(calls(&repaired), calls(&messages), "no call is lost");
+        let added = ["(The beginning of this conversation is missing.)", "Continue."];
+        let mut left = texts(&repaired);
+        left.retain(|text| !added.contains(text));
+        prop_assert_eq!(left, texts(&messages), "no word is lost");
+    }
+
+    #[test]
+    fn a_history_may_end_with_the_assistant_and_be_empty(messages in any_messages()) {
+        let (repaired, _) = repair_history(messages, |id| format!("lost {id}"));
+        for violation in violations(&repaired) {
+            let open_ended = matches!(violation.rule, Rule::AssistantCloses | Rule::NothingSaid);
+            prop_assert!(open_ended, "{:?}", violation);
+        }
+    }
+
+    #[test]
+    fn a_valid_list_comes_back_as_it_was(messages in valid_messages()) {
+        prop_assert_eq!(repair(messages.clone()), (messages, vec![]));
+    }
+
+    #[test]
+    fn without_its_thinking_a_valid_list_stays_valid(messages in valid_messages()) {
+        let mut stripped = messages.clone();
+        strip_thinking(&mut stripped);
+        prop_assert_eq!(violations(&stripped), []);
+        prop_assert_eq!(texts(&stripped), texts(&messages));
+        prop_assert_eq!(calls(&stripped), calls(&messages));
+    }
+}
+
+#[test]
+fn a_call_that_was_cut_off_is_answered_with_the_doubt() {
+    let (messages, repairs) = repair(vec![ask(), Message::assistant(vec![call("a")])]);
+    assert_eq!(messages[2], Message::user(vec![answer("a", OUTCOME_UNKNOWN, true)]));
+    assert_eq!(repairs, [Repair { at: 2, mend: Mend::Answered { id: "a".to_owned() } }]);
+}
+
+#[test]
+fn each_of_two_calls_with_one_id_keeps_its_own_result() {
+    let reply = |text: &str| Message::user(vec![answer("x", text, false)]);
+    let asks = || Message::assistant(vec![call("x")]);
+    let (messages, repairs) = repair(vec![ask(), asks(), reply("one"), asks(), reply("two")]);
+    assert_eq!(messages[2].content, [answer("x", "one", false)]);
+    assert_eq!(messages[3].content, [call("x_2")]);
+    assert_eq!(messages[4].content, [answer("x_2", "two", false)]);
+    assert_eq!(repairs.len(), 1, "{repairs:?}");
+}
+
+#[test]
+fn two_calls_with_one_id_in_one_reply_are_told_apart() {
+    let (messages, _) = repair(vec![
+        ask(),
+        Message::assistant(vec![call("x"), call("x")]),
+        Message::user(vec![answer("x", "one", false), answer("x", "two", false)]),
+    ]);
+    assert_eq!(messages[1].content, [call("x"), call("x_2")]);
+    assert_eq!(messages[2].content, [answer("x", "one", false), answer("x_2", "two", false)]);
+}
+
+#[test]
+fn an_input_that_is_no_object_is_made_one_and_kept() {
+    let odd = Block::ToolUse { id: "a".to_owned(), name: "a b".to_owned(), input: json!("ls") };
+    let (messages, _) = repair(vec![
+        ask(),
+        Message::assistant(vec![odd]),
+        Message::user(vec![answer("a", "k", false)]),
+    ]);
+    let fixed = Block::ToolUse {
+        id: "a".to_owned(),
+        name: "a_b".to_owned(),
+        input: json!({"input": "ls"}),
+    };
+    assert_eq!(messages[1].content, [fixed]);
+}
+
+#[test]
+fn only_the_open_calls_of_the_last_reply_are_answered() {
+    let mut messages = vec![
+        ask(),
+        Message::assistant(vec![call("a"), call("b"), call("c")]),
+        Message::user(vec![answer("b", "done", false), Block::text("note")]),
+    ];
+    let answered = answer_calls(&mut messages, |id| format!("no {id}"));
+    assert_eq!(answered, ["a", "c"]);
+    let expected = [
+        answer("b", "done", false),
+        answer("a", "no a", true),
+        answer("c", "no c", true),
+        Block::text("note"),
+    ];
+    assert_eq!(messages[2].content, expected);
+    assert_eq!(violations(&messages), []);
+    assert_eq!(answer_calls(&mut messages, |_| unreachable!("all are answered")), [""; 0]);
+}
+
+#[test]
+fn the_last_text_skips_replies_without_any() {
+    let messages = [
+        ask(),
+        Message::assistant(vec![Block::text("half "), call("a"), Block::text("done")]),
+        Message::user(vec![answer("a", "k", false)]),
+        Message::assistant(vec![call("b")]),
+    ];
+    assert_eq!(last_text(&messages).as_deref(), Some("half done"));
+    assert_eq!(last_text(&messages[..1]), None);
+}

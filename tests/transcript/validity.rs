@@ -1,0 +1,133 @@
+use outlast::transcript::{Block, Flaw, Message, Rule, Violation, violations};
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::arbitrary::valid_messages;
+
+fn user(text: &str) -> Message {
+    Message::user(vec![Block::text(text)])
+}
+
+fn says(text: &str) -> Message {
+    Message::assistant(vec![Block::text(text)])
+}
+
+fn call(id: &str) -> Block {
+    Block::ToolUse { id: id.to_owned(), name: "Bash".to_owned(), input: json!({}) }
+}
+
+fn result(id: &str) -> Block {
+    let content = vec![Block::text("done")];
+    Block::ToolResult { tool_use_id: id.to_owned(), content, is_error: false }
+}
+
+fn broken(messages: &[Message]) -> Vec<(usize, Rule)> {
+    violations(messages).into_iter().map(|Violation { at, rule }| (at, rule)).collect()
+}
+
+fn id(id: &str) -> String {
+    id.to_owned()
+}
+
+#[test]
+fn every_rule_about_order_has_a_name_and_a_place() {
+    use Rule::*;
+    let calls = |ids: &[&str]| Message::assistant(ids.iter().map(|id| call(id)).collect());
+    let results = |ids: &[&str]| Message::user(ids.iter().map(|id| result(id)).collect());
+    let late = Message::user(vec![Block::text("and"), result("a")]);
+    let cases: Vec<(Vec<Message>, Vec<(usize, Rule)>)> = vec![
+        (vec![], vec![(0, NothingSaid)]),
+        (vec![user("hi")], vec![]),
+        (vec![says("hi"), user("hi")], vec![(0, AssistantOpens)]),
+        (vec![user("hi"), says("hi")], vec![(1, AssistantCloses)]),
+        (vec![user("hi"), user("there")], vec![(1, SameRoleTwice)]),
+        (vec![Message::user(vec![])], vec![(0, NoContent)]),
+        (vec![user("x"), calls(&["a"]), user("y")], vec![(1, Unanswered { id: id("a") })]),
+        (vec![user("x"), calls(&["a", "b"]), results(&["b", "a"])], vec![]),
+        (
+            vec![user("x"), calls(&["a"]), results(&["a", "z"])],
+            vec![(2, OrphanResult { id: id("z") })],
+        ),
+        (
+            vec![user("x"), calls(&["a"]), results(&["a", "a"])],
+            vec![(2, SecondResult { id: id("a") })],
+        ),
+        (vec![user("x"), calls(&["a"]), late], vec![(2, LateResult { id: id("a") })]),
+        (
+            vec![user("x"), calls(&["a"]), results(&["a"]), calls(&["a"]), results(&["a"])],
+            vec![(3, RepeatedId { id: id("a") })],
+        ),
+        (
+            vec![user("x"), calls(&["a"]), results(&["a"]), says("y"), results(&["a"])],
+            vec![(4, OrphanResult { id: id("a") })],
+        ),
+    ];
+    for (messages, expected) in cases {
+        assert_eq!(broken(&messages), expected, "{messages:#?}");
+    }
+}
+
+#[test]
+fn every_flaw_of_a_block_has_a_name() {
+    let thinking = |signature: &str| Block::Thinking {
+        thinking: "hm".to_owned(),
+        signature: signature.to_owned(),
+    };
+    let wrapped =
+        |block| Block::ToolResult { tool_use_id: id("a"), content: vec![block], is_error: false };
+    let tool = |id: &str, name: &str, input| Block::ToolUse {
+        id: id.to_owned(),
+        name: name.to_owned(),
+        input,
+    };
+    let assistants = [
+        (Block::text(" \n"), Flaw::BlankText),
+        (thinking(""), Flaw::Unsigned),
+        (Block::RedactedThinking { data: String::new() }, Flaw::Malformed),
+        (Block::Image { source: json!({}) }, Flaw::Misplaced),
+        (result("a"), Flaw::Misplaced),
+        (Block::Other(json!({ "type": "tool_use", "id": 7 })), Flaw::Malformed),
+        (tool("a", "no such.tool", json!({})), Flaw::BadName),
+        (tool("a", &"x".repeat(129), json!({})), Flaw::BadName),
+        (tool("a", "Bash", json!([1])), Flaw::BadInput),
+        (tool("", "Bash", json!({})), Flaw::NoId),
+    ];
+    for (block, flaw) in assistants {
+        let messages = [user("x"), Message::assistant(vec![block, call("c"), Block::text("y")])];
+        let found = broken(&messages);
+        assert!(found.contains(&(1, Rule::Flawed(flaw))), "{flaw:?}: {found:?}");
+    }
+    let users = [
+        (call("a"), Flaw::Misplaced),
+        (thinking("c2ln"), Flaw::Misplaced),
+        (Block::Image { source: json!(null) }, Flaw::Malformed),
+        (wrapped(Block::text("")), Flaw::BlankText),
+        (wrapped(result("b")), Flaw::Misplaced),
+    ];
+    for (block, flaw) in users {
+        let messages = [user("x"), Message::assistant(vec![call("a")]), Message::user(vec![block])];
+        let found = broken(&messages);
+        assert!(found.contains(&(2, Rule::Flawed(flaw))), "{flaw:?}: {found:?}");
+    }
+}
+
+#[test]
+fn thinking_may_not_be_an_assistants_last_word() {
+    let thinking = Block::Thinking { thinking: "hm".to_owned(), signature: "c2ln".to_owned() };
+    let messages = [user("x"), Message::assistant(vec![Block::text("y"), thinking]), user("z")];
+    assert_eq!(broken(&messages), [(1, Rule::EndsInThinking)]);
+}
+
+#[test]
+fn blocks_that_only_the_service_knows_are_let_through() {
+    let theirs = Block::Other(json!({ "type": "server_tool_use", "id": "s", "input": {} }));
+    let messages = [user("x"), Message::assistant(vec![theirs]), user("y")];
+    assert_eq!(broken(&messages), []);
+}
+
+proptest! {
+    #[test]
+    fn a_well_made_conversation_breaks_no_rule(messages in valid_messages()) {
+        prop_assert_eq!(violations(&messages), []);
+    }
+}
