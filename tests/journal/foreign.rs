@@ -1,0 +1,115 @@
+//! Sessions that another program wrote.
+
+use std::fs;
+
+use outlast::journal::{Meta, latest};
+use outlast::transcript::{Block, Message, OUTCOME_UNKNOWN, violations};
+use serde_json::{Value, json};
+
+use super::story::{MODEL, Sandbox, result, says, user};
+
+fn lines(lines: &[Value]) -> Vec<u8> {
+    lines.iter().map(|line| format!("{line}\n")).collect::<String>().into_bytes()
+}
+
+fn line(kind: &str, uuid: &str, parent: Option<&str>, content: &Value) -> Value {
+    json!({
+        "parentUuid": parent, "type": kind, "uuid": uuid, "cwd": "/theirs", "sessionId": "s",
+        "message": { "role": kind, "content": content, "model": "m" },
+    })
+}
+
+fn tool(id: &str) -> Value {
+    json!([{ "type": "tool_use", "id": id, "name": "Bash", "input": {} }])
+}
+
+fn answer(id: &str, content: &Value) -> Value {
+    json!([{ "type": "tool_result", "tool_use_id": id, "content": content }])
+}
+
+fn call(id: &str) -> Block {
+    Block::ToolUse { id: id.to_owned(), name: "Bash".to_owned(), input: json!({}) }
+}
+
+#[test]
+fn strings_branches_and_single_block_lines_become_a_valid_history() {
+    let sandbox = Sandbox::new();
+    let mut aside = line("assistant", "side", Some("a1"), &json!("elsewhere"));
+    aside["isSidechain"] = json!(true);
+    let bytes = lines(&[
+        json!({ "type": "summary", "summary": "nothing to us" }),
+        line("user", "u1", None, &json!("do it")),
+        json!({ "type": "system", "uuid": "s1", "parentUuid": "u1", "content": "note" }),
+        line("assistant", "a1", Some("s1"), &tool("x")),
+        line("assistant", "a2", Some("a1"), &tool("y")),
+        line("user", "r1", Some("a1"), &answer("x", &json!("one"))),
+        line("user", "r2", Some("a2"), &answer("y", &json!([{ "type": "text", "text": "two" }]))),
+        line("assistant", "a3", Some("r2"), &json!([{ "type": "text", "text": "ok" }])),
+        aside,
+        json!({ "type": "last-prompt", "lastPrompt": "do it" }),
+    ]);
+    let id = sandbox.with_file(&bytes);
+    let restored = sandbox.read(&id);
+    let expected = [
+        user("do it"),
+        Message::assistant(vec![call("x"), call("y")]),
+        Message::user(vec![result("x", "one"), result("y", "two")]),
+        says("ok"),
+    ];
+    assert_eq!(restored.messages, expected);
+    assert_eq!(restored.repairs, []);
+    assert_eq!((restored.run, restored.session.turns), (None, 0));
+    assert_eq!(restored.cwd.as_deref(), Some(std::path::Path::new("/theirs")));
+    assert_eq!(latest(&sandbox.place).expect("readable"), Some(id));
+}
+
+#[test]
+fn a_call_they_left_open_may_have_run() {
+    let sandbox = Sandbox::new();
+    let id = sandbox.with_file(&lines(&[
+        line("user", "u1", None, &json!("do it")),
+        line("assistant", "a1", Some("u1"), &tool("x")),
+    ]));
+    let restored = sandbox.read(&id);
+    assert_eq!(restored.unknown_outcomes, 1);
+    let Block::ToolResult { content, .. } = &restored.messages[2].content[0] else { panic!() };
+    assert_eq!(content[..], [Block::text(OUTCOME_UNKNOWN)]);
+}
+
+#[test]
+fn their_session_is_written_on_and_read_by_both() {
+    let sandbox = Sandbox::new();
+    let mut bytes = lines(&[
+        line("user", "u1", None, &json!("do it")),
+        line("assistant", "a1", Some("u1"), &json!("done")),
+    ]);
+    bytes.pop();
+    let id = sandbox.with_file(&bytes);
+    let (mut journal, restored) = sandbox.resume(&id);
+    assert_eq!(restored.dropped_records, 0, "only the line's end is missing");
+    journal.message(&user("more"), &Meta::default());
+    journal.message(&says("yes"), &Meta { model: Some(MODEL), ..Meta::default() });
+    drop(journal);
+    let text = fs::read_to_string(sandbox.file(&id)).expect("text");
+    assert!(text.as_bytes().starts_with(&bytes), "what they wrote stays");
+    let parent = text
+        .lines()
+        .find(|line| line.contains("more"))
+        .map(|line| serde_json::from_str::<Value>(line).expect("JSON")["parentUuid"].clone());
+    assert_eq!(parent, Some(json!("a1")));
+    let again = sandbox.read(&id);
+    assert_eq!(again.messages, [user("do it"), says("done"), user("more"), says("yes")]);
+    let (mut journal, _) = sandbox.resume(&id);
+    journal.message(&user("still"), &Meta::default());
+    assert_eq!(violations(&sandbox.read(&id).messages), []);
+}
+
+#[test]
+fn parents_that_run_in_circles_end() {
+    let sandbox = Sandbox::new();
+    let id = sandbox.with_file(&lines(&[
+        line("user", "u1", Some("a1"), &json!("round")),
+        line("assistant", "a1", Some("u1"), &json!("and round")),
+    ]));
+    assert_eq!(sandbox.read(&id).messages, [user("round"), says("and round")]);
+}

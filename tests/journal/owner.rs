@@ -1,0 +1,108 @@
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::sync::Barrier;
+use std::thread;
+
+use outlast::journal::{Health, Held, Journal, JournalError, Meta, SessionId};
+
+use super::story::{Sandbox, opening, reply, says, tell, user};
+
+#[test]
+fn a_session_in_use_is_refused_and_says_by_whom() {
+    let sandbox = Sandbox::new();
+    let (id, journal) = sandbox.create();
+    let error = Held::take(&sandbox.place, &id).expect_err("in use");
+    let JournalError::Locked { holder: Some(holder), .. } = &error else { panic!("{error}") };
+    assert_eq!(holder.pid, std::process::id());
+    assert!(error.to_string().contains(&format!("by process {} on ", holder.pid)), "{error}");
+    assert!(error.to_string().contains(&holder.since), "{error}");
+    drop(journal);
+    let held = Held::take(&sandbox.place, &id).expect("free again");
+    assert!(Held::take(&sandbox.place, &id).is_err(), "reading it for a resume is using it");
+    drop(held);
+}
+
+#[test]
+fn of_two_that_start_at_once_one_gets_the_session() {
+    let sandbox = Sandbox::new();
+    for round in 0..100 {
+        let id = SessionId::fresh();
+        let (start, end) = (Barrier::new(2), Barrier::new(2));
+        let compete = || {
+            start.wait();
+            let journal = match Journal::create(&sandbox.place, &id, &opening()) {
+                Err(JournalError::Exists { .. }) => Held::take(&sandbox.place, &id)
+                    .map(|held| held.open(&sandbox.place, &opening()).0),
+                other => other,
+            };
+            end.wait();
+            journal.map(|_| ()).map_err(|error| matches!(error, JournalError::Locked { .. }))
+        };
+        let outcomes = thread::scope(|scope| {
+            let other = scope.spawn(compete);
+            [compete(), other.join().expect("no panic")]
+        });
+        let winners = outcomes.iter().filter(|outcome| outcome.is_ok()).count();
+        let locked = outcomes.iter().filter(|outcome| **outcome == Err(true)).count();
+        assert_eq!((winners, locked), (1, 1), "round {round}: {outcomes:?}");
+    }
+}
+
+#[test]
+fn many_runs_share_a_folder_without_meeting() {
+    let sandbox = Sandbox::new();
+    let start = Barrier::new(16);
+    thread::scope(|scope| {
+        for _ in 0..16 {
+            scope.spawn(|| {
+                start.wait();
+                let (id, mut journal) = sandbox.create();
+                let mut messages = tell(&mut journal);
+                for turn in 0..20 {
+                    for message in [user(&format!("{id} {turn}")), says("yes")] {
+                        journal.message(&message, &reply());
+                        messages.push(message);
+                    }
+                }
+                assert_eq!(journal.health(), Health::Durable);
+                assert_eq!(sandbox.read(&id).messages, messages);
+            });
+        }
+    });
+    let files = fs::read_dir(sandbox.place.folder()).expect("a folder").count();
+    assert_eq!(files, 16, "a file for each, and nothing else");
+}
+
+#[test]
+fn a_writer_that_was_replaced_behind_its_back_stops_writing() {
+    let sandbox = Sandbox::new();
+    let (id, mut journal) = sandbox.create();
+    journal.message(&user("one"), &Meta::default());
+    let mut other = OpenOptions::new().append(true).open(sandbox.file(&id)).expect("a file");
+    other.write_all(b"{\"type\":\"outlast\",\"kind\":\"open\"}\n").expect("written");
+    journal.message(&user("two"), &Meta::default());
+    let Health::Lost(why) = journal.health() else { panic!("it went on") };
+    assert!(why.contains("took the session over"), "{why}");
+    assert!(!String::from_utf8_lossy(&sandbox.bytes(&id)).contains("two"));
+}
+
+#[test]
+fn a_title_that_another_program_adds_does_no_harm() {
+    let sandbox = Sandbox::new();
+    let (id, mut journal) = sandbox.create();
+    journal.message(&user("one"), &Meta::default());
+    let mut other = OpenOptions::new().append(true).open(sandbox.file(&id)).expect("a file");
+    other.write_all(b"{\"type\":\"custom-title\",\"customTitle\":\"x\"}\n").expect("written");
+    journal.message(&says("two"), &reply());
+    assert_eq!(journal.health(), Health::Durable);
+    assert_eq!(sandbox.read(&id).messages, [user("one"), says("two")]);
+}
+
+#[test]
+fn a_file_that_was_deleted_is_not_taken_for_a_journal() {
+    let sandbox = Sandbox::new();
+    let (id, mut journal) = sandbox.create();
+    fs::remove_file(sandbox.file(&id)).expect("deleted");
+    journal.message(&user("one"), &Meta::default());
+    assert!(matches!(journal.health(), Health::Lost(why) if why.contains("deleted")));
+}

@@ -1,0 +1,228 @@
+use std::fs;
+
+use outlast::journal::{Carry, Health, Held, Journal, Meta, ModelSum, Opening, SessionId, Sums};
+use outlast::recovery::{Event, Limits, Money, StopReason};
+use outlast::transcript::{Block, Message, OUTCOME_UNKNOWN, Usage, violations};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::story::{
+    MODEL, Sandbox, TOOL_CALLS, call, calls, cents, opening, reply, result, says, steps, tell,
+    usage, user, weighed,
+};
+use crate::transcript::arbitrary::valid_messages;
+
+#[test]
+fn a_finished_run_comes_back_as_it_was() {
+    let sandbox = Sandbox::new();
+    let (id, mut journal) = sandbox.create();
+    let messages = tell(&mut journal);
+    assert_eq!(journal.health(), Health::Durable);
+    drop(journal);
+    let restored = sandbox.read(&id);
+    assert_eq!(restored.messages, messages);
+    assert_eq!(restored.repairs, []);
+    assert_eq!(restored.run, steps(&[Event::Begin, weighed(), TOOL_CALLS]).pop().map(|s| s.next));
+    assert_eq!(restored.ended, Some(StopReason::Completed));
+    let sum = Usage { input_tokens: 200, output_tokens: 14, ..Usage::default() };
+    let by_model = vec![ModelSum { model: MODEL.to_owned(), usage: sum, cost: cents(5) }];
+    let sums = Sums { turns: 2, spent: cents(5), usage: sum, by_model };
+    assert_eq!((&restored.prompt, &restored.session), (&sums, &sums));
+    assert_eq!(restored.in_flight, Money::ZERO);
+    assert_eq!((restored.dropped_records, restored.unknown_outcomes), (0, 0));
+    assert_eq!(restored.cwd.as_deref(), Some(sandbox.place.cwd()));
+    assert_eq!(restored.model.as_deref(), Some(MODEL));
+    assert_eq!(restored.permission_mode.as_deref(), Some("acceptEdits"));
+    assert_eq!(restored.limits, Some(Limits::default()));
+}
+
+#[test]
+fn each_line_is_what_the_public_readers_expect() {
+    let sandbox = Sandbox::new();
+    let (id, mut journal) = sandbox.create();
+    tell(&mut journal);
+    let text = String::from_utf8(sandbox.bytes(&id)).expect("text");
+    let lines: Vec<Value> =
+        text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    assert!(text.ends_with('\n') && !text.contains("\n\n"));
+    let mut parent = Value::Null;
+    for (index, line) in lines.iter().enumerate() {
+        assert_eq!(line["seq"], index + 1);
+        assert!(line["crc"].as_str().is_some_and(|crc| crc.len() == 8), "{line}");
+        let time = line["timestamp"].as_str().expect("a time");
+        assert!(time.ends_with('Z') && time.len() == "2026-01-01T00:00:00.000Z".len(), "{time}");
+        if line["type"] == "outlast" {
+            assert_eq!(line["v"], 1);
+            continue;
+        }
+        assert_eq!(line["parentUuid"], parent);
+        assert_eq!(line["sessionId"], id.as_str());
+        assert_eq!(line["isSidechain"], false);
+        assert_eq!(line["message"]["role"], line["type"]);
+        assert_eq!(line["cwd"].as_str(), sandbox.place.cwd().to_str());
+        parent = line["uuid"].clone();
+    }
+    let kinds: Vec<&str> = lines
+        .iter()
+        .map(|line| line["kind"].as_str().or(line["type"].as_str()).expect("a kind"))
+        .collect();
+    let expected = "open user transition transition transition spend assistant intent user user \
+                    spend assistant end";
+    assert_eq!(kinds.join(" "), expected);
+    assert!(text.contains(r#""type":"user","message":{"role":"user""#), "{text}");
+    assert_eq!(lines[8]["toolUseResult"], json!({ "stdout": "two" }));
+    assert_eq!(lines[11]["message"]["usage"]["output_tokens"], 10);
+}
+
+#[test]
+fn a_cut_off_call_is_answered_by_what_is_known_of_it() {
+    let sandbox = Sandbox::new();
+    let (id, mut journal) = sandbox.create();
+    journal.message(&user("go"), &Meta::default());
+    journal.message(&calls(&["done", "begun", "waiting"]), &reply());
+    journal.intent(&[call("done"), call("begun")]);
+    journal.outcome(&result("done", "kept"), &Value::Null);
+    drop(journal);
+    let error = |id: &str, text: &str| Block::ToolResult {
+        tool_use_id: id.to_owned(),
+        content: vec![Block::text(text)],
+        is_error: true,
+    };
+    let expected = [
+        result("done", "kept"),
+        error("begun", OUTCOME_UNKNOWN),
+        error("waiting", "not started: the run was cut off before this ran"),
+    ];
+    let (journal, restored) = sandbox.resume(&id);
+    assert_eq!(restored.messages[2].content, expected);
+    assert_eq!(violations(&restored.messages), []);
+    assert_eq!(restored.unknown_outcomes, 1);
+    assert_eq!(restored.ended, None);
+    drop(journal);
+    let again = sandbox.read(&id);
+    assert_eq!(again.messages, restored.messages, "the answers are on record");
+    assert_eq!(again.unknown_outcomes, 0, "and are told once");
+}
+
+#[test]
+fn a_call_to_the_model_that_was_cut_off_stays_charged() {
+    let sandbox = Sandbox::new();
+    let (id, mut journal) = sandbox.create();
+    journal.message(&user("go"), &Meta::default());
+    journal.spend(cents(4), &usage(1), MODEL);
+    for step in steps(&[Event::Begin, weighed()]) {
+        journal.transition(&step);
+    }
+    drop(journal);
+    let worst = Money::from_pico_dollars(10_000_000_000 + 8_192 * 100_000_000);
+    let (journal, restored) = sandbox.resume(&id);
+    assert_eq!((restored.in_flight, restored.prompt.spent), (worst, worst + cents(4)));
+    drop(journal);
+    let again = sandbox.read(&id);
+    assert_eq!((again.in_flight, again.prompt.spent), (Money::ZERO, worst + cents(4)));
+}
+
+#[test]
+fn sums_go_on_until_a_prompt_ends_or_a_fresh_one_begins() {
+    let sandbox = Sandbox::new();
+    let (id, mut journal) = sandbox.create();
+    journal.message(&user("one"), &Meta::default());
+    journal.spend(cents(1), &usage(1), MODEL);
+    drop(journal);
+    let (mut journal, restored) = sandbox.resume(&id);
+    assert_eq!((restored.ended, restored.prompt.spent), (None, cents(1)));
+    journal.spend(cents(1), &usage(1), "other");
+    journal.message(&says("done"), &reply());
+    journal.end(StopReason::MaxTurns);
+    assert_eq!(sandbox.read(&id).prompt.spent, cents(2), "the process after goes on");
+    assert_eq!(sandbox.read(&id).ended, Some(StopReason::MaxTurns));
+    journal.message(&user("two"), &Meta::default());
+    journal.spend(cents(7), &usage(1), MODEL);
+    let restored = sandbox.read(&id);
+    assert_eq!((restored.prompt.spent, restored.session.spent), (cents(7), cents(9)));
+    assert_eq!((restored.prompt.turns, restored.session.turns), (0, 1));
+    assert_eq!(restored.session.by_model.len(), 2);
+    drop(journal);
+    let fresh = Opening { carry: Carry::Fresh, ..opening() };
+    let (journal, _) = Held::take(&sandbox.place, &id).expect("free").open(&sandbox.place, &fresh);
+    drop(journal);
+    assert_eq!(sandbox.read(&id).prompt, Sums::default());
+}
+
+#[test]
+fn thinking_of_a_model_that_no_longer_answers_is_left_out() {
+    let sandbox = Sandbox::new();
+    let (id, mut journal) = sandbox.create();
+    journal.message(&user("go"), &Meta::default());
+    journal.message(&calls(&["a"]), &Meta { model: Some("first"), ..reply() });
+    journal.message(&Message::user(vec![result("a", "k")]), &Meta::default());
+    journal.message(&calls(&["b"]), &Meta { model: Some("second"), ..reply() });
+    journal.message(&Message::user(vec![result("b", "k")]), &Meta::default());
+    let messages = sandbox.read(&id).messages;
+    assert_eq!(messages[1].content, calls(&["a"]).content[1..]);
+    assert_eq!(messages[3], calls(&["b"]));
+}
+
+#[test]
+fn a_fork_has_the_words_and_leaves_its_source_alone() {
+    let sandbox = Sandbox::new();
+    let (id, mut journal) = sandbox.create();
+    let messages = tell(&mut journal);
+    let before = sandbox.bytes(&id);
+    let forked = SessionId::fresh();
+    let source = sandbox.read(&id);
+    let mut fork = Journal::fork(&sandbox.place, &forked, &opening(), &source)
+        .expect("a fork of a session in use");
+    fork.message(&user("and now?"), &Meta::default());
+    drop(fork);
+    assert_eq!(sandbox.bytes(&id), before);
+    let restored = sandbox.read(&forked);
+    assert_eq!(restored.messages[..4], messages);
+    assert_eq!(restored.messages[4], user("and now?"));
+    assert_eq!(restored.session.spent, Money::ZERO);
+    assert_eq!((restored.id, restored.ended), (forked, None));
+}
+
+#[test]
+fn secrets_never_reach_the_disk() {
+    let sandbox = Sandbox::new();
+    let secrets = ["sk-ant-api03-\"quoted\\key\"", "plain-token-1234"];
+    let redact = secrets.iter().map(|secret| (*secret).to_owned()).chain(["none".to_owned()]);
+    let id = SessionId::fresh();
+    let opening = Opening { redact: redact.collect(), ..opening() };
+    let mut journal = Journal::create(&sandbox.place, &id, &opening).expect("created");
+    let nested = json!({ "log": json!({ "key": secrets[0] }).to_string() }).to_string();
+    journal.message(&user(&format!("use {} or none {nested}", secrets[1])), &Meta::default());
+    let input = json!({ secrets[1]: { "type": secrets[0] } });
+    let name = "Bash".to_owned();
+    let reply_with_key =
+        Message::assistant(vec![Block::ToolUse { id: "t".to_owned(), name, input }]);
+    journal.message(&reply_with_key, &reply());
+    journal.outcome(&result("t", secrets[0]), &json!({ "stdout": secrets[1] }));
+    assert_eq!(journal.health(), Health::Durable);
+    let text = fs::read_to_string(sandbox.file(&id)).expect("text");
+    for secret in ["quoted", "plain-token-1234"] {
+        assert!(!text.contains(secret), "{text}");
+    }
+    let restored = sandbox.read(&id);
+    assert_eq!(restored.messages.len(), 3);
+    assert_eq!(restored.messages[2], Message::user(vec![result("t", "[redacted]")]));
+    assert!(text.contains("or none"), "too short to be a secret");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    #[test]
+    fn any_conversation_comes_back_byte_for_byte(messages in valid_messages()) {
+        let sandbox = Sandbox::new();
+        let (id, mut journal) = sandbox.create();
+        for message in &messages {
+            journal.message(message, &reply());
+        }
+        let restored = sandbox.read(&id);
+        let json = |messages: &[Message]| serde_json::to_string(messages).expect("JSON");
+        prop_assert_eq!(json(&restored.messages), json(&messages));
+        prop_assert_eq!(restored.repairs, []);
+    }
+}

@@ -1,0 +1,146 @@
+use std::fs;
+
+use outlast::journal::{JournalError, Meta, Restored, SessionId};
+use outlast::transcript::{Rule, violations};
+
+use super::story::{Sandbox, tell, user};
+
+/// A whole session as bytes.
+fn recorded(sandbox: &Sandbox) -> Vec<u8> {
+    let (id, mut journal) = sandbox.create();
+    tell(&mut journal);
+    sandbox.bytes(&id)
+}
+
+fn assert_sendable(restored: &Restored, context: &str) {
+    for violation in violations(&restored.messages) {
+        let open_ended = matches!(violation.rule, Rule::AssistantCloses | Rule::NothingSaid);
+        assert!(open_ended, "{context}: {violation:?}");
+    }
+}
+
+/// Everything but the bookkeeping of the damage.
+fn told(restored: &Restored) -> String {
+    let undamaged = Restored {
+        dropped_records: 0,
+        id: SessionId::parse("same").expect("a name"),
+        ..restored.clone()
+    };
+    format!("{undamaged:?}")
+}
+
+#[test]
+fn a_journal_cut_at_any_byte_loses_no_more_than_its_last_line() {
+    let sandbox = Sandbox::new();
+    let bytes = recorded(&sandbox);
+    let id = sandbox.with_file(b"");
+    let mut before = told(&sandbox.read(&id));
+    for cut in 1..=bytes.len() {
+        fs::write(sandbox.file(&id), &bytes[..cut]).expect("written");
+        let restored = sandbox.read(&id);
+        assert_sendable(&restored, &format!("cut at {cut}"));
+        let whole = bytes[cut - 1] == b'\n' || bytes.get(cut) == Some(&b'\n');
+        assert_eq!(restored.dropped_records, u32::from(!whole), "cut at {cut}");
+        if whole {
+            before = told(&restored);
+        } else {
+            assert_eq!(told(&restored), before, "cut at {cut}");
+        }
+    }
+}
+
+#[test]
+fn a_torn_journal_is_written_on_as_if_the_torn_line_had_never_been() {
+    let sandbox = Sandbox::new();
+    let bytes = recorded(&sandbox);
+    let ends = bytes.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(end, _)| end + 1);
+    for end in ends.collect::<Vec<_>>() {
+        for cut in [end - 1, end, (end + 9).min(bytes.len())] {
+            let id = sandbox.with_file(&bytes[..cut]);
+            let (mut journal, restored) = sandbox.resume(&id);
+            assert_sendable(&restored, &format!("cut at {cut}"));
+            journal.message(&user("go on"), &Meta::default());
+            drop(journal);
+            let again = sandbox.read(&id);
+            assert_eq!(again.dropped_records, 0, "cut at {cut}");
+            let last = again.messages.last().and_then(|message| message.content.last().cloned());
+            assert_eq!(last, user("go on").content.pop(), "cut at {cut}");
+        }
+    }
+}
+
+#[test]
+fn a_flipped_bit_in_the_last_line_costs_that_line_and_no_other() {
+    let sandbox = Sandbox::new();
+    let bytes = recorded(&sandbox);
+    let start =
+        bytes[..bytes.len() - 1].iter().rposition(|byte| *byte == b'\n').expect("lines") + 1;
+    let id = sandbox.with_file(&bytes[..start]);
+    let without = told(&sandbox.read(&id));
+    for at in start..bytes.len() {
+        for bit in 0..8 {
+            let mut flipped = bytes.clone();
+            flipped[at] ^= 1 << bit;
+            fs::write(sandbox.file(&id), &flipped).expect("written");
+            let restored = sandbox.read(&id);
+            assert!(restored.dropped_records > 0, "bit {bit} of byte {at}");
+            assert_eq!(told(&restored), without, "bit {bit} of byte {at}");
+        }
+    }
+}
+
+#[test]
+fn damage_before_the_last_line_is_refused_with_its_place() {
+    let sandbox = Sandbox::new();
+    let bytes = recorded(&sandbox);
+    let ends: Vec<usize> =
+        bytes.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(end, _)| end).collect();
+    let id = sandbox.with_file(b"");
+    // The end of the last line but one is left out: without it, both are one torn line.
+    for at in 0..ends[ends.len() - 2] {
+        let mut flipped = bytes.clone();
+        flipped[at] ^= 1 << (at % 8);
+        fs::write(sandbox.file(&id), &flipped).expect("written");
+        let error = outlast::journal::read(&sandbox.place, &id).expect_err("damaged");
+        let JournalError::Damaged { line, .. } = error else { panic!("byte {at}: {error}") };
+        assert_eq!(line, 1 + ends.iter().filter(|end| **end < at).count(), "byte {at}");
+    }
+}
+
+#[test]
+fn a_line_that_is_missing_is_damage() {
+    let sandbox = Sandbox::new();
+    let bytes = recorded(&sandbox);
+    let lines: Vec<&[u8]> = bytes.split_inclusive(|byte| *byte == b'\n').collect();
+    for missing in 0..lines.len() - 1 {
+        let mut left = lines.clone();
+        left.remove(missing);
+        let id = sandbox.with_file(&left.concat());
+        let error = outlast::journal::read(&sandbox.place, &id).expect_err("a gap");
+        let text = error.to_string();
+        assert!(text.contains(&format!("line {}: ", missing + 1)), "{text}");
+        assert!(text.contains(&format!("record {} follows", missing + 2)), "{text}");
+    }
+}
+
+#[test]
+fn a_power_cut_that_leaves_zeros_is_a_torn_end() {
+    let sandbox = Sandbox::new();
+    let mut bytes = recorded(&sandbox);
+    bytes.extend([0; 4_096]);
+    let id = sandbox.with_file(&bytes);
+    let (journal, restored) = sandbox.resume(&id);
+    drop(journal);
+    assert_eq!((restored.dropped_records, restored.messages.len()), (1, 4));
+    assert_eq!(sandbox.read(&id).dropped_records, 0, "the zeros are gone");
+}
+
+#[test]
+fn a_journal_of_a_later_version_is_left_to_it() {
+    let sandbox = Sandbox::new();
+    let id = sandbox.with_file(
+        b"{\"type\":\"outlast\",\"v\":2,\"kind\":\"open\"}\n{\"type\":\"user\",\"uuid\":\"u\"}\n",
+    );
+    let error = outlast::journal::read(&sandbox.place, &id).expect_err("newer");
+    assert!(matches!(error, JournalError::Newer { line: 1, .. }), "{error}");
+}
