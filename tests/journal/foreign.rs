@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 use super::story::{MODEL, Sandbox, result, says, user};
 
 fn lines(lines: &[Value]) -> Vec<u8> {
-    lines.iter().map(|line| format!("{line}\n")).collect::<String>().into_bytes()
+    let text: Vec<String> = lines.iter().chain([&Value::Null]).map(Value::to_string).collect();
+    text.join("\n").trim_end_matches("null").as_bytes().to_vec()
 }
 
 fn line(kind: &str, uuid: &str, parent: Option<&str>, content: &Value) -> Value {

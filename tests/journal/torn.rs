@@ -1,4 +1,5 @@
-use std::fs;
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::FileExt;
 
 use outlast::journal::{JournalError, Meta, Restored, SessionId};
 use outlast::transcript::{Rule, violations};
@@ -19,6 +20,11 @@ fn assert_sendable(restored: &Restored, context: &str) {
     }
 }
 
+/// The session's file, to be damaged in place.
+fn writable(sandbox: &Sandbox, id: &SessionId) -> File {
+    OpenOptions::new().write(true).open(sandbox.file(id)).expect("the session's file")
+}
+
 /// Everything but the bookkeeping of the damage.
 fn told(restored: &Restored) -> String {
     let undamaged = Restored {
@@ -33,19 +39,25 @@ fn told(restored: &Restored) -> String {
 fn a_journal_cut_at_any_byte_loses_no_more_than_its_last_line() {
     let sandbox = Sandbox::new();
     let bytes = recorded(&sandbox);
-    let id = sandbox.with_file(b"");
-    let mut before = told(&sandbox.read(&id));
-    for cut in 1..=bytes.len() {
-        fs::write(sandbox.file(&id), &bytes[..cut]).expect("written");
+    let after = |whole: usize| told(&sandbox.read(&sandbox.with_file(&bytes[..whole])));
+    let (mut whole, mut expected) = (bytes.len(), after(bytes.len()));
+    let id = sandbox.with_file(&bytes);
+    let file = writable(&sandbox, &id);
+    for cut in (0..=bytes.len()).rev() {
+        file.set_len(cut as u64).expect("shorter");
+        // A line that lacks nothing but its end is as good as whole.
+        let complete = cut == 0 || bytes[cut - 1] == b'\n' || bytes.get(cut) == Some(&b'\n');
+        if !complete && cut < whole {
+            whole = bytes[..cut].iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+            expected = after(whole);
+        } else if complete {
+            expected = after(cut);
+            whole = cut;
+        }
         let restored = sandbox.read(&id);
         assert_sendable(&restored, &format!("cut at {cut}"));
-        let whole = bytes[cut - 1] == b'\n' || bytes.get(cut) == Some(&b'\n');
-        assert_eq!(restored.dropped_records, u32::from(!whole), "cut at {cut}");
-        if whole {
-            before = told(&restored);
-        } else {
-            assert_eq!(told(&restored), before, "cut at {cut}");
-        }
+        assert_eq!(restored.dropped_records, u32::from(!complete), "cut at {cut}");
+        assert_eq!(told(&restored), expected, "cut at {cut}");
     }
 }
 
@@ -77,15 +89,16 @@ fn a_flipped_bit_in_the_last_line_costs_that_line_and_no_other() {
         bytes[..bytes.len() - 1].iter().rposition(|byte| *byte == b'\n').expect("lines") + 1;
     let id = sandbox.with_file(&bytes[..start]);
     let without = told(&sandbox.read(&id));
+    let id = sandbox.with_file(&bytes);
+    let file = writable(&sandbox, &id);
     for at in start..bytes.len() {
         for bit in 0..8 {
-            let mut flipped = bytes.clone();
-            flipped[at] ^= 1 << bit;
-            fs::write(sandbox.file(&id), &flipped).expect("written");
+            file.write_all_at(&[bytes[at] ^ 1 << bit], at as u64).expect("written");
             let restored = sandbox.read(&id);
             assert!(restored.dropped_records > 0, "bit {bit} of byte {at}");
             assert_eq!(told(&restored), without, "bit {bit} of byte {at}");
         }
+        file.write_all_at(&bytes[at..=at], at as u64).expect("written");
     }
 }
 
@@ -95,15 +108,15 @@ fn damage_before_the_last_line_is_refused_with_its_place() {
     let bytes = recorded(&sandbox);
     let ends: Vec<usize> =
         bytes.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(end, _)| end).collect();
-    let id = sandbox.with_file(b"");
+    let id = sandbox.with_file(&bytes);
+    let file = writable(&sandbox, &id);
     // The end of the last line but one is left out: without it, both are one torn line.
     for at in 0..ends[ends.len() - 2] {
-        let mut flipped = bytes.clone();
-        flipped[at] ^= 1 << (at % 8);
-        fs::write(sandbox.file(&id), &flipped).expect("written");
+        file.write_all_at(&[bytes[at] ^ 1 << (at % 8)], at as u64).expect("written");
         let error = outlast::journal::read(&sandbox.place, &id).expect_err("damaged");
         let JournalError::Damaged { line, .. } = error else { panic!("byte {at}: {error}") };
         assert_eq!(line, 1 + ends.iter().filter(|end| **end < at).count(), "byte {at}");
+        file.write_all_at(&bytes[at..=at], at as u64).expect("written");
     }
 }
 

@@ -19,11 +19,13 @@ fn ask() -> Message {
     Message::user(vec![Block::text("do it")])
 }
 
+fn text_of(block: &Block) -> Option<&str> {
+    if let Block::Text { text } = block { Some(text) } else { None }
+}
+
 fn texts(messages: &[Message]) -> Vec<&str> {
     let blocks = messages.iter().flat_map(|message| &message.content);
-    let text =
-        |block| if let &Block::Text { ref text } = block { Some(text.as_str()) } else { None };
-    blocks.filter_map(text).filter(|text| !text.trim().is_empty()).collect()
+    blocks.filter_map(text_of).filter(|text| !text.trim().is_empty()).collect()
 }
 
 fn calls(messages: &[Message]) -> usize {

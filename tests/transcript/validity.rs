@@ -25,6 +25,9 @@ fn broken(messages: &[Message]) -> Vec<(usize, Rule)> {
     violations(messages).into_iter().map(|Violation { at, rule }| (at, rule)).collect()
 }
 
+/// A list, and every rule that it breaks.
+type Case = (Vec<Message>, Vec<(usize, Rule)>);
+
 fn id(id: &str) -> String {
     id.to_owned()
 }
@@ -35,7 +38,7 @@ fn every_rule_about_order_has_a_name_and_a_place() {
     let calls = |ids: &[&str]| Message::assistant(ids.iter().map(|id| call(id)).collect());
     let results = |ids: &[&str]| Message::user(ids.iter().map(|id| result(id)).collect());
     let late = Message::user(vec![Block::text("and"), result("a")]);
-    let cases: Vec<(Vec<Message>, Vec<(usize, Rule)>)> = vec![
+    let cases: Vec<Case> = vec![
         (vec![], vec![(0, NothingSaid)]),
         (vec![user("hi")], vec![]),
         (vec![says("hi"), user("hi")], vec![(0, AssistantOpens)]),
