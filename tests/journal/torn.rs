@@ -2,14 +2,23 @@ use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 
 use outlast::journal::{JournalError, Meta, Restored, SessionId};
+use outlast::recovery::{Event, StopReason};
 use outlast::transcript::{Rule, violations};
+use serde_json::Value;
 
-use super::story::{Sandbox, tell, user};
+use super::story::{MODEL, Sandbox, call, calls, cents, reply, result, says, steps, usage, user};
 
-/// A whole session as bytes.
+/// A session with a line of every kind, as bytes: short, since it is read once for each of them.
 fn recorded(sandbox: &Sandbox) -> Vec<u8> {
     let (id, mut journal) = sandbox.create();
-    tell(&mut journal);
+    journal.message(&user("go"), &Meta::default());
+    journal.transition(&steps(&[Event::Begin])[0]);
+    journal.spend(cents(2), &usage(10), MODEL);
+    journal.message(&calls(&["a"]), &reply());
+    journal.intent(&[call("a")]);
+    journal.outcome(&result("a", "done"), &Value::Null);
+    journal.message(&says("Done."), &reply());
+    journal.end(StopReason::Completed);
     sandbox.bytes(&id)
 }
 
