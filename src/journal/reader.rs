@@ -5,6 +5,7 @@
 //! it cannot be trusted: that is refused.
 
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::Value;
 
 use crate::transcript::{Message, Role};
@@ -144,6 +145,8 @@ struct Head {
     #[serde(default)]
     is_api_error_message: bool,
     team_name: Option<String>,
+    /// On lines that another program copied from one of our sessions into its own.
+    forked_from: Option<IgnoredAny>,
 }
 
 fn parse(line: &[u8]) -> Result<Parsed, Why> {
@@ -157,7 +160,10 @@ fn parse(line: &[u8]) -> Result<Parsed, Why> {
     }
     let mut value: Value =
         serde_json::from_slice(line).map_err(|error| Why::Damaged(format!("not JSON: {error}")))?;
-    let head = Head::deserialize(&value).map_err(|_error| damaged("not a record"))?;
+    let mut head = Head::deserialize(&value).map_err(|_error| damaged("not a record"))?;
+    if seal == Seal::Absent && head.forked_from.is_some() {
+        head.seq = None;
+    }
     let seq = match (seal, head.seq) {
         (Seal::Intact, Some(seq)) => Some(seq),
         (Seal::Absent, None) => None,

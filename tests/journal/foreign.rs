@@ -6,7 +6,7 @@ use outlast::journal::{Meta, latest};
 use outlast::transcript::{Block, Message, OUTCOME_UNKNOWN, violations};
 use serde_json::{Value, json};
 
-use super::story::{MODEL, Sandbox, result, says, user};
+use super::story::{MODEL, Sandbox, result, says, tell, user};
 
 fn lines(lines: &[Value]) -> Vec<u8> {
     let text: Vec<String> = lines.iter().chain([&Value::Null]).map(Value::to_string).collect();
@@ -103,6 +103,21 @@ fn their_session_is_written_on_and_read_by_both() {
     let (mut journal, _) = sandbox.resume(&id);
     journal.message(&user("still"), &Meta::default());
     assert_eq!(violations(&sandbox.read(&id).messages), []);
+}
+
+#[test]
+fn their_copy_of_our_session_is_theirs() {
+    let sandbox = Sandbox::new();
+    let (id, mut journal) = sandbox.create();
+    let messages = tell(&mut journal);
+    let text = String::from_utf8(sandbox.bytes(&id)).expect("text");
+    let copied = text.lines().filter_map(|line| {
+        let mut line: Value = serde_json::from_str(line).expect("JSON");
+        line["forkedFrom"] = json!({ "sessionId": id.as_str() });
+        (line["type"] != "outlast").then_some(line)
+    });
+    let copy = sandbox.with_file(&lines(&copied.collect::<Vec<_>>()));
+    assert_eq!(sandbox.read(&copy).messages, messages);
 }
 
 #[test]
