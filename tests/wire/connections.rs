@@ -12,10 +12,10 @@ fn text_stream() -> Vec<u8> {
 
 /// The recorded stream up to and including the first occurrence of `mark`'s event.
 fn up_to(mark: &str) -> Vec<u8> {
-    let text = String::from_utf8(text_stream()).unwrap();
+    let text = String::from_utf8(text_stream()).expect("it is text");
     let at = text.find(mark).expect("the recording has it");
     let end = at + text[at..].find("\n\n").expect("events end") + 2;
-    text[..end].as_bytes().to_vec()
+    text.as_bytes()[..end].to_vec()
 }
 
 async fn fault_of(script: Vec<Act>) -> Fault {
@@ -185,14 +185,9 @@ async fn a_dropped_attempt_hangs_up() {
     let attempt = ask(&client, STREAMING);
     tokio::select! {
         result = attempt => panic!("{result:?}"),
-        () = async { while server.requests().is_empty() { tokio::task::yield_now().await } } => {}
+        () = server.until(|seen| !seen.requests.is_empty()) => {}
     }
-    let gone = async {
-        while server.hung_up() == 0 {
-            tokio::task::yield_now().await
-        }
-    };
-    tokio::time::timeout(super::PATIENCE, gone).await.expect("the server sees it");
+    server.until(|seen| seen.hung_up > 0).await;
 }
 
 #[tokio::test]

@@ -18,7 +18,8 @@ fn now() -> SystemTime {
 
 fn headers(pairs: &[(&str, &str)]) -> HeaderMap {
     let pair = |(name, value): &(&str, &str)| {
-        (name.parse::<HeaderName>().unwrap(), HeaderValue::from_str(value).unwrap())
+        let name: HeaderName = name.parse().expect("a name");
+        (name, HeaderValue::from_str(value).expect("a value"))
     };
     pairs.iter().map(pair).collect()
 }
@@ -32,7 +33,8 @@ fn wished(status: u16, pairs: &[(&str, &str)]) -> Option<(f64, WishSource)> {
 fn retry_after_is_read_in_all_its_forms() {
     use WishSource::RetryAfter;
 
-    let cases: [(&[(&str, &str)], Option<f64>); 14] = [
+    type Case<'a> = (&'a [(&'a str, &'a str)], Option<f64>);
+    let cases: [Case<'_>; 14] = [
         (&[("retry-after", "7")], Some(7.0)),
         (&[("retry-after", " 1.5 ")], Some(1.5)),
         (&[("retry-after", "Sat, 21 Nov 2026 21:00:03 GMT")], Some(3.0)),

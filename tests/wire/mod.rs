@@ -1,6 +1,7 @@
 //! The Messages API client: over real sockets where sockets matter, on recorded bytes elsewhere.
 
 mod bodies;
+mod certificates;
 mod connections;
 mod credentials;
 mod headers;
@@ -19,7 +20,7 @@ use outlast::recovery::{Ask, Connection, Fault, Mode};
 use outlast::transcript::{Block, Message};
 
 /// Longer than anything here takes, however busy the machine is.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 const STREAMING: Ask =
     Ask { rung: 0, cap: 8192, mode: Mode::Streaming, connection: Connection::Pooled, attempt: 1 };

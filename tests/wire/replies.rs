@@ -9,7 +9,7 @@ use super::{STREAMING, WHOLE, ask, client, recorded};
 
 const JSON: &str = "content-type: application/json\r\nrequest-id: req_2\r\n";
 
-fn message(content: serde_json::Value, stop_reason: &str) -> Vec<u8> {
+fn message(content: &serde_json::Value, stop_reason: &str) -> Vec<u8> {
     let message = json!({
         "id": "msg_1", "type": "message", "role": "assistant", "model": "",
         "content": content, "stop_reason": stop_reason, "stop_sequence": null,
@@ -26,7 +26,7 @@ async fn fault_of(bytes: Vec<u8>) -> Fault {
 #[tokio::test]
 async fn a_json_reply_is_one_whatever_was_asked_for() {
     let body = message(
-        json!([{ "type": "text", "text": "hi" }, { "type": "text", "text": " " }]),
+        &json!([{ "type": "text", "text": "hi" }, { "type": "text", "text": " " }]),
         "end_turn",
     );
     let server = Server::answering(answer(200, JSON, &body)).await;
@@ -57,7 +57,7 @@ async fn a_mislabelled_stream_is_still_read() {
 #[tokio::test]
 async fn an_emptied_tool_call_at_the_limit_is_left_out() {
     let call = json!([{ "type": "tool_use", "id": "a", "name": "Bash", "input": {} }]);
-    let server = Server::answering(answer(200, JSON, &message(call, "max_tokens"))).await;
+    let server = Server::answering(answer(200, JSON, &message(&call, "max_tokens"))).await;
     let answer = ask(&client(&server.url), WHOLE).await.expect("a reply");
     assert!(answer.content.is_empty() && answer.cut_tool_call);
 }
@@ -69,14 +69,15 @@ async fn odd_tool_calls_in_one_piece_are_mended_or_refused() {
         { "type": "tool_use", "id": "a", "name": "Bash", "input": {} },
         { "type": "tool_use", "name": "Bash" },
     ]);
-    let server = Server::answering(answer(200, JSON, &message(calls, "tool_use"))).await;
+    let server = Server::answering(answer(200, JSON, &message(&calls, "tool_use"))).await;
     let reply = ask(&client(&server.url), WHOLE).await.expect("a reply");
     let mut ids: Vec<_> = reply
         .content
         .iter()
-        .map(|block| match block {
-            Block::ToolUse { id, input, .. } if input.is_object() => id.clone(),
-            other => panic!("{other:?}"),
+        .map(|block| {
+            let Block::ToolUse { id, input, .. } = block else { panic!("{block:?}") };
+            assert!(input.is_object());
+            id.clone()
         })
         .collect();
     ids.dedup();
@@ -86,7 +87,7 @@ async fn odd_tool_calls_in_one_piece_are_mended_or_refused() {
         json!({ "type": "text" }),
         json!(5),
     ] {
-        let fault = fault_of(answer(200, JSON, &message(json!([bad]), "tool_use"))).await;
+        let fault = fault_of(answer(200, JSON, &message(&json!([bad]), "tool_use"))).await;
         assert_eq!(classify(&fault).class, ErrorClass::BadResponse, "{fault:?}");
     }
 }
@@ -144,7 +145,7 @@ async fn a_success_without_a_body_is_no_reply() {
 
 #[tokio::test]
 async fn a_json_reply_that_breaks_off_is_torn() {
-    let body = message(json!([{ "type": "text", "text": "hi" }]), "end_turn");
+    let body = message(&json!([{ "type": "text", "text": "hi" }]), "end_turn");
     let whole = answer(200, JSON, &body);
     for asked in [STREAMING, WHOLE] {
         let server = Server::answering(whole[..whole.len() - 5].to_vec()).await;

@@ -1,9 +1,8 @@
 //! A server that does to its sockets exactly what a test tells it to.
 
-use std::sync::{Arc, Mutex};
-
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
 /// One thing to do to a connection.
@@ -33,7 +32,7 @@ pub(super) struct Seen {
 #[derive(Debug)]
 pub(super) struct Server {
     pub url: String,
-    seen: Arc<Mutex<Seen>>,
+    seen: watch::Receiver<Seen>,
     accepting: JoinHandle<()>,
 }
 
@@ -49,19 +48,15 @@ impl Server {
     pub(super) async fn start(scripts: Vec<Vec<Act>>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback is there");
         let url = format!("http://{}", listener.local_addr().expect("bound"));
-        let seen = Arc::new(Mutex::new(Seen::default()));
-        let watched = Arc::clone(&seen);
+        let (watched, seen) = watch::channel(Seen::default());
         let accepting = tokio::spawn(async move {
             let mut connections = JoinSet::new();
             loop {
                 let Ok((socket, _)) = listener.accept().await else { return };
-                let number = {
-                    let mut seen = watched.lock().unwrap();
-                    seen.connections += 1;
-                    seen.connections - 1
-                };
+                let number = watched.borrow().connections;
+                watched.send_modify(|seen| seen.connections += 1);
                 let script = scripts[number.min(scripts.len() - 1)].clone();
-                connections.spawn(play(socket, script, Arc::clone(&watched)));
+                connections.spawn(play(socket, script, watched.clone()));
             }
         });
         Self { url, seen, accepting }
@@ -73,23 +68,26 @@ impl Server {
     }
 
     pub(super) fn connections(&self) -> usize {
-        self.seen.lock().unwrap().connections
+        self.seen.borrow().connections
     }
 
     pub(super) fn requests(&self) -> Vec<String> {
-        self.seen.lock().unwrap().requests.clone()
+        self.seen.borrow().requests.clone()
     }
 
-    pub(super) fn hung_up(&self) -> usize {
-        self.seen.lock().unwrap().hung_up
+    /// Waits until it has seen this.
+    pub(super) async fn until(&self, what: fn(&Seen) -> bool) {
+        let mut seen = self.seen.clone();
+        let waiting = tokio::time::timeout(super::PATIENCE, seen.wait_for(what));
+        waiting.await.expect("it is seen in time").expect("the server lives");
     }
 }
 
-async fn play(mut socket: TcpStream, script: Vec<Act>, seen: Arc<Mutex<Seen>>) {
+async fn play(mut socket: TcpStream, script: Vec<Act>, seen: watch::Sender<Seen>) {
     for act in script {
         match act {
             Act::Read => match read_request(&mut socket).await {
-                Some(request) => seen.lock().unwrap().requests.push(request),
+                Some(request) => seen.send_modify(|seen| seen.requests.push(request)),
                 None => return,
             },
             Act::Send(bytes) => {
@@ -105,7 +103,7 @@ async fn play(mut socket: TcpStream, script: Vec<Act>, seen: Arc<Mutex<Seen>>) {
             Act::Hang => {
                 let mut rest = Vec::new();
                 let _ = socket.read_to_end(&mut rest).await;
-                seen.lock().unwrap().hung_up += 1;
+                seen.send_modify(|seen| seen.hung_up += 1);
                 return;
             }
             Act::Reset => {

@@ -58,7 +58,7 @@ fn without_made_up_ids(mut answer: Answer) -> Answer {
         if let Block::ToolUse { id, .. } = block
             && id.len() > "toolu_".len() + 30
         {
-            *id = "made up".to_owned();
+            "made up".clone_into(id);
         }
     }
     answer
@@ -322,7 +322,8 @@ proptest! {
     fn any_events_are_a_reply_or_a_fault_and_never_a_panic(
         events in prop::collection::vec(event_like(), 0..12)
     ) {
-        let bytes: String = events.iter().map(|event| format!("data: {event}\n\n")).collect();
+        let lines: Vec<String> = events.iter().map(|event| format!("data: {event}\n\n")).collect();
+        let bytes = lines.concat();
         if let (Ok(answer), _) = replay([bytes.as_bytes()]) {
             prop_assert!(!answer.stop_reason.is_empty());
             prop_assert!(events.iter().any(|event| event["type"] == "message_stop"));

@@ -1,0 +1,79 @@
+//! Whom we trust. The key in `tests/data/tls` opens nothing but this test.
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use outlast::model::{Client, Endpoint};
+use outlast::recovery::{Ask, ErrorClass, Reach, classify};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
+
+use super::server::stream;
+use super::{FRESH, STREAMING, ask, data, endpoint, recorded};
+
+/// Serves one TLS connection, whether or not a request comes over it.
+fn serve_once() -> (String, JoinHandle<()>) {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let key = PrivateKeyDer::try_from(recorded("tls/localhost.key.der")).expect("a key");
+    let chain = vec![CertificateDer::from(recorded("tls/localhost.der"))];
+    let config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("ring speaks them")
+        .with_no_client_auth()
+        .with_single_cert(chain, key)
+        .expect("they belong together");
+    let listener = TcpListener::bind("127.0.0.1:0").expect("loopback is there");
+    let port = listener.local_addr().expect("bound").port();
+    let serving = std::thread::spawn(move || {
+        let (socket, _) = listener.accept().expect("the client comes");
+        let session = ServerConnection::new(Arc::new(config)).expect("the settings are right");
+        let mut tls = StreamOwned::new(session, socket);
+        let mut request = vec![0; 64 * 1024];
+        if tls.read(&mut request).is_ok_and(|count| count > 0) {
+            let _ = tls.write_all(&stream(&recorded("streams/text.sse")));
+            tls.conn.send_close_notify();
+            let _ = tls.flush();
+        }
+    });
+    (format!("https://localhost:{port}"), serving)
+}
+
+async fn class_of(asked: Ask, set: fn(&mut Endpoint)) -> Option<(ErrorClass, Reach)> {
+    let (url, serving) = serve_once();
+    let mut endpoint = endpoint(&url);
+    set(&mut endpoint);
+    let result = ask(&Client::new(endpoint).expect("the endpoint is right"), asked).await;
+    serving.join().expect("the server ended well");
+    result.err().map(|fault| (classify(&fault).class, fault.reach))
+}
+
+fn trust_the_test_authority(endpoint: &mut Endpoint) {
+    endpoint.ca_files = vec![data("tls/authority.pem")];
+}
+
+#[tokio::test]
+async fn an_unknown_authority_is_a_certificate_error() {
+    for asked in [STREAMING, FRESH] {
+        let expected = (ErrorClass::SslCertError, Reach::Nowhere);
+        assert_eq!(class_of(asked, |_| {}).await, Some(expected));
+    }
+}
+
+#[tokio::test]
+async fn a_certificate_for_another_name_is_a_certificate_error() {
+    let expected = (ErrorClass::SslCertError, Reach::Nowhere);
+    let found = class_of(STREAMING, |endpoint| {
+        trust_the_test_authority(endpoint);
+        endpoint.base_url = endpoint.base_url.replace("localhost", "[::ffff:127.0.0.1]");
+    });
+    assert_eq!(found.await, Some(expected));
+}
+
+#[tokio::test]
+async fn an_authority_of_ones_own_is_trusted_beside_the_others() {
+    for asked in [STREAMING, FRESH] {
+        assert_eq!(class_of(asked, trust_the_test_authority).await, None);
+    }
+}
