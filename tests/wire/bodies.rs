@@ -81,6 +81,13 @@ fn every_recorded_body_is_in_the_table() {
 }
 
 #[test]
+fn what_a_specific_error_quotes_does_not_change_it() {
+    let body = br#"{"error":{"type":"rate_limit_error","message":"was overloaded_error before"}}"#;
+    let fault = refused(429, &HeaderMap::new(), body, SystemTime::now());
+    assert_eq!(classify(&fault).class, ErrorClass::RateLimit);
+}
+
+#[test]
 fn a_page_is_told_by_its_title() {
     assert_eq!(fault("nginx-502.html").detail(), "502 Bad Gateway (an HTML page)");
     assert_eq!(fault("cdn-529.html").detail(), "an HTML page");

@@ -1,7 +1,10 @@
 //! What becomes of connections: kept, closed, reset, and which of it counts as what.
 
+use std::time::Duration;
+
 use outlast::model::Progress;
 use outlast::recovery::{ErrorClass, Fault, FaultKind, Reach, classify};
+use tokio::time::Instant;
 
 use super::server::{Act, Server, answer, chunk, stream, stream_part};
 use super::{FRESH, STREAMING, WHOLE, ask, ask_watched, client, recorded};
@@ -241,9 +244,11 @@ async fn an_error_body_that_breaks_off_keeps_its_status() {
 #[tokio::test]
 async fn an_endless_error_body_is_read_in_part() {
     let head = b"HTTP/1.1 500 x\r\n\r\n".to_vec();
+    let began = Instant::now();
     let fault = fault_of(vec![Act::Read, Act::Send(head), Act::Repeat(vec![b'x'; 4096])]).await;
     let FaultKind::Refused { status: 500, message, .. } = &fault.kind else { panic!("{fault:?}") };
     assert!(message.len() < 3000);
+    assert!(began.elapsed() < Duration::from_secs(4), "its size ends it, not the clock");
 }
 
 #[tokio::test]

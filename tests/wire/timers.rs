@@ -89,6 +89,20 @@ async fn pings_and_comments_are_life_but_not_progress() {
 }
 
 #[tokio::test]
+async fn a_slow_reply_that_goes_on_is_left_alone() {
+    let events = String::from_utf8(part_of_a_block()).expect("it is text");
+    let at = events.rfind("event: content_block_delta").expect("the recording has it");
+    let delta = chunk(&events.as_bytes()[at..]);
+    let script = vec![Act::Read, Act::Send(stream_part(events.as_bytes())), Act::Repeat(delta)];
+    let server = Server::start(vec![script]).await;
+    let mut endpoint = endpoint(&server.url);
+    endpoint.timers = Timers { idle: SHORT * 2, progress: SHORT, ..endpoint.timers };
+    let client = Client::new(endpoint).expect("the endpoint is right");
+    let result = tokio::time::timeout(SHORT * 4, ask(&client, STREAMING)).await;
+    assert!(result.is_err(), "the attempt still runs: {result:?}");
+}
+
+#[tokio::test]
 async fn a_request_in_one_piece_has_one_timer() {
     let part = answer(200, "", &[b'x'; 100])[..80].to_vec();
     for script in
