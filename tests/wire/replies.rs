@@ -57,9 +57,11 @@ async fn a_mislabelled_stream_is_still_read() {
 #[tokio::test]
 async fn an_emptied_tool_call_at_the_limit_is_left_out() {
     let call = json!([{ "type": "tool_use", "id": "a", "name": "Bash", "input": {} }]);
-    let server = Server::answering(answer(200, JSON, &message(&call, "max_tokens"))).await;
-    let answer = ask(&client(&server.url), WHOLE).await.expect("a reply");
-    assert!(answer.content.is_empty() && answer.cut_tool_call);
+    for limit in ["max_tokens", "model_context_window_exceeded"] {
+        let server = Server::answering(answer(200, JSON, &message(&call, limit))).await;
+        let answer = ask(&client(&server.url), WHOLE).await.expect("a reply");
+        assert!(answer.content.is_empty() && answer.cut_tool_call, "{limit}");
+    }
 }
 
 #[tokio::test]
