@@ -101,7 +101,6 @@ impl Server {
     async fn wait_for<T>(&self, look: impl Fn(&Script) -> Option<T>) -> T {
         let mut news = self.stage.news.subscribe();
         loop {
-            news.mark_unchanged();
             let found = look(&self.stage.script());
             if let Some(found) = found {
                 return found;

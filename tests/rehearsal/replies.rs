@@ -41,10 +41,13 @@ async fn a_stream_is_worded_event_by_event_as_the_service_does() {
     assert!(wire.ends_with("\r\n0\r\n\r\n"), "the chunked body is closed");
 }
 
+/// Has no letter of one byte where deltas are cut.
+const LONG: &str = "x\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}";
+
 #[tokio::test]
 async fn who_asks_for_no_stream_gets_the_same_reply_whole() {
     let scenario = Scenario::new()
-        .reply("I look.")
+        .reply(LONG)
         .and_thinking("Where?")
         .and_tool("Bash", json!({ "command": "ls ${cwd}" }))
         .times(2);
@@ -54,7 +57,7 @@ async fn who_asks_for_no_stream_gets_the_same_reply_whole() {
     let message = whole.json();
     assert_eq!(message["stop_reason"], "tool_use");
     assert_eq!(message["content"][0]["thinking"], "Where?");
-    assert_eq!(message["content"][1], json!({ "type": "text", "text": "I look." }));
+    assert_eq!(message["content"][1], json!({ "type": "text", "text": LONG }));
     assert_eq!(message["content"][2]["input"]["command"], "ls /scratch");
 
     let events = respond(&server, &ask()).await.events();
@@ -62,7 +65,7 @@ async fn who_asks_for_no_stream_gets_the_same_reply_whole() {
         let of_kind = events.iter().filter(|event| event["delta"]["type"] == kind);
         of_kind.map(|event| event["delta"][key].as_str().unwrap()).collect()
     };
-    assert_eq!(deltas("text_delta", "text"), "I look.");
+    assert_eq!(deltas("text_delta", "text"), LONG);
     assert_eq!(deltas("thinking_delta", "thinking"), "Where?");
     assert_eq!(
         deltas("signature_delta", "signature"),
