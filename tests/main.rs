@@ -9,4 +9,5 @@ mod support;
 mod tidy;
 mod tools;
 mod transcript;
+mod trials;
 mod wire;

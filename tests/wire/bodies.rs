@@ -26,7 +26,7 @@ const MEANINGS: &[(&str, ErrorClass)] = &[
     ("llamacpp-400-context.json", ErrorClass::PromptTooLong),
     ("llamacpp-400-grammar.json", ErrorClass::InvalidRequest),
     ("llamacpp-401.json", ErrorClass::InvalidApiKey),
-    ("llamacpp-404.json", ErrorClass::InvalidModel),
+    ("llamacpp-404.json", ErrorClass::InvalidRequest),
     ("llamacpp-500.json", ErrorClass::ServerError),
     ("nginx-502.html", ErrorClass::ServerError),
     ("official-400-context.json", ErrorClass::PromptTooLong),
