@@ -81,6 +81,12 @@ impl Writer {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::Value;
+
+    use crate::journal::{Carry, Health, Journal, Meta, Opening, Place, SessionId};
+    use crate::recovery::{Limits, Money, StopReason};
+    use crate::transcript::{Block, Message, ToolCall, Usage};
+
     use super::*;
 
     fn device(name: &str) -> Writer {
@@ -97,5 +103,38 @@ mod tests {
     fn a_sync_that_fails_is_an_error() {
         assert!(device("/dev/null").append(b"x\n", Sync::Later).is_ok());
         assert!(device("/dev/null").append(b"x\n", Sync::Now).is_err(), "it cannot be synced");
+    }
+
+    /// Where a sync always fails, a journal is lost exactly when it syncs.
+    fn syncs(tell: impl FnOnce(&mut Journal)) -> bool {
+        let opening = Opening {
+            version: String::new(),
+            model: String::new(),
+            permission_mode: String::new(),
+            limits: Limits::default(),
+            carry: Carry::Fresh,
+            redact: Vec::new(),
+        };
+        let place = Place::new(Path::new("/nowhere"), Path::new("/"));
+        let mut journal = Journal::over(device("/dev/null"), &place, &SessionId::fresh(), &opening);
+        tell(&mut journal);
+        journal.health() != Health::Durable
+    }
+
+    #[test]
+    fn what_must_not_happen_twice_is_on_the_disk_before_it_happens() {
+        let call = ToolCall { id: "a".to_owned(), name: "Bash".to_owned(), input: Value::Null };
+        let text = Block::text("x");
+        let tool = Block::ToolUse { id: "a".to_owned(), name: "B".to_owned(), input: Value::Null };
+        let says = |block: &Block| Message::assistant(vec![block.clone()]);
+        let user = Message::user(vec![text.clone()]);
+        let meta = Meta::default();
+        assert!(syncs(|journal| journal.intent(&[call])));
+        assert!(syncs(|journal| _ = journal.outcome(&text, &Value::Null)));
+        assert!(syncs(|journal| _ = journal.message(&user, &meta)));
+        assert!(syncs(|journal| _ = journal.message(&says(&text), &meta)));
+        assert!(syncs(|journal| journal.end(StopReason::Completed)));
+        assert!(!syncs(|journal| _ = journal.message(&says(&tool), &meta)), "its intent syncs it");
+        assert!(!syncs(|journal| journal.spend(Money::ZERO, &Usage::default(), "m")));
     }
 }
