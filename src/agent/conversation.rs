@@ -39,3 +39,9 @@ pub(super) fn says_something(block: &Block) -> bool {
         | Block::Other(_) => true,
     }
 }
+
+/// Thinking that nobody signed comes from servers that do not sign, and would be refused by those
+/// that do.
+pub(super) fn is_unsigned_thinking(block: &Block) -> bool {
+    matches!(block, Block::Thinking { signature, .. } if signature.is_empty())
+}

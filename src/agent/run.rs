@@ -26,7 +26,7 @@ pub async fn run(setup: Setup, observer: &mut dyn Observer, interrupts: Interrup
     let watch = Watch::new(observer, clock, interrupts, limits.deadline, limits.heartbeat);
     let (mut session, prompt) = open(setup, watch);
     if !prompt.is_empty() {
-        session.say(prompt, &[]);
+        session.ask_for(prompt);
     }
     let driven = contained(drive(machine, Event::Begin, &limits, &mut session)).await;
     let reason = match driven {

@@ -12,7 +12,7 @@ use crate::tools::Toolbox;
 use crate::transcript::{Block, History, Message, ToolDefinition, strip_thinking};
 
 use super::books::Books;
-use super::conversation::{open_calls, says_something, synthetic, text_of};
+use super::conversation::{is_unsigned_thinking, open_calls, says_something, synthetic, text_of};
 use super::drive::World;
 use super::early::EarlyTools;
 use super::observer::{Heartbeat, Notice, WaitingFor};
@@ -105,7 +105,8 @@ impl Session<'_> {
 
     /// Takes the pending reply into the history.
     fn keep(&mut self, event: Event) {
-        let Some(answer) = self.pending.take() else { return };
+        let Some(mut answer) = self.pending.take() else { return };
+        answer.content.retain(|block| !is_unsigned_thinking(block));
         self.books.tally.turns += 1;
         let text = text_of(&answer.content);
         let cut = matches!(event, Event::Replied(Reply::CutShort(_)));
@@ -148,6 +149,13 @@ impl Session<'_> {
     /// Tells the model something.
     fn nudge(&mut self, nudge: Nudge) {
         self.say(vec![Block::text(nudge.text())], &[]);
+    }
+
+    /// Adds the task itself. Whoever watches knows it: it is theirs.
+    pub(super) fn ask_for(&mut self, prompt: Vec<Block>) {
+        let message = Message::user(prompt);
+        self.history.push(message.clone());
+        self.journal.message(&message, &Meta::default());
     }
 
     /// Adds the user's side's words to the history.
