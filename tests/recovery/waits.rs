@@ -16,10 +16,9 @@ fn pause(seed: u64, earlier: u8, failure: Failure, limits: &Limits) -> u64 {
     let step = |run: Run, event| run.step(at, event, limits).expect("the event fits").next;
     let asked = step(step(Run::new(seed, limits), Event::Begin), Event::Weighed(FREE));
     let run = Run { failures: earlier, ..asked };
-    match step(run, Event::Failed(failure)).phase {
-        Phase::Pausing { until, .. } => until.as_millis() - at.as_millis(),
-        other => panic!("no pause but {other:?}"),
-    }
+    let failed = step(run, Event::Failed(failure));
+    let Phase::Pausing { until, .. } = failed.phase else { panic!("no pause but {failed:?}") };
+    until.as_millis() - at.as_millis()
 }
 
 #[test]
