@@ -3,9 +3,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Top-level modules, lowest layer first. A module may use only modules listed
-/// on earlier lines.
-const LAYERS: &[&[&str]] = &[
+/// Top-level modules, lowest layer first. A module may use only modules of lower layers: not its
+/// siblings, and nothing above.
+const LAYERS: [&[&str]; 5] = [
     &["recovery", "transcript"],
     &["model", "tools", "journal"],
     &["agent"],
@@ -14,106 +14,426 @@ const LAYERS: &[&[&str]] = &[
 ];
 
 /// Modules that must stay free of clocks, chance, and the outside world.
-const PURE: &[&str] = &["recovery", "transcript"];
-const IMPURE: &[&str] = &[
-    "tokio",
-    "reqwest",
-    "std::fs",
-    "std::env",
-    "std::net",
-    "std::process",
-    "Instant",
-    "SystemTime",
-    "thread",
-    "async ",
-    ".await",
-];
+const PURE: [&str; 2] = ["recovery", "transcript"];
+const IMPURE_NAMES: [&str; 9] =
+    ["tokio", "reqwest", "nix", "rand", "tempfile", "Instant", "SystemTime", "async", "await"];
+const IMPURE_PATHS: [&str; 6] =
+    ["std::fs", "std::env", "std::net", "std::process", "std::thread", "std::io"];
 
-const FILE_LINES_MAX: usize = 400;
+const SOURCE_LINES_MAX: usize = 400;
+const TEST_LINES_MAX: usize = 700;
 const FUNCTION_LINES_MAX: usize = 60;
 
-fn sources(dir: &Path, found: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(dir).expect("src is readable") {
-        let path = entry.expect("src is readable").path();
+/// Words that promise work instead of doing it, where they stand in comments.
+const PROMISES: [&str; 3] = [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X")];
+/// And as macros.
+const GAPS: [&str; 2] = ["todo!", "unimplemented!"];
+
+// --- reading Rust, as far as it takes ------------------------------------------------------------
+
+/// One line: its code with the insides of strings left out, and its comment.
+#[derive(Debug, Default, Clone, PartialEq)]
+struct Line {
+    code: String,
+    comment: String,
+}
+
+/// Where the reader stands.
+#[derive(Clone, Copy, PartialEq)]
+enum Within {
+    Code,
+    LineComment,
+    BlockComment,
+    Text,
+    RawText { hashes: usize },
+}
+
+fn lines_of(text: &str) -> Vec<Line> {
+    let chars: Vec<char> = text.chars().collect();
+    let (mut lines, mut within, mut at) = (vec![Line::default()], Within::Code, 0);
+    while at < chars.len() {
+        let (one, two) = (chars[at], chars.get(at + 1).copied().unwrap_or(' '));
+        let mut step = 1;
+        let line = lines.last_mut().expect("there is always a line");
+        match within {
+            _ if one == '\n' => {
+                lines.push(Line::default());
+                if within == Within::LineComment {
+                    within = Within::Code;
+                }
+            }
+            Within::Code if one == '/' && two == '/' => within = Within::LineComment,
+            Within::Code if one == '/' && two == '*' => within = Within::BlockComment,
+            Within::Code => {
+                let hashes = raw_hashes(&chars, at);
+                line.code.push(one);
+                if let Some(hashes) = hashes {
+                    (within, step) = (Within::RawText { hashes }, hashes + 2);
+                } else if one == '"' {
+                    within = Within::Text;
+                } else if one == '\'' {
+                    step = char_length(&chars, at);
+                }
+            }
+            Within::LineComment => line.comment.push(one),
+            Within::BlockComment => {
+                line.comment.push(one);
+                if one == '*' && two == '/' {
+                    (within, step) = (Within::Code, 2);
+                }
+            }
+            Within::Text if one == '\\' && two != '\n' => step = 2,
+            Within::Text if one == '"' => {
+                line.code.push(one);
+                within = Within::Code;
+            }
+            Within::RawText { hashes } if one == '"' && ends_raw(&chars, at, hashes) => {
+                (within, step) = (Within::Code, hashes + 1);
+            }
+            Within::Text | Within::RawText { .. } => {}
+        }
+        at += step;
+    }
+    lines
+}
+
+/// The number of hashes of a raw string that starts here, if one does.
+fn raw_hashes(chars: &[char], at: usize) -> Option<usize> {
+    let starts_word = at == 0 || !is_of_name(chars[at - 1]) || chars[at - 1] == 'b';
+    if chars[at] != 'r' || !starts_word {
+        return None;
+    }
+    let hashes = chars[at + 1..].iter().take_while(|&&one| one == '#').count();
+    (chars.get(at + 1 + hashes) == Some(&'"')).then_some(hashes)
+}
+
+fn ends_raw(chars: &[char], at: usize, hashes: usize) -> bool {
+    chars[at + 1..].iter().take(hashes).filter(|&&one| one == '#').count() == hashes
+}
+
+/// How long the character literal is that starts here; 1 for a lifetime.
+fn char_length(chars: &[char], at: usize) -> usize {
+    let closes = |offset: usize| chars.get(at + offset) == Some(&'\'');
+    if chars.get(at + 1) == Some(&'\\') {
+        (3..12).find(|&offset| closes(offset)).map_or(1, |offset| offset + 1)
+    } else if closes(2) {
+        3
+    } else {
+        1
+    }
+}
+
+fn is_of_name(one: char) -> bool {
+    one.is_alphanumeric() || one == '_'
+}
+
+/// Names and signs, each with the number of its line. `::` is one sign.
+fn tokens_of(lines: &[Line]) -> Vec<(usize, String)> {
+    let mut tokens: Vec<(usize, String)> = Vec::new();
+    for (number, line) in lines.iter().enumerate() {
+        let mut rest = line.code.as_str();
+        while let Some(first) = rest.chars().next() {
+            let length = if is_of_name(first) {
+                rest.find(|one| !is_of_name(one)).unwrap_or(rest.len())
+            } else if rest.starts_with("::") {
+                2
+            } else {
+                first.len_utf8()
+            };
+            let (token, after) = rest.split_at(length);
+            if !token.trim().is_empty() {
+                tokens.push((number, token.to_owned()));
+            }
+            rest = after;
+        }
+    }
+    tokens
+}
+
+/// Every path in the code, with braces multiplied out: `a::{b, c::d}` is `a::b` and `a::c::d`.
+fn paths_of(tokens: &[(usize, String)]) -> Vec<(usize, Vec<String>)> {
+    let (mut paths, mut at) = (Vec::new(), 0);
+    while at < tokens.len() {
+        at = read_path(tokens, at, &[], &mut paths).max(at + 1);
+    }
+    paths
+}
+
+/// Reads the path that starts at `at` and returns where it ends.
+fn read_path(
+    tokens: &[(usize, String)],
+    mut at: usize,
+    before: &[String],
+    paths: &mut Vec<(usize, Vec<String>)>,
+) -> usize {
+    let token = |at: usize| tokens.get(at).map_or("", |(_, token)| token.as_str());
+    let (start, mut path) = (at, before.to_vec());
+    while token(at).starts_with(is_of_name) {
+        path.push(token(at).to_owned());
+        at += 1;
+        if token(at) != "::" {
+            paths.push((tokens[start].0, path));
+            return at;
+        }
+        at += 1;
+    }
+    if token(at) == "{" && path.len() > before.len() {
+        at += 1;
+        while at < tokens.len() && token(at) != "}" {
+            at = read_path(tokens, at, &path, paths).max(at + 1);
+        }
+        return at + 1;
+    }
+    if path.len() > before.len() {
+        paths.push((tokens[start].0, path));
+    }
+    at
+}
+
+/// The path from the crate's root that `path` means in the module `here`.
+fn from_root(path: &[String], here: &[&str]) -> Option<Vec<String>> {
+    let rest: Vec<String> =
+        path.iter().skip_while(|name| *name == "super" || *name == "self").cloned().collect();
+    match path.first()?.as_str() {
+        "crate" => Some(path[1..].to_vec()),
+        "super" => {
+            let up = path.iter().take_while(|name| *name == "super").count();
+            let base = here.iter().take(here.len().saturating_sub(up));
+            Some(base.map(|name| (*name).to_owned()).chain(rest).collect())
+        }
+        _ => None,
+    }
+}
+
+// --- the rules ------------------------------------------------------------------------------------
+
+fn layer_of(module: &str) -> Option<usize> {
+    LAYERS.iter().position(|layer| layer.contains(&module))
+}
+
+/// `model/headers.rs` is `["model", "headers"]`, and `model/mod.rs` is `["model"]`.
+fn module_of(path: &Path) -> Vec<&str> {
+    let names = path.iter().filter_map(|name| name.to_str());
+    names.map(|name| name.trim_end_matches(".rs")).filter(|&name| name != "mod").collect()
+}
+
+fn check_layers(path: &Path, lines: &[Line], faults: &mut Vec<(usize, String)>) {
+    let here = module_of(path);
+    let Some(&module) = here.first() else { return };
+    if matches!(module, "lib" | "main") {
+        return;
+    }
+    let Some(layer) = layer_of(module) else {
+        faults.push((0, format!("`{module}` is in no layer")));
+        return;
+    };
+    for (number, used) in paths_of(&tokens_of(lines)) {
+        let Some(used) = from_root(&used, &here) else { continue };
+        let Some(used) = used.first().filter(|&used| used != module) else { continue };
+        if layer_of(used).is_some_and(|below| below >= layer) {
+            faults.push((number, format!("`{module}` may not use `{used}`: it is not below it")));
+        }
+    }
+}
+
+fn check_purity(path: &Path, lines: &[Line], faults: &mut Vec<(usize, String)>) {
+    let module = module_of(path).first().copied().unwrap_or_default();
+    if !PURE.contains(&module) {
+        return;
+    }
+    for (number, used) in paths_of(&tokens_of(lines)) {
+        let whole = used.join("::");
+        let impure = IMPURE_PATHS.iter().any(|impure| whole.starts_with(impure));
+        if impure || used.iter().any(|name| IMPURE_NAMES.contains(&name.as_str())) {
+            faults.push((number, format!("`{whole}` has no place in pure `{module}`")));
+        }
+    }
+}
+
+fn check_functions(lines: &[Line], faults: &mut Vec<(usize, String)>) {
+    let indent = |line: &Line| line.code.len() - line.code.trim_start().len();
+    let opens = |line: &Line| {
+        let words: Vec<&str> = line.code.split_whitespace().collect();
+        words.contains(&"fn") && !line.code.trim_end().ends_with(['}', ';'])
+    };
+    for (start, line) in lines.iter().enumerate().filter(|(_, line)| opens(line)) {
+        let closes = |other: &&Line| {
+            let bare = other.code.trim();
+            indent(other) == indent(line) && (bare == "}" || bare.ends_with(';'))
+        };
+        let length = lines[start..].iter().skip(1).position(|other| closes(&other));
+        let length = length.map_or(0, |length| length + 2);
+        if length > FUNCTION_LINES_MAX {
+            let what = format!("a function of {length} lines; at most {FUNCTION_LINES_MAX}");
+            faults.push((start, what));
+        }
+    }
+}
+
+fn check_words(text: &str, lines: &[Line], faults: &mut Vec<(usize, String)>) {
+    if !text.starts_with("//! ") {
+        faults.push((0, "the file does not start by saying what it is (`//!`)".to_owned()));
+    }
+    for (number, line) in lines.iter().enumerate() {
+        let squeezed: String = line.code.split_whitespace().collect();
+        if squeezed.contains("#[allow(") || squeezed.contains("#![allow(") {
+            faults.push((number, "`allow`: write `expect`, with a reason".to_owned()));
+        }
+        let gaps = GAPS.iter().filter(|gap| squeezed.contains(**gap));
+        let mut words = line.comment.split(|one| !is_of_name(one));
+        let promises = words.by_ref().filter(|word| PROMISES.contains(word));
+        for word in gaps.copied().chain(promises) {
+            faults.push((number, format!("`{word}`: do it, or write it down elsewhere")));
+        }
+    }
+}
+
+/// What is wrong with a file below `src`.
+fn faults_in_source(path: &Path, text: &str) -> Vec<(usize, String)> {
+    let (lines, mut faults) = (lines_of(text), Vec::new());
+    check_length(text, SOURCE_LINES_MAX, &mut faults);
+    check_words(text, &lines, &mut faults);
+    check_layers(path, &lines, &mut faults);
+    check_purity(path, &lines, &mut faults);
+    check_functions(&lines, &mut faults);
+    faults.sort();
+    faults.dedup();
+    faults
+}
+
+/// What is wrong with a file below `tests`.
+fn faults_in_test(text: &str) -> Vec<(usize, String)> {
+    let mut faults = Vec::new();
+    check_length(text, TEST_LINES_MAX, &mut faults);
+    check_words(text, &lines_of(text), &mut faults);
+    faults
+}
+
+fn check_length(text: &str, most: usize, faults: &mut Vec<(usize, String)>) {
+    let length = text.lines().count();
+    if length > most {
+        faults.push((0, format!("{length} lines; at most {most}")));
+    }
+}
+
+fn rust_files(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).expect("the source is readable") {
+        let path = entry.expect("the source is readable").path();
         if path.is_dir() {
-            sources(&path, found);
+            rust_files(&path, found);
         } else if path.extension().is_some_and(|extension| extension == "rs") {
             found.push(path);
         }
     }
 }
 
-fn layer_of(module: &str) -> Option<usize> {
-    LAYERS.iter().position(|layer| layer.contains(&module))
-}
-
-fn code(line: &str) -> &str {
-    line.split("//").next().unwrap_or_default()
-}
-
-fn check(path: &Path, module: &str, text: &str, faults: &mut Vec<String>) {
-    let mut fault =
-        |line: usize, what: String| faults.push(format!("{}:{}: {what}", path.display(), line + 1));
-    let lines: Vec<&str> = text.lines().collect();
-    if lines.len() > FILE_LINES_MAX {
-        fault(0, format!("{} lines; at most {FILE_LINES_MAX}", lines.len()));
+#[test]
+fn the_source_is_tidy() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let (mut seen, mut faults) = (0, Vec::new());
+    for folder in ["src", "tests"] {
+        let mut paths = Vec::new();
+        rust_files(&root.join(folder), &mut paths);
+        seen += paths.len();
+        for path in paths {
+            let text = fs::read_to_string(&path).expect("the source is readable");
+            let below = path.strip_prefix(root.join(folder)).expect("found below it");
+            let found = match folder {
+                "src" => faults_in_source(below, &text),
+                _ => faults_in_test(&text),
+            };
+            for (line, what) in found {
+                faults.push(format!("{folder}/{}:{}: {what}", below.display(), line + 1));
+            }
+        }
     }
-    let mut opened: Option<(usize, usize)> = None;
-    for (number, line) in lines.iter().enumerate() {
-        if PURE.contains(&module) {
-            for word in IMPURE.iter().filter(|word| code(line).contains(**word)) {
-                fault(number, format!("`{word}` has no place in pure `{module}`"));
-            }
-        }
-        for used in code(line).split("crate::").skip(1) {
-            let used: String = used
-                .chars()
-                .take_while(|letter| letter.is_alphanumeric() || *letter == '_')
-                .collect();
-            if let (Some(here), Some(there)) = (layer_of(module), layer_of(&used))
-                && used != module
-                && there >= here
-            {
-                fault(number, format!("`{module}` may not use `{used}`: it is not below it"));
-            }
-        }
-        let indent = line.len() - line.trim_start().len();
-        match opened {
-            None if code(line).contains("fn ") && line.trim_end().ends_with('{') => {
-                opened = Some((number, indent))
-            }
-            Some((start, depth)) if indent == depth && line.trim_start().starts_with('}') => {
-                if number - start + 1 > FUNCTION_LINES_MAX {
-                    fault(
-                        start,
-                        format!(
-                            "a function of {} lines; at most {FUNCTION_LINES_MAX}",
-                            number - start + 1
-                        ),
-                    );
-                }
-                opened = None;
-            }
-            _ => {}
-        }
+    assert!(faults.is_empty(), "\n{}", faults.join("\n"));
+    assert!(seen > 30, "only {seen} files were looked at");
+}
+
+// --- the rules are kept by what they catch -------------------------------------------------------
+
+fn faults(path: &str, code: &str) -> Vec<String> {
+    let found = faults_in_source(Path::new(path), &format!("//! A file.\n{code}"));
+    found.into_iter().map(|(line, what)| format!("{line}: {what}")).collect()
+}
+
+#[test]
+fn whoever_looks_sideways_or_up_is_caught() {
+    let caught = [
+        ("model/wire.rs", "use crate::tools::Toolbox;"),
+        ("model/wire.rs", "use crate::{recovery::Fault, journal::Entry};"),
+        ("model/wire.rs", "use crate::{\n    recovery::Fault,\n    agent::{run, Setup},\n};"),
+        ("model/wire.rs", "fn f() -> super::super::agent::Setup { loop {} }"),
+        ("recovery/plan.rs", "use crate::transcript::Block;"),
+        ("agent/mod.rs", "use super::cli::Args;"),
+        ("novelty/mod.rs", "fn f() {}"),
+    ];
+    for (path, code) in caught {
+        assert_eq!(faults(path, code).len(), 1, "{path}: {code}");
+    }
+    let fine = [
+        ("model/wire.rs", "use crate::recovery::Fault;\nuse super::headers::wish;"),
+        ("model/mod.rs", "use crate::{recovery::{Fault, Money}, transcript::Block, model::sse};"),
+        ("agent/work.rs", "use crate::tools::Toolbox; // as crate::cli would have it"),
+        ("agent/work.rs", "const WORDS: &str = \"crate::cli::main\";"),
+        ("main.rs", "fn main() { outlast::cli::main() }"),
+    ];
+    for (path, code) in fine {
+        assert_eq!(faults(path, code), [""; 0], "{path}: {code}");
     }
 }
 
 #[test]
-fn the_source_is_tidy() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
-    let (mut paths, mut faults) = (Vec::new(), Vec::new());
-    sources(&root, &mut paths);
-    for path in &paths {
-        let relative = path.strip_prefix(&root).expect("found below src");
-        let module = relative.iter().next().and_then(|first| first.to_str()).unwrap_or_default();
-        check(
-            relative,
-            module.trim_end_matches(".rs"),
-            &fs::read_to_string(path).expect("readable"),
-            &mut faults,
-        );
+fn a_clock_in_a_pure_module_is_caught_however_it_is_named() {
+    let caught = [
+        "use std::time::{Duration, Instant};",
+        "use std::{collections::BTreeMap, fs};",
+        "fn f() { std::env::var(\"X\"); }",
+        "async fn f() {}",
+        "use tokio::sync::mpsc;",
+    ];
+    for code in caught {
+        assert_eq!(faults("recovery/plan.rs", code).len(), 1, "{code}");
+        assert_eq!(faults("agent/work.rs", code), [""; 0], "{code}");
     }
-    assert!(faults.is_empty(), "\n{}", faults.join("\n"));
-    eprintln!("{} files are tidy", paths.len());
+    let fine = "/// An Instant of tokio.\nfn instant(thread: &str) -> &str { \"async std::fs\" }";
+    assert_eq!(faults("recovery/plan.rs", fine), [""; 0]);
+}
+
+#[test]
+fn promises_and_silence_are_caught() {
+    for promise in PROMISES {
+        assert_eq!(faults("cli/mod.rs", &format!("// {promise}: later")).len(), 1);
+        assert_eq!(faults("cli/mod.rs", &format!("const A: &str = \"{promise}\";")), [""; 0]);
+    }
+    for gap in GAPS {
+        assert_eq!(faults("cli/mod.rs", &format!("fn f() {{ {gap}() }}")).len(), 1);
+    }
+    assert_eq!(faults("cli/mod.rs", "#[allow(dead_code)]\nfn f() {}").len(), 1);
+    assert_eq!(faults_in_test("fn f() {}").len(), 1, "no word about what it is");
+}
+
+#[test]
+fn long_files_and_functions_are_caught() {
+    let body = |lines: usize| "    f();\n".repeat(lines);
+    let long = format!("fn g(\n    a: u8,\n) {{\n{}}}\n", body(57));
+    assert_eq!(faults("cli/mod.rs", &long).len(), 1, "a signature of three lines counts");
+    let fits = format!("fn g() {{\n{}}}\n", body(58));
+    assert_eq!(faults("cli/mod.rs", &fits), [""; 0]);
+    let method =
+        format!("impl G {{\n    fn g() {{\n{}    }}\n}}\n", body(59).replace("    ", "        "));
+    assert_eq!(faults("cli/mod.rs", &method).len(), 1);
+    assert_eq!(faults("cli/mod.rs", &"// A line.\n".repeat(400)).len(), 1);
+}
+
+#[test]
+fn strings_and_characters_do_not_lead_the_reader_astray() {
+    let code = |text: &str| lines_of(text)[0].code.clone();
+    assert_eq!(code("a(\"//\") // b"), "a(\"\") ");
+    assert_eq!(code("a('\"', b) // c"), "a('  b) ".replace("  ", ", "));
+    assert_eq!(code("a('\\'', '\\u{1F600}') // c"), "a(', ') ");
+    assert_eq!(code("fn a<'b>(c: &'b str) {} // d"), "fn a<'b>(c: &'b str) {} ");
+    assert_eq!(code("r#\"a \" // b\"# c // d"), "r c ");
+    assert_eq!(code("\"a\\\"b\" c // d"), "\"\" c ");
 }

@@ -206,20 +206,17 @@ impl World {
         let then = self.now.after(length);
         let signal = self.interrupted.filter(|&moment| moment >= self.now && moment < then);
         let deadline = self.limits.deadline.filter(|&deadline| deadline < then);
-        match (signal, deadline) {
-            (Some(moment), None) => self.cut(moment, Event::Interrupted(Interrupt::Sigterm)),
-            (Some(moment), Some(deadline)) if moment < deadline => {
-                self.cut(moment, Event::Interrupted(Interrupt::Sigterm))
-            }
-            (_, Some(deadline)) => self.cut(deadline, Event::DeadlinePassed),
+        let (moment, event) = match (signal, deadline) {
             (None, None) => {
                 self.now = then;
-                None
+                return None;
             }
-        }
-    }
-
-    fn cut(&mut self, moment: Moment, event: Event) -> Option<Event> {
+            (Some(moment), None) => (moment, Event::Interrupted(Interrupt::Sigterm)),
+            (Some(moment), Some(deadline)) if moment < deadline => {
+                (moment, Event::Interrupted(Interrupt::Sigterm))
+            }
+            (_, Some(deadline)) => (deadline, Event::DeadlinePassed),
+        };
         self.now = self.now.max(moment);
         Some(event)
     }

@@ -214,7 +214,7 @@ fn a_paused_turn_is_paid_for_like_any_other() {
     assert_eq!(story.transition().edit.reply, Fate::Keep);
 }
 
-// --- effort ---------------------------------------------------------------------------------------
+// --- effort -------------------------------------------------------------------------------------
 
 fn effort(tokens: u32) -> Limits {
     Limits { effort: Some(tokens), ..limits() }
