@@ -5,8 +5,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Account, Budget, Call, Cap, ErrorClass, Failure, Limits, Moment, Persistence, Phase, Reach,
-    Ruling, Run, Source, StopReason,
+    Account, Budget, Call, ErrorClass, Failure, Limits, Moment, Persistence, Phase, Reach, Ruling,
+    Run, Source, StopReason,
 };
 
 /// Something that keeps a run from simply going on.
@@ -112,7 +112,7 @@ pub fn plan(setback: Setback, run: &Run, at: Moment, limits: &Limits) -> Recover
 
     let (cures, end): (&[P], StopReason) = match setback {
         Setback::Failed(failure) => return cure(failure, run, at, limits),
-        Setback::CutShort if run.cap == Cap::First && run.may_escalate => {
+        Setback::CutShort if run.may_escalate => {
             (&[P::Escalate, P::Continue], StopReason::MaxOutputTokens)
         }
         Setback::CutShort => (&[P::Continue], StopReason::MaxOutputTokens),

@@ -318,6 +318,8 @@ fn an_empty_bucket_fails_fast() {
     let rules = with_budgets(Budgets { bucket: 9, ..Budgets::DEFAULT });
     let story = Story::begin(rules).fails(ErrorClass::ApiTimeout);
     story.ends_as(StopReason::ModelError(ErrorClass::ApiTimeout));
+    let enough = with_budgets(Budgets { bucket: 10, ..Budgets::DEFAULT });
+    assert_eq!(Story::begin(enough).fails(ErrorClass::ApiTimeout).pause().retry, 1);
     let story = Story::begin(rules).fails_and_waits(ErrorClass::ServerError, 1);
     story.fails(ErrorClass::ServerError).ends_as(StopReason::ModelError(ErrorClass::ServerError));
 }

@@ -226,17 +226,26 @@ fn waking_early_is_not_waking() {
 
 #[test]
 fn an_empty_bucket_lengthens_the_wait_of_those_who_do_not_give_up() {
-    let budgets = Budgets { bucket: 7, ..Budgets::DEFAULT };
+    let budgets = Budgets { bucket: 5, ..Budgets::DEFAULT };
     let rules = Limits { budgets, ..persistent(Persistence::Capacity) };
     let limited = Event::Failed(wishing(ErrorClass::RateLimit, secs(2)));
     let story = Story::begin(rules).then(limited);
     assert!(story.pause_millis() <= 2_500, "the bucket pays for this one");
-    assert_eq!(story.run.budgets.bucket, 2);
+    assert_eq!(story.run.budgets.bucket, 0);
     let story = story.wakes().then(limited);
     assert!((300_000..=310_000).contains(&story.pause_millis()), "{}", story.pause_millis());
     let story = story.wakes().fails(ErrorClass::ServerError);
     assert!((300_000..=310_000).contains(&story.pause_millis()), "a counted class as well");
-    assert_eq!((story.pause().of, story.run.budgets.bucket), (Some(10), 2));
+    assert_eq!((story.pause().of, story.run.budgets.bucket), (Some(10), 0));
+}
+
+#[test]
+fn the_last_tokens_of_the_bucket_buy_an_ordinary_wait() {
+    let budgets = Budgets { bucket: 5, ..Budgets::DEFAULT };
+    let rules = Limits { budgets, ..persistent(Persistence::Capacity) };
+    let story = Story::begin(rules).fails(ErrorClass::ServerError);
+    assert!((500..=625).contains(&story.pause_millis()), "{}", story.pause_millis());
+    assert_eq!(story.run.budgets.bucket, 0);
 }
 
 #[test]

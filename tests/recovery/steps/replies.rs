@@ -205,6 +205,18 @@ fn a_paused_turn_goes_on_eight_times_with_nothing_said() {
 }
 
 #[test]
+fn a_turn_that_ends_renews_how_often_the_next_may_pause() {
+    let pause_often = |mut story: Story| {
+        for _ in 0..8 {
+            story = story.then(PAUSED);
+        }
+        story
+    };
+    let story = pause_often(Story::begin(limits())).then(TOOL_CALLS).then(Event::ToolsDone);
+    assert_eq!(pause_often(story).requests(), 1 + 8 + 1 + 8);
+}
+
+#[test]
 fn a_paused_turn_is_paid_for_like_any_other() {
     let rules = with_budgets(Budgets { turns: Some(2), ..Budgets::DEFAULT });
     let story = Story::begin(rules).then(PAUSED);
