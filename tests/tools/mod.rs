@@ -1,1 +1,12 @@
-//! See the module of the same name.
+//! The tools, on real files and with real processes.
+
+mod bash;
+mod bench;
+mod containment;
+mod editing;
+mod environment;
+mod hangs;
+mod inputs;
+mod permission;
+mod reading;
+mod searching;

@@ -138,7 +138,8 @@ fn suggestion(part: &Simple) -> String {
     };
     let words = wrapper::unwrap(&part.words, Overlook::Harmless);
     let Some(first) = words.first().filter(simple) else { return "Bash".to_string() };
-    let verb = words.get(1).filter(simple).filter(|word| {
+    let is_program = first.raw.contains(['/', '.']);
+    let verb = words.get(1).filter(|_| !is_program).filter(simple).filter(|word| {
         word.raw.starts_with(|letter: char| letter.is_ascii_lowercase())
             && !word.raw.contains(['/', '.'])
     });

@@ -1,0 +1,205 @@
+//! What a command prints, how it ends, and where the next one starts.
+
+use std::fs;
+
+use outlast::tools::{PermissionMode, Toolbox};
+use serde_json::json;
+
+use super::bench::{Bench, assert_fails_with, text};
+
+#[tokio::test]
+async fn output_of_both_streams_is_shown_and_told_apart() {
+    let bench = Bench::open();
+    let outcome = bench.bash("echo one; echo two >&2").await;
+    assert!(!outcome.is_error);
+    assert!(text(&outcome).contains("one") && text(&outcome).contains("two"));
+    assert_eq!(outcome.detail["stdout"], "one\n");
+    assert_eq!(outcome.detail["stderr"], "two\n");
+    assert_eq!(outcome.detail["exit_code"], 0);
+    assert_eq!(outcome.detail["timed_out"], false);
+    assert_eq!(outcome.detail["interrupted"], false);
+}
+
+#[tokio::test]
+async fn silence_is_said() {
+    let bench = Bench::open();
+    assert_eq!(text(&bench.bash("true").await), "(no output)");
+}
+
+#[tokio::test]
+async fn exit_codes_mean_what_their_commands_mean() {
+    let bench = Bench::open();
+    bench.file("a", "x\n");
+    bench.file("b", "y\n");
+    // command, its code, whether it failed
+    let table = [
+        ("true", 0, false),
+        ("false", 1, true),
+        ("exit 3", 3, true),
+        ("grep nothing a", 1, false),
+        ("cat a | grep nothing", 1, false),
+        ("NO_COLOR=1 grep nothing a", 1, false),
+        ("grep nothing missing", 2, true),
+        ("diff a b", 1, false),
+        ("cmp a b", 1, false),
+        ("test -f missing", 1, false),
+        ("[ -f missing ]", 1, false),
+        ("git diff --no-index a b", 1, false),
+        ("grep nothing a; false", 1, true),
+        ("nosuchcommand", 127, true),
+        ("kill -9 $$", 137, true),
+        ("if true; then", 2, true),
+        ("set -e; false; echo on", 1, true),
+        ("trap 'exit 7' EXIT", 7, true),
+    ];
+    for (command, code, failed) in table {
+        let outcome = bench.bash(command).await;
+        assert_eq!(outcome.detail["exit_code"], code, "{command}: {outcome:?}");
+        assert_eq!(outcome.is_error, failed, "{command}: {outcome:?}");
+        if code != 0 {
+            let first = text(&outcome).lines().next().unwrap_or_default().to_string();
+            assert!(first.starts_with(&format!("Exit code {code}")), "{command}: {first}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_long_output_is_cut_in_the_middle_and_kept_in_a_file_that_can_be_read() {
+    let bench = Bench::with(|_| {});
+    let outcome = bench.bash("seq 1 20000").await;
+    let shown = text(&outcome);
+    assert!(shown.starts_with("1\n2\n3\n") && shown.ends_with("\n19999\n20000"), "{shown}");
+    assert!(shown.chars().count() < 30_400, "{}", shown.chars().count());
+    assert!(shown.chars().count() > 29_900, "{}", shown.chars().count());
+    let file = outcome.detail["output_file"].as_str().expect("a file").to_string();
+    assert!(shown.contains(&file));
+    let whole: String = (1..=20_000).map(|number| format!("{number}\n")).collect();
+    assert_eq!(fs::read_to_string(&file).unwrap(), whole);
+    let read = bench.run("Read", json!({ "file_path": file, "offset": 9_999, "limit": 2 })).await;
+    assert_eq!(text(&read).lines().next(), Some("  9999\t9999"));
+}
+
+#[tokio::test]
+async fn output_just_within_the_limit_is_whole() {
+    let bench = Bench::open();
+    let whole = bench.bash("head -c 30000 /dev/zero | tr '\\0' x").await;
+    assert_eq!(text(&whole), "x".repeat(30_000));
+    assert!(whole.detail["output_file"].is_null());
+    // Characters count, not bytes.
+    let wide = bench.bash("for i in {1..30000}; do printf é; done").await;
+    assert_eq!(text(&wide), "é".repeat(30_000));
+    let over = bench.bash("head -c 30001 /dev/zero | tr '\\0' x").await;
+    assert!(text(&over).contains("left out"), "{}", text(&over));
+}
+
+#[tokio::test]
+async fn unicode_survives_and_a_cut_falls_between_characters() {
+    let bench = Bench::open();
+    let outcome = bench.bash("printf 'žluťoučký 🐎 日本\\n'").await;
+    assert_eq!(text(&outcome), "žluťoučký 🐎 日本");
+    let outcome = bench.bash("for i in {1..20000}; do printf '日🐎'; done").await;
+    assert!(!text(&outcome).contains('\u{fffd}'));
+    assert!(text(&outcome).contains("left out"));
+}
+
+#[tokio::test]
+async fn colours_and_overwritten_lines_are_taken_out() {
+    let bench = Bench::open();
+    let outcome = bench
+        .bash(r"printf '\033[31mred\033[0m\r\n10%%\r50%%\r100%%\n\033]0;title\007end\n'")
+        .await;
+    assert_eq!(text(&outcome), "red\n100%\nend");
+}
+
+#[tokio::test]
+async fn binary_output_is_named_not_sent() {
+    let bench = Bench::open();
+    let outcome = bench.bash("head -c 5000 /dev/urandom").await;
+    assert_eq!(text(&outcome), "[5000 bytes of binary output are not shown]");
+    assert!(outcome.detail["stdout"].as_str().unwrap().len() < 100);
+}
+
+#[tokio::test]
+async fn the_working_directory_carries_over_and_variables_do_not() {
+    let bench = Bench::open();
+    fs::create_dir(bench.cwd.join("sub dir's")).unwrap();
+    bench.bash("cd \"sub dir's\" && export COLOUR=blue").await;
+    let outcome = bench.bash("pwd; echo \"[$COLOUR]\"").await;
+    assert_eq!(text(&outcome), format!("{}/sub dir's\n[]", bench.cwd.display()));
+    // Also after a failure, and for files named from there.
+    bench.bash("cd ..; false").await;
+    assert_eq!(text(&bench.bash("pwd").await), bench.cwd.display().to_string());
+    bench.bash("mkdir deep; cd deep; echo x > here").await;
+    assert!(!bench.read("here").await.is_error);
+}
+
+#[tokio::test]
+async fn leaving_the_working_directories_is_undone_and_said() {
+    let bench = Bench::open();
+    let outcome = bench.bash("cd / && echo there").await;
+    let shown = text(&outcome);
+    assert!(shown.starts_with("there\n/ is outside the working directories"), "{shown}");
+    assert_eq!(text(&bench.bash("pwd").await), bench.cwd.display().to_string());
+}
+
+#[tokio::test]
+async fn an_added_folder_is_a_working_directory_too() {
+    let more = tempfile::tempdir().unwrap();
+    let more = more.path().canonicalize().unwrap();
+    let bench = Bench::with(|settings| {
+        settings.mode = PermissionMode::BypassPermissions;
+        settings.additional_dirs = vec![more.clone()];
+    });
+    bench.bash(&format!("cd {}", more.display())).await;
+    assert_eq!(text(&bench.bash("pwd").await), more.display().to_string());
+}
+
+#[tokio::test]
+async fn a_working_directory_that_is_gone_is_left() {
+    let bench = Bench::open();
+    bench.bash("mkdir gone; cd gone").await;
+    fs::remove_dir(bench.cwd.join("gone")).unwrap();
+    let outcome = bench.bash("pwd").await;
+    assert!(text(&outcome).starts_with(&bench.cwd.display().to_string()), "{outcome:?}");
+    assert!(text(&outcome).contains("is gone"));
+}
+
+#[tokio::test]
+async fn a_timeout_is_an_error_with_what_came_before_it() {
+    let bench = Bench::open();
+    let input = json!({ "command": "echo begun; sleep 60", "timeout": 300 });
+    let outcome = bench.run("Bash", input).await;
+    assert_fails_with(&outcome, "Timed out after 300ms: the command was stopped.\nbegun");
+    assert_eq!(outcome.detail["timed_out"], true);
+}
+
+#[tokio::test]
+async fn a_settings_timeout_holds_when_the_call_names_none() {
+    let bench = Bench::with(|settings| {
+        settings.mode = PermissionMode::BypassPermissions;
+        settings.bash_timeout = std::time::Duration::from_millis(200);
+    });
+    assert_fails_with(&bench.bash("sleep 60").await, "Timed out after 200ms");
+}
+
+#[tokio::test]
+async fn a_folder_that_is_not_there_is_refused_at_once() {
+    let settings = outlast::tools::ToolSettings::new(
+        std::path::Path::new("/nonexistent/work"),
+        std::path::Path::new("/nonexistent/scratch"),
+        "a-session",
+    );
+    let error = Toolbox::new(&settings).err().expect("refused").to_string();
+    assert_eq!(error, "no such folder: /nonexistent/work");
+}
+
+#[tokio::test]
+async fn without_a_scratch_folder_commands_still_run() {
+    let bench = Bench::with(|settings| {
+        settings.mode = PermissionMode::BypassPermissions;
+        settings.scratch = "/proc/none/scratch".into();
+    });
+    assert_eq!(text(&bench.bash("echo on").await), "on");
+    let long = bench.bash("seq 1 20000").await;
+    assert!(text(&long).contains("it could not be saved"), "{}", text(&long));
+}

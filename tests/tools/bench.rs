@@ -1,0 +1,131 @@
+//! A folder with tools in it.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use outlast::tools::{Outcome, PermissionMode, ToolSettings, Toolbox};
+use outlast::transcript::{Block, ToolCall};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+/// How long anything may take on a busy machine before a test gives up.
+pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+
+pub(super) struct Bench {
+    pub(super) toolbox: Toolbox,
+    /// Real, without symbolic links.
+    pub(super) cwd: PathBuf,
+    folder: TempDir,
+}
+
+impl Bench {
+    /// Everything is allowed.
+    pub(super) fn open() -> Self {
+        Self::with(|settings| settings.mode = PermissionMode::BypassPermissions)
+    }
+
+    /// Nothing is allowed but what `arrange` allows.
+    pub(super) fn with(arrange: impl FnOnce(&mut ToolSettings)) -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let root = folder.path().canonicalize().expect("it exists");
+        let (cwd, scratch) = (root.join("work"), root.join("scratch"));
+        fs::create_dir(&cwd).expect("a new folder");
+        let mut settings = ToolSettings::new(&cwd, &scratch, "a-session");
+        settings.environment = vec![
+            (OsString::from("PATH"), std::env::var_os("PATH").unwrap_or_default()),
+            (OsString::from("HOME"), root.join("home").into()),
+        ];
+        arrange(&mut settings);
+        let toolbox = Toolbox::new(&settings).expect("good settings");
+        Self { toolbox, cwd, folder }
+    }
+
+    /// The folder around the working directory.
+    pub(super) fn outside(&self) -> PathBuf {
+        self.folder.path().canonicalize().expect("it exists")
+    }
+
+    pub(super) fn file(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.cwd.join(name);
+        fs::create_dir_all(path.parent().expect("a parent")).expect("a folder");
+        fs::write(&path, content).expect("a file");
+        path
+    }
+
+    pub(super) fn content(&self, name: &str) -> String {
+        fs::read_to_string(self.cwd.join(name)).expect("a text file")
+    }
+
+    pub(super) async fn run(&self, name: &str, input: Value) -> Outcome {
+        self.run_until(name, input, CancellationToken::new()).await
+    }
+
+    pub(super) async fn run_until(
+        &self,
+        name: &str,
+        input: Value,
+        cancel: CancellationToken,
+    ) -> Outcome {
+        let call = call(name, input);
+        let running = self.toolbox.run(&call, cancel);
+        tokio::time::timeout(PATIENCE, running).await.expect("every call comes back")
+    }
+
+    pub(super) async fn bash(&self, command: &str) -> Outcome {
+        self.run("Bash", json!({ "command": command })).await
+    }
+
+    pub(super) async fn read(&self, path: &str) -> Outcome {
+        self.run("Read", json!({ "file_path": path })).await
+    }
+}
+
+pub(super) fn call(name: &str, input: Value) -> ToolCall {
+    ToolCall { id: "toolu_1".to_string(), name: name.to_string(), input }
+}
+
+/// What the model is shown.
+pub(super) fn text(outcome: &Outcome) -> String {
+    let texts = outcome.content.iter().map(|block| match block {
+        Block::Text { text } => text.clone(),
+        other => panic!("no text: {other:?}"),
+    });
+    texts.collect::<Vec<_>>().join("\n")
+}
+
+#[track_caller]
+pub(super) fn assert_fails_with(outcome: &Outcome, part: &str) {
+    assert!(outcome.is_error, "{outcome:?}");
+    assert!(text(outcome).contains(part), "no `{part}` in:\n{}", text(outcome));
+}
+
+/// Looks for a process until it is gone.
+pub(super) async fn assert_gone(pid: &str) {
+    let end = Instant::now() + PATIENCE;
+    while is_alive(pid) {
+        assert!(Instant::now() < end, "process {pid} lives on");
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Whether a process runs. A zombie does not.
+pub(super) fn is_alive(pid: &str) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
+    stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with(['Z', 'X']))
+}
+
+/// Waits until a file is there, and reads it.
+pub(super) async fn appears(path: &Path) -> String {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        match fs::read_to_string(path) {
+            Ok(content) if content.ends_with('\n') => return content,
+            Ok(_) | Err(_) => assert!(Instant::now() < end, "{} never came", path.display()),
+        }
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}

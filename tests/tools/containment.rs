@@ -1,0 +1,70 @@
+//! Commands end with whoever started them.
+
+use std::fs;
+use std::process::{Command, Stdio};
+
+use super::bench::{Bench, appears, assert_gone, is_alive, text};
+
+#[tokio::test]
+async fn a_command_leads_its_own_session_without_a_terminal() {
+    let bench = Bench::open();
+    let outcome = bench.bash("cut -d' ' -f1,5,6,7 /proc/$$/stat").await;
+    let shown = text(&outcome);
+    let fields: Vec<&str> = shown.split_whitespace().collect();
+    let [pid, group, session, terminal] = fields[..] else { panic!("{shown}") };
+    assert_eq!((pid, pid, "0"), (group, session, terminal));
+}
+
+#[test]
+fn a_command_outlives_the_thread_that_asked_for_it() {
+    // The kernel ends a command together with the thread that started it.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let bench = Bench::open();
+    let (begun, go) = (bench.cwd.join("begun"), bench.cwd.join("go"));
+    let mut running = Box::pin(async move {
+        bench.bash("echo yes > begun; until [ -e go ]; do sleep 0.01; done; echo done").await
+    });
+    let asking = std::thread::spawn(move || {
+        runtime.block_on(async {
+            tokio::select! {
+                outcome = &mut running => panic!("it waits for a file: {outcome:?}"),
+                _ = appears(&begun) => {}
+            }
+        });
+        (runtime, running)
+    });
+    let (runtime, running) = asking.join().unwrap();
+    fs::write(go, "").unwrap();
+    let outcome = runtime.block_on(running);
+    assert_eq!(text(&outcome), "done");
+}
+
+#[test]
+fn commands_die_with_outlast() {
+    // Run by itself in another process, which then dies without a word.
+    let folder = tempfile::tempdir().unwrap();
+    let child = folder.path().join("child");
+    if let Some(path) = std::env::var_os(DYING) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let bench = Bench::open();
+        let command = format!("echo $$ > '{}'; exec sleep 1000", path.display());
+        runtime.block_on(bench.bash(&command));
+        unreachable!("it is killed before");
+    }
+    let mut dying = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "tools::containment::commands_die_with_outlast"])
+        .env(DYING, &child)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let pid = runtime.block_on(appears(&child));
+    assert!(is_alive(&pid));
+    dying.kill().unwrap();
+    dying.wait().unwrap();
+    runtime.block_on(assert_gone(&pid));
+}
+
+/// Tells the test above that it is the one to die, and where to say what it started.
+const DYING: &str = "OUTLAST_TEST_DYING";

@@ -1,0 +1,188 @@
+//! Changing files.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::time::{Duration, SystemTime};
+
+use outlast::tools::Outcome;
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+
+use super::bench::{Bench, assert_fails_with, text};
+
+async fn write(bench: &Bench, path: &str, content: &str) -> Outcome {
+    bench.run("Write", json!({ "file_path": path, "content": content })).await
+}
+
+async fn edit(bench: &Bench, path: &str, old: &str, new: &str) -> Outcome {
+    bench.run("Edit", json!({ "file_path": path, "old_string": old, "new_string": new })).await
+}
+
+/// A file that the model has read.
+async fn known(bench: &Bench, name: &str, content: &str) {
+    bench.file(name, content);
+    assert!(!bench.read(name).await.is_error);
+}
+
+#[tokio::test]
+async fn writing_makes_folders_and_ordinary_permissions() {
+    let bench = Bench::open();
+    let outcome = write(&bench, "new/deep/a.txt", "hello\n").await;
+    assert!(!outcome.is_error, "{outcome:?}");
+    assert_eq!(outcome.detail["type"], "create");
+    assert_eq!(bench.content("new/deep/a.txt"), "hello\n");
+    let plain = bench.file("plain", "");
+    let mode = |path: &std::path::Path| fs::metadata(path).unwrap().mode() & 0o777;
+    assert_eq!(mode(&bench.cwd.join("new/deep/a.txt")), mode(&plain));
+    let left: Vec<_> = fs::read_dir(bench.cwd.join("new/deep")).unwrap().collect();
+    assert_eq!(left.len(), 1, "nothing is left beside it");
+}
+
+#[tokio::test]
+async fn a_file_must_be_read_before_it_is_changed() {
+    let bench = Bench::open();
+    bench.file("a", "old\n");
+    assert_fails_with(&write(&bench, "a", "new\n").await, "has not been read yet");
+    assert_fails_with(&edit(&bench, "a", "old", "new").await, "has not been read yet");
+    assert_eq!(bench.content("a"), "old\n");
+    bench.read("a").await;
+    assert!(!write(&bench, "a", "new\n").await.is_error);
+    assert_eq!(bench.content("a"), "new\n");
+    // What was written by a tool is known.
+    assert!(!edit(&bench, "a", "new", "newer").await.is_error);
+    assert!(!edit(&bench, "a", "newer", "newest").await.is_error);
+    assert_eq!(bench.content("a"), "newest\n");
+}
+
+#[tokio::test]
+async fn a_file_that_changed_since_must_be_read_again() {
+    let bench = Bench::open();
+    known(&bench, "a", "old\n").await;
+    bench.file("a", "else\n");
+    assert_fails_with(&edit(&bench, "a", "else", "new").await, "changed since");
+    assert_fails_with(&write(&bench, "a", "new").await, "changed since");
+    // Of the same length, but at another time.
+    known(&bench, "b", "old\n").await;
+    let path = bench.file("b", "eld\n");
+    let later = SystemTime::now() + Duration::from_secs(5);
+    fs::File::options().write(true).open(path).unwrap().set_modified(later).unwrap();
+    assert_fails_with(&edit(&bench, "b", "eld", "new").await, "changed since");
+}
+
+#[tokio::test]
+async fn a_replaced_file_keeps_its_mode_its_links_and_its_place() {
+    let bench = Bench::open();
+    known(&bench, "tool.sh", "echo 1\n").await;
+    let path = bench.cwd.join("tool.sh");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o750)).unwrap();
+    assert!(!edit(&bench, "tool.sh", "1", "2").await.is_error, "a new mode is no new content");
+    assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o750);
+
+    fs::hard_link(&path, bench.cwd.join("twin")).unwrap();
+    assert!(!edit(&bench, "tool.sh", "2", "3").await.is_error);
+    assert_eq!(bench.content("twin"), "echo 3\n");
+
+    symlink("tool.sh", bench.cwd.join("alias")).unwrap();
+    assert!(!edit(&bench, "alias", "3", "4").await.is_error);
+    assert!(bench.cwd.join("alias").is_symlink());
+    assert_eq!(bench.content("tool.sh"), "echo 4\n");
+}
+
+#[tokio::test]
+async fn folders_and_devices_are_not_overwritten() {
+    let bench = Bench::open();
+    fs::create_dir(bench.cwd.join("folder")).unwrap();
+    assert_fails_with(&write(&bench, "folder", "x").await, "a directory");
+    assert_fails_with(&write(&bench, "/dev/null", "x").await, "a device");
+    assert_fails_with(&edit(&bench, "folder", "x", "y").await, "a directory");
+    bench.file("file", "");
+    assert_fails_with(&write(&bench, "file/below", "x").await, "cannot write");
+}
+
+#[tokio::test]
+async fn a_match_must_be_exact_and_unique() {
+    let bench = Bench::open();
+    known(&bench, "a", "one\ntwo\none\n").await;
+    assert_fails_with(&edit(&bench, "a", "one", "1").await, "occurs 2 times (lines 1, 3)");
+    assert_eq!(bench.content("a"), "one\ntwo\none\n");
+    let outcome = edit(&bench, "a", "one\ntwo", "1\n2").await;
+    assert!(text(&outcome).ends_with("at line 1."), "{}", text(&outcome));
+    assert_eq!(bench.content("a"), "1\n2\none\n");
+    let all = json!({ "file_path": "a", "old_string": "n", "new_string": "", "replace_all": true });
+    bench.file("a", "nanna");
+    bench.read("a").await;
+    let outcome = bench.run("Edit", all).await;
+    assert_eq!(bench.content("a"), "aa");
+    assert_eq!(outcome.detail["replacements"], 3);
+}
+
+#[tokio::test]
+async fn a_miss_says_where_to_look() {
+    let bench = Bench::open();
+    let file = "fn main() {\n    let total = count(items);\n\tprint(total);\n}\n";
+    known(&bench, "a.rs", file).await;
+    for (old, part) in [
+        ("let total = count(item);", "The closest line is 2: `let total = count(items);`"),
+        ("  let  total = count(items);\n", "Line 2 differs from its first line only in blanks"),
+        (
+            "    let total = count(items);\n    print(x);",
+            "at line 2, but the lines after it differ",
+        ),
+        ("     2\t    let total = count(items);", "leave those out"),
+        ("zzz qqq", "nor anything like it"),
+    ] {
+        assert_fails_with(&edit(&bench, "a.rs", old, "new").await, part);
+    }
+    assert_eq!(bench.content("a.rs"), file);
+    assert_fails_with(&edit(&bench, "b.rs", "x", "y").await, "Did you mean a.rs?");
+}
+
+#[tokio::test]
+async fn line_ends_stay_what_they_were() {
+    let bench = Bench::open();
+    // before, old, new, after
+    let table = [
+        ("a\r\nb\r\nc\r\n", "a\nb", "x\ny\nz", "x\r\ny\r\nz\r\nc\r\n"),
+        ("a\r\nb\r\n", "a", "x\ny", "x\r\ny\r\nb\r\n"),
+        ("a\r\nb\r\n", "a\r\nb", "x\r\ny", "x\r\ny\r\n"),
+        ("a\r\nb\nc\n", "b", "x\ny", "a\r\nx\ny\nc\n"),
+        ("a\r\nb\nc\n", "a\nb", "x\nb", "x\r\nb\nc\n"),
+        ("a\nb", "b", "c", "a\nc"),
+        ("a\nb\n", "b\n", "c", "a\nc"),
+        ("\u{feff}a\n", "a", "b", "\u{feff}b\n"),
+    ];
+    for (before, old, new, after) in table {
+        known(&bench, "f", before).await;
+        let outcome = edit(&bench, "f", old, new).await;
+        assert!(!outcome.is_error, "{before:?} {old:?}: {outcome:?}");
+        assert_eq!(bench.content("f"), after, "{before:?} {old:?} {new:?}");
+    }
+}
+
+#[tokio::test]
+async fn dollars_and_unicode_are_only_text() {
+    let bench = Bench::open();
+    known(&bench, "a", "price: $1 č\n").await;
+    assert!(!edit(&bench, "a", "$1 č", "$0 \\1 🐎").await.is_error);
+    assert_eq!(bench.content("a"), "price: $0 \\1 🐎\n");
+}
+
+#[tokio::test]
+async fn what_is_not_utf_8_is_left_to_other_means() {
+    let bench = Bench::open();
+    bench.file("latin", b"caf\xe9 and a good deal of other text\n");
+    bench.read("latin").await;
+    assert_fails_with(&edit(&bench, "latin", "other", "more").await, "not UTF-8");
+}
+
+#[tokio::test]
+async fn a_cancelled_change_changes_nothing() {
+    let bench = Bench::open();
+    known(&bench, "a", "old\n").await;
+    let cancel = CancellationToken::new();
+    cancel.cancel();
+    let input = json!({ "file_path": "a", "content": "new\n" });
+    let outcome = bench.run_until("Write", input, cancel).await;
+    assert_fails_with(&outcome, "nothing was changed");
+    assert_eq!(bench.content("a"), "old\n");
+}

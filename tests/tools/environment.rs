@@ -1,0 +1,172 @@
+//! What commands see of the environment.
+
+use std::collections::BTreeMap;
+
+use outlast::tools::{ChildEnvironment, PermissionMode, ToolSettings};
+
+use super::bench::{Bench, text};
+
+const OWN: &[(&str, &str)] = &[
+    ("ANTHROPIC_API_KEY", "the-key-itself-0123456789"),
+    ("ANTHROPIC_AUTH_TOKEN", "the-token-itself"),
+    ("ANTHROPIC_CUSTOM_HEADERS", "x-auth: yes"),
+    ("ANTHROPIC_BASE_URL", "https://me:pw@gateway.invalid"),
+    ("CLAUDE_CODE_OAUTH_TOKEN", "oauth-0123456789"),
+    ("INNOCENT", "prefix the-key-itself-0123456789 suffix"),
+    ("LOOKS_FINE", "sk-ant-api03-zzz"),
+    ("ANTHROPIC_MODEL", "some-model"),
+    ("MAX_THINKING_TOKENS", "4000"),
+    ("GITHUB_TOKEN", "gh"),
+    ("DB_PASSWORD", "pw"),
+    ("MY_APIKEY", "k"),
+    ("aws_secret_access_key", "s"),
+    ("GOOGLE_APPLICATION_CREDENTIALS", "/f"),
+    ("NPM_TOKEN", "npm"),
+    ("TOKENIZERS_PARALLELISM", "false"),
+    ("KEYBOARD", "us"),
+    ("COLORTERM", "truecolor"),
+    ("CI", "true"),
+    ("TERM", "xterm-256color"),
+    ("EDITOR", "vim"),
+    ("OTEL_SERVICE_NAME", "outlast"),
+    ("LC_ALL", "C.UTF-8"),
+    ("FAVOURITE", "blue"),
+];
+
+fn own(settings: &mut ToolSettings) {
+    settings.mode = PermissionMode::BypassPermissions;
+    settings.environment.extend(OWN.iter().map(|(name, value)| (name.into(), value.into())));
+}
+
+async fn seen(bench: &Bench) -> BTreeMap<String, String> {
+    let outcome = bench.bash("env -0 | tr '\\0' '\\n'").await;
+    text(&outcome)
+        .lines()
+        .filter_map(|line| line.split_once('='))
+        .map(|(name, value)| (name.to_string(), value.to_string()))
+        .collect()
+}
+
+const CREDENTIALS: [&str; 7] = [
+    "ANTHROPIC_API_KEY",
+    "ANTHROPIC_AUTH_TOKEN",
+    "ANTHROPIC_CUSTOM_HEADERS",
+    "ANTHROPIC_BASE_URL",
+    "CLAUDE_CODE_OAUTH_TOKEN",
+    "INNOCENT",
+    "LOOKS_FINE",
+];
+
+const SECRETS: [&str; 6] = [
+    "GITHUB_TOKEN",
+    "DB_PASSWORD",
+    "MY_APIKEY",
+    "aws_secret_access_key",
+    "GOOGLE_APPLICATION_CREDENTIALS",
+    "NPM_TOKEN",
+];
+
+#[tokio::test]
+async fn scrubbing_drops_secrets_and_nothing_else() {
+    let bench = Bench::with(own);
+    let seen = seen(&bench).await;
+    for name in CREDENTIALS.iter().chain(&SECRETS) {
+        assert!(!seen.contains_key(*name), "{name} is seen");
+        assert!(bench.toolbox.dropped_variables().iter().any(|dropped| dropped == name), "{name}");
+    }
+    for name in ["ANTHROPIC_MODEL", "TOKENIZERS_PARALLELISM", "KEYBOARD", "COLORTERM", "FAVOURITE"]
+    {
+        assert!(seen.contains_key(name), "{name} is missing");
+    }
+    assert!(!seen.contains_key("OTEL_SERVICE_NAME"));
+    assert!(!bench.toolbox.dropped_variables().iter().any(|name| name == "OTEL_SERVICE_NAME"));
+}
+
+#[tokio::test]
+async fn commands_are_told_that_nobody_is_there() {
+    let bench = Bench::with(own);
+    let seen = seen(&bench).await;
+    for (name, value) in [
+        ("CI", "true"),
+        ("TERM", "dumb"),
+        ("EDITOR", "true"),
+        ("GIT_EDITOR", "true"),
+        ("GIT_SEQUENCE_EDITOR", "true"),
+        ("VISUAL", "true"),
+        ("PAGER", "cat"),
+        ("GIT_PAGER", "cat"),
+        ("MANPAGER", "cat"),
+        ("LESS", "-FRX"),
+        ("GIT_TERMINAL_PROMPT", "0"),
+        ("SSH_ASKPASS", "/bin/false"),
+        ("SUDO_ASKPASS", "/bin/false"),
+        ("DEBIAN_FRONTEND", "noninteractive"),
+        ("GIT_SSH_COMMAND", "ssh -oBatchMode=yes"),
+        ("CLAUDECODE", "1"),
+        ("OUTLAST", "1"),
+        ("CLAUDE_CODE_SESSION_ID", "a-session"),
+    ] {
+        assert_eq!(seen.get(name).map(String::as_str), Some(value), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_passed_name_is_seen_unless_it_is_the_models_credential() {
+    let bench = Bench::with(|settings| {
+        own(settings);
+        settings.pass_env = vec!["GITHUB_TOKEN".to_string(), "ANTHROPIC_API_KEY".to_string()];
+    });
+    let seen = seen(&bench).await;
+    assert_eq!(seen.get("GITHUB_TOKEN").map(String::as_str), Some("gh"));
+    assert!(!seen.contains_key("ANTHROPIC_API_KEY"));
+    assert!(!seen.contains_key("NPM_TOKEN"));
+}
+
+#[tokio::test]
+async fn inheriting_still_keeps_the_models_credentials_back() {
+    let bench = Bench::with(|settings| {
+        own(settings);
+        settings.child_environment = ChildEnvironment::Inherit;
+    });
+    let seen = seen(&bench).await;
+    for name in SECRETS {
+        assert!(seen.contains_key(name), "{name} is missing");
+    }
+    for name in CREDENTIALS {
+        assert!(!seen.contains_key(name), "{name} is seen");
+    }
+}
+
+#[tokio::test]
+async fn an_allow_list_passes_only_what_it_names() {
+    let bench = Bench::with(|settings| {
+        own(settings);
+        settings.child_environment = ChildEnvironment::Allowlist;
+        settings.pass_env = vec!["COLORTERM".to_string(), "DB_PASSWORD".to_string()];
+    });
+    let seen = seen(&bench).await;
+    for name in ["PATH", "HOME", "CI", "LC_ALL", "COLORTERM", "DB_PASSWORD", "OUTLAST"] {
+        assert!(seen.contains_key(name), "{name} is missing");
+    }
+    for name in ["FAVOURITE", "KEYBOARD", "NPM_TOKEN", "ANTHROPIC_API_KEY"] {
+        assert!(!seen.contains_key(name), "{name} is seen");
+    }
+}
+
+#[tokio::test]
+async fn a_git_ssh_command_of_ones_own_is_kept() {
+    let bench = Bench::with(|settings| {
+        own(settings);
+        settings.environment.push(("GIT_SSH_COMMAND".into(), "ssh -i key".into()));
+    });
+    assert_eq!(seen(&bench).await.get("GIT_SSH_COMMAND").unwrap(), "ssh -i key");
+}
+
+#[tokio::test]
+async fn without_a_path_commands_are_still_found() {
+    let bench = Bench::with(|settings| {
+        settings.mode = PermissionMode::BypassPermissions;
+        settings.environment.clear();
+    });
+    assert_eq!(text(&bench.bash("basename /a/b").await), "b");
+}

@@ -1,0 +1,228 @@
+//! Commands that would wait for ever, were nobody strict with them.
+
+use std::fs;
+use std::time::Duration;
+
+use serde_json::json;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::bench::{Bench, appears, assert_fails_with, assert_gone, is_alive, text};
+
+/// Far less than any of the commands here would take on its own.
+const SOON: Duration = Duration::from_secs(10);
+
+async fn soon(bench: &Bench, command: &str) -> outlast::tools::Outcome {
+    let start = Instant::now();
+    let outcome = bench.run("Bash", json!({ "command": command, "timeout": 20_000 })).await;
+    assert!(start.elapsed() < SOON, "{command} took {:?}: {outcome:?}", start.elapsed());
+    assert_ne!(outcome.detail["timed_out"], true, "{command}: {outcome:?}");
+    outcome
+}
+
+#[tokio::test]
+async fn a_rebase_that_wants_an_editor_goes_on_without_one() {
+    let bench = Bench::open();
+    let conflict = "export GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@b GIT_COMMITTER_NAME=a \
+         GIT_COMMITTER_EMAIL=a@b; git init -q -b main . && echo 0 > f && git add f && \
+         git commit -qm zero && git checkout -qb side && echo 1 > f && git commit -qam one && \
+         git checkout -q main && echo 2 > f && git commit -qam two && git checkout -q side; \
+         git rebase main; echo 3 > f; git add f; git rebase --continue && git log --format=%s";
+    let outcome = soon(&bench, conflict).await;
+    assert!(text(&outcome).ends_with("one\ntwo\nzero"), "{}", text(&outcome));
+}
+
+#[tokio::test]
+async fn an_interactive_commit_message_fails_at_once() {
+    let bench = Bench::open();
+    let outcome =
+        soon(&bench, "git init -q . && git -c user.name=a -c user.email=a@b commit --allow-empty")
+            .await;
+    assert_fails_with(&outcome, "empty commit message");
+}
+
+#[tokio::test]
+async fn pagers_print_and_end() {
+    let bench = Bench::open();
+    bench.bash("seq 1 500 > numbers").await;
+    for command in
+        ["less numbers", "git -c core.pager=less --paginate help -a >/dev/null; cat numbers"]
+    {
+        let outcome = soon(&bench, command).await;
+        assert!(text(&outcome).contains("\n499\n500"), "{command}: {}", text(&outcome));
+    }
+}
+
+#[tokio::test]
+async fn prompts_meet_an_empty_stdin_and_no_terminal() {
+    let bench = Bench::open();
+    assert_eq!(soon(&bench, "read answer").await.detail["exit_code"], 1);
+    assert_fails_with(&soon(&bench, "head -c1 /dev/tty").await, "/dev/tty");
+    assert_eq!(text(&soon(&bench, "test -t 0 || echo no terminal; cat").await), "no terminal");
+    let password = "python3 -c 'import getpass; getpass.getpass()'";
+    assert!(soon(&bench, password).await.is_error);
+}
+
+#[tokio::test]
+async fn ssh_and_credentials_are_refused_not_asked_for() {
+    let bench = Bench::open();
+    let outcome = soon(&bench, "ssh -p 1 -o ConnectTimeout=2 nobody@127.0.0.1").await;
+    assert_fails_with(&outcome, "Exit code 255");
+    let outcome = soon(&bench, "git ls-remote ssh://nobody@127.0.0.1:1/none").await;
+    assert!(outcome.is_error, "{outcome:?}");
+    if bench.bash("command -v sudo").await.detail["exit_code"] == 0 {
+        // As root it works; for others it must not ask.
+        soon(&bench, "sudo -k; sudo true").await;
+    }
+}
+
+#[tokio::test]
+async fn a_grandchild_that_holds_the_pipe_holds_up_nothing_and_is_ended() {
+    let bench = Bench::open();
+    let outcome = soon(&bench, "sleep 1000 & echo $!").await;
+    let shown = text(&outcome);
+    assert!(!outcome.is_error, "{shown}");
+    assert!(shown.contains("left running were stopped"), "{shown}");
+    assert_gone(shown.lines().next().unwrap()).await;
+}
+
+#[tokio::test]
+async fn a_silent_grandchild_is_ended_too() {
+    let bench = Bench::open();
+    let outcome = soon(&bench, "sleep 1000 >/dev/null 2>&1 & echo $!").await;
+    assert!(!is_alive(text(&outcome).lines().next().unwrap()));
+}
+
+#[tokio::test]
+async fn one_that_ignores_sigterm_and_writes_for_ever_is_ended() {
+    let bench = Bench::open();
+    let outcome = soon(&bench, "(trap '' TERM; echo $BASHPID; while :; do echo y; done) &").await;
+    assert_gone(text(&outcome).lines().next().unwrap()).await;
+}
+
+#[tokio::test]
+async fn one_that_left_the_group_and_holds_the_pipe_is_found_by_its_mark() {
+    let bench = Bench::open();
+    let daemon = "setsid bash -c 'echo $$ > daemon; exec sleep 1000' & \
+                  until [ -s daemon ]; do :; done";
+    let outcome = soon(&bench, daemon).await;
+    assert!(!outcome.is_error, "{outcome:?}");
+    assert_gone(&bench.content("daemon")).await;
+}
+
+#[tokio::test]
+async fn a_silent_daemon_is_found_at_the_end_of_the_run() {
+    let bench = Bench::open();
+    let daemon = "(setsid bash -c 'echo $$ > daemon; exec sleep 1000' >/dev/null 2>&1 &) ; \
+                  until [ -s daemon ]; do :; done";
+    soon(&bench, daemon).await;
+    assert!(is_alive(&bench.content("daemon")), "it was not looked for yet");
+    bench.toolbox.kill_leftovers().await;
+    assert_gone(&bench.content("daemon")).await;
+}
+
+#[tokio::test]
+async fn a_timeout_ends_the_whole_group_even_if_it_ignores_sigterm() {
+    let bench = Bench::open();
+    let command = "trap '' TERM; sleep 1000 & echo $! > child; echo $$ > leader; \
+                   while :; do wait; done";
+    let start = Instant::now();
+    let outcome = bench.run("Bash", json!({ "command": command, "timeout": 300 })).await;
+    assert_fails_with(&outcome, "Timed out");
+    assert!(start.elapsed() > Duration::from_secs(2), "SIGTERM comes first");
+    assert!(start.elapsed() < SOON);
+    assert!(!is_alive(&bench.content("leader")));
+    assert_gone(&bench.content("child")).await;
+}
+
+#[tokio::test]
+async fn a_cancel_ends_the_whole_group_and_comes_back_at_once() {
+    let bench = Bench::open();
+    let cancel = CancellationToken::new();
+    let command = "sleep 1000 & echo $! > child; setsid sleep 1000 & echo $! > escaped; \
+                   echo $$ > leader; echo begun; wait";
+    let running = bench.run_until("Bash", json!({ "command": command }), cancel.clone());
+    let stopping = async {
+        appears(&bench.cwd.join("leader")).await;
+        cancel.cancel();
+        Instant::now()
+    };
+    let (outcome, stopped) = tokio::join!(running, stopping);
+    assert!(stopped.elapsed() < Duration::from_secs(2), "{:?}", stopped.elapsed());
+    assert_fails_with(&outcome, "Interrupted by user: the command was stopped.\nbegun");
+    assert_eq!(outcome.detail["interrupted"], true);
+    for name in ["leader", "child", "escaped"] {
+        assert_gone(&bench.content(name)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_cancelled_call_starts_nothing() {
+    let bench = Bench::open();
+    let cancel = CancellationToken::new();
+    cancel.cancel();
+    let outcome = bench.run_until("Bash", json!({ "command": "touch started" }), cancel).await;
+    assert_fails_with(&outcome, "Interrupted");
+    assert!(!bench.cwd.join("started").exists());
+}
+
+#[tokio::test]
+async fn a_call_that_is_dropped_takes_its_processes_with_it() {
+    let bench = Bench::open();
+    let command = json!({ "command": "sleep 1000 & echo $! > child; echo $$ > leader; wait" });
+    let call = super::bench::call("Bash", command);
+    let leader = bench.cwd.join("leader");
+    tokio::select! {
+        _ = bench.toolbox.run(&call, CancellationToken::new()) => panic!("it cannot end"),
+        _ = appears(&leader) => {}
+    }
+    assert_gone(&bench.content("leader")).await;
+    assert_gone(&bench.content("child")).await;
+}
+
+#[tokio::test]
+async fn endless_output_is_bounded_in_time_memory_and_disk() {
+    let bench = Bench::open();
+    let before = resident();
+    let outcome = bench.run("Bash", json!({ "command": "yes", "timeout": 1_500 })).await;
+    assert_fails_with(&outcome, "Timed out");
+    assert!(text(&outcome).chars().count() < 31_000);
+    let file = outcome.detail["output_file"].as_str().expect("a file");
+    assert!(fs::metadata(file).unwrap().len() <= 64 << 20);
+    assert!(resident().saturating_sub(before) < 100 << 20, "memory grew without bound");
+}
+
+#[tokio::test]
+async fn a_large_output_is_kept_only_in_part() {
+    let bench = Bench::open();
+    let before = resident();
+    let outcome = soon(&bench, "head -c 300000000 /dev/zero; echo end").await;
+    assert!(resident().saturating_sub(before) < 100 << 20, "memory grew without bound");
+    let shown = text(&outcome);
+    assert!(shown.contains("300000004 bytes of binary output are not shown"), "{shown}");
+    assert!(shown.contains("its first part is in"), "{shown}");
+    let file = outcome.detail["output_file"].as_str().expect("a file");
+    assert_eq!(fs::metadata(file).unwrap().len(), 64 << 20);
+    let whole = soon(&bench, "head -c 50000000 /dev/zero").await;
+    let file = whole.detail["output_file"].as_str().expect("a file");
+    assert_eq!(fs::metadata(file).unwrap().len(), 50_000_000);
+}
+
+/// This process's memory, in bytes.
+fn resident() -> usize {
+    let status = fs::read_to_string("/proc/self/status").expect("Linux");
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("a figure");
+    let kilobytes: usize = line.split_whitespace().nth(1).unwrap().parse().unwrap();
+    kilobytes << 10
+}
+
+#[tokio::test]
+async fn commands_side_by_side_keep_apart() {
+    let bench = Bench::open();
+    // Each waits for the other's file: they end only if both run.
+    let (one, other) = tokio::join!(
+        soon(&bench, "touch one; until [ -e two ]; do :; done; echo first"),
+        soon(&bench, "touch two; until [ -e one ]; do :; done; echo second"),
+    );
+    assert_eq!((text(&one), text(&other)), ("first".to_string(), "second".to_string()));
+}

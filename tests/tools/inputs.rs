@@ -1,0 +1,236 @@
+//! Calls that are wrong, and what they are told.
+
+use outlast::tools::split_rules;
+use outlast::tools::{
+    BadSettings, Effect, Offered, PermissionMode, Refusal, ToolSettings, Toolbox,
+};
+use serde_json::{Value, json};
+
+use super::bench::{Bench, call, text};
+
+fn told(bench: &Bench, name: &str, input: Value) -> String {
+    match bench.toolbox.admit(&call(name, input.clone())) {
+        Err(Refusal::Invalid(outcome)) => {
+            assert!(outcome.is_error);
+            let told = text(&outcome);
+            let inner = told
+                .strip_prefix("<tool_use_error>")
+                .and_then(|told| told.strip_suffix("</tool_use_error>"))
+                .expect("wrapped");
+            assert_eq!(outcome.detail, Value::String(format!("Error: {inner}")));
+            inner.to_string()
+        }
+        other => panic!("{name} {input}: {other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn an_unknown_tool_is_named() {
+    let bench = Bench::open();
+    assert_eq!(told(&bench, "Teleport", json!({})), "No such tool available: Teleport");
+    assert_eq!(bench.toolbox.effect(&call("Teleport", json!({}))), Effect::Changes);
+    let outcome = bench.run("Teleport", json!({})).await;
+    assert!(outcome.is_error && text(&outcome).contains("No such tool available: Teleport"));
+}
+
+#[test]
+fn every_wrong_input_names_its_field_and_what_was_expected() {
+    let bench = Bench::open();
+    let table = [
+        ("Bash", json!({}), "the required field `command` (a string) is missing"),
+        (
+            "Bash",
+            json!({ "command": 5 }),
+            "the field `command` is wrong: 5 is not of type \"string\"",
+        ),
+        ("Bash", json!({ "command": "ls", "timeout": "5" }), "the field `timeout` is wrong"),
+        (
+            "Bash",
+            json!({ "command": "ls", "timeout": 0 }),
+            "the field `timeout` is wrong: 0 is less",
+        ),
+        ("Bash", json!({ "command": "ls", "timeout": 1.5 }), "the field `timeout` is wrong"),
+        (
+            "Bash",
+            json!({ "command": "ls", "cwd": "/" }),
+            "unexpected field `cwd`; known are command",
+        ),
+        ("Bash", json!("ls"), "the input must be a JSON object"),
+        ("Bash", Value::Null, "the input must be a JSON object"),
+        ("Read", json!({ "path": "a" }), "the required field `file_path` (a string) is missing"),
+        ("Read", json!({ "file_path": "" }), "the field `file_path` is wrong"),
+        ("Read", json!({ "file_path": "a", "offset": -1 }), "the field `offset` is wrong"),
+        ("Read", json!({ "file_path": "a", "limit": 0 }), "the field `limit` is wrong"),
+        (
+            "Write",
+            json!({ "file_path": "a" }),
+            "the required field `content` (a string) is missing",
+        ),
+        ("Edit", json!({ "file_path": "a", "old_string": "x" }), "`new_string`"),
+        (
+            "Edit",
+            json!({ "file_path": "a", "old_string": "x", "new_string": "y", "replace_all": "yes" }),
+            "the field `replace_all` is wrong",
+        ),
+        ("Glob", json!({}), "the required field `pattern` (a string) is missing"),
+        (
+            "Grep",
+            json!({ "pattern": "x", "output_mode": "lines" }),
+            "the field `output_mode` is wrong",
+        ),
+        ("Grep", json!({ "pattern": "x", "-A": "2" }), "the field `-A` is wrong"),
+        ("TodoWrite", json!({ "todos": [{ "content": "a" }] }), "`status` is missing in `todos.0`"),
+        (
+            "TodoWrite",
+            json!({ "todos": [{ "content": "a", "status": "done" }] }),
+            "the field `todos.0.status` is wrong",
+        ),
+    ];
+    for (name, input, part) in table {
+        let told = told(&bench, name, input.clone());
+        assert!(told.starts_with(&format!("InputValidationError: {name}: ")), "{told}");
+        assert!(told.contains(part), "{name} {input}: {told}");
+    }
+}
+
+#[test]
+fn what_a_schema_cannot_say_is_checked_too() {
+    let bench = Bench::open();
+    let edit =
+        |old: &str, new: &str| json!({ "file_path": "a", "old_string": old, "new_string": new });
+    let table = [
+        ("Bash", json!({ "command": " \n" }), "empty"),
+        ("Bash", json!({ "command": "echo \0" }), "NUL"),
+        ("Bash", json!({ "command": "x".repeat(200_000) }), "200000 bytes"),
+        ("Bash", json!({ "command": "ls", "timeout": 600_001 }), "more than the 600000 ms"),
+        ("Read", json!({ "file_path": "a\0b" }), "NUL"),
+        ("Edit", edit("x", "x"), "the same"),
+        ("Edit", edit("", "x"), "old_string is empty"),
+        ("Glob", json!({ "pattern": "a{b" }), "pattern is wrong"),
+        ("Grep", json!({ "pattern": "a(" }), "pattern is wrong"),
+        ("Grep", json!({ "pattern": "a", "type": "klingon" }), "no file type `klingon`"),
+    ];
+    for (name, input, part) in table {
+        let told = told(&bench, name, input);
+        assert!(told.contains(part), "{name}: {told}");
+    }
+}
+
+#[tokio::test]
+async fn nulls_and_whole_floats_are_taken_as_they_were_meant() {
+    let bench = Bench::open();
+    bench.file("a", "1\n2\n3\n");
+    let input = json!({ "file_path": "a", "offset": 2.0, "limit": null });
+    assert_eq!(text(&bench.run("Read", input).await), "     2\t2\n     3\t3");
+}
+
+#[test]
+fn the_definitions_are_seven_in_a_fixed_order_and_small() {
+    let bench = Bench::open();
+    let names: Vec<&str> =
+        bench.toolbox.definitions().iter().map(|tool| tool.name.as_str()).collect();
+    assert_eq!(names, ["Bash", "Read", "Write", "Edit", "Glob", "Grep", "TodoWrite"]);
+    let size = serde_json::to_string(bench.toolbox.definitions()).unwrap().len();
+    assert!(size < 6_000, "{size} bytes");
+}
+
+#[test]
+fn effects_are_told_apart() {
+    let bench = Bench::open();
+    for (name, effect) in [
+        ("Read", Effect::ReadOnly),
+        ("Glob", Effect::ReadOnly),
+        ("Grep", Effect::ReadOnly),
+        ("Bash", Effect::Changes),
+        ("Write", Effect::Changes),
+        ("Edit", Effect::Changes),
+        ("TodoWrite", Effect::Changes),
+    ] {
+        assert_eq!(bench.toolbox.effect(&call(name, json!({}))), effect, "{name}");
+    }
+}
+
+#[test]
+fn only_offered_tools_exist() {
+    let table = [
+        ("", vec![]),
+        ("default", vec!["Bash", "Read", "Write", "Edit", "Glob", "Grep", "TodoWrite"]),
+        ("Grep,Bash", vec!["Bash", "Grep"]),
+        ("Read Edit", vec!["Read", "Edit"]),
+    ];
+    for (value, expected) in table {
+        let bench = Bench::with(|settings| settings.offered = Offered::parse(value));
+        let names: Vec<&str> =
+            bench.toolbox.definitions().iter().map(|tool| tool.name.as_str()).collect();
+        assert_eq!(names, expected, "--tools {value:?}");
+    }
+    let bench = Bench::with(|settings| settings.offered = Offered::parse("Read"));
+    let told = told(&bench, "Bash", json!({ "command": "ls" }));
+    assert_eq!(told, "No such tool available: Bash");
+}
+
+#[test]
+fn bad_settings_are_named() {
+    let refused = |arrange: &dyn Fn(&mut ToolSettings)| {
+        let folder = tempfile::tempdir().unwrap();
+        let mut settings = ToolSettings::new(folder.path(), folder.path(), "a-session");
+        arrange(&mut settings);
+        Toolbox::new(&settings).err().expect("refused").to_string()
+    };
+    let rule = |text: &'static str| {
+        move |settings: &mut ToolSettings| settings.allow = vec![text.to_string()]
+    };
+    for (text, part) in [
+        ("Bash(ls", "its parenthesis is not closed"),
+        ("(ls)", "it names no tool"),
+        ("Ba/sh", "no tool name"),
+        ("Edit(a{b)", "its path pattern is wrong"),
+        ("Read(!x)", "cannot begin"),
+        ("TodoWrite(x)", "take no pattern"),
+    ] {
+        let told = refused(&rule(text));
+        assert!(told.starts_with(&format!("bad permission rule `{text}`")), "{told}");
+        assert!(told.contains(part), "{told}");
+    }
+    let told = refused(&|settings| settings.offered = Offered::parse("Read,Fly"));
+    assert!(told.contains("`Fly`") && told.contains("Bash, Read"), "{told}");
+    let error = BadSettings::NoFolder { path: "/x".into() };
+    assert_eq!(error.to_string(), "no such folder: /x");
+}
+
+#[test]
+fn rule_lists_are_split_outside_parentheses() {
+    let table: [(&str, &[&str]); 5] = [
+        ("", &[]),
+        ("Bash", &["Bash"]),
+        ("Bash(git log *),Edit", &["Bash(git log *)", "Edit"]),
+        ("Read  Edit(src/a, b/**)\nGlob", &["Read", "Edit(src/a, b/**)", "Glob"]),
+        ("Bash(echo (x) y) Read", &["Bash(echo (x) y)", "Read"]),
+    ];
+    for (list, rules) in table {
+        assert_eq!(split_rules(list), rules, "{list}");
+    }
+}
+
+#[test]
+fn modes_are_read_and_named() {
+    for (name, mode) in PermissionMode::NAMES {
+        assert_eq!(PermissionMode::parse(name), Some(mode));
+    }
+    assert_eq!(PermissionMode::parse("manual"), Some(PermissionMode::Default));
+    assert_eq!(PermissionMode::parse("yolo"), None);
+    assert_eq!(PermissionMode::AcceptEdits.name(), "acceptEdits");
+}
+
+#[tokio::test]
+async fn a_todo_list_is_kept_and_counted() {
+    let bench = Bench::with(|_| {});
+    let first =
+        json!({ "todos": [{ "content": "a", "status": "in_progress", "activeForm": "A" }] });
+    let outcome = bench.run("TodoWrite", first.clone()).await;
+    assert_eq!(text(&outcome), "List kept: 0 completed, 1 in progress, 0 pending.");
+    let second = json!({ "todos": [{ "content": "a", "status": "completed" }] });
+    let outcome = bench.run("TodoWrite", second).await;
+    assert_eq!(outcome.detail["oldTodos"], first["todos"]);
+    assert_eq!(outcome.detail["newTodos"][0]["status"], "completed");
+}

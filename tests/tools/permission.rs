@@ -1,0 +1,357 @@
+//! Who may do what. One table, then what a table cannot say.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+
+use outlast::tools::{PermissionMode, Refusal};
+use serde_json::{Value, json};
+
+use super::bench::{Bench, call};
+
+use PermissionMode::{AcceptEdits, BypassPermissions, Default, DontAsk, Plan};
+
+/// What stands in which list.
+#[derive(Clone, Copy)]
+enum Rules {
+    None,
+    Allow(&'static [&'static str]),
+    Deny(&'static [&'static str]),
+    Ask(&'static [&'static str]),
+    AllowDeny(&'static [&'static str], &'static [&'static str]),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Answer {
+    Yes,
+    No,
+}
+
+use Answer::{No, Yes};
+use Rules::{Allow, AllowDeny, Ask, Deny};
+
+fn owned(rules: &[&str]) -> Vec<String> {
+    rules.iter().map(ToString::to_string).collect()
+}
+
+fn bench(mode: PermissionMode, rules: Rules) -> Bench {
+    let bench = Bench::with(|settings| {
+        settings.mode = mode;
+        match rules {
+            Rules::None => {}
+            Allow(allow) => settings.allow = owned(allow),
+            Deny(deny) => settings.deny = owned(deny),
+            Ask(ask) => settings.ask = owned(ask),
+            AllowDeny(allow, deny) => {
+                settings.allow = owned(allow);
+                settings.deny = owned(deny);
+            }
+        }
+    });
+    bench.file("src/a.rs", "x\n");
+    bench.file(".env", "SECRET\n");
+    fs::create_dir(bench.outside().join("home")).unwrap();
+    bench
+}
+
+fn answer(bench: &Bench, name: &str, input: Value) -> Result<Answer, String> {
+    match bench.toolbox.admit(&call(name, input)) {
+        Ok(()) => Ok(Yes),
+        Err(Refusal::Denied { outcome, reason }) => {
+            assert!(outcome.is_error);
+            assert!(!reason.is_empty());
+            Ok(No)
+        }
+        Err(Refusal::Invalid(outcome)) => Err(format!("{outcome:?}")),
+    }
+}
+
+const COMMANDS: &[(PermissionMode, Rules, &str, Answer)] = &[
+    // Harmless commands need nobody.
+    (Default, Rules::None, "ls -la src", Yes),
+    (Default, Rules::None, "cat src/a.rs | grep -n x | head -5", Yes),
+    (Default, Rules::None, "pwd && echo \"a && b; $(x\" 'c | d'", No),
+    (Default, Rules::None, "pwd && echo 'a && b; c | d > e'", Yes),
+    (Default, Rules::None, "grep -rn 'foo|bar' src; wc -l src/a.rs", Yes),
+    (Default, Rules::None, "cd src && ls", Yes),
+    (Default, Rules::None, "git status --short", Yes),
+    (Default, Rules::None, "git log --oneline -5", Yes),
+    (Default, Rules::None, "echo $HOME 2>&1 >/dev/null", Yes),
+    (Default, Rules::None, "find . -name '*.rs'", Yes),
+    (Default, Rules::None, "# a comment\nls", Yes),
+    (DontAsk, Rules::None, "ls", Yes),
+    (Plan, Rules::None, "ls && git diff", Yes),
+    // What only looks harmless.
+    (Default, Rules::None, "ls > listing", No),
+    (Default, Rules::None, "cat /etc/passwd", No),
+    (Default, Rules::None, "cat ../../x", No),
+    (Default, Rules::None, "cd / && cat etc/passwd", No),
+    (Default, Rules::None, "cat ~/notes", No),
+    (Default, Rules::None, "cat $FILE", No),
+    (Default, Rules::None, "find . -delete", No),
+    (Default, Rules::None, "find . -exec rm {} +", No),
+    (Default, Rules::None, "sort -o src/a.rs src/a.rs", No),
+    (Default, Rules::None, "sort -uo src/a.rs src/a.rs", No),
+    (Default, Rules::None, "uniq src/a.rs src/b.rs", No),
+    (Default, Rules::None, "git diff --output=src/a.rs", No),
+    (Default, Rules::None, "git -c core.pager=evil log", No),
+    (Default, Rules::None, "git branch -D main", No),
+    (Default, Rules::None, "grep -f/etc/passwd x src", No),
+    (Default, Rules::None, "echo /etc/passwd | xargs cat", No),
+    (Default, Rules::None, "ls `touch x`", No),
+    (Default, Rules::None, "ls $(touch x)", No),
+    (Default, Rules::None, "echo \"$(touch x)\"", No),
+    (Default, Rules::None, "ls & touch x", No),
+    (Default, Rules::None, "ls\ntouch x", No),
+    (Default, Rules::None, "cat <(touch x)", No),
+    (Default, Rules::None, "PATH=. ls", No),
+    (Default, Rules::None, "ls 'unclosed", No),
+    // Allow rules.
+    (Default, Allow(&["Bash"]), "anything $(at all) > x", Yes),
+    (Default, Allow(&["Bash(*)"]), "make", Yes),
+    (Default, Allow(&["Bash(cargo test *)"]), "cargo test --all", Yes),
+    (Default, Allow(&["Bash(cargo test *)"]), "cargo test", Yes),
+    (Default, Allow(&["Bash(cargo test *)"]), "cargo  test   x", Yes),
+    (Default, Allow(&["Bash(cargo test *)"]), "cargo tests", No),
+    (Default, Allow(&["Bash(cargo test:*)"]), "cargo test --all", Yes),
+    (Default, Allow(&["Bash(cargo test:*)"]), "cargo testify", No),
+    (Default, Allow(&["Bash(npm run test*)"]), "npm run test-all", Yes),
+    (Default, Allow(&["Bash(make)"]), "make", Yes),
+    (Default, Allow(&["Bash(make)"]), "make install", No),
+    (Default, Allow(&["Bash(git * main)"]), "git push origin main", Yes),
+    (Default, Allow(&["Bash(cargo test *)"]), "cargo test && rm -r src", No),
+    (Default, Allow(&["Bash(cargo test *)"]), "cargo test; rm -r src", No),
+    (Default, Allow(&["Bash(cargo test *)"]), "cargo test | tee log", No),
+    (Default, Allow(&["Bash(cargo test *)"]), "cargo test 2>&1 | tail -5", Yes),
+    (Default, Allow(&["Bash(cargo test *)"]), "cargo test > src/log", No),
+    (Default, Allow(&["Bash(cargo test *)", "Edit(src/**)"]), "cargo test > src/log", Yes),
+    (Default, Allow(&["Bash(cargo test *)"]), "cargo test $(rm x)", No),
+    (Default, Allow(&["Bash(cargo test *)"]), "timeout 60 cargo test x", Yes),
+    (Default, Allow(&["Bash(cargo test *)"]), "RUST_BACKTRACE=1 cargo test", Yes),
+    (Default, Allow(&["Bash(cargo test *)"]), "LD_PRELOAD=x cargo test", No),
+    (Default, Allow(&["Bash(cargo test *)", "Bash(make *)"]), "cargo test && make all", Yes),
+    (Default, Allow(&["Bash(echo $(date))"]), "echo $(date)", Yes),
+    (Plan, Allow(&["Bash"]), "cargo test", No),
+    (DontAsk, Allow(&["Bash(make)"]), "make", Yes),
+    (DontAsk, Rules::None, "make", No),
+    // Deny and ask rules.
+    (BypassPermissions, Deny(&["Bash(rm *)"]), "rm -r src", No),
+    (BypassPermissions, Deny(&["Bash(rm *)"]), "ls && rm -r src", No),
+    (BypassPermissions, Deny(&["Bash(rm *)"]), "/bin/rm -r src", No),
+    (BypassPermissions, Deny(&["Bash(rm *)"]), "'rm' -r src", No),
+    (BypassPermissions, Deny(&["Bash(rm *)"]), "X=1 nohup rm -r src", No),
+    (BypassPermissions, Deny(&["Bash(rm *)"]), "echo $(rm -r src)", No),
+    (BypassPermissions, Deny(&["Bash(rm *)"]), "echo \"rm is a word\"", Yes),
+    (BypassPermissions, Deny(&["Bash(rm *)"]), "make", Yes),
+    (BypassPermissions, Ask(&["Bash(git push *)"]), "git push", No),
+    (BypassPermissions, Deny(&["Read(.env)"]), "cat .env", No),
+    (BypassPermissions, Deny(&["Read(.env)"]), "sort < .env", No),
+    (BypassPermissions, Deny(&["Edit(/src/**)"]), "echo x > src/a.rs", No),
+    (Default, AllowDeny(&["Bash"], &["Bash(curl *)"]), "curl x.invalid", No),
+    (Default, AllowDeny(&["Bash"], &["Bash(curl *)"]), "make", Yes),
+    (Default, Deny(&["Bash"]), "ls", No),
+    (BypassPermissions, Rules::None, "anything; at all", Yes),
+    // What no rule allows.
+    (BypassPermissions, Rules::None, "rm -rf /", No),
+    (BypassPermissions, Rules::None, "rm -rf /usr", No),
+    (BypassPermissions, Rules::None, "sudo rm -rf /*", No),
+    (BypassPermissions, Rules::None, "rm -rf ~", No),
+    (BypassPermissions, Rules::None, "rm -rf \"$X\"/*", No),
+    (BypassPermissions, Rules::None, "rm -rf .", No),
+    (BypassPermissions, Rules::None, "cd src && rm -rf ../..", No),
+    (Default, Allow(&["Bash"]), "echo $(rm -rf ..)", No),
+    (BypassPermissions, Rules::None, "rm -rf src /tmp/x/y", Yes),
+    // acceptEdits tidies inside the working directories.
+    (AcceptEdits, Rules::None, "mkdir -p out && touch out/x && cp src/a.rs out/", Yes),
+    (AcceptEdits, Rules::None, "rm src/a.rs", Yes),
+    (AcceptEdits, Rules::None, "echo x > src/b.rs", Yes),
+    (AcceptEdits, Rules::None, "touch ../x", No),
+    (AcceptEdits, Rules::None, "cp src/a.rs .git/hooks/pre-commit", No),
+    (AcceptEdits, Rules::None, "cp -t/etc src/a.rs", No),
+    (AcceptEdits, Rules::None, "echo x > ~/.bashrc", No),
+    (AcceptEdits, Rules::None, "cargo test", No),
+    (Default, Rules::None, "touch x", No),
+];
+
+#[test]
+fn commands_are_judged_by_this_table() {
+    assert!(COMMANDS.len() >= 60);
+    let mut wrong = Vec::new();
+    for (row, (mode, rules, command, expected)) in COMMANDS.iter().enumerate() {
+        let answer = answer(&bench(*mode, *rules), "Bash", json!({ "command": command }));
+        if answer != Ok(*expected) {
+            wrong.push(format!("row {row}, {mode:?}: `{command}` gives {answer:?}"));
+        }
+    }
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+const FILES: &[(PermissionMode, Rules, &str, &str, Answer)] = &[
+    (Default, Rules::None, "Read", "src/a.rs", Yes),
+    (Default, Rules::None, "Read", "/etc/passwd", No),
+    (Default, Rules::None, "Read", "../x", No),
+    (Default, Rules::None, "Read", "src/../../x", No),
+    (Default, Rules::None, "Read", "~/x", No),
+    (Default, Rules::None, "Glob", "src", Yes),
+    (Default, Rules::None, "Grep", "/etc", No),
+    (Default, Allow(&["Read(//etc/**)"]), "Read", "/etc/passwd", Yes),
+    (Default, Allow(&["Read(//etc/**)"]), "Grep", "/etc/apt", Yes),
+    (Default, Allow(&["Read(~/notes/**)"]), "Read", "~/notes/a", Yes),
+    (Default, Allow(&["Read"]), "Read", "/etc/passwd", Yes),
+    (Default, Deny(&["Read(.env)"]), "Read", ".env", No),
+    (Default, Deny(&["Read(.env)"]), "Read", "src/deep/.env", No),
+    (Default, Deny(&["Read(./.env)"]), "Read", "src/.env", Yes),
+    (Default, Deny(&["Read(src/**)"]), "Read", "src/a.rs", No),
+    (Default, Deny(&["Read(src/**)"]), "Read", "lib/src/a.rs", No),
+    (Default, Deny(&["Read(/src/**)"]), "Read", "lib/src/a.rs", Yes),
+    (BypassPermissions, Deny(&["Read(.env)"]), "Write", ".env", No),
+    (BypassPermissions, Deny(&["Read(.env)"]), "Edit", ".env", No),
+    (BypassPermissions, Ask(&["Edit(*.lock)"]), "Write", "Cargo.lock", No),
+    (BypassPermissions, Rules::None, "Read", "/etc/passwd", Yes),
+    (BypassPermissions, Rules::None, "Write", "/elsewhere/x", Yes),
+    (BypassPermissions, Rules::None, "Write", ".git/config", Yes),
+    (Default, Rules::None, "Write", "src/b.rs", No),
+    (DontAsk, Rules::None, "Edit", "src/a.rs", No),
+    (AcceptEdits, Rules::None, "Write", "src/b.rs", Yes),
+    (AcceptEdits, Rules::None, "Edit", "src/a.rs", Yes),
+    (AcceptEdits, Rules::None, "Write", "new/deep/b.rs", Yes),
+    (AcceptEdits, Rules::None, "Write", "../b.rs", No),
+    (AcceptEdits, Rules::None, "Write", ".git/hooks/pre-commit", No),
+    (AcceptEdits, Rules::None, "Write", ".GIT/config", No),
+    (AcceptEdits, Rules::None, "Write", ".claude/settings.json", No),
+    (AcceptEdits, Rules::None, "Write", "sub/.npmrc", No),
+    (AcceptEdits, Deny(&["Edit(src/**)"]), "Write", "src/b.rs", No),
+    (AcceptEdits, Deny(&["Edit"]), "Edit", "src/a.rs", No),
+    (Plan, Allow(&["Edit"]), "Write", "src/b.rs", No),
+    (Plan, Rules::None, "Read", "src/a.rs", Yes),
+    (Default, Allow(&["Edit(src/**)"]), "Edit", "src/a.rs", Yes),
+    (Default, Allow(&["Edit(src/**)"]), "Write", "src/b.rs", Yes),
+    (Default, Allow(&["Edit(src/**)"]), "Write", "lib/src/b.rs", No),
+    (Default, Allow(&["Edit(./src/*.rs)"]), "Write", "src/deep/b.rs", No),
+    (Default, Allow(&["Edit"]), "Write", "src/b.rs", Yes),
+    (Default, Allow(&["Edit"]), "Write", ".git/config", No),
+    (Default, Allow(&["Write"]), "Edit", "src/a.rs", No),
+    (Default, AllowDeny(&["Edit"], &["Edit(src/a.rs)"]), "Edit", "src/a.rs", No),
+];
+
+#[test]
+fn file_calls_are_judged_by_this_table() {
+    let mut wrong = Vec::new();
+    for (row, (mode, rules, name, path, expected)) in FILES.iter().enumerate() {
+        let input = match *name {
+            "Read" => json!({ "file_path": path }),
+            "Write" => json!({ "file_path": path, "content": "x" }),
+            "Edit" => json!({ "file_path": path, "old_string": "x", "new_string": "y" }),
+            _ => json!({ "pattern": "x", "path": path }),
+        };
+        let answer = answer(&bench(*mode, *rules), name, input);
+        if answer != Ok(*expected) {
+            wrong.push(format!("row {row}, {mode:?}: {name} {path} gives {answer:?}"));
+        }
+    }
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn a_link_that_leads_outside_is_outside() {
+    for mode in [Default, AcceptEdits] {
+        let bench = bench(mode, Rules::None);
+        let secret = bench.outside().join("secret");
+        fs::write(&secret, "x").unwrap();
+        symlink(&secret, bench.cwd.join("link")).unwrap();
+        symlink(bench.outside(), bench.cwd.join("folder")).unwrap();
+        symlink(bench.outside().join("not-yet"), bench.cwd.join("dangling")).unwrap();
+        symlink("loop", bench.cwd.join("loop")).unwrap();
+        symlink("src/a.rs", bench.cwd.join("inner")).unwrap();
+        for path in ["link", "folder/secret", "dangling", "folder/new/deep"] {
+            let read = answer(&bench, "Read", json!({ "file_path": path }));
+            let write = answer(&bench, "Write", json!({ "file_path": path, "content": "x" }));
+            let cat = answer(&bench, "Bash", json!({ "command": format!("cat {path}") }));
+            let redirect = answer(&bench, "Bash", json!({ "command": format!("echo > {path}") }));
+            for answer in [read, write, cat, redirect] {
+                assert_eq!(answer, Ok(No), "{mode:?} {path}");
+            }
+        }
+        assert_eq!(answer(&bench, "Read", json!({ "file_path": "inner" })), Ok(Yes));
+        assert_eq!(answer(&bench, "Read", json!({ "file_path": "loop" })), Ok(Yes));
+    }
+}
+
+#[test]
+fn a_deny_rule_holds_for_the_link_and_for_what_it_leads_to() {
+    let bench = bench(BypassPermissions, Deny(&["Read(.env)", "Read(alias)"]));
+    symlink(".env", bench.cwd.join("harmless")).unwrap();
+    symlink("src/a.rs", bench.cwd.join("alias")).unwrap();
+    assert_eq!(answer(&bench, "Read", json!({ "file_path": "harmless" })), Ok(No));
+    assert_eq!(answer(&bench, "Read", json!({ "file_path": "alias" })), Ok(No));
+}
+
+#[test]
+fn a_reason_says_what_to_start_outlast_with() {
+    let reason = |mode, rules, name, input| {
+        let bench = bench(mode, rules);
+        match bench.toolbox.admit(&call(name, input)) {
+            Err(Refusal::Denied { reason, .. }) => reason,
+            other => panic!("{other:?}"),
+        }
+    };
+    let bash = |command: &str| json!({ "command": command });
+    let table = [
+        (
+            Default,
+            Rules::None,
+            "Bash",
+            bash("cargo test --all"),
+            "--allowedTools 'Bash(cargo test *)'",
+        ),
+        (
+            Default,
+            Rules::None,
+            "Bash",
+            bash("ls && ./run.sh a"),
+            "--allowedTools 'Bash(./run.sh *)'",
+        ),
+        (Default, Rules::None, "Bash", bash("a $(b)"), "--allowedTools Bash"),
+        (Plan, Rules::None, "Bash", bash("make"), "--permission-mode plan"),
+        (
+            Default,
+            Rules::None,
+            "Write",
+            json!({ "file_path": "x", "content": "" }),
+            "--permission-mode acceptEdits",
+        ),
+        (Default, Rules::None, "Read", json!({ "file_path": "/etc/passwd" }), "--add-dir '/etc'"),
+        (Default, Deny(&["Bash(make *)"]), "Bash", bash("make x"), "the rule `Bash(make *)`"),
+        (Default, Ask(&["Bash"]), "Bash", bash("ls"), "the rule `Bash`"),
+    ];
+    for (mode, rules, name, input, part) in table {
+        let reason = reason(mode, rules, name, input.clone());
+        assert!(reason.contains(part), "{name} {input}: {reason}");
+    }
+}
+
+#[test]
+fn a_denied_tool_is_not_even_told_of() {
+    let bench = bench(Default, Deny(&["Bash", "Glo*"]));
+    let names: Vec<&str> =
+        bench.toolbox.definitions().iter().map(|tool| tool.name.as_str()).collect();
+    assert_eq!(names, ["Read", "Write", "Edit", "Grep", "TodoWrite"]);
+}
+
+#[tokio::test]
+async fn a_call_that_was_admitted_is_judged_again_when_it_runs() {
+    let bench = bench(AcceptEdits, Rules::None);
+    let input = json!({ "file_path": "later/x", "content": "x" });
+    assert_eq!(answer(&bench, "Write", input.clone()), Ok(Yes));
+    symlink(bench.outside(), bench.cwd.join("later")).unwrap();
+    assert!(bench.run("Write", input).await.is_error);
+    assert!(!bench.outside().join("x").exists());
+}
+
+#[tokio::test]
+async fn a_search_does_not_show_what_may_not_be_read() {
+    let bench = bench(Default, Deny(&["Read(.env)"]));
+    let found = bench.run("Grep", json!({ "pattern": "SECRET|x" })).await;
+    assert_eq!(super::bench::text(&found), "src/a.rs");
+    let found = bench.run("Glob", json!({ "pattern": "**/*" })).await;
+    assert_eq!(super::bench::text(&found), "src/a.rs");
+}

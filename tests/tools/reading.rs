@@ -1,0 +1,181 @@
+//! Reading files of every kind.
+
+use std::fs;
+use std::os::unix::net::UnixListener;
+
+use nix::sys::stat::Mode;
+use outlast::transcript::Block;
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+
+use super::bench::{Bench, assert_fails_with, text};
+
+#[tokio::test]
+async fn lines_are_numbered() {
+    let bench = Bench::with(|_| {});
+    bench.file("a.txt", "one\r\ntwo\n\nfour");
+    let outcome = bench.read("a.txt").await;
+    assert_eq!(text(&outcome), "     1\tone\n     2\ttwo\n     3\t\n     4\tfour");
+    assert_eq!(outcome.detail["file"]["numLines"], 4);
+}
+
+#[tokio::test]
+async fn offset_and_limit_choose_lines_and_the_rest_is_said() {
+    let bench = Bench::open();
+    bench.file("a", "1\n2\n3\n4\n5\n");
+    let part =
+        |offset: u64, limit: u64| json!({ "file_path": "a", "offset": offset, "limit": limit });
+    let outcome = bench.run("Read", part(2, 2)).await;
+    assert_eq!(text(&outcome), "     2\t2\n     3\t3\n[more lines follow: continue with offset 4]");
+    let outcome = bench.run("Read", part(4, 9)).await;
+    assert_eq!(text(&outcome), "     4\t4\n     5\t5");
+    let outcome = bench.run("Read", part(5, 1)).await;
+    assert_eq!(text(&outcome), "     5\t5");
+    assert_fails_with(&bench.run("Read", part(6, 1)).await, "has only 5 lines");
+    assert_eq!(text(&bench.run("Read", part(0, 1)).await).lines().next(), Some("     1\t1"));
+}
+
+#[tokio::test]
+async fn two_thousand_lines_are_the_default() {
+    let bench = Bench::open();
+    bench.file("long", "x\n".repeat(2_001));
+    let outcome = bench.read("long").await;
+    assert!(text(&outcome).ends_with("  2000\tx\n[more lines follow: continue with offset 2001]"));
+}
+
+#[tokio::test]
+async fn long_lines_and_much_text_are_cut() {
+    let bench = Bench::open();
+    bench.file("wide", format!("{}\nnext\n", "é".repeat(5_000)));
+    let outcome = bench.read("wide").await;
+    let shown = text(&outcome);
+    let mut lines = shown.lines();
+    let first = lines.next().unwrap();
+    assert!(first.starts_with(&format!("     1\t{}[… ", "é".repeat(2_000))), "{first}");
+    assert_eq!(lines.next(), Some("     2\tnext"));
+    bench.file("much", format!("{}\n", "x".repeat(1_000)).repeat(1_000));
+    let shown = text(&bench.read("much").await);
+    assert!(shown.len() < 110_000, "{}", shown.len());
+    assert!(shown.contains("continue with offset 10"), "{}", &shown[shown.len() - 100..]);
+}
+
+#[tokio::test]
+async fn a_huge_file_without_line_ends_is_read_in_bounded_memory() {
+    let bench = Bench::open();
+    let path = bench.file("huge", "");
+    // Sparse, so it costs nothing; it begins as text does.
+    fs::write(&path, "x".repeat(9_000)).unwrap();
+    fs::File::options().write(true).open(&path).unwrap().set_len(1 << 40).unwrap();
+    let cancel = CancellationToken::new();
+    let stopping = async {
+        tokio::task::yield_now().await;
+        cancel.cancel();
+    };
+    let reading = bench.run_until("Read", json!({ "file_path": "huge" }), cancel.clone());
+    let (outcome, ()) = tokio::join!(reading, stopping);
+    assert_fails_with(&outcome, "Interrupted");
+}
+
+#[tokio::test]
+async fn odd_files_are_told_apart_and_nothing_hangs() {
+    let bench = Bench::open();
+    nix::unistd::mkfifo(&bench.cwd.join("pipe"), Mode::S_IRWXU).unwrap();
+    let _socket = UnixListener::bind(bench.cwd.join("socket")).unwrap();
+    bench.file("empty", "");
+    bench.file("binary", b"\x7fELF\0\0\0");
+    bench.file("src/a.rs", "");
+    assert_fails_with(&bench.read("pipe").await, "a named pipe");
+    assert_fails_with(&bench.read("socket").await, "a socket");
+    assert_fails_with(&bench.read("/dev/zero").await, "a device");
+    assert_fails_with(&bench.read("/dev/tty").await, "a device");
+    assert_fails_with(&bench.read("src").await, "a directory, not a file. List it");
+    assert_fails_with(&bench.read("binary").await, "a binary file of 7 bytes");
+    assert_eq!(text(&bench.read("empty").await), "(the file is empty)");
+    assert_fails_with(&bench.read("src/a.rs/x").await, "cannot read");
+}
+
+#[tokio::test]
+async fn a_missing_file_brings_up_its_neighbours() {
+    let bench = Bench::open();
+    bench.file("src/parser.rs", "");
+    bench.file("src/unrelated.txt", "");
+    let outcome = bench.read("src/Parsers.rs").await;
+    assert_fails_with(&outcome, "does not exist. Did you mean src/parser.rs?");
+    assert_fails_with(&bench.read("nowhere/x").await, "nor does its folder");
+    assert_fails_with(&bench.read("qqq").await, "The working directory is");
+}
+
+#[tokio::test]
+async fn text_that_is_not_utf_8_is_shown_as_well_as_it_can_be() {
+    let bench = Bench::open();
+    bench.file("latin", b"na\xefve caf\xe9 and some more plain text\n");
+    let shown = text(&bench.read("latin").await);
+    assert_eq!(shown, "     1\tna\u{fffd}ve caf\u{fffd} and some more plain text");
+}
+
+#[tokio::test]
+async fn pictures_are_sent_as_pictures_whatever_they_are_called() {
+    let bench = Bench::open();
+    let kinds: [(&str, &[u8]); 4] = [
+        ("image/png", b"\x89PNG\r\n\x1a\n\0\0"),
+        ("image/jpeg", b"\xff\xd8\xff\xe0"),
+        ("image/gif", b"GIF89a\0"),
+        ("image/webp", b"RIFF\0\0\0\0WEBPVP8 "),
+    ];
+    for (kind, bytes) in kinds {
+        bench.file("picture.txt", bytes);
+        let outcome = bench.read("picture.txt").await;
+        let [Block::Image { source }] = outcome.content.as_slice() else { panic!("{outcome:?}") };
+        assert_eq!(source["media_type"], kind);
+        assert_eq!(source["type"], "base64");
+    }
+    let mut large = b"\x89PNG\r\n\x1a\n".to_vec();
+    large.resize((5 << 20) / 4 * 3, 0);
+    bench.file("fits.png", &large);
+    let outcome = bench.read("fits.png").await;
+    let [Block::Image { source }] = outcome.content.as_slice() else { panic!("{outcome:?}") };
+    assert_eq!(source["data"].as_str().unwrap().len(), 5 << 20);
+    large.push(0);
+    bench.file("large.png", &large);
+    assert_fails_with(&bench.read("large.png").await, "-resize");
+}
+
+#[tokio::test]
+async fn pdfs_are_sent_as_documents_unless_they_are_too_long() {
+    let bench = Bench::open();
+    let pdf = |pages: usize| {
+        format!("%PDF-1.4\n<< /Type /Pages >>\n{}", "<< /Type/Page >>\n".repeat(pages))
+    };
+    bench.file("short.pdf", pdf(100));
+    let outcome = bench.read("short.pdf").await;
+    let [Block::Document { source }] = outcome.content.as_slice() else { panic!("{outcome:?}") };
+    assert_eq!(source["media_type"], "application/pdf");
+    bench.file("long.pdf", pdf(101));
+    assert_fails_with(&bench.read("long.pdf").await, "about 101 pages");
+    let path = bench.file("huge.pdf", pdf(1));
+    fs::File::options().write(true).open(&path).unwrap().set_len(21 << 20).unwrap();
+    assert_fails_with(&bench.read("huge.pdf").await, "pdftotext");
+}
+
+#[tokio::test]
+async fn notebooks_are_shown_cell_by_cell() {
+    let bench = Bench::open();
+    let notebook = json!({ "cells": [
+        { "cell_type": "markdown", "source": ["# Title\n", "text"] },
+        { "cell_type": "code", "source": "print(1)", "outputs": [
+            { "output_type": "stream", "text": ["1\n"] },
+            { "output_type": "display_data",
+              "data": { "text/plain": "<Figure>", "image/png": "AAAA" } },
+            { "output_type": "error", "ename": "ValueError", "evalue": "bad" },
+        ] },
+    ] });
+    bench.file("a.ipynb", notebook.to_string());
+    let shown = text(&bench.read("a.ipynb").await);
+    assert!(shown.starts_with("[cell 1: markdown]\n# Title\ntext\n\n[cell 2: code]\nprint(1)\n"));
+    for part in ["[output]\n1\n", "<Figure>\n(image/png not shown)", "ValueError: bad"] {
+        assert!(shown.contains(part), "{shown}");
+    }
+    assert!(!shown.contains("AAAA"));
+    bench.file("bad.ipynb", "{");
+    assert_fails_with(&bench.read("bad.ipynb").await, "no notebook");
+}

@@ -1,0 +1,189 @@
+//! Finding files, and what is in them.
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use serde_json::json;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::bench::{Bench, PATIENCE, assert_fails_with, text};
+
+fn tree() -> Bench {
+    let bench = Bench::with(|_| {});
+    bench.file(".gitignore", "target/\n*.log\n");
+    bench.file("src/main.rs", "fn main() {\n    run();\n}\n");
+    bench.file("src/lib/run.rs", "pub fn run() {}\n\n\n// Run it.\n");
+    bench.file("web/app.ts", "run()\n");
+    bench.file("web/app.tsx", "nothing\n");
+    bench.file(".github/ci.yml", "run: cargo test\n");
+    bench.file("target/debug/out.rs", "run\n");
+    bench.file("noise.log", "run\n");
+    bench.file(".git/HEAD", "run\n");
+    bench.file("data.bin", b"run\0run\n");
+    bench
+}
+
+fn sorted(shown: &str) -> Vec<&str> {
+    let mut lines: Vec<&str> = shown.lines().collect();
+    lines.sort_unstable();
+    lines
+}
+
+#[tokio::test]
+async fn globs_find_names_and_skip_what_is_ignored() {
+    let bench = tree();
+    let table: [(serde_json::Value, &[&str]); 8] = [
+        (json!({ "pattern": "**/*.rs" }), &["src/lib/run.rs", "src/main.rs"]),
+        (json!({ "pattern": "*.rs" }), &["src/lib/run.rs", "src/main.rs"]),
+        (json!({ "pattern": "src/*.rs" }), &["src/main.rs"]),
+        (json!({ "pattern": "./src/*.rs" }), &["src/main.rs"]),
+        (json!({ "pattern": "*.rs", "path": "src/lib" }), &["src/lib/run.rs"]),
+        (json!({ "pattern": "web/*.{ts,tsx}" }), &["web/app.ts", "web/app.tsx"]),
+        (json!({ "pattern": "*.yml" }), &[".github/ci.yml"]),
+        (json!({ "pattern": "*.log" }), &["No files found"]),
+    ];
+    for (input, expected) in table {
+        let outcome = bench.run("Glob", input.clone()).await;
+        assert_eq!(sorted(&text(&outcome)), expected, "{input}");
+    }
+    let absolute = format!("{}/src/**/*.rs", bench.cwd.display());
+    let outcome = bench.run("Glob", json!({ "pattern": absolute })).await;
+    assert_eq!(sorted(&text(&outcome)), ["src/lib/run.rs", "src/main.rs"]);
+    assert_fails_with(
+        &bench.run("Glob", json!({ "pattern": "*", "path": "none" })).await,
+        "not a folder",
+    );
+    assert_fails_with(&bench.run("Glob", json!({ "pattern": "/etc/*" })).await, "outside");
+}
+
+#[tokio::test]
+async fn the_newest_hundred_files_are_shown() {
+    let bench = Bench::open();
+    let now = SystemTime::now();
+    for number in 0..150_u64 {
+        let path = bench.file(&format!("f{number:03}"), "");
+        let age = Duration::from_secs(number * 10);
+        fs::File::options().write(true).open(path).unwrap().set_modified(now - age).unwrap();
+    }
+    let outcome = bench.run("Glob", json!({ "pattern": "f*" })).await;
+    let shown = text(&outcome);
+    let lines: Vec<&str> = shown.lines().collect();
+    assert_eq!((lines[0], lines[99]), ("f000", "f099"));
+    assert_eq!(lines[100..], ["[50 more files match; use a narrower pattern]"]);
+    assert_eq!(outcome.detail["numFiles"], 150);
+}
+
+#[tokio::test]
+async fn grep_answers_in_three_ways() {
+    let bench = tree();
+    let grep = |input: serde_json::Value| bench.run("Grep", input);
+    assert_eq!(
+        text(&grep(json!({ "pattern": "run" })).await),
+        ".github/ci.yml\nsrc/lib/run.rs\nsrc/main.rs\nweb/app.ts"
+    );
+    assert_eq!(
+        text(&grep(json!({ "pattern": "run", "output_mode": "content", "path": "src" })).await),
+        "src/lib/run.rs:1:pub fn run() {}\nsrc/main.rs:2:    run();"
+    );
+    assert_eq!(
+        text(&grep(json!({ "pattern": "run", "output_mode": "count", "-i": true })).await),
+        ".github/ci.yml:1\nsrc/lib/run.rs:2\nsrc/main.rs:1\nweb/app.ts:1"
+    );
+    assert_eq!(text(&grep(json!({ "pattern": "zebra" })).await), "No matches found");
+}
+
+#[tokio::test]
+async fn grep_narrows_by_glob_type_and_file() {
+    let bench = tree();
+    let files = async |input: serde_json::Value| text(&bench.run("Grep", input).await);
+    assert_eq!(files(json!({ "pattern": "run", "glob": "*.{ts,tsx}" })).await, "web/app.ts");
+    assert_eq!(
+        files(json!({ "pattern": "run", "type": "rust" })).await,
+        "src/lib/run.rs\nsrc/main.rs"
+    );
+    assert_eq!(files(json!({ "pattern": "run", "path": "web/app.ts" })).await, "web/app.ts");
+    assert_eq!(
+        files(json!({ "pattern": "run", "glob": "!src/**" })).await,
+        ".github/ci.yml\nweb/app.ts"
+    );
+    assert!(files(json!({ "pattern": "x", "path": "none" })).await.contains("does not exist"));
+}
+
+#[tokio::test]
+async fn grep_shows_context_and_spans_lines() {
+    let bench = Bench::open();
+    bench.file("a", "1\n2\nhit\n4\n5\n6\n7\nhit\n9\n");
+    let grep = async |input: serde_json::Value| text(&bench.run("Grep", input).await);
+    assert_eq!(
+        grep(json!({ "pattern": "hit", "output_mode": "content", "-C": 1 })).await,
+        "a-2-2\na:3:hit\na-4-4\n--\na-7-7\na:8:hit\na-9-9"
+    );
+    assert_eq!(
+        grep(json!({ "pattern": "hit", "output_mode": "content", "-A": 1, "-n": false })).await,
+        "a:hit\na-4\n--\na:hit\na-9"
+    );
+    assert_eq!(
+        grep(json!({ "pattern": "2.hit", "output_mode": "content", "multiline": true })).await,
+        "a:2:2\na:3:hit"
+    );
+    assert_eq!(grep(json!({ "pattern": "2.hit" })).await, "No matches found");
+    assert_eq!(grep(json!({ "pattern": "^hit$", "output_mode": "count" })).await, "a:2");
+}
+
+#[tokio::test]
+async fn grep_is_bounded() {
+    let bench = Bench::open();
+    bench.file("many", "x\n".repeat(1_000));
+    let grep = async |input: serde_json::Value| text(&bench.run("Grep", input).await);
+    let shown = grep(json!({ "pattern": "x", "output_mode": "content" })).await;
+    assert_eq!(shown.lines().count(), 251);
+    assert!(shown.ends_with("[there is more; narrow the search or raise head_limit]"));
+    let shown = grep(json!({ "pattern": "x", "output_mode": "content", "head_limit": 3 })).await;
+    assert_eq!(shown.lines().count(), 4);
+    let shown = grep(json!({ "pattern": "x", "output_mode": "content", "head_limit": 0 })).await;
+    assert_eq!(shown.lines().count(), 1_000);
+    bench.file("wide", format!("{}\n", "y".repeat(100_000)).repeat(100));
+    let shown = grep(json!({ "pattern": "y", "output_mode": "content", "head_limit": 0 })).await;
+    assert!(shown.chars().count() < 30_200, "{}", shown.chars().count());
+    assert!(shown.lines().next().unwrap().len() < 600);
+}
+
+#[tokio::test]
+async fn a_cancelled_search_comes_back_at_once_and_really_ends() {
+    let bench = Bench::open();
+    let path = bench.file("file-0", "some text without what is looked for\n".repeat(200_000));
+    // One file under many names: searching them all would take minutes.
+    for number in 1..5_000 {
+        fs::hard_link(&path, bench.cwd.join(format!("file-{number}"))).unwrap();
+    }
+    let cancel = CancellationToken::new();
+    let searching = bench.run_until("Grep", json!({ "pattern": "needle" }), cancel.clone());
+    let stopping = async {
+        until(|| is_open_below(&bench.cwd)).await;
+        cancel.cancel();
+        Instant::now()
+    };
+    let (outcome, stopped) = tokio::join!(searching, stopping);
+    assert!(stopped.elapsed() < Duration::from_millis(500), "{:?}", stopped.elapsed());
+    assert_fails_with(&outcome, "Interrupted by user");
+    until(|| !is_open_below(&bench.cwd)).await;
+    assert!(stopped.elapsed() < Duration::from_secs(5), "{:?}", stopped.elapsed());
+}
+
+/// Whether this process has a file below `folder` open.
+fn is_open_below(folder: &Path) -> bool {
+    let files = fs::read_dir("/proc/self/fd").expect("Linux");
+    files
+        .filter_map(|file| fs::read_link(file.ok()?.path()).ok())
+        .any(|target| target.starts_with(folder))
+}
+
+async fn until(mut holds: impl FnMut() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < end, "it never came to pass");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
