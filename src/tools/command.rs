@@ -15,7 +15,7 @@ use super::process::{Reach, Running};
 const TERMINATION_GRACE: Duration = Duration::from_secs(2);
 
 /// How long a killed command may take to be gone. Longer only if it hangs in the kernel.
-const KILL_GRACE: Duration = Duration::from_secs(2);
+const KILL_GRACE: Duration = Duration::from_secs(1);
 
 /// How long output is still read when the command itself is over but others hold its pipe.
 const DRAIN: Duration = Duration::from_millis(200);
@@ -51,6 +51,13 @@ enum Stage {
     Draining,
 }
 
+impl Stage {
+    /// Whether a cancel changes anything. A command that is being ended is not ended faster.
+    fn heeds_cancel(self) -> bool {
+        matches!(self, Self::Running | Self::Draining)
+    }
+}
+
 enum Happening {
     Cancelled,
     TimeUp,
@@ -76,7 +83,7 @@ pub(super) async fn follow(
     while !exited || out.is_some() || err.is_some() {
         let happening = tokio::select! {
             biased;
-            () = cancel.cancelled(), if stage == Stage::Running => Happening::Cancelled,
+            () = cancel.cancelled(), if stage.heeds_cancel() => Happening::Cancelled,
             () = tokio::time::sleep_until(wake) => Happening::TimeUp,
             status = &mut exit, if !exited => Happening::Exited(status),
             count = read(out.as_mut(), &mut out_chunk) => Happening::Read(Stream::Out, count),

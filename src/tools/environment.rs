@@ -81,7 +81,8 @@ impl Environment {
         for (name, value) in own {
             let shown = name.to_string_lossy();
             let passed = pass.iter().any(|passed| *passed == shown);
-            let secret = policy == ChildEnvironment::Scrub && !passed && looks_secret(&shown);
+            let secret =
+                policy == ChildEnvironment::Scrub && !passed && looks_secret(&shown, value);
             if secret || is_credential(&shown, value) || holds(value, &credentials) {
                 made.dropped.push(shown.into_owned());
             } else if !shown.starts_with("OTEL_")
@@ -128,15 +129,10 @@ fn is_credential(name: &str, value: &OsStr) -> bool {
         .iter()
         .any(|prefix| name.starts_with(prefix));
     let text = value.to_string_lossy();
-    (service && looks_secret(name) && !is_count(&text))
+    (service && looks_secret(name, value))
         || name == "ANTHROPIC_CUSTOM_HEADERS"
         || (name == "ANTHROPIC_BASE_URL" && text.contains('@'))
         || text.contains("sk-ant-")
-}
-
-/// `MAX_THINKING_TOKENS=4000` is no secret.
-fn is_count(value: &str) -> bool {
-    value.len() < CREDENTIAL_BYTES_MIN && value.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 fn holds(value: &OsStr, credentials: &[&OsStr]) -> bool {
@@ -147,8 +143,13 @@ fn holds(value: &OsStr, credentials: &[&OsStr]) -> bool {
     })
 }
 
-fn looks_secret(name: &str) -> bool {
+fn looks_secret(name: &str, value: &OsStr) -> bool {
     let name = name.to_uppercase();
+    let is_number = value.as_encoded_bytes().iter().all(u8::is_ascii_digit);
+    if name.ends_with("TOKENS") && is_number {
+        // A limit, such as `MAX_THINKING_TOKENS=4000`.
+        return false;
+    }
     let telling = ["SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL"];
     telling.iter().any(|word| name.contains(word)) || name.split('_').any(is_secret_word)
 }

@@ -69,22 +69,26 @@ pub(super) fn run(
         room: output_limit,
         entries,
         more: false,
+        skipped: 0,
     };
     let mut engine = engine(input);
     for entry in files(scope, bounds.clone()) {
         if found.more {
             break;
         }
-        let Ok(file) = File::open(entry.path()) else { continue };
+        let Ok(file) = File::open(entry.path()) else {
+            found.skipped += 1;
+            continue;
+        };
         let name = shown(entry.path(), base);
         let mut sheet = Sheet { found: &mut found, name, here: 0 };
         let reader = Watched { file, bounds: bounds.clone() };
-        // A file that cannot be searched, for its size or its length of line, is passed over.
         let searched = engine.search_reader(matcher, reader, &mut sheet);
         sheet.close();
         if searched.is_err() && bounds.is_over() {
             break;
         }
+        found.skipped += usize::from(searched.is_err());
     }
     if bounds.is_cancelled() {
         return Outcome::interrupted();
@@ -134,6 +138,8 @@ struct Found {
     entries: usize,
     /// There is more than may be shown.
     more: bool,
+    /// Files that could not be opened, or whose lines are too long to be searched.
+    skipped: usize,
 }
 
 impl Found {
@@ -156,6 +162,9 @@ impl Found {
         };
         if self.more {
             text.push_str("\n[there is more; narrow the search or raise head_limit]");
+        }
+        if self.skipped > 0 {
+            text.extend([format!("\n[{} files could not be searched]", self.skipped)]);
         }
         if bounds.is_late() {
             text.push_str("\n[the search took too long and was ended; use a narrower path]");

@@ -207,11 +207,12 @@ impl Drop for Running {
         }
         let _ = killpg(self.leader, Signal::SIGKILL);
         let mark = std::mem::take(&mut self.mark);
+        let burial = (!self.waited_for).then_some(self.leader);
         // Without a thread to spare, the group's end is all that can be done.
-        let _ = std::thread::Builder::new().spawn(move || kill_marked(&mark));
-        if !self.waited_for {
-            wait_for(self.leader);
-        }
+        let _ = std::thread::Builder::new().spawn(move || {
+            kill_marked(&mark);
+            burial.map(wait_for)
+        });
     }
 }
 

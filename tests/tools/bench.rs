@@ -90,9 +90,9 @@ pub(super) fn call(name: &str, input: Value) -> ToolCall {
 
 /// What the model is shown.
 pub(super) fn text(outcome: &Outcome) -> String {
-    let texts = outcome.content.iter().map(|block| match block {
-        Block::Text { text } => text.clone(),
-        other => panic!("no text: {other:?}"),
+    let texts = outcome.content.iter().map(|block| {
+        let Block::Text { text } = block else { panic!("no text: {block:?}") };
+        text.as_str()
     });
     texts.collect::<Vec<_>>().join("\n")
 }

@@ -74,8 +74,14 @@ async fn scrubbing_drops_secrets_and_nothing_else() {
         assert!(!seen.contains_key(*name), "{name} is seen");
         assert!(bench.toolbox.dropped_variables().iter().any(|dropped| dropped == name), "{name}");
     }
-    for name in ["ANTHROPIC_MODEL", "TOKENIZERS_PARALLELISM", "KEYBOARD", "COLORTERM", "FAVOURITE"]
-    {
+    for name in [
+        "ANTHROPIC_MODEL",
+        "TOKENIZERS_PARALLELISM",
+        "KEYBOARD",
+        "COLORTERM",
+        "FAVOURITE",
+        "MAX_THINKING_TOKENS",
+    ] {
         assert!(seen.contains_key(name), "{name} is missing");
     }
     assert!(!seen.contains_key("OTEL_SERVICE_NAME"));

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::bench::{Bench, call, text};
 
-fn told(bench: &Bench, name: &str, input: Value) -> String {
+fn told(bench: &Bench, name: &str, input: &Value) -> String {
     match bench.toolbox.admit(&call(name, input.clone())) {
         Err(Refusal::Invalid(outcome)) => {
             assert!(outcome.is_error);
@@ -27,7 +27,7 @@ fn told(bench: &Bench, name: &str, input: Value) -> String {
 #[tokio::test]
 async fn an_unknown_tool_is_named() {
     let bench = Bench::open();
-    assert_eq!(told(&bench, "Teleport", json!({})), "No such tool available: Teleport");
+    assert_eq!(told(&bench, "Teleport", &json!({})), "No such tool available: Teleport");
     assert_eq!(bench.toolbox.effect(&call("Teleport", json!({}))), Effect::Changes);
     let outcome = bench.run("Teleport", json!({})).await;
     assert!(outcome.is_error && text(&outcome).contains("No such tool available: Teleport"));
@@ -87,7 +87,7 @@ fn every_wrong_input_names_its_field_and_what_was_expected() {
         ),
     ];
     for (name, input, part) in table {
-        let told = told(&bench, name, input.clone());
+        let told = told(&bench, name, &input);
         assert!(told.starts_with(&format!("InputValidationError: {name}: ")), "{told}");
         assert!(told.contains(part), "{name} {input}: {told}");
     }
@@ -111,7 +111,7 @@ fn what_a_schema_cannot_say_is_checked_too() {
         ("Grep", json!({ "pattern": "a", "type": "klingon" }), "no file type `klingon`"),
     ];
     for (name, input, part) in table {
-        let told = told(&bench, name, input);
+        let told = told(&bench, name, &input);
         assert!(told.contains(part), "{name}: {told}");
     }
 }
@@ -165,7 +165,7 @@ fn only_offered_tools_exist() {
         assert_eq!(names, expected, "--tools {value:?}");
     }
     let bench = Bench::with(|settings| settings.offered = Offered::parse("Read"));
-    let told = told(&bench, "Bash", json!({ "command": "ls" }));
+    let told = told(&bench, "Bash", &json!({ "command": "ls" }));
     assert_eq!(told, "No such tool available: Bash");
 }
 

@@ -49,7 +49,7 @@ fn bench(mode: PermissionMode, rules: Rules) -> Bench {
     });
     bench.file("src/a.rs", "x\n");
     bench.file(".env", "SECRET\n");
-    fs::create_dir(bench.outside().join("home")).unwrap();
+    fs::create_dir(bench.outside().join("home")).expect("a new folder");
     bench
 }
 
@@ -142,6 +142,10 @@ const COMMANDS: &[(PermissionMode, Rules, &str, Answer)] = &[
     (BypassPermissions, Deny(&["Bash(rm *)"]), "echo $(rm -r src)", No),
     (BypassPermissions, Deny(&["Bash(rm *)"]), "echo \"rm is a word\"", Yes),
     (BypassPermissions, Deny(&["Bash(rm *)"]), "make", Yes),
+    (BypassPermissions, Deny(&["Bash(rm *)"]), "sudo rm -r src", No),
+    (BypassPermissions, Deny(&["Bash(rm *)"]), "bash -ec 'ls; rm -r src'", No),
+    (BypassPermissions, Deny(&["Bash(rm *)"]), "eval rm -r src", No),
+    (BypassPermissions, Deny(&["Bash(rm *)"]), "\\rm -r src", No),
     (BypassPermissions, Ask(&["Bash(git push *)"]), "git push", No),
     (BypassPermissions, Deny(&["Read(.env)"]), "cat .env", No),
     (BypassPermissions, Deny(&["Read(.env)"]), "sort < .env", No),
@@ -158,6 +162,8 @@ const COMMANDS: &[(PermissionMode, Rules, &str, Answer)] = &[
     (BypassPermissions, Rules::None, "rm -rf \"$X\"/*", No),
     (BypassPermissions, Rules::None, "rm -rf .", No),
     (BypassPermissions, Rules::None, "cd src && rm -rf ../..", No),
+    (BypassPermissions, Rules::None, "sh -c 'rm -rf /'", No),
+    (BypassPermissions, Rules::None, "git commit -m 'rm -rf / is bad'", Yes),
     (Default, Allow(&["Bash"]), "echo $(rm -rf ..)", No),
     (BypassPermissions, Rules::None, "rm -rf src /tmp/x/y", Yes),
     // acceptEdits tidies inside the working directories.

@@ -214,7 +214,9 @@ impl Permissions {
         match parts {
             Ok(parts) => parts.iter().any(|part| {
                 let words = wrapper::unwrap(&part.words, Overlook::All);
-                ruins(&words.iter().map(|word| word.plain.as_str()).collect::<Vec<_>>())
+                let inner = wrapper::script_within(words);
+                inner.is_some_and(|inner| self.is_ruinous(&inner, &script::split(&inner), cwd))
+                    || ruins(&words.iter().map(|word| word.plain.as_str()).collect::<Vec<_>>())
             }),
             Err(Unsure(_)) => script::shred(command)
                 .iter()
@@ -231,6 +233,9 @@ fn forms(command: &str, parts: &Result<Vec<Simple>, Unsure>) -> Vec<String> {
             for part in parts {
                 let inner = wrapper::unwrap(&part.words, Overlook::All);
                 forms.extend([part.text(), script::plain(&part.words), script::plain(inner)]);
+                if let Some(within) = wrapper::script_within(inner) {
+                    forms.extend(self::forms(&within, &script::split(&within)));
+                }
             }
         }
         Err(Unsure(_)) => forms.extend(script::shred(command)),

@@ -1,6 +1,7 @@
 //! Finds the command inside commands that only run another.
 
-use super::script::Word;
+use super::chores::base_name;
+use super::script::{self, Word};
 
 /// Variables that change how a command reports, not what it does.
 const HARMLESS_VARIABLES: &[&str] = &[
@@ -37,6 +38,7 @@ pub(super) fn unwrap(mut words: &[Word], overlook: Overlook) -> &[Word] {
                 usize::from(fine)
             }
             (None, "nohup" | "builtin") => 1,
+            (None, "env" | "sudo" | "doas" | "exec") if overlook == Overlook::All => 1,
             (None, "command" | "time" | "xargs") if !is_flag(words.get(1)) => 1,
             (None, "timeout") if !is_flag(words.get(1)) => 2,
             (None, "nice") if !is_flag(words.get(1)) => 1,
@@ -55,4 +57,19 @@ pub(super) fn unwrap(mut words: &[Word], overlook: Overlook) -> &[Word] {
 
 fn is_flag(word: Option<&Word>) -> bool {
     word.is_some_and(|word| word.raw.starts_with('-'))
+}
+
+/// The script inside `sh -c '…'` or `eval …`. Always shorter than what it is in.
+pub(super) fn script_within(words: &[Word]) -> Option<String> {
+    let (first, rest) = words.split_first()?;
+    match base_name(&first.plain) {
+        "eval" => Some(script::plain(rest)),
+        "sh" | "bash" | "dash" | "zsh" | "ksh" => {
+            let is_script_flag =
+                |word: &Word| word.plain.starts_with('-') && word.plain.ends_with('c');
+            let at = rest.iter().position(is_script_flag)?;
+            rest.get(at + 1).map(|word| word.plain.clone())
+        }
+        _ => None,
+    }
 }
