@@ -57,7 +57,7 @@ fn init(setup: &Setup) -> Init {
     }
 }
 
-fn open<'a>(setup: Setup, watch: Watch<'a>) -> (Session<'a>, Vec<Block>) {
+fn open(setup: Setup, watch: Watch<'_>) -> (Session<'_>, Vec<Block>) {
     let definitions = setup.toolbox.definitions().to_vec();
     let fixed = fixed_bytes(&setup.system, &definitions);
     let carried = setup.carried;

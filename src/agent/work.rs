@@ -118,18 +118,15 @@ impl Session<'_> {
         let toolbox = Arc::clone(&self.toolbox);
         let (cancel, places) = (cancel.clone(), Arc::clone(places));
         tokio::spawn(async move {
-            let outcome = match early {
-                Some((token, mut task)) => {
-                    tokio::select! {
-                        biased;
-                        () = cancel.cancelled() => { token.cancel(); (&mut task).await.ok() }
-                        outcome = &mut task => outcome.ok(),
-                    }
+            let outcome = if let Some((token, mut task)) = early {
+                tokio::select! {
+                    biased;
+                    () = cancel.cancelled() => { token.cancel(); (&mut task).await.ok() }
+                    outcome = &mut task => outcome.ok(),
                 }
-                None => {
-                    let _place = places.acquire().await;
-                    Some(toolbox.run(&call, cancel).await)
-                }
+            } else {
+                let _place = places.acquire().await;
+                Some(toolbox.run(&call, cancel).await)
             };
             if let Some(outcome) = outcome {
                 // Nobody listens once the batch was cut.

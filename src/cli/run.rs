@@ -145,7 +145,8 @@ impl Job {
         let journal =
             if self.settings.persist { JournalHealth::Durable } else { JournalHealth::Off };
         let began = self.clock.now();
-        let run = panics::caught_async(agent::run(setup, watchers, self.signals.interrupts()));
+        let run = Box::pin(agent::run(setup, watchers, self.signals.interrupts()));
+        let run = panics::caught_async(run);
         let reason = tokio::select! {
             biased;
             ended = run => match ended {

@@ -62,18 +62,11 @@ pub(super) async fn play(
     let keep_alive = take.keep_alive && !step.hangs_up;
     let manner = Manner { framing: take.framing, keep_alive, tempo };
     if let Some(fault) = fault.filter(|fault| fault.after == Place::Request) {
-        match &fault.harm {
-            Harm::Insert(bytes) => {
-                if connection.write(bytes).await == Client::Gone {
-                    return Fate::Abandoned;
-                }
-            }
-            Harm::Reset
-            | Harm::Close
-            | Harm::End
-            | Harm::Stall
-            | Harm::Pings { .. }
-            | Harm::Error(_) => return strike(connection, fault, manner).await,
+        let Harm::Insert(bytes) = &fault.harm else {
+            return strike(connection, fault, manner).await;
+        };
+        if connection.write(bytes).await == Client::Gone {
+            return Fate::Abandoned;
         }
     }
     let half = fault.filter(|fault| fault.after == Place::HalfHead);
@@ -94,19 +87,12 @@ pub(super) async fn play(
         return Fate::Abandoned;
     }
     if let Some((_, fault)) = break_at {
-        match &fault.harm {
-            Harm::Insert(bytes) => {
-                let rest: Vec<_> = std::iter::once(bytes.clone()).chain(after).collect();
-                if say(&mut connection, &rest, step.pace, manner).await == Client::Gone {
-                    return Fate::Abandoned;
-                }
-            }
-            Harm::Reset
-            | Harm::Close
-            | Harm::End
-            | Harm::Stall
-            | Harm::Pings { .. }
-            | Harm::Error(_) => return strike(connection, fault, manner).await,
+        let Harm::Insert(bytes) = &fault.harm else {
+            return strike(connection, fault, manner).await;
+        };
+        let rest: Vec<_> = std::iter::once(bytes.clone()).chain(after).collect();
+        if say(&mut connection, &rest, step.pace, manner).await == Client::Gone {
+            return Fate::Abandoned;
         }
     }
     end(connection, manner).await

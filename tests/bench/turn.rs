@@ -5,6 +5,7 @@
 //! byte of a reply and the first byte of the next request, and resident memory after 50 turns.
 #![expect(
     clippy::disallowed_methods,
+    clippy::cast_precision_loss,
     clippy::print_stdout,
     reason = "a bench measures real time and prints"
 )]
@@ -184,8 +185,7 @@ fn reply(turn: usize) -> String {
         ),
         ("message_stop", r#"{"type":"message_stop"}"#.to_owned()),
     ];
-    let body: String =
-        events.iter().map(|(name, data)| format!("event: {name}\ndata: {data}\n\n")).collect();
+    let body = events.map(|(name, data)| format!("event: {name}\ndata: {data}\n\n")).concat();
     format!(
         "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: {}\r\n\r\n{body}",
         body.len()

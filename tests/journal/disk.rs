@@ -1,3 +1,5 @@
+//! The disk fails: full, read-only, gone.
+
 use std::fs;
 use std::path::Path;
 use std::process::Command;

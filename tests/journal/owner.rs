@@ -1,3 +1,5 @@
+//! One session has one writer.
+
 use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::sync::Barrier;

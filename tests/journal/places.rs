@@ -1,3 +1,5 @@
+//! Where sessions lie, and who may read them.
+
 use std::fs::{self, File, FileTimes};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::time::{Duration, SystemTime};

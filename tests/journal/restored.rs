@@ -1,3 +1,5 @@
+//! What comes back of a session is what was written.
+
 use std::fs;
 
 use outlast::journal::{Carry, Health, Held, Journal, Meta, ModelSum, Opening, SessionId, Sums};

@@ -1,3 +1,5 @@
+//! A journal that was cut or damaged at any byte.
+
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 

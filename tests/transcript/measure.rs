@@ -1,3 +1,5 @@
+//! How large a conversation is: never underestimated.
+
 use outlast::transcript::{Block, History, Message, ToolDefinition, Usage, fixed_bytes};
 use proptest::prelude::*;
 use serde_json::json;

@@ -1,3 +1,5 @@
+//! Any list can be mended, and a valid one is left alone.
+
 use outlast::transcript::{
     Block, Mend, Message, OUTCOME_UNKNOWN, Repair, Role, Rule, answer_calls, last_text, repair,
     repair_history, strip_thinking, violations,

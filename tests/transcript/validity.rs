@@ -1,3 +1,5 @@
+//! What the service would refuse is found before it is sent.
+
 use outlast::transcript::{Block, Flaw, Message, Rule, Violation, violations};
 use proptest::prelude::*;
 use serde_json::json;
