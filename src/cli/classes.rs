@@ -117,7 +117,7 @@ pub(super) const CLASSES: [(ErrorClass, &str, &str); 25] = [
     (
         ErrorClass::Refusal,
         "the model declined the task",
-        "Its words are in the result; say more about the purpose, or change the task.",
+        "Its words are in partial_result; say more about the purpose, or change the task.",
     ),
     (
         ErrorClass::BadResponse,

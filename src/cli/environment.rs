@@ -45,6 +45,21 @@ pub const VARIABLES: [(&str, &str); 29] = [
     ("TZ", "The time zone of the times shown."),
 ];
 
+/// Every file that is read or written, and what for, as the manual has it.
+pub const FILES: [(&str, &str); 4] = [
+    ("~/.outlast/settings.json", "The user's settings. The folder is moved by OUTLAST_CONFIG_DIR."),
+    (
+        ".outlast/settings.json, .outlast/settings.local.json, .claude/settings.json, \
+         .claude/settings.local.json",
+        "Settings of a repository. They are not trusted: ignored, and named in a warning.",
+    ),
+    (
+        "~/.outlast/projects/",
+        "The journals of sessions, one file each, by working folder. --resume reads them.",
+    ),
+    ("--result-file, --heartbeat-file", "Written where you say."),
+];
+
 /// What the environment says. `None`: nothing, or an empty text.
 #[derive(Clone, Debug, Default)]
 pub struct Environment {

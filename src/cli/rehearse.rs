@@ -45,6 +45,8 @@ fn prepare(args: &RehearseArgs) -> Result<Plan, UsageError> {
     if args.list {
         return Ok(Plan::Print(list()));
     }
+    // A mistake in the flags is told before anything is set up.
+    args::parse(&args.flags)?;
     let stage = Stage::set(args)?;
     if args.serve {
         return Ok(Plan::Serve(stage));

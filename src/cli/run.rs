@@ -1,5 +1,6 @@
 //! One run, from its settings to its result.
 
+use std::ffi::OsStr;
 use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,7 +9,7 @@ use std::time::Duration;
 use serde_json::Value;
 use uuid::Uuid;
 
-use crate::agent::{self, Clock, Ending, JournalHealth, Observer, Setup};
+use crate::agent::{self, Clock, Ending, Observer, Setup};
 use crate::recovery::{Interrupt, StopReason};
 
 use super::advice;
@@ -50,6 +51,10 @@ pub(super) type Judge<'a> = &'a dyn Fn(u8, &str) -> Vec<String>;
 /// # Errors
 /// It could not be begun.
 pub(super) async fn run(args: &RunArgs, world: World, judge: Judge<'_>) -> Result<u8, UsageError> {
+    if world.variables.contains_key(OsStr::new("CI")) {
+        // A cancelled job often signals nothing but the shell that started us.
+        agent::die_with_parent();
+    }
     let clock = Clock::start(args.timers.time_scale.unwrap_or(1.0));
     let signals = Signals::listen().map_err(|error| {
         UsageError::of(Cause::Internal, format!("signals cannot be received: {error}"))
@@ -142,8 +147,6 @@ impl Job {
     /// and when it does not end in time.
     async fn conduct(&self, setup: Setup, watchers: &mut Watchers) -> Ending {
         let witness = watchers.witness.clone();
-        let journal =
-            if self.settings.persist { JournalHealth::Durable } else { JournalHealth::Off };
         let began = self.clock.now();
         let run = Box::pin(agent::run(setup, watchers, self.signals.interrupts()));
         let run = panics::caught_async(run);
@@ -159,7 +162,7 @@ impl Job {
                 StopReason::AbortedStreaming(interrupt)
             },
         };
-        let mut ending = witness.ending(reason, journal);
+        let mut ending = witness.ending(reason, self.settings.persist);
         ending.tally.duration = began.until(self.clock.now());
         ending.budget = self.settings.budget;
         if reason == StopReason::InternalError {

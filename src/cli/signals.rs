@@ -1,4 +1,4 @@
-//! What asks a run to end.
+//! What asks a run to end, and who asks twice.
 
 use std::io;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::agent::Interrupts;
+use crate::agent::{self, Interrupter, Interrupts};
 use crate::recovery::Interrupt;
 
 /// A second SIGINT within this time means: now.
@@ -15,7 +15,7 @@ const AGAIN: Duration = Duration::from_secs(3);
 
 /// The first interrupt, and whether it was meant even more seriously.
 pub(super) struct Signals {
-    first: watch::Sender<Option<Interrupt>>,
+    first: Interrupter,
     again: watch::Receiver<bool>,
 }
 
@@ -25,27 +25,17 @@ impl Signals {
     /// # Errors
     /// The system does not let us.
     pub(super) fn listen() -> io::Result<Self> {
-        let (first, _) = watch::channel(None);
+        let first = agent::listen()?;
         let (insist, again) = watch::channel(false);
-        for (kind, interrupt) in [
-            (SignalKind::interrupt(), Interrupt::Sigint),
-            (SignalKind::terminate(), Interrupt::Sigterm),
-            (SignalKind::hangup(), Interrupt::Sighup),
-        ] {
-            let mut signals = signal(kind)?;
-            let (first, insist) = (first.clone(), insist.clone());
-            tokio::spawn(async move {
-                let mut last: Option<Instant> = None;
-                while signals.recv().await.is_some() {
-                    raise(&first, interrupt);
-                    if interrupt == Interrupt::Sigint {
-                        let soon = last.is_some_and(|last| last.elapsed() < AGAIN);
-                        insist.send_if_modified(|again| soon && !std::mem::replace(again, true));
-                        last = Some(Instant::now());
-                    }
-                }
-            });
-        }
+        let mut presses = signal(SignalKind::interrupt())?;
+        tokio::spawn(async move {
+            let mut last: Option<Instant> = None;
+            while presses.recv().await.is_some() {
+                let soon = last.is_some_and(|last| last.elapsed() < AGAIN);
+                insist.send_if_modified(|again| soon && !std::mem::replace(again, true));
+                last = Some(Instant::now());
+            }
+        });
         Ok(Self { first, again })
     }
 
@@ -56,7 +46,7 @@ impl Signals {
     /// What a broken standard output does.
     pub(super) fn stdout_closes(&self) -> impl FnOnce() + Send + 'static {
         let first = self.first.clone();
-        move || raise(&first, Interrupt::StdoutClosed)
+        move || agent::interrupt(&first, Interrupt::StdoutClosed)
     }
 
     /// Waits for the first interrupt.
@@ -76,13 +66,4 @@ impl Signals {
             std::future::pending::<()>().await;
         }
     }
-}
-
-/// The first one stays: it decides how the run ends.
-fn raise(first: &watch::Sender<Option<Interrupt>>, interrupt: Interrupt) {
-    first.send_if_modified(|raised| {
-        let is_first = raised.is_none();
-        *raised = raised.or(Some(interrupt));
-        is_first
-    });
 }

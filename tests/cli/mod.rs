@@ -1,1 +1,14 @@
-//! See the module of the same name.
+//! The command line, as a table, as text, and as the real binary.
+
+mod bad_input;
+mod binary;
+mod exits;
+mod golden;
+mod heartbeats;
+mod manual;
+mod pipes;
+mod results;
+mod settings;
+mod spellings;
+mod stdin;
+mod streams;

@@ -72,6 +72,7 @@ pub enum ChildEnv {
     /// Everything but what looks like a secret.
     #[default]
     Scrub,
+    /// Everything.
     Inherit,
     /// Only what `--pass-env` names, and what every command needs.
     Allowlist,
@@ -81,13 +82,13 @@ pub enum ChildEnv {
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub struct OutputArgs {
     /// Accepted for compatibility: outlast never asks anyone
-    #[arg(short = 'p', long, hide_short_help = true)]
+    #[arg(short = 'p', long)]
     pub print: bool,
     /// What standard output carries
     #[arg(long, value_enum, value_name = "FORMAT")]
     pub output_format: Option<OutputFormat>,
     /// How the prompt is given
-    #[arg(long, value_enum, value_name = "FORMAT", hide_short_help = true)]
+    #[arg(long, value_enum, value_name = "FORMAT")]
     pub input_format: Option<InputFormat>,
     /// Tell of every turn and tool on standard error
     #[arg(long)]
@@ -115,7 +116,7 @@ pub struct LimitArgs {
     #[arg(long, value_name = "USD", value_parser = values::dollars, allow_negative_numbers = true)]
     pub max_budget_usd: Option<Money>,
     /// Whether the budget is a ceiling, or looked at after each reply
-    #[arg(long, value_enum, value_name = "MODE", hide_short_help = true)]
+    #[arg(long, value_enum, value_name = "MODE")]
     pub budget_mode: Option<BudgetMode>,
     /// End in time, whatever goes wrong: 45m, 1h30m
     #[arg(long, alias = "deadline", value_name = "TIME", value_parser = values::duration,
@@ -141,30 +142,28 @@ pub struct ModelArgs {
     #[arg(long, value_name = "A,B")]
     pub fallback_model: Vec<String>,
     /// Dollars per million tokens: [MODEL=]IN/OUT[/CACHE-READ/CACHE-WRITE]
-    #[arg(long, value_name = "PRICE", hide_short_help = true)]
+    #[arg(long, value_name = "PRICE")]
     pub price: Vec<String>,
     /// Replace the system prompt
     #[arg(long, value_name = "TEXT", conflicts_with = "system_prompt_file")]
     pub system_prompt: Option<String>,
     /// Replace the system prompt by a file's content
-    #[arg(long, value_name = "PATH", hide_short_help = true)]
+    #[arg(long, value_name = "PATH")]
     pub system_prompt_file: Option<PathBuf>,
     /// Add to the system prompt
     #[arg(long, value_name = "TEXT", conflicts_with = "append_system_prompt_file")]
     pub append_system_prompt: Option<String>,
     /// Add a file's content to the system prompt
-    #[arg(long, value_name = "PATH", hide_short_help = true)]
+    #[arg(long, value_name = "PATH")]
     pub append_system_prompt_file: Option<PathBuf>,
     /// Let the model think first: enabled, adaptive or disabled
-    #[arg(long, value_name = "MODE", value_parser = ["enabled", "adaptive", "disabled"],
-          hide_short_help = true)]
+    #[arg(long, value_name = "MODE", value_parser = ["enabled", "adaptive", "disabled"])]
     pub thinking: Option<String>,
     /// How many tokens of thinking a reply may hold; 0 for none
-    #[arg(long, value_name = "N", allow_negative_numbers = true, hide_short_help = true)]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub max_thinking_tokens: Option<u32>,
     /// How many tokens a reply may hold
-    #[arg(long, value_name = "N", value_parser = values::tokens, allow_negative_numbers = true,
-          hide_short_help = true)]
+    #[arg(long, value_name = "N", value_parser = values::tokens, allow_negative_numbers = true)]
     pub max_output_tokens: Option<NonZeroU32>,
 }
 
@@ -189,10 +188,10 @@ pub struct ToolArgs {
     #[arg(long, value_name = "DIR")]
     pub add_dir: Vec<PathBuf>,
     /// Which variables commands see
-    #[arg(long, value_enum, value_name = "MODE", hide_short_help = true)]
+    #[arg(long, value_enum, value_name = "MODE")]
     pub child_env: Option<ChildEnv>,
     /// A variable that commands see in any case; may be repeated
-    #[arg(long, value_name = "NAME", hide_short_help = true)]
+    #[arg(long, value_name = "NAME")]
     pub pass_env: Vec<String>,
 }
 
@@ -217,29 +216,28 @@ pub struct SessionArgs {
     #[arg(long, value_name = "JSON|PATH")]
     pub settings: Option<String>,
     /// Which settings files are read: user, project, local
-    #[arg(long, value_name = "A,B", hide_short_help = true)]
+    #[arg(long, value_name = "A,B")]
     pub setting_sources: Option<String>,
 }
 
 #[derive(Clone, Debug, Default, Args)]
 pub struct TimerArgs {
     /// Cut a stream that brings no byte for so long
-    #[arg(long, value_name = "TIME", value_parser = values::duration, hide_short_help = true)]
+    #[arg(long, value_name = "TIME", value_parser = values::duration)]
     pub stream_idle_timeout: Option<Duration>,
     /// Cut a stream that brings nothing but pings for so long
-    #[arg(long, value_name = "TIME", value_parser = values::duration, hide_short_help = true)]
+    #[arg(long, value_name = "TIME", value_parser = values::duration)]
     pub stream_progress_timeout: Option<Duration>,
     /// How long the first byte of an answer may take
-    #[arg(long, value_name = "TIME", value_parser = values::duration, hide_short_help = true)]
+    #[arg(long, value_name = "TIME", value_parser = values::duration)]
     pub first_byte_timeout: Option<Duration>,
     /// How long connecting may take
-    #[arg(long, value_name = "TIME", value_parser = values::duration, hide_short_help = true)]
+    #[arg(long, value_name = "TIME", value_parser = values::duration)]
     pub connect_timeout: Option<Duration>,
     /// How long an answer that is not streamed may take
-    #[arg(long, value_name = "TIME", value_parser = values::duration, hide_short_help = true)]
+    #[arg(long, value_name = "TIME", value_parser = values::duration)]
     pub request_timeout: Option<Duration>,
     /// For rehearsals: let the run's time pass so many times faster
-    #[arg(long, value_name = "X", value_parser = values::time_scale, allow_negative_numbers = true,
-          hide_short_help = true)]
+    #[arg(long, value_name = "X", value_parser = values::time_scale, allow_negative_numbers = true)]
     pub time_scale: Option<f64>,
 }

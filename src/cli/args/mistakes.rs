@@ -20,6 +20,9 @@ pub(super) fn explain(error: &Error) -> Result<Request, UsageError> {
         ErrorKind::UnknownArgument => Err(unknown(error)),
         ErrorKind::InvalidValue => Err(wrong_choice(error)),
         ErrorKind::ValueValidation => Err(wrong_value(error)),
+        ErrorKind::ArgumentConflict if said(error, ContextKind::InvalidArg).is_empty() => {
+            Err(too_many(""))
+        }
         ErrorKind::ArgumentConflict => Err(UsageError::new(format!(
             "{} and {} cannot be used together; leave one of them out",
             said(error, ContextKind::InvalidArg),
@@ -40,10 +43,7 @@ pub(super) fn explain(error: &Error) -> Result<Request, UsageError> {
 fn unknown(error: &Error) -> UsageError {
     let flag = said(error, ContextKind::InvalidArg);
     if !flag.starts_with('-') {
-        return UsageError::new(format!(
-            "one argument too many: {:?}; put the prompt in quotes, as one argument",
-            shortened(&flag)
-        ));
+        return too_many(&flag);
     }
     match said(error, ContextKind::SuggestedArg) {
         near if near.is_empty() => {
@@ -56,12 +56,23 @@ fn unknown(error: &Error) -> UsageError {
     }
 }
 
+fn too_many(word: &str) -> UsageError {
+    let which = if word.is_empty() { String::new() } else { format!(": {:?}", shortened(word)) };
+    UsageError::new(format!(
+        "one argument too many{which}; put the prompt in quotes, as one argument"
+    ))
+}
+
 fn wrong_choice(error: &Error) -> UsageError {
     let flag = flag_of(error);
     let value = said(error, ContextKind::InvalidValue);
     let choices = said(error, ContextKind::ValidValue);
-    if value.is_empty() && choices.is_empty() {
-        return UsageError::new(format!("{flag} needs a value; {SEE_HELP}"));
+    match (value.is_empty(), choices.is_empty()) {
+        (true, true) => return UsageError::new(format!("{flag} needs a value; {SEE_HELP}")),
+        (true, false) => {
+            return UsageError::new(format!("{flag} needs a value: one of {choices}"));
+        }
+        (false, _) => {}
     }
     if choices.is_empty() {
         return UsageError::new(format!("{flag} does not take {value:?}; {SEE_HELP}"));

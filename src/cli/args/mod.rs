@@ -4,7 +4,7 @@ mod argv;
 mod groups;
 mod mistakes;
 
-use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand};
 
 pub(super) use argv::{format_wanted, from_os};
 pub use groups::{
@@ -20,7 +20,9 @@ use super::usage::UsageError;
     name = "outlast",
     about = "Runs a task to its end with a tool-using model, and says truthfully how it ended.",
     override_usage = "outlast [run] [OPTIONS] [PROMPT]\n       outlast rehearse [SCENARIO] [-- OPTIONS]",
+    after_help = "Settings, environment, exit codes: outlast(1).",
     disable_version_flag = true,
+    disable_help_flag = true,
     disable_help_subcommand = true,
     args_conflicts_with_subcommands = true,
     args_override_self = true,
@@ -31,6 +33,9 @@ struct Cli {
     command: Option<Command>,
     #[command(flatten)]
     run: RunArgs,
+    /// Print this help
+    #[arg(short = 'h', long, global = true, action = ArgAction::HelpShort)]
+    help: Option<bool>,
     /// Print the version
     #[arg(short = 'v', long)]
     version: bool,

@@ -17,6 +17,7 @@ struct Seen {
     text: String,
     stop_reason: Option<String>,
     fault: Option<Fault>,
+    begun: bool,
     working: bool,
     warnings: Vec<String>,
 }
@@ -42,9 +43,12 @@ impl Witness {
         self.seen().working
     }
 
-    /// The ending as far as it was seen.
-    pub fn ending(&self, reason: StopReason, journal: JournalHealth) -> Ending {
+    /// The ending as far as it was seen. `persists` says whether a journal was asked for: there is
+    /// one from the init message on.
+    pub fn ending(&self, reason: StopReason, persists: bool) -> Ending {
         let seen = self.seen();
+        let journal =
+            if persists && seen.begun { JournalHealth::Durable } else { JournalHealth::Off };
         Ending {
             reason,
             fault: seen.fault.clone(),
@@ -79,8 +83,8 @@ impl Observer for Witness {
             }
             Notice::Warning(warning) => seen.warnings.push((*warning).to_owned()),
             Notice::Denied { .. } => seen.tally.tools.denied += 1,
-            Notice::Init(_)
-            | Notice::WaitBegins { .. }
+            Notice::Init(_) => seen.begun = true,
+            Notice::WaitBegins { .. }
             | Notice::StreamEvent(_)
             | Notice::User { .. }
             | Notice::ModelSwitched { .. } => {}

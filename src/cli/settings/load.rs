@@ -172,10 +172,14 @@ fn bare(error: &serde_json::Error) -> String {
 fn complaint(why: &str, place: Option<&Place>) -> String {
     let path = place.map(|place| place.path.join(".")).unwrap_or_default();
     let key = place.and_then(|place| place.path.first()).map_or("", String::as_str);
-    let found = why.split(", expected").next().unwrap_or_default().trim_start_matches("invalid ");
-    match table::takes(key) {
-        Some(takes) => format!("\"{path}\" takes {takes}; found {found}"),
-        None => format!("{found}; see SETTINGS in outlast(1)"),
+    let said = why.trim_start_matches("invalid type: ").trim_start_matches("invalid value: ");
+    let found = said.split(", expected").next().unwrap_or_default();
+    match (table::takes(key), place.map_or(0, |place| place.path.len())) {
+        (Some(takes), 1) if !why.starts_with("missing") && !why.starts_with("unknown field") => {
+            format!("\"{path}\" takes {takes}; found {found}")
+        }
+        (Some(_), _) => format!("\"{path}\": {said}; see SETTINGS in outlast(1)"),
+        (None, _) => format!("{said}; see SETTINGS in outlast(1)"),
     }
 }
 

@@ -203,4 +203,4 @@ pub struct ToolRules {
     pub result_chars: u32,
 }
 
-pub(super) use resolve::resolve;
+pub use resolve::resolve;

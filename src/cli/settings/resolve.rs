@@ -21,7 +21,7 @@ use crate::recovery::Money;
 ///
 /// # Errors
 /// The first mistake found, wherever it is.
-pub(in crate::cli) fn resolve(
+pub fn resolve(
     args: &RunArgs,
     mut variables: Variables,
     cwd: PathBuf,

@@ -1,0 +1,168 @@
+//! Bad input of every kind: one line, exit code 2, one result, and nothing done.
+
+use std::os::unix::ffi::OsStrExt;
+
+use super::binary::{Ended, World};
+
+fn check(args: &[&str], ended: &Ended, parts: &[&str]) {
+    let line = ended.line();
+    assert!(line.starts_with("outlast: "), "{line}");
+    for part in parts {
+        assert!(line.contains(part), "{part:?} in {line:?} for {args:?}");
+    }
+    assert_eq!(ended.code, 2, "{args:?}: {ended:?}");
+    let result = ended.result();
+    assert_eq!(result["subtype"], "error_during_execution");
+    assert_eq!(result["is_error"], true);
+    assert_eq!(result["exit_code"], 2);
+    assert_eq!(result["num_turns"], 0);
+    assert_eq!(result["errors"][0], line.trim_start_matches("outlast: "));
+    assert!(result.get("terminal_reason").is_none());
+    assert!(!ended.stdout.contains("sk-ant-a-key"), "no secret in {}", ended.stdout);
+}
+
+fn refuses(args: &[&str], parts: &[&str]) {
+    let world = World::new().file("work/notes.txt", "notes");
+    let before = world.inventory();
+    check(args, &world.run(args), parts);
+    assert_eq!(world.inventory(), before, "{args:?} left something on disk");
+}
+
+#[test]
+fn mistakes_in_flags() {
+    let id = "0190a1b2-0000-7000-8000-000000000001";
+    let cases: &[(&[&str], &[&str])] = &[
+        (&["--max-turn", "3", "hi"], &["unknown flag --max-turn", "did you mean --max-turns"]),
+        (&["--xyzzy", "hi"], &["unknown flag --xyzzy", "--help"]),
+        (&["--max-turns", "0", "hi"], &["--max-turns", "\"0\"", "at least 1"]),
+        (&["--maxTurns=-3", "hi"], &["--max-turns", "\"-3\"", "at least 1"]),
+        (&["--max-turns", "three", "hi"], &["--max-turns", "\"three\"", "whole number"]),
+        (&["--max-budget-usd", "-1", "hi"], &["--max-budget-usd", "\"-1\"", "above 0"]),
+        (&["--max-budget-usd", "nan", "hi"], &["--max-budget-usd", "above 0"]),
+        (&["--max-budget-usd", "lots", "hi"], &["--max-budget-usd", "0.50"]),
+        (&["--max-duration", "soon", "hi"], &["--max-duration", "45m"]),
+        (&["--deadline", "0s", "hi"], &["--max-duration", "longer than nothing"]),
+        (&["--token-budget", "much", "hi"], &["--token-budget", "500k"]),
+        (&["--max-retries", "1000", "hi"], &["--max-retries", "0 to 100"]),
+        (&["--time-scale", "0", "hi"], &["--time-scale", "0.001"]),
+        (&["--output-format", "yaml", "hi"], &["--output-format", "stream-json"]),
+        (&["--output-format"], &["--output-format", "needs a value"]),
+        (&["--permission-mode", "yolo", "hi"], &["--permission-mode", "acceptEdits"]),
+        (&["--input-format", "stream-json"], &["--input-format stream-json", "not supported"]),
+        (&["--json-schema", "{}", "hi"], &["--json-schema", "not supported"]),
+        (&["--include-partial-messages", "hi"], &["--output-format stream-json"]),
+        (&["fix", "the", "bug"], &["one argument too many", "quotes"]),
+        (&["--continue", "--resume", id, "hi"], &["--continue", "--resume", "together"]),
+        (&["--resume", "nonesuch", "hi"], &["--resume", "\"nonesuch\"", "UUID"]),
+        (&["--session-id", "12", "hi"], &["--session-id", "UUID"]),
+        (&["--session-id", id, "--resume", id, "hi"], &["--session-id", "--fork-session"]),
+        (&["--fork-session", "hi"], &["--fork-session", "--resume"]),
+        (&["--setting-sources", "user,moon", "hi"], &["--setting-sources", "\"moon\""]),
+        (&["--max-thinking-tokens", "5", "hi"], &["--max-thinking-tokens", "1024"]),
+        (&["--print=3", "hi"], &["--print", "no value"]),
+        (&["rehearse", "nonesuch"], &["nonesuch", "--list"]),
+        (&["rehearse", "hello", "--", "--max-turns", "0"], &["--max-turns", "at least 1"]),
+    ];
+    for (args, parts) in cases {
+        refuses(args, parts);
+    }
+}
+
+#[test]
+fn mistakes_in_files_and_folders() {
+    let cases: &[(&[&str], &[&str])] = &[
+        (&["--add-dir", "gone", "hi"], &["--add-dir gone", "not a folder"]),
+        (&["--system-prompt-file", "gone.md", "hi"], &["--system-prompt-file gone.md", "read"]),
+        (&["--append-system-prompt-file", "gone.md", "hi"], &["gone.md", "read"]),
+        (&["--result-file", "gone/r.json", "hi"], &["--result-file gone/r.json", "folder"]),
+        (&["--result-file", ".", "hi"], &["--result-file", "is a folder"]),
+        (&["--heartbeat-file", "gone/h", "hi"], &["--heartbeat-file gone/h", "folder"]),
+        (&["--settings", "gone.json", "hi"], &["gone.json", "cannot be read"]),
+    ];
+    for (args, parts) in cases {
+        refuses(args, parts);
+    }
+}
+
+#[test]
+fn a_budget_without_a_price() {
+    refuses(
+        &["--model", "nonesuch-1", "--max-budget-usd", "1", "hi"],
+        &["nonesuch-1", "no price is known", "--price"],
+    );
+    refuses(&["--price", "model-a=3", "hi"], &["--price", "model-a=3", "IN/OUT"]);
+    refuses(&["--price", "model-a=3/-1", "hi"], &["--price", "IN/OUT"]);
+}
+
+#[test]
+fn prompts_that_say_nothing() {
+    refuses(&[], &["prompt is empty"]);
+    refuses(&[""], &["prompt argument is empty"]);
+    refuses(&[" \n\t"], &["prompt argument is empty"]);
+    refuses(&["-"], &["prompt is empty"]);
+    refuses(&["--stdin"], &["prompt is empty"]);
+}
+
+#[test]
+fn standard_input_that_is_no_text() {
+    let cases: &[(&[u8], &str)] = &[
+        (b"one\ntwo \xff\xfe", "not valid UTF-8 at line 2, byte 9"),
+        (b"one\n\0", "NUL at line 2, byte 5"),
+        (b" \n ", "prompt is empty"),
+        (b"", "prompt is empty"),
+    ];
+    for (input, part) in cases {
+        let world = World::new();
+        check(&["-"], &world.run_with_input(&["-"], input), &[part]);
+    }
+    let (world, large) = (World::new(), vec![b'x'; 10 * 1024 * 1024 + 1]);
+    check(&["-"], &world.run_with_input(&["-"], &large), &["larger than 10 MB"]);
+}
+
+#[test]
+fn arguments_that_are_no_text() {
+    let world = World::new();
+    let odd = std::ffi::OsStr::from_bytes(b"fix \xff");
+    let output = world.command(&["--max-turns", "3"]).arg(odd).output().unwrap();
+    check(&[], &Ended::of(&output), &["argument 3", "UTF-8"]);
+}
+
+#[test]
+fn variables_that_make_no_sense() {
+    let cases = [
+        ("CLAUDE_CODE_MAX_RETRIES", "many"),
+        ("API_TIMEOUT_MS", "0"),
+        ("BASH_DEFAULT_TIMEOUT_MS", "2m"),
+        ("OUTLAST_UNATTENDED_RETRY", "maybe"),
+        ("CLAUDE_CODE_MAX_OUTPUT_TOKENS", "-1"),
+        ("ANTHROPIC_CUSTOM_HEADERS", "no colon"),
+        ("ANTHROPIC_BASE_URL", "example.com"),
+    ];
+    for (name, value) in cases {
+        let world = World::new().with(name, value);
+        check(&[], &world.run(&["hi"]), &[name]);
+    }
+}
+
+#[test]
+fn a_missing_credential_has_an_exit_code_of_its_own() {
+    let world = World::new().without("ANTHROPIC_API_KEY").without("ANTHROPIC_BASE_URL");
+    let ended = world.run(&["hi"]);
+    assert_eq!(ended.code, 77);
+    assert!(ended.line().contains("ANTHROPIC_API_KEY"));
+    let result = ended.result();
+    assert_eq!(result["exit_code"], 77);
+    assert_eq!(result["api_error_class"], "invalid_api_key");
+}
+
+#[test]
+fn in_text_format_nothing_is_on_standard_output() {
+    for args in [
+        &["--output-format", "text", "--max-turns", "0", "hi"][..],
+        &["--max-turns", "0", "hi", "--outputFormat=text"],
+    ] {
+        let ended = World::new().run(args);
+        assert_eq!((ended.code, ended.stdout.as_str()), (2, ""));
+        assert!(ended.line().contains("--max-turns"));
+    }
+}

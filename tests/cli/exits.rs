@@ -1,0 +1,90 @@
+//! What every reason to stop comes to.
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+
+use outlast::cli::exit::{MEANINGS, verdict};
+use outlast::recovery::{ErrorClass, Interrupt, StopReason};
+
+use super::golden;
+
+pub(super) const INTERRUPTS: [Interrupt; 4] =
+    [Interrupt::Sigint, Interrupt::Sigterm, Interrupt::Sighup, Interrupt::StdoutClosed];
+
+/// Every reason there is. The match breaks the build when one is added and not listed.
+pub(super) fn every_reason() -> Vec<StopReason> {
+    let mut reasons = vec![
+        StopReason::Completed,
+        StopReason::MaxTurns,
+        StopReason::MaxBudgetUsd,
+        StopReason::Deadline,
+        StopReason::HookStopped,
+        StopReason::PromptTooLong,
+        StopReason::MaxOutputTokens,
+        StopReason::ImageError,
+        StopReason::EmptyResponse,
+        StopReason::Refusal,
+        StopReason::InternalError,
+    ];
+    reasons.extend(INTERRUPTS.map(StopReason::AbortedStreaming));
+    reasons.extend(INTERRUPTS.map(StopReason::AbortedTools));
+    reasons.extend(ErrorClass::ALL.map(StopReason::ModelError));
+    for reason in &reasons {
+        match reason {
+            StopReason::Completed
+            | StopReason::MaxTurns
+            | StopReason::MaxBudgetUsd
+            | StopReason::Deadline
+            | StopReason::AbortedStreaming(_)
+            | StopReason::AbortedTools(_)
+            | StopReason::HookStopped
+            | StopReason::PromptTooLong
+            | StopReason::MaxOutputTokens
+            | StopReason::ImageError
+            | StopReason::ModelError(_)
+            | StopReason::EmptyResponse
+            | StopReason::Refusal
+            | StopReason::InternalError => {}
+        }
+    }
+    reasons
+}
+
+#[test]
+fn the_table_of_ends_is_as_reviewed() {
+    let mut table = String::new();
+    for reason in every_reason() {
+        let verdict = verdict(reason);
+        let row = format!(
+            "{:<42} {:>3}  {:<24} {}{}",
+            format!("{reason:?}"),
+            verdict.exit_code(),
+            verdict.subtype(),
+            if verdict.is_error() { "error" } else { "success" },
+            if verdict.is_temporary() { ", temporary" } else { "" }
+        );
+        writeln!(table, "{}", row.trim_end()).unwrap();
+    }
+    golden::compare("tests/cli/golden/ends.txt", &table);
+}
+
+#[test]
+fn exit_0_success_and_no_error_are_the_same_thing() {
+    for reason in every_reason() {
+        let verdict = verdict(reason);
+        let zero = verdict.exit_code() == 0;
+        assert_eq!(zero, verdict.subtype() == "success", "{reason:?}");
+        assert_eq!(zero, !verdict.is_error(), "{reason:?}");
+        assert_eq!(zero, reason == StopReason::Completed, "{reason:?}");
+    }
+}
+
+#[test]
+fn every_code_that_can_come_is_in_the_manual_once() {
+    let documented: Vec<u8> = MEANINGS.iter().map(|(code, _)| *code).collect();
+    let distinct: BTreeSet<u8> = documented.iter().copied().collect();
+    assert_eq!(distinct.len(), documented.len());
+    for reason in every_reason() {
+        assert!(distinct.contains(&verdict(reason).exit_code()), "{reason:?}");
+    }
+}

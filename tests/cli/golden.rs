@@ -1,0 +1,19 @@
+//! Texts that were reviewed once and must not change unseen.
+
+use std::fs;
+use std::path::Path;
+
+/// Compares with the committed file, or rewrites it when `UPDATE=1` is set.
+pub(super) fn compare(path: &str, found: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
+    if std::env::var_os("UPDATE").is_some() {
+        fs::create_dir_all(path.parent().expect("a file is in a folder")).expect("a new folder");
+        fs::write(&path, found).expect("a new file");
+    }
+    let wanted = fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        wanted == found,
+        "{} differs; run with UPDATE=1 and review the change.\n--- found\n{found}\n--- wanted\n{wanted}",
+        path.display()
+    );
+}

@@ -1,0 +1,134 @@
+//! The lines that people read while they wait.
+
+use std::time::Duration;
+
+use jiff::tz::TimeZone;
+use outlast::agent::{Heartbeat, Notice, Observer, WaitingFor};
+use outlast::cli::output::Lines;
+use outlast::cli::wall::{Now, span};
+use outlast::recovery::{ErrorClass, Fault, FaultKind, Moment, Money, Pause, Reach};
+
+use super::pipes::written;
+
+fn clock() -> Now {
+    Now { at: "2026-11-21T14:00:01Z".parse().expect("an instant"), zone: TimeZone::UTC }
+}
+
+async fn lines(notices: &[Notice<'_>]) -> String {
+    written(|out| {
+        let mut lines = Lines::new(out, clock, false);
+        for notice in notices {
+            lines.observe(notice);
+        }
+    })
+    .await
+}
+
+const OVERLOAD: Pause = Pause { class: ErrorClass::ServerOverload, retry: 4, of: Some(10) };
+
+fn overloaded() -> Fault {
+    let kind = FaultKind::Refused {
+        status: 529,
+        label: "overloaded_error".to_owned(),
+        code: String::new(),
+        message: "Overloaded".to_owned(),
+    };
+    Fault::new(kind, Reach::Status)
+}
+
+fn begins(pause: Pause, seconds: u64, fault: Option<&Fault>) -> Notice<'_> {
+    let now = Moment::from_millis(5_000);
+    Notice::WaitBegins { pause, until: now.after(Duration::from_secs(seconds)), now, fault }
+}
+
+fn heartbeat(waiting_for: WaitingFor<'_>, ends_in: Option<u64>) -> Notice<'_> {
+    Notice::Heartbeat(Heartbeat {
+        waiting_for,
+        elapsed: Duration::from_secs(30),
+        ends_in: ends_in.map(Duration::from_secs),
+        turn: 3,
+        waited_in_all: Duration::from_secs(230),
+        spent: Money::from_pico_dollars(12_300_000_000),
+        since_last_byte: Some(Duration::from_secs(12)),
+    })
+}
+
+#[tokio::test]
+async fn a_wait_is_announced_with_class_attempt_and_end() {
+    let fault = overloaded();
+    let text = lines(&[
+        begins(OVERLOAD, 130, Some(&fault)),
+        Notice::WaitEnds { pause: OVERLOAD, waited: Duration::from_secs(130) },
+        begins(Pause { retry: 5, ..OVERLOAD }, 32, None),
+    ])
+    .await;
+    assert_eq!(
+        text,
+        "outlast: waiting 2m10s to retry (server_overload, HTTP 529, retry 4 of 10), until \
+         14:02:11, waited 0s so far\n\
+         outlast: waiting 32s to retry (server_overload, retry 5 of 10), until 14:00:33, waited \
+         2m10s so far\n"
+    );
+}
+
+#[tokio::test]
+async fn a_heartbeat_says_what_is_waited_for_how_long_and_what_was_spent() {
+    let uncounted = Pause { class: ErrorClass::RateLimit, retry: 12, of: None };
+    let text = lines(&[
+        heartbeat(WaitingFor::Retry(OVERLOAD), Some(100)),
+        heartbeat(WaitingFor::Retry(uncounted), Some(6 * 3600 + 11 * 3600)),
+        heartbeat(WaitingFor::Model("model-a"), None),
+        heartbeat(WaitingFor::Tool { name: "Bash", id: "toolu_1" }, Some(90)),
+    ])
+    .await;
+    assert_eq!(
+        text,
+        "outlast: waiting to retry (server_overload, retry 4 of 10), 1m40s left, until 14:01:41, \
+         waited 3m50s so far, $0.0123 spent\n\
+         outlast: waiting to retry (rate_limit, retry 12, as many as it takes), 17h00m left, until \
+         2026-11-22 07:00:01, waited 3m50s so far, $0.0123 spent\n\
+         outlast: waiting for model-a to answer, 30s so far, last byte 12s ago, turn 3, $0.0123 \
+         spent\n\
+         outlast: running Bash (toolu_1), 30s so far, 1m30s left, turn 3, $0.0123 spent\n"
+    );
+}
+
+#[tokio::test]
+async fn warnings_are_one_plain_line_each() {
+    let text = lines(&[
+        Notice::Warning("first\n\u{1b}[31msecond"),
+        Notice::Denied { tool: "Bash", id: "toolu_1", reason: "git push is not allowed" },
+        Notice::ModelSwitched { from: "model-a", to: "model-b" },
+    ])
+    .await;
+    assert_eq!(
+        text,
+        "outlast: warning: first  [31msecond\n\
+         outlast: warning: Bash (toolu_1) was not allowed: git push is not allowed\n\
+         outlast: switched from model-a to model-b due to high demand\n"
+    );
+}
+
+#[tokio::test]
+async fn an_untroubled_run_says_nothing() {
+    let event = serde_json::json!({ "type": "message_start" });
+    let text = lines(&[Notice::StreamEvent(&event)]).await;
+    assert_eq!(text, "");
+}
+
+#[test]
+fn durations_read_well_and_are_never_shown_as_less_than_they_are() {
+    let cases = [
+        (0, "0s"),
+        (1, "1s"),
+        (1_000, "1s"),
+        (1_001, "2s"),
+        (59_999, "1m00s"),
+        (130_000, "2m10s"),
+        (3_600_000, "1h00m"),
+        (90_000_000, "1d01h"),
+    ];
+    for (millis, shown) in cases {
+        assert_eq!(span(Duration::from_millis(millis)), shown);
+    }
+}

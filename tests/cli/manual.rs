@@ -1,0 +1,99 @@
+//! The man page is printed from the same tables that the program uses.
+
+use std::fmt::Write;
+
+use clap_mangen::Man;
+use clap_mangen::roff::{Roff, bold, roman};
+use outlast::cli::{args, environment, exit, settings};
+
+use super::golden;
+
+/// Paragraphs with a bold word in front.
+fn entries<'a>(roff: &mut Roff, entries: impl IntoIterator<Item = (String, &'a str)>) {
+    for (name, text) in entries {
+        roff.control("TP", []).text([bold(name)]).text([roman(text)]);
+    }
+}
+
+fn section(title: &str, fill: impl FnOnce(&mut Roff)) -> String {
+    let mut roff = Roff::new();
+    roff.control("SH", [title]);
+    fill(&mut roff);
+    let mut page = Vec::new();
+    roff.to_writer(&mut page).expect("memory takes it");
+    String::from_utf8(page).expect("roff is text")
+}
+
+fn page() -> String {
+    let man = Man::new(args::command()).manual("User Commands").date("");
+    let mut head = Vec::new();
+    man.render_title(&mut head).expect("memory takes it");
+    man.render_name_section(&mut head).expect("memory takes it");
+    man.render_synopsis_section(&mut head).expect("memory takes it");
+    man.render_description_section(&mut head).expect("memory takes it");
+    man.render_options_section(&mut head).expect("memory takes it");
+    man.render_subcommands_section(&mut head).expect("memory takes it");
+    let mut page = String::from_utf8(head).expect("roff is text");
+    page += &section("EXIT STATUS", |roff| {
+        entries(roff, exit::MEANINGS.iter().map(|(code, text)| (code.to_string(), *text)));
+    });
+    page += &section("ENVIRONMENT", |roff| {
+        entries(roff, environment::VARIABLES.iter().map(|(name, text)| (name.to_string(), *text)));
+    });
+    page += &section("FILES", |roff| {
+        entries(roff, environment::FILES.iter().map(|(path, text)| (path.to_string(), *text)));
+    });
+    page += &section("SETTINGS", |roff| {
+        roff.text([roman(
+            "Keys of a settings file, which is a JSON object. Flags outrank variables, variables \
+             outrank --settings, and that outranks the files. A mistake in a settings file ends \
+             outlast before anything is sent, with its file, line and column.",
+        )]);
+        let settings = settings::settings();
+        let texts: Vec<(String, String)> = settings
+            .iter()
+            .map(|setting| {
+                let mut text = format!("{} Takes {}.", setting.meaning, setting.takes);
+                if setting.default != "none" {
+                    write!(text, " Default: {}.", setting.default).expect("memory takes it");
+                }
+                (setting.name.to_owned(), text)
+            })
+            .collect();
+        entries(roff, texts.iter().map(|(name, text)| (name.clone(), text.as_str())));
+    });
+    page += &section("HEARTBEATS", |roff| {
+        for paragraph in HEARTBEATS {
+            roff.control("PP", []).text([roman(*paragraph)]);
+        }
+    });
+    page
+}
+
+const HEARTBEATS: &[&str] = &[
+    "Standard error stays empty while there is nothing to wait for. Every wait for the service is \
+     announced when it begins, and no 30 seconds pass in silence while outlast waits for the \
+     service, for the model or for a tool. The lines are plain and meant for grep:",
+    "outlast: waiting 2m10s to retry (server_overload, HTTP 529, retry 4 of 10), until 14:02:11, \
+     waited 3m20s so far, $0.0123 spent",
+    "outlast: waiting for MODEL to answer, 30s so far, last byte 12s ago, turn 3, $0.0123 spent",
+    "outlast: running Bash (toolu_1), 30s so far, turn 3, $0.0123 spent",
+    "On a terminal there is a moving line with a countdown instead. With --output-format \
+     stream-json the same is told on standard output, in messages of the type system with the \
+     subtypes api_retry and heartbeat. --heartbeat-file touches a file for probes.",
+];
+
+#[test]
+fn the_man_page_is_as_committed() {
+    golden::compare("man/outlast.1", &page());
+}
+
+#[test]
+fn every_flag_is_in_the_man_page() {
+    let page = page().replace('\\', "");
+    for argument in args::command().get_arguments() {
+        if let Some(long) = argument.get_long() {
+            assert!(page.contains(&format!("--{long}")), "--{long}");
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! Writing to readers that are slow, gone, or not to be trusted with secrets.
+
+use std::io::{self, Write};
+use std::sync::mpsc;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use outlast::cli::output::{Mask, Out, pipe};
+
+/// Keeps what is written to it.
+#[derive(Clone, Default)]
+pub(super) struct Paper(Arc<Mutex<Vec<u8>>>);
+
+impl Paper {
+    pub(super) fn text(&self) -> String {
+        String::from_utf8(self.0.lock().expect("no panic").clone()).expect("lines are text")
+    }
+}
+
+impl Write for Paper {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().expect("no panic").extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// What is written while `work` has hold of the pipe.
+pub(super) async fn written(work: impl FnOnce(Out)) -> String {
+    let paper = Paper::default();
+    let (out, drain) = pipe(paper.clone(), Arc::new(Mask::default()), || {});
+    work(out);
+    drain.finish(Duration::from_secs(20)).await.expect("paper takes it");
+    paper.text()
+}
+
+/// Nobody reads this any more.
+struct Gone;
+
+impl Write for Gone {
+    fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+        Err(io::ErrorKind::BrokenPipe.into())
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Never takes the second line.
+struct Stuck(mpsc::Receiver<()>);
+
+impl Write for Stuck {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let _ = self.0.recv();
+        Ok(bytes.len())
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn a_closed_reader_is_told_of_once_and_is_no_panic() {
+    let (tell, told) = mpsc::channel();
+    let (out, drain) = pipe(Gone, Arc::new(Mask::default()), move || tell.send(()).unwrap());
+    for _ in 0..10_000 {
+        out.send("a line");
+    }
+    let error = drain.finish(Duration::from_secs(20)).await.unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
+    assert_eq!(told.iter().count(), 1);
+}
+
+#[tokio::test]
+async fn a_reader_that_never_reads_holds_nothing_up_for_ever() {
+    let (_hold, held) = mpsc::channel();
+    let (out, drain) = pipe(Stuck(held), Arc::new(Mask::default()), || {});
+    for _ in 0..100_000 {
+        out.offer("a line");
+    }
+    let error = drain.finish(Duration::from_millis(50)).await.unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+}
+
+#[tokio::test]
+async fn lines_come_out_whole_and_in_order() {
+    let text = written(|out| (0..3000).for_each(|number| out.send(&number.to_string()))).await;
+    let numbers: Vec<u32> = text.lines().map(|line| line.parse().unwrap()).collect();
+    assert_eq!(numbers, (0..3000).collect::<Vec<_>>());
+}
+
+#[test]
+fn secrets_are_hidden_and_ordinary_words_are_not() {
+    let mask = Mask::new(["hunter2-hunter2", "short"]);
+    assert_eq!(mask.hide("key hunter2-hunter2, short"), "key [hidden], short");
+    assert_eq!(mask.hide("got sk-ant-api03-AbC_9-xyz!"), "got [hidden]!");
+    assert_eq!(mask.hide("a prefix sk-ant- alone"), "a prefix sk-ant- alone");
+}

@@ -1,0 +1,283 @@
+//! The result object for every kind of end.
+
+use std::time::Duration;
+
+use jiff::tz::{TimeZone, offset};
+use outlast::agent::{Denial, Ending, JournalHealth, ModelTally, Tally, ToolTally};
+use outlast::cli::output::{Report, refused, shrink, write_result_file};
+use outlast::cli::usage::UsageError;
+use outlast::cli::wall::Now;
+use outlast::cli::{advice, exit};
+use outlast::recovery::{
+    ErrorClass, Fault, FaultKind, Interrupt, Money, Reach, StopReason, Timer, classify,
+};
+use outlast::transcript::Usage;
+use serde_json::{Value, json};
+
+use super::exits::every_reason;
+use super::golden;
+
+fn now() -> Now {
+    let at = "2026-11-21T21:30:00Z".parse().expect("an instant");
+    Now { at, zone: TimeZone::fixed(offset(2)) }
+}
+
+fn dollars(amount: f64) -> Money {
+    Money::from_dollars(amount).expect("an amount")
+}
+
+fn usage() -> Usage {
+    Usage {
+        input_tokens: 900,
+        output_tokens: 250,
+        cache_creation_input_tokens: 4_000,
+        cache_read_input_tokens: 12_000,
+    }
+}
+
+fn ending(reason: StopReason) -> Ending {
+    let tally = Tally {
+        turns: 3,
+        duration: Duration::from_millis(65_432),
+        api_duration: Duration::from_millis(9_876),
+        waited: Duration::from_millis(31_500),
+        first_token: Some(Duration::from_millis(412)),
+        usage: usage(),
+        by_model: vec![ModelTally {
+            model: "model-a".to_owned(),
+            usage: usage(),
+            cost: dollars(0.0123),
+            context_window: 200_000,
+            max_output: 64_000,
+        }],
+        requests: 5,
+        retries_by_class: vec![("server_overload".to_owned(), 2)],
+        recoveries: vec![("retry".to_owned(), 2)],
+        tools: ToolTally { calls: 4, failed: 1, denied: 0, abandoned: 0 },
+        ..Tally::default()
+    };
+    Ending {
+        reason,
+        fault: None,
+        retry_at: None,
+        text: "Fixed the parser; all 12 tests pass.".to_owned(),
+        stop_reason: Some("end_turn".to_owned()),
+        tally,
+        spent: dollars(0.0123),
+        unsettled: Money::ZERO,
+        budget: None,
+        journal: JournalHealth::Durable,
+        broken: None,
+    }
+}
+
+fn refusal(status: u16, message: &str) -> Fault {
+    let kind = FaultKind::Refused {
+        status,
+        label: String::new(),
+        code: String::new(),
+        message: message.to_owned(),
+    };
+    Fault { request_id: Some("req_011".to_owned()), ..Fault::new(kind, Reach::Status) }
+}
+
+fn failed(class: ErrorClass, fault: Fault) -> Ending {
+    Ending {
+        fault: Some(fault),
+        text: String::new(),
+        stop_reason: None,
+        ..ending(StopReason::ModelError(class))
+    }
+}
+
+fn object(ending: &Ending) -> Value {
+    Report {
+        ending,
+        session_id: "0190a1b2-0000-7000-8000-000000000001",
+        uuid: "00000000-0000-4000-8000-000000000002",
+        now: &now(),
+        warnings: &[],
+    }
+    .object()
+}
+
+fn limits() -> Vec<(&'static str, Ending)> {
+    vec![
+        ("completed", ending(StopReason::Completed)),
+        (
+            "completed-without-journal",
+            Ending {
+                journal: JournalHealth::Lost("no space left on device".to_owned()),
+                ..ending(StopReason::Completed)
+            },
+        ),
+        ("max-turns", ending(StopReason::MaxTurns)),
+        (
+            "max-budget",
+            Ending {
+                budget: Some(dollars(0.02)),
+                unsettled: dollars(0.004),
+                ..ending(StopReason::MaxBudgetUsd)
+            },
+        ),
+        ("deadline", ending(StopReason::Deadline)),
+        ("hook-stopped", ending(StopReason::HookStopped)),
+        ("max-output-tokens", ending(StopReason::MaxOutputTokens)),
+        ("refusal", ending(StopReason::Refusal)),
+        ("sigint-while-streaming", ending(StopReason::AbortedStreaming(Interrupt::Sigint))),
+        ("sigterm-while-tools-ran", ending(StopReason::AbortedTools(Interrupt::Sigterm))),
+        ("stdout-closed", ending(StopReason::AbortedStreaming(Interrupt::StdoutClosed))),
+        (
+            "internal-error",
+            Ending {
+                broken: Some("index out of bounds (src/agent/run.rs:10)".to_owned()),
+                ..ending(StopReason::InternalError)
+            },
+        ),
+    ]
+}
+
+fn failures() -> Vec<(&'static str, Ending)> {
+    let stalled = FaultKind::Timeout { timer: Timer::StreamIdle };
+    let torn = FaultKind::Connection { detail: "connection refused (os error 111)".to_owned() };
+    vec![
+        ("repeated-529", failed(ErrorClass::Repeated529, refusal(529, "Overloaded"))),
+        (
+            "quota-exhausted",
+            Ending {
+                // Three hours and twelve minutes from now.
+                retry_at: Some(1_795_308_120),
+                ..failed(ErrorClass::QuotaExhausted, refusal(429, "You hit your limit"))
+            },
+        ),
+        ("invalid-api-key", failed(ErrorClass::InvalidApiKey, refusal(401, "invalid x-api-key"))),
+        ("invalid-model", failed(ErrorClass::InvalidModel, refusal(404, "model: nonesuch"))),
+        ("stream-stalled", failed(ErrorClass::StreamStalled, Fault::new(stalled, Reach::Stream))),
+        ("connection-error", failed(ErrorClass::ConnectionError, Fault::new(torn, Reach::Nowhere))),
+        (
+            "prompt-too-long",
+            Ending {
+                fault: Some(refusal(400, "prompt is too long: 210000 tokens > 200000 maximum")),
+                ..ending(StopReason::PromptTooLong)
+            },
+        ),
+        (
+            "pdf-too-large",
+            Ending {
+                fault: Some(refusal(400, "The PDF has 300 pages")),
+                ..ending(StopReason::ImageError)
+            },
+        ),
+        ("empty-response", ending(StopReason::EmptyResponse)),
+    ]
+}
+
+#[test]
+fn results_are_as_reviewed() {
+    for (name, ending) in limits().into_iter().chain(failures()) {
+        let pretty = serde_json::to_string_pretty(&object(&ending)).unwrap() + "\n";
+        golden::compare(&format!("tests/cli/golden/results/{name}.json"), &pretty);
+    }
+    let error = UsageError::new("unknown flag --max-turn; did you mean --max-turns?");
+    let refused = refused(&error, "", "00000000-0000-4000-8000-000000000002");
+    let pretty = serde_json::to_string_pretty(&refused).unwrap() + "\n";
+    golden::compare("tests/cli/golden/results/usage-error.json", &pretty);
+}
+
+#[test]
+fn the_three_that_must_agree_do_for_every_end() {
+    for reason in every_reason() {
+        let object = object(&ending(reason));
+        let success = object["subtype"] == "success";
+        assert_eq!(success, object["is_error"] == false, "{reason:?}");
+        assert_eq!(success, object["exit_code"] == 0, "{reason:?}");
+        assert_eq!(success, object.get("result").is_some(), "{reason:?}");
+        assert_eq!(success, object.get("errors").is_none(), "{reason:?}");
+        assert_eq!(object["exit_code"], exit::verdict(reason).exit_code());
+        assert_eq!(object["terminal_reason"], reason.name());
+        assert_eq!(object["num_turns"], 3);
+    }
+}
+
+#[test]
+fn partial_work_is_kept_when_a_limit_ends_the_run() {
+    let object = object(&ending(StopReason::MaxTurns));
+    assert_eq!(object["partial_result"], "Fixed the parser; all 12 tests pass.");
+    let id = "0190a1b2-0000-7000-8000-000000000001";
+    assert_eq!(object["resume"]["command"], format!("outlast --resume {id}"));
+}
+
+#[test]
+fn a_session_that_was_not_kept_is_not_offered_for_resumption() {
+    let lost = JournalHealth::Lost("disk full".to_owned());
+    for journal in [JournalHealth::Off, lost] {
+        let ending = Ending { journal, ..ending(StopReason::MaxTurns) };
+        assert_eq!(object(&ending)["resume"], Value::Null);
+    }
+}
+
+#[test]
+fn denials_are_listed_in_full() {
+    let mut ending = ending(StopReason::Completed);
+    ending.tally.denials = vec![Denial {
+        tool_name: "Bash".to_owned(),
+        tool_use_id: "toolu_1".to_owned(),
+        tool_input: json!({ "command": "git push" }),
+    }];
+    let denial = &object(&ending)["permission_denials"][0];
+    assert_eq!(denial["tool_input"]["command"], "git push");
+}
+
+#[test]
+fn advice_is_something_a_script_can_follow() {
+    for class in ErrorClass::ALL {
+        let (what, advice) = advice::of_class(class);
+        assert!(!what.is_empty() && what.starts_with(char::is_lowercase), "{class}: {what}");
+        assert!(!what.ends_with('.'), "{class}: {what}");
+        assert!(advice.is_empty() || advice.ends_with(['.', 'F', 't', 'g']), "{class}: {advice}");
+        for word in ["press", "Esc", "/login", "click"] {
+            assert!(!format!("{what} {advice}").contains(word), "{class}: {word}");
+        }
+    }
+}
+
+#[test]
+fn an_error_names_the_service_s_words_the_request_and_the_time() {
+    let quota = failures().into_iter().find(|(name, _)| *name == "quota-exhausted").unwrap().1;
+    let [line] = &advice::explain(&quota, &now())[..] else { panic!("one line") };
+    for part in ["HTTP 429", "You hit your limit", "req_011", "2026-11-22", "+02:00", "in 3h"] {
+        assert!(line.contains(part), "{part} in {line}");
+    }
+}
+
+#[test]
+fn an_error_is_one_line_whatever_the_server_says() {
+    let fault = refusal(500, &"<html>\n\n\tBad\r\nGateway</html>".repeat(100));
+    let class = classify(&fault).class;
+    let [line] = &advice::explain(&failed(class, fault), &now())[..] else { panic!("one line") };
+    assert!(!line.contains(['\n', '\r', '\t']) && line.len() < 1200, "{line}");
+}
+
+#[test]
+fn long_texts_are_cut_in_the_middle_and_short_ones_are_not() {
+    let long = "é".repeat(900_000);
+    let value = json!({ "keep": "short", "nested": [{ "cut": long }] });
+    let shrunk = shrink(value.clone(), 1_000_000);
+    assert!(shrunk.to_string().len() <= 1_000_000);
+    assert_eq!(shrunk["keep"], "short");
+    let cut = shrunk["nested"][0]["cut"].as_str().unwrap();
+    assert!(cut.starts_with('é') && cut.ends_with('é') && cut.contains("bytes left out"));
+    assert_eq!(shrink(value.clone(), 10_000_000), value);
+}
+
+#[test]
+fn the_result_file_is_replaced_as_a_whole_and_leaves_nothing_beside_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("result.json");
+    std::fs::write(&path, "an older result that is much longer than the new one").unwrap();
+    write_result_file(&path, "{}").unwrap();
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "{}\n");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+    let missing = folder.path().join("gone/result.json");
+    assert!(write_result_file(&missing, "{}").is_err());
+}

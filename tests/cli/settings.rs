@@ -1,0 +1,213 @@
+//! Settings: where mistakes are, who outranks whom, and what the table says.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::time::Duration;
+
+use outlast::cli::args::{self, Request};
+use outlast::cli::settings::{self, Credential, Settings};
+use outlast::recovery::{Money, Persistence};
+
+use super::binary::World;
+
+/// What flags, variables and `~/.outlast/settings.json` come to.
+fn resolve(flags: &[&str], variables: &[(&str, &str)], user: &str) -> Result<Settings, String> {
+    let world = World::new().file("home/.outlast/settings.json", user);
+    let words: Vec<String> = flags.iter().map(ToString::to_string).collect();
+    let Request::Run(args) = args::parse(&words).map_err(|error| error.to_string())? else {
+        panic!("a run");
+    };
+    let mut all: BTreeMap<OsString, OsString> =
+        variables.iter().map(|(name, value)| (name.into(), value.into())).collect();
+    all.insert("HOME".into(), world.home().into());
+    all.entry("ANTHROPIC_API_KEY".into()).or_insert_with(|| "a-key".into());
+    let home = world.home().display().to_string();
+    settings::resolve(&args, all, world.work())
+        .map_err(|error| error.to_string().replace(&home, "HOME"))
+}
+
+#[test]
+fn every_mistake_has_file_line_and_column() {
+    let cases = [
+        ("{\n  \"maxTurns\": \"ten\"\n}", "2:15: \"maxTurns\" takes a whole number, at least 1"),
+        ("{\"maxTurns\": 0}", "1:14: \"maxTurns\" takes a whole number, at least 1; found integer"),
+        ("{\n\n   \"maxTurn\": 3}", "3:4: unknown setting \"maxTurn\"; did you mean \"maxTurns\"?"),
+        ("{\"frobnicate\": 3}", "1:2: unknown setting \"frobnicate\"; remove it"),
+        ("{\"model\": \"ä\", \"maxRetrys\": 1}", "1:16: unknown setting \"maxRetrys\""),
+        ("{\"maxTurns\": 3,}", "1:16: not valid JSON: trailing comma"),
+        ("{\"maxTurns\": 3", "1:14: not valid JSON: EOF"),
+        ("[1]", "1:1: settings are a JSON object"),
+        ("{\"permissions\": {\"allow\": [\"Read\", 7]}}", "1:36: \"permissions.allow.1\": integer"),
+        ("{\"permissions\": {\"allou\": []}}", "1:27: \"permissions.allou\": unknown field"),
+        ("{\"maxDuration\": \"soon\"}", "1:17: \"maxDuration\" takes a duration"),
+        ("{\"maxBudgetUsd\": -1}", "1:18: \"maxBudgetUsd\" must be above 0"),
+        ("{\"wrapUpAt\": 1.5}", "1:14: \"wrapUpAt\" must be above 0 and at most 1"),
+        ("{\"prices\": {\"m\": {\"input\": -3, \"output\": 1}}}", "1:12: \"prices\" has no price"),
+        ("{\"maxTurns\": 1, \"maxTurns\": 2}", "duplicate field"),
+        ("{\"maxThinkingTokens\": 9}", "1:23: \"maxThinkingTokens\" must be 0, or at least 1024"),
+        ("{\"budgetMode\": \"never\"}", "1:16: \"budgetMode\" takes \"ceiling\" or \"after\""),
+    ];
+    for (text, wanted) in cases {
+        let error = resolve(&["hi"], &[], text).unwrap_err();
+        let file = "HOME/.outlast/settings.json:";
+        assert!(error.starts_with(file) && error.contains(wanted), "{text}\n{error}\n{wanted}");
+        let inline = resolve(&["hi", "--settings", text], &[], "{}");
+        if text.starts_with('{') {
+            assert!(inline.unwrap_err().starts_with("--settings:"), "{text}");
+        }
+    }
+}
+
+#[test]
+fn a_file_that_is_not_utf_8_says_where() {
+    let world = World::new().file("home/.outlast/settings.json", b"{\n \"model\": \"\xff\"}");
+    let ended = world.run(&["hi"]);
+    assert_eq!(ended.code, 2);
+    assert!(ended.line().contains("settings.json:2:12: not valid UTF-8"), "{}", ended.line());
+}
+
+#[test]
+fn keys_of_other_tools_are_accepted_quietly_unless_someone_counts_on_them() {
+    let quiet = resolve(&["hi"], &[], r#"{"outputStyle": "x", "cleanupPeriodDays": 3}"#).unwrap();
+    assert_eq!(quiet.warnings, Vec::<String>::new());
+    let hooks = r#"{"hooks": {"Stop": [{"hooks": []}]}}"#;
+    let [warning] = &resolve(&["hi"], &[], hooks).unwrap().warnings[..] else { panic!("one") };
+    assert!(warning.contains("\"hooks\" is not supported"), "{warning}");
+    assert!(resolve(&["hi"], &[], r#"{"hooks": {}}"#).unwrap().warnings.is_empty());
+}
+
+#[test]
+fn settings_of_a_repository_are_ignored_and_named() {
+    let world = World::new()
+        .file("work/.claude/settings.json", r#"{"maxTurns": 1}"#)
+        .file("work/.outlast/settings.json", "{}")
+        .file("work/.outlast/settings.local.json", "{ broken");
+    let Request::Run(args) = args::parse(&["hi".to_owned()]).unwrap() else { panic!("a run") };
+    let variables = BTreeMap::from([
+        ("HOME".into(), world.home().into()),
+        ("ANTHROPIC_API_KEY".into(), "a-key".into()),
+    ]);
+    let settings = settings::resolve(&args, variables, world.work()).unwrap();
+    assert_eq!(settings.limits.budgets.turns, None);
+    let [project, local] = &settings.warnings[..] else { panic!("{:?}", settings.warnings) };
+    assert!(project.contains(".claude/settings.json was ignored"), "{project}");
+    assert!(local.contains(".outlast/settings.local.json was ignored"), "{local}");
+}
+
+#[test]
+fn flags_outrank_variables_variables_outrank_files() {
+    let file = r#"{"maxTurns": 1, "maxRetries": 1, "model": "m1", "requestTimeout": 1}"#;
+    let variables = [("CLAUDE_CODE_MAX_TURNS", "2"), ("ANTHROPIC_MODEL", "m2")];
+    let variables = [&variables[..], &[("API_TIMEOUT_MS", "2500")]].concat();
+    let only_file = resolve(&["hi"], &[], file).unwrap();
+    assert_eq!(only_file.limits.budgets.turns, Some(1));
+    assert_eq!(only_file.models, ["m1"]);
+    assert_eq!(only_file.endpoint.whole, Duration::from_secs(1));
+    let both = resolve(&["hi"], &variables, file).unwrap();
+    assert_eq!((both.limits.budgets.turns, both.limits.budgets.retries), (Some(2), 1));
+    assert_eq!(both.models, ["m2"]);
+    assert_eq!(both.endpoint.whole, Duration::from_millis(2500));
+    let flags = ["hi", "--max-turns", "3", "--model=m3", "--request-timeout=3s"];
+    let all = resolve(&flags, &variables, file).unwrap();
+    assert_eq!(all.limits.budgets.turns, Some(3));
+    assert_eq!(all.models, ["m3"]);
+    assert_eq!(all.endpoint.whole, Duration::from_secs(3));
+    let inline = resolve(&["hi", "--settings", r#"{"maxRetries": 9}"#], &[], file).unwrap();
+    assert_eq!((inline.limits.budgets.turns, inline.limits.budgets.retries), (Some(1), 9));
+    let none = resolve(&["hi", "--setting-sources="], &[], file).unwrap();
+    assert_eq!(none.limits.budgets.turns, None);
+}
+
+#[test]
+fn rules_of_all_sources_are_joined() {
+    let file = r#"{"permissions": {"allow": ["Read"], "deny": ["WebFetch"]}}"#;
+    let inline = r#"{"permissions": {"allow": ["Glob"], "defaultMode": "acceptEdits"}}"#;
+    let flags = ["hi", "--settings", inline, "--allowedTools", "Bash(git log:*),Grep"];
+    let tools = resolve(&flags, &[], file).unwrap().tools;
+    assert_eq!(tools.allow, ["Read", "Glob", "Bash(git log:*)", "Grep"]);
+    assert_eq!(tools.deny, ["WebFetch"]);
+    assert_eq!(tools.mode.name(), "acceptEdits");
+}
+
+#[test]
+fn the_unattended_flag_is_read_in_every_spelling() {
+    for (value, wanted) in [
+        ("1", Persistence::Capacity),
+        ("True", Persistence::Capacity),
+        ("YES", Persistence::Capacity),
+        ("on", Persistence::Capacity),
+        ("ALL", Persistence::All),
+        ("0", Persistence::Off),
+        ("", Persistence::Off),
+    ] {
+        for name in ["OUTLAST_UNATTENDED_RETRY", "CLAUDE_CODE_UNATTENDED_RETRY"] {
+            let limits = resolve(&["hi"], &[(name, value)], "{}").unwrap().limits;
+            assert_eq!(limits.persistence, wanted, "{name}={value}");
+            let unattended = wanted != Persistence::Off;
+            let wait = if unattended { Duration::from_hours(6) } else { Duration::from_mins(10) };
+            assert_eq!(limits.max_retry_wait, wait, "{name}={value}");
+        }
+    }
+    let ours_first = [("OUTLAST_UNATTENDED_RETRY", "off"), ("CLAUDE_CODE_UNATTENDED_RETRY", "all")];
+    let limits = resolve(&["hi"], &ours_first, "{}").unwrap().limits;
+    assert_eq!(limits.persistence, Persistence::Off);
+}
+
+#[test]
+fn limits_become_the_rules_of_the_run() {
+    let flags = [
+        "hi",
+        "--max-duration=100s",
+        "--token-budget",
+        "500k",
+        "--max-budget-usd",
+        "2.5",
+        "--fallback-model",
+        "b,c",
+        "--fallbackModel=d",
+        "--max-output-tokens=4k",
+        "--maxRetryWait=90",
+    ];
+    let settings = resolve(&flags, &[], r#"{"model": "a", "overloadLimit": 3}"#).unwrap();
+    let limits = settings.limits;
+    assert_eq!(limits.deadline.unwrap().as_millis(), 100_000);
+    assert_eq!(limits.wrap_up.unwrap().as_millis(), 90_000);
+    assert_eq!(limits.effort, Some(500_000));
+    assert_eq!(settings.budget, Money::from_dollars(2.5));
+    assert_eq!(settings.models, ["a", "b", "c", "d"]);
+    assert_eq!(limits.budgets.switches, 3);
+    assert_eq!((limits.caps.first, limits.budgets.escalations), (4_000, 0));
+    assert_eq!(limits.max_retry_wait, Duration::from_secs(90));
+    assert_eq!(limits.overload_limit, Some(3));
+}
+
+#[test]
+fn credentials_are_found_in_order_and_never_shown() {
+    let both = [("ANTHROPIC_AUTH_TOKEN", "a-token"), ("ANTHROPIC_API_KEY", "a-key")];
+    let settings = resolve(&["hi"], &both, "{}").unwrap();
+    assert_eq!(settings.endpoint.credential, Credential::Bearer("a-token".to_owned()));
+    assert!(!format!("{:?}", settings.endpoint.credential).contains("a-token"));
+    let helper = resolve(&["hi"], &both, r#"{"apiKeyHelper": "pass show key"}"#).unwrap();
+    assert_eq!(helper.endpoint.credential, Credential::Helper("pass show key".to_owned()));
+    let from_file = resolve(&["hi"], &[], r#"{"env": {"ANTHROPIC_API_KEY": "other"}}"#).unwrap();
+    assert_eq!(from_file.endpoint.credential, Credential::ApiKey("other".to_owned()));
+}
+
+#[test]
+fn every_setting_of_the_table_is_one_and_has_a_meaning() {
+    let settings = settings::settings();
+    assert!(settings.len() > 40);
+    for setting in &settings {
+        let wrong = format!("{{\"{}\": {{\"\": [[]]}}}}", setting.name);
+        let error = resolve(&["hi"], &[], &wrong).unwrap_err();
+        assert!(!error.contains("unknown setting"), "{error}");
+        assert!(setting.meaning.ends_with('.'), "{}", setting.name);
+        assert!(!setting.takes.is_empty());
+    }
+    let names: Vec<&str> = settings::names().collect();
+    for name in ["streamIdleTimeout", "maxRetries", "maxOutputTokens", "bashTimeout"] {
+        let setting = settings.iter().find(|setting| setting.name == name).unwrap();
+        assert_ne!(setting.default, "none", "{name}");
+        assert!(names.contains(&name));
+    }
+}

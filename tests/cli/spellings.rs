@@ -1,0 +1,135 @@
+//! Both spellings, both forms, lists, repeats, and the version.
+
+use std::time::{Duration, Instant};
+
+use outlast::cli::args::{self, OutputFormat, PermissionMode, Request, RunArgs};
+
+use super::binary::World;
+
+fn parse(words: &[&str]) -> RunArgs {
+    let words: Vec<String> = words.iter().map(ToString::to_string).collect();
+    let request = args::parse(&words).expect("a good command line");
+    let Request::Run(run) = request else { panic!("{words:?} became {request:?}") };
+    *run
+}
+
+#[test]
+fn flags_have_two_spellings_and_two_forms() {
+    for words in [
+        &["--max-turns", "3", "--allowed-tools", "Read", "hi"][..],
+        &["--maxTurns", "3", "--allowedTools", "Read", "hi"],
+        &["--max-turns=3", "--allowedTools=Read", "hi"],
+        &["--maxTurns=3", "hi", "--allowed-tools=Read"],
+        &["run", "hi", "--maxTurns=3", "--allowed-tools=Read"],
+        &["-p", "--max-turns", "3", "--allowed-tools=Read", "--", "hi"],
+    ] {
+        let run = parse(words);
+        assert_eq!(run.limits.max_turns.map(u32::from), Some(3), "{words:?}");
+        assert_eq!(run.tools.allowed_tools, ["Read"], "{words:?}");
+        assert_eq!(run.prompt.as_deref(), Some("hi"), "{words:?}");
+    }
+}
+
+#[test]
+fn what_the_python_sdk_sends_is_understood() {
+    let run = parse(&[
+        "--output-format",
+        "stream-json",
+        "--verbose",
+        "--system-prompt",
+        "",
+        "--tools",
+        "",
+        "--allowedTools",
+        "Read,Bash(git log:*)",
+        "--max-turns",
+        "3",
+        "--max-budget-usd",
+        "0.5",
+        "--disallowedTools",
+        "WebFetch",
+        "--model",
+        "model-a",
+        "--permission-mode",
+        "bypassPermissions",
+        "--resume=0190a1b2-0000-7000-8000-000000000001",
+        "--settings",
+        "{}",
+        "--add-dir",
+        "/a",
+        "--add-dir",
+        "/b",
+        "--include-partial-messages",
+        "--fork-session",
+        "--setting-sources=",
+        "hi",
+    ]);
+    assert_eq!(run.output.output_format, Some(OutputFormat::StreamJson));
+    assert_eq!(run.model.system_prompt.as_deref(), Some(""));
+    assert_eq!(run.tools.tools.as_deref(), Some(&[String::new()][..]));
+    assert_eq!(run.session.setting_sources.as_deref(), Some(""));
+    assert_eq!(run.tools.add_dir.len(), 2);
+    assert_eq!(run.tools.permission_mode, Some(PermissionMode::BypassPermissions));
+    assert_eq!(run.prompt.as_deref(), Some("hi"));
+}
+
+#[test]
+fn a_list_of_rules_ends_where_the_prompt_begins() {
+    let run = parse(&["--allowedTools", "Read", "Bash(git log:*)", "mcp__a__b", "Fix the bug"]);
+    assert_eq!(run.tools.allowed_tools, ["Read,Bash(git log:*),mcp__a__b"]);
+    assert_eq!(run.prompt.as_deref(), Some("Fix the bug"));
+    let run = parse(&["--allowedTools", "Read", "Fix", "--verbose"]);
+    assert_eq!(run.prompt.as_deref(), Some("Fix"));
+    let run = parse(&["--allowedTools", "Read", "--allowed-tools=Grep", "hi"]);
+    assert_eq!(run.tools.allowed_tools, ["Read", "Grep"]);
+}
+
+#[test]
+fn the_last_of_two_contradicting_flags_counts() {
+    let run = parse(&["--max-turns", "3", "--max-turns=5", "-p", "-p", "hi"]);
+    assert_eq!(run.limits.max_turns.map(u32::from), Some(5));
+}
+
+#[test]
+fn a_prompt_may_look_like_anything() {
+    assert_eq!(parse(&["-p", "rehearse"]).prompt.as_deref(), Some("rehearse"));
+    assert_eq!(parse(&["--", "--max-turns"]).prompt.as_deref(), Some("--max-turns"));
+    assert_eq!(parse(&["--", "-1"]).prompt.as_deref(), Some("-1"));
+    assert_eq!(parse(&["-"]).prompt.as_deref(), Some("-"));
+}
+
+#[test]
+fn the_version_is_quick_and_has_its_exact_form() {
+    let world = World::new();
+    let quickest = (0..5)
+        .map(|_| {
+            let begun = tokio_now();
+            for flag in ["-v", "--version"] {
+                let ended = world.run(&[flag]);
+                let wanted = format!("{} (outlast)\n", env!("CARGO_PKG_VERSION"));
+                assert_eq!((ended.code, ended.stdout), (0, wanted));
+                assert_eq!(ended.stderr, "");
+            }
+            begun.elapsed() / 2
+        })
+        .min()
+        .unwrap();
+    assert!(quickest < Duration::from_millis(50), "{quickest:?}");
+}
+
+fn tokio_now() -> Instant {
+    tokio::time::Instant::now().into_std()
+}
+
+#[test]
+fn help_is_grouped_and_fits_a_few_screens() {
+    for args in [&["--help"][..], &["-h"], &["run", "--help"], &["rehearse", "--help"]] {
+        let ended = World::new().run(args);
+        assert_eq!((ended.code, ended.stderr.as_str()), (0, ""), "{args:?}");
+        assert!(ended.stdout.lines().count() < 110, "{args:?}");
+    }
+    let help = World::new().run(&["--help"]).stdout;
+    for part in ["Limits:", "Tools and permissions:", "--max-turns <N>", "rehearse"] {
+        assert!(help.contains(part), "{part}");
+    }
+}

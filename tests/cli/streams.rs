@@ -1,0 +1,169 @@
+//! `stream-json`, message by message.
+
+use std::time::Duration;
+
+use outlast::agent::{Heartbeat, Init, Notice, Observer, WaitingFor};
+use outlast::cli::output::StreamJson;
+use outlast::recovery::{ErrorClass, Fault, FaultKind, Moment, Money, Pause, Reach};
+use outlast::transcript::{Block, Message, Usage};
+use serde_json::{Value, json};
+
+use super::golden;
+use super::pipes::written;
+
+fn init() -> Init {
+    Init {
+        session_id: "0190a1b2-0000-7000-8000-000000000001".to_owned(),
+        cwd: "/work".to_owned(),
+        model: "model-a".to_owned(),
+        tools: vec!["Bash".to_owned(), "Read".to_owned()],
+        permission_mode: "default".to_owned(),
+        api_key_source: "ANTHROPIC_API_KEY".to_owned(),
+    }
+}
+
+fn overloaded() -> Fault {
+    let kind = FaultKind::Refused {
+        status: 529,
+        label: "overloaded_error".to_owned(),
+        code: String::new(),
+        message: "Overloaded".to_owned(),
+    };
+    Fault { request_id: Some("req_011".to_owned()), ..Fault::new(kind, Reach::Status) }
+}
+
+const PAUSE: Pause = Pause { class: ErrorClass::ServerOverload, retry: 1, of: Some(10) };
+
+/// Runs notices through a stream and returns its messages, with every uuid made the same.
+async fn messages(partial: bool, notices: &[Notice<'_>]) -> Vec<Value> {
+    let text = written(|out| {
+        let mut stream = StreamJson::new(out, "not-yet-known", partial);
+        for notice in notices {
+            stream.observe(notice);
+        }
+        stream.finish(json!({ "type": "result", "subtype": "success" }));
+    })
+    .await;
+    let mut messages: Vec<Value> =
+        text.lines().map(|line| serde_json::from_str(line).expect("a line is JSON")).collect();
+    for message in messages.iter_mut().filter(|message| message["type"] != "result") {
+        let uuid = message["uuid"].as_str().expect("every message has a uuid");
+        assert_eq!(uuid.len(), 36);
+        message["uuid"] = json!("UUID");
+    }
+    messages
+}
+
+fn reply() -> Message {
+    Message::assistant(vec![
+        Block::Thinking { thinking: "hm".to_owned(), signature: "sig".to_owned() },
+        Block::text("I look."),
+        Block::ToolUse {
+            id: "toolu_1".to_owned(),
+            name: "Bash".to_owned(),
+            input: json!({ "command": "ls" }),
+        },
+    ])
+}
+
+fn results() -> Message {
+    Message::user(vec![
+        Block::ToolResult {
+            tool_use_id: "toolu_1".to_owned(),
+            content: vec![Block::text("a.txt")],
+            is_error: false,
+        },
+        Block::text("This is your last reply."),
+    ])
+}
+
+#[tokio::test]
+async fn messages_are_as_reviewed() {
+    let (init, fault, reply, results) = (init(), overloaded(), reply(), results());
+    let now = Moment::from_millis(1_000);
+    let heartbeat = Heartbeat {
+        waiting_for: WaitingFor::Retry(PAUSE),
+        elapsed: Duration::from_secs(30),
+        ends_in: Some(Duration::from_secs(2)),
+        turn: 1,
+        waited_in_all: Duration::from_secs(30),
+        spent: Money::from_pico_dollars(12_300_000_000),
+        since_last_byte: None,
+    };
+    let event = json!({ "type": "message_start", "message": {} });
+    let messages = messages(
+        true,
+        &[
+            Notice::Warning("said before the beginning"),
+            Notice::Init(&init),
+            Notice::WaitBegins {
+                pause: PAUSE,
+                until: Moment::from_millis(33_000),
+                now,
+                fault: Some(&fault),
+            },
+            Notice::Heartbeat(heartbeat),
+            Notice::WaitEnds { pause: PAUSE, waited: Duration::from_secs(32) },
+            Notice::StreamEvent(&event),
+            Notice::Assistant {
+                message: &reply,
+                id: "msg_1",
+                model: "model-a",
+                stop_reason: Some("tool_use"),
+                usage: Usage { input_tokens: 10, output_tokens: 5, ..Usage::default() },
+                request_id: Some("req_012"),
+            },
+            Notice::User { message: &results, details: &[json!({ "stdout": "a.txt" })] },
+            Notice::ModelSwitched { from: "model-a", to: "model-b" },
+            Notice::Denied { tool: "Bash", id: "toolu_2", reason: "not allowed" },
+        ],
+    )
+    .await;
+    let text: String = messages.iter().map(|message| message.to_string() + "\n").collect();
+    golden::compare("tests/cli/golden/stream.jsonl", &text);
+}
+
+#[tokio::test]
+async fn init_comes_first_and_the_result_last_with_one_session_id_between() {
+    let init = init();
+    let messages =
+        messages(false, &[Notice::Warning("early"), Notice::Init(&init), Notice::Warning("late")])
+            .await;
+    assert_eq!(messages[0]["subtype"], "init");
+    assert_eq!(messages.last().unwrap()["type"], "result");
+    for message in &messages[..messages.len() - 1] {
+        assert_eq!(message["session_id"], init.session_id);
+    }
+}
+
+#[tokio::test]
+async fn what_was_said_before_a_run_that_never_began_is_not_lost() {
+    let messages = messages(false, &[Notice::Warning("early")]).await;
+    assert_eq!(messages[0]["content"], "early");
+    assert_eq!(messages[1]["type"], "result");
+}
+
+#[tokio::test]
+async fn raw_events_come_only_when_they_were_asked_for() {
+    let (init, event) = (init(), json!({ "type": "ping" }));
+    let notices = [Notice::Init(&init), Notice::StreamEvent(&event)];
+    assert_eq!(messages(false, &notices).await.len(), 2);
+    assert_eq!(messages(true, &notices).await.len(), 3);
+}
+
+#[tokio::test]
+async fn no_message_is_longer_than_a_megabyte() {
+    let init = init();
+    let huge = Message::user(vec![Block::ToolResult {
+        tool_use_id: "toolu_1".to_owned(),
+        content: vec![Block::text("x".repeat(3_000_000))],
+        is_error: false,
+    }]);
+    let details = [json!({ "stdout": "x".repeat(3_000_000) })];
+    let messages =
+        messages(false, &[Notice::Init(&init), Notice::User { message: &huge, details: &details }])
+            .await;
+    let longest = messages.iter().map(|message| message.to_string().len()).max().unwrap();
+    assert!((400_000..1_000_100).contains(&longest), "{longest}");
+    assert_eq!(messages[1]["message"]["content"][0]["tool_use_id"], "toolu_1");
+}
