@@ -82,16 +82,17 @@ fn words(ending: &Ending) -> Option<(String, &'static str)> {
     let turns = ending.tally.turns;
     let (what, advice) = match ending.reason {
         StopReason::Completed => return None,
-        StopReason::MaxTurns => (
-            format!("the turn limit was reached after {turns} replies"),
-            "Raise --max-turns, or go on with --resume.",
+        StopReason::MaxTurns => {
+            (format!("the turn limit was reached after {turns} replies"), "Raise --max-turns.")
+        }
+        StopReason::MaxBudgetUsd => (budget(ending), "Raise --max-budget-usd."),
+        StopReason::Deadline => ("time ran out".to_owned(), "Raise --max-duration."),
+        StopReason::AbortedStreaming(Interrupt::StdoutClosed)
+        | StopReason::AbortedTools(Interrupt::StdoutClosed) => (
+            "nobody reads standard output any more, so the result could not be told there"
+                .to_owned(),
+            "Keep its reader alive, or write to a file.",
         ),
-        StopReason::MaxBudgetUsd => {
-            (budget(ending), "Raise --max-budget-usd, or go on with --resume.")
-        }
-        StopReason::Deadline => {
-            ("time ran out".to_owned(), "Raise --max-duration, or go on with --resume.")
-        }
         StopReason::AbortedStreaming(interrupt) => {
             (format!("{} while the model was answering", cause(interrupt)), "")
         }
@@ -145,7 +146,7 @@ pub(super) fn cause(interrupt: Interrupt) -> &'static str {
         Interrupt::Sigint => "interrupted by SIGINT",
         Interrupt::Sigterm => "ended by SIGTERM",
         Interrupt::Sighup => "ended by SIGHUP",
-        Interrupt::StdoutClosed => "nobody reads standard output any more; the run was stopped",
+        Interrupt::StdoutClosed => "nobody reads standard output any more",
     }
 }
 

@@ -25,7 +25,7 @@ use super::prompt::{self, Gathered};
 use super::settings::{self, Settings};
 use super::signals::Signals;
 use super::usage::{Cause, UsageError};
-use super::wall::{Now, span};
+use super::wall::{Now, passed, span};
 
 /// How long a run may take to end by itself once it was asked to. Together with the writing of
 /// the result this stays below four seconds.
@@ -69,6 +69,17 @@ pub(super) async fn run(args: &RunArgs, world: World, judge: Judge<'_>) -> Resul
     ended
 }
 
+/// The time on the wall. When the run's time passes faster, the clock on its wall does too.
+fn wall(clock: Clock, scale: f64) -> impl Fn() -> Now + Send + 'static {
+    let (began, start) = (Now::read(), clock.now());
+    move || {
+        if (scale - 1.0).abs() < f64::EPSILON {
+            return Now::read();
+        }
+        Now { at: began.after(start.until(clock.now())), zone: began.zone.clone() }
+    }
+}
+
 struct Job {
     settings: Settings,
     clock: Clock,
@@ -108,7 +119,8 @@ impl Job {
 
     async fn prompt(&self) -> Result<String, UsageError> {
         let heard = |waited: Duration| {
-            self.voice.offer(&format!("outlast: waiting for standard input, {}", span(waited)));
+            self.voice
+                .offer(&format!("outlast: waiting for standard input, {} so far", passed(waited)));
         };
         let heartbeat = self.settings.limits.heartbeat;
         let gathered = tokio::select! {
@@ -135,7 +147,7 @@ impl Job {
     /// Who tells people what goes on: a bar on a terminal, lines anywhere else.
     fn people(&self, scale: f64) -> Box<dyn Observer> {
         let output = &self.settings.output;
-        let lines = Lines::new(self.voice.clone(), Now::read, output.verbose);
+        let lines = Lines::new(self.voice.clone(), wall(self.clock, scale), output.verbose);
         if io::stderr().is_terminal() && !output.plain {
             Box::new(Bar::new(lines, scale))
         } else {

@@ -49,7 +49,15 @@ fn seconds(duration: Duration) -> i64 {
 /// A duration as people say it: `2m10s`, `45s`, `3h05m`. The seconds are rounded up, so that what
 /// is left is never shown as nothing.
 pub fn span(duration: Duration) -> String {
-    let seconds = duration.as_secs() + u64::from(duration.subsec_nanos() > 0);
+    shown(duration.as_secs() + u64::from(duration.subsec_nanos() > 0))
+}
+
+/// The same for time that has passed: what is not over yet does not count.
+pub fn passed(duration: Duration) -> String {
+    shown(duration.as_secs())
+}
+
+fn shown(seconds: u64) -> String {
     match (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60, seconds % 60) {
         (0, 0, 0, seconds) => format!("{seconds}s"),
         (0, 0, minutes, seconds) => format!("{minutes}m{seconds:02}s"),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::tz::TimeZone;
 use outlast::agent::{Heartbeat, Notice, Observer, WaitingFor};
 use outlast::cli::output::Lines;
-use outlast::cli::wall::{Now, span};
+use outlast::cli::wall::{Now, passed, span};
 use outlast::recovery::{ErrorClass, Fault, FaultKind, Moment, Money, Pause, Reach};
 
 use super::pipes::written;
@@ -131,4 +131,5 @@ fn durations_read_well_and_are_never_shown_as_less_than_they_are() {
     for (millis, shown) in cases {
         assert_eq!(span(Duration::from_millis(millis)), shown);
     }
+    assert_eq!(passed(Duration::from_millis(30_900)), "30s");
 }

@@ -12,3 +12,5 @@ mod settings;
 mod spellings;
 mod stdin;
 mod streams;
+mod system;
+mod whole;

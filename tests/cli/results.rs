@@ -164,7 +164,7 @@ fn failures() -> Vec<(&'static str, Ending)> {
         (
             "pdf-too-large",
             Ending {
-                fault: Some(refusal(400, "The PDF has 300 pages")),
+                fault: Some(refusal(400, "The PDF is too large: a maximum of 100 pages")),
                 ..ending(StopReason::ImageError)
             },
         ),

@@ -7,7 +7,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use tokio::time::Instant;
 
 use crate::agent::{Heartbeat, Notice, Observer, WaitingFor};
-use crate::cli::wall::span;
+use crate::cli::wall::{passed, span};
 use crate::recovery::{Money, Pause};
 use crate::transcript::Block;
 
@@ -44,7 +44,7 @@ impl View {
             Some(wait) => {
                 format!("{} {} left", gauge(elapsed, wait), span(wait.saturating_sub(elapsed)))
             }
-            None => span(elapsed),
+            None => passed(elapsed),
         };
         format!("turn {}, {}: {time}, {} spent", self.turn, self.doing, self.spent)
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::agent::{Heartbeat, Notice, Observer, WaitingFor};
-use crate::cli::wall::{Now, span};
+use crate::cli::wall::{Now, passed, span};
 use crate::recovery::{Fault, Money, Pause, RecoveryPlan};
 use crate::transcript::{Block, Message};
 
@@ -15,7 +15,7 @@ const PREFIX: &str = "outlast: ";
 /// Tells people what goes on.
 pub struct Lines {
     out: Out,
-    clock: fn() -> Now,
+    clock: Box<dyn Fn() -> Now + Send>,
     verbose: bool,
     turns: u32,
     waited: Duration,
@@ -25,7 +25,8 @@ pub struct Lines {
 
 impl Lines {
     /// `clock` says what the time is on the wall.
-    pub fn new(out: Out, clock: fn() -> Now, verbose: bool) -> Self {
+    pub fn new(out: Out, clock: impl Fn() -> Now + Send + 'static, verbose: bool) -> Self {
+        let clock = Box::new(clock);
         Self { out, clock, verbose, turns: 0, waited: Duration::ZERO, spent: None }
     }
 
@@ -87,18 +88,21 @@ impl Lines {
             }
             WaitingFor::Model(model) => {
                 let silence = heartbeat.since_last_byte.map_or_else(String::new, |silence| {
-                    format!(", last byte {} ago", span(silence))
+                    format!(", last byte {} ago", passed(silence))
                 });
                 format!(
                     "waiting for {model} to answer, {} so far{silence}, turn {turn}{spent}",
-                    span(*elapsed)
+                    passed(*elapsed)
                 )
             }
             WaitingFor::Tool { name, id } => {
                 let end = heartbeat
                     .ends_in
                     .map_or_else(String::new, |left| format!(", {} left", span(left)));
-                format!("running {name} ({id}), {} so far{end}, turn {turn}{spent}", span(*elapsed))
+                format!(
+                    "running {name} ({id}), {} so far{end}, turn {turn}{spent}",
+                    passed(*elapsed)
+                )
             }
         }
     }
@@ -114,7 +118,7 @@ impl Lines {
     }
 
     fn waited_so_far(&self) -> String {
-        format!(", waited {} so far", span(self.waited))
+        format!(", waited {} so far", passed(self.waited))
     }
 
     fn spent_so_far(&self) -> String {

@@ -1,0 +1,62 @@
+//! What the model is told before anything else.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use jiff::tz::TimeZone;
+use outlast::cli::settings::SystemPrompt;
+use outlast::cli::system::{Facts, compose};
+use outlast::cli::wall::Now;
+use outlast::recovery::{Limits, Moment, Money};
+
+fn at(instant: &str) -> Now {
+    Now { at: instant.parse().expect("an instant"), zone: TimeZone::UTC }
+}
+
+fn told(cwd: &Path, now: &Now, prompt: &SystemPrompt) -> String {
+    let mut limits = Limits::default();
+    limits.budgets.turns = Some(20);
+    limits.deadline = Some(Moment::default().after(Duration::from_mins(45)));
+    let more = [PathBuf::from("/more")];
+    compose(prompt, &Facts::new(cwd, &more, now, &limits, Money::from_dollars(0.5)))
+}
+
+#[test]
+fn our_prompt_is_short_and_holds_the_facts_of_the_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let inside = folder.path().join("deep/inside");
+    std::fs::create_dir_all(&inside).unwrap();
+    std::fs::create_dir(folder.path().join(".git")).unwrap();
+    std::fs::write(folder.path().join(".git/HEAD"), "ref: refs/heads/topic/x\n").unwrap();
+    let text = told(&inside, &at("2026-11-21T14:00:00Z"), &SystemPrompt::default());
+    assert!(text.len() < 3_000, "{} bytes", text.len());
+    let cwd = inside.display().to_string();
+    for part in
+        [cwd.as_str(), "/more", "2026-11-21", "branch topic/x", "20 turns", "$0.5000", "45m"]
+    {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+}
+
+#[test]
+fn the_prompt_stays_the_same_to_the_byte_for_a_day() {
+    let cwd = Path::new("/");
+    let prompt = SystemPrompt::default();
+    let morning = told(cwd, &at("2026-11-21T00:00:01Z"), &prompt);
+    assert_eq!(morning, told(cwd, &at("2026-11-21T23:59:59Z"), &prompt));
+    assert!(morning.contains("not a repository"));
+}
+
+#[test]
+fn a_prompt_of_the_user_s_own_replaces_ours_and_may_be_empty() {
+    let (cwd, now) = (Path::new("/"), at("2026-11-21T14:00:00Z"));
+    let own = |replaced: &str, appended: Option<&str>| SystemPrompt {
+        replaced: Some(replaced.to_owned()),
+        appended: appended.map(ToOwned::to_owned),
+    };
+    assert_eq!(told(cwd, &now, &own("", None)), "");
+    assert_eq!(told(cwd, &now, &own("Mine.", Some("More."))), "Mine.\n\nMore.");
+    let added = SystemPrompt { replaced: None, appended: Some("More.".to_owned()) };
+    let text = told(cwd, &now, &added);
+    assert!(text.starts_with("You are outlast") && text.ends_with("\n\nMore."), "{text}");
+}
