@@ -146,6 +146,7 @@ fn only_streams_that_break_in_a_row_and_before_a_block_count() {
     let overloaded = Event::Failed(reaching(ErrorClass::ServerOverload, Reach::Stream));
     for other in [in_a_block, overloaded] {
         let story = Story::begin(limits()).then(torn()).wakes().then(other).wakes();
+        assert_eq!(story.asked().mode, Mode::Streaming, "{other:?}");
         assert_eq!(story.then(torn()).wakes().asked().mode, Mode::Streaming, "{other:?}");
     }
 }
@@ -341,6 +342,13 @@ fn a_resumed_run_has_its_retries_back_but_not_its_turns_and_models() {
     let left = story.run.budgets;
     assert_eq!((left.turns, left.retries, left.switches, left.bucket), (Some(3), 4, 0, 470));
     assert!(story.went_on_at_once(), "moments begin anew, so the old wish means nothing");
+}
+
+#[test]
+fn a_resumed_run_may_refresh_its_key_again() {
+    let story = Story::begin(limits()).fails(ErrorClass::InvalidApiKey);
+    let story = Story::take_up(story.run.resumed(), limits()).fails(ErrorClass::InvalidApiKey);
+    assert_eq!(story.last(), Action::Refresh);
 }
 
 #[test]

@@ -175,7 +175,8 @@ fn what_is_not_capacity_is_counted_unless_everything_is_waited_out() {
         assert_eq!(story.pause().of, Some(10), "{class}");
         let story = Story::begin(persistent(Persistence::All)).fails_and_waits(class, 50);
         assert_eq!(story.requests(), 51, "{class}");
-        assert_eq!(story.fails(class).pause().of, None, "{class}");
+        let why = Pause { class, retry: 30, of: None };
+        assert_eq!(story.fails(class).pause(), why, "{class}");
     }
 }
 

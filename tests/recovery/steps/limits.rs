@@ -1,8 +1,10 @@
 //! Turns, money and time.
 
+use std::time::Duration;
+
 use outlast::recovery::{
-    Action, Budgets, ErrorClass, Event, Fate, Interrupt, Limits, Money, Nudge, RecoveryPlan,
-    StopReason, Weight,
+    Action, Budgets, ErrorClass, Event, Fate, Interrupt, Limits, Moment, Money, Nudge,
+    RecoveryPlan, StopReason, Weight,
 };
 
 use super::super::{ANSWER, FREE, Story, TOOL_CALLS, after, limits, with_budgets};
@@ -78,6 +80,16 @@ fn a_wait_that_could_only_end_past_the_deadline_is_not_begun() {
     assert!((after(31)..after(60)).contains(&story.now), "what fitted was waited: {:?}", story.now);
     let plan = story.transition().plan;
     assert_eq!(plan, Some(RecoveryPlan::Stop(StopReason::Deadline)), "no retry is told of");
+}
+
+#[test]
+fn a_wait_that_ends_with_the_deadline_is_not_begun_either() {
+    let free = Story::begin(limits()).fails(ErrorClass::ServerError);
+    let ends = Moment::from_millis(free.pause_millis());
+    let rules = |deadline| Limits { deadline: Some(deadline), ..limits() };
+    Story::begin(rules(ends)).fails(ErrorClass::ServerError).ends_as(StopReason::Deadline);
+    let later = ends.after(Duration::from_millis(1));
+    assert!(Story::begin(rules(later)).fails(ErrorClass::ServerError).is_pausing());
 }
 
 #[test]
