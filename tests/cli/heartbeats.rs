@@ -60,6 +60,8 @@ async fn a_wait_is_announced_with_class_attempt_and_end() {
         begins(OVERLOAD, 130, Some(&fault)),
         Notice::WaitEnds { pause: OVERLOAD, waited: Duration::from_secs(130) },
         begins(Pause { retry: 5, ..OVERLOAD }, 32, None),
+        Notice::WaitEnds { pause: OVERLOAD, waited: Duration::from_secs(32) },
+        begins(Pause { retry: 6, ..OVERLOAD }, 5, None),
     ])
     .await;
     assert_eq!(
@@ -67,7 +69,9 @@ async fn a_wait_is_announced_with_class_attempt_and_end() {
         "outlast: waiting 2m10s to retry (server_overload, HTTP 529, retry 4 of 10), until \
          14:02:11, waited 0s so far\n\
          outlast: waiting 32s to retry (server_overload, retry 5 of 10), until 14:00:33, waited \
-         2m10s so far\n"
+         2m10s so far\n\
+         outlast: waiting 5s to retry (server_overload, retry 6 of 10), until 14:00:06, waited \
+         2m42s so far\n"
     );
 }
 

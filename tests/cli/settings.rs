@@ -98,18 +98,20 @@ fn settings_of_a_repository_are_ignored_and_named() {
 fn flags_outrank_variables_variables_outrank_files() {
     let file = r#"{"maxTurns": 1, "maxRetries": 1, "model": "m1", "requestTimeout": 1}"#;
     let variables = [("CLAUDE_CODE_MAX_TURNS", "2"), ("ANTHROPIC_MODEL", "m2")];
-    let variables = [&variables[..], &[("API_TIMEOUT_MS", "2500")]].concat();
+    let more = [("API_TIMEOUT_MS", "2500"), ("CLAUDE_CODE_MAX_RETRIES", "2")];
+    let variables = [&variables[..], &more].concat();
     let only_file = resolve(&["hi"], &[], file).unwrap();
     assert_eq!(only_file.limits.budgets.turns, Some(1));
     assert_eq!(only_file.models, ["m1"]);
     assert_eq!(only_file.endpoint.whole, Duration::from_secs(1));
     let both = resolve(&["hi"], &variables, file).unwrap();
-    assert_eq!((both.limits.budgets.turns, both.limits.budgets.retries), (Some(2), 1));
+    assert_eq!((both.limits.budgets.turns, both.limits.budgets.retries), (Some(2), 2));
     assert_eq!(both.models, ["m2"]);
     assert_eq!(both.endpoint.whole, Duration::from_millis(2500));
     let flags = ["hi", "--max-turns", "3", "--model=m3", "--request-timeout=3s"];
+    let flags = [&flags[..], &["--max-retries=3"]].concat();
     let all = resolve(&flags, &variables, file).unwrap();
-    assert_eq!(all.limits.budgets.turns, Some(3));
+    assert_eq!((all.limits.budgets.turns, all.limits.budgets.retries), (Some(3), 3));
     assert_eq!(all.models, ["m3"]);
     assert_eq!(all.endpoint.whole, Duration::from_secs(3));
     let inline = resolve(&["hi", "--settings", r#"{"maxRetries": 9}"#], &[], file).unwrap();
