@@ -12,7 +12,10 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// Replies with a tool call, before the one without.
@@ -36,10 +39,9 @@ fn main() {
         "{:<10}{:>16}{:>12}{:>12}{:>14}",
         "", "first request", "gap p50", "gap max", "resident"
     );
-    for (name, spawn) in [
-        ("bare loop", spawn_bare as fn(&str, &std::path::Path) -> Child),
-        ("outlast", spawn_outlast),
-    ] {
+    for (name, spawn) in
+        [("bare loop", spawn_bare as fn(&str, &Path) -> Child), ("outlast", spawn_outlast)]
+    {
         let mut rounds: Vec<Measured> =
             (0..ROUNDS).map(|_| measure(spawn, scratch.path())).collect();
         rounds.sort_by_key(|round| round.first_request);
@@ -60,7 +62,7 @@ fn millis(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e3
 }
 
-fn spawn_outlast(base: &str, scratch: &std::path::Path) -> Child {
+fn spawn_outlast(base: &str, scratch: &Path) -> Child {
     Command::new(env!("CARGO_BIN_EXE_outlast"))
         .args(["--permission-mode", "bypassPermissions", "--model", "bench", "go"])
         .current_dir(scratch)
@@ -73,7 +75,7 @@ fn spawn_outlast(base: &str, scratch: &std::path::Path) -> Child {
         .expect("the binary was built for this bench")
 }
 
-fn spawn_bare(base: &str, _scratch: &std::path::Path) -> Child {
+fn spawn_bare(base: &str, _scratch: &Path) -> Child {
     Command::new(std::env::current_exe().expect("the bench runs from a file"))
         .env(BARE, base)
         .stdin(Stdio::null())
@@ -100,31 +102,55 @@ fn bare_loop(base: &str) {
 }
 
 /// Serves one run and takes its times.
-fn measure(spawn: fn(&str, &std::path::Path) -> Child, scratch: &std::path::Path) -> Measured {
+fn measure(spawn: fn(&str, &Path) -> Child, scratch: &Path) -> Measured {
     let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
     let base = format!("http://{}", listener.local_addr().expect("the listener is bound"));
+    let tape = Arc::new(Mutex::new(Tape::default()));
     let start = Instant::now();
     let mut child = spawn(&base, scratch);
-    let (mut first_request, mut gaps, mut resident_kib) = (None, Vec::new(), 0);
-    let (mut served, mut replied) = (0, None);
-    while served <= TURNS {
-        let (stream, _) = listener.accept().expect("the client connects");
-        stream.set_nodelay(true).expect("a socket option can be set");
-        let mut reader = BufReader::new(stream);
-        while let Some(arrived) = read_request(&mut reader) {
-            first_request.get_or_insert(arrived.duration_since(start));
-            gaps.extend(replied.map(|then| arrived.duration_since(then)));
-            if served == TURNS {
-                resident_kib = resident(child.id());
-            }
-            let reply = reply(served);
-            reader.get_mut().write_all(reply.as_bytes()).expect("the client reads");
-            replied = Some(Instant::now());
-            served += 1;
+    let (pid, shared) = (child.id(), Arc::clone(&tape));
+    thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let tape = Arc::clone(&shared);
+            thread::spawn(move || serve(stream, pid, &tape));
         }
-    }
+    });
     let _ = child.wait();
-    Measured { first_request: first_request.unwrap_or_default(), gaps, resident_kib }
+    let tape = tape.lock().expect("no server thread panicked");
+    assert!(tape.served > TURNS, "the run ended after {} requests", tape.served);
+    let first_request = tape.first.map(|first| first.duration_since(start)).unwrap_or_default();
+    Measured { first_request, gaps: tape.gaps.clone(), resident_kib: tape.resident_kib }
+}
+
+/// What the server saw.
+#[derive(Default)]
+struct Tape {
+    served: usize,
+    first: Option<Instant>,
+    /// When the last reply was out.
+    replied: Option<Instant>,
+    gaps: Vec<Duration>,
+    resident_kib: u64,
+}
+
+/// Serves one connection.
+fn serve(stream: TcpStream, pid: u32, tape: &Mutex<Tape>) {
+    let _ = stream.set_nodelay(true);
+    let mut reader = BufReader::new(stream);
+    while let Some(arrived) = read_request(&mut reader) {
+        let mut tape = tape.lock().expect("no server thread panicked");
+        tape.first.get_or_insert(arrived);
+        let gap = tape.replied.map(|then| arrived.duration_since(then));
+        tape.gaps.extend(gap);
+        if tape.served == TURNS {
+            tape.resident_kib = resident(pid);
+        }
+        if reader.get_mut().write_all(reply(tape.served).as_bytes()).is_err() {
+            return;
+        }
+        tape.replied = Some(Instant::now());
+        tape.served += 1;
+    }
 }
 
 /// Reads one request. Returns when its first byte arrived, or nothing at the end.
