@@ -103,4 +103,18 @@ mod tests {
             assert!(outcome.detail.as_str().unwrap().contains(text), "{outcome:?}");
         }
     }
+    #[tokio::test]
+    async fn looking_is_left_alone_when_the_run_stops() {
+        let cancel = CancellationToken::new();
+        let (release, released) = std::sync::mpsc::channel::<()>();
+        let stuck = look(cancel.clone(), move |stop| {
+            cancel.cancel();
+            assert!(stop.is_cancelled());
+            // As if the disk did not answer.
+            let _ = released.recv();
+            Outcome::text("at last", serde_json::Value::Null)
+        });
+        assert_eq!(stuck.await, Outcome::interrupted());
+        drop(release);
+    }
 }

@@ -248,3 +248,20 @@ impl Sink for Sheet<'_> {
         Ok(false)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio_util::sync::CancellationToken;
+
+    use super::*;
+
+    #[test]
+    fn a_file_ends_early_when_the_search_is_cancelled() {
+        let cancel = CancellationToken::new();
+        let file = File::open("/dev/zero").unwrap();
+        let mut endless = Watched { file, bounds: Bounds::new(&cancel) };
+        assert_eq!(endless.read(&mut [0; 8]).unwrap(), 8);
+        cancel.cancel();
+        assert!(endless.read(&mut [0; 8]).is_err());
+    }
+}

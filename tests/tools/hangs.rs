@@ -94,6 +94,15 @@ async fn a_silent_grandchild_is_ended_too() {
 }
 
 #[tokio::test]
+async fn a_silent_grandchild_that_ignores_sigterm_is_ended_too() {
+    let bench = Bench::open();
+    let command = "(trap '' TERM; echo $BASHPID > child; while :; do sleep 1; done) \
+                   >/dev/null 2>&1 & until [ -s child ]; do sleep 0.01; done";
+    soon(&bench, command).await;
+    assert_gone(&bench.content("child")).await;
+}
+
+#[tokio::test]
 async fn one_that_ignores_sigterm_and_writes_for_ever_is_ended() {
     let bench = Bench::open();
     let outcome = soon(&bench, "(trap '' TERM; echo $BASHPID; while :; do echo y; done) &").await;
@@ -104,7 +113,7 @@ async fn one_that_ignores_sigterm_and_writes_for_ever_is_ended() {
 async fn one_that_left_the_group_and_holds_the_pipe_is_found_by_its_mark() {
     let bench = Bench::open();
     let daemon = "setsid bash -c 'echo $$ > daemon; exec sleep 1000' & \
-                  until [ -s daemon ]; do :; done";
+                  until [ -s daemon ]; do sleep 0.01; done";
     let outcome = soon(&bench, daemon).await;
     assert!(!outcome.is_error, "{outcome:?}");
     assert_gone(&bench.content("daemon")).await;
@@ -114,7 +123,7 @@ async fn one_that_left_the_group_and_holds_the_pipe_is_found_by_its_mark() {
 async fn a_silent_daemon_is_found_at_the_end_of_the_run() {
     let bench = Bench::open();
     let daemon = "(setsid bash -c 'echo $$ > daemon; exec sleep 1000' >/dev/null 2>&1 &) ; \
-                  until [ -s daemon ]; do :; done";
+                  until [ -s daemon ]; do sleep 0.01; done";
     soon(&bench, daemon).await;
     assert!(is_alive(&bench.content("daemon")), "it was not looked for yet");
     bench.toolbox.kill_leftovers().await;
@@ -128,7 +137,8 @@ async fn a_timeout_ends_the_whole_group_even_if_it_ignores_sigterm() {
                    while :; do wait; done";
     let start = Instant::now();
     let outcome = bench.run("Bash", json!({ "command": command, "timeout": 300 })).await;
-    assert_fails_with(&outcome, "Timed out");
+    assert_fails_with(&outcome, "Timed out after 300ms: the command was stopped.");
+    assert_eq!(outcome.detail["exit_code"], 137);
     assert!(start.elapsed() > Duration::from_secs(2), "SIGTERM comes first");
     assert!(start.elapsed() < SOON);
     assert!(!is_alive(&bench.content("leader")));
@@ -221,8 +231,8 @@ async fn commands_side_by_side_keep_apart() {
     let bench = Bench::open();
     // Each waits for the other's file: they end only if both run.
     let (one, other) = tokio::join!(
-        soon(&bench, "touch one; until [ -e two ]; do :; done; echo first"),
-        soon(&bench, "touch two; until [ -e one ]; do :; done; echo second"),
+        soon(&bench, "touch one; until [ -e two ]; do sleep 0.01; done; echo first"),
+        soon(&bench, "touch two; until [ -e one ]; do sleep 0.01; done; echo second"),
     );
     assert_eq!((text(&one), text(&other)), ("first".to_string(), "second".to_string()));
 }

@@ -73,6 +73,12 @@ const COMMANDS: &[(PermissionMode, Rules, &str, Answer)] = &[
     (Default, Rules::None, "pwd && echo 'a && b; c | d > e'", Yes),
     (Default, Rules::None, "grep -rn 'foo|bar' src; wc -l src/a.rs", Yes),
     (Default, Rules::None, "cd src && ls", Yes),
+    (Default, Rules::None, "cd src && cat ../x | head", Yes),
+    (Default, Rules::None, "cd src &&\n cat ../x", Yes),
+    (Default, Rules::None, "cd src; cat ../x", No),
+    (Default, Rules::None, "cd src && ls || cat ../x", No),
+    (Default, Rules::None, "ls | cd src && cat ../x", No),
+    (Default, Rules::None, "cd src && cat ../../x", No),
     (Default, Rules::None, "git status --short", Yes),
     (Default, Rules::None, "git log --oneline -5", Yes),
     (Default, Rules::None, "echo $HOME 2>&1 >/dev/null", Yes),
@@ -100,6 +106,7 @@ const COMMANDS: &[(PermissionMode, Rules, &str, Answer)] = &[
     (Default, Rules::None, "ls `touch x`", No),
     (Default, Rules::None, "ls $(touch x)", No),
     (Default, Rules::None, "echo \"$(touch x)\"", No),
+    (Default, Rules::None, "echo \"`touch x`\"", No),
     (Default, Rules::None, "ls & touch x", No),
     (Default, Rules::None, "ls\ntouch x", No),
     (Default, Rules::None, "cat <(touch x)", No),
@@ -341,6 +348,19 @@ fn a_denied_tool_is_not_even_told_of() {
     let names: Vec<&str> =
         bench.toolbox.definitions().iter().map(|tool| tool.name.as_str()).collect();
     assert_eq!(names, ["Read", "Write", "Edit", "Grep", "TodoWrite"]);
+}
+
+#[tokio::test]
+async fn paths_are_seen_from_where_the_shell_stands_and_goes() {
+    let bench = bench(Default, Rules::None);
+    assert!(!bench.bash("cd src").await.is_error);
+    let judge = |command: &str| answer(&bench, "Bash", json!({ "command": command }));
+    assert_eq!(judge("cat ../.env"), Ok(Yes));
+    assert_eq!(judge("cat ../../x"), Ok(No));
+    assert_eq!(judge("cd .. && cat ../x"), Ok(No));
+    assert_eq!(judge("cd ..; cat ../x"), Ok(No));
+    assert_eq!(answer(&bench, "Read", json!({ "file_path": "../.env" })), Ok(Yes));
+    assert_eq!(answer(&bench, "Read", json!({ "file_path": "../../x" })), Ok(No));
 }
 
 #[tokio::test]

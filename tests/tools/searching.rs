@@ -59,6 +59,16 @@ async fn globs_find_names_and_skip_what_is_ignored() {
 }
 
 #[tokio::test]
+async fn ignore_files_count_outside_repositories_too() {
+    let bench = Bench::open();
+    bench.file(".gitignore", "made/\n");
+    bench.file("made/a.rs", "x\n");
+    bench.file("b.rs", "x\n");
+    assert_eq!(text(&bench.run("Glob", json!({ "pattern": "*.rs" })).await), "b.rs");
+    assert_eq!(text(&bench.run("Grep", json!({ "pattern": "x" })).await), "b.rs");
+}
+
+#[tokio::test]
 async fn the_newest_hundred_files_are_shown() {
     let bench = Bench::open();
     let now = SystemTime::now();
@@ -147,6 +157,8 @@ async fn grep_is_bounded() {
     bench.file("wide", format!("{}\n", "y".repeat(100_000)).repeat(100));
     let shown = grep(json!({ "pattern": "y", "output_mode": "content", "head_limit": 0 })).await;
     assert!(shown.chars().count() < 30_200, "{}", shown.chars().count());
+    assert!(shown.chars().count() > 29_000, "{}", shown.chars().count());
+    assert!(shown.ends_with("[there is more; narrow the search or raise head_limit]"));
     assert!(shown.lines().next().unwrap().len() < 600);
 }
 

@@ -8,15 +8,17 @@ use super::chores::{self, Chore};
 use super::judge::Permissions;
 use super::mode::PermissionMode;
 use super::rule::Rule;
-use super::script::{self, Simple, Unsure, Word};
+use super::script::{self, Joint, Simple, Unsure, Word};
 use super::wrapper::{self, Overlook};
 
 /// One command line on its way through the rules.
 pub(super) struct Errand<'a> {
     permissions: &'a Permissions,
     find: &'a dyn Fn(&str, &Path) -> Place,
-    /// Where it may be standing: after `cd x || …` nobody knows.
+    /// Where it may be standing: after `cd x; …` nobody knows whether `cd` succeeded.
     bases: Vec<PathBuf>,
+    /// Where it stands if a `cd` in this chain of `&&` has failed.
+    stayed: Vec<PathBuf>,
 }
 
 impl<'a> Errand<'a> {
@@ -25,7 +27,7 @@ impl<'a> Errand<'a> {
         find: &'a dyn Fn(&str, &Path) -> Place,
         cwd: &Path,
     ) -> Self {
-        Self { permissions, find, bases: vec![cwd.to_path_buf()] }
+        Self { permissions, find, bases: vec![cwd.to_path_buf()], stayed: Vec::new() }
     }
 
     /// Deny and ask rules for the files that are named.
@@ -48,15 +50,22 @@ impl<'a> Errand<'a> {
 
     /// Whether every part of it is allowed: harmless, or by a rule, or by the mode.
     pub(super) fn allowed(mut self, parts: &[Simple]) -> Result<(), String> {
+        let mut before = Joint::Other;
         for part in parts {
             self.part(part)?;
-            let moved: Vec<PathBuf> = match chores::recognise(part) {
-                Some(Chore::Moves(folder)) => {
-                    self.bases.iter().map(|base| (self.find)(folder, base).real).collect()
+            if let Some(Chore::Moves(folder)) = chores::recognise(part) {
+                let moved: Vec<PathBuf> =
+                    self.bases.iter().map(|base| (self.find)(folder, base).real).collect();
+                // In a pipe it moves only itself.
+                if part.then == Joint::And && before != Joint::Pipe {
+                    self.stayed.append(&mut self.bases);
                 }
-                Some(Chore::Looks(_) | Chore::Tidies(_)) | None => Vec::new(),
-            };
-            self.bases.extend(moved);
+                self.bases.extend(moved);
+            }
+            if part.then == Joint::Other {
+                self.bases.append(&mut self.stayed);
+            }
+            before = part.then;
         }
         Ok(())
     }

@@ -23,6 +23,18 @@ pub(super) struct Simple {
     /// Files that it is redirected to.
     pub(super) writes: Vec<Word>,
     pub(super) reads: Vec<Word>,
+    pub(super) then: Joint,
+}
+
+/// What stands between a command and the next.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Joint {
+    /// The next runs only if this one succeeds.
+    And,
+    Pipe,
+    /// The next runs anyway, or only if this one fails.
+    #[default]
+    Other,
 }
 
 /// Why a command could not be taken apart.
@@ -52,7 +64,7 @@ pub(super) fn split(command: &str) -> Result<Vec<Simple>, Unsure> {
     while let Some(letter) = lexer.next() {
         lexer.take(letter)?;
     }
-    lexer.end_simple()?;
+    lexer.end_simple(Joint::Other)?;
     Ok(lexer.done)
 }
 
@@ -107,16 +119,15 @@ impl Lexer {
     fn take(&mut self, letter: char) -> Result<(), Unsure> {
         match letter {
             ' ' | '\t' => self.end_word()?,
-            '\n' | ';' => self.end_simple()?,
+            '\n' | ';' => self.end_simple(Joint::Other)?,
+            '|' if self.eat('|') => self.end_simple(Joint::Other)?,
             '|' => {
-                let _ = self.eat('|') || self.eat('&');
-                self.end_simple()?;
+                self.eat('&');
+                self.end_simple(Joint::Pipe)?;
             }
             '&' if self.peek() == Some('>') => self.redirect('&')?,
-            '&' => {
-                self.eat('&');
-                self.end_simple()?;
-            }
+            '&' if self.eat('&') => self.end_simple(Joint::And)?,
+            '&' => self.end_simple(Joint::Other)?,
             '<' | '>' => self.redirect(letter)?,
             '#' if self.word.is_none() => {
                 while self.peek().is_some_and(|letter| letter != '\n') {
@@ -283,14 +294,14 @@ impl Lexer {
         Ok(())
     }
 
-    fn end_simple(&mut self) -> Result<(), Unsure> {
+    fn end_simple(&mut self, then: Joint) -> Result<(), Unsure> {
         self.end_word()?;
         if self.target.is_some() {
             return Err(Unsure("a redirection leads nowhere"));
         }
         let simple = std::mem::take(&mut self.simple);
         if simple != Simple::default() {
-            self.done.push(simple);
+            self.done.push(Simple { then, ..simple });
         }
         Ok(())
     }
