@@ -54,6 +54,8 @@ fn commands_die_with_outlast() {
     let mut dying = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "tools::containment::commands_die_with_outlast"])
         .env(DYING, &child)
+        // It cannot tidy up after itself.
+        .env("TMPDIR", folder.path())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()

@@ -10,11 +10,11 @@ use tokio_util::sync::CancellationToken;
 use super::bench::{Bench, appears, assert_fails_with, assert_gone, is_alive, text};
 
 /// Far less than any of the commands here would take on its own.
-const SOON: Duration = Duration::from_secs(10);
+const SOON: Duration = Duration::from_secs(25);
 
 async fn soon(bench: &Bench, command: &str) -> outlast::tools::Outcome {
     let start = Instant::now();
-    let outcome = bench.run("Bash", json!({ "command": command, "timeout": 20_000 })).await;
+    let outcome = bench.run("Bash", json!({ "command": command, "timeout": 40_000 })).await;
     assert!(start.elapsed() < SOON, "{command} took {:?}: {outcome:?}", start.elapsed());
     assert_ne!(outcome.detail["timed_out"], true, "{command}: {outcome:?}");
     outcome
@@ -29,7 +29,8 @@ async fn a_rebase_that_wants_an_editor_goes_on_without_one() {
          git checkout -q main && echo 2 > f && git commit -qam two && git checkout -q side; \
          git rebase main; echo 3 > f; git add f; git rebase --continue && git log --format=%s";
     let outcome = soon(&bench, conflict).await;
-    assert!(text(&outcome).ends_with("one\ntwo\nzero"), "{}", text(&outcome));
+    assert!(text(&outcome).contains("one\ntwo\nzero"), "{}", text(&outcome));
+    assert!(!outcome.is_error);
 }
 
 #[tokio::test]
@@ -136,10 +137,10 @@ async fn a_timeout_ends_the_whole_group_even_if_it_ignores_sigterm() {
     let command = "trap '' TERM; sleep 1000 & echo $! > child; echo $$ > leader; \
                    while :; do wait; done";
     let start = Instant::now();
-    let outcome = bench.run("Bash", json!({ "command": command, "timeout": 300 })).await;
-    assert_fails_with(&outcome, "Timed out after 300ms: the command was stopped.");
+    let outcome = bench.run("Bash", json!({ "command": command, "timeout": 1_500 })).await;
+    assert_fails_with(&outcome, "Timed out after 1s 500ms: the command was stopped.");
     assert_eq!(outcome.detail["exit_code"], 137);
-    assert!(start.elapsed() > Duration::from_secs(2), "SIGTERM comes first");
+    assert!(start.elapsed() > Duration::from_millis(3_500), "SIGTERM comes first");
     assert!(start.elapsed() < SOON);
     assert!(!is_alive(&bench.content("leader")));
     assert_gone(&bench.content("child")).await;
@@ -150,7 +151,7 @@ async fn a_cancel_ends_the_whole_group_and_comes_back_at_once() {
     let bench = Bench::open();
     let cancel = CancellationToken::new();
     let command = "sleep 1000 & echo $! > child; setsid sleep 1000 & echo $! > escaped; \
-                   echo $$ > leader; echo begun; wait";
+                   echo begun; echo $$ > leader; wait";
     let running = bench.run_until("Bash", json!({ "command": command }), cancel.clone());
     let stopping = async {
         appears(&bench.cwd.join("leader")).await;
