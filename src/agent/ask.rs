@@ -7,7 +7,7 @@ use crate::recovery::{
     Ask, Cut, ErrorClass, Event, Failure, Fault, FaultKind, Moment, Money, Reach, Reply, Weight,
     classify,
 };
-use crate::transcript::{Block, Usage, repair, violations};
+use crate::transcript::{Block, faults_of_a_history, repair, violations};
 
 use super::conversation::text_of;
 use super::observer::{Notice, WaitingFor};
@@ -160,7 +160,7 @@ impl Session<'_> {
         let lost = self.books.forfeit();
         if lost > Money::ZERO {
             let model = self.model().name.clone();
-            self.journal.spend(lost, &Usage::default(), &model);
+            self.journal.forfeit(lost, &model);
         }
     }
 

@@ -68,6 +68,7 @@ pub struct Heartbeat<'a> {
     pub turn: u32,
     /// Time spent in retry waits, all in all.
     pub waited_in_all: Duration,
+    /// What is known to have been billed.
     pub spent: Money,
     /// Since the model's last byte, while it streams.
     pub since_last_byte: Option<Duration>,

@@ -258,7 +258,7 @@ impl Session<'_> {
         Figures {
             turn: self.books.tally.turns + 1,
             waited: self.books.tally.waited,
-            spent: self.books.ledger.spent(),
+            spent: self.books.ledger.settled(),
         }
     }
 

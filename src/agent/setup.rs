@@ -64,12 +64,21 @@ pub struct Ending {
     /// The API's own stop reason of the last reply.
     pub stop_reason: Option<String>,
     pub tally: Tally,
+    /// Everything that counts against the budget.
     pub spent: Money,
+    /// Part of it that was charged for calls of which nobody knows whether they were billed.
     pub unsettled: Money,
     pub budget: Option<Money>,
     pub journal: JournalHealth,
     /// What broke, when the reason is `internal_error`.
     pub broken: Option<String>,
+}
+
+impl Ending {
+    /// What is known to have been billed.
+    pub fn settled(&self) -> Money {
+        self.spent.minus(self.unsettled)
+    }
 }
 
 /// Sums over a run.

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::agent::Ending;
-use crate::recovery::{ErrorClass, Fault, FaultKind, Interrupt, StopReason, classify};
+use crate::recovery::{ErrorClass, Fault, FaultKind, Interrupt, Money, StopReason, classify};
 
 use super::classes::CLASSES;
 use super::wall::{self, Now};
@@ -131,13 +131,20 @@ fn owned((what, advice): (&str, &'static str)) -> (String, &'static str) {
 }
 
 fn budget(ending: &Ending) -> String {
+    let mut spent = format!("{} was spent", ending.settled());
+    if ending.unsettled > Money::ZERO {
+        let _ = write!(
+            spent,
+            ", up to {} more went to attempts of which nobody knows whether they were billed",
+            ending.unsettled
+        );
+    }
     match ending.budget {
         Some(budget) => format!(
-            "the budget of {budget} is used up: {} was spent, and the next request could cost more \
-             than is left",
-            ending.spent
+            "the budget of {budget} is used up: {spent}, and the next request could cost more \
+             than is left"
         ),
-        None => format!("the budget is used up: {} was spent", ending.spent),
+        None => format!("the budget is used up: {spent}"),
     }
 }
 

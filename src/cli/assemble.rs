@@ -8,7 +8,7 @@ use crate::agent::{Clock, Setup};
 use crate::model::{self, Client, ModelFacts, Secret, Timers};
 use crate::recovery::{Ledger, Limits, Money};
 use crate::tools::{self, BadSettings, ChildEnvironment, Offered, ToolSettings, Toolbox};
-use crate::transcript::{Block, strip_thinking};
+use crate::transcript::Block;
 
 use super::args::{BudgetMode, ChildEnv, PermissionMode};
 use super::session::Session;
@@ -49,10 +49,8 @@ pub(super) fn assemble(
     let toolbox = Toolbox::new(&tool_settings(settings, &session)).map_err(bad_tools)?;
     let limits = limits(settings);
     let session_id = session.id();
-    let (journal, mut carried, spent) = session.open(settings, &limits, &models[0].name)?;
-    if carried.answered_by_another(&models[0].name) {
-        strip_thinking(&mut carried.carried.messages);
-    }
+    let (journal, mut legacy) = session.open(settings, &limits, &models[0].name)?;
+    legacy.fit_to(&models);
     let (ceiling, stop_after) = match settings.budget_mode {
         BudgetMode::Ceiling => (settings.budget, None),
         BudgetMode::After => (None, settings.budget),
@@ -66,7 +64,9 @@ pub(super) fn assemble(
         client,
         toolbox,
         limits,
-        ledger: Ledger::new(ceiling).carrying(spent),
+        ledger: Ledger::new(ceiling)
+            .carrying(legacy.spent.minus(legacy.unsettled))
+            .carrying_unsettled(legacy.unsettled),
         clock,
         seed: Uuid::new_v4().as_u64_pair().0,
         permission_mode: settings.tools.mode.name().to_owned(),
@@ -75,7 +75,7 @@ pub(super) fn assemble(
         stream_events: settings.output.partial_messages,
         stop_after,
         journal,
-        carried: carried.carried,
+        carried: legacy.carried,
     })
 }
 

@@ -6,9 +6,9 @@ use crate::agent::{Carried, ModelTally, Tally};
 use crate::journal::{
     Carry, Held, Journal, JournalError, Opening, Place, Restored, SessionId, latest, read,
 };
-use crate::model;
+use crate::model::{self, ModelFacts};
 use crate::recovery::{Limits, Money, Run};
-use crate::transcript::Role;
+use crate::transcript::{Role, strip_thinking};
 
 use super::settings::{Settings, Start};
 use super::usage::{Cause, UsageError};
@@ -29,16 +29,26 @@ enum Kind {
 }
 
 /// What is taken over from an earlier process.
+#[derive(Default)]
 pub(super) struct Legacy {
     pub(super) carried: Carried,
+    /// What counts against the budget already.
+    pub(super) spent: Money,
+    /// Part of it of which nobody knows whether it was billed.
+    pub(super) unsettled: Money,
     /// The model that signed the thinking in the messages.
     model: Option<String>,
 }
 
 impl Legacy {
-    /// Whether thinking in the messages was signed by a model that is not asked now.
-    pub(super) fn answered_by_another(&self, model: &str) -> bool {
-        self.model.as_deref().is_some_and(|before| before != model)
+    /// Leaves out thinking that was signed by another model of `chain` than the one that will be
+    /// asked first.
+    pub(super) fn fit_to(&mut self, chain: &[ModelFacts]) {
+        let rung = self.carried.run.map_or(0, |run| usize::from(run.rung));
+        let asked = chain.get(rung).or(chain.last());
+        if self.model.as_deref().is_some_and(|before| asked.is_none_or(|it| it.name != before)) {
+            strip_thinking(&mut self.carried.messages);
+        }
     }
 }
 
@@ -103,8 +113,7 @@ impl Session {
         }
     }
 
-    /// Opens the journal and hands over what an earlier process left: the journal, the
-    /// conversation, and the money that counts towards this run.
+    /// Opens the journal and hands over what an earlier process left.
     ///
     /// # Errors
     /// The id is taken. A journal that cannot be written is no error: the run goes on without.
@@ -113,7 +122,7 @@ impl Session {
         settings: &Settings,
         limits: &Limits,
         model: &str,
-    ) -> Result<(Journal, Legacy, Money), UsageError> {
+    ) -> Result<(Journal, Legacy), UsageError> {
         let unfinished = |restored: &Restored| restored.ended.is_none() && restored.run.is_some();
         let carry = match &self.kind {
             Kind::Resumed(held) if unfinished(held.restored()) => Carry::On,
@@ -142,33 +151,30 @@ impl Session {
             }
             Kind::Forked(source) | Kind::Recalled(source) => (Journal::off(), Some(*source)),
         };
-        let (legacy, spent) = match restored {
-            Some(restored) => inherit(restored, carry, limits),
-            None => (Legacy { carried: Carried::default(), model: None }, Money::ZERO),
-        };
-        Ok((journal, legacy, spent))
+        let legacy = restored.map(|restored| inherit(restored, carry, limits));
+        Ok((journal, legacy.unwrap_or_default()))
     }
 }
 
 /// What of a restored session goes on. The counters of a prompt that was cut off do; a new prompt
 /// begins with nothing spent.
-fn inherit(restored: Restored, carry: Carry, limits: &Limits) -> (Legacy, Money) {
+fn inherit(restored: Restored, carry: Carry, limits: &Limits) -> Legacy {
     let mut tally = Tally {
         unknown_outcomes: restored.unknown_outcomes,
         dropped_records: restored.dropped_records,
         ..Tally::default()
     };
-    let (mut run, mut spent) = (None, Money::ZERO);
+    let (mut run, mut spent, mut unsettled) = (None, Money::ZERO, Money::ZERO);
     if carry == Carry::On {
         let done = restored.prompt;
         tally.turns = done.turns;
         tally.usage = done.usage;
         tally.by_model = done.by_model.into_iter().map(tally_of).collect();
-        spent = done.spent;
+        (spent, unsettled) = (done.spent, done.unsettled);
         run = restored.run.map(|run| within(run, done.turns, limits));
     }
     let carried = Carried { messages: restored.messages, run, tally };
-    (Legacy { carried, model: restored.model }, spent)
+    Legacy { carried, spent, unsettled, model: restored.signed_by }
 }
 
 /// A run that goes on under the limits of this process, less what was used up before.

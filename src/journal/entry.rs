@@ -66,6 +66,9 @@ pub(super) enum Record {
         cost: Money,
         usage: Usage,
         model: String,
+        /// Whether it is only the most that the call can have cost: nobody knows if it was billed.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        unsettled: bool,
     },
     Repair {
         repairs: Vec<Repair>,

@@ -239,8 +239,14 @@ impl Journal {
 
     /// Appends what a call cost. Belongs before the reply that it bought.
     pub fn spend(&mut self, cost: Money, usage: &Usage, model: &str) {
-        let model = model.to_owned();
-        self.record(&Record::Spend { cost, usage: *usage, model }, Sync::Later);
+        let (usage, model) = (*usage, model.to_owned());
+        self.record(&Record::Spend { cost, usage, model, unsettled: false }, Sync::Later);
+    }
+
+    /// Appends the most that a call can have cost of which nobody knows whether it was billed.
+    pub fn forfeit(&mut self, cost: Money, model: &str) {
+        let (usage, model) = (Usage::default(), model.to_owned());
+        self.record(&Record::Spend { cost, usage, model, unsettled: true }, Sync::Later);
     }
 
     /// Appends what had to be mended before a send.

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 
-use crate::recovery::{Action, Event, Limits, Money, Run, StopReason, Transition};
+use crate::recovery::{Action, Event, Fate, Limits, Money, Run, StopReason, Transition};
 use crate::transcript::{
     Block, Message, OUTCOME_UNKNOWN, Repair, Role, Usage, answer_calls, repair_history,
     strip_thinking,
@@ -47,6 +47,8 @@ pub struct Restored {
     pub model: Option<String>,
     /// The model that answered last, in the service's words. All thinking is its.
     pub answered_by: Option<String>,
+    /// The same model by the name that it was asked for, as far as that is known.
+    pub signed_by: Option<String>,
     pub permission_mode: Option<String>,
     pub limits: Option<Limits>,
 }
@@ -56,9 +58,12 @@ pub struct Restored {
 pub struct Sums {
     /// Replies that entered the history.
     pub turns: u32,
+    /// Everything that counts against a budget.
     pub spent: Money,
+    /// Part of it that was charged for calls of which nobody knows whether they were billed.
+    pub unsettled: Money,
     pub usage: Usage,
-    /// In the order in which they were first used.
+    /// In the order in which they were first used. Without what is not settled.
     pub by_model: Vec<ModelSum>,
 }
 
@@ -80,6 +85,11 @@ impl Sums {
             }
             None => self.by_model.push(ModelSum { model: model.to_owned(), usage, cost }),
         }
+    }
+
+    fn forfeit(&mut self, cost: Money) {
+        self.spent += cost;
+        self.unsettled += cost;
     }
 }
 
@@ -112,8 +122,8 @@ pub(super) fn restore(id: SessionId, contents: Contents) -> (Restored, Loose) {
     let unknown_outcomes = open.iter().filter(|id| unknown(id)).count();
     let answers = answers_of(&messages, &open);
     let (messages, repairs) = repair_history(messages, tell);
-    story.prompt.spent += story.in_flight;
-    story.session.spent += story.in_flight;
+    story.prompt.forfeit(story.in_flight);
+    story.session.forfeit(story.in_flight);
     let opened = story.opened;
     let restored = Restored {
         id,
@@ -129,6 +139,7 @@ pub(super) fn restore(id: SessionId, contents: Contents) -> (Restored, Loose) {
         cwd: opened.as_ref().map(|open| open.cwd.clone()).or(cwd).map(PathBuf::from),
         model: opened.as_ref().map(|open| open.model.clone()),
         answered_by,
+        signed_by: story.signed_by,
         permission_mode: opened.as_ref().map(|open| open.permission_mode.clone()),
         limits: opened.as_ref().map(|open| open.limits),
     };
@@ -148,6 +159,11 @@ struct Story {
     prompt: Sums,
     session: Sums,
     in_flight: Money,
+    /// The model whose reply was paid for last.
+    paid: Option<String>,
+    signed_by: Option<String>,
+    /// Whether a reply was heard whose step was not.
+    ahead: bool,
 }
 
 impl Story {
@@ -169,8 +185,11 @@ impl Story {
     fn hear_said(&mut self, said: Said) {
         self.goes_on();
         if said.message.role == Role::Assistant && said.ours {
-            self.prompt.turns = self.prompt.turns.saturating_add(1);
-            self.session.turns = self.session.turns.saturating_add(1);
+            self.count_turn();
+            self.ahead = true;
+        }
+        if said.message.role == Role::Assistant && !said.aside {
+            self.signed_by = self.paid.take().or_else(|| said.model.clone());
         }
         self.links.insert(said.uuid.clone(), said.parent.clone());
         self.said.push(said);
@@ -188,14 +207,25 @@ impl Story {
             }
             Record::Transition { transition } => {
                 self.goes_on();
+                // A reply of nothing but thinking is a turn that left no message.
+                if transition.edit.reply == Fate::Keep && !self.ahead {
+                    self.count_turn();
+                }
+                self.ahead = false;
                 self.in_flight = worst_case(self.in_flight, &transition);
                 self.run = Some(transition.next);
             }
             Record::Intent { calls } => self.intents.extend(calls.into_iter().map(|call| call.id)),
-            Record::Spend { cost, usage, model } => {
+            Record::Spend { cost, usage, model, unsettled } => {
                 self.goes_on();
-                self.prompt.add(cost, usage, &model);
-                self.session.add(cost, usage, &model);
+                for sums in [&mut self.prompt, &mut self.session] {
+                    if unsettled {
+                        sums.forfeit(cost);
+                    } else {
+                        sums.add(cost, usage, &model);
+                    }
+                }
+                self.paid = (!unsettled).then_some(model);
                 self.in_flight = Money::ZERO;
             }
             Record::Repair { .. } => {}
@@ -203,6 +233,12 @@ impl Story {
                 self.ended = Some(reason);
                 self.in_flight = Money::ZERO;
             }
+        }
+    }
+
+    fn count_turn(&mut self) {
+        for sums in [&mut self.prompt, &mut self.session] {
+            sums.turns = sums.turns.saturating_add(1);
         }
     }
 

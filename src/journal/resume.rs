@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use crate::recovery::Money;
-use crate::transcript::Usage;
 
 use super::entry::Opening;
 use super::error::Holder;
@@ -97,7 +96,7 @@ impl Held {
         if restored.in_flight > Money::ZERO {
             let model = restored.answered_by.as_ref().or(restored.model.as_ref());
             let model = model.map_or("unknown", String::as_str);
-            journal.spend(restored.in_flight, &Usage::default(), model);
+            journal.forfeit(restored.in_flight, model);
         }
         let dropped = restored.dropped_records;
         journal.open(opening, Beginning { epoch: loose.epoch + 1, dropped, forked_from: None });

@@ -121,6 +121,12 @@ impl Ledger {
         Self { spent: self.spent + spent, ..self }
     }
 
+    /// The same for what that process was charged without knowing whether it was billed.
+    #[must_use]
+    pub fn carrying_unsettled(self, amount: Money) -> Self {
+        Self { unsettled: self.unsettled + amount, ..self.carrying(amount) }
+    }
+
     /// What may still be promised; `None` when there is no ceiling.
     pub fn left(&self) -> Option<Money> {
         self.ceiling.map(|ceiling| ceiling.minus(self.spent + self.reserved))
@@ -152,8 +158,14 @@ impl Ledger {
         self.settle(reservation, amount);
     }
 
+    /// Everything that counts against the ceiling.
     pub fn spent(&self) -> Money {
         self.spent
+    }
+
+    /// What is known to have been billed.
+    pub fn settled(&self) -> Money {
+        self.spent.minus(self.unsettled)
     }
 
     pub fn unsettled(&self) -> Money {

@@ -90,8 +90,9 @@ pub fn violations(messages: &[Message]) -> Vec<Violation> {
     found
 }
 
-/// What is wrong with messages that a prompt is still to follow.
-pub(super) fn faults_of_a_history(messages: &[Message]) -> Vec<Violation> {
+/// What is wrong with messages that may end with the assistant's word: a prompt is still to
+/// follow, or the service paused and wants its words back.
+pub fn faults_of_a_history(messages: &[Message]) -> Vec<Violation> {
     let mut found = Vec::new();
     let mut ids = HashSet::new();
     let mut before: Option<&Message> = None;

@@ -28,7 +28,7 @@ fn a_finished_run_comes_back_as_it_was() {
     assert_eq!(restored.ended, Some(StopReason::Completed));
     let sum = Usage { input_tokens: 200, output_tokens: 14, ..Usage::default() };
     let by_model = vec![ModelSum { model: MODEL.to_owned(), usage: sum, cost: cents(5) }];
-    let sums = Sums { turns: 2, spent: cents(5), usage: sum, by_model };
+    let sums = Sums { turns: 2, spent: cents(5), usage: sum, by_model, ..Sums::default() };
     assert_eq!((&restored.prompt, &restored.session), (&sums, &sums));
     assert_eq!(restored.in_flight, Money::ZERO);
     assert_eq!((restored.dropped_records, restored.unknown_outcomes), (0, 0));

@@ -72,7 +72,7 @@ impl Report<'_> {
                 "resume": resume,
             }),
         );
-        extend(&mut object, sums(&ending.tally, ending.spent));
+        extend(&mut object, sums(&ending.tally, ending.settled()));
         extend(
             &mut object,
             json!({
