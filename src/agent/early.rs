@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -11,14 +12,20 @@ use crate::transcript::{Block, ToolCall};
 
 /// Tools that were started ahead of the end of their reply. If the reply breaks they are
 /// discarded: they changed nothing, so nothing happened.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct EarlyTools {
+    /// Shared with the tools that start in their turn.
+    places: Arc<Semaphore>,
     running: HashMap<String, (CancellationToken, JoinHandle<Outcome>)>,
     /// A call that changes something was seen: what follows might depend on it.
     held: bool,
 }
 
 impl EarlyTools {
+    pub(super) fn new(places: Arc<Semaphore>) -> Self {
+        Self { places, running: HashMap::new(), held: false }
+    }
+
     /// Starts the call in a completed block, if it may start early.
     pub(super) fn consider(&mut self, block: &Block, toolbox: &Arc<Toolbox>) {
         let Block::ToolUse { id, name, input } = block else { return };
@@ -32,7 +39,11 @@ impl EarlyTools {
         let cancel = CancellationToken::new();
         let task = {
             let (toolbox, cancel) = (Arc::clone(toolbox), cancel.clone());
-            tokio::spawn(async move { toolbox.run(&call, cancel).await })
+            let places = Arc::clone(&self.places);
+            tokio::spawn(async move {
+                let _place = places.acquire().await;
+                toolbox.run(&call, cancel).await
+            })
         };
         self.running.insert(id.clone(), (cancel, task));
     }

@@ -5,7 +5,9 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 
-use crate::recovery::{Event, Run, StopReason, classify};
+use tokio::sync::Semaphore;
+
+use crate::recovery::{Breach, Event, Limits, Run, StopReason, classify};
 use crate::transcript::{Block, History, fixed_bytes};
 
 use super::books::Books;
@@ -16,6 +18,7 @@ use super::session::{LastWords, Session};
 use super::setup::{Ending, Setup};
 use super::signals::Interrupts;
 use super::watch::Watch;
+use super::work::SIDE_BY_SIDE;
 
 /// Runs a task to its end. Never fails: whatever happens, a panic included, is an [`Ending`].
 pub async fn run(setup: Setup, observer: &mut dyn Observer, interrupts: Interrupts) -> Ending {
@@ -61,6 +64,7 @@ fn open(setup: Setup, watch: Watch<'_>) -> (Session<'_>, Vec<Block>) {
     let definitions = setup.toolbox.definitions().to_vec();
     let fixed = fixed_bytes(&setup.system, &definitions);
     let carried = setup.carried;
+    let places = Arc::new(Semaphore::new(SIDE_BY_SIDE));
     let session = Session {
         system: setup.system,
         definitions,
@@ -73,7 +77,8 @@ fn open(setup: Setup, watch: Watch<'_>) -> (Session<'_>, Vec<Block>) {
         books: Books::new(setup.ledger, setup.stop_after, carried.tally),
         journal: setup.journal,
         watch,
-        early: EarlyTools::default(),
+        early: EarlyTools::new(Arc::clone(&places)),
+        places,
         rung: carried.run.map_or(0, |run| run.rung),
         pending: None,
         fault: None,

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::journal::{Journal, Meta};
+use tokio::sync::Semaphore;
+
+use crate::journal::{Health, Journal, Meta};
 use crate::model::{Answer, Client, ModelFacts};
 use crate::recovery::{
     Action, Event, Fate, Fault, Moment, Nudge, Pause, Phase, RecoveryPlan, Reply, StopReason,
@@ -32,6 +34,8 @@ pub(super) struct Session<'a> {
     pub(super) journal: Journal,
     pub(super) watch: Watch<'a>,
     pub(super) early: EarlyTools,
+    /// Room for tools that run side by side.
+    pub(super) places: Arc<Semaphore>,
     /// Which model of the chain answers.
     pub(super) rung: u8,
     /// The reply that just came, until the machine has decided what becomes of it.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::recovery::Event;
@@ -17,7 +17,7 @@ use super::session::Session;
 use super::watch::{CutBy, Disturbance};
 
 /// Read-only tools that run side by side (SPEC 13).
-const SIDE_BY_SIDE: usize = 10;
+pub(super) const SIDE_BY_SIDE: usize = 10;
 
 /// How long a cancelled tool may take to die: two seconds of grace before it is killed, and a
 /// moment to notice (SPEC 12).
@@ -59,7 +59,6 @@ impl Session<'_> {
     async fn run_batch(&mut self, batch: &mut [Slot]) -> Option<CutBy> {
         let cancel = CancellationToken::new();
         let (finish, mut finished) = mpsc::unbounded_channel();
-        let places = Arc::new(Semaphore::new(SIDE_BY_SIDE));
         let mut admitted = Vec::new();
         for (index, slot) in batch.iter_mut().enumerate() {
             match self.toolbox.admit(&slot.call) {
@@ -71,7 +70,7 @@ impl Session<'_> {
         let calls: Vec<ToolCall> = admitted.iter().map(|(_, call)| call.clone()).collect();
         self.journal.intent(&calls);
         for (index, call) in admitted {
-            self.start(index, call, &cancel, &places, finish.clone());
+            self.start(index, call, &cancel, finish.clone());
         }
         drop(finish);
         let mut vigil = self.watch.begin();
@@ -110,13 +109,12 @@ impl Session<'_> {
         index: usize,
         call: ToolCall,
         cancel: &CancellationToken,
-        places: &Arc<Semaphore>,
         finish: mpsc::UnboundedSender<(usize, Outcome)>,
     ) {
         self.books.tally.tools.calls += 1;
         let early = self.early.take(&call.id);
         let toolbox = Arc::clone(&self.toolbox);
-        let (cancel, places) = (cancel.clone(), Arc::clone(places));
+        let (cancel, places) = (cancel.clone(), Arc::clone(&self.places));
         tokio::spawn(async move {
             let outcome = if let Some((token, mut task)) = early {
                 tokio::select! {
