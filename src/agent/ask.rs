@@ -1,6 +1,7 @@
 //! One call to the model: a reply or a fault, never both, never neither.
 
 use tokio::sync::mpsc::{self, UnboundedReceiver};
+use uuid::Uuid;
 
 use crate::model::{Answer, Progress, Prompt};
 use crate::recovery::{
@@ -9,7 +10,7 @@ use crate::recovery::{
 };
 use crate::transcript::{Block, faults_of_a_history, repair, violations};
 
-use super::conversation::text_of;
+use super::conversation::{knows_call, text_of};
 use super::observer::{Notice, WaitingFor};
 use super::session::Session;
 use super::watch::{CutBy, Disturbance};
@@ -124,7 +125,7 @@ impl Session<'_> {
         end
     }
 
-    fn heard(&mut self, answer: Answer) -> Event {
+    fn heard(&mut self, mut answer: Answer) -> Event {
         let model = self.model().clone();
         let cost = self.books.settle(&model, answer.usage);
         self.journal.spend(cost, &answer.usage, &model.name);
@@ -140,8 +141,21 @@ impl Session<'_> {
             return self.failed(Fault::new(kind, Reach::Block));
         }
         let reply = judge(&answer);
+        self.rename_repeated_calls(&mut answer.content);
         self.pending = Some(answer);
         Event::Replied(reply)
+    }
+
+    /// Some servers number their calls anew in each reply. The service wants an id but once.
+    fn rename_repeated_calls(&mut self, content: &mut [Block]) {
+        for block in content {
+            let Block::ToolUse { id, .. } = block else { continue };
+            if knows_call(self.history.messages(), id) {
+                let fresh = format!("toolu_{}", Uuid::new_v4().simple());
+                self.early.rename(id, &fresh);
+                *id = fresh;
+            }
+        }
     }
 
     fn failed(&mut self, fault: Fault) -> Event {

@@ -16,6 +16,12 @@ pub(super) fn open_calls(messages: &[Message]) -> Vec<ToolCall> {
     last.into_iter().flat_map(|message| &message.content).filter_map(tool_call).collect()
 }
 
+/// Whether a call with this id was made before.
+pub(super) fn knows_call(messages: &[Message], id: &str) -> bool {
+    let blocks = messages.iter().flat_map(|message| &message.content);
+    blocks.into_iter().any(|block| matches!(block, Block::ToolUse { id: known, .. } if known == id))
+}
+
 fn tool_call(block: &Block) -> Option<ToolCall> {
     let Block::ToolUse { id, name, input } = block else { return None };
     Some(ToolCall { id: id.clone(), name: name.clone(), input: input.clone() })

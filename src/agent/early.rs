@@ -53,6 +53,13 @@ impl EarlyTools {
         self.running.remove(id)
     }
 
+    /// Follows a call that was given another id.
+    pub(super) fn rename(&mut self, from: &str, to: &str) {
+        if let Some(task) = self.running.remove(from) {
+            self.running.insert(to.to_owned(), task);
+        }
+    }
+
     /// Forgets everything that was started for a reply.
     pub(super) fn discard(&mut self) {
         self.held = false;
