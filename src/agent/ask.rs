@@ -59,7 +59,9 @@ impl Session<'_> {
 
     /// Nothing invalid is ever sent. A violation is our own bug: it is mended, counted and said.
     fn mend(&mut self) {
-        if violations(self.history.messages()).is_empty() {
+        let messages = self.history.messages();
+        let faults = if self.paused { faults_of_a_history(messages) } else { violations(messages) };
+        if faults.is_empty() {
             return;
         }
         let repairs = self.history.edit(|messages| {
@@ -234,7 +236,7 @@ fn judge(answer: &Answer) -> Reply {
     };
     match answer.stop_reason.as_str() {
         "refusal" => Reply::Refusal,
-        "pause_turn" => Reply::Paused,
+        "pause_turn" if !calls => Reply::Paused,
         _ if calls => Reply::ToolCalls { tokens },
         "max_tokens" if says => Reply::CutShort(Cut::Text),
         "max_tokens" if answer.cut_tool_call => Reply::CutShort(Cut::ToolCall),

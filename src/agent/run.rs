@@ -84,6 +84,8 @@ fn open(setup: Setup, watch: Watch<'_>) -> (Session<'_>, Vec<Block>) {
         fault: None,
         words: LastWords::default(),
         waiting: None,
+        paused: false,
+        journal_minded: false,
         broken: None,
     };
     (session, setup.prompt)

@@ -44,6 +44,10 @@ pub(super) struct Session<'a> {
     pub(super) fault: Option<Fault>,
     pub(super) words: LastWords,
     pub(super) waiting: Option<Waiting>,
+    /// Whether the last reply was a `pause_turn`, which goes back as the last word.
+    pub(super) paused: bool,
+    /// Whether it was said that the journal is lost.
+    pub(super) journal_minded: bool,
     /// What broke, when a rule of ours did.
     pub(super) broken: Option<String>,
 }
@@ -115,6 +119,7 @@ impl Session<'_> {
         let text = text_of(&answer.content);
         let cut = matches!(event, Event::Replied(Reply::CutShort(_)));
         self.words.hear(&text, cut, &answer.stop_reason);
+        self.paused = event == Event::Replied(Reply::Paused);
         if !answer.content.iter().any(says_something) {
             self.history.heard(&answer.usage);
             return;
@@ -164,6 +169,7 @@ impl Session<'_> {
 
     /// Adds the user's side's words to the history.
     pub(super) fn say(&mut self, blocks: Vec<Block>, details: &[serde_json::Value]) {
+        self.paused = false;
         let message = Message::user(blocks);
         self.history.push(message.clone());
         self.journal.message(&message, &Meta::default());

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use super::referee::LastWord;
 use super::scenario::{After, Fault, Place, Scenario, Step, When};
 use super::sse::Tokens;
 
@@ -55,6 +56,7 @@ pub(super) struct Script {
     pub(super) recorded: Vec<Recorded>,
     pub(super) violations: Vec<String>,
     pub(super) accepted: usize,
+    pub(super) last_word: LastWord,
     /// The body that was answered with a 400 just before.
     refused: Option<Value>,
     /// What each model was last asked, as far as it is cached.

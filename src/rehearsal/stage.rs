@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::connection::{Connection, Request};
 use super::play::{Fate, Tempo, play, play_at_accept};
-use super::referee::{self, BODY_MAX};
+use super::referee::{self, BODY_MAX, LastWord};
 use super::render::{self, Circumstances};
 use super::scenario::{Answer, ApiError, Http, Scenario, Step};
 use super::script::{Recorded, Script};
@@ -205,7 +205,12 @@ fn decide(connection: &Connection, request: &Request, stage: &Stage) -> Decision
             let asked = script.count(&body, &request.body);
             let model = body["model"].as_str().unwrap_or_default();
             let names = format!("{}_{number}", stage.name);
-            Some((Spoken::new(reply, &names, model, &stage.cwd, asked), streaming))
+            let spoken = Spoken::new(reply, &names, model, &stage.cwd, asked);
+            script.last_word = match spoken.stop_reason.as_str() {
+                "pause_turn" => LastWord::Anyone,
+                _ => LastWord::User,
+            };
+            Some((spoken, streaming))
         }
         Answer::Http(_) | Answer::Raw(_) => None,
     };
@@ -234,7 +239,7 @@ fn objection(
     {
         return Some(render::refusal(401, None));
     }
-    let mut faults = referee::judge(request, body);
+    let mut faults = referee::judge(request, body, script.last_word);
     if script.was_refused(body) {
         faults.push("the same request was refused with a 400 just before".to_owned());
     }

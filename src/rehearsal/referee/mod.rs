@@ -16,8 +16,17 @@ pub(super) const BODY_MAX: usize = 32 * 1024 * 1024;
 const BREAKPOINTS_MAX: usize = 4;
 const THINKING_MIN: u64 = 1_024;
 
+/// Who may have the last word in a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum LastWord {
+    #[default]
+    User,
+    /// The last reply was paused, and is wanted back as it was.
+    Anyone,
+}
+
 /// Everything wrong with a request, in the order it would be found.
-pub(super) fn judge(request: &Request, body: &Value) -> Vec<String> {
+pub(super) fn judge(request: &Request, body: &Value, last_word: LastWord) -> Vec<String> {
     let mut faults = Vec::new();
     if request.body.len() > BODY_MAX {
         faults.push(format!("{} bytes exceed the request size limit", request.body.len()));
@@ -46,7 +55,7 @@ pub(super) fn judge(request: &Request, body: &Value) -> Vec<String> {
     let model = fields.get("model").and_then(Value::as_str).unwrap_or_default();
     match fields.get("messages").and_then(Value::as_array) {
         None => faults.push("messages: Field required".to_owned()),
-        Some(messages) => self::messages(messages, model, &mut faults),
+        Some(messages) => self::messages(messages, model, last_word, &mut faults),
     }
     if uses_tools(body) && fields.get("tools").and_then(Value::as_array).is_none_or(Vec::is_empty) {
         faults.push("requests with `tool_use` or `tool_result` must define tools".to_owned());
@@ -171,7 +180,7 @@ fn system(system: Option<&Value>, faults: &mut Vec<String>) {
     }
 }
 
-fn messages(messages: &[Value], model: &str, faults: &mut Vec<String>) {
+fn messages(messages: &[Value], model: &str, last_word: LastWord, faults: &mut Vec<String>) {
     if messages.is_empty() {
         faults.push("messages: at least one message is required".to_owned());
     }
@@ -190,7 +199,8 @@ fn messages(messages: &[Value], model: &str, faults: &mut Vec<String>) {
         before = role;
         blocks::message(message, role, model, &format!("messages.{index}"), faults);
     }
-    if let Some(last) = messages.last().filter(|last| last["role"] == "assistant") {
+    let last = messages.last().filter(|_| last_word == LastWord::User);
+    if let Some(last) = last.filter(|last| last["role"] == "assistant") {
         faults.push("messages: the conversation must end with a user message".to_owned());
         let blocks = last["content"].as_array().and_then(|blocks| blocks.last()?["text"].as_str());
         let text = last["content"].as_str().or(blocks);
