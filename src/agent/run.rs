@@ -24,28 +24,43 @@ use super::work::SIDE_BY_SIDE;
 pub async fn run(setup: Setup, observer: &mut dyn Observer, interrupts: Interrupts) -> Ending {
     let limits = setup.limits;
     let clock = setup.clock;
-    observer.observe(&Notice::Init(&init(&setup)));
+    let init = init(&setup);
     let machine = setup.carried.run.map_or_else(|| Run::new(setup.seed, &limits), Run::resumed);
     let watch = Watch::new(observer, clock, interrupts, limits.deadline, limits.heartbeat);
     let (mut session, prompt) = open(setup, watch);
+    let driven = contained(go(&mut session, &init, prompt, machine, &limits)).await;
+    let broken = match driven {
+        Ok(Ok(reason)) => Ok(reason),
+        Ok(Err(breach)) => Err(breach.to_string()),
+        Err(panic) => Err(panic),
+    };
+    let closed = match broken {
+        Ok(reason) => contained(async { session.close(reason) }).await.map(|()| reason),
+        Err(what) => Err(what),
+    };
+    let reason = closed.unwrap_or_else(|what| {
+        session.broken = Some(what);
+        // Whoever panicked is not asked again, so this ends well.
+        session.close(StopReason::InternalError);
+        StopReason::InternalError
+    });
+    session.books.tally.duration = clock.elapsed();
+    ending(session, reason)
+}
+
+async fn go(
+    session: &mut Session<'_>,
+    init: &Init,
+    prompt: Vec<Block>,
+    machine: Run,
+    limits: &Limits,
+) -> Result<StopReason, Breach> {
+    session.watch.tell(&Notice::Init(init));
+    session.mind_journal();
     if !prompt.is_empty() {
         session.ask_for(prompt);
     }
-    let driven = contained(drive(machine, Event::Begin, &limits, &mut session)).await;
-    let reason = match driven {
-        Ok(Ok(reason)) => reason,
-        Ok(Err(breach)) => {
-            session.broken = Some(breach.to_string());
-            StopReason::InternalError
-        }
-        Err(panic) => {
-            session.broken = Some(panic);
-            StopReason::InternalError
-        }
-    };
-    session.close(reason);
-    session.books.tally.duration = clock.elapsed();
-    ending(session, reason)
+    drive(machine, Event::Begin, limits, session).await
 }
 
 fn init(setup: &Setup) -> Init {

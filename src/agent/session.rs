@@ -81,6 +81,7 @@ impl World for Session<'_> {
         }
         self.count(transition);
         self.journal.transition(transition);
+        self.mind_journal();
         let fault = matches!(transition.event, Event::Failed(_)).then_some(self.fault.as_ref());
         self.watch.tell(&Notice::Step { transition, fault: fault.flatten() });
         self.follow_wait(transition);
@@ -287,6 +288,16 @@ impl Session<'_> {
             self.books.count_wait(waited);
         }
         self.journal.end(reason);
+        self.mind_journal();
+    }
+
+    /// Says once that the run goes on without a journal.
+    pub(super) fn mind_journal(&mut self) {
+        let Health::Lost(why) = self.journal.health() else { return };
+        if !std::mem::replace(&mut self.journal_minded, true) {
+            let warning = format!("the run goes on without a journal and cannot be resumed: {why}");
+            self.watch.tell(&Notice::Warning(&warning));
+        }
     }
 }
 

@@ -17,6 +17,8 @@ pub(super) struct Watch<'a> {
     interrupts: Interrupts,
     deadline: Option<Moment>,
     heartbeat: Duration,
+    /// The observer panicked. It is not asked again: the run must be able to end.
+    struck: bool,
 }
 
 /// Why something was not finished.
@@ -65,7 +67,7 @@ impl<'a> Watch<'a> {
         deadline: Option<Moment>,
         heartbeat: Duration,
     ) -> Self {
-        Self { observer, clock, interrupts, deadline, heartbeat }
+        Self { observer, clock, interrupts, deadline, heartbeat, struck: false }
     }
 
     pub(super) fn begin(&self) -> Vigil {
@@ -109,10 +111,13 @@ impl<'a> Watch<'a> {
             spent: figures.spent,
             since_last_byte,
         };
-        self.observer.observe(&Notice::Heartbeat(heartbeat));
+        self.tell(&Notice::Heartbeat(heartbeat));
     }
 
     pub(super) fn tell(&mut self, notice: &Notice<'_>) {
-        self.observer.observe(notice);
+        if !std::mem::replace(&mut self.struck, true) {
+            self.observer.observe(notice);
+            self.struck = false;
+        }
     }
 }
