@@ -305,7 +305,7 @@ impl LastWords {
     fn hear(&mut self, text: &str, cut: bool, stop_reason: &str) {
         if self.unfinished {
             self.text.push_str(text);
-        } else {
+        } else if !text.trim().is_empty() {
             text.clone_into(&mut self.text);
         }
         self.unfinished = cut;
