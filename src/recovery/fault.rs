@@ -91,6 +91,19 @@ impl Fault {
         }
     }
 
+    /// The timer of ours that ran out, if one did.
+    pub fn timer(&self) -> Option<Timer> {
+        match self.kind {
+            FaultKind::Timeout { timer } => Some(timer),
+            FaultKind::Refused { .. }
+            | FaultKind::Connection { .. }
+            | FaultKind::Certificate { .. }
+            | FaultKind::TornStream { .. }
+            | FaultKind::Nonsense { .. }
+            | FaultKind::Unsendable { .. } => None,
+        }
+    }
+
     /// What was said or seen, in the words of whoever said it.
     pub fn detail(&self) -> &str {
         match &self.kind {

@@ -140,11 +140,12 @@ pub fn one_line(text: &str) -> String {
 }
 
 fn retry(pause: Pause, fault: Option<&Fault>) -> String {
-    let status =
-        fault.and_then(Fault::status).map_or_else(String::new, |status| format!("HTTP {status}, "));
+    let status = fault.and_then(Fault::status).map(|status| format!("HTTP {status}, "));
+    let timer = fault.and_then(Fault::timer).map(|timer| format!("{}, ", timer.name()));
+    let cause = status.or(timer).unwrap_or_default();
     match pause.of {
-        Some(of) => format!("{}, {status}retry {} of {of}", pause.class, pause.retry),
-        None => format!("{}, {status}retry {}, as many as it takes", pause.class, pause.retry),
+        Some(of) => format!("{}, {cause}retry {} of {of}", pause.class, pause.retry),
+        None => format!("{}, {cause}retry {}, as many as it takes", pause.class, pause.retry),
     }
 }
 

@@ -141,18 +141,19 @@ impl StreamJson {
     }
 
     fn api_retry(&mut self, pause: Pause, delay_ms: u64, fault: Option<&Fault>) {
-        self.system(
-            "api_retry",
-            json!({
-                "attempt": pause.retry,
-                "max_retries": pause.of,
-                "retry_delay_ms": delay_ms,
-                "error_status": fault.and_then(Fault::status),
-                "error": category(pause.class),
-                "error_class": pause.class.name(),
-                "request_id": fault.and_then(|fault| fault.request_id.as_deref()),
-            }),
-        );
+        let mut fields = json!({
+            "attempt": pause.retry,
+            "max_retries": pause.of,
+            "retry_delay_ms": delay_ms,
+            "error_status": fault.and_then(Fault::status),
+            "error": category(pause.class),
+            "error_class": pause.class.name(),
+            "request_id": fault.and_then(|fault| fault.request_id.as_deref()),
+        });
+        if let Some(timer) = fault.and_then(Fault::timer) {
+            fields["timer"] = json!(timer.name());
+        }
+        self.system("api_retry", fields);
     }
 
     fn heartbeat(&mut self, heartbeat: &Heartbeat<'_>) {
