@@ -128,6 +128,8 @@ impl Session<'_> {
     }
 
     fn heard(&mut self, mut answer: Answer) -> Event {
+        // What failed before was overcome: it explains nothing that comes now.
+        self.fault = None;
         let model = self.model().clone();
         let cost = self.books.settle(&model, answer.usage);
         self.journal.spend(cost, &answer.usage, &model.name);
