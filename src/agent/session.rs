@@ -7,7 +7,7 @@ use tokio::sync::Semaphore;
 use crate::journal::{Health, Journal, Meta};
 use crate::model::{Answer, Client, ModelFacts};
 use crate::recovery::{
-    Action, Event, Fate, Fault, Moment, Nudge, Pause, Phase, RecoveryPlan, Reply, StopReason,
+    Action, ErrorClass, Event, Fate, Fault, Moment, Nudge, Pause, Phase, RecoveryPlan, Reply, StopReason,
     Transition,
 };
 use crate::tools::Toolbox;
@@ -208,8 +208,21 @@ impl Session<'_> {
             | RecoveryPlan::Resume
             | RecoveryPlan::Nudge => self.books.count_recovery(plan.name()),
         }
-        if let Event::Failed(failure) = transition.event {
-            self.books.count_retry(failure.class.name());
+        match transition.event {
+            Event::Failed(failure) => self.books.count_retry(failure.class.name()),
+            Event::Replied(Reply::Empty) => {
+                self.books.count_retry(ErrorClass::EmptyResponse.name());
+            }
+            Event::Begin
+            | Event::Weighed(_)
+            | Event::Replied(_)
+            | Event::ToolsDone
+            | Event::HookStopped
+            | Event::Refreshed
+            | Event::Woke
+            | Event::Interrupted(_)
+            | Event::DeadlinePassed
+            | Event::Broke => {}
         }
     }
 
