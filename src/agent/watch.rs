@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tokio::time::{Interval, MissedTickBehavior, interval_at};
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
 use crate::recovery::{Event, Interrupt, Moment, Money};
 
@@ -19,6 +19,9 @@ pub(super) struct Watch<'a> {
     heartbeat: Duration,
     /// The observer panicked. It is not asked again: the run must be able to end.
     struck: bool,
+    /// When a sign of life was last given. Silence is measured from there, and not from the start
+    /// of whatever is waited for now: many short waits in a row are a long silence.
+    said: Instant,
 }
 
 /// Why something was not finished.
@@ -67,12 +70,13 @@ impl<'a> Watch<'a> {
         deadline: Option<Moment>,
         heartbeat: Duration,
     ) -> Self {
-        Self { observer, clock, interrupts, deadline, heartbeat, struck: false }
+        let (said, struck) = (Instant::now(), false);
+        Self { observer, clock, interrupts, deadline, heartbeat, struck, said }
     }
 
     pub(super) fn begin(&self) -> Vigil {
         let period = self.clock.real(self.heartbeat).max(Duration::from_millis(1));
-        let mut ticks = interval_at(tokio::time::Instant::now() + period, period);
+        let mut ticks = interval_at(self.said + period, period);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         Vigil { began: self.clock.now(), ticks }
     }
@@ -115,6 +119,9 @@ impl<'a> Watch<'a> {
     }
 
     pub(super) fn tell(&mut self, notice: &Notice<'_>) {
+        if matches!(notice, Notice::WaitBegins { .. } | Notice::Heartbeat(_)) {
+            self.said = Instant::now();
+        }
         if !std::mem::replace(&mut self.struck, true) {
             self.observer.observe(notice);
             self.struck = false;

@@ -14,7 +14,7 @@ use crate::transcript::{Block, ToolCall};
 use super::conversation::{open_calls, synthetic};
 use super::observer::{Notice, WaitingFor};
 use super::session::Session;
-use super::watch::{CutBy, Disturbance};
+use super::watch::{CutBy, Disturbance, Figures};
 
 /// Read-only tools that run side by side (SPEC 13).
 pub(super) const SIDE_BY_SIDE: usize = 10;
@@ -74,7 +74,8 @@ impl Session<'_> {
         }
         drop(finish);
         let mut vigil = self.watch.begin();
-        let figures = self.figures();
+        // The reply that asked for these tools is counted already, and they are part of its turn.
+        let figures = Figures { turn: self.books.tally.turns, ..self.figures() };
         loop {
             tokio::select! {
                 biased;
