@@ -7,8 +7,8 @@ use tokio::sync::Semaphore;
 use crate::journal::{Health, Journal, Meta};
 use crate::model::{Answer, Client, ModelFacts};
 use crate::recovery::{
-    Action, ErrorClass, Event, Fate, Fault, Moment, Nudge, Pause, Phase, RecoveryPlan, Reply, StopReason,
-    Transition,
+    Action, ErrorClass, Event, Fate, Fault, Moment, Nudge, Pause, Phase, RecoveryPlan, Reply,
+    StopReason, Transition,
 };
 use crate::tools::Toolbox;
 use crate::transcript::{Block, History, Message, ToolDefinition, strip_thinking};

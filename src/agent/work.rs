@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::recovery::Event;
@@ -22,6 +23,9 @@ pub(super) const SIDE_BY_SIDE: usize = 10;
 /// How long a cancelled tool may take to die: two seconds of grace before it is killed, and a
 /// moment to notice (SPEC 12).
 const DYING: Duration = Duration::from_millis(2_500);
+
+/// The same when time is up: the whole run has two seconds to end (SPEC 17).
+const DYING_LATE: Duration = Duration::from_millis(1_200);
 
 /// One result, in the making.
 struct Slot {
@@ -69,8 +73,9 @@ impl Session<'_> {
         // The intent is on the disk before the effect.
         let calls: Vec<ToolCall> = admitted.iter().map(|(_, call)| call.clone()).collect();
         self.journal.intent(&calls);
+        let mut tasks = JoinSet::new();
         for (index, call) in admitted {
-            self.start(index, call, &cancel, finish.clone());
+            tasks.spawn(self.start(index, call, &cancel, finish.clone()));
         }
         drop(finish);
         let mut vigil = self.watch.begin();
@@ -82,9 +87,10 @@ impl Session<'_> {
                 disturbance = self.watch.disturbance(&mut vigil) => match disturbance {
                     Disturbance::Cut(cut) => {
                         cancel.cancel();
-                        // What ends now was cut: only that it has ended matters.
-                        let ended = async { while finished.recv().await.is_some() {} };
-                        let _ = tokio::time::timeout(DYING, ended).await;
+                        for (index, outcome) in self.let_die(cut, tasks, finished).await {
+                            let slot: &mut Slot = &mut batch[index];
+                            slot.result = Some(self.finish(&slot.call, outcome));
+                        }
                         return Some(cut);
                     }
                     Disturbance::Tick => {
@@ -105,18 +111,47 @@ impl Session<'_> {
         }
     }
 
+    /// Waits until cancelled tools have ended, and ends those that do not. Returns the outcomes of
+    /// those that finished their work all the same: the model must not hear that it was not done.
+    async fn let_die(
+        &self,
+        cut: CutBy,
+        mut tasks: JoinSet<()>,
+        mut finished: mpsc::UnboundedReceiver<(usize, Outcome)>,
+    ) -> Vec<(usize, Outcome)> {
+        let mut done = Vec::new();
+        let ended = async {
+            while let Some((index, outcome)) = finished.recv().await {
+                if !outcome.is_error {
+                    done.push((index, outcome));
+                }
+            }
+        };
+        let patience = match cut {
+            CutBy::Interrupt(_) => DYING,
+            CutBy::Deadline => DYING_LATE,
+        };
+        if tokio::time::timeout(patience, ended).await.is_err() {
+            // Dropping a command kills it and its group; the hunt finds what has left the group.
+            tasks.shutdown().await;
+            self.toolbox.kill_leftovers().await;
+        }
+        done
+    }
+
+    /// The work of one call, to be spawned.
     fn start(
         &mut self,
         index: usize,
         call: ToolCall,
         cancel: &CancellationToken,
         finish: mpsc::UnboundedSender<(usize, Outcome)>,
-    ) {
+    ) -> impl Future<Output = ()> + Send + use<> {
         self.books.tally.tools.calls += 1;
         let early = self.early.take(&call.id);
         let toolbox = Arc::clone(&self.toolbox);
         let (cancel, places) = (cancel.clone(), Arc::clone(&self.places));
-        tokio::spawn(async move {
+        async move {
             let outcome = if let Some((token, mut task)) = early {
                 tokio::select! {
                     biased;
@@ -131,7 +166,7 @@ impl Session<'_> {
                 // Nobody listens once the batch was cut.
                 let _ = finish.send((index, outcome));
             }
-        });
+        }
     }
 
     fn finish(&mut self, call: &ToolCall, outcome: Outcome) -> (Block, Value) {
