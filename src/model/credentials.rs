@@ -77,14 +77,11 @@ impl HelperCommand {
             .kill_on_drop(true)
             .spawn()
             .map_err(|error| format!("cannot be started: {error}"))?;
-        let group = child.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw);
+        let group = Group(child.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw));
         let Ok(output) = timeout(self.limit, child.wait_with_output()).await else {
-            if let Some(group) = group {
-                // It may just have ended: then there is nobody left to stop.
-                let _ = killpg(group, Signal::SIGKILL);
-            }
             return Err(format!("did not end within {} s", self.limit.as_secs_f32()));
         };
+        group.let_go();
         let output = output.map_err(|error| format!("cannot be read: {error}"))?;
         if !output.status.success() {
             return Err(format!("failed ({})", output.status));
@@ -97,6 +94,25 @@ impl HelperCommand {
             return Err("printed more than one line, or no plain text".to_owned());
         }
         Ok(secret)
+    }
+}
+
+/// A helper's process group. Dropped before the helper's end, it takes all of them with it: a run
+/// that ends meanwhile leaves nothing behind.
+struct Group(Option<Pid>);
+
+impl Group {
+    fn let_go(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        if let Some(group) = self.0 {
+            // It may just have ended: then there is nobody left to stop.
+            let _ = killpg(group, Signal::SIGKILL);
+        }
     }
 }
 
