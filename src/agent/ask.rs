@@ -22,6 +22,15 @@ enum CallEnd {
     Cut(CutBy),
 }
 
+impl From<Result<Answer, Box<Fault>>> for CallEnd {
+    fn from(result: Result<Answer, Box<Fault>>) -> Self {
+        match result {
+            Ok(answer) => Self::Answered(Box::new(answer)),
+            Err(fault) => Self::Failed(fault),
+        }
+    }
+}
+
 impl Session<'_> {
     /// The worst case of the next request.
     pub(super) fn weigh(&mut self) -> Weight {
@@ -99,7 +108,13 @@ impl Session<'_> {
             tokio::select! {
                 biased;
                 disturbance = self.watch.disturbance(&mut vigil) => match disturbance {
-                    Disturbance::Cut(cut) => break CallEnd::Cut(cut),
+                    Disturbance::Cut(cut @ CutBy::Interrupt(_)) => break CallEnd::Cut(cut),
+                    // An answer that is there is not thrown away for being seen a moment late.
+                    Disturbance::Cut(CutBy::Deadline) => break tokio::select! {
+                        biased;
+                        result = &mut call => result.into(),
+                        () = std::future::ready(()) => CallEnd::Cut(CutBy::Deadline),
+                    },
                     Disturbance::Tick => {
                         let silence = last_byte.map(|then| then.until(self.watch.clock.now()));
                         self.watch.beat(&vigil, WaitingFor::Model(model), figures, silence);
@@ -115,10 +130,7 @@ impl Session<'_> {
                         Progress::Accepted | Progress::Bytes(_) | Progress::Event(_) => {}
                     }
                 }
-                result = &mut call => break match result {
-                    Ok(answer) => CallEnd::Answered(Box::new(answer)),
-                    Err(fault) => CallEnd::Failed(fault),
-                },
+                result = &mut call => break result.into(),
             }
         };
         if self.stream_events {
