@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use reqwest::{Request, Response};
+use reqwest::{Request, Response, Url};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::recovery::{Fault, FaultKind, Mode, Reach, Timer};
@@ -95,6 +95,7 @@ impl Exchange {
     }
 
     async fn send(&self, http: &reqwest::Client, request: Request) -> Result<Response, Fault> {
+        let to = host(request.url());
         let sending = self.dialled.watch(http.execute(request));
         let result = match self.mode {
             Mode::Whole => Ok(sending.await),
@@ -102,7 +103,7 @@ impl Exchange {
         };
         match result {
             Ok(Ok(response)) => Ok(response),
-            Ok(Err(error)) => Err(unanswered(error, self.unanswered_reach())),
+            Ok(Err(error)) => Err(unanswered(error, &to, self.unanswered_reach())),
             Err(_) => Err(Fault::new(late(Timer::FirstByte), self.unanswered_reach())),
         }
     }
@@ -279,6 +280,12 @@ async fn read_refusal(mut response: Response) -> Fault {
 
 fn is_padding(byte: u8) -> bool {
     byte.is_ascii_whitespace() || matches!(byte, 0xef | 0xbb | 0xbf)
+}
+
+/// Host and port, and nothing else of an address.
+fn host(url: &Url) -> String {
+    let host = url.host_str().unwrap_or_default();
+    url.port_or_known_default().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
 }
 
 fn late(timer: Timer) -> FaultKind {

@@ -160,11 +160,17 @@ fn shorten(mut message: String) -> String {
     message
 }
 
-/// Why no answer came. `reach` is how far a connection got that did come up.
-pub(super) fn unanswered(error: reqwest::Error, reach: Reach) -> Fault {
+/// Why no answer came. `reach` is how far a connection got that did come up. Who it should have
+/// led to is said in place of the URL, which may hold credentials.
+pub(super) fn unanswered(error: reqwest::Error, to: &str, reach: Reach) -> Fault {
     let error = error.without_url();
-    let detail = chain(&error);
-    if let Some(detail) = certificate_trouble(&error) {
+    let detail = if error.is_connect() {
+        format!("no connection to {to}: {}", chain(&error))
+    } else {
+        chain(&error)
+    };
+    if let Some(trouble) = certificate_trouble(&error) {
+        let detail = format!("{to}: {trouble}");
         return Fault::new(FaultKind::Certificate { detail }, Reach::Nowhere);
     }
     if error.is_builder() {
