@@ -123,11 +123,22 @@ impl Job {
                 .offer(&format!("outlast: waiting for standard input, {} so far", passed(waited)));
         };
         let heartbeat = self.settings.limits.heartbeat;
+        let late = async {
+            match self.settings.limits.deadline {
+                Some(deadline) => self.clock.sleep_until(deadline).await,
+                None => std::future::pending().await,
+            }
+        };
         let gathered = tokio::select! {
             biased;
             interrupt = self.signals.first() => {
                 let what = format!("{} before the run began", advice::cause(interrupt));
                 return Err(UsageError::of(Cause::Interrupted(interrupt), what));
+            }
+            () = late => {
+                let what = "time ran out while standard input was waited for; close it, or raise \
+                            --max-duration";
+                return Err(UsageError::of(Cause::Late, what));
             }
             gathered = prompt::gather(&self.settings.prompt, prompt::stdin, heartbeat, heard) => {
                 gathered

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::recovery::{ErrorClass, Interrupt};
+use crate::recovery::{ErrorClass, Interrupt, StopReason};
 
 use super::exit::{self, Verdict};
 
@@ -20,6 +20,8 @@ pub(super) enum Cause {
     Usage,
     Credentials,
     Interrupted(Interrupt),
+    /// Time ran out before there was anything to begin with.
+    Late,
     /// Somebody else works on the session: later is better.
     Busy,
     /// A bug of ours.
@@ -50,15 +52,23 @@ impl UsageError {
             Cause::Credentials => exit::CREDENTIALS,
             Cause::Busy => exit::TEMPORARY,
             Cause::Interrupted(interrupt) => exit::interrupted(interrupt),
+            Cause::Late => exit::DEADLINE,
             Cause::Internal => exit::FAILED,
         })
+    }
+
+    /// The `terminal_reason` of the result, where one of a run's own reasons fits.
+    pub(super) fn reason(&self) -> Option<&'static str> {
+        (self.cause == Cause::Late).then(|| StopReason::Deadline.name())
     }
 
     /// The class that the result object carries, if it is one.
     pub(super) fn class(&self) -> Option<ErrorClass> {
         match self.cause {
             Cause::Credentials => Some(ErrorClass::InvalidApiKey),
-            Cause::Usage | Cause::Interrupted(_) | Cause::Busy | Cause::Internal => None,
+            Cause::Usage | Cause::Interrupted(_) | Cause::Late | Cause::Busy | Cause::Internal => {
+                None
+            }
         }
     }
 }

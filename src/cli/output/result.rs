@@ -106,6 +106,9 @@ pub fn refused(error: &UsageError, session_id: &str, uuid: &str) -> Value {
             "resume": null,
         }),
     );
+    if let Some(reason) = error.reason() {
+        object.insert("terminal_reason".to_owned(), json!(reason));
+    }
     extend(&mut object, sums(&Tally::default(), Money::ZERO));
     Value::Object(object)
 }
