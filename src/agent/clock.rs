@@ -31,9 +31,20 @@ impl Clock {
         self.start.elapsed()
     }
 
-    /// The world's date, in seconds since the Unix epoch.
+    /// The date as the run has it: the world's, and what the run is ahead of the world.
+    pub fn date(&self) -> SystemTime {
+        let (world, real) = (SystemTime::now(), self.start.elapsed());
+        let run = real.mul_f64(self.scale);
+        let moved = match run.checked_sub(real) {
+            Some(ahead) => world.checked_add(ahead),
+            None => world.checked_sub(real.saturating_sub(run)),
+        };
+        moved.unwrap_or(world)
+    }
+
+    /// The same in seconds since the Unix epoch.
     pub fn unix_seconds(&self) -> u64 {
-        SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs())
+        self.date().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs())
     }
 
     /// How long the world must wait for `duration` of the run to pass.

@@ -69,17 +69,6 @@ pub(super) async fn run(args: &RunArgs, world: World, judge: Judge<'_>) -> Resul
     ended
 }
 
-/// The time on the wall. When the run's time passes faster, the clock on its wall does too.
-fn wall(clock: Clock, scale: f64) -> impl Fn() -> Now + Send + 'static {
-    let (began, start) = (Now::read(), clock.now());
-    move || {
-        if (scale - 1.0).abs() < f64::EPSILON {
-            return Now::read();
-        }
-        Now { at: began.after(start.until(clock.now())), zone: began.zone.clone() }
-    }
-}
-
 struct Job {
     settings: Settings,
     clock: Clock,
@@ -93,7 +82,7 @@ impl Job {
     async fn begin(&self, scale: f64, judge: Judge<'_>) -> Result<u8, UsageError> {
         let settings = &self.settings;
         let prompt = self.prompt().await?;
-        let setup = assemble(settings, &prompt, self.clock, &Now::read())?;
+        let setup = assemble(settings, &prompt, self.clock, &Now::by(&self.clock))?;
         let session_id = setup.session_id.clone();
         let probe = settings.output.heartbeat_file.as_deref().map(Probe::begin).transpose();
         let probe = probe.map_err(|error| {
@@ -158,7 +147,8 @@ impl Job {
     /// Who tells people what goes on: a bar on a terminal, lines anywhere else.
     fn people(&self, scale: f64) -> Box<dyn Observer> {
         let output = &self.settings.output;
-        let lines = Lines::new(self.voice.clone(), wall(self.clock, scale), output.verbose);
+        let clock = self.clock;
+        let lines = Lines::new(self.voice.clone(), move || Now::by(&clock), output.verbose);
         if io::stderr().is_terminal() && !output.plain {
             Box::new(Bar::new(lines, scale))
         } else {
@@ -216,7 +206,7 @@ impl Job {
         let Watchers { witness, people, programs, .. } = watchers;
         // Takes the bar off the terminal.
         drop(people);
-        let (uuid, now) = (Uuid::new_v4().to_string(), Now::read());
+        let (uuid, now) = (Uuid::new_v4().to_string(), Now::by(&self.clock));
         let warnings = witness.warnings();
         let report =
             Report { ending: &ending, session_id, uuid: &uuid, now: &now, warnings: &warnings };

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
-use jiff::Timestamp;
 use jiff::tz::TimeZone;
+use jiff::{SignedDuration, Timestamp};
+
+use crate::agent::Clock;
 
 /// When and where "now" is.
 #[derive(Clone, Debug)]
@@ -13,9 +15,10 @@ pub struct Now {
 }
 
 impl Now {
-    /// By the system's clock and time zone.
-    pub fn read() -> Self {
-        Self { at: Timestamp::now(), zone: TimeZone::system() }
+    /// By the run's clock, which may pass faster than the system's, and the system's time zone.
+    pub fn by(clock: &Clock) -> Self {
+        let at = Timestamp::try_from(clock.date()).unwrap_or_else(|_| Timestamp::now());
+        Self { at, zone: TimeZone::system() }
     }
 
     /// The wall-clock time of an instant: only the time when it is near, with the date otherwise.
@@ -25,10 +28,13 @@ impl Now {
         there.strftime(format).to_string()
     }
 
-    /// The instant so far in the future.
+    /// The instant so far in the future, rounded up to whole seconds: nobody should look for
+    /// something that is yet to come.
     pub fn after(&self, wait: Duration) -> Timestamp {
-        Timestamp::from_second(self.at.as_second().saturating_add(seconds(wait)))
-            .unwrap_or(Timestamp::MAX)
+        let exact = SignedDuration::try_from(wait).and_then(|wait| self.at.checked_add(wait));
+        let exact = exact.unwrap_or(Timestamp::MAX);
+        let begun = i64::from(exact.subsec_nanosecond() > 0);
+        Timestamp::from_second(exact.as_second().saturating_add(begun)).unwrap_or(Timestamp::MAX)
     }
 
     /// An instant in local time and as a distance from now.
@@ -40,10 +46,6 @@ impl Now {
             Ok(_) | Err(_) => format!("{local}, now past"),
         }
     }
-}
-
-fn seconds(duration: Duration) -> i64 {
-    i64::try_from(duration.as_secs()).unwrap_or(i64::MAX)
 }
 
 /// A duration as people say it: `2m10s`, `45s`, `3h05m`. The seconds are rounded up, so that what

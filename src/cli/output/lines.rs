@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use jiff::Timestamp;
+
 use crate::agent::{Heartbeat, Notice, Observer, WaitingFor};
 use crate::cli::wall::{Now, passed, span};
 use crate::recovery::{Fault, Money, Pause, RecoveryPlan};
@@ -21,13 +23,15 @@ pub struct Lines {
     waited: Duration,
     /// Known from the first heartbeat on.
     spent: Option<Money>,
+    /// When the wait at hand ends, as its announcement had it: its heartbeats say the same.
+    end: Option<Timestamp>,
 }
 
 impl Lines {
     /// `clock` says what the time is on the wall.
     pub fn new(out: Out, clock: impl Fn() -> Now + Send + 'static, verbose: bool) -> Self {
         let clock = Box::new(clock);
-        Self { out, clock, verbose, turns: 0, waited: Duration::ZERO, spent: None }
+        Self { out, clock, verbose, turns: 0, waited: Duration::ZERO, spent: None, end: None }
     }
 
     /// The line for something that happened, if it deserves one.
@@ -35,17 +39,20 @@ impl Lines {
         match *notice {
             Notice::WaitBegins { pause, until, now, fault } => {
                 let wait = now.until(until);
+                let now = (self.clock)();
+                let end = *self.end.insert(now.after(wait));
                 Some(format!(
                     "waiting {} to retry ({}), until {}{}{}",
                     span(wait),
                     retry(pause, fault),
-                    self.wall(wait),
+                    now.wall(end),
                     self.waited_so_far(),
                     self.spent_so_far()
                 ))
             }
             Notice::WaitEnds { waited, .. } => {
                 self.waited += waited;
+                self.end = None;
                 None
             }
             Notice::Heartbeat(ref heartbeat) => {
@@ -81,7 +88,9 @@ impl Lines {
         match heartbeat.waiting_for {
             WaitingFor::Retry(pause) => {
                 let end = heartbeat.ends_in.map_or_else(String::new, |left| {
-                    format!(", {} left, until {}", span(left), self.wall(left))
+                    let now = (self.clock)();
+                    let end = self.end.unwrap_or_else(|| now.after(left));
+                    format!(", {} left, until {}", span(left), now.wall(end))
                 });
                 let waited = self.waited_so_far();
                 format!("waiting to retry ({}){end}{waited}{spent}", retry(pause, None))
@@ -110,11 +119,6 @@ impl Lines {
     /// A line as it may be shown.
     pub(super) fn printable(&self, line: &str) -> String {
         self.out.hide(&one_line(line))
-    }
-
-    fn wall(&self, from_now: Duration) -> String {
-        let now = (self.clock)();
-        now.wall(now.after(from_now))
     }
 
     fn waited_so_far(&self) -> String {
