@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::recovery::Event;
-use crate::tools::{Effect, Outcome, Refusal};
+use crate::tools::{Effect, Outcome, Refusal, Toolbox};
 use crate::transcript::{Block, ToolCall};
 
 use super::conversation::{open_calls, synthetic};
@@ -87,7 +87,7 @@ impl Session<'_> {
                 disturbance = self.watch.disturbance(&mut vigil) => match disturbance {
                     Disturbance::Cut(cut) => {
                         cancel.cancel();
-                        for (index, outcome) in self.let_die(cut, tasks, finished).await {
+                        for (index, outcome) in let_die(&self.toolbox, cut, tasks, finished).await {
                             let slot: &mut Slot = &mut batch[index];
                             slot.result = Some(self.finish(&slot.call, outcome));
                         }
@@ -109,34 +109,6 @@ impl Session<'_> {
                 },
             }
         }
-    }
-
-    /// Waits until cancelled tools have ended, and ends those that do not. Returns the outcomes of
-    /// those that finished their work all the same: the model must not hear that it was not done.
-    async fn let_die(
-        &self,
-        cut: CutBy,
-        mut tasks: JoinSet<()>,
-        mut finished: mpsc::UnboundedReceiver<(usize, Outcome)>,
-    ) -> Vec<(usize, Outcome)> {
-        let mut done = Vec::new();
-        let ended = async {
-            while let Some((index, outcome)) = finished.recv().await {
-                if !outcome.is_error {
-                    done.push((index, outcome));
-                }
-            }
-        };
-        let patience = match cut {
-            CutBy::Interrupt(_) => DYING,
-            CutBy::Deadline => DYING_LATE,
-        };
-        if tokio::time::timeout(patience, ended).await.is_err() {
-            // Dropping a command kills it and its group; the hunt finds what has left the group.
-            tasks.shutdown().await;
-            self.toolbox.kill_leftovers().await;
-        }
-        done
     }
 
     /// The work of one call, to be spawned.
@@ -227,4 +199,32 @@ impl Session<'_> {
             self.say(blocks, &details);
         }
     }
+}
+
+/// Waits until cancelled tools have ended, and ends those that do not. Returns the outcomes of
+/// those that finished their work all the same: the model must not hear that it was not done.
+async fn let_die(
+    toolbox: &Toolbox,
+    cut: CutBy,
+    mut tasks: JoinSet<()>,
+    mut finished: mpsc::UnboundedReceiver<(usize, Outcome)>,
+) -> Vec<(usize, Outcome)> {
+    let mut done = Vec::new();
+    let ended = async {
+        while let Some((index, outcome)) = finished.recv().await {
+            if !outcome.is_error {
+                done.push((index, outcome));
+            }
+        }
+    };
+    let patience = match cut {
+        CutBy::Interrupt(_) => DYING,
+        CutBy::Deadline => DYING_LATE,
+    };
+    if tokio::time::timeout(patience, ended).await.is_err() {
+        // Dropping a command kills it and its group; the hunt finds what has left the group.
+        tasks.shutdown().await;
+        toolbox.kill_leftovers().await;
+    }
+    done
 }
