@@ -3,4 +3,9 @@
 
 mod history;
 mod time;
+mod time_ends;
+mod time_input;
+mod time_silence;
+mod time_torn;
+mod time_waits;
 mod truth;

@@ -1,0 +1,198 @@
+//! Trials.
+//! Trials of the end in time: `--max-duration` is kept whatever goes wrong.
+
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use outlast::rehearsal::{After, Harm, Place, Scenario};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::time::{all, announcements, hasty, millis, took, with};
+use crate::support::{Ended, Trial, is_alive, serve};
+
+/// What a run may take beyond its time (SPEC 17), in milliseconds.
+const SLACK_MS: u64 = 2_000;
+
+/// What a loaded machine may take to start a process, beside.
+const START: Duration = Duration::from_secs(3);
+
+type Make = fn(Trial) -> Trial;
+
+/// Faults that never end by themselves, and how the run meets them.
+fn endless() -> Vec<(&'static str, Scenario, Make)> {
+    let plain: Make = |trial| trial;
+    let persistent: Make = |trial| trial.env("OUTLAST_UNATTENDED_RETRY", "all");
+    let helper: Make =
+        |trial| with(trial, &json!({ "apiKeyHelper": "sleep 1000 & echo $$ $! > pids; wait" }));
+    let bash = |command: &str| Scenario::new().tool("Bash", json!({ "command": command }));
+    let pings = Harm::Pings { every: millis(50) };
+    let cases = [
+        ("black hole", Scenario::new().breaks(Harm::Stall, Place::Request), plain),
+        ("black hole at accept", Scenario::new().breaks(Harm::Stall, Place::Accept), plain),
+        ("stalled stream", Scenario::new().breaks(Harm::Stall, Place::Delta), plain),
+        ("pings only", Scenario::new().breaks(pings, Place::Events(1)), plain),
+        ("drip", Scenario::new().reply(&"x ".repeat(900)).pace(Some(1), millis(10)), plain),
+        ("overload", Scenario::new().status(529), plain),
+        ("overload, persistent", Scenario::new().status(529), persistent),
+        ("server error, persistent", Scenario::new().status(500), persistent),
+        ("resets", Scenario::new().breaks(Harm::Reset, Place::Delta), persistent),
+        ("slow error", Scenario::new().status(500).delay(millis(60_000)), plain),
+        ("tool loop", bash("true"), plain),
+        ("hung tool", bash("echo $$ > pids; sleep 1000 & echo $! >> pids; wait"), plain),
+        (
+            "stubborn tool",
+            bash(
+                "trap '' TERM; echo $$ > pids; (sleep 1000; sleep 1000) & echo $! >> pids; \
+                  while :; do sleep 1000; done",
+            ),
+            plain,
+        ),
+        ("escaped tool", bash("setsid sh -c 'echo $$ > pids; exec sleep 1000' & wait"), plain),
+        ("hung key helper", Scenario::new().reply("never"), helper),
+    ];
+    let repeat =
+        |(name, scenario, make): (_, Scenario, _)| (name, scenario.after(After::RepeatLast), make);
+    cases.into_iter().map(repeat).collect()
+}
+
+#[tokio::test]
+async fn the_time_limit_is_kept_whatever_goes_wrong() {
+    all(endless().into_iter().map(|(name, scenario, make)| ends_in_time(name, scenario, make)))
+        .await;
+}
+
+async fn ends_in_time(name: &'static str, scenario: Scenario, make: Make) {
+    let server = serve(scenario);
+    let persists = Trial::against(&server).args(["--max-duration", "1s", "--max-retries", "100"]);
+    let limit = 1_000;
+    let begun = Instant::now();
+    let ended = make(persists).args(["go"]).run().await;
+    assert!(begun.elapsed() < millis(limit + SLACK_MS) + START, "{name}: {:?}", begun.elapsed());
+    let result = ended.result();
+    assert_eq!(ended.code, Some(5), "{name}: {ended:?}");
+    assert_eq!(result["terminal_reason"], "deadline", "{name}");
+    assert_eq!(
+        (&result["is_error"], &result["subtype"]),
+        (&json!(true), &json!("error_during_execution"))
+    );
+    assert!(took(&result) <= limit + SLACK_MS, "{name}: {} ms", took(&result));
+    assert_eq!(server.violations(), Vec::<String>::new(), "{name}");
+    for pid in pids(&ended.work()) {
+        assert!(gone(pid).await, "{name}: process {pid} was left behind");
+    }
+    resumes(name, &result, ended).await;
+}
+
+/// The session goes on where its time ran out.
+async fn resumes(name: &str, result: &Value, ended: Ended) {
+    let id = result["session_id"].as_str().expect("an id");
+    assert_eq!(result["resume"]["session_id"], id, "{name}");
+    let server = serve(Scenario::new().reply("Finished."));
+    let again = ended.again(&server.base_url()).args(["--resume", id, "go on"]).run().await;
+    assert_eq!(again.code, Some(0), "{name}: {again:?}");
+    assert_eq!(again.result()["result"], "Finished.", "{name}");
+    assert_eq!(server.violations(), Vec::<String>::new(), "{name}");
+}
+
+fn pids(work: &Path) -> Vec<i32> {
+    let text = std::fs::read_to_string(work.join("pids")).unwrap_or_default();
+    text.split_whitespace().map(|word| word.parse().expect("a process id")).collect()
+}
+
+/// Whether a process ends: what was killed still takes a moment to die.
+async fn gone(pid: i32) -> bool {
+    for _ in 0..200 {
+        if !is_alive(pid) {
+            return true;
+        }
+        tokio::time::sleep(millis(10)).await;
+    }
+    false
+}
+
+#[tokio::test]
+async fn time_runs_out_while_standard_input_is_waited_for() {
+    let server = serve(Scenario::new().reply("never"));
+    let flags = ["--max-duration", "1s", "--stdin", "go"];
+    let mut running = Trial::against(&server).stdin(Stdio::piped()).args(flags).start();
+    let open = running.child.stdin.take();
+    let begun = Instant::now();
+    let ended = running.end().await;
+    drop(open);
+    assert!(begun.elapsed() < millis(1_000 + SLACK_MS) + START, "{:?}", begun.elapsed());
+    assert_eq!((ended.code, server.requests().len()), (Some(5), 0), "{ended:?}");
+    assert_eq!(ended.result()["terminal_reason"], "deadline");
+    assert!(ended.stderr.contains("standard input"), "{}", ended.stderr);
+}
+
+#[tokio::test]
+async fn a_wait_that_could_only_end_after_the_deadline_is_not_begun() {
+    for (name, step) in [
+        ("overload", Scenario::new().status(529)),
+        ("server error that names a time", Scenario::new().status(503).header("retry-after", "9")),
+        ("empty reply", Scenario::new().empty()),
+        ("reset", Scenario::new().breaks(Harm::Reset, Place::Delta)),
+    ] {
+        let server = serve(step);
+        let slow = with(Trial::against(&server), &json!({ "retryFirstDelay": "10s" }));
+        let ended = slow.args(["--max-duration", "8s", "go"]).run().await;
+        let result = ended.result();
+        assert_eq!((ended.code, server.requests().len()), (Some(5), 1), "{name}: {ended:?}");
+        assert_eq!(result["terminal_reason"], "deadline", "{name}");
+        assert!(took(&result) < 2_000, "{name}: {} ms", took(&result));
+        assert_eq!(announcements(&ended), Vec::<&str>::new(), "{name}");
+        assert_eq!(result["recovery"]["retries"], 0, "{name}: {result}");
+    }
+}
+
+#[tokio::test]
+async fn the_model_is_told_to_wrap_up_once_and_not_before_its_time() {
+    let bash =
+        |scenario: Scenario, command: &str| scenario.tool("Bash", json!({ "command": command }));
+    let usual = outlast::cli::settings::settings();
+    let usual = usual.iter().find(|setting| setting.name == "wrapUpAt").expect("a setting");
+    assert_eq!(usual.default, "0.9");
+    // Moved, so that a busy machine has time left after it.
+    let early = json!({ "wrapUpAt": 0.1 });
+    let server =
+        serve(bash(bash(bash(Scenario::new(), "true"), "sleep 3.1"), "true").reply("Done."));
+    let trial = with(Trial::against(&server), &early).args(["--max-duration", "30s", "go"]);
+    let ended = trial.run().await;
+    assert_eq!(ended.result()["result"], "Done.", "{ended:?}");
+    let told: Vec<usize> = server
+        .requests()
+        .iter()
+        .map(|request| {
+            let text = request.body["messages"].to_string();
+            text.matches(outlast::recovery::Nudge::WrapUp.text()).count()
+        })
+        .collect();
+    assert_eq!(told, [0, 0, 1, 1], "told once, and it stays in the conversation");
+}
+
+#[tokio::test]
+async fn what_was_said_before_time_ran_out_is_kept() {
+    let scenario = Scenario::new()
+        .tool("Bash", json!({ "command": "sleep 1000" }))
+        .and_text("Half of the work is done.");
+    let server = serve(scenario);
+    let ended = hasty(&server).args(["--max-duration", "1s", "go"]).run().await;
+    let result = ended.result();
+    assert_eq!(ended.code, Some(5), "{ended:?}");
+    assert_eq!(result["partial_result"], "Half of the work is done.");
+    assert_eq!(result["tools"]["abandoned"], 1);
+}
+
+#[tokio::test]
+async fn an_overcome_failure_is_not_blamed_for_a_later_deadline() {
+    let scenario = Scenario::new().status(529).tool("Bash", json!({ "command": "sleep 1000" }));
+    let server = serve(scenario);
+    let ended = hasty(&server).args(["--max-duration", "1s", "go"]).run().await;
+    let result = ended.result();
+    assert_eq!(result["terminal_reason"], "deadline", "{ended:?}");
+    assert_eq!(result["api_error_class"], Value::Null);
+    assert_eq!(result["api_error_status"], Value::Null);
+    assert!(!result["errors"][0].to_string().contains("529"), "{result}");
+}

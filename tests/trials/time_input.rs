@@ -1,0 +1,213 @@
+//! Trials.
+//! Trials of nobody there: standard input that is open, silent, huge or no text, and no one who
+//! would ever close it.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::process::Stdio;
+use std::time::Duration;
+
+use outlast::rehearsal::{Scenario, Server};
+use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt;
+use tokio::time::{Instant, timeout};
+
+use super::time::{millis, with};
+use crate::support::{Ended, Trial, serve};
+
+const BOUND: Duration = Duration::from_mins(1);
+
+fn server() -> Server {
+    serve(Scenario::new().reply("Done."))
+}
+
+/// A run that is fed `input` and then sees its end.
+async fn fed(trial: Trial, input: &[u8]) -> Ended {
+    let mut running = trial.stdin(Stdio::piped()).start();
+    let mut stdin = running.child.stdin.take().expect("a pipe");
+    // A run that refuses its input stops reading it.
+    let _ = stdin.write_all(input).await;
+    drop(stdin);
+    running.end().await
+}
+
+/// The prompt, as the model got it.
+fn prompt(server: &Server) -> String {
+    let requests = server.requests();
+    let content = &requests[0].body["messages"][0]["content"];
+    let blocks = content.as_array().expect("blocks");
+    assert_eq!(blocks.len(), 1, "one prompt, one block");
+    blocks[0]["text"].as_str().expect("text").to_owned()
+}
+
+/// How long the first request takes from the start of the process.
+async fn until_first_request(server: &Server, trial: Trial) -> (Duration, Ended) {
+    let begun = Instant::now();
+    let mut running = trial.start();
+    let open = running.child.stdin.take();
+    timeout(BOUND, server.wait_for_request(1)).await.expect("a request leaves");
+    let took = begun.elapsed();
+    let ended = running.end().await;
+    drop(open);
+    (took, ended)
+}
+
+#[tokio::test]
+async fn a_prompt_argument_is_not_held_up_by_an_open_pipe() {
+    let idle = server();
+    let (usual, _) = until_first_request(&idle, Trial::against(&idle).args(["go"])).await;
+    let server = server();
+    let trial = Trial::against(&server).stdin(Stdio::piped()).args(["go"]);
+    let (took, ended) = until_first_request(&server, trial).await;
+    // What this machine needs to start a process at all is not what is on trial.
+    assert!(took < usual + millis(2_000), "{took:?} instead of {usual:?}");
+    assert_eq!((ended.code, prompt(&server).as_str()), (Some(0), "go"));
+    let said: Vec<&str> = ended.stderr.lines().collect();
+    assert_eq!(said.len(), 1, "{said:?}");
+    assert!(said[0].contains("left unread") && said[0].contains("--stdin"), "{said:?}");
+}
+
+#[tokio::test]
+async fn whoever_insists_on_standard_input_waits_for_it_but_not_for_ever() {
+    for flags in [&["-"][..], &["--stdin", "go"], &["--stdin"], &[]] {
+        let server = server();
+        let settings = json!({ "stdinTimeout": "1s", "heartbeatInterval": "300ms" });
+        let trial = with(Trial::against(&server), &settings).args(flags);
+        let mut running = trial.stdin(Stdio::piped()).start();
+        let open = running.child.stdin.take();
+        let begun = Instant::now();
+        let ended = running.end().await;
+        drop(open);
+        assert!(begun.elapsed() < millis(4_000), "{flags:?}: {:?}", begun.elapsed());
+        assert_eq!((ended.code, server.requests().len()), (Some(2), 0), "{flags:?}: {ended:?}");
+        let why = ended.result()["errors"][0].as_str().expect("a reason").to_owned();
+        assert!(why.contains("stayed silent for 1s") && why.contains("/dev/null"), "{why}");
+        let lines: Vec<&str> = ended.stderr.lines().collect();
+        let (last, beats) = lines.split_last().expect("something is said");
+        assert!(last.contains(&why), "{flags:?}: {lines:?}");
+        assert!(beats.len() >= 2, "{flags:?}: {lines:?}");
+        let waiting = "outlast: waiting for standard input";
+        assert!(beats.iter().all(|beat| beat.starts_with(waiting)), "{flags:?}: {lines:?}");
+    }
+}
+
+#[tokio::test]
+async fn late_input_is_read_by_who_insists_on_it() {
+    let server = server();
+    let trial = Trial::against(&server).args(["--stdin", "go"]).stdin(Stdio::piped());
+    let mut running = trial.start();
+    let mut stdin = running.child.stdin.take().expect("a pipe");
+    // Later than an uninvited pipe would be waited for.
+    tokio::time::sleep(millis(1_300)).await;
+    stdin.write_all(b"late data").await.expect("it reads");
+    drop(stdin);
+    assert_eq!(running.end().await.code, Some(0));
+    assert_eq!(prompt(&server), "go\nlate data");
+}
+
+#[tokio::test]
+async fn piped_data_follows_the_prompt_as_it_is() {
+    let cases: [(&[&str], &str, &str); 8] = [
+        (&["go"], "", "go"),
+        (&["go"], "x", "go\nx"),
+        (&["go"], "a\nb\n", "go\na\nb\n"),
+        (&["go"], "no newline at the end", "go\nno newline at the end"),
+        (&["go"], "\u{feff}marked", "go\nmarked"),
+        (&[], "all of it", "all of it"),
+        (&["-"], "x", "x"),
+        (&["--stdin", "go"], "d\u{e9}j\u{e0} \u{1f980}\r\n", "go\nd\u{e9}j\u{e0} \u{1f980}\r\n"),
+    ];
+    for (flags, input, expected) in cases {
+        let server = server();
+        let ended = fed(Trial::against(&server).args(flags), input.as_bytes()).await;
+        assert_eq!(ended.code, Some(0), "{flags:?} {input:?}: {ended:?}");
+        assert_eq!(prompt(&server), expected, "{flags:?} {input:?}");
+        assert_eq!(ended.stderr, "", "{flags:?} {input:?}");
+    }
+}
+
+const TEN_MEGABYTES: usize = 10 * 1024 * 1024;
+
+#[tokio::test]
+async fn ten_megabytes_are_taken_whole_and_one_byte_more_is_refused() {
+    let server = server();
+    let input = "0123456789abcde\n".repeat(TEN_MEGABYTES / 16);
+    let ended = fed(Trial::against(&server).args(["-"]), input.as_bytes()).await;
+    assert_eq!(ended.code, Some(0), "{:?}", ended.stderr);
+    assert_eq!(server.violations(), Vec::<String>::new());
+    assert!(prompt(&server) == input, "not a byte is lost");
+
+    let more = input + "x";
+    let refused = self::server();
+    let ended = fed(Trial::against(&refused).args(["-"]), more.as_bytes()).await;
+    is_refused(&ended, &refused, &["larger than 10 MB"]);
+}
+
+#[tokio::test]
+async fn what_is_no_text_is_refused_with_its_place() {
+    let cases: [(&[&str], &[u8], &[&str]); 6] = [
+        (&["-"], b"good\nb\xffd", &["not valid UTF-8", "line 2, byte 7"]),
+        (&["go"], b"\xc3", &["not valid UTF-8", "line 1, byte 1"]),
+        (&["go"], b"a\n\nb\0c", &["NUL", "line 3, byte 5"]),
+        (&["-"], b"", &["empty"]),
+        (&[], b"", &["empty"]),
+        (&["-"], b" \n\t", &["empty"]),
+    ];
+    for (flags, input, words) in cases {
+        let server = server();
+        is_refused(&fed(Trial::against(&server).args(flags), input).await, &server, words);
+    }
+}
+
+fn is_refused(ended: &Ended, server: &Server, words: &[&str]) {
+    assert_eq!((ended.code, server.requests().len()), (Some(2), 0), "{ended:?}");
+    let result = ended.result();
+    assert_eq!((&result["is_error"], &result["num_turns"]), (&json!(true), &json!(0)));
+    let why = result["errors"][0].as_str().expect("a reason");
+    for word in words {
+        assert!(why.contains(word), "{word:?} in {why:?}");
+    }
+    assert_eq!(ended.stderr.lines().count(), 1, "{}", ended.stderr);
+}
+
+#[tokio::test]
+async fn two_hundred_kilobytes_of_arguments_arrive() {
+    // One argument may have 128 kB at most: the system's limit, not ours.
+    let (half, other) = ("p".repeat(100_000), "s".repeat(100_000));
+    let server = server();
+    let trial = Trial::against(&server).args(["--append-system-prompt", &other, &half]);
+    let ended = trial.run().await;
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    assert!(prompt(&server) == half);
+    let system = server.requests()[0].body["system"].to_string();
+    assert!(system.contains(&other));
+}
+
+#[tokio::test]
+async fn an_argument_that_is_no_text_is_refused_with_its_place() {
+    let server = server();
+    let trial = Trial::against(&server).args([OsStr::from_bytes(b"g\xffo")]);
+    let ended = trial.run().await;
+    // Two words stand before it.
+    is_refused(&ended, &server, &["argument 3", "UTF-8"]);
+    let server = self::server();
+    is_refused(&Trial::against(&server).args([" "]).run().await, &server, &["empty"]);
+}
+
+#[tokio::test]
+async fn a_run_without_terminal_home_or_keychain_starts() {
+    let server = server();
+    let trial = Trial::against(&server).env("HOME", "/proc/none").env("TERM", "dumb");
+    let ended = trial.args(["go"]).run().await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert_eq!(ended.stderr, "");
+    let refused = Scenario::new()
+        .tool("Bash", json!({ "command": "git push" }))
+        .reply("I was not allowed to.");
+    let server = serve(refused);
+    let ended = Trial::against(&server).args(["--permission-mode", "default", "go"]).run().await;
+    let result = ended.result();
+    assert_eq!(result["permission_denials"][0]["tool_name"], "Bash", "{ended:?}");
+    assert_ne!(result["permission_denials"][0]["tool_use_id"], Value::Null);
+    assert!(ended.stderr.contains("was not allowed"), "{}", ended.stderr);
+}

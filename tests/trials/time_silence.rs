@@ -1,0 +1,170 @@
+//! Trials.
+//! Trials of silence: whoever watches a run hears from it every half minute, and never without
+//! need.
+
+use std::time::SystemTime;
+
+use outlast::rehearsal::{Scenario, Server};
+use serde_json::{Value, json};
+
+use super::time::{UNHURRIED, all, announcements, hasty, is_heartbeat, messages, millis};
+use crate::support::{Ended, Trial, serve};
+
+/// How many seconds of these runs pass in one of the world: half a minute takes one.
+const SCALE: f64 = 30.0;
+
+fn scaled(server: &Server, format: &str) -> Trial {
+    let trial = hasty(server).args(UNHURRIED).args(["--time-scale", "30"]);
+    trial.args(["--output-format", format, "--heartbeat-file", "alive"])
+}
+
+fn heartbeats(ended: &Ended) -> Vec<&str> {
+    ended.stderr.lines().filter(|line| is_heartbeat(line)).collect()
+}
+
+/// Seconds of the run's time, as the server plays them.
+fn seconds(seconds: u64) -> std::time::Duration {
+    millis(seconds * 1_000)
+}
+
+/// Things that take 95 seconds and more, and how their heartbeats begin.
+fn slow() -> Vec<(&'static str, Scenario, &'static str)> {
+    let scenario = || Scenario::new().time_scale(SCALE);
+    let words = "word ".repeat(40);
+    let bash = json!({ "command": "sleep 3.3" });
+    vec![
+        ("a slow model", scenario().reply("Done.").delay(seconds(100)), "waiting for "),
+        ("a slow stream", scenario().reply(&words).pace(Some(40), seconds(4)), "waiting for "),
+        ("a long command", scenario().tool("Bash", bash).reply("Done."), "running Bash (toolu_"),
+    ]
+}
+
+#[tokio::test]
+async fn a_slow_model_and_a_long_tool_are_heard_of_in_every_mode() {
+    let formats = ["json", "text", "stream-json"];
+    let cases = formats.into_iter().flat_map(|format| {
+        slow().into_iter().map(move |(name, scenario, start)| (name, scenario, start, format))
+    });
+    all(cases.map(|(name, scenario, start, format)| async move {
+        let server = serve(scenario);
+        let trial = scaled(&server, format).args(["go"]);
+        std::fs::write(trial.work().join("before"), "").expect("it can be written");
+        let ended = trial.run().await;
+        assert_eq!(ended.code, Some(0), "{name}, {format}: {ended:?}");
+        let beats = heartbeats(&ended);
+        assert!((2..=5).contains(&beats.len()), "{name}, {format}: {}", ended.stderr);
+        assert_eq!(beats.len(), ended.stderr.lines().count(), "and nothing else: {}", ended.stderr);
+        for (nth, beat) in (1..).zip(&beats) {
+            assert!(beat.starts_with(&format!("outlast: {start}")), "{name}: {beat}");
+            let said = so_far(beat);
+            // Silence counts from the last sign of life, which is a moment before the wait begins.
+            assert!((30 * nth - 10..30 * nth + 25).contains(&said), "{name}, {nth}: {beat}");
+            assert!(beat.contains(", turn 1, $") && beat.ends_with(" spent"), "{name}: {beat}");
+            let heard = beat.contains("last byte ");
+            assert_eq!(heard, name == "a slow stream", "{name}: {beat}");
+        }
+        if format == "stream-json" {
+            let frames = messages(&ended, "heartbeat");
+            assert_eq!(frames.len(), beats.len(), "{name}");
+            let kind = if start.starts_with("running") { "tool" } else { "model" };
+            assert!(frames.iter().all(|frame| frame["waiting_for"]["kind"] == kind), "{frames:?}");
+            assert!(frames.iter().all(|frame| frame["turn"] == 1), "{frames:?}");
+        }
+        let (alive, before) = (touched(&ended, "alive"), touched(&ended, "before"));
+        let later = alive.duration_since(before).expect("it was touched later");
+        assert!(later > millis(1_800), "{name}, {format}: touched only {later:?} after the start");
+    }))
+    .await;
+}
+
+/// The seconds in `..., 1m05s so far, ...`.
+fn so_far(line: &str) -> u64 {
+    let span = line.split(", ").find_map(|part| part.strip_suffix(" so far")).expect("a time");
+    let (minutes, seconds) = span.split_once('m').unwrap_or(("0", span));
+    let number = |text: &str| text.trim_end_matches('s').parse::<u64>().expect("a number");
+    number(minutes) * 60 + number(seconds)
+}
+
+fn touched(ended: &Ended, name: &str) -> SystemTime {
+    let file = std::fs::metadata(ended.work().join(name)).expect("the file is there");
+    file.modified().expect("files have a time")
+}
+
+#[tokio::test]
+async fn many_short_waits_are_no_long_silence() {
+    let turns = |scenario: Scenario| {
+        (0..9).fold(scenario, |scenario, _| {
+            scenario.tool("Bash", json!({ "command": "true" })).delay(seconds(14))
+        })
+    };
+    let server = serve(turns(Scenario::new().time_scale(SCALE)).reply("Done."));
+    let ended = scaled(&server, "json").args(["go"]).run().await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    // 126 seconds, none of which was waited for longer than fourteen.
+    let beats = heartbeats(&ended);
+    assert!((3..=9).contains(&beats.len()), "{}", ended.stderr);
+}
+
+#[tokio::test]
+async fn money_is_told_as_it_is_spent() {
+    let bash = json!({ "command": "sleep 1.3" });
+    let scenario = Scenario::new().time_scale(SCALE);
+    let scenario = scenario.tool("Bash", bash.clone()).usage(100_000, 1_000);
+    let server = serve(scenario.tool("Bash", bash).usage(100_000, 1_000).reply("Done."));
+    let flags = ["--price", "3/15", "--max-budget-usd", "50", "go"];
+    let ended = scaled(&server, "json").args(flags).run().await;
+    let beats = heartbeats(&ended);
+    assert_eq!(beats.len(), 2, "{ended:?}");
+    assert!(beats[0].ends_with("turn 1, $0.3150 spent"), "{beats:?}");
+    assert!(beats[1].ends_with("turn 2, $0.6300 spent"), "{beats:?}");
+}
+
+#[tokio::test]
+async fn who_waits_for_nothing_says_nothing() {
+    let scenario = Scenario::new().tool("Bash", json!({ "command": "echo hi" })).reply("Done.");
+    for format in ["json", "text", "stream-json"] {
+        let server = serve(scenario.clone());
+        let ended = Trial::against(&server).args(["--output-format", format, "go"]).run().await;
+        assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""), "{format}");
+    }
+}
+
+/// The wall clock's time in a line, in seconds of the day.
+fn until(line: &str) -> i64 {
+    let (_, rest) = line.split_once(", until ").expect("a time");
+    let clock = rest.split(',').next().expect("a time").rsplit(' ').next().expect("a time");
+    clock.split(':').fold(0, |sum, part| sum * 60 + part.parse::<i64>().expect("a number"))
+}
+
+#[tokio::test]
+async fn the_wall_clock_passes_at_the_runs_pace() {
+    const DAY: i64 = 86_400;
+
+    let server = serve(Scenario::new().status(529).times(9).reply("Through."));
+    let trial = Trial::against(&server).env("OUTLAST_UNATTENDED_RETRY", "1").args(UNHURRIED);
+    let ended = trial.args(["--time-scale", "60", "go"]).run().await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let mut end = None;
+    for line in ended.stderr.lines() {
+        if is_heartbeat(line) {
+            assert_eq!(Some(until(line)), end, "a heartbeat contradicts its announcement: {line}");
+        } else {
+            end = Some(until(line));
+        }
+    }
+    let told = announcements(&ended);
+    let ends: Vec<i64> = told.iter().map(|line| until(line)).collect();
+    let waited: Vec<i64> =
+        ends.windows(2).map(|pair| (pair[1] - pair[0]).rem_euclid(DAY)).collect();
+    // A wait, a quarter more by jitter, and what a busy machine adds: two seconds are two minutes.
+    for (nth, waited) in (1..).zip(waited) {
+        let bare = 1_i64 << (nth - 1);
+        assert!(
+            (bare - 1..bare * 5 / 4 + 120).contains(&waited),
+            "wait {nth}: {waited} s: {told:?}"
+        );
+    }
+    let result: Value = ended.result();
+    let all = result["recovery"]["waited_ms"].as_u64().expect("a number") / 1_000;
+    assert!(all > 255, "{all} s");
+}
