@@ -100,7 +100,7 @@ pub fn refused(error: &UsageError, session_id: &str, uuid: &str) -> Value {
             "stop_reason": null,
             "api_error_status": null,
             "api_error_class": error.class().map(crate::recovery::ErrorClass::name),
-            "retryable": false,
+            "retryable": error.verdict().is_temporary(),
             "retry_at": null,
             "request_id": null,
             "resume": null,
