@@ -1,1 +1,8 @@
-//! See the module of the same name.
+//! The agent shell: its driver on paused time, and whole runs at library level.
+
+mod drive;
+mod lease;
+mod notices;
+mod sending;
+mod stage;
+mod tools;

@@ -1,0 +1,192 @@
+//! The driver with a scripted world, on paused time: no sockets, no waiting.
+
+use std::time::Duration;
+
+use outlast::agent::{World, drive};
+use outlast::recovery::{
+    Action, Breach, ErrorClass, Event, Failure, Interrupt, Limits, Moment, Money, Phase, Reach,
+    Reply, Run, StopReason, Transition, Weight, Wish, WishSource,
+};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+
+const SEED: u64 = 7;
+const HOUR: Duration = Duration::from_secs(3600);
+const DAY: Duration = Duration::from_secs(86_400);
+
+fn limits() -> Limits {
+    Limits { max_retry_wait: 6 * HOUR, ..Limits::default() }
+}
+
+fn failed(class: ErrorClass, wait: Option<Duration>) -> Event {
+    let wish = wait.map(|wait| Wish { wait, source: WishSource::RetryAfter });
+    Event::Failed(Failure { class, wish, ruling: None, reach: Reach::Status })
+}
+
+/// What the model and the network do, in order: all kinds of trouble, and an answer at last.
+fn story() -> Vec<Event> {
+    vec![
+        failed(ErrorClass::ConnectionError, None),
+        Event::Replied(Reply::ToolCalls { tokens: 10 }),
+        failed(ErrorClass::ServerOverload, None),
+        failed(ErrorClass::RateLimit, Some(HOUR)),
+        Event::Replied(Reply::Empty),
+        Event::Replied(Reply::ToolCalls { tokens: 10 }),
+        failed(ErrorClass::InvalidApiKey, None),
+        Event::Replied(Reply::Answer { tokens: 10 }),
+    ]
+}
+
+struct Scripted {
+    start: Instant,
+    /// The next one is the last.
+    replies: Vec<Event>,
+    journal: Vec<Transition>,
+    interrupt: watch::Receiver<Option<Interrupt>>,
+    dies_after: usize,
+}
+
+impl Scripted {
+    fn new(replies: &[Event], interrupt: watch::Receiver<Option<Interrupt>>) -> Self {
+        let replies = replies.iter().rev().copied().collect();
+        let start = Instant::now();
+        Self { start, replies, journal: Vec::new(), interrupt, dies_after: usize::MAX }
+    }
+
+    async fn wait(&self, until: Moment) -> Event {
+        let mut interrupt = self.interrupt.clone();
+        tokio::select! {
+            () = sleep_until(self.start + Moment::default().until(until)) => Event::Woke,
+            Ok(seen) = interrupt.wait_for(Option::is_some) => {
+                Event::Interrupted(seen.expect("it was waited for"))
+            }
+        }
+    }
+}
+
+impl World for Scripted {
+    fn now(&self) -> Moment {
+        Moment::default().after(self.start.elapsed())
+    }
+
+    fn record(&mut self, transition: &Transition) {
+        self.journal.push(*transition);
+    }
+
+    async fn perform(&mut self, action: Action) -> Event {
+        if self.journal.len() >= self.dies_after {
+            std::future::pending::<()>().await;
+        }
+        match action {
+            Action::Weigh { .. } => Event::Weighed(Weight {
+                input: Money::ZERO,
+                token: Money::ZERO,
+                left: None,
+                ceiling: u32::MAX,
+            }),
+            Action::Ask(_) => self.replies.pop().expect("the script is long enough"),
+            Action::Refresh => Event::Refreshed,
+            Action::RunTools => Event::ToolsDone,
+            Action::Wait { until } => self.wait(until).await,
+            Action::Finish(_) => unreachable!("the driver returns first"),
+        }
+    }
+}
+
+fn begin(limits: &Limits) -> Run {
+    Run::new(SEED, limits)
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_hour_of_waiting_takes_no_time_and_is_never_silent() {
+    let (_stay, interrupt) = watch::channel(None);
+    let mut world = Scripted::new(&story(), interrupt);
+    let limits = limits();
+    let reason = drive(begin(&limits), Event::Begin, &limits, &mut world).await;
+    assert_eq!(reason, Ok(StopReason::Completed));
+    assert!(world.start.elapsed() >= HOUR, "the server's wish was kept");
+    for pair in world.journal.windows(2) {
+        let silence = pair[0].at.until(pair[1].at);
+        assert!(silence <= limits.heartbeat, "{silence:?} between {pair:#?}");
+    }
+    let last = world.journal.last().expect("something happened");
+    assert_eq!(last.action, Action::Finish(StopReason::Completed), "the end is on record too");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_interrupt_ends_a_wait_at_once() {
+    let (interrupter, interrupt) = watch::channel(None);
+    let mut world = Scripted::new(&[failed(ErrorClass::RateLimit, Some(HOUR))], interrupt);
+    let limits = limits();
+    let began = world.start;
+    let after = Duration::from_secs(617);
+    let interrupting = async {
+        sleep(after).await;
+        interrupter.send(Some(Interrupt::Sigterm)).expect("the run is listening");
+    };
+    let run = drive(begin(&limits), Event::Begin, &limits, &mut world);
+    let (reason, ()) = tokio::join!(run, interrupting);
+    assert_eq!(reason, Ok(StopReason::AbortedStreaming(Interrupt::Sigterm)));
+    let late = began.elapsed().saturating_sub(after);
+    assert!(late <= Duration::from_millis(50), "{late:?} late");
+}
+
+/// The process dies before the action of any one step is performed, and another goes on from
+/// that step.
+#[tokio::test(start_paused = true)]
+async fn a_run_that_dies_after_any_step_comes_to_the_same_end() {
+    let (_stay, interrupt) = watch::channel(None);
+    let limits = limits();
+    let mut whole = Scripted::new(&story(), interrupt.clone());
+    let expected = drive(begin(&limits), Event::Begin, &limits, &mut whole).await;
+    assert_eq!(expected, Ok(StopReason::Completed));
+    for dies_after in 1..whole.journal.len() {
+        let mut world = Scripted::new(&story(), interrupt.clone());
+        world.dies_after = dies_after;
+        let doomed = drive(begin(&limits), Event::Begin, &limits, &mut world);
+        assert!(timeout(DAY, doomed).await.is_err(), "it died after step {dies_after}");
+
+        let last = *world.journal.last().expect("something was recorded");
+        world.dies_after = usize::MAX;
+        let event = world.perform(last.action).await;
+        let resumed = drive(last.next, event, &limits, &mut world).await;
+        assert_eq!(resumed, expected, "from step {dies_after} on");
+        assert!(world.replies.is_empty(), "nothing was asked twice after step {dies_after}");
+    }
+}
+
+/// As [`a_run_that_dies_after_any_step_comes_to_the_same_end`], but the other process only knows
+/// the state, as one that reads a journal does.
+#[tokio::test(start_paused = true)]
+async fn a_run_that_is_resumed_from_any_state_comes_to_the_same_end() {
+    let (_stay, interrupt) = watch::channel(None);
+    let limits = limits();
+    let mut whole = Scripted::new(&story(), interrupt.clone());
+    let _ = drive(begin(&limits), Event::Begin, &limits, &mut whole).await;
+    for dies_after in 1..whole.journal.len() {
+        let mut world = Scripted::new(&story(), interrupt.clone());
+        world.dies_after = dies_after;
+        let doomed = drive(begin(&limits), Event::Begin, &limits, &mut world);
+        assert!(timeout(DAY, doomed).await.is_err(), "it died after step {dies_after}");
+
+        let last = *world.journal.last().expect("something was recorded");
+        world.dies_after = usize::MAX;
+        let resumed = drive(last.next.resumed(), Event::Begin, &limits, &mut world).await;
+        assert_eq!(resumed, Ok(StopReason::Completed), "from step {dies_after} on");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_world_that_answers_another_question_is_a_breach() {
+    let (_stay, interrupt) = watch::channel(None);
+    let mut world = Scripted::new(&[Event::ToolsDone], interrupt);
+    let limits = limits();
+    let reason = drive(begin(&limits), Event::Begin, &limits, &mut world).await;
+    let Err(Breach { phase: Phase::Calling(_), event: Event::ToolsDone }) = reason else {
+        panic!("{reason:?}");
+    };
+    assert!(
+        matches!(world.journal.last().map(|last| last.action), Some(Action::Ask(_))),
+        "a breach leaves no record of a step that was not one"
+    );
+}

@@ -1,0 +1,93 @@
+//! A file whose reader can be seen, and held up: by a lease on it, which the kernel breaks when
+//! somebody opens the file, and lets them wait until it is given up.
+
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::path::Path;
+use std::time::Duration;
+
+use nix::libc;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::timeout;
+
+/// Much shorter than the kernel's patience with holders of leases.
+const BOUND: Duration = Duration::from_secs(20);
+
+/// Files under lease.
+pub(super) struct Leases {
+    held: Vec<File>,
+    /// Comes when a lease is about to break.
+    news: Signal,
+}
+
+impl Leases {
+    /// Writes each file and takes a lease on it. The text is the file's name.
+    pub(super) fn on(folder: &Path, names: &[String]) -> Self {
+        // First of all: without a handler the signal would end the process.
+        let news = signal(SignalKind::io()).expect("a handler can be installed");
+        let take = |name: &String| {
+            let path = folder.join(name);
+            std::fs::write(&path, format!("{name}\n")).expect("the folder is ours");
+            let file = File::open(&path).expect("it was just written");
+            set(&file, libc::F_WRLCK);
+            file
+        };
+        Self { held: names.iter().map(take).collect(), news }
+    }
+
+    /// Whether somebody waits to open the file.
+    pub(super) fn is_wanted(&self, index: usize) -> bool {
+        // SAFETY: asks the kernel about an open descriptor, and touches no memory.
+        let kind = unsafe { libc::fcntl(self.held[index].as_raw_fd(), libc::F_GETLEASE) };
+        kind != libc::F_WRLCK
+    }
+
+    /// How many files somebody waits to open.
+    pub(super) fn wanted(&self) -> usize {
+        (0..self.held.len()).filter(|index| self.is_wanted(*index)).count()
+    }
+
+    /// Waits until this many files are wanted. `false` when that does not happen in time.
+    pub(super) async fn are_wanted(&mut self, count: usize, within: Duration) -> bool {
+        let waiting = async {
+            while self.wanted() < count {
+                self.news.recv().await;
+            }
+        };
+        timeout(within, waiting).await.is_ok()
+    }
+
+    /// Waits until the file is wanted.
+    pub(super) async fn wait_for(&mut self, index: usize) {
+        let waiting = async {
+            while !self.is_wanted(index) {
+                self.news.recv().await;
+            }
+        };
+        timeout(BOUND, waiting).await.expect("somebody opens the file");
+    }
+
+    /// Lets whoever wants the file have it, and waits until they are done with it.
+    pub(super) async fn serve(&self, index: usize) {
+        let file = &self.held[index];
+        set(file, libc::F_UNLCK);
+        let done = async {
+            // A lease can only be had while nobody else has the file open. Nothing tells of it.
+            while !try_set(file, libc::F_WRLCK) {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        timeout(BOUND, done).await.expect("the reader reads the file and closes it");
+        set(file, libc::F_UNLCK);
+    }
+}
+
+fn set(file: &File, kind: i32) {
+    let error = std::io::Error::last_os_error;
+    assert!(try_set(file, kind), "leases work on this file system: {}", error());
+}
+
+fn try_set(file: &File, kind: i32) -> bool {
+    // SAFETY: changes the lease on an open descriptor, and touches no memory.
+    unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, kind) == 0 }
+}

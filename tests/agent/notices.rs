@@ -1,0 +1,164 @@
+//! What whoever watches a run is told, and in which order.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use outlast::agent::{self, Notice, Observer, interrupt};
+use outlast::journal::{Journal, Place, SessionId, read};
+use outlast::recovery::{Action, Interrupt, Ladder, StopReason};
+use outlast::rehearsal::Scenario;
+use outlast::transcript::faults_of_a_history;
+use serde_json::json;
+use tokio::sync::watch;
+
+use super::stage::{Play, Said, opening};
+
+fn count(said: &[Said], wanted: impl Fn(&Said) -> bool) -> usize {
+    said.iter().filter(|said| wanted(said)).count()
+}
+
+#[tokio::test]
+async fn every_wait_is_announced_once_and_ended_once() {
+    let scenario = Scenario::new()
+        .status(529)
+        .times(2)
+        .status(503)
+        .tool("Bash", json!({ "command": "true" }))
+        .status(429)
+        .reply("Done.");
+    // Several heartbeats to a wait, so that its pieces could be taken for waits.
+    let play = Play::of(scenario).limits(|limits| {
+        limits.heartbeat = Duration::from_millis(15);
+        limits.ladder = Ladder { first: Duration::from_millis(60), longest: limits.heartbeat * 8 };
+    });
+    let played = play.run().await;
+    assert_eq!(played.ending.reason, StopReason::Completed);
+    let expected = [
+        "init",
+        "wait server_overload 1 of Some(10)",
+        "waited server_overload 1 of Some(10)",
+        "wait server_overload 2 of Some(10)",
+        "waited server_overload 2 of Some(10)",
+        "wait server_error 3 of Some(10)",
+        "waited server_error 3 of Some(10)",
+        "assistant",
+        "user",
+        "wait rate_limit 1 of Some(10)",
+        "waited rate_limit 1 of Some(10)",
+        "assistant",
+    ];
+    assert_eq!(played.trace(), expected);
+    let beats = count(
+        &played.said,
+        |said| matches!(said, Said::Heartbeat(what) if what.starts_with("retry after")),
+    );
+    assert!(beats >= 4, "a wait of 60 ms has pieces of 15 ms: {beats}");
+    let announced: Duration = played.ending.tally.waited;
+    assert!(announced >= Duration::from_millis(60 * 2 + 120), "waits are summed up: {announced:?}");
+    played.assert_sound();
+}
+
+#[tokio::test]
+async fn steps_are_told_in_order_and_end_with_the_end() {
+    let scenario = Scenario::new().status(500).tool("Glob", json!({ "pattern": "*" })).reply("Ok.");
+    let played = Play::of(scenario).run().await;
+    let steps = played.said.iter().filter_map(|said| match said {
+        Said::Step(step) => Some(step),
+        _other => None,
+    });
+    let steps: Vec<_> = steps.collect();
+    let asks = steps.iter().filter(|step| matches!(step.action, Action::Ask(_))).count();
+    assert_eq!(asks, played.server.requests().len(), "each request was decided, and told, before");
+    assert!(steps.windows(2).all(|pair| pair[0].at <= pair[1].at));
+    let last = steps.last().map(|step| step.action);
+    assert_eq!(last, Some(Action::Finish(StopReason::Completed)));
+    assert_eq!(played.said.first(), Some(&Said::Init));
+    assert!(matches!(played.said.last(), Some(Said::Step(_))));
+}
+
+#[tokio::test]
+async fn a_slow_model_and_a_slow_tool_are_heard_of() {
+    let scenario = Scenario::new()
+        .tool("Bash", json!({ "command": "sleep 0.2" }))
+        .delay(Duration::from_millis(200))
+        .reply("Done.");
+    let play = Play::of(scenario).limits(|limits| limits.heartbeat = Duration::from_millis(20));
+    let played = play.run().await;
+    for wanted in ["model claude-sonnet-5-5", "tool Bash"] {
+        let beats = count(&played.said, |said| *said == Said::Heartbeat(wanted.to_owned()));
+        assert!(beats >= 3, "{wanted}: {beats}");
+    }
+}
+
+#[tokio::test]
+async fn an_interrupt_during_a_wait_ends_it_and_the_run() {
+    let scenario = Scenario::new().status(429).header("retry-after", "300").reply("Never.");
+    let playing = Play::of(scenario).start();
+    playing.record.wait_for(|said| matches!(said, Said::WaitBegins(_))).await;
+    let began = Instant::now();
+    interrupt(&playing.interrupter, Interrupt::Sigint);
+    let played = playing.end().await;
+    assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+    assert_eq!(played.ending.reason, StopReason::AbortedStreaming(Interrupt::Sigint));
+    assert_eq!(count(&played.said, |said| matches!(said, Said::WaitEnds(_))), 1);
+    assert_eq!(played.server.requests().len(), 1);
+}
+
+/// Panics at the notice of this number, and at every one that follows.
+struct Brittle {
+    left: usize,
+    asked: Arc<Mutex<usize>>,
+}
+
+impl Observer for Brittle {
+    fn observe(&mut self, _notice: &Notice<'_>) {
+        if self.left == 0 {
+            *self.asked.lock().expect("it is not held") += 1;
+            panic!("the observer fell over");
+        }
+        self.left -= 1;
+    }
+}
+
+/// Wherever whoever watches falls over, the run ends, says so, and leaves a journal that can be
+/// resumed.
+#[tokio::test]
+async fn an_observer_that_panics_is_an_ending_and_not_a_panic() {
+    for left in 0.. {
+        let scenario =
+            Scenario::new().status(500).tool("Bash", json!({ "command": "true" })).reply("Done.");
+        let mut play = Play::of(scenario);
+        let place = Place::new(&play.folder.path().join("config"), play.folder.path());
+        let id = SessionId::fresh();
+        play.setup.journal = Journal::create(&place, &id, &opening()).expect("it can be made");
+        let asked = Arc::new(Mutex::new(0));
+        let mut observer = Brittle { left, asked: Arc::clone(&asked) };
+        let (_stays, interrupts) = watch::channel(None);
+        let ending = agent::run(play.setup, &mut observer, interrupts).await;
+        if ending.reason == StopReason::Completed {
+            assert!(left > 12, "every notice was tried: {left}");
+            return;
+        }
+        assert_eq!(ending.reason, StopReason::InternalError, "at notice {left}");
+        assert_eq!(ending.broken.as_deref(), Some("the observer fell over"), "at notice {left}");
+        assert_eq!(*asked.lock().expect("it is not held"), 1, "who fell over is left alone");
+        let restored = read(&place, &id).expect("the journal is whole");
+        assert_eq!(restored.ended, Some(StopReason::InternalError), "at notice {left}");
+        assert_eq!(restored.repairs, [], "at notice {left}");
+        assert_eq!(faults_of_a_history(&restored.messages), [], "at notice {left}");
+    }
+}
+
+#[tokio::test]
+async fn a_journal_that_cannot_be_written_is_told_of_once() {
+    let scenario = Scenario::new().tool("Bash", json!({ "command": "true" })).reply("Done.");
+    let mut play = Play::of(scenario);
+    play.setup.journal = Journal::lost("the disk is full");
+    let played = play.run().await;
+    assert_eq!(played.ending.reason, StopReason::Completed);
+    let trace = played.trace();
+    let warnings: Vec<_> = trace.iter().filter(|word| word.starts_with("warning")).collect();
+    assert_eq!(warnings.len(), 1, "{trace:?}");
+    assert!(warnings[0].contains("the disk is full"), "{warnings:?}");
+    assert!(warnings[0] == &trace[1], "before anything is sent: {trace:?}");
+}

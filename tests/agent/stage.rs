@@ -1,0 +1,262 @@
+//! Whole runs at library level: a rehearsal server, real tools, and an observer that keeps a record.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use outlast::agent::{
+    self, Carried, Clock, Ending, Interrupter, Notice, Observer, Setup, WaitingFor,
+};
+use outlast::journal::{Carry, Journal, Opening};
+use outlast::model::{self, Client, Credential, Endpoint, Secret};
+use outlast::recovery::{Ladder, Ledger, Limits, Transition};
+use outlast::rehearsal::{Recorded, Scenario, Server};
+use outlast::tools::{PermissionMode, ToolSettings, Toolbox};
+use outlast::transcript::Block;
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use crate::support::serve;
+
+/// No run may take longer.
+const BOUND: Duration = Duration::from_secs(40);
+
+/// What was observed, in a form that can be kept.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Said {
+    Init,
+    Step(Box<Transition>),
+    /// The class, the retry, and of how many.
+    WaitBegins(String),
+    WaitEnds(String),
+    Heartbeat(String),
+    Assistant(Vec<Block>),
+    User(Vec<Block>),
+    Switched(String),
+    Denied(String),
+    Warning(String),
+}
+
+impl Said {
+    fn of(notice: &Notice<'_>) -> Option<Self> {
+        Some(match notice {
+            Notice::Init(_) => Self::Init,
+            Notice::Step { transition, .. } => Self::Step(Box::new(**transition)),
+            Notice::WaitBegins { pause, .. } => {
+                Self::WaitBegins(format!("{} {} of {:?}", pause.class, pause.retry, pause.of))
+            }
+            Notice::WaitEnds { pause, .. } => {
+                Self::WaitEnds(format!("{} {} of {:?}", pause.class, pause.retry, pause.of))
+            }
+            Notice::Heartbeat(heartbeat) => Self::Heartbeat(match heartbeat.waiting_for {
+                WaitingFor::Retry(pause) => format!("retry after {}", pause.class),
+                WaitingFor::Model(name) => format!("model {name}"),
+                WaitingFor::Tool { name, .. } => format!("tool {name}"),
+            }),
+            Notice::StreamEvent(_) => return None,
+            Notice::Assistant { message, .. } => Self::Assistant(message.content.clone()),
+            Notice::User { message, .. } => Self::User(message.content.clone()),
+            Notice::ModelSwitched { from, to } => Self::Switched(format!("{from} to {to}")),
+            Notice::Denied { tool, .. } => Self::Denied((*tool).to_owned()),
+            Notice::Warning(text) => Self::Warning((*text).to_owned()),
+        })
+    }
+}
+
+/// The record of a run. Clones share it.
+#[derive(Clone, Debug)]
+pub(super) struct Record {
+    said: Arc<Mutex<Vec<Said>>>,
+    news: watch::Sender<()>,
+}
+
+impl Record {
+    pub(super) fn all(&self) -> Vec<Said> {
+        self.said.lock().expect("nobody panics while writing").clone()
+    }
+
+    /// Waits until something was said.
+    pub(super) async fn wait_for(&self, wanted: impl Fn(&Said) -> bool) {
+        let mut news = self.news.subscribe();
+        let heard = async {
+            while !self.all().iter().any(&wanted) {
+                let _ = news.changed().await;
+            }
+        };
+        tokio::time::timeout(BOUND, heard).await.expect("it is said in time");
+    }
+}
+
+impl Observer for Record {
+    fn observe(&mut self, notice: &Notice<'_>) {
+        self.said.lock().expect("nobody panics while writing").extend(Said::of(notice));
+        self.news.send_replace(());
+    }
+}
+
+/// A run that is being put together.
+pub(super) struct Play {
+    pub(super) setup: Setup,
+    pub(super) server: Server,
+    pub(super) folder: TempDir,
+}
+
+impl Play {
+    /// Every tool is allowed, and retries come fast.
+    pub(super) fn of(scenario: Scenario) -> Self {
+        let server = serve(scenario);
+        let folder = tempfile::tempdir().expect("a scratch folder can be made");
+        let credential = Credential::ApiKey(Secret::new("test-key-0123456789"));
+        let client = Client::new(Endpoint::new(server.base_url(), credential));
+        let setup = Setup {
+            session_id: "01234567-89ab-cdef-0123-456789abcdef".to_owned(),
+            prompt: vec![Block::text("Do it.")],
+            system: "Be brief.".to_owned(),
+            cwd: folder.path().to_owned(),
+            models: vec![model::facts("sonnet")],
+            client: client.expect("the address is right"),
+            toolbox: toolbox(&folder),
+            limits: Limits {
+                ladder: Ladder { first: Duration::from_millis(2), longest: Duration::from_secs(1) },
+                ..Limits::default()
+            },
+            ledger: Ledger::new(None),
+            clock: Clock::start(1.0),
+            seed: 1,
+            permission_mode: "bypassPermissions".to_owned(),
+            api_key_source: "ANTHROPIC_API_KEY".to_owned(),
+            thinking: None,
+            stream_events: false,
+            stop_after: None,
+            journal: Journal::off(),
+            carried: Carried::default(),
+        };
+        Self { setup, server, folder }
+    }
+
+    pub(super) fn limits(mut self, change: impl FnOnce(&mut Limits)) -> Self {
+        change(&mut self.setup.limits);
+        self
+    }
+
+    /// The chain of models.
+    pub(super) fn models(mut self, names: &[&str]) -> Self {
+        self.setup.models = names.iter().map(|name| model::facts(name)).collect();
+        let switches = u8::try_from(names.len() - 1).expect("a short chain");
+        self.limits(|limits| limits.budgets.switches = switches)
+    }
+
+    pub(super) fn start(self) -> Playing {
+        let Self { setup, server, folder } = self;
+        let record = Record { said: Arc::default(), news: watch::Sender::new(()) };
+        let (interrupter, interrupts) = watch::channel(None);
+        let mut observer = record.clone();
+        let run = tokio::spawn(async move { agent::run(setup, &mut observer, interrupts).await });
+        Playing { run, record, interrupter, server, folder }
+    }
+
+    pub(super) async fn run(self) -> Played {
+        self.start().end().await
+    }
+}
+
+/// A run under way.
+pub(super) struct Playing {
+    run: JoinHandle<Ending>,
+    pub(super) record: Record,
+    pub(super) interrupter: Interrupter,
+    pub(super) server: Server,
+    pub(super) folder: TempDir,
+}
+
+impl Playing {
+    pub(super) async fn end(self) -> Played {
+        let Self { run, record, server, folder, interrupter: _stays } = self;
+        let ending = tokio::time::timeout(BOUND, run).await.expect("the run ends in time");
+        let ending = ending.expect("a run never panics");
+        Played { ending, said: record.all(), server, folder }
+    }
+}
+
+/// A run that ended.
+pub(super) struct Played {
+    pub(super) ending: Ending,
+    pub(super) said: Vec<Said>,
+    pub(super) server: Server,
+    pub(super) folder: TempDir,
+}
+
+impl Played {
+    /// What was said beside steps and heartbeats, a word each.
+    pub(super) fn trace(&self) -> Vec<String> {
+        let word = |said: &Said| match said {
+            Said::Step(_) | Said::Heartbeat(_) => None,
+            Said::Init => Some("init".to_owned()),
+            Said::WaitBegins(what) => Some(format!("wait {what}")),
+            Said::WaitEnds(what) => Some(format!("waited {what}")),
+            Said::Assistant(_) => Some("assistant".to_owned()),
+            Said::User(_) => Some("user".to_owned()),
+            Said::Switched(what) => Some(format!("switched {what}")),
+            Said::Denied(tool) => Some(format!("denied {tool}")),
+            Said::Warning(text) => Some(format!("warning {text}")),
+        };
+        self.said.iter().filter_map(word).collect()
+    }
+
+    /// The server took nothing amiss, nothing had to be mended, and nobody was warned.
+    #[track_caller]
+    pub(super) fn assert_sound(&self) {
+        assert_eq!(self.server.violations(), [""; 0]);
+        assert_eq!(self.ending.tally.repairs, 0, "{:?}", self.trace());
+        assert!(!self.said.iter().any(|said| matches!(said, Said::Warning(_))), "{:?}", self.said);
+    }
+
+    /// The messages of the request of this number, counted from 1.
+    pub(super) fn messages(&self, number: usize) -> Vec<Value> {
+        messages(&self.server.requests()[number - 1])
+    }
+
+    /// Every tool result that went to the model, as `(is_error, text)`, in the order it was sent.
+    pub(super) fn results(&self) -> Vec<(bool, String)> {
+        let blocks = self.said.iter().flat_map(|said| match said {
+            Said::User(blocks) => blocks.as_slice(),
+            _other => &[],
+        });
+        blocks.filter_map(result).collect()
+    }
+}
+
+fn result(block: &Block) -> Option<(bool, String)> {
+    let Block::ToolResult { content, is_error, .. } = block else { return None };
+    let text = |block: &Block| match block {
+        Block::Text { text } => text.clone(),
+        other => format!("{other:?}"),
+    };
+    Some((*is_error, content.iter().map(text).collect()))
+}
+
+/// The messages of a request.
+pub(super) fn messages(request: &Recorded) -> Vec<Value> {
+    request.body["messages"].as_array().cloned().unwrap_or_default()
+}
+
+/// What a journal of these runs begins with.
+pub(super) fn opening() -> Opening {
+    Opening {
+        version: "0.0.0".to_owned(),
+        model: "sonnet".to_owned(),
+        permission_mode: "bypassPermissions".to_owned(),
+        limits: Limits::default(),
+        carry: Carry::Fresh,
+        redact: Vec::new(),
+    }
+}
+
+fn toolbox(folder: &TempDir) -> Toolbox {
+    let scratch = folder.path().join(".scratch");
+    let mut settings = ToolSettings::new(folder.path(), &scratch, "session");
+    settings.mode = PermissionMode::BypassPermissions;
+    settings.environment = std::env::vars_os().filter(|(name, _)| name == "PATH").collect();
+    Toolbox::new(&settings).expect("the settings are right")
+}

@@ -1,0 +1,181 @@
+//! When tools start, in which company, and in which order their results go back.
+
+use std::time::Duration;
+
+use outlast::agent::interrupt;
+use outlast::journal::{self, Journal, SessionId};
+use outlast::recovery::{Action, Interrupt, StopReason};
+use outlast::rehearsal::{Harm, Place, Scenario};
+use serde_json::{Value, json};
+
+use super::lease::Leases;
+use super::stage::{Play, Said, opening};
+
+/// How long something that must not happen is watched for.
+const NEVER: Duration = Duration::from_millis(300);
+const SOON: Duration = Duration::from_secs(20);
+
+fn search(file: &str) -> Value {
+    json!({ "pattern": "file", "path": file, "output_mode": "content" })
+}
+
+fn names(count: usize) -> Vec<String> {
+    (0..count).map(|number| format!("file{number:02}")).collect()
+}
+
+/// One reply that searches each file.
+fn searching(names: &[String]) -> Scenario {
+    names
+        .iter()
+        .fold(Scenario::new().empty(), |scenario, name| scenario.and_tool("Grep", search(name)))
+}
+
+fn runs_tools(said: &Said) -> bool {
+    matches!(said, Said::Step(step) if step.action == Action::RunTools)
+}
+
+#[tokio::test]
+async fn a_read_only_tool_starts_while_the_reply_still_streams() {
+    // The stream stops for good right before it says that it is over.
+    let scenario = searching(&names(1)).fault(Harm::Stall, Place::Events(7));
+    let play = Play::of(scenario);
+    let mut leases = Leases::on(play.folder.path(), &names(1));
+    let playing = play.start();
+    leases.wait_for(0).await;
+    assert!(!playing.record.all().iter().any(runs_tools), "the reply is not over");
+    interrupt(&playing.interrupter, Interrupt::Sigterm);
+    leases.serve(0).await;
+    let played = playing.end().await;
+    assert_eq!(played.ending.reason, StopReason::AbortedStreaming(Interrupt::Sigterm));
+    assert_eq!(played.ending.tally.tools.calls, 0, "nothing of a torn reply counts");
+    assert!(!played.said.iter().any(|said| matches!(said, Said::Assistant(_))));
+}
+
+#[tokio::test]
+async fn no_tool_starts_early_behind_one_that_changes_something() {
+    let scenario = Scenario::new()
+        .tool("Bash", json!({ "command": "echo ran > log" }))
+        .and_tool("Grep", search("file00"))
+        .fault(Harm::Stall, Place::Events(12));
+    let play = Play::of(scenario);
+    let mut leases = Leases::on(play.folder.path(), &names(1));
+    let playing = play.start();
+    playing.server.wait_for_request(1).await;
+    assert!(!leases.are_wanted(1, NEVER).await, "it waits for its turn");
+    assert!(!playing.folder.path().join("log").exists(), "and so does what changes something");
+    interrupt(&playing.interrupter, Interrupt::Sigterm);
+    let played = playing.end().await;
+    assert_eq!(played.ending.reason, StopReason::AbortedStreaming(Interrupt::Sigterm));
+    assert!(!played.folder.path().join("log").exists());
+}
+
+#[tokio::test]
+async fn at_most_ten_read_only_tools_run_side_by_side() {
+    let names = names(13);
+    let play = Play::of(searching(&names).reply("Done."));
+    let mut leases = Leases::on(play.folder.path(), &names);
+    let playing = play.start();
+    assert!(leases.are_wanted(10, SOON).await, "ten run: {}", leases.wanted());
+    playing.record.wait_for(runs_tools).await;
+    assert!(!leases.are_wanted(11, NEVER).await, "the others wait: {}", leases.wanted());
+    for index in 0..names.len() {
+        leases.wait_for(index).await;
+        leases.serve(index).await;
+    }
+    let played = playing.end().await;
+    assert_eq!(played.ending.reason, StopReason::Completed);
+    assert_eq!(played.results().len(), 13);
+    played.assert_sound();
+}
+
+#[tokio::test]
+async fn results_go_back_in_the_order_of_the_calls() {
+    let names = names(4);
+    let play = Play::of(searching(&names).reply("Done."));
+    let mut leases = Leases::on(play.folder.path(), &names);
+    let playing = play.start();
+    for index in (0..names.len()).rev() {
+        leases.wait_for(index).await;
+        leases.serve(index).await;
+    }
+    let played = playing.end().await;
+    let results = played.results();
+    assert_eq!(results.len(), names.len());
+    for ((is_error, text), name) in results.iter().zip(&names) {
+        assert!(!is_error && text.contains(name.as_str()), "{results:?}");
+    }
+    played.assert_sound();
+}
+
+#[tokio::test]
+async fn tools_that_change_something_run_alone_and_in_order() {
+    let command = |name: &str| json!({ "command": format!("echo {name} begins >> log; sleep 0.05; echo {name} ends >> log") });
+    let scenario = Scenario::new()
+        .tool("Bash", command("one"))
+        .and_tool("Bash", command("two"))
+        .and_tool("Read", json!({ "file_path": "log" }))
+        .and_tool("Bash", command("three"))
+        .reply("Done.");
+    let played = Play::of(scenario).run().await;
+    let log = std::fs::read_to_string(played.folder.path().join("log")).expect("tools ran");
+    let expected = "one begins\none ends\ntwo begins\ntwo ends\nthree begins\nthree ends\n";
+    assert_eq!(log, expected);
+    let results = played.results();
+    let seen = &results[2].1;
+    assert!(seen.contains("two ends") && !seen.contains("three"), "it saw what was there: {seen}");
+    played.assert_sound();
+}
+
+/// What an early tool found for a reply that broke is thrown away with it.
+#[tokio::test]
+async fn an_early_result_of_a_broken_reply_is_not_used() {
+    let scenario = Scenario::new()
+        .tool("Grep", search("file00"))
+        .fault(Harm::Stall, Place::Events(7))
+        .hold(Duration::from_secs(1))
+        .tool("Read", json!({ "file_path": "file00" }))
+        .reply("Done.");
+    let play = Play::of(scenario);
+    let mut leases = Leases::on(play.folder.path(), &names(1));
+    let playing = play.start();
+    leases.wait_for(0).await;
+    leases.serve(0).await;
+    let played = playing.end().await;
+    assert_eq!(played.ending.reason, StopReason::Completed);
+    assert_eq!(played.ending.tally.tools.calls, 1);
+    assert_eq!(played.results().len(), 1);
+    played.assert_sound();
+}
+
+#[tokio::test]
+async fn an_interrupt_keeps_what_is_finished_and_answers_for_the_rest() {
+    let names = names(2);
+    let scenario = searching(&names).and_tool("Bash", json!({ "command": "echo never > log" }));
+    let mut play = Play::of(scenario);
+    let place = journal::Place::new(&play.folder.path().join("config"), play.folder.path());
+    let id = SessionId::fresh();
+    play.setup.journal = Journal::create(&place, &id, &opening()).expect("it can be made");
+    let mut leases = Leases::on(play.folder.path(), &names);
+    let playing = play.start();
+    leases.wait_for(0).await;
+    leases.serve(0).await;
+    leases.wait_for(1).await;
+    let finished = || {
+        let said = journal::read(&place, &id).expect("the journal is whole").messages;
+        serde_json::to_string(&said).expect("messages are JSON").contains("1:file00")
+    };
+    while !finished() {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    interrupt(&playing.interrupter, Interrupt::Sigint);
+    let played = playing.end().await;
+    leases.serve(1).await;
+    assert_eq!(played.ending.reason, StopReason::AbortedTools(Interrupt::Sigint));
+    let results = played.results();
+    assert_eq!(results.len(), 3, "every call is answered: {results:?}");
+    assert!(results[0].1.contains("file00"), "{results:?}");
+    assert_eq!(results[1], (true, "Interrupted by user".to_owned()));
+    assert_eq!(results[2], (true, "Interrupted by user".to_owned()));
+    assert!(!played.folder.path().join("log").exists());
+    assert_eq!(played.ending.tally.tools.abandoned, 2);
+}
