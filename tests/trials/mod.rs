@@ -1,7 +1,14 @@
+//! Trials.
 //! The failures that users of unattended agents suffer, each tried on the real binary over real
 //! HTTP (or on the machine's real time, where no socket is needed).
 
 mod history;
+mod history_cache;
+mod history_fallback;
+mod history_limits;
+mod history_money;
+mod history_sessions;
+mod history_tools;
 mod time;
 mod time_ends;
 mod time_input;
