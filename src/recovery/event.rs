@@ -160,7 +160,7 @@ pub enum Fate {
 }
 
 /// Something the model is told, beyond what the user and the tools say. The words are in
-/// [`nudges`](super::nudges).
+/// `nudges.rs`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Nudge {
