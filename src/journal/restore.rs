@@ -162,8 +162,16 @@ struct Story {
     /// The model whose reply was paid for last.
     paid: Option<String>,
     signed_by: Option<String>,
-    /// Whether a reply was heard whose step was not.
-    ahead: bool,
+    counted: Counted,
+}
+
+/// What the turn at hand was counted by. It has a step, and mostly a message beside it.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Counted {
+    #[default]
+    No,
+    ByMessage,
+    ByStep,
 }
 
 impl Story {
@@ -185,8 +193,12 @@ impl Story {
     fn hear_said(&mut self, said: Said) {
         self.goes_on();
         if said.message.role == Role::Assistant && said.ours {
-            self.count_turn();
-            self.ahead = true;
+            if self.counted == Counted::ByStep {
+                self.counted = Counted::No;
+            } else {
+                self.count_turn();
+                self.counted = Counted::ByMessage;
+            }
         }
         if said.message.role == Role::Assistant && !said.aside {
             self.signed_by = self.paid.take().or_else(|| said.model.clone());
@@ -208,10 +220,13 @@ impl Story {
             Record::Transition { transition } => {
                 self.goes_on();
                 // A reply of nothing but thinking is a turn that left no message.
-                if transition.edit.reply == Fate::Keep && !self.ahead {
+                let is_turn = transition.edit.reply == Fate::Keep;
+                self.counted = if is_turn && self.counted != Counted::ByMessage {
                     self.count_turn();
-                }
-                self.ahead = false;
+                    Counted::ByStep
+                } else {
+                    Counted::No
+                };
                 self.in_flight = worst_case(self.in_flight, &transition);
                 self.run = Some(transition.next);
             }
