@@ -116,6 +116,7 @@ fn limits() -> Vec<(&'static str, Ending)> {
             "max-budget",
             Ending {
                 budget: Some(dollars(0.02)),
+                spent: dollars(0.0163),
                 unsettled: dollars(0.004),
                 ..ending(StopReason::MaxBudgetUsd)
             },
