@@ -76,14 +76,14 @@ impl World for Session<'_> {
 
     fn record(&mut self, transition: &Transition) {
         self.edit(transition);
-        if transition.next.rung != self.rung {
-            self.switch_model(transition.next.rung);
-        }
         self.count(transition);
         self.journal.transition(transition);
         self.mind_journal();
         let fault = matches!(transition.event, Event::Failed(_)).then_some(self.fault.as_ref());
         self.watch.tell(&Notice::Step { transition, fault: fault.flatten() });
+        if transition.next.rung != self.rung {
+            self.switch_model(transition.next.rung);
+        }
         self.follow_wait(transition);
     }
 

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use crate::agent::{Heartbeat, Notice, Observer, WaitingFor};
 use crate::cli::wall::{Now, passed, span};
-use crate::recovery::{Fault, Money, Pause, RecoveryPlan};
+use crate::recovery::{ErrorClass, Event, Fault, Money, Pause, RecoveryPlan};
 use crate::transcript::{Block, Message};
 
 use super::Out;
@@ -25,13 +25,16 @@ pub struct Lines {
     spent: Option<Money>,
     /// When the wait at hand ends, as its announcement had it: its heartbeats say the same.
     end: Option<Timestamp>,
+    /// What the last failure was.
+    failed: Option<ErrorClass>,
 }
 
 impl Lines {
     /// `clock` says what the time is on the wall.
     pub fn new(out: Out, clock: impl Fn() -> Now + Send + 'static, verbose: bool) -> Self {
         let clock = Box::new(clock);
-        Self { out, clock, verbose, turns: 0, waited: Duration::ZERO, spent: None, end: None }
+        let (waited, spent, end, failed) = (Duration::ZERO, None, None, None);
+        Self { out, clock, verbose, turns: 0, waited, spent, end, failed }
     }
 
     /// The line for something that happened, if it deserves one.
@@ -61,7 +64,7 @@ impl Lines {
                 Some(self.heartbeat(heartbeat))
             }
             Notice::ModelSwitched { from, to } => {
-                Some(format!("switched from {from} to {to} due to high demand"))
+                Some(format!("switched from {from} to {to} {}", self.why_switched()))
             }
             Notice::Denied { tool, id, reason } => {
                 Some(format!("warning: {tool} ({id}) was not allowed: {reason}"))
@@ -72,6 +75,9 @@ impl Lines {
                 self.verbose.then(|| turn(self.turns, message, usage.output_tokens))
             }
             Notice::Step { transition, .. } => {
+                if let Event::Failed(failure) = transition.event {
+                    self.failed = Some(failure.class);
+                }
                 let plan = transition.plan.filter(|plan| self.verbose && !is_told_elsewhere(*plan));
                 plan.map(|plan| format!("recovering: {}", plan.name()))
             }
@@ -79,6 +85,13 @@ impl Lines {
                 self.verbose.then(|| format!("session {}, model {}", init.session_id, init.model))
             }
             Notice::StreamEvent(_) | Notice::User { .. } => None,
+        }
+    }
+
+    fn why_switched(&self) -> String {
+        match self.failed {
+            None | Some(ErrorClass::ServerOverload) => "due to high demand".to_owned(),
+            Some(class) => format!("after {class}"),
         }
     }
 
