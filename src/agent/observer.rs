@@ -20,7 +20,7 @@ pub enum Notice<'a> {
     /// The machine took a step. `fault` is the failure's facts, if it was one.
     Step { transition: &'a Transition, fault: Option<&'a Fault> },
     /// A wait begins. Said exactly once for each.
-    WaitBegins { pause: Pause, until: Moment, now: Moment, fault: Option<&'a Fault> },
+    WaitBegins { pause: Pause, until: Moment, now: Moment, fault: Option<&'a Fault>, spent: Money },
     /// A wait is over.
     WaitEnds { pause: Pause, waited: Duration },
     /// Something takes long. Said every heartbeat at the latest.

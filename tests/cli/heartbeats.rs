@@ -38,7 +38,8 @@ fn overloaded() -> Fault {
 
 fn begins(pause: Pause, seconds: u64, fault: Option<&Fault>) -> Notice<'_> {
     let now = Moment::from_millis(5_000);
-    Notice::WaitBegins { pause, until: now.after(Duration::from_secs(seconds)), now, fault }
+    let spent = Money::from_pico_dollars(4_000_000_000);
+    Notice::WaitBegins { pause, until: now.after(Duration::from_secs(seconds)), now, fault, spent }
 }
 
 fn heartbeat(waiting_for: WaitingFor<'_>, ends_in: Option<u64>) -> Notice<'_> {
@@ -67,11 +68,11 @@ async fn a_wait_is_announced_with_class_attempt_and_end() {
     assert_eq!(
         text,
         "outlast: waiting 2m10s to retry (server_overload, HTTP 529, retry 4 of 10), until \
-         14:02:11, waited 0s so far\n\
+         14:02:11, waited 0s so far, $0.0040 spent\n\
          outlast: waiting 32s to retry (server_overload, retry 5 of 10), until 14:00:33, waited \
-         2m10s so far\n\
+         2m10s so far, $0.0040 spent\n\
          outlast: waiting 5s to retry (server_overload, retry 6 of 10), until 14:00:06, waited \
-         2m42s so far\n"
+         2m42s so far, $0.0040 spent\n"
     );
 }
 

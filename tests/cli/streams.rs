@@ -101,6 +101,7 @@ async fn messages_are_as_reviewed() {
                 until: Moment::from_millis(33_000),
                 now,
                 fault: Some(&fault),
+                spent: Money::ZERO,
             },
             Notice::Heartbeat(heartbeat),
             Notice::WaitEnds { pause: PAUSE, waited: Duration::from_secs(32) },

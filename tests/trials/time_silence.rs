@@ -110,13 +110,17 @@ async fn money_is_told_as_it_is_spent() {
     let bash = json!({ "command": "sleep 1.3" });
     let scenario = Scenario::new().time_scale(SCALE);
     let scenario = scenario.tool("Bash", bash.clone()).usage(100_000, 1_000);
-    let server = serve(scenario.tool("Bash", bash).usage(100_000, 1_000).reply("Done."));
+    let scenario = scenario.tool("Bash", bash).usage(100_000, 1_000);
+    let scenario = scenario.tool("Bash", json!({ "command": "true" })).usage(100_000, 1_000);
+    let server = serve(scenario.status(529).reply("Done."));
     let flags = ["--price", "3/15", "--max-budget-usd", "50", "go"];
     let ended = scaled(&server, "json").args(flags).run().await;
     let beats = heartbeats(&ended);
     assert_eq!(beats.len(), 2, "{ended:?}");
     assert!(beats[0].ends_with("turn 1, $0.3150 spent"), "{beats:?}");
     assert!(beats[1].ends_with("turn 2, $0.6300 spent"), "{beats:?}");
+    let told = announcements(&ended);
+    assert!(told.len() == 1 && told[0].ends_with(", $0.9450 spent"), "{told:?}");
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use crate::agent::{Heartbeat, Notice, Observer, WaitingFor};
 use crate::cli::wall::{Now, passed, span};
-use crate::recovery::{ErrorClass, Event, Fault, Money, Pause, RecoveryPlan};
+use crate::recovery::{ErrorClass, Event, Fault, Pause, RecoveryPlan};
 use crate::transcript::{Block, Message};
 
 use super::Out;
@@ -21,8 +21,6 @@ pub struct Lines {
     verbose: bool,
     turns: u32,
     waited: Duration,
-    /// Known from the first heartbeat on.
-    spent: Option<Money>,
     /// When the wait at hand ends, as its announcement had it: its heartbeats say the same.
     end: Option<Timestamp>,
     /// What the last failure was.
@@ -33,24 +31,23 @@ impl Lines {
     /// `clock` says what the time is on the wall.
     pub fn new(out: Out, clock: impl Fn() -> Now + Send + 'static, verbose: bool) -> Self {
         let clock = Box::new(clock);
-        let (waited, spent, end, failed) = (Duration::ZERO, None, None, None);
-        Self { out, clock, verbose, turns: 0, waited, spent, end, failed }
+        let waited = Duration::ZERO;
+        Self { out, clock, verbose, turns: 0, waited, end: None, failed: None }
     }
 
     /// The line for something that happened, if it deserves one.
     pub(super) fn line(&mut self, notice: &Notice<'_>) -> Option<String> {
         match *notice {
-            Notice::WaitBegins { pause, until, now, fault } => {
+            Notice::WaitBegins { pause, until, now, fault, spent } => {
                 let wait = now.until(until);
                 let now = (self.clock)();
                 let end = *self.end.insert(now.after(wait));
                 Some(format!(
-                    "waiting {} to retry ({}), until {}{}{}",
+                    "waiting {} to retry ({}), until {}{}, {spent} spent",
                     span(wait),
                     retry(pause, fault),
                     now.wall(end),
                     self.waited_so_far(),
-                    self.spent_so_far()
                 ))
             }
             Notice::WaitEnds { waited, .. } => {
@@ -60,7 +57,6 @@ impl Lines {
             }
             Notice::Heartbeat(ref heartbeat) => {
                 self.waited = heartbeat.waited_in_all;
-                self.spent = Some(heartbeat.spent);
                 Some(self.heartbeat(heartbeat))
             }
             Notice::ModelSwitched { from, to } => {
@@ -96,8 +92,7 @@ impl Lines {
     }
 
     fn heartbeat(&self, heartbeat: &Heartbeat<'_>) -> String {
-        let Heartbeat { elapsed, turn, .. } = heartbeat;
-        let spent = self.spent_so_far();
+        let Heartbeat { elapsed, turn, spent, .. } = heartbeat;
         match heartbeat.waiting_for {
             WaitingFor::Retry(pause) => {
                 let end = heartbeat.ends_in.map_or_else(String::new, |left| {
@@ -106,14 +101,14 @@ impl Lines {
                     format!(", {} left, until {}", span(left), now.wall(end))
                 });
                 let waited = self.waited_so_far();
-                format!("waiting to retry ({}){end}{waited}{spent}", retry(pause, None))
+                format!("waiting to retry ({}){end}{waited}, {spent} spent", retry(pause, None))
             }
             WaitingFor::Model(model) => {
                 let silence = heartbeat.since_last_byte.map_or_else(String::new, |silence| {
                     format!(", last byte {} ago", passed(silence))
                 });
                 format!(
-                    "waiting for {model} to answer, {} so far{silence}, turn {turn}{spent}",
+                    "waiting for {model} to answer, {} so far{silence}, turn {turn}, {spent} spent",
                     passed(*elapsed)
                 )
             }
@@ -122,7 +117,7 @@ impl Lines {
                     .ends_in
                     .map_or_else(String::new, |left| format!(", {} left", span(left)));
                 format!(
-                    "running {name} ({id}), {} so far{end}, turn {turn}{spent}",
+                    "running {name} ({id}), {} so far{end}, turn {turn}, {spent} spent",
                     passed(*elapsed)
                 )
             }
@@ -136,10 +131,6 @@ impl Lines {
 
     fn waited_so_far(&self) -> String {
         format!(", waited {} so far", passed(self.waited))
-    }
-
-    fn spent_so_far(&self) -> String {
-        self.spent.map_or_else(String::new, |spent| format!(", {spent} spent"))
     }
 }
 

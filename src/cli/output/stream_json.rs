@@ -233,7 +233,7 @@ impl Observer for StreamJson {
                     self.recovery(plan, fault);
                 }
             }
-            Notice::WaitBegins { pause, until, now, fault } => {
+            Notice::WaitBegins { pause, until, now, fault, .. } => {
                 self.api_retry(pause, millis(now.until(until)), fault);
             }
             Notice::WaitEnds { .. } => {}
