@@ -33,6 +33,9 @@ pub(super) fn with(trial: Trial, settings: &Value) -> Trial {
 /// For runs whose time passes faster: a busy machine must not look like a silent service.
 pub(super) const UNHURRIED: [&str; 2] = ["--first-byte-timeout", "1000h"];
 
+/// Most of them wait most of the time.
+const SIDE_BY_SIDE: usize = 8;
+
 /// Runs trials side by side, a few at a time: a machine that is busy with all of them at once is on
 /// trial itself.
 pub(super) async fn all<F>(trials: impl IntoIterator<Item = F>)
@@ -42,7 +45,7 @@ where
     let mut waiting = trials.into_iter();
     let mut running = JoinSet::new();
     loop {
-        while running.len() < 4
+        while running.len() < SIDE_BY_SIDE
             && let Some(trial) = waiting.next()
         {
             running.spawn(trial);
@@ -255,4 +258,17 @@ async fn healthy_work_is_not_cut() {
     let ended = hasty(&server).args(["--stream-idle-timeout", "900ms", "go"]).run().await;
     let retries = &ended.result()["recovery"]["retries_by_class"];
     assert_eq!(*retries, json!({ "connection_error": 1 }), "{ended:?}");
+}
+
+#[tokio::test]
+async fn a_drip_that_never_makes_an_event_is_no_progress() {
+    let drip = Scenario::new().reply("never").pace(Some(1), millis(100));
+    let server = serve(drip.reply("Through."));
+    let timers = ["--stream-idle-timeout", "900ms", "--stream-progress-timeout", SOON];
+    let ended = hasty(&server).args(timers).args(["go"]).run().await;
+    assert_eq!(ended.result()["result"], "Through.", "{ended:?}");
+    let told = announcements(&ended);
+    assert_eq!(told.len(), 1, "{ended:?}");
+    assert!(told[0].contains("(stream_stalled, stream progress timeout, retry 1"), "{told:?}");
+    assert_eq!(connections(&server), [1, 2]);
 }
