@@ -8,6 +8,7 @@ use std::task::Poll;
 use tokio::sync::Semaphore;
 
 use crate::recovery::{Breach, Event, Limits, Run, StopReason, classify};
+use crate::tools::Toolbox;
 use crate::transcript::{Block, History, fixed_bytes};
 
 use super::books::Books;
@@ -21,6 +22,7 @@ use super::watch::Watch;
 use super::work::SIDE_BY_SIDE;
 
 /// Runs a task to its end. Never fails: whatever happens, a panic included, is an [`Ending`].
+/// Nothing that tools have started is left when it is over, or when it is dropped before that.
 pub async fn run(setup: Setup, observer: &mut dyn Observer, interrupts: Interrupts) -> Ending {
     let limits = setup.limits;
     let clock = setup.clock;
@@ -28,12 +30,14 @@ pub async fn run(setup: Setup, observer: &mut dyn Observer, interrupts: Interrup
     let machine = setup.carried.run.map_or_else(|| Run::new(setup.seed, &limits), Run::resumed);
     let watch = Watch::new(observer, clock, interrupts, limits.deadline, limits.heartbeat);
     let (mut session, prompt) = open(setup, watch);
+    let leftovers = Leftovers(Arc::clone(&session.toolbox));
     let driven = contained(go(&mut session, &init, prompt, machine, &limits)).await;
     let broken = match driven {
         Ok(Ok(reason)) => Ok(reason),
         Ok(Err(breach)) => Err(breach.to_string()),
         Err(panic) => Err(panic),
     };
+    drop(leftovers);
     let closed = match broken {
         Ok(reason) => contained(async { session.close(reason) }).await.map(|()| reason),
         Err(what) => Err(what),
@@ -61,6 +65,15 @@ async fn go(
         session.ask_for(prompt);
     }
     drive(machine, Event::Begin, limits, session).await
+}
+
+/// Ends what commands have left behind, however the run ends.
+struct Leftovers(Arc<Toolbox>);
+
+impl Drop for Leftovers {
+    fn drop(&mut self) {
+        self.0.kill_leftovers_at_once();
+    }
 }
 
 fn init(setup: &Setup) -> Init {

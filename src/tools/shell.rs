@@ -79,7 +79,9 @@ impl Shell {
 
     /// Kills whatever any command of this shell left behind. May block.
     pub(super) fn kill_all(&self) {
-        process::kill_marked(&self.mark);
+        if self.calls.load(Ordering::Relaxed) > 0 {
+            process::kill_marked(&self.mark);
+        }
     }
 
     pub(super) fn check(&self, input: &BashInput) -> Result<(), String> {

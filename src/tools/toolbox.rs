@@ -1,7 +1,8 @@
 //! The tools of a run, and the way every call takes: known, fitting, allowed, run.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
+use std::thread;
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
@@ -143,6 +144,20 @@ impl Toolbox {
         let hunt = tokio::task::spawn_blocking(move || kit.shell.kill_all());
         // What takes longer goes on by itself.
         let _ = tokio::time::timeout(LEFTOVERS_MAX, hunt).await;
+    }
+
+    /// The same where nothing can be awaited. Blocks, for a second at most.
+    pub fn kill_leftovers_at_once(&self) {
+        let kit = Arc::clone(&self.kit);
+        let (tell, told) = mpsc::channel();
+        let hunt = thread::Builder::new().spawn(move || {
+            kit.shell.kill_all();
+            // Nobody may be waiting any more.
+            let _ = tell.send(());
+        });
+        if hunt.is_ok() {
+            let _ = told.recv_timeout(LEFTOVERS_MAX);
+        }
     }
 }
 
