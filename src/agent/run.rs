@@ -93,6 +93,12 @@ fn open(setup: Setup, watch: Watch<'_>) -> (Session<'_>, Vec<Block>) {
     let fixed = fixed_bytes(&setup.system, &definitions);
     let carried = setup.carried;
     let places = Arc::new(Semaphore::new(SIDE_BY_SIDE));
+    // What was said before is all there is to show when nothing more gets said.
+    let words = if carried.run.is_some() {
+        LastWords::carried(&carried.messages)
+    } else {
+        LastWords::default()
+    };
     let session = Session {
         system: setup.system,
         definitions,
@@ -110,7 +116,7 @@ fn open(setup: Setup, watch: Watch<'_>) -> (Session<'_>, Vec<Block>) {
         rung: carried.run.map_or(0, |run| run.rung),
         pending: None,
         fault: None,
-        words: LastWords::default(),
+        words,
         waiting: None,
         paused: false,
         journal_minded: false,

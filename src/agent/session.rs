@@ -11,7 +11,7 @@ use crate::recovery::{
     StopReason, Transition,
 };
 use crate::tools::Toolbox;
-use crate::transcript::{Block, History, Message, ToolDefinition, strip_thinking};
+use crate::transcript::{Block, History, Message, Role, ToolDefinition, strip_thinking};
 
 use super::books::Books;
 use super::conversation::{is_unsigned_thinking, open_calls, says_something, synthetic, text_of};
@@ -316,6 +316,13 @@ impl Session<'_> {
 }
 
 impl LastWords {
+    /// What the model said last in an earlier process.
+    pub(super) fn carried(messages: &[Message]) -> Self {
+        let last = messages.iter().rev().find(|message| message.role == Role::Assistant);
+        let text = last.map(|message| text_of(&message.content)).unwrap_or_default();
+        Self { text, ..Self::default() }
+    }
+
     fn hear(&mut self, text: &str, cut: bool, stop_reason: &str) {
         if self.unfinished {
             self.text.push_str(text);
