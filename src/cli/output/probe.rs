@@ -2,6 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
@@ -24,7 +25,7 @@ impl Probe {
     /// # Errors
     /// It cannot be made or written.
     pub fn begin(path: &Path) -> io::Result<Self> {
-        let file = OpenOptions::new().create(true).append(true).open(path)?;
+        let file = OpenOptions::new().create(true).append(true).mode(0o600).open(path)?;
         file.set_modified(SystemTime::now())?;
         Ok(Self { file, touched: Instant::now() })
     }
