@@ -1,8 +1,9 @@
 //! Writing lines without waiting for whoever reads them.
 
 use std::io::{self, Write};
-use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -10,8 +11,12 @@ use tokio::sync::oneshot;
 
 use super::Mask;
 
-/// How many lines may wait for a slow reader.
-const BACKLOG: usize = 4096;
+/// How many bytes may wait for a slow reader of what must be told. A reader further behind than
+/// this is as good as gone.
+const BACKLOG: usize = 64 << 20;
+
+/// And of what may be left out.
+const SMALL_BACKLOG: usize = 1 << 20;
 
 enum Job {
     Line(String),
@@ -21,40 +26,62 @@ enum Job {
 /// Where lines go in.
 #[derive(Clone)]
 pub struct Out {
-    jobs: SyncSender<Job>,
+    jobs: Sender<Job>,
     mask: Arc<Mask>,
+    backlog: Arc<Backlog>,
 }
 
 /// Where one learns that they have all come out.
 pub struct Drain {
-    jobs: SyncSender<Job>,
+    jobs: Sender<Job>,
     done: oneshot::Receiver<io::Result<()>>,
 }
 
-/// Writes lines to `sink` from a thread of its own, flushing each. A sink that fails is reported
-/// once through `broken`, and nothing more is written to it.
+/// What the reader has not taken yet.
+struct Backlog {
+    bytes: AtomicUsize,
+    /// Who is to be told, once, that nobody reads.
+    broken: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+}
+
+impl Backlog {
+    fn give_up(&self) {
+        let broken = self.broken.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(tell) = broken {
+            tell();
+        }
+    }
+}
+
+/// Writes lines to `sink` from a thread of its own, flushing each. A sink that fails, or whose
+/// reader falls hopelessly behind, is reported once through `broken`.
 pub fn pipe(
     sink: impl Write + Send + 'static,
     mask: Arc<Mask>,
     broken: impl FnOnce() + Send + 'static,
 ) -> (Out, Drain) {
-    let (jobs, queue) = sync_channel(BACKLOG);
+    let (jobs, queue) = channel();
     let (tell, done) = oneshot::channel();
+    let broken: Box<dyn FnOnce() + Send> = Box::new(broken);
+    let backlog = Backlog { bytes: AtomicUsize::new(0), broken: Mutex::new(Some(broken)) };
+    let backlog = Arc::new(backlog);
+    let waiting = Arc::clone(&backlog);
     thread::spawn(move || {
-        let written = write(&queue, sink);
+        let written = write(&queue, sink, &waiting.bytes);
         if written.is_err() {
-            broken();
+            waiting.give_up();
         }
         // Nobody may be listening any more.
         let _ = tell.send(written);
     });
-    (Out { jobs: jobs.clone(), mask }, Drain { jobs, done })
+    (Out { jobs: jobs.clone(), mask, backlog }, Drain { jobs, done })
 }
 
-fn write(queue: &Receiver<Job>, mut sink: impl Write) -> io::Result<()> {
+fn write(queue: &Receiver<Job>, mut sink: impl Write, backlog: &AtomicUsize) -> io::Result<()> {
     while let Ok(Job::Line(line)) = queue.recv() {
         sink.write_all(line.as_bytes())?;
         sink.flush()?;
+        backlog.fetch_sub(line.len(), Ordering::Relaxed);
     }
     Ok(())
 }
@@ -65,15 +92,28 @@ impl Out {
         self.mask.hide(text)
     }
 
-    /// Queues a line. Blocks only when the reader is thousands of lines behind.
+    /// Queues a line. Never waits: a run must stay able to end, whoever reads.
     pub fn send(&self, line: &str) {
-        // The error says that the sink broke, which has been told where it matters.
-        let _ = self.jobs.send(Job::Line(self.mask.hide(line) + "\n"));
+        if self.queue(line) > BACKLOG {
+            self.backlog.give_up();
+        }
     }
 
-    /// Queues a line, or drops it when the reader is thousands of lines behind.
+    /// Queues a line, or drops it when the reader is far behind.
     pub fn offer(&self, line: &str) {
-        let _ = self.jobs.try_send(Job::Line(self.mask.hide(line) + "\n"));
+        if self.backlog.bytes.load(Ordering::Relaxed) < SMALL_BACKLOG {
+            self.queue(line);
+        }
+    }
+
+    /// How many bytes wait now.
+    fn queue(&self, line: &str) -> usize {
+        let line = self.mask.hide(line) + "\n";
+        let bytes = line.len();
+        let before = self.backlog.bytes.fetch_add(bytes, Ordering::Relaxed);
+        // The error says that the sink broke, which has been told where it matters.
+        let _ = self.jobs.send(Job::Line(line));
+        before + bytes
     }
 }
 
@@ -84,9 +124,8 @@ impl Drain {
     /// The sink failed, or its reader was too slow.
     pub async fn finish(self, patience: Duration) -> io::Result<()> {
         let written = async {
-            let jobs = self.jobs;
-            // The queue may be full, so this may wait: on a thread where it may.
-            let _ = tokio::task::spawn_blocking(move || jobs.send(Job::End)).await;
+            // The error says that the sink broke, which is what `done` says, too.
+            let _ = self.jobs.send(Job::End);
             self.done.await.unwrap_or_else(|_| Err(io::ErrorKind::BrokenPipe.into()))
         };
         tokio::time::timeout(patience, written)
