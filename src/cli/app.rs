@@ -9,9 +9,9 @@ use std::process::ExitCode;
 use tokio::runtime::{self, Runtime};
 use uuid::Uuid;
 
-use super::args::{self, OutputFormat, Request};
+use super::args::{self, OutputFormat, Request, Wanted};
 use super::environment::Variables;
-use super::output::refused;
+use super::output::{refused, write_result_file};
 use super::panics;
 use super::rehearse;
 use super::run::{self, World};
@@ -21,13 +21,13 @@ use super::usage::{Cause, UsageError};
 pub fn main() -> ExitCode {
     panics::keep();
     let raw: Vec<OsString> = env::args_os().skip(1).collect();
-    let format = args::format_wanted(&raw);
+    let wanted = Wanted::of(&raw);
     let code = match panics::caught(|| obey(raw)) {
         Some(Ok(code)) => code,
-        Some(Err(error)) => refuse(&error, format),
+        Some(Err(error)) => refuse(&error, &wanted),
         None => {
             let what = format!("outlast itself broke: {}; please report this", panics::last());
-            refuse(&UsageError::of(Cause::Internal, what), format)
+            refuse(&UsageError::of(Cause::Internal, what), &wanted)
         }
     };
     ExitCode::from(code)
@@ -77,13 +77,16 @@ pub(super) fn print(text: &str) {
 }
 
 /// Says why nothing was begun: a line for people, and an object for programs.
-fn refuse(error: &UsageError, format: OutputFormat) -> u8 {
+fn refuse(error: &UsageError, wanted: &Wanted) -> u8 {
     let _ = writeln!(io::stderr().lock(), "outlast: {error}");
-    match format {
+    let object = refused(error, "", &Uuid::new_v4().to_string()).to_string();
+    match wanted.format {
         OutputFormat::Text => {}
-        OutputFormat::Json | OutputFormat::StreamJson => {
-            print(&format!("{}\n", refused(error, "", &Uuid::new_v4().to_string())));
-        }
+        OutputFormat::Json | OutputFormat::StreamJson => print(&format!("{object}\n")),
+    }
+    if let Some(path) = &wanted.result_file {
+        // That it cannot be written may be the very mistake that was just told.
+        let _ = write_result_file(path, &object);
     }
     error.verdict().exit_code()
 }

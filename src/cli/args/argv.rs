@@ -1,6 +1,7 @@
 //! Evens out the spellings before the parser proper sees them.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 
 use super::OutputFormat;
 use crate::cli::usage::UsageError;
@@ -56,31 +57,47 @@ fn shortened(text: &str) -> String {
     if short.len() < text.len() { short + "..." } else { short }
 }
 
-/// The output format that a command line asks for, as far as one can tell before it is known to
-/// be right: a mistake in it must be told in the format that was wanted.
-pub(in crate::cli) fn format_wanted(raw: &[OsString]) -> OutputFormat {
-    let mut wanted = OutputFormat::default();
-    let mut words = raw.iter().map(|word| word.to_string_lossy()).peekable();
-    let rehearsing = words.peek().is_some_and(|word| word == "rehearse");
-    while let Some(word) = words.next() {
-        if word == "--" && !rehearsing {
-            break;
+/// How a command line wants to be told of the end, as far as one can tell before it is known to be
+/// right: a mistake in it must be told in the way that was wanted.
+#[derive(Debug, Default)]
+pub(in crate::cli) struct Wanted {
+    pub(in crate::cli) format: OutputFormat,
+    pub(in crate::cli) result_file: Option<PathBuf>,
+}
+
+impl Wanted {
+    pub(in crate::cli) fn of(raw: &[OsString]) -> Self {
+        let mut wanted = Self::default();
+        let mut words = raw.iter().map(|word| word.to_string_lossy()).peekable();
+        let rehearsing = words.peek().is_some_and(|word| word == "rehearse");
+        while let Some(word) = words.next() {
+            if word == "--" && !rehearsing {
+                break;
+            }
+            let (flag, inline) = match word.split_once('=') {
+                Some((flag, value)) => (kebab(flag), Some(value.to_owned())),
+                None => (kebab(&word), None),
+            };
+            let value = inline.or_else(|| words.peek().map(ToString::to_string));
+            match (flag.as_str(), value) {
+                ("--output-format", Some(value)) => wanted.format(&value),
+                ("--result-file", Some(value)) if !value.is_empty() => {
+                    wanted.result_file = Some(PathBuf::from(value));
+                }
+                _ => {}
+            }
         }
-        let (flag, inline) = match word.split_once('=') {
-            Some((flag, value)) => (kebab(flag), Some(value.to_owned())),
-            None => (kebab(&word), None),
-        };
-        if flag != "--output-format" {
-            continue;
-        }
-        match inline.or_else(|| words.peek().map(ToString::to_string)).as_deref() {
-            Some("text") => wanted = OutputFormat::Text,
-            Some("json") => wanted = OutputFormat::Json,
-            Some("stream-json") => wanted = OutputFormat::StreamJson,
-            Some(_) | None => {}
+        wanted
+    }
+
+    fn format(&mut self, value: &str) {
+        match value {
+            "text" => self.format = OutputFormat::Text,
+            "json" => self.format = OutputFormat::Json,
+            "stream-json" => self.format = OutputFormat::StreamJson,
+            _ => {}
         }
     }
-    wanted
 }
 
 /// Turns `--camelCase` into `--kebab-case`, and lists spread over several words into one.

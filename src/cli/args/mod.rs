@@ -6,7 +6,7 @@ mod mistakes;
 
 use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand};
 
-pub(super) use argv::{format_wanted, from_os};
+pub(super) use argv::{Wanted, from_os};
 pub use groups::{
     BudgetMode, ChildEnv, InputFormat, LimitArgs, ModelArgs, OutputArgs, OutputFormat,
     PermissionMode, SessionArgs, TimerArgs, ToolArgs,
