@@ -1,7 +1,7 @@
 //! The environment, read once.
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use super::values;
 
 /// Every variable that is read, and what for, as the manual has it.
 #[rustfmt::skip]
-pub const VARIABLES: [(&str, &str); 29] = [
+pub const VARIABLES: [(&str, &str); 30] = [
     ("ANTHROPIC_API_KEY", "The API key."),
     ("ANTHROPIC_AUTH_TOKEN", "A bearer token; outranks the API key."),
     ("ANTHROPIC_BASE_URL", "Where the Messages API is."),
@@ -41,6 +41,8 @@ pub const VARIABLES: [(&str, &str); 29] = [
     ("SSL_CERT_FILE", "A file of further certificate authorities to trust."),
     ("NODE_EXTRA_CA_CERTS", "The same."),
     ("HOME", "Where ~ is."),
+    ("CI, GITHUB_ACTIONS", "The run is a CI job's: it ends, with its result, when the process that \
+        started it dies."),
     ("NO_COLOR, TERM=dumb", "No progress bar, even on a terminal."),
     ("TZ", "The time zone of the times shown."),
 ];
@@ -87,6 +89,17 @@ pub struct Environment {
 
 /// Variables by name.
 pub type Variables = BTreeMap<OsString, OsString>;
+
+/// Whether this is a job of a CI system, which may end the shell that started us and nothing else.
+pub(super) fn is_ci(variables: &Variables) -> bool {
+    let says_yes = |name: &&str| {
+        let value = variables.get(OsStr::new(name)).map(|value| value.to_ascii_lowercase());
+        value.is_some_and(|value| {
+            !["", "0", "false", "no", "off"].map(OsStr::new).contains(&&*value)
+        })
+    };
+    ["CI", "GITHUB_ACTIONS"].iter().any(says_yes)
+}
 
 /// The folder of settings and sessions: needed before the settings, which may change the rest.
 ///

@@ -1,6 +1,5 @@
 //! One run, from its settings to its result.
 
-use std::ffi::OsStr;
 use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,7 +14,7 @@ use crate::recovery::{Interrupt, StopReason};
 use super::advice;
 use super::args::{OutputFormat, RunArgs};
 use super::assemble::assemble;
-use super::environment::Variables;
+use super::environment::{self, Variables};
 use super::output::{
     Bar, Drain, Lines, Mask, Out, Probe, Report, StreamJson, Watchers, Witness, one_line, pipe,
     write_result_file,
@@ -51,7 +50,7 @@ pub(super) type Judge<'a> = &'a dyn Fn(u8, &str) -> Vec<String>;
 /// # Errors
 /// It could not be begun.
 pub(super) async fn run(args: &RunArgs, world: World, judge: Judge<'_>) -> Result<u8, UsageError> {
-    if world.variables.contains_key(OsStr::new("CI")) {
+    if environment::is_ci(&world.variables) {
         // A cancelled job often signals nothing but the shell that started us.
         agent::die_with_parent();
     }
