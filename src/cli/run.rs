@@ -17,7 +17,7 @@ use super::assemble::assemble;
 use super::environment::{self, Variables};
 use super::output::{
     Bar, Drain, Lines, Mask, Out, Probe, Report, StreamJson, Watchers, Witness, one_line, pipe,
-    write_result_file,
+    remove_result_file, write_result_file,
 };
 use super::panics;
 use super::prompt::{self, Gathered};
@@ -83,6 +83,12 @@ impl Job {
         let prompt = self.prompt().await?;
         let setup = assemble(settings, &prompt, self.clock, &Now::by(&self.clock))?;
         let session_id = setup.session_id.clone();
+        if let Some(path) = &settings.output.result_file {
+            remove_result_file(path).map_err(|error| {
+                let path = path.display();
+                UsageError::new(format!("--result-file {path}: {error}; name another"))
+            })?;
+        }
         let probe = settings.output.heartbeat_file.as_deref().map(Probe::begin).transpose();
         let probe = probe.map_err(|error| {
             UsageError::new(format!("--heartbeat-file cannot be written: {error}; name another"))

@@ -16,7 +16,7 @@ pub use lines::{Lines, one_line};
 pub use mask::Mask;
 pub use pipe::{Drain, Out, pipe};
 pub use probe::Probe;
-pub use result::{Report, refused, write_result_file};
+pub use result::{Report, refused, remove_result_file, write_result_file};
 pub use shrink::shrink;
 pub use stream_json::StreamJson;
 pub use witness::Witness;

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
 
@@ -224,7 +224,8 @@ pub(super) fn millis(duration: std::time::Duration) -> u64 {
 /// # Errors
 /// It could not be written; an older file is then still whole.
 pub fn write_result_file(path: &Path, line: &str) -> io::Result<()> {
-    let folder = match path.parent() {
+    let place = place_of(path)?;
+    let folder = match place.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         Some(_) | None => Path::new("."),
     };
@@ -232,8 +233,30 @@ pub fn write_result_file(path: &Path, line: &str) -> io::Result<()> {
     file.write_all(line.as_bytes())?;
     file.write_all(b"\n")?;
     file.as_file().sync_all()?;
-    // Replaces a link's target, not the link.
-    let place = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    file.persist(place).map_err(|error| error.error)?;
+    file.persist(&place).map_err(|error| error.error)?;
     File::open(folder)?.sync_all()
+}
+
+/// Takes an older result away, so that nobody takes it for this run's while there is none.
+///
+/// # Errors
+/// It cannot be taken away.
+pub fn remove_result_file(path: &Path) -> io::Result<()> {
+    match fs::remove_file(place_of(path)?) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+/// Where the result goes: a link's target, there or not, and not the link.
+fn place_of(path: &Path) -> io::Result<PathBuf> {
+    match fs::metadata(path) {
+        // A device would be replaced by a file, for everyone.
+        Ok(facts) if !facts.is_file() => Err(io::Error::other("it is no regular file")),
+        Ok(_) => fs::canonicalize(path),
+        Err(_) => match fs::read_link(path) {
+            Ok(target) => Ok(path.parent().unwrap_or(Path::new("")).join(target)),
+            Err(_) => Ok(path.to_owned()),
+        },
+    }
 }

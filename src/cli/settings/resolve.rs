@@ -232,6 +232,11 @@ fn check_writable(flag: &str, path: &Path) -> Result<(), UsageError> {
     if path.is_dir() {
         return Err(UsageError::new(format!("{flag} {shown}: is a folder; name a file")));
     }
+    if path.exists() && !path.is_file() {
+        return Err(UsageError::new(format!(
+            "{flag} {shown}: is a device or a pipe; name a regular file"
+        )));
+    }
     if !folder.is_dir() {
         return Err(UsageError::new(format!("{flag} {shown}: the folder does not exist; make it")));
     }
