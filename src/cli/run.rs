@@ -212,20 +212,30 @@ impl Job {
         // Takes the bar off the terminal.
         drop(people);
         let (uuid, now) = (Uuid::new_v4().to_string(), Now::by(&self.clock));
-        let warnings = witness.warnings();
+        let mut warnings = witness.warnings();
+        let report =
+            Report { ending: &ending, session_id, uuid: &uuid, now: &now, warnings: &warnings };
+        // First the file: nobody can hold that up.
+        if let Err(warning) = self.keep(&report.object()) {
+            self.voice.send(&format!("outlast: warning: {}", one_line(&warning)));
+            warnings.push(warning);
+        }
         let report =
             Report { ending: &ending, session_id, uuid: &uuid, now: &now, warnings: &warnings };
         self.answer(&report, programs, out);
-        let heard = drain.finish(SLOW_READER).await.is_ok();
+        let heard = self.heard(drain).await;
         // A success that nobody was told of is none.
-        let unheard = StopReason::AbortedStreaming(Interrupt::StdoutClosed);
-        let lost = Ending { reason: unheard, ..ending.clone() };
+        let unheard = self.signals.asked().unwrap_or(Interrupt::StdoutClosed);
+        let reason = StopReason::AbortedStreaming(unheard);
+        let lost = Ending { reason, ..ending.clone() };
         let report = if heard || report.verdict().is_error() {
             report
         } else {
-            Report { ending: &lost, ..report }
+            let report = Report { ending: &lost, ..report };
+            // What was wrong with the file was said before.
+            let _ = self.keep(&report.object());
+            report
         };
-        self.keep(&report.object());
         for error in report.errors() {
             self.voice.send(&format!("outlast: {}", one_line(&error)));
         }
@@ -252,13 +262,20 @@ impl Job {
         }
     }
 
-    fn keep(&self, object: &Value) {
-        let Some(path) = &self.settings.output.result_file else { return };
-        if let Err(error) = write_result_file(path, &self.mask.hide(&object.to_string())) {
-            self.voice.send(&format!(
-                "outlast: warning: the result file {} could not be written: {error}",
-                path.display()
-            ));
+    /// Waits until standard output has been read. Whether it was.
+    async fn heard(&self, drain: Drain) -> bool {
+        tokio::select! {
+            biased;
+            drained = drain.finish(SLOW_READER) => drained.is_ok(),
+            () = self.signals.out_of_patience() => false,
         }
+    }
+
+    /// The result file's share. The error is a warning.
+    fn keep(&self, object: &Value) -> Result<(), String> {
+        let Some(path) = &self.settings.output.result_file else { return Ok(()) };
+        write_result_file(path, &self.mask.hide(&object.to_string())).map_err(|error| {
+            format!("the result file {} could not be written: {error}", path.display())
+        })
     }
 }

@@ -13,9 +13,18 @@ use crate::recovery::Interrupt;
 /// A second SIGINT within this time means: now.
 const AGAIN: Duration = Duration::from_secs(3);
 
+/// How long after the first interrupt a slow reader is waited for: all must be over within four
+/// seconds (SPEC 12), and there may be a result to be rewritten.
+const PATIENCE: Duration = Duration::from_millis(2500);
+
+/// How long a reader gets in any case.
+const LAST_WORDS: Duration = Duration::from_millis(250);
+
 /// The first interrupt, and whether it was meant even more seriously.
 pub(super) struct Signals {
     first: Interrupter,
+    /// When the first interrupt came.
+    since: watch::Receiver<Option<Instant>>,
     again: watch::Receiver<bool>,
 }
 
@@ -36,7 +45,17 @@ impl Signals {
                 last = Some(Instant::now());
             }
         });
-        Ok(Self { first, again })
+        let (note, since) = watch::channel(None);
+        let mut interrupts = first.subscribe();
+        tokio::spawn(async move {
+            // The error says that the run is over.
+            if interrupts.wait_for(Option::is_some).await.is_ok() {
+                note.send_replace(Some(Instant::now()));
+            }
+            // A sender that is gone would look like news.
+            note.closed().await;
+        });
+        Ok(Self { first, since, again })
     }
 
     pub(super) fn interrupts(&self) -> Interrupts {
@@ -57,6 +76,26 @@ impl Signals {
             // The sender is ours, so it is still there, and the value was just seen.
             Ok(None) | Err(_) => std::future::pending().await,
         }
+    }
+
+    /// What asked first, if anything did.
+    pub(super) fn asked(&self) -> Option<Interrupt> {
+        *self.first.borrow()
+    }
+
+    /// Waits until whoever asked for an end must not be kept waiting any longer.
+    pub(super) async fn out_of_patience(&self) {
+        let mut since = self.since.clone();
+        let asked = match since.wait_for(Option::is_some).await.map(|since| *since) {
+            Ok(Some(asked)) => asked,
+            Ok(None) | Err(_) => std::future::pending().await,
+        };
+        let end = asked + PATIENCE;
+        tokio::select! {
+            () = tokio::time::sleep_until(end) => {}
+            () = self.second() => {}
+        }
+        tokio::time::sleep(LAST_WORDS).await;
     }
 
     /// Waits for a second SIGINT.
