@@ -4,13 +4,18 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
+use nix::sys::signal::{Signal, kill};
+use nix::sys::stat::Mode;
+use nix::unistd::{Pid, mkfifo};
 use outlast::rehearsal::{Options, Scenario, Server};
 use serde_json::Value;
 use tempfile::TempDir;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader, Lines};
+use tokio::net::unix::pipe;
 use tokio::process::{Child, Command};
 
 /// No trial may take longer: a hang is a failure, not a wait.
-const BOUND: Duration = Duration::from_secs(60);
+const BOUND: Duration = Duration::from_mins(1);
 
 /// Starts the rehearsal server for a scenario that was built in a test. Time is not scaled.
 pub(crate) fn serve(scenario: Scenario) -> Server {
@@ -31,6 +36,11 @@ impl Trial {
     }
 
     pub(crate) fn at(base_url: &str) -> Self {
+        Self::bare(base_url).args(["--permission-mode", "bypassPermissions"])
+    }
+
+    /// With no flags of its own, for other commands than `run`.
+    pub(crate) fn bare(base_url: &str) -> Self {
         let folder = tempfile::tempdir().expect("a scratch folder can be made");
         let work = folder.path().join("work");
         std::fs::create_dir(&work).expect("a folder can be made");
@@ -44,7 +54,6 @@ impl Trial {
             .env("OUTLAST_CONFIG_DIR", folder.path().join("config"))
             .env("ANTHROPIC_BASE_URL", base_url)
             .env("ANTHROPIC_API_KEY", "test-key-0123456789")
-            .args(["--permission-mode", "bypassPermissions"])
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -70,6 +79,24 @@ impl Trial {
         self
     }
 
+    pub(crate) fn stdout(mut self, stdout: Stdio) -> Self {
+        self.command.stdout(stdout);
+        self
+    }
+
+    /// Puts a shell in between, which runs `script`. There, "$@" is the command line.
+    pub(crate) fn in_shell(mut self, script: &str) -> Self {
+        let inner = self.command.as_std();
+        let mut command = Command::new("sh");
+        command.args(["-c", script, "sh"]).arg(inner.get_program()).args(inner.get_args());
+        command.env_clear().current_dir(self.folder.path().join("work"));
+        command.envs(inner.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.kill_on_drop(true);
+        self.command = command;
+        self
+    }
+
     /// The folder that the run works in.
     pub(crate) fn work(&self) -> PathBuf {
         self.folder.path().join("work")
@@ -77,7 +104,7 @@ impl Trial {
 
     pub(crate) fn start(mut self) -> Running {
         let child = self.command.spawn().expect("the binary was built for this test");
-        Running { child, folder: self.folder }
+        Running { child, folder: self.folder, heard: String::new() }
     }
 
     /// Runs to the end.
@@ -90,6 +117,8 @@ impl Trial {
 pub(crate) struct Running {
     pub(crate) child: Child,
     folder: TempDir,
+    /// What was read of standard error so far.
+    heard: String,
 }
 
 impl Running {
@@ -101,9 +130,25 @@ impl Running {
         self.folder.path().join("work")
     }
 
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.pid()), signal).expect("it was not waited for yet");
+    }
+
+    /// Reads standard error until it holds `text`.
+    pub(crate) async fn hears(&mut self, text: &str) {
+        let stderr = self.child.stderr.as_mut().expect("standard error is a pipe");
+        let mut chunk = [0; 4096];
+        while !self.heard.contains(text) {
+            let read = within("a line on standard error", stderr.read(&mut chunk)).await;
+            let count = read.expect("a pipe can be read");
+            assert!(count > 0, "standard error ended without {text:?}: {}", self.heard);
+            self.heard.push_str(&String::from_utf8_lossy(&chunk[..count]));
+        }
+    }
+
     /// Waits for the end.
     pub(crate) async fn end(self) -> Ended {
-        let Self { child, folder } = self;
+        let Self { child, folder, heard } = self;
         let output = tokio::time::timeout(BOUND, child.wait_with_output())
             .await
             .expect("the run must end within its bound")
@@ -111,7 +156,7 @@ impl Running {
         Ended {
             code: output.status.code(),
             stdout: String::from_utf8(output.stdout).expect("standard output is UTF-8"),
-            stderr: String::from_utf8(output.stderr).expect("standard error is UTF-8"),
+            stderr: heard + &String::from_utf8(output.stderr).expect("standard error is UTF-8"),
             folder,
         }
     }
@@ -169,6 +214,32 @@ impl Ended {
             .env("HOME", self.folder.path())
             .env("OUTLAST_CONFIG_DIR", self.config());
         Trial { command, folder: self.folder }
+    }
+}
+
+/// Waits for something that must come.
+pub(crate) async fn within<F: Future>(what: &str, future: F) -> F::Output {
+    let end = tokio::time::timeout(BOUND, future).await;
+    end.unwrap_or_else(|_| panic!("{what} must come within {BOUND:?}"))
+}
+
+/// Something that a command of the model's rings: it writes a line there, and the test hears it.
+pub(crate) struct Bell {
+    lines: Lines<BufReader<pipe::Receiver>>,
+}
+
+impl Bell {
+    pub(crate) fn at(path: &Path) -> Self {
+        mkfifo(path, Mode::S_IRUSR | Mode::S_IWUSR).expect("a pipe can be made");
+        // Open for writing as well, so that it does not end with its first writer.
+        let receiver = pipe::OpenOptions::new().read_write(true).open_receiver(path);
+        Self { lines: BufReader::new(receiver.expect("the pipe was just made")).lines() }
+    }
+
+    /// Waits until it rings.
+    pub(crate) async fn rings(&mut self) -> String {
+        let line = within("the bell", self.lines.next_line()).await;
+        line.expect("a pipe can be read").expect("the test holds it open")
     }
 }
 
