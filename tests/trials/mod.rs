@@ -15,3 +15,7 @@ mod time_silence;
 mod time_torn;
 mod time_waits;
 mod truth;
+mod truth_ends;
+mod truth_output;
+mod truth_signals;
+mod truth_turns;

@@ -1,0 +1,309 @@
+//! Trials.
+//! Readers that are slow, gone, or strict; and the files beside them.
+
+use std::io::{Read, pipe};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use outlast::rehearsal::{Form, Harm, Place, Scenario};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::truth::agrees;
+use crate::support::{Bell, Ended, Trial, serve, within};
+
+const LARGE: usize = 5 << 20;
+
+/// Five megabytes in lines, no two alike.
+fn large_text() -> String {
+    let line = |number: usize| format!("{number:07} of a long answer\n");
+    (0..=LARGE / line(0).len()).map(line).collect::<String>().trim_end().to_owned()
+}
+
+/// In one piece: here it is not about streams that come in.
+fn large_reply() -> Scenario {
+    Scenario::new().reply(&large_text()).usage(1_000, 8_000).form(Form::Json)
+}
+
+fn stalled() -> Scenario {
+    Scenario::new().breaks(Harm::Stall, Place::Events(4))
+}
+
+/// The result that was kept in a file.
+fn kept(folder: &Path) -> Value {
+    let text = std::fs::read_to_string(folder.join("result.json")).expect("a result was kept");
+    assert_eq!(text.lines().count(), 1, "one line: {text}");
+    serde_json::from_str(&text).expect("one object")
+}
+
+/// Waits until a result is kept.
+async fn is_kept(folder: &Path) {
+    let there = async {
+        while !folder.join("result.json").exists() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    within("the result file", there).await;
+}
+
+#[tokio::test]
+async fn five_megabytes_go_through_a_pipe_whole() {
+    let text = large_text();
+    for format in ["text", "json", "stream-json"] {
+        let server = serve(large_reply());
+        let trial = Trial::against(&server).args(["do it", "--output-format", format]);
+        let ended = trial.args(["--result-file", "result.json"]).run().await;
+        assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));
+        assert!(kept(&ended.work())["result"] == text, "the file has all of it");
+        match format {
+            "text" => assert!(ended.stdout == text.clone() + "\n"),
+            "json" => assert!(agrees(&ended)["result"] == text),
+            // Readers of a stream give up on longer lines; there, the middle is left out.
+            _ => {
+                agrees(&ended);
+                assert!(ended.stdout.lines().all(|line| line.len() <= 1 << 20));
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_reader_that_begins_late_gets_everything() {
+    for format in ["text", "json"] {
+        let server = serve(large_reply());
+        let (mut reader, writer) = pipe().expect("a pipe");
+        let trial = Trial::against(&server).stdout(Stdio::from(writer));
+        let flags = ["do it", "--output-format", format, "--result-file", "result.json"];
+        let running = trial.args(flags).start();
+        is_kept(&running.work()).await;
+        let reading = std::thread::spawn(move || {
+            let mut read = String::new();
+            reader.read_to_string(&mut read).map(|_| read)
+        });
+        let ended = running.end().await;
+        let read = reading.join().expect("no panic").expect("UTF-8");
+        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+        if format == "text" {
+            assert!(read == large_text() + "\n", "{} bytes", read.len());
+        } else {
+            let result: Value = serde_json::from_str(&read).expect("whole");
+            assert!(result["result"] == large_text());
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_reader_that_never_reads_does_not_outlast_a_signal() {
+    let server = serve(large_reply());
+    let (reader, writer) = pipe().expect("a pipe");
+    let trial = Trial::against(&server).stdout(Stdio::from(writer));
+    let running = trial.args(["do it", "--result-file", "result.json"]).start();
+    is_kept(&running.work()).await;
+    assert_eq!(kept(&running.work())["is_error"], false, "it is done, but not told yet");
+    running.signal(Signal::SIGTERM);
+    let asked = Instant::now();
+    let ended = running.end().await;
+    assert!(asked.elapsed() < Duration::from_secs(4), "{:?}", asked.elapsed());
+    drop(reader);
+    assert_eq!(ended.code, Some(143));
+    let kept = kept(&ended.work());
+    assert_eq!((&kept["exit_code"], &kept["is_error"]), (&json!(143), &json!(true)));
+    assert!(kept["partial_result"] == large_text(), "the words are not lost");
+}
+
+#[tokio::test]
+async fn a_stream_that_nobody_reads_does_not_hold_up_the_run() {
+    // More than fits any pipe, and more lines than fit a modest queue.
+    let server = serve(Scenario::new().reply(&"word ".repeat(60_000)).usage(1_000, 8_000));
+    let (reader, writer) = pipe().expect("a pipe");
+    let trial = Trial::against(&server).stdout(Stdio::from(writer));
+    let flags = ["do it", "--output-format", "stream-json", "--include-partial-messages"];
+    let running = trial.args(flags).args(["--result-file", "result.json"]).start();
+    is_kept(&running.work()).await;
+    assert_eq!(kept(&running.work())["result"].as_str().map(str::len), Some(60_000 * 5));
+    running.signal(Signal::SIGKILL);
+    running.end().await;
+    drop(reader);
+}
+
+/// What must come of a run that nobody listens to.
+fn unheard(ended: &Ended) {
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    let kept = kept(&ended.work());
+    assert_eq!(kept["is_error"], true);
+    assert_eq!(kept["exit_code"], 1);
+    assert_eq!(kept["terminal_reason"], "aborted_streaming");
+    assert_eq!(kept["subtype"], "error_during_execution");
+    assert!(ended.stderr.contains("standard output"), "{ended:?}");
+    assert!(!ended.stderr.contains("panic"), "{ended:?}");
+}
+
+#[tokio::test]
+async fn a_stream_whose_reader_is_gone_ends_the_run() {
+    let server = serve(stalled());
+    let trial = Trial::against(&server).args(["do it", "--result-file", "result.json"]);
+    let mut running = trial.args(["--output-format", "stream-json"]).start();
+    drop(running.child.stdout.take());
+    unheard(&running.end().await);
+}
+
+#[tokio::test]
+async fn a_reader_that_leaves_midway_ends_the_run_with_its_next_message() {
+    let command = json!({ "command": "echo here > bell; read -r go < gate" });
+    let server = serve(Scenario::new().tool("Bash", command).reply("Nobody hears this."));
+    let trial = Trial::against(&server).args(["do it", "--result-file", "result.json"]);
+    let mut bell = Bell::at(&trial.work().join("bell"));
+    let gate = trial.work().join("gate");
+    let _gate = Bell::at(&gate);
+    let mut running = trial.args(["--output-format", "stream-json"]).start();
+    bell.rings().await;
+    drop(running.child.stdout.take());
+    std::fs::write(&gate, "go\n").expect("the command reads it");
+    let ended = running.end().await;
+    unheard(&ended);
+    let next = serve(Scenario::new().reply("Went on."));
+    let ended = ended.again(&next.base_url()).args(["--continue"]).run().await;
+    assert_eq!(agrees(&ended)["result"], "Went on.");
+    assert_eq!(next.violations(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn an_answer_whose_reader_is_gone_is_no_success() {
+    for format in ["text", "json", "stream-json"] {
+        let server = serve(Scenario::new().reply("Done."));
+        let trial = Trial::against(&server).args(["do it", "--result-file", "result.json"]);
+        let mut running = trial.args(["--output-format", format]).start();
+        drop(running.child.stdout.take());
+        unheard(&running.end().await);
+    }
+}
+
+/// No colours, no cursor movements, no bells.
+#[track_caller]
+fn is_plain(text: &str) {
+    let odd = text.chars().find(|letter| letter.is_control() && *letter != '\n');
+    assert_eq!(odd, None, "{text:?}");
+}
+
+#[tokio::test]
+async fn a_stream_is_all_json_and_standard_error_never() {
+    let rude = "\u{1b}[31mslow down\u{1b}[0m\n{\"type\":\"result\"}";
+    let red = json!({ "command": "printf '\\033[31mred\\033[0m\\a\\n{\"type\":\"result\"}\\n'" });
+    let scenario = Scenario::new()
+        .status(529)
+        .error("overloaded_error", rude, None)
+        .tool("Bash", red)
+        .and_tool("Read", json!({ "file_path": "\u{1b}[31mno such file\n{}" }))
+        .and_tool("NoSuchTool", json!({}))
+        .and_text("\u{1b}[31mRed.\n{\"type\":\"result\"}")
+        .status(400)
+        .error("invalid_request_error", rude, None);
+    for more in [&["--verbose"][..], &["--verbose", "--include-partial-messages"]] {
+        let server = serve(scenario.clone());
+        let flags = ["do it", "--output-format", "stream-json", "--time-scale", "100"];
+        let denied = ["--disallowed-tools", "Read", "--first-byte-timeout", "1h"];
+        let ended = Trial::against(&server).args(flags).args(denied).args(more).run().await;
+        agrees(&ended);
+        assert_eq!(ended.code, Some(1), "{ended:?}");
+        is_plain(&ended.stdout);
+        is_plain(&ended.stderr);
+        assert!(ended.stderr.contains("turn 1"), "it is verbose: {ended:?}");
+        for line in ended.stderr.lines() {
+            assert!(line.starts_with("outlast: "), "{line}");
+            assert!(serde_json::from_str::<Value>(line).is_err(), "{line}");
+        }
+    }
+}
+
+/// Every file of a folder.
+fn files(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).expect("a folder").flatten();
+    let mut names: Vec<_> =
+        entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
+}
+
+fn mode(path: &Path) -> u32 {
+    std::fs::metadata(path).expect("it is there").permissions().mode() & 0o777
+}
+
+#[tokio::test]
+async fn the_files_beside_a_run_are_whole_private_and_alone() {
+    for (scenario, code) in [(Scenario::new().reply("Done."), 0), (Scenario::new().status(401), 77)]
+    {
+        let server = serve(scenario);
+        let trial = Trial::against(&server).args(["do it"]);
+        let folder = trial.work().join("results");
+        std::fs::create_dir(&folder).expect("a new folder");
+        // Left by an earlier run, and readable by everyone.
+        std::fs::write(folder.join("result.json"), "{}").expect("a new file");
+        let files_of_run = ["--result-file", "results/result.json"];
+        let alive = ["--heartbeat-file", "results/alive"];
+        let ended = trial.args(files_of_run).args(alive).run().await;
+        assert_eq!(ended.code, Some(code));
+        let told = std::fs::read_to_string(folder.join("result.json")).expect("it is there");
+        assert_eq!(told, ended.stdout);
+        assert_eq!(files(&folder), ["alive", "result.json"]);
+        assert_eq!(mode(&folder.join("result.json")), 0o600);
+        assert_eq!(mode(&folder.join("alive")), 0o600);
+    }
+}
+
+#[tokio::test]
+async fn an_older_result_is_not_taken_for_this_run_s() {
+    let server = serve(stalled());
+    let trial = Trial::against(&server).args(["do it", "--result-file", "result.json"]);
+    let old = trial.work().join("result.json");
+    std::fs::write(&old, "{\"subtype\":\"success\"}\n").expect("a new file");
+    let running = trial.start();
+    within("the request", server.wait_for_request(1)).await;
+    running.signal(Signal::SIGKILL);
+    let ended = running.end().await;
+    assert_eq!(ended.code, None);
+    assert!(!old.exists(), "what is there is not of this run");
+}
+
+#[tokio::test]
+async fn a_link_leads_the_result_to_its_target() {
+    let server = serve(Scenario::new().reply("Done."));
+    let trial = Trial::against(&server).args(["do it", "--result-file", "result.json"]);
+    let elsewhere = trial.work().join("elsewhere");
+    std::fs::create_dir(&elsewhere).expect("a new folder");
+    std::fs::write(elsewhere.join("it.json"), "old").expect("a new file");
+    let link = trial.work().join("result.json");
+    std::os::unix::fs::symlink("elsewhere/it.json", &link).expect("a new link");
+    let ended = trial.run().await;
+    assert!(link.is_symlink(), "the link is still one");
+    assert_eq!(std::fs::read_to_string(elsewhere.join("it.json")).expect("there"), ended.stdout);
+    assert_eq!(files(&elsewhere), ["it.json"]);
+}
+
+#[tokio::test]
+async fn a_heartbeat_file_grows_no_older_than_a_heartbeat_while_a_command_runs() {
+    let command = json!({ "command": "echo here > bell; read -r go < gate" });
+    let server = serve(Scenario::new().tool("Bash", command).reply("Done."));
+    let trial = Trial::against(&server).args(["do it", "--heartbeat-file", "alive"]);
+    let often = ["--settings", r#"{"heartbeatInterval": "1100ms"}"#];
+    let mut bell = Bell::at(&trial.work().join("bell"));
+    let (gate, alive) = (trial.work().join("gate"), trial.work().join("alive"));
+    let _gate = Bell::at(&gate);
+    let mut running = trial.args(often).start();
+    bell.rings().await;
+    let touched = || std::fs::metadata(&alive).and_then(|facts| facts.modified()).expect("there");
+    for _ in 0..2 {
+        let before = touched();
+        running.hears("running Bash").await;
+        let later = async {
+            while touched() == before {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        within("a touch", later).await;
+    }
+    std::fs::write(&gate, "go\n").expect("the command reads it");
+    assert_eq!(agrees(&running.end().await)["result"], "Done.");
+}

@@ -1,0 +1,230 @@
+//! Trials.
+//! Whoever is asked to stop stops: soon, with a result, and with nothing left behind.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use nix::sys::signal::Signal::{SIGHUP, SIGINT, SIGKILL, SIGTERM};
+use outlast::rehearsal::{Harm, Place, Scenario, Server};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::truth::agrees;
+use crate::support::{Bell, Ended, Running, Trial, is_alive, serve, within};
+
+/// SPEC 12: all of it within this, from the first signal on.
+const SOON: Duration = Duration::from_secs(4);
+
+const SIGNALS: [(Signal, i32); 3] = [(SIGINT, 130), (SIGTERM, 143), (SIGHUP, 129)];
+
+/// A command that does not want to end, nor do those that it starts, and rings once it runs: one
+/// in its group, one that left it.
+const STUBBORN: &str = "trap '' TERM INT HUP; sleep 1000 & one=$!; \
+                        setsid sleep 1000 > /dev/null 2>&1 < /dev/null & two=$!; \
+                        echo $$ $one $two > bell; wait";
+
+/// Says nothing after a few words.
+fn stalled() -> Scenario {
+    Scenario::new().breaks(Harm::Stall, Place::Events(4))
+}
+
+/// Signals, and waits for the end.
+async fn stop(running: Running, signal: Signal) -> Ended {
+    running.signal(signal);
+    let asked = Instant::now();
+    let ended = running.end().await;
+    assert!(asked.elapsed() < SOON, "{:?} after {signal}: {ended:?}", asked.elapsed());
+    ended
+}
+
+/// The result of a run that was stopped.
+#[track_caller]
+fn aborted(ended: &Ended, code: i32, reason: &str) -> Value {
+    let result = agrees(ended);
+    assert_eq!(ended.code, Some(code), "{ended:?}");
+    assert_eq!(result["terminal_reason"], reason);
+    assert_eq!(result["api_error_class"], "aborted");
+    assert_eq!(result["retryable"], false);
+    assert_eq!(result["durable"], true);
+    result
+}
+
+/// Goes on with the session where it ended, first without a word, and then with a new task.
+async fn goes_on(ended: Ended, server: &Server, requests: usize) {
+    assert_eq!(server.requests().len(), requests, "no request after the signal");
+    assert_eq!(server.violations(), Vec::<String>::new());
+    let next = serve(Scenario::new().reply("Went on.").reply("And on."));
+    let ended = ended.again(&next.base_url()).args(["--continue"]).run().await;
+    assert_eq!(ended.result()["result"], "Went on.", "{ended:?}");
+    let ended = ended.again(&next.base_url()).args(["--continue", "more"]).run().await;
+    assert_eq!(ended.result()["result"], "And on.", "{ended:?}");
+    assert_eq!(next.violations(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_signal_while_the_model_streams_ends_the_run_soon() {
+    for (signal, code) in SIGNALS {
+        let server = serve(stalled());
+        let running = Trial::against(&server).args(["do it"]).start();
+        within("the request", server.wait_for_request(1)).await;
+        let ended = stop(running, signal).await;
+        let result = aborted(&ended, code, "aborted_streaming");
+        assert_eq!(result["num_turns"], 0);
+        within("the client's leaving", server.wait_for_abort(1)).await;
+        goes_on(ended, &server, 1).await;
+    }
+}
+
+#[tokio::test]
+async fn a_signal_while_a_command_runs_leaves_no_process_behind() {
+    for (signal, code) in SIGNALS {
+        let server = serve(
+            Scenario::new()
+                .tool("Read", json!({ "file_path": "here.txt" }))
+                .and_tool("Bash", json!({ "command": STUBBORN }))
+                .and_tool("Bash", json!({ "command": "touch never" })),
+        );
+        let trial = Trial::against(&server).args(["do it"]);
+        std::fs::write(trial.work().join("here.txt"), "something\n").expect("written");
+        let mut bell = Bell::at(&trial.work().join("bell"));
+        let running = trial.start();
+        let rung = bell.rings().await;
+        let ended = stop(running, signal).await;
+        let result = aborted(&ended, code, "aborted_tools");
+        for pid in rung.split(' ') {
+            assert!(!is_alive(pid.parse().expect("a pid")), "{pid} of {rung} after {signal}");
+        }
+        assert!(!ended.work().join("never").exists(), "nothing starts after the signal");
+        assert_eq!((&result["num_turns"], &result["tools"]["calls"]), (&json!(1), &json!(2)));
+        let journal = ended.config().join("projects");
+        let journal = std::fs::read_dir(journal).expect("kept").next().expect("one").expect("read");
+        let journal = std::fs::read_dir(journal.path()).expect("kept");
+        let journal: Vec<_> = journal.flatten().filter(|entry| entry.path().is_file()).collect();
+        let told = std::fs::read_to_string(journal[0].path()).expect("text");
+        assert!(told.contains("something"), "what had finished is kept");
+        assert!(told.contains("Interrupted by user"), "what had not is answered");
+        goes_on(ended, &server, 1).await;
+    }
+}
+
+#[tokio::test]
+async fn a_signal_while_a_retry_is_awaited_ends_the_run_at_once() {
+    for (signal, code) in SIGNALS {
+        let server = serve(Scenario::new().status(529).header("retry-after", "300"));
+        let mut running = Trial::against(&server).args(["do it"]).start();
+        running.hears("waiting").await;
+        let asked = Instant::now();
+        let ended = stop(running, signal).await;
+        assert!(asked.elapsed() < Duration::from_secs(2), "nothing had to be ended");
+        let result = aborted(&ended, code, "aborted_streaming");
+        assert_eq!(result["recovery"]["requests"], 1);
+        goes_on(ended, &server, 1).await;
+    }
+}
+
+#[tokio::test]
+async fn a_signal_before_the_first_request_ends_in_a_result() {
+    let server = serve(Scenario::new());
+    let trial = Trial::against(&server).args(["do it", "--settings"]);
+    let mut bell = Bell::at(&trial.work().join("bell"));
+    let helper = json!({ "apiKeyHelper": "echo $$ > bell; sleep 1000" });
+    let running = trial.args([helper.to_string()]).start();
+    let helper = bell.rings().await;
+    let ended = stop(running, SIGTERM).await;
+    let result = aborted(&ended, 143, "aborted_streaming");
+    assert_eq!(result["num_turns"], 0);
+    assert!(!is_alive(helper.parse().expect("a pid")), "the helper has ended too");
+    assert_eq!(server.requests().len(), 0);
+}
+
+#[tokio::test]
+async fn a_signal_while_the_prompt_is_awaited_ends_in_a_result_and_its_file() {
+    let server = serve(Scenario::new());
+    let often = ["--settings", r#"{"heartbeatInterval": "50ms"}"#];
+    let trial = Trial::against(&server).args(often).args(["--result-file", "result.json"]);
+    let mut running = trial.stdin(Stdio::piped()).start();
+    let _held_open = running.child.stdin.take();
+    running.hears("waiting for standard input").await;
+    let ended = stop(running, SIGHUP).await;
+    let kept = std::fs::read_to_string(ended.work().join("result.json")).expect("it is there");
+    assert_eq!((ended.code, &ended.stdout), (Some(129), &kept));
+    assert_eq!(agrees(&ended)["session_id"], "");
+    assert_eq!(server.requests().len(), 0);
+}
+
+#[tokio::test]
+async fn a_second_interrupt_ends_the_run_and_its_commands_at_once() {
+    let command = "trap 'echo told > bell' TERM; \
+                   (trap '' TERM; exec sleep 1000) & one=$!; \
+                   (trap '' TERM; exec setsid sleep 1000 > /dev/null 2>&1 < /dev/null) & two=$!; \
+                   echo $$ $one $two > bell; wait; wait; wait";
+    let server = serve(Scenario::new().tool("Bash", json!({ "command": command })));
+    let trial = Trial::against(&server).args(["do it"]);
+    let mut bell = Bell::at(&trial.work().join("bell"));
+    let running = trial.start();
+    let rung = bell.rings().await;
+    running.signal(SIGINT);
+    assert_eq!(bell.rings().await, "told", "the first one was heard");
+    running.signal(SIGINT);
+    let asked = Instant::now();
+    let ended = running.end().await;
+    assert!(asked.elapsed() < Duration::from_millis(1500), "{:?}", asked.elapsed());
+    aborted(&ended, 130, "aborted_tools");
+    // The kernel may still be at it.
+    let gone = async {
+        while rung.split(' ').any(|pid| is_alive(pid.parse().expect("a pid"))) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    within("the end of its commands", gone).await;
+    goes_on(ended, &server, 1).await;
+}
+
+#[tokio::test]
+async fn a_run_leaves_no_daemon_behind_when_it_succeeds() {
+    let daemon = "setsid sleep 1000 > /dev/null 2>&1 < /dev/null & echo $! > bell";
+    let server =
+        serve(Scenario::new().tool("Bash", json!({ "command": daemon })).reply("It runs."));
+    let trial = Trial::against(&server).args(["start it"]);
+    let mut bell = Bell::at(&trial.work().join("bell"));
+    let running = trial.start();
+    let daemon = bell.rings().await;
+    let ended = running.end().await;
+    assert_eq!(ended.result()["result"], "It runs.");
+    assert!(!is_alive(daemon.parse().expect("a pid")));
+}
+
+/// A shell that starts a run, as a CI system's step does, and is killed before it is over.
+async fn killed_step(server: &Server, variable: (&str, &str)) -> Ended {
+    let trial = Trial::against(server).args(["do it", "--result-file", "result.json"]);
+    let step = trial.env(variable.0, variable.1).in_shell("\"$@\" & wait").start();
+    within("the request", server.wait_for_request(1)).await;
+    step.signal(SIGKILL);
+    // Its standard output ends with the run.
+    let ended = step.end().await;
+    assert_eq!(ended.code, None, "the step was killed");
+    ended
+}
+
+#[tokio::test]
+async fn a_ci_job_whose_shell_is_killed_still_ends_with_its_result() {
+    for name in ["CI", "GITHUB_ACTIONS"] {
+        let server = serve(stalled());
+        let ended = killed_step(&server, (name, "true")).await;
+        let kept = std::fs::read_to_string(ended.work().join("result.json")).expect("it is there");
+        assert_eq!(ended.stdout, kept);
+        let result: Value = serde_json::from_str(&kept).expect("one object");
+        assert_eq!((&result["exit_code"], &result["is_error"]), (&json!(143), &json!(true)));
+        assert_eq!(server.requests().len(), 1);
+    }
+}
+
+#[tokio::test]
+async fn elsewhere_a_run_outlives_its_shell() {
+    let slow = Scenario::new().reply("Still here.").delay(Duration::from_secs(1));
+    let server = serve(slow);
+    let ended = killed_step(&server, ("CI", "false")).await;
+    let result: Value = serde_json::from_str(&ended.stdout).expect("one object");
+    assert_eq!(result["result"], "Still here.");
+}
