@@ -255,7 +255,7 @@ impl Session<'_> {
                 until,
                 now: transition.at,
                 fault: self.fault.as_ref(),
-                spent: self.books.ledger.spent(),
+                spent: self.figures().spent,
             });
         }
     }
