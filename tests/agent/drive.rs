@@ -11,8 +11,8 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 const SEED: u64 = 7;
-const HOUR: Duration = Duration::from_secs(3600);
-const DAY: Duration = Duration::from_secs(86_400);
+const HOUR: Duration = Duration::from_hours(1);
+const DAY: Duration = Duration::from_hours(24);
 
 fn limits() -> Limits {
     Limits { max_retry_wait: 6 * HOUR, ..Limits::default() }

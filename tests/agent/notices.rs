@@ -1,7 +1,9 @@
 //! What whoever watches a run is told, and in which order.
 
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use outlast::agent::{self, Notice, Observer, interrupt};
 use outlast::journal::{Journal, Place, SessionId, read};
@@ -62,10 +64,10 @@ async fn every_wait_is_announced_once_and_ended_once() {
 async fn steps_are_told_in_order_and_end_with_the_end() {
     let scenario = Scenario::new().status(500).tool("Glob", json!({ "pattern": "*" })).reply("Ok.");
     let played = Play::of(scenario).run().await;
-    let steps = played.said.iter().filter_map(|said| match said {
-        Said::Step(step) => Some(step),
-        _other => None,
-    });
+    let steps = played
+        .said
+        .iter()
+        .filter_map(|said| if let Said::Step(step) = said { Some(step) } else { None });
     let steps: Vec<_> = steps.collect();
     let asks = steps.iter().filter(|step| matches!(step.action, Action::Ask(_))).count();
     assert_eq!(asks, played.server.requests().len(), "each request was decided, and told, before");

@@ -219,19 +219,18 @@ impl Played {
 
     /// Every tool result that went to the model, as `(is_error, text)`, in the order it was sent.
     pub(super) fn results(&self) -> Vec<(bool, String)> {
-        let blocks = self.said.iter().flat_map(|said| match said {
-            Said::User(blocks) => blocks.as_slice(),
-            _other => &[],
-        });
+        let blocks = self
+            .said
+            .iter()
+            .flat_map(|said| if let Said::User(blocks) = said { blocks.as_slice() } else { &[] });
         blocks.filter_map(result).collect()
     }
 }
 
 fn result(block: &Block) -> Option<(bool, String)> {
     let Block::ToolResult { content, is_error, .. } = block else { return None };
-    let text = |block: &Block| match block {
-        Block::Text { text } => text.clone(),
-        other => format!("{other:?}"),
+    let text = |block: &Block| {
+        if let Block::Text { text } = block { text.clone() } else { format!("{block:?}") }
     };
     Some((*is_error, content.iter().map(text).collect()))
 }

@@ -1,6 +1,8 @@
 //! Trials of history: tools that hang, and tools that are not allowed. The run goes on.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use outlast::rehearsal::{After, Recorded, Scenario};
 use serde_json::{Value, json};
