@@ -145,7 +145,8 @@ impl Session<'_> {
         let model = self.model().clone();
         let cost = self.books.settle(&model, answer.usage);
         self.journal.spend(cost, &answer.usage, &model.name);
-        self.books.tally.first_token = self.books.tally.first_token.or(answer.first_token);
+        let first_token = answer.first_token.map(|real| self.watch.clock.scaled(real));
+        self.books.tally.first_token = self.books.tally.first_token.or(first_token);
         if answer.stop_reason == "model_context_window_exceeded" {
             let message = "the context window was full before the reply ended".to_owned();
             let kind = FaultKind::Refused {

@@ -26,9 +26,14 @@ impl Clock {
         Moment::default().after(self.start.elapsed().mul_f64(self.scale))
     }
 
-    /// How much of the world's time has passed.
+    /// How much of the run's time has passed.
     pub fn elapsed(&self) -> Duration {
-        self.start.elapsed()
+        Moment::default().until(self.now())
+    }
+
+    /// How much of the run's time passes in `real` of the world's.
+    pub fn scaled(&self, real: Duration) -> Duration {
+        real.mul_f64(self.scale)
     }
 
     /// The date as the run has it: the world's, and what the run is ahead of the world.

@@ -70,7 +70,7 @@ pub(super) fn is_heartbeat(line: &str) -> bool {
         .any(|start| line.starts_with(&format!("outlast: {start}")))
 }
 
-/// How long a run took by its own account, in milliseconds of the world.
+/// How long a run took by its own account, in milliseconds of its time.
 pub(super) fn took(result: &Value) -> u64 {
     result["duration_ms"].as_u64().expect("a number of milliseconds")
 }

@@ -336,6 +336,7 @@ async fn an_unattended_run_rides_a_long_outage_out_and_shows_that_it_lives() {
         assert_eq!(server.requests().len(), 14);
         let waited = result["recovery"]["waited_ms"].as_u64().expect("a number");
         assert!(waited >= 20 * 60 * 1000, "{waited} ms are no 20 minutes");
+        assert!(took(&result) >= waited, "a run takes at least as long as it waits: {result}");
         assert_eq!(announcements(&ended).len(), 13);
         let all = announcements(&ended).iter().all(|line| line.contains("as many as it takes"));
         assert!(all, "{ended:?}");
@@ -376,7 +377,7 @@ async fn an_unattended_run_keeps_its_time_limit() {
     assert_eq!(ended.code, Some(5), "{ended:?}");
     assert_eq!(result["terminal_reason"], "deadline");
     assert_eq!(result["api_error_class"], "server_overload");
-    assert!(took(&result) < 5_000, "{} ms", took(&result));
+    assert!((100_000..300_000).contains(&took(&result)), "{} ms", took(&result));
     assert!(server.requests().len() <= 10, "{}", server.requests().len());
 }
 
