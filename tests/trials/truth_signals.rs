@@ -183,13 +183,17 @@ async fn a_second_interrupt_ends_the_run_and_its_commands_at_once() {
 
 #[tokio::test]
 async fn a_run_leaves_no_daemon_behind_when_it_succeeds() {
-    let daemon = "setsid sleep 1000 > /dev/null 2>&1 < /dev/null & echo $! > bell";
+    let daemon = "setsid sh -c 'echo $$ > bell; exec sleep 1000' > /dev/null 2>&1 < /dev/null & \
+                  read -r go < gate";
     let server =
         serve(Scenario::new().tool("Bash", json!({ "command": daemon })).reply("It runs."));
     let trial = Trial::against(&server).args(["start it"]);
     let mut bell = Bell::at(&trial.work().join("bell"));
+    let gate = trial.work().join("gate");
+    let _gate = Bell::at(&gate);
     let running = trial.start();
     let daemon = bell.rings().await;
+    std::fs::write(gate, "go\n").expect("the command reads it");
     let ended = running.end().await;
     assert_eq!(ended.result()["result"], "It runs.");
     assert!(!is_alive(daemon.parse().expect("a pid")));
