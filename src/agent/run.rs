@@ -60,7 +60,6 @@ async fn go(
     limits: &Limits,
 ) -> Result<StopReason, Breach> {
     session.watch.tell(&Notice::Init(init));
-    session.mind_journal();
     if !prompt.is_empty() {
         session.ask_for(prompt);
     }

@@ -306,7 +306,7 @@ impl Session<'_> {
     }
 
     /// Says once that the run goes on without a journal.
-    pub(super) fn mind_journal(&mut self) {
+    fn mind_journal(&mut self) {
         let Health::Lost(why) = self.journal.health() else { return };
         if !std::mem::replace(&mut self.journal_minded, true) {
             let warning = format!("the run goes on without a journal and cannot be resumed: {why}");

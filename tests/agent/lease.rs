@@ -67,7 +67,7 @@ impl Leases {
         timeout(BOUND, waiting).await.expect("somebody opens the file");
     }
 
-    /// Lets whoever wants the file have it, and waits until they are done with it.
+    /// Lets whoever wants the file have it once, and waits until they are done with it.
     pub(super) async fn serve(&self, index: usize) {
         let file = &self.held[index];
         set(file, libc::F_UNLCK);
@@ -78,7 +78,11 @@ impl Leases {
             }
         };
         timeout(BOUND, done).await.expect("the reader reads the file and closes it");
-        set(file, libc::F_UNLCK);
+    }
+
+    /// Leaves the file to whoever wants it from now on.
+    pub(super) fn release(&self, index: usize) {
+        set(&self.held[index], libc::F_UNLCK);
     }
 }
 

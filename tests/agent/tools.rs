@@ -126,6 +126,30 @@ async fn tools_that_change_something_run_alone_and_in_order() {
     played.assert_sound();
 }
 
+/// A tool that started early under an id that was used before is the same tool under its new id.
+#[tokio::test]
+async fn an_early_tool_runs_once_whatever_becomes_of_its_id() {
+    let scenario = Scenario::new()
+        .tool("Bash", json!({ "command": "true" }))
+        .id("call_0")
+        .tool("Grep", search("file00"))
+        .id("call_0")
+        .pace(None, Duration::from_millis(150))
+        .reply("Done.");
+    let play = Play::of(scenario);
+    let mut leases = Leases::on(play.folder.path(), &names(1));
+    let playing = play.start();
+    leases.wait_for(0).await;
+    // Whoever opens it once more waits for longer than the run may take.
+    leases.serve(0).await;
+    let replies = |said: &&Said| matches!(said, Said::Assistant(_));
+    assert_eq!(playing.record.all().iter().filter(replies).count(), 1, "it still streams");
+    let played = playing.end().await;
+    assert_eq!(played.ending.reason, StopReason::Completed);
+    assert!(played.results()[1].1.contains("file00"), "{:?}", played.results());
+    played.assert_sound();
+}
+
 /// What an early tool found for a reply that broke is thrown away with it.
 #[tokio::test]
 async fn an_early_result_of_a_broken_reply_is_not_used() {
@@ -140,6 +164,7 @@ async fn an_early_result_of_a_broken_reply_is_not_used() {
     let playing = play.start();
     leases.wait_for(0).await;
     leases.serve(0).await;
+    leases.release(0);
     let played = playing.end().await;
     assert_eq!(played.ending.reason, StopReason::Completed);
     assert_eq!(played.ending.tally.tools.calls, 1);
