@@ -157,6 +157,7 @@ fn ending(session: Session<'_>, reason: StopReason) -> Ending {
         budget: session.books.ceiling(),
         tally: session.books.tally,
         journal: session.journal.health(),
+        rate_limits: session.client.rate_limits(),
         broken: session.broken,
     }
 }

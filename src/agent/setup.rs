@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::journal::{Health as JournalHealth, Journal};
-use crate::model::{Client, ModelFacts};
+use crate::model::{Client, ModelFacts, RateLimits};
 use crate::recovery::{Fault, Ledger, Limits, Money, Run, StopReason};
 use crate::tools::Toolbox;
 use crate::transcript::{Block, Message, Usage};
@@ -70,6 +70,8 @@ pub struct Ending {
     pub unsettled: Money,
     pub budget: Option<Money>,
     pub journal: JournalHealth,
+    /// The service's rate limits, as far as it told them.
+    pub rate_limits: Option<RateLimits>,
     /// What broke, when the reason is `internal_error`.
     pub broken: Option<String>,
 }

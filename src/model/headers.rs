@@ -3,11 +3,12 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use reqwest::header::HeaderMap;
+use serde::Serialize;
 
 use crate::recovery::{Ruling, Wish, WishSource};
 
 /// The service's rate limits, as its last answer told them.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RateLimits {
     /// The subscription's window that is closest to its end: `five_hour`, `seven_day`.
     pub claim: Option<String>,
@@ -21,7 +22,7 @@ pub struct RateLimits {
 }
 
 /// One per-minute limit.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Window {
     /// `requests`, `tokens`, `input-tokens` or `output-tokens`.
     pub name: &'static str,

@@ -67,6 +67,7 @@ fn ending(reason: StopReason) -> Ending {
         unsettled: Money::ZERO,
         budget: None,
         journal: JournalHealth::Durable,
+        rate_limits: None,
         broken: None,
     }
 }

@@ -307,3 +307,20 @@ async fn a_heartbeat_file_grows_no_older_than_a_heartbeat_while_a_command_runs()
     std::fs::write(&gate, "go\n").expect("the command reads it");
     assert_eq!(agrees(&running.end().await)["result"], "Done.");
 }
+
+#[tokio::test]
+async fn the_services_limits_are_shown_as_it_told_them() {
+    let scenario = Scenario::new()
+        .reply("Done.")
+        .header("anthropic-ratelimit-requests-limit", "50")
+        .header("anthropic-ratelimit-requests-remaining", "3")
+        .header("anthropic-ratelimit-unified-representative-claim", "five_hour");
+    let server = serve(scenario);
+    let result = Trial::against(&server).args(["go"]).run().await.result();
+    assert_eq!(result["rate_limits"]["claim"], "five_hour");
+    let window = &result["rate_limits"]["windows"][0];
+    assert_eq!((&window["name"], &window["remaining"]), (&json!("requests"), &json!(3)));
+    let silent = serve(Scenario::new().reply("Done."));
+    let result = Trial::against(&silent).args(["go"]).run().await.result();
+    assert_eq!(result.get("rate_limits"), None, "nothing is shown that was not told");
+}

@@ -86,6 +86,9 @@ impl Report<'_> {
                 "warnings": self.warnings,
             }),
         );
+        if let Some(limits) = &ending.rate_limits {
+            object.insert("rate_limits".to_owned(), json!(limits));
+        }
         Value::Object(object)
     }
 }

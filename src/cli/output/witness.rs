@@ -60,6 +60,7 @@ impl Witness {
             unsettled: Money::ZERO,
             budget: None,
             journal,
+            rate_limits: None,
             broken: None,
         }
     }
