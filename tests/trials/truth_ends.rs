@@ -2,6 +2,7 @@
 //! Every way to end is told once, last, and whole.
 
 use std::collections::BTreeSet;
+use std::os::unix::fs::FileTypeExt;
 use std::time::Duration;
 
 use outlast::agent::{
@@ -16,7 +17,7 @@ use outlast::transcript::Block;
 use serde_json::{Value, json};
 
 use super::truth::agrees;
-use crate::support::{Trial, serve};
+use crate::support::{Bell, Trial, serve};
 
 /// What the run is told, and how it ends.
 struct End {
@@ -161,15 +162,19 @@ async fn a_command_that_cannot_be_started_is_told_to_the_model() {
 #[tokio::test]
 async fn a_result_file_that_cannot_be_had_is_told_before_the_first_request() {
     let server = serve(Scenario::new());
-    for path in ["no/such/folder.json", ".", "/dev/null"] {
-        let ended = Trial::against(&server).args(["do it", "--result-file", path]).run().await;
+    for path in ["no/such/folder.json", ".", "pipe"] {
+        let trial = Trial::against(&server).args(["do it", "--result-file", path]);
+        let _pipe = Bell::at(&trial.work().join("pipe"));
+        let ended = trial.run().await;
         let result = agrees(&ended);
         assert_eq!(ended.code, Some(2), "{ended:?}");
         let error = result["errors"][0].as_str().expect("a text");
         assert!(error.contains("--result-file") && error.contains(path), "{error}");
+        // Nor is it replaced to tell of the mistake: it might have been a device.
+        let pipe = std::fs::metadata(ended.work().join("pipe")).expect("it is there");
+        assert!(pipe.file_type().is_fifo(), "{path}");
     }
     assert_eq!(server.requests().len(), 0);
-    assert!(!std::fs::metadata("/dev/null").expect("it is there").is_file(), "still a device");
 }
 
 #[tokio::test]

@@ -197,7 +197,7 @@ async fn a_stream_is_all_json_and_standard_error_never() {
         .error("overloaded_error", rude, None)
         .tool("Bash", red)
         .and_tool("Read", json!({ "file_path": "\u{1b}[31mno such file\n{}" }))
-        .and_tool("NoSuchTool", json!({}))
+        .and_tool("No\u{1b}[31mSuch\nTool", json!({}))
         .and_text("\u{1b}[31mRed.\n{\"type\":\"result\"}")
         .status(400)
         .error("invalid_request_error", rude, None);
