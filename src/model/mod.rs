@@ -25,7 +25,5 @@ pub use client::Client;
 pub use credentials::{Credential, HelperCommand, Secret};
 pub use endpoint::{Endpoint, EndpointError, Timers};
 pub use headers::RateLimits;
-pub use prices::{
-    ModelFacts, Prices, ShortPrompt, cost, facts, parse_price, price_list_date, resolve_alias,
-};
+pub use prices::{ModelFacts, Prices, ShortPrompt, cost, facts, price_list_date, resolve_alias};
 pub use request::Prompt;

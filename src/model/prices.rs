@@ -113,32 +113,6 @@ pub fn thinking(name: &str) -> Thinking {
     find(name).map_or(Thinking::Budget, |row| row.thinking)
 }
 
-/// Reads `IN/OUT` or `IN/OUT/READ/WRITE`, in dollars per million tokens. Without their own prices
-/// a cache read is taken to cost what input costs, and a cache write a quarter more: neither is
-/// known to cost more anywhere.
-///
-/// # Errors
-/// What is wrong with the text, as a fragment.
-pub fn parse_price(text: &str) -> Result<Prices, String> {
-    let parts = text
-        .split('/')
-        .map(|part| {
-            let part = part.trim();
-            let dollars: Option<f64> = part.trim_start_matches('$').parse().ok();
-            dollars.and_then(per_million).ok_or_else(|| format!("`{part}` is not a price"))
-        })
-        .collect::<Result<Vec<_>, _>>()?;
-    let (input, output, cache_read, cache_write) = match parts[..] {
-        [input, output] => {
-            let quarter = Money::from_pico_dollars(input.as_pico_dollars().div_ceil(4));
-            (input, output, input, input + quarter)
-        }
-        [input, output, read, write] => (input, output, read, write),
-        _ => return Err("expected IN/OUT or IN/OUT/READ/WRITE".to_owned()),
-    };
-    Ok(Prices { input, output, cache_read, cache_write, short_prompt: None })
-}
-
 #[derive(Deserialize)]
 struct List {
     date: String,

@@ -1,6 +1,6 @@
 //! The price list, and sums made from it.
 
-use outlast::model::{cost, facts, parse_price, price_list_date, resolve_alias};
+use outlast::model::{cost, facts, price_list_date, resolve_alias};
 use outlast::recovery::Money;
 use outlast::transcript::Usage;
 use serde_json::Value;
@@ -91,18 +91,4 @@ fn a_short_prompt_costs_less_where_it_does() {
         + dollars_per_million(2.5) * 1_000
         + dollars_per_million(0.05) * 100_000;
     assert_eq!(cost(&prices, &usage(100_000)), long);
-}
-
-#[test]
-fn prices_can_be_given_by_hand() {
-    let prices = parse_price("3/15").unwrap();
-    assert_eq!(prices.output, dollars_per_million(15.0));
-    assert_eq!(prices.cache_read, dollars_per_million(3.0));
-    assert_eq!(prices.dearest_input(), dollars_per_million(3.75));
-    let prices = parse_price("$3 / $15 / 0.30 / 3.75").unwrap();
-    assert_eq!(prices.cache_read, dollars_per_million(0.3));
-    assert_eq!(parse_price("0/0").unwrap().dearest_input(), Money::ZERO);
-    for wrong in ["", "3", "3/15/1", "3/x", "-3/15", "3/15/1/1/1", "NaN/1", "inf/1"] {
-        assert!(parse_price(wrong).is_err(), "{wrong}");
-    }
 }
