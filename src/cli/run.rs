@@ -275,7 +275,7 @@ impl Job {
     fn keep(&self, object: &Value) -> Result<(), String> {
         let Some(path) = &self.settings.output.result_file else { return Ok(()) };
         write_result_file(path, &self.mask.hide(&object.to_string())).map_err(|error| {
-            format!("the result file {} could not be written: {error}", path.display())
+            format!("the result file {} could not be written: {error:#}", path.display())
         })
     }
 }

@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use anyhow::Context;
 use serde_json::{Map, Value, json};
 
 use crate::agent::{Ending, JournalHealth, ModelTally, Tally};
@@ -225,19 +226,21 @@ pub(super) fn millis(duration: std::time::Duration) -> u64 {
 /// Writes the result beside its place and moves it there, so that nobody ever sees half of it.
 ///
 /// # Errors
-/// It could not be written; an older file is then still whole.
-pub fn write_result_file(path: &Path, line: &str) -> io::Result<()> {
+/// It could not be written, and at which step; an older file is then still whole.
+pub fn write_result_file(path: &Path, line: &str) -> anyhow::Result<()> {
     let place = place_of(path)?;
     let folder = match place.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         Some(_) | None => Path::new("."),
     };
-    let mut file = tempfile::NamedTempFile::new_in(folder)?;
-    file.write_all(line.as_bytes())?;
-    file.write_all(b"\n")?;
-    file.as_file().sync_all()?;
-    file.persist(&place).map_err(|error| error.error)?;
-    File::open(folder)?.sync_all()
+    let mut file = tempfile::NamedTempFile::new_in(folder)
+        .with_context(|| format!("no file can be made in {}", folder.display()))?;
+    let written = file.write_all(line.as_bytes()).and_then(|()| file.write_all(b"\n"));
+    written.and_then(|()| file.as_file().sync_all()).context("the disk did not take it")?;
+    file.persist(&place).map_err(|error| error.error).context("it could not be moved there")?;
+    File::open(folder)
+        .and_then(|folder| folder.sync_all())
+        .with_context(|| format!("the folder {} could not be synced", folder.display()))
 }
 
 /// Takes an older result away, so that nobody takes it for this run's while there is none.
