@@ -5,8 +5,8 @@ use uuid::Uuid;
 
 use crate::model::{Answer, Progress, Prompt};
 use crate::recovery::{
-    Ask, Cut, ErrorClass, Event, Failure, Fault, FaultKind, Moment, Money, Reach, Reply, Weight,
-    classify,
+    Ask, Cut, ErrorClass, Event, Failure, Fault, FaultKind, Moment, Money, Purpose, Reach,
+    Remedies, Reply, Weight, classify,
 };
 use crate::transcript::{Block, faults_of_a_history, repair, violations};
 
@@ -33,7 +33,7 @@ impl From<Result<Answer, Box<Fault>>> for CallEnd {
 
 impl Session<'_> {
     /// The worst case of the next request.
-    pub(super) fn weigh(&mut self) -> Weight {
+    pub(super) fn weigh(&mut self, _purpose: Purpose) -> Weight {
         let input = self.history.upper_bound();
         let model = self.model();
         let dearest = model.prices.map_or(Money::ZERO, |prices| prices.dearest_input());
@@ -42,12 +42,15 @@ impl Session<'_> {
             token: model.prices.map_or(Money::ZERO, |prices| prices.output),
             left: self.books.left(),
             ceiling: model.max_output,
+            size: 0,
+            window: u32::MAX,
+            remedies: Remedies::NONE,
         }
     }
 
     pub(super) async fn ask(&mut self, ask: Ask) -> Event {
         self.mend();
-        let weight = self.weigh();
+        let weight = self.weigh(ask.purpose);
         if !self.books.reserve(weight.input + weight.token * u64::from(ask.cap)) {
             return self.broke("the budget changed between weighing a call and making it");
         }
@@ -218,7 +221,15 @@ impl Session<'_> {
         // The rejection that led here stays what the run reports.
         let class =
             self.fault.as_ref().map_or(ErrorClass::AuthError, |fault| classify(fault).class);
-        Event::Failed(Failure { class, wish: None, ruling: None, reach: Reach::Status })
+        Event::Failed(Failure::of(class))
+    }
+
+    pub(super) fn compact(&mut self) {}
+
+    pub(super) fn trim(&mut self, _trim: crate::recovery::Trim) {}
+
+    pub(super) async fn check(&mut self) -> Event {
+        Event::Broke
     }
 
     pub(super) fn broke(&mut self, what: &str) -> Event {

@@ -136,9 +136,13 @@ fn ending(session: Session<'_>, reason: StopReason) -> Ending {
         | StopReason::AbortedStreaming(_)
         | StopReason::AbortedTools(_)
         | StopReason::HookStopped
+        | StopReason::BlockingLimit
         | StopReason::MaxOutputTokens
         | StopReason::EmptyResponse
         | StopReason::Refusal
+        | StopReason::Stalled
+        | StopReason::RequirementFailed
+        | StopReason::StructuredOutputRetryExhausted
         | StopReason::InternalError => false,
     };
     let fault = if blames_fault { session.fault } else { None };

@@ -89,10 +89,11 @@ impl World for Session<'_> {
 
     async fn perform(&mut self, action: Action) -> Event {
         match action {
-            Action::Weigh { .. } => Event::Weighed(self.weigh()),
+            Action::Weigh { purpose, .. } => Event::Weighed(self.weigh(purpose)),
             Action::Ask(ask) => self.ask(ask).await,
             Action::Refresh => self.refresh().await,
             Action::RunTools => self.work().await,
+            Action::Check => self.check().await,
             Action::Wait { until } => self.wait(until).await,
             Action::Finish(_) => Event::Broke,
         }
@@ -105,9 +106,13 @@ impl Session<'_> {
         match transition.edit.reply {
             Fate::Keep => self.keep(transition.event),
             Fate::Drop => self.drop_reply(),
+            Fate::Summary => self.compact(),
             Fate::Absent => {}
         }
-        if let Some(nudge) = transition.edit.say {
+        if let Some(trim) = transition.edit.trim {
+            self.trim(trim);
+        }
+        for nudge in [transition.edit.say, transition.edit.notice].into_iter().flatten() {
             self.nudge(nudge);
         }
     }
@@ -195,19 +200,10 @@ impl Session<'_> {
 
     fn count(&mut self, transition: &Transition) {
         let Some(plan) = transition.plan else { return };
-        match plan {
-            RecoveryPlan::Stop(_) => return,
-            RecoveryPlan::Retry { .. }
-            | RecoveryPlan::RetryAtOnce { .. }
-            | RecoveryPlan::WaitForCapacity
-            | RecoveryPlan::SwitchModel
-            | RecoveryPlan::Refresh
-            | RecoveryPlan::Escalate
-            | RecoveryPlan::Continue
-            | RecoveryPlan::AskAgain
-            | RecoveryPlan::Resume
-            | RecoveryPlan::Nudge => self.books.count_recovery(plan.name()),
+        if matches!(plan, RecoveryPlan::Stop(_)) {
+            return;
         }
+        self.books.count_recovery(plan.name());
         match transition.event {
             Event::Failed(failure) => self.books.count_retry(failure.class.name()),
             Event::Replied(Reply::Empty) => {
@@ -216,7 +212,10 @@ impl Session<'_> {
             Event::Begin
             | Event::Weighed(_)
             | Event::Replied(_)
-            | Event::ToolsDone
+            | Event::ToolsDone(_)
+            | Event::Delivered
+            | Event::Misfit
+            | Event::Checked { .. }
             | Event::HookStopped
             | Event::Refreshed
             | Event::Woke

@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::recovery::Event;
+use crate::recovery::{Event, Pace};
 use crate::tools::{Effect, Outcome, Refusal, Toolbox};
 use crate::transcript::{Block, ToolCall};
 
@@ -48,7 +48,7 @@ impl Session<'_> {
         }
         self.early.discard();
         self.answer_all(slots, cut);
-        cut.map_or(Event::ToolsDone, Event::from)
+        cut.map_or(Event::ToolsDone(Pace::Fresh), Event::from)
     }
 
     /// Where the batch that starts at `start` ends: read-only calls run side by side, all others

@@ -73,7 +73,11 @@ pub(super) fn class_of(ending: &Ending) -> Option<ErrorClass> {
         | StopReason::MaxTurns
         | StopReason::MaxBudgetUsd
         | StopReason::HookStopped
+        | StopReason::BlockingLimit
         | StopReason::MaxOutputTokens
+        | StopReason::Stalled
+        | StopReason::RequirementFailed
+        | StopReason::StructuredOutputRetryExhausted
         | StopReason::InternalError => None,
     }
 }
@@ -100,6 +104,23 @@ fn words(ending: &Ending) -> Option<(String, &'static str)> {
             (format!("{} while tools were running", cause(interrupt)), "")
         }
         StopReason::HookStopped => ("a hook stopped the run".to_owned(), "Its output says why."),
+        StopReason::BlockingLimit => (
+            "the conversation fills the context window, and compacting it is switched off"
+                .to_owned(),
+            "Allow compaction, or split the task.",
+        ),
+        StopReason::Stalled => (
+            "the model repeated the same steps with the same outcome".to_owned(),
+            "Look at its last steps, and say in the prompt what stood in its way.",
+        ),
+        StopReason::RequirementFailed => (
+            "the work was not accepted: the required command never passed".to_owned(),
+            "Its last output is in the transcript. Resume the session, or mend the rest by hand.",
+        ),
+        StopReason::StructuredOutputRetryExhausted => (
+            "no answer fitted the JSON Schema".to_owned(),
+            "Make the schema simpler, or say in the prompt what it wants.",
+        ),
         StopReason::MaxOutputTokens => (
             "the reply did not fit the output limit, in several pieces either".to_owned(),
             "Raise --max-output-tokens, or ask for smaller steps.",

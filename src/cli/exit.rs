@@ -10,6 +10,7 @@ pub(super) const DEADLINE: u8 = 5;
 const HOOK: u8 = 6;
 const CONTEXT: u8 = 7;
 const NO_PROGRESS: u8 = 8;
+const NOT_ACCEPTED: u8 = 9;
 pub(super) const TEMPORARY: u8 = 75;
 pub(super) const CREDENTIALS: u8 = 77;
 const SIGHUP: u8 = 129;
@@ -30,8 +31,12 @@ pub const MEANINGS: [(u8, &str); 15] = [
     (DEADLINE, "Time ran out, or a wait could only have ended after the deadline."),
     (HOOK, "A hook stopped the run."),
     (CONTEXT, "The conversation, a reply or a file is too large."),
-    (NO_PROGRESS, "The model kept answering nothing."),
-    (9, "Reserved: the work was not accepted."),
+    (NO_PROGRESS, "The model kept answering nothing, or repeated itself without end."),
+    (
+        NOT_ACCEPTED,
+        "The work was not accepted: the required command never passed, or no answer fitted the \
+         schema.",
+    ),
     (
         TEMPORARY,
         "Temporary: overload, rate limit, quota, network. Trying later makes sense; the \
@@ -103,11 +108,17 @@ pub fn verdict(reason: StopReason) -> Verdict {
             Verdict::failure(interrupted(interrupt))
         }
         StopReason::HookStopped => Verdict::failure(HOOK),
-        StopReason::PromptTooLong | StopReason::MaxOutputTokens | StopReason::ImageError => {
-            Verdict::failure(CONTEXT)
-        }
+        StopReason::BlockingLimit
+        | StopReason::PromptTooLong
+        | StopReason::MaxOutputTokens
+        | StopReason::ImageError => Verdict::failure(CONTEXT),
         StopReason::ModelError(class) => Verdict::failure(failed(class)),
-        StopReason::EmptyResponse => Verdict::failure(NO_PROGRESS),
+        StopReason::EmptyResponse | StopReason::Stalled => Verdict::failure(NO_PROGRESS),
+        StopReason::RequirementFailed => Verdict::failure(NOT_ACCEPTED),
+        StopReason::StructuredOutputRetryExhausted => Verdict::Failure(Failed {
+            code: NOT_ACCEPTED,
+            subtype: "error_max_structured_output_retries",
+        }),
         StopReason::Refusal | StopReason::InternalError => Verdict::failure(FAILED),
     }
 }

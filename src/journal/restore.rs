@@ -348,7 +348,10 @@ fn worst_case(before: Money, transition: &Transition) -> Money {
         (
             Event::Begin
             | Event::Weighed(_)
-            | Event::ToolsDone
+            | Event::ToolsDone(_)
+            | Event::Delivered
+            | Event::Misfit
+            | Event::Checked { .. }
             | Event::HookStopped
             | Event::Refreshed
             | Event::Woke

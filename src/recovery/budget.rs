@@ -24,10 +24,34 @@ pub enum Budget {
     Resumption,
     /// One nudge towards the token budget that brought almost nothing.
     Nudge,
+    /// One commit of all staged folds.
+    Drain,
+    /// One summary of the older part of the conversation. Per session.
+    Compaction,
+    /// The same, after an overflow: once a turn.
+    ReactiveCompaction,
+    /// One summarising request more, without the oldest rounds, after it overflowed itself.
+    Trim,
+    /// One automatic compaction that came to nothing. Out of them, there are no more of those.
+    Forgone,
+    /// One retry without the media that were too large.
+    Strip,
+    /// One retry with the block repaired that was refused.
+    Heal,
+    /// One attempt to go back to the preferred model. Per session.
+    Probe,
+    /// One spell at normal speed. Per session.
+    CoolDown,
+    /// Fast mode itself, which is given up once.
+    FastMode,
+    /// One more try at an answer that fits the schema.
+    SchemaTry,
+    /// One more try after the requirement was not met.
+    Amendment,
 }
 
 /// What is left to spend. Every recovery counts one of these down; what renews it is said by the
-/// `renewed_by` functions below, and nowhere else. Turns and switches are never renewed.
+/// `renewed_by` functions below, and nowhere else. What is per session is never renewed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Budgets {
     /// `None`: as many as it takes.
@@ -42,10 +66,22 @@ pub struct Budgets {
     pub empty_replies: u8,
     pub resumptions: u8,
     pub nudges: u8,
+    pub drains: u8,
+    pub compactions: u8,
+    pub reactive_compactions: u8,
+    pub trims: u8,
+    pub forgone: u8,
+    pub strips: u8,
+    pub heals: u8,
+    pub probes: u8,
+    pub cool_downs: u8,
+    pub fast_mode: u8,
+    pub schema_tries: u8,
+    pub amendments: u8,
 }
 
 impl Budgets {
-    /// The defaults of SPEC 4, 9 and 17.
+    /// The defaults of SPEC 3, 4, 9, 10, 11 and 17.
     pub const DEFAULT: Self = Self {
         turns: None,
         retries: 10,
@@ -57,6 +93,18 @@ impl Budgets {
         empty_replies: 3,
         resumptions: 8,
         nudges: 3,
+        drains: 1,
+        compactions: 8,
+        reactive_compactions: 1,
+        trims: 3,
+        forgone: 3,
+        strips: 1,
+        heals: 8,
+        probes: 24,
+        cool_downs: 8,
+        fast_mode: 1,
+        schema_tries: 4,
+        amendments: 3,
     };
 
     /// Pays for one recovery. `None` when there is nothing left.
@@ -79,6 +127,21 @@ impl Budgets {
             Budget::EmptyReply => self.empty_replies = self.empty_replies.checked_sub(1)?,
             Budget::Resumption => self.resumptions = self.resumptions.checked_sub(1)?,
             Budget::Nudge => self.nudges = self.nudges.checked_sub(1)?,
+            Budget::Drain => self.drains = self.drains.checked_sub(1)?,
+            Budget::Compaction => self.compactions = self.compactions.checked_sub(1)?,
+            Budget::ReactiveCompaction => {
+                self.reactive_compactions = self.reactive_compactions.checked_sub(1)?;
+                self.compactions = self.compactions.checked_sub(1)?;
+            }
+            Budget::Trim => self.trims = self.trims.checked_sub(1)?,
+            Budget::Forgone => self.forgone = self.forgone.checked_sub(1)?,
+            Budget::Strip => self.strips = self.strips.checked_sub(1)?,
+            Budget::Heal => self.heals = self.heals.checked_sub(1)?,
+            Budget::Probe => self.probes = self.probes.checked_sub(1)?,
+            Budget::CoolDown => self.cool_downs = self.cool_downs.checked_sub(1)?,
+            Budget::FastMode => self.fast_mode = self.fast_mode.checked_sub(1)?,
+            Budget::SchemaTry => self.schema_tries = self.schema_tries.checked_sub(1)?,
+            Budget::Amendment => self.amendments = self.amendments.checked_sub(1)?,
         }
         Some(self)
     }
@@ -107,6 +170,10 @@ impl Budgets {
             continuations: full.continuations,
             empty_replies: full.empty_replies,
             resumptions: full.resumptions,
+            drains: full.drains,
+            reactive_compactions: full.reactive_compactions,
+            strips: full.strips,
+            heals: full.heals,
             ..self
         }
     }
@@ -120,6 +187,25 @@ impl Budgets {
     /// A new model starts with a full set of attempts. The bucket is the run's, not the model's.
     #[must_use]
     pub(super) fn renewed_by_switch(self, full: &Self) -> Self {
-        Self { retries: full.retries, ..self }
+        Self { retries: full.retries, refreshes: full.refreshes, ..self }
+    }
+
+    /// The preferred model is asked again: what led away from it may lead away once more. Bounded
+    /// by the probes, which are never renewed.
+    #[must_use]
+    pub(super) fn renewed_by_return(self, full: &Self) -> Self {
+        Self { switches: full.switches, ..self }
+    }
+
+    /// A summary begins with a full set of trims.
+    #[must_use]
+    pub(super) fn renewed_by_compacting(self, full: &Self) -> Self {
+        Self { trims: full.trims, ..self }
+    }
+
+    /// A summary came: automatic compaction works (SPEC 10 counts consecutive failures).
+    #[must_use]
+    pub(super) fn renewed_by_summary(self, full: &Self) -> Self {
+        Self { forgone: full.forgone, ..self }
     }
 }

@@ -1,6 +1,6 @@
 //! From what the wire showed to what it means.
 
-use super::{ErrorClass, Failure, Fault, FaultKind, Timer};
+use super::{ErrorClass, Failure, Fault, FaultKind, Remedies, Timer};
 
 /// Judges a fault. Total: every fault has exactly one meaning.
 pub fn classify(fault: &Fault) -> Failure {
@@ -17,7 +17,14 @@ pub fn classify(fault: &Fault) -> Failure {
         FaultKind::Nonsense { .. } => ErrorClass::BadResponse,
         FaultKind::Unsendable { .. } => ErrorClass::InvalidRequest,
     };
-    Failure { class, wish: fault.wish, ruling: fault.ruling, reach: fault.reach }
+    Failure {
+        class,
+        wish: fault.wish,
+        ruling: fault.ruling,
+        reach: fault.reach,
+        remedies: Remedies::NONE,
+        fast_denied: fault.overage_disabled.is_some(),
+    }
 }
 
 /// The error's own code outranks its type, its type the status (an error in the middle of a

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::machine::{Phase, Run};
-use super::{Failure, Interrupt, Moment, Money, RecoveryPlan, StopReason};
+use super::state::{Phase, Run};
+use super::{Failure, Interrupt, Limits, Moment, Money, Pace, RecoveryPlan, Remedies, StopReason};
 
 /// What happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -13,7 +13,16 @@ pub enum Event {
     Weighed(Weight),
     Replied(Reply),
     Failed(Failure),
-    ToolsDone,
+    /// Every tool call has its result; whether they lead anywhere, the loop detector says.
+    ToolsDone(Pace),
+    /// The same, and among them was the structured output that was asked for.
+    Delivered,
+    /// The same, but the structured output did not fit its schema.
+    Misfit,
+    /// The command of `--require` has ended.
+    Checked {
+        passed: bool,
+    },
     /// A hook said, during or after a tool, that the run should stop.
     HookStopped,
     Refreshed,
@@ -25,7 +34,7 @@ pub enum Event {
     Broke,
 }
 
-/// The worst case of the next call, in money.
+/// What the next call would weigh: in money at worst, in the context window about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Weight {
     /// The most that the input can cost.
@@ -36,9 +45,31 @@ pub struct Weight {
     pub left: Option<Money>,
     /// The model's own output limit, in tokens.
     pub ceiling: u32,
+    /// The request's size as estimated, in tokens; rather too high than too low.
+    pub size: u32,
+    /// The model's context window as far as it is known, in tokens.
+    pub window: u32,
+    pub remedies: Remedies,
 }
 
 impl Weight {
+    /// Whether the conversation is due to be compacted: at the window minus the output reserved
+    /// for a first reply, minus some headroom (SPEC 10). A small window is half used at least.
+    pub(super) fn is_crowded(self, limits: &Limits) -> bool {
+        let reserved = limits.caps.first.min(self.ceiling).saturating_add(limits.headroom);
+        self.size >= self.window.saturating_sub(reserved).max(self.window / 2)
+    }
+
+    /// Whether the request cannot possibly be answered.
+    pub(super) fn is_full(self) -> bool {
+        self.size >= self.window
+    }
+
+    /// The room that the request leaves for output.
+    pub(super) fn room(self) -> u32 {
+        self.window.saturating_sub(self.size)
+    }
+
     /// How many output tokens can be paid for.
     pub fn affordable(self) -> u64 {
         match self.left {
@@ -98,22 +129,46 @@ pub enum Cut {
 #[serde(rename_all = "snake_case")]
 #[must_use = "an action that is not performed stalls the run"]
 pub enum Action {
-    /// Work out what the next request can cost.
+    /// Work out what the next request can cost and how much of the window it fills.
     Weigh {
         rung: u8,
+        purpose: Purpose,
     },
     Ask(Ask),
     Refresh,
     RunTools,
+    /// Run the command of `--require`.
+    Check,
     Wait {
         until: Moment,
     },
     Finish(StopReason),
 }
 
+/// What the model is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Purpose {
+    /// To go on with the conversation.
+    Reply,
+    /// To sum up the older part of the conversation, which the summary then replaces.
+    Summary(Occasion),
+}
+
+/// Why the conversation is compacted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Occasion {
+    /// It is about to fill the window. It can wait, if it must.
+    Threshold,
+    /// It did not fit any more. There is no other way.
+    Overflow,
+}
+
 /// One request to the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Ask {
+    pub purpose: Purpose,
     /// Which model of the chain.
     pub rung: u8,
     /// Output cap, in tokens.
@@ -122,6 +177,8 @@ pub struct Ask {
     pub connection: Connection,
     /// Counted from 1.
     pub attempt: u8,
+    /// Whether fast mode is asked for.
+    pub fast: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -143,7 +200,25 @@ pub enum Connection {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Edit {
     pub reply: Fate,
+    pub trim: Option<Trim>,
+    /// What answers the event.
     pub say: Option<Nudge>,
+    /// What the model should know besides before it takes its turn.
+    pub notice: Option<Nudge>,
+}
+
+/// What is taken out of the conversation so that it fits, or is accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Trim {
+    /// All staged folds are committed.
+    Folds,
+    /// The oldest rounds are left out of the summarising request.
+    OldestRounds,
+    /// Media that are too large are replaced by a text.
+    Media,
+    /// The block that was refused is repaired.
+    Block,
 }
 
 /// What becomes of the reply that just came.
@@ -157,6 +232,8 @@ pub enum Fate {
     Keep,
     /// It leaves no trace.
     Drop,
+    /// It replaces the older part of the history.
+    Summary,
 }
 
 /// Something the model is told, beyond what the user and the tools say. The words are in
@@ -170,6 +247,12 @@ pub enum Nudge {
     MoreEffort,
     WrapUp,
     LastTurn,
+    /// The loop detector's soft note.
+    StepBack,
+    /// The answer is wanted as structured output.
+    UseStructuredOutput,
+    /// The command of `--require` did not pass. Its output follows these words.
+    Unmet,
 }
 
 /// The record of one step. The journal stores it and the reporter shows it; neither needs to be

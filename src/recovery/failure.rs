@@ -16,6 +16,29 @@ pub struct Failure {
     /// `x-should-retry`: the server's own verdict, which overrides the class.
     pub ruling: Option<Ruling>,
     pub reach: Reach,
+    /// What the conversation offers against it.
+    pub remedies: Remedies,
+    /// The service says that this account gets no fast mode.
+    pub fast_denied: bool,
+}
+
+/// What could still be taken out of the conversation, so that a request would be another one.
+/// The machine knows no conversation: whoever reports a failure looks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Remedies {
+    /// Old tool traffic that is staged to be folded.
+    pub folds: bool,
+    /// An older part that a summary could replace; of a summarising request, rounds that it could
+    /// do without.
+    pub rounds: bool,
+    /// Images or documents.
+    pub media: bool,
+    /// The block that the refusal names, if it can be repaired.
+    pub block: bool,
+}
+
+impl Remedies {
+    pub const NONE: Self = Self { folds: false, rounds: false, media: false, block: false };
 }
 
 /// How long the server asked us to stay away.
@@ -62,6 +85,18 @@ pub enum Reach {
 }
 
 impl Failure {
+    /// A refusal of this class, of which nothing else is known.
+    pub fn of(class: ErrorClass) -> Self {
+        Self {
+            class,
+            wish: None,
+            ruling: None,
+            reach: Reach::Status,
+            remedies: Remedies::NONE,
+            fast_denied: false,
+        }
+    }
+
     /// The failure of a call that was made over `connection`, without what cannot be: a wish for
     /// no time at all, and a fresh connection that went stale.
     pub(super) fn seen_over(self, connection: Connection) -> Self {
@@ -101,6 +136,42 @@ impl Failure {
             | ErrorClass::EmptyResponse
             | ErrorClass::QuotaExhausted
             | ErrorClass::Unknown => false,
+        }
+    }
+
+    /// Whether the conversation did not fit.
+    pub(super) fn overflows(self) -> bool {
+        matches!(self.class, ErrorClass::PromptTooLong | ErrorClass::RequestTooLarge)
+    }
+
+    /// Whether this request failed, and not the service: another request may well pass.
+    pub(super) fn blames_the_request(self) -> bool {
+        match self.class {
+            ErrorClass::PromptTooLong
+            | ErrorClass::RequestTooLarge
+            | ErrorClass::PdfTooLarge
+            | ErrorClass::ImageTooLarge
+            | ErrorClass::ToolUseMismatch
+            | ErrorClass::InvalidRequest
+            | ErrorClass::Refusal
+            | ErrorClass::Unknown => true,
+            ErrorClass::Aborted
+            | ErrorClass::ApiTimeout
+            | ErrorClass::StreamStalled
+            | ErrorClass::ConnectionError
+            | ErrorClass::SslCertError
+            | ErrorClass::RateLimit
+            | ErrorClass::ServerOverload
+            | ErrorClass::Repeated529
+            | ErrorClass::ServerError
+            | ErrorClass::InvalidModel
+            | ErrorClass::CreditBalanceLow
+            | ErrorClass::InvalidApiKey
+            | ErrorClass::TokenRevoked
+            | ErrorClass::AuthError
+            | ErrorClass::BadResponse
+            | ErrorClass::EmptyResponse
+            | ErrorClass::QuotaExhausted => false,
         }
     }
 

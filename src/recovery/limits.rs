@@ -34,6 +34,49 @@ pub struct Limits {
     pub caps: Caps,
     /// `--token-budget`: output tokens the run is asked to spend.
     pub effort: Option<u32>,
+    /// Whether a conversation is compacted before it fills the window.
+    pub auto_compact: bool,
+    /// What stays free of the window, in tokens, beside the output reserved.
+    pub headroom: u32,
+    /// Fast mode and its patience, when it was asked for.
+    pub fast: Option<FastMode>,
+    /// `--fallback-return`: how long after a switch the preferred model is tried again.
+    pub fallback_return: Option<Duration>,
+    /// Bit `n`: model `n + 1` of the chain lives somewhere else than model `n`, so that what is
+    /// wrong with the one's address or credential says nothing about the other.
+    pub elsewhere: u32,
+    /// `--require`: whether a command decides that the work is done.
+    pub requirement: bool,
+    /// `--json-schema`: whether the answer must be structured.
+    pub structured: bool,
+}
+
+/// How fast mode meets a shortage (SPEC 8).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FastMode {
+    /// A server that asks for less is waited for: the prompt cache outlives it.
+    pub patience: Duration,
+    /// The shortest spell at normal speed.
+    pub cool_down: Duration,
+    /// The spell when the server does not say how long.
+    pub unknown: Duration,
+}
+
+impl Default for FastMode {
+    fn default() -> Self {
+        Self {
+            patience: Duration::from_secs(20),
+            cool_down: Duration::from_mins(10),
+            unknown: Duration::from_mins(30),
+        }
+    }
+}
+
+impl Limits {
+    /// Whether the model after `rung` lives somewhere else.
+    pub(super) fn next_is_elsewhere(&self, rung: u8) -> bool {
+        self.elsewhere.checked_shr(rung.into()).unwrap_or(0) & 1 == 1
+    }
 }
 
 /// Output caps, in tokens (SPEC 9, 17).
@@ -45,6 +88,8 @@ pub struct Caps {
     pub whole: u32,
     /// A call that money allows fewer than this is not made.
     pub floor: u32,
+    /// For a summary of the conversation.
+    pub summary: u32,
 }
 
 /// Which failures are waited out without a count (SPEC 4, persistent mode).
@@ -103,8 +148,21 @@ impl Default for Limits {
             overloads_per_switch: 3,
             overload_limit: None,
             torn_streams_per_whole: 2,
-            caps: Caps { first: 8_192, escalated: 64_000, whole: 16_000, floor: 1_024 },
+            caps: Caps {
+                first: 8_192,
+                escalated: 64_000,
+                whole: 16_000,
+                floor: 1_024,
+                summary: 8_192,
+            },
             effort: None,
+            auto_compact: true,
+            headroom: 13_000,
+            fast: None,
+            fallback_return: None,
+            elsewhere: 0,
+            requirement: false,
+            structured: false,
         }
     }
 }

@@ -1,97 +1,11 @@
 //! One event in, one transition out.
 
-use serde::{Deserialize, Serialize};
-
-use super::event::{Action, Ask, Breach, Connection, Edit, Event, Fate, Mode, Transition, Weight};
-use super::{
-    Budget, Budgets, ErrorClass, Limits, Moment, Nudge, RecoveryPlan, Setback, StopReason, plan,
+use super::event::{
+    Action, Ask, Breach, Connection, Edit, Event, Fate, Mode, Occasion, Purpose, Transition, Trim,
+    Weight,
 };
-
-/// A run, whole: small enough to copy, plain enough to journal.
-///
-/// The conversation is not here. The machine decides when to speak, never what to say.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Run {
-    pub phase: Phase,
-    pub budgets: Budgets,
-    /// Which model is in use, counted from the preferred one.
-    pub rung: u8,
-    pub cap: Cap,
-    /// Consecutive failures of the call at hand; the exponent of the back-off. Stays clamped.
-    pub failures: u8,
-    /// Consecutive overloads; enough of them change the model.
-    pub overloads: u8,
-    /// Consecutive streams that broke before a block was complete.
-    pub torn: u8,
-    /// How the next attempt connects.
-    pub connection: Connection,
-    /// No call to this model before then: the server asked for it.
-    pub not_before: Moment,
-    /// Whether a larger output cap would have given the call at hand more room.
-    pub may_escalate: bool,
-    /// Output tokens still wanted by the token budget.
-    pub effort_left: u32,
-    /// Output tokens since the last nudge, as far as they matter.
-    pub since_nudge: u32,
-    /// Whether the model was told to wrap up.
-    pub wrapping_up: bool,
-    /// Where jitter comes from.
-    pub seed: u64,
-}
-
-/// What the run is waiting for. There is always exactly one thing.
-///
-/// ```text
-///            ┌─────────────── ToolsDone ───────────────┐
-///            ▼                                         │
-/// Ready ─► Weighing ─► Calling ─► (ToolCalls) ──► Working
-///            ▲            │ │
-///            │      Failed│ └── Answer ──► Stopped
-///            └─ Pausing ◄─┘
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Phase {
-    Ready,
-    /// The next request is being measured against the budget.
-    Weighing,
-    Calling(Call),
-    Working,
-    Pausing {
-        until: Moment,
-        why: Pause,
-        then: Call,
-    },
-    Stopped(StopReason),
-}
-
-/// A request that can fail and be tried again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Call {
-    /// Ask the model to go on.
-    Reply,
-    /// Ask for a fresh credential.
-    Credentials,
-}
-
-/// Why the run pauses. What a heartbeat says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Pause {
-    pub class: ErrorClass,
-    /// Which retry follows, counted from 1.
-    pub retry: u8,
-    /// Of how many; `None` when they are not counted.
-    pub of: Option<u8>,
-}
-
-/// Which output cap the turn uses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Cap {
-    First,
-    Escalated,
-}
+use super::state::{Call, Cap, Compaction, Fast, Pause, Phase, Run};
+use super::{Budget, Limits, Moment, Nudge, Pace, RecoveryPlan, Setback, StopReason, plan};
 
 /// Where the failure count stops mattering: the ladder has long reached its cap.
 pub(super) const FAILURES_MAX: u8 = 30;
@@ -127,6 +41,11 @@ impl Run {
             phase: Phase::Ready,
             budgets: limits.budgets,
             rung: 0,
+            home: None,
+            away_until: Moment::default(),
+            fast: if limits.fast.is_some() { Fast::On } else { Fast::Off },
+            compaction: Compaction::Idle,
+            useless: 0,
             cap: Cap::First,
             failures: 0,
             overloads: 0,
@@ -149,6 +68,10 @@ impl Run {
             phase: Phase::Ready,
             connection: Connection::Pooled,
             not_before: Moment::default(),
+            home: None,
+            away_until: Moment::default(),
+            fast: if self.fast == Fast::Off { Fast::Off } else { Fast::On },
+            compaction: Compaction::Idle,
             wrapping_up: false,
             ..self
         }
@@ -162,16 +85,33 @@ impl Run {
         let scene = Scene { at, limits };
         let Outcome { run: next, plan, edit, action } = match (self.phase, event) {
             (Phase::Stopped(_), _) => return Err(Breach { phase: self.phase, event }),
-            (Phase::Working, Event::Interrupted(by)) => self.stop(StopReason::AbortedTools(by)),
+            (Phase::Working | Phase::Checking, Event::Interrupted(by)) => {
+                self.stop(StopReason::AbortedTools(by))
+            }
             (_, Event::Interrupted(by)) => self.stop(StopReason::AbortedStreaming(by)),
             (_, Event::Broke) => self.stop(StopReason::InternalError),
             (_, Event::DeadlinePassed) => self.stop(StopReason::Deadline),
             (Phase::Ready, Event::Begin) => self.anew(scene).next_turn(scene),
-            (Phase::Working, Event::ToolsDone) => self.next_turn(scene),
+            (Phase::Working, Event::ToolsDone(pace)) => self.tools_done(pace, scene),
+            (Phase::Working, Event::Delivered) => self.done(scene),
+            (Phase::Working, Event::Misfit) => self.restructure(None, scene),
             (Phase::Working, Event::HookStopped) => self.stop(StopReason::HookStopped),
-            (Phase::Weighing, Event::Weighed(weight)) => self.ask(weight, scene),
-            (Phase::Calling(Call::Reply), Event::Replied(reply)) => self.hear(reply, scene),
-            (Phase::Calling(Call::Credentials), Event::Refreshed) => self.call(Call::Reply, scene),
+            (Phase::Checking, Event::Checked { passed }) => self.checked(passed, scene),
+            (Phase::Weighing(Purpose::Reply), Event::Weighed(weight)) => {
+                self.preflight(weight, scene)
+            }
+            (Phase::Weighing(purpose @ Purpose::Summary(_)), Event::Weighed(weight)) => {
+                self.ask(purpose, weight, scene)
+            }
+            (Phase::Calling(Call::Ask(Purpose::Reply)), Event::Replied(reply)) => {
+                self.hear(reply, scene)
+            }
+            (Phase::Calling(Call::Ask(Purpose::Summary(occasion))), Event::Replied(reply)) => {
+                self.hear_summary(occasion, reply, scene)
+            }
+            (Phase::Calling(Call::Refresh(purpose)), Event::Refreshed) => {
+                self.call(Call::Ask(purpose), scene)
+            }
             (Phase::Calling(call), Event::Failed(failure)) => self.recover(call, failure, scene),
             (Phase::Pausing { until, .. }, Event::Woke) if at < until => self.wait(until, scene),
             (Phase::Pausing { then, .. }, Event::Woke) => self.call(then, scene),
@@ -188,14 +128,25 @@ impl Run {
         Self { budgets, failures: 0, overloads: 0, torn: 0, ..self }
     }
 
-    /// Starts a turn: the run begins, the tools are done, or more effort is wanted.
+    fn tools_done(self, pace: Pace, scene: Scene<'_>) -> Outcome {
+        if pace == Pace::Stuck {
+            return self.stop(StopReason::Stalled);
+        }
+        let (run, returns) = self.go_home(scene);
+        let outcome = run.next_turn(scene);
+        let outcome =
+            if pace == Pace::Repeating { outcome.saying(Nudge::StepBack) } else { outcome };
+        if returns { outcome.by(RecoveryPlan::Return) } else { outcome }
+    }
+
+    /// Starts a turn: the run begins, the tools are done, or more is wanted.
     pub(super) fn next_turn(self, scene: Scene<'_>) -> Outcome {
         match self.afford_reply(scene) {
             Err(reason) => self.stop(reason),
             Ok(run) => {
-                let (run, notice) = run.notice(scene);
-                let outcome = Self { cap: Cap::First, ..run }.call(Call::Reply, scene);
-                if let Some(nudge) = notice { outcome.saying(nudge) } else { outcome }
+                let (run, notice) = run.warm_up(scene).notice(scene);
+                let run = Self { cap: Cap::First, compaction: Compaction::Idle, ..run };
+                run.call(Call::Ask(Purpose::Reply), scene).noticing(notice)
             }
         }
     }
@@ -226,38 +177,57 @@ impl Run {
             return self.stop(StopReason::Deadline);
         }
         match call {
-            Call::Reply => self.enter(Phase::Weighing).doing(Action::Weigh { rung: self.rung }),
-            Call::Credentials => {
-                self.enter(Phase::Calling(Call::Credentials)).doing(Action::Refresh)
+            Call::Ask(purpose) => {
+                let action = Action::Weigh { rung: self.rung, purpose };
+                self.enter(Phase::Weighing(purpose)).doing(action)
             }
+            Call::Refresh(_) => self.enter(Phase::Calling(call)).doing(Action::Refresh),
         }
     }
 
     /// Makes the call if its worst case fits the budget, with a smaller output cap if need be.
-    fn ask(self, weight: Weight, scene: Scene<'_>) -> Outcome {
+    pub(super) fn ask(self, purpose: Purpose, weight: Weight, scene: Scene<'_>) -> Outcome {
         if scene.is_late() {
             return self.stop(StopReason::Deadline);
         }
         let caps = &scene.limits.caps;
         let whole = self.asks_whole(scene.limits);
-        let most = weight.ceiling.min(if whole { caps.whole } else { u32::MAX }).max(1);
-        let wanted = match self.cap {
-            Cap::First => caps.first.min(most),
-            Cap::Escalated => caps.escalated.min(most),
+        // The size is an estimate, so what the window seems to refuse may still fit.
+        let room = weight.room().max(caps.floor);
+        let most = weight.ceiling.min(if whole { caps.whole } else { u32::MAX }).min(room).max(1);
+        let wanted = match (purpose, self.cap) {
+            (Purpose::Summary(_), _) => caps.summary.min(most),
+            (Purpose::Reply, Cap::First) => caps.first.min(most),
+            (Purpose::Reply, Cap::Escalated) => caps.escalated.min(most),
         };
         let cap = weight.grants(wanted);
         if cap < caps.floor.min(wanted) {
-            return self.stop(StopReason::MaxBudgetUsd);
+            return self.cannot_afford(purpose, scene);
         }
         let ask = Ask {
+            purpose,
             rung: self.rung,
             cap,
             mode: if whole { Mode::Whole } else { Mode::Streaming },
             connection: self.connection,
             attempt: self.failures.saturating_add(1),
+            fast: self.fast == Fast::On,
         };
         let may_escalate = weight.after(cap).grants(caps.escalated.min(most)) > cap;
-        Self { may_escalate, ..self }.enter(Phase::Calling(Call::Reply)).doing(Action::Ask(ask))
+        let calling = Phase::Calling(Call::Ask(purpose));
+        Self { may_escalate, ..self }.enter(calling).doing(Action::Ask(ask))
+    }
+
+    /// A summary that can wait is not what the last money is for.
+    fn cannot_afford(self, purpose: Purpose, scene: Scene<'_>) -> Outcome {
+        match purpose {
+            Purpose::Summary(Occasion::Threshold) => {
+                self.without_summary(Occasion::Threshold, scene)
+            }
+            Purpose::Summary(Occasion::Overflow) | Purpose::Reply => {
+                self.stop(StopReason::MaxBudgetUsd)
+            }
+        }
     }
 
     /// Makes a call as soon as the server allows it, and no sooner than `earliest`.
@@ -297,7 +267,7 @@ impl Run {
     pub(super) fn settle(self, scene: Scene<'_>) -> Self {
         let first_try = self.failures == 0;
         let budgets = self.budgets.renewed_by_success(&scene.limits.budgets, first_try);
-        Self { budgets, failures: 0, ..self.reached(scene) }
+        Self { budgets, failures: 0, home: None, ..self.reached(scene) }
     }
 
     /// The way to the service works. After an answer that did not stream, streaming gets one
@@ -358,9 +328,20 @@ impl Outcome {
         Self { edit: Edit { reply, ..self.edit }, ..self }
     }
 
-    /// Adds a message for the model.
+    /// Takes something out of the conversation.
+    pub(super) fn trimming(self, trim: Trim) -> Self {
+        Self { edit: Edit { trim: Some(trim), ..self.edit }, ..self }
+    }
+
+    /// Adds a message for the model, if it is asked at all.
     pub(super) fn saying(self, nudge: Nudge) -> Self {
-        Self { edit: Edit { say: Some(nudge), ..self.edit }, ..self }
+        let say = matches!(self.action, Action::Weigh { .. }).then_some(nudge);
+        Self { edit: Edit { say, ..self.edit }, ..self }
+    }
+
+    fn noticing(self, notice: Option<Nudge>) -> Self {
+        let notice = notice.filter(|_| matches!(self.action, Action::Weigh { .. }));
+        Self { edit: Edit { notice, ..self.edit }, ..self }
     }
 
     /// Names the cure that led here. One that could not be carried out any more, for want of
@@ -372,6 +353,7 @@ impl Outcome {
             | Action::Ask(_)
             | Action::Refresh
             | Action::RunTools
+            | Action::Check
             | Action::Wait { .. } => plan,
         };
         Self { plan: Some(plan), ..self }

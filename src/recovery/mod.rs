@@ -8,9 +8,13 @@
 //! Fault --classify--> Failure --plan--> RecoveryPlan --step--> Transition
 //! ```
 
+mod acceptance;
 mod backoff;
 mod budget;
+mod chain;
 mod classify;
+mod context;
+mod cures;
 mod event;
 mod failure;
 mod fault;
@@ -21,19 +25,24 @@ mod money;
 mod nudges;
 mod plan;
 mod setbacks;
+mod spiral;
+mod state;
 mod stop;
 
 pub use backoff::Ladder;
 pub use budget::{Budget, Budgets};
 pub use classify::classify;
+pub use cures::plan;
 pub use event::{
-    Action, Ask, Breach, Connection, Cut, Edit, Event, Fate, Mode, Nudge, Reply, Transition, Weight,
+    Action, Ask, Breach, Connection, Cut, Edit, Event, Fate, Mode, Nudge, Occasion, Purpose, Reply,
+    Transition, Trim, Weight,
 };
-pub use failure::{ErrorClass, Failure, Reach, Ruling, Wish, WishSource};
+pub use failure::{ErrorClass, Failure, Reach, Remedies, Ruling, Wish, WishSource};
 pub use fault::{Fault, FaultKind, Timer};
-pub use limits::{Account, Caps, Limits, Persistence, Source};
-pub use machine::{Call, Cap, Pause, Phase, Run};
+pub use limits::{Account, Caps, FastMode, Limits, Persistence, Source};
 pub use moment::Moment;
 pub use money::{Ledger, Money, Reservation};
-pub use plan::{RecoveryPlan, Setback, plan};
+pub use plan::{RecoveryPlan, Setback};
+pub use spiral::Pace;
+pub use state::{Call, Cap, Compaction, Fast, Pause, Phase, Run};
 pub use stop::{Interrupt, StopReason};

@@ -38,6 +38,22 @@ impl Nudge {
                 "Nine tenths of the time for this run are gone. Finish the step at hand, leave \
                  the work in a consistent state, and end with what is done and what is not."
             }
+            Self::StepBack => {
+                "The same steps keep coming back with the same outcome. Stop repeating them. Say \
+                 in one sentence what you expected and what happened instead, then take another \
+                 way: look at the cause, not at the symptom, or work on another part. If nothing \
+                 else can be done here, end and say what is missing."
+            }
+            Self::UseStructuredOutput => {
+                "Your answer was text, and the program that reads it needs structured output. \
+                 Call the tool StructuredOutput now, with your final answer in the form that its \
+                 schema asks for."
+            }
+            Self::Unmet => {
+                "The work is not accepted yet: the command that decides about it did not pass. \
+                 Read its output below, mend the cause, and run the command yourself before you \
+                 end. Do not change what the command checks only to make it pass."
+            }
             Self::LastTurn => {
                 "This is your last reply: the turn limit is reached, and you will not see the \
                  results of any tool you call now. End with what is done and what is not."

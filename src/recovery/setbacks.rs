@@ -1,9 +1,10 @@
 //! Where a reply or a failure leads: every recovery path, in one place.
 
 use super::backoff::courtesy;
-use super::event::{Action, Connection, Cut, Fate, Reply};
-use super::machine::{Call, Cap, FAILURES_MAX, Outcome, Pause, Phase, Run, Scene};
-use super::plan::toll;
+use super::cures::toll;
+use super::event::{Action, Connection, Cut, Fate, Occasion, Purpose, Reply, Trim};
+use super::machine::{FAILURES_MAX, Outcome, Scene};
+use super::state::{Call, Cap, Fast, Pause, Phase, Run};
 use super::{
     Budgets, ErrorClass, Failure, Ladder, Limits, Moment, Nudge, Persistence, RecoveryPlan,
     Setback, StopReason,
@@ -25,21 +26,6 @@ impl Run {
         }
     }
 
-    /// Takes an answer for the end, unless the token budget asks for more. An answer that comes
-    /// after the deadline is an answer all the same.
-    fn answer(self, scene: Scene<'_>) -> Outcome {
-        if self.effort_left == 0 {
-            return self.stop(StopReason::Completed).with(Fate::Keep);
-        }
-        let (run, chosen) = self.choose(Setback::Idle, scene);
-        let outcome = if let RecoveryPlan::Stop(reason) = chosen {
-            run.stop(reason)
-        } else {
-            Self { since_nudge: 0, ..run }.next_turn(scene).saying(Nudge::MoreEffort)
-        };
-        outcome.with(Fate::Keep).by(chosen)
-    }
-
     fn work(self, scene: Scene<'_>) -> Outcome {
         if scene.is_late() {
             return self.stop(StopReason::Deadline).with(Fate::Keep);
@@ -56,7 +42,8 @@ impl Run {
         let outcome = if let RecoveryPlan::Stop(reason) = chosen {
             run.stop(reason).with(Fate::Keep)
         } else if chosen == RecoveryPlan::Escalate {
-            Self { cap: Cap::Escalated, ..run }.call(Call::Reply, scene).with(Fate::Drop)
+            let run = Self { cap: Cap::Escalated, ..run };
+            run.call(Call::Ask(Purpose::Reply), scene).with(Fate::Drop)
         } else {
             run.continue_reply(cut, scene).with(Fate::Keep)
         };
@@ -67,9 +54,9 @@ impl Run {
         match self.afford_reply(scene) {
             Err(reason) => self.stop(reason),
             Ok(run) if run.is_last_reply() => {
-                run.call(Call::Reply, scene).saying(Nudge::ContinueLast)
+                run.call(Call::Ask(Purpose::Reply), scene).saying(Nudge::ContinueLast)
             }
-            Ok(run) => run.call(Call::Reply, scene).saying(Nudge::Continue(cut)),
+            Ok(run) => run.call(Call::Ask(Purpose::Reply), scene).saying(Nudge::Continue(cut)),
         }
     }
 
@@ -82,7 +69,7 @@ impl Run {
         } else {
             match run.afford_reply(scene) {
                 Err(reason) => run.stop(reason),
-                Ok(run) => run.call(Call::Reply, scene),
+                Ok(run) => run.call(Call::Ask(Purpose::Reply), scene),
             }
         };
         outcome.with(Fate::Keep).by(chosen)
@@ -102,7 +89,7 @@ impl Run {
             let retry = full.saturating_sub(run.budgets.empty_replies);
             let why = Pause { class: ErrorClass::EmptyResponse, retry, of: Some(full) };
             let until = scene.at.after(scene.limits.ladder.pause(run.seed, retry));
-            run.call_from(until, why, Call::Reply, scene)
+            run.call_from(until, why, Call::Ask(Purpose::Reply), scene)
         };
         outcome.with(Fate::Drop).by(chosen)
     }
@@ -115,10 +102,12 @@ impl Run {
         let (run, chosen) = counted.choose(Setback::Failed(failure), scene);
         let outcome = match chosen {
             RecoveryPlan::Stop(reason) => run.stop(reason),
-            RecoveryPlan::SwitchModel => run.change_model(scene).call(call, scene),
+            RecoveryPlan::SwitchModel => {
+                run.change_model(scene).call(Call::Ask(call.purpose()), scene)
+            }
             RecoveryPlan::Refresh => {
                 let why = run.nth_refresh(failure, scene);
-                run.call_from(scene.at, why, Call::Credentials, scene)
+                run.call_from(scene.at, why, Call::Refresh(call.purpose()), scene)
             }
             RecoveryPlan::RetryAtOnce { .. } => {
                 run.call_from(scene.at, run.nth_retry(failure, scene), call, scene)
@@ -128,14 +117,33 @@ impl Run {
                 run.call_from(until, run.nth_retry(failure, scene), call, scene)
             }
             RecoveryPlan::WaitForCapacity => run.wait_for_capacity(call, failure, scene),
+            RecoveryPlan::Drain => run.without(Trim::Folds, failure, call, scene),
+            RecoveryPlan::Strip => run.without(Trim::Media, failure, call, scene),
+            RecoveryPlan::Heal => run.without(Trim::Block, failure, call, scene),
+            RecoveryPlan::Trim => run.without(Trim::OldestRounds, failure, call, scene),
+            RecoveryPlan::CompactReactively => run.compact(Occasion::Overflow, scene),
+            RecoveryPlan::Forgo => run.forgo(scene),
+            RecoveryPlan::CoolDown => run.cool_down(self, failure, call.purpose(), scene),
+            RecoveryPlan::LeaveFast => run.slow_down(Fast::Off, self, call.purpose(), scene),
             // These mend replies. That one was planned for a failure is a broken rule of ours.
-            RecoveryPlan::Escalate
+            RecoveryPlan::Compact
+            | RecoveryPlan::Return
+            | RecoveryPlan::Restructure
+            | RecoveryPlan::Amend
+            | RecoveryPlan::Escalate
             | RecoveryPlan::Continue
             | RecoveryPlan::AskAgain
             | RecoveryPlan::Resume
             | RecoveryPlan::Nudge => run.stop(StopReason::InternalError),
         };
         outcome.with(Fate::Drop).by(chosen)
+    }
+
+    /// Makes another request of it, which nobody has refused yet.
+    fn without(self, trim: Trim, failure: Failure, call: Call, scene: Scene<'_>) -> Outcome {
+        let why = Pause { class: failure.class, retry: 1, of: None };
+        let run = Self { failures: 0, ..self };
+        run.call_from(scene.at, why, call, scene).trimming(trim)
     }
 
     /// Waits without a count. What it can, it pays from the bucket.
@@ -176,20 +184,6 @@ impl Run {
         Pause { class: failure.class, retry, of: Some(full) }
     }
 
-    /// Another model starts afresh: what the last one was too busy for, or asked us to wait for,
-    /// is no concern of its.
-    fn change_model(self, scene: Scene<'_>) -> Self {
-        Self {
-            rung: self.rung.saturating_add(1),
-            budgets: self.budgets.renewed_by_switch(&scene.limits.budgets),
-            failures: 0,
-            overloads: 0,
-            torn: 0,
-            not_before: Moment::default(),
-            ..self
-        }
-    }
-
     fn count(self, call: Call, failure: Failure, scene: Scene<'_>) -> Self {
         let failures = self.failures.saturating_add(1).min(FAILURES_MAX);
         let allowed = allowed_from(failure, self.seed, failures, scene);
@@ -201,12 +195,12 @@ impl Run {
             ..self
         };
         match call {
-            Call::Reply => Self {
+            Call::Ask(_) => Self {
                 overloads: self.count_overloads(failure, scene.limits),
                 torn: self.count_torn(failure, scene.limits),
                 ..run
             },
-            Call::Credentials => run,
+            Call::Refresh(_) => run,
         }
     }
 

@@ -15,6 +15,8 @@ pub enum StopReason {
     AbortedStreaming(Interrupt),
     AbortedTools(Interrupt),
     HookStopped,
+    /// The context is full and nothing may be taken out of it.
+    BlockingLimit,
     PromptTooLong,
     MaxOutputTokens,
     ImageError,
@@ -22,6 +24,12 @@ pub enum StopReason {
     ModelError(ErrorClass),
     EmptyResponse,
     Refusal,
+    /// The loop detector's hard limit.
+    Stalled,
+    /// The command of `--require` never passed.
+    RequirementFailed,
+    /// No reply fitted the schema.
+    StructuredOutputRetryExhausted,
     /// A panic or a broken rule in outlast itself.
     InternalError,
 }
@@ -48,12 +56,16 @@ impl StopReason {
             Self::AbortedStreaming(_) => "aborted_streaming",
             Self::AbortedTools(_) => "aborted_tools",
             Self::HookStopped => "hook_stopped",
+            Self::BlockingLimit => "blocking_limit",
             Self::PromptTooLong => "prompt_too_long",
             Self::MaxOutputTokens => "max_output_tokens",
             Self::ImageError => "image_error",
             Self::ModelError(_) => "model_error",
             Self::EmptyResponse => "empty_response",
             Self::Refusal => "refusal",
+            Self::Stalled => "stalled",
+            Self::RequirementFailed => "requirement_failed",
+            Self::StructuredOutputRetryExhausted => "structured_output_retry_exhausted",
             Self::InternalError => "internal_error",
         }
     }

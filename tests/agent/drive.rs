@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use outlast::agent::{World, drive};
 use outlast::recovery::{
-    Action, Breach, ErrorClass, Event, Failure, Interrupt, Limits, Moment, Money, Phase, Reach,
-    Reply, Run, StopReason, Transition, Weight, Wish, WishSource,
+    Action, Breach, ErrorClass, Event, Failure, Interrupt, Limits, Moment, Money, Pace, Phase,
+    Remedies, Reply, Run, StopReason, Transition, Weight, Wish, WishSource,
 };
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
@@ -20,7 +20,7 @@ fn limits() -> Limits {
 
 fn failed(class: ErrorClass, wait: Option<Duration>) -> Event {
     let wish = wait.map(|wait| Wish { wait, source: WishSource::RetryAfter });
-    Event::Failed(Failure { class, wish, ruling: None, reach: Reach::Status })
+    Event::Failed(Failure { wish, ..Failure::of(class) })
 }
 
 /// What the model and the network do, in order: all kinds of trouble, and an answer at last.
@@ -83,10 +83,14 @@ impl World for Scripted {
                 token: Money::ZERO,
                 left: None,
                 ceiling: u32::MAX,
+                size: 0,
+                window: u32::MAX,
+                remedies: Remedies::NONE,
             }),
             Action::Ask(_) => self.replies.pop().expect("the script is long enough"),
             Action::Refresh => Event::Refreshed,
-            Action::RunTools => Event::ToolsDone,
+            Action::RunTools => Event::ToolsDone(Pace::Fresh),
+            Action::Check => Event::Checked { passed: true },
             Action::Wait { until } => self.wait(until).await,
             Action::Finish(_) => unreachable!("the driver returns first"),
         }
@@ -179,10 +183,11 @@ async fn a_run_that_is_resumed_from_any_state_comes_to_the_same_end() {
 #[tokio::test(start_paused = true)]
 async fn a_world_that_answers_another_question_is_a_breach() {
     let (_stay, interrupt) = watch::channel(None);
-    let mut world = Scripted::new(&[Event::ToolsDone], interrupt);
+    let mut world = Scripted::new(&[Event::ToolsDone(Pace::Fresh)], interrupt);
     let limits = limits();
     let reason = drive(begin(&limits), Event::Begin, &limits, &mut world).await;
-    let Err(Breach { phase: Phase::Calling(_), event: Event::ToolsDone }) = reason else {
+    let Err(Breach { phase: Phase::Calling(_), event: Event::ToolsDone(Pace::Fresh) }) = reason
+    else {
         panic!("{reason:?}");
     };
     assert!(

@@ -19,6 +19,10 @@ pub(super) fn every_reason() -> Vec<StopReason> {
         StopReason::MaxBudgetUsd,
         StopReason::Deadline,
         StopReason::HookStopped,
+        StopReason::BlockingLimit,
+        StopReason::Stalled,
+        StopReason::RequirementFailed,
+        StopReason::StructuredOutputRetryExhausted,
         StopReason::PromptTooLong,
         StopReason::MaxOutputTokens,
         StopReason::ImageError,
@@ -38,6 +42,10 @@ pub(super) fn every_reason() -> Vec<StopReason> {
             | StopReason::AbortedStreaming(_)
             | StopReason::AbortedTools(_)
             | StopReason::HookStopped
+            | StopReason::BlockingLimit
+            | StopReason::Stalled
+            | StopReason::RequirementFailed
+            | StopReason::StructuredOutputRetryExhausted
             | StopReason::PromptTooLong
             | StopReason::MaxOutputTokens
             | StopReason::ImageError

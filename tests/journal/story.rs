@@ -4,7 +4,9 @@ use std::fs;
 use std::path::PathBuf;
 
 use outlast::journal::{Carry, Held, Journal, Meta, Opening, Place, Restored, SessionId};
-use outlast::recovery::{Event, Limits, Moment, Money, Reply, Run, StopReason, Transition, Weight};
+use outlast::recovery::{
+    Event, Limits, Moment, Money, Remedies, Reply, Run, StopReason, Transition, Weight,
+};
 use outlast::transcript::{Block, Message, ToolCall, Usage};
 use serde_json::json;
 use tempfile::TempDir;
@@ -131,7 +133,15 @@ pub(super) fn steps(events: &[Event]) -> Vec<Transition> {
 /// A call whose input costs a cent, and each of its 8,192 output tokens a hundredth of one.
 pub(super) fn weighed() -> Event {
     let token = Money::from_pico_dollars(100_000_000);
-    Event::Weighed(Weight { input: cents(1), token, left: None, ceiling: 100_000 })
+    Event::Weighed(Weight {
+        input: cents(1),
+        token,
+        left: None,
+        ceiling: 100_000,
+        size: 0,
+        window: u32::MAX,
+        remedies: Remedies::NONE,
+    })
 }
 
 pub(super) const TOOL_CALLS: Event = Event::Replied(Reply::ToolCalls { tokens: 10 });

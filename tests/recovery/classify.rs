@@ -97,7 +97,10 @@ fn what_the_server_wished_and_ruled_is_passed_on() {
     let ruling = Some(Ruling::Stop);
     let fault = Fault { wish, ruling, ..refused(429, "", "", "") };
     let reach = Reach::Status;
-    assert_eq!(classify(&fault), Failure { class: ErrorClass::RateLimit, wish, ruling, reach });
+    assert_eq!(
+        classify(&fault),
+        Failure { wish, ruling, reach, ..Failure::of(ErrorClass::RateLimit) }
+    );
 }
 
 #[test]

@@ -5,14 +5,16 @@ use std::mem::discriminant;
 use std::time::Duration;
 
 use outlast::recovery::{
-    Account, Action, Breach, Budget, Budgets, Call, Caps, Cut, ErrorClass, Event, Failure, Fate,
-    Interrupt, Limits, Moment, Money, Pause, Persistence, Phase, Reach, RecoveryPlan, Reply,
-    Ruling, Run, Source, StopReason, Transition, Weight,
+    Account, Action, Breach, Budget, Budgets, Call, Caps, Cut, ErrorClass, Event, Failure, Fast,
+    FastMode, Fate, Interrupt, Limits, Moment, Money, Pace, Pause, Persistence, Phase, Purpose,
+    Reach, RecoveryPlan, Remedies, Reply, Ruling, Run, Source, StopReason, Transition, Weight,
 };
 
-use super::{FREE, failure, limits, reaching, ruled, secs, wishing};
+use super::{FREE, NOTHING, failure, limits, reaching, ruled, secs, wishing};
 
-/// One of everything: enough for everything to happen, and to happen after everything else.
+const ANYTHING: Remedies = Remedies { folds: true, rounds: true, media: true, block: true };
+
+/// One of everything that failures and replies need.
 fn small() -> Limits {
     let budgets = Budgets {
         turns: Some(1),
@@ -25,25 +27,16 @@ fn small() -> Limits {
         empty_replies: 1,
         resumptions: 1,
         nudges: 1,
+        ..NOTHING
     };
-    let caps = Caps { first: 100, escalated: 1_000, whole: 500, floor: 10 };
-    Limits { budgets, caps, ..limits() }
+    let caps = Caps { first: 100, escalated: 1_000, whole: 500, floor: 10, summary: 50 };
+    Limits { budgets, caps, headroom: 100, ..limits() }
 }
 
 /// More of what failures need, and nothing of what replies do.
 fn failing() -> Limits {
-    let budgets = Budgets {
-        turns: Some(2),
-        retries: 2,
-        bucket: 12,
-        switches: 1,
-        refreshes: 1,
-        escalations: 0,
-        continuations: 0,
-        empty_replies: 0,
-        resumptions: 0,
-        nudges: 0,
-    };
+    let budgets =
+        Budgets { turns: Some(2), retries: 2, bucket: 12, switches: 1, refreshes: 1, ..NOTHING };
     Limits { budgets, ..small() }
 }
 
@@ -62,9 +55,53 @@ fn replying() -> Limits {
     Limits { budgets, effort: Some(600), ..small() }
 }
 
+/// A conversation that fills its window.
+fn filling() -> Limits {
+    let budgets = Budgets {
+        turns: Some(2),
+        drains: 1,
+        compactions: 2,
+        reactive_compactions: 1,
+        trims: 1,
+        forgone: 1,
+        ..NOTHING
+    };
+    Limits { budgets, ..small() }
+}
+
+/// Requests that are refused for what is in them.
+fn poisoned() -> Limits {
+    let budgets = Budgets { turns: Some(2), retries: 1, bucket: 10, ..NOTHING };
+    let budgets = Budgets { strips: 1, heals: 2, drains: 1, ..budgets };
+    Limits { budgets, ..small() }
+}
+
+/// Three models at two addresses, and a way back.
+fn chained() -> Limits {
+    let budgets = Budgets { turns: Some(2), retries: 1, bucket: 10, refreshes: 1, ..NOTHING };
+    let budgets = Budgets { switches: 2, probes: 1, ..budgets };
+    let fallback_return = Some(secs(600));
+    Limits { budgets, fallback_return, elsewhere: 0b10, ..small() }
+}
+
+fn fast() -> Limits {
+    let budgets = Budgets { turns: Some(2), retries: 1, bucket: 10, switches: 1, ..NOTHING };
+    let budgets = Budgets { cool_downs: 2, fast_mode: 1, ..budgets };
+    Limits { budgets, fast: Some(FastMode::default()), ..small() }
+}
+
+/// Nothing is done before it is accepted.
+fn demanding() -> Limits {
+    let budgets = Budgets { turns: Some(4), nudges: 1, ..NOTHING };
+    let budgets = Budgets { schema_tries: 1, amendments: 2, ..budgets };
+    let effort = Some(600);
+    Limits { budgets, effort, structured: true, requirement: true, ..small() }
+}
+
 fn settings() -> Vec<(&'static str, Limits)> {
     let failing = failing();
     let once = Limits { budgets: Budgets { turns: Some(1), ..failing.budgets }, ..failing };
+    let forgone = Budgets { forgone: 0, ..filling().budgets };
     vec![
         ("one of everything", small()),
         ("replies and effort", replying()),
@@ -75,6 +112,14 @@ fn settings() -> Vec<(&'static str, Limits)> {
         ("a limit on overloads", Limits { overload_limit: Some(2), ..once }),
         ("waiting for capacity", Limits { persistence: Persistence::Capacity, ..failing }),
         ("waiting for anything", Limits { persistence: Persistence::All, ..once }),
+        ("a full window", filling()),
+        ("a full window, not compacted ahead", Limits { auto_compact: false, ..filling() }),
+        ("a full window, compaction broken", Limits { budgets: forgone, ..filling() }),
+        ("poisoned requests", poisoned()),
+        ("a chain with a way back", chained()),
+        ("fast mode", fast()),
+        ("a schema and a requirement", demanding()),
+        ("a requirement", Limits { structured: false, ..demanding() }),
     ]
 }
 
@@ -96,10 +141,20 @@ fn every_event() -> Vec<Event> {
         Weight { ceiling: 0, ..FREE },
         Weight { left: Some(pico(50)), token: pico(1), ..FREE },
         Weight { left: Some(pico(9)), token: pico(1), ..FREE },
+        Weight { size: 900, window: 1_000, remedies: ANYTHING, ..FREE },
+        Weight { size: 900, window: 1_000, ..FREE },
+        Weight { size: 1_000, window: 1_000, remedies: ANYTHING, ..FREE },
+        Weight { size: 1_000, window: 1_000, ..FREE },
     ];
     let plain = [
         Event::Begin,
-        Event::ToolsDone,
+        Event::ToolsDone(Pace::Fresh),
+        Event::ToolsDone(Pace::Repeating),
+        Event::ToolsDone(Pace::Stuck),
+        Event::Delivered,
+        Event::Misfit,
+        Event::Checked { passed: true },
+        Event::Checked { passed: false },
         Event::HookStopped,
         Event::Refreshed,
         Event::Woke,
@@ -120,6 +175,17 @@ fn every_failure() -> Vec<Failure> {
     for class in ErrorClass::ALL {
         all.extend([failure(class), ruled(class, Ruling::Retry), ruled(class, Ruling::Stop)]);
     }
+    let refusals = [
+        ErrorClass::PromptTooLong,
+        ErrorClass::RequestTooLarge,
+        ErrorClass::ImageTooLarge,
+        ErrorClass::InvalidRequest,
+    ];
+    all.extend(refusals.map(|class| Failure { remedies: ANYTHING, ..failure(class) }));
+    all.extend(
+        [ErrorClass::RateLimit, ErrorClass::ServerOverload]
+            .map(|class| Failure { fast_denied: true, ..failure(class) }),
+    );
     let reaches = [Reach::Nowhere, Reach::StaleConnection, Reach::FreshConnection, Reach::Stream];
     for reach in reaches {
         let classes = [ErrorClass::ConnectionError, ErrorClass::ServerOverload];
@@ -153,11 +219,14 @@ fn fits(phase: Phase, event: Event) -> bool {
             !matches!(phase, Phase::Stopped(_))
         }
         Event::Begin => phase == Phase::Ready,
-        Event::Weighed(_) => phase == Phase::Weighing,
-        Event::Replied(_) => phase == Phase::Calling(Call::Reply),
+        Event::Weighed(_) => matches!(phase, Phase::Weighing(_)),
+        Event::Replied(_) => matches!(phase, Phase::Calling(Call::Ask(_))),
         Event::Failed(_) => matches!(phase, Phase::Calling(_)),
-        Event::Refreshed => phase == Phase::Calling(Call::Credentials),
-        Event::ToolsDone | Event::HookStopped => phase == Phase::Working,
+        Event::Refreshed => matches!(phase, Phase::Calling(Call::Refresh(_))),
+        Event::ToolsDone(_) | Event::Delivered | Event::Misfit | Event::HookStopped => {
+            phase == Phase::Working
+        }
+        Event::Checked { .. } => phase == Phase::Checking,
         Event::Woke => matches!(phase, Phase::Pausing { .. }),
     }
 }
@@ -168,9 +237,10 @@ fn when(run: Run, event: Event) -> Moment {
         Phase::Pausing { until, .. } if event == Event::Woke => until,
         Phase::Pausing { .. }
         | Phase::Ready
-        | Phase::Weighing
+        | Phase::Weighing(_)
         | Phase::Calling(_)
         | Phase::Working
+        | Phase::Checking
         | Phase::Stopped(_) => Moment::default(),
     }
 }
@@ -184,9 +254,15 @@ fn timeless(run: Run, now: Moment) -> Run {
     } else {
         run.phase
     };
-    let may_escalate = run.may_escalate && phase == Phase::Calling(Call::Reply);
-    let not_before = Moment::default();
-    Run { phase, may_escalate, not_before, failures: run.failures.min(1), ..run }
+    let may_escalate = run.may_escalate && phase == Phase::Calling(Call::Ask(Purpose::Reply));
+    let (not_before, away_until) = (Moment::default(), Moment::default());
+    let fast = if let Fast::Cooling { .. } = run.fast {
+        Fast::Cooling { until: Moment::default() }
+    } else {
+        run.fast
+    };
+    let failures = run.failures.min(1);
+    Run { phase, may_escalate, not_before, away_until, fast, failures, ..run }
 }
 
 #[derive(Default)]
@@ -270,7 +346,7 @@ fn way(transition: &Transition) -> Way {
             assert!(until > transition.at, "a wait that takes no time: {transition:?}");
             Way::Waits
         }
-        Action::RunTools => Way::Works,
+        Action::RunTools | Action::Check => Way::Works,
         Action::Weigh { .. } | Action::Ask(_) | Action::Refresh | Action::Finish(_) => {
             Way::Straight
         }
@@ -283,12 +359,16 @@ const ANY: [Way; 3] = [Way::Waits, Way::Works, Way::Straight];
 fn check(run: Run, step: &Transition, limits: &Limits) {
     let next = step.next;
     let agree = match step.action {
-        Action::Weigh { rung } => next.phase == Phase::Weighing && rung == next.rung,
-        Action::Ask(ask) => {
-            next.phase == Phase::Calling(Call::Reply) && ask.rung == next.rung && ask.cap > 0
+        Action::Weigh { rung, purpose } => {
+            next.phase == Phase::Weighing(purpose) && rung == next.rung
         }
-        Action::Refresh => next.phase == Phase::Calling(Call::Credentials),
+        Action::Ask(ask) => {
+            let calling = Phase::Calling(Call::Ask(ask.purpose));
+            next.phase == calling && ask.rung == next.rung && ask.cap > 0
+        }
+        Action::Refresh => matches!(next.phase, Phase::Calling(Call::Refresh(_))),
         Action::RunTools => next.phase == Phase::Working,
+        Action::Check => next.phase == Phase::Checking,
         Action::Wait { until } => {
             until <= step.at.after(limits.heartbeat) && matches!(next.phase, Phase::Pausing { .. })
         }
@@ -299,18 +379,32 @@ fn check(run: Run, step: &Transition, limits: &Limits) {
     assert!(!calls || next.not_before <= step.at, "the server did not allow it yet: {step:?}");
     let answered = matches!(step.event, Event::Replied(_) | Event::Failed(_));
     assert_eq!(step.edit.reply == Fate::Absent, !answered, "{step:?}");
-    let told = step.edit.say.is_none() || matches!(step.action, Action::Weigh { .. });
+    let silent = step.edit.say.is_none() && step.edit.notice.is_none();
+    let told = silent || matches!(step.action, Action::Weigh { .. });
     assert!(told, "said to nobody: {step:?}");
+    let summarising = matches!(run.phase, Phase::Calling(Call::Ask(Purpose::Summary(_))));
+    assert!(summarising || step.edit.reply != Fate::Summary, "{step:?}");
+    assert!(!summarising || step.edit.reply != Fate::Keep, "a summary among the replies: {step:?}");
+    check_novelty(step);
+    if step.action == Action::Finish(StopReason::BlockingLimit) {
+        assert!(!limits.auto_compact || run.budgets.forgone == 0, "{step:?}");
+    }
+    assert!(next.rung <= limits.budgets.switches, "past the end of the chain: {step:?}");
     let ends_as = match step.event {
         Event::Broke => Some(StopReason::InternalError),
         Event::DeadlinePassed => Some(StopReason::Deadline),
-        Event::Interrupted(by) if run.phase == Phase::Working => Some(StopReason::AbortedTools(by)),
+        Event::Interrupted(by) if matches!(run.phase, Phase::Working | Phase::Checking) => {
+            Some(StopReason::AbortedTools(by))
+        }
         Event::Interrupted(by) => Some(StopReason::AbortedStreaming(by)),
         Event::Begin
         | Event::Weighed(_)
         | Event::Replied(_)
         | Event::Failed(_)
-        | Event::ToolsDone
+        | Event::ToolsDone(_)
+        | Event::Delivered
+        | Event::Misfit
+        | Event::Checked { .. }
         | Event::HookStopped
         | Event::Refreshed
         | Event::Woke => None,
@@ -321,13 +415,32 @@ fn check(run: Run, step: &Transition, limits: &Limits) {
         assert_ne!(step.action, Action::Finish(StopReason::InternalError), "{step:?}");
     }
     check_price(run, step, limits);
-    let goes_on = !matches!(step.action, Action::Finish(_) | Action::RunTools);
-    if answered && goes_on {
+    let goes_on = !matches!(step.action, Action::Finish(_) | Action::RunTools | Action::Check);
+    if answered && goes_on && step.edit.reply != Fate::Summary {
         assert!(step.plan.is_some_and(|plan| !matches!(plan, RecoveryPlan::Stop(_))), "{step:?}");
     }
     if let (Action::Finish(reason), Some(plan)) = (step.action, step.plan) {
         assert_eq!(plan, RecoveryPlan::Stop(reason));
     }
+}
+
+/// The same request is never sent twice to a service that refused it, unless it said to.
+fn check_novelty(step: &Transition) {
+    let Event::Failed(failure) = step.event else { return };
+    let refused = matches!(
+        failure.class,
+        ErrorClass::PromptTooLong
+            | ErrorClass::RequestTooLarge
+            | ErrorClass::PdfTooLarge
+            | ErrorClass::ImageTooLarge
+            | ErrorClass::ToolUseMismatch
+            | ErrorClass::InvalidRequest
+    );
+    let ends = matches!(step.action, Action::Finish(_));
+    let told_to = failure.ruling == Some(Ruling::Retry);
+    let another = step.edit.trim.is_some()
+        || matches!(step.plan, Some(RecoveryPlan::CompactReactively | RecoveryPlan::Forgo));
+    assert!(!refused || ends || told_to || another, "the same request again: {step:?}");
 }
 
 /// Every recovery is paid for, in full.
@@ -344,7 +457,11 @@ fn check_price(run: Run, step: &Transition, limits: &Limits) {
                 && (tokens >= 5 || free)
         }
         Some(Budget::Switch) => {
-            after.switches + 1 == before.switches && step.next.rung == run.rung + 1
+            let to = run.home.unwrap_or(run.rung + 1);
+            after.switches + 1 == before.switches && step.next.rung == to
+        }
+        Some(Budget::Probe) => {
+            after.probes + 1 == before.probes && step.next.rung == 0 && run.rung > 0
         }
         Some(Budget::Refresh) => after.refreshes + 1 == before.refreshes,
         Some(Budget::Escalation) => after.escalations + 1 == before.escalations,
@@ -352,9 +469,24 @@ fn check_price(run: Run, step: &Transition, limits: &Limits) {
         Some(Budget::EmptyReply) => after.empty_replies + 1 == before.empty_replies,
         Some(Budget::Resumption) => after.resumptions + 1 == before.resumptions,
         Some(Budget::Nudge) => after.nudges < full.nudges,
+        Some(Budget::Drain) => after.drains + 1 == before.drains,
+        Some(Budget::Compaction) => after.compactions + 1 == before.compactions,
+        Some(Budget::ReactiveCompaction) => {
+            after.compactions + 1 == before.compactions
+                && after.reactive_compactions + 1 == before.reactive_compactions
+        }
+        Some(Budget::Trim) => after.trims + 1 == before.trims,
+        Some(Budget::Forgone) => after.forgone + 1 == before.forgone,
+        Some(Budget::Strip) => after.strips + 1 == before.strips,
+        Some(Budget::Heal) => after.heals + 1 == before.heals,
+        Some(Budget::CoolDown) => after.cool_downs + 1 == before.cool_downs,
+        Some(Budget::FastMode) => after.fast_mode + 1 == before.fast_mode,
+        Some(Budget::SchemaTry) => after.schema_tries + 1 == before.schema_tries,
+        Some(Budget::Amendment) => after.amendments + 1 == before.amendments,
     };
     assert!(paid, "nobody paid for this: {step:?}");
-    let rung_kept = step.next.rung == run.rung || plan == RecoveryPlan::SwitchModel;
+    let rung_kept = step.next.rung == run.rung
+        || matches!(plan, RecoveryPlan::SwitchModel | RecoveryPlan::Return);
     assert!(rung_kept, "the model changed for no reason: {step:?}");
     assert!(after.turns <= before.turns, "turns came back: {step:?}");
 }

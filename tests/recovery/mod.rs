@@ -12,8 +12,8 @@ mod waits;
 use std::time::Duration;
 
 use outlast::recovery::{
-    Action, Ask, Budgets, ErrorClass, Event, Failure, Limits, Moment, Money, Phase, Reach, Reply,
-    Ruling, Run, StopReason, Transition, Weight, Wish, WishSource,
+    Action, Ask, Budgets, ErrorClass, Event, Failure, Limits, Moment, Money, Phase, Reach,
+    Remedies, Reply, Ruling, Run, StopReason, Transition, Weight, Wish, WishSource,
 };
 
 /// SPEC's own numbers.
@@ -26,7 +26,7 @@ fn with_budgets(budgets: Budgets) -> Limits {
 }
 
 fn failure(class: ErrorClass) -> Failure {
-    Failure { class, wish: None, ruling: None, reach: Reach::Status }
+    Failure::of(class)
 }
 
 fn wishing(class: ErrorClass, wait: Duration) -> Failure {
@@ -41,9 +41,42 @@ fn reaching(class: ErrorClass, reach: Reach) -> Failure {
     Failure { reach, ..failure(class) }
 }
 
+/// Nothing to spend on any recovery.
+const NOTHING: Budgets = Budgets {
+    turns: None,
+    retries: 0,
+    bucket: 0,
+    switches: 0,
+    refreshes: 0,
+    escalations: 0,
+    continuations: 0,
+    empty_replies: 0,
+    resumptions: 0,
+    nudges: 0,
+    drains: 0,
+    compactions: 0,
+    reactive_compactions: 0,
+    trims: 0,
+    forgone: 0,
+    strips: 0,
+    heals: 0,
+    probes: 0,
+    cool_downs: 0,
+    fast_mode: 0,
+    schema_tries: 0,
+    amendments: 0,
+};
+
 /// A call that costs nothing, for a model that allows any output.
-const FREE: Weight =
-    Weight { input: Money::ZERO, token: Money::ZERO, left: None, ceiling: u32::MAX };
+const FREE: Weight = Weight {
+    input: Money::ZERO,
+    token: Money::ZERO,
+    left: None,
+    ceiling: u32::MAX,
+    size: 0,
+    window: u32::MAX,
+    remedies: Remedies::NONE,
+};
 
 const ANSWER: Event = Event::Replied(Reply::Answer { tokens: 100 });
 const TOOL_CALLS: Event = Event::Replied(Reply::ToolCalls { tokens: 100 });

@@ -1,6 +1,6 @@
 //! Money, and the ledger that keeps a ceiling.
 
-use outlast::recovery::{Ledger, Money, Weight};
+use outlast::recovery::{Ledger, Money, Remedies, Weight};
 
 const fn pico(amount: u64) -> Money {
     Money::from_pico_dollars(amount)
@@ -59,7 +59,15 @@ fn a_price_of_nothing_buys_everything() {
 
 #[test]
 fn what_is_affordable_is_what_the_input_leaves() {
-    let weight = |left| Weight { input: pico(100), token: pico(7), left, ceiling: 1 };
+    let weight = |left| Weight {
+        input: pico(100),
+        token: pico(7),
+        left,
+        ceiling: 1,
+        size: 0,
+        window: u32::MAX,
+        remedies: Remedies::NONE,
+    };
     assert_eq!(weight(None).affordable(), u64::MAX);
     assert_eq!(weight(Some(pico(99))).affordable(), 0);
     assert_eq!(weight(Some(pico(106))).affordable(), 0);

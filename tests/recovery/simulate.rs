@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use outlast::recovery::{
     Account, Action, Ask, Budgets, Call, Cut, ErrorClass, Event, Failure, Fate, Interrupt, Ledger,
-    Limits, Mode, Moment, Money, Persistence, Phase, Reach, Reply, Ruling, Run, Source, StopReason,
-    Transition, Weight, Wish, WishSource,
+    Limits, Mode, Moment, Money, Pace, Persistence, Phase, Purpose, Reach, RecoveryPlan, Remedies,
+    Reply, Ruling, Run, Source, StopReason, Transition, Weight, Wish, WishSource,
 };
 
 use super::{failure, limits, reaching, secs, wishing};
@@ -168,7 +168,15 @@ impl World {
             greedy: dice.one_in(2),
             overload_ends,
             interrupted,
-            weight: Weight { input: Money::ZERO, token, left: None, ceiling: 64_000 },
+            weight: Weight {
+                input: Money::ZERO,
+                token,
+                left: None,
+                ceiling: 64_000,
+                size: 0,
+                window: u32::MAX,
+                remedies: Remedies::NONE,
+            },
             seen: Seen::default(),
             dice,
         }
@@ -189,6 +197,7 @@ impl World {
                 Action::Ask(ask) => self.answer(ask),
                 Action::Refresh => self.refresh(),
                 Action::RunTools => self.tools(),
+                Action::Check => Event::Checked { passed: self.dice.one_in(2) },
                 Action::Wait { until } => self.wait(until),
             };
         }
@@ -231,7 +240,8 @@ impl World {
 
     fn tools(&mut self) -> Event {
         let length = Duration::from_millis(self.dice.roll(60_000));
-        let done = if self.dice.one_in(50) { Event::HookStopped } else { Event::ToolsDone };
+        let done =
+            if self.dice.one_in(50) { Event::HookStopped } else { Event::ToolsDone(Pace::Fresh) };
         self.pass(length).unwrap_or(done)
     }
 
@@ -267,7 +277,10 @@ impl World {
             Event::Replied(_)
             | Event::Begin
             | Event::Weighed(_)
-            | Event::ToolsDone
+            | Event::ToolsDone(_)
+            | Event::Delivered
+            | Event::Misfit
+            | Event::Checked { .. }
             | Event::HookStopped
             | Event::Refreshed
             | Event::Woke
@@ -358,6 +371,8 @@ impl World {
             wish: self.dice.one_in(4).then_some(Wish { wait, source }),
             ruling: self.dice.pick(&[None, None, None, Some(Ruling::Retry), Some(Ruling::Stop)]),
             reach: self.dice.pick(&reaches),
+            remedies: Remedies::NONE,
+            fast_denied: false,
         }
     }
 
@@ -386,7 +401,7 @@ impl World {
             Action::Ask(_) => self.check_request(),
             Action::Refresh => self.check_refresh(),
             Action::Finish(reason) => self.check_end(reason, step.event),
-            Action::Weigh { .. } | Action::RunTools | Action::Wait { .. } => {}
+            Action::Weigh { .. } | Action::RunTools | Action::Check | Action::Wait { .. } => {}
         }
         if let Event::Failed(failure) = step.event {
             self.check_quota(failure, step);
@@ -458,7 +473,7 @@ impl World {
     /// A refresh answers a rejection, or repeats a refresh that failed.
     fn check_refresh(&mut self) {
         let Some(failed) = self.seen.failed.take() else { return };
-        let rejected = self.seen.failed_call == Some(Phase::Calling(Call::Reply));
+        let rejected = self.seen.failed_call == Some(Phase::Calling(Call::Ask(Purpose::Reply)));
         let key = matches!(failed.class, ErrorClass::InvalidApiKey | ErrorClass::TokenRevoked);
         if rejected && key {
             self.seen.refreshes += 1;
@@ -474,7 +489,8 @@ impl World {
         let wait = failed.wish.map_or(Duration::ZERO, |wish| wish.wait);
         if crowded && wait > self.limits.max_retry_wait {
             let reason = StopReason::ModelError(ErrorClass::QuotaExhausted);
-            assert_eq!(step.action, Action::Finish(reason), "seed {}", self.seed);
+            let switched = step.plan == Some(RecoveryPlan::SwitchModel);
+            assert!(switched || step.action == Action::Finish(reason), "seed {}", self.seed);
         }
     }
 

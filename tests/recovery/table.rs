@@ -3,25 +3,14 @@
 use std::fmt::Write as _;
 
 use outlast::recovery::{
-    Account, Budgets, Call, ErrorClass, Limits, Moment, Persistence, Phase, RecoveryPlan, Run,
-    Setback, Source, StopReason, plan,
+    Account, Budgets, Call, ErrorClass, Limits, Moment, Persistence, Phase, Purpose, RecoveryPlan,
+    Run, Setback, Source, StopReason, plan,
 };
 
-use super::{failure, limits};
+use super::{NOTHING, failure, limits};
 
 const RICH: Budgets = Budgets { switches: 1, ..Budgets::DEFAULT };
-const POOR: Budgets = Budgets {
-    turns: Some(0),
-    retries: 0,
-    bucket: 0,
-    switches: 0,
-    refreshes: 0,
-    escalations: 0,
-    continuations: 0,
-    empty_replies: 0,
-    resumptions: 0,
-    nudges: 0,
-};
+const POOR: Budgets = Budgets { turns: Some(0), switches: 0, ..NOTHING };
 
 fn modes() -> [(&'static str, Limits); 5] {
     let plain = limits();
@@ -40,14 +29,7 @@ fn show(plan: RecoveryPlan) -> String {
         RecoveryPlan::Stop(reason) => format!("stop: {}", reason.name()),
         RecoveryPlan::Retry { tokens } => format!("retry for {tokens}"),
         RecoveryPlan::RetryAtOnce { tokens } => format!("retry at once for {tokens}"),
-        RecoveryPlan::WaitForCapacity
-        | RecoveryPlan::SwitchModel
-        | RecoveryPlan::Refresh
-        | RecoveryPlan::Escalate
-        | RecoveryPlan::Continue
-        | RecoveryPlan::AskAgain
-        | RecoveryPlan::Resume
-        | RecoveryPlan::Nudge => plan.name().to_owned(),
+        _named => plan.name().to_owned(),
     }
 }
 
@@ -59,8 +41,9 @@ fn every_failure_has_a_plan_in_every_mode() {
         for class in ErrorClass::ALL {
             for (overloads, nth) in [(1, "first"), (3, "third")] {
                 let [rich, poor] = [RICH, POOR].map(|budgets| {
-                    let begun = Run::new(7, &Limits { budgets, ..rules });
-                    let phase = Phase::Calling(Call::Reply);
+                    let rules = Limits { budgets, ..rules };
+                    let begun = Run::new(7, &rules);
+                    let phase = Phase::Calling(Call::Ask(Purpose::Reply));
                     let run = Run { phase, failures: overloads, overloads, ..begun };
                     show(plan(Setback::Failed(failure(class)), &run, Moment::default(), &rules))
                 });

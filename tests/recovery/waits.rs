@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use outlast::recovery::{
-    Budgets, ErrorClass, Event, Failure, Ladder, Limits, Moment, Persistence, Phase, Ruling, Run,
-    Wish, WishSource,
+    Budgets, ErrorClass, Event, Failure, Ladder, Limits, Moment, Persistence, Phase, Purpose,
+    Ruling, Run, Wish, WishSource,
 };
 
 use super::{FREE, failure, limits, secs, wishing};
@@ -99,7 +99,7 @@ fn a_call_that_fails_for_ever_is_given_up_in_time() {
     let budgets = Budgets { switches: 2, ..Budgets::DEFAULT };
     let rules = Limits { budgets, ..limits() };
     // Each of the three models: one attempt, ten retries, one attempt after a refresh.
-    let bound = 3 * 11 + 1;
+    let bound = 3 * (11 + 1);
     for seed in 0..200 {
         let (mut run, mut at, mut dice) = (Run::new(seed, &rules), Moment::default(), seed);
         let mut attempts = 0;
@@ -108,7 +108,7 @@ fn a_call_that_fails_for_ever_is_given_up_in_time() {
             let Ok(transition) = run.step(at, event, &rules) else { panic!("seed {seed}") };
             run = transition.next;
             event = match run.phase {
-                Phase::Weighing => Event::Weighed(FREE),
+                Phase::Weighing(_) => Event::Weighed(FREE),
                 Phase::Pausing { until, .. } => {
                     at = until;
                     Event::Woke
@@ -119,7 +119,7 @@ fn a_call_that_fails_for_ever_is_given_up_in_time() {
                     Event::Failed(any_failure(dice >> 33))
                 }
                 Phase::Stopped(_) => break,
-                Phase::Ready | Phase::Working => panic!("seed {seed}: {run:?}"),
+                Phase::Ready | Phase::Working | Phase::Checking => panic!("seed {seed}: {run:?}"),
             };
         }
         assert!(matches!(run.phase, Phase::Stopped(_)), "seed {seed} is still at it: {run:?}");
@@ -127,7 +127,7 @@ fn a_call_that_fails_for_ever_is_given_up_in_time() {
     }
 }
 
-const CREDENTIALS: outlast::recovery::Call = outlast::recovery::Call::Credentials;
+const CREDENTIALS: outlast::recovery::Call = outlast::recovery::Call::Refresh(Purpose::Reply);
 
 fn any_failure(dice: u64) -> Failure {
     let classes = [

@@ -3,7 +3,7 @@
 //! twice.
 
 use outlast::model::{Client, Credential, Endpoint, Progress, Prompt};
-use outlast::recovery::{Ask, Connection, Mode};
+use outlast::recovery::{Ask, Connection, Mode, Purpose};
 use outlast::rehearsal::{ApiError, Harm, Place, Scenario, Server};
 use outlast::transcript::{Block, Message};
 use serde_json::{Value, json};
@@ -40,6 +40,8 @@ async fn length() -> usize {
         thinking: None,
     };
     let ask = Ask {
+        purpose: Purpose::Reply,
+        fast: false,
         rung: 0,
         cap: 8_192,
         mode: Mode::Streaming,

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use outlast::recovery::{
-    ErrorClass, Event, Failure, Limits, Moment, Money, Phase, Reach, Run, Weight,
+    ErrorClass, Event, Failure, Limits, Moment, Money, Phase, Remedies, Run, Weight,
 };
 use outlast::rehearsal::{After, ApiError, Harm, Place, Scenario, Server};
 use serde_json::{Value, json};
@@ -164,13 +164,16 @@ async fn the_servers_own_verdict_on_retrying_wins() {
 #[test]
 fn a_hundred_runs_that_failed_together_do_not_come_back_together() {
     let limits = Limits::default();
-    let weight = Weight { input: Money::ZERO, token: Money::ZERO, left: None, ceiling: 64_000 };
-    let overload = Failure {
-        class: ErrorClass::ServerOverload,
-        wish: None,
-        ruling: None,
-        reach: Reach::Status,
+    let weight = Weight {
+        input: Money::ZERO,
+        token: Money::ZERO,
+        left: None,
+        ceiling: 64_000,
+        size: 0,
+        window: u32::MAX,
+        remedies: Remedies::NONE,
     };
+    let overload = Failure::of(ErrorClass::ServerOverload);
     let returns = |seed: u64| {
         let mut at = Moment::default();
         let step = |run: Run, at, event| run.step(at, event, &limits).expect("it fits").next;

@@ -16,14 +16,21 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use outlast::model::{Answer, Client, Credential, Endpoint, Progress, Prompt, Secret, Timers};
-use outlast::recovery::{Ask, Connection, Fault, Mode};
+use outlast::recovery::{Ask, Connection, Fault, Mode, Purpose};
 use outlast::transcript::{Block, Message};
 
 /// Longer than anything here takes, however busy the machine is.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-const STREAMING: Ask =
-    Ask { rung: 0, cap: 8192, mode: Mode::Streaming, connection: Connection::Pooled, attempt: 1 };
+const STREAMING: Ask = Ask {
+    purpose: Purpose::Reply,
+    fast: false,
+    rung: 0,
+    cap: 8192,
+    mode: Mode::Streaming,
+    connection: Connection::Pooled,
+    attempt: 1,
+};
 const WHOLE: Ask = Ask { mode: Mode::Whole, ..STREAMING };
 const FRESH: Ask = Ask { connection: Connection::Fresh, ..STREAMING };
 

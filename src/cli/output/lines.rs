@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use crate::agent::{Heartbeat, Notice, Observer, WaitingFor};
 use crate::cli::wall::{Now, passed, span};
-use crate::recovery::{ErrorClass, Event, Fault, Pause, RecoveryPlan};
+use crate::recovery::{ErrorClass, Event, Fault, Pause};
 use crate::transcript::{Block, Message};
 
 use super::Out;
@@ -74,7 +74,7 @@ impl Lines {
                 if let Event::Failed(failure) = transition.event {
                     self.failed = Some(failure.class);
                 }
-                let plan = transition.plan.filter(|plan| self.verbose && !is_told_elsewhere(*plan));
+                let plan = transition.plan.filter(|plan| self.verbose && !plan.is_told_elsewhere());
                 plan.map(|plan| format!("recovering: {}", plan.name()))
             }
             Notice::Init(init) => {
@@ -171,21 +171,4 @@ fn turn(number: u32, message: &Message, tokens: u64) -> String {
         format!("calls {}", calls.join(", "))
     };
     format!("turn {number}: {tokens} tokens, {calls}")
-}
-
-/// Waits, switches and ends have lines of their own.
-fn is_told_elsewhere(plan: RecoveryPlan) -> bool {
-    match plan {
-        RecoveryPlan::Retry { .. }
-        | RecoveryPlan::WaitForCapacity
-        | RecoveryPlan::SwitchModel
-        | RecoveryPlan::Stop(_) => true,
-        RecoveryPlan::RetryAtOnce { .. }
-        | RecoveryPlan::Refresh
-        | RecoveryPlan::Escalate
-        | RecoveryPlan::Continue
-        | RecoveryPlan::AskAgain
-        | RecoveryPlan::Resume
-        | RecoveryPlan::Nudge => false,
-    }
 }

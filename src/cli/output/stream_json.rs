@@ -185,24 +185,14 @@ impl StreamJson {
 
     /// A recovery that is not a wait: those are told by `api_retry`.
     fn recovery(&mut self, plan: RecoveryPlan, fault: Option<&Fault>) {
-        match plan {
-            RecoveryPlan::Retry { .. }
-            | RecoveryPlan::WaitForCapacity
-            | RecoveryPlan::SwitchModel
-            | RecoveryPlan::Stop(_) => {}
-            RecoveryPlan::RetryAtOnce { .. }
-            | RecoveryPlan::Refresh
-            | RecoveryPlan::Escalate
-            | RecoveryPlan::Continue
-            | RecoveryPlan::AskAgain
-            | RecoveryPlan::Resume
-            | RecoveryPlan::Nudge => self.system(
+        if !plan.is_told_elsewhere() {
+            self.system(
                 "recovery",
                 json!({
                     "strategy": plan.name(),
                     "error_class": fault.map(|fault| classify(fault).class.name()),
                 }),
-            ),
+            );
         }
     }
 

@@ -1,7 +1,7 @@
 //! Calls that fail: retries, connections, torn streams, credentials, the server's own verdict.
 
 use outlast::recovery::{
-    Action, Budgets, Connection, Cut, ErrorClass, Event, Failure, Fate, Mode, Pause, Reach,
+    Action, Budgets, Connection, Cut, ErrorClass, Event, Failure, Fate, Mode, Pace, Pause, Reach,
     RecoveryPlan, Reply, Ruling, StopReason,
 };
 
@@ -53,7 +53,7 @@ fn a_pause_is_named_after_the_failure_that_caused_it() {
 fn an_answered_call_renews_the_retries() {
     let story = Story::begin(limits()).fails_and_waits(ErrorClass::ServerError, 4);
     assert_eq!(story.run.budgets.retries, 6);
-    let story = story.then(TOOL_CALLS).then(Event::ToolsDone);
+    let story = story.then(TOOL_CALLS).then(Event::ToolsDone(Pace::Fresh));
     assert_eq!((story.run.budgets.retries, story.asked().attempt), (10, 1));
     assert_eq!(story.fails(ErrorClass::ServerError).pause().retry, 1);
 }
@@ -112,7 +112,7 @@ fn whatever_may_have_died_is_not_reused() {
     for (class, reach) in dead {
         let story = Story::begin(limits()).then(Event::Failed(reaching(class, reach))).wakes();
         assert_eq!(story.asked().connection, Connection::Fresh, "{class} {reach:?}");
-        let story = story.then(TOOL_CALLS).then(Event::ToolsDone);
+        let story = story.then(TOOL_CALLS).then(Event::ToolsDone(Pace::Fresh));
         assert_eq!(story.asked().connection, Connection::Pooled, "{class} {reach:?}");
     }
     let story = Story::begin(limits()).fails(ErrorClass::ServerOverload).wakes();
@@ -154,12 +154,12 @@ fn only_streams_that_break_in_a_row_and_before_a_block_count() {
 #[test]
 fn after_an_answer_in_one_piece_streaming_gets_one_more_chance() {
     let story = Story::begin(limits()).then(torn()).wakes().then(torn()).wakes();
-    let story = story.then(TOOL_CALLS).then(Event::ToolsDone);
+    let story = story.then(TOOL_CALLS).then(Event::ToolsDone(Pace::Fresh));
     assert_eq!(story.asked().mode, Mode::Streaming);
     let again = story.then(torn()).wakes();
     assert_eq!(again.asked().mode, Mode::Whole, "one more torn stream is enough");
-    let story = again.then(TOOL_CALLS).then(Event::ToolsDone).then(TOOL_CALLS);
-    let story = story.then(Event::ToolsDone).then(torn()).wakes();
+    let story = again.then(TOOL_CALLS).then(Event::ToolsDone(Pace::Fresh)).then(TOOL_CALLS);
+    let story = story.then(Event::ToolsDone(Pace::Fresh)).then(torn()).wakes();
     assert_eq!(story.asked().mode, Mode::Streaming, "a stream that held makes good");
 }
 
@@ -244,7 +244,8 @@ fn a_rejected_key_is_refreshed_once_and_its_second_rejection_is_final() {
 #[test]
 fn a_key_that_worked_again_may_be_refreshed_again() {
     let story = Story::begin(limits()).fails(ErrorClass::InvalidApiKey).then(Event::Refreshed);
-    let story = story.then(TOOL_CALLS).then(Event::ToolsDone).fails(ErrorClass::InvalidApiKey);
+    let story =
+        story.then(TOOL_CALLS).then(Event::ToolsDone(Pace::Fresh)).fails(ErrorClass::InvalidApiKey);
     assert_eq!(story.last(), Action::Refresh);
 }
 
@@ -304,12 +305,12 @@ fn retries_are_paid_from_the_bucket_and_timeouts_cost_double() {
 #[test]
 fn only_a_success_at_the_first_try_fills_the_bucket() {
     let story = Story::begin(limits()).fails_and_waits(ErrorClass::ServerError, 2);
-    let story = story.then(TOOL_CALLS).then(Event::ToolsDone);
+    let story = story.then(TOOL_CALLS).then(Event::ToolsDone(Pace::Fresh));
     assert_eq!(story.run.budgets.bucket, 490, "this one took three tries");
-    let mut story = story.then(TOOL_CALLS).then(Event::ToolsDone);
+    let mut story = story.then(TOOL_CALLS).then(Event::ToolsDone(Pace::Fresh));
     assert_eq!(story.run.budgets.bucket, 491);
     for _ in 0..20 {
-        story = story.then(TOOL_CALLS).then(Event::ToolsDone);
+        story = story.then(TOOL_CALLS).then(Event::ToolsDone(Pace::Fresh));
     }
     assert_eq!(story.run.budgets.bucket, 500, "and never overflows");
 }

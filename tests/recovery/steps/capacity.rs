@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use outlast::recovery::{
-    Account, Action, Budgets, ErrorClass, Event, Failure, Limits, Moment, Pause, Persistence,
+    Account, Action, Budgets, ErrorClass, Event, Failure, Limits, Moment, Pace, Pause, Persistence,
     Ruling, Source, StopReason, Wish, WishSource,
 };
 
@@ -65,13 +65,16 @@ fn jitter_does_not_miss_a_deadline_that_the_wish_leaves_room_for() {
 }
 
 #[test]
-fn quota_outranks_every_other_cure() {
+fn quota_leaves_nothing_but_the_next_model() {
     let rules = with_budgets(Budgets { switches: 1, ..Budgets::DEFAULT });
     let far = wishing(ErrorClass::ServerOverload, secs(3_600));
-    let story = Story::begin(rules).fails_and_waits(ErrorClass::ServerOverload, 2);
+    let story = Story::begin(limits()).fails_and_waits(ErrorClass::ServerOverload, 2);
     story.then(Event::Failed(far)).ends_as(quota_exhausted());
     let told = Failure { ruling: Some(Ruling::Retry), ..far };
-    Story::begin(rules).then(Event::Failed(told)).ends_as(quota_exhausted());
+    Story::begin(limits()).then(Event::Failed(told)).ends_as(quota_exhausted());
+    let story = Story::begin(rules).then(Event::Failed(told));
+    assert_eq!((story.asked().rung, story.went_on_at_once()), (1, true), "another has its own");
+    story.then(Event::Failed(far)).ends_as(quota_exhausted());
     let background = Limits { source: Source::Background, ..limits() };
     Story::begin(background).then(Event::Failed(far)).ends_as(quota_exhausted());
 }
@@ -253,7 +256,10 @@ fn the_last_tokens_of_the_bucket_buy_an_ordinary_wait() {
 fn capacity_that_comes_back_renews_the_ladder() {
     let story = Story::begin(persistent(Persistence::Capacity));
     let story = story.fails_and_waits(ErrorClass::ServerOverload, 12);
-    let story = story.then(TOOL_CALLS).then(Event::ToolsDone).fails(ErrorClass::ServerOverload);
+    let story = story
+        .then(TOOL_CALLS)
+        .then(Event::ToolsDone(Pace::Fresh))
+        .fails(ErrorClass::ServerOverload);
     assert!((500..=625).contains(&story.pause_millis()));
     assert_eq!(story.pause().retry, 1);
 }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use outlast::recovery::{
-    Action, Budgets, ErrorClass, Event, Fate, Interrupt, Limits, Moment, Money, Nudge,
-    RecoveryPlan, StopReason, Weight,
+    Action, Budgets, ErrorClass, Event, Fate, Interrupt, Limits, Moment, Money, Nudge, Pace,
+    RecoveryPlan, Remedies, StopReason, Weight,
 };
 
 use super::super::{ANSWER, FREE, Story, TOOL_CALLS, after, limits, with_budgets};
@@ -18,10 +18,10 @@ fn turns(turns: u32) -> Limits {
 #[test]
 fn one_turn_is_one_reply_and_its_tools() {
     let story = Story::begin(turns(1));
-    assert_eq!(story.decision().edit.say, Some(Nudge::LastTurn));
+    assert_eq!(story.decision().edit.notice, Some(Nudge::LastTurn));
     let story = story.then(TOOL_CALLS);
     assert_eq!(story.last(), Action::RunTools);
-    let story = story.then(Event::ToolsDone);
+    let story = story.then(Event::ToolsDone(Pace::Fresh));
     story.ends_as(StopReason::MaxTurns);
     assert_eq!(story.requests(), 1);
 }
@@ -35,9 +35,9 @@ fn an_answer_in_the_last_turn_is_a_success() {
 fn the_last_turn_is_announced_and_no_other() {
     let mut story = Story::begin(turns(3));
     for turn in 1..=3 {
-        let said = story.decision().edit.say;
+        let said = story.decision().edit.notice;
         assert_eq!(said, (turn == 3).then_some(Nudge::LastTurn), "turn {turn}");
-        story = story.then(TOOL_CALLS).then(Event::ToolsDone);
+        story = story.then(TOOL_CALLS).then(Event::ToolsDone(Pace::Fresh));
     }
     story.ends_as(StopReason::MaxTurns);
     assert_eq!(story.requests(), 3);
@@ -46,7 +46,7 @@ fn the_last_turn_is_announced_and_no_other() {
 #[test]
 fn a_failed_attempt_costs_no_turn() {
     let story = Story::begin(turns(2)).fails_and_waits(ErrorClass::ServerError, 5);
-    let story = story.then(TOOL_CALLS).then(Event::ToolsDone);
+    let story = story.then(TOOL_CALLS).then(Event::ToolsDone(Pace::Fresh));
     story.then(ANSWER).ends_as(StopReason::Completed);
 }
 
@@ -55,18 +55,19 @@ fn a_failed_attempt_costs_no_turn() {
 #[test]
 fn the_model_is_told_once_to_wrap_up() {
     let rules = Limits { wrap_up: Some(after(90)), deadline: Some(after(100)), ..limits() };
-    let story = Story::begin(rules).at(after(89)).then(TOOL_CALLS).then(Event::ToolsDone);
-    assert_eq!(story.decision().edit.say, None);
-    let story = story.at(after(90)).then(TOOL_CALLS).then(Event::ToolsDone);
-    assert_eq!(story.decision().edit.say, Some(Nudge::WrapUp));
-    let story = story.then(TOOL_CALLS).then(Event::ToolsDone);
-    assert_eq!(story.decision().edit.say, None);
+    let story =
+        Story::begin(rules).at(after(89)).then(TOOL_CALLS).then(Event::ToolsDone(Pace::Fresh));
+    assert_eq!(story.decision().edit.notice, None);
+    let story = story.at(after(90)).then(TOOL_CALLS).then(Event::ToolsDone(Pace::Fresh));
+    assert_eq!(story.decision().edit.notice, Some(Nudge::WrapUp));
+    let story = story.then(TOOL_CALLS).then(Event::ToolsDone(Pace::Fresh));
+    assert_eq!(story.decision().edit.notice, None);
 }
 
 #[test]
 fn the_last_turn_outranks_wrapping_up() {
     let story = Story::begin(Limits { wrap_up: Some(after(0)), ..turns(1) });
-    assert_eq!(story.decision().edit.say, Some(Nudge::LastTurn));
+    assert_eq!(story.decision().edit.notice, Some(Nudge::LastTurn));
 }
 
 #[test]
@@ -113,7 +114,7 @@ fn nothing_is_begun_at_or_after_the_deadline() {
     let story = Story::begin(rules).at(late).then(TOOL_CALLS);
     story.ends_as(StopReason::Deadline);
     assert_eq!(story.transition().edit.reply, Fate::Keep);
-    let story = Story::begin(rules).then(TOOL_CALLS).at(late).then(Event::ToolsDone);
+    let story = Story::begin(rules).then(TOOL_CALLS).at(late).then(Event::ToolsDone(Pace::Fresh));
     story.ends_as(StopReason::Deadline);
     let story = Story::begin(rules).fails(ErrorClass::InvalidApiKey).at(late);
     story.then(Event::Refreshed).ends_as(StopReason::Deadline);
@@ -143,7 +144,15 @@ fn the_deadline_and_an_interrupt_end_a_run_wherever_it_is() {
 /// A call whose input costs 100 and whose tokens cost 1 each, out of `left`.
 fn weight(left: u64) -> Weight {
     let pico = Money::from_pico_dollars;
-    Weight { input: pico(100), token: pico(1), left: Some(pico(left)), ceiling: 64_000 }
+    Weight {
+        input: pico(100),
+        token: pico(1),
+        left: Some(pico(left)),
+        ceiling: 64_000,
+        size: 0,
+        window: u32::MAX,
+        remedies: Remedies::NONE,
+    }
 }
 
 fn weighed(weight: Weight) -> Action {

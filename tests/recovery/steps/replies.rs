@@ -1,7 +1,7 @@
 //! Replies that are not simply an answer: cut, empty, paused, or less than was asked for.
 
 use outlast::recovery::{
-    Action, Budgets, Cut, ErrorClass, Event, Fate, Limits, Money, Nudge, Pause, RecoveryPlan,
+    Action, Budgets, Cut, ErrorClass, Event, Fate, Limits, Money, Nudge, Pace, Pause, RecoveryPlan,
     Reply, StopReason, Weight,
 };
 
@@ -23,7 +23,7 @@ fn a_plain_answer_ends_the_run() {
 fn tools_run_and_the_model_is_asked_again() {
     let story = Story::begin(limits()).then(TOOL_CALLS);
     assert_eq!((story.last(), story.transition().edit.reply), (Action::RunTools, Fate::Keep));
-    let story = story.then(Event::ToolsDone);
+    let story = story.then(Event::ToolsDone(Pace::Fresh));
     assert_eq!(story.requests(), 2);
     assert_eq!(story.decision().edit.say, None);
     story.then(ANSWER).ends_as(StopReason::Completed);
@@ -78,7 +78,7 @@ fn a_reply_truncated_for_ever_gets_three_continuations() {
 fn a_turn_that_ends_renews_what_the_next_may_spend_on_truncation() {
     for _ in 0..2 {
         let story = Story::begin(limits()).then(CUT).then(CUT).then(TOOL_CALLS);
-        let story = story.then(Event::ToolsDone);
+        let story = story.then(Event::ToolsDone(Pace::Fresh));
         assert_eq!(story.asked().cap, 8_192, "and starts at the default cap again");
         assert_eq!(story.run.budgets.continuations, 3);
         assert_eq!(story.then(CUT).asked().cap, 64_000);
@@ -175,7 +175,7 @@ fn an_empty_reply_costs_no_turn_and_a_full_one_renews_its_budget() {
     let rules = with_budgets(Budgets { turns: Some(2), ..Budgets::DEFAULT });
     let story = Story::begin(rules).then(EMPTY).wakes().then(EMPTY).wakes();
     assert_eq!(story.run.budgets.turns, Some(1));
-    let story = story.then(TOOL_CALLS).then(Event::ToolsDone);
+    let story = story.then(TOOL_CALLS).then(Event::ToolsDone(Pace::Fresh));
     assert_eq!(story.run.budgets.empty_replies, 3);
 }
 
@@ -212,7 +212,8 @@ fn a_turn_that_ends_renews_how_often_the_next_may_pause() {
         }
         story
     };
-    let story = pause_often(Story::begin(limits())).then(TOOL_CALLS).then(Event::ToolsDone);
+    let story =
+        pause_often(Story::begin(limits())).then(TOOL_CALLS).then(Event::ToolsDone(Pace::Fresh));
     assert_eq!(pause_often(story).requests(), 1 + 8 + 1 + 8);
 }
 
@@ -249,7 +250,7 @@ fn a_run_that_ends_far_below_its_token_budget_is_nudged_on() {
 #[test]
 fn tool_calls_count_towards_the_token_budget() {
     let calls = Event::Replied(Reply::ToolCalls { tokens: 8_000 });
-    let story = Story::begin(effort(10_000)).then(calls).then(Event::ToolsDone);
+    let story = Story::begin(effort(10_000)).then(calls).then(Event::ToolsDone(Pace::Fresh));
     story.then(answer(1_000)).ends_as(StopReason::Completed);
 }
 

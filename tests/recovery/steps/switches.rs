@@ -1,7 +1,8 @@
 //! Overloads in a row, and the next model of the chain.
 
 use outlast::recovery::{
-    Action, Budgets, ErrorClass, Event, Limits, Persistence, RecoveryPlan, StopReason,
+    Account, Action, Budgets, ErrorClass, Event, Limits, Pace, Persistence, RecoveryPlan,
+    StopReason,
 };
 
 use super::super::{ANSWER, Story, TOOL_CALLS, failure, limits, secs, wishing, with_budgets};
@@ -33,7 +34,8 @@ fn only_overloads_in_a_row_change_the_model() {
     assert_eq!(story.asked().rung, 0);
     assert_eq!(story.fails(OVERLOAD).asked().rung, 1);
     let story = Story::begin(fallbacks(1)).fails_and_waits(OVERLOAD, 2);
-    let story = story.then(TOOL_CALLS).then(Event::ToolsDone).fails_and_waits(OVERLOAD, 2);
+    let story =
+        story.then(TOOL_CALLS).then(Event::ToolsDone(Pace::Fresh)).fails_and_waits(OVERLOAD, 2);
     assert_eq!(story.asked().rung, 0, "an answer ends a row");
 }
 
@@ -142,10 +144,54 @@ fn a_far_wish_that_is_no_quota_leaves_the_next_model() {
 }
 
 #[test]
-fn no_other_failure_changes_the_model() {
-    for class in [ErrorClass::RateLimit, ErrorClass::BadResponse, ErrorClass::ApiTimeout] {
-        let story = Story::begin(fallbacks(1)).fails_and_waits(class, 10);
-        let story = story.then(Event::Failed(failure(class)));
+fn what_is_wrong_with_an_address_changes_the_model_only_for_one_elsewhere() {
+    let classes = [
+        ErrorClass::BadResponse,
+        ErrorClass::ApiTimeout,
+        ErrorClass::StreamStalled,
+        ErrorClass::ConnectionError,
+    ];
+    for class in classes {
+        let patient = |rules| {
+            Story::begin(rules).fails_and_waits(class, 10).then(Event::Failed(failure(class)))
+        };
+        let story = patient(fallbacks(1));
         assert_eq!(story.last(), Action::Finish(StopReason::ModelError(class)));
+        let story = patient(Limits { elsewhere: 0b1, ..fallbacks(1) });
+        assert_eq!((story.asked().rung, story.requests()), (1, 12), "{class}");
+        let story = patient(Limits { elsewhere: 0b10, ..fallbacks(1) });
+        assert_eq!(story.last(), Action::Finish(StopReason::ModelError(class)), "{class}");
     }
+}
+
+#[test]
+fn what_is_wrong_with_an_account_changes_the_model_only_for_one_elsewhere() {
+    let away = Limits { elsewhere: 0b1, ..fallbacks(1) };
+    for class in [ErrorClass::CreditBalanceLow, ErrorClass::SslCertError] {
+        let story = Story::begin(away).fails(class);
+        assert_eq!((story.asked().rung, story.requests()), (1, 2), "{class}");
+        let story = Story::begin(fallbacks(1)).fails(class);
+        assert_eq!(story.last(), Action::Finish(StopReason::ModelError(class)), "{class}");
+    }
+    for class in [ErrorClass::InvalidApiKey, ErrorClass::TokenRevoked] {
+        let rejected_twice =
+            |rules| Story::begin(rules).fails(class).then(Event::Refreshed).fails(class);
+        assert_eq!(rejected_twice(away).asked().rung, 1, "{class}");
+        rejected_twice(fallbacks(1)).ends_as(StopReason::ModelError(class));
+        let unrenewed = Story::begin(away).fails(class).fails(class);
+        assert_eq!(unrenewed.asked().rung, 1, "{class}: no fresh credential to be had");
+        Story::begin(fallbacks(1)).fails(class).fails(class).ends_as(StopReason::ModelError(class));
+    }
+}
+
+#[test]
+fn a_limit_that_does_not_pass_changes_the_model() {
+    let limited = ErrorClass::RateLimit;
+    let story = Story::begin(fallbacks(1)).fails_and_waits(limited, 10).fails(limited);
+    assert_eq!((story.asked().rung, story.requests()), (1, 12));
+    let subscription = Limits { account: Account::Subscription, ..fallbacks(1) };
+    let story = Story::begin(subscription).fails(limited);
+    assert_eq!((story.asked().rung, story.requests()), (1, 2), "its limits last for hours");
+    let story = Story::begin(fallbacks(1)).fails(ErrorClass::AuthError);
+    assert_eq!(story.asked().rung, 1, "what may not use one model may use another");
 }

@@ -1,0 +1,71 @@
+//! When an answer is the end: effort, schema, requirement (SPEC 17).
+
+use super::event::{Action, Fate, Nudge};
+use super::machine::{Outcome, Scene};
+use super::state::{Phase, Run};
+use super::{RecoveryPlan, Setback, StopReason};
+
+impl Run {
+    /// Takes an answer for the end, unless more was asked for than text.
+    pub(super) fn answer(self, scene: Scene<'_>) -> Outcome {
+        let outcome = if scene.limits.structured {
+            self.restructure(Some(Nudge::UseStructuredOutput), scene)
+        } else {
+            self.done(scene)
+        };
+        outcome.with(Fate::Keep)
+    }
+
+    /// The model says that it is done. The token budget may ask for more, and the command of
+    /// `--require` has the last word. An answer that comes after the deadline is an answer all
+    /// the same, where nothing else has to be waited for.
+    pub(super) fn done(self, scene: Scene<'_>) -> Outcome {
+        if self.effort_left == 0 {
+            return self.conclude(scene);
+        }
+        let (run, chosen) = self.choose(Setback::Idle, scene);
+        match chosen {
+            RecoveryPlan::Stop(_) if scene.limits.requirement => run.conclude(scene),
+            RecoveryPlan::Stop(reason) => run.stop(reason).by(chosen),
+            _nudge => {
+                Self { since_nudge: 0, ..run }.next_turn(scene).saying(Nudge::MoreEffort).by(chosen)
+            }
+        }
+    }
+
+    fn conclude(self, scene: Scene<'_>) -> Outcome {
+        if !scene.limits.requirement {
+            self.stop(StopReason::Completed)
+        } else if scene.is_late() {
+            self.stop(StopReason::Deadline)
+        } else {
+            self.enter(Phase::Checking).doing(Action::Check)
+        }
+    }
+
+    /// The answer was text, or did not fit its schema.
+    pub(super) fn restructure(self, nudge: Option<Nudge>, scene: Scene<'_>) -> Outcome {
+        let (run, chosen) = self.choose(Setback::Unstructured, scene);
+        let outcome = if let RecoveryPlan::Stop(reason) = chosen {
+            run.stop(reason)
+        } else {
+            let outcome = run.next_turn(scene);
+            if let Some(nudge) = nudge { outcome.saying(nudge) } else { outcome }
+        };
+        outcome.by(chosen)
+    }
+
+    /// The command of `--require` has spoken.
+    pub(super) fn checked(self, passed: bool, scene: Scene<'_>) -> Outcome {
+        if passed {
+            return self.stop(StopReason::Completed);
+        }
+        let (run, chosen) = self.choose(Setback::Unmet, scene);
+        let outcome = if let RecoveryPlan::Stop(reason) = chosen {
+            run.stop(reason)
+        } else {
+            run.next_turn(scene).saying(Nudge::Unmet)
+        };
+        outcome.by(chosen)
+    }
+}

@@ -1,0 +1,97 @@
+//! Which model answers, and at which speed (SPEC 7, 8).
+
+use super::event::Purpose;
+use super::machine::{Outcome, Scene};
+use super::state::{Call, Fast, Run};
+use super::{Budget, Failure, Moment};
+
+impl Run {
+    /// Another model starts afresh: what the last one was too busy for, or asked us to wait for,
+    /// is no concern of its. The next of the chain, or the one that we had when the preferred one
+    /// was tried again.
+    pub(super) fn change_model(self, scene: Scene<'_>) -> Self {
+        let away_until = match scene.limits.fallback_return {
+            Some(pause) => scene.at.after(pause),
+            None => Moment::default(),
+        };
+        Self {
+            rung: self.home.unwrap_or(self.rung.saturating_add(1)),
+            home: None,
+            away_until,
+            budgets: self.budgets.renewed_by_switch(&scene.limits.budgets),
+            failures: 0,
+            overloads: 0,
+            torn: 0,
+            not_before: Moment::default(),
+            ..self
+        }
+    }
+
+    /// Tries the preferred model again, if it is time to (`--fallback-return`). Returns whether
+    /// it is.
+    pub(super) fn go_home(self, scene: Scene<'_>) -> (Self, bool) {
+        let due = self.rung > 0
+            && scene.limits.fallback_return.is_some()
+            && scene.at >= self.away_until
+            && self.budgets.turns != Some(0)
+            && !scene.is_late();
+        let Some(budgets) = self.budgets.spend(Budget::Probe).filter(|_| due) else {
+            return (self, false);
+        };
+        let home = Self {
+            rung: 0,
+            home: Some(self.rung),
+            away_until: Moment::default(),
+            budgets: budgets.renewed_by_return(&scene.limits.budgets),
+            failures: 0,
+            overloads: 0,
+            torn: 0,
+            not_before: Moment::default(),
+            ..self
+        };
+        (home, true)
+    }
+
+    /// Fast mode comes back at the start of a turn.
+    pub(super) fn warm_up(self, scene: Scene<'_>) -> Self {
+        match self.fast {
+            Fast::Cooling { until } if scene.at >= until => Self { fast: Fast::On, ..self },
+            Fast::Cooling { .. } | Fast::On | Fast::Off => self,
+        }
+    }
+
+    /// Goes on at normal speed, at once: what the service asked for concerned fast mode only.
+    /// `before` is the run that had not counted this failure.
+    pub(super) fn cool_down(
+        self,
+        before: Self,
+        failure: Failure,
+        purpose: Purpose,
+        scene: Scene<'_>,
+    ) -> Outcome {
+        let rules = scene.limits.fast.unwrap_or_default();
+        let spell = match failure.wish {
+            Some(wish) => wish.wait.max(rules.cool_down),
+            None => rules.unknown,
+        };
+        let until = scene.at.after(spell);
+        self.slow_down(Fast::Cooling { until }, before, purpose, scene)
+    }
+
+    pub(super) fn slow_down(
+        self,
+        fast: Fast,
+        before: Self,
+        purpose: Purpose,
+        scene: Scene<'_>,
+    ) -> Outcome {
+        let run = Self {
+            fast,
+            failures: before.failures,
+            overloads: before.overloads,
+            not_before: before.not_before,
+            ..self
+        };
+        run.call(Call::Ask(purpose), scene)
+    }
+}

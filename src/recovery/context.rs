@@ -1,0 +1,110 @@
+//! What keeps the conversation within the context window (SPEC 10).
+
+use super::event::{Cut, Fate, Occasion, Purpose, Reply, Weight};
+use super::machine::{Outcome, Scene};
+use super::state::{Call, Compaction, Run};
+use super::{Budget, Limits, RecoveryPlan, Remedies, Setback, StopReason};
+
+/// Compactions in a row that bring nothing, after which there is no point in another.
+const USELESS_MAX: u8 = 2;
+
+impl Run {
+    /// Compacts what is about to fill the window, refuses what cannot fit, and asks the rest.
+    pub(super) fn preflight(self, weight: Weight, scene: Scene<'_>) -> Outcome {
+        if scene.is_late() {
+            return self.stop(StopReason::Deadline);
+        }
+        let crowded = weight.is_crowded(scene.limits);
+        let run = self.judge_compaction(crowded);
+        if run.useless >= USELESS_MAX {
+            return run.stop(StopReason::PromptTooLong);
+        }
+        if crowded && run.may_compact(weight.remedies, scene.limits) {
+            let (run, chosen) = run.choose(Setback::Crowded, scene);
+            return run.compact(Occasion::Threshold, scene).by(chosen);
+        }
+        if weight.is_full() && !run.can_make_room(weight.remedies, scene.limits) {
+            return run.stop(StopReason::BlockingLimit);
+        }
+        run.ask(Purpose::Reply, weight, scene)
+    }
+
+    /// A compaction is measured once, by the first request that follows it.
+    fn judge_compaction(self, crowded: bool) -> Self {
+        match self.compaction {
+            Compaction::Idle | Compaction::Spent => self,
+            Compaction::Done => {
+                let useless = if crowded { self.useless.saturating_add(1) } else { 0 };
+                Self { compaction: Compaction::Spent, useless, ..self }
+            }
+        }
+    }
+
+    /// Whether to compact ahead of need. A call that has failed already is not the moment.
+    fn may_compact(self, remedies: Remedies, limits: &Limits) -> bool {
+        self.compaction == Compaction::Idle
+            && self.failures == 0
+            && self.compacts_ahead(limits)
+            && remedies.rounds
+            && self.budgets.spend(Budget::Compaction).is_some()
+    }
+
+    /// Three failures in a row switch it off for the session.
+    fn compacts_ahead(self, limits: &Limits) -> bool {
+        limits.auto_compact && self.budgets.forgone > 0
+    }
+
+    /// Whether an overflow could still be mended. Then it is not prevented: it is what triggers
+    /// the mending.
+    fn can_make_room(self, remedies: Remedies, limits: &Limits) -> bool {
+        let drains = remedies.folds && self.budgets.spend(Budget::Drain).is_some();
+        let reacts = remedies.rounds && self.budgets.spend(Budget::ReactiveCompaction).is_some();
+        self.compacts_ahead(limits) || drains || reacts
+    }
+
+    /// Asks for a summary.
+    pub(super) fn compact(self, occasion: Occasion, scene: Scene<'_>) -> Outcome {
+        let budgets = self.budgets.renewed_by_compacting(&scene.limits.budgets);
+        let run = Self { budgets, failures: 0, ..self };
+        run.call(Call::Ask(Purpose::Summary(occasion)), scene)
+    }
+
+    /// A summary that was cut is one all the same: what must survive does not depend on it.
+    pub(super) fn hear_summary(
+        self,
+        occasion: Occasion,
+        reply: Reply,
+        scene: Scene<'_>,
+    ) -> Outcome {
+        let run = self.settle(scene);
+        match reply {
+            Reply::Answer { .. } | Reply::CutShort(Cut::Text) => {
+                let budgets = run.budgets.renewed_by_summary(&scene.limits.budgets);
+                let run = Self { budgets, compaction: Compaction::Done, ..run };
+                run.call(Call::Ask(Purpose::Reply), scene).with(Fate::Summary)
+            }
+            Reply::ToolCalls { .. }
+            | Reply::CutShort(Cut::ToolCall | Cut::Thinking)
+            | Reply::Refusal
+            | Reply::Empty
+            | Reply::Paused => run.without_summary(occasion, scene).with(Fate::Drop),
+        }
+    }
+
+    /// No summary came, or none can be paid for.
+    pub(super) fn without_summary(self, occasion: Occasion, scene: Scene<'_>) -> Outcome {
+        let (run, chosen) = self.choose(Setback::NoSummary(occasion), scene);
+        let outcome = if let RecoveryPlan::Stop(reason) = chosen {
+            run.stop(reason)
+        } else {
+            run.forgo(scene)
+        };
+        outcome.by(chosen)
+    }
+
+    /// Goes on without the summary that did not come.
+    pub(super) fn forgo(self, scene: Scene<'_>) -> Outcome {
+        let run = Self { compaction: Compaction::Spent, failures: 0, ..self };
+        run.call(Call::Ask(Purpose::Reply), scene)
+    }
+}

@@ -1,0 +1,242 @@
+//! The recovery table: which setback earns which cure, in the order they are tried.
+
+use std::time::Duration;
+
+use super::{
+    Account, Call, ErrorClass, Failure, Fast, Limits, Moment, Occasion, Persistence, Phase,
+    Purpose, Reach, RecoveryPlan, Ruling, Run, Setback, Source, StopReason,
+};
+
+/// Picks the first cure that can be paid for.
+///
+/// `run` has already counted this setback. The end of every list is an end of the run.
+pub fn plan(setback: Setback, run: &Run, at: Moment, limits: &Limits) -> RecoveryPlan {
+    use RecoveryPlan as P;
+
+    let (cures, end): (&[P], StopReason) = match setback {
+        Setback::Failed(failure) => return cure(failure, run, at, limits),
+        Setback::CutShort if run.may_escalate => {
+            (&[P::Escalate, P::Continue], StopReason::MaxOutputTokens)
+        }
+        Setback::CutShort => (&[P::Continue], StopReason::MaxOutputTokens),
+        Setback::Empty => (&[P::AskAgain], StopReason::EmptyResponse),
+        Setback::Paused => (&[P::Resume], StopReason::ModelError(ErrorClass::BadResponse)),
+        Setback::Idle if has_room_for_effort(run, at, limits) => {
+            (&[P::Nudge], StopReason::Completed)
+        }
+        Setback::Idle => (&[], StopReason::Completed),
+        Setback::Crowded => (&[P::Compact], StopReason::PromptTooLong),
+        Setback::NoSummary(Occasion::Threshold) => (&[P::Forgo], StopReason::PromptTooLong),
+        Setback::NoSummary(Occasion::Overflow) => (&[], StopReason::PromptTooLong),
+        Setback::Unstructured => (&[P::Restructure], StopReason::StructuredOutputRetryExhausted),
+        Setback::Unmet => (&[P::Amend], StopReason::RequirementFailed),
+    };
+    let affordable = cures.iter().copied().find(|&cure| can_pay(run, cure));
+    affordable.unwrap_or(P::Stop(end))
+}
+
+fn can_pay(run: &Run, cure: RecoveryPlan) -> bool {
+    cure.price().is_none_or(|price| run.budgets.spend(price).is_some())
+}
+
+/// A finished answer is not put at risk for more effort: whoever is about to be told to wrap up,
+/// or that this was the last reply, is done.
+fn has_room_for_effort(run: &Run, at: Moment, limits: &Limits) -> bool {
+    let late = limits.deadline.is_some_and(|deadline| at >= deadline);
+    !late && !run.should_wrap_up(at, limits) && run.budgets.turns.is_none_or(|left| left > 1)
+}
+
+fn cure(failure: Failure, run: &Run, at: Moment, limits: &Limits) -> RecoveryPlan {
+    let distance = distance(failure, at, limits);
+    let payable = |&cure: &RecoveryPlan| {
+        can_pay(run, cure) && !(cure.repeats() && failure.ruling == Some(Ruling::Stop))
+    };
+    let shortage = matches!(failure.class, ErrorClass::RateLimit | ErrorClass::ServerOverload);
+    // What fast mode ran out of, normal speed may have.
+    let slower = shortage.then(|| slower(failure, run, limits)).flatten();
+    let elsewhere = elsewhere(failure, run);
+    let first = slower.or(elsewhere).filter(payable);
+    if let Some(cure) = first {
+        return cure;
+    }
+    if shortage && distance != Distance::Near {
+        let end = StopReason::ModelError(ErrorClass::QuotaExhausted);
+        return switch(run, limits).filter(payable).unwrap_or(RecoveryPlan::Stop(end));
+    }
+    let cures = cures(failure, run, limits).into_iter().flatten().filter(payable);
+    let may_wait = |cure: &RecoveryPlan| cure.repeats() || *cure == RecoveryPlan::Refresh;
+    let waits_only = cures.clone().any(|cure| may_wait(&cure));
+    let reachable = |cure: &RecoveryPlan| distance == Distance::Near || !may_wait(cure);
+    let end = match distance {
+        Distance::PastDeadline if waits_only => StopReason::Deadline,
+        Distance::PastDeadline | Distance::Near | Distance::TooFar => verdict(failure, run),
+    };
+    cures.into_iter().find(reachable).unwrap_or(RecoveryPlan::Stop(end))
+}
+
+/// Normal speed instead of fast mode, unless the wait is so short that the prompt cache outlives
+/// it (SPEC 8).
+fn slower(failure: Failure, run: &Run, limits: &Limits) -> Option<RecoveryPlan> {
+    let rules = limits.fast.filter(|_| run.fast == Fast::On)?;
+    if failure.fast_denied {
+        return Some(RecoveryPlan::LeaveFast);
+    }
+    let short = failure.wish.is_some_and(|wish| wish.wait < rules.patience);
+    match (short, can_pay(run, RecoveryPlan::CoolDown)) {
+        (true, _) => None,
+        (false, true) => Some(RecoveryPlan::CoolDown),
+        (false, false) => Some(RecoveryPlan::LeaveFast),
+    }
+}
+
+/// The preferred model was only tried again. When the service still fails it, the one that works
+/// takes over at once.
+fn elsewhere(failure: Failure, run: &Run) -> Option<RecoveryPlan> {
+    (run.home.is_some() && !failure.blames_the_request()).then_some(RecoveryPlan::SwitchModel)
+}
+
+/// The cures for each class, best first.
+fn cures(failure: Failure, run: &Run, limits: &Limits) -> [Option<RecoveryPlan>; 4] {
+    use ErrorClass as C;
+    use RecoveryPlan as P;
+
+    let wait = Some(P::WaitForCapacity);
+    let retry = Some(P::Retry { tokens: price_of_retry(failure.class, run, limits) });
+    let counted_unless = |persistent: bool| if persistent { wait } else { retry };
+    let for_all = counted_unless(limits.persistence == Persistence::All);
+    let for_capacity = counted_unless(limits.persistence != Persistence::Off);
+    // The server's word overrides the class, but not who pays or who asks: its `true` comes with
+    // limits that last for hours, and to crowds.
+    let if_told_to = if failure.ruling == Some(Ruling::Retry) { retry } else { None };
+    let switch = switch(run, limits);
+    let switch_away = switch.filter(|_| limits.next_is_elsewhere(run.rung));
+    let refresh = if is_refreshing(run) { None } else { Some(P::Refresh) };
+    if failure.blames_the_request()
+        && let Some(occasion) = summarising(run)
+    {
+        let trim = failure.overflows() && failure.remedies.rounds;
+        let forgo = occasion == Occasion::Threshold;
+        return [trim.then_some(P::Trim), forgo.then_some(P::Forgo), None, None];
+    }
+    let drain = failure.remedies.folds.then_some(P::Drain);
+    let compact = failure.remedies.rounds.then_some(P::CompactReactively);
+    let strip = failure.remedies.media.then_some(P::Strip);
+    let heal = failure.remedies.block.then_some(P::Heal);
+    match failure.class {
+        C::ConnectionError if failure.reach == Reach::StaleConnection => {
+            [Some(P::RetryAtOnce { tokens: toll(failure.class) }), for_all, switch_away, None]
+        }
+        C::ConnectionError | C::ApiTimeout | C::StreamStalled => [for_all, switch_away, None, None],
+        C::ServerError => [for_all, switch, None, None],
+        C::BadResponse => [retry, switch_away, None, None],
+        C::RateLimit => match (limits.account, limits.persistence) {
+            (Account::Subscription, Persistence::Off) => [switch, None, None, None],
+            (Account::Subscription, Persistence::Capacity | Persistence::All)
+            | (Account::ApiKey | Account::Enterprise, _) => [for_capacity, switch, None, None],
+        },
+        C::ServerOverload => match limits.source {
+            Source::Background => [None; 4],
+            Source::Foreground if run.overloads >= limits.overloads_per_switch => {
+                [switch, within_overload_limit(run, limits).and(for_capacity), None, None]
+            }
+            Source::Foreground => {
+                [within_overload_limit(run, limits).and(for_capacity), switch, None, None]
+            }
+        },
+        C::InvalidModel => [if_told_to, switch, None, None],
+        C::InvalidApiKey | C::TokenRevoked => [refresh, if_told_to, switch_away, None],
+        // A credential that may not use one model may use another.
+        C::AuthError => [if_told_to, switch, None, None],
+        C::CreditBalanceLow | C::SslCertError => [switch_away, None, None, None],
+        C::PromptTooLong => [drain, compact, if_told_to, None],
+        C::RequestTooLarge => [strip, drain, compact, if_told_to],
+        C::PdfTooLarge | C::ImageTooLarge => [strip, if_told_to, None, None],
+        C::ToolUseMismatch | C::InvalidRequest => [heal, if_told_to, None, None],
+        C::Unknown => [if_told_to, None, None, None],
+        // Told by us, not by a server.
+        C::Aborted | C::Refusal | C::EmptyResponse | C::Repeated529 | C::QuotaExhausted => {
+            [None; 4]
+        }
+    }
+}
+
+/// The next model, if there is one. One at the same address mends nothing while a credential is
+/// being fetched.
+fn switch(run: &Run, limits: &Limits) -> Option<RecoveryPlan> {
+    let next = run.rung < limits.budgets.switches;
+    let helps = !is_refreshing(run) || limits.next_is_elsewhere(run.rung);
+    (next && helps).then_some(RecoveryPlan::SwitchModel)
+}
+
+fn is_refreshing(run: &Run) -> bool {
+    matches!(run.phase, Phase::Calling(Call::Refresh(_)))
+}
+
+/// Why the call at hand asks for a summary, if it does.
+fn summarising(run: &Run) -> Option<Occasion> {
+    match run.phase {
+        Phase::Calling(call) => match call.purpose() {
+            Purpose::Summary(occasion) => Some(occasion),
+            Purpose::Reply => None,
+        },
+        Phase::Ready
+        | Phase::Weighing(_)
+        | Phase::Working
+        | Phase::Checking
+        | Phase::Pausing { .. }
+        | Phase::Stopped(_) => None,
+    }
+}
+
+/// `Some` while the run may still sit overloads out. Those who wait without a count do not count
+/// these either.
+fn within_overload_limit(run: &Run, limits: &Limits) -> Option<()> {
+    let given_up = limits.persistence == Persistence::Off
+        && limits.overload_limit.is_some_and(|limit| run.overloads >= limit);
+    if given_up { None } else { Some(()) }
+}
+
+/// What a retry takes from the bucket (SPEC 4): a timeout has already cost more than most.
+pub(super) fn toll(class: ErrorClass) -> u16 {
+    if matches!(class, ErrorClass::ApiTimeout | ErrorClass::StreamStalled) { 10 } else { 5 }
+}
+
+/// An empty bucket forbids a retry; in persistent mode it lengthens the wait instead.
+fn price_of_retry(class: ErrorClass, run: &Run, limits: &Limits) -> u16 {
+    let toll = toll(class);
+    let empty = run.budgets.bucket < toll;
+    if empty && limits.persistence != Persistence::Off { 0 } else { toll }
+}
+
+/// How far away the moment is at which the server wants us back.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Distance {
+    /// We may wait for it.
+    Near,
+    /// Within our patience, but not within the run.
+    PastDeadline,
+    /// Beyond our patience.
+    TooFar,
+}
+
+fn distance(failure: Failure, at: Moment, limits: &Limits) -> Distance {
+    let wait = failure.wish.map_or(Duration::ZERO, |wish| wish.wait);
+    if wait > limits.max_retry_wait {
+        Distance::TooFar
+    } else if !wait.is_zero() && limits.deadline.is_some_and(|end| at.after(wait) >= end) {
+        Distance::PastDeadline
+    } else {
+        Distance::Near
+    }
+}
+
+/// What to call the end. A second overload in a row is no accident.
+fn verdict(failure: Failure, run: &Run) -> StopReason {
+    if failure.class == ErrorClass::ServerOverload && run.overloads > 1 {
+        return StopReason::ModelError(ErrorClass::Repeated529);
+    }
+    if failure.blames_the_request() && summarising(run).is_some() {
+        return StopReason::PromptTooLong;
+    }
+    StopReason::from_class(failure.class)
+}

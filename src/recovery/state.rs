@@ -1,0 +1,138 @@
+//! What a run is: everything that is remembered between two events.
+
+use serde::{Deserialize, Serialize};
+
+use super::event::{Connection, Purpose};
+use super::{Budgets, ErrorClass, Moment, StopReason};
+
+/// A run, whole: small enough to copy, plain enough to journal.
+///
+/// The conversation is not here. The machine decides when to speak, never what to say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Run {
+    pub phase: Phase,
+    pub budgets: Budgets,
+    /// Which model is in use, counted from the preferred one.
+    pub rung: u8,
+    /// Which model to go back to if the preferred one, tried again, still fails.
+    pub home: Option<u8>,
+    /// Before then the preferred model is not tried again.
+    pub away_until: Moment,
+    pub fast: Fast,
+    /// How far this turn's compaction has come.
+    pub compaction: Compaction,
+    /// Compactions in a row that did not bring the conversation under its threshold.
+    pub useless: u8,
+    pub cap: Cap,
+    /// Consecutive failures of the call at hand; the exponent of the back-off. Stays clamped.
+    pub failures: u8,
+    /// Consecutive overloads; enough of them change the model.
+    pub overloads: u8,
+    /// Consecutive streams that broke before a block was complete.
+    pub torn: u8,
+    /// How the next attempt connects.
+    pub connection: Connection,
+    /// No call to this model before then: the server asked for it.
+    pub not_before: Moment,
+    /// Whether a larger output cap would have given the call at hand more room.
+    pub may_escalate: bool,
+    /// Output tokens still wanted by the token budget.
+    pub effort_left: u32,
+    /// Output tokens since the last nudge, as far as they matter.
+    pub since_nudge: u32,
+    /// Whether the model was told to wrap up.
+    pub wrapping_up: bool,
+    /// Where jitter comes from.
+    pub seed: u64,
+}
+
+/// What the run is waiting for. There is always exactly one thing.
+///
+/// ```text
+///            ┌─────────────── ToolsDone ───────────────┐
+///            ▼                                         │
+/// Ready ─► Weighing ─► Calling ─► (ToolCalls) ──► Working
+///            ▲            │ │
+///            │      Failed│ └── Answer ──► (Checking) ──► Stopped
+///            └─ Pausing ◄─┘
+/// ```
+/// A conversation that fills the window goes through Weighing and Calling once more, for a
+/// summary, before it asks for its reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Phase {
+    Ready,
+    /// The next request is being measured against the budget and the window.
+    Weighing(Purpose),
+    Calling(Call),
+    Working,
+    /// The command of `--require` runs.
+    Checking,
+    Pausing {
+        until: Moment,
+        why: Pause,
+        then: Call,
+    },
+    Stopped(StopReason),
+}
+
+/// A request that can fail and be tried again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Call {
+    /// Ask the model.
+    Ask(Purpose),
+    /// Ask for a fresh credential, to ask the model with.
+    Refresh(Purpose),
+}
+
+impl Call {
+    /// What the model is asked for in the end.
+    pub(super) fn purpose(self) -> Purpose {
+        match self {
+            Self::Ask(purpose) | Self::Refresh(purpose) => purpose,
+        }
+    }
+}
+
+/// Whether fast mode is asked for (SPEC 8).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Fast {
+    Off,
+    On,
+    /// At normal speed until then.
+    Cooling {
+        until: Moment,
+    },
+}
+
+/// How far a turn's compaction has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Compaction {
+    /// There was none.
+    Idle,
+    /// It has just happened, and nobody has measured what it brought.
+    Done,
+    /// There is no more of it this turn.
+    Spent,
+}
+
+/// Why the run pauses. What a heartbeat says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Pause {
+    pub class: ErrorClass,
+    /// Which retry follows, counted from 1.
+    pub retry: u8,
+    /// Of how many; `None` when they are not counted.
+    pub of: Option<u8>,
+}
+
+/// Which output cap the turn uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Cap {
+    First,
+    Escalated,
+}
