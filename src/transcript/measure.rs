@@ -20,9 +20,6 @@ const IMAGE_TOKENS_MAX: u64 = 5_000;
 const LINKED_DOCUMENT_TOKENS_MAX: u64 = 1_000_000;
 /// A byte count below this many per token is taken for a service that does not count.
 const BYTES_PER_TOKEN_MAX: u64 = 64;
-/// Tokens in a thousand bytes of ordinary text: errs high for prose and code.
-const USUAL_DENSITY: u64 = 334;
-const HIGHEST_DENSITY: u64 = 1_000;
 
 /// A conversation and its size. Earlier messages can only be changed through [`History::edit`],
 /// so the size is always that of the messages.
@@ -86,6 +83,11 @@ impl History {
         self.meter.estimate()
     }
 
+    /// What the service's counts have taught so far. An edit does not forget it.
+    pub fn density(&self) -> Density {
+        self.meter.density
+    }
+
     fn join(&mut self, message: Message) {
         match self.messages.last_mut() {
             Some(last) if last.role == message.role => last.content.extend(message.content),
@@ -105,27 +107,59 @@ pub struct Meter {
     counted: Option<u64>,
     /// What came after it counted.
     since: Size,
-    /// Tokens in a thousand bytes, from what the service counted before.
-    density: u64,
+    /// From what the service counted before.
+    density: Density,
 }
 
+/// Tokens that a service makes of a thousand bytes; rather too many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Density(u64);
+
 /// Bytes that become tokens, and tokens that are not made of bytes.
-#[derive(Clone, Copy, Debug, Default)]
-struct Size {
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Size {
     bytes: u64,
     tokens: u64,
+}
+
+impl Density {
+    /// That of ordinary text: errs high for prose and code.
+    pub const USUAL: Self = Self(334);
+    /// A token covers at least one byte.
+    const HIGHEST: Self = Self(1_000);
+
+    /// About how many tokens so many bytes of text are.
+    pub fn tokens(self, bytes: u64) -> u64 {
+        bytes.saturating_mul(self.0).div_ceil(1_000)
+    }
+
+    /// As many bytes of text as surely fit in so many tokens.
+    pub fn bytes(self, tokens: u64) -> u64 {
+        tokens.saturating_mul(1_000) / self.0
+    }
+
+    /// About how many tokens these messages are.
+    pub fn of(self, messages: &[Message]) -> u64 {
+        let blocks = messages.iter().flat_map(|message| &message.content);
+        Size::of(blocks).guess(self)
+    }
+
+    /// About how many tokens these blocks are.
+    pub fn of_blocks<'a>(self, blocks: impl IntoIterator<Item = &'a Block>) -> u64 {
+        Size::of(blocks).guess(self)
+    }
 }
 
 impl Meter {
     pub fn begin(fixed: u64) -> Self {
         let fixed = Size { bytes: fixed, tokens: 0 };
         let (total, since) = (Size::default(), Size::default());
-        Self { fixed, total, counted: None, since, density: USUAL_DENSITY }
+        Self { fixed, total, counted: None, since, density: Density::USUAL }
     }
 
     /// Blocks were added at the end.
     pub fn added(&mut self, blocks: &[Block]) {
-        let size = blocks.iter().map(size_of).fold(Size::default(), Size::plus);
+        let size = Size::of(blocks);
         self.total = self.total.plus(size);
         self.since = self.since.plus(size);
     }
@@ -141,13 +175,16 @@ impl Meter {
         self.counted = Some(input);
         self.since = Size::default();
         let text = input.saturating_sub(sent.tokens).saturating_mul(1_100);
-        let density = text.checked_div(sent.bytes).unwrap_or(USUAL_DENSITY);
-        self.density = density.clamp(USUAL_DENSITY, HIGHEST_DENSITY);
+        let density = text.checked_div(sent.bytes).map_or(Density::USUAL, Density);
+        // Media are counted at the most that they can cost, so what seems to be left for the text
+        // beside them is too little: it may raise what was learned, not lower it.
+        let least = if sent.tokens > 0 { self.density } else { Density::USUAL };
+        self.density = density.clamp(least, Density::HIGHEST);
     }
 
     /// The reply that `usage` came with was added at the end. Follows [`Meter::replied`].
     pub fn kept_reply(&mut self, blocks: &[Block], usage: &Usage) {
-        let size = blocks.iter().map(size_of).fold(Size::default(), Size::plus);
+        let size = Size::of(blocks);
         self.total = self.total.plus(size);
         let wrapped =
             u64::try_from(blocks.len()).unwrap_or(u64::MAX).saturating_mul(BLOCK_OVERHEAD);
@@ -160,11 +197,7 @@ impl Meter {
     pub fn edited(&mut self, messages: &[Message]) {
         self.counted = None;
         self.since = Size::default();
-        self.total = messages
-            .iter()
-            .flat_map(|message| &message.content)
-            .map(size_of)
-            .fold(Size::default(), Size::plus);
+        self.total = Size::of(messages.iter().flat_map(|message| &message.content));
     }
 
     /// No request has more input tokens.
@@ -187,7 +220,18 @@ impl Meter {
 }
 
 impl Size {
-    fn plus(self, other: Self) -> Self {
+    pub(super) fn of<'a>(blocks: impl IntoIterator<Item = &'a Block>) -> Self {
+        blocks.into_iter().map(size_of).fold(Self::default(), Self::plus)
+    }
+
+    pub(super) fn minus(self, other: Self) -> Self {
+        Self {
+            bytes: self.bytes.saturating_sub(other.bytes),
+            tokens: self.tokens.saturating_sub(other.tokens),
+        }
+    }
+
+    pub(super) fn plus(self, other: Self) -> Self {
         Self {
             bytes: self.bytes.saturating_add(other.bytes),
             tokens: self.tokens.saturating_add(other.tokens),
@@ -198,8 +242,8 @@ impl Size {
         self.bytes.saturating_add(self.tokens)
     }
 
-    fn guess(self, density: u64) -> u64 {
-        self.bytes.saturating_mul(density).div_ceil(1_000).saturating_add(self.tokens)
+    pub(super) fn guess(self, density: Density) -> u64 {
+        density.tokens(self.bytes).saturating_add(self.tokens)
     }
 }
 

@@ -1,12 +1,18 @@
-//! The conversation, and nothing else: what it is made of, whether the API would accept it, and
-//! how large it is. Pure: no I/O, no clock.
+//! The conversation, and nothing else: what it is made of, whether the API would accept it, how
+//! large it is, and how it is made smaller. Pure: no I/O, no clock.
 
+pub mod collapse;
+pub mod compaction;
+mod contributors;
+mod dealings;
+mod excerpt;
 mod measure;
 mod message;
 mod repair;
 mod validity;
 
-pub use measure::{History, Meter, fixed_bytes};
+pub use contributors::{Contributor, largest};
+pub use measure::{Density, History, Meter, fixed_bytes};
 pub use message::{Block, Message, Role, ToolCall, ToolDefinition, Usage};
 pub use repair::{
     Mend, OUTCOME_UNKNOWN, Repair, answer_calls, last_text, repair, repair_history, strip_thinking,

@@ -1,0 +1,194 @@
+//! What can be told from the calls themselves, without a model: to-dos, files, failures.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::super::Message;
+use super::super::dealings::{Dealing, dealings};
+use super::super::excerpt::{excerpt, one_line};
+use super::Cut;
+use super::rebuild::RESTORED_FILES;
+
+/// Bounds of the facts, so that no number of compactions lets them grow: files and failures by
+/// count, texts in bytes. A path longer than Linux knows is none.
+const FILES_MAX: usize = 60;
+const FAILURES_MAX: usize = 4;
+const FAILURE_MAX: usize = 500;
+const TODO_MAX: usize = 2_000;
+const PATH_MAX: usize = 4_096;
+
+/// Facts about the work so far.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(super) struct Facts {
+    /// In the model's order.
+    pub(super) open_todos: Vec<Todo>,
+    /// Touched last, last.
+    pub(super) files: Vec<File>,
+    /// Failed last, last.
+    pub(super) last_failures: Vec<Failed>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Todo {
+    content: String,
+    status: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct File {
+    path: String,
+    state: State,
+}
+
+/// What was done to a file. A change is not forgotten because the file was read after it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum State {
+    Read,
+    Edited,
+    Written,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Failed {
+    call: String,
+    said: String,
+}
+
+impl Facts {
+    pub(super) fn read(text: &str) -> Self {
+        serde_json::from_str(text).unwrap_or_default()
+    }
+
+    /// `None` when there is nothing to say.
+    pub(super) fn write(&self) -> Option<String> {
+        if *self == Self::default() {
+            return None;
+        }
+        serde_json::to_string_pretty(self).ok()
+    }
+
+    /// Adds what `older` tells. To-dos that are written anew in `kept` are seen there.
+    pub(super) fn gather(mut self, older: &[Message], kept: &[Message]) -> Self {
+        for dealing in dealings(older) {
+            if dealing.is_error {
+                self.fail(&dealing);
+            } else if let Some(todos) = todos(&dealing) {
+                self.open_todos = todos;
+            } else if let Some((path, state)) = touched(&dealing) {
+                self.touch(path, state);
+            }
+        }
+        if dealings(kept).any(|dealing| !dealing.is_error && todos(&dealing).is_some()) {
+            self.open_todos.clear();
+        }
+        self
+    }
+
+    fn fail(&mut self, dealing: &Dealing<'_>) {
+        let said = excerpt(dealing.text().trim(), FAILURE_MAX);
+        self.last_failures.push(Failed { call: dealing.label(), said });
+        let surplus = self.last_failures.len().saturating_sub(FAILURES_MAX);
+        self.last_failures.drain(..surplus);
+    }
+
+    fn touch(&mut self, path: &str, state: State) {
+        let before = self.files.iter().position(|file| file.path == path);
+        let before = before.map(|at| self.files.remove(at).state);
+        let state = match before {
+            Some(before) if state == State::Read => before,
+            Some(_) | None => state,
+        };
+        self.files.push(File { path: path.to_owned(), state });
+        if self.files.len() > FILES_MAX {
+            // What was only read can be found again; what was changed should be known.
+            let read = self.files.iter().position(|file| file.state == State::Read);
+            self.files.remove(read.unwrap_or(0));
+        }
+    }
+
+    /// Drops what matters least, until it takes at most `limit` bytes. Open to-dos stay.
+    pub(super) fn fit(mut self, limit: usize) -> Self {
+        while self.write().is_some_and(|text| text.len() > limit) {
+            let read = self.files.iter().position(|file| file.state == State::Read);
+            if let Some(at) = read {
+                self.files.remove(at);
+            } else if !self.last_failures.is_empty() {
+                self.last_failures.remove(0);
+            } else if !self.files.is_empty() {
+                self.files.remove(0);
+            } else {
+                break;
+            }
+        }
+        self
+    }
+}
+
+fn todos(dealing: &Dealing<'_>) -> Option<Vec<Todo>> {
+    if dealing.name != "TodoWrite" {
+        return None;
+    }
+    let items = dealing.input.get("todos")?.as_array()?;
+    let field = |item: &Value, name| item.get(name).and_then(Value::as_str).map(str::to_owned);
+    let todo = |item: &Value| {
+        let content = excerpt(&field(item, "content")?, TODO_MAX);
+        let status = field(item, "status").unwrap_or_else(|| "pending".to_owned());
+        (status != "completed").then(|| Todo { content, status: one_line(&status, 40) })
+    };
+    Some(items.iter().filter_map(todo).collect())
+}
+
+fn touched<'a>(dealing: &Dealing<'a>) -> Option<(&'a str, State)> {
+    let (argument, state) = match dealing.name {
+        "Read" => ("file_path", State::Read),
+        "Write" => ("file_path", State::Written),
+        "Edit" | "MultiEdit" => ("file_path", State::Edited),
+        "NotebookEdit" => ("notebook_path", State::Edited),
+        _ => return None,
+    };
+    let path = dealing.input.get(argument)?.as_str()?;
+    (1..=PATH_MAX).contains(&path.len()).then_some((path, state))
+}
+
+/// A file whose content a compaction takes away, and which part of it the model had seen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reading {
+    /// As the model wrote it.
+    pub path: String,
+    /// The first line, as the call gave it. `None` for the beginning.
+    pub offset: Option<u64>,
+    /// How many lines. `None` for as many as the tool gives.
+    pub limit: Option<u64>,
+}
+
+/// The files that were read or changed last before the cut, and that the kept part does not show
+/// again: the latest first, at most [`RESTORED_FILES`].
+pub fn recently_read(messages: &[Message], cut: &Cut) -> Vec<Reading> {
+    let fine = |dealing: &Dealing<'_>| !dealing.is_error;
+    let shown = |path: &str| {
+        dealings(cut.kept(messages)).filter(fine).any(|dealing| {
+            // An edit shows only what it changed.
+            matches!(touched(&dealing), Some((same, State::Read | State::Written)) if same == path)
+        })
+    };
+    let mut readings: Vec<Reading> = Vec::new();
+    let older: Vec<Dealing<'_>> = dealings(cut.older(messages)).filter(fine).collect();
+    for dealing in older.iter().rev() {
+        let Some((path, state)) = touched(dealing) else { continue };
+        if readings.len() == RESTORED_FILES {
+            break;
+        }
+        if readings.iter().any(|known| known.path == path) || shown(path) {
+            continue;
+        }
+        let line = |name| match state {
+            State::Read => dealing.input.get(name).and_then(Value::as_u64),
+            State::Edited | State::Written => None,
+        };
+        let (offset, limit) = (line("offset"), line("limit"));
+        readings.push(Reading { path: path.to_owned(), offset, limit });
+    }
+    readings
+}

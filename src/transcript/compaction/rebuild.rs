@@ -1,0 +1,166 @@
+//! The conversation as it is after a compaction.
+
+use std::collections::VecDeque;
+use std::slice;
+
+use super::super::dealings::text_of;
+use super::super::excerpt::{EXCERPT_MIN, excerpt, fair_share};
+use super::super::{Block, Message, Role};
+use super::Cut;
+use super::root::Root;
+use super::shrink::squeeze;
+
+/// How many files come back after a compaction. A model works on a handful at a time; more would
+/// refill the window that was just emptied.
+pub const RESTORED_FILES: usize = 5;
+/// What one file and all files may take, in tokens; and the share of the room that they may
+/// take in a small window.
+const RESTORED_EACH: u64 = 5_000;
+const RESTORED_ALL: u64 = 25_000;
+const RESTORED_SHARE: u64 = 8;
+/// The share of the room that the task may take before its middle is cut, and that what was said
+/// later may take before the oldest of it goes. The task alone filling the window is the one
+/// case in which its words are touched.
+const TASK_SHARE: u64 = 2;
+const LATER_SHARE: u64 = 8;
+/// The least that a summary is cut to, in bytes.
+const SUMMARY_MIN: usize = 400;
+const NO_SUMMARY: &str = "(There is none.)";
+/// What a section takes besides its text, in bytes: its mark, and what the service wraps around
+/// two blocks.
+const SECTION: u64 = 400;
+
+/// What the shell brings to a compaction.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Carried<'a> {
+    /// Files read again from disk, in the order of [`super::recently_read`].
+    pub restored: &'a [Restored],
+    /// Texts in the user's messages that are not the user's: the nudges.
+    pub ours: &'a [&'a str],
+}
+
+/// A file as it is now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Restored {
+    pub path: String,
+    pub content: String,
+}
+
+/// How much of one file is worth reading again, in bytes.
+pub fn restored_bytes(cut: &Cut) -> u64 {
+    cut.density.bytes(RESTORED_EACH.min(cut.room / RESTORED_SHARE))
+}
+
+/// Puts a root message in the place of the older part: the task word for word, what was said to
+/// the model later, `summary`, the facts, the files; then the kept rounds as they were. What it
+/// adds takes no more than what it takes away; for that, the files are cut first, then the
+/// summary. Should all of it exceed the room, the results of the kept rounds are cut too.
+pub fn rebuild(
+    mut messages: Vec<Message>,
+    cut: &Cut,
+    summary: &str,
+    carried: &Carried<'_>,
+) -> Vec<Message> {
+    let mut kept = messages.split_off(cut.from().min(messages.len()));
+    let root = fill(&messages, &kept, cut, summary, carried).into_message();
+    let left = cut.room.saturating_sub(cut.density.of(slice::from_ref(&root)));
+    squeeze(&mut kept, left.max(cut.room / 4), cut.density);
+    let mut messages = vec![root];
+    messages.extend(kept);
+    messages
+}
+
+/// The root in the place of `older`, filled in the order of what matters most.
+fn fill(
+    older: &[Message],
+    kept: &[Message],
+    cut: &Cut,
+    summary: &str,
+    carried: &Carried<'_>,
+) -> Root {
+    let density = cut.density;
+    let mut root = Root::of(older);
+    let taken_away = density.of(older).saturating_sub(density.of_blocks(&root.task));
+    shorten_task(&mut root.task, cut);
+    root.later.extend(later_words(&older[1.min(older.len())..]));
+    root.later.retain(|text| !carried.ours.contains(&text.as_str()));
+    root.later = newest(root.later, whole(density.bytes(cut.room / LATER_SHARE)));
+    root.facts = root.facts.gather(older, kept).fit(whole(density.bytes(taken_away / 2)));
+    root.summary.clear();
+    root.files.clear();
+    let frame = density.tokens(SECTION);
+    let left = |root: &Root| {
+        taken_away.saturating_sub(density.of_blocks(&root.besides_the_task())).saturating_sub(frame)
+    };
+    let summary = Some(summary.trim()).filter(|summary| !summary.is_empty()).unwrap_or(NO_SUMMARY);
+    root.summary = excerpt(summary, whole(density.bytes(left(&root))).max(SUMMARY_MIN));
+    root.files = restore(carried.restored, left(&root), cut);
+    root
+}
+
+fn whole(bytes: u64) -> usize {
+    usize::try_from(bytes).unwrap_or(usize::MAX)
+}
+
+fn shorten_task(task: &mut [Block], cut: &Cut) {
+    let most = cut.room / TASK_SHARE;
+    let size = cut.density.of_blocks(task.iter());
+    if size <= most {
+        return;
+    }
+    let lengths: Vec<usize> = task.iter().filter_map(text_of).map(str::len).collect();
+    let text = lengths.iter().copied().fold(0, usize::saturating_add);
+    let others = size.saturating_sub(cut.density.tokens(u64::try_from(text).unwrap_or(u64::MAX)));
+    let room = cut.density.bytes(most.saturating_sub(others));
+    let share = fair_share(lengths, whole(room)).max(EXCERPT_MIN);
+    for block in task {
+        if let Block::Text { text } = block {
+            *text = excerpt(text, share);
+        }
+    }
+}
+
+/// What was said to the model in messages that answer no call.
+fn later_words(rounds: &[Message]) -> impl Iterator<Item = String> {
+    let said = rounds.iter().filter(|message| {
+        let answers = |block: &Block| matches!(block, Block::ToolResult { .. });
+        message.role == Role::User && !message.content.iter().any(answers)
+    });
+    said.flat_map(|message| message.content.iter().filter_map(text_of)).map(str::to_owned)
+}
+
+/// The newest of `texts` that take at most `limit` bytes; of one that is alone too long, its
+/// ends.
+fn newest(texts: Vec<String>, limit: usize) -> Vec<String> {
+    let mut left = limit;
+    let mut kept = VecDeque::new();
+    for text in texts.into_iter().rev() {
+        if text.len() > left {
+            if kept.is_empty() {
+                kept.push_front(excerpt(&text, limit.max(EXCERPT_MIN)));
+            }
+            break;
+        }
+        left -= text.len();
+        kept.push_front(text);
+    }
+    kept.into()
+}
+
+/// As many files as fit in `left` tokens, each cut to its share.
+fn restore(files: &[Restored], left: u64, cut: &Cut) -> Vec<String> {
+    let all = left.min(RESTORED_ALL).min(cut.room / RESTORED_SHARE);
+    let mut left = cut.density.bytes(all);
+    let each = cut.density.bytes(RESTORED_EACH);
+    let mut texts = Vec::new();
+    for file in files.iter().take(RESTORED_FILES) {
+        let most = whole(left.min(each));
+        let heading = format!("File {}:\n", file.path);
+        let Some(room) = most.checked_sub(heading.len() + EXCERPT_MIN) else { break };
+        let text = heading + &excerpt(&file.content, room);
+        let taken = u64::try_from(text.len() + EXCERPT_MIN).unwrap_or(u64::MAX);
+        left = left.saturating_sub(taken);
+        texts.push(text);
+    }
+    texts
+}

@@ -1,0 +1,160 @@
+//! The older part of a conversation as plain text, for the model that summarises it.
+
+use super::super::dealings::{label, stub, text_of};
+use super::super::excerpt::{EXCERPT_MIN, excerpt, fair_share};
+use super::super::{Block, Message, Role};
+use super::root::Root;
+
+/// How often the oldest rounds may be dropped because the service still finds the text too long.
+pub const DROPS_MAX: u8 = 3;
+
+/// One thing that was said or done.
+struct Piece {
+    heading: String,
+    body: String,
+    kind: Kind,
+}
+
+/// What is cut first: traffic, then words.
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    Words,
+    /// What tools were given and gave.
+    Traffic,
+}
+
+impl Piece {
+    fn words(heading: &str, body: impl Into<String>) -> Self {
+        Self { heading: heading.to_owned(), body: body.into(), kind: Kind::Words }
+    }
+
+    /// What it takes besides its body: the heading and the line ends around it.
+    fn frame(&self) -> usize {
+        self.heading.len() + "# \n\n".len()
+    }
+}
+
+/// `older` as plain text of at most `limit` bytes, whatever it holds: without thinking and
+/// without media. `drops` is how often the service has refused it as too long: each time a
+/// quarter of the rounds, from the oldest on, and a quarter of the bytes are left out.
+pub fn render(older: &[Message], limit: usize, drops: u8) -> String {
+    let (opening, mut rounds) = pieces(older);
+    let size = |pieces: &[Piece]| {
+        pieces.iter().map(|piece| piece.frame() + piece.body.len()).fold(0, usize::saturating_add)
+    };
+    let whole = rounds.iter().map(|round| size(round)).fold(size(&opening), usize::saturating_add);
+    let drops = usize::from(drops.min(DROPS_MAX));
+    let limit = if drops == 0 { limit } else { limit.min(whole) / 4 * (4 - drops) };
+    let dropped = (rounds.len() * drops).div_ceil(4).min(rounds.len());
+    rounds.drain(..dropped);
+    let mut pieces = opening;
+    let first_round = pieces.len();
+    pieces.extend(rounds.into_iter().flatten());
+    fit(pieces, first_round, dropped > 0, limit)
+}
+
+/// What the conversation opens with, and its rounds.
+fn pieces(older: &[Message]) -> (Vec<Piece>, Vec<Vec<Piece>>) {
+    let root = Root::of(older);
+    let task: Vec<String> = root.task.iter().filter_map(plain).collect();
+    let mut opening = vec![Piece::words("The task", task.join("\n"))];
+    opening.extend(root.later.iter().map(|text| Piece::words("User", text.as_str())));
+    if !root.summary.is_empty() {
+        opening.push(Piece::words("Summary of what came before", root.summary));
+    }
+    let mut rounds: Vec<Vec<Piece>> = Vec::new();
+    for (at, message) in older.iter().enumerate().skip(1) {
+        let before = &older[at - 1].content;
+        let said = message.content.iter().filter_map(|block| piece(message.role, block, before));
+        match rounds.last_mut() {
+            Some(round) if message.role == Role::User => round.extend(said),
+            Some(_) | None => rounds.push(said.collect()),
+        }
+    }
+    (opening, rounds)
+}
+
+fn plain(block: &Block) -> Option<String> {
+    text_of(block).map(str::to_owned).or_else(|| stub(block))
+}
+
+fn piece(role: Role, block: &Block, before: &[Block]) -> Option<Piece> {
+    Some(match block {
+        Block::Text { text } => {
+            let who = if role == Role::User { "User" } else { "Assistant" };
+            Piece::words(who, text.trim())
+        }
+        Block::ToolUse { name, input, .. } => Piece {
+            heading: format!("Assistant calls {}", label(name, input)),
+            body: input.to_string(),
+            kind: Kind::Traffic,
+        },
+        Block::ToolResult { tool_use_id, content, is_error } => {
+            let called = before.iter().find_map(|block| match block {
+                Block::ToolUse { id, name, input } if id == tool_use_id => Some(label(name, input)),
+                Block::ToolUse { .. }
+                | Block::Text { .. }
+                | Block::Thinking { .. }
+                | Block::RedactedThinking { .. }
+                | Block::ToolResult { .. }
+                | Block::Image { .. }
+                | Block::Document { .. }
+                | Block::Other(_) => None,
+            });
+            let failed = if *is_error { " (failed)" } else { "" };
+            let parts: Vec<String> = content.iter().filter_map(plain).collect();
+            Piece {
+                heading: format!("Result of {}{failed}", called.unwrap_or_default()),
+                body: parts.join("\n"),
+                kind: Kind::Traffic,
+            }
+        }
+        Block::Image { .. } | Block::Document { .. } | Block::Other(_) => {
+            Piece::words("User", stub(block)?)
+        }
+        Block::Thinking { .. } | Block::RedactedThinking { .. } => return None,
+    })
+}
+
+/// Cuts bodies, traffic first, until all fits; where that is not enough, leaves out what is
+/// oldest after the opening.
+fn fit(mut pieces: Vec<Piece>, first_round: usize, gap: bool, limit: usize) -> String {
+    const GAP: &str = "(Earlier rounds are left out.)";
+    let frames: usize = pieces.iter().map(Piece::frame).sum();
+    let least = |piece: &Piece| piece.frame() + piece.body.len().min(EXCERPT_MIN);
+    let mut needed = pieces.iter().map(least).fold(GAP.len() + 4, usize::saturating_add);
+    let mut surplus = first_round;
+    while needed > limit && surplus < pieces.len() {
+        needed -= least(&pieces[surplus]);
+        surplus += 1;
+    }
+    let gone: usize = pieces.drain(first_round..surplus).map(|piece| piece.frame()).sum();
+    let room = limit.saturating_sub(GAP.len() + 4).saturating_sub(frames - gone);
+    squeeze(&mut pieces, Kind::Traffic, room);
+    squeeze(&mut pieces, Kind::Words, room);
+    let mut text = String::new();
+    for (at, piece) in pieces.iter().enumerate() {
+        if at == first_round && (gap || gone > 0) {
+            text.push_str(GAP);
+            text.push_str("\n\n");
+        }
+        text.push_str("# ");
+        text.push_str(&piece.heading);
+        text.push('\n');
+        text.push_str(&piece.body);
+        text.push('\n');
+    }
+    excerpt(&text, limit)
+}
+
+/// Cuts the bodies of a kind so that all bodies together take at most `room`.
+fn squeeze(pieces: &mut [Piece], kind: Kind, room: usize) {
+    let others = pieces.iter().filter(|piece| piece.kind != kind);
+    let others = others.map(|piece| piece.body.len()).fold(0, usize::saturating_add);
+    let these = pieces.iter().filter(|piece| piece.kind == kind);
+    let lengths: Vec<usize> = these.map(|piece| piece.body.len()).collect();
+    let share = fair_share(lengths, room.saturating_sub(others)).max(EXCERPT_MIN);
+    for piece in pieces.iter_mut().filter(|piece| piece.kind == kind && piece.body.len() > share) {
+        piece.body = excerpt(&piece.body, share);
+    }
+}

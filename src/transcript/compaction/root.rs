@@ -1,0 +1,116 @@
+//! The first message of a compacted conversation: what it is made of, and how it is read again.
+//!
+//! Its parts are blocks of their own between marks that are always the same, so that the next
+//! compaction finds the task as it was and nothing nests.
+
+use std::slice;
+
+use super::super::dealings::text_of;
+use super::super::{Block, Message, Role};
+use super::facts::Facts;
+
+const TASK: &str = "[outlast] This conversation grew too long, so its earlier part was replaced \
+                    by a summary. The task, word for word:";
+const LATER: &str = "[outlast] What was said to you after that, word for word, oldest first:";
+const SUMMARY: &str = "[outlast] Summary of the work so far:";
+const FACTS: &str = "[outlast] Recorded by the program, and right where the summary differs: \
+                     open to-dos; files touched, the latest last; the latest failures, which may \
+                     have been solved since:";
+const FILES: &str = "[outlast] Files worked on lately, as they are now:";
+const GO_ON: &str = "[outlast] The latest messages follow as they were. Go on with the task from \
+                     there. Do not start over, and do not repeat what is done.";
+
+/// What the first messages of a conversation hold.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Root {
+    pub(super) task: Vec<Block>,
+    /// What the user said later, oldest first.
+    pub(super) later: Vec<String>,
+    pub(super) summary: String,
+    pub(super) facts: Facts,
+    /// Files with what they hold, as one text each.
+    pub(super) files: Vec<String>,
+}
+
+/// Whether a compaction made this message.
+pub(in super::super) fn is_root(message: &Message) -> bool {
+    message.role == Role::User && message.content.first().and_then(text_of) == Some(TASK)
+}
+
+/// Which part a block belongs to.
+#[derive(Clone, Copy, PartialEq)]
+enum Part {
+    Task,
+    Later,
+    Summary,
+    Facts,
+    Files,
+    /// What was added to the message after it was made.
+    Added,
+}
+
+impl Part {
+    fn begun_by(block: &Block) -> Option<Self> {
+        Some(match text_of(block)? {
+            LATER => Self::Later,
+            SUMMARY => Self::Summary,
+            FACTS => Self::Facts,
+            FILES => Self::Files,
+            GO_ON => Self::Added,
+            _ => return None,
+        })
+    }
+}
+
+impl Root {
+    /// Reads the first message. One that no compaction made is the task.
+    pub(super) fn of(messages: &[Message]) -> Self {
+        let Some(first) = messages.first().filter(|first| first.role == Role::User) else {
+            return Self::default();
+        };
+        if !is_root(first) {
+            return Self { task: first.content.clone(), ..Self::default() };
+        }
+        let (mut root, mut part) = (Self::default(), Part::Task);
+        for block in &first.content[1..] {
+            if let Some(next) = Part::begun_by(block).filter(|_| part != Part::Added) {
+                part = next;
+                continue;
+            }
+            match (part, text_of(block)) {
+                (Part::Task, _) => root.task.push(block.clone()),
+                (Part::Later | Part::Added, Some(text)) => root.later.push(text.to_owned()),
+                (Part::Summary, Some(text)) => root.summary.push_str(text),
+                (Part::Facts, Some(text)) => root.facts = Facts::read(text),
+                (Part::Files, Some(text)) => root.files.push(text.to_owned()),
+                (_, None) => {}
+            }
+        }
+        root
+    }
+
+    /// Everything but the task's own blocks.
+    pub(super) fn besides_the_task(&self) -> Vec<Block> {
+        let mut content = vec![Block::text(TASK)];
+        let mut section = |mark: &str, texts: &[String]| {
+            let texts = texts.iter().filter(|text| !text.trim().is_empty());
+            let mut blocks = texts.map(Block::text).peekable();
+            if blocks.peek().is_some() {
+                content.push(Block::text(mark));
+                content.extend(blocks);
+            }
+        };
+        section(LATER, &self.later);
+        section(SUMMARY, slice::from_ref(&self.summary));
+        section(FACTS, self.facts.write().as_slice());
+        section(FILES, &self.files);
+        content.push(Block::text(GO_ON));
+        content
+    }
+
+    pub(super) fn into_message(self) -> Message {
+        let mut content = self.besides_the_task();
+        content.splice(1..1, self.task);
+        Message::user(content)
+    }
+}

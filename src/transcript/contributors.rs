@@ -1,0 +1,78 @@
+//! What takes up the room in a request that is too large.
+
+use std::collections::BTreeMap;
+
+use super::compaction::is_root;
+use super::dealings::{dealings, text_of};
+use super::excerpt::one_line;
+use super::measure::fixed_bytes;
+use super::{Block, Density, Message, Role, ToolDefinition};
+
+/// A part of a request, in words that follow "the largest part is".
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Contributor {
+    pub what: String,
+    /// Estimated.
+    pub tokens: u64,
+}
+
+/// The largest parts of a request, largest first, at most `most` of them. Each tool result stands
+/// for itself; what the model said is one part.
+pub fn largest(
+    messages: &[Message],
+    system: &str,
+    tools: &[ToolDefinition],
+    density: Density,
+    most: usize,
+) -> Vec<Contributor> {
+    let of = |what: String, tokens| Contributor { what, tokens };
+    let mut parts = Vec::new();
+    if !system.trim().is_empty() {
+        parts.push(of("the system prompt".to_owned(), density.tokens(fixed_bytes(system, &[]))));
+    }
+    if !tools.is_empty() {
+        parts.push(of(describe(tools), density.tokens(fixed_bytes("", tools))));
+    }
+    let replies: Vec<&Message> = messages.iter().filter(|m| m.role == Role::Assistant).collect();
+    if !replies.is_empty() {
+        let tokens = density.of_blocks(replies.iter().flat_map(|message| &message.content));
+        parts.push(of(format!("what the model said in {} replies", replies.len()), tokens));
+    }
+    for dealing in dealings(messages) {
+        let what = format!("the result of {}", dealing.label());
+        parts.push(of(what, density.of_blocks(dealing.content)));
+    }
+    for (at, message) in messages.iter().enumerate().filter(|(_, m)| m.role == Role::User) {
+        let said = |block: &&Block| !matches!(block, Block::ToolResult { .. });
+        let tokens = density.of_blocks(message.content.iter().filter(said));
+        let first = message.content.iter().filter(said).find_map(text_of);
+        let what = match (at, first) {
+            (0, _) if is_root(message) => "the task and the summary of earlier work".to_owned(),
+            (0, _) => "the task".to_owned(),
+            (_, Some(text)) => format!("the message \"{}\"", one_line(text, 60)),
+            (_, None) => "media in a message".to_owned(),
+        };
+        parts.push(of(what, tokens));
+    }
+    parts.sort_by_key(|part| std::cmp::Reverse(part.tokens));
+    parts.truncate(most);
+    parts.retain(|part| part.tokens > 0);
+    parts
+}
+
+/// The tools, and the MCP server that brings most of them.
+fn describe(tools: &[ToolDefinition]) -> String {
+    let mut servers: BTreeMap<&str, usize> = BTreeMap::new();
+    let names = tools.iter().filter_map(|tool| tool.name.strip_prefix("mcp__")?.split_once("__"));
+    for (server, _tool) in names {
+        *servers.entry(server).or_default() += 1;
+    }
+    let most = servers.into_iter().max_by_key(|(_, count)| *count);
+    let all = tools.len();
+    match most {
+        Some((server, count)) => {
+            format!("the definitions of {all} tools ({count} from MCP server {server})")
+        }
+        None => format!("the definitions of {all} tools"),
+    }
+}

@@ -1,0 +1,107 @@
+//! Tool calls beside what came of them.
+
+use serde_json::Value;
+
+use super::excerpt::one_line;
+use super::{Block, Message};
+
+/// Longest argument that a label shows, in bytes.
+const ARGUMENT_MAX: usize = 200;
+
+/// The arguments that tell one call of a tool from another, most telling first.
+const TELLING: [&str; 9] = [
+    "file_path",
+    "notebook_path",
+    "command",
+    "pattern",
+    "url",
+    "query",
+    "path",
+    "description",
+    "prompt",
+];
+
+/// A call and its result.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Dealing<'a> {
+    /// Index of the message that holds the result, and of the result in it.
+    pub(super) at: (usize, usize),
+    pub(super) id: &'a str,
+    pub(super) name: &'a str,
+    pub(super) input: &'a Value,
+    pub(super) content: &'a [Block],
+    pub(super) is_error: bool,
+}
+
+impl Dealing<'_> {
+    /// The tool and what it was asked, on one line.
+    pub(super) fn label(&self) -> String {
+        label(self.name, self.input)
+    }
+
+    /// All text of the result.
+    pub(super) fn text(&self) -> String {
+        let texts: Vec<&str> = self.content.iter().filter_map(text_of).collect();
+        texts.join("\n")
+    }
+}
+
+/// Every result in the order of the conversation, with the call in the message before.
+pub(super) fn dealings(messages: &[Message]) -> impl Iterator<Item = Dealing<'_>> {
+    messages.windows(2).enumerate().flat_map(|(before, pair)| {
+        let [asked, answered] = pair else { unreachable!("windows of two") };
+        answered.content.iter().enumerate().filter_map(move |(index, block)| {
+            let Block::ToolResult { tool_use_id, content, is_error } = block else { return None };
+            let (name, input) = asked.content.iter().find_map(|block| match block {
+                Block::ToolUse { id, name, input } if id == tool_use_id => {
+                    Some((name.as_str(), input))
+                }
+                Block::ToolUse { .. }
+                | Block::Text { .. }
+                | Block::Thinking { .. }
+                | Block::RedactedThinking { .. }
+                | Block::ToolResult { .. }
+                | Block::Image { .. }
+                | Block::Document { .. }
+                | Block::Other(_) => None,
+            })?;
+            let at = (before + 1, index);
+            Some(Dealing { at, id: tool_use_id, name, input, content, is_error: *is_error })
+        })
+    })
+}
+
+/// A call on one line: the tool, and the argument that tells it from others.
+pub(super) fn label(name: &str, input: &Value) -> String {
+    let telling = TELLING.iter().find_map(|argument| input.get(argument)?.as_str());
+    let any = || input.as_object()?.values().find_map(Value::as_str);
+    match telling.or_else(any).map(|argument| one_line(argument, ARGUMENT_MAX)) {
+        Some(argument) if !argument.is_empty() => format!("{name} `{argument}`"),
+        Some(_) | None => name.to_owned(),
+    }
+}
+
+pub(super) fn text_of(block: &Block) -> Option<&str> {
+    if let Block::Text { text } = block { Some(text) } else { None }
+}
+
+/// What stands for a block that is not text, where only text may stand.
+pub(super) fn stub(block: &Block) -> Option<String> {
+    let (what, source) = match block {
+        Block::Image { source } => ("image", source),
+        Block::Document { source } => ("document", source),
+        Block::Other(value) => {
+            let kind = value.get("type").and_then(Value::as_str).unwrap_or("block");
+            return Some(format!("[{}: not shown]", one_line(kind, 60)));
+        }
+        Block::Text { .. }
+        | Block::Thinking { .. }
+        | Block::RedactedThinking { .. }
+        | Block::ToolUse { .. }
+        | Block::ToolResult { .. } => return None,
+    };
+    let kind = source.get("media_type").and_then(Value::as_str);
+    let from = source.get("url").and_then(Value::as_str);
+    let detail = kind.or(from).map(|detail| format!(", {}", one_line(detail, 200)));
+    Some(format!("[{what}{}: not shown]", detail.unwrap_or_default()))
+}
