@@ -1,5 +1,7 @@
 //! One call to the model: a reply or a fault, never both, never neither.
 
+use std::sync::Arc;
+
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 use uuid::Uuid;
 
@@ -35,7 +37,7 @@ impl Session<'_> {
     /// The worst case of the next request.
     pub(super) fn weigh(&mut self, _purpose: Purpose) -> Weight {
         let input = self.history.upper_bound();
-        let model = self.model();
+        let model = &self.rung().facts;
         let dearest = model.prices.map_or(Money::ZERO, |prices| prices.dearest_input());
         Weight {
             input: dearest * input,
@@ -89,10 +91,9 @@ impl Session<'_> {
 
     async fn call(&mut self, ask: Ask) -> CallEnd {
         let figures = self.figures();
-        let last = self.models.len() - 1;
-        let model = self.models[usize::from(ask.rung).min(last)].name.as_str();
+        let rung = self.rung_at(ask.rung).clone();
         let prompt = Prompt {
-            model,
+            model: &rung.facts.name,
             system: &self.system,
             tools: &self.definitions,
             messages: self.history.messages(),
@@ -103,7 +104,7 @@ impl Session<'_> {
             // Nobody listens once the call was cut, and nothing is lost by that.
             let _ = sender.send(step);
         };
-        let call = self.client.ask(&prompt, &ask, &mut send);
+        let call = rung.client.ask(&prompt, &ask, &mut send);
         tokio::pin!(call);
         let mut vigil = self.watch.begin();
         let mut last_byte: Option<Moment> = None;
@@ -120,7 +121,7 @@ impl Session<'_> {
                     },
                     Disturbance::Tick => {
                         let silence = last_byte.map(|then| then.until(self.watch.clock.now()));
-                        self.watch.beat(&vigil, WaitingFor::Model(model), figures, silence);
+                        self.watch.beat(&vigil, WaitingFor::Model(&rung.label), figures, silence);
                     }
                 },
                 Some(step) = progress.recv() => {
@@ -145,9 +146,9 @@ impl Session<'_> {
     fn heard(&mut self, mut answer: Answer) -> Event {
         // What failed before was overcome: it explains nothing that comes now.
         self.fault = None;
-        let model = self.model().clone();
-        let cost = self.books.settle(&model, answer.usage);
-        self.journal.spend(cost, &answer.usage, &model.name);
+        let rung = self.rung().clone();
+        let cost = self.books.settle(&rung, answer.usage);
+        self.journal.spend(cost, &answer.usage, &rung.label);
         let first_token = answer.first_token.map(|real| self.watch.clock.scaled(real));
         self.books.tally.first_token = self.books.tally.first_token.or(first_token);
         if answer.stop_reason == "model_context_window_exceeded" {
@@ -193,15 +194,16 @@ impl Session<'_> {
     fn forfeit(&mut self) {
         let lost = self.books.forfeit();
         if lost > Money::ZERO {
-            let model = self.model().name.clone();
-            self.journal.forfeit(lost, &model);
+            let label = self.rung().label.clone();
+            self.journal.forfeit(lost, &label);
         }
     }
 
     pub(super) async fn refresh(&mut self) -> Event {
         let mut vigil = self.watch.begin();
         let figures = self.figures();
-        let refreshing = self.client.refresh();
+        let client = Arc::clone(&self.rung().client);
+        let refreshing = client.refresh();
         tokio::pin!(refreshing);
         let refreshed = loop {
             tokio::select! {

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::model::{ModelFacts, cost};
+use crate::model::cost;
 use crate::recovery::{Ledger, Money, Reservation};
 use crate::transcript::Usage;
 
-use super::setup::{Denial, ModelTally, Tally};
+use super::setup::{Denial, ModelTally, Rung, Tally};
 
 /// The ledger, the sums, and what is reserved for the call at hand.
 pub(super) struct Books {
@@ -44,16 +44,17 @@ impl Books {
     }
 
     /// The call was answered: what it cost is known.
-    pub(super) fn settle(&mut self, model: &ModelFacts, usage: Usage) -> Money {
+    pub(super) fn settle(&mut self, rung: &Rung, usage: Usage) -> Money {
+        let model = &rung.facts;
         let spent = model.prices.map_or(Money::ZERO, |prices| cost(&prices, &usage));
         if let Some(reservation) = self.reserved.take() {
             self.ledger.settle(reservation, spent);
         }
         self.tally.usage += usage;
         let by_model = &mut self.tally.by_model;
-        let line = by_model.iter().position(|line| line.model == model.name).unwrap_or_else(|| {
+        let line = by_model.iter().position(|line| line.model == rung.label).unwrap_or_else(|| {
             by_model.push(ModelTally {
-                model: model.name.clone(),
+                model: rung.label.clone(),
                 usage: Usage::default(),
                 cost: Money::ZERO,
                 context_window: model.context_window,

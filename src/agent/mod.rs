@@ -25,5 +25,5 @@ pub use clock::Clock;
 pub use drive::{World, drive};
 pub use observer::{Heartbeat, Init, Notice, Observer, WaitingFor};
 pub use run::run;
-pub use setup::{Carried, Denial, Ending, ModelTally, Setup, Tally, ToolTally};
+pub use setup::{Carried, Denial, Ending, ModelTally, Rung, Setup, Tally, ToolTally};
 pub use signals::{Interrupter, Interrupts, die_with_parent, interrupt, listen};

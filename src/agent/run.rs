@@ -80,7 +80,7 @@ fn init(setup: &Setup) -> Init {
     Init {
         session_id: setup.session_id.clone(),
         cwd: setup.cwd.display().to_string(),
-        model: setup.models.first().map(|model| model.name.clone()).unwrap_or_default(),
+        model: setup.rungs.first().map(|rung| rung.label.clone()).unwrap_or_default(),
         tools: definitions.iter().map(|definition| definition.name.clone()).collect(),
         permission_mode: setup.permission_mode.clone(),
         api_key_source: setup.api_key_source.clone(),
@@ -101,8 +101,7 @@ fn open(setup: Setup, watch: Watch<'_>) -> (Session<'_>, Vec<Block>) {
     let session = Session {
         system: setup.system,
         definitions,
-        models: setup.models,
-        client: setup.client,
+        rungs: setup.rungs,
         toolbox: Arc::new(setup.toolbox),
         thinking: setup.thinking,
         stream_events: setup.stream_events,
@@ -145,6 +144,7 @@ fn ending(session: Session<'_>, reason: StopReason) -> Ending {
         | StopReason::StructuredOutputRetryExhausted
         | StopReason::InternalError => false,
     };
+    let rate_limits = session.rung().client.rate_limits();
     let fault = if blames_fault { session.fault } else { None };
     let retry_at = fault.as_ref().filter(|_| reason != StopReason::Deadline).and_then(|fault| {
         let wish = classify(fault).wish?;
@@ -161,7 +161,7 @@ fn ending(session: Session<'_>, reason: StopReason) -> Ending {
         budget: session.books.ceiling(),
         tally: session.books.tally,
         journal: session.journal.health(),
-        rate_limits: session.client.rate_limits(),
+        rate_limits,
         broken: session.broken,
     }
 }

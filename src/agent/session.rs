@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::sync::Semaphore;
 
 use crate::journal::{Health, Journal, Meta};
-use crate::model::{Answer, Client, ModelFacts};
+use crate::model::Answer;
 use crate::recovery::{
     Action, ErrorClass, Event, Fate, Fault, Moment, Nudge, Pause, Phase, RecoveryPlan, Reply,
     StopReason, Transition,
@@ -18,14 +18,14 @@ use super::conversation::{is_unsigned_thinking, open_calls, says_something, synt
 use super::drive::World;
 use super::early::EarlyTools;
 use super::observer::{Heartbeat, Notice, WaitingFor};
+use super::setup::Rung;
 use super::watch::{Disturbance, Figures, Watch};
 
 /// A run in progress: what the machine's decisions are carried out on.
 pub(super) struct Session<'a> {
     pub(super) system: String,
     pub(super) definitions: Vec<ToolDefinition>,
-    pub(super) models: Vec<ModelFacts>,
-    pub(super) client: Client,
+    pub(super) rungs: Vec<Rung>,
     pub(super) toolbox: Arc<Toolbox>,
     pub(super) thinking: Option<u32>,
     pub(super) stream_events: bool,
@@ -184,18 +184,22 @@ impl Session<'_> {
 
     /// Another model answers from now on. It did not sign the thinking in the history.
     fn switch_model(&mut self, rung: u8) {
-        let from = self.model().name.clone();
+        let from = self.rung().label.clone();
         self.rung = rung;
-        let to = self.model().name.clone();
+        let to = self.rung().label.clone();
         self.history.edit(strip_thinking);
         self.watch.tell(&Notice::ModelSwitched { from: &from, to: &to });
     }
 
-    /// The model in use. The chain is never empty and the machine never climbs past its end;
-    /// were it wrong about that, the last model is the right one.
-    pub(super) fn model(&self) -> &ModelFacts {
-        let last = self.models.len() - 1;
-        &self.models[usize::from(self.rung).min(last)]
+    /// The rung in use. The chain is never empty and the machine never climbs past its end;
+    /// were it wrong about that, the last rung is the right one.
+    pub(super) fn rung(&self) -> &Rung {
+        self.rung_at(self.rung)
+    }
+
+    pub(super) fn rung_at(&self, rung: u8) -> &Rung {
+        let last = self.rungs.len() - 1;
+        &self.rungs[usize::from(rung).min(last)]
     }
 
     fn count(&mut self, transition: &Transition) {

@@ -1,6 +1,7 @@
 //! What a run is given, and what it gives back.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -20,9 +21,8 @@ pub struct Setup {
     pub prompt: Vec<Block>,
     pub system: String,
     pub cwd: PathBuf,
-    /// The chain of models, the preferred one first. Never empty.
-    pub models: Vec<ModelFacts>,
-    pub client: Client,
+    /// The chain, the preferred model first. Never empty.
+    pub rungs: Vec<Rung>,
     pub toolbox: Toolbox,
     pub limits: Limits,
     pub ledger: Ledger,
@@ -39,6 +39,17 @@ pub struct Setup {
     pub stop_after: Option<Money>,
     pub journal: Journal,
     pub carried: Carried,
+}
+
+/// One model of the chain, and who is asked for it.
+#[derive(Clone)]
+pub struct Rung {
+    /// What results, journal and progress lines call it: no other rung has this name, though the
+    /// same model may be had in several places.
+    pub label: String,
+    pub facts: ModelFacts,
+    /// Shared by the rungs of one endpoint.
+    pub client: Arc<Client>,
 }
 
 /// What an earlier process of the same session leaves to this one.

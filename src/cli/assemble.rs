@@ -1,10 +1,11 @@
 //! From what was decided to what runs.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use uuid::Uuid;
 
-use crate::agent::{Clock, Setup};
+use crate::agent::{Clock, Rung, Setup};
 use crate::model::{self, Client, ModelFacts, Secret, Timers};
 use crate::recovery::{Ledger, Limits, Money};
 use crate::tools::{self, BadSettings, ChildEnvironment, Offered, ToolSettings, Toolbox};
@@ -12,7 +13,7 @@ use crate::transcript::Block;
 
 use super::args::{BudgetMode, ChildEnv, PermissionMode};
 use super::session::Session;
-use super::settings::{Credential, Endpoint, Price, Settings};
+use super::settings::{Chain, Credential, Endpoint, Link, Price, Settings};
 use super::system::{Facts, compose};
 use super::usage::UsageError;
 use super::values::price_of_one;
@@ -30,10 +31,10 @@ pub(super) fn assemble(
     clock: Clock,
     now: &Now,
 ) -> Result<Setup, UsageError> {
-    let models = settings
-        .models
+    let links = &settings.chain.links;
+    let models = links
         .iter()
-        .map(|name| facts(name, settings))
+        .map(|link| facts(link, settings))
         .collect::<Result<Vec<ModelFacts>, UsageError>>()?;
     let here = Facts::new(
         &settings.cwd,
@@ -43,14 +44,13 @@ pub(super) fn assemble(
         settings.budget,
     );
     let system = compose(&settings.system, &here);
-    let client = Client::new(endpoint(&settings.endpoint, clock))
-        .map_err(|error| UsageError::new(error.to_string()))?;
+    let rungs = rungs(settings, models, clock)?;
     let session = Session::find(settings, prompt)?;
     let toolbox = Toolbox::new(&tool_settings(settings, &session)).map_err(bad_tools)?;
     let limits = limits(settings);
     let session_id = session.id();
-    let (journal, mut legacy) = session.open(settings, &limits, &models[0].name)?;
-    legacy.fit_to(&models);
+    let (journal, mut legacy) = session.open(settings, &limits, &rungs[0].label)?;
+    legacy.fit_to(&rungs);
     let (ceiling, stop_after) = match settings.budget_mode {
         BudgetMode::Ceiling => (settings.budget, None),
         BudgetMode::After => (None, settings.budget),
@@ -60,8 +60,7 @@ pub(super) fn assemble(
         prompt: if prompt.is_empty() { Vec::new() } else { vec![Block::text(prompt)] },
         system,
         cwd: settings.cwd.clone(),
-        models,
-        client,
+        rungs,
         toolbox,
         limits,
         ledger: Ledger::new(ceiling)
@@ -79,11 +78,35 @@ pub(super) fn assemble(
     })
 }
 
-/// What is known about a model: its name, and what it costs, the user's word first.
-fn facts(name: &str, settings: &Settings) -> Result<ModelFacts, UsageError> {
-    let name = settings.aliases.get(name).map_or(name, String::as_str);
-    let known = model::facts(name);
-    let own = [name, known.name.as_str(), ""].iter().find_map(|key| settings.prices.get(*key));
+/// The chain, with one client for each endpoint.
+fn rungs(
+    settings: &Settings,
+    models: Vec<ModelFacts>,
+    clock: Clock,
+) -> Result<Vec<Rung>, UsageError> {
+    let Chain { links, endpoints, .. } = &settings.chain;
+    let mut clients = Vec::with_capacity(endpoints.len());
+    for place in endpoints {
+        let client = Client::new(endpoint(place, clock))
+            .map_err(|error| UsageError::new(error.to_string()))?;
+        clients.push(Arc::new(client));
+    }
+    let rung = |(link, facts): (&Link, ModelFacts)| Rung {
+        label: link.label.clone(),
+        facts,
+        client: Arc::clone(&clients[link.endpoint]),
+    };
+    Ok(links.iter().zip(models).map(rung).collect())
+}
+
+/// What is known about a model: its name, what it holds and what it costs, the user's word first.
+fn facts(link: &Link, settings: &Settings) -> Result<ModelFacts, UsageError> {
+    let mut known = model::facts(&link.model);
+    if let Some(window) = link.context_window {
+        known.context_window = window.into();
+        known.max_output = known.max_output.min(window);
+    }
+    let own = link.keys().iter().find_map(|key| settings.prices.get(*key));
     let prices = match own {
         Some(price) => Some(prices(price)?),
         None => known.prices,
@@ -91,7 +114,9 @@ fn facts(name: &str, settings: &Settings) -> Result<ModelFacts, UsageError> {
     if settings.budget.is_some() && prices.is_none() {
         return Err(UsageError::new(format!(
             "no price is known for the model {name:?}, so no budget can be kept; give one with \
-             --price {name}=IN/OUT (US dollars per million tokens), or in the setting \"prices\""
+             --price {name}=IN/OUT (US dollars per million tokens; 0/0 where it costs nothing), or \
+             in the setting \"prices\"",
+            name = link.label
         )));
     }
     Ok(ModelFacts { prices, ..known })
@@ -134,6 +159,7 @@ fn endpoint(endpoint: &Endpoint, clock: Clock) -> model::Endpoint {
             whole: clock.real(endpoint.whole),
         },
         ca_files: endpoint.ca_files.clone(),
+        proxies: endpoint.proxies.clone(),
         ..model::Endpoint::new(endpoint.base_url.as_str(), credential)
     }
 }
@@ -177,6 +203,7 @@ fn tool_settings(settings: &Settings, session: &Session) -> ToolSettings {
             ChildEnv::Allowlist => ChildEnvironment::Allowlist,
         },
         pass_env: rules.pass_env.clone(),
+        credentials: settings.chain.key_variables.clone(),
         scratch: scratch(settings, session),
         session_id: session.id(),
     }

@@ -9,10 +9,11 @@ use std::time::Duration;
 use super::settings::Unattended;
 use super::usage::UsageError;
 use super::values;
+use crate::model::Proxies;
 
 /// Every variable that is read, and what for, as the manual has it.
 #[rustfmt::skip]
-pub const VARIABLES: [(&str, &str); 30] = [
+pub const VARIABLES: [(&str, &str); 32] = [
     ("ANTHROPIC_API_KEY", "The API key."),
     ("ANTHROPIC_AUTH_TOKEN", "A bearer token; outranks the API key."),
     ("ANTHROPIC_BASE_URL", "Where the Messages API is."),
@@ -36,10 +37,14 @@ pub const VARIABLES: [(&str, &str); 30] = [
     ("CLAUDE_CODE_RETRY_WATCHDOG", "Read when neither of these two is set."),
     ("OUTLAST_CONFIG_DIR", "Where settings and sessions are kept, instead of ~/.outlast."),
     ("CLAUDE_CONFIG_DIR", "Read when OUTLAST_CONFIG_DIR is not set."),
-    ("HTTPS_PROXY, HTTP_PROXY, ALL_PROXY", "The proxy to use."),
-    ("NO_PROXY", "Hosts that are reached without it."),
-    ("SSL_CERT_FILE", "A file of further certificate authorities to trust."),
-    ("NODE_EXTRA_CA_CERTS", "The same."),
+    ("DISABLE_AUTO_COMPACT", "1, true, yes or on: the same as --no-auto-compact."),
+    ("CLAUDE_AUTOCOMPACT_PCT_OVERRIDE", "The setting compactAt, in per cent."),
+    ("HTTPS_PROXY, HTTP_PROXY, ALL_PROXY", "The proxy to use, in small letters too: \
+        http://user:password@host:port, or socks5://host:port. This machine is reached without."),
+    ("NO_PROXY", "Hosts, domains, addresses and networks that are reached without it."),
+    ("SSL_CERT_FILE", "A file of certificate authorities to trust: in place of the system's, when \
+        outlast is started with it, as is usual."),
+    ("NODE_EXTRA_CA_CERTS", "A file of further certificate authorities to trust, as with --ca-file."),
     ("HOME", "Where ~ is."),
     ("CI, GITHUB_ACTIONS", "The run is a CI job's: it ends, with its result, when the process that \
         started it dies."),
@@ -83,6 +88,10 @@ pub struct Environment {
     pub stream_idle_timeout: Option<Duration>,
     pub max_thinking_tokens: Option<u32>,
     pub unattended: Option<Unattended>,
+    pub no_auto_compact: bool,
+    /// A part of the context window, above 0 and at most 1.
+    pub compact_at: Option<f64>,
+    pub proxies: Proxies,
     /// No colours and no cursor movements, please.
     pub plain: bool,
 }
@@ -157,6 +166,9 @@ impl Environment {
                 text.parse().map_err(|_| "must be a whole number".to_owned())
             })?,
             unattended: vars.unattended()?,
+            no_auto_compact: vars.flag("DISABLE_AUTO_COMPACT")?,
+            compact_at: vars.parsed("CLAUDE_AUTOCOMPACT_PCT_OVERRIDE", values::per_cent)?,
+            proxies: vars.proxies()?,
             plain: vars.text("NO_COLOR")?.is_some()
                 || vars.text("TERM")?.is_some_and(|term| term == "dumb"),
         })
@@ -187,6 +199,26 @@ impl Reader<'_> {
         parse(&text)
             .map(Some)
             .map_err(|why| UsageError::new(format!("the variable {name}: {text:?} {why}")))
+    }
+
+    fn flag(&self, name: &str) -> Result<bool, UsageError> {
+        let Some(text) = self.text(name)? else { return Ok(false) };
+        match text.to_ascii_lowercase().as_str() {
+            "1" | "true" | "yes" | "on" => Ok(true),
+            "0" | "false" | "no" | "off" => Ok(false),
+            _ => Err(UsageError::new(format!(
+                "the variable {name}: {text:?} is none of 1, true, yes, on, 0, false, no, off"
+            ))),
+        }
+    }
+
+    /// What is no text names no proxy, and so is seen as such.
+    fn proxies(&self) -> Result<Proxies, UsageError> {
+        let value = |name: &str| {
+            let value = self.0.get(OsStr::new(name))?;
+            Some(value.to_string_lossy().into_owned())
+        };
+        Proxies::read(value).map_err(|error| UsageError::new(error.to_string()))
     }
 
     fn headers(&self, name: &str) -> Result<Vec<(String, String)>, UsageError> {

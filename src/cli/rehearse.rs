@@ -61,6 +61,8 @@ fn prepare(args: &RehearseArgs) -> Result<Plan, UsageError> {
             if run.prompt.is_none() && !run.output.stdin {
                 run.prompt = Some(scenario.prompt.clone());
             }
+            // The user's settings may name real services.
+            run.model.no_fallback |= run.model.fallback_model.is_empty();
             Ok(Plan::Run(run, stage))
         }
         Request::Rehearse(_) => {

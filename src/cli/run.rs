@@ -59,7 +59,7 @@ pub(super) async fn run(args: &RunArgs, world: World, judge: Judge<'_>) -> Resul
         UsageError::of(Cause::Internal, format!("signals cannot be received: {error}"))
     })?;
     let settings = settings::resolve(args, world.variables, world.cwd)?;
-    let mask = Arc::new(Mask::new(settings.endpoint.credential.secret()));
+    let mask = Arc::new(Mask::new(settings.secrets().iter().map(String::as_str)));
     let (voice, voice_drain) = pipe(io::stderr(), Arc::clone(&mask), || {});
     let job = Job { settings, clock, signals, mask, voice };
     let ended = job.begin(args.timers.time_scale.unwrap_or(1.0), judge).await;

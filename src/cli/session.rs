@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
-use crate::agent::{Carried, ModelTally, Tally};
+use crate::agent::{Carried, ModelTally, Rung, Tally};
 use crate::journal::{
     Carry, Held, Journal, JournalError, Opening, Place, Restored, SessionId, latest, read,
 };
-use crate::model::{self, ModelFacts};
+use crate::model;
 use crate::recovery::{Limits, Money, Run};
 use crate::transcript::{Role, strip_thinking};
 
@@ -42,12 +42,18 @@ pub(super) struct Legacy {
 
 impl Legacy {
     /// Leaves out thinking that was signed by another model of `chain` than the one that will be
-    /// asked first.
-    pub(super) fn fit_to(&mut self, chain: &[ModelFacts]) {
+    /// asked first, and looks up what the chain knows of the models used before.
+    pub(super) fn fit_to(&mut self, chain: &[Rung]) {
         let rung = self.carried.run.map_or(0, |run| usize::from(run.rung));
         let asked = chain.get(rung).or(chain.last());
-        if self.model.as_deref().is_some_and(|before| asked.is_none_or(|it| it.name != before)) {
+        if self.model.as_deref().is_some_and(|before| asked.is_none_or(|it| it.label != before)) {
             strip_thinking(&mut self.carried.messages);
+        }
+        for line in &mut self.carried.tally.by_model {
+            if let Some(rung) = chain.iter().find(|rung| rung.label == line.model) {
+                line.context_window = rung.facts.context_window;
+                line.max_output = rung.facts.max_output;
+            }
         }
     }
 }
@@ -134,7 +140,7 @@ impl Session {
             permission_mode: settings.tools.mode.name().to_owned(),
             limits: *limits,
             carry,
-            redact: settings.endpoint.credential.secret().map(str::to_owned).into_iter().collect(),
+            redact: settings.secrets(),
         };
         let (journal, restored) = match self.kind {
             Kind::New if settings.persist => {

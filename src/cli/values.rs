@@ -80,6 +80,14 @@ pub(super) fn tokens(text: &str) -> Result<NonZeroU32, String> {
     }
 }
 
+/// A part of a whole, from per cent.
+pub(super) fn per_cent(text: &str) -> Result<f64, String> {
+    match text.trim().trim_end_matches('%').parse::<f64>() {
+        Ok(part) if part > 0.0 && part <= 100.0 => Ok(part / 100.0),
+        Ok(_) | Err(_) => Err("must be a number above 0 and at most 100".to_owned()),
+    }
+}
+
 /// A whole number, at least 1.
 pub(super) fn count(text: &str) -> Result<NonZeroU32, String> {
     text.trim().parse().map_err(|_| "must be a whole number, at least 1".to_owned())

@@ -36,7 +36,7 @@ impl Client {
         let roots = read_roots(&endpoint.ca_files)
             .map_err(|(path, reason)| EndpointError::CaFile { path, reason })?;
         let headers = fixed_headers(&endpoint)?;
-        let transport = Transport::new(&url, endpoint.timers.connect, roots);
+        let transport = Transport::new(&url, endpoint.timers.connect, roots, &endpoint.proxies);
         let keyring = Keyring::new(endpoint.credential).ok_or(EndpointError::Credential)?;
         let limits = Mutex::new(None);
         Ok(Self { url, headers, keyring, timers: endpoint.timers, transport, limits })
@@ -54,7 +54,8 @@ impl Client {
         progress: &mut (dyn FnMut(Progress) + Send),
     ) -> Result<Answer, Box<Fault>> {
         let (request, secret) = self.request(prompt, ask).await.map_err(Box::new)?;
-        let mut exchange = Exchange::begin(&self.timers, ask.mode, request.body().map_or(0, size));
+        let bytes = request.body().map_or(0, size);
+        let mut exchange = Exchange::begin(&self.timers, ask.mode, bytes, self.way());
         let result = match self.transport.client(ask.connection) {
             Ok(http) => exchange.run(http, request, progress).await,
             Err(detail) => Err(Fault::new(FaultKind::Certificate { detail }, Reach::Nowhere)),
@@ -73,7 +74,7 @@ impl Client {
                 if fault.status() == Some(401) {
                     self.keyring.reject().await;
                 }
-                Err(Box::new(scrub(fault, secret.as_ref())))
+                Err(Box::new(scrub(self.blame_proxy(fault), secret.as_ref())))
             }
         }
     }
@@ -87,6 +88,29 @@ impl Client {
     /// The rate limits, as the last answer that mentioned any told them.
     pub fn rate_limits(&self) -> Option<RateLimits> {
         self.limits.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Who is asked, and through whom. Nothing else of the address, which may hold secrets.
+    fn way(&self) -> String {
+        let host = self.url.host_str().unwrap_or_default();
+        let port = self.url.port_or_known_default();
+        let host = port.map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"));
+        match self.transport.proxy() {
+            Some(proxy) => format!("{host} through the proxy {proxy}"),
+            None => host,
+        }
+    }
+
+    /// A 407 is a proxy's, and only it can say which: its own words seldom help.
+    fn blame_proxy(&self, mut fault: Fault) -> Fault {
+        let status = fault.status();
+        if let FaultKind::Refused { message, .. } = &mut fault.kind
+            && status == Some(407)
+            && let Some(proxy) = self.transport.proxy()
+        {
+            *message = proxy.complaint();
+        }
+        fault
     }
 
     async fn request(

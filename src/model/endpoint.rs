@@ -6,6 +6,7 @@ use std::time::Duration;
 use reqwest::Url;
 
 use super::credentials::Credential;
+use super::proxies::Proxies;
 
 /// Where the service is and how to talk to it.
 #[derive(Clone, Debug)]
@@ -20,6 +21,7 @@ pub struct Endpoint {
     pub timers: Timers,
     /// PEM files with certificates to trust beside the system's.
     pub ca_files: Vec<PathBuf>,
+    pub proxies: Proxies,
 }
 
 impl Endpoint {
@@ -33,6 +35,7 @@ impl Endpoint {
             extra_headers: Vec::new(),
             timers: Timers::default(),
             ca_files: Vec::new(),
+            proxies: Proxies::default(),
         }
     }
 
@@ -41,19 +44,55 @@ impl Endpoint {
     /// # Errors
     /// The base URL is none.
     pub fn url(&self) -> Result<Url, EndpointError> {
+        Address::parse(&self.base_url).map(|address| address.messages())
+    }
+}
+
+/// A base URL, taken apart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Address {
+    url: Url,
+}
+
+impl Address {
+    /// Reads one, with or without `/v1/messages` at its end.
+    ///
+    /// # Errors
+    /// It is none, or leads elsewhere than over HTTP.
+    pub fn parse(base_url: &str) -> Result<Self, EndpointError> {
         let wrong = |reason: &str| EndpointError::BaseUrl { reason: reason.to_owned() };
-        let mut url =
-            Url::parse(self.base_url.trim()).map_err(|error| wrong(&error.to_string()))?;
+        let mut url = Url::parse(base_url.trim()).map_err(|error| wrong(&error.to_string()))?;
         if !matches!(url.scheme(), "http" | "https") {
             return Err(wrong("it must begin with http:// or https://"));
         }
         let base = url.path().trim_end_matches('/');
         let base = base.strip_suffix("/messages").unwrap_or(base);
-        let base = base.strip_suffix("/v1").unwrap_or(base);
-        let path = format!("{base}/v1/messages");
-        url.set_path(&path);
+        let base = base.strip_suffix("/v1").unwrap_or(base).to_owned();
+        url.set_path(&base);
         url.set_fragment(None);
-        Ok(url)
+        Ok(Self { url })
+    }
+
+    /// Scheme, host and port: who gets to see what is sent there.
+    pub fn origin(&self) -> String {
+        self.url.origin().ascii_serialization()
+    }
+
+    /// The base URL in its one spelling, without user, password and query.
+    pub fn base(&self) -> String {
+        format!("{}{}", self.origin(), self.url.path().trim_end_matches('/'))
+    }
+
+    /// Whether it says more than where to go: a user, a password, a query.
+    pub fn says_more(&self) -> bool {
+        let user = !self.url.username().is_empty() || self.url.password().is_some();
+        user || self.url.query().is_some()
+    }
+
+    fn messages(&self) -> Url {
+        let mut url = self.url.clone();
+        url.set_path(&format!("{}/v1/messages", self.url.path().trim_end_matches('/')));
+        url
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use reqwest::{Request, Response, Url};
+use reqwest::{Request, Response};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::recovery::{Fault, FaultKind, Mode, Reach, Timer};
@@ -29,6 +29,8 @@ const LAST_WORDS: Duration = Duration::from_millis(100);
 pub(super) struct Exchange {
     mode: Mode,
     timers: Timers,
+    /// Who is asked, for people.
+    to: String,
     began: Instant,
     first_byte: Duration,
     dialled: Dialled,
@@ -37,10 +39,11 @@ pub(super) struct Exchange {
 }
 
 impl Exchange {
-    pub(super) fn begin(timers: &Timers, mode: Mode, request_bytes: usize) -> Self {
+    pub(super) fn begin(timers: &Timers, mode: Mode, request_bytes: usize, to: String) -> Self {
         Self {
             mode,
             timers: *timers,
+            to,
             began: Instant::now(),
             first_byte: timers.first_byte_for(request_bytes),
             dialled: Dialled::default(),
@@ -95,7 +98,6 @@ impl Exchange {
     }
 
     async fn send(&self, http: &reqwest::Client, request: Request) -> Result<Response, Fault> {
-        let to = host(request.url());
         let sending = self.dialled.watch(http.execute(request));
         let result = match self.mode {
             Mode::Whole => Ok(sending.await),
@@ -103,7 +105,7 @@ impl Exchange {
         };
         match result {
             Ok(Ok(response)) => Ok(response),
-            Ok(Err(error)) => Err(unanswered(error, &to, self.unanswered_reach())),
+            Ok(Err(error)) => Err(unanswered(error, &self.to, self.unanswered_reach())),
             Err(_) => Err(Fault::new(late(Timer::FirstByte), self.unanswered_reach())),
         }
     }
@@ -280,12 +282,6 @@ async fn read_refusal(mut response: Response) -> Fault {
 
 fn is_padding(byte: u8) -> bool {
     byte.is_ascii_whitespace() || matches!(byte, 0xef | 0xbb | 0xbf)
-}
-
-/// Host and port, and nothing else of an address.
-fn host(url: &Url) -> String {
-    let host = url.host_str().unwrap_or_default();
-    url.port_or_known_default().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
 }
 
 fn late(timer: Timer) -> FaultKind {

@@ -160,6 +160,9 @@ fn shorten(mut message: String) -> String {
     message
 }
 
+/// What the HTTP client says when a proxy answered a tunnel's request with 407. It has no code.
+const PROXY_REFUSES: &str = "proxy authorization required";
+
 /// Why no answer came. `reach` is how far a connection got that did come up. Who it should have
 /// led to is said in place of the URL, which may hold credentials.
 pub(super) fn unanswered(error: reqwest::Error, to: &str, reach: Reach) -> Fault {
@@ -179,6 +182,8 @@ pub(super) fn unanswered(error: reqwest::Error, to: &str, reach: Reach) -> Fault
     if error.is_connect() {
         let kind = if error.is_timeout() {
             FaultKind::Timeout { timer: Timer::Connect }
+        } else if detail.contains(PROXY_REFUSES) {
+            said(407, detail)
         } else {
             FaultKind::Connection { detail }
         };

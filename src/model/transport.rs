@@ -12,6 +12,8 @@ use tower_service::Service;
 
 use crate::recovery::Connection;
 
+use super::proxies::{Proxies, Proxy, is_loopback};
+
 /// A dead path (no FIN, no RST) is found within this.
 const DEAD_PATH: Duration = Duration::from_secs(55);
 /// Servers and middleboxes commonly drop idle connections after a minute.
@@ -32,19 +34,28 @@ struct Recipe {
     extra_roots: Vec<Certificate>,
     /// Whether certificates can play a part at all.
     plain: bool,
-    /// Whether the service is on this very machine. No proxy could reach that.
-    loopback: bool,
+    proxy: Option<Proxy>,
 }
 
 impl Transport {
-    pub(super) fn new(url: &Url, connect: Duration, extra_roots: Vec<Certificate>) -> Self {
-        let loopback = is_loopback(url);
-        let plain = loopback && url.scheme() == "http";
+    pub(super) fn new(
+        url: &Url,
+        connect: Duration,
+        extra_roots: Vec<Certificate>,
+        proxies: &Proxies,
+    ) -> Self {
+        let plain = is_loopback(url) && url.scheme() == "http";
+        let proxy = proxies.toward(url).cloned();
         Self {
-            recipe: Recipe { connect, extra_roots, plain, loopback },
+            recipe: Recipe { connect, extra_roots, plain, proxy },
             pooled: OnceLock::new(),
             fresh: OnceLock::new(),
         }
+    }
+
+    /// The proxy that every request takes.
+    pub(super) fn proxy(&self) -> Option<&Proxy> {
+        self.recipe.proxy.as_ref()
     }
 
     /// The client for a request on this kind of connection.
@@ -64,8 +75,13 @@ impl Recipe {
     fn build(&self, connection: Connection) -> Result<reqwest::Client, String> {
         // Whoever came first has installed the same one.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let builder = || self.builder(connection);
         let told = |error: reqwest::Error| format!("no TLS: {error}");
+        let proxy = self.proxy.as_ref().map(Proxy::to_reqwest).transpose().map_err(told)?;
+        let builder = || {
+            // Which proxy to take is known already, and is not looked up again.
+            let builder = self.builder(connection).no_proxy();
+            proxy.iter().cloned().fold(builder, ClientBuilder::proxy)
+        };
         if self.plain {
             return builder().tls_certs_only([]).build().map_err(told);
         }
@@ -104,7 +120,7 @@ impl Recipe {
             .connector_layer(NoteDials);
         #[cfg(any(target_os = "linux", target_os = "android", target_os = "fuchsia"))]
         let builder = builder.tcp_user_timeout(DEAD_PATH);
-        if self.loopback { builder.no_proxy() } else { builder }
+        builder
     }
 }
 
@@ -124,12 +140,6 @@ fn read_bundle(file: &Path) -> Result<Vec<Certificate>, String> {
     let bytes = std::fs::read(file).map_err(|error| error.to_string())?;
     let found = Certificate::from_pem_bundle(&bytes).map_err(|error| error.to_string())?;
     if found.is_empty() { Err("it holds no PEM certificate".to_owned()) } else { Ok(found) }
-}
-
-fn is_loopback(url: &Url) -> bool {
-    let host = url.host_str().unwrap_or_default();
-    let host = host.trim_start_matches('[').trim_end_matches(']');
-    host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
 tokio::task_local! {

@@ -68,8 +68,12 @@ impl Environment {
         own: &[(OsString, OsString)],
         policy: ChildEnvironment,
         pass: &[String],
+        credentials: &[String],
         session_id: &str,
     ) -> Self {
+        let is_credential = |name: &str, value: &OsStr| {
+            is_credential(name, value) || credentials.iter().any(|known| known == name)
+        };
         let credentials: Vec<&OsStr> = own
             .iter()
             .filter(|(name, value)| {

@@ -52,6 +52,8 @@ pub struct ToolSettings {
     pub child_environment: ChildEnvironment,
     /// Names that commands see although they look like secrets. Never the model's credentials.
     pub pass_env: Vec<String>,
+    /// Names of variables that hold credentials of the model's services, whatever they are called.
+    pub credentials: Vec<String>,
     /// A folder of this session's own, for long output. Made when first needed.
     pub scratch: PathBuf,
     pub session_id: String,
@@ -74,6 +76,7 @@ impl ToolSettings {
             environment: Vec::new(),
             child_environment: ChildEnvironment::Scrub,
             pass_env: Vec::new(),
+            credentials: Vec::new(),
             scratch: scratch.to_path_buf(),
             session_id: session_id.to_string(),
         }

@@ -64,6 +64,7 @@ impl Toolbox {
             &settings.environment,
             settings.child_environment,
             &settings.pass_env,
+            &settings.credentials,
             &settings.session_id,
         );
         let home = settings.environment.iter().find(|(name, _)| name == "HOME");

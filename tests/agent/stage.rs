@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use outlast::agent::{
-    self, Carried, Clock, Ending, Interrupter, Notice, Observer, Setup, WaitingFor,
+    self, Carried, Clock, Ending, Interrupter, Notice, Observer, Rung, Setup, WaitingFor,
 };
 use outlast::journal::{Carry, Journal, Opening};
 use outlast::model::{self, Client, Credential, Endpoint, Secret};
@@ -114,8 +114,7 @@ impl Play {
             prompt: vec![Block::text("Do it.")],
             system: "Be brief.".to_owned(),
             cwd: folder.path().to_owned(),
-            models: vec![model::facts("sonnet")],
-            client: client.expect("the address is right"),
+            rungs: vec![rung("sonnet", Arc::new(client.expect("the address is right")))],
             toolbox: toolbox(&folder),
             limits: Limits {
                 ladder: Ladder { first: Duration::from_millis(2), longest: Duration::from_secs(1) },
@@ -142,7 +141,8 @@ impl Play {
 
     /// The chain of models.
     pub(super) fn models(mut self, names: &[&str]) -> Self {
-        self.setup.models = names.iter().map(|name| model::facts(name)).collect();
+        let client = Arc::clone(&self.setup.rungs[0].client);
+        self.setup.rungs = names.iter().map(|name| rung(name, Arc::clone(&client))).collect();
         let switches = u8::try_from(names.len() - 1).expect("a short chain");
         self.limits(|limits| limits.budgets.switches = switches)
     }
@@ -250,6 +250,12 @@ pub(super) fn opening() -> Opening {
         carry: Carry::Fresh,
         redact: Vec::new(),
     }
+}
+
+/// A model at the server of the run.
+fn rung(name: &str, client: Arc<Client>) -> Rung {
+    let facts = model::facts(name);
+    Rung { label: facts.name.clone(), facts, client }
 }
 
 fn toolbox(folder: &TempDir) -> Toolbox {

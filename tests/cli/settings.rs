@@ -26,6 +26,11 @@ fn resolve(flags: &[&str], variables: &[(&str, &str)], user: &str) -> Result<Set
         .map_err(|error| error.to_string().replace(&home, "HOME"))
 }
 
+/// What the models of the chain are called.
+fn labels(settings: &Settings) -> Vec<&str> {
+    settings.chain.links.iter().map(|link| link.label.as_str()).collect()
+}
+
 #[test]
 fn every_mistake_has_file_line_and_column() {
     let cases = [
@@ -102,17 +107,17 @@ fn flags_outrank_variables_variables_outrank_files() {
     let variables = [&variables[..], &more].concat();
     let only_file = resolve(&["hi"], &[], file).unwrap();
     assert_eq!(only_file.limits.budgets.turns, Some(1));
-    assert_eq!(only_file.models, ["m1"]);
+    assert_eq!(labels(&only_file), ["m1"]);
     assert_eq!(only_file.endpoint.whole, Duration::from_secs(1));
     let both = resolve(&["hi"], &variables, file).unwrap();
     assert_eq!((both.limits.budgets.turns, both.limits.budgets.retries), (Some(2), 2));
-    assert_eq!(both.models, ["m2"]);
+    assert_eq!(labels(&both), ["m2"]);
     assert_eq!(both.endpoint.whole, Duration::from_millis(2500));
     let flags = ["hi", "--max-turns", "3", "--model=m3", "--request-timeout=3s"];
     let flags = [&flags[..], &["--max-retries=3"]].concat();
     let all = resolve(&flags, &variables, file).unwrap();
     assert_eq!((all.limits.budgets.turns, all.limits.budgets.retries), (Some(3), 3));
-    assert_eq!(all.models, ["m3"]);
+    assert_eq!(labels(&all), ["m3"]);
     assert_eq!(all.endpoint.whole, Duration::from_secs(3));
     let inline = resolve(&["hi", "--settings", r#"{"maxRetries": 9}"#], &[], file).unwrap();
     assert_eq!((inline.limits.budgets.turns, inline.limits.budgets.retries), (Some(1), 9));
@@ -176,7 +181,7 @@ fn limits_become_the_rules_of_the_run() {
     assert_eq!(limits.wrap_up.unwrap().as_millis(), 90_000);
     assert_eq!(limits.effort, Some(500_000));
     assert_eq!(settings.budget, Money::from_dollars(2.5));
-    assert_eq!(settings.models, ["a", "b", "c", "d"]);
+    assert_eq!(labels(&settings), ["a", "b", "c", "d"]);
     assert_eq!(limits.budgets.switches, 3);
     assert_eq!((limits.caps.first, limits.budgets.escalations), (4_000, 0));
     assert_eq!(limits.max_retry_wait, Duration::from_secs(90));

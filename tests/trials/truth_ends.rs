@@ -3,10 +3,11 @@
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::FileTypeExt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use outlast::agent::{
-    Carried, Clock, Ending, Notice, Observer, Setup, interrupt, listen, run as run_agent,
+    Carried, Clock, Ending, Notice, Observer, Rung, Setup, interrupt, listen, run as run_agent,
 };
 use outlast::journal::Journal;
 use outlast::model::{Client, Credential, Endpoint, facts};
@@ -229,13 +230,17 @@ async fn within_this_process(server: &Server, folder: &std::path::Path, bears: u
     let mut tools = ToolSettings::new(folder, &folder.join("scratch"), "a-session");
     tools.mode = PermissionMode::BypassPermissions;
     tools.environment = vec![("PATH".into(), std::env::var_os("PATH").unwrap_or_default())];
+    let client = Client::new(Endpoint::new(server.base_url(), Credential::None));
     let setup = Setup {
         session_id: "a-session".to_owned(),
         prompt: vec![Block::text("do it")],
         system: String::new(),
         cwd: folder.to_owned(),
-        models: vec![facts("claude-sonnet-5-5")],
-        client: Client::new(Endpoint::new(server.base_url(), Credential::None)).expect("it fits"),
+        rungs: vec![Rung {
+            label: "claude-sonnet-5-5".to_owned(),
+            facts: facts("claude-sonnet-5-5"),
+            client: Arc::new(client.expect("it fits")),
+        }],
         toolbox: Toolbox::new(&tools).expect("they fit"),
         limits: Limits::default(),
         ledger: Ledger::new(None),

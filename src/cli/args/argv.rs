@@ -164,7 +164,7 @@ fn is_rule(word: &str) -> bool {
 
 /// Flags of the same family of tools that mean something outlast does not do yet. Taking them and
 /// doing nothing would be a lie; calling them unknown would send people looking for a typo.
-const UNSUPPORTED: [&str; 27] = [
+const UNSUPPORTED: [&str; 26] = [
     "--agent",
     "--agents",
     "--append-subagent-system-prompt",
@@ -175,7 +175,6 @@ const UNSUPPORTED: [&str; 27] = [
     "--debug-to-stderr",
     "--disable-slash-commands",
     "--effort",
-    "--fast",
     "--forward-subagent-text",
     "--include-hook-events",
     "--init",

@@ -134,16 +134,32 @@ pub struct LimitArgs {
 }
 
 #[derive(Clone, Debug, Default, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub struct ModelArgs {
     /// The model, or an alias of one
     #[arg(long, value_name = "MODEL")]
     pub model: Option<String>,
-    /// Models to fall back to, best first
+    /// Models to fall back to, best first; elsewhere: MODEL@URL#VARIABLE
     #[arg(long, value_name = "A,B")]
     pub fallback_model: Vec<String>,
+    /// Fall back to nothing, whatever the settings say
+    #[arg(long, conflicts_with = "fallback_model")]
+    pub no_fallback: bool,
+    /// After a while, try the first model again
+    #[arg(long)]
+    pub fallback_return: bool,
+    /// Ask for fast answers where the service has them
+    #[arg(long)]
+    pub fast: bool,
     /// Dollars per million tokens: [MODEL=]IN/OUT[/CACHE-READ/CACHE-WRITE]
     #[arg(long, value_name = "PRICE")]
     pub price: Vec<String>,
+    /// How much fits into a model's context window: [MODEL=]TOKENS
+    #[arg(long, value_name = "TOKENS", allow_negative_numbers = true)]
+    pub context_window: Vec<String>,
+    /// Never summarise the conversation before it gets too long
+    #[arg(long)]
+    pub no_auto_compact: bool,
     /// Replace the system prompt
     #[arg(long, value_name = "TEXT", conflicts_with = "system_prompt_file")]
     pub system_prompt: Option<String>,
@@ -218,6 +234,13 @@ pub struct SessionArgs {
     /// Which settings files are read: user, project, local
     #[arg(long, value_name = "A,B")]
     pub setting_sources: Option<String>,
+}
+
+#[derive(Clone, Debug, Default, Args)]
+pub struct NetworkArgs {
+    /// Certificate authorities to trust beside the system's, a PEM file; may be repeated
+    #[arg(long, value_name = "PATH")]
+    pub ca_file: Vec<PathBuf>,
 }
 
 #[derive(Clone, Debug, Default, Args)]

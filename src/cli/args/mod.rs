@@ -8,7 +8,7 @@ use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand};
 
 pub(super) use argv::{Wanted, from_os};
 pub use groups::{
-    BudgetMode, ChildEnv, InputFormat, LimitArgs, ModelArgs, OutputArgs, OutputFormat,
+    BudgetMode, ChildEnv, InputFormat, LimitArgs, ModelArgs, NetworkArgs, OutputArgs, OutputFormat,
     PermissionMode, SessionArgs, TimerArgs, ToolArgs,
 };
 
@@ -66,6 +66,8 @@ pub struct RunArgs {
     pub tools: ToolArgs,
     #[command(flatten, next_help_heading = "Session and settings")]
     pub session: SessionArgs,
+    #[command(flatten, next_help_heading = "Network")]
+    pub network: NetworkArgs,
     #[command(flatten, next_help_heading = "Timers")]
     pub timers: TimerArgs,
 }

@@ -10,6 +10,8 @@ use serde::Deserialize;
 use serde::de::{self, Deserializer, SeqAccess, Visitor};
 use serde_json::Value;
 
+use super::entry::Entries;
+use super::windows::Sizes;
 use crate::cli::args::{BudgetMode, ChildEnv, PermissionMode};
 use crate::cli::values;
 
@@ -19,7 +21,12 @@ use crate::cli::values;
 pub(super) struct Layer {
     pub api_key_helper: Option<String>,
     pub model: Option<String>,
-    pub fallback_model: Words,
+    pub fallback_model: Entries,
+    pub fallback_return: Option<bool>,
+    pub fast: Option<bool>,
+    pub context_window: Option<Sizes>,
+    pub auto_compact_enabled: Option<bool>,
+    pub compact_at: Option<f64>,
     pub prices: BTreeMap<String, Price>,
     pub env: BTreeMap<String, String>,
     pub permissions: Permissions,

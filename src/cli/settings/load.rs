@@ -12,10 +12,9 @@ use super::table;
 use crate::cli::usage::UsageError;
 
 /// Keys of the same family of tools that mean nothing to us, and do no harm when left alone.
-const FOREIGN: [&str; 15] = [
+const FOREIGN: [&str; 14] = [
     "$schema",
     "attribution",
-    "autoCompactEnabled",
     "claudeMdExcludes",
     "cleanupPeriodDays",
     "disableAllHooks",

@@ -3,22 +3,27 @@
 //! Flags outrank the environment, the environment outranks `--settings`, and that outranks the
 //! files. Everything is read once, here, and never again.
 
+mod chain;
+mod entry;
 mod layer;
 mod load;
 mod locate;
 mod resolve;
 mod rules;
 mod table;
+mod windows;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub use chain::{Chain, Link};
 pub use layer::{Price, Unattended};
 pub use table::{Setting, names, settings};
 
 use crate::cli::args::{BudgetMode, ChildEnv, OutputFormat, PermissionMode};
 use crate::cli::environment::Variables;
+use crate::model::Proxies;
 use crate::recovery::{Limits, Money};
 
 /// The one table of defaults that are not [`Limits`]'.
@@ -58,6 +63,7 @@ pub(super) const DEFAULTS: Defaults = Defaults {
 
 /// Everything a run is to be, decided.
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a setting of its own")]
 pub struct Settings {
     pub output: Output,
     pub prompt: PromptSource,
@@ -67,12 +73,20 @@ pub struct Settings {
     /// Where settings and sessions live.
     pub config_dir: PathBuf,
     pub cwd: PathBuf,
-    /// The preferred model first. Names or aliases.
-    pub models: Vec<String>,
-    /// What aliases stand for, where the environment says so.
-    pub aliases: BTreeMap<String, String>,
+    /// The models, the preferred one first, and where they are.
+    pub chain: Chain,
+    /// Whether the first model is tried again after a while, once another has taken over.
+    pub fallback_return: bool,
+    /// Whether the service is asked for fast answers.
+    pub fast: bool,
+    /// Whether the older part of a conversation is summarised before it gets too long.
+    pub auto_compact: bool,
+    /// The part of the context window after which that is done, above 0 and at most 1, where
+    /// somebody said so.
+    pub compact_at: Option<f64>,
     /// By model; the empty name is for every model that has no entry of its own.
     pub prices: BTreeMap<String, Price>,
+    /// Where the first model is.
     pub endpoint: Endpoint,
     pub limits: Limits,
     pub budget: Option<Money>,
@@ -84,6 +98,13 @@ pub struct Settings {
     /// The environment, with what the settings add to it.
     pub variables: Variables,
     pub warnings: Vec<String>,
+}
+
+impl Settings {
+    /// What must not be printed or stored.
+    pub fn secrets(&self) -> Vec<String> {
+        self.chain.secrets().collect()
+    }
 }
 
 /// Who is told what.
@@ -134,6 +155,7 @@ pub struct Endpoint {
     pub headers: Vec<(String, String)>,
     /// Certificates to trust beside the system's.
     pub ca_files: Vec<PathBuf>,
+    pub proxies: Proxies,
     pub connect: Duration,
     pub first_byte: Duration,
     pub stream_idle: Duration,

@@ -7,14 +7,17 @@ use std::path::{Path, PathBuf};
 
 use uuid::Uuid;
 
+use super::chain::Sources;
 use super::layer::{Layer, Price};
 use super::load::{Loaded, holds_something};
 use super::rules::{self, time};
+use super::windows::Sizes;
 use super::{Credential, DEFAULTS, Output, PromptSource, Settings, Start, SystemPrompt, ToolRules};
 use crate::cli::args::{InputFormat, OutputFormat, PermissionMode, RunArgs};
 use crate::cli::environment::{self, Environment, Variables};
 use crate::cli::usage::UsageError;
 use crate::cli::values;
+use crate::model::Address;
 use crate::recovery::Money;
 
 /// Decides what a run is to be. Reads files, changes nothing.
@@ -39,9 +42,8 @@ pub fn resolve(
         .extend(file.env.iter().map(|(name, value)| (OsString::from(name), OsString::from(value))));
     let env = Environment::read(&variables)?;
 
-    let models = models(args, &env, &file);
     let prices = prices(&args.model.price, file.prices.clone())?;
-    let endpoint = rules::endpoint(&args.timers, &env, &file);
+    let endpoint = rules::endpoint(args, &env, &file);
     if endpoint.credential == Credential::Absent && endpoint.base_url == DEFAULTS.base_url {
         return Err(UsageError::credentials(
             "no credential is set; put an API key in ANTHROPIC_API_KEY or a bearer token in \
@@ -49,14 +51,24 @@ pub fn resolve(
         ));
     }
     check_url(&endpoint.base_url)?;
+    let primary = endpoint.clone();
+    let sources =
+        Sources { args: &args.model, env: &env, file: &file, variables: &variables, primary };
+    let chain = sources.chain()?;
+    let model = &args.model;
     Ok(Settings {
         output: output(args, &env)?,
         prompt: prompt(args, &file),
         session: start(args)?,
         persist: !args.session.no_session_persistence,
-        limits: rules::limits(&args.limits, &args.model, &env, &file, models.len() - 1),
-        models,
-        aliases: env.aliases.clone(),
+        limits: rules::limits(&args.limits, model, &env, &file, chain.links.len() - 1),
+        chain,
+        fallback_return: model.fallback_return || file.fallback_return.unwrap_or_default(),
+        fast: model.fast || file.fast.unwrap_or_default(),
+        auto_compact: !model.no_auto_compact
+            && !env.no_auto_compact
+            && file.auto_compact_enabled.unwrap_or(true),
+        compact_at: env.compact_at.or(file.compact_at),
         prices,
         endpoint,
         budget: budget(args, &file),
@@ -78,6 +90,15 @@ pub(super) fn check(layer: &Layer) -> Result<(), (&'static str, String)> {
     }
     if layer.wrap_up_at.is_some_and(|part| !(part > 0.0 && part <= 1.0)) {
         return Err(("wrapUpAt", "must be above 0 and at most 1".to_owned()));
+    }
+    if layer.compact_at.is_some_and(|part| !(part > 0.0 && part <= 1.0)) {
+        return Err(("compactAt", "must be above 0 and at most 1".to_owned()));
+    }
+    if let Some(entry) = layer.fallback_model.repeated() {
+        return Err(("fallbackModel", format!("has {:?} twice; name it once", entry.model)));
+    }
+    if layer.context_window.as_ref().and_then(Sizes::too_small).is_some() {
+        return Err(("contextWindow", "must be at least 1024 tokens".to_owned()));
     }
     if layer.max_retries.is_some_and(|retries| retries > 100) {
         return Err(("maxRetries", "must be a whole number from 0 to 100".to_owned()));
@@ -135,25 +156,6 @@ fn sources(given: Option<&str>) -> Result<Vec<&str>, UsageError> {
     }
 }
 
-fn models(args: &RunArgs, env: &Environment, file: &Layer) -> Vec<String> {
-    let named = |name: &Option<String>| name.clone().filter(|name| !name.trim().is_empty());
-    let first = named(&args.model.model)
-        .or_else(|| named(&env.model))
-        .or_else(|| named(&file.model))
-        .unwrap_or_else(|| DEFAULTS.model.to_owned());
-    let mut fallbacks = values::list(&args.model.fallback_model);
-    if fallbacks.is_empty() {
-        fallbacks.clone_from(&file.fallback_model.0);
-    }
-    let mut models = vec![first];
-    for model in fallbacks {
-        if !models.contains(&model) {
-            models.push(model);
-        }
-    }
-    models
-}
-
 /// Prices from the files, and over them those of `--price`.
 fn prices(
     flags: &[String],
@@ -188,13 +190,8 @@ fn prices(
 }
 
 fn check_url(url: &str) -> Result<(), UsageError> {
-    let host = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
-    match host {
-        Some(host) if !host.is_empty() && !url.contains(char::is_whitespace) => Ok(()),
-        Some(_) | None => Err(UsageError::new(
-            "ANTHROPIC_BASE_URL is not an http:// or https:// address; correct it",
-        )),
-    }
+    let wrong = "ANTHROPIC_BASE_URL is not an http:// or https:// address; correct it";
+    Address::parse(url).map(drop).map_err(|_| UsageError::new(wrong))
 }
 
 fn output(args: &RunArgs, env: &Environment) -> Result<Output, UsageError> {

@@ -1,12 +1,12 @@
 //! From what was said to the rules of the run: every limit in one place.
 
-use crate::cli::args::LimitArgs;
+use crate::cli::args::{LimitArgs, RunArgs};
 use crate::cli::environment::Environment;
 use crate::recovery::{Account, Ladder, Limits, Moment, Persistence};
 
 use super::layer::{AccountKind, Layer, Span, Unattended};
 use super::{DEFAULTS, Endpoint};
-use crate::cli::args::{ModelArgs, TimerArgs};
+use crate::cli::args::ModelArgs;
 use crate::cli::settings::Credential;
 
 /// The machine's rules.
@@ -88,7 +88,8 @@ pub(super) fn time(span: Option<Span>) -> Option<std::time::Duration> {
 }
 
 /// Where the model is, and how long it may take.
-pub(super) fn endpoint(args: &TimerArgs, env: &Environment, file: &Layer) -> Endpoint {
+pub(super) fn endpoint(args: &RunArgs, env: &Environment, file: &Layer) -> Endpoint {
+    let (args, network) = (&args.timers, &args.network);
     let credential = match (&file.api_key_helper, &env.auth_token, &env.api_key) {
         (Some(command), _, _) => Credential::Helper(command.clone()),
         (None, Some(token), _) => Credential::Bearer(token.clone()),
@@ -100,7 +101,8 @@ pub(super) fn endpoint(args: &TimerArgs, env: &Environment, file: &Layer) -> End
         base_url: env.base_url.clone().unwrap_or_else(|| DEFAULTS.base_url.to_owned()),
         credential,
         headers: env.custom_headers.clone(),
-        ca_files: env.ca_files.clone(),
+        ca_files: [&network.ca_file[..], &env.ca_files].concat(),
+        proxies: env.proxies.clone(),
         connect: args.connect_timeout.or(time(file.connect_timeout)).unwrap_or(DEFAULTS.connect),
         first_byte: args
             .first_byte_timeout

@@ -21,14 +21,19 @@ const COUNT: &str = "a whole number, at least 1";
 const UP_TO_100: &str = "a whole number from 0 to 100";
 const UP_TO_255: &str = "a whole number from 0 to 255";
 const TOKENS: &str = "a whole number of tokens, at least 1";
+const BOOL: &str = "true or false";
 const NAMES: &str = "a name, or a list of names";
 
 /// Name, what it takes, meaning. In the order in which the manual lists them.
 #[rustfmt::skip]
-const SHAPES: [(&str, &str, &str); 44] = [
+const SHAPES: [(&str, &str, &str); 49] = [
     ("apiKeyHelper", "a text", "A command that prints the key; outranks the environment."),
     ("model", "a text", "The model, or an alias of one."),
-    ("fallbackModel", NAMES, "Models to fall back to, best first."),
+    ("fallbackModel", "a list of models, MODEL@URL#KEY_VARIABLE or objects with \"model\" and \
+        perhaps \"baseUrl\", \"apiKeyEnv\" or \"authTokenEnv\", \"headers\", \"contextWindow\"; or \
+        one text with commas", "Models to fall back to, best first; see FALLBACK."),
+    ("fallbackReturn", BOOL, "After a while, try the first model again."),
+    ("fast", BOOL, "Ask for fast answers where the service has them."),
     ("prices", "an object of models, each with \"input\" and \"output\" and perhaps \"cacheRead\" \
         and \"cacheWrite\", in US dollars per million tokens", "What models cost."),
     ("env", "an object of texts", "Variables for outlast itself and for the commands it runs."),
@@ -72,6 +77,12 @@ const SHAPES: [(&str, &str, &str); 44] = [
     ("wholeOutputTokens", TOKENS, "The cap of a reply that is not streamed."),
     ("minOutputTokens", TOKENS, "A request that money allows fewer than this is not made."),
     ("outputContinuations", UP_TO_255, "How often the model is asked to go on where it was cut off."),
+    ("contextWindow", "a number of tokens, at least 1024, or an object of such by model", "How \
+        much fits into the models' context windows."),
+    ("autoCompactEnabled", BOOL, "Summarise the older part of a conversation before it gets too \
+        long."),
+    ("compactAt", "a number above 0 and at most 1", "The part of the context window after which \
+        that is done, if it is sooner than it would be by itself."),
     ("maxThinkingTokens", "0, or a whole number of tokens, at least 1024", "How many tokens of \
         thinking a reply may hold."),
     ("bashTimeout", DURATION, "How long a command may run when the model names no time."),
@@ -135,6 +146,8 @@ fn other_default(name: &str, defaults: &Defaults) -> Option<String> {
     Some(match name {
         "model" => defaults.model.to_owned(),
         "budgetMode" => "ceiling".to_owned(),
+        "fallbackReturn" | "fast" => "false".to_owned(),
+        "autoCompactEnabled" => "true".to_owned(),
         "wrapUpAt" => defaults.wrap_up_at.to_string(),
         "unattendedRetry" => "off".to_owned(),
         "accountKind" => "apiKey".to_owned(),

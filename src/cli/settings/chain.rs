@@ -1,0 +1,289 @@
+//! The chain of models, and where each of them is.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+
+use super::entry::{Entries, Entry, KeyVariable};
+use super::layer::Layer;
+use super::windows::Windows;
+use super::{Credential, DEFAULTS, Endpoint};
+use crate::cli::args::ModelArgs;
+use crate::cli::environment::{Environment, Variables};
+use crate::cli::usage::UsageError;
+use crate::model::{Address, resolve_alias};
+
+/// The most models a chain may have: [`Chain::elsewhere`] has a bit for each step.
+const LONGEST: usize = 32;
+
+/// The models in the order in which they are asked, and where they are.
+#[derive(Clone, Debug)]
+pub struct Chain {
+    /// The primary first. Never empty.
+    pub links: Vec<Link>,
+    /// The primary's first. Never empty.
+    pub endpoints: Vec<Endpoint>,
+    /// The variables that hold the credentials of other endpoints than the primary's.
+    pub key_variables: Vec<String>,
+}
+
+/// One model of the chain.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// As it was written: a name or an alias.
+    pub name: String,
+    /// As it is sent to the service.
+    pub model: String,
+    /// What results and progress lines call it, and `--price` and `--context-window` too: the
+    /// model's name, and after it, unless that is the primary's, the address and the variable of
+    /// the key, just as entries are written. No two links have the same.
+    pub label: String,
+    /// Index of its endpoint.
+    pub endpoint: usize,
+    /// In tokens, where somebody said so.
+    pub context_window: Option<u32>,
+}
+
+impl Link {
+    /// The names under which prices and sizes of this model may be given, closest first. The empty
+    /// one is for every model.
+    pub fn keys(&self) -> [&str; 5] {
+        let place = self.label.split('#').next().unwrap_or_default();
+        [&self.label, place, &self.name, &self.model, ""]
+    }
+}
+
+impl Chain {
+    /// Bit `i` is set when link `i + 1` is elsewhere than link `i`: another host, or the same with
+    /// another account. What has befallen the one endpoint says nothing of the other.
+    pub fn elsewhere(&self) -> u32 {
+        let place = |link: &Link| &self.endpoints[link.endpoint];
+        let steps = self.links.windows(2).enumerate().take(LONGEST);
+        let moves = steps.filter(|(_, pair)| is_elsewhere(place(&pair[0]), place(&pair[1])));
+        moves.fold(0, |bits, (step, _)| bits | 1 << step)
+    }
+
+    /// What must not be printed, of any endpoint.
+    pub fn secrets(&self) -> impl Iterator<Item = String> {
+        let credentials = self.endpoints.iter().filter_map(|endpoint| endpoint.credential.secret());
+        let headers = self.endpoints.iter().flat_map(|endpoint| &endpoint.headers);
+        let headers = headers.filter(|(name, _)| is_secret(name)).map(|(_, value)| value.as_str());
+        let mut secrets: Vec<String> = credentials.chain(headers).map(str::to_owned).collect();
+        secrets.extend(self.endpoints.iter().flat_map(|endpoint| endpoint.proxies.secrets()));
+        secrets.into_iter()
+    }
+}
+
+fn is_elsewhere(one: &Endpoint, other: &Endpoint) -> bool {
+    origin(&one.base_url) != origin(&other.base_url)
+        || one.credential != other.credential
+        || one.headers != other.headers
+}
+
+fn origin(base_url: &str) -> Option<String> {
+    Address::parse(base_url).ok().map(|address| address.origin())
+}
+
+/// Whether a header of this name says who we are.
+fn is_secret(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    ["authorization", "key", "token", "secret", "cookie"].iter().any(|word| name.contains(word))
+}
+
+/// Everything a chain is made from.
+pub(super) struct Sources<'a> {
+    pub(super) args: &'a ModelArgs,
+    pub(super) env: &'a Environment,
+    pub(super) file: &'a Layer,
+    pub(super) variables: &'a Variables,
+    /// Where the first model is.
+    pub(super) primary: Endpoint,
+}
+
+impl Sources<'_> {
+    /// Puts the chain together.
+    ///
+    /// # Errors
+    /// The first entry that makes no sense, comes twice, or has no key where it names one.
+    pub(super) fn chain(self) -> Result<Chain, UsageError> {
+        let windows = Windows::new(&self.args.context_window, self.file)?;
+        let (origin, entries) = self.entries()?;
+        let mut building = Building::begin(&self, &windows);
+        for entry in &entries {
+            let link = building.link(entry).map_err(|why| origin.error(&why))?;
+            let same = |known: &Link| known.label == link.label;
+            match building.chain.links.iter().position(same) {
+                // Lists of several files are joined, and were not written for this one primary.
+                Some(_) if origin == Origin::Settings => {}
+                Some(_) => {
+                    let why = format!("{:?} comes twice in the chain; name it once", link.label);
+                    return Err(origin.error(&why));
+                }
+                None => building.chain.links.push(link),
+            }
+        }
+        let chain = building.chain;
+        if chain.links.len() > LONGEST {
+            return Err(origin.error(&format!("a chain has at most {LONGEST} models")));
+        }
+        Ok(chain)
+    }
+
+    /// The entries behind the primary, and who wrote them.
+    fn entries(&self) -> Result<(Origin, Vec<Entry>), UsageError> {
+        if self.args.no_fallback {
+            return Ok((Origin::Flag, Vec::new()));
+        }
+        if self.args.fallback_model.is_empty() {
+            return Ok((Origin::Settings, self.file.fallback_model.0.clone()));
+        }
+        let Entries(entries) = Entries::parse(&self.args.fallback_model)
+            .map_err(|why| Origin::Flag.error(&format!("{why}; see outlast(1)")))?;
+        if entries.is_empty() {
+            return Err(Origin::Flag.error("it names no model; name one, or use --no-fallback"));
+        }
+        Ok((Origin::Flag, entries))
+    }
+
+    fn first_model(&self) -> String {
+        let named = |name: &Option<String>| name.clone().filter(|name| !name.trim().is_empty());
+        named(&self.args.model)
+            .or_else(|| named(&self.env.model))
+            .or_else(|| named(&self.file.model))
+            .unwrap_or_else(|| DEFAULTS.model.to_owned())
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Origin {
+    Flag,
+    Settings,
+}
+
+impl Origin {
+    fn error(self, why: &str) -> UsageError {
+        UsageError::new(match self {
+            Self::Flag => format!("--fallback-model: {why}"),
+            Self::Settings => format!("the setting \"fallbackModel\": {why}"),
+        })
+    }
+}
+
+/// A chain being put together.
+struct Building<'a> {
+    aliases: &'a BTreeMap<String, String>,
+    variables: &'a Variables,
+    windows: &'a Windows,
+    /// Of the primary's base URL.
+    origin: Option<String>,
+    base: Option<String>,
+    chain: Chain,
+}
+
+impl<'a> Building<'a> {
+    fn begin(sources: &Sources<'a>, windows: &'a Windows) -> Self {
+        let address = Address::parse(&sources.primary.base_url).ok();
+        let chain = Chain {
+            links: Vec::new(),
+            endpoints: vec![sources.primary.clone()],
+            key_variables: Vec::new(),
+        };
+        let mut building = Self {
+            aliases: &sources.env.aliases,
+            variables: sources.variables,
+            windows,
+            origin: address.as_ref().map(Address::origin),
+            base: address.as_ref().map(Address::base),
+            chain,
+        };
+        let first = building.named(&sources.first_model(), "", 0, None);
+        building.chain.links.push(first);
+        building
+    }
+
+    /// One more link, at an endpoint that is added if it is new.
+    fn link(&mut self, entry: &Entry) -> Result<Link, String> {
+        let here = self.base.clone().unwrap_or_default();
+        let base = entry.base_url.clone().unwrap_or_else(|| here.clone());
+        let mut place = String::new();
+        if base != here {
+            place = format!("@{base}");
+        }
+        if let Some(key) = &entry.key {
+            place = format!("{place}#{}", key.name());
+        }
+        let endpoint = self.endpoint(entry, &base)?;
+        let known = self.chain.endpoints.iter().position(|known| same(known, &endpoint));
+        let index = known.unwrap_or_else(|| {
+            self.chain.endpoints.push(endpoint);
+            self.chain.endpoints.len() - 1
+        });
+        let said = entry.context_window.map(u32::from);
+        Ok(self.named(&entry.model, &place, index, said))
+    }
+
+    fn named(&self, name: &str, place: &str, endpoint: usize, said: Option<u32>) -> Link {
+        let name = name.trim();
+        let model = resolve_alias(self.aliases.get(name).map_or(name, String::as_str)).to_owned();
+        let label = model.clone() + place;
+        let mut link = Link { name: name.to_owned(), model, label, endpoint, context_window: None };
+        link.context_window = self.windows.of(&link, said);
+        link
+    }
+
+    /// Where an entry is. The primary's credentials and headers go to the primary's own origin and
+    /// nowhere else.
+    fn endpoint(&mut self, entry: &Entry, base: &str) -> Result<Endpoint, String> {
+        let primary = &self.chain.endpoints[0];
+        let home = origin(base) == self.origin;
+        let base_url = match &entry.base_url {
+            Some(_) if Some(base) != self.base.as_deref() => base.to_owned(),
+            Some(_) | None => primary.base_url.clone(),
+        };
+        let mut headers = if home { primary.headers.clone() } else { Vec::new() };
+        let credential = match &entry.key {
+            Some(key) => {
+                headers.retain(|(name, _)| !is_secret(name));
+                self.credential(key)?
+            }
+            None if home => primary.credential.clone(),
+            None if origin(base) == origin(DEFAULTS.base_url) => {
+                return Err(format!(
+                    "{:?}: {base} wants a key; name the variable that holds it, as in \
+                     {}@{base}#KEY_VARIABLE",
+                    entry.model, entry.model
+                ));
+            }
+            None => Credential::Absent,
+        };
+        headers.extend(entry.headers.iter().map(|(name, value)| (name.clone(), value.clone())));
+        let primary = self.chain.endpoints[0].clone();
+        Ok(Endpoint { base_url, credential, headers, ..primary })
+    }
+
+    /// The credential that a variable holds.
+    fn credential(&mut self, key: &KeyVariable) -> Result<Credential, String> {
+        let value = self.variables.get(OsStr::new(key.name()));
+        let secret = value.and_then(|value| value.to_str()).map(str::trim).unwrap_or_default();
+        if secret.is_empty() {
+            return Err(format!(
+                "the variable {} is to hold a key and is not set, is empty or is no text; set it",
+                key.shown()
+            ));
+        }
+        let name = key.name().to_owned();
+        if !self.chain.key_variables.contains(&name) {
+            self.chain.key_variables.push(name);
+        }
+        Ok(match key {
+            KeyVariable::ApiKey(_) => Credential::ApiKey(secret.to_owned()),
+            KeyVariable::Bearer(_) => Credential::Bearer(secret.to_owned()),
+        })
+    }
+}
+
+/// Whether one client will do for both.
+fn same(one: &Endpoint, other: &Endpoint) -> bool {
+    one.base_url == other.base_url
+        && one.credential == other.credential
+        && one.headers == other.headers
+}

@@ -1,0 +1,265 @@
+//! How an entry of the chain of models is written.
+//!
+//! ```text
+//! haiku                                       at the primary's address, with its credentials
+//! haiku#SECOND_KEY                            the same address, another account
+//! llama@http://127.0.0.1:8080                 another address, no credentials
+//! opus@https://gate.example/api#GATE_KEY      another address, the API key in a variable
+//! opus@https://gate.example#bearer:GATE_TOKEN the same with a bearer token
+//! ```
+//!
+//! An entry names the variable that holds a secret, and never the secret itself. Whoever writes a
+//! secret there by mistake does not see it again in an error message.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::num::NonZeroU32;
+
+use serde::Deserialize;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{self, Deserializer, MapAccess, SeqAccess, Visitor};
+
+use crate::cli::values;
+use crate::model::Address;
+
+/// The smallest context window that a run can be had in, in tokens.
+pub(super) const SMALLEST_WINDOW: u32 = 1024;
+
+/// A model, and where it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Entry {
+    /// A name or an alias.
+    pub(super) model: String,
+    /// `None`: where the primary model is.
+    pub(super) base_url: Option<String>,
+    /// `None`: the primary's credentials at the primary's origin, and none anywhere else.
+    pub(super) key: Option<KeyVariable>,
+    pub(super) headers: BTreeMap<String, String>,
+    /// In tokens.
+    pub(super) context_window: Option<NonZeroU32>,
+}
+
+/// The variable that holds a credential, and what kind it is of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum KeyVariable {
+    ApiKey(String),
+    Bearer(String),
+}
+
+impl KeyVariable {
+    fn parse(text: &str) -> Result<Self, String> {
+        let key = match text.strip_prefix("bearer:") {
+            Some(name) => Self::Bearer(name.to_owned()),
+            None => Self::ApiKey(text.to_owned()),
+        };
+        key.check()
+    }
+
+    fn check(self) -> Result<Self, String> {
+        let mut letters = self.name().bytes();
+        let starts = letters.next().is_some_and(|byte| byte.is_ascii_alphabetic() || byte == b'_');
+        if starts && letters.all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {
+            return Ok(self);
+        }
+        Err("what names its key is not the name of a variable; put the key into a variable and \
+             name that, as in MODEL@https://host#KEY_VARIABLE"
+            .to_owned())
+    }
+
+    pub(super) fn name(&self) -> &str {
+        match self {
+            Self::ApiKey(name) | Self::Bearer(name) => name,
+        }
+    }
+
+    /// The name for people. One that is not written like most variables may be a key that was put
+    /// there by mistake.
+    pub(super) fn shown(&self) -> String {
+        let name = self.name();
+        if name.bytes().any(|byte| byte.is_ascii_lowercase()) {
+            format!("{}...", name.chars().take(4).collect::<String>())
+        } else {
+            name.to_owned()
+        }
+    }
+}
+
+impl Entry {
+    /// Reads one as flags and lists have it.
+    ///
+    /// # Errors
+    /// What is wrong with it, after the model's name if there is one.
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
+        let (place, key) = match text.split_once('#') {
+            Some((place, key)) => (place, Some(key)),
+            None => (text, None),
+        };
+        let (model, base_url) = match place.find("://") {
+            Some(scheme) => match place[..scheme].rfind('@') {
+                Some(at) => (&place[..at], Some(&place[at + 1..])),
+                None => return Err("an address without a model; write MODEL@https://host".into()),
+            },
+            None => (place, None),
+        };
+        let about = |why: String| format!("{model:?}: {why}");
+        if base_url.is_none() && model.rsplit_once('@').is_some_and(|(_, rest)| is_host(rest)) {
+            return Err(about("an address begins with http:// or https://".to_owned()));
+        }
+        let key = key.map(KeyVariable::parse).transpose().map_err(about)?;
+        Self::default()
+            .with(model, base_url, key)
+            .map_err(|why| if model.is_empty() { why } else { format!("{model:?}: {why}") })
+    }
+
+    fn default() -> Self {
+        Self {
+            model: String::new(),
+            base_url: None,
+            key: None,
+            headers: BTreeMap::new(),
+            context_window: None,
+        }
+    }
+
+    fn with(
+        self,
+        model: &str,
+        base_url: Option<&str>,
+        key: Option<KeyVariable>,
+    ) -> Result<Self, String> {
+        if model.trim().is_empty() {
+            return Err("an entry names no model".to_owned());
+        }
+        let base_url = base_url.map(base_of).transpose()?;
+        Ok(Self { model: model.trim().to_owned(), base_url, key, ..self })
+    }
+}
+
+/// Whether what follows an `@` looks like a host: some services have models such as
+/// `claude@20260131`.
+fn is_host(text: &str) -> bool {
+    text.contains(['.', ':', '/']) || text == "localhost"
+}
+
+/// A base URL in its one spelling.
+fn base_of(text: &str) -> Result<String, String> {
+    let address = Address::parse(text).map_err(|error| error.to_string())?;
+    if address.says_more() {
+        return Err("an address holds no user, password or query; name a variable with the key \
+                    after #, or headers in the settings"
+            .to_owned());
+    }
+    Ok(address.base())
+}
+
+/// The same as an object of a settings file.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Object {
+    model: String,
+    base_url: Option<String>,
+    api_key_env: Option<String>,
+    auth_token_env: Option<String>,
+    #[serde(default)]
+    headers: BTreeMap<String, String>,
+    context_window: Option<NonZeroU32>,
+}
+
+impl TryFrom<Object> for Entry {
+    type Error = String;
+
+    fn try_from(object: Object) -> Result<Self, String> {
+        let about = |why: String| format!("{:?}: {why}", object.model);
+        let key = match (object.api_key_env, object.auth_token_env) {
+            (Some(_), Some(_)) => {
+                return Err(about("apiKeyEnv and authTokenEnv exclude each other".to_owned()));
+            }
+            (Some(name), None) => Some(KeyVariable::ApiKey(name)),
+            (None, Some(name)) => Some(KeyVariable::Bearer(name)),
+            (None, None) => None,
+        };
+        let key = key.map(KeyVariable::check).transpose().map_err(about)?;
+        if object.context_window.is_some_and(|tokens| tokens.get() < SMALLEST_WINDOW) {
+            return Err(about(format!("contextWindow must be at least {SMALLEST_WINDOW} tokens")));
+        }
+        let rest = Self {
+            headers: object.headers,
+            context_window: object.context_window,
+            ..Self::default()
+        };
+        rest.with(&object.model, object.base_url.as_deref(), key)
+    }
+}
+
+impl<'de> Deserialize<'de> for Entry {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Form;
+        impl<'de> Visitor<'de> for Form {
+            type Value = Entry;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a model, MODEL@URL#KEY_VARIABLE, or an object with \"model\"")
+            }
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Entry, E> {
+                Entry::parse(text).map_err(E::custom)
+            }
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Entry, A::Error> {
+                let object = Object::deserialize(MapAccessDeserializer::new(map))?;
+                Entry::try_from(object).map_err(de::Error::custom)
+            }
+        }
+        deserializer.deserialize_any(Form)
+    }
+}
+
+/// The entries of a settings file: a list, or one text with commas between them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Entries(pub Vec<Entry>);
+
+impl Entries {
+    /// Reads what flags say.
+    ///
+    /// # Errors
+    /// What is wrong with the first that is wrong.
+    pub(super) fn parse<S: AsRef<str>>(texts: &[S]) -> Result<Self, String> {
+        let entries: Result<_, _> =
+            values::list(texts).iter().map(|text| Entry::parse(text)).collect();
+        entries.map(Self)
+    }
+}
+
+impl Entries {
+    /// An entry that comes twice. Those of several files are joined, so this is asked of each file
+    /// by itself.
+    pub(super) fn repeated(&self) -> Option<&Entry> {
+        let place =
+            |entry: &Entry| (entry.model.clone(), entry.base_url.clone(), entry.key.clone());
+        let mut entries = self.0.iter().enumerate();
+        let again = |(index, entry): &(usize, &Entry)| {
+            self.0[..*index].iter().any(|earlier| place(earlier) == place(entry))
+        };
+        entries.find(again).map(|(_, entry)| entry)
+    }
+}
+
+impl<'de> Deserialize<'de> for Entries {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct List;
+        impl<'de> Visitor<'de> for List {
+            type Value = Entries;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a name or a list of names")
+            }
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Entries, E> {
+                Entries::parse(&[text]).map_err(E::custom)
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Entries, A::Error> {
+                let mut entries = Vec::new();
+                while let Some(entry) = items.next_element()? {
+                    entries.push(entry);
+                }
+                Ok(Entries(entries))
+            }
+        }
+        deserializer.deserialize_any(List)
+    }
+}

@@ -1,0 +1,72 @@
+//! How much fits into the models' context windows, where somebody says so.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use super::chain::Link;
+use super::entry::SMALLEST_WINDOW;
+use super::layer::Layer;
+use crate::cli::usage::UsageError;
+use crate::cli::values;
+
+/// What a settings file says: one number for every model, or a number for each, in tokens.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(untagged, expecting = "something else")]
+pub(super) enum Sizes {
+    Every(u32),
+    ByModel(BTreeMap<String, u32>),
+}
+
+impl Sizes {
+    /// The first size that is no context window.
+    pub(super) fn too_small(&self) -> Option<u32> {
+        let sizes: Vec<u32> = match self {
+            Self::Every(size) => vec![*size],
+            Self::ByModel(sizes) => sizes.values().copied().collect(),
+        };
+        sizes.into_iter().find(|size| *size < SMALLEST_WINDOW)
+    }
+}
+
+/// The sizes that flags and files name, by model. The empty name is for every model.
+pub(super) struct Windows {
+    flags: BTreeMap<String, u32>,
+    file: BTreeMap<String, u32>,
+}
+
+impl Windows {
+    /// Reads them.
+    ///
+    /// # Errors
+    /// The first `--context-window` that is none.
+    pub(super) fn new(flags: &[String], file: &Layer) -> Result<Self, UsageError> {
+        let file = match &file.context_window {
+            Some(Sizes::Every(size)) => BTreeMap::from([(String::new(), *size)]),
+            Some(Sizes::ByModel(sizes)) => sizes.clone(),
+            None => BTreeMap::new(),
+        };
+        let flags = flags.iter().map(|flag| one(flag)).collect::<Result<_, _>>()?;
+        Ok(Self { flags, file })
+    }
+
+    /// The size for a link whose own entry says `said`: flags outrank that, and that the files.
+    pub(super) fn of(&self, link: &Link, said: Option<u32>) -> Option<u32> {
+        let find = |sizes: &BTreeMap<String, u32>| {
+            link.keys().iter().find_map(|key| sizes.get(*key)).copied()
+        };
+        find(&self.flags).or(said).or_else(|| find(&self.file))
+    }
+}
+
+fn one(flag: &str) -> Result<(String, u32), UsageError> {
+    let (model, size) = flag.rsplit_once('=').unwrap_or(("", flag));
+    let size = values::tokens(size).map_err(|why| format!("{size:?} {why}")).and_then(|size| {
+        let enough = size.get() >= SMALLEST_WINDOW;
+        enough.then_some(size.get()).ok_or_else(|| format!("must be at least {SMALLEST_WINDOW}"))
+    });
+    let size = size.map_err(|why| {
+        UsageError::new(format!("--context-window: {why}; write it like 200k or my-model=32k"))
+    })?;
+    Ok((model.trim().to_owned(), size))
+}

@@ -1,0 +1,191 @@
+//! Which proxy leads to the service: decided once, from what the environment says.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use reqwest::Url;
+
+/// The proxies that an environment names, and the hosts that are reached without them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Proxies {
+    http: Option<Proxy>,
+    https: Option<Proxy>,
+    except: Vec<String>,
+}
+
+/// A proxy, and perhaps the user and password for it. Shown without them.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Proxy {
+    url: Url,
+    /// The variable that names it.
+    variable: &'static str,
+}
+
+/// A variable that names no proxy.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the variable {variable} names no proxy: {reason}; write it like http://user:password@host:port"
+)]
+pub struct BadProxy {
+    pub variable: &'static str,
+    pub reason: String,
+}
+
+const HTTP: [&str; 2] = ["http_proxy", "HTTP_PROXY"];
+const HTTPS: [&str; 2] = ["https_proxy", "HTTPS_PROXY"];
+const ALL: [&str; 2] = ["all_proxy", "ALL_PROXY"];
+const NONE: [&str; 2] = ["no_proxy", "NO_PROXY"];
+const SCHEMES: [&str; 6] = ["http", "https", "socks4", "socks4a", "socks5", "socks5h"];
+
+impl Proxies {
+    /// Reads them from variables. Small letters outrank capital ones, as they do for curl.
+    ///
+    /// # Errors
+    /// The first variable that names no proxy.
+    pub fn read(variable: impl Fn(&str) -> Option<String>) -> Result<Self, BadProxy> {
+        let value = |name: &&'static str| {
+            let value = variable(name).map(|value| value.trim().to_owned());
+            value.filter(|value| !value.is_empty()).map(|value| (*name, value))
+        };
+        // To a CGI program, HTTP_PROXY is what some client's header said.
+        let is_cgi = variable("REQUEST_METHOD").is_some();
+        let named = |names: &[&'static str]| {
+            let mut names = names.iter().filter(|name| !(is_cgi && **name == "HTTP_PROXY"));
+            names.find_map(value).map(|(name, text)| Proxy::parse(name, &text)).transpose()
+        };
+        let all = named(&ALL)?;
+        let except = NONE.iter().find_map(value).map(|(_, text)| text).unwrap_or_default();
+        let except = except.split([',', ' ']).map(str::trim).filter(|entry| !entry.is_empty());
+        Ok(Self {
+            http: named(&HTTP)?.or_else(|| all.clone()),
+            https: named(&HTTPS)?.or(all),
+            except: except.map(str::to_ascii_lowercase).collect(),
+        })
+    }
+
+    /// The proxy to take to `url`. Never one to this very machine: none could lead there.
+    pub(super) fn toward(&self, url: &Url) -> Option<&Proxy> {
+        let proxy = if url.scheme() == "https" { &self.https } else { &self.http };
+        proxy.as_ref().filter(|_| !is_loopback(url) && !self.excepts(url))
+    }
+
+    /// Passwords, as they are written and as they are meant: what must not be shown.
+    pub fn secrets(&self) -> Vec<String> {
+        let mut secrets: Vec<String> =
+            [&self.http, &self.https].into_iter().flatten().flat_map(Proxy::secrets).collect();
+        secrets.dedup();
+        secrets
+    }
+
+    fn excepts(&self, url: &Url) -> bool {
+        let host = bare(url.host_str().unwrap_or_default());
+        let port = url.port_or_known_default();
+        self.except.iter().any(|entry| match entry.rsplit_once(':') {
+            Some((name, number)) if !name.contains(':') || name.ends_with(']') => {
+                number.parse().ok() == port && covers(name, host)
+            }
+            Some(_) | None => covers(entry, host),
+        })
+    }
+}
+
+/// Whether an entry of `NO_PROXY` means this host: by its name, as a part of its domain, by its
+/// address or by its network.
+fn covers(entry: &str, host: &str) -> bool {
+    let entry = bare(entry);
+    if entry == "*" || entry == host {
+        return true;
+    }
+    if let Ok(address) = host.parse::<IpAddr>() {
+        return entry.split_once('/').is_some_and(|(network, bits)| {
+            let network: Option<IpAddr> = network.parse().ok();
+            network.zip(bits.parse().ok()).is_some_and(|(net, bits)| within(address, net, bits))
+        });
+    }
+    let domain = entry.trim_start_matches('*').trim_start_matches('.');
+    host.strip_suffix(domain).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+        && !domain.is_empty()
+}
+
+fn within(address: IpAddr, network: IpAddr, bits: u32) -> bool {
+    let same = |one: u128, other: u128, width: u32| {
+        let drop = width.saturating_sub(bits);
+        one.checked_shr(drop).unwrap_or(0) == other.checked_shr(drop).unwrap_or(0)
+    };
+    match (address, network) {
+        (IpAddr::V4(one), IpAddr::V4(other)) => {
+            same(u32::from(one).into(), u32::from(other).into(), 32)
+        }
+        (IpAddr::V6(one), IpAddr::V6(other)) => same(one.into(), other.into(), 128),
+        (IpAddr::V4(_), IpAddr::V6(_)) | (IpAddr::V6(_), IpAddr::V4(_)) => false,
+    }
+}
+
+/// A host without the brackets of an IPv6 address.
+fn bare(host: &str) -> &str {
+    host.trim_start_matches('[').trim_end_matches(']')
+}
+
+pub(super) fn is_loopback(url: &Url) -> bool {
+    let host = bare(url.host_str().unwrap_or_default());
+    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
+}
+
+impl Proxy {
+    fn parse(variable: &'static str, text: &str) -> Result<Self, BadProxy> {
+        let wrong = |reason: String| BadProxy { variable, reason };
+        let full = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
+        let url = Url::parse(&full).map_err(|error| wrong(error.to_string()))?;
+        if !SCHEMES.contains(&url.scheme()) || url.host_str().is_none_or(str::is_empty) {
+            return Err(wrong("it is not the address of an HTTP or SOCKS proxy".to_owned()));
+        }
+        Ok(Self { url, variable })
+    }
+
+    /// The same for the HTTP client.
+    pub(super) fn to_reqwest(&self) -> reqwest::Result<reqwest::Proxy> {
+        reqwest::Proxy::all(self.url.clone())
+    }
+
+    /// What to say of its wish for a user and password.
+    pub(super) fn complaint(&self) -> String {
+        let how = match self.url.password() {
+            None => "wants a user and password; put them",
+            Some(_) => "does not accept the user and password it was given; correct them",
+        };
+        format!("the proxy {self} {how} in {}", self.variable)
+    }
+
+    fn secrets(&self) -> Vec<String> {
+        let Some(written) = self.url.password() else { return Vec::new() };
+        vec![decoded(written), written.to_owned()]
+    }
+}
+
+impl fmt::Display for Proxy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.url.host_str().unwrap_or_default())?;
+        self.url.port_or_known_default().map_or(Ok(()), |port| write!(f, ":{port}"))
+    }
+}
+
+impl fmt::Debug for Proxy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+/// A part of an address with its `%20` and the like resolved.
+fn decoded(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [first, after @ ..] = rest {
+        let hex = after.get(..2).filter(|_| *first == b'%').and_then(|hex| {
+            let hex = std::str::from_utf8(hex).ok()?;
+            u8::from_str_radix(hex, 16).ok()
+        });
+        bytes.push(hex.unwrap_or(*first));
+        rest = if hex.is_some() { &after[2..] } else { after };
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
