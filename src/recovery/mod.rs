@@ -15,6 +15,7 @@ mod chain;
 mod classify;
 mod context;
 mod cures;
+mod deed;
 mod event;
 mod failure;
 mod fault;
@@ -33,6 +34,7 @@ pub use backoff::Ladder;
 pub use budget::{Budget, Budgets};
 pub use classify::classify;
 pub use cures::plan;
+pub use deed::{Deed, Mark, Nature, is_wait};
 pub use event::{
     Action, Ask, Breach, Connection, Cut, Edit, Event, Fate, Mode, Nudge, Occasion, Purpose, Reply,
     Transition, Trim, Weight,
@@ -43,6 +45,6 @@ pub use limits::{Account, Caps, FastMode, Limits, Persistence, Source};
 pub use moment::Moment;
 pub use money::{Ledger, Money, Reservation};
 pub use plan::{RecoveryPlan, Setback};
-pub use spiral::Pace;
+pub use spiral::{Pace, Spiral, SpiralLimits};
 pub use state::{Call, Cap, Compaction, Fast, Pause, Phase, Run};
 pub use stop::{Interrupt, StopReason};

@@ -1,14 +1,249 @@
-//! The loop detector.
+//! The loop detector: does the run still get anywhere?
+//!
+//! It sees marks and never words. Something counts as done again only when nothing came of it
+//! in between:
+//!
+//! ```text
+//! since the last time ...                          this time weighs
+//! a file reached a state it never had              nothing: it begins anew
+//! something else was done for the first time       nothing, for what did not fail
+//! somebody waited                                  a twentieth: that is polling
+//! something new was seen                           half
+//! none of these                                    in full
+//! ```
+//!
+//! At `soft` full times the model should be told to step back, at `hard` the run is stuck.
+
+use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
 
-/// Whether the work leads anywhere.
+use super::deed::{Deed, Mark, Nature};
+
+/// Where repetition becomes a loop, in full repetitions of one thing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct SpiralLimits {
+    /// The model is told. At least 2: once is no repetition.
+    pub soft: u32,
+    /// The run ends. Always beyond `soft`.
+    pub hard: u32,
+}
+
+impl Default for SpiralLimits {
+    fn default() -> Self {
+        Self { soft: 5, hard: 10 }
+    }
+}
+
+impl SpiralLimits {
+    fn soft(self) -> u64 {
+        u64::from(self.soft.max(2)) * FULL
+    }
+
+    fn hard(self) -> u64 {
+        (u64::from(self.hard) * FULL).max(self.soft() + 1)
+    }
+}
+
+/// How a run is getting on.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Pace {
+    #[default]
     Fresh,
-    /// The same again and again: time for a note.
+    /// A loop has begun. Said once for each.
     Repeating,
-    /// The same in spite of the note.
+    /// The loop went on after that was said.
     Stuck,
+}
+
+/// The weight of a repetition, in the smallest one.
+const FULL: u64 = 40;
+const HALF: u64 = FULL / 2;
+const POLL: u64 = FULL / 20;
+
+/// So many different things are watched for repetition at a time.
+const WATCHED: usize = 48;
+/// What becomes a loop within so many batches of another is part of that.
+const SAME_ONSET: u64 = 4;
+/// So many calls, results and states of files are known.
+const KNOWN: usize = 512;
+
+/// What has happened so far, as counts of what makes a repetition lighter.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Progress {
+    /// Files that reached a state they never had.
+    made: u64,
+    /// Other changes that were never made before.
+    changed: u64,
+    /// Results that were never seen before.
+    learned: u64,
+    waited: u64,
+}
+
+/// Something that may be going round in circles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Trace {
+    circle: Circle,
+    key: Mark,
+    tool: Mark,
+    weight: u64,
+    /// The batch it was last seen in.
+    batch: u64,
+    /// How far things were then.
+    progress: Progress,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Circle {
+    /// The same call with the same result.
+    Call,
+    /// The same failure of a tool, whatever it was called with.
+    Failure,
+    /// A file that goes back to what it was.
+    Return,
+}
+
+/// What the detector remembers. Its size is bounded, however long the run.
+///
+/// After a compaction start with a new one: a model that has forgotten may well look again.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Spiral {
+    batch: u64,
+    progress: Progress,
+    /// The most recent last.
+    traces: VecDeque<Trace>,
+    calls: Known,
+    results: Known,
+    states: Known,
+    /// The batch in which something last was a loop, or became one.
+    looped: Option<u64>,
+}
+
+impl Spiral {
+    /// Takes in what one reply of the model had done, in the order it was done.
+    pub fn observe(&mut self, batch: &[Deed], limits: SpiralLimits) -> Pace {
+        self.batch += 1;
+        let mut pace = Pace::Fresh;
+        for deed in batch {
+            let circle = self.circle(deed);
+            let (before, after) = circle.map_or((0, 0), |circle| self.weigh(deed, circle));
+            pace = pace.max(self.judge(before, after, limits));
+            self.learn(deed);
+            if let Some((circle, key)) = circle {
+                let (tool, batch, progress) = (deed.tool, self.batch, self.progress);
+                let trace = Trace { circle, key, tool, weight: after, batch, progress };
+                self.traces.push_back(trace);
+            }
+        }
+        pace
+    }
+
+    /// What a deed may be part of.
+    fn circle(&self, deed: &Deed) -> Option<(Circle, Mark)> {
+        match deed.nature {
+            Nature::Changed | Nature::Looked | Nature::Waited => {
+                Some((Circle::Call, deed.call.with(deed.result)))
+            }
+            Nature::Failed => Some((Circle::Failure, deed.tool.with(deed.result))),
+            Nature::Edited { file, now } => {
+                self.states.has(file.with(now)).then_some((Circle::Return, file))
+            }
+        }
+    }
+
+    /// Takes the trace of a deed out and returns its weight without and with the deed.
+    fn weigh(&mut self, deed: &Deed, (circle, key): (Circle, Mark)) -> (u64, u64) {
+        let place = self.traces.iter().position(|trace| trace.circle == circle && trace.key == key);
+        let found = match place {
+            Some(place) => self.traces.remove(place),
+            None if self.traces.len() == WATCHED => {
+                self.traces.pop_front();
+                None
+            }
+            None => None,
+        };
+        let once = if deed.nature == Nature::Waited { POLL } else { FULL };
+        let Some(trace) = found.filter(|trace| !self.moved_on(trace)) else { return (0, once) };
+        // One reply cannot learn from its own results.
+        let more = if trace.batch == self.batch { 0 } else { self.price(&trace, deed) };
+        (trace.weight, trace.weight + more)
+    }
+
+    /// Whether so much has changed that a thing may well be done again.
+    fn moved_on(&self, trace: &Trace) -> bool {
+        let (then, now) = (trace.progress, self.progress);
+        // A failure is over when its tool succeeds with something new: see `learn`.
+        now.made > then.made || (trace.circle == Circle::Call && now.changed > then.changed)
+    }
+
+    /// What one more time weighs.
+    fn price(&self, trace: &Trace, deed: &Deed) -> u64 {
+        let (then, now) = (trace.progress, self.progress);
+        let waited = deed.nature == Nature::Waited || now.waited > then.waited;
+        let other = trace.circle == Circle::Failure && !self.calls.has(deed.call);
+        let news = now.learned > then.learned || now.changed > then.changed;
+        match trace.circle {
+            Circle::Call | Circle::Failure if waited => POLL,
+            Circle::Call | Circle::Failure | Circle::Return if other || news => HALF,
+            Circle::Call | Circle::Failure | Circle::Return => FULL,
+        }
+    }
+
+    fn judge(&mut self, before: u64, after: u64, limits: SpiralLimits) -> Pace {
+        if after < limits.soft() {
+            return Pace::Fresh;
+        }
+        let told = self.looped.is_some_and(|last| self.batch - last <= SAME_ONSET);
+        self.looped = Some(self.batch);
+        if before >= limits.soft() {
+            return if after >= limits.hard() { Pace::Stuck } else { Pace::Fresh };
+        }
+        // The members of one loop reach the limit one after the other: that is one onset.
+        if told { Pace::Fresh } else { Pace::Repeating }
+    }
+
+    /// Remembers a deed, and what it moved.
+    fn learn(&mut self, deed: &Deed) {
+        let new_call = self.calls.add(deed.call);
+        let new_result = self.results.add(deed.result);
+        let progress = &mut self.progress;
+        match deed.nature {
+            Nature::Failed => return,
+            Nature::Edited { file, now } => {
+                progress.made += u64::from(self.states.add(file.with(now)));
+            }
+            Nature::Changed => progress.changed += u64::from(new_call),
+            Nature::Waited => progress.waited += 1,
+            Nature::Looked => {}
+        }
+        progress.learned += u64::from(new_result);
+        if new_call || new_result {
+            let over = |it: &Trace| it.circle == Circle::Failure && it.tool == deed.tool;
+            self.traces.retain(|trace| !over(trace));
+        }
+    }
+}
+
+/// Marks that were seen, the last [`KNOWN`] of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Known(VecDeque<Mark>);
+
+impl Known {
+    fn has(&self, mark: Mark) -> bool {
+        self.0.contains(&mark)
+    }
+
+    /// Whether it is a new one.
+    fn add(&mut self, mark: Mark) -> bool {
+        let place = self.0.iter().position(|known| *known == mark);
+        let old = place.and_then(|place| self.0.remove(place));
+        if self.0.len() == KNOWN {
+            self.0.pop_front();
+        }
+        self.0.push_back(mark);
+        old.is_none()
+    }
 }

@@ -5,6 +5,7 @@ mod explore;
 mod money;
 mod nudges;
 mod simulate;
+mod spiral;
 mod steps;
 mod table;
 mod waits;

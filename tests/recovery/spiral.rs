@@ -1,0 +1,314 @@
+//! The loop detector: a corpus of sessions, and what holds for any of them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use outlast::recovery::{Deed, Mark, Nature, Pace, Spiral, SpiralLimits, is_wait};
+use proptest::prelude::*;
+
+// --- reading sessions ----------------------------------------------------------------------------
+
+/// The lines of a session with its rounds written out.
+fn unrolled(text: &str) -> Vec<String> {
+    let (mut lines, mut round): (Vec<String>, Option<(usize, Vec<&str>)>) = (Vec::new(), None);
+    for line in text.lines().filter(|line| !line.starts_with('#') && !line.is_empty()) {
+        if let Some(times) = line.strip_prefix("repeat ") {
+            round = Some((times.parse().expect("a number"), Vec::new()));
+        } else if line == "end" {
+            let (times, body) = round.take().expect("a round was begun");
+            for n in 1..=times {
+                lines.extend(body.iter().map(|line| line.replace("{n}", &n.to_string())));
+            }
+        } else if let Some((_, body)) = &mut round {
+            body.push(line);
+        } else {
+            lines.push(line.to_owned());
+        }
+    }
+    assert!(round.is_none(), "a round without an end");
+    lines
+}
+
+/// What an agent would tell the detector of one call.
+fn deed(line: &str) -> Deed {
+    let line = line.trim_start_matches('+');
+    let (failed, line) = match line.strip_prefix('!') {
+        Some(line) => (true, line),
+        None => (false, line),
+    };
+    let (tool, rest) = line.split_once(" | ").expect("a tool");
+    let (arguments, result) = rest.rsplit_once(" | ").expect("arguments and a result");
+    let command = (tool == "Bash").then_some(arguments);
+    let nature = match tool {
+        _ if is_wait(tool, command) => Nature::Waited,
+        _ if failed => Nature::Failed,
+        "Edit" => {
+            let (path, content) = arguments.split_once(" = ").expect("a path and a content");
+            let (file, now) = (Mark::of(&[path.as_bytes()]), Mark::of(&[content.as_bytes()]));
+            Nature::Edited { file, now }
+        }
+        "Read" | "Grep" | "Glob" | "LS" | "TodoWrite" => Nature::Looked,
+        _ => Nature::Changed,
+    };
+    Deed::new(tool, arguments.as_bytes(), result.as_bytes(), nature)
+}
+
+/// One batch for each reply.
+fn batches(text: &str) -> Vec<Vec<Deed>> {
+    let mut batches: Vec<Vec<Deed>> = Vec::new();
+    for line in unrolled(text) {
+        match batches.last_mut() {
+            Some(batch) if line.starts_with('+') => batch.push(deed(&line)),
+            Some(_) | None => batches.push(vec![deed(&line)]),
+        }
+    }
+    batches
+}
+
+/// Where the model is told and where the run ends, as replies counted from 1.
+#[derive(Debug, Default, PartialEq)]
+struct Verdict {
+    told: Vec<usize>,
+    stuck: Option<usize>,
+}
+
+fn verdict(batches: &[Vec<Deed>], limits: SpiralLimits) -> Verdict {
+    let (mut spiral, mut verdict) = (Spiral::default(), Verdict::default());
+    for (number, batch) in (1..).zip(batches) {
+        match spiral.observe(batch, limits) {
+            Pace::Fresh => {}
+            Pace::Repeating => verdict.told.push(number),
+            Pace::Stuck => {
+                verdict.stuck = Some(number);
+                break;
+            }
+        }
+    }
+    verdict
+}
+
+/// Name and text of every session in a folder.
+fn sessions(folder: &str) -> Vec<(String, String)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/spiral").join(folder);
+    let entries = fs::read_dir(root).expect("the corpus is there");
+    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.expect("readable").path()).collect();
+    paths.sort();
+    let named = |path: PathBuf| {
+        let text = fs::read_to_string(&path).expect("readable");
+        (path.file_name().expect("a name").to_string_lossy().into_owned(), text)
+    };
+    paths.into_iter().map(named).collect()
+}
+
+// --- the corpus ----------------------------------------------------------------------------------
+
+#[test]
+fn honest_work_is_never_called_a_loop() {
+    let sessions = sessions("honest");
+    assert!(sessions.len() >= 12);
+    for (name, text) in sessions {
+        assert_eq!(verdict(&batches(&text), SpiralLimits::default()), Verdict::default(), "{name}");
+    }
+}
+
+#[test]
+fn every_loop_is_told_and_ended_where_its_file_says() {
+    let sessions = sessions("loops");
+    assert!(sessions.len() >= 10);
+    let mut wrong = Vec::new();
+    for (name, text) in sessions {
+        let numbers = |word: &str| -> Vec<usize> {
+            let lines = text.lines().filter_map(|line| line.strip_prefix(word));
+            lines.map(|number| number.parse().expect("a number")).collect()
+        };
+        let wanted = Verdict { told: numbers("# told "), stuck: numbers("# stuck ").pop() };
+        assert!(!wanted.told.is_empty() && wanted.stuck.is_some(), "{name} says too little");
+        let found = verdict(&batches(&text), SpiralLimits::default());
+        if found != wanted {
+            wrong.push(format!("{name}: {found:?} instead of {wanted:?}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+// --- single rules --------------------------------------------------------------------------------
+
+fn told_and_stuck(text: &str, limits: SpiralLimits) -> (Vec<usize>, Option<usize>) {
+    let Verdict { told, stuck } = verdict(&batches(text), limits);
+    (told, stuck)
+}
+
+#[test]
+fn the_limits_are_counts_of_the_same_thing() {
+    let text = "repeat 40\nRead | a | a\nend";
+    let at = |soft, hard| told_and_stuck(text, SpiralLimits { soft, hard });
+    assert_eq!(at(3, 6), (vec![3], Some(6)));
+    assert_eq!(at(7, 31), (vec![7], Some(31)));
+}
+
+#[test]
+fn absurd_limits_still_tell_before_they_end() {
+    let text = "repeat 40\nRead | a | a\nend";
+    for (soft, hard) in [(0, 0), (1, 1), (5, 5), (5, 2)] {
+        let (told, stuck) = told_and_stuck(text, SpiralLimits { soft, hard });
+        assert_eq!(told, [soft.max(2) as usize], "{soft} {hard}");
+        assert_eq!(stuck, Some(soft.max(2) as usize + 1), "{soft} {hard}");
+    }
+    let most = SpiralLimits { soft: u32::MAX, hard: u32::MAX };
+    assert_eq!(told_and_stuck(text, most), (vec![], None));
+}
+
+#[test]
+fn a_file_that_reaches_a_new_state_makes_everything_worth_doing_again() {
+    for call in ["Read | a | a", "!Bash | make | error", "Bash | make | ok"] {
+        let text = format!("repeat 9\n{call}\nend\nEdit | f = new | ok\nrepeat 4\n{call}\nend");
+        assert_eq!(told_and_stuck(&text, SpiralLimits::default()), (vec![5], None), "{call}");
+    }
+}
+
+#[test]
+fn a_file_that_reaches_an_old_state_does_not() {
+    let text =
+        "Edit | f = old | ok\nrepeat 9\nRead | a | a\nend\nEdit | f = old | ok\nRead | a | a";
+    assert_eq!(told_and_stuck(text, SpiralLimits::default()), (vec![6], Some(12)));
+}
+
+#[test]
+fn a_success_with_something_new_ends_the_failures_of_its_tool_only() {
+    let after = |call: &str| {
+        let text = format!(
+            "repeat 9\n!Bash | make | error\nend\n{call}\nrepeat 4\n!Bash | make | error\nend"
+        );
+        told_and_stuck(&text, SpiralLimits::default())
+    };
+    assert_eq!(after("Bash | apt install gcc | done"), (vec![5], None));
+    assert_eq!(after("Read | Makefile | all:"), (vec![5], Some(12)));
+    assert_eq!(after("!Bash | gcc | another error"), (vec![5], Some(11)));
+}
+
+#[test]
+fn what_is_long_forgotten_does_not_count() {
+    let others = "repeat 60\nRead | {n} | {n}\nend";
+    let text = format!("repeat 4\nRead | a | a\nend\n{others}\n{}", "Read | a | a\n".repeat(4));
+    assert_eq!(told_and_stuck(&text, SpiralLimits::default()), (vec![], None));
+}
+
+#[test]
+fn waits_are_known_by_what_they_say() {
+    for command in [
+        "sleep 5",
+        "  sleep 30 && gh run view",
+        "make & wait",
+        "for i in 1 2 3; do sleep 1; done",
+        "while ! nc -z db 5432\ndo\n  sleep 1\ndone",
+        "until curl -s localhost; do :; done",
+        "gh run watch 17",
+        "kubectl wait --for=condition=Ready pod/x",
+        "docker compose up --wait",
+        "TZ=UTC sudo watch -g date",
+        "(sleep 3; ls)",
+    ] {
+        assert!(is_wait("Bash", Some(command)), "{command}");
+    }
+    for command in ["cargo test", "grep -rn wait src", "echo sleep", "cat sleep.txt", "git log", ""]
+    {
+        assert!(!is_wait("Bash", Some(command)), "{command}");
+    }
+    for tool in ["BashOutput", "TaskOutput", "mcp__ci__wait_for_build", "poll-status"] {
+        assert!(is_wait(tool, None), "{tool}");
+    }
+    for tool in ["Bash", "Read", "Await4", "mcp__hr__waiter_list"] {
+        assert!(!is_wait(tool, None), "{tool}");
+    }
+}
+
+fn failure(text: &str) -> Deed {
+    Deed::new("Bash", b"x", text.as_bytes(), Nature::Failed)
+}
+
+#[test]
+fn only_times_taken_are_left_out_of_a_failure() {
+    for (one, other) in [
+        ("failed in 0.53s", "failed in 12.01s"),
+        ("12 ms total", "3 ms total"),
+        ("took 3 seconds.", "took 14 seconds."),
+    ] {
+        assert_eq!(failure(one), failure(other), "{one}");
+    }
+    for (one, other) in [
+        ("3 tests failed", "4 tests failed"),
+        ("line 12: syntax", "line 13: syntax"),
+        ("v1s2", "v2s2"),
+        ("port 8080 store", "port 8081 store"),
+        ("12", "13"),
+        ("", "s"),
+        ("1.5", "1.5s"),
+    ] {
+        assert_ne!(failure(one), failure(other), "{one}");
+    }
+}
+
+#[test]
+fn a_mark_knows_where_its_pieces_end() {
+    assert_ne!(Mark::of(&[b"ab", b"c"]), Mark::of(&[b"a", b"bc"]));
+    assert_ne!(Mark::of(&[b""]), Mark::of(&[]));
+    assert_eq!(Mark::of(&[b"ab"]), Mark::of(&[b"ab"]));
+}
+
+// --- what holds for any session ------------------------------------------------------------------
+
+const NATURES: [Nature; 4] = [Nature::Changed, Nature::Looked, Nature::Failed, Nature::Waited];
+
+fn any_deed() -> impl Strategy<Value = Deed> {
+    (0..3_u8, 0..4_u8, 0..3_u8, 0..6_usize).prop_map(|(tool, call, result, nature)| {
+        let nature = NATURES
+            .get(nature)
+            .copied()
+            .unwrap_or(Nature::Edited { file: Mark::of(&[&[tool]]), now: Mark::of(&[&[result]]) });
+        Deed::new(&tool.to_string(), &[call], &[result], nature)
+    })
+}
+
+fn any_session(most: usize) -> impl Strategy<Value = Vec<Vec<Deed>>> {
+    prop::collection::vec(prop::collection::vec(any_deed(), 0..4), 0..most)
+}
+
+proptest! {
+    #[test]
+    fn nothing_with_results_of_its_own_is_a_loop(
+        calls in prop::collection::vec((0..2_u8, 0..2_u8, 0..5_usize), 0..300),
+        soft in 2..6_u32,
+    ) {
+        let mut spiral = Spiral::default();
+        for (number, (tool, call, nature)) in calls.into_iter().enumerate() {
+            let result = number.to_le_bytes();
+            let nature = NATURES.get(nature).copied().unwrap_or(Nature::Edited {
+                file: Mark::of(&[&[tool]]),
+                now: Mark::of(&[&result]),
+            });
+            let deed = Deed::new(&tool.to_string(), &[call], &result, nature);
+            let limits = SpiralLimits { soft, hard: soft + 1 };
+            prop_assert_eq!(spiral.observe(&[deed], limits), Pace::Fresh);
+        }
+    }
+
+    #[test]
+    fn nobody_is_stopped_who_was_not_told(session in any_session(400), soft in 0..8_u32, hard in 0..16_u32) {
+        let verdict = verdict(&session, SpiralLimits { soft, hard });
+        if let Some(stuck) = verdict.stuck {
+            prop_assert!(verdict.told.first().is_some_and(|told| *told < stuck), "{:?}", verdict);
+        }
+    }
+
+    #[test]
+    fn wherever_honest_work_has_been_a_loop_is_found(session in any_session(60)) {
+        let mut spiral = Spiral::default();
+        let limits = SpiralLimits::default();
+        let mut paces: Vec<Pace> =
+            session.iter().map(|batch| spiral.observe(batch, limits)).collect();
+        let again = Deed::new("Read", b"again", b"again", Nature::Looked);
+        paces.extend((0..limits.hard).map(|_| spiral.observe(&[again], limits)));
+        prop_assert_eq!(paces.last(), Some(&Pace::Stuck));
+        prop_assert!(paces.contains(&Pace::Repeating));
+    }
+}
