@@ -129,7 +129,7 @@ impl Spiral {
         let mut pace = Pace::Fresh;
         for deed in batch {
             let circle = self.circle(deed);
-            let (before, after) = circle.map_or((0, 0), |circle| self.weigh(deed, circle));
+            let (before, after) = circle.map_or((0, 0), |(_, key)| self.weigh(deed, key));
             pace = pace.max(self.judge(before, after, limits));
             self.learn(deed);
             if let Some((circle, key)) = circle {
@@ -155,8 +155,8 @@ impl Spiral {
     }
 
     /// Takes the trace of a deed out and returns its weight without and with the deed.
-    fn weigh(&mut self, deed: &Deed, (circle, key): (Circle, Mark)) -> (u64, u64) {
-        let place = self.traces.iter().position(|trace| trace.circle == circle && trace.key == key);
+    fn weigh(&mut self, deed: &Deed, key: Mark) -> (u64, u64) {
+        let place = self.traces.iter().position(|trace| trace.key == key);
         let found = match place {
             Some(place) => self.traces.remove(place),
             None if self.traces.len() == WATCHED => {

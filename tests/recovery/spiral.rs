@@ -154,6 +154,9 @@ fn absurd_limits_still_tell_before_they_end() {
         assert_eq!(told, [soft.max(2) as usize], "{soft} {hard}");
         assert_eq!(stuck, Some(soft.max(2) as usize + 1), "{soft} {hard}");
     }
+    let twice = "repeat 9\nRead | a | a\n+Read | a | a\nend";
+    let limits = SpiralLimits { soft: 5, hard: 1 };
+    assert_eq!(told_and_stuck(twice, limits), (vec![5], Some(6)));
     let most = SpiralLimits { soft: u32::MAX, hard: u32::MAX };
     assert_eq!(told_and_stuck(text, most), (vec![], None));
 }
@@ -184,6 +187,48 @@ fn a_success_with_something_new_ends_the_failures_of_its_tool_only() {
     assert_eq!(after("Bash | apt install gcc | done"), (vec![5], None));
     assert_eq!(after("Read | Makefile | all:"), (vec![5], Some(12)));
     assert_eq!(after("!Bash | gcc | another error"), (vec![5], Some(11)));
+    let known = |first: &str, then: &str| {
+        let fails = "!Bash | make | error";
+        let text = format!("{first}\nrepeat 9\n{fails}\nend\n{then}\nrepeat 4\n{fails}\nend");
+        told_and_stuck(&text, SpiralLimits::default())
+    };
+    assert_eq!(known("Bash | touch a | ", "Bash | touch b | "), (vec![6], None));
+    assert_eq!(known("Bash | date | 1", "Bash | date | 2"), (vec![6], None));
+    assert_eq!(known("Bash | date | 1", "Bash | date | 1"), (vec![6], Some(12)));
+}
+
+#[test]
+fn the_same_words_to_two_tools_are_two_things() {
+    let text = "repeat 4\nRead | a | x\nGrep | a | x\nend";
+    assert_eq!(told_and_stuck(text, SpiralLimits::default()), (vec![], None));
+}
+
+#[test]
+fn a_first_command_between_two_returns_of_a_file_makes_the_second_lighter() {
+    let turn = |command: &str| {
+        let text =
+            format!("repeat 30\nEdit | f = a | ok\n{command}\nEdit | f = b | ok\n{command}\nend");
+        told_and_stuck(&text, SpiralLimits { soft: 5, hard: 100 }).0
+    };
+    assert_eq!(turn("Grep | {n} | none"), [13]);
+    assert_eq!(turn("Bash | touch {n} | "), [17]);
+}
+
+#[test]
+fn a_long_run_takes_no_more_room_than_a_short_one() {
+    let room = |calls: usize| {
+        let mut spiral = Spiral::default();
+        for number in 0..calls {
+            let number = number.to_string();
+            let (file, now) = (Mark::of(&[b"f"]), Mark::of(&[number.as_bytes()]));
+            for nature in NATURES.into_iter().chain([Nature::Edited { file, now }]) {
+                let deed = Deed::new("T", number.as_bytes(), number.as_bytes(), nature);
+                spiral.observe(&[deed], SpiralLimits::default());
+            }
+        }
+        format!("{spiral:?}").len()
+    };
+    assert!(room(4_000) < room(1_000) * 11 / 10);
 }
 
 #[test]
