@@ -163,6 +163,7 @@ fn ending(session: Session<'_>, reason: StopReason) -> Ending {
         journal: session.journal.health(),
         rate_limits,
         broken: session.broken,
+        acceptance: session.toolbox.acceptance(),
     }
 }
 

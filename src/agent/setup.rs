@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::journal::{Health as JournalHealth, Journal};
 use crate::model::{Client, ModelFacts, RateLimits};
 use crate::recovery::{Fault, Ledger, Limits, Money, Run, StopReason};
-use crate::tools::Toolbox;
+use crate::tools::{Acceptance, Toolbox};
 use crate::transcript::{Block, Message, Usage};
 
 use super::clock::Clock;
@@ -85,6 +85,8 @@ pub struct Ending {
     pub rate_limits: Option<RateLimits>,
     /// What broke, when the reason is `internal_error`.
     pub broken: Option<String>,
+    /// What the answer and the command that were asked for came to.
+    pub acceptance: Acceptance,
 }
 
 impl Ending {

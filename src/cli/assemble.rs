@@ -14,7 +14,7 @@ use crate::transcript::Block;
 use super::args::{BudgetMode, ChildEnv, PermissionMode};
 use super::session::Session;
 use super::settings::{Chain, Credential, Endpoint, Link, Price, Settings};
-use super::system::{Facts, compose};
+use super::system::{Facts, compose, demand};
 use super::usage::UsageError;
 use super::values::price_of_one;
 use super::wall::Now;
@@ -43,7 +43,7 @@ pub(super) fn assemble(
         &settings.limits,
         settings.budget,
     );
-    let system = compose(&settings.system, &here);
+    let system = demand(compose(&settings.system, &here), &settings.demands);
     let rungs = rungs(settings, models, clock)?;
     let session = Session::find(settings, prompt)?;
     let toolbox = Toolbox::new(&tool_settings(settings, &session)).map_err(bad_tools)?;
@@ -206,6 +206,8 @@ fn tool_settings(settings: &Settings, session: &Session) -> ToolSettings {
         credentials: settings.chain.key_variables.clone(),
         scratch: scratch(settings, session),
         session_id: session.id(),
+        answer: settings.demands.schema.clone(),
+        requirement: settings.demands.requirement.clone(),
     }
 }
 
@@ -224,5 +226,6 @@ fn bad_tools(error: BadSettings) -> UsageError {
         BadSettings::NoFolder { .. } => format!("{error}; correct --add-dir"),
         BadSettings::Rule { .. } => format!("{error}; correct it in the flags or settings"),
         BadSettings::Tool { .. } => format!("{error}; correct --tools"),
+        BadSettings::Requirement { .. } => format!("{error}; correct --require"),
     })
 }

@@ -13,7 +13,7 @@ use crate::model::Proxies;
 
 /// Every variable that is read, and what for, as the manual has it.
 #[rustfmt::skip]
-pub const VARIABLES: [(&str, &str); 32] = [
+pub const VARIABLES: [(&str, &str); 33] = [
     ("ANTHROPIC_API_KEY", "The API key."),
     ("ANTHROPIC_AUTH_TOKEN", "A bearer token; outranks the API key."),
     ("ANTHROPIC_BASE_URL", "Where the Messages API is."),
@@ -30,6 +30,7 @@ pub const VARIABLES: [(&str, &str); 32] = [
     ("CLAUDE_CODE_MAX_RETRIES", "The same as --max-retries."),
     ("CLAUDE_CODE_MAX_TURNS", "The same as --max-turns."),
     ("CLAUDE_STREAM_IDLE_TIMEOUT_MS", "The same as --stream-idle-timeout, in milliseconds."),
+    ("MAX_STRUCTURED_OUTPUT_RETRIES", "The setting schemaTries."),
     ("MAX_THINKING_TOKENS", "The same as --max-thinking-tokens."),
     ("OUTLAST_UNATTENDED_RETRY", "1, true, yes or on: wait out overloads and rate limits without \
         counting. all: lost connections and server errors too."),
@@ -87,6 +88,8 @@ pub struct Environment {
     pub max_turns: Option<NonZeroU32>,
     pub stream_idle_timeout: Option<Duration>,
     pub max_thinking_tokens: Option<u32>,
+    /// Answers that may fail to fit a schema.
+    pub schema_tries: Option<u8>,
     pub unattended: Option<Unattended>,
     pub no_auto_compact: bool,
     /// A part of the context window, above 0 and at most 1.
@@ -165,6 +168,7 @@ impl Environment {
             max_thinking_tokens: vars.parsed("MAX_THINKING_TOKENS", |text| {
                 text.parse().map_err(|_| "must be a whole number".to_owned())
             })?,
+            schema_tries: vars.parsed("MAX_STRUCTURED_OUTPUT_RETRIES", values::retries)?,
             unattended: vars.unattended()?,
             no_auto_compact: vars.flag("DISABLE_AUTO_COMPACT")?,
             compact_at: vars.parsed("CLAUDE_AUTOCOMPACT_PCT_OVERRIDE", values::per_cent)?,

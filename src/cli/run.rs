@@ -250,7 +250,7 @@ impl Job {
         match self.settings.output.format {
             OutputFormat::Text => {
                 if !report.verdict().is_error() {
-                    out.send(report.ending.text.trim_end_matches('\n'));
+                    out.send(report.answer().trim_end_matches('\n'));
                 }
             }
             OutputFormat::Json => out.send(&report.object().to_string()),

@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::recovery::{Limits, Moment, Money};
+use crate::tools::STRUCTURED_OUTPUT;
 
-use super::settings::SystemPrompt;
+use super::settings::{Demands, SystemPrompt};
 use super::wall::{Now, span};
 
 const OURS: &str = include_str!("system_prompt.md");
@@ -81,6 +82,30 @@ pub fn compose(prompt: &SystemPrompt, facts: &Facts<'_>) -> String {
             text.push_str(if text.ends_with('\n') { "\n" } else { "\n\n" });
         }
         text.push_str(more);
+    }
+    text
+}
+
+/// Adds what the run must come up with, to any prompt: the model cannot guess it.
+pub fn demand(mut text: String, demands: &Demands) -> String {
+    let mut add = |sentence: &str| {
+        if !text.is_empty() {
+            text.push_str(if text.ends_with('\n') { "\n" } else { "\n\n" });
+        }
+        text.push_str(sentence);
+    };
+    if let Some(requirement) = &demands.requirement {
+        add(&format!(
+            "When you say that you are done, this command is run, and the task is complete only \
+             if it passes:\n{}",
+            requirement.command
+        ));
+    }
+    if demands.schema.is_some() {
+        add(&format!(
+            "Give the final answer by calling {STRUCTURED_OUTPUT}, when everything else is done: \
+             an answer in plain text does not count."
+        ));
     }
     text
 }

@@ -4,6 +4,7 @@
 //! [`Toolbox::run`], which always yields an [`Outcome`]: a tool may fail, hang or panic, and the
 //! loop goes on.
 
+mod acceptance;
 mod capture;
 mod catalog;
 mod command;
@@ -20,17 +21,24 @@ mod permission;
 mod places;
 mod process;
 mod read;
+mod require;
+mod schema;
 mod seen;
 mod settings;
 mod shell;
+mod structured;
 mod text;
 mod todo;
 mod toolbox;
 mod walk;
 mod write;
 
+pub use acceptance::Acceptance;
 pub use environment::ChildEnvironment;
 pub use outcome::{Effect, Outcome, Refusal};
 pub use permission::{PermissionMode, split_rules};
+pub use require::{Check, CheckEnd, Requirement, Verified};
+pub use schema::{AnswerSchema, BadSchema, SCHEMA_BYTES_MAX};
 pub use settings::{BadSettings, Offered, ToolSettings};
+pub use structured::{Delivery, Others, STRUCTURED_OUTPUT};
 pub use toolbox::Toolbox;

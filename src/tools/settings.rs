@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use super::environment::ChildEnvironment;
 use super::permission::PermissionMode;
+use super::require::Requirement;
+use super::schema::AnswerSchema;
 
 /// Which built-in tools the model is offered.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -57,6 +59,10 @@ pub struct ToolSettings {
     /// A folder of this session's own, for long output. Made when first needed.
     pub scratch: PathBuf,
     pub session_id: String,
+    /// The shape of the answer that the run is to give, through a tool of its own.
+    pub answer: Option<AnswerSchema>,
+    /// The command that must pass before the run is a success.
+    pub requirement: Option<Requirement>,
 }
 
 impl ToolSettings {
@@ -79,6 +85,8 @@ impl ToolSettings {
             credentials: Vec::new(),
             scratch: scratch.to_path_buf(),
             session_id: session_id.to_string(),
+            answer: None,
+            requirement: None,
         }
     }
 }
@@ -92,4 +100,6 @@ pub enum BadSettings {
     NoFolder { path: PathBuf },
     #[error("no such built-in tool: `{name}` (there are {known})")]
     Tool { name: String, known: String },
+    #[error("the command that must pass cannot be run: {why}")]
+    Requirement { why: String },
 }

@@ -85,22 +85,12 @@ impl Shell {
     }
 
     pub(super) fn check(&self, input: &BashInput) -> Result<(), String> {
+        check_command(&input.command)?;
         let most = self.timeout_max.as_millis();
-        if input.command.trim().is_empty() {
-            Err("the command is empty".to_string())
-        } else if input.command.contains('\0') {
-            Err("the command contains a NUL character".to_string())
-        } else if input.command.len() > COMMAND_BYTES_MAX {
-            Err(format!(
-                "the command is {} bytes long; at most {COMMAND_BYTES_MAX}. Write it to a file \
-                 and run that.",
-                input.command.len()
-            ))
-        } else if input.timeout.is_some_and(|timeout| u128::from(timeout) > most) {
-            Err(format!("timeout is more than the {most} ms allowed"))
-        } else {
-            Ok(())
+        if input.timeout.is_some_and(|timeout| u128::from(timeout) > most) {
+            return Err(format!("timeout is more than the {most} ms allowed"));
         }
+        Ok(())
     }
 
     pub(super) async fn run(
@@ -116,15 +106,11 @@ impl Shell {
         let cwd = self.usable_cwd(places, &mut notes);
         let report = self.scratch.file("cwd").await.ok();
         let command = self.command(&input.command, &cwd, report.as_deref());
-        let mark = format!("{}{}.", self.mark, self.calls.fetch_add(1, Ordering::Relaxed));
-        let running = match process::start(command, mark).await {
-            Ok(running) => running,
-            Err(error) => return Outcome::failure(cannot_start(&self.program, &cwd, &error)),
-        };
         let limit = input.timeout.map_or(self.timeout, Duration::from_millis);
-        let mut capture = Capture::new(self.output_limit, Arc::clone(&self.scratch));
-        let ended = follow(running, limit, cancel, &mut capture).await;
-        let captured = capture.finish().await;
+        let (ended, captured) = match self.see_through(command, &cwd, limit, cancel).await {
+            Ok(done) => done,
+            Err(why) => return Outcome::failure(why),
+        };
         if let Some(report) = report {
             self.carry_over(&report, places, &mut notes);
         }
@@ -132,6 +118,40 @@ impl Shell {
             notes.push("Processes that the command left running were stopped.".to_string());
         }
         Verdict { command: &input.command, limit, ended, captured, notes }.outcome()
+    }
+
+    /// Runs a command that the model has no part in: in `cwd`, and where the model's next one
+    /// starts stays as it is.
+    ///
+    /// # Errors
+    /// Why it could not be started.
+    pub(super) async fn run_apart(
+        &self,
+        text: &str,
+        cwd: &Path,
+        limit: Duration,
+        cancel: &CancellationToken,
+    ) -> Result<(Ended, Captured), String> {
+        if cancel.is_cancelled() {
+            return Err("the run is to end".to_string());
+        }
+        self.see_through(self.command(text, cwd, None), cwd, limit, cancel).await
+    }
+
+    async fn see_through(
+        &self,
+        command: Command,
+        cwd: &Path,
+        limit: Duration,
+        cancel: &CancellationToken,
+    ) -> Result<(Ended, Captured), String> {
+        let mark = format!("{}{}.", self.mark, self.calls.fetch_add(1, Ordering::Relaxed));
+        let running = process::start(command, mark)
+            .await
+            .map_err(|error| cannot_start(&self.program, cwd, &error))?;
+        let mut capture = Capture::new(self.output_limit, Arc::clone(&self.scratch));
+        let ended = follow(running, limit, cancel, &mut capture).await;
+        Ok((ended, capture.finish().await))
     }
 
     /// Where the command starts: where the last one ended, if that is still there.
@@ -196,6 +216,26 @@ impl Shell {
             ));
             self.set_cwd(home);
         }
+    }
+}
+
+/// What no shell could run.
+///
+/// # Errors
+/// What is wrong with the command.
+pub(super) fn check_command(command: &str) -> Result<(), String> {
+    if command.trim().is_empty() {
+        Err("the command is empty".to_string())
+    } else if command.contains('\0') {
+        Err("the command contains a NUL character".to_string())
+    } else if command.len() > COMMAND_BYTES_MAX {
+        Err(format!(
+            "the command is {} bytes long; at most {COMMAND_BYTES_MAX}. Write it to a file and \
+             run that.",
+            command.len()
+        ))
+    } else {
+        Ok(())
     }
 }
 

@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::transcript::{ToolCall, ToolDefinition};
 
+use super::acceptance::Demands;
 use super::capture::Scratch;
 use super::catalog::Tool;
 use super::contain::{change, contain, look};
@@ -34,14 +35,15 @@ const LEFTOVERS_MAX: Duration = Duration::from_secs(1);
 /// The tools of a run.
 pub struct Toolbox {
     definitions: Vec<ToolDefinition>,
-    kit: Arc<Kit>,
+    pub(super) kit: Arc<Kit>,
 }
 
-struct Kit {
+pub(super) struct Kit {
     offered: Vec<Tool>,
     permissions: Permissions,
-    places: Places,
-    shell: Shell,
+    pub(super) places: Places,
+    pub(super) shell: Shell,
+    pub(super) demands: Demands,
     seen: Seen,
     todos: Todos,
     output_limit: usize,
@@ -83,11 +85,13 @@ impl Toolbox {
         let home = places.home.as_deref();
         let permissions = Permissions::new(settings.mode, lists, places.cwd(), home)
             .map_err(|bad| BadSettings::Rule { rule: bad.rule, why: bad.why })?;
+        let demands = Demands::new(settings)?;
         let offered = offered(&settings.offered)?;
         let definitions = offered
             .iter()
             .filter(|tool| !permissions.removes(**tool))
             .map(|tool| tool.define(settings))
+            .chain(demands.define())
             .collect();
         let shell = Shell::new(ShellParts {
             environment,
@@ -102,6 +106,7 @@ impl Toolbox {
             permissions,
             places,
             shell,
+            demands,
             seen: Seen::default(),
             todos: Todos::default(),
             output_limit: settings.output_limit,
@@ -130,6 +135,10 @@ impl Toolbox {
     /// What to tell the model instead.
     #[expect(clippy::result_large_err, reason = "a refusal is rare, and used up at once")]
     pub fn admit(&self, call: &ToolCall) -> Result<(), Refusal> {
+        // An answer is checked when it is taken: a misfit counts, and nothing is counted here.
+        if self.kit.demands.answers(&call.name).is_some() {
+            return Ok(());
+        }
         self.kit.admit(call).map(drop)
     }
 
@@ -215,6 +224,10 @@ impl Kit {
 
     /// Judges the call once more, for the world may have moved since it was admitted, and runs it.
     async fn perform(self: Arc<Self>, call: &ToolCall, cancel: CancellationToken) -> Outcome {
+        if let Some(answers) = self.demands.answers(&call.name) {
+            let input = call.input.clone();
+            return look(cancel, move |stop| answers.take(&input, stop)).await;
+        }
         let Errand { request, place } = match self.admit(call) {
             Ok(errand) => errand,
             Err(refusal) => return refusal.into_outcome(),

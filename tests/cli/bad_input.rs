@@ -49,7 +49,6 @@ fn mistakes_in_flags() {
         (&["--output-format"], &["--output-format", "needs a value"]),
         (&["--permission-mode", "yolo", "hi"], &["--permission-mode", "acceptEdits"]),
         (&["--input-format", "stream-json"], &["--input-format stream-json", "not supported"]),
-        (&["--json-schema", "{}", "hi"], &["--json-schema", "not supported"]),
         (&["--include-partial-messages", "hi"], &["--output-format stream-json"]),
         (&["fix", "the", "bug"], &["one argument too many", "quotes"]),
         (&["--continue", "--resume", id, "hi"], &["--continue", "--resume", "together"]),

@@ -11,6 +11,7 @@ use outlast::cli::{advice, exit};
 use outlast::recovery::{
     ErrorClass, Fault, FaultKind, Interrupt, Money, Reach, StopReason, Timer, classify,
 };
+use outlast::tools::Acceptance;
 use outlast::transcript::Usage;
 use serde_json::{Value, json};
 
@@ -69,6 +70,7 @@ fn ending(reason: StopReason) -> Ending {
         journal: JournalHealth::Durable,
         rate_limits: None,
         broken: None,
+        acceptance: Acceptance::default(),
     }
 }
 

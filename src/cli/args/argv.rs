@@ -164,7 +164,7 @@ fn is_rule(word: &str) -> bool {
 
 /// Flags of the same family of tools that mean something outlast does not do yet. Taking them and
 /// doing nothing would be a lie; calling them unknown would send people looking for a typo.
-const UNSUPPORTED: [&str; 26] = [
+const UNSUPPORTED: [&str; 24] = [
     "--agent",
     "--agents",
     "--append-subagent-system-prompt",
@@ -179,14 +179,12 @@ const UNSUPPORTED: [&str; 26] = [
     "--include-hook-events",
     "--init",
     "--init-only",
-    "--json-schema",
     "--maintenance",
     "--mcp-config",
     "--permission-prompt-tool",
     "--permission-prompts",
     "--plugin-dir",
     "--replay-user-messages",
-    "--require",
     "--safe-mode",
     "--strict-mcp-config",
     "--task-budget",

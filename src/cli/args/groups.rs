@@ -134,6 +134,19 @@ pub struct LimitArgs {
 }
 
 #[derive(Clone, Debug, Default, Args)]
+pub struct AcceptanceArgs {
+    /// Succeed only if this command passes when the model is done
+    #[arg(long, value_name = "COMMAND")]
+    pub require: Option<String>,
+    /// How long that command may take
+    #[arg(long, value_name = "TIME", value_parser = values::duration, allow_negative_numbers = true)]
+    pub require_timeout: Option<Duration>,
+    /// The shape of the answer: a JSON Schema, or a file of it
+    #[arg(long, value_name = "JSON|PATH")]
+    pub json_schema: Option<String>,
+}
+
+#[derive(Clone, Debug, Default, Args)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub struct ModelArgs {
     /// The model, or an alias of one

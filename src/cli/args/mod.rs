@@ -8,8 +8,8 @@ use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand};
 
 pub(super) use argv::{Wanted, from_os};
 pub use groups::{
-    BudgetMode, ChildEnv, InputFormat, LimitArgs, ModelArgs, NetworkArgs, OutputArgs, OutputFormat,
-    PermissionMode, SessionArgs, TimerArgs, ToolArgs,
+    AcceptanceArgs, BudgetMode, ChildEnv, InputFormat, LimitArgs, ModelArgs, NetworkArgs,
+    OutputArgs, OutputFormat, PermissionMode, SessionArgs, TimerArgs, ToolArgs,
 };
 
 use super::usage::UsageError;
@@ -60,6 +60,8 @@ pub struct RunArgs {
     pub output: OutputArgs,
     #[command(flatten, next_help_heading = "Limits")]
     pub limits: LimitArgs,
+    #[command(flatten, next_help_heading = "Acceptance")]
+    pub acceptance: AcceptanceArgs,
     #[command(flatten, next_help_heading = "Model")]
     pub model: ModelArgs,
     #[command(flatten, next_help_heading = "Tools and permissions")]

@@ -13,6 +13,7 @@ use crate::cli::exit::{self, Verdict};
 use crate::cli::usage::UsageError;
 use crate::cli::wall::{Now, instant};
 use crate::recovery::{Money, StopReason};
+use crate::tools::Acceptance;
 use crate::transcript::Usage;
 
 /// Grows when a field changes its meaning or goes away; new fields do not count.
@@ -38,6 +39,14 @@ impl Report<'_> {
         advice::explain(self.ending, self.now)
     }
 
+    /// What the run answered: the model's last words, or the answer in the shape asked for.
+    pub fn answer(&self) -> String {
+        match &self.ending.acceptance.structured_output {
+            Some(answer) if !self.verdict().is_error() => answer.to_string(),
+            Some(_) | None => self.ending.text.clone(),
+        }
+    }
+
     /// The command line that goes on where the run ended, if it ended early and can be resumed.
     pub fn resume_command(&self) -> Option<String> {
         let unfinished = self.verdict().is_error() && self.ending.reason != StopReason::Refusal;
@@ -55,8 +64,12 @@ impl Report<'_> {
             }
             object.insert("errors".to_owned(), json!(self.errors()));
         } else {
-            object.insert("result".to_owned(), json!(ending.text));
+            object.insert("result".to_owned(), json!(self.answer()));
+            if let Some(answer) = &ending.acceptance.structured_output {
+                object.insert("structured_output".to_owned(), answer.clone());
+            }
         }
+        object.extend(demanded(&ending.acceptance));
         let resume = self
             .resume_command()
             .map(|command| json!({ "session_id": self.session_id, "command": command }));
@@ -179,6 +192,24 @@ fn sums(tally: &Tally, spent: Money) -> Value {
             "unknown_outcomes": tally.unknown_outcomes,
         },
     })
+}
+
+/// How often what was demanded was checked, and what came of it.
+fn demanded(acceptance: &Acceptance) -> Map<String, Value> {
+    let mut fields = Map::new();
+    if let Some(attempts) = acceptance.schema_attempts {
+        fields.insert("schema_attempts".to_owned(), json!(attempts));
+    }
+    if let Some(requirement) = &acceptance.requirement {
+        let value = json!({
+            "command": requirement.command,
+            "passed": requirement.passed,
+            "attempts": requirement.attempts,
+            "exit_code": requirement.exit_code,
+        });
+        fields.insert("requirement".to_owned(), value);
+    }
+    fields
 }
 
 fn counts(pairs: &[(String, u32)]) -> Map<String, Value> {

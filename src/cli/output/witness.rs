@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::agent::{Ending, JournalHealth, Notice, Observer, Tally};
 use crate::recovery::{Fault, Money, Phase, StopReason};
+use crate::tools::Acceptance;
 use crate::transcript::Block;
 
 /// What was seen of a run. Clones share it.
@@ -62,6 +63,7 @@ impl Witness {
             journal,
             rate_limits: None,
             broken: None,
+            acceptance: Acceptance::default(),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::num::NonZeroU32;
+use std::num::{NonZeroU8, NonZeroU32};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -38,6 +38,11 @@ pub(super) struct Layer {
     pub wrap_up_at: Option<f64>,
     pub token_budget: Option<NonZeroU32>,
     pub token_budget_nudges: Option<u8>,
+
+    pub require: Option<String>,
+    pub require_timeout: Option<Span>,
+    pub require_retries: Option<u8>,
+    pub schema_tries: Option<NonZeroU8>,
 
     pub max_retries: Option<u8>,
     pub max_retry_wait: Option<Span>,

@@ -105,7 +105,7 @@ fn unreadable(name: &str, error: &io::Error) -> UsageError {
     UsageError::new(format!("{name}: cannot be read: {error}; name a readable settings file"))
 }
 
-fn utf8(name: &str, bytes: Vec<u8>) -> Result<String, UsageError> {
+pub(super) fn utf8(name: &str, bytes: Vec<u8>) -> Result<String, UsageError> {
     String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
         let before = String::from_utf8_lossy(error.as_bytes().get(..at).unwrap_or_default());
@@ -163,7 +163,7 @@ fn parse(name: &str, text: &str) -> Result<Value, UsageError> {
 }
 
 /// An error of `serde_json` without the position at its end.
-fn bare(error: &serde_json::Error) -> String {
+pub(super) fn bare(error: &serde_json::Error) -> String {
     let text = error.to_string();
     text.split(" at line ").next().unwrap_or_default().to_owned()
 }

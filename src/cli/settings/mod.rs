@@ -4,12 +4,14 @@
 //! files. Everything is read once, here, and never again.
 
 mod chain;
+mod demands;
 mod entry;
 mod layer;
 mod load;
 mod locate;
 mod resolve;
 mod rules;
+mod schema;
 mod table;
 mod windows;
 
@@ -25,6 +27,7 @@ use crate::cli::args::{BudgetMode, ChildEnv, OutputFormat, PermissionMode};
 use crate::cli::environment::Variables;
 use crate::model::Proxies;
 use crate::recovery::{Limits, Money};
+use crate::tools::{AnswerSchema, Requirement};
 
 /// The one table of defaults that are not [`Limits`]'.
 pub(super) struct Defaults {
@@ -42,6 +45,9 @@ pub(super) struct Defaults {
     pub tool_result_chars: u32,
     pub thinking: u32,
     pub max_retry_wait_unattended: Duration,
+    pub require_timeout: Duration,
+    pub require_retries: u8,
+    pub schema_tries: u8,
 }
 
 pub(super) const DEFAULTS: Defaults = Defaults {
@@ -59,6 +65,9 @@ pub(super) const DEFAULTS: Defaults = Defaults {
     tool_result_chars: 30_000,
     thinking: 10_000,
     max_retry_wait_unattended: Duration::from_hours(6),
+    require_timeout: Duration::from_mins(10),
+    require_retries: 3,
+    schema_tries: 5,
 };
 
 /// Everything a run is to be, decided.
@@ -95,6 +104,7 @@ pub struct Settings {
     pub thinking: Option<u32>,
     pub system: SystemPrompt,
     pub tools: ToolRules,
+    pub demands: Demands,
     /// The environment, with what the settings add to it.
     pub variables: Variables,
     pub warnings: Vec<String>,
@@ -206,6 +216,17 @@ pub struct SystemPrompt {
     /// Instead of ours.
     pub replaced: Option<String>,
     pub appended: Option<String>,
+}
+
+/// What the run must come up with before it is a success.
+#[derive(Clone, Debug)]
+pub struct Demands {
+    pub schema: Option<AnswerSchema>,
+    /// How many answers may fail to fit it before the run ends. At least 1.
+    pub schema_tries: u8,
+    pub requirement: Option<Requirement>,
+    /// How often a failure of it goes back to the model.
+    pub require_retries: u8,
 }
 
 /// What tools there are and what they may do.

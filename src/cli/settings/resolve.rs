@@ -12,7 +12,9 @@ use super::layer::{Layer, Price};
 use super::load::{Loaded, holds_something};
 use super::rules::{self, time};
 use super::windows::Sizes;
-use super::{Credential, DEFAULTS, Output, PromptSource, Settings, Start, SystemPrompt, ToolRules};
+use super::{
+    Credential, DEFAULTS, Output, PromptSource, Settings, Start, SystemPrompt, ToolRules, demands,
+};
 use crate::cli::args::{InputFormat, OutputFormat, PermissionMode, RunArgs};
 use crate::cli::environment::{self, Environment, Variables};
 use crate::cli::usage::UsageError;
@@ -76,6 +78,7 @@ pub fn resolve(
         thinking: thinking(args, &env, &file)?,
         system: system(args)?,
         tools: tools(args, &env, &file)?,
+        demands: demands::read(&args.acceptance, &env, &file, &cwd)?,
         variables,
         config_dir,
         cwd,

@@ -26,7 +26,7 @@ const NAMES: &str = "a name, or a list of names";
 
 /// Name, what it takes, meaning. In the order in which the manual lists them.
 #[rustfmt::skip]
-const SHAPES: [(&str, &str, &str); 49] = [
+const SHAPES: [(&str, &str, &str); 53] = [
     ("apiKeyHelper", "a text", "A command that prints the key; outranks the environment."),
     ("model", "a text", "The model, or an alias of one."),
     ("fallbackModel", "a list of models, MODEL@URL#KEY_VARIABLE or objects with \"model\" and \
@@ -49,6 +49,12 @@ const SHAPES: [(&str, &str, &str); 49] = [
         told to wrap up."),
     ("tokenBudget", TOKENS, "Ask for effort: output tokens the run should spend."),
     ("tokenBudgetNudges", UP_TO_255, "Nudges in a row that may bring almost nothing."),
+    ("require", "a text", "A command that must pass when the model is done; without it, the run \
+        is no success."),
+    ("requireTimeout", DURATION, "How long that command may take."),
+    ("requireRetries", UP_TO_255, "How often a failure of that command goes back to the model."),
+    ("schemaTries", "a whole number from 1 to 255", "Answers that may fail to fit --json-schema \
+        before the run ends."),
     ("maxRetries", UP_TO_100, "Tries after the first one, for each request."),
     ("maxRetryWait", DURATION, "End instead of waiting longer than this; 6h in unattended mode."),
     ("retryFirstDelay", DURATION, "The first pause; each further one is twice as long."),
@@ -145,6 +151,9 @@ fn limit_default(name: &str, limits: &Limits) -> Option<String> {
 fn other_default(name: &str, defaults: &Defaults) -> Option<String> {
     Some(match name {
         "model" => defaults.model.to_owned(),
+        "requireTimeout" => span(defaults.require_timeout),
+        "requireRetries" => defaults.require_retries.to_string(),
+        "schemaTries" => defaults.schema_tries.to_string(),
         "budgetMode" => "ceiling".to_owned(),
         "fallbackReturn" | "fast" => "false".to_owned(),
         "autoCompactEnabled" => "true".to_owned(),

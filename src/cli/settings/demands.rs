@@ -1,0 +1,43 @@
+//! What a run must come up with before it is a success.
+
+use std::path::Path;
+
+use super::layer::Layer;
+use super::rules::time;
+use super::{DEFAULTS, Demands, schema};
+use crate::cli::args::AcceptanceArgs;
+use crate::cli::environment::Environment;
+use crate::cli::usage::UsageError;
+use crate::tools::Requirement;
+
+/// Weighs the flags, the environment and the files.
+///
+/// # Errors
+/// A command that is none, or a schema that cannot be used.
+pub(super) fn read(
+    flags: &AcceptanceArgs,
+    env: &Environment,
+    file: &Layer,
+    cwd: &Path,
+) -> Result<Demands, UsageError> {
+    let command = flags.require.as_ref().or(file.require.as_ref());
+    if command.is_some_and(|command| command.trim().is_empty()) {
+        return Err(UsageError::new(
+            "--require (or the setting \"require\") is empty; give a command, or leave it out",
+        ));
+    }
+    if flags.require_timeout.is_some() && command.is_none() {
+        return Err(UsageError::new("--require-timeout needs --require; add it"));
+    }
+    let timeout = flags.require_timeout.or(time(file.require_timeout));
+    let tries = env.schema_tries.or(file.schema_tries.map(u8::from));
+    Ok(Demands {
+        schema: flags.json_schema.as_ref().map(|given| schema::read(given, cwd)).transpose()?,
+        schema_tries: tries.unwrap_or(DEFAULTS.schema_tries).max(1),
+        requirement: command.map(|command| Requirement {
+            command: command.clone(),
+            timeout: timeout.unwrap_or(DEFAULTS.require_timeout),
+        }),
+        require_retries: file.require_retries.unwrap_or(DEFAULTS.require_retries),
+    })
+}

@@ -1,0 +1,82 @@
+//! `--json-schema`: the shape of the answer, given as JSON or as a file of it.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::load::{bare, utf8};
+use super::locate;
+use crate::cli::usage::UsageError;
+use crate::tools::{AnswerSchema, SCHEMA_BYTES_MAX};
+
+const FLAG: &str = "--json-schema";
+
+/// Reads the schema that the flag gives: JSON when it begins like it, otherwise a file, with or
+/// without an `@` in front.
+///
+/// # Errors
+/// What is wrong with it, and where.
+pub(super) fn read(given: &str, cwd: &Path) -> Result<AnswerSchema, UsageError> {
+    let trimmed = given.trim();
+    if trimmed.is_empty() {
+        return Err(UsageError::new(format!(
+            "{FLAG} is empty; give a JSON Schema, or the name of a file that holds one"
+        )));
+    }
+    if is_json(trimmed) {
+        return check(FLAG, given, "it");
+    }
+    let name = trimmed.strip_prefix('@').unwrap_or(trimmed);
+    let bytes = read_file(&cwd.join(name)).map_err(|error| {
+        UsageError::new(format!(
+            "{FLAG} {name}: cannot be read: {error}; give a JSON Schema, or the name of a file \
+             that holds one"
+        ))
+    })?;
+    check(name, &utf8(name, bytes)?, "the file")
+}
+
+/// Whether somebody meant this as JSON rather than as a name.
+fn is_json(text: &str) -> bool {
+    text.starts_with(['{', '[', '"']) || serde_json::from_str::<Value>(text).is_ok()
+}
+
+/// Reads a file, or what a shell hands over in place of one, as far as it may be of use.
+fn read_file(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    // White space is allowed for: it does not count for the schema itself.
+    let most = 4 * SCHEMA_BYTES_MAX as u64;
+    File::open(path)?.take(most + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > most {
+        return Err(io::Error::other(format!("it is larger than {} kB", most >> 10)));
+    }
+    Ok(bytes)
+}
+
+/// `what` is what has to be corrected when it is no JSON.
+fn check(name: &str, text: &str, what: &str) -> Result<AnswerSchema, UsageError> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let here = |at: usize| {
+        let (line, column) = locate::line_and_column(text, at);
+        format!("{name}:{line}:{column}")
+    };
+    let schema: Value = serde_json::from_str(text).map_err(|error| {
+        let at = here(locate::offset(text, error.line(), error.column()));
+        UsageError::new(format!("{at}: not valid JSON: {}; correct {what}", bare(&error)))
+    })?;
+    AnswerSchema::new(schema).map_err(|bad| {
+        let wanted: Vec<String> = bad
+            .pointer
+            .split('/')
+            .skip(1)
+            .map(|key| key.replace("~1", "/").replace("~0", "~"))
+            .collect();
+        let places = locate::places(text);
+        let place = places.iter().find(|place| place.path == wanted);
+        let at = here(place.map_or(0, |place| place.value.start));
+        let pointer = if bad.pointer.is_empty() { "the schema" } else { &bad.pointer };
+        UsageError::new(format!("{at}: {pointer}: {}", bad.why))
+    })
+}

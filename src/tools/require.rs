@@ -1,0 +1,187 @@
+//! `--require`: the command that must pass before a run is a success.
+//!
+//! It is the user's own, so no permission rule applies to it. It runs where the run began,
+//! wherever the model's shell stands by now, and otherwise as any command of the model's does.
+
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::command::{Cause, Ended};
+use super::shell::{self, Shell};
+
+/// A command that must pass.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Requirement {
+    pub command: String,
+    /// How long it may take.
+    pub timeout: Duration,
+}
+
+/// How one run of the command went.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Check {
+    pub command: String,
+    pub end: CheckEnd,
+    /// Both streams as they came, cut in the middle when long.
+    pub output: String,
+    /// Where the whole of a long output is.
+    pub output_file: Option<PathBuf>,
+    pub took: Duration,
+}
+
+/// How the command ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CheckEnd {
+    Exited(i32),
+    /// By a signal that outlast did not send.
+    Killed(i32),
+    TimedOut(Duration),
+    /// The run was told to stop.
+    Cancelled,
+    /// It could not be started, and why.
+    NotStarted(String),
+    /// The system does not tell.
+    Unknown,
+}
+
+impl Check {
+    /// Only exit code 0 will do.
+    pub fn passed(&self) -> bool {
+        self.end == CheckEnd::Exited(0)
+    }
+
+    /// As a shell tells it; `None` when the command did not end by itself.
+    pub fn exit_code(&self) -> Option<i32> {
+        match self.end {
+            CheckEnd::Exited(code) => Some(code),
+            CheckEnd::Killed(signal) => Some(128 + signal),
+            CheckEnd::TimedOut(_)
+            | CheckEnd::Cancelled
+            | CheckEnd::NotStarted(_)
+            | CheckEnd::Unknown => None,
+        }
+    }
+
+    /// How it ended, as the end of a sentence that begins with the command.
+    pub fn how(&self) -> String {
+        match &self.end {
+            CheckEnd::Exited(0) => "passed".to_string(),
+            CheckEnd::Exited(code) => format!("ended with exit code {code}"),
+            CheckEnd::Killed(signal) => {
+                let name = Signal::try_from(*signal).map_or("a signal", Signal::as_str);
+                format!("was killed by {name}")
+            }
+            CheckEnd::TimedOut(limit) => {
+                format!(
+                    "did not end within {}, and was cut off",
+                    humantime::format_duration(*limit)
+                )
+            }
+            CheckEnd::Cancelled => "was stopped because the run was to end".to_string(),
+            CheckEnd::NotStarted(why) => format!("could not be run: {why}"),
+            CheckEnd::Unknown => "ended in a way that the system does not tell".to_string(),
+        }
+    }
+
+    /// What the model is told of a check that did not pass.
+    pub fn message(&self) -> String {
+        let output = self.output.trim_end_matches('\n');
+        let output = if output.trim().is_empty() { "(no output)" } else { output };
+        format!(
+            "This work is not accepted yet. A command of the user's checks it, and it {}.\n\n\
+             Command:\n{}\n\nOutput:\n{output}\n\nFind the cause and put it right, then finish \
+             again: the command will be run again. Change what it checks, never the check. If the \
+             cause is out of your reach, say what it is.",
+            self.how(),
+            self.command,
+        )
+    }
+}
+
+/// The command, and what came of it so far.
+#[derive(Debug)]
+pub(super) struct Requirements {
+    requirement: Requirement,
+    verified: Mutex<Verified>,
+}
+
+/// What the checks of a run came to, for its result.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verified {
+    pub command: String,
+    /// How often it was run.
+    pub attempts: u32,
+    /// Whether it passed the last time. Not, when it was never run.
+    pub passed: bool,
+    /// Of the last time.
+    pub exit_code: Option<i32>,
+    /// How it ended the last time, as [`Check::how`] says it.
+    pub how: Option<String>,
+}
+
+impl Requirements {
+    /// # Errors
+    /// Why no shell could run it.
+    pub(super) fn new(requirement: Requirement) -> Result<Self, String> {
+        shell::check_command(&requirement.command)?;
+        let verified = Mutex::new(Verified {
+            command: requirement.command.clone(),
+            attempts: 0,
+            passed: false,
+            exit_code: None,
+            how: None,
+        });
+        Ok(Self { requirement, verified })
+    }
+
+    pub(super) fn requirement(&self) -> &Requirement {
+        &self.requirement
+    }
+
+    pub(super) async fn check(
+        &self,
+        shell: &Shell,
+        cwd: &Path,
+        cancel: &CancellationToken,
+    ) -> Check {
+        let Requirement { command, timeout } = &self.requirement;
+        let began = Instant::now();
+        let ended = shell.run_apart(command, cwd, *timeout, cancel).await;
+        let (end, output, output_file) = match ended {
+            Ok((ended, captured)) => (end_of(&ended, *timeout), captured.both, captured.file),
+            Err(_) if cancel.is_cancelled() => (CheckEnd::Cancelled, String::new(), None),
+            Err(why) => (CheckEnd::NotStarted(why), String::new(), None),
+        };
+        let took = began.elapsed();
+        let check = Check { command: command.clone(), end, output, output_file, took };
+        let mut verified = self.verified.lock().unwrap_or_else(PoisonError::into_inner);
+        verified.attempts += 1;
+        verified.passed = check.passed();
+        verified.exit_code = check.exit_code();
+        verified.how = Some(check.how());
+        check
+    }
+
+    pub(super) fn verified(&self) -> Verified {
+        self.verified.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+fn end_of(ended: &Ended, limit: Duration) -> CheckEnd {
+    match (ended.cause, ended.status) {
+        (Cause::TimedOut, _) => CheckEnd::TimedOut(limit),
+        (Cause::Cancelled, _) => CheckEnd::Cancelled,
+        (Cause::Itself, None) => CheckEnd::Unknown,
+        (Cause::Itself, Some(status)) => match (status.code(), status.signal()) {
+            (Some(code), _) => CheckEnd::Exited(code),
+            (None, Some(signal)) => CheckEnd::Killed(signal),
+            (None, None) => CheckEnd::Unknown,
+        },
+    }
+}

@@ -1,0 +1,127 @@
+//! The `StructuredOutput` tool: takes the answer of a run, in the shape that was asked for.
+//!
+//! A call only keeps the answer. Whether it ends the run is settled once every call of the same
+//! reply is done: an answer that was written before the model saw what went wrong is no answer.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use crate::transcript::ToolDefinition;
+
+use super::outcome::Outcome;
+use super::schema::AnswerSchema;
+
+/// The tool's name.
+pub const STRUCTURED_OUTPUT: &str = "StructuredOutput";
+
+const DESCRIPTION: &str = "Gives the final answer of this task, and ends it. Call it once, by \
+                           itself, when everything else is done and you have seen how it went. \
+                           The input is the answer. If it does not fit, you are told where: \
+                           correct that and call again.";
+
+/// How the other calls of a reply went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Others {
+    /// All went well, or there were none.
+    Fine,
+    /// At least one failed, was refused or was cut off.
+    Failed,
+}
+
+/// What the `StructuredOutput` calls of one reply came to.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Delivery {
+    /// There were none.
+    Nothing,
+    /// The answer. When several calls fitted, the last one.
+    Answer(Value),
+    /// None fitted, or the answer could not know how the other calls went.
+    Misfit,
+}
+
+#[derive(Debug)]
+pub(super) struct Answers {
+    schema: AnswerSchema,
+    book: Mutex<Book>,
+}
+
+#[derive(Debug, Default)]
+struct Book {
+    /// Calls that were checked since the last settling.
+    calls: u32,
+    latest: Option<Value>,
+    /// Calls that were checked in all.
+    attempts: u32,
+    delivered: Option<Value>,
+}
+
+impl Answers {
+    pub(super) fn new(schema: AnswerSchema) -> Self {
+        Self { schema, book: Mutex::default() }
+    }
+
+    fn book(&self) -> MutexGuard<'_, Book> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn define(&self) -> ToolDefinition {
+        ToolDefinition {
+            name: STRUCTURED_OUTPUT.to_string(),
+            description: DESCRIPTION.to_string(),
+            input_schema: self.schema.offered().clone(),
+        }
+    }
+
+    /// Checks the input of a call, and keeps it if it fits. Blocks: a schema may be slow to check.
+    /// A call that is cut off leaves no trace.
+    pub(super) fn take(&self, input: &Value, stop: &CancellationToken) -> Outcome {
+        let read = self.schema.read(input);
+        if stop.is_cancelled() {
+            return Outcome::interrupted();
+        }
+        let mut book = self.book();
+        book.calls += 1;
+        book.attempts += 1;
+        match read {
+            Ok(answer) => {
+                let detail = json!({ "structured_output": answer });
+                book.latest = Some(answer);
+                Outcome::text(
+                    "The answer fits. It is final, unless another call of the same reply failed: \
+                     then see to that first, and give the answer again.",
+                    detail,
+                )
+            }
+            Err(violations) => Outcome::failure(format!(
+                "InputValidationError: {STRUCTURED_OUTPUT}: the answer does not fit the schema:\n\
+                 - {}\nCorrect this, and call {STRUCTURED_OUTPUT} again with the whole answer.",
+                violations.join("\n- ")
+            )),
+        }
+    }
+
+    /// Settles the calls of a reply that is done.
+    pub(super) fn settle(&self, others: Others) -> Delivery {
+        let mut book = self.book();
+        let calls = std::mem::take(&mut book.calls);
+        match (book.latest.take(), others) {
+            (Some(answer), Others::Fine) => {
+                book.delivered = Some(answer.clone());
+                Delivery::Answer(answer)
+            }
+            (Some(_), Others::Failed) => Delivery::Misfit,
+            (None, _) if calls > 0 => Delivery::Misfit,
+            (None, _) => Delivery::Nothing,
+        }
+    }
+
+    pub(super) fn attempts(&self) -> u32 {
+        self.book().attempts
+    }
+
+    pub(super) fn delivered(&self) -> Option<Value> {
+        self.book().delivered.clone()
+    }
+}
