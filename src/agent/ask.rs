@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 use uuid::Uuid;
 
-use crate::model::{Answer, Progress, Prompt};
+use crate::model::{Answer, Progress, Prompt, Renewal};
 use crate::recovery::{
     Ask, Cut, ErrorClass, Event, Failure, Fault, FaultKind, Moment, Money, Purpose, Reach,
     Remedies, Reply, Weight, classify,
@@ -205,7 +205,7 @@ impl Session<'_> {
         let client = Arc::clone(&self.rung().client);
         let refreshing = client.refresh();
         tokio::pin!(refreshing);
-        let refreshed = loop {
+        let renewal = loop {
             tokio::select! {
                 biased;
                 disturbance = self.watch.disturbance(&mut vigil) => match disturbance {
@@ -214,16 +214,24 @@ impl Session<'_> {
                         self.watch.beat(&vigil, WaitingFor::Model("credentials"), figures, None);
                     }
                 },
-                refreshed = &mut refreshing => break refreshed,
+                renewal = &mut refreshing => break renewal,
             }
         };
-        if refreshed {
-            return Event::Refreshed;
-        }
-        // The rejection that led here stays what the run reports.
-        let class =
+        // The rejection that led here stays what the run reports, unless there is more to say.
+        let rejection =
             self.fault.as_ref().map_or(ErrorClass::AuthError, |fault| classify(fault).class);
-        Event::Failed(Failure::of(class))
+        match renewal {
+            Renewal::Another => Event::Refreshed,
+            Renewal::Same => Event::Failed(Failure::of(rejection)),
+            Renewal::Failed(fault) => {
+                let failure = classify(&fault);
+                self.fault = Some(*fault);
+                // Why no other credential could be had says nothing against the verdict.
+                let final_too = failure.class == ErrorClass::InvalidApiKey;
+                let class = if final_too { rejection } else { failure.class };
+                Event::Failed(Failure { class, ..failure })
+            }
+        }
     }
 
     pub(super) fn compact(&mut self) {}

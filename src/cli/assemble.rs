@@ -144,9 +144,8 @@ fn endpoint(endpoint: &Endpoint, clock: Clock) -> model::Endpoint {
     let credential = match &endpoint.credential {
         Credential::ApiKey(key) => model::Credential::ApiKey(Secret::new(key)),
         Credential::Bearer(token) => model::Credential::Bearer(Secret::new(token)),
-        Credential::Helper(command) => {
-            model::Credential::Helper(model::HelperCommand::new(command.as_str()))
-        }
+        Credential::Helper(command) => model::Credential::Helper(command.clone()),
+        Credential::OAuth { file, .. } => model::Credential::OAuth(file.clone()),
         Credential::Absent => model::Credential::None,
     };
     model::Endpoint {
@@ -167,7 +166,7 @@ fn endpoint(endpoint: &Endpoint, clock: Clock) -> model::Endpoint {
 /// A credential that cannot change is not fetched anew.
 fn limits(settings: &Settings) -> Limits {
     let mut limits = settings.limits;
-    if !matches!(settings.endpoint.credential, Credential::Helper(_)) {
+    if !settings.endpoint.credential.can_change() {
         limits.budgets.refreshes = 0;
     }
     limits

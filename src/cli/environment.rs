@@ -13,9 +13,13 @@ use crate::model::Proxies;
 
 /// Every variable that is read, and what for, as the manual has it.
 #[rustfmt::skip]
-pub const VARIABLES: [(&str, &str); 33] = [
+pub const VARIABLES: [(&str, &str); 36] = [
     ("ANTHROPIC_API_KEY", "The API key."),
     ("ANTHROPIC_AUTH_TOKEN", "A bearer token; outranks the API key."),
+    ("CLAUDE_CODE_API_KEY_HELPER_TTL_MS", "How long a key that a command printed is used, in \
+        milliseconds; 300000 when not set."),
+    ("OUTLAST_OAUTH_ENDPOINT", "The setting oauthEndpoint."),
+    ("OUTLAST_OAUTH_CLIENT_ID", "The setting oauthClientId."),
     ("ANTHROPIC_BASE_URL", "Where the Messages API is."),
     ("ANTHROPIC_CUSTOM_HEADERS", "Further headers for each request, one \"Name: value\" a line."),
     ("ANTHROPIC_MODEL", "The model, unless --model names one."),
@@ -54,8 +58,15 @@ pub const VARIABLES: [(&str, &str); 33] = [
 ];
 
 /// Every file that is read or written, and what for, as the manual has it.
-pub const FILES: [(&str, &str); 4] = [
+pub const FILES: [(&str, &str); 5] = [
     ("~/.outlast/settings.json", "The user's settings. The folder is moved by OUTLAST_CONFIG_DIR."),
+    (
+        "~/.outlast/.credentials.json",
+        "A login, for when no key and no token is set: an object \"claudeAiOauth\" with \
+         \"accessToken\", \"refreshToken\", \"expiresAt\" (milliseconds since 1970) and perhaps \
+         \"subscriptionType\", \"tokenEndpoint\" and \"clientId\". It is renewed before it \
+         expires, once for all processes, which take turns by the lock file next to it.",
+    ),
     (
         ".outlast/settings.json, .outlast/settings.local.json, .claude/settings.json, \
          .claude/settings.local.json",
@@ -73,6 +84,9 @@ pub const FILES: [(&str, &str); 4] = [
 pub struct Environment {
     pub api_key: Option<String>,
     pub auth_token: Option<String>,
+    pub api_key_helper_ttl: Option<Duration>,
+    pub oauth_endpoint: Option<String>,
+    pub oauth_client_id: Option<String>,
     pub base_url: Option<String>,
     pub custom_headers: Vec<(String, String)>,
     pub ca_files: Vec<PathBuf>,
@@ -140,6 +154,9 @@ impl Environment {
         Ok(Self {
             api_key: vars.text("ANTHROPIC_API_KEY")?,
             auth_token: vars.text("ANTHROPIC_AUTH_TOKEN")?,
+            api_key_helper_ttl: vars.parsed("CLAUDE_CODE_API_KEY_HELPER_TTL_MS", values::millis)?,
+            oauth_endpoint: vars.text("OUTLAST_OAUTH_ENDPOINT")?,
+            oauth_client_id: vars.text("OUTLAST_OAUTH_CLIENT_ID")?,
             base_url: vars.text("ANTHROPIC_BASE_URL")?,
             custom_headers: vars.headers("ANTHROPIC_CUSTOM_HEADERS")?,
             ca_files: ["SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS"]

@@ -1,16 +1,18 @@
 //! A client of one endpoint.
 
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use reqwest::Url;
 use reqwest::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 
-use crate::recovery::{Ask, Fault, FaultKind, Reach};
+use crate::recovery::{Ask, ErrorClass, Fault, FaultKind, Reach, classify};
 
 use super::answer::{Answer, Progress};
-use super::credentials::{Keyring, Secret};
-use super::endpoint::{Endpoint, EndpointError, Timers};
+use super::credentials::{Keyring, Renewal, Secret};
+use super::endpoint::{Endpoint, EndpointError, Timers, host};
 use super::exchange::Exchange;
+use super::fault::scrubbed;
 use super::headers::RateLimits;
 use super::request::{Prompt, body};
 use super::transport::{Transport, read_roots};
@@ -36,8 +38,9 @@ impl Client {
         let roots = read_roots(&endpoint.ca_files)
             .map_err(|(path, reason)| EndpointError::CaFile { path, reason })?;
         let headers = fixed_headers(&endpoint)?;
+        let keyring = Keyring::new(endpoint.credential, &roots, &endpoint.proxies)
+            .ok_or(EndpointError::Credential)?;
         let transport = Transport::new(&url, endpoint.timers.connect, roots, &endpoint.proxies);
-        let keyring = Keyring::new(endpoint.credential).ok_or(EndpointError::Credential)?;
         let limits = Mutex::new(None);
         Ok(Self { url, headers, keyring, timers: endpoint.timers, transport, limits })
     }
@@ -53,7 +56,7 @@ impl Client {
         ask: &Ask,
         progress: &mut (dyn FnMut(Progress) + Send),
     ) -> Result<Answer, Box<Fault>> {
-        let (request, secret) = self.request(prompt, ask).await.map_err(Box::new)?;
+        let (request, secret) = self.request(prompt, ask).await?;
         let bytes = request.body().map_or(0, size);
         let mut exchange = Exchange::begin(&self.timers, ask.mode, bytes, self.way());
         let result = match self.transport.client(ask.connection) {
@@ -71,18 +74,26 @@ impl Client {
                 Ok(answer)
             }
             Err(fault) => {
-                if fault.status() == Some(401) {
-                    self.keyring.reject().await;
+                // Nobody else than the credential is to blame.
+                let class = classify(&fault).class;
+                let blamed = matches!(class, ErrorClass::InvalidApiKey | ErrorClass::TokenRevoked);
+                if let Some(secret) = secret.as_ref().filter(|_| blamed) {
+                    self.keyring.reject(secret).await;
                 }
-                Err(Box::new(scrub(self.blame_proxy(fault), secret.as_ref())))
+                Err(Box::new(scrubbed(self.blame_proxy(fault), secret.as_ref())))
             }
         }
     }
 
-    /// Fetches the credential anew, if there is a way to. Returns whether another one is in use
-    /// now; the same one again would be rejected again.
-    pub async fn refresh(&self) -> bool {
+    /// Fetches the credential anew, if there is a way to.
+    pub async fn refresh(&self) -> Renewal {
         self.keyring.refresh().await
+    }
+
+    /// Waits for what must not be cut off by the end of the process: a login that is being
+    /// renewed, and not yet saved. No longer than `limit`.
+    pub async fn settle(&self, limit: Duration) {
+        self.keyring.settle(limit).await;
     }
 
     /// The rate limits, as the last answer that mentioned any told them.
@@ -92,9 +103,7 @@ impl Client {
 
     /// Who is asked, and through whom. Nothing else of the address, which may hold secrets.
     fn way(&self) -> String {
-        let host = self.url.host_str().unwrap_or_default();
-        let port = self.url.port_or_known_default();
-        let host = port.map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"));
+        let host = host(&self.url);
         match self.transport.proxy() {
             Some(proxy) => format!("{host} through the proxy {proxy}"),
             None => host,
@@ -117,13 +126,12 @@ impl Client {
         &self,
         prompt: &Prompt<'_>,
         ask: &Ask,
-    ) -> Result<(reqwest::Request, Option<Secret>), Fault> {
+    ) -> Result<(reqwest::Request, Option<Secret>), Box<Fault>> {
         let body = body(prompt, ask.cap, ask.mode).map_err(|error| {
             Fault::new(FaultKind::Unsendable { detail: error.to_string() }, Reach::Nowhere)
         })?;
         let mut headers = HeaderMap::new();
-        let secret =
-            self.keyring.sign(&mut headers).await.map_err(|reason| no_credential(&reason))?;
+        let secret = self.keyring.sign(&mut headers).await?;
         headers.extend(self.headers.clone());
         let mut request = reqwest::Request::new(reqwest::Method::POST, self.url.clone());
         *request.headers_mut() = headers;
@@ -158,35 +166,4 @@ fn fixed_headers(endpoint: &Endpoint) -> Result<HeaderMap, EndpointError> {
         add(name, value)?;
     }
     Ok(headers)
-}
-
-/// A credential that could not be had counts as rejected, though nobody saw it: the cure is the
-/// same, and so is the end. Status 200 stands for no status of failure.
-fn no_credential(reason: &str) -> Fault {
-    let kind = FaultKind::Refused {
-        status: 200,
-        label: "authentication_error".to_owned(),
-        code: "api_key_helper_failed".to_owned(),
-        message: format!("the API key helper {reason}"),
-    };
-    Fault::new(kind, Reach::Nowhere)
-}
-
-/// Some services quote the key that they reject.
-fn scrub(mut fault: Fault, secret: Option<&Secret>) -> Fault {
-    let Some(secret) = secret else { return fault };
-    match &mut fault.kind {
-        FaultKind::Refused { label, code, message, .. } => {
-            for text in [label, code, message] {
-                *text = secret.scrub(text);
-            }
-        }
-        FaultKind::Connection { detail }
-        | FaultKind::Certificate { detail }
-        | FaultKind::TornStream { detail }
-        | FaultKind::Nonsense { detail }
-        | FaultKind::Unsendable { detail } => *detail = secret.scrub(detail),
-        FaultKind::Timeout { .. } => {}
-    }
-    fault
 }

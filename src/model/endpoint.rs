@@ -96,6 +96,12 @@ impl Address {
     }
 }
 
+/// Host and port, and nothing else of an address, which may hold secrets.
+pub(super) fn host(url: &Url) -> String {
+    let host = url.host_str().unwrap_or_default();
+    url.port_or_known_default().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
+}
+
 /// How long each part of a request may take. Real time: no rehearsal makes it pass faster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timers {

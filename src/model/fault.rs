@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use crate::recovery::{Fault, FaultKind, Reach, Timer};
 
+use super::credentials::Secret;
 use super::headers::{request_id, ruling, text, wish};
 
 /// How much of an error's text is kept, in bytes. Some gateways put a stack trace in it.
@@ -202,6 +203,29 @@ pub(super) fn unanswered(error: reqwest::Error, to: &str, reach: Reach) -> Fault
 /// Why the body of an answer did not come whole.
 pub(super) fn torn(error: reqwest::Error) -> FaultKind {
     FaultKind::TornStream { detail: chain(&error.without_url()) }
+}
+
+/// Takes secrets out of a fault's text. Some services quote the key that they reject.
+pub(super) fn scrubbed<'a>(
+    mut fault: Fault,
+    secrets: impl IntoIterator<Item = &'a Secret>,
+) -> Fault {
+    for secret in secrets {
+        match &mut fault.kind {
+            FaultKind::Refused { label, code, message, .. } => {
+                for text in [label, code, message] {
+                    *text = secret.scrub(text);
+                }
+            }
+            FaultKind::Connection { detail }
+            | FaultKind::Certificate { detail }
+            | FaultKind::TornStream { detail }
+            | FaultKind::Nonsense { detail }
+            | FaultKind::Unsendable { detail } => *detail = secret.scrub(detail),
+            FaultKind::Timeout { .. } => {}
+        }
+    }
+    fault
 }
 
 fn certificate_trouble(error: &reqwest::Error) -> Option<String> {

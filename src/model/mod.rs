@@ -23,7 +23,9 @@ mod transport;
 
 pub use answer::{Answer, Progress};
 pub use client::Client;
-pub use credentials::{Credential, HelperCommand, Secret};
+pub use credentials::{
+    Credential, HelperCommand, Login, LoginError, LoginFile, Renewal, Secret, is_token_endpoint,
+};
 pub use endpoint::{Address, Endpoint, EndpointError, Timers};
 pub use headers::RateLimits;
 pub use prices::{ModelFacts, Prices, ShortPrompt, cost, facts, price_list_date, resolve_alias};

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use outlast::cli::args::{self, Request};
 use outlast::cli::settings::{self, Credential, Settings};
+use outlast::model::HelperCommand;
 use outlast::recovery::{Money, Persistence};
 
 use super::binary::World;
@@ -195,7 +196,7 @@ fn credentials_are_found_in_order_and_never_shown() {
     assert_eq!(settings.endpoint.credential, Credential::Bearer("a-token".to_owned()));
     assert!(!format!("{:?}", settings.endpoint.credential).contains("a-token"));
     let helper = resolve(&["hi"], &both, r#"{"apiKeyHelper": "pass show key"}"#).unwrap();
-    assert_eq!(helper.endpoint.credential, Credential::Helper("pass show key".to_owned()));
+    assert_eq!(helper.endpoint.credential, Credential::Helper(HelperCommand::new("pass show key")));
     let from_file = resolve(&["hi"], &[], r#"{"env": {"ANTHROPIC_API_KEY": "other"}}"#).unwrap();
     assert_eq!(from_file.endpoint.credential, Credential::ApiKey("other".to_owned()));
 }

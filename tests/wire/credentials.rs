@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use outlast::model::{Client, Credential, Endpoint, EndpointError, HelperCommand, Secret};
+use outlast::model::{Client, Credential, Endpoint, EndpointError, HelperCommand, Renewal, Secret};
 use outlast::recovery::{ErrorClass, Reach, classify};
 
 use super::server::{Server, answer, stream};
@@ -72,7 +72,7 @@ async fn a_rejected_key_is_fetched_anew() {
     let server = Server::answering(answer(401, "", &recorded("bodies/official-401.json"))).await;
     let client = with(&server, Credential::Helper(counting(&folder)));
     ask(&client, STREAMING).await.expect_err("rejected");
-    assert!(client.refresh().await, "another key came");
+    assert_eq!(client.refresh().await, Renewal::Another);
     ask(&client, STREAMING).await.expect_err("rejected");
     ask(&client, STREAMING).await.expect_err("rejected");
     let keys = ["key-1", "key-2", "key-3"];
@@ -86,23 +86,24 @@ async fn the_same_key_again_is_no_refresh() {
     let server = accepting().await;
     let same = with(&server, Credential::Helper(HelperCommand::new("echo same")));
     ask(&same, STREAMING).await.expect("a reply");
-    assert!(!same.refresh().await);
+    assert_eq!(same.refresh().await, Renewal::Same);
     let fixed = with(&server, Credential::ApiKey(Secret::new("k")));
-    assert!(!fixed.refresh().await);
+    assert_eq!(fixed.refresh().await, Renewal::Same);
 }
 
 #[tokio::test]
 async fn a_helper_that_fails_counts_as_a_bad_key_and_nothing_is_sent() {
     let server = accepting().await;
     let commands =
-        ["exit 3", "true", "printf 'a\\nb'", "echo secret; exit 1", "read line && echo x"];
+        ["exit 3", "true", "printf 'a\\nb'", "echo secret; exit 1", "read line && echo x", "yes"];
     for command in commands {
         let client = with(&server, Credential::Helper(HelperCommand::new(command)));
         let fault = ask(&client, STREAMING).await.expect_err("no key");
         assert_eq!(classify(&fault).class, ErrorClass::InvalidApiKey, "{fault:?}");
         assert_eq!((fault.reach, fault.status()), (Reach::Nowhere, None));
         assert!(!fault.detail().contains("secret"));
-        assert!(!client.refresh().await);
+        let Renewal::Failed(again) = client.refresh().await else { panic!("{command}") };
+        assert_eq!(*again, fault);
     }
     assert_eq!(server.connections(), 0);
 }

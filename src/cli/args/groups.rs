@@ -152,6 +152,9 @@ pub struct ModelArgs {
     /// The model, or an alias of one
     #[arg(long, value_name = "MODEL")]
     pub model: Option<String>,
+    /// A command that prints the API key; outranks the environment
+    #[arg(long, value_name = "COMMAND")]
+    pub api_key_helper: Option<String>,
     /// Models to fall back to, best first; elsewhere: MODEL@URL#VARIABLE
     #[arg(long, value_name = "A,B")]
     pub fallback_model: Vec<String>,

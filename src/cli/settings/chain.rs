@@ -64,7 +64,7 @@ impl Chain {
 
     /// What must not be printed, of any endpoint.
     pub fn secrets(&self) -> impl Iterator<Item = String> {
-        let credentials = self.endpoints.iter().filter_map(|endpoint| endpoint.credential.secret());
+        let credentials = self.endpoints.iter().flat_map(|endpoint| endpoint.credential.secrets());
         let headers = self.endpoints.iter().flat_map(|endpoint| &endpoint.headers);
         let headers = headers.filter(|(name, _)| is_secret(name)).map(|(_, value)| value.as_str());
         let mut secrets: Vec<String> = credentials.chain(headers).map(str::to_owned).collect();

@@ -20,6 +20,8 @@ use crate::cli::values;
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct Layer {
     pub api_key_helper: Option<String>,
+    pub oauth_endpoint: Option<String>,
+    pub oauth_client_id: Option<String>,
     pub model: Option<String>,
     pub fallback_model: Entries,
     pub fallback_return: Option<bool>,

@@ -4,6 +4,7 @@
 //! files. Everything is read once, here, and never again.
 
 mod chain;
+mod credential;
 mod demands;
 mod entry;
 mod layer;
@@ -20,6 +21,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub use chain::{Chain, Link};
+pub use credential::Credential;
 pub use layer::{Price, Unattended};
 pub use table::{Setting, names, settings};
 
@@ -171,43 +173,6 @@ pub struct Endpoint {
     pub stream_idle: Duration,
     pub stream_progress: Duration,
     pub whole: Duration,
-}
-
-/// What proves who we are. Never shown.
-#[derive(Clone, PartialEq, Eq)]
-pub enum Credential {
-    ApiKey(String),
-    Bearer(String),
-    /// What this command prints.
-    Helper(String),
-    /// The server wants none.
-    Absent,
-}
-
-impl Credential {
-    /// Where it came from, as the init message has it.
-    pub fn source(&self) -> &'static str {
-        match self {
-            Self::ApiKey(_) => "ANTHROPIC_API_KEY",
-            Self::Bearer(_) => "ANTHROPIC_AUTH_TOKEN",
-            Self::Helper(_) => "apiKeyHelper",
-            Self::Absent => "none",
-        }
-    }
-
-    /// What must not be printed.
-    pub fn secret(&self) -> Option<&str> {
-        match self {
-            Self::ApiKey(secret) | Self::Bearer(secret) => Some(secret),
-            Self::Helper(_) | Self::Absent => None,
-        }
-    }
-}
-
-impl std::fmt::Debug for Credential {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.source())
-    }
 }
 
 /// The system prompt, before the facts of the run are added.

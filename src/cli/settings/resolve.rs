@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use uuid::Uuid;
 
 use super::chain::Sources;
+use super::credential::credential;
 use super::layer::{Layer, Price};
 use super::load::{Loaded, holds_something};
 use super::rules::{self, time};
@@ -45,7 +46,8 @@ pub fn resolve(
     let env = Environment::read(&variables)?;
 
     let prices = prices(&args.model.price, file.prices.clone())?;
-    let endpoint = rules::endpoint(args, &env, &file);
+    let credential = credential(&args.model, &env, &file, &config_dir)?;
+    let endpoint = rules::endpoint(args, &env, &file, credential);
     if endpoint.credential == Credential::Absent && endpoint.base_url == DEFAULTS.base_url {
         return Err(UsageError::credentials(
             "no credential is set; put an API key in ANTHROPIC_API_KEY or a bearer token in \
@@ -58,12 +60,15 @@ pub fn resolve(
         Sources { args: &args.model, env: &env, file: &file, variables: &variables, primary };
     let chain = sources.chain()?;
     let model = &args.model;
+    let mut limits = rules::limits(&args.limits, model, &env, &file, chain.links.len() - 1);
+    if file.account_kind.is_none() {
+        limits.account = endpoint.credential.account();
+    }
     Ok(Settings {
         output: output(args, &env)?,
         prompt: prompt(args, &file),
         session: start(args)?,
         persist: !args.session.no_session_persistence,
-        limits: rules::limits(&args.limits, model, &env, &file, chain.links.len() - 1),
         chain,
         fallback_return: model.fallback_return || file.fallback_return.unwrap_or_default(),
         fast: model.fast || file.fast.unwrap_or_default(),
@@ -71,6 +76,7 @@ pub fn resolve(
             && !env.no_auto_compact
             && file.auto_compact_enabled.unwrap_or(true),
         compact_at: env.compact_at.or(file.compact_at),
+        limits,
         prices,
         endpoint,
         budget: budget(args, &file),

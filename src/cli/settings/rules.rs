@@ -88,14 +88,13 @@ pub(super) fn time(span: Option<Span>) -> Option<std::time::Duration> {
 }
 
 /// Where the model is, and how long it may take.
-pub(super) fn endpoint(args: &RunArgs, env: &Environment, file: &Layer) -> Endpoint {
+pub(super) fn endpoint(
+    args: &RunArgs,
+    env: &Environment,
+    file: &Layer,
+    credential: Credential,
+) -> Endpoint {
     let (args, network) = (&args.timers, &args.network);
-    let credential = match (&file.api_key_helper, &env.auth_token, &env.api_key) {
-        (Some(command), _, _) => Credential::Helper(command.clone()),
-        (None, Some(token), _) => Credential::Bearer(token.clone()),
-        (None, None, Some(key)) => Credential::ApiKey(key.clone()),
-        (None, None, None) => Credential::Absent,
-    };
     let idle = args.stream_idle_timeout.or(env.stream_idle_timeout);
     Endpoint {
         base_url: env.base_url.clone().unwrap_or_else(|| DEFAULTS.base_url.to_owned()),

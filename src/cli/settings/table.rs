@@ -26,8 +26,12 @@ const NAMES: &str = "a name, or a list of names";
 
 /// Name, what it takes, meaning. In the order in which the manual lists them.
 #[rustfmt::skip]
-const SHAPES: [(&str, &str, &str); 53] = [
+const SHAPES: [(&str, &str, &str); 55] = [
     ("apiKeyHelper", "a text", "A command that prints the key; outranks the environment."),
+    ("oauthEndpoint", "an https:// address", "The token endpoint at which a login is renewed; \
+        outranks the login file."),
+    ("oauthClientId", "a text", "What the token endpoint knows outlast by; outranks the login \
+        file."),
     ("model", "a text", "The model, or an alias of one."),
     ("fallbackModel", "a list of models, MODEL@URL#KEY_VARIABLE or objects with \"model\" and \
         perhaps \"baseUrl\", \"apiKeyEnv\" or \"authTokenEnv\", \"headers\", \"contextWindow\"; or \
@@ -159,7 +163,7 @@ fn other_default(name: &str, defaults: &Defaults) -> Option<String> {
         "autoCompactEnabled" => "true".to_owned(),
         "wrapUpAt" => defaults.wrap_up_at.to_string(),
         "unattendedRetry" => "off".to_owned(),
-        "accountKind" => "apiKey".to_owned(),
+        "accountKind" => "what a login says, else apiKey".to_owned(),
         "connectTimeout" => span(defaults.connect),
         "firstByteTimeout" => span(defaults.first_byte),
         "streamIdleTimeout" => span(defaults.stream_idle),

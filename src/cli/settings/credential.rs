@@ -1,0 +1,117 @@
+//! Which credential is used, and who pays for it.
+
+use std::fmt;
+use std::path::Path;
+
+use super::layer::Layer;
+use crate::cli::args::ModelArgs;
+use crate::cli::environment::Environment;
+use crate::cli::usage::UsageError;
+use crate::model::{HelperCommand, Login, LoginFile, Secret, is_token_endpoint};
+use crate::recovery::Account;
+
+/// What proves who we are. Never shown.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Credential {
+    ApiKey(String),
+    Bearer(String),
+    /// What this command prints.
+    Helper(HelperCommand),
+    /// A login that is renewed, as it was found.
+    OAuth {
+        file: LoginFile,
+        login: Box<Login>,
+    },
+    /// The server wants none.
+    Absent,
+}
+
+impl Credential {
+    /// Where it came from, as the init message has it.
+    pub fn source(&self) -> &'static str {
+        match self {
+            Self::ApiKey(_) => "ANTHROPIC_API_KEY",
+            Self::Bearer(_) => "ANTHROPIC_AUTH_TOKEN",
+            Self::Helper(_) => "apiKeyHelper",
+            Self::OAuth { .. } => "oauth",
+            Self::Absent => "none",
+        }
+    }
+
+    /// What must not be printed.
+    pub fn secrets(&self) -> Vec<&str> {
+        match self {
+            Self::ApiKey(secret) | Self::Bearer(secret) => vec![secret],
+            Self::OAuth { login, .. } => {
+                let both = [&login.access, &login.refresh];
+                both.into_iter().flatten().map(Secret::reveal).collect()
+            }
+            Self::Helper(_) | Self::Absent => Vec::new(),
+        }
+    }
+
+    /// Whether there is a way to get another one when it is rejected.
+    pub fn can_change(&self) -> bool {
+        match self {
+            Self::Helper(_) | Self::OAuth { .. } => true,
+            Self::ApiKey(_) | Self::Bearer(_) | Self::Absent => false,
+        }
+    }
+
+    /// Who pays, as far as the credential tells.
+    pub fn account(&self) -> Account {
+        let Self::OAuth { login, .. } = self else { return Account::ApiKey };
+        match login.subscription.as_deref() {
+            None => Account::ApiKey,
+            Some("enterprise") => Account::Enterprise,
+            Some(_) => Account::Subscription,
+        }
+    }
+}
+
+impl fmt::Debug for Credential {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.source())
+    }
+}
+
+/// Finds the credential: a command, a token, a key, a login, in this order.
+///
+/// # Errors
+/// There is a login file, nothing better, and no sense in it.
+pub(super) fn credential(
+    args: &ModelArgs,
+    env: &Environment,
+    file: &Layer,
+    config_dir: &Path,
+) -> Result<Credential, UsageError> {
+    let said = |command: &&String| !command.trim().is_empty();
+    let helper = args.api_key_helper.as_ref().filter(said).or(file.api_key_helper.as_ref());
+    if let Some(command) = helper {
+        let usual = HelperCommand::new(command);
+        let ttl = env.api_key_helper_ttl.unwrap_or(usual.ttl);
+        return Ok(Credential::Helper(HelperCommand { ttl, ..usual }));
+    }
+    if let Some(token) = &env.auth_token {
+        return Ok(Credential::Bearer(token.clone()));
+    }
+    if let Some(key) = &env.api_key {
+        return Ok(Credential::ApiKey(key.clone()));
+    }
+    let file = LoginFile {
+        token_endpoint: env.oauth_endpoint.clone().or_else(|| file.oauth_endpoint.clone()),
+        client_id: env.oauth_client_id.clone().or_else(|| file.oauth_client_id.clone()),
+        ..LoginFile::within(config_dir)
+    };
+    let login = file.read().map_err(|error| {
+        UsageError::credentials(format!("{error}; log in again, or remove the file"))
+    })?;
+    let Some(login) = login else { return Ok(Credential::Absent) };
+    if login.token_endpoint.as_deref().is_some_and(|address| !is_token_endpoint(address)) {
+        return Err(UsageError::credentials(
+            "the token endpoint is no https:// address; correct OUTLAST_OAUTH_ENDPOINT, or the \
+             setting oauthEndpoint, or the login file",
+        ));
+    }
+    Ok(Credential::OAuth { file, login: Box::new(login) })
+}

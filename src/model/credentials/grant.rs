@@ -1,0 +1,254 @@
+//! The refresh grant (RFC 6749, section 6): one request, and what came of it.
+
+use std::time::Duration;
+
+use reqwest::header::{ACCEPT, CONTENT_TYPE};
+use reqwest::{Certificate, Client, Response, StatusCode, Url};
+use serde_json::{Map, Value, json};
+use tokio::time::timeout;
+
+use crate::recovery::{Connection, Fault, FaultKind, Reach};
+
+use super::super::endpoint::host;
+use super::super::fault;
+use super::super::headers::wall_clock;
+use super::super::proxies::{Proxies, is_loopback};
+use super::super::transport::Transport;
+use super::fault::{no_credential, out_of_reach};
+use super::login::Login;
+use super::secret::Secret;
+
+/// Name, TCP and TLS.
+const CONNECT: Duration = Duration::from_secs(10);
+/// The most bytes of an answer that are read. Tokens are a few thousand at most.
+const ANSWER_MAX: usize = 64 * 1024;
+/// The longest error code that is taken for one.
+const CODE_MAX: usize = 64;
+
+/// What a refresh token bought.
+#[derive(Debug)]
+pub(super) struct Grant {
+    pub(super) access: Secret,
+    /// In place of the one it was bought with. `None`: that one stays good.
+    pub(super) refresh: Option<Secret>,
+    pub(super) lifetime: Option<Duration>,
+}
+
+/// How a request's body is written.
+#[derive(Clone, Copy)]
+enum Form {
+    /// As the standard has it.
+    UrlEncoded,
+    /// As some endpoints want it, who then refuse the other one unread.
+    Json,
+}
+
+/// Everything that one grant needs.
+#[derive(Debug)]
+pub(super) struct Errand {
+    url: Url,
+    refresh: Secret,
+    client_id: Option<String>,
+    /// What no error may quote.
+    old: Option<Secret>,
+    to: String,
+}
+
+impl Errand {
+    /// Checks that a login can be renewed at all.
+    ///
+    /// # Errors
+    /// What it lacks.
+    pub(super) fn new(login: &Login) -> Result<Self, Box<Fault>> {
+        let Some(refresh) = login.refresh.clone() else {
+            return Err(lacking("it holds no refresh token; log in again"));
+        };
+        let Some(address) = &login.token_endpoint else {
+            return Err(lacking(
+                "no token endpoint is known; name it in OUTLAST_OAUTH_ENDPOINT or in the setting \
+                 oauthEndpoint, or log in again",
+            ));
+        };
+        let Some(url) = endpoint(address) else {
+            return Err(lacking("its token endpoint is no https:// address; correct it"));
+        };
+        let to = format!("the token endpoint at {}", host(&url));
+        let old = login.access.clone();
+        Ok(Self { url, refresh, client_id: login.client_id.clone(), old, to })
+    }
+
+    /// Asks for a new access token, within `limit`.
+    ///
+    /// # Errors
+    /// The endpoint could not be reached (that may pass), refused (that stays), or answered
+    /// nonsense. No secret is in the text.
+    pub(super) async fn run(
+        &self,
+        roots: &[Certificate],
+        proxies: &Proxies,
+        limit: Duration,
+    ) -> Result<Grant, Box<Fault>> {
+        let transport = Transport::new(&self.url, CONNECT.min(limit), roots.to_vec(), proxies);
+        let http = transport.client(Connection::Fresh).map_err(|detail| {
+            Box::new(Fault::new(FaultKind::Certificate { detail }, Reach::Nowhere))
+        })?;
+        let asking = async {
+            let response = self.send(http, Form::UrlEncoded).await?;
+            if response.status() != StatusCode::UNSUPPORTED_MEDIA_TYPE {
+                return self.read(response).await;
+            }
+            self.read(self.send(http, Form::Json).await?).await
+        };
+        let result = timeout(limit, asking).await.unwrap_or_else(|_| {
+            let limit = limit.as_secs_f32();
+            Err(out_of_reach(format!("{} did not answer within {limit} s", self.to)))
+        });
+        result.map_err(|fault| self.scrub(fault))
+    }
+
+    async fn send(&self, http: &Client, form: Form) -> Result<Response, Box<Fault>> {
+        let members = [
+            ("grant_type", Some("refresh_token")),
+            ("refresh_token", Some(self.refresh.reveal())),
+            ("client_id", self.client_id.as_deref()),
+        ];
+        let members = members.into_iter().filter_map(|(name, value)| Some((name, value?)));
+        let (kind, body) = match form {
+            Form::UrlEncoded => ("application/x-www-form-urlencoded", url_encoded(members)),
+            Form::Json => {
+                let members = members.map(|(name, value)| (name.to_owned(), json!(value)));
+                ("application/json", Value::Object(members.collect()).to_string())
+            }
+        };
+        let request = http
+            .post(self.url.clone())
+            .header(CONTENT_TYPE, kind)
+            .header(ACCEPT, "application/json")
+            .body(body);
+        request.send().await.map_err(|error| self.unanswered(error))
+    }
+
+    /// The request may have reached nobody, so the fault is one that may pass.
+    fn unanswered(&self, error: reqwest::Error) -> Box<Fault> {
+        let fault = fault::unanswered(error, &self.to, Reach::Nowhere);
+        match fault.kind {
+            FaultKind::Timeout { .. } => {
+                let limit = CONNECT.as_secs();
+                out_of_reach(format!("no connection to {} within {limit} s", self.to))
+            }
+            FaultKind::Connection { ref detail } if !detail.contains(&self.to) => {
+                out_of_reach(format!("{}: {detail}", self.to))
+            }
+            FaultKind::Refused { .. }
+            | FaultKind::Connection { .. }
+            | FaultKind::Certificate { .. }
+            | FaultKind::TornStream { .. }
+            | FaultKind::Nonsense { .. }
+            | FaultKind::Unsendable { .. } => Box::new(fault),
+        }
+    }
+
+    async fn read(&self, mut response: Response) -> Result<Grant, Box<Fault>> {
+        let (status, headers) = (response.status(), response.headers().clone());
+        let mut body = Vec::new();
+        loop {
+            match response.chunk().await {
+                Ok(Some(piece)) if body.len() < ANSWER_MAX => body.extend_from_slice(&piece),
+                Ok(_) => break,
+                // Of a refusal, the status is enough.
+                Err(_) if !status.is_success() => break,
+                Err(error) => return Err(self.unanswered(error)),
+            }
+        }
+        if status.is_success() {
+            return self.granted(&body);
+        }
+        let may_pass = status.is_server_error()
+            || matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT);
+        if !may_pass {
+            return Err(self.refused(status, &body));
+        }
+        let mut fault = fault::refused(status.as_u16(), &headers, &body, wall_clock());
+        fault.reach = Reach::Nowhere;
+        if let FaultKind::Refused { message, .. } = &mut fault.kind {
+            *message = format!("{} said: {message}", self.to);
+        }
+        Err(Box::new(fault))
+    }
+
+    /// Reads a success. What it holds is not quoted: it may be a token.
+    fn granted(&self, body: &[u8]) -> Result<Grant, Box<Fault>> {
+        let Ok(answer) = serde_json::from_slice::<Map<String, Value>>(body) else {
+            // A login page, say, or a portal's. It spent nothing.
+            let detail = format!("the answer of {} is no JSON object", self.to);
+            return Err(Box::new(Fault::new(FaultKind::Nonsense { detail }, Reach::Nowhere)));
+        };
+        let token = |name: &str| {
+            let secret = Secret::new(answer.get(name)?.as_str()?);
+            (!secret.is_empty() && secret.fits_header()).then_some(secret)
+        };
+        let Some(access) = token("access_token") else {
+            let message = format!("the answer of {} holds no usable access token", self.to);
+            return Err(no_credential("oauth_nonsense", message));
+        };
+        let kind = answer.get("token_type").and_then(Value::as_str).unwrap_or("bearer");
+        if !kind.eq_ignore_ascii_case("bearer") {
+            let message = format!("{} gives out tokens that are not bearer tokens", self.to);
+            return Err(no_credential("oauth_nonsense", message));
+        }
+        let seconds = answer.get("expires_in").and_then(|value| match value {
+            Value::String(text) => text.trim().parse().ok(),
+            Value::Number(number) => number.as_f64(),
+            Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
+        });
+        let lifetime = seconds
+            .and_then(|seconds: f64| Duration::try_from_secs_f64(seconds).ok())
+            .filter(|lifetime| !lifetime.is_zero());
+        Ok(Grant { access, refresh: token("refresh_token"), lifetime })
+    }
+
+    fn refused(&self, status: StatusCode, body: &[u8]) -> Box<Fault> {
+        let answer: Value = serde_json::from_slice(body).unwrap_or_default();
+        let code = answer["error"].as_str().unwrap_or_default();
+        let plain = |byte: u8| byte.is_ascii_lowercase() || byte == b'_';
+        let is_code = !code.is_empty() && code.len() <= CODE_MAX && code.bytes().all(plain);
+        let code = if is_code { code } else { "oauth_refused" };
+        let mut said = if is_code { format!(", {code}") } else { String::new() };
+        if let Some(words) = answer["error_description"].as_str().filter(|it| !it.is_empty()) {
+            said.push_str(": ");
+            said.extend(words.chars().filter(|letter| !letter.is_control()).take(200));
+        }
+        let status = status.as_u16();
+        let advice = if is_code { "log in again" } else { "check its address, or log in again" };
+        let message =
+            format!("{} does not renew the login (HTTP {status}{said}); {advice}", self.to);
+        no_credential(code, message)
+    }
+
+    fn scrub(&self, mut fault: Box<Fault>) -> Box<Fault> {
+        *fault = fault::scrubbed(*fault, [&self.refresh].into_iter().chain(&self.old));
+        fault
+    }
+}
+
+/// Whether `address` may be sent a refresh token: https, or this very machine.
+pub fn is_token_endpoint(address: &str) -> bool {
+    endpoint(address).is_some()
+}
+
+/// A refresh token never crosses a network in the clear.
+fn endpoint(address: &str) -> Option<Url> {
+    let url = Url::parse(address).ok()?;
+    let safe = url.scheme() == "https" || (url.scheme() == "http" && is_loopback(&url));
+    (safe && url.has_host()).then_some(url)
+}
+
+fn lacking(what: &str) -> Box<Fault> {
+    no_credential("oauth_not_renewable", format!("the login cannot be renewed: {what}"))
+}
+
+fn url_encoded<'a>(members: impl Iterator<Item = (&'a str, &'a str)>) -> String {
+    let mut url = Url::parse("http://form/").expect("it is an address");
+    url.query_pairs_mut().extend_pairs(members);
+    url.query().unwrap_or_default().to_owned()
+}

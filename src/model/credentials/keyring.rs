@@ -1,0 +1,181 @@
+//! The credential in use: how a request is signed with it, and how it is got anew.
+
+use std::time::Duration;
+
+use reqwest::Certificate;
+use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName};
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+use crate::recovery::Fault;
+
+use super::super::proxies::Proxies;
+use super::fault::no_credential;
+use super::helper::HelperCommand;
+use super::login::LoginFile;
+use super::oauth::OAuth;
+use super::secret::Secret;
+
+/// How a request says who sends it.
+#[derive(Clone, Debug)]
+pub enum Credential {
+    /// Not at all.
+    None,
+    /// `x-api-key`.
+    ApiKey(Secret),
+    /// `authorization: Bearer`.
+    Bearer(Secret),
+    /// By what a command prints, in both headers.
+    Helper(HelperCommand),
+    /// By a login's access token, as a bearer token.
+    OAuth(LoginFile),
+}
+
+/// What came of fetching a credential anew.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Renewal {
+    /// Another one is in use now.
+    Another,
+    /// The same one came again, or there is no other. It would be rejected again.
+    Same,
+    /// None could be had, and why. A fault of the connection may pass; any other is final.
+    Failed(Box<Fault>),
+}
+
+#[derive(Debug)]
+pub(crate) struct Keyring(Kind);
+
+#[derive(Debug)]
+enum Kind {
+    None,
+    ApiKey(Secret),
+    Bearer(Secret),
+    Helper(Helper),
+    OAuth(OAuth),
+}
+
+#[derive(Debug)]
+struct Helper {
+    command: HelperCommand,
+    /// What it printed last. The lock is held while it runs, so that it runs once.
+    printed: Mutex<Option<Printed>>,
+}
+
+#[derive(Debug)]
+struct Printed {
+    secret: Secret,
+    at: Instant,
+    /// The service rejected it.
+    stale: bool,
+}
+
+impl Keyring {
+    /// Refuses a key that no header can carry. `roots` are trusted beside the system's
+    /// certificates when a login is renewed.
+    pub(crate) fn new(
+        credential: Credential,
+        roots: &[Certificate],
+        proxies: &Proxies,
+    ) -> Option<Self> {
+        Some(Self(match credential {
+            Credential::None => Kind::None,
+            Credential::ApiKey(secret) if secret.fits_header() => Kind::ApiKey(secret),
+            Credential::Bearer(secret) if secret.fits_header() => Kind::Bearer(secret),
+            Credential::ApiKey(_) | Credential::Bearer(_) => return None,
+            Credential::Helper(command) => {
+                Kind::Helper(Helper { command, printed: Mutex::new(None) })
+            }
+            Credential::OAuth(file) => {
+                Kind::OAuth(OAuth::new(file, roots.to_vec(), proxies.clone()))
+            }
+        }))
+    }
+
+    /// Adds who we are to a request's headers, and returns what must not be shown.
+    pub(crate) async fn sign(&self, headers: &mut HeaderMap) -> Result<Option<Secret>, Box<Fault>> {
+        let (secret, as_key, as_bearer) = match &self.0 {
+            Kind::None => return Ok(None),
+            Kind::ApiKey(secret) => (secret.clone(), true, false),
+            Kind::Bearer(secret) => (secret.clone(), false, true),
+            Kind::Helper(helper) => (helper.secret().await?, true, true),
+            Kind::OAuth(oauth) => (oauth.token().await?, false, true),
+        };
+        let unfit = || no_credential("unfit_credential", "the credential fits no header".into());
+        if as_key {
+            let name = HeaderName::from_static("x-api-key");
+            headers.insert(name, secret.header("").ok_or_else(unfit)?);
+        }
+        if as_bearer {
+            headers.insert(AUTHORIZATION, secret.header("Bearer ").ok_or_else(unfit)?);
+        }
+        Ok(Some(secret))
+    }
+
+    /// The service rejected this credential: where another one can be had, it is not used again.
+    pub(crate) async fn reject(&self, secret: &Secret) {
+        match &self.0 {
+            Kind::None | Kind::ApiKey(_) | Kind::Bearer(_) => {}
+            Kind::Helper(helper) => helper.reject(secret).await,
+            Kind::OAuth(oauth) => oauth.reject(secret).await,
+        }
+    }
+
+    /// Fetches a credential anew.
+    pub(crate) async fn refresh(&self) -> Renewal {
+        match &self.0 {
+            Kind::None | Kind::ApiKey(_) | Kind::Bearer(_) => Renewal::Same,
+            Kind::Helper(helper) => helper.refresh().await,
+            Kind::OAuth(oauth) => oauth.refresh().await,
+        }
+    }
+
+    /// Waits until nothing is under way that must not be cut off, but no longer than `limit`.
+    pub(crate) async fn settle(&self, limit: Duration) {
+        match &self.0 {
+            Kind::None | Kind::ApiKey(_) | Kind::Bearer(_) | Kind::Helper(_) => {}
+            Kind::OAuth(oauth) => oauth.settle(limit).await,
+        }
+    }
+}
+
+impl Helper {
+    async fn secret(&self) -> Result<Secret, Box<Fault>> {
+        let mut printed = self.printed.lock().await;
+        if let Some(printed) = &*printed
+            && !printed.stale
+            && printed.at.elapsed() < self.command.ttl
+        {
+            return Ok(printed.secret.clone());
+        }
+        let secret = self.run().await?;
+        *printed = Some(Printed { secret: secret.clone(), at: Instant::now(), stale: false });
+        Ok(secret)
+    }
+
+    async fn reject(&self, secret: &Secret) {
+        if let Some(printed) = self.printed.lock().await.as_mut()
+            && printed.secret == *secret
+        {
+            printed.stale = true;
+        }
+    }
+
+    async fn refresh(&self) -> Renewal {
+        let mut printed = self.printed.lock().await;
+        let before = printed.take().map(|printed| printed.secret);
+        let secret = match self.run().await {
+            Ok(secret) => secret,
+            Err(fault) => return Renewal::Failed(fault),
+        };
+        let same = before.as_ref() == Some(&secret);
+        *printed = Some(Printed { secret, at: Instant::now(), stale: false });
+        if same { Renewal::Same } else { Renewal::Another }
+    }
+
+    async fn run(&self) -> Result<Secret, Box<Fault>> {
+        let failed = |reason: String| {
+            no_credential("api_key_helper_failed", format!("the API key helper {reason}"))
+        };
+        self.command.run().await.map_err(failed)
+    }
+}

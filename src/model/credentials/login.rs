@@ -1,0 +1,184 @@
+//! The login file: what an interactive login left behind, with a token that buys further ones.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde_json::{Map, Value};
+
+use super::secret::Secret;
+
+/// The member of the file that holds the login. Other members are other programs'.
+pub(super) const SECTION: &str = "claudeAiOauth";
+
+/// Where a login is kept, and how it is renewed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LoginFile {
+    pub path: PathBuf,
+    /// The address of the token endpoint, in place of what the file says.
+    pub token_endpoint: Option<String>,
+    /// What the token endpoint knows us by, in place of what the file says.
+    pub client_id: Option<String>,
+    /// How long a renewal may take, connecting included.
+    pub limit: Duration,
+    /// How long to wait while another process renews. Longer than `limit`: then that one's
+    /// result can be used, whatever it is.
+    pub patience: Duration,
+}
+
+impl LoginFile {
+    /// The login in `folder`, with half a minute for a renewal.
+    pub fn within(folder: &Path) -> Self {
+        Self {
+            path: folder.join(".credentials.json"),
+            token_endpoint: None,
+            client_id: None,
+            limit: Duration::from_secs(30),
+            patience: Duration::from_secs(40),
+        }
+    }
+
+    /// The file's own place, so that everyone who reaches it through a link uses one lock, and
+    /// the link outlives a renewal.
+    pub(super) fn real_path(&self) -> PathBuf {
+        fs::canonicalize(&self.path).unwrap_or_else(|_gone| self.path.clone())
+    }
+
+    /// Reads it. `None`: there is no login, or no file.
+    ///
+    /// # Errors
+    /// [`LoginError`], when it cannot be read or makes no sense.
+    pub fn read(&self) -> Result<Option<Login>, LoginError> {
+        let login = Login::read(&self.path)?;
+        Ok(login.map(|login| Login {
+            token_endpoint: self.token_endpoint.clone().or(login.token_endpoint),
+            client_id: self.client_id.clone().or(login.client_id),
+            ..login
+        }))
+    }
+}
+
+/// A login file that is of no use.
+#[derive(Debug, thiserror::Error)]
+#[error("the login file {}: {trouble}", path.display())]
+pub struct LoginError {
+    pub path: PathBuf,
+    pub trouble: Trouble,
+}
+
+/// What is wrong with a login file. Never quotes it.
+#[derive(Debug, thiserror::Error)]
+pub enum Trouble {
+    #[error("cannot be read: {0}")]
+    Unreadable(#[from] io::Error),
+    #[error("is not valid JSON, at line {line}, column {column}")]
+    Broken { line: usize, column: usize },
+    #[error("\"{member}\" is not {wanted}")]
+    Shape { member: &'static str, wanted: &'static str },
+}
+
+/// A login.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Login {
+    /// What requests are signed with. `None`: it has to be fetched first.
+    pub access: Option<Secret>,
+    /// What buys the next one.
+    pub refresh: Option<Secret>,
+    /// When `access` ends, if that is known.
+    pub expires: Option<SystemTime>,
+    /// The kind of subscription that pays.
+    pub subscription: Option<String>,
+    pub token_endpoint: Option<String>,
+    pub client_id: Option<String>,
+}
+
+impl Login {
+    pub(super) fn read(path: &Path) -> Result<Option<Self>, LoginError> {
+        let error = |trouble| LoginError { path: path.to_owned(), trouble };
+        match document(path).map_err(error)? {
+            None => Ok(None),
+            Some(document) => Self::parse(&document).map_err(error),
+        }
+    }
+
+    fn parse(document: &Map<String, Value>) -> Result<Option<Self>, Trouble> {
+        let section = match document.get(SECTION) {
+            None | Some(Value::Null) => return Ok(None),
+            Some(Value::Object(section)) => section,
+            Some(Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_)) => {
+                return Err(Trouble::Shape { member: SECTION, wanted: "an object" });
+            }
+        };
+        let secret = |member| {
+            let secret = text(section, member)?.map(|text| Secret::new(&text));
+            if secret.as_ref().is_some_and(|secret| !secret.fits_header()) {
+                return Err(Trouble::Shape { member, wanted: "plain text on one line" });
+            }
+            Ok(secret)
+        };
+        let either = |one, other| -> Result<Option<String>, Trouble> {
+            Ok(text(section, one)?.or(text(section, other)?))
+        };
+        let login = Self {
+            access: secret("accessToken")?,
+            refresh: secret("refreshToken")?,
+            expires: moment(section, "expiresAt")?,
+            subscription: text(section, "subscriptionType")?,
+            token_endpoint: either("tokenEndpoint", "token_endpoint")?,
+            client_id: either("clientId", "client_id")?,
+        };
+        Ok((login.access.is_some() || login.refresh.is_some()).then_some(login))
+    }
+
+    /// Whether the access token is there, and still good for `ahead`.
+    pub(super) fn lasts(&self, now: SystemTime, ahead: Duration) -> bool {
+        let good = |end: SystemTime| end.duration_since(now).is_ok_and(|left| left > ahead);
+        self.access.is_some() && self.expires.is_none_or(good)
+    }
+}
+
+/// What a login file holds. `None`: there is none, or it is empty.
+pub(super) fn document(path: &Path) -> Result<Option<Map<String, Value>>, Trouble> {
+    let bytes = match fs::read(path) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::NotADirectory => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&bytes).trim_ascii();
+    if bytes.is_empty() {
+        return Ok(None);
+    }
+    // Read as JSON of no special shape: an error about a shape would quote what it found.
+    match serde_json::from_slice(bytes) {
+        Ok(Value::Object(document)) => Ok(Some(document)),
+        Ok(_) => Err(Trouble::Broken { line: 1, column: 1 }),
+        Err(error) => Err(Trouble::Broken { line: error.line(), column: error.column() }),
+    }
+}
+
+fn text(section: &Map<String, Value>, member: &'static str) -> Result<Option<String>, Trouble> {
+    match section.get(member) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(text)) => Ok(Some(text.trim().to_owned()).filter(|it| !it.is_empty())),
+        Some(Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => {
+            Err(Trouble::Shape { member, wanted: "a text" })
+        }
+    }
+}
+
+/// Milliseconds since 1970. 0 stands for a moment that nobody knows.
+fn moment(
+    section: &Map<String, Value>,
+    member: &'static str,
+) -> Result<Option<SystemTime>, Trouble> {
+    let wrong = || Trouble::Shape { member, wanted: "a number of milliseconds since 1970" };
+    let milliseconds = match section.get(member) {
+        None | Some(Value::Null) => return Ok(None),
+        Some(value) => value.as_f64().filter(|number| *number >= 0.0).ok_or_else(wrong)?,
+    };
+    let since = Duration::try_from_secs_f64(milliseconds / 1000.0).map_err(|_| wrong())?;
+    let moment = UNIX_EPOCH.checked_add(since).ok_or_else(wrong)?;
+    Ok(Some(moment).filter(|moment| *moment != UNIX_EPOCH))
+}

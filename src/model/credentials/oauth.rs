@@ -1,0 +1,299 @@
+//! A login that is renewed: by one process at a time, and once for all of them.
+//!
+//! ```text
+//!            expired, or rejected by the service
+//!                        │
+//!                 take the lock ──── held too long ──► out of reach
+//!                        │
+//!               read the file again ── another token ──► use it
+//!                        │ the same
+//!             make room for the new one
+//!                        │
+//!                 ask for a grant ──── refused ──► no credential
+//!                        │
+//!         write, sync, put in place ──► use it
+//! ```
+//!
+//! From the grant on nothing is cut off by whoever waits for it: the old refresh token may be
+//! spent by then.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use reqwest::Certificate;
+use tokio::sync::{Mutex, OwnedMutexGuard};
+use tokio::time::{Instant, timeout};
+
+use crate::recovery::{Fault, FaultKind};
+
+use super::super::headers::wall_clock;
+use super::super::proxies::Proxies;
+use super::fault::{no_credential, out_of_reach};
+use super::grant::Errand;
+use super::keyring::Renewal;
+use super::lock::{Lock, LockError};
+use super::login::{Login, LoginError, LoginFile};
+use super::secret::Secret;
+use super::store::{Successor, adopt, beside};
+
+/// How long before its end a token is renewed: clocks differ, and a request takes time to arrive.
+const MARGIN: Duration = Duration::from_mins(1);
+/// How long a renewal that failed is not tried again while the token is still good.
+const REST: Duration = Duration::from_secs(30);
+
+/// A login and its file.
+#[derive(Debug)]
+pub(super) struct OAuth {
+    file: LoginFile,
+    roots: Vec<Certificate>,
+    proxies: Proxies,
+    held: Arc<Mutex<Held>>,
+}
+
+/// What this process knows of the login.
+#[derive(Debug, Default)]
+struct Held {
+    login: Option<Login>,
+    /// An access token that the service did not accept.
+    rejected: Option<Secret>,
+    /// A refresh token that buys nothing, and what the endpoint said to it.
+    refused: Option<(Secret, Box<Fault>)>,
+    /// How long before its end the token in hand is renewed.
+    margin: Duration,
+    /// No renewal ahead of time before this.
+    rested: Option<Instant>,
+}
+
+/// How much a renewal is needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Need {
+    /// The token in hand will do.
+    None,
+    /// It will do for now.
+    Soon,
+    Now,
+}
+
+type Guard = OwnedMutexGuard<Held>;
+
+impl OAuth {
+    pub(super) fn new(file: LoginFile, roots: Vec<Certificate>, proxies: Proxies) -> Self {
+        Self { file, roots, proxies, held: Arc::new(Mutex::new(Held::default())) }
+    }
+
+    /// The token to send, renewed if it must be.
+    pub(super) async fn token(&self) -> Result<Secret, Box<Fault>> {
+        let mut held = Arc::clone(&self.held).lock_owned().await;
+        if held.login.is_none() {
+            held.take_in(self.read()?, MARGIN);
+        }
+        match held.need(wall_clock()) {
+            Need::None => held.access(),
+            // Whoever holds the lock is at it. The next request finds what comes of that.
+            Need::Soon => {
+                let (mut held, renewed) = self.renew(held, Duration::ZERO).await;
+                if renewed.is_err() {
+                    held.rested = Some(Instant::now() + REST);
+                }
+                held.access()
+            }
+            Need::Now => {
+                let (held, renewed) = self.renew(held, self.file.patience).await;
+                renewed?;
+                held.access()
+            }
+        }
+    }
+
+    /// The service did not accept this token: it is not sent again.
+    pub(super) async fn reject(&self, token: &Secret) {
+        self.held.lock().await.rejected = Some(token.clone());
+    }
+
+    /// Gets another token than the one in hand.
+    pub(super) async fn refresh(&self) -> Renewal {
+        let mut held = Arc::clone(&self.held).lock_owned().await;
+        if held.login.is_none() {
+            match self.read() {
+                Ok(login) => held.take_in(login, MARGIN),
+                Err(fault) => return Renewal::Failed(fault),
+            }
+        }
+        let before = held.login.as_ref().and_then(|login| login.access.clone());
+        let (held, renewed) = self.renew(held, self.file.patience).await;
+        let now = held.login.as_ref().and_then(|login| login.access.clone());
+        match renewed {
+            Err(fault) => Renewal::Failed(fault),
+            Ok(()) if now == before || now == held.rejected => Renewal::Same,
+            Ok(()) => Renewal::Another,
+        }
+    }
+
+    /// Waits until no renewal is under way, but no longer than `limit`.
+    pub(super) async fn settle(&self, limit: Duration) {
+        // If it is still under way then, the next process finds the login as it was.
+        let _ = timeout(limit, self.held.lock()).await;
+    }
+
+    fn read(&self) -> Result<Login, Box<Fault>> {
+        let gone = || {
+            let path = self.file.path.display();
+            no_credential("oauth_no_login", format!("there is no login in {path}; log in again"))
+        };
+        self.file.read().map_err(|error| unreadable(&error))?.ok_or_else(gone)
+    }
+
+    async fn renew(&self, held: Guard, patience: Duration) -> (Guard, Result<(), Box<Fault>>) {
+        let path = self.file.real_path();
+        let lock_path = beside(&path, ".lock");
+        let lock = match Lock::take(&lock_path, patience).await {
+            Ok(lock) => lock,
+            Err(error) => return (held, Err(locked(&error, &lock_path, patience))),
+        };
+        let file = LoginFile { path, ..self.file.clone() };
+        let renewal =
+            Renewing { file, roots: self.roots.clone(), proxies: self.proxies.clone(), lock };
+        match tokio::spawn(renewal.run(held)).await {
+            Ok(ended) => ended,
+            Err(_) => {
+                let what = "the renewal of the login broke off".to_owned();
+                (Arc::clone(&self.held).lock_owned().await, Err(no_credential("oauth_broke", what)))
+            }
+        }
+    }
+}
+
+/// A renewal under the lock.
+struct Renewing {
+    file: LoginFile,
+    roots: Vec<Certificate>,
+    proxies: Proxies,
+    lock: Lock,
+}
+
+impl Renewing {
+    async fn run(self, mut held: Guard) -> (Guard, Result<(), Box<Fault>>) {
+        let result = self.renew(&mut held).await;
+        // Only now: what was put into the file must be there for whoever comes next.
+        drop(self.lock);
+        (held, result)
+    }
+
+    async fn renew(&self, held: &mut Held) -> Result<(), Box<Fault>> {
+        let path = &self.file.path;
+        adopt(path).map_err(|error| unsaved("cannot be renewed", path, &error))?;
+        let there = self.file.read().map_err(|error| unreadable(&error))?;
+        let Some(there) = there else {
+            let what = format!("there is no login in {} any more; log in again", path.display());
+            return Err(no_credential("oauth_no_login", what));
+        };
+        if held.is_news(&there) && there.lasts(wall_clock(), Duration::ZERO) {
+            held.take_in(there, MARGIN);
+            return Ok(());
+        }
+        let errand = Errand::new(&there)?;
+        if let Some((token, fault)) = &held.refused
+            && there.refresh.as_ref() == Some(token)
+        {
+            return Err(fault.clone());
+        }
+        let successor = Successor::prepare(path)
+            .map_err(|error| unsaved("is not renewed, for a new one", path, &error))?;
+        let now = wall_clock();
+        let saved = match errand.run(&self.roots, &self.proxies, self.file.limit).await {
+            Ok(grant) => successor
+                .commit(&grant, now)
+                .map_err(|error| unsaved("was renewed, but", path, &error))
+                .map(|()| grant),
+            Err(fault) => {
+                successor.abandon();
+                Err(fault)
+            }
+        };
+        let grant = saved.inspect_err(|fault| {
+            let spent = there.refresh.clone().filter(|_| says_no(fault));
+            held.refused = spent.map(|token| (token, fault.clone()));
+        })?;
+        // Tokens that live shorter than the margin are not renewed with every request.
+        let margin = grant.lifetime.map_or(MARGIN, |lifetime| MARGIN.min(lifetime / 4));
+        let expires = grant.lifetime.and_then(|lifetime| now.checked_add(lifetime));
+        let refresh = grant.refresh.or(there.refresh);
+        held.take_in(Login { access: Some(grant.access), refresh, expires, ..there }, margin);
+        Ok(())
+    }
+}
+
+impl Held {
+    fn take_in(&mut self, login: Login, margin: Duration) {
+        self.login = Some(login);
+        self.margin = margin;
+        self.rested = None;
+    }
+
+    /// Whether a login has another access token than those that failed us.
+    fn is_news(&self, login: &Login) -> bool {
+        let in_hand = self.login.as_ref().and_then(|login| login.access.as_ref());
+        login.access.as_ref() != in_hand && login.access != self.rejected
+    }
+
+    fn need(&self, now: SystemTime) -> Need {
+        let Some(login) = &self.login else { return Need::Now };
+        if login.access.is_none() {
+            return Need::Now;
+        }
+        if Errand::new(login).is_err() {
+            // Nothing to be done: let the service judge what there is.
+            return Need::None;
+        }
+        let resting = self.rested.is_some_and(|end| Instant::now() < end);
+        if login.access == self.rejected || !login.lasts(now, Duration::ZERO) {
+            Need::Now
+        } else if login.lasts(now, self.margin) || resting {
+            Need::None
+        } else {
+            Need::Soon
+        }
+    }
+
+    fn access(&self) -> Result<Secret, Box<Fault>> {
+        let access = self.login.as_ref().and_then(|login| login.access.clone());
+        access.ok_or_else(|| {
+            no_credential("oauth_no_login", "the login holds no access token".to_owned())
+        })
+    }
+}
+
+/// Whether asking again would bring the same answer.
+fn says_no(fault: &Fault) -> bool {
+    matches!(fault.kind, FaultKind::Refused { status: 200, .. })
+}
+
+fn unreadable(error: &LoginError) -> Box<Fault> {
+    no_credential("oauth_no_login", format!("{error}; log in again"))
+}
+
+fn unsaved(what: &str, path: &Path, error: &io::Error) -> Box<Fault> {
+    let path = path.display();
+    let message = format!("the login {what} could not be saved in {path}: {error}");
+    no_credential("oauth_unsaved", message)
+}
+
+fn locked(error: &LockError, path: &Path, patience: Duration) -> Box<Fault> {
+    let path = path.display();
+    match error {
+        LockError::Held(by) => {
+            let by = by.map_or_else(String::new, |id| format!(" {id}"));
+            let waited = patience.as_secs_f32();
+            out_of_reach(format!(
+                "the login is being renewed by another process{by}, which has held {path} for \
+                 {waited} s"
+            ))
+        }
+        LockError::Unusable(error) => no_credential(
+            "oauth_unsaved",
+            format!("the login cannot be renewed, since {path} cannot be locked: {error}"),
+        ),
+    }
+}

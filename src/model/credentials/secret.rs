@@ -1,0 +1,48 @@
+//! A text that is never shown.
+
+use std::fmt;
+
+use reqwest::header::HeaderValue;
+
+/// A key or token. It is shown as `***`.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    /// Whitespace around it is dropped: it comes from files and command output.
+    pub fn new(text: &str) -> Self {
+        Self(text.trim().to_owned())
+    }
+
+    /// The secret itself, for those who must send, store or mask it.
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+
+    /// Replaces every occurrence of the secret in `text`.
+    pub fn scrub(&self, text: &str) -> String {
+        if self.0.is_empty() { text.to_owned() } else { text.replace(&self.0, "***") }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether a header can carry it.
+    pub(super) fn fits_header(&self) -> bool {
+        HeaderValue::from_str(&self.0).is_ok()
+    }
+
+    /// A header's value that ends in the secret, or `None` when no header can carry it.
+    pub(super) fn header(&self, scheme: &str) -> Option<HeaderValue> {
+        let mut value = HeaderValue::from_str(&format!("{scheme}{}", self.0)).ok()?;
+        value.set_sensitive(true);
+        Some(value)
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
