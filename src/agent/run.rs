@@ -4,6 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::Duration;
 
 use tokio::sync::Semaphore;
 
@@ -20,6 +21,10 @@ use super::setup::{Ending, Setup};
 use super::signals::Interrupts;
 use super::watch::Watch;
 use super::work::SIDE_BY_SIDE;
+
+/// How long a run's end waits for a login that is just being renewed. What it is worth is the
+/// next run; who was told to end has no more than four seconds.
+const SETTLING: Duration = Duration::from_secs(2);
 
 /// Runs a task to its end. Never fails: whatever happens, a panic included, is an [`Ending`].
 /// Nothing that tools have started is left when it is over, or when it is dropped before that.
@@ -48,6 +53,7 @@ pub async fn run(setup: Setup, observer: &mut dyn Observer, interrupts: Interrup
         session.close(StopReason::InternalError);
         StopReason::InternalError
     });
+    session.client.settle(SETTLING).await;
     session.books.tally.duration = clock.elapsed();
     ending(session, reason)
 }

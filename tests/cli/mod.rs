@@ -6,6 +6,7 @@ mod exits;
 mod golden;
 mod heartbeats;
 mod manual;
+mod oauth;
 mod pipes;
 mod results;
 mod settings;

@@ -1,5 +1,7 @@
 //! The real binary against a real server: what every trial begins with.
 
+pub(crate) mod tokens;
+
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;

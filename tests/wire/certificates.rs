@@ -14,7 +14,7 @@ use super::server::stream;
 use super::{FRESH, STREAMING, ask, data, endpoint, recorded};
 
 /// Serves one TLS connection, whether or not a request comes over it.
-fn serve_once() -> (String, JoinHandle<()>) {
+pub(super) fn serve_once(reply: Vec<u8>) -> (String, JoinHandle<()>) {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let key = PrivateKeyDer::try_from(recorded("tls/localhost.key.der")).expect("a key");
     let chain = vec![CertificateDer::from(recorded("tls/localhost.der"))];
@@ -32,7 +32,7 @@ fn serve_once() -> (String, JoinHandle<()>) {
         let mut tls = StreamOwned::new(session, socket);
         let mut request = vec![0; 64 * 1024];
         if tls.read(&mut request).is_ok_and(|count| count > 0) {
-            let _ = tls.write_all(&stream(&recorded("streams/text.sse")));
+            let _ = tls.write_all(&reply);
             tls.conn.send_close_notify();
             let _ = tls.flush();
         }
@@ -41,7 +41,7 @@ fn serve_once() -> (String, JoinHandle<()>) {
 }
 
 async fn class_of(asked: Ask, set: fn(&mut Endpoint)) -> Option<(ErrorClass, Reach)> {
-    let (url, serving) = serve_once();
+    let (url, serving) = serve_once(stream(&recorded("streams/text.sse")));
     let mut endpoint = endpoint(&url);
     set(&mut endpoint);
     let result = ask(&Client::new(endpoint).expect("the endpoint is right"), asked).await;

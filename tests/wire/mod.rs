@@ -5,6 +5,7 @@ mod certificates;
 mod connections;
 mod credentials;
 mod headers;
+mod oauth;
 mod prices;
 mod replies;
 mod requests;

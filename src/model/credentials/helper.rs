@@ -65,7 +65,7 @@ impl HelperCommand {
         };
         group.let_go();
         if !status.success() {
-            return Err(format!("failed ({})", status));
+            return Err(format!("failed ({status})"));
         }
         let secret = Secret::new(&String::from_utf8_lossy(&printed));
         if secret.is_empty() {

@@ -155,13 +155,12 @@ impl OAuth {
         let file = LoginFile { path, ..self.file.clone() };
         let renewal =
             Renewing { file, roots: self.roots.clone(), proxies: self.proxies.clone(), lock };
-        match tokio::spawn(renewal.run(held)).await {
-            Ok(ended) => ended,
-            Err(_) => {
-                let what = "the renewal of the login broke off".to_owned();
-                (Arc::clone(&self.held).lock_owned().await, Err(no_credential("oauth_broke", what)))
-            }
-        }
+        let Ok(ended) = tokio::spawn(renewal.run(held)).await else {
+            let what = "the renewal of the login broke off".to_owned();
+            let held = Arc::clone(&self.held).lock_owned().await;
+            return (held, Err(no_credential("oauth_broke", what)));
+        };
+        ended
     }
 }
 

@@ -45,14 +45,12 @@ impl Successor {
     pub(super) fn commit(mut self, grant: &Grant, now: SystemTime) -> io::Result<()> {
         // Read anew: other programs keep other things in the file, and know nothing of our lock.
         let mut document = document(&self.target).ok().flatten().unwrap_or_default();
-        match document.entry(SECTION).or_insert_with(|| Value::Object(Map::new())) {
-            Value::Object(section) => renew(section, grant, now),
-            other => {
-                let mut section = Map::new();
-                renew(&mut section, grant, now);
-                *other = Value::Object(section);
-            }
-        }
+        let mut section = match document.remove(SECTION) {
+            Some(Value::Object(section)) => section,
+            Some(_) | None => Map::new(),
+        };
+        renew(&mut section, grant, now);
+        document.insert(SECTION.to_owned(), Value::Object(section));
         let mut text = serde_json::to_vec_pretty(&document)?;
         text.push(b'\n');
         self.file.rewind()?;

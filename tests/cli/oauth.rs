@@ -1,0 +1,288 @@
+//! Logins, as real processes share them.
+
+use std::path::Path;
+
+use nix::sys::signal::Signal;
+use outlast::rehearsal::{After, Rules, Scenario, Server};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::support::tokens::{Tokens, keep, kept};
+use crate::support::{Ended, Running, Trial, serve, within};
+
+/// More than anybody runs on one host at a time, and than this one has processors.
+const CROWD: usize = 16;
+
+/// A model that lets nobody in but with this token.
+fn model(token: &str) -> Server {
+    let rules = Rules { require_key: Some(token.to_owned()), ..Rules::default() };
+    serve(Scenario::new().reply("Done.").after(After::RepeatLast).rules(rules))
+}
+
+/// A token endpoint, and a folder with a login that ends after so many seconds.
+async fn login(seconds: i64) -> (Tokens, TempDir) {
+    let (tokens, folder) = (Tokens::start().await, tempfile::tempdir().expect("a folder"));
+    keep(folder.path(), &tokens.login(seconds));
+    (tokens, folder)
+}
+
+/// A run without a key, whose config folder is this one.
+fn trial(server: &Server, config: &Path) -> Trial {
+    Trial::against(server)
+        .env("ANTHROPIC_API_KEY", "")
+        .env("OUTLAST_CONFIG_DIR", &config.display().to_string())
+        .args(["say hello"])
+}
+
+async fn end(run: Running) -> Ended {
+    within("the end of a run", run.end()).await
+}
+
+/// No token is anywhere but in the login.
+fn assert_untold(ended: &Ended, folder: &Path) {
+    let mut told = vec![ended.stdout.clone(), ended.stderr.clone()];
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).expect("a folder can be read").flatten() {
+            match entry.file_type().expect("it is there") {
+                kind if kind.is_dir() => folders.push(entry.path()),
+                _ if entry.file_name() == ".credentials.json" => {}
+                _ => told.push(std::fs::read_to_string(entry.path()).expect("text")),
+            }
+        }
+    }
+    assert!(told.len() > 3, "there is a journal and a lock");
+    for text in told {
+        assert!(!text.contains("access-token") && !text.contains("refresh-token"), "{text}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_crowd_whose_token_is_rejected_renews_it_once() {
+    crowd(3600).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_crowd_whose_token_has_expired_renews_it_once() {
+    crowd(-1).await;
+}
+
+async fn crowd(seconds: i64) {
+    let (tokens, folder) = login(seconds).await;
+    let server = model("access-token-1");
+    // All are there before the first has its answer.
+    tokens.hold();
+    let runs: Vec<Running> = (0..CROWD).map(|_| trial(&server, folder.path()).start()).collect();
+    tokens.asked(1).await;
+    if seconds > 0 {
+        within("a rejection for each", server.wait_for_request(CROWD)).await;
+    }
+    tokens.release();
+    for run in runs {
+        let ended = end(run).await;
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        assert_eq!(ended.result()["result"], "Done.");
+    }
+    assert_eq!(tokens.requests().len(), 1);
+    assert_eq!(kept(folder.path())["claudeAiOauth"]["refreshToken"], "refresh-token-1");
+    let rejected = if seconds > 0 { CROWD } else { 0 };
+    assert_eq!(server.requests().len(), CROWD + rejected);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_killed_while_it_renews_hinders_neither_who_waits_nor_who_comes_next() {
+    let (tokens, folder) = login(-1).await;
+    let server = model("access-token-1");
+    tokens.hold();
+    let killed = trial(&server, folder.path()).start();
+    tokens.asked(1).await;
+    let waiting = trial(&server, folder.path()).start();
+    killed.signal(Signal::SIGKILL);
+    assert_eq!(end(killed).await.code, None);
+    // The lock died with its process: the one that waits for it asks now.
+    tokens.asked(2).await;
+    tokens.release();
+    assert_eq!(end(waiting).await.code, Some(0));
+    assert_eq!(end(trial(&server, folder.path()).start()).await.code, Some(0));
+    assert_eq!(tokens.requests().len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_interrupt_does_not_lose_a_token_that_was_paid_for() {
+    let (tokens, folder) = login(-1).await;
+    let server = model("access-token-1");
+    tokens.hold();
+    let mut run = trial(&server, folder.path()).args(["--heartbeat-file", "beat"]).start();
+    tokens.asked(1).await;
+    run.signal(Signal::SIGTERM);
+    run.hears("").await;
+    tokens.release();
+    assert_eq!(end(run).await.code, Some(143));
+    assert_eq!(kept(folder.path())["claudeAiOauth"]["refreshToken"], "refresh-token-1");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_endpoint_that_is_down_ends_in_one_truthful_result() {
+    let (tokens, folder) = login(-1).await;
+    let mut file = tokens.login(-1);
+    file["claudeAiOauth"]["tokenEndpoint"] = json!("http://127.0.0.1:9/token");
+    keep(folder.path(), &file);
+    let server = model("access-token-1");
+    let run = trial(&server, folder.path()).args(["--max-retries", "2", "--time-scale", "20"]);
+    let ended = run.run().await;
+    let result = ended.result();
+    assert_eq!(ended.code, Some(75), "{ended:?}");
+    assert_eq!(result["api_error_class"], "connection_error");
+    assert!(result.to_string().contains("the token endpoint at 127.0.0.1:9"), "{result}");
+    assert_eq!(server.requests().len(), 0);
+    assert_eq!(kept(folder.path()), file);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_endpoint_that_is_down_for_a_moment_is_waited_for() {
+    let (tokens, folder) = login(3600).await;
+    let server = model("access-token-1");
+    tokens.answers(503, "");
+    let mut run = trial(&server, folder.path()).start();
+    run.hears("waiting").await;
+    tokens.serves();
+    let ended = end(run).await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert_untold(&ended, folder.path());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refused_login_ends_the_run_and_says_why() {
+    let (tokens, folder) = login(3600).await;
+    tokens.answers(400, r#"{"error":"invalid_grant","error_description":"for refresh-token-0"}"#);
+    let server = model("access-token-1");
+    let ended = trial(&server, folder.path()).run().await;
+    assert_eq!(ended.code, Some(77), "{ended:?}");
+    let result = ended.result();
+    assert_eq!(result["api_error_class"], "invalid_api_key");
+    let text = result.to_string();
+    assert!(text.contains("invalid_grant: for ***") && text.contains("log in again"), "{text}");
+    assert_eq!((tokens.requests().len(), server.requests().len()), (1, 1));
+    assert_untold(&ended, folder.path());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_revoked_token_is_renewed_once_and_then_final() {
+    let (tokens, folder) = login(3600).await;
+    let revoked = "OAuth token access-token-0 has been revoked";
+    let server = serve(
+        Scenario::new()
+            .status(403)
+            .error("permission_error", revoked, None)
+            .after(After::RepeatLast),
+    );
+    let ended = trial(&server, folder.path()).run().await;
+    assert_eq!(ended.code, Some(77), "{ended:?}");
+    assert_eq!(ended.result()["api_error_class"], "token_revoked");
+    let sent: Vec<_> = server
+        .requests()
+        .iter()
+        .map(|request| request.header("authorization").unwrap_or_default().to_owned())
+        .collect();
+    assert_eq!(sent, ["Bearer access-token-0", "Bearer access-token-1"]);
+    assert_eq!(tokens.requests().len(), 1);
+    // Not even what the service quotes.
+    let stderr = &ended.stderr;
+    assert!(!stderr.contains("access-token-1"), "{stderr}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_revoked_token_without_another_stays_revoked() {
+    let (tokens, folder) = login(3600).await;
+    tokens.answers(400, r#"{"error":"invalid_grant"}"#);
+    let revoked = "OAuth token has been revoked";
+    let server = serve(Scenario::new().status(403).error("permission_error", revoked, None));
+    let ended = trial(&server, folder.path()).run().await;
+    assert_eq!(ended.code, Some(77), "{ended:?}");
+    assert_eq!(ended.result()["api_error_class"], "token_revoked");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_login_comes_last_and_is_named() {
+    let (_tokens, folder) = login(3600).await;
+    let server = model("access-token-0");
+    let named = |trial: Trial| async {
+        let ended = trial.args(["--output-format", "stream-json"]).run().await;
+        (ended.frames()[0]["apiKeySource"].clone(), ended.code)
+    };
+    let plain = || trial(&server, folder.path());
+    assert_eq!(named(plain()).await, (json!("oauth"), Some(0)));
+    let others = [
+        ("ANTHROPIC_API_KEY", "ANTHROPIC_API_KEY"),
+        ("ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_AUTH_TOKEN"),
+    ];
+    for (variable, source) in others {
+        assert_eq!(named(plain().env(variable, "wrong")).await, (json!(source), Some(77)));
+    }
+    let helped = plain()
+        .env("ANTHROPIC_AUTH_TOKEN", "wrong")
+        .args(["--api-key-helper", "echo access-token-0"]);
+    assert_eq!(named(helped).await, (json!("apiKeyHelper"), Some(0)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_subscription_is_not_retried_when_its_limit_is_reached() {
+    let (tokens, folder) = login(3600).await;
+    let cases = [
+        (Value::Null, "{}", 0),
+        (json!("max"), "{}", 75),
+        (json!("enterprise"), "{}", 0),
+        (json!("pro"), r#"{"accountKind":"apiKey"}"#, 0),
+    ];
+    for (subscription, settings, code) in cases {
+        let mut file = tokens.login(3600);
+        file["claudeAiOauth"]["subscriptionType"] = subscription.clone();
+        keep(folder.path(), &file);
+        let server = serve(Scenario::new().status(429).header("retry-after", "1").reply("Done."));
+        let run = trial(&server, folder.path()).args(["--settings", settings]);
+        let ended = run.args(["--time-scale", "20"]).run().await;
+        assert_eq!(ended.code, Some(code), "{subscription} {settings}");
+        let requests = if code == 0 { 2 } else { 1 };
+        assert_eq!(server.requests().len(), requests, "{subscription} {settings}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_login_that_makes_no_sense_is_said_before_anything_is_sent() {
+    let (_tokens, folder) = login(3600).await;
+    let server = model("access-token-0");
+    for broken in [
+        "{\"claudeAiOauth\": {\"accessToken\": \"access-token-0\"",
+        r#"{"claudeAiOauth":{"accessToken":"a","tokenEndpoint":"http://example.com/access-token"}}"#,
+    ] {
+        std::fs::write(folder.path().join(".credentials.json"), broken).expect("a file");
+        let ended = trial(&server, folder.path()).run().await;
+        assert_eq!(ended.code, Some(77), "{ended:?}");
+        assert_eq!(ended.result()["api_error_class"], "invalid_api_key");
+        assert!(!ended.stderr.contains("access-token"), "{ended:?}");
+        // A better credential does not need it.
+        let ended = trial(&server, folder.path()).env("ANTHROPIC_API_KEY", "access-token-0");
+        assert_eq!(ended.run().await.code, Some(0));
+    }
+    assert_eq!(server.requests().len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_command_printed_is_used_as_long_as_is_said() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("count");
+    let helper = format!("echo x >> {0}; echo key-number-$(grep -c x {0})", file.display());
+    let script = || Scenario::new().tool("Bash", json!({ "command": "sleep 0.01" })).reply("Done.");
+    for (ttl, keys) in [("1", 2), ("60000", 1)] {
+        let server = serve(script());
+        let run = trial(&server, folder.path()).args(["--api-key-helper", &helper]);
+        let ended = run.env("CLAUDE_CODE_API_KEY_HELPER_TTL_MS", ttl).run().await;
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        let keys_seen: std::collections::BTreeSet<_> = server
+            .requests()
+            .iter()
+            .map(|request| request.header("x-api-key").unwrap_or_default().to_owned())
+            .collect();
+        assert_eq!(keys_seen.len(), keys, "{ttl}");
+    }
+}
