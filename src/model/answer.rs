@@ -45,9 +45,10 @@ pub struct Answer {
 /// # Errors
 /// The error that it is instead, or that it is neither.
 pub fn read_whole(body: &[u8]) -> Result<Answer, FaultKind> {
+    let body = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
     let value: Value = serde_json::from_slice(body)
         .map_err(|error| nonsense(format!("the body is not JSON ({error})")))?;
-    if let Some(refusal) = super::fault::refusal_in(&value, 200) {
+    if let Some(refusal) = super::refusal::refusal_in(&value, 200) {
         return Err(refusal);
     }
     let Some(blocks) = value["content"].as_array() else {
@@ -163,11 +164,14 @@ impl ToolIds {
     }
 }
 
+/// Far more tokens than any reply has. What counts more is not believed, and never overflows.
+const COUNT_MAX: u64 = 1 << 40;
+
 /// Takes in what `reported` knows. Counts only grow within a reply, so a later zero is a gap, not
 /// a correction.
 pub(super) fn merge_usage(usage: &mut Usage, reported: &Value) {
     let merge = |count: &mut u64, name: &str| {
-        *count = reported[name].as_u64().unwrap_or_default().max(*count);
+        *count = reported[name].as_u64().unwrap_or_default().min(COUNT_MAX).max(*count);
     };
     merge(&mut usage.input_tokens, "input_tokens");
     merge(&mut usage.output_tokens, "output_tokens");

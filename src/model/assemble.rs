@@ -10,7 +10,7 @@ use crate::transcript::{Block, Usage};
 use super::answer::{
     Answer, Progress, Sealed, ToolIds, merge_usage, nonsense, seal_tool_use, settle, text_of,
 };
-use super::fault::refusal_in;
+use super::refusal::refusal_in;
 use super::sse::Frame;
 
 /// What an event meant for the reply.

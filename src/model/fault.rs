@@ -11,101 +11,30 @@ use crate::recovery::{Fault, FaultKind, Reach, Timer};
 
 use super::credentials::Secret;
 use super::headers::{request_id, ruling, text, wish};
+use super::refusal::refusal_in;
 
 /// How much of an error's text is kept, in bytes. Some gateways put a stack trace in it.
 const MESSAGE_LIMIT: usize = 2_000;
 
 /// What an answer with a status outside 2xx says.
 pub fn refused(status: u16, headers: &HeaderMap, body: &[u8], now: SystemTime) -> Fault {
-    let kind = match serde_json::from_slice::<Value>(body) {
+    let body = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
+    let mut kind = match serde_json::from_slice::<Value>(body) {
         Ok(value) => refusal_in(&value, status).unwrap_or_else(|| said(status, plain(body))),
         Err(_) => said(status, redirection(status, headers).unwrap_or_else(|| plain(body))),
     };
+    if let FaultKind::Refused { label, .. } = &mut kind
+        && label.is_empty()
+    {
+        // Amazon names the error in a header, and says in the body only what it means.
+        *label = text(headers, "x-amzn-errortype").unwrap_or_default();
+    }
     let mut fault = Fault::new(kind, Reach::Status);
     fault.wish = wish(headers, status, fault.detail(), now);
     fault.ruling = ruling(headers);
-    fault.request_id = request_id(headers);
+    fault.request_id = request_id(headers).or_else(|| text(headers, "x-amzn-requestid"));
     fault.overage_disabled = text(headers, "anthropic-ratelimit-unified-overage-disabled-reason");
     fault
-}
-
-/// The error that a JSON value reports, if it reports one. Reads the official envelope, the shape
-/// most gateways took from another vendor, Google's, and the flat ones of llama.cpp's streams and
-/// of Bedrock and the like.
-pub fn refusal_in(value: &Value, status: u16) -> Option<FaultKind> {
-    let value = value.as_array().and_then(|list| list.first()).unwrap_or(value);
-    let error = match &value["error"] {
-        Value::Object(_) => &value["error"],
-        Value::String(message) => return Some(unlabelled(status, message.clone())),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => value,
-    };
-    let message = ["message", "Message", "detail", "msg"].iter().find_map(|name| {
-        let message = &error[*name];
-        if *name == "detail" && message.is_array() {
-            return Some(message.to_string());
-        }
-        message.as_str().map(str::to_owned)
-    });
-    let nested = !std::ptr::eq(error, value);
-    if !nested && (message.is_none() || value["role"].is_string()) {
-        return None;
-    }
-    let first = |candidates: &[&Value]| {
-        let found = candidates.iter().find_map(|value| value.as_str());
-        found.unwrap_or_default().to_owned()
-    };
-    let label = first(&[&error["type"], &error["status"], &error["__type"]]);
-    let code = first(&[&error["details"]["error_code"], &error["error_code"], &error["code"]]);
-    let message = message.unwrap_or_else(|| error.to_string());
-    let label = quoted_label(&label, &message).map_or(label, str::to_owned);
-    let message = shorten(message);
-    if status != 200 {
-        return Some(FaultKind::Refused { status, label, code, message });
-    }
-    match numeric(&error["code"]).or_else(|| implied_status(&label)) {
-        Some(status) => Some(FaultKind::Refused { status, label, code, message }),
-        None => Some(of_no_kind(&message)),
-    }
-}
-
-/// An error inside a success says itself what its status would have been.
-fn numeric(code: &Value) -> Option<u16> {
-    let number = code.as_u64().or_else(|| code.as_str()?.parse().ok())?;
-    u16::try_from(number).ok().filter(|status| (400..600).contains(status))
-}
-
-/// The status that stands for an error type inside a success: 200 where the type alone says all.
-fn implied_status(label: &str) -> Option<u16> {
-    match label {
-        "overloaded_error"
-        | "rate_limit_error"
-        | "api_error"
-        | "timeout_error"
-        | "authentication_error"
-        | "permission_error"
-        | "billing_error"
-        | "exceed_context_size_error"
-        | "invalid_request_error" => Some(200),
-        "not_found_error" => Some(404),
-        "conflict_error" => Some(409),
-        "request_too_large" => Some(413),
-        "server_error" | "internal_error" | "internal_server_error" => Some(500),
-        _ => None,
-    }
-}
-
-/// What gateways quote of the service behind them, and its error type. They answer with a general
-/// type of their own, and the meaning is left in the text only.
-const QUOTED: [(&str, &str); 3] = [
-    ("overloaded_error", "overloaded_error"),
-    ("exceed_context_size_error", "exceed_context_size_error"),
-    ("ContextWindowExceededError", "exceed_context_size_error"),
-];
-
-fn quoted_label(label: &str, message: &str) -> Option<&'static str> {
-    let general = matches!(label, "" | "api_error" | "invalid_request_error" | "server_error");
-    let quoted = QUOTED.iter().find(|(words, _)| general && message.contains(words));
-    quoted.map(|(_, label)| *label)
 }
 
 fn said(status: u16, message: String) -> FaultKind {
@@ -115,14 +44,6 @@ fn said(status: u16, message: String) -> FaultKind {
         code: String::new(),
         message: shorten(message),
     }
-}
-
-fn unlabelled(status: u16, message: String) -> FaultKind {
-    if status == 200 { of_no_kind(&shorten(message)) } else { said(status, message) }
-}
-
-fn of_no_kind(message: &str) -> FaultKind {
-    FaultKind::Nonsense { detail: format!("an error of no known kind: {message}") }
 }
 
 /// A body that is no JSON: an HTML page by its title, anything else as it is.
@@ -153,7 +74,7 @@ fn redirection(status: u16, headers: &HeaderMap) -> Option<String> {
     Some(format!("redirected to {to}, which is not followed"))
 }
 
-fn shorten(mut message: String) -> String {
+pub(super) fn shorten(mut message: String) -> String {
     if message.len() > MESSAGE_LIMIT {
         message.truncate(message.floor_char_boundary(MESSAGE_LIMIT));
         message.push_str(" ...");

@@ -17,6 +17,7 @@ pub mod fault;
 pub mod headers;
 pub mod prices;
 mod proxies;
+mod refusal;
 pub mod request;
 pub mod sse;
 mod transport;

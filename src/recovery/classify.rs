@@ -6,7 +6,7 @@ use super::{ErrorClass, Failure, Fault, FaultKind, Remedies, Timer};
 pub fn classify(fault: &Fault) -> Failure {
     let class = match &fault.kind {
         FaultKind::Refused { status, label, code, message } => {
-            refusal(*status, label, code, &message.to_ascii_lowercase())
+            refusal(*status, &bare(label), &bare(code), &message.to_ascii_lowercase())
         }
         FaultKind::Timeout { timer } => match timer {
             Timer::Connect | Timer::FirstByte | Timer::Whole => ErrorClass::ApiTimeout,
@@ -27,35 +27,105 @@ pub fn classify(fault: &Fault) -> Failure {
     }
 }
 
+/// A name without what Amazon puts around it: `com.amazon.coral#ThrottlingException:http://...`.
+/// Its streams begin the same names with a small letter.
+fn bare(name: &str) -> String {
+    let name = name.rsplit_once('#').map_or(name, |(_, name)| name);
+    let name = name.split(':').next().unwrap_or_default().trim();
+    match name.chars().next() {
+        Some(first) if first.is_ascii_lowercase() && name.ends_with("Exception") => {
+            first.to_ascii_uppercase().to_string() + &name[1..]
+        }
+        Some(_) | None => name.to_owned(),
+    }
+}
+
 /// The error's own code outranks its type, its type the status (an error in the middle of a
 /// stream arrives with status 200), and wording comes last: it can change at any time.
 fn refusal(status: u16, label: &str, code: &str, message: &str) -> ErrorClass {
-    by_name(code).or_else(|| by_name(label)).unwrap_or_else(|| by_status(status, label, message))
+    let class = by_name(code)
+        .or_else(|| by_name(label))
+        .unwrap_or_else(|| by_status(status, label, message));
+    match class {
+        // More than may be asked for in a minute: no wait makes it fit.
+        ErrorClass::RateLimit if message.contains("request too large for") => {
+            ErrorClass::PromptTooLong
+        }
+        ErrorClass::RateLimit | ErrorClass::AuthError | ErrorClass::InvalidRequest
+            if is_about_money(message) =>
+        {
+            ErrorClass::CreditBalanceLow
+        }
+        // Amazon's temporary credentials.
+        ErrorClass::AuthError if message.contains("token") && message.contains("expired") => {
+            ErrorClass::TokenRevoked
+        }
+        class => class,
+    }
 }
 
 /// Names that mean one thing, wherever they stand: the API's own codes and types, and those of
 /// gateways and of servers that imitate it.
 fn by_name(name: &str) -> Option<ErrorClass> {
+    by_name_of_the_api(name).or_else(|| by_name_of_a_cloud(name))
+}
+
+fn by_name_of_the_api(name: &str) -> Option<ErrorClass> {
     Some(match name {
-        "overloaded_error" => ErrorClass::ServerOverload,
-        "rate_limit_error"
-        | "ramp_limit_exceeded"
-        | "rate_limit_exceeded"
-        | "ThrottlingException"
-        | "throttlingException"
-        | "RESOURCE_EXHAUSTED" => ErrorClass::RateLimit,
+        "overloaded_error" | "engine_overloaded_error" | "server_is_overloaded" | "slow_down" => {
+            ErrorClass::ServerOverload
+        }
+        "rate_limit_error" | "ramp_limit_exceeded" | "rate_limit_exceeded" => ErrorClass::RateLimit,
         "billing_error"
+        | "credit_balance_low"
         | "enforced_spend_limit_reached"
         | "contract_spend_limit_reached"
         | "insufficient_quota"
+        | "insufficient_credits"
+        | "exceeded_current_quota_error"
         | "billing_hard_limit_reached"
+        | "billing_not_active"
         | "budget_exceeded" => ErrorClass::CreditBalanceLow,
         "exceed_context_size_error" | "context_length_exceeded" => ErrorClass::PromptTooLong,
         "image_dimensions_too_large" => ErrorClass::ImageTooLarge,
         "model_not_found" => ErrorClass::InvalidModel,
-        "invalid_api_key" => ErrorClass::InvalidApiKey,
+        "invalid_api_key" | "invalid_authentication_error" => ErrorClass::InvalidApiKey,
         "tool_name_conflict" | "available_tools_limit_exceeded" => ErrorClass::InvalidRequest,
         name if name.starts_with("request_body_encoding") => ErrorClass::InvalidRequest,
+        _ => return None,
+    })
+}
+
+/// Amazon's exceptions, Google's statuses and its reasons for them.
+fn by_name_of_a_cloud(name: &str) -> Option<ErrorClass> {
+    Some(match name {
+        "ThrottlingException"
+        | "TooManyRequestsException"
+        | "ServiceQuotaExceededException"
+        | "RESOURCE_EXHAUSTED"
+        | "RATE_LIMIT_EXCEEDED" => ErrorClass::RateLimit,
+        "ModelNotReadyException" => ErrorClass::ServerOverload,
+        "InternalServerException"
+        | "ModelErrorException"
+        | "ModelStreamErrorException"
+        | "ModelTimeoutException"
+        | "ServiceUnavailableException"
+        | "ABORTED"
+        | "CANCELLED"
+        | "DEADLINE_EXCEEDED"
+        | "INTERNAL"
+        | "UNAVAILABLE" => ErrorClass::ServerError,
+        "ResourceNotFoundException" => ErrorClass::InvalidModel,
+        "ExpiredTokenException" => ErrorClass::TokenRevoked,
+        "UnrecognizedClientException"
+        | "InvalidSignatureException"
+        | "IncompleteSignatureException"
+        | "MissingAuthenticationTokenException"
+        | "ACCESS_TOKEN_EXPIRED"
+        | "API_KEY_INVALID"
+        | "UNAUTHENTICATED" => ErrorClass::InvalidApiKey,
+        "AccessDeniedException" | "PERMISSION_DENIED" => ErrorClass::AuthError,
+        "BILLING_DISABLED" => ErrorClass::CreditBalanceLow,
         _ => return None,
     })
 }
@@ -64,18 +134,12 @@ fn by_name(name: &str) -> Option<ErrorClass> {
 /// that had accepted the request, so it says nothing against the request.
 fn in_a_stream(label: &str, message: &str) -> ErrorClass {
     let status = match label {
-        "invalid_request_error" | "validationException" => 400,
+        "invalid_request_error" | "ValidationException" => 400,
         "authentication_error" => 401,
         "permission_error" => 403,
         "not_found_error" => 404,
         "request_too_large" => 413,
-        "api_error"
-        | "timeout_error"
-        | "server_error"
-        | "internalServerException"
-        | "modelStreamErrorException"
-        | "modelTimeoutException"
-        | "serviceUnavailableException" => 500,
+        "api_error" | "timeout_error" | "server_error" => 500,
         _ => return ErrorClass::BadResponse,
     };
     by_status(status, label, message)
@@ -86,12 +150,10 @@ fn by_status(status: u16, label: &str, message: &str) -> ErrorClass {
         200 => in_a_stream(label, message),
         400 | 422 => bad_request(message),
         401 | 403 if message.contains("revoked") => ErrorClass::TokenRevoked,
-        // Bedrock's temporary credentials.
-        403 if message.contains("token") && message.contains("expired") => ErrorClass::TokenRevoked,
         401 => ErrorClass::InvalidApiKey,
         402 => ErrorClass::CreditBalanceLow,
         403 => ErrorClass::AuthError,
-        404 if message.contains("model") => ErrorClass::InvalidModel,
+        404 if message.contains("model") || is_about_the_model(message) => ErrorClass::InvalidModel,
         // llama.cpp says the same of a path that it does not serve.
         404 if label == "not_found_error" && message != "file not found" => {
             ErrorClass::InvalidModel
@@ -101,9 +163,7 @@ fn by_status(status: u16, label: &str, message: &str) -> ErrorClass {
         413 => ErrorClass::RequestTooLarge,
         429 => ErrorClass::RateLimit,
         529 => ErrorClass::ServerOverload,
-        // LiteLLM answers 500 for an upstream's 529 and quotes it.
-        500..=599 if message.contains("overloaded_error") => ErrorClass::ServerOverload,
-        500..=599 => ErrorClass::ServerError,
+        500..=599 => behind_a_gateway(label, message),
         400..=499 => ErrorClass::InvalidRequest,
         _ => ErrorClass::Unknown,
     }
@@ -111,11 +171,25 @@ fn by_status(status: u16, label: &str, message: &str) -> ErrorClass {
 
 // --- the one place where wording decides: these have a single status for many meanings ---------
 
+/// A gateway's own failure, or the failure of the service behind it, of which it kept no more
+/// than the words. What is no passing trouble must not be repeated as if it were.
+fn behind_a_gateway(label: &str, message: &str) -> ErrorClass {
+    match label {
+        "authentication_error" => ErrorClass::InvalidApiKey,
+        "permission_error" => ErrorClass::AuthError,
+        _ if message.contains("overloaded_error") => ErrorClass::ServerOverload,
+        _ if is_about_money(message) => ErrorClass::CreditBalanceLow,
+        _ if is_too_long(message) => ErrorClass::PromptTooLong,
+        _ if is_throttled(message) => ErrorClass::RateLimit,
+        _ => ErrorClass::ServerError,
+    }
+}
+
 fn bad_request(message: &str) -> ErrorClass {
-    if is_too_long(message) {
+    if is_throttled(message) {
+        ErrorClass::RateLimit
+    } else if is_too_long(message) {
         ErrorClass::PromptTooLong
-    } else if mentions(message, &["credit balance is too low", "budget has been exceeded"]) {
-        ErrorClass::CreditBalanceLow
     } else if message.contains("pdf") && is_about_size(message) {
         ErrorClass::PdfTooLarge
     } else if is_too_large_an_image(message) {
@@ -129,7 +203,28 @@ fn bad_request(message: &str) -> ErrorClass {
     }
 }
 
-// The API, its own check of `max_tokens`, LiteLLM, llama.cpp, OpenAI and vLLM, Bedrock.
+// Bedrock, whose "too many tokens" are those of a minute and not those of a prompt; Vertex;
+// LiteLLM, when it quotes them.
+fn is_throttled(message: &str) -> bool {
+    mentions(
+        message,
+        &[
+            "too many requests",
+            "too many tokens, please wait",
+            "too many tokens per day",
+            "rate exceeded",
+            "throttlingexception",
+            "resource exhausted",
+            "resource_exhausted",
+            "resource has been exhausted",
+            "quota exceeded for",
+            "rate limit reached",
+            "ratelimiterror",
+        ],
+    )
+}
+
+// The API, its own check of `max_tokens`, LiteLLM, llama.cpp, OpenAI and vLLM, Bedrock, Vertex.
 fn is_too_long(message: &str) -> bool {
     mentions(
         message,
@@ -141,6 +236,37 @@ fn is_too_long(message: &str) -> bool {
             "context size",
             "context length",
             "input is too long",
+            "input length",
+            "expected maxlength",
+            "maximum prompt length",
+            "maximum number of tokens allowed",
+            // vLLM, when the prompt alone fills the window.
+            "max_tokens must be at least 1, got -",
+        ],
+    )
+}
+
+// The API, LiteLLM, OpenAI, OpenRouter, DeepSeek, xAI, Google. Not "check your plan and billing
+// details": that is said of a limit per minute, too.
+fn is_about_money(message: &str) -> bool {
+    mentions(
+        message,
+        &[
+            "credit balance is too low",
+            "specified api usage limits",
+            "spend limit",
+            "extra usage is required",
+            "budget has been exceeded",
+            "exceeded budget",
+            "exceededbudget",
+            "crossed budget",
+            "insufficient_quota",
+            "insufficient balance",
+            "insufficient credit",
+            "requires more credits",
+            "more credits are required",
+            "used all available credits",
+            "billing to be enabled",
         ],
     )
 }
@@ -163,11 +289,22 @@ fn is_about_pairs(message: &str) -> bool {
     )
 }
 
-// The API, LiteLLM, Bedrock, OpenAI and vLLM, Ollama.
+// The API, LiteLLM, Bedrock, OpenAI and vLLM, Ollama, OpenRouter, Vertex.
 fn is_about_the_model(message: &str) -> bool {
     let missing = mentions(message, &["not found", "does not exist", "is not supported"]);
     message.starts_with("model:")
-        || mentions(message, &["\"model: ", "invalid model", "model identifier is invalid"])
+        || mentions(
+            message,
+            &[
+                "\"model: ",
+                "invalid model",
+                "is not a valid model",
+                "model identifier is invalid",
+                "with on-demand throughput",
+                "not allowed to use publisher model",
+                "no endpoints found",
+            ],
+        )
         || (missing && mentions(message, &["the model", "model \"", "model '", "model `"]))
 }
 

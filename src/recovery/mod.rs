@@ -29,6 +29,7 @@ mod setbacks;
 mod spiral;
 mod state;
 mod stop;
+mod words;
 
 pub use backoff::Ladder;
 pub use budget::{Budget, Budgets};
@@ -48,3 +49,4 @@ pub use plan::{RecoveryPlan, Setback};
 pub use spiral::{Pace, Spiral, SpiralLimits};
 pub use state::{Call, Cap, Compaction, Fast, Pause, Phase, Run};
 pub use stop::{Interrupt, StopReason};
+pub use words::{Place, Poison};

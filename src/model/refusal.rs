@@ -1,0 +1,244 @@
+//! From the body of an error, in the many shapes that services and gateways give it, to what it
+//! says: facts, no judgement.
+
+use serde_json::Value;
+
+use crate::recovery::FaultKind;
+
+use super::fault::shorten;
+
+/// The error that a JSON value reports, if it reports one. Reads the official envelope, the shape
+/// most gateways took from another vendor, Google's, the flat ones of llama.cpp's streams and of
+/// Bedrock and the like, and any of them inside another: gateways pass on what they were told.
+pub(super) fn refusal_in(value: &Value, status: u16) -> Option<FaultKind> {
+    let Said { label, code, message, number } = Said::read(value, DEPTH)?;
+    let label = quoted_label(&label, &message).map_or(label, str::to_owned);
+    let (label, code) = (shorten(label), shorten(code));
+    let message = shorten(message);
+    if status != 200 {
+        return Some(FaultKind::Refused { status, label, code, message });
+    }
+    match number.or_else(|| implied_status(&label)).or_else(|| implied_status(&code)) {
+        Some(status) => Some(FaultKind::Refused { status, label, code, message }),
+        None => Some(of_no_kind(&message)),
+    }
+}
+
+/// How many errors inside one another are read.
+const DEPTH: u8 = 4;
+
+/// What a JSON value says of an error.
+#[derive(Debug, Default)]
+struct Said {
+    label: String,
+    code: String,
+    message: String,
+    /// The status that the error says it has, whatever the status line says.
+    number: Option<u16>,
+}
+
+impl Said {
+    fn read(value: &Value, depth: u8) -> Option<Self> {
+        let value = value.as_array().and_then(|list| list.first()).unwrap_or(value);
+        let depth = depth.checked_sub(1)?;
+        let error = match &value["error"] {
+            nested @ Value::Object(_) => nested,
+            Value::String(message) => return Some(Self::plain(message, value, depth)),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => value,
+        };
+        let nested = !std::ptr::eq(error, value);
+        if !nested && value["role"].is_string() {
+            return None;
+        }
+        let inside = ["error", "upstream_error", "errors", "detail", "message"];
+        let inside = inside.iter().map(|name| &error[*name]);
+        let deeper = inside.filter(|one| is_an_error(one)).find_map(|one| Self::read(one, depth));
+        let message = message_of(error);
+        if !nested && message.is_none() && deeper.is_none() {
+            return None;
+        }
+        let mut said = Self {
+            label: first_text(&[&error["type"], &error["status"], &error["__type"]]),
+            code: first_text(&[
+                &error["details"]["error_code"],
+                &error["error_code"],
+                &error["code"],
+                &error["details"][0]["reason"],
+                &error["metadata"]["error_type"],
+            ]),
+            number: numeric(&error["code"]),
+            message: message.clone().unwrap_or_else(|| error.to_string()),
+        };
+        if let Some(deeper) = deeper {
+            said.add(&deeper.message, message.is_some());
+            said.believe(deeper);
+        }
+        said.unwrap_quotes(error, depth);
+        said.add_window(error);
+        Some(said)
+    }
+
+    /// An error that is no more than a text.
+    fn plain(error: &str, value: &Value, depth: u8) -> Self {
+        let more = message_of(value).filter(|more| more != error);
+        let message = more.map_or_else(|| error.to_owned(), |more| format!("{error}: {more}"));
+        let mut said = Self { message, number: numeric(&value["code"]), ..Self::default() };
+        said.unwrap_quotes(value, depth);
+        said
+    }
+
+    /// Reads what a gateway quotes of the service behind it, which knows better.
+    fn unwrap_quotes(&mut self, error: &Value, depth: u8) {
+        if let Some(raw) = error["metadata"]["raw"].as_str().filter(|raw| !raw.is_empty()) {
+            self.message = format!("{}: {raw}", self.message);
+        }
+        if !is_general(&self.label) {
+            return;
+        }
+        if let Some(quoted) = quoted_error(&self.message, depth) {
+            if self.message.trim_start().starts_with('{') {
+                self.message.clone_from(&quoted.message);
+            }
+            self.believe(quoted);
+        }
+    }
+
+    /// Adds the words of an error inside this one, or has no others.
+    fn add(&mut self, words: &str, has_words: bool) {
+        if !has_words {
+            words.clone_into(&mut self.message);
+        } else if !self.message.contains(words) {
+            self.message.push_str(": ");
+            self.message.push_str(words);
+        }
+    }
+
+    /// Takes the names that another error goes by, where this one has none that says much.
+    fn believe(&mut self, other: Self) {
+        self.number = self.number.or(other.number);
+        if is_general(&self.label) && !other.label.is_empty() {
+            self.label = other.label;
+        }
+        if !other.code.is_empty() {
+            self.code = other.code;
+        }
+    }
+
+    /// llama.cpp says the size of the window in a field of its own, and not always in words.
+    fn add_window(&mut self, error: &Value) {
+        if let Some(window) = error["n_ctx"].as_u64() {
+            let window = window.to_string();
+            if !self.message.contains(&window) {
+                self.message = format!("{} (n_ctx: {window})", self.message);
+            }
+        }
+    }
+}
+
+fn message_of(error: &Value) -> Option<String> {
+    const NAMES: [&str; 6] = ["message", "Message", "detail", "msg", "error_description", "title"];
+    let text = |value: &Value| match value {
+        Value::String(text) => Some(text.clone()),
+        // FastAPI lists what is wrong with a request.
+        Value::Array(list) if !list.is_empty() => Some(value.to_string()),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) | Value::Array(_) => {
+            None
+        }
+    };
+    NAMES.iter().find_map(|name| text(&error[*name]))
+}
+
+/// Whether something inside an error may be an error by itself.
+fn is_an_error(value: &Value) -> bool {
+    value.is_object() || value.as_array().is_some_and(|list| list.iter().all(is_a_report))
+}
+
+/// One of a list of errors, and not one of FastAPI's list of fields.
+fn is_a_report(value: &Value) -> bool {
+    value["message"].is_string() && value["loc"].is_null()
+}
+
+fn first_text(candidates: &[&Value]) -> String {
+    let found = candidates.iter().find_map(|value| value.as_str());
+    found.unwrap_or_default().to_owned()
+}
+
+/// The first error that a text quotes as JSON.
+fn quoted_error(text: &str, depth: u8) -> Option<Said> {
+    text.match_indices('{').take(4).find_map(|(at, _)| {
+        let mut values = serde_json::Deserializer::from_str(&text[at..]).into_iter::<Value>();
+        Said::read(&values.next()?.ok()?, depth)
+    })
+}
+
+/// An error says itself what its status is or would have been.
+fn numeric(code: &Value) -> Option<u16> {
+    let number = code.as_u64().or_else(|| code.as_str()?.parse().ok())?;
+    u16::try_from(number).ok().filter(|status| (400..600).contains(status))
+}
+
+/// The status that stands for an error type inside a success: 200 where the type alone says all.
+fn implied_status(label: &str) -> Option<u16> {
+    match label {
+        "overloaded_error"
+        | "rate_limit_error"
+        | "rate_limit_exceeded"
+        | "api_error"
+        | "timeout_error"
+        | "authentication_error"
+        | "permission_error"
+        | "billing_error"
+        | "insufficient_quota"
+        | "exceed_context_size_error"
+        | "context_length_exceeded"
+        | "RESOURCE_EXHAUSTED"
+        | "UNAVAILABLE"
+        | "invalid_request_error" => Some(200),
+        "not_found_error" => Some(404),
+        "conflict_error" => Some(409),
+        "request_too_large" => Some(413),
+        "server_error" | "internal_error" | "internal_server_error" => Some(500),
+        // Amazon's.
+        exception if exception.ends_with("Exception") => Some(200),
+        _ => None,
+    }
+}
+
+/// Types that a gateway gives to whatever it passes on.
+fn is_general(label: &str) -> bool {
+    matches!(
+        label,
+        "" | "error"
+            | "failure"
+            | "api_error"
+            | "invalid_request_error"
+            | "server_error"
+            | "internal_server_error"
+            | "upstream_error"
+            | "provider_error"
+            | "request_fail"
+            | "APIError"
+            | "BadRequestError"
+            | "INVALID_ARGUMENT"
+            | "FAILED_PRECONDITION"
+            | "None"
+    )
+}
+
+/// What gateways quote of the service behind them in words or in broken JSON, and its error type.
+const QUOTED: [(&str, &str); 5] = [
+    ("overloaded_error", "overloaded_error"),
+    ("exceed_context_size_error", "exceed_context_size_error"),
+    ("ContextWindowExceededError", "exceed_context_size_error"),
+    ("ThrottlingException", "ThrottlingException"),
+    ("RESOURCE_EXHAUSTED", "RESOURCE_EXHAUSTED"),
+];
+
+fn quoted_label(label: &str, message: &str) -> Option<&'static str> {
+    let quoted = QUOTED.iter().find(|(words, _)| is_general(label) && message.contains(words));
+    quoted.map(|(_, label)| *label)
+}
+
+fn of_no_kind(message: &str) -> FaultKind {
+    FaultKind::Nonsense { detail: format!("an error of no known kind: {message}") }
+}

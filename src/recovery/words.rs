@@ -1,0 +1,204 @@
+//! What a refusal gives away in its own words: the true context window, the block that is at
+//! fault, and what is wrong with it.
+//!
+//! Wording can change at any time, so everything in here is a hint: who acts on one acts once.
+
+use serde::{Deserialize, Serialize};
+
+use super::{ErrorClass, Fault, FaultKind, classify};
+
+/// A place in the conversation that a refusal names, in the indices of the request's messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Place {
+    /// Index of the message, counted from 0.
+    pub message: usize,
+    /// Index of the block in that message.
+    pub block: Option<usize>,
+    /// Index of a block within that block, which is a tool result.
+    pub inner: Option<usize>,
+}
+
+/// What a refusal finds wrong with the conversation, if that can be cured by changing it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Poison {
+    /// An image or a document is too large, broken or of the wrong kind.
+    Media,
+    /// Thinking that this model did not sign, or that was changed since.
+    Thinking,
+    /// Tool calls and results that do not belong together.
+    Pairs,
+    /// A block that the refusal names, whatever is wrong with it.
+    Block,
+}
+
+/// Smaller and larger numbers than these are no context windows, in tokens.
+const WINDOWS: std::ops::RangeInclusive<u64> = 256..=100_000_000;
+
+/// What stands before the size of the window, most telling first. All in lower case.
+const BEFORE_THE_WINDOW: [&str; 17] = [
+    "context limit of ",
+    "maximum context length is ",
+    "maximum context length of ",
+    "context length is only ",
+    "context length of only ",
+    "maximum prompt length is ",
+    "available context size (",
+    "tokens allowed (",
+    "context window of ",
+    "context window is ",
+    "context window size of ",
+    "(tpm): limit ",
+    "n_ctx",
+    "max_model_len",
+    "> ",
+    "exceeds ",
+    "limit of ",
+];
+
+/// Signs of a request that a gateway rewrote, with a list of messages that is not ours.
+const REWRITTEN: [&str; 4] = ["tool_calls", "tool_call_id", "image_url", "openaiexception"];
+
+impl Fault {
+    /// The service's own figure for the context window, in tokens, if this is an overflow that
+    /// names one.
+    pub fn window(&self) -> Option<u64> {
+        if classify(self).class != ErrorClass::PromptTooLong {
+            return None;
+        }
+        // Some encoders escape the sign, and a gateway quotes what they wrote.
+        let words = self.detail().to_ascii_lowercase().replace("\\u003e", ">");
+        BEFORE_THE_WINDOW.iter().find_map(|before| {
+            let mut after = words.match_indices(before).map(|(at, _)| &words[at + before.len()..]);
+            after.find_map(|after| number_at(after).filter(|number| WINDOWS.contains(number)))
+        })
+    }
+
+    /// The place that the refusal names, if it finds fault with the conversation.
+    pub fn place(&self) -> Option<Place> {
+        let words = self.blame()?;
+        if REWRITTEN.iter().any(|sign| words.contains(sign)) {
+            return None;
+        }
+        let starts = words.match_indices("messages").filter(|(at, _)| {
+            !words[..*at].ends_with(|one: char| one.is_ascii_alphanumeric() || one == '_')
+        });
+        starts.map(|(at, found)| &words[at + found.len()..]).find_map(place_in)
+    }
+
+    /// What the refusal finds wrong with the conversation, if changing that may cure it.
+    pub fn poison(&self) -> Option<Poison> {
+        let words = self.blame()?;
+        match classify(self).class {
+            ErrorClass::ImageTooLarge | ErrorClass::PdfTooLarge | ErrorClass::RequestTooLarge => {
+                Some(Poison::Media)
+            }
+            ErrorClass::ToolUseMismatch => Some(Poison::Pairs),
+            // The conversation lacks thinking: there is nothing in it to be taken out.
+            _ if words.contains("expected") && words.contains("thinking") => None,
+            _ if is_about_thinking(&words) => Some(Poison::Thinking),
+            _ if is_about_media(&words) => Some(Poison::Media),
+            _ => self.place().map(|_| Poison::Block),
+        }
+    }
+
+    /// The words, in lower case, of a refusal that may be about the conversation.
+    fn blame(&self) -> Option<String> {
+        let FaultKind::Refused { message, .. } = &self.kind else { return None };
+        let about_the_conversation = matches!(
+            classify(self).class,
+            ErrorClass::InvalidRequest
+                | ErrorClass::ImageTooLarge
+                | ErrorClass::PdfTooLarge
+                | ErrorClass::RequestTooLarge
+                | ErrorClass::ToolUseMismatch
+        );
+        about_the_conversation.then(|| message.to_ascii_lowercase())
+    }
+}
+
+/// The number that `text` begins with, signs before it and separators of thousands left out.
+fn number_at(text: &str) -> Option<u64> {
+    let signs = text.chars().take(4).take_while(|one| " :=(\"'\\`".contains(*one)).count();
+    let mut digits = String::new();
+    let mut rest = &text[signs..];
+    loop {
+        let length = rest.bytes().take_while(u8::is_ascii_digit).count();
+        digits.push_str(&rest[..length]);
+        let thousands = rest[length..]
+            .strip_prefix(',')
+            .filter(|rest| length > 0 && rest.bytes().take_while(u8::is_ascii_digit).count() == 3);
+        match thousands {
+            Some(more) => rest = more,
+            None => return digits.parse().ok(),
+        }
+    }
+}
+
+/// Reads what follows the word "messages": `.3.content.1`, `[3].content[1]`, `",3,"content",1`.
+fn place_in(after: &str) -> Option<Place> {
+    let (message, rest) = index_after(after)?;
+    let Some(rest) = word_after(rest, "content") else {
+        return ends_here(rest).then_some(Place { message, block: None, inner: None });
+    };
+    let Some((block, rest)) = index_after(rest) else {
+        return Some(Place { message, block: None, inner: None });
+    };
+    let path = rest.split([':', ' ']).next().unwrap_or_default();
+    if path.contains("cache_control") {
+        // A mark of the request's, which no block of the conversation has.
+        return None;
+    }
+    let result = ["tool_result", "toolresult"].iter().find_map(|name| word_after(rest, name));
+    let result = result.unwrap_or(rest);
+    let inner = word_after(result, "content").and_then(index_after).map(|(inner, _)| inner);
+    Some(Place { message, block: Some(block), inner })
+}
+
+/// Skips the signs between the steps of a path, in all the ways that services write one.
+fn skip_signs(text: &str) -> Option<&str> {
+    let sign = |at: usize, one: char| {
+        ".[]\"',\\".contains(one) || (one == ' ' && text[..at].ends_with(','))
+    };
+    let length = text.char_indices().take_while(|&(at, one)| sign(at, one)).count();
+    (1..=8).contains(&length).then(|| &text[length..])
+}
+
+fn index_after(text: &str) -> Option<(usize, &str)> {
+    // "messages, 3 of them" is no path.
+    let rest = skip_signs(text).filter(|_| !text.starts_with(','))?;
+    let length = rest.bytes().take_while(u8::is_ascii_digit).count();
+    let index = rest[..length].parse().ok().filter(|_| length <= 6)?;
+    let rest = &rest[length..];
+    let whole = !rest.starts_with(|one: char| one.is_ascii_alphanumeric() || one == '_');
+    whole.then_some((index, rest))
+}
+
+fn word_after<'a>(text: &'a str, word: &str) -> Option<&'a str> {
+    let rest = skip_signs(text)?.strip_prefix(word)?;
+    (!rest.starts_with(|one: char| one.is_ascii_alphanumeric() || one == '_')).then_some(rest)
+}
+
+/// A message that is named by itself, and not for something else in it, like its role.
+fn ends_here(rest: &str) -> bool {
+    skip_signs(rest).is_none_or(|rest| !rest.starts_with(|one: char| one.is_ascii_alphabetic()))
+}
+
+fn is_about_thinking(words: &str) -> bool {
+    let signed = words.contains("signature") || words.contains("cannot be modified");
+    words.contains("thinking") && (signed || words.contains("messages"))
+}
+
+fn is_about_media(words: &str) -> bool {
+    const SIGNS: [&str; 8] = [
+        "could not process image",
+        "could not process pdf",
+        "could not process document",
+        ".image.source",
+        ".pdf.source",
+        ".document.source",
+        "the pdf specified",
+        "image cannot be empty",
+    ];
+    SIGNS.iter().any(|sign| words.contains(sign))
+}
