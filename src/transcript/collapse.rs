@@ -24,7 +24,9 @@ pub struct Fold {
     at: (usize, usize),
     id: String,
     brief: String,
-    saves: Size,
+    /// Of the content that is there, and of the fold.
+    whole: Size,
+    folded: Size,
 }
 
 /// Everything that can be folded now, oldest first. Empty when all of it has been.
@@ -36,7 +38,10 @@ pub fn staged(messages: &[Message]) -> Vec<Fold> {
 
 /// The tokens that `folds` would free.
 pub fn saves(folds: &[Fold], density: Density) -> u64 {
-    folds.iter().map(|fold| fold.saves).fold(Size::default(), Size::plus).guess(density)
+    let sum = |size: fn(&Fold) -> Size| {
+        folds.iter().map(size).fold(Size::default(), Size::plus).guess(density)
+    };
+    sum(|fold| fold.whole).saturating_sub(sum(|fold| fold.folded))
 }
 
 /// Folds what was staged. A fold whose result is no longer where it was is left out.
@@ -69,8 +74,8 @@ fn fold(dealing: &Dealing<'_>) -> Option<Fold> {
         return None;
     }
     let brief = brief(dealing);
-    let saves = whole.minus(Size::of([&Block::text(brief.as_str())]));
-    Some(Fold { at: dealing.at, id: dealing.id.to_owned(), brief, saves })
+    let folded = Size::of([&Block::text(brief.as_str())]);
+    Some(Fold { at: dealing.at, id: dealing.id.to_owned(), brief, whole, folded })
 }
 
 fn brief(dealing: &Dealing<'_>) -> String {

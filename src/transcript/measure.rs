@@ -224,13 +224,6 @@ impl Size {
         blocks.into_iter().map(size_of).fold(Self::default(), Self::plus)
     }
 
-    pub(super) fn minus(self, other: Self) -> Self {
-        Self {
-            bytes: self.bytes.saturating_sub(other.bytes),
-            tokens: self.tokens.saturating_sub(other.tokens),
-        }
-    }
-
     pub(super) fn plus(self, other: Self) -> Self {
         Self {
             bytes: self.bytes.saturating_add(other.bytes),

@@ -105,6 +105,61 @@ pub(crate) fn valid_messages() -> impl Strategy<Value = Vec<Message>> {
     })
 }
 
+/// A call of a real tool, and what it gave: sometimes nothing, sometimes far too much.
+fn dealing() -> impl Strategy<Value = (Block, Block)> {
+    let tool = prop_oneof![
+        ("[a-d]", 1u64..9).prop_map(|(path, offset)| {
+            ("Read", json!({ "file_path": format!("/w/{path}.rs"), "offset": offset }))
+        }),
+        ("[a-d]", "[a-z]{0,3000}").prop_map(|(path, content)| {
+            ("Write", json!({ "file_path": format!("/w/{path}.rs"), "content": content }))
+        }),
+        "[a-d]".prop_map(|path| {
+            let edit = json!({ "file_path": format!("/w/{path}.rs"), "old_string": "a" });
+            ("Edit", edit)
+        }),
+        "[ -~é😀\n]{1,300}".prop_map(|command| ("Bash", json!({ "command": command }))),
+        vec(("[a-z ]{3,40}", select(vec!["pending", "in_progress", "completed"])), 0..4).prop_map(
+            |items| {
+                let item = |(content, status)| json!({ "content": content, "status": status });
+                let todos: Vec<Value> = items.into_iter().map(item).collect();
+                ("TodoWrite", json!({ "todos": todos }))
+            }
+        ),
+        input().prop_filter("an object", Value::is_object).prop_map(|input| ("mcp__x__y", input)),
+    ];
+    let part = prop_oneof![
+        4 => ("[a-zé😀\n ]{1,30}", 1usize..2_000).prop_map(|(text, times)| {
+            Block::text(text.repeat(times) + "end")
+        }),
+        1 => Just(Block::Image {
+            source: json!({ "type": "base64", "media_type": "image/png", "data": "QkFTRTY0" }),
+        }),
+    ];
+    (tool, vec(part, 0..3), any::<bool>()).prop_map(|((name, input), content, is_error)| {
+        let call = Block::ToolUse { id: String::new(), name: name.to_owned(), input };
+        (call, Block::ToolResult { tool_use_id: String::new(), content, is_error })
+    })
+}
+
+/// A conversation of many rounds of real tools, some with results that fill a window.
+pub(crate) fn long_messages() -> impl Strategy<Value = Vec<Message>> {
+    let round = (proptest::option::of(thought()), said(), vec(dealing(), 0..4), said());
+    (said(), vec(round, 0..14)).prop_map(|(prompt, rounds)| {
+        let mut messages = vec![Message::user(vec![prompt])];
+        for (index, (thought, said, dealings, more)) in rounds.into_iter().enumerate() {
+            let (calls, mut answers): (Vec<Block>, Vec<Block>) = dealings.into_iter().unzip();
+            if answers.is_empty() || index % 5 == 0 {
+                answers.push(more);
+            }
+            let reply = thought.into_iter().chain([said]).chain(calls).collect();
+            messages.push(number(Message::assistant(reply), index));
+            messages.push(number(Message::user(answers), index));
+        }
+        messages
+    })
+}
+
 fn number(mut message: Message, turn: usize) -> Message {
     let names = (0..).map(|call| format!("toolu_{turn}_{call}"));
     let ids = message.content.iter_mut().filter_map(|block| match block {

@@ -1,6 +1,9 @@
 //! See the module of the same name.
 
 pub(crate) mod arbitrary;
+mod collapse;
+mod compaction;
+mod contributors;
 mod measure;
 mod repair;
 mod validity;

@@ -30,7 +30,7 @@ impl Piece {
 
     /// What it takes besides its body: the heading and the line ends around it.
     fn frame(&self) -> usize {
-        self.heading.len() + "# \n\n".len()
+        self.heading.len() + "# \n\n\n".len()
     }
 }
 
@@ -142,7 +142,7 @@ fn fit(mut pieces: Vec<Piece>, first_round: usize, gap: bool, limit: usize) -> S
         text.push_str(&piece.heading);
         text.push('\n');
         text.push_str(&piece.body);
-        text.push('\n');
+        text.push_str("\n\n");
     }
     excerpt(&text, limit)
 }

@@ -1,0 +1,475 @@
+//! A summary takes the place of the older part, and loses neither task, to-dos nor files.
+
+use std::fmt::Write as _;
+
+use outlast::transcript::compaction::{
+    Carried, Cut, DROPS_MAX, Restored, plan, rebuild, recently_read, render, restored_bytes, shrink,
+};
+use outlast::transcript::{Block, Density, Message, Role, violations};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::arbitrary::long_messages;
+
+const USUAL: Density = Density::USUAL;
+
+fn user(text: &str) -> Message {
+    Message::user(vec![Block::text(text)])
+}
+
+fn says(text: &str) -> Message {
+    Message::assistant(vec![Block::text(text)])
+}
+
+/// One call and its result.
+fn round(id: &str, name: &str, input: Value, result: &str) -> [Message; 2] {
+    let call = Block::ToolUse { id: id.to_owned(), name: name.to_owned(), input };
+    [Message::assistant(vec![call]), Message::user(vec![answer(id, result, false)])]
+}
+
+fn answer(id: &str, text: &str, is_error: bool) -> Block {
+    Block::ToolResult { tool_use_id: id.to_owned(), content: vec![Block::text(text)], is_error }
+}
+
+fn bash(id: &str, command: &str, bytes: usize) -> [Message; 2] {
+    round(id, "Bash", json!({ "command": command }), &"x".repeat(bytes))
+}
+
+fn all_text(message: &Message) -> String {
+    let text = |block: &Block| match block {
+        Block::Text { text } => Some(text.clone()),
+        Block::ToolResult { content, .. } => Some(all_text(&Message::user(content.clone()))),
+        Block::ToolUse { .. }
+        | Block::Thinking { .. }
+        | Block::RedactedThinking { .. }
+        | Block::Image { .. }
+        | Block::Document { .. }
+        | Block::Other(_) => None,
+    };
+    message.content.iter().filter_map(text).collect::<Vec<_>>().join("\n")
+}
+
+fn compact(messages: Vec<Message>, room: u64, summary: &str) -> Vec<Message> {
+    let cut = plan(&messages, room, USUAL).expect("there is an older part");
+    let after = rebuild(messages, &cut, summary, &Carried::default());
+    assert_eq!(violations(&after), []);
+    after
+}
+
+/// A task and ten rounds of 6 kB each.
+fn ten_rounds() -> Vec<Message> {
+    let mut messages = vec![user("fix the parser")];
+    for n in 0..10 {
+        messages.extend(bash(&format!("t{n}"), &format!("step {n}"), 6_000));
+    }
+    messages
+}
+
+#[test]
+fn a_quarter_of_what_there_is_stays_whole_however_large_the_room_is() {
+    for room in [25_000, 1_000_000] {
+        let messages = ten_rounds();
+        let cut = plan(&messages, room, USUAL).expect("there is an older part");
+        assert_eq!(cut.kept(&messages), &messages[17..], "two rounds of ten");
+        let after = compact(messages.clone(), room, "did things");
+        assert_eq!(after[1..], messages[17..]);
+        assert!(USUAL.of(&after) < USUAL.of(&messages) / 3);
+    }
+    let tight = ten_rounds();
+    let cut = plan(&tight, 9_000, USUAL).expect("there is an older part");
+    assert_eq!(cut.kept(&tight).len(), 2, "a quarter of the room is one round");
+    let cut = plan(&tight, 10, USUAL).expect("there is an older part");
+    assert_eq!(cut.kept(&tight).len(), 2, "the last round stays, whatever the room");
+}
+
+#[test]
+fn there_is_nothing_to_summarise_before_the_only_round() {
+    assert_eq!(plan(&[], 1_000, USUAL), None);
+    assert_eq!(plan(&[user(&"t".repeat(90_000))], 1_000, USUAL), None);
+    let mut messages = vec![user(&"t".repeat(90_000))];
+    messages.extend(bash("a", "ls", 90_000));
+    assert_eq!(plan(&messages, 1_000, USUAL), None);
+    let mut messages = vec![user("t")];
+    messages.extend(bash("a", "ls", 100));
+    messages.extend(bash("b", "ls", 90_000));
+    assert_eq!(plan(&messages, 1_000, USUAL), None, "not worth a call");
+}
+
+#[test]
+fn what_is_compacted_again_keeps_its_task_and_one_summary() {
+    let image = Block::Image { source: json!({ "type": "base64", "data": "QQ==" }) };
+    let task = vec![Block::text("fix it\n\n  exactly so"), image];
+    let mut messages = vec![Message::user(task.clone())];
+    for n in 0..4 {
+        for step in 0..6 {
+            messages.extend(bash(&format!("t{n}-{step}"), "make", 6_000));
+        }
+        messages = compact(messages, 12_000, &format!("summary {n} {}", "s".repeat(3_000)));
+        assert_eq!(messages[0].content[1..3], task[..]);
+        let root = all_text(&messages[0]);
+        assert!(root.contains(&format!("summary {n} ")), "{root}");
+        assert_eq!(root.matches("summary ").count(), 1, "{root}");
+        assert!(root.len() < 5_000, "{}", root.len());
+    }
+}
+
+#[test]
+fn the_summary_before_is_part_of_what_is_summarised_next() {
+    let mut messages = compact(ten_rounds(), 12_000, "the lexer was wrong");
+    messages.push(says("on with it"));
+    messages.push(user("and document it"));
+    let text = render(&messages, 100_000, 0);
+    for part in ["# The task\nfix the parser\n", "the lexer was wrong", "# User\nand document it"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert!(!text.contains("[outlast]"), "our frame is not the model's business: {text}");
+}
+
+#[test]
+fn facts_are_kept_whatever_the_summary_says_and_merged_with_those_before() {
+    let todo = |content: &str, status: &str| json!({ "content": content, "status": status });
+    let todos = json!({ "todos": [todo("write the docs", "pending"), todo("old", "completed")] });
+    let file = |path: &str| json!({ "file_path": path });
+    let mut messages = vec![user("task")];
+    messages.extend(round("1", "TodoWrite", todos, "kept"));
+    messages.extend(round("2", "Edit", file("/w/a.rs"), "done"));
+    messages.extend(round("3", "Read", file("/w/a.rs"), "text"));
+    messages.extend(round("4", "Read", file("/w/b.rs"), "text"));
+    let denied = Block::ToolUse {
+        id: "5".to_owned(),
+        name: "Write".to_owned(),
+        input: file("/w/denied.rs"),
+    };
+    messages.push(Message::assistant(vec![denied]));
+    messages.push(Message::user(vec![answer("5", "not allowed", true)]));
+    messages.extend(bash("6", "a", 9_000));
+    messages.extend(bash("7", "b", 9_000));
+    let mut messages = compact(messages, 8_000, "nothing much");
+    let facts = all_text(&messages[0]);
+    let facts: String = facts.split_whitespace().collect::<Vec<_>>().join(" ");
+    let files = r#""files": [ { "path": "/w/a.rs", "state": "edited" }, { "path": "/w/b.rs", "state": "read" } ]"#;
+    assert!(facts.contains(files), "{facts}");
+    let open = r#""open_todos": [ { "content": "write the docs", "status": "pending" } ]"#;
+    assert!(facts.contains(open), "{facts}");
+    let failed = r#"{ "call": "Write `/w/denied.rs`", "said": "not allowed" }"#;
+    assert!(facts.contains(failed), "{facts}");
+
+    messages.extend(round("8", "Write", file("/w/b.rs"), "done"));
+    messages.extend(bash("9", "c", 9_000));
+    messages.extend(bash("10", "d", 9_000));
+    let mut messages = compact(messages, 8_000, "nothing much");
+    let facts = all_text(&messages[0]);
+    assert!(facts.contains("write the docs") && facts.contains("not allowed"), "{facts}");
+    assert!(facts.contains("/w/a.rs"), "{facts}");
+    assert!(facts.ends_with("not repeat what is done."), "{facts}");
+    let (at, state) = (facts.find("/w/b.rs").unwrap_or(0), "\"state\": \"written\"");
+    assert!(facts[at..].contains(state), "{facts}");
+
+    messages.extend(bash("11", "e", 9_000));
+    messages.extend(bash("12", "f", 9_000));
+    let done = json!({ "todos": [todo("write the docs", "completed")] });
+    messages.extend(round("13", "TodoWrite", done, "kept"));
+    let messages = compact(messages, 8_000, "nothing much");
+    let facts = all_text(&messages[0]);
+    assert!(!facts.contains("write the docs"), "the kept part shows the new list: {facts}");
+}
+
+#[test]
+fn what_the_user_said_later_is_kept_but_not_what_we_said() {
+    let mut messages = vec![user("first task"), says("done"), user("second task")];
+    for n in 0..10 {
+        messages.extend(bash(&format!("t{n}"), "make", 6_000));
+    }
+    messages.splice(13..13, [says("stopping here"), user("Go on, says the nudge.")]);
+    let cut = plan(&messages, 25_000, USUAL).expect("there is an older part");
+    let carried = Carried { ours: &["Go on, says the nudge."], ..Carried::default() };
+    let after = rebuild(messages, &cut, "so far", &carried);
+    assert!(after[0].content.contains(&Block::text("second task")), "{:?}", after[0]);
+    assert!(!all_text(&after[0]).contains("says the nudge"));
+    let twice = compact([after, ten_rounds()[1..].to_vec()].concat(), 25_000, "so far");
+    assert!(twice[0].content.contains(&Block::text("second task")), "{:?}", twice[0]);
+}
+
+#[test]
+fn a_task_that_fills_the_window_loses_its_middle_and_nothing_else_does() {
+    let task = format!("begin {} end", "t".repeat(60_000));
+    let mut messages = ten_rounds();
+    messages[0] = user(&task);
+    let after = compact(messages.clone(), 30_000, "s");
+    let Block::Text { text } = &after[0].content[1] else { unreachable!() };
+    assert!(text.starts_with("begin ttt") && text.ends_with("ttt end"));
+    assert!(text.contains("bytes left out here") && USUAL.tokens(text.len() as u64) < 15_000);
+    let after = compact(messages, 60_000, "s");
+    assert_eq!(after[0].content[1], Block::text(task));
+}
+
+#[test]
+fn files_come_back_newest_first_unless_the_kept_part_shows_them() {
+    let file = |path: &str| json!({ "file_path": path });
+    let mut messages = vec![user("task")];
+    for n in 0..7 {
+        messages.extend(round(&format!("r{n}"), "Read", file(&format!("/w/{n}")), "text"));
+    }
+    let part = json!({ "file_path": "/w/0", "offset": 40, "limit": 20 });
+    messages.extend(round("again", "Read", part, "text"));
+    messages.extend(round("e", "Edit", file("/w/5"), "done"));
+    messages.extend(bash("a", "make", 9_000));
+    messages.extend(bash("b", "make", 9_000));
+    messages.extend(round("shown", "Read", file("/w/6"), "text"));
+    messages.extend(round("changed", "Edit", file("/w/4"), "done"));
+    let cut = plan(&messages, 20_000, USUAL).expect("there is an older part");
+    let readings = recently_read(&messages, &cut);
+    let paths: Vec<&str> = readings.iter().map(|reading| reading.path.as_str()).collect();
+    assert_eq!(paths, ["/w/5", "/w/0", "/w/4", "/w/3", "/w/2"]);
+    assert_eq!((readings[1].offset, readings[1].limit), (Some(40), Some(20)));
+    assert_eq!((readings[0].offset, readings[0].limit), (None, None));
+}
+
+#[test]
+fn files_come_back_within_their_share_and_give_way_to_the_summary() {
+    let file = |n: usize, bytes: usize| Restored {
+        path: format!("/w/{n}"),
+        content: format!("start of {n}{}", "c".repeat(bytes)),
+    };
+    let files: Vec<Restored> = (0..7).map(|n| file(n, 40_000)).collect();
+    let mut messages = vec![user("task")];
+    for n in 0..60 {
+        messages.extend(bash(&format!("t{n}"), "make", 12_000));
+    }
+    let cut = plan(&messages, 400_000, USUAL).expect("there is an older part");
+    let carried = Carried { restored: &files, ..Carried::default() };
+    let after = rebuild(messages.clone(), &cut, "so far", &carried);
+    let files_of = |after: &[Message]| -> Vec<String> {
+        let texts = after[0].content.iter().filter_map(|block| {
+            if let Block::Text { text } = block { Some(text.clone()) } else { None }
+        });
+        texts.filter(|text| text.starts_with("File /w/")).collect()
+    };
+    let restored = files_of(&after);
+    assert_eq!(restored.len(), 5);
+    assert!(restored[0].starts_with("File /w/0:\nstart of 0ccc"), "{}", &restored[0][..50]);
+    assert!(restored.iter().all(|text| USUAL.tokens(text.len() as u64) <= 5_000));
+    assert_eq!(restored_bytes(&cut), USUAL.bytes(5_000));
+
+    let cut = plan(&messages, 16_000, USUAL).expect("there is an older part");
+    let after = rebuild(messages, &cut, "so far", &carried);
+    let restored = files_of(&after);
+    assert_eq!(restored.len(), 1, "an eighth of the room is 2,000 tokens");
+    assert_eq!(restored_bytes(&cut), USUAL.bytes(2_000));
+
+    let cut = plan(&ten_rounds(), 24_000, USUAL).expect("there is an older part");
+    let after = rebuild(ten_rounds(), &cut, &"s".repeat(100_000), &carried);
+    assert_eq!(files_of(&after), [""; 0], "the summary took what the older part left");
+}
+
+#[test]
+fn the_text_for_the_summary_has_calls_and_results_but_no_thinking_and_no_media() {
+    let thinking =
+        Block::Thinking { thinking: "secret doubt".to_owned(), signature: "c2ln".to_owned() };
+    let call = Block::ToolUse {
+        id: "a".to_owned(),
+        name: "Bash".to_owned(),
+        input: json!({ "command": "cargo test", "timeout": 9 }),
+    };
+    let source = json!({ "type": "base64", "media_type": "image/png", "data": "QkFTRTY0" });
+    let content = vec![Block::text("2 failed"), Block::Image { source }];
+    let result = Block::ToolResult { tool_use_id: "a".to_owned(), content, is_error: true };
+    let text = render(
+        &[
+            user("fix it"),
+            Message::assistant(vec![thinking, Block::text("I try."), call]),
+            Message::user(vec![result]),
+        ],
+        10_000,
+        0,
+    );
+    let expected = "# The task\nfix it\n\n# Assistant\nI try.\n\n# Assistant calls Bash \
+                    `cargo test`\n{\"command\":\"cargo test\",\"timeout\":9}\n\n# Result of Bash \
+                    `cargo test` (failed)\n2 failed\n[image, image/png: not shown]\n";
+    assert_eq!(text.trim_end(), expected.trim_end());
+}
+
+#[test]
+fn large_results_give_way_before_words_and_small_results() {
+    let mut messages = vec![user("fix it")];
+    messages.extend(bash("a", "big", 50_000));
+    messages.push(says(&"w".repeat(5_000)));
+    messages.push(user("go on"));
+    messages.extend(bash("b", "small", 1_000));
+    let text = render(&messages, 12_000, 0);
+    assert!(text.len() > 11_000, "{}", text.len());
+    assert!(text.contains(&"w".repeat(5_000)) && text.contains(&"x".repeat(1_000)));
+    assert!(text.contains("bytes left out here"));
+}
+
+#[test]
+fn each_refusal_of_the_summary_request_leaves_out_the_oldest_and_a_good_part() {
+    let messages = ten_rounds();
+    let whole = render(&messages, 1_000_000, 0);
+    let mut before = whole.len();
+    assert!(before > 60_000);
+    for drops in 1..=DROPS_MAX {
+        let text = render(&messages, 1_000_000, drops);
+        assert!(text.len() + whole.len() / 5 < before, "{drops}: {} of {before}", text.len());
+        assert!(text.contains("fix the parser") && text.contains("step 9"), "{drops}");
+        assert!(!text.contains("step 0") && text.contains("(Earlier rounds are left out.)"));
+        before = text.len();
+    }
+    let single = [&[user("t")][..], &bash("a", "one", 30_000)].concat();
+    assert!(render(&single, 1_000_000, 1).len() < 24_000);
+}
+
+#[test]
+fn a_round_larger_than_the_window_loses_the_middles_of_its_large_results() {
+    let call = |id: &str| Block::ToolUse {
+        id: id.to_owned(),
+        name: "Bash".to_owned(),
+        input: json!({ "command": "cat" }),
+    };
+    let ids: Vec<String> = (0..14).map(|n| format!("t{n}")).collect();
+    let mut results: Vec<Block> =
+        ids.iter().map(|id| answer(id, &format!("{id} {}.", "x".repeat(25_000)), false)).collect();
+    results[3] = answer("t3", "short", true);
+    let mut messages = vec![
+        user("read all"),
+        Message::assistant(ids.iter().map(|id| call(id)).collect()),
+        Message::user(results),
+    ];
+    let before = USUAL.of(&messages);
+    let freed = shrink(&mut messages, 60_000, USUAL);
+    assert_eq!(violations(&messages), []);
+    assert_eq!(before - freed, USUAL.of(&messages));
+    assert!((28_000..=30_100).contains(&USUAL.of(&messages)), "{}", USUAL.of(&messages));
+    assert_eq!(messages[2].content[3], answer("t3", "short", true));
+    assert!(all_text(&messages[2]).contains("bytes left out here"));
+    assert_eq!(shrink(&mut messages, 60_000, USUAL), 0, "once is enough");
+
+    let [asked, mut answered] = bash("a", "shots", 10);
+    let Block::ToolResult { content, .. } = &mut answered.content[0] else { unreachable!() };
+    let image = Block::Image { source: json!({ "type": "base64", "data": "QQ==" }) };
+    content.extend(vec![image; 20]);
+    let mut messages = vec![user("look"), asked, answered];
+    assert!(shrink(&mut messages, 60_000, USUAL) > 90_000);
+    assert_eq!(violations(&messages), []);
+    assert!(all_text(&messages[2]).contains("[image: not shown]"));
+}
+
+/// The texts of the open to-dos that a reader of `messages` can see.
+fn open_todos(messages: &[Message]) -> Vec<String> {
+    let failed = |id: &str| {
+        messages.iter().flat_map(|message| &message.content).any(|block| {
+            matches!(block, Block::ToolResult { tool_use_id, is_error: true, .. } if tool_use_id == id)
+        })
+    };
+    let blocks = messages.iter().rev().flat_map(|message| message.content.iter().rev());
+    let mut lists = blocks.filter_map(|block| {
+        let Block::ToolUse { id, name, input } = block else { return None };
+        (name == "TodoWrite" && !failed(id)).then(|| input["todos"].as_array())
+    });
+    let items = lists.next().flatten().into_iter().flatten();
+    let open = items.filter(|item| item["status"] != "completed");
+    open.filter_map(|item| item["content"].as_str().map(str::to_owned)).collect()
+}
+
+fn thinking(messages: &[Message]) -> Vec<&Block> {
+    let blocks = messages.iter().flat_map(|message| &message.content);
+    blocks.filter(|block| matches!(block, Block::Thinking { .. })).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn any_conversation_compacts_to_a_smaller_valid_one_that_knows_its_task(
+        messages in long_messages(),
+        room in 500u64..90_000,
+        summary in "[a-z ]{0,3}|[a-z]{9000}",
+        contents in proptest::collection::vec(0usize..40_000, 0..7),
+    ) {
+        let Some(cut) = plan(&messages, room, USUAL) else {
+            return Ok(());
+        };
+        prop_assert_eq!([cut.older(&messages), cut.kept(&messages)].concat(), messages.clone());
+        let restored: Vec<Restored> = contents
+            .iter()
+            .enumerate()
+            .map(|(n, bytes)| Restored { path: format!("/w/{n}"), content: "é".repeat(*bytes) })
+            .collect();
+        let carried = Carried { restored: &restored, ours: &[] };
+        let after = rebuild(messages.clone(), &cut, &summary, &carried);
+        prop_assert_eq!(violations(&after), []);
+        prop_assert_eq!(&after[0].content[1], &messages[0].content[0], "the task, word for word");
+        prop_assert!(USUAL.of(&after) <= USUAL.of(&messages));
+        prop_assert_eq!(thinking(&after), thinking(cut.kept(&messages)));
+        let shown = open_todos(cut.kept(&messages));
+        let root = all_text(&after[0]);
+        for todo in open_todos(&messages) {
+            let kept = shown.contains(&todo) || root.contains(&json!(todo).to_string());
+            prop_assert!(kept, "{} is lost", todo);
+        }
+    }
+
+    #[test]
+    fn compacting_again_and_again_stays_valid_and_bounded(messages in long_messages()) {
+        let mut growing = messages.clone();
+        for time in 0..4 {
+            let Some(cut) = plan(&growing, 20_000, USUAL) else { return Ok(()) };
+            growing = rebuild(growing, &cut, &"so far ".repeat(300), &Carried::default());
+            prop_assert_eq!(violations(&growing), []);
+            prop_assert_eq!(&growing[0].content[1], &messages[0].content[0]);
+            prop_assert!(USUAL.of(&growing[..1]) <= 6_000, "the root does not pile up");
+            growing.extend(messages[1..].iter().map(|message| renamed(message.clone(), time)));
+            prop_assert_eq!(violations(&growing), []);
+        }
+    }
+
+    #[test]
+    fn the_text_for_the_summary_never_exceeds_its_limit(
+        messages in long_messages(),
+        limit in 0usize..60_000,
+        drops in 0u8..5,
+    ) {
+        let text = render(&messages, limit, drops);
+        prop_assert!(text.len() <= limit, "{} > {}", text.len(), limit);
+        prop_assert!(!text.contains("QkFTRTY0"), "no media");
+        if limit > 2_000 && drops == 0 {
+            prop_assert!(text.starts_with("# The task\n"));
+        }
+    }
+
+    #[test]
+    fn shrinking_touches_nothing_but_the_results_of_the_last_round(
+        messages in long_messages(),
+        room in 0u64..40_000,
+    ) {
+        let mut after = messages.clone();
+        let freed = shrink(&mut after, room, USUAL);
+        prop_assert_eq!(violations(&after), []);
+        prop_assert_eq!(freed, USUAL.of(&messages) - USUAL.of(&after));
+        let changed: Vec<usize> =
+            (0..messages.len()).filter(|&at| messages[at] != after[at]).collect();
+        prop_assert!(changed.is_empty() || changed == [messages.len() - 1], "{:?}", changed);
+        prop_assert_eq!(messages.iter().map(|m| m.role).collect::<Vec<Role>>(),
+            after.iter().map(|m| m.role).collect::<Vec<Role>>());
+    }
+}
+
+/// The same message at another time.
+fn renamed(mut message: Message, time: usize) -> Message {
+    for block in &mut message.content {
+        if let Block::ToolUse { id, .. } | Block::ToolResult { tool_use_id: id, .. } = block {
+            write!(id, "_{time}").expect("a string takes all");
+        }
+    }
+    message
+}
+
+#[test]
+fn a_cut_for_other_messages_does_no_harm() {
+    let cut: Cut = plan(&ten_rounds(), 25_000, USUAL).expect("there is an older part");
+    let short = vec![user("t")];
+    assert_eq!(cut.kept(&short), []);
+    assert_eq!(recently_read(&short, &cut), []);
+    assert_eq!(rebuild(short, &cut, "s", &Carried::default()).len(), 1);
+    assert_eq!(violations(&rebuild(vec![], &cut, " ", &Carried::default())), []);
+}
