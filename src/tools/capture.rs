@@ -81,7 +81,11 @@ impl Ends {
     pub(super) fn show(&self, limit: usize, place: &str) -> String {
         let tail: Vec<u8> = self.tail.iter().copied().collect();
         if text::is_binary(&self.head) || text::is_binary(&tail) {
-            return format!("[{} bytes of binary output are not shown{place}]", self.total);
+            return format!(
+                "[{} bytes of binary output are not shown{place}. To look at them, add \
+                 `| xxd | head` or `| strings`; for names that end in NUL, `| tr '\\0' '\\n'`]",
+                self.total
+            );
         }
         let half = limit / 2;
         if self.is_whole() {

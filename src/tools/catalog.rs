@@ -68,9 +68,9 @@ impl Tool {
                 settings.bash_timeout_max.as_millis(),
             ),
             Self::Read => "Reads a file: text as numbered lines (2,000 unless limit says \
-                           otherwise; offset is the first line), images, PDFs, notebooks. Read a \
-                           file before changing it. To read several files, call it several times \
-                           in one reply."
+                           otherwise; offset is the first line), images, PDFs (at most 20 pages: \
+                           of longer ones say which), notebooks. Read a file before changing it. \
+                           To read several files, call it several times in one reply."
                 .to_string(),
             Self::Write => "Writes a whole file, making folders as needed. An existing file must \
                             have been Read first; to change part of one, use Edit."
@@ -104,7 +104,12 @@ impl Tool {
                 json!(["command"]),
             ),
             Self::Read => (
-                json!({ "file_path": path(), "offset": whole(0), "limit": whole(1) }),
+                json!({
+                    "file_path": path(),
+                    "offset": whole(0),
+                    "limit": whole(1),
+                    "pages": about(&text(), "of a PDF, e.g. 1-5"),
+                }),
                 json!(["file_path"]),
             ),
             Self::Write => {

@@ -34,6 +34,8 @@ pub(super) struct ReadInput {
     /// The first line, counted from 1.
     pub(super) offset: Option<u64>,
     pub(super) limit: Option<u64>,
+    /// Pages of a PDF, such as `1-5`.
+    pub(super) pages: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]

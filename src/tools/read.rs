@@ -44,20 +44,21 @@ pub(super) fn run(
         Err(why) => return Outcome::failure(why),
     };
     let path = place.written.display();
+    if let Some(promised) = media::promised(&place.written).filter(|_| metadata.len() == 0) {
+        return Outcome::failure(format!("{path} is empty: there is no {promised} in it."));
+    }
     let mut start = Vec::new();
     if let Err(error) = sniff(&mut file, &mut start) {
         return Outcome::failure(format!("cannot read {path}: {error}"));
     }
     let outcome = if let Some(kind) = media::kind(&start) {
-        media::read(kind, &mut file, &metadata, &place.written)
+        let size = metadata.len();
+        let file = media::File { kind, open: file, size, path: &place.written };
+        media::read(file, input.pages.as_deref(), cancel)
     } else if place.real.extension().is_some_and(|extension| extension == "ipynb") {
         notebook::read(file, &place.written)
     } else if text::is_binary(&start) {
-        return Outcome::failure(format!(
-            "{path} is a binary file of {} bytes. Look at it with Bash, for example `file` or \
-             `xxd FILE | head`.",
-            metadata.len()
-        ));
+        return Outcome::failure(binary(&start, metadata.len(), place));
     } else {
         lines(input, file, place, cancel)
     };
@@ -65,6 +66,21 @@ pub(super) fn run(
         seen.note(&place.real, &metadata);
     }
     outcome
+}
+
+/// Says that a file is no text, and how to look at it all the same.
+fn binary(start: &[u8], size: u64, place: &Place) -> String {
+    let path = place.written.display();
+    match media::foreign(start) {
+        Some(format) => format!(
+            "{path} is a picture of a format that cannot be shown ({format}). Convert a copy, for \
+             example with `convert FILE copy.png`, and Read that."
+        ),
+        None => format!(
+            "{path} is a binary file of {size} bytes. Look at it with Bash, for example `file` or \
+             `xxd FILE | head`."
+        ),
+    }
 }
 
 /// Opens a regular file, and nothing that could make a reader wait.
@@ -148,7 +164,45 @@ pub(super) fn missing(place: &Place, base: &Path) -> String {
 /// A line as it is shown, and whether there was one.
 enum Line {
     Text(String),
+    /// It is no text, though the file begins as one.
+    Binary,
     End,
+}
+
+/// What is shown of a file.
+#[derive(Default)]
+struct Sheet {
+    shown: String,
+    /// The first of the lines that are no text, up to the one before the next.
+    binary_since: Option<u64>,
+}
+
+impl Sheet {
+    fn take(&mut self, number: u64, line: Line) {
+        match line {
+            Line::Binary => {
+                self.binary_since.get_or_insert(number);
+            }
+            Line::Text(line) => {
+                self.close(number);
+                self.shown.extend([format!("{number:>6}\t"), line, "\n".to_string()]);
+            }
+            Line::End => {}
+        }
+    }
+
+    /// Says which lines before `next` are left out.
+    fn close(&mut self, next: u64) {
+        if let Some(first) = self.binary_since.take() {
+            let last = next - 1;
+            let which = if first == last {
+                format!("line {first}")
+            } else {
+                format!("lines {first}-{last}")
+            };
+            self.shown.extend([format!("[{which}: binary data, not shown]\n")]);
+        }
+    }
 }
 
 fn lines(input: &ReadInput, file: File, place: &Place, cancel: &CancellationToken) -> Outcome {
@@ -157,9 +211,9 @@ fn lines(input: &ReadInput, file: File, place: &Place, cancel: &CancellationToke
     let limit = input.limit.unwrap_or(LINES_DEFAULT);
     let mut reader = BufReader::with_capacity(64 << 10, file);
     let (mut number, mut taken) = (0_u64, 0_u64);
-    let mut shown = String::new();
+    let mut sheet = Sheet::default();
     let more = loop {
-        if taken == limit || shown.len() >= TEXT_BYTES_MAX {
+        if taken == limit || sheet.shown.len() >= TEXT_BYTES_MAX {
             break reader.fill_buf().is_ok_and(|rest| !rest.is_empty());
         }
         if cancel.is_cancelled() {
@@ -167,20 +221,22 @@ fn lines(input: &ReadInput, file: File, place: &Place, cancel: &CancellationToke
         }
         let keep = if number + 1 < first { 0 } else { LINE_CHARACTERS_MAX };
         match next_line(&mut reader, keep, cancel) {
-            Ok(Line::Text(line)) => {
+            Ok(Line::End) => break false,
+            Ok(line) => {
                 number += 1;
                 if number >= first {
                     taken += 1;
-                    shown.extend([format!("{number:>6}\t"), line, "\n".to_string()]);
+                    sheet.take(number, line);
                 }
             }
-            Ok(Line::End) => break false,
             Err(error) => return Outcome::failure(format!("cannot read {path}: {error}")),
         }
     };
     if taken == 0 && number > 0 {
         return Outcome::failure(format!("{path} has only {number} lines"));
     }
+    sheet.close(number + 1);
+    let mut shown = sheet.shown;
     if number == 0 {
         shown.push_str("(the file is empty)");
     }
@@ -220,6 +276,9 @@ fn next_line(
         let at_end = end.is_some() || available.is_empty();
         reader.consume(used + usize::from(end.is_some()));
         if at_end {
+            if text::is_binary(&line) {
+                return Ok(Line::Binary);
+            }
             let whole = String::from_utf8_lossy(&line);
             let whole = whole.trim_end_matches('\r');
             let clipped = text::clipped(whole, keep);

@@ -1,5 +1,8 @@
 //! Makes bytes fit to be read by a model: whole characters, no control codes, bounded. Pure.
 
+use std::iter::Peekable;
+use std::str::Chars;
+
 /// Cuts `text` to `limit` characters, at a character's end.
 pub(super) fn clipped(text: &str, limit: usize) -> &str {
     text.char_indices().nth(limit).map_or(text, |(end, _)| &text[..end])
@@ -44,39 +47,36 @@ pub(super) fn readable(bytes: &[u8]) -> String {
     plain
 }
 
-/// Skips what follows an escape: a CSI sequence, an OSC string, or one letter.
-fn skip_escape(letters: &mut std::iter::Peekable<std::str::Chars<'_>>) {
+/// Skips what follows an escape: a CSI sequence, a string for the terminal (a title, a picture),
+/// or one letter. Never goes past the line, for a sequence may have been cut off.
+fn skip_escape(letters: &mut Peekable<Chars<'_>>) {
     match letters.next() {
-        Some('[') => {
-            while let Some(&letter) = letters.peek() {
-                if letter == '\n' {
-                    return;
-                }
-                letters.next();
-                if ('\u{40}'..='\u{7e}').contains(&letter) {
-                    return;
-                }
-            }
-        }
-        Some(']') => {
-            while let Some(&letter) = letters.peek() {
-                if letter == '\n' {
-                    return;
-                }
-                letters.next();
-                if letter == '\u{7}' {
-                    return;
-                }
-                if letter == '\u{1b}' {
-                    letters.next();
-                    return;
-                }
-            }
-        }
+        Some('[') => skip_controls(letters),
+        Some(']' | 'P' | 'X' | '^' | '_') => skip_string(letters),
         Some('(' | ')') => {
             letters.next();
         }
         Some(_) | None => {}
+    }
+}
+
+fn skip_controls(letters: &mut Peekable<Chars<'_>>) {
+    while let Some(letter) = letters.next_if(|letter| *letter != '\n') {
+        if ('\u{40}'..='\u{7e}').contains(&letter) {
+            return;
+        }
+    }
+}
+
+fn skip_string(letters: &mut Peekable<Chars<'_>>) {
+    while let Some(letter) = letters.next_if(|letter| *letter != '\n') {
+        if letter == '\u{7}' {
+            return;
+        }
+        if letter == '\u{1b}' {
+            letters.next_if_eq(&'\\');
+            return;
+        }
     }
 }
 

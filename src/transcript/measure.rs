@@ -7,7 +7,7 @@
 
 use serde_json::Value;
 
-use super::{Block, Message, ToolDefinition, Usage};
+use super::{Block, Message, ToolDefinition, Usage, media};
 
 /// What the service may wrap around a block: markers, names of parts, the role.
 const BLOCK_OVERHEAD: u64 = 64;
@@ -16,6 +16,9 @@ const REQUEST_OVERHEAD: u64 = 256;
 const TOOLS_OVERHEAD: u64 = 1_024;
 /// The most that one image can cost after the service scaled it down.
 const IMAGE_TOKENS_MAX: u64 = 5_000;
+/// A page of a PDF is seen as an image and read as text. Counted as bytes of text, the bound is the
+/// dearest image and a page full of words; the estimate is a dense page on most models.
+const PAGE_BYTES: u64 = 14_000;
 /// The most that a document can cost whose bytes are not in the request.
 const LINKED_DOCUMENT_TOKENS_MAX: u64 = 1_000_000;
 /// A byte count below this many per token is taken for a service that does not count.
@@ -265,7 +268,8 @@ fn size_of(block: &Block) -> Size {
         }
         Block::Image { .. } => Size { bytes: 0, tokens: IMAGE_TOKENS_MAX },
         Block::Document { source } => match source.get("type").and_then(Value::as_str) {
-            Some("base64" | "text" | "content") => {
+            Some("base64") => text(media::pages(source).saturating_mul(PAGE_BYTES)),
+            Some("text" | "content") => {
                 text(longest_json(source)).plus(Size { bytes: 0, tokens: IMAGE_TOKENS_MAX })
             }
             Some(_) | None => Size { bytes: 0, tokens: LINKED_DOCUMENT_TOKENS_MAX },

@@ -7,12 +7,16 @@ mod contributors;
 mod dealings;
 mod excerpt;
 mod measure;
+mod media;
 mod message;
 mod repair;
 mod validity;
 
 pub use contributors::{Contributor, largest};
 pub use measure::{Density, History, Meter, fixed_bytes};
+pub use media::{
+    Medium, Spot, Strip, Stripped, has_media, media_bytes, strip_media, visible_pages,
+};
 pub use message::{Block, Message, Role, ToolCall, ToolDefinition, Usage};
 pub use repair::{
     Mend, OUTCOME_UNKNOWN, Repair, answer_calls, last_text, repair, repair_history, strip_thinking,

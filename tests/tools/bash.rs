@@ -115,8 +115,45 @@ async fn colours_and_overwritten_lines_are_taken_out() {
 async fn binary_output_is_named_not_sent() {
     let bench = Bench::open();
     let outcome = bench.bash("head -c 5000 /dev/urandom").await;
-    assert_eq!(text(&outcome), "[5000 bytes of binary output are not shown]");
-    assert!(outcome.detail["stdout"].as_str().unwrap().len() < 100);
+    let told = text(&outcome);
+    assert!(told.starts_with("[5000 bytes of binary output are not shown. To look"), "{told}");
+    assert_eq!(told.lines().count(), 1, "{told}");
+    assert!(outcome.detail["stdout"].as_str().unwrap().len() < 300);
+}
+
+#[tokio::test]
+async fn no_bytes_of_a_file_get_through_as_text_whatever_is_around_them() {
+    let bench = Bench::open();
+    let sound = "x".repeat(200);
+    let commands = [
+        format!(r"echo {sound}; printf 'a\0b'"),
+        format!(r"printf '\0\0'; echo {sound}; echo {sound}"),
+        "head -c 200000 /dev/urandom; seq 100".to_string(),
+        "seq 10000; head -c 200000 /dev/urandom".to_string(),
+        r"printf '\377\376h\0i\0'".to_string(),
+        r"printf '\200%.0s' {1..50}".to_string(),
+        "head -c 3000 /dev/urandom >&2".to_string(),
+    ];
+    for command in commands {
+        let outcome = bench.bash(&command).await;
+        let shown = text(&outcome);
+        assert!(shown.contains("bytes of binary output are not shown"), "{command}: {shown}");
+        let streams = ["stdout", "stderr"].map(|name| outcome.detail[name].as_str().unwrap());
+        for words in [shown.as_str(), streams[0], streams[1]] {
+            let is_clean = |letter: char| letter == '\n' || !letter.is_control();
+            assert!(words.chars().all(is_clean), "{command}: {words:?}");
+            assert!(!words.contains('\u{fffd}'), "{command}: {words:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn pictures_for_a_terminal_are_taken_out() {
+    let bench = Bench::open();
+    let script = r"printf 'a\033_Gf=100;iVBORw0KGgo=\033\\b\033Pq#0~~@@\033\\c\033^x\007d'";
+    assert_eq!(text(&bench.bash(script).await), "abcd");
+    let script = r"printf 'cut \033_Gf=100;iVBO\nnext\n'";
+    assert_eq!(text(&bench.bash(script).await), "cut \nnext");
 }
 
 #[tokio::test]

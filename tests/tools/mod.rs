@@ -7,6 +7,8 @@ mod editing;
 mod environment;
 mod hangs;
 mod inputs;
+mod media;
+mod pdfs;
 mod permission;
 mod reading;
 mod searching;

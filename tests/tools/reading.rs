@@ -4,7 +4,6 @@ use std::fs;
 use std::os::unix::net::UnixListener;
 
 use nix::sys::stat::Mode;
-use outlast::transcript::Block;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
@@ -114,50 +113,6 @@ async fn text_that_is_not_utf_8_is_shown_as_well_as_it_can_be() {
 }
 
 #[tokio::test]
-async fn pictures_are_sent_as_pictures_whatever_they_are_called() {
-    let bench = Bench::open();
-    let kinds: [(&str, &[u8]); 4] = [
-        ("image/png", b"\x89PNG\r\n\x1a\n\0\0"),
-        ("image/jpeg", b"\xff\xd8\xff\xe0"),
-        ("image/gif", b"GIF89a\0"),
-        ("image/webp", b"RIFF\0\0\0\0WEBPVP8 "),
-    ];
-    for (kind, bytes) in kinds {
-        bench.file("picture.txt", bytes);
-        let outcome = bench.read("picture.txt").await;
-        let [Block::Image { source }] = outcome.content.as_slice() else { panic!("{outcome:?}") };
-        assert_eq!(source["media_type"], kind);
-        assert_eq!(source["type"], "base64");
-    }
-    let mut large = b"\x89PNG\r\n\x1a\n".to_vec();
-    large.resize((5 << 20) / 4 * 3, 0);
-    bench.file("fits.png", &large);
-    let outcome = bench.read("fits.png").await;
-    let [Block::Image { source }] = outcome.content.as_slice() else { panic!("{outcome:?}") };
-    assert_eq!(source["data"].as_str().unwrap().len(), 5 << 20);
-    large.push(0);
-    bench.file("large.png", &large);
-    assert_fails_with(&bench.read("large.png").await, "-resize");
-}
-
-#[tokio::test]
-async fn pdfs_are_sent_as_documents_unless_they_are_too_long() {
-    let bench = Bench::open();
-    let pdf = |pages: usize| {
-        format!("%PDF-1.4\n<< /Type /Pages >>\n{}", "<< /Type/Page >>\n".repeat(pages))
-    };
-    bench.file("short.pdf", pdf(100));
-    let outcome = bench.read("short.pdf").await;
-    let [Block::Document { source }] = outcome.content.as_slice() else { panic!("{outcome:?}") };
-    assert_eq!(source["media_type"], "application/pdf");
-    bench.file("long.pdf", pdf(101));
-    assert_fails_with(&bench.read("long.pdf").await, "about 101 pages");
-    let path = bench.file("huge.pdf", pdf(1));
-    fs::File::options().write(true).open(&path).unwrap().set_len(21 << 20).unwrap();
-    assert_fails_with(&bench.read("huge.pdf").await, "pdftotext");
-}
-
-#[tokio::test]
 async fn notebooks_are_shown_cell_by_cell() {
     let bench = Bench::open();
     let notebook = json!({ "cells": [
@@ -178,4 +133,22 @@ async fn notebooks_are_shown_cell_by_cell() {
     assert!(!shown.contains("AAAA"));
     bench.file("bad.ipynb", "{");
     assert_fails_with(&bench.read("bad.ipynb").await, "no notebook");
+}
+
+#[tokio::test]
+async fn binary_data_behind_text_is_named_not_shown() {
+    let bench = Bench::open();
+    let mut data = b"#!/bin/sh\n".to_vec();
+    data.extend_from_slice("echo unpack\n".repeat(1_000).as_bytes());
+    data.extend_from_slice(b"\x1f\x8b\x08\0\0\n\xff\xd8\xff\0rubbish\n\0\nend\n");
+    bench.file("setup.run", &data);
+    let from = |offset: u64| json!({ "file_path": "setup.run", "offset": offset });
+    let shown = text(&bench.run("Read", from(1_001)).await);
+    let expected = "  1001\techo unpack\n[lines 1002-1004: binary data, not shown]\n  1005\tend";
+    assert_eq!(shown, expected);
+    let one = json!({ "file_path": "setup.run", "offset": 1_002, "limit": 1 });
+    let shown = text(&bench.run("Read", one).await);
+    let expected =
+        "[line 1002: binary data, not shown]\n[more lines follow: continue with offset 1003]";
+    assert_eq!(shown, expected);
 }

@@ -1,5 +1,7 @@
 //! How large a conversation is: never underestimated.
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use outlast::transcript::{Block, History, Message, ToolDefinition, Usage, fixed_bytes};
 use proptest::prelude::*;
 use serde_json::json;
@@ -146,4 +148,28 @@ proptest! {
         }
         prop_assert!(history.upper_bound() >= tokens(&messages));
     }
+}
+
+#[test]
+fn a_pdf_costs_what_its_pages_may_cost_whatever_its_bytes() {
+    let history = |pages: usize, bytes: usize| {
+        let mut pdf = "<< /Type /Page >>".repeat(pages).into_bytes();
+        pdf.resize(pdf.len() + bytes, b' ');
+        let source = json!({ "type": "base64", "data": STANDARD.encode(pdf) });
+        History::new(vec![Message::user(vec![Block::Document { source }])], 0)
+    };
+    assert_eq!(history(3, 9).upper_bound(), history(3, 3_000_000).upper_bound());
+    let (bound, estimate) = (history(10, 0).upper_bound(), history(10, 0).estimate());
+    assert!((100_000..160_000).contains(&bound), "{bound}");
+    assert!((40_000..60_000).contains(&estimate), "{estimate}");
+    assert!(history(0, 10_000_000).upper_bound() >= 1_000_000, "100 pages may be out of sight");
+    assert!(history(0, 40_000).upper_bound() < 250_000, "but not in so few bytes");
+}
+
+#[test]
+fn a_service_is_believed_that_counts_few_tokens_in_a_large_pdf() {
+    let source = json!({ "type": "base64", "data": "A".repeat(8_000_000) });
+    let mut history = History::new(vec![Message::user(vec![Block::Document { source }])], 0);
+    history.heard(&usage(24_000, 0));
+    assert_eq!(history.upper_bound(), 24_000);
 }

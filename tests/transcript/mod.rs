@@ -5,5 +5,6 @@ mod collapse;
 mod compaction;
 mod contributors;
 mod measure;
+mod media;
 mod repair;
 mod validity;

@@ -1,0 +1,169 @@
+//! Reads a picture or a PDF, and says what to do where that cannot be.
+
+use std::fs;
+use std::io::{self, Read};
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use crate::transcript::Block;
+
+use super::super::outcome::Outcome;
+use super::kind::Kind;
+use super::pages::PAGES_MAX;
+use super::pdf::{self, PDF_BYTES_MAX, PdfFlaw};
+use super::picture::{self, PictureFlaw};
+
+/// What is looked at of one file, in bytes. Everything of it is held in memory, some of it twice.
+const FILE_BYTES_MAX: u64 = 32 << 20;
+
+/// One file is unpacked at a time, since each may take some hundred megabytes.
+static UNPACKING: Mutex<()> = Mutex::new(());
+
+/// A picture or PDF that was opened.
+pub(in crate::tools) struct File<'a> {
+    pub(in crate::tools) kind: Kind,
+    pub(in crate::tools) open: fs::File,
+    /// In bytes.
+    pub(in crate::tools) size: u64,
+    pub(in crate::tools) path: &'a Path,
+}
+
+/// Reads a file; of a PDF, the `pages` that are asked for. Blocks.
+pub(in crate::tools) fn read(
+    file: File<'_>,
+    pages: Option<&str>,
+    cancel: &CancellationToken,
+) -> Outcome {
+    let (kind, path) = (file.kind, file.path);
+    if file.size > FILE_BYTES_MAX {
+        let why = format!("it has {} bytes; at most {FILE_BYTES_MAX} are read", file.size);
+        return Outcome::failure(refusal(kind, path, &why));
+    }
+    let _alone = UNPACKING.lock().unwrap_or_else(PoisonError::into_inner);
+    if cancel.is_cancelled() {
+        return Outcome::interrupted();
+    }
+    let data = match whole(file.open) {
+        Ok(data) => data,
+        Err(error) => return Outcome::failure(format!("cannot read {}: {error}", path.display())),
+    };
+    match kind {
+        Kind::Picture(format) => match picture::prepare(format, data) {
+            Ok(picture) => show_picture(&picture, file.size, path),
+            Err(flaw) => Outcome::failure(refusal(kind, path, &picture_flaw(&flaw))),
+        },
+        Kind::Pdf => match pdf::prepare(data, pages) {
+            Ok(pdf) => show_pdf(&pdf, file.size, path),
+            Err(flaw) => Outcome::failure(refusal(kind, path, &pdf_flaw(&flaw))),
+        },
+    }
+}
+
+fn whole(file: fs::File) -> io::Result<Vec<u8>> {
+    let mut data = Vec::new();
+    file.take(FILE_BYTES_MAX).read_to_end(&mut data)?;
+    Ok(data)
+}
+
+fn show_picture(picture: &picture::Picture, size: u64, path: &Path) -> Outcome {
+    let media_type = picture.format.to_mime_type();
+    let ((width, height), (full_width, full_height)) = (picture.size, picture.full_size);
+    let mut content = vec![Block::Image { source: source(media_type, &picture.data) }];
+    let mut remarks = Vec::new();
+    if picture.is_animated {
+        remarks.push("only the first frame of an animation is shown".to_string());
+    }
+    if picture.size != picture.full_size {
+        remarks.push(format!(
+            "shown at {width}x{height} pixels; the file has {full_width}x{full_height}"
+        ));
+    }
+    if !remarks.is_empty() {
+        content.push(Block::text(format!("({})", remarks.join("; "))));
+    }
+    let detail = json!({
+        "type": media_type,
+        "file": {
+            "filePath": path,
+            "bytes": size,
+            "dimensions": { "width": full_width, "height": full_height },
+            "shown": { "width": width, "height": height, "bytes": picture.data.len() },
+        },
+    });
+    Outcome { content, is_error: false, detail }
+}
+
+fn show_pdf(pdf: &pdf::Pdf, size: u64, path: &Path) -> Outcome {
+    let media_type = "application/pdf";
+    let mut content = vec![Block::Document { source: source(media_type, &pdf.data) }];
+    if let Some(pages) = &pdf.part {
+        content.push(Block::text(format!("(pages {pages} of {})", pdf.count)));
+    }
+    let detail = json!({
+        "type": media_type,
+        "file": {
+            "filePath": path,
+            "bytes": size,
+            "numPages": pdf.count,
+            "pages": pdf.part,
+            "shown": { "bytes": pdf.data.len() },
+        },
+    });
+    Outcome { content, is_error: false, detail }
+}
+
+fn source(media_type: &str, data: &[u8]) -> Value {
+    json!({ "type": "base64", "media_type": media_type, "data": STANDARD.encode(data) })
+}
+
+/// Says why a file is not shown, and how to get at what is in it.
+fn refusal(kind: Kind, path: &Path, why: &str) -> String {
+    let (path, quoted) = (path.display(), quoted(path));
+    match kind {
+        Kind::Picture(_) => format!(
+            "{path} cannot be shown: {why}. Make a copy that can, for example with \
+             `convert {quoted} -resize 1500x1500 copy.png`, and Read that."
+        ),
+        Kind::Pdf => format!(
+            "{path} cannot be shown: {why}. Or extract the text, for example with \
+             `pdftotext -layout {quoted} -` (-f and -l choose the first and last page)."
+        ),
+    }
+}
+
+fn picture_flaw(flaw: &PictureFlaw) -> String {
+    match flaw {
+        PictureFlaw::Damaged { why } => format!("the picture is damaged ({why})"),
+        PictureFlaw::TooLarge { what } => format!("{what} would take too much memory"),
+        PictureFlaw::Incompressible => "it stays too large even scaled down".to_string(),
+    }
+}
+
+fn pdf_flaw(flaw: &PdfFlaw) -> String {
+    match flaw {
+        PdfFlaw::Damaged { why } => format!("it is a damaged PDF ({why})"),
+        PdfFlaw::Encrypted => "it is encrypted. Decrypt a copy, if you may, with \
+                               `qpdf --decrypt` and Read that"
+            .to_string(),
+        PdfFlaw::NoPages => "no pages can be found in it".to_string(),
+        PdfFlaw::Long { count } => format!(
+            "it has {count} pages, and at most {PAGES_MAX} can be read at once. Say which, for \
+             example with pages: \"1-{PAGES_MAX}\""
+        ),
+        PdfFlaw::BadPages { why } => why.clone(),
+        PdfFlaw::Heavy { bytes } => format!(
+            "these pages have {bytes} bytes, and at most {PDF_BYTES_MAX} can be read at once. \
+             Ask for fewer, for example with pages: \"1-2\""
+        ),
+    }
+}
+
+/// A path as a shell reads it.
+fn quoted(path: &Path) -> String {
+    format!("'{}'", path.display().to_string().replace('\'', r"'\''"))
+}

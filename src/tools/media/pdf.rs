@@ -1,0 +1,136 @@
+//! Takes a PDF apart by its pages.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use lopdf::{Dictionary, Document, Error, LoadOptions, ObjectId};
+
+use crate::transcript::visible_pages;
+
+use super::pages::{self, PAGES_MAX};
+
+/// What one call may yield, in bytes. With base64 it is half of what a request may have.
+pub(super) const PDF_BYTES_MAX: usize = 12 << 20;
+
+/// What one packed part of the file may unpack to, in bytes.
+const UNPACKED_MAX: usize = 32 << 20;
+
+/// A PDF that the service takes.
+#[derive(Debug)]
+pub(super) struct Pdf {
+    pub(super) data: Vec<u8>,
+    /// How many pages the file has.
+    pub(super) count: u32,
+    /// Which of them are shown, if not all.
+    pub(super) part: Option<String>,
+}
+
+/// Why a PDF cannot be shown.
+#[derive(Debug)]
+pub(super) enum PdfFlaw {
+    Damaged {
+        why: String,
+    },
+    Encrypted,
+    NoPages,
+    /// More pages than one call may ask for, and none were chosen.
+    Long {
+        count: u32,
+    },
+    BadPages {
+        why: String,
+    },
+    /// The pages that were asked for are too many bytes.
+    Heavy {
+        bytes: usize,
+    },
+}
+
+/// Checks a PDF, and takes out of it the pages that are `wanted`.
+pub(super) fn prepare(data: Vec<u8>, wanted: Option<&str>) -> Result<Pdf, PdfFlaw> {
+    let mut document = load(&data)?;
+    let found = document.get_pages();
+    let count = u32::try_from(found.len()).unwrap_or(u32::MAX);
+    if count == 0 {
+        return Err(PdfFlaw::NoPages);
+    }
+    let picked = match wanted.filter(|wanted| !wanted.trim().is_empty()) {
+        Some(wanted) => pages::pick(wanted, count).map_err(|why| PdfFlaw::BadPages { why })?,
+        None if found.len() > PAGES_MAX => return Err(PdfFlaw::Long { count }),
+        None => (1..=count).collect(),
+    };
+    let part = (picked.len() < found.len()).then(|| pages::shown(&picked));
+    let is_sound = document.xref_recovery.is_none() && visible_pages(&data) >= found.len();
+    let data = if part.is_none() && is_sound {
+        data
+    } else {
+        drop(data);
+        if part.is_some() {
+            keep_only(&mut document, &found, &picked)?;
+        }
+        saved(document, picked.len())?
+    };
+    if data.len() > PDF_BYTES_MAX {
+        return Err(PdfFlaw::Heavy { bytes: data.len() });
+    }
+    Ok(Pdf { data, count, part })
+}
+
+fn load(data: &[u8]) -> Result<Document, PdfFlaw> {
+    let options = LoadOptions::with_max_decompressed_size(UNPACKED_MAX);
+    match Document::load_mem_with_options(data, options) {
+        // What opens without a password is still refused by the service.
+        Ok(document) if document.trailer.has(b"Encrypt") || document.was_encrypted() => {
+            Err(PdfFlaw::Encrypted)
+        }
+        Ok(document) => Ok(document),
+        Err(Error::InvalidPassword | Error::Decryption(_)) => Err(PdfFlaw::Encrypted),
+        Err(error) => Err(damaged(&error)),
+    }
+}
+
+fn damaged(why: &impl ToString) -> PdfFlaw {
+    PdfFlaw::Damaged { why: why.to_string() }
+}
+
+/// Leaves the `picked` pages, and of everything else only what they need.
+fn keep_only(
+    document: &mut Document,
+    found: &BTreeMap<u32, ObjectId>,
+    picked: &BTreeSet<u32>,
+) -> Result<(), PdfFlaw> {
+    let kept: BTreeSet<ObjectId> =
+        picked.iter().filter_map(|page| found.get(page)).copied().collect();
+    let others: Vec<u32> =
+        found.iter().filter(|(_, id)| !kept.contains(id)).map(|(page, _)| *page).collect();
+    document.delete_pages(&others);
+    let catalog = document.catalog_mut().map_err(|error| damaged(&error))?;
+    // Bookmarks, form and structure trees speak of all pages, and would keep them in the file.
+    let mut lean = Dictionary::new();
+    for key in [b"Type".as_slice(), b"Pages", b"Version", b"OCProperties"] {
+        if let Ok(value) = catalog.get(key) {
+            lean.set(key, value.clone());
+        }
+    }
+    *catalog = lean;
+    for id in kept {
+        if let Ok(page) = document.get_dictionary_mut(id) {
+            page.remove(b"B");
+        }
+    }
+    document.trailer.remove(b"Info");
+    document.prune_objects();
+    Ok(())
+}
+
+/// Writes the document anew, every page in plain sight, and looks whether it can be read.
+fn saved(mut document: Document, pages: usize) -> Result<Vec<u8>, PdfFlaw> {
+    let mut data = Vec::new();
+    document.save_to(&mut data).map_err(|error| damaged(&error))?;
+    drop(document);
+    let again = load(&data)?.get_pages().len();
+    if again != pages {
+        let why = format!("{again} of {pages} pages are left when they are taken out");
+        return Err(PdfFlaw::Damaged { why });
+    }
+    Ok(data)
+}

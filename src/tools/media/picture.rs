@@ -1,0 +1,186 @@
+//! Makes pictures that the service takes: unpacked once, so that no damaged one gets through, and
+//! scaled down if they are too large. Memory is bounded whatever a file claims to be.
+
+use std::io::Cursor;
+
+use image::codecs::gif::GifDecoder;
+use image::codecs::jpeg::JpegEncoder;
+use image::codecs::webp::WebPDecoder;
+use image::imageops::FilterType;
+use image::metadata::Orientation;
+use image::{
+    AnimationDecoder, DynamicImage, ImageDecoder, ImageError, ImageFormat, ImageReader,
+    ImageResult, Limits, RgbImage,
+};
+
+/// The longer side, in pixels. The service takes 8,000, but only 2,000 of each picture once a
+/// request holds more than 20; and it scales down what is much larger than this anyway.
+const SIDE_MAX: u32 = 2_000;
+/// Where a picture is still too many bytes at its full size.
+const SIDE_LAST: u32 = 1_000;
+
+/// What base64 makes 5 MB of, which is what the service takes for one picture.
+const BYTES_MAX: usize = (5 << 20) / 4 * 3;
+
+/// Unpacked, in bytes: 50 megapixels of four channels.
+const UNPACKED_MAX: u64 = 200 << 20;
+
+const JPEG_QUALITY: u8 = 85;
+
+/// A picture that the service takes.
+#[derive(Debug)]
+pub(super) struct Picture {
+    pub(super) format: ImageFormat,
+    pub(super) data: Vec<u8>,
+    /// Width and height, in pixels.
+    pub(super) size: (u32, u32),
+    /// Those of the file.
+    pub(super) full_size: (u32, u32),
+    pub(super) is_animated: bool,
+}
+
+/// Why a picture cannot be shown.
+#[derive(Debug)]
+pub(super) enum PictureFlaw {
+    Damaged {
+        why: String,
+    },
+    /// It claims to be more than may be unpacked.
+    TooLarge {
+        what: String,
+    },
+    /// It is too many bytes even when it is scaled down.
+    Incompressible,
+}
+
+/// Checks a picture, and makes it smaller where it has to be. What fits goes as it is.
+pub(super) fn prepare(format: ImageFormat, data: Vec<u8>) -> Result<Picture, PictureFlaw> {
+    let (mut picture, orientation) = unpack(format, &data)?;
+    if format == ImageFormat::Jpeg && is_cut_off(&data) {
+        return Err(PictureFlaw::Damaged { why: "it ends too early".to_string() });
+    }
+    let is_animated = is_animated(format, &data).map_err(|error| flaw(&error))?;
+    let size = (picture.width(), picture.height());
+    if size.0.max(size.1) <= SIDE_MAX && data.len() <= BYTES_MAX && !is_animated {
+        return Ok(Picture { format, data, size, full_size: size, is_animated });
+    }
+    drop(data);
+    picture.apply_orientation(orientation);
+    let full_size = (picture.width(), picture.height());
+    for side in [SIDE_MAX, SIDE_LAST] {
+        picture = eight_bits(scaled(picture, side));
+        let size = (picture.width(), picture.height());
+        for format in packings(format) {
+            let data = pack(&picture, *format).map_err(|error| flaw(&error))?;
+            if data.len() <= BYTES_MAX {
+                let format = *format;
+                return Ok(Picture { format, data, size, full_size, is_animated });
+            }
+        }
+    }
+    Err(PictureFlaw::Incompressible)
+}
+
+fn unpack(format: ImageFormat, data: &[u8]) -> Result<(DynamicImage, Orientation), PictureFlaw> {
+    let mut reader = ImageReader::with_format(Cursor::new(data), format);
+    reader.limits(limits());
+    let mut decoder = reader.into_decoder().map_err(|error| flaw(&error))?;
+    let (width, height) = decoder.dimensions();
+    if decoder.total_bytes() > UNPACKED_MAX {
+        return Err(PictureFlaw::TooLarge { what: format!("{width}x{height} pixels") });
+    }
+    // Which way is up is not worth losing a picture.
+    let orientation = decoder.orientation().unwrap_or(Orientation::NoTransforms);
+    let picture = DynamicImage::from_decoder(decoder).map_err(|error| flaw(&error))?;
+    Ok((picture, orientation))
+}
+
+fn limits() -> Limits {
+    let mut limits = Limits::default();
+    limits.max_alloc = Some(UNPACKED_MAX);
+    limits
+}
+
+fn flaw(error: &ImageError) -> PictureFlaw {
+    if matches!(error, ImageError::Limits(_)) {
+        PictureFlaw::TooLarge { what: "what is packed in it".to_string() }
+    } else {
+        PictureFlaw::Damaged { why: error.to_string() }
+    }
+}
+
+/// Whether a JPEG lacks its end, which the decoder makes up for in grey. The marks of its parts
+/// cannot occur within the data of one.
+fn is_cut_off(data: &[u8]) -> bool {
+    let last = |mark: [u8; 2]| data.windows(2).rposition(|window| window == mark);
+    let (scan, end) = (last([0xff, 0xda]), last([0xff, 0xd9]));
+    end.is_none() || end < scan
+}
+
+/// Whether there is a second frame. The service looks at the first, if it takes the file at all.
+fn is_animated(format: ImageFormat, data: &[u8]) -> ImageResult<bool> {
+    if format == ImageFormat::Gif {
+        let mut decoder = GifDecoder::new(Cursor::new(data))?;
+        decoder.set_limits(limits())?;
+        Ok(decoder.into_frames().nth(1).is_some())
+    } else if format == ImageFormat::WebP {
+        Ok(WebPDecoder::new(Cursor::new(data))?.has_animation())
+    } else {
+        Ok(false)
+    }
+}
+
+/// Scales down until neither side is longer than `side`. The first step is cheap: the second needs
+/// memory for each pixel of its own.
+fn scaled(picture: DynamicImage, side: u32) -> DynamicImage {
+    let longer = picture.width().max(picture.height());
+    if longer <= side {
+        return picture;
+    }
+    let near = if longer > 2 * side { picture.thumbnail(2 * side, 2 * side) } else { picture };
+    near.resize(side, side, FilterType::Triangle)
+}
+
+fn eight_bits(picture: DynamicImage) -> DynamicImage {
+    let color = picture.color();
+    if color.bytes_per_pixel() == color.channel_count() {
+        picture
+    } else if color.has_alpha() {
+        picture.into_rgba8().into()
+    } else {
+        picture.into_rgb8().into()
+    }
+}
+
+/// In what a picture may be packed, best first. A photograph only grows as a PNG.
+fn packings(format: ImageFormat) -> &'static [ImageFormat] {
+    if format == ImageFormat::Jpeg {
+        &[ImageFormat::Jpeg]
+    } else {
+        &[ImageFormat::Png, ImageFormat::Jpeg]
+    }
+}
+
+fn pack(picture: &DynamicImage, format: ImageFormat) -> ImageResult<Vec<u8>> {
+    let mut data = Vec::new();
+    if format == ImageFormat::Jpeg {
+        let encoder = JpegEncoder::new_with_quality(&mut data, JPEG_QUALITY);
+        on_white(picture).write_with_encoder(encoder)?;
+    } else {
+        picture.write_to(&mut Cursor::new(&mut data), format)?;
+    }
+    Ok(data)
+}
+
+/// JPEG knows no transparency, and most pictures that have it were made for white paper.
+fn on_white(picture: &DynamicImage) -> RgbImage {
+    if !picture.color().has_alpha() {
+        return picture.to_rgb8();
+    }
+    let seen = picture.to_rgba8();
+    RgbImage::from_fn(seen.width(), seen.height(), |x, y| {
+        let [red, green, blue, alpha] = seen.get_pixel(x, y).0.map(u16::from);
+        let over = |part: u16| (part * alpha + 255 * (255 - alpha)) / 255;
+        image::Rgb([red, green, blue].map(|part| u8::try_from(over(part)).unwrap_or(u8::MAX)))
+    })
+}

@@ -1,0 +1,343 @@
+//! Pictures and documents in a conversation: finds them, and puts words in their place when the
+//! service would not take them.
+
+use std::collections::HashMap;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{Block, Message, Role};
+
+/// Which media to take out. Whatever is named, at least one goes if there is one of that kind, so
+/// that a request which was refused is never sent again as it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Strip {
+    /// Every image: one of them is too large, and the service does not say which.
+    Images,
+    /// The oldest images: there are too many.
+    ImagesBut {
+        newest: usize,
+    },
+    /// Every document that is not plain text.
+    Documents,
+    All,
+    /// The largest first, until what is left has at most so many bytes in a request.
+    DownTo {
+        bytes: u64,
+    },
+    /// What the service pointed at.
+    At(Spot),
+}
+
+/// Where a refusal points: a message, a block of it, a block of the tool result that it is.
+/// Counted from 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Spot {
+    pub message: usize,
+    pub block: Option<usize>,
+    pub inner: Option<usize>,
+}
+
+impl Spot {
+    /// Finds a spot in an error text such as `messages.3.content.0.image.source: …`, however a
+    /// gateway punctuates it.
+    pub fn named_in(text: &str) -> Option<Self> {
+        let is_of_word = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
+        let words: Vec<&str> =
+            text.split(|letter| !is_of_word(letter)).filter(|word| !word.is_empty()).collect();
+        let number = |at: usize| words.get(at).and_then(|word| word.parse::<usize>().ok());
+        let within = |at: usize| {
+            let at = if words.get(at) == Some(&"tool_result") { at + 1 } else { at };
+            number(at + 1)
+                .filter(|_| words.get(at) == Some(&"content"))
+                .map(|index| (at + 2, index))
+        };
+        let found =
+            (0..words.len()).find(|&at| words[at] == "messages" && number(at + 1).is_some());
+        let at = found?;
+        let block = within(at + 2);
+        let inner = block.and_then(|(at, _)| within(at));
+        Some(Self {
+            message: number(at + 1)?,
+            block: block.map(|(_, index)| index),
+            inner: inner.map(|(_, index)| index),
+        })
+    }
+
+    fn holds(self, place: Self) -> bool {
+        self.message == place.message
+            && self.block.is_none_or(|block| place.block == Some(block))
+            // What is no tool result has nothing inside, whatever a text seems to say.
+            && (self.inner.is_none() || place.inner.is_none() || self.inner == place.inner)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Medium {
+    Image,
+    Document,
+}
+
+/// What was taken out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stripped {
+    /// Where its words now stand.
+    pub spot: Spot,
+    pub medium: Medium,
+    /// Such as `image/png`; empty if unknown.
+    pub media_type: String,
+    /// What it took in a request, roughly; 0 for what was only linked.
+    pub bytes: u64,
+    /// The tool that it came from, unless it was in a prompt.
+    pub tool: Option<String>,
+    /// The file that this tool was asked for.
+    pub file: Option<String>,
+}
+
+/// Whether [`Strip::All`] would find anything.
+pub fn has_media(messages: &[Message]) -> bool {
+    let blocks = spoken(messages).flat_map(|(_, message)| &message.content);
+    blocks.flat_map(inside).any(|(_, block)| medium(block).is_some())
+}
+
+/// What all images and documents take in a request, roughly, in bytes.
+pub fn media_bytes(messages: &[Message]) -> u64 {
+    find(messages).iter().map(|found| found.what.bytes).sum()
+}
+
+/// Replaces images and documents by words that say what was there and how to get at it. Changes
+/// nothing else. What is returned is in the order of the conversation.
+pub fn strip_media(messages: &mut [Message], which: Strip) -> Vec<Stripped> {
+    let chosen = choose(find(messages), which);
+    for stripped in &chosen {
+        if let Some(block) = at(messages, stripped.spot) {
+            *block = Block::text(stub(stripped));
+        }
+    }
+    chosen
+}
+
+struct Found {
+    what: Stripped,
+    /// A document can be made of images.
+    holds_images: bool,
+}
+
+/// The user's messages, where alone media may stand.
+fn spoken(messages: &[Message]) -> impl Iterator<Item = (usize, &Message)> {
+    messages.iter().enumerate().filter(|(_, message)| message.role == Role::User)
+}
+
+/// A block, or what is in it if it is a tool result.
+fn inside(block: &Block) -> impl Iterator<Item = (Option<usize>, &Block)> {
+    let (itself, content) = match block {
+        Block::ToolResult { content, .. } => (None, content.as_slice()),
+        Block::Text { .. }
+        | Block::Thinking { .. }
+        | Block::RedactedThinking { .. }
+        | Block::ToolUse { .. }
+        | Block::Image { .. }
+        | Block::Document { .. }
+        | Block::Other(_) => (Some((None, block)), [].as_slice()),
+    };
+    let content = content.iter().enumerate().map(|(index, inner)| (Some(index), inner));
+    itself.into_iter().chain(content)
+}
+
+fn at(messages: &mut [Message], spot: Spot) -> Option<&mut Block> {
+    let block = messages.get_mut(spot.message)?.content.get_mut(spot.block?)?;
+    match (spot.inner, block) {
+        (Some(inner), Block::ToolResult { content, .. }) => content.get_mut(inner),
+        (_, block) => Some(block),
+    }
+}
+
+/// What a block is, if it is no text.
+fn medium(block: &Block) -> Option<(Medium, &Value)> {
+    match block {
+        Block::Image { source } => Some((Medium::Image, source)),
+        Block::Document { source } if is_words(source) => None,
+        Block::Document { source } => Some((Medium::Document, source)),
+        Block::Text { .. }
+        | Block::Thinking { .. }
+        | Block::RedactedThinking { .. }
+        | Block::ToolUse { .. }
+        | Block::ToolResult { .. }
+        | Block::Other(_) => None,
+    }
+}
+
+/// Whether a document is plain text.
+fn is_words(source: &Value) -> bool {
+    match source["type"].as_str() {
+        Some("text") => true,
+        Some("content") => !is_of_images(source),
+        Some(_) | None => false,
+    }
+}
+
+fn is_of_images(source: &Value) -> bool {
+    source["content"]
+        .as_array()
+        .is_some_and(|parts| parts.iter().any(|part| part["type"] == "image"))
+}
+
+fn find(messages: &[Message]) -> Vec<Found> {
+    let mut calls: HashMap<&str, (&str, Option<&str>)> = HashMap::new();
+    let blocks = messages.iter().flat_map(|message| &message.content);
+    for block in blocks {
+        if let Block::ToolUse { id, name, input } = block {
+            let file = ["file_path", "path", "file"].iter().find_map(|key| input[*key].as_str());
+            calls.insert(id, (name, file));
+        }
+    }
+    let mut all = Vec::new();
+    for (message, said) in spoken(messages) {
+        for (index, outer) in said.content.iter().enumerate() {
+            let call = match outer {
+                Block::ToolResult { tool_use_id, .. } => calls.get(tool_use_id.as_str()),
+                Block::Text { .. }
+                | Block::Thinking { .. }
+                | Block::RedactedThinking { .. }
+                | Block::ToolUse { .. }
+                | Block::Image { .. }
+                | Block::Document { .. }
+                | Block::Other(_) => None,
+            };
+            for (inner, block) in inside(outer) {
+                let Some((medium, source)) = medium(block) else { continue };
+                let what = Stripped {
+                    spot: Spot { message, block: Some(index), inner },
+                    medium,
+                    media_type: source["media_type"].as_str().unwrap_or_default().to_owned(),
+                    bytes: bytes(source),
+                    tool: call.map(|(tool, _)| (*tool).to_owned()),
+                    file: call.and_then(|(_, file)| *file).map(str::to_owned),
+                };
+                let holds_images = medium == Medium::Image || is_of_images(source);
+                all.push(Found { what, holds_images });
+            }
+        }
+    }
+    all
+}
+
+fn bytes(source: &Value) -> u64 {
+    let length = match source["data"].as_str() {
+        Some(data) => data.len(),
+        None if source["type"] == "content" => source.to_string().len(),
+        None => 0,
+    };
+    u64::try_from(length).unwrap_or(u64::MAX)
+}
+
+fn choose(mut all: Vec<Found>, which: Strip) -> Vec<Stripped> {
+    match which {
+        Strip::All => {}
+        Strip::Images => all.retain(|found| found.holds_images),
+        Strip::Documents => all.retain(|found| found.what.medium == Medium::Document),
+        Strip::At(spot) => all.retain(|found| spot.holds(found.what.spot)),
+        Strip::ImagesBut { newest } => {
+            all.retain(|found| found.holds_images);
+            all.truncate(all.len().saturating_sub(newest).max(1));
+        }
+        Strip::DownTo { bytes } => {
+            let mut left: u64 = all.iter().map(|found| found.what.bytes).sum();
+            all.sort_by_key(|found| std::cmp::Reverse(found.what.bytes));
+            let enough = all.iter().position(|found| {
+                let fits = left <= bytes;
+                left -= found.what.bytes;
+                fits
+            });
+            all.truncate(enough.unwrap_or(all.len()).max(1));
+            all.sort_by_key(|found| {
+                let Spot { message, block, inner } = found.what.spot;
+                (message, block, inner)
+            });
+        }
+    }
+    all.into_iter().map(|found| found.what).collect()
+}
+
+/// Speaks to the model, in the place of what was taken out.
+fn stub(stripped: &Stripped) -> String {
+    let what = match stripped.medium {
+        Medium::Image => "An image",
+        Medium::Document => "A document",
+    };
+    let facts: Vec<String> = [stripped.media_type.clone(), shown_size(stripped.bytes)]
+        .into_iter()
+        .filter(|fact| !fact.is_empty())
+        .collect();
+    let facts = if facts.is_empty() { String::new() } else { format!(" ({})", facts.join(", ")) };
+    let origin = match (&stripped.file, &stripped.tool) {
+        (Some(file), _) => format!(" from {file}"),
+        (None, Some(tool)) => format!(" from {tool}"),
+        (None, None) => String::new(),
+    };
+    let way = match (stripped.medium, &stripped.file, &stripped.tool) {
+        (Medium::Image, Some(file), _) => format!(
+            "To see it, scale a copy down, for example with `convert {} -resize 1000x1000 \
+             small.png`, and Read that.",
+            quoted(file)
+        ),
+        (Medium::Document, Some(file), _) => format!(
+            "To read it, extract its text, for example with `pdftotext -layout {} -`, or Read \
+             fewer of its pages at once (pages).",
+            quoted(file)
+        ),
+        (_, None, Some(_)) => "Ask for something smaller, or for text.".to_owned(),
+        (_, None, None) => "It is gone unless a file holds it: if the task needs it, look for \
+                            one, and otherwise say at the end that it could not be seen."
+            .to_owned(),
+    };
+    format!(
+        "[{what}{facts}{origin} was here and is left out: the service would not take the request \
+         with it. {way}]"
+    )
+}
+
+fn quoted(file: &str) -> String {
+    format!("'{}'", file.replace('\'', r"'\''"))
+}
+
+/// Of what base64 was made of; nothing for nothing.
+fn shown_size(encoded: u64) -> String {
+    let bytes = encoded / 4 * 3;
+    match bytes {
+        0 => String::new(),
+        1..1_000 => format!("{bytes} bytes"),
+        1_000..1_000_000 => format!("{} kB", bytes / 1_000),
+        _ => format!("{}.{} MB", bytes / 1_000_000, bytes / 100_000 % 10),
+    }
+}
+
+/// A PDF whose pages are out of sight has at most one in so much base64, in bytes.
+const UNSEEN_PAGE_BYTES: u64 = 4_096;
+/// What the service takes in one request.
+const UNSEEN_PAGES_MAX: u64 = 100;
+
+/// How many pages a PDF has that is in a request as base64; rather too many.
+pub(super) fn pages(source: &Value) -> u64 {
+    let data = source["data"].as_str().unwrap_or_default();
+    let seen = STANDARD.decode(data).map_or(0, |pdf| visible_pages(&pdf));
+    let unseen = u64::try_from(data.len()).unwrap_or(u64::MAX).div_ceil(UNSEEN_PAGE_BYTES);
+    match u64::try_from(seen).unwrap_or(u64::MAX) {
+        0 => unseen.clamp(1, UNSEEN_PAGES_MAX),
+        seen => seen,
+    }
+}
+
+/// Counts the pages that stand in a PDF unpacked: all of them, or too few.
+pub fn visible_pages(pdf: &[u8]) -> usize {
+    let is_page = |rest: &[u8]| {
+        let value = rest.strip_prefix(b"Type").map(<[u8]>::trim_ascii_start);
+        let after = value.and_then(|value| value.strip_prefix(b"/Page"));
+        after.is_some_and(|after| !after.first().is_some_and(u8::is_ascii_alphanumeric))
+    };
+    let slashes = pdf.iter().enumerate().filter(|(_, byte)| **byte == b'/');
+    slashes.filter(|(at, _)| is_page(&pdf[at + 1..])).count()
+}

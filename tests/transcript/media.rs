@@ -1,0 +1,311 @@
+//! Media are taken out one by one or all together, and nothing else changes.
+
+use outlast::transcript::{
+    Block, Medium, Message, Role, Spot, Strip, Stripped, has_media, media_bytes, strip_media,
+    violations, visible_pages,
+};
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::arbitrary::{any_messages, valid_messages};
+
+fn image(bytes: usize) -> Block {
+    let data = "A".repeat(bytes);
+    Block::Image { source: json!({ "type": "base64", "media_type": "image/png", "data": data }) }
+}
+
+fn pdf(bytes: usize) -> Block {
+    let data = "A".repeat(bytes);
+    let source = json!({ "type": "base64", "media_type": "application/pdf", "data": data });
+    Block::Document { source }
+}
+
+fn words() -> Block {
+    let source = json!({ "type": "text", "media_type": "text/plain", "data": "words" });
+    Block::Document { source }
+}
+
+fn spot(message: usize, block: usize, inner: Option<usize>) -> Spot {
+    Spot { message, block: Some(block), inner }
+}
+
+/// A prompt with an image, and a reply's calls with what came of them.
+fn conversation(calls: Vec<(&str, serde_json::Value, Vec<Block>)>) -> Vec<Message> {
+    let (mut asks, mut answers) = (Vec::new(), Vec::new());
+    for (index, (name, input, content)) in calls.into_iter().enumerate() {
+        let id = format!("toolu_{index}");
+        asks.push(Block::ToolUse { id: id.clone(), name: name.to_owned(), input });
+        answers.push(Block::ToolResult { tool_use_id: id, content, is_error: false });
+    }
+    let prompt = Message::user(vec![Block::text("look"), image(4_000)]);
+    vec![prompt, Message::assistant(asks), Message::user(answers)]
+}
+
+fn reads() -> Vec<Message> {
+    let input = |path: &str| json!({ "file_path": path });
+    conversation(vec![
+        ("Read", input("a b's.png"), vec![image(400), Block::text("(shown at 2x2 pixels)")]),
+        ("Read", input("long.pdf"), vec![pdf(2_000_000)]),
+        ("mcp__eyes__shot", json!({}), vec![image(8_000), words()]),
+    ])
+}
+
+fn spots(stripped: &[Stripped]) -> Vec<Spot> {
+    stripped.iter().map(|stripped| stripped.spot).collect()
+}
+
+fn block_at(messages: &[Message], spot: Spot) -> &Block {
+    match (&messages[spot.message].content[spot.block.expect("a block")], spot.inner) {
+        (Block::ToolResult { content, .. }, Some(inner)) => &content[inner],
+        (block, _) => block,
+    }
+}
+
+fn text_at(messages: &[Message], spot: Spot) -> &str {
+    let Block::Text { text } = block_at(messages, spot) else { panic!("no text at {spot:?}") };
+    text
+}
+
+const PROMPT: Spot = Spot { message: 0, block: Some(1), inner: None };
+const PICTURE: Spot = Spot { message: 2, block: Some(0), inner: Some(0) };
+const PDF: Spot = Spot { message: 2, block: Some(1), inner: Some(0) };
+const SHOT: Spot = Spot { message: 2, block: Some(2), inner: Some(0) };
+
+#[test]
+fn each_way_takes_out_what_it_names() {
+    let named = |message, block, inner| Strip::At(Spot { message, block, inner });
+    let table: [(Strip, &[Spot]); 15] = [
+        (Strip::All, &[PROMPT, PICTURE, PDF, SHOT]),
+        (Strip::Images, &[PROMPT, PICTURE, SHOT]),
+        (Strip::Documents, &[PDF]),
+        (Strip::ImagesBut { newest: 1 }, &[PROMPT, PICTURE]),
+        (Strip::ImagesBut { newest: 9 }, &[PROMPT]),
+        (Strip::ImagesBut { newest: 0 }, &[PROMPT, PICTURE, SHOT]),
+        (Strip::DownTo { bytes: 12_400 }, &[PDF]),
+        (Strip::DownTo { bytes: 12_399 }, &[PDF, SHOT]),
+        (Strip::DownTo { bytes: 4_399 }, &[PROMPT, PDF, SHOT]),
+        (Strip::DownTo { bytes: u64::MAX }, &[PDF]),
+        (Strip::DownTo { bytes: 0 }, &[PROMPT, PICTURE, PDF, SHOT]),
+        (named(2, None, None), &[PICTURE, PDF, SHOT]),
+        (named(2, Some(0), Some(0)), &[PICTURE]),
+        (named(2, Some(1), None), &[PDF]),
+        (named(2, Some(0), Some(1)), &[]),
+    ];
+    for (which, expected) in table {
+        let mut messages = reads();
+        assert_eq!(spots(&strip_media(&mut messages, which)), expected, "{which:?}");
+        assert_eq!(violations(&messages), [], "{which:?}");
+    }
+}
+
+#[test]
+fn words_say_what_was_there_and_how_to_get_at_it() {
+    let mut messages = reads();
+    assert_eq!(media_bytes(&messages), 4_000 + 400 + 2_000_000 + 8_000);
+    let stripped = strip_media(&mut messages, Strip::All);
+    assert_eq!(
+        text_at(&messages, PICTURE),
+        "[An image (image/png, 300 bytes) from a b's.png was here and is left out: the service \
+         would not take the request with it. To see it, scale a copy down, for example with \
+         `convert 'a b'\\''s.png' -resize 1000x1000 small.png`, and Read that.]"
+    );
+    let document = text_at(&messages, PDF);
+    let begin = "[A document (application/pdf, 1.5 MB) from long.pdf was here";
+    assert!(document.starts_with(begin), "{document}");
+    assert!(document.contains("`pdftotext -layout 'long.pdf' -`"), "{document}");
+    let shot = text_at(&messages, SHOT);
+    assert!(shot.starts_with("[An image (image/png, 6 kB) from mcp__eyes__shot was"), "{shot}");
+    let prompt = text_at(&messages, PROMPT);
+    assert!(prompt.starts_with("[An image (image/png, 3 kB) was here"), "{prompt}");
+    assert_eq!(stripped[1].file.as_deref(), Some("a b's.png"));
+    assert_eq!(stripped[1].tool.as_deref(), Some("Read"));
+    assert_eq!((stripped[2].medium, stripped[2].bytes), (Medium::Document, 2_000_000));
+}
+
+#[test]
+fn what_is_linked_or_broken_is_taken_out_too() {
+    for source in [json!({ "type": "url", "url": "https://localhost/a.png" }), json!(null)] {
+        let blocks = vec![Block::Image { source: source.clone() }, Block::Document { source }];
+        let mut messages = vec![Message::user(blocks)];
+        assert!(has_media(&messages));
+        assert_eq!(strip_media(&mut messages, Strip::All).len(), 2);
+        let told = text_at(&messages, spot(0, 0, None));
+        assert!(told.starts_with("[An image was here"), "{told}");
+        assert_eq!(violations(&messages), []);
+    }
+}
+
+#[test]
+fn documents_of_words_stay_and_those_of_images_are_both() {
+    let content = |kind: &str| {
+        let source = json!({ "type": "content", "content": [{ "type": kind }] });
+        vec![Message::user(vec![Block::Document { source }])]
+    };
+    for mut messages in [content("text"), vec![Message::user(vec![words()])]] {
+        assert!(!has_media(&messages));
+        let before = messages.clone();
+        assert_eq!(strip_media(&mut messages, Strip::All), []);
+        assert_eq!(messages, before);
+    }
+    for which in [Strip::Images, Strip::Documents] {
+        assert_eq!(strip_media(&mut content("image"), which).len(), 1, "{which:?}");
+    }
+}
+
+#[test]
+fn refusals_are_understood_however_they_point() {
+    let whole = Spot { message: 4, block: None, inner: None };
+    let table = [
+        ("messages.100.content.2.image.source.base64.data: too", Some(spot(100, 2, None))),
+        ("messages.5.content.0.tool_result.content.1.image: bad", Some(spot(5, 0, Some(1)))),
+        ("messages.5.content.0.content.1.image.source: bad", Some(spot(5, 0, Some(1)))),
+        ("400: {'loc': ('body', 'messages', 4, 'content', 0)}", Some(spot(4, 0, None))),
+        ("Invalid value at messages[3].content[12].image_url", Some(spot(3, 12, None))),
+        ("messages.4: all messages must have non-empty content", Some(whole)),
+        ("messages: at least one; see messages.4.role", Some(whole)),
+        ("your messages hold 30 images", None),
+        ("max_tokens: Field required", None),
+        ("messages.99999999999999999999999.content.1", None),
+        ("", None),
+    ];
+    for (told, expected) in table {
+        assert_eq!(Spot::named_in(told), expected, "{told}");
+    }
+}
+
+#[test]
+fn a_spot_that_is_not_there_takes_nothing_out() {
+    for which in [spot(9, 0, None), spot(0, 9, None), spot(2, 0, Some(9)), spot(1, 0, None)] {
+        let mut messages = reads();
+        assert_eq!(strip_media(&mut messages, Strip::At(which)), [], "{which:?}");
+        assert_eq!(messages, reads());
+    }
+    let loose = spot(0, 1, Some(3));
+    assert_eq!(spots(&strip_media(&mut reads(), Strip::At(loose))), [PROMPT]);
+}
+
+#[test]
+fn pages_are_counted_where_they_can_be_seen() {
+    let seen = b"/Type /Pages /Type/Page>> /Type\n/Page\n /Type /PageLabel /Type/Page/Parent /Type";
+    assert_eq!(visible_pages(seen), 3);
+    assert_eq!(visible_pages(b"/Type/Page"), 1);
+    assert_eq!(visible_pages(b""), 0);
+}
+
+fn any_strip() -> impl Strategy<Value = Strip> {
+    let inner = proptest::option::of(0..3_usize);
+    prop_oneof![
+        Just(Strip::All),
+        Just(Strip::Images),
+        Just(Strip::Documents),
+        (0..3_usize).prop_map(|newest| Strip::ImagesBut { newest }),
+        (0..200_u64).prop_map(|bytes| Strip::DownTo { bytes }),
+        (0..8_usize, proptest::option::of(0..5_usize), inner)
+            .prop_map(|(message, block, inner)| Strip::At(Spot { message, block, inner })),
+    ]
+}
+
+/// Puts media into results and behind them.
+fn with_media() -> impl Strategy<Value = Vec<Message>> {
+    let media = proptest::collection::vec((0..4_usize, 0..90_usize, any::<bool>()), 0..9);
+    (valid_messages(), media).prop_map(|(mut messages, media)| {
+        let users = messages.len().div_ceil(2);
+        for (index, (kind, bytes, is_inside)) in media.into_iter().enumerate() {
+            let block = match kind {
+                0 => pdf(bytes),
+                1 => words(),
+                _ => image(bytes),
+            };
+            let content = &mut messages[2 * (index * 7 % users)].content;
+            match content.first_mut() {
+                Some(Block::ToolResult { content, .. }) if is_inside => content.insert(0, block),
+                _ => content.push(block),
+            }
+        }
+        messages
+    })
+}
+
+/// Everything, results taken apart.
+fn leaves(messages: &[Message]) -> Vec<(Spot, &Block)> {
+    let mut leaves = Vec::new();
+    for (at, message) in messages.iter().enumerate() {
+        for (index, block) in message.content.iter().enumerate() {
+            leaves.push((spot(at, index, None), block));
+            if let Block::ToolResult { content, .. } = block {
+                let content = content.iter().enumerate();
+                leaves.extend(content.map(|(inner, block)| (spot(at, index, Some(inner)), block)));
+            }
+        }
+    }
+    leaves
+}
+
+fn is_result(block: &Block) -> bool {
+    matches!(block, Block::ToolResult { .. })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1_000))]
+
+    #[test]
+    fn only_media_are_touched_and_a_valid_list_stays_valid(
+        messages in with_media(),
+        which in any_strip(),
+    ) {
+        prop_assert_eq!(violations(&messages), []);
+        let mut after = messages.clone();
+        let stripped = strip_media(&mut after, which);
+        let gone = spots(&stripped);
+        prop_assert_eq!(violations(&after), []);
+        prop_assert_eq!(has_media(&messages), media_count(&messages) > 0);
+        prop_assert_eq!(media_count(&messages), media_count(&after) + gone.len());
+        for ((spot, was), (_, is)) in leaves(&messages).into_iter().zip(leaves(&after)) {
+            if gone.contains(&spot) {
+                let is_text = matches!(is, Block::Text { .. });
+                prop_assert!(is_text);
+            } else if !is_result(was) {
+                prop_assert_eq!(was, is);
+            }
+        }
+        let must_move = match which {
+            Strip::All | Strip::DownTo { .. } => has_media(&messages),
+            Strip::Images | Strip::ImagesBut { .. } => {
+                leaves(&messages).iter().any(|(_, block)| matches!(block, Block::Image { .. }))
+            }
+            Strip::Documents | Strip::At(_) => false,
+        };
+        prop_assert!(!must_move || !gone.is_empty(), "{:?} took nothing out", which);
+        if let Strip::DownTo { bytes } = which {
+            prop_assert!(media_bytes(&after) <= bytes);
+        }
+    }
+
+    #[test]
+    fn of_any_list_nothing_is_left_that_could_be_taken_out(messages in any_messages()) {
+        let mut after = messages.clone();
+        let stripped = strip_media(&mut after, Strip::All);
+        prop_assert_eq!(has_media(&messages), !stripped.is_empty());
+        prop_assert!(!has_media(&after));
+        prop_assert_eq!(media_bytes(&after), 0);
+        prop_assert_eq!(strip_media(&mut after.clone(), Strip::All), []);
+        prop_assert_eq!(after.len(), messages.len());
+        prop_assert!(violations(&after).len() <= violations(&messages).len());
+    }
+}
+
+fn media_count(messages: &[Message]) -> usize {
+    let spoken: Vec<Message> =
+        messages.iter().filter(|message| message.role == Role::User).cloned().collect();
+    let is_medium = |block: &Block| match block {
+        Block::Image { .. } => true,
+        Block::Document { source } => source["type"] != "text",
+        Block::Text { .. }
+        | Block::Thinking { .. }
+        | Block::RedactedThinking { .. }
+        | Block::ToolUse { .. }
+        | Block::ToolResult { .. }
+        | Block::Other(_) => false,
+    };
+    leaves(&spoken).into_iter().filter(|(_, block)| is_medium(block)).count()
+}
