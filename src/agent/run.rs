@@ -53,7 +53,9 @@ pub async fn run(setup: Setup, observer: &mut dyn Observer, interrupts: Interrup
         session.close(StopReason::InternalError);
         StopReason::InternalError
     });
-    session.client.settle(SETTLING).await;
+    for rung in &session.rungs {
+        rung.client.settle(SETTLING).await;
+    }
     session.books.tally.duration = clock.elapsed();
     ending(session, reason)
 }

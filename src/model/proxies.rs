@@ -64,7 +64,7 @@ impl Proxies {
     }
 
     /// The proxy to take to `url`. Never one to this very machine: none could lead there.
-    pub(super) fn toward(&self, url: &Url) -> Option<&Proxy> {
+    pub fn toward(&self, url: &Url) -> Option<&Proxy> {
         let proxy = if url.scheme() == "https" { &self.https } else { &self.http };
         proxy.as_ref().filter(|_| !is_loopback(url) && !self.excepts(url))
     }

@@ -152,7 +152,8 @@ fn by_status(status: u16, label: &str, message: &str) -> ErrorClass {
         401 | 403 if message.contains("revoked") => ErrorClass::TokenRevoked,
         401 => ErrorClass::InvalidApiKey,
         402 => ErrorClass::CreditBalanceLow,
-        403 => ErrorClass::AuthError,
+        // A proxy's: its password is as wrong the next time.
+        403 | 407 => ErrorClass::AuthError,
         404 if message.contains("model") || is_about_the_model(message) => ErrorClass::InvalidModel,
         // llama.cpp says the same of a path that it does not serve.
         404 if label == "not_found_error" && message != "file not found" => {

@@ -62,6 +62,12 @@ fn page() -> String {
             .collect();
         entries(roff, texts.iter().map(|(name, text)| (name.clone(), text.as_str())));
     });
+    page += &section("FALLBACK", |roff| {
+        for paragraph in FALLBACK {
+            roff.control("PP", []).text([roman(*paragraph)]);
+        }
+        entries(roff, ENTRIES.iter().map(|(entry, text)| (entry.to_string(), *text)));
+    });
     page += &section("HEARTBEATS", |roff| {
         for paragraph in HEARTBEATS {
             roff.control("PP", []).text([roman(*paragraph)]);
@@ -69,6 +75,32 @@ fn page() -> String {
     });
     page
 }
+
+const FALLBACK: &[&str] = &[
+    "The models of --fallback-model, or of the setting fallbackModel, take over in their order when \
+     the one before has failed for good: they may be at the same address or at another, so that an \
+     outage of one provider does not end the night. A key is never written there, only the name of \
+     the variable that holds it; commands of the model do not see that variable.",
+    "The credentials and headers of the first model go to its own origin (scheme, host and port) \
+     and nowhere else. An entry at another origin that names no variable is asked without \
+     credentials.",
+    "In results, in progress lines, and for --price and --context-window, a model at another place \
+     is called just as it is written here; one that costs nothing has the price 0/0.",
+];
+
+const ENTRIES: &[(&str, &str)] = &[
+    ("haiku", "At the address of the first model, with its credentials."),
+    ("haiku#SECOND_KEY", "There, with the API key of another account."),
+    ("my-model@http://127.0.0.1:8080", "At another address, without credentials."),
+    ("opus@https://gate.example/api#GATE_KEY", "With the API key in the variable GATE_KEY."),
+    ("opus@https://gate.example/api#bearer:GATE_TOKEN", "The same with a bearer token."),
+    (
+        "{\"model\": \"opus\", \"baseUrl\": \"https://gate.example/api\", \"apiKeyEnv\": \"GATE_KEY\"}",
+        "As an object, in the list of the setting fallbackModel. With \"authTokenEnv\" instead, the \
+         variable holds a bearer token; \"headers\" are sent with each request, and \
+         \"contextWindow\" is the model's.",
+    ),
+];
 
 const HEARTBEATS: &[&str] = &[
     "Standard error stays empty while there is nothing to wait for. Every wait for the service is \

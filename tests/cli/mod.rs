@@ -2,6 +2,7 @@
 
 mod bad_input;
 mod binary;
+mod chain;
 mod exits;
 mod golden;
 mod heartbeats;

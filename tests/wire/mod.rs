@@ -7,6 +7,7 @@ mod credentials;
 mod headers;
 mod oauth;
 mod prices;
+mod proxies;
 mod replies;
 mod requests;
 mod server;
