@@ -153,7 +153,7 @@ fn is_an_error(value: &Value) -> bool {
     value.is_object() || value.as_array().is_some_and(|list| list.iter().all(is_a_report))
 }
 
-/// One of a list of errors, and not one of FastAPI's list of fields.
+/// One of a list of errors, and not one of `FastAPI`'s list of fields.
 fn is_a_report(value: &Value) -> bool {
     value["message"].is_string() && value["loc"].is_null()
 }

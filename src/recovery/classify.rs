@@ -46,21 +46,24 @@ fn refusal(status: u16, label: &str, code: &str, message: &str) -> ErrorClass {
     let class = by_name(code)
         .or_else(|| by_name(label))
         .unwrap_or_else(|| by_status(status, label, message));
-    match class {
+    qualified(class, message)
+}
+
+/// What the words of some refusals add to their names.
+fn qualified(class: ErrorClass, message: &str) -> ErrorClass {
+    let limited = class == ErrorClass::RateLimit;
+    let barred = class == ErrorClass::AuthError;
+    let unpaid = limited || barred || class == ErrorClass::InvalidRequest;
+    if limited && message.contains("request too large for") {
         // More than may be asked for in a minute: no wait makes it fit.
-        ErrorClass::RateLimit if message.contains("request too large for") => {
-            ErrorClass::PromptTooLong
-        }
-        ErrorClass::RateLimit | ErrorClass::AuthError | ErrorClass::InvalidRequest
-            if is_about_money(message) =>
-        {
-            ErrorClass::CreditBalanceLow
-        }
+        ErrorClass::PromptTooLong
+    } else if unpaid && is_about_money(message) {
+        ErrorClass::CreditBalanceLow
+    } else if barred && message.contains("token") && message.contains("expired") {
         // Amazon's temporary credentials.
-        ErrorClass::AuthError if message.contains("token") && message.contains("expired") => {
-            ErrorClass::TokenRevoked
-        }
-        class => class,
+        ErrorClass::TokenRevoked
+    } else {
+        class
     }
 }
 
@@ -284,10 +287,12 @@ fn is_too_large_an_image(message: &str) -> bool {
 // The API, Bedrock, OpenAI.
 fn is_about_pairs(message: &str) -> bool {
     let both = message.contains("tool_use") && message.contains("tool_result");
-    both || mentions(
-        message,
-        &["`tool_use` ids must be unique", "toolresult blocks", "tool_call_id"],
-    )
+    // Where thinking has to stand is told by the tool calls around it.
+    (both && !message.contains("thinking"))
+        || mentions(
+            message,
+            &["`tool_use` ids must be unique", "toolresult blocks", "tool_call_id"],
+        )
 }
 
 // The API, LiteLLM, Bedrock, OpenAI and vLLM, Ollama, OpenRouter, Vertex.

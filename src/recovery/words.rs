@@ -89,16 +89,22 @@ impl Fault {
     /// What the refusal finds wrong with the conversation, if changing that may cure it.
     pub fn poison(&self) -> Option<Poison> {
         let words = self.blame()?;
-        match classify(self).class {
-            ErrorClass::ImageTooLarge | ErrorClass::PdfTooLarge | ErrorClass::RequestTooLarge => {
-                Some(Poison::Media)
-            }
-            ErrorClass::ToolUseMismatch => Some(Poison::Pairs),
+        let class = classify(self).class;
+        let is_media = matches!(
+            class,
+            ErrorClass::ImageTooLarge | ErrorClass::PdfTooLarge | ErrorClass::RequestTooLarge
+        );
+        if is_media || is_about_media(&words) {
+            Some(Poison::Media)
+        } else if class == ErrorClass::ToolUseMismatch {
+            Some(Poison::Pairs)
+        } else if words.contains("thinking") && words.contains("expected") {
             // The conversation lacks thinking: there is nothing in it to be taken out.
-            _ if words.contains("expected") && words.contains("thinking") => None,
-            _ if is_about_thinking(&words) => Some(Poison::Thinking),
-            _ if is_about_media(&words) => Some(Poison::Media),
-            _ => self.place().map(|_| Poison::Block),
+            None
+        } else if is_about_thinking(&words) {
+            Some(Poison::Thinking)
+        } else {
+            self.place().map(|_| Poison::Block)
         }
     }
 

@@ -33,7 +33,7 @@ pub enum Strip {
 
 /// Where a refusal points: a message, a block of it, a block of the tool result that it is.
 /// Counted from 0.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Spot {
     pub message: usize,
     pub block: Option<usize>,

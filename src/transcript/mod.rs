@@ -6,6 +6,7 @@ pub mod compaction;
 mod contributors;
 mod dealings;
 mod excerpt;
+mod heal;
 mod measure;
 mod media;
 mod message;
@@ -13,6 +14,7 @@ mod repair;
 mod validity;
 
 pub use contributors::{Contributor, largest};
+pub use heal::{Complaint, Healed, curable, heal, lacks_thinking};
 pub use measure::{Density, History, Meter, fixed_bytes};
 pub use media::{
     Medium, Spot, Strip, Stripped, has_media, media_bytes, strip_media, visible_pages,

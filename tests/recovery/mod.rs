@@ -9,6 +9,7 @@ mod spiral;
 mod steps;
 mod table;
 mod waits;
+mod words;
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! The real binary against a real server: what every trial begins with.
 
-pub(crate) mod tokens;
 pub(crate) mod proxy;
+pub(crate) mod tokens;
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;

@@ -4,6 +4,7 @@ pub(crate) mod arbitrary;
 mod collapse;
 mod compaction;
 mod contributors;
+mod heal;
 mod measure;
 mod media;
 mod repair;

@@ -1,0 +1,331 @@
+//! Takes out of a conversation what the service refuses to read, and no more than that.
+//!
+//! The decision comes first and changes nothing, so that it can be asked for beforehand. Every
+//! cure takes away what it cures for good: the same complaint cannot be cured for ever.
+
+use std::collections::HashMap;
+use std::mem;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::validity::{calls, is_thinking, violations};
+use super::{Block, Message, Role, Spot, repair, strip_thinking};
+
+/// What the service finds wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Complaint {
+    /// An image or a document.
+    Media,
+    /// Thinking that the model did not sign.
+    Thinking,
+    /// Tool calls and results that do not belong together.
+    Pairs,
+    /// The block at the spot, for any other reason.
+    Block,
+}
+
+/// What was done about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "healed")]
+pub enum Healed {
+    /// Images and documents were replaced by a note.
+    MediaRemoved { blocks: usize },
+    /// All thinking was taken out.
+    ThinkingStripped,
+    /// Broken rules of ours were mended.
+    Repaired { mends: usize },
+    /// Calls and their results became plain text.
+    PairsUntied { calls: usize },
+    /// A block was replaced by a note.
+    BlockReplaced,
+    /// A tool call's input was emptied.
+    InputEmptied,
+}
+
+/// Every note begins with this, so that no note is ever replaced by another.
+const NOTE: &str = "[Taken out by outlast: ";
+const IMAGE_NOTE: &str = "[Taken out by outlast: an image that the service could not take. The \
+    file that it came from is untouched. To look at it after all, convert or shrink it first, \
+    for example with: magick FILE -resize 1500x1500 SMALL.png]";
+const DOCUMENT_NOTE: &str = "[Taken out by outlast: a document that the service could not take. \
+    The file that it came from is untouched. To read it after all, extract its text, for example \
+    with: pdftotext -layout FILE.pdf -]";
+const BLOCK_NOTE: &str = "[Taken out by outlast: content that the service could not take. What \
+    is needed of it must be found out again.]";
+/// The most of a call's input that is kept in words, in bytes.
+const INPUT_WORDS: usize = 1_000;
+
+/// Whether [`heal`] would change anything.
+pub fn curable(messages: &[Message], spot: Option<Spot>, complaint: Complaint) -> bool {
+    cure(messages, spot, complaint).is_some()
+}
+
+/// Takes out what the service complains about. A valid list stays valid. Returns what was done;
+/// `None` if there is nothing to be done, and then nothing was changed.
+pub fn heal(
+    messages: &mut Vec<Message>,
+    spot: Option<Spot>,
+    complaint: Complaint,
+) -> Option<Healed> {
+    Some(match cure(messages, spot, complaint)? {
+        Cure::Repair => {
+            let (repaired, repairs) = repair(mem::take(messages));
+            *messages = repaired;
+            Healed::Repaired { mends: repairs.len() }
+        }
+        Cure::Strip => {
+            strip_thinking(messages);
+            Healed::ThinkingStripped
+        }
+        Cure::Untie(at) => Healed::PairsUntied { calls: untie(messages, at) },
+        Cure::Empty { message, block } => {
+            if let Block::ToolUse { input, .. } = &mut messages[message].content[block] {
+                *input = json!({});
+            }
+            Healed::InputEmptied
+        }
+        Cure::Remove(spots) => {
+            let blocks = spots.len();
+            for spot in spots {
+                replace(messages, spot);
+            }
+            Healed::MediaRemoved { blocks }
+        }
+        Cure::Replace(spots) => {
+            for spot in spots {
+                replace(messages, spot);
+            }
+            Healed::BlockReplaced
+        }
+    })
+}
+
+/// Whether the model is in the middle of its tool calls and the reply that made the last of them
+/// holds no thinking, for example because it was stripped. Some models must not be asked to think
+/// then: they would want to see the thinking of before.
+pub fn lacks_thinking(messages: &[Message]) -> bool {
+    let Some(asked) = messages.iter().rposition(|message| message.role == Role::Assistant) else {
+        return false;
+    };
+    let reply = &messages[asked];
+    calls(reply).next().is_some() && !reply.content.first().is_some_and(is_thinking)
+}
+
+/// A change that is known to change something. Every spot in it exists.
+enum Cure {
+    Repair,
+    Strip,
+    /// The calls of the message with this index, and their results.
+    Untie(usize),
+    /// The input of a call.
+    Empty {
+        message: usize,
+        block: usize,
+    },
+    Remove(Vec<Spot>),
+    Replace(Vec<Spot>),
+}
+
+fn cure(messages: &[Message], spot: Option<Spot>, complaint: Complaint) -> Option<Cure> {
+    match complaint {
+        Complaint::Media => media(messages, spot).map(Cure::Remove),
+        Complaint::Thinking => thinks(messages).then_some(Cure::Strip),
+        // What our own rules find is the likeliest cause, wherever the service saw it.
+        Complaint::Pairs | Complaint::Block if !violations(messages).is_empty() => {
+            Some(Cure::Repair)
+        }
+        Complaint::Pairs => pairs(messages, spot?),
+        Complaint::Block => named(messages, spot?),
+    }
+}
+
+fn thinks(messages: &[Message]) -> bool {
+    messages.iter().flat_map(|message| &message.content).any(is_thinking)
+}
+
+/// The media at the spot; where there are none, or no spot, those that were never sent before,
+/// and at last all. A service whose count differs from ours is still right about the media.
+fn media(messages: &[Message], spot: Option<Spot>) -> Option<Vec<Spot>> {
+    if let Some(spot) = spot
+        && let Some(message) = messages.get(spot.message)
+    {
+        let block = spot.block.and_then(|at| message.content.get(at));
+        if block.is_some_and(|block| is_noted(block, spot.inner)) {
+            return None;
+        }
+        let here = media_in(spot.message, message);
+        let exact: Vec<Spot> = here.iter().filter(|one| spot.covers(one)).copied().collect();
+        let wider = |one: &&Spot| spot.block.is_some_and(|block| one.block == Some(block));
+        let around: Vec<Spot> = here.iter().filter(wider).copied().collect();
+        let found = [exact, around, here].into_iter().find(|found| !found.is_empty());
+        if found.is_some() {
+            return found;
+        }
+    }
+    let sent = messages.iter().rposition(|message| message.role == Role::Assistant).unwrap_or(0);
+    let all: Vec<Spot> =
+        messages.iter().enumerate().flat_map(|(at, message)| media_in(at, message)).collect();
+    let new: Vec<Spot> = all.iter().filter(|spot| spot.message >= sent).copied().collect();
+    [new, all].into_iter().find(|found| !found.is_empty())
+}
+
+impl Spot {
+    /// Whether `other` lies here, exactly as far as this spot is known.
+    fn covers(self, other: &Self) -> bool {
+        self.message == other.message
+            && self.block.is_none_or(|block| other.block == Some(block))
+            && self.inner.is_none_or(|inner| other.inner == Some(inner))
+    }
+}
+
+fn media_in(message: usize, holder: &Message) -> Vec<Spot> {
+    let mut found = Vec::new();
+    for (at, block) in holder.content.iter().enumerate() {
+        let here = Spot { message, block: Some(at), inner: None };
+        if is_media(block) {
+            found.push(here);
+        }
+        let Block::ToolResult { content, .. } = block else { continue };
+        let media = content.iter().enumerate().filter(|(_, block)| is_media(block));
+        found.extend(media.map(|(inner, _)| Spot { inner: Some(inner), ..here }));
+    }
+    found
+}
+
+fn is_media(block: &Block) -> bool {
+    matches!(block, Block::Image { .. } | Block::Document { .. })
+}
+
+/// Whether what stands there is a note of ours.
+fn is_noted(block: &Block, inner: Option<usize>) -> bool {
+    match block {
+        Block::Text { text } => text.starts_with(NOTE),
+        Block::ToolResult { content, .. } => match inner {
+            Some(inner) => content.get(inner).is_some_and(|block| is_noted(block, None)),
+            None => content.len() == 1 && is_noted(&content[0], None),
+        },
+        Block::Thinking { .. }
+        | Block::RedactedThinking { .. }
+        | Block::ToolUse { .. }
+        | Block::Image { .. }
+        | Block::Document { .. }
+        | Block::Other(_) => false,
+    }
+}
+
+/// The service sees no pairs where our rules see them: then it gets words instead.
+fn pairs(messages: &[Message], spot: Spot) -> Option<Cure> {
+    let message = messages.get(spot.message)?;
+    let foreign = spot.block.and_then(|at| message.content.get(at));
+    if matches!(foreign, Some(Block::Other(_))) {
+        return named(messages, spot);
+    }
+    let asked = match message.role {
+        Role::Assistant => spot.message,
+        Role::User => spot.message.checked_sub(1)?,
+    };
+    calls(&messages[asked]).next().map(|_| Cure::Untie(asked))
+}
+
+/// What can be done about one block, whatever is wrong with it.
+fn named(messages: &[Message], spot: Spot) -> Option<Cure> {
+    let message = messages.get(spot.message)?;
+    let at = match spot.block {
+        Some(at) => at,
+        // A message that is one block leaves no doubt.
+        None => (message.content.len() == 1).then_some(0)?,
+    };
+    let block = message.content.get(at)?;
+    let parts = if let Block::ToolResult { content, .. } = block { content.len() } else { 0 };
+    let inner = spot.inner.filter(|inner| *inner < parts);
+    let here = Spot { message: spot.message, block: Some(at), inner };
+    if is_noted(block, inner) {
+        return None;
+    }
+    match block {
+        // What the user said is the task: without it there is nothing to go on with.
+        Block::Text { .. } if message.role == Role::User => None,
+        Block::Text { .. } => Some(Cure::Replace(vec![here])),
+        Block::Thinking { .. } | Block::RedactedThinking { .. } => Some(Cure::Strip),
+        Block::ToolUse { input, .. } => {
+            let empty = input.as_object().is_some_and(serde_json::Map::is_empty);
+            (!empty).then_some(Cure::Empty { message: spot.message, block: at })
+        }
+        Block::ToolResult { .. } => Some(Cure::Replace(vec![here])),
+        Block::Image { .. } | Block::Document { .. } => Some(Cure::Remove(vec![here])),
+        Block::Other(value) => Some(Cure::Replace(partners(spot.message, message, at, value))),
+    }
+}
+
+/// A foreign block, and those that belong to it: a call that the service made itself, its result.
+fn partners(message: usize, holder: &Message, at: usize, value: &Value) -> Vec<Spot> {
+    let id = |value: &Value| {
+        let id = value.get("tool_use_id").or_else(|| value.get("id"));
+        id.and_then(Value::as_str).map(str::to_owned)
+    };
+    let wanted = id(value);
+    let belongs = |(other, block): &(usize, &Block)| {
+        let Block::Other(theirs) = block else { return false };
+        *other == at || (wanted.is_some() && id(theirs) == wanted)
+    };
+    let blocks = holder.content.iter().enumerate().filter(belongs);
+    blocks.map(|(block, _)| Spot { message, block: Some(block), inner: None }).collect()
+}
+
+/// Puts a note where a block was. A tool result stays one, so that its call stays answered.
+fn replace(messages: &mut [Message], spot: Spot) {
+    let block = spot.block.and_then(|at| messages.get_mut(spot.message)?.content.get_mut(at));
+    let Some(block) = block else { return };
+    if let Block::ToolResult { content, .. } = block {
+        match spot.inner.and_then(|inner| content.get_mut(inner)) {
+            Some(inner) => *inner = Block::text(note_for(inner)),
+            None => *content = vec![Block::text(BLOCK_NOTE)],
+        }
+    } else {
+        *block = Block::text(note_for(block));
+    }
+}
+
+fn note_for(block: &Block) -> &'static str {
+    match block {
+        Block::Image { .. } => IMAGE_NOTE,
+        Block::Document { .. } => DOCUMENT_NOTE,
+        Block::Text { .. }
+        | Block::Thinking { .. }
+        | Block::RedactedThinking { .. }
+        | Block::ToolUse { .. }
+        | Block::ToolResult { .. }
+        | Block::Other(_) => BLOCK_NOTE,
+    }
+}
+
+/// Makes text of the calls of a message and of their results. Returns how many calls there were.
+fn untie(messages: &mut [Message], asked: usize) -> usize {
+    let mut names = HashMap::new();
+    for block in &mut messages[asked].content {
+        let Block::ToolUse { id, name, input } = block else { continue };
+        let mut words = input.to_string();
+        words.truncate(words.floor_char_boundary(INPUT_WORDS));
+        let text = Block::text(format!("(I called the tool {name} with {words}.)"));
+        names.insert(mem::take(id), mem::take(name));
+        *block = text;
+    }
+    if let Some(answers) = messages.get_mut(asked + 1) {
+        let blocks = mem::take(&mut answers.content);
+        answers.content = blocks.into_iter().flat_map(|block| in_words(block, &names)).collect();
+    }
+    names.len()
+}
+
+/// A result of one of the calls with these names, in words; anything else as it is.
+fn in_words(block: Block, names: &HashMap<String, String>) -> Vec<Block> {
+    let Block::ToolResult { tool_use_id, content, is_error } = block else { return vec![block] };
+    let Some(name) = names.get(&tool_use_id) else {
+        return vec![Block::ToolResult { tool_use_id, content, is_error }];
+    };
+    let outcome = if is_error { "failed" } else { "answered" };
+    let opening = Block::text(format!("(The tool {name} {outcome}:)"));
+    std::iter::once(opening).chain(content).collect()
+}

@@ -1,0 +1,122 @@
+//! What a refusal gives away in its words: the window, the place and what is wrong there.
+
+use outlast::recovery::{Fault, FaultKind, Place, Poison, Reach};
+use proptest::prelude::*;
+
+fn said(status: u16, message: &str) -> Fault {
+    let label = "invalid_request_error".to_owned();
+    let (code, message) = (String::new(), message.to_owned());
+    Fault::new(FaultKind::Refused { status, label, code, message }, Reach::Status)
+}
+
+fn place(message: &str) -> Option<(usize, Option<usize>, Option<usize>)> {
+    let place = said(400, message).place();
+    place.map(|Place { message, block, inner }| (message, block, inner))
+}
+
+#[test]
+fn a_place_is_read_in_every_way_of_writing_it() {
+    let cases = [
+        ("messages.3.content.1.image.source: no", (3, Some(1), None)),
+        ("messages.3.content.1: no", (3, Some(1), None)),
+        ("messages[3].content[1]: no", (3, Some(1), None)),
+        ("messages[3]['content'][1] is wrong", (3, Some(1), None)),
+        ("body.messages.3.content.1", (3, Some(1), None)),
+        (r#"[{"loc":["body","messages",3,"content",1,"text"],"msg":"no"}]"#, (3, Some(1), None)),
+        (r#"{\"loc\": [\"messages\", 3, \"content\", 1]}"#, (3, Some(1), None)),
+        ("{'loc': ('body', 'messages', 3, 'content', 1)}", (3, Some(1), None)),
+        ("messages.3.content: no", (3, None, None)),
+        ("messages.3: no", (3, None, None)),
+        ("messages[3] is wrong", (3, None, None)),
+        ("Messages.3.Content.1 is wrong", (3, Some(1), None)),
+        ("messages.3.content.1.tool_result.content.0.image: no", (3, Some(1), Some(0))),
+        ("messages.3.content.1.toolResult.content.0.image: no", (3, Some(1), Some(0))),
+        ("messages[3].content[1].content[0]: no", (3, Some(1), Some(0))),
+        ("messages: too few; messages.3.content.1: no", (3, Some(1), None)),
+        ("error b'messages.129.content.17: no'", (129, Some(17), None)),
+    ];
+    for (message, expected) in cases {
+        assert_eq!(place(message), Some(expected), "{message}");
+    }
+}
+
+#[test]
+fn what_names_no_block_of_the_conversation_is_no_place() {
+    let nowhere = [
+        "max_tokens: Field required",
+        "messages: at least one message is required",
+        "reduce the length of the messages. 5 of them are too much",
+        "of your messages, 3 are wrong",
+        "messages.3.role: unexpected role",
+        "messages.3rd",
+        "messages.99999999999999999999.content.1",
+        "toolmessages.3.content.1",
+        "messages.4.content.0.tool_result.cache_control: ttl must be 5m or 1h",
+        "tools.3.custom.input_schema: JSON schema is invalid",
+        // Of a list that a gateway made of ours.
+        "Invalid 'messages[3].content[1].image_url'",
+        "messages[3].tool_calls[0].function.arguments: no",
+    ];
+    for message in nowhere {
+        assert_eq!(place(message), None, "{message}");
+    }
+    let named = "messages.3.content.1: no";
+    for status in [401, 403, 404, 429, 500, 529] {
+        assert_eq!(said(status, named).place(), None, "{status}");
+        assert_eq!(said(status, named).poison(), None, "{status}");
+    }
+}
+
+#[test]
+fn a_window_is_read_wherever_it_is_named() {
+    let cases = [
+        ("prompt is too long: 213462 tokens > 200000 maximum", Some(200_000)),
+        ("prompt is too long: 213462 tokens \\u003e 200000 maximum", Some(200_000)),
+        ("exceed context limit: 190000 + 20000 > 200000, decrease", Some(200_000)),
+        ("the context length is 3 tokens over the maximum context length of 8,192", Some(8_192)),
+        ("Prompt exceeds 200,000 token limit of the context window", Some(200_000)),
+        (r#"context size: {\"n_prompt_tokens\":14429,\"n_ctx\":8192}"#, Some(8_192)),
+        ("This model's maximum context length is 3 tokens.", None),
+        ("Input is too long for requested model.", None),
+        ("prompt is too long: 1 > 99999999999999999999", None),
+        ("image exceeds 5 MB maximum: 6291456 bytes > 5242880 bytes", None),
+    ];
+    for (message, window) in cases {
+        assert_eq!(said(400, message).window(), window, "{message}");
+    }
+    assert_eq!(said(429, cases[0].0).window(), None, "no overflow");
+}
+
+#[test]
+fn thinking_that_is_missing_is_not_taken_out() {
+    let missing = "messages.1.content.0.type: Expected `thinking` or `redacted_thinking`, but \
+                   found `tool_use`";
+    assert_eq!(said(400, missing).poison(), None);
+    let wrong = "messages.1.content.0.thinking: each block must contain thinking";
+    assert_eq!(said(400, wrong).poison(), Some(Poison::Thinking));
+    assert_eq!(said(400, "thinking.budget_tokens: at least 1024").poison(), None);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_words_are_beyond_reading(
+        before in ".{0,9}", path in r#"messages[\[\].,"' 0-9a-zé\\]{0,30}"#, after in ".{0,9}",
+        status in prop::sample::select(vec![200_u16, 400, 413, 422]),
+    ) {
+        let fault = said(status, &format!("{before}{path}{after}"));
+        if let Some(place) = fault.place() {
+            prop_assert!(place.inner.is_none() || place.block.is_some());
+            prop_assert!(fault.poison().is_some() || path.contains("thinking"));
+        }
+        fault.window();
+    }
+
+    #[test]
+    fn every_place_of_the_api_is_found(message in 0..1_000_usize, block in 0..1_000_usize) {
+        let expected = Some((message, Some(block), None));
+        prop_assert_eq!(place(&format!("messages.{message}.content.{block}: no")), expected);
+        prop_assert_eq!(place(&format!("messages[{message}].content[{block}]")), expected);
+    }
+}
