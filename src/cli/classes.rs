@@ -32,8 +32,8 @@ pub(super) const CLASSES: [(ErrorClass, &str, &str); 25] = [
     (
         ErrorClass::RateLimit,
         "the service says that this account asks too often",
-        "Try again later, run fewer jobs at once, or set OUTLAST_UNATTENDED_RETRY=1 to wait \
-             as long as it takes.",
+        "Try again later, run fewer jobs at once, have the account's limits raised, or set \
+             OUTLAST_UNATTENDED_RETRY=1 to wait as long as it takes.",
     ),
     (
         ErrorClass::ServerOverload,
@@ -66,12 +66,14 @@ pub(super) const CLASSES: [(ErrorClass, &str, &str); 25] = [
     (
         ErrorClass::RequestTooLarge,
         "the request has more bytes than the service takes",
-        "Give the task in smaller parts; keep large files on disk and name them.",
+        "Give the task in smaller parts; keep large files on disk and name them. If a proxy \
+             refuses it, raise its body limit (nginx: client_max_body_size).",
     ),
     (
         ErrorClass::PdfTooLarge,
         "a PDF is too large for the service",
-        "Extract its text first, for example with: pdftotext -layout FILE.pdf FILE.txt",
+        "Extract its text and name that instead, for example with: pdftotext -layout FILE.pdf \
+             FILE.txt",
     ),
     (
         ErrorClass::ImageTooLarge,
@@ -86,12 +88,14 @@ pub(super) const CLASSES: [(ErrorClass, &str, &str); 25] = [
     (
         ErrorClass::InvalidModel,
         "the service does not know this model, or this account may not use it",
-        "Check the spelling in --model, ANTHROPIC_MODEL and settings.",
+        "Check the spelling in --model, ANTHROPIC_MODEL and settings; clouds and gateways have \
+             names of their own for models, and lists of who may use them.",
     ),
     (
         ErrorClass::CreditBalanceLow,
         "the account has no credit left, or has reached its spend limit",
-        "Add credit or raise the limit in the service's console; until then no retry helps.",
+        "Add credit or raise the limit in the console of the service or gateway; until then no \
+             retry helps.",
     ),
     (
         ErrorClass::InvalidApiKey,
@@ -101,8 +105,9 @@ pub(super) const CLASSES: [(ErrorClass, &str, &str); 25] = [
     ),
     (
         ErrorClass::TokenRevoked,
-        "the credential was revoked",
-        "Make a new one and store it as the job's secret.",
+        "the credential was revoked, or has expired",
+        "Make a new one and store it as the job's secret; one that lives shorter than the job \
+             is best fetched by an API key helper.",
     ),
     (
         ErrorClass::AuthError,
@@ -112,7 +117,8 @@ pub(super) const CLASSES: [(ErrorClass, &str, &str); 25] = [
     (
         ErrorClass::InvalidRequest,
         "the service calls the request wrong, so sending it again cannot help",
-        "Check that the server at ANTHROPIC_BASE_URL speaks the Messages API for this model.",
+        "Check that the server at ANTHROPIC_BASE_URL speaks the Messages API for this model; if \
+             its words name a message, a new session begins without it.",
     ),
     (
         ErrorClass::Refusal,
