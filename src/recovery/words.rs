@@ -110,7 +110,9 @@ impl Fault {
 
     /// The words, in lower case, of a refusal that may be about the conversation.
     fn blame(&self) -> Option<String> {
-        let FaultKind::Refused { message, .. } = &self.kind else { return None };
+        let FaultKind::Refused { status: 200 | 400 | 413 | 422, message, .. } = &self.kind else {
+            return None;
+        };
         let about_the_conversation = matches!(
             classify(self).class,
             ErrorClass::InvalidRequest

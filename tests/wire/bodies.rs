@@ -255,8 +255,11 @@ const WINDOWS: &[(&str, Option<u64>)] = &[
     ("xai-400-context.json", Some(131_072)),
 ];
 
+/// A message, a block in it, and a block within that.
+type At = (usize, Option<usize>, Option<usize>);
+
 /// What a recorded refusal finds wrong with the conversation, and where.
-const POISONS: &[(&str, Option<Poison>, Option<(usize, Option<usize>, Option<usize>)>)] = &[
+const POISONS: &[(&str, Option<Poison>, Option<At>)] = &[
     ("bedrock-400-quoted-pdf.json", Some(Poison::Media), Some((0, Some(1), None))),
     ("bedrock-400-quoted-signature.json", Some(Poison::Thinking), Some((1, Some(0), None))),
     ("bedrock-400-tool-pair.json", Some(Poison::Pairs), Some((2, None, None))),
