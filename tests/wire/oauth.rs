@@ -384,6 +384,17 @@ async fn a_login_that_was_written_but_not_put_in_place_is_found_again() {
 }
 
 #[tokio::test]
+async fn a_login_that_was_cut_off_while_it_was_overwritten_is_found_again() {
+    let stage = Stage::with(-1).await;
+    let new = stage.folder.path().join(".credentials.json.new");
+    fs::write(&new, stage.text()).expect("a file can be written");
+    fs::write(stage.path(), &stage.text()[..40]).expect("a file can be written");
+    ask(&stage.client(), STREAMING).await.expect("a reply");
+    assert_eq!(stage.sent(), ["access-token-1"]);
+    assert_eq!(login(&kept(stage.folder.path()))["refreshToken"], "refresh-token-1");
+}
+
+#[tokio::test]
 async fn what_was_cut_off_or_overtaken_is_not_taken_for_a_login() {
     let overtaken = Stage::with(-1).await;
     let new = overtaken.folder.path().join(".credentials.json.new");

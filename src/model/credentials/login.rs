@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde_json::{Map, Value};
 
 use super::secret::Secret;
+use super::store::left_behind;
 
 /// The member of the file that holds the login. Other members are other programs'.
 pub(super) const SECTION: &str = "claudeAiOauth";
@@ -50,7 +51,10 @@ impl LoginFile {
     /// # Errors
     /// [`LoginError`], when it cannot be read or makes no sense.
     pub fn read(&self) -> Result<Option<Login>, LoginError> {
-        let login = Login::read(&self.path)?;
+        let login = match Login::read(&self.path) {
+            Err(error) => Some(left_behind(&self.real_path()).ok_or(error)?),
+            Ok(login) => login,
+        };
         Ok(login.map(|login| Login {
             token_endpoint: self.token_endpoint.clone().or(login.token_endpoint),
             client_id: self.client_id.clone().or(login.client_id),

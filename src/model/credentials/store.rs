@@ -14,6 +14,9 @@ use super::login::{Login, SECTION, document};
 /// More than any two tokens take, in bytes.
 const ROOM: usize = 16 * 1024;
 
+/// The end of a successor's name.
+const ENDING: &str = ".new";
+
 /// A file that will replace another one. Made before the old token is spent: a folder that cannot
 /// be written to, or a full disk, must not be found out afterwards.
 #[derive(Debug)]
@@ -27,7 +30,7 @@ impl Successor {
     /// Makes it, with room for what will be in it. The caller holds the lock.
     pub(super) fn prepare(target: &Path) -> io::Result<Self> {
         let before = fs::metadata(target)?;
-        let path = beside(target, ".new");
+        let path = beside(target, ENDING);
         let mut file =
             OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&path)?;
         file.set_permissions(fs::Permissions::from_mode(0o600))?;
@@ -70,12 +73,18 @@ impl Successor {
 /// Finishes what another process was killed in the middle of: a login that was written whole,
 /// but did not get into its place. One that is older than what is there was overtaken.
 pub(super) fn adopt(target: &Path) -> io::Result<()> {
-    let path = beside(target, ".new");
+    let path = beside(target, ENDING);
     let (Ok(left), Ok(there)) = (fs::metadata(&path), fs::metadata(target)) else { return Ok(()) };
-    if left.modified()? < there.modified()? || !matches!(Login::read(&path), Ok(Some(_))) {
+    let overtaken = left.modified()? < there.modified()? && Login::read(target).is_ok();
+    if overtaken || !matches!(Login::read(&path), Ok(Some(_))) {
         return Ok(());
     }
     put_in_place(&path, target, &fs::read(&path)?)
+}
+
+/// The login that a process which was killed left next to a file that it left broken.
+pub(super) fn left_behind(target: &Path) -> Option<Login> {
+    Login::read(&beside(target, ENDING)).ok().flatten()
 }
 
 fn put_in_place(path: &Path, target: &Path, text: &[u8]) -> io::Result<()> {
