@@ -142,6 +142,12 @@ fn words(ending: &Ending) -> Option<(String, &'static str)> {
         }
         StopReason::EmptyResponse => return Some(owned(of_class(ErrorClass::EmptyResponse))),
         StopReason::Refusal => return Some(owned(of_class(ErrorClass::Refusal))),
+        // The fault says which proxy, and which variable to correct.
+        StopReason::ModelError(_)
+            if ending.fault.as_ref().is_some_and(|fault| fault.status() == Some(407)) =>
+        {
+            ("a proxy on the way refused the request".to_owned(), "")
+        }
         StopReason::ModelError(class) => return Some(owned(of_class(class))),
     };
     Some((what, advice))

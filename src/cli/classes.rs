@@ -26,7 +26,7 @@ pub(super) const CLASSES: [(ErrorClass, &str, &str); 25] = [
     (
         ErrorClass::SslCertError,
         "the server's certificate was not accepted",
-        "If a corporate proxy replaces certificates, name its CA file in SSL_CERT_FILE or \
+        "If a corporate proxy replaces certificates, name its CA file with --ca-file or in \
              NODE_EXTRA_CA_CERTS; check the machine's clock too.",
     ),
     (

@@ -131,6 +131,28 @@ async fn a_passed_name_is_seen_unless_it_is_the_models_credential() {
     assert!(!seen.contains_key("NPM_TOKEN"));
 }
 
+/// Another service's key may have any name.
+#[tokio::test]
+async fn a_variable_that_holds_a_credential_is_never_seen_whatever_it_is_called() {
+    for policy in [ChildEnvironment::Scrub, ChildEnvironment::Inherit, ChildEnvironment::Allowlist]
+    {
+        let bench = Bench::with(|settings| {
+            own(settings);
+            let more = [("NIGHT_GATE", "gate-0123456789"), ("COPY", "see gate-0123456789 there")];
+            settings.environment.extend(more.map(|(name, value)| (name.into(), value.into())));
+            settings.credentials = vec!["NIGHT_GATE".to_string()];
+            settings.pass_env = vec!["NIGHT_GATE".to_string(), "COPY".to_string()];
+            settings.child_environment = policy;
+        });
+        let seen = seen(&bench).await;
+        for name in ["NIGHT_GATE", "COPY"] {
+            assert!(!seen.contains_key(name), "{name} is seen: {policy:?}");
+            let dropped = bench.toolbox.dropped_variables();
+            assert!(dropped.iter().any(|known| known == name), "{dropped:?}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn inheriting_still_keeps_the_models_credentials_back() {
     let bench = Bench::with(|settings| {

@@ -1,6 +1,7 @@
 //! The failures that users of unattended agents suffer, each tried on the real binary over real
 //! HTTP (or on the machine's real time, where no socket is needed).
 
+mod endpoints;
 mod history;
 mod history_cache;
 mod history_fallback;
@@ -8,6 +9,7 @@ mod history_limits;
 mod history_money;
 mod history_sessions;
 mod history_tools;
+mod network;
 mod time;
 mod time_ends;
 mod time_input;

@@ -1,0 +1,193 @@
+//! Trials of the way to the service: corporate proxies and certificates (T49).
+
+use std::sync::mpsc::{Sender, channel};
+
+use serde_json::Value;
+
+use crate::support::proxy::{HOST, Manners, Proxy, tls};
+use crate::support::{Ended, Running, Trial, within};
+
+const LOGIN: &str = "basic bmlnahq6ahvzac1odxno";
+const SECRET: &str = "hush-hush";
+
+/// A whole stream in one piece, as a proxy hands it on that has kept it to look inside.
+fn answer() -> Vec<u8> {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/streams/text.sse");
+    let body = std::fs::read(path).expect("it is recorded");
+    let head = format!(
+        "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nvia: 1.1 proxy\r\n\
+         content-length: {}\r\n\r\n",
+        body.len()
+    );
+    [head.into_bytes(), body].concat()
+}
+
+fn proxy(wants: Option<&'static str>) -> Proxy {
+    Proxy::start(Manners { wants, answer: answer(), hold: None })
+}
+
+/// A proxy that keeps every answer until it is told to go on.
+fn holding() -> (Proxy, Sender<()>) {
+    let (go_on, hold) = channel();
+    (Proxy::start(Manners { wants: None, answer: answer(), hold: Some(hold) }), go_on)
+}
+
+/// A run that reaches its service only through the proxy.
+fn trial(proxy: &Proxy, login: &str) -> Trial {
+    Trial::at(&format!("https://{HOST}"))
+        .env("HTTPS_PROXY", &format!("http://{login}{}", proxy.address))
+        .args(["--output-format", "json"])
+}
+
+fn authority() -> String {
+    tls("proxy.pem").display().to_string()
+}
+
+#[track_caller]
+fn failed(ended: &Ended, code: i32, class: &str) -> String {
+    let result = ended.result();
+    assert_eq!(ended.code, Some(code), "{ended:?}");
+    assert_eq!(result["api_error_class"], class, "{ended:?}");
+    assert!(!format!("{ended:?}").contains(SECRET), "{ended:?}");
+    let [Value::String(line)] = &result["errors"].as_array().expect("a list")[..] else {
+        panic!("one line: {result}")
+    };
+    line.clone()
+}
+
+/// Every way to name the certificate of a proxy that looks inside.
+#[tokio::test]
+async fn a_proxy_that_looks_inside_is_trusted_when_its_certificate_is_named() {
+    for way in ["--ca-file", "SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS", "settings"] {
+        let proxy = proxy(Some(LOGIN));
+        let trial = trial(&proxy, "night:hush-hush@");
+        let env = serde_json::json!({ "env": { "SSL_CERT_FILE": authority() } }).to_string();
+        let trial = match way {
+            "--ca-file" => trial.args([way, &authority()]),
+            "settings" => trial.args(["--settings", &env]),
+            _ => trial.env(way, &authority()),
+        };
+        let ended = trial.args(["Say hello."]).run().await;
+        assert_eq!(ended.code, Some(0), "{way}: {ended:?}");
+        assert_eq!(ended.result()["terminal_reason"], "completed");
+        assert!(!format!("{ended:?}").contains(SECRET), "{ended:?}");
+        let seen = proxy.seen();
+        assert!(seen[0].starts_with("connect model.test:443"), "{seen:?}");
+        assert!(seen[1].contains("x-api-key: test-key-0123456789"), "{seen:?}");
+    }
+}
+
+/// The environment of outlast itself may stand in its settings.
+#[tokio::test]
+async fn proxies_of_the_settings_are_taken() {
+    let proxy = proxy(None);
+    let env = serde_json::json!({ "env": { "https_proxy": proxy.address.to_string() } });
+    let ended = Trial::at(&format!("https://{HOST}"))
+        .args(["--output-format=json", "--ca-file", &authority()])
+        .args(["--settings", &env.to_string(), "Say hello."])
+        .run()
+        .await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+}
+
+/// Such proxies hand a stream on when it has ended. Until then there is silence, and heartbeats.
+#[tokio::test]
+async fn a_stream_that_a_proxy_keeps_to_its_end_is_waited_for_with_heartbeats() {
+    let (proxy, go_on) = holding();
+    let settings = r#"{"heartbeatInterval": 0.2}"#;
+    let mut run: Running = trial(&proxy, "")
+        .args(["--ca-file", &authority(), "--settings", settings, "Say hello."])
+        .start();
+    run.hears("to answer, 1s so far").await;
+    go_on.send(()).expect("the proxy still holds it");
+    let ended = run.end().await;
+    let result = ended.result();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert_eq!(result["recovery"]["requests"], 1, "waited for, not asked again: {result}");
+    assert!(ended.stderr.matches("waiting for claude-sonnet-5-5 to answer").count() > 1);
+}
+
+/// And when it keeps it for too long, the timer that cuts it is named, with its flag.
+#[tokio::test]
+async fn a_stream_that_never_comes_is_cut_by_a_timer_with_a_name() {
+    let (proxy, _never) = holding();
+    let flags = ["--first-byte-timeout=300ms", "--max-retries=0", "--ca-file"];
+    let ended = trial(&proxy, "").args(flags).args([&authority(), "Say hello."]).run().await;
+    let line = failed(&ended, 75, "api_timeout");
+    for words in ["first-byte timeout", "--first-byte-timeout"] {
+        assert!(line.contains(words), "{line}");
+    }
+}
+
+#[tokio::test]
+async fn an_unknown_certificate_ends_the_run_at_once_and_says_whose_it_is() {
+    let proxy = proxy(None);
+    let ended = trial(&proxy, "").args(["Say hello."]).run().await;
+    let line = failed(&ended, 1, "ssl_cert_error");
+    let way = format!("model.test:443 through the proxy {}", proxy.address);
+    for words in [way.as_str(), "UnknownIssuer", "--ca-file"] {
+        assert!(line.contains(words), "{line}");
+    }
+    assert_eq!(ended.result()["recovery"]["requests"], 1);
+}
+
+/// A machine without certificates of its own, as bare containers are, has those of the binary.
+#[tokio::test]
+async fn without_a_system_store_the_built_in_authorities_are_used_and_added_to() {
+    let empty = tempfile::tempdir().expect("a scratch folder");
+    let bare =
+        |proxy: &Proxy| trial(proxy, "").env("SSL_CERT_DIR", &empty.path().display().to_string());
+    let ended = bare(&proxy(None)).args(["Say hello."]).run().await;
+    let line = failed(&ended, 1, "ssl_cert_error");
+    assert!(line.contains("UnknownIssuer"), "TLS works, and does not know the proxy: {line}");
+    let ended = bare(&proxy(None)).args(["--ca-file", &authority(), "Say hello."]).run().await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+}
+
+#[tokio::test]
+async fn a_login_that_a_proxy_refuses_is_final_and_says_where_to_correct_it() {
+    for (login, words) in [("", "wants a user"), ("night:hush-hush2@", "does not accept the user")]
+    {
+        let proxy = proxy(Some(LOGIN));
+        let ended =
+            trial(&proxy, login).args(["--ca-file", &authority(), "Say hello."]).run().await;
+        let line = failed(&ended, 77, "auth_error");
+        let address = format!("the proxy {}", proxy.address);
+        for words in ["a proxy on the way", "HTTP 407", &address, words, "HTTPS_PROXY"] {
+            assert!(line.contains(words), "{line}");
+        }
+        assert_eq!(proxy.seen().len(), 1, "one attempt: {:?}", proxy.seen());
+    }
+}
+
+#[tokio::test]
+async fn a_proxy_that_is_not_there_is_named() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback is there");
+    let address = listener.local_addr().expect("bound");
+    drop(listener);
+    let ended = Trial::at(&format!("https://{HOST}"))
+        .env("HTTPS_PROXY", &format!("http://night:hush-hush@{address}"))
+        .args(["--output-format=json", "--max-retries=1", "Say hello."]);
+    let ended = within("the end", ended.run()).await;
+    let line = failed(&ended, 75, "connection_error");
+    assert!(line.contains(&format!("model.test:443 through the proxy {address}")), "{line}");
+}
+
+#[tokio::test]
+async fn mistakes_in_the_way_are_told_before_anything_is_sent() {
+    let proxy = proxy(None);
+    for (name, value, words) in [
+        ("HTTPS_PROXY", "ftp://night:hush-hush@h", "the variable HTTPS_PROXY names no proxy"),
+        ("SSL_CERT_FILE", "/nonesuch.pem", "certificate file /nonesuch.pem"),
+        ("NODE_EXTRA_CA_CERTS", "/dev/null", "it holds no PEM certificate"),
+    ] {
+        let ended = trial(&proxy, "").env(name, value).args(["Say hello."]).run().await;
+        assert_eq!(ended.code, Some(2), "{ended:?}");
+        assert!(ended.stderr.contains(words) && ended.stderr.lines().count() == 1, "{ended:?}");
+        assert!(!format!("{ended:?}").contains(SECRET), "{ended:?}");
+    }
+    let ended = trial(&proxy, "").args(["--ca-file=gone.pem", "Say hello."]).run().await;
+    assert_eq!(ended.code, Some(2), "{ended:?}");
+    assert!(ended.stderr.contains("gone.pem"), "{ended:?}");
+    assert_eq!(proxy.seen().len(), 0);
+}
