@@ -34,8 +34,8 @@ pub const MEANINGS: [(u8, &str); 15] = [
     (NO_PROGRESS, "The model kept answering nothing, or repeated itself without end."),
     (
         NOT_ACCEPTED,
-        "The work was not accepted: the required command never passed, or no answer fitted the \
-         schema.",
+        "The work was not accepted: a required command did not pass, or no answer had the shape \
+         that was asked for.",
     ),
     (
         TEMPORARY,

@@ -8,6 +8,7 @@
 //!                                                        └─output─► heartbeats, messages
 //! ```
 
+pub mod acceptance;
 pub mod advice;
 mod app;
 pub mod args;

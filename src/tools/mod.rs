@@ -21,6 +21,7 @@ mod permission;
 mod places;
 mod process;
 mod read;
+mod references;
 mod require;
 mod schema;
 mod seen;

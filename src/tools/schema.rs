@@ -4,13 +4,13 @@
 //! their root. A schema of any other kind is wrapped, so that the model gives its answer in one
 //! field; whoever asked for it sees the answer alone.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use jsonschema::Validator;
 use jsonschema::error::{ValidationError, ValidationErrorKind};
 use serde_json::{Map, Value, json};
 
+use super::references::{self, REFERENCES};
 use super::text::clipped;
 
 /// The field that holds an answer which is no plain object.
@@ -27,12 +27,6 @@ const VIOLATION_CHARS_MAX: usize = 300;
 
 /// How much of a wrong value is quoted, in characters.
 const QUOTE_CHARS_MAX: usize = 80;
-
-/// What refers to other schemas.
-const REFERENCES: [&str; 3] = ["$ref", "$dynamicRef", "$recursiveRef"];
-
-/// What holds values, and no schemas.
-const DATA: [&str; 4] = ["const", "default", "enum", "examples"];
 
 /// The keywords of which every real schema has at least one.
 #[rustfmt::skip]
@@ -77,7 +71,7 @@ pub struct BadSchema {
 }
 
 impl BadSchema {
-    fn at(pointer: impl Into<String>, why: impl Into<String>) -> Self {
+    pub(super) fn at(pointer: impl Into<String>, why: impl Into<String>) -> Self {
         Self { pointer: pointer.into(), why: why.into() }
     }
 }
@@ -99,7 +93,7 @@ impl AnswerSchema {
             ));
         }
         check_root(&schema)?;
-        check_references(&schema)?;
+        references::check(&schema)?;
         let form = form(&schema);
         let (checked, offered) = match form {
             Form::Plain => {
@@ -182,118 +176,6 @@ fn check_root(schema: &Value) -> Result<(), BadSchema> {
     }
 }
 
-/// A reference, and where it stands.
-struct Reference<'a> {
-    pointer: String,
-    target: &'a str,
-}
-
-fn check_references(schema: &Value) -> Result<(), BadSchema> {
-    let mut references = Vec::new();
-    find_references(schema, &mut String::new(), &mut references);
-    // An inner "$id" moves what "#" means; then only the validator can tell.
-    let has_ids = schema.as_object().is_some_and(|root| root.values().any(holds_id));
-    for Reference { pointer, target } in references {
-        let Some(fragment) = target.strip_prefix('#') else {
-            return Err(BadSchema::at(
-                pointer,
-                format!(
-                    "{:?} is in another document, and outlast fetches none; put it into \"$defs\" \
-                     and refer to \"#/$defs/NAME\"",
-                    clipped(target, QUOTE_CHARS_MAX)
-                ),
-            ));
-        };
-        if has_ids || !(fragment.is_empty() || fragment.starts_with('/')) {
-            continue;
-        }
-        match lookup(schema, target) {
-            None => {
-                let target = clipped(target, QUOTE_CHARS_MAX);
-                let why = format!("there is no {target:?} in the schema; correct the reference");
-                return Err(BadSchema::at(pointer, why));
-            }
-            Some(place) if is_endless(schema, place) => {
-                let why = "it refers to nothing but itself; describe a value";
-                return Err(BadSchema::at(pointer, why));
-            }
-            Some(_) => {}
-        }
-    }
-    Ok(())
-}
-
-fn find_references<'a>(schema: &'a Value, pointer: &mut String, found: &mut Vec<Reference<'a>>) {
-    let mut below = |name: &str, value: &'a Value, found: &mut Vec<Reference<'a>>| {
-        let length = pointer.len();
-        pointer.push('/');
-        pointer.push_str(&name.replace('~', "~0").replace('/', "~1"));
-        match value {
-            Value::String(target) if REFERENCES.contains(&name) => {
-                found.push(Reference { pointer: pointer.clone(), target });
-            }
-            _ => find_references(value, pointer, found),
-        }
-        pointer.truncate(length);
-    };
-    match schema {
-        Value::Object(fields) => {
-            for (name, value) in fields.iter().filter(|(name, _)| !DATA.contains(&name.as_str())) {
-                below(name, value, found);
-            }
-        }
-        Value::Array(items) => {
-            for (index, value) in items.iter().enumerate() {
-                below(&index.to_string(), value, found);
-            }
-        }
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
-    }
-}
-
-fn holds_id(value: &Value) -> bool {
-    match value {
-        Value::Object(fields) => {
-            fields.get("$id").is_some_and(Value::is_string) || fields.values().any(holds_id)
-        }
-        Value::Array(items) => items.iter().any(holds_id),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
-    }
-}
-
-/// What a reference such as `#/$defs/a` leads to.
-fn lookup<'a>(schema: &'a Value, target: &str) -> Option<&'a Value> {
-    schema.pointer(&percent_decoded(target.strip_prefix('#')?)?)
-}
-
-fn percent_decoded(text: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
-        if byte != b'%' {
-            bytes.push(byte);
-            continue;
-        }
-        let digits = [char::from(rest.next()?), char::from(rest.next()?)];
-        let [high, low] = [digits[0].to_digit(16)?, digits[1].to_digit(16)?];
-        bytes.push(u8::try_from(high * 16 + low).ok()?);
-    }
-    String::from_utf8(bytes).ok()
-}
-
-/// Whether a chain of references that begins here comes round to itself.
-fn is_endless<'a>(schema: &'a Value, mut place: &'a Value) -> bool {
-    let mut seen = BTreeSet::new();
-    while let Some(target) = place.get("$ref").and_then(Value::as_str) {
-        if !seen.insert(target) {
-            return true;
-        }
-        let Some(next) = lookup(schema, target) else { return false };
-        place = next;
-    }
-    false
-}
-
 /// Whether the service takes a schema for the input of a tool as it is.
 fn form(schema: &Value) -> Form {
     let Some(root) = schema.as_object() else { return Form::Wrapped };
@@ -323,7 +205,7 @@ fn wrap(schema: &Value) -> Value {
         }
         // With an "$id", the inner schema stays a document of its own.
         if !root.contains_key("$id") {
-            move_references(&mut inner);
+            references::move_below(&mut inner, &format!("/properties/{FIELD}"));
         }
     }
     offered.insert("type".to_string(), json!("object"));
@@ -331,28 +213,6 @@ fn wrap(schema: &Value) -> Value {
     offered.insert("required".to_string(), json!([FIELD]));
     offered.insert("additionalProperties".to_string(), json!(false));
     Value::Object(offered)
-}
-
-/// Makes references from the root follow the schema to where it is now.
-fn move_references(schema: &mut Value) {
-    match schema {
-        Value::Object(fields) => {
-            for (name, value) in fields.iter_mut().filter(|(name, _)| !DATA.contains(&&***name)) {
-                match value {
-                    Value::String(target) if name == "$ref" => {
-                        if let Some(rest) = target.strip_prefix('#')
-                            && (rest.is_empty() || rest.starts_with('/'))
-                        {
-                            *target = format!("#/properties/{FIELD}{rest}");
-                        }
-                    }
-                    _ => move_references(value),
-                }
-            }
-        }
-        Value::Array(items) => items.iter_mut().for_each(move_references),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
-    }
 }
 
 /// One violation: its place, what was expected there, and what was found.
@@ -372,18 +232,13 @@ fn violation(above: &str, fault: &ValidationError<'_>) -> String {
 }
 
 fn expected(fault: &ValidationError<'_>) -> String {
-    let choices = match fault.kind() {
-        ValidationErrorKind::AnyOf { context } | ValidationErrorKind::OneOfNotValid { context } => {
-            context
-        }
-        _ => return fault.masked_with("the value").to_string(),
-    };
+    let Some(choices) = choices(fault) else { return plainly(fault) };
     // The choice that is missed by least is the likeliest to have been meant.
     let nearest = choices.iter().filter(|faults| !faults.is_empty()).min_by_key(|all| all.len());
     let why = nearest.and_then(|faults| faults.first()).map(|fault| {
         let place = fault.instance_path().as_str();
         let place = if place.is_empty() { String::new() } else { format!("{place}: ") };
-        format!("; the nearest one wants: {place}{}", fault.masked_with("the value"))
+        format!("; the nearest one wants: {place}{}", plainly(fault))
     });
     let count = choices.len();
     format!("the value fits none of the {count} allowed shapes{}", why.unwrap_or_default())
@@ -391,12 +246,29 @@ fn expected(fault: &ValidationError<'_>) -> String {
 
 /// What is wrong with a schema itself.
 fn mistake(fault: &ValidationError<'_>) -> String {
-    let first = match fault.kind() {
-        ValidationErrorKind::AnyOf { context } | ValidationErrorKind::OneOfNotValid { context } => {
-            context.first().and_then(|faults| faults.first())
-        }
-        _ => None,
-    };
-    let told = first.unwrap_or(fault).to_string();
+    let first = choices(fault).and_then(|choices| choices.first()?.first()).unwrap_or(fault);
+    let found = first.instance().to_string();
+    let told = format!("{} (found: {})", plainly(first), clipped(&found, QUOTE_CHARS_MAX));
     clipped(&told, VIOLATION_CHARS_MAX).to_string()
+}
+
+/// The faults of each of the shapes that a value might have had.
+fn choices<'a, 'b>(fault: &'b ValidationError<'a>) -> Option<&'b [Vec<ValidationError<'a>>]>
+where
+    'a: 'b,
+{
+    if let ValidationErrorKind::AnyOf { context } | ValidationErrorKind::OneOfNotValid { context } =
+        fault.kind()
+    {
+        return Some(context);
+    }
+    None
+}
+
+/// What was expected, in words that do not depend on what was found.
+fn plainly(fault: &ValidationError<'_>) -> String {
+    if let ValidationErrorKind::Enum { options } = fault.kind() {
+        return format!("the value is not one of {options}");
+    }
+    fault.masked_with("the value").to_string()
 }

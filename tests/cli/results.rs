@@ -36,7 +36,7 @@ fn usage() -> Usage {
     }
 }
 
-fn ending(reason: StopReason) -> Ending {
+pub(super) fn ending(reason: StopReason) -> Ending {
     let tally = Tally {
         turns: 3,
         duration: Duration::from_millis(65_432),
@@ -93,7 +93,7 @@ fn failed(class: ErrorClass, fault: Fault) -> Ending {
     }
 }
 
-fn object(ending: &Ending) -> Value {
+pub(super) fn object(ending: &Ending) -> Value {
     Report {
         ending,
         session_id: "0190a1b2-0000-7000-8000-000000000001",

@@ -12,7 +12,11 @@ use outlast::recovery::{Money, Persistence};
 use super::binary::World;
 
 /// What flags, variables and `~/.outlast/settings.json` come to.
-fn resolve(flags: &[&str], variables: &[(&str, &str)], user: &str) -> Result<Settings, String> {
+pub(super) fn resolve(
+    flags: &[&str],
+    variables: &[(&str, &str)],
+    user: &str,
+) -> Result<Settings, String> {
     let world = World::new().file("home/.outlast/settings.json", user);
     let words: Vec<String> = flags.iter().map(ToString::to_string).collect();
     let Request::Run(args) = args::parse(&words).map_err(|error| error.to_string())? else {

@@ -11,4 +11,6 @@ mod media;
 mod pdfs;
 mod permission;
 mod reading;
+mod require;
 mod searching;
+mod structured;

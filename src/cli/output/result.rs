@@ -39,12 +39,10 @@ impl Report<'_> {
         advice::explain(self.ending, self.now)
     }
 
-    /// What the run answered: the model's last words, or the answer in the shape asked for.
+    /// What the run answered: in the shape that was asked for, or else the model's last words.
     pub fn answer(&self) -> String {
-        match &self.ending.acceptance.structured_output {
-            Some(answer) if !self.verdict().is_error() => answer.to_string(),
-            Some(_) | None => self.ending.text.clone(),
-        }
+        let answer = self.ending.acceptance.structured_output.as_ref();
+        answer.map_or_else(|| self.ending.text.clone(), ToString::to_string)
     }
 
     /// The command line that goes on where the run ended, if it ended early and can be resumed.
@@ -59,8 +57,9 @@ impl Report<'_> {
         let (ending, verdict) = (self.ending, self.verdict());
         let mut object = head(verdict, self.session_id, self.uuid);
         if verdict.is_error() {
-            if !ending.text.is_empty() {
-                object.insert("partial_result".to_owned(), json!(ending.text));
+            let partial = self.answer();
+            if !partial.is_empty() {
+                object.insert("partial_result".to_owned(), json!(partial));
             }
             object.insert("errors".to_owned(), json!(self.errors()));
         } else {

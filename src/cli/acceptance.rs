@@ -1,0 +1,46 @@
+//! What to say of a run that did its work, and whose work was not accepted.
+
+use crate::agent::Ending;
+
+/// The command that must pass did not.
+pub fn requirement_failed(ending: &Ending) -> (String, &'static str) {
+    const ADVICE: &str = "Its output is in the session's last messages; --require-timeout gives it \
+                          more time.";
+    let Some(verified) = &ending.acceptance.requirement else {
+        return ("the command that must pass did not".to_owned(), ADVICE);
+    };
+    let times = match verified.attempts {
+        1 => "once".to_owned(),
+        attempts => format!("{attempts} times"),
+    };
+    let how = verified.how.as_deref().unwrap_or("was never run");
+    let what = format!(
+        "the work was not accepted: the required command {:?} was run {times} and never passed; \
+         the last time it {how}",
+        shortened(&verified.command)
+    );
+    (what, ADVICE)
+}
+
+/// No answer came in the shape that was asked for.
+pub fn no_answer(ending: &Ending) -> (String, &'static str) {
+    let what = match ending.acceptance.schema_attempts {
+        Some(0) | None => {
+            "no structured output came: the model never called the tool for it".to_owned()
+        }
+        Some(1) => "no structured output came: the one answer did not fit the schema".to_owned(),
+        Some(attempts) => {
+            format!("no structured output came: none of {attempts} answers was accepted")
+        }
+    };
+    (what, "Make the schema of --json-schema simpler, or raise the setting schemaTries.")
+}
+
+fn shortened(command: &str) -> String {
+    const LONGEST: usize = 200;
+    let mut short: String = command.chars().take(LONGEST).collect();
+    if short.len() < command.len() {
+        short.push_str("...");
+    }
+    short
+}

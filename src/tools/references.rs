@@ -1,0 +1,153 @@
+//! References within a JSON Schema: that they lead somewhere, and that they still do when it is
+//! moved. Pure.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use super::schema::BadSchema;
+use super::text::clipped;
+
+/// How much of a reference is quoted, in characters.
+const QUOTE_CHARS_MAX: usize = 80;
+
+/// What refers to other schemas.
+pub(super) const REFERENCES: [&str; 3] = ["$ref", "$dynamicRef", "$recursiveRef"];
+
+/// What holds values, and no schemas.
+const DATA: [&str; 4] = ["const", "default", "enum", "examples"];
+
+/// A reference, and where it stands.
+struct Reference<'a> {
+    pointer: String,
+    target: &'a str,
+}
+
+/// Checks that every reference leads to something in the same document.
+///
+/// # Errors
+/// The first one that does not, and where it stands.
+pub(super) fn check(schema: &Value) -> Result<(), BadSchema> {
+    let mut references = Vec::new();
+    find(schema, &mut String::new(), &mut references);
+    // An inner "$id" moves what "#" means; then only the validator can tell.
+    let has_ids = schema.as_object().is_some_and(|root| root.values().any(holds_id));
+    for Reference { pointer, target } in references {
+        let Some(fragment) = target.strip_prefix('#') else {
+            return Err(BadSchema::at(
+                pointer,
+                format!(
+                    "{:?} is in another document, and outlast fetches none; put it into \"$defs\" \
+                     and refer to \"#/$defs/NAME\"",
+                    clipped(target, QUOTE_CHARS_MAX)
+                ),
+            ));
+        };
+        if has_ids || !(fragment.is_empty() || fragment.starts_with('/')) {
+            continue;
+        }
+        match lookup(schema, target) {
+            None => {
+                let target = clipped(target, QUOTE_CHARS_MAX);
+                let why = format!("there is no {target:?} in the schema; correct the reference");
+                return Err(BadSchema::at(pointer, why));
+            }
+            Some(place) if is_endless(schema, place) => {
+                let why = "it refers to nothing but itself; describe a value";
+                return Err(BadSchema::at(pointer, why));
+            }
+            Some(_) => {}
+        }
+    }
+    Ok(())
+}
+
+fn find<'a>(schema: &'a Value, pointer: &mut String, found: &mut Vec<Reference<'a>>) {
+    let mut below = |name: &str, value: &'a Value, found: &mut Vec<Reference<'a>>| {
+        let length = pointer.len();
+        pointer.push('/');
+        pointer.push_str(&name.replace('~', "~0").replace('/', "~1"));
+        if let Some(target) = value.as_str().filter(|_| REFERENCES.contains(&name)) {
+            found.push(Reference { pointer: pointer.clone(), target });
+        } else {
+            find(value, pointer, found);
+        }
+        pointer.truncate(length);
+    };
+    match schema {
+        Value::Object(fields) => {
+            for (name, value) in fields.iter().filter(|(name, _)| !DATA.contains(&name.as_str())) {
+                below(name, value, found);
+            }
+        }
+        Value::Array(items) => {
+            for (index, value) in items.iter().enumerate() {
+                below(&index.to_string(), value, found);
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+fn holds_id(value: &Value) -> bool {
+    match value {
+        Value::Object(fields) => {
+            fields.get("$id").is_some_and(Value::is_string) || fields.values().any(holds_id)
+        }
+        Value::Array(items) => items.iter().any(holds_id),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
+    }
+}
+
+/// What a reference such as `#/$defs/a` leads to.
+fn lookup<'a>(schema: &'a Value, target: &str) -> Option<&'a Value> {
+    schema.pointer(&percent_decoded(target.strip_prefix('#')?)?)
+}
+
+fn percent_decoded(text: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        if byte != b'%' {
+            bytes.push(byte);
+            continue;
+        }
+        let digits = [char::from(rest.next()?), char::from(rest.next()?)];
+        let [high, low] = [digits[0].to_digit(16)?, digits[1].to_digit(16)?];
+        bytes.push(u8::try_from(high * 16 + low).ok()?);
+    }
+    String::from_utf8(bytes).ok()
+}
+
+/// Whether a chain of references that begins here comes round to itself.
+fn is_endless<'a>(schema: &'a Value, mut place: &'a Value) -> bool {
+    let mut seen = BTreeSet::new();
+    while let Some(target) = place.get("$ref").and_then(Value::as_str) {
+        if !seen.insert(target) {
+            return true;
+        }
+        let Some(next) = lookup(schema, target) else { return false };
+        place = next;
+    }
+    false
+}
+
+/// Makes references from the root follow the schema to its new place, a JSON pointer.
+pub(super) fn move_below(schema: &mut Value, place: &str) {
+    match schema {
+        Value::Object(fields) => {
+            for (name, value) in fields.iter_mut().filter(|(name, _)| !DATA.contains(&&***name)) {
+                if name == "$ref"
+                    && let Some(rest) = value.as_str().and_then(|target| target.strip_prefix('#'))
+                    && (rest.is_empty() || rest.starts_with('/'))
+                {
+                    *value = Value::String(format!("#{place}{rest}"));
+                } else {
+                    move_below(value, place);
+                }
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(|item| move_below(item, place)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}

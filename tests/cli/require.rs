@@ -1,0 +1,125 @@
+//! `--require`, from the flag to the first request, and from the check to the result.
+
+use std::time::Duration;
+
+use outlast::agent::Ending;
+use outlast::cli::acceptance::requirement_failed;
+use outlast::cli::system::demand;
+use outlast::recovery::StopReason;
+use outlast::rehearsal::Scenario;
+use outlast::tools::{Acceptance, Requirement, Verified};
+
+use super::binary::World;
+use super::results::{ending, object};
+use super::settings::resolve;
+use crate::support::{Trial, serve};
+
+#[test]
+fn flags_outrank_files_and_ten_minutes_are_the_default() {
+    let file = r#"{"require": "make check", "requireTimeout": "90s", "requireRetries": 1}"#;
+    // flags, settings file, command, seconds, retries
+    let table: [(&[&str], &str, &str, u64, u8); 5] = [
+        (&["--require", "cargo test", "hi"], "{}", "cargo test", 600, 3),
+        (&["--require=cargo test -- -q", "hi"], file, "cargo test -- -q", 90, 1),
+        (&["hi"], file, "make check", 90, 1),
+        (&["--require-timeout", "2m", "hi"], file, "make check", 120, 1),
+        (&["--require", "a", "--require", "b", "hi"], "{}", "b", 600, 3),
+    ];
+    for (flags, file, command, seconds, retries) in table {
+        let demands = resolve(flags, &[], file).expect("good settings").demands;
+        let timeout = Duration::from_secs(seconds);
+        let wanted = Requirement { command: command.to_owned(), timeout };
+        assert_eq!(demands.requirement, Some(wanted), "{flags:?}");
+        assert_eq!(demands.require_retries, retries, "{flags:?}");
+    }
+    assert_eq!(resolve(&["hi"], &[], "{}").expect("good settings").demands.requirement, None);
+}
+
+#[test]
+fn mistakes_are_one_line() {
+    let long = "x".repeat(125_000);
+    let cases: &[(&[&str], &[&str])] = &[
+        (&["--require", " ", "hi"], &["--require", "empty", "leave it out"]),
+        (&["--require-timeout", "5m", "hi"], &["--require-timeout needs --require"]),
+        (&["--require", "x", "--require-timeout", "0", "hi"], &["--require-timeout", "\"0\""]),
+        (&["--require", "x", "--require-timeout", "soon", "hi"], &["\"soon\"", "45m"]),
+        (&["--require", &long, "hi"], &["125000 bytes", "correct --require"]),
+        (
+            &["--settings", r#"{"require": "a\u0000b"}"#, "hi"],
+            &["NUL character", "correct --require"],
+        ),
+        (&["--settings", r#"{"require": ["a"]}"#, "hi"], &["\"require\" takes a text"]),
+    ];
+    for (args, parts) in cases {
+        let world = World::new();
+        let before = world.inventory();
+        let ended = world.run(args);
+        let line = ended.line();
+        for part in *parts {
+            assert!(line.contains(part), "{part:?} in {line:?}");
+        }
+        assert_eq!(ended.code, 2, "{ended:?}");
+        assert_eq!(ended.result()["exit_code"], 2);
+        assert_eq!(world.inventory(), before);
+    }
+}
+
+#[tokio::test]
+async fn the_model_knows_the_command_from_the_first_request_on() {
+    let server = serve(Scenario::new().reply("Done."));
+    let args = ["--require", "true # 'it'", "--system-prompt", "", "--max-turns", "1", "Do it."];
+    let ended = Trial::against(&server).args(args).run().await;
+    let requests = server.requests();
+    assert!(!requests.is_empty(), "{ended:?}");
+    let system = requests[0].body["system"].to_string();
+    assert!(system.contains("only if it passes:\\ntrue # 'it'"), "{system}");
+}
+
+#[test]
+fn both_demands_follow_the_prompt_each_on_its_own() {
+    let flags = ["--require", "true", "--json-schema", "{}", "hi"];
+    let demands = resolve(&flags, &[], "{}").expect("good settings").demands;
+    let text = demand("Mine.".to_owned(), &demands);
+    let parts: Vec<&str> = text.split("\n\n").collect();
+    assert_eq!(parts.len(), 3, "{text}");
+    assert_eq!(parts[0], "Mine.");
+    assert!(parts[1].ends_with(":\ntrue") && parts[2].contains("StructuredOutput"), "{text}");
+    let none = resolve(&["hi"], &[], "{}").expect("good settings").demands;
+    assert_eq!(demand("Mine.".to_owned(), &none), "Mine.");
+}
+
+fn verified(attempts: u32, passed: bool, exit_code: Option<i32>, how: Option<&str>) -> Ending {
+    let requirement = Verified {
+        command: "cargo test".to_owned(),
+        attempts,
+        passed,
+        exit_code,
+        how: how.map(ToOwned::to_owned),
+    };
+    let acceptance = Acceptance { requirement: Some(requirement), ..Acceptance::default() };
+    let reason = if passed { StopReason::Completed } else { StopReason::MaxTurns };
+    Ending { acceptance, ..ending(reason) }
+}
+
+#[test]
+fn the_result_says_what_was_required_and_what_came_of_it() {
+    let result = object(&verified(2, true, Some(0), Some("passed")));
+    let wanted = serde_json::json!({
+        "command": "cargo test", "passed": true, "attempts": 2, "exit_code": 0 });
+    assert_eq!(result["requirement"], wanted);
+    let result = object(&verified(0, false, None, None));
+    assert_eq!(result["requirement"]["passed"], false);
+    assert_eq!(result["requirement"]["exit_code"], serde_json::Value::Null);
+}
+
+#[test]
+fn a_failed_requirement_names_the_command_and_its_last_end() {
+    let how = "ended with exit code 101";
+    let (what, advice) = requirement_failed(&verified(4, false, Some(101), Some(how)));
+    for part in ["\"cargo test\"", "4 times", how] {
+        assert!(what.contains(part), "{part} in {what}");
+    }
+    assert!(advice.contains("--require-timeout"));
+    let (once, _) = requirement_failed(&verified(1, false, None, Some("was killed by SIGKILL")));
+    assert!(once.contains("run once") && once.ends_with("SIGKILL"), "{once}");
+}

@@ -1,0 +1,286 @@
+//! The answer in the shape that was asked for: which schemas serve, what fits, and what counts.
+
+use outlast::tools::{AnswerSchema, Delivery, Effect, Offered, Others, STRUCTURED_OUTPUT};
+use outlast::tools::{PermissionMode, SCHEMA_BYTES_MAX};
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use super::bench::{Bench, assert_fails_with, call, text};
+
+fn asking(schema: Value) -> Bench {
+    Bench::with(|settings| settings.answer = Some(AnswerSchema::new(schema).expect("a schema")))
+}
+
+fn report() -> Value {
+    json!({
+        "type": "object",
+        "properties": {
+            "title": { "type": "string", "minLength": 3 },
+            "items": { "type": "array", "items": { "type": "object",
+                "properties": { "count": { "type": "integer" } }, "required": ["count"] } },
+            "mail": { "type": "string", "format": "email" },
+        },
+        "required": ["title"],
+        "additionalProperties": false,
+    })
+}
+
+async fn give(bench: &Bench, input: Value) -> outlast::tools::Outcome {
+    bench.run(STRUCTURED_OUTPUT, input).await
+}
+
+/// What the model is told the tool takes.
+fn offered(bench: &Bench) -> Value {
+    let mut offered = bench.toolbox.definitions().iter();
+    let tool = offered.find(|definition| definition.name == STRUCTURED_OUTPUT);
+    tool.expect("the tool is offered").input_schema.clone()
+}
+
+#[tokio::test]
+async fn an_answer_that_fits_is_kept_and_settled_once() {
+    let bench = asking(report());
+    assert_eq!(offered(&bench), report());
+    let answer = json!({ "title": "Found", "items": [{ "count": 3 }], "mail": "no mail at all" });
+    let outcome = give(&bench, answer.clone()).await;
+    assert!(!outcome.is_error, "{outcome:?}");
+    assert_eq!(outcome.detail, json!({ "structured_output": answer }));
+    assert_eq!(bench.toolbox.acceptance().structured_output, None, "not before it is settled");
+    assert_eq!(bench.toolbox.settle(Others::Fine), Delivery::Answer(answer.clone()));
+    assert_eq!(bench.toolbox.settle(Others::Fine), Delivery::Nothing, "it was taken");
+    let acceptance = bench.toolbox.acceptance();
+    assert_eq!(acceptance.structured_output, Some(answer));
+    assert_eq!(acceptance.schema_attempts, Some(1));
+}
+
+#[tokio::test]
+async fn a_misfit_names_every_place_and_what_was_expected_there() {
+    let bench = asking(report());
+    let input = json!({ "title": "ab", "items": [{}, { "count": "x" }], "extra": 1 });
+    let outcome = give(&bench, input).await;
+    for part in [
+        "InputValidationError",
+        "/title: the value is shorter than 3 characters (found: \"ab\")",
+        "/items/0/count: is missing",
+        "/items/1/count: the value is not of type \"integer\" (found: \"x\")",
+        "'extra'",
+    ] {
+        assert_fails_with(&outcome, part);
+    }
+    assert_eq!(bench.toolbox.settle(Others::Fine), Delivery::Misfit);
+    assert_eq!(bench.toolbox.settle(Others::Fine), Delivery::Nothing, "a misfit counts once");
+    assert_eq!(bench.toolbox.acceptance().schema_attempts, Some(1));
+    assert_eq!(bench.toolbox.acceptance().structured_output, None);
+}
+
+#[tokio::test]
+async fn nulls_are_not_left_out_of_an_answer() {
+    let bench = asking(json!({ "type": "object",
+        "properties": { "found": { "type": ["string", "null"] } }, "required": ["found"] }));
+    assert!(!give(&bench, json!({ "found": null })).await.is_error);
+    let answer = Delivery::Answer(json!({ "found": null }));
+    assert_eq!(bench.toolbox.settle(Others::Fine), answer);
+}
+
+#[tokio::test]
+async fn the_last_answer_of_a_reply_that_fits_wins() {
+    let bench = asking(report());
+    give(&bench, json!({ "title": "first" })).await;
+    give(&bench, json!({ "title": "second" })).await;
+    give(&bench, json!({ "title": 3 })).await;
+    let second = json!({ "title": "second" });
+    assert_eq!(bench.toolbox.settle(Others::Fine), Delivery::Answer(second));
+    assert_eq!(bench.toolbox.acceptance().schema_attempts, Some(3));
+}
+
+#[tokio::test]
+async fn an_answer_beside_a_call_that_failed_is_not_taken() {
+    let bench = asking(report());
+    let outcome = give(&bench, json!({ "title": "all done" })).await;
+    assert!(text(&outcome).contains("unless another call of the same reply failed"));
+    assert_eq!(bench.toolbox.settle(Others::Failed), Delivery::Misfit);
+    assert_eq!(bench.toolbox.acceptance().structured_output, None);
+    assert_eq!(bench.toolbox.settle(Others::Fine), Delivery::Nothing, "nor later");
+    assert_eq!(bench.toolbox.settle(Others::Failed), Delivery::Nothing);
+}
+
+#[tokio::test]
+async fn many_violations_of_a_large_answer_make_a_short_text() {
+    let bench = asking(json!({ "type": "object",
+        "properties": { "all": { "items": { "type": "integer" } } } }));
+    let input = json!({ "all": vec!["x".repeat(10_000); 50] });
+    let outcome = give(&bench, input).await;
+    let told = text(&outcome);
+    assert_fails_with(&outcome, "/all/9: ");
+    assert_fails_with(&outcome, "\n- and more\n");
+    assert!(!told.contains("/all/10: ") && told.len() < 3_000, "{} bytes", told.len());
+    let few = text(&give(&bench, json!({ "all": ["x"] })).await);
+    assert!(!few.contains("and more"), "{few}");
+}
+
+#[tokio::test]
+async fn the_nearest_of_several_shapes_is_explained() {
+    let bench = asking(json!({ "type": "object", "properties": { "end": { "anyOf": [
+        { "type": "object", "required": ["a", "b", "c"] },
+        { "type": "object", "properties": { "code": { "type": "integer" } } },
+    ] } } }));
+    let outcome = give(&bench, json!({ "end": { "code": "0" } })).await;
+    assert_fails_with(&outcome, "/end: the value fits none of the 2 allowed shapes");
+    assert_fails_with(&outcome, "/end/code: the value is not of type \"integer\"");
+}
+
+#[tokio::test]
+async fn what_is_no_plain_object_is_asked_for_in_one_field_and_handed_on_without_it() {
+    let list = json!({ "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "type": "array", "items": { "$ref": "#/$defs/item" },
+        "$defs": { "item": { "type": "object", "properties": {
+            "next": { "$ref": "#/$defs/item" }, "$ref": { "const": { "$ref": "#/kept" } } } } } });
+    let bench = asking(list.clone());
+    let offered = offered(&bench);
+    assert_eq!(offered["type"], "object");
+    assert_eq!(offered["required"], json!(["answer"]));
+    assert_eq!(offered["$schema"], list["$schema"]);
+    let inner = &offered["properties"]["answer"];
+    assert_eq!(inner["items"]["$ref"], "#/properties/answer/$defs/item");
+    let item = &inner["$defs"]["item"]["properties"];
+    assert_eq!(item["next"]["$ref"], "#/properties/answer/$defs/item");
+    assert_eq!(item["$ref"]["const"]["$ref"], "#/kept", "a value, no reference");
+    jsonschema::validator_for(&offered).expect("its references still lead somewhere");
+
+    assert!(!give(&bench, json!({ "answer": [{ "next": {} }] })).await.is_error);
+    let answer = Delivery::Answer(json!([{ "next": {} }]));
+    assert_eq!(bench.toolbox.settle(Others::Fine), answer);
+    let wrong = give(&bench, json!({ "answer": [{ "next": 4 }] })).await;
+    assert_fails_with(&wrong, "/answer/0/next: the value is not of type \"object\"");
+    assert_fails_with(&give(&bench, json!({ "rows": [] })).await, "the one field `answer`");
+    assert_eq!(bench.toolbox.settle(Others::Fine), Delivery::Misfit);
+}
+
+#[tokio::test]
+async fn a_forgotten_wrapping_is_forgiven_when_the_answer_fits() {
+    let either = json!({ "anyOf": [
+        { "type": "object", "required": ["ok"] }, { "type": "object", "required": ["error"] } ] });
+    let bench = asking(either);
+    assert!(!give(&bench, json!({ "error": "none" })).await.is_error);
+    let answer = Delivery::Answer(json!({ "error": "none" }));
+    assert_eq!(bench.toolbox.settle(Others::Fine), answer);
+    assert!(give(&bench, json!({ "neither": 1 })).await.is_error);
+}
+
+#[test]
+fn schemas_are_offered_as_objects_whatever_they_are() {
+    // schema, whether it is offered as it is
+    let table = [
+        (json!({ "type": "object" }), true),
+        (json!({ "properties": { "a": {} } }), true),
+        (json!({ "type": "object", "properties": { "a b": {} } }), false),
+        (json!({ "type": "object", "allOf": [{}] }), false),
+        (json!({ "$ref": "#/$defs/a", "$defs": { "a": { "type": "object" } } }), false),
+        (json!({ "type": ["object", "null"] }), false),
+        (json!({ "type": "string" }), false),
+        (json!({ "enum": [{ "a": 1 }], "properties": {} }), false),
+        (json!({}), false),
+        (json!(true), false),
+    ];
+    for (schema, plain) in table {
+        let offered = offered(&asking(schema.clone()));
+        assert_eq!(offered["type"], "object", "{schema}");
+        assert_eq!(offered["properties"].get("answer").is_none(), plain, "{schema}: {offered}");
+    }
+}
+
+#[test]
+fn what_cannot_serve_as_a_schema_is_refused_with_its_place() {
+    // schema, pointer, part of why
+    let table = [
+        (json!(false), "", "nothing satisfies it"),
+        (json!("object"), "", "is an object"),
+        (json!({ "name": "an example" }), "", "no keyword of JSON Schema"),
+        (json!({ "type": "objekt" }), "/type", "is not one of [\"array\""),
+        (
+            json!({ "properties": { "a/b": { "minLength": -1 } } }),
+            "/properties/a~1b/minLength",
+            "-1",
+        ),
+        (json!({ "properties": { "a": { "pattern": "(" } } }), "/properties/a/pattern", "regex"),
+        (
+            json!({ "properties": { "a": { "$ref": "https://example.com/a.json" } } }),
+            "/properties/a/$ref",
+            "another document",
+        ),
+        (json!({ "items": [{ "$ref": "other.json#/a" }] }), "/items/0/$ref", "fetches none"),
+        (json!({ "items": { "$ref": "#/$defs/no" } }), "/items/$ref", "no \"#/$defs/no\""),
+        (json!({ "$ref": "#" }), "/$ref", "nothing but itself"),
+        (
+            json!({ "items": { "$ref": "#/$defs/a" }, "$defs": {
+                "a": { "$ref": "#/$defs/b" }, "b": { "$ref": "#/$defs/a" } } }),
+            "/items/$ref",
+            "nothing but itself",
+        ),
+        (json!({ "items": { "$ref": "#nowhere" } }), "", "nowhere"),
+        (json!({ "$schema": "https://example.com/own", "type": "object" }), "", "own"),
+        (json!({ "enum": ["x".repeat(SCHEMA_BYTES_MAX)] }), "", "make it smaller"),
+    ];
+    for (schema, pointer, why) in table {
+        let shown: String = schema.to_string().chars().take(200).collect();
+        let bad = AnswerSchema::new(schema).expect_err(&shown);
+        assert_eq!(bad.pointer, pointer, "{shown}: {bad}");
+        assert!(bad.why.contains(why), "{shown}: {bad}");
+    }
+}
+
+#[tokio::test]
+async fn a_schema_may_refer_to_itself_further_down() {
+    let tree = json!({ "type": "object", "properties": {
+        "name": { "type": "string" }, "children": { "items": { "$ref": "#" } } } });
+    let bench = asking(tree);
+    let outcome = give(&bench, json!({ "children": [{ "children": [{ "name": 1 }] }] })).await;
+    assert_fails_with(&outcome, "/children/0/children/0/name");
+    // Percent signs in a reference are decoded, and an inner document may name itself.
+    for schema in [
+        json!({ "$ref": "#/$defs/a%20b", "$defs": { "a b": { "type": "object" } } }),
+        json!({ "$ref": "#/$defs/a", "$defs": { "a": { "$id": "urn:a", "$ref": "#/$defs/b",
+            "$defs": { "b": { "type": "object" } } } } }),
+    ] {
+        AnswerSchema::new(schema).expect("a schema");
+    }
+}
+
+#[tokio::test]
+async fn no_rule_mode_or_list_of_tools_takes_the_tool_away() {
+    let bench = Bench::with(|settings| {
+        settings.answer = Some(AnswerSchema::new(report()).expect("a schema"));
+        settings.offered = Offered::Only(Vec::new());
+        settings.mode = PermissionMode::Plan;
+        settings.deny = vec!["*".to_owned()];
+    });
+    let names: Vec<_> = bench.toolbox.definitions().iter().map(|tool| &tool.name).collect();
+    assert_eq!(names, [STRUCTURED_OUTPUT]);
+    // Of a call that does not fit, too: it is checked, and counted, when it runs.
+    let call = call(STRUCTURED_OUTPUT, json!({}));
+    bench.toolbox.admit(&call).expect("it needs no leave");
+    bench.toolbox.admit(&call).expect("it needs no leave");
+    assert_eq!(bench.toolbox.acceptance().schema_attempts, Some(0));
+    // It is never started before its reply is whole.
+    assert_eq!(bench.toolbox.effect(&call), Effect::Changes);
+}
+
+#[tokio::test]
+async fn an_answer_that_is_cut_off_is_none() {
+    let bench = asking(report());
+    let cancel = CancellationToken::new();
+    cancel.cancel();
+    let input = json!({ "title": "too late" });
+    let outcome = bench.run_until(STRUCTURED_OUTPUT, input, cancel).await;
+    assert_fails_with(&outcome, "Interrupted");
+    assert_eq!(bench.toolbox.settle(Others::Fine), Delivery::Nothing);
+    assert_eq!(bench.toolbox.acceptance().schema_attempts, Some(0));
+}
+
+#[tokio::test]
+async fn without_a_schema_there_is_no_such_tool() {
+    let bench = Bench::open();
+    assert_fails_with(&give(&bench, json!({})).await, "No such tool available: StructuredOutput");
+    assert!(!bench.toolbox.wants_answer());
+    assert_eq!(bench.toolbox.settle(Others::Fine), Delivery::Nothing);
+    assert_eq!(bench.toolbox.acceptance(), outlast::tools::Acceptance::default());
+}
