@@ -7,14 +7,15 @@ use uuid::Uuid;
 
 use crate::model::{Answer, Progress, Prompt, Renewal};
 use crate::recovery::{
-    Ask, Cut, ErrorClass, Event, Failure, Fault, FaultKind, Moment, Money, Purpose, Reach,
-    Remedies, Reply, Weight, classify,
+    Ask, Cut, ErrorClass, Event, Failure, Fault, FaultKind, Moment, Money, Purpose, Reach, Reply,
+    SUMMARISE, classify,
 };
-use crate::transcript::{Block, faults_of_a_history, repair, violations};
+use crate::transcript::{Block, Message, faults_of_a_history, lacks_thinking, repair, violations};
 
 use super::conversation::{knows_call, text_of};
 use super::observer::{Notice, WaitingFor};
 use super::session::Session;
+use super::setup::Rung;
 use super::watch::{CutBy, Disturbance};
 
 /// How a call ended.
@@ -34,25 +35,9 @@ impl From<Result<Answer, Box<Fault>>> for CallEnd {
 }
 
 impl Session<'_> {
-    /// The worst case of the next request.
-    pub(super) fn weigh(&mut self, _purpose: Purpose) -> Weight {
-        let input = self.history.upper_bound();
-        let model = &self.rung().facts;
-        let dearest = model.prices.map_or(Money::ZERO, |prices| prices.dearest_input());
-        Weight {
-            input: dearest * input,
-            token: model.prices.map_or(Money::ZERO, |prices| prices.output),
-            left: self.books.left(),
-            ceiling: model.max_output,
-            size: 0,
-            window: u32::MAX,
-            remedies: Remedies::NONE,
-        }
-    }
-
     pub(super) async fn ask(&mut self, ask: Ask) -> Event {
         self.mend();
-        let weight = self.weigh(ask.purpose);
+        let weight = self.weigh(ask.purpose, ask.fast);
         if !self.books.reserve(weight.input + weight.token * u64::from(ask.cap)) {
             return self.broke("the budget changed between weighing a call and making it");
         }
@@ -61,8 +46,8 @@ impl Session<'_> {
         let end = self.call(ask).await;
         self.books.tally.api_duration += began.until(self.watch.clock.now());
         match end {
-            CallEnd::Answered(answer) => self.heard(*answer),
-            CallEnd::Failed(fault) => self.failed(*fault),
+            CallEnd::Answered(answer) => self.heard(*answer, &ask).await,
+            CallEnd::Failed(fault) => self.failed(*fault, ask.purpose),
             CallEnd::Cut(cut) => {
                 self.early.discard();
                 self.forfeit();
@@ -89,21 +74,34 @@ impl Session<'_> {
         self.watch.tell(&Notice::Warning(&warning));
     }
 
+    /// The thinking budget for the next reply.
+    fn thinking_for(&self, rung: &Rung) -> Option<u32> {
+        let bare = self.thinking_stripped
+            && rung.facts.misses_thinking()
+            && lacks_thinking(self.history.messages());
+        self.thinking.filter(|_| !bare)
+    }
+
     async fn call(&mut self, ask: Ask) -> CallEnd {
         let figures = self.figures();
         let rung = self.rung_at(ask.rung).clone();
-        let prompt = Prompt {
-            model: &rung.facts.name,
-            system: &self.system,
-            tools: &self.definitions,
-            messages: self.history.messages(),
-            thinking: self.thinking,
+        let summary = match ask.purpose {
+            Purpose::Summary(_) => Some(self.summary_messages()),
+            Purpose::Reply => None,
+        };
+        let thinking = self.thinking_for(&rung);
+        let model = rung.facts.name.as_str();
+        // Not every model of the chain has fast mode.
+        let fast = ask.fast && rung.facts.fast.is_some();
+        let prompt = if let Some(messages) = &summary {
+            summary_prompt(model, messages, fast)
+        } else {
+            let (system, tools) = (self.system.as_str(), self.definitions.as_slice());
+            Prompt { model, system, tools, messages: self.history.messages(), thinking, fast }
         };
         let (sender, mut progress) = mpsc::unbounded_channel();
-        let mut send = move |step| {
-            // Nobody listens once the call was cut, and nothing is lost by that.
-            let _ = sender.send(step);
-        };
+        // Nobody listens once the call was cut, and nothing is lost by that.
+        let mut send = move |step| drop(sender.send(step));
         let call = rung.client.ask(&prompt, &ask, &mut send);
         tokio::pin!(call);
         let mut vigil = self.watch.begin();
@@ -143,11 +141,11 @@ impl Session<'_> {
         end
     }
 
-    fn heard(&mut self, mut answer: Answer) -> Event {
+    async fn heard(&mut self, mut answer: Answer, ask: &Ask) -> Event {
         // What failed before was overcome: it explains nothing that comes now.
         self.fault = None;
         let rung = self.rung().clone();
-        let cost = self.books.settle(&rung, answer.usage);
+        let cost = self.books.settle(&rung, ask.fast, answer.usage);
         self.journal.spend(cost, &answer.usage, &rung.label);
         let first_token = answer.first_token.map(|real| self.watch.clock.scaled(real));
         self.books.tally.first_token = self.books.tally.first_token.or(first_token);
@@ -159,9 +157,13 @@ impl Session<'_> {
                 code: String::new(),
                 message,
             };
-            return self.failed(Fault::new(kind, Reach::Block));
+            return self.failed(Fault::new(kind, Reach::Block), ask.purpose);
         }
         let reply = judge(&answer);
+        if matches!(ask.purpose, Purpose::Summary(_)) {
+            self.hold_summary(answer).await;
+            return Event::Replied(reply);
+        }
         self.rename_repeated_calls(&mut answer.content);
         self.pending = Some(answer);
         Event::Replied(reply)
@@ -179,13 +181,14 @@ impl Session<'_> {
         }
     }
 
-    fn failed(&mut self, fault: Fault) -> Event {
+    fn failed(&mut self, fault: Fault, purpose: Purpose) -> Event {
         self.early.discard();
         match fault.reach {
             Reach::Nowhere | Reach::Status | Reach::StaleConnection => self.books.release(),
             Reach::FreshConnection | Reach::Stream | Reach::Block => self.forfeit(),
         }
-        let failure = classify(&fault);
+        self.learn_window(&fault, purpose);
+        let failure = Failure { remedies: self.remedies(&fault, purpose), ..classify(&fault) };
         self.fault = Some(fault);
         Event::Failed(failure)
     }
@@ -234,18 +237,14 @@ impl Session<'_> {
         }
     }
 
-    pub(super) fn compact(&mut self) {}
-
-    pub(super) fn trim(&mut self, _trim: crate::recovery::Trim) {}
-
-    pub(super) async fn check(&mut self) -> Event {
-        Event::Broke
-    }
-
     pub(super) fn broke(&mut self, what: &str) -> Event {
         self.broken = Some(what.to_owned());
         Event::Broke
     }
+}
+
+fn summary_prompt<'a>(model: &'a str, messages: &'a [Message], fast: bool) -> Prompt<'a> {
+    Prompt { model, system: SUMMARISE.system, tools: &[], messages, thinking: None, fast }
 }
 
 fn drain(progress: &mut UnboundedReceiver<Progress>, mut show: impl FnMut(&serde_json::Value)) {

@@ -44,9 +44,9 @@ impl Books {
     }
 
     /// The call was answered: what it cost is known.
-    pub(super) fn settle(&mut self, rung: &Rung, usage: Usage) -> Money {
+    pub(super) fn settle(&mut self, rung: &Rung, fast: bool, usage: Usage) -> Money {
         let model = &rung.facts;
-        let spent = model.prices.map_or(Money::ZERO, |prices| cost(&prices, &usage));
+        let spent = model.prices_at(fast).map_or(Money::ZERO, |prices| cost(&prices, &usage));
         if let Some(reservation) = self.reserved.take() {
             self.ledger.settle(reservation, spent);
         }

@@ -6,9 +6,11 @@
 //!          └──────────────────────── event ─────────────────────────┘
 //! ```
 
+mod accept;
 mod ask;
 mod books;
 mod clock;
+mod context;
 mod conversation;
 mod drive;
 mod early;

@@ -40,6 +40,8 @@ pub enum Notice<'a> {
     User { message: &'a Message, details: &'a [Value] },
     /// Another model answers from now on.
     ModelSwitched { from: &'a str, to: &'a str },
+    /// A summary has taken the place of the older part of the conversation. In tokens, about.
+    Compacted { before: u64, after: u64 },
     /// A tool call was refused.
     Denied { tool: &'a str, id: &'a str, reason: &'a str },
     /// Something worth a line that is not an error.

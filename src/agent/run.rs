@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::sync::Semaphore;
 
-use crate::recovery::{Breach, Event, Limits, Run, StopReason, classify};
+use crate::recovery::{Breach, Event, Limits, Run, Spiral, StopReason, classify};
 use crate::tools::Toolbox;
 use crate::transcript::{Block, History, fixed_bytes};
 
@@ -106,6 +106,8 @@ fn open(setup: Setup, watch: Watch<'_>) -> (Session<'_>, Vec<Block>) {
     } else {
         LastWords::default()
     };
+    let thinking_stripped = !carried.messages.is_empty();
+    let windows = setup.rungs.iter().map(|rung| rung.facts.context_window).collect();
     let session = Session {
         system: setup.system,
         definitions,
@@ -127,11 +129,21 @@ fn open(setup: Setup, watch: Watch<'_>) -> (Session<'_>, Vec<Block>) {
         paused: false,
         journal_minded: false,
         broken: None,
+        limits: setup.limits,
+        cwd: setup.cwd,
+        windows,
+        summarising: None,
+        thinking_stripped,
+        spiral: Spiral::default(),
+        unmet: None,
+        thrashed: false,
     };
     (session, setup.prompt)
 }
 
 fn ending(session: Session<'_>, reason: StopReason) -> Ending {
+    let is_full = matches!(reason, StopReason::PromptTooLong | StopReason::BlockingLimit);
+    let contributors = if is_full { session.contributors() } else { Vec::new() };
     let blames_fault = match reason {
         StopReason::ModelError(_)
         | StopReason::PromptTooLong
@@ -160,6 +172,8 @@ fn ending(session: Session<'_>, reason: StopReason) -> Ending {
     });
     Ending {
         reason,
+        contributors,
+        thrashed: session.thrashed,
         fault,
         retry_at,
         text: session.words.text,

@@ -1,5 +1,6 @@
 //! The real world of a run: one arm per action.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use tokio::sync::Semaphore;
@@ -7,13 +8,14 @@ use tokio::sync::Semaphore;
 use crate::journal::{Health, Journal, Meta};
 use crate::model::Answer;
 use crate::recovery::{
-    Action, ErrorClass, Event, Fate, Fault, Moment, Nudge, Pause, Phase, RecoveryPlan, Reply,
-    StopReason, Transition,
+    Action, ErrorClass, Event, Fate, Fault, Limits, Moment, Nudge, Pause, Phase, Purpose,
+    RecoveryPlan, Reply, Spiral, StopReason, Transition,
 };
 use crate::tools::Toolbox;
 use crate::transcript::{Block, History, Message, Role, ToolDefinition, strip_thinking};
 
 use super::books::Books;
+use super::context::Summarising;
 use super::conversation::{is_unsigned_thinking, open_calls, says_something, synthetic, text_of};
 use super::drive::World;
 use super::early::EarlyTools;
@@ -22,6 +24,7 @@ use super::setup::Rung;
 use super::watch::{Disturbance, Figures, Watch};
 
 /// A run in progress: what the machine's decisions are carried out on.
+#[expect(clippy::struct_excessive_bools, reason = "each remembers something of its own")]
 pub(super) struct Session<'a> {
     pub(super) system: String,
     pub(super) definitions: Vec<ToolDefinition>,
@@ -50,6 +53,18 @@ pub(super) struct Session<'a> {
     pub(super) journal_minded: bool,
     /// What broke, when a rule of ours did.
     pub(super) broken: Option<String>,
+    pub(super) limits: Limits,
+    pub(super) cwd: PathBuf,
+    /// The context window of each rung as far as it is known, in tokens.
+    pub(super) windows: Vec<u64>,
+    pub(super) summarising: Option<Summarising>,
+    /// Whether thinking was taken out, here or in an earlier process.
+    pub(super) thinking_stripped: bool,
+    pub(super) spiral: Spiral,
+    /// What the command of `--require` said, until the model is told.
+    pub(super) unmet: Option<String>,
+    /// Whether compaction had stopped helping when the run ended.
+    pub(super) thrashed: bool,
 }
 
 /// What the model said last: what the result shows.
@@ -84,12 +99,16 @@ impl World for Session<'_> {
         if transition.next.rung != self.rung {
             self.switch_model(transition.next.rung);
         }
+        if matches!(transition.action, Action::Weigh { purpose: Purpose::Reply, .. }) {
+            self.summarising = None;
+        }
+        self.thrashed = transition.next.gave_up_compacting();
         self.follow_wait(transition);
     }
 
     async fn perform(&mut self, action: Action) -> Event {
         match action {
-            Action::Weigh { purpose, .. } => Event::Weighed(self.weigh(purpose)),
+            Action::Weigh { purpose, fast, .. } => Event::Weighed(self.weigh(purpose, fast)),
             Action::Ask(ask) => self.ask(ask).await,
             Action::Refresh => self.refresh().await,
             Action::RunTools => self.work().await,
@@ -163,7 +182,17 @@ impl Session<'_> {
 
     /// Tells the model something.
     fn nudge(&mut self, nudge: Nudge) {
-        self.say(vec![Block::text(nudge.text())], &[]);
+        let text = match nudge {
+            Nudge::Unmet => self.unmet.take().unwrap_or_else(|| nudge.text().to_owned()),
+            Nudge::Continue(_)
+            | Nudge::ContinueLast
+            | Nudge::MoreEffort
+            | Nudge::WrapUp
+            | Nudge::LastTurn
+            | Nudge::StepBack
+            | Nudge::UseStructuredOutput => nudge.text().to_owned(),
+        };
+        self.say(vec![Block::text(text)], &[]);
     }
 
     /// Adds the task itself. Whoever watches knows it: it is theirs.
@@ -188,6 +217,8 @@ impl Session<'_> {
         self.rung = rung;
         let to = self.rung().label.clone();
         self.history.edit(strip_thinking);
+        self.thinking_stripped = true;
+        self.forget_summary_request();
         self.watch.tell(&Notice::ModelSwitched { from: &from, to: &to });
     }
 

@@ -10,7 +10,7 @@ use crate::journal::{Health as JournalHealth, Journal};
 use crate::model::{Client, ModelFacts, RateLimits};
 use crate::recovery::{Fault, Ledger, Limits, Money, Run, StopReason};
 use crate::tools::{Acceptance, Toolbox};
-use crate::transcript::{Block, Message, Usage};
+use crate::transcript::{Block, Contributor, Message, Usage};
 
 use super::clock::Clock;
 
@@ -66,6 +66,10 @@ pub struct Carried {
 #[derive(Clone, Debug)]
 pub struct Ending {
     pub reason: StopReason,
+    /// What took up the room in the context window, when it ran out; the largest first.
+    pub contributors: Vec<Contributor>,
+    /// Whether that was because compaction no longer helped.
+    pub thrashed: bool,
     /// The last failure, when the run ended because of one.
     pub fault: Option<Fault>,
     /// When trying again makes sense, in seconds since the Unix epoch.

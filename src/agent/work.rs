@@ -8,10 +8,11 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::recovery::{Event, Pace};
+use crate::recovery::Event;
 use crate::tools::{Effect, Outcome, Refusal, Toolbox};
 use crate::transcript::{Block, ToolCall};
 
+use super::accept::Done;
 use super::conversation::{open_calls, synthetic};
 use super::observer::{Notice, WaitingFor};
 use super::session::Session;
@@ -33,6 +34,13 @@ struct Slot {
     result: Option<(Block, Value)>,
 }
 
+impl Slot {
+    fn done(&self) -> Option<Done<'_>> {
+        let (result, _) = self.result.as_ref()?;
+        Some(Done { call: &self.call, result })
+    }
+}
+
 impl Session<'_> {
     /// Runs what the last reply asked for and answers every call.
     pub(super) async fn work(&mut self) -> Event {
@@ -47,8 +55,12 @@ impl Session<'_> {
             next = end;
         }
         self.early.discard();
+        let event = match cut {
+            Some(cut) => cut.into(),
+            None => self.settle(&slots.iter().filter_map(Slot::done).collect::<Vec<_>>()).await,
+        };
         self.answer_all(slots, cut);
-        cut.map_or(Event::ToolsDone(Pace::Fresh), Event::from)
+        event
     }
 
     /// Where the batch that starts at `start` ends: read-only calls run side by side, all others

@@ -3,7 +3,9 @@
 use std::fmt::Write as _;
 
 use crate::agent::Ending;
-use crate::recovery::{ErrorClass, Fault, FaultKind, Interrupt, Money, StopReason, classify};
+use crate::recovery::{
+    ErrorClass, Fault, FaultKind, Interrupt, Money, StopReason, Timer, classify,
+};
 
 use super::classes::CLASSES;
 use super::wall::{self, Now};
@@ -36,8 +38,8 @@ fn particulars(fault: &Fault) -> String {
     if !detail.is_empty() {
         said.push(match fault.kind {
             FaultKind::Refused { .. } => format!("{:?}", shortened(detail)),
-            FaultKind::Timeout { .. }
-            | FaultKind::Connection { .. }
+            FaultKind::Timeout { timer } => format!("{detail}, see {}", flag(timer)),
+            FaultKind::Connection { .. }
             | FaultKind::Certificate { .. }
             | FaultKind::TornStream { .. }
             | FaultKind::Nonsense { .. }
@@ -48,6 +50,17 @@ fn particulars(fault: &Fault) -> String {
         said.push(format!("request id {id}"));
     }
     if said.is_empty() { String::new() } else { format!(" ({})", said.join(", ")) }
+}
+
+/// The flag that sets a timer.
+fn flag(timer: Timer) -> &'static str {
+    match timer {
+        Timer::Connect => "--connect-timeout",
+        Timer::FirstByte => "--first-byte-timeout",
+        Timer::StreamIdle => "--stream-idle-timeout",
+        Timer::StreamProgress => "--stream-progress-timeout",
+        Timer::Whole => "--request-timeout",
+    }
 }
 
 fn shortened(text: &str) -> String {
@@ -91,36 +104,23 @@ fn words(ending: &Ending) -> Option<(String, &'static str)> {
         }
         StopReason::MaxBudgetUsd => (budget(ending), "Raise --max-budget-usd."),
         StopReason::Deadline => ("time ran out".to_owned(), "Raise --max-duration."),
-        StopReason::AbortedStreaming(Interrupt::StdoutClosed)
-        | StopReason::AbortedTools(Interrupt::StdoutClosed) => (
-            "nobody reads standard output any more, so the result could not be told there"
-                .to_owned(),
-            "Keep its reader alive, or write to a file.",
-        ),
-        StopReason::AbortedStreaming(interrupt) => {
-            (format!("{} while the model was answering", cause(interrupt)), "")
-        }
-        StopReason::AbortedTools(interrupt) => {
-            (format!("{} while tools were running", cause(interrupt)), "")
-        }
+        StopReason::AbortedStreaming(by) => aborted(by, "while the model was answering"),
+        StopReason::AbortedTools(by) => aborted(by, "while tools were running"),
         StopReason::HookStopped => ("a hook stopped the run".to_owned(), "Its output says why."),
         StopReason::BlockingLimit => (
-            "the conversation fills the context window, and compacting it is switched off"
-                .to_owned(),
+            format!(
+                "the conversation fills the context window, and compacting it is switched \
+                 off{}",
+                largest(ending)
+            ),
             "Allow compaction, or split the task.",
         ),
         StopReason::Stalled => (
             "the model repeated the same steps with the same outcome".to_owned(),
             "Look at its last steps, and say in the prompt what stood in its way.",
         ),
-        StopReason::RequirementFailed => (
-            "the work was not accepted: the required command never passed".to_owned(),
-            "Its last output is in the transcript. Resume the session, or mend the rest by hand.",
-        ),
-        StopReason::StructuredOutputRetryExhausted => (
-            "no answer fitted the JSON Schema".to_owned(),
-            "Make the schema simpler, or say in the prompt what it wants.",
-        ),
+        StopReason::RequirementFailed => super::acceptance::requirement_failed(ending),
+        StopReason::StructuredOutputRetryExhausted => super::acceptance::no_answer(ending),
         StopReason::MaxOutputTokens => (
             "the reply did not fit the output limit, in several pieces either".to_owned(),
             "Raise --max-output-tokens, or ask for smaller steps.",
@@ -134,7 +134,9 @@ fn words(ending: &Ending) -> Option<(String, &'static str)> {
         ),
         StopReason::PromptTooLong => {
             let class = class_of(ending).unwrap_or(ErrorClass::PromptTooLong);
-            return Some(owned(of_class(class)));
+            let (what, advice) = of_class(class);
+            let why = if ending.thrashed { "; compaction no longer helps" } else { "" };
+            (format!("{what}{why}{}", largest(ending)), advice)
         }
         StopReason::ImageError => {
             let class = class_of(ending).unwrap_or(ErrorClass::ImageTooLarge);
@@ -151,6 +153,29 @@ fn words(ending: &Ending) -> Option<(String, &'static str)> {
         StopReason::ModelError(class) => return Some(owned(of_class(class))),
     };
     Some((what, advice))
+}
+
+fn aborted(by: Interrupt, when: &str) -> (String, &'static str) {
+    match by {
+        Interrupt::StdoutClosed => (
+            "nobody reads standard output any more, so the result could not be told there"
+                .to_owned(),
+            "Keep its reader alive, or write to a file.",
+        ),
+        Interrupt::Sigint | Interrupt::Sigterm | Interrupt::Sighup => {
+            (format!("{} {when}", cause(by)), "")
+        }
+    }
+}
+
+/// What takes up the room, largest first.
+fn largest(ending: &Ending) -> String {
+    let parts: Vec<String> = ending
+        .contributors
+        .iter()
+        .map(|part| format!("{} (about {} tokens)", part.what, part.tokens))
+        .collect();
+    if parts.is_empty() { String::new() } else { format!("; largest: {}", parts.join(", ")) }
 }
 
 fn owned((what, advice): (&str, &'static str)) -> (String, &'static str) {

@@ -2,12 +2,13 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use uuid::Uuid;
 
 use crate::agent::{Clock, Rung, Setup};
 use crate::model::{self, Client, ModelFacts, Secret, Timers};
-use crate::recovery::{Ledger, Limits, Money};
+use crate::recovery::{FastMode, Ledger, Limits, Money};
 use crate::tools::{self, BadSettings, ChildEnvironment, Offered, ToolSettings, Toolbox};
 use crate::transcript::Block;
 
@@ -47,7 +48,7 @@ pub(super) fn assemble(
     let rungs = rungs(settings, models, clock)?;
     let session = Session::find(settings, prompt)?;
     let toolbox = Toolbox::new(&tool_settings(settings, &session)).map_err(bad_tools)?;
-    let limits = limits(settings);
+    let limits = limits(settings, &rungs);
     let session_id = session.id();
     let (journal, mut legacy) = session.open(settings, &limits, &rungs[0].label)?;
     legacy.fit_to(&rungs);
@@ -156,6 +157,7 @@ fn endpoint(endpoint: &Endpoint, clock: Clock) -> model::Endpoint {
             idle: clock.real(endpoint.stream_idle),
             progress: clock.real(endpoint.stream_progress),
             whole: clock.real(endpoint.whole),
+            dead_path: endpoint.dead_path,
         },
         ca_files: endpoint.ca_files.clone(),
         proxies: endpoint.proxies.clone(),
@@ -163,13 +165,38 @@ fn endpoint(endpoint: &Endpoint, clock: Clock) -> model::Endpoint {
     }
 }
 
-/// A credential that cannot change is not fetched anew.
-fn limits(settings: &Settings) -> Limits {
+/// What the machine decides by, with what only the whole of the settings can say.
+fn limits(settings: &Settings, rungs: &[Rung]) -> Limits {
     let mut limits = settings.limits;
-    if !settings.endpoint.credential.can_change() {
+    if !settings.chain.can_change_credentials() {
+        // What cannot change is not fetched anew.
         limits.budgets.refreshes = 0;
     }
+    let demands = &settings.demands;
+    limits.structured = demands.schema.is_some();
+    limits.requirement = demands.requirement.is_some();
+    limits.budgets.schema_tries = demands.schema_tries.saturating_sub(1);
+    limits.budgets.amendments = demands.require_retries;
+    limits.auto_compact = settings.auto_compact;
+    limits.compact_at = settings.compact_at.map(per_mille);
+    limits.elsewhere = settings.chain.elsewhere();
+    limits.fallback_return = settings.fallback_return.then_some(FALLBACK_RETURN);
+    let has_fast = rungs.iter().any(|rung| rung.facts.fast.is_some());
+    limits.fast = (settings.fast && has_fast).then(FastMode::default);
     limits
+}
+
+/// How long after a switch the first model is tried again (SPEC 7).
+const FALLBACK_RETURN: Duration = Duration::from_mins(10);
+
+/// A part of the whole, above 0 and at most 1.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "between 0 and 1000, as the settings were checked"
+)]
+fn per_mille(part: f64) -> u16 {
+    (part.clamp(0.001, 1.0) * 1_000.0).round() as u16
 }
 
 fn tool_settings(settings: &Settings, session: &Session) -> ToolSettings {

@@ -55,7 +55,8 @@ fn prepare(args: &RehearseArgs) -> Result<Plan, UsageError> {
     let scale = format!("--time-scale={}", scenario.time_scale);
     // A rehearsal leaves nothing behind.
     let begin = vec!["run".to_owned(), scale, "--no-session-persistence".to_owned()];
-    match args::parse(&[begin, scenario.args.clone(), args.flags.clone()].concat())? {
+    let own = scenario.args.iter().map(|arg| stage.server.fill_in(arg)).collect();
+    match args::parse(&[begin, own, args.flags.clone()].concat())? {
         Request::Print(text) => Ok(Plan::Print(text)),
         Request::Run(mut run) => {
             if run.prompt.is_none() && !run.output.stdin {
@@ -80,6 +81,9 @@ pub(super) async fn rehearse(args: &RehearseArgs, mut world: World) -> Result<u8
         Plan::Print(text) => print(&text),
         Plan::Serve(stage) => {
             print(&format!("{}\n", stage.server.base_url()));
+            for (name, server) in stage.server.others() {
+                print(&format!("{name} {}\n", server.base_url()));
+            }
             return serve().await;
         }
         Plan::Run(run, stage) => {
@@ -117,6 +121,7 @@ impl Stage {
         };
         let server = Server::start(scenario, options)
             .map_err(|error| broken("a port on loopback", error))?;
+        scratch.fill_in(&server).map_err(|error| broken("the scratch folder", error))?;
         Ok(Self { server, scratch })
     }
 
@@ -131,7 +136,7 @@ impl Stage {
         set("ANTHROPIC_BASE_URL", &self.server.base_url());
         set("ANTHROPIC_API_KEY", KEY);
         for (name, value) in &self.server.scenario().env {
-            set(name, value);
+            set(name, &self.server.fill_in(value));
         }
         world.cwd = self.scratch.path().to_path_buf();
     }

@@ -73,6 +73,13 @@ pub(super) enum Record {
     Repair {
         repairs: Vec<Repair>,
     },
+    /// The conversation was changed: this is all of it now, and what follows the line `after`
+    /// comes after it.
+    Rewrite {
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        after: Option<String>,
+        messages: Vec<Message>,
+    },
     End {
         reason: StopReason,
     },

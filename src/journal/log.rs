@@ -256,6 +256,13 @@ impl Journal {
         }
     }
 
+    /// Appends the whole conversation, because what was said before was changed: summed up, cut
+    /// or healed. Blocks that a later message adds to the last one are told apart by coming later.
+    pub fn rewrite(&mut self, messages: &[Message]) {
+        let (after, messages) = (self.leaf.clone(), messages.to_vec());
+        self.record(&Record::Rewrite { after, messages }, Sync::Now);
+    }
+
     /// Appends that the prompt is done, and how it ended.
     pub fn end(&mut self, reason: StopReason) {
         self.record(&Record::End { reason }, Sync::Now);

@@ -18,11 +18,13 @@ mod reader;
 mod redact;
 mod restore;
 mod resume;
+mod sums;
 mod writer;
 
 pub use entry::{Carry, Meta, Opening};
 pub use error::{Holder, JournalError};
 pub use log::{Health, Journal};
 pub use place::{Place, SessionId, latest};
-pub use restore::{ModelSum, Restored, Sums};
+pub use restore::Restored;
 pub use resume::{Held, read};
+pub use sums::{ModelSum, Sums};

@@ -116,6 +116,7 @@ pub(super) fn last_open(bytes: &[u8]) -> Option<super::entry::Open> {
             | Record::Intent { .. }
             | Record::Spend { .. }
             | Record::Repair { .. }
+            | Record::Rewrite { .. }
             | Record::End { .. } => None,
         },
         Entry::Said(_) | Entry::Link { .. } | Entry::UnreadTransition | Entry::Other => None,

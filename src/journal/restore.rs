@@ -5,13 +5,13 @@ use std::path::PathBuf;
 
 use crate::recovery::{Action, Event, Fate, Limits, Money, Run, StopReason, Transition};
 use crate::transcript::{
-    Block, Message, OUTCOME_UNKNOWN, Repair, Role, Usage, answer_calls, repair_history,
-    strip_thinking,
+    Block, Message, OUTCOME_UNKNOWN, Repair, Role, answer_calls, repair_history, strip_thinking,
 };
 
 use super::SessionId;
 use super::entry::{Carry, Open, Record};
 use super::reader::{Contents, Entry, Said};
+use super::sums::Sums;
 
 /// The answer to a call that never ran.
 const NOT_STARTED: &str = "not started: the run was cut off before this ran";
@@ -51,46 +51,6 @@ pub struct Restored {
     pub signed_by: Option<String>,
     pub permission_mode: Option<String>,
     pub limits: Option<Limits>,
-}
-
-/// What replies have brought and cost.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Sums {
-    /// Replies that entered the history.
-    pub turns: u32,
-    /// Everything that counts against a budget.
-    pub spent: Money,
-    /// Part of it that was charged for calls of which nobody knows whether they were billed.
-    pub unsettled: Money,
-    pub usage: Usage,
-    /// In the order in which they were first used. Without what is not settled.
-    pub by_model: Vec<ModelSum>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ModelSum {
-    pub model: String,
-    pub usage: Usage,
-    pub cost: Money,
-}
-
-impl Sums {
-    fn add(&mut self, cost: Money, usage: Usage, model: &str) {
-        self.spent += cost;
-        self.usage += usage;
-        match self.by_model.iter_mut().find(|sum| sum.model == model) {
-            Some(sum) => {
-                sum.cost += cost;
-                sum.usage += usage;
-            }
-            None => self.by_model.push(ModelSum { model: model.to_owned(), usage, cost }),
-        }
-    }
-
-    fn forfeit(&mut self, cost: Money) {
-        self.spent += cost;
-        self.unsettled += cost;
-    }
 }
 
 /// What whoever writes on must know, beside what was restored.
@@ -163,6 +123,16 @@ struct Story {
     paid: Option<String>,
     signed_by: Option<String>,
     counted: Counted,
+    rewritten: Vec<Rewritten>,
+}
+
+/// The conversation as it was changed to.
+struct Rewritten {
+    /// The last message before that.
+    after: Option<String>,
+    /// Whose thinking is in it.
+    model: Option<String>,
+    messages: Vec<Message>,
 }
 
 /// What the turn at hand was counted by. It has a step, and mostly a message beside it.
@@ -244,6 +214,11 @@ impl Story {
                 self.in_flight = Money::ZERO;
             }
             Record::Repair { .. } => {}
+            Record::Rewrite { after, messages } => {
+                self.goes_on();
+                let model = self.said.iter().rev().find_map(|said| said.model.clone());
+                self.rewritten.push(Rewritten { after, model, messages });
+            }
             Record::End { reason } => {
                 self.ended = Some(reason);
                 self.in_flight = Money::ZERO;
@@ -285,7 +260,9 @@ impl Story {
     /// write one line a block leave results on side branches, from where they are fetched.
     fn join(&self, chain: &[&Said], answered_by: Option<&str>) -> Vec<Message> {
         let mut on_branches = self.results_beside(chain);
-        let mut messages: Vec<(Message, usize)> = Vec::new();
+        let (base, chain) = self.rewritten(chain, answered_by);
+        let mut messages: Vec<(Message, usize)> =
+            base.into_iter().map(|message| (message, 1)).collect();
         for said in chain {
             let mut own = vec![said.message.clone()];
             if said.model.as_deref() != answered_by && said.message.role == Role::Assistant {
@@ -315,6 +292,26 @@ impl Story {
             joined.push(message);
         }
         joined
+    }
+
+    /// The conversation as it was last changed to, and what was said after that. A change on
+    /// another branch is no part of it.
+    fn rewritten<'a, 'b>(
+        &self,
+        chain: &'a [&'b Said],
+        answered_by: Option<&str>,
+    ) -> (Vec<Message>, &'a [&'b Said]) {
+        let end_of = |rewritten: &Rewritten| {
+            let Some(after) = &rewritten.after else { return Some(0) };
+            chain.iter().position(|said| said.uuid == *after).map(|at| at + 1)
+        };
+        let last = self.rewritten.iter().rev().find_map(|one| Some((one, end_of(one)?)));
+        let Some((rewritten, end)) = last else { return (Vec::new(), chain) };
+        let mut messages = rewritten.messages.clone();
+        if rewritten.model.as_deref() != answered_by {
+            strip_thinking(&mut messages);
+        }
+        (messages, &chain[end..])
     }
 
     /// Results that no line of the chain holds, by the id of their call.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use reqwest::Url;
 use reqwest::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 
-use crate::recovery::{Ask, ErrorClass, Fault, FaultKind, Reach, classify};
+use crate::recovery::{Ask, ErrorClass, Fault, FaultKind, Purpose, Reach, classify};
 
 use super::answer::{Answer, Progress};
 use super::credentials::{Keyring, Renewal, Secret};
@@ -14,7 +14,7 @@ use super::endpoint::{Endpoint, EndpointError, Timers, host};
 use super::exchange::Exchange;
 use super::fault::scrubbed;
 use super::headers::RateLimits;
-use super::request::{Prompt, body};
+use super::request::{FAST_BETA, Prompt, body};
 use super::transport::{Transport, read_roots};
 
 /// A client of one endpoint.
@@ -40,7 +40,7 @@ impl Client {
         let headers = fixed_headers(&endpoint)?;
         let keyring = Keyring::new(endpoint.credential, &roots, &endpoint.proxies)
             .ok_or(EndpointError::Credential)?;
-        let transport = Transport::new(&url, endpoint.timers.connect, roots, &endpoint.proxies);
+        let transport = Transport::new(&url, endpoint.timers, roots, &endpoint.proxies);
         let limits = Mutex::new(None);
         Ok(Self { url, headers, keyring, timers: endpoint.timers, transport, limits })
     }
@@ -133,10 +133,33 @@ impl Client {
         let mut headers = HeaderMap::new();
         let secret = self.keyring.sign(&mut headers).await?;
         headers.extend(self.headers.clone());
+        headers.insert("x-outlast-source", HeaderValue::from_static(source(ask.purpose)));
+        if prompt.fast {
+            let betas = with_fast(headers.get(BETA));
+            headers.insert(BETA, betas);
+        }
         let mut request = reqwest::Request::new(reqwest::Method::POST, self.url.clone());
         *request.headers_mut() = headers;
         *request.body_mut() = Some(body.into());
         Ok((request, secret))
+    }
+}
+
+const BETA: &str = "anthropic-beta";
+
+/// The betas that are asked for already, and fast mode's.
+fn with_fast(betas: Option<&HeaderValue>) -> HeaderValue {
+    let others = betas.and_then(|betas| betas.to_str().ok()).filter(|betas| !betas.is_empty());
+    let all = others.map(|others| format!("{others},{FAST_BETA}"));
+    all.and_then(|all| HeaderValue::try_from(all).ok())
+        .unwrap_or(HeaderValue::from_static(FAST_BETA))
+}
+
+/// Who asks (SPEC 1), for whoever keeps the books of a gateway.
+fn source(purpose: Purpose) -> &'static str {
+    match purpose {
+        Purpose::Reply => "main",
+        Purpose::Summary(_) => "compact",
     }
 }
 
@@ -160,7 +183,7 @@ fn fixed_headers(endpoint: &Endpoint) -> Result<HeaderMap, EndpointError> {
     add(ACCEPT_ENCODING.as_str(), "identity")?;
     add("anthropic-version", &endpoint.anthropic_version)?;
     if !endpoint.betas.is_empty() {
-        add("anthropic-beta", &endpoint.betas.join(","))?;
+        add(BETA, &endpoint.betas.join(","))?;
     }
     for (name, value) in &endpoint.extra_headers {
         add(name, value)?;

@@ -116,6 +116,9 @@ pub struct Timers {
     pub progress: Duration,
     /// The whole of a request without streaming.
     pub whole: Duration,
+    /// The longest time without any sign of life from the network itself, keep-alive probes
+    /// included. It ends a connection that nobody closed: a pulled cable, a rebooted router.
+    pub dead_path: Duration,
 }
 
 impl Default for Timers {
@@ -126,6 +129,7 @@ impl Default for Timers {
             idle: Duration::from_mins(2),
             progress: Duration::from_mins(5),
             whole: Duration::from_mins(10),
+            dead_path: Duration::from_secs(55),
         }
     }
 }

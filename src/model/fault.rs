@@ -92,7 +92,7 @@ pub(super) fn unanswered(error: reqwest::Error, to: &str, reach: Reach) -> Fault
     let detail = if error.is_connect() {
         format!("no connection to {to}: {}", chain(&error))
     } else {
-        chain(&error)
+        named(&error)
     };
     if let Some(trouble) = certificate_trouble(&error) {
         let detail = format!("{to}: {trouble}");
@@ -123,7 +123,18 @@ pub(super) fn unanswered(error: reqwest::Error, to: &str, reach: Reach) -> Fault
 
 /// Why the body of an answer did not come whole.
 pub(super) fn torn(error: reqwest::Error) -> FaultKind {
-    FaultKind::TornStream { detail: chain(&error.without_url()) }
+    FaultKind::TornStream { detail: named(&error.without_url()) }
+}
+
+/// The whole chain in one line, with the name of the timer when the kernel cut a dead connection:
+/// to it that is a time-out like any other.
+fn named(error: &reqwest::Error) -> String {
+    let cut = |cause: &(dyn Error + 'static)| {
+        let error = cause.downcast_ref::<io::Error>();
+        error.is_some_and(|error| error.kind() == io::ErrorKind::TimedOut)
+    };
+    let line = chain(error);
+    if causes(error).any(cut) { line + " (dead-path timeout)" } else { line }
 }
 
 /// Takes secrets out of a fault's text. Some services quote the key that they reject.

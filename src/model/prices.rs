@@ -18,6 +18,21 @@ pub struct ModelFacts {
     pub max_output: u32,
     /// `None` when no price is known: then no budget can be kept.
     pub prices: Option<Prices>,
+    /// How many times as much fast mode costs. `None` when the model is not known to have one.
+    pub fast: Option<u64>,
+}
+
+impl ModelFacts {
+    /// Whether it wants to see the thinking behind the calls that it is in the middle of.
+    pub fn misses_thinking(&self) -> bool {
+        thinking(&self.name) == Thinking::Budget
+    }
+
+    /// What tokens cost at the speed that is asked for.
+    pub fn prices_at(&self, fast: bool) -> Option<Prices> {
+        let times = self.fast.filter(|_| fast).unwrap_or(1);
+        self.prices.map(|prices| prices.times(times))
+    }
 }
 
 /// What tokens of one model cost, per token. The four prices are the dearest that can apply, so
@@ -44,6 +59,23 @@ pub struct ShortPrompt {
 }
 
 impl Prices {
+    fn times(self, times: u64) -> Self {
+        let short_prompt = self.short_prompt.map(|short| ShortPrompt {
+            up_to: short.up_to,
+            input: short.input * times,
+            output: short.output * times,
+            cache_read: short.cache_read * times,
+            cache_write: short.cache_write * times,
+        });
+        Self {
+            input: self.input * times,
+            output: self.output * times,
+            cache_read: self.cache_read * times,
+            cache_write: self.cache_write * times,
+            short_prompt,
+        }
+    }
+
     /// The dearest that a token of input can cost, cached or not.
     pub fn dearest_input(&self) -> Money {
         self.input.max(self.cache_read).max(self.cache_write)
@@ -98,12 +130,14 @@ pub fn facts(name: &str) -> ModelFacts {
             context_window: row.context_window,
             max_output: row.max_output,
             prices: Some(row.prices()),
+            fast: row.fast,
         },
         None => ModelFacts {
             name: name.to_owned(),
             context_window: 200_000,
             max_output: 64_000,
             prices: None,
+            fast: None,
         },
     }
 }
@@ -129,6 +163,7 @@ struct Row {
     #[serde(flatten)]
     rates: Rates,
     short_prompt: Option<ShortRow>,
+    fast: Option<u64>,
 }
 
 #[derive(Deserialize)]

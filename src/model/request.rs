@@ -23,13 +23,26 @@ pub struct Prompt<'a> {
     pub messages: &'a [Message],
     /// The thinking budget, in tokens.
     pub thinking: Option<u32>,
+    /// Whether fast mode is asked for.
+    pub fast: bool,
 }
+
+/// The beta that fast mode is part of.
+pub(super) const FAST_BETA: &str = "fast-mode-2026-02-01";
 
 /// The body of a request for at most `cap` tokens of output.
 ///
 /// # Errors
 /// The prompt holds something that JSON cannot say.
 pub fn body(prompt: &Prompt<'_>, cap: u32, mode: Mode) -> serde_json::Result<Vec<u8>> {
+    let mut body = fields(prompt, cap, mode)?;
+    if prompt.fast {
+        body.insert("speed".to_owned(), json!("fast"));
+    }
+    serde_json::to_vec(&body)
+}
+
+fn fields(prompt: &Prompt<'_>, cap: u32, mode: Mode) -> serde_json::Result<Map<String, Value>> {
     let mut body = Map::new();
     body.insert("model".to_owned(), json!(prompt.model));
     if !prompt.tools.is_empty() {
@@ -50,7 +63,7 @@ pub fn body(prompt: &Prompt<'_>, cap: u32, mode: Mode) -> serde_json::Result<Vec
     if let Some(thinking) = prompt.thinking.and_then(|budget| think(prompt.model, budget, cap)) {
         body.insert("thinking".to_owned(), thinking);
     }
-    serde_json::to_vec(&body)
+    Ok(body)
 }
 
 /// Marks the end of the last message, and the end of the user's message before it: there the

@@ -12,10 +12,13 @@ use tower_service::Service;
 
 use crate::recovery::Connection;
 
+use super::endpoint::Timers;
 use super::proxies::{Proxies, Proxy, is_loopback};
 
-/// A dead path (no FIN, no RST) is found within this.
-const DEAD_PATH: Duration = Duration::from_secs(55);
+/// Keep-alive probes that may go unanswered.
+const PROBES: u32 = 3;
+/// The kernel counts the time between probes in whole seconds.
+const SHORTEST_PROBING: Duration = Duration::from_secs(11);
 /// Servers and middleboxes commonly drop idle connections after a minute.
 const POOL_IDLE: Duration = Duration::from_secs(30);
 
@@ -30,7 +33,7 @@ pub(super) struct Transport {
 
 #[derive(Debug)]
 struct Recipe {
-    connect: Duration,
+    timers: Timers,
     extra_roots: Vec<Certificate>,
     /// Whether certificates can play a part at all.
     plain: bool,
@@ -40,14 +43,14 @@ struct Recipe {
 impl Transport {
     pub(super) fn new(
         url: &Url,
-        connect: Duration,
+        timers: Timers,
         extra_roots: Vec<Certificate>,
         proxies: &Proxies,
     ) -> Self {
         let plain = is_loopback(url) && url.scheme() == "http";
         let proxy = proxies.toward(url).cloned();
         Self {
-            recipe: Recipe { connect, extra_roots, plain, proxy },
+            recipe: Recipe { timers, extra_roots, plain, proxy },
             pooled: OnceLock::new(),
             fresh: OnceLock::new(),
         }
@@ -103,23 +106,25 @@ impl Recipe {
             Connection::Pooled => usize::MAX,
             Connection::Fresh => 0,
         };
+        // Silence, and then the probes, come to that time.
+        let dead = self.timers.dead_path.max(SHORTEST_PROBING);
         let builder = reqwest::Client::builder()
             .user_agent(concat!("outlast/", env!("CARGO_PKG_VERSION")))
             // One attempt is one request: repeating is decided elsewhere.
             .retry(reqwest::retry::never())
             .redirect(reqwest::redirect::Policy::none())
-            .connect_timeout(self.connect)
+            .connect_timeout(self.timers.connect)
             .pool_max_idle_per_host(kept)
             .pool_idle_timeout(POOL_IDLE)
             .tcp_nodelay(true)
-            .tcp_keepalive(Duration::from_secs(25))
-            .tcp_keepalive_interval(Duration::from_secs(10))
-            .tcp_keepalive_retries(3)
-            .http2_keep_alive_interval(Duration::from_secs(30))
-            .http2_keep_alive_timeout(Duration::from_secs(25))
+            .tcp_keepalive(dead * 5 / 11)
+            .tcp_keepalive_interval(dead * 2 / 11)
+            .tcp_keepalive_retries(PROBES)
+            .http2_keep_alive_interval(dead * 6 / 11)
+            .http2_keep_alive_timeout(dead * 5 / 11)
             .connector_layer(NoteDials);
         #[cfg(any(target_os = "linux", target_os = "android", target_os = "fuchsia"))]
-        let builder = builder.tcp_user_timeout(DEAD_PATH);
+        let builder = builder.tcp_user_timeout(dead);
         builder
     }
 }

@@ -24,12 +24,11 @@ impl Run {
             return self.conclude(scene);
         }
         let (run, chosen) = self.choose(Setback::Idle, scene);
-        match chosen {
-            RecoveryPlan::Stop(_) if scene.limits.requirement => run.conclude(scene),
-            RecoveryPlan::Stop(reason) => run.stop(reason).by(chosen),
-            _nudge => {
-                Self { since_nudge: 0, ..run }.next_turn(scene).saying(Nudge::MoreEffort).by(chosen)
-            }
+        if chosen == RecoveryPlan::Nudge {
+            let run = Self { since_nudge: 0, ..run };
+            run.next_turn(scene).saying(Nudge::MoreEffort).by(chosen)
+        } else {
+            run.conclude(scene)
         }
     }
 

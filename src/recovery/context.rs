@@ -6,7 +6,7 @@ use super::state::{Call, Compaction, Run};
 use super::{Budget, Limits, RecoveryPlan, Remedies, Setback, StopReason};
 
 /// Compactions in a row that bring nothing, after which there is no point in another.
-const USELESS_MAX: u8 = 2;
+pub(super) const USELESS_MAX: u8 = 2;
 
 impl Run {
     /// Compacts what is about to fill the window, refuses what cannot fit, and asks the rest.
@@ -21,7 +21,8 @@ impl Run {
         }
         if crowded && run.may_compact(weight.remedies, scene.limits) {
             let (run, chosen) = run.choose(Setback::Crowded, scene);
-            return run.compact(Occasion::Threshold, scene).by(chosen);
+            let call = Call::Ask(Purpose::Summary(Occasion::Threshold));
+            return run.compacting(scene).call(call, scene).by(chosen);
         }
         if weight.is_full() && !run.can_make_room(weight.remedies, scene.limits) {
             return run.stop(StopReason::BlockingLimit);
@@ -62,11 +63,9 @@ impl Run {
         self.compacts_ahead(limits) || drains || reacts
     }
 
-    /// Asks for a summary.
-    pub(super) fn compact(self, occasion: Occasion, scene: Scene<'_>) -> Outcome {
-        let budgets = self.budgets.renewed_by_compacting(&scene.limits.budgets);
-        let run = Self { budgets, failures: 0, ..self };
-        run.call(Call::Ask(Purpose::Summary(occasion)), scene)
+    /// Is about to ask for a summary.
+    pub(super) fn compacting(self, scene: Scene<'_>) -> Self {
+        Self { budgets: self.budgets.renewed_by_compacting(&scene.limits.budgets), ..self }
     }
 
     /// A summary that was cut is one all the same: what must survive does not depend on it.
@@ -97,14 +96,13 @@ impl Run {
         let outcome = if let RecoveryPlan::Stop(reason) = chosen {
             run.stop(reason)
         } else {
-            run.forgo(scene)
+            run.forgoing().call(Call::Ask(Purpose::Reply), scene)
         };
         outcome.by(chosen)
     }
 
     /// Goes on without the summary that did not come.
-    pub(super) fn forgo(self, scene: Scene<'_>) -> Outcome {
-        let run = Self { compaction: Compaction::Spent, failures: 0, ..self };
-        run.call(Call::Ask(Purpose::Reply), scene)
+    pub(super) fn forgoing(self) -> Self {
+        Self { compaction: Compaction::Spent, failures: 0, ..self }
     }
 }

@@ -19,6 +19,9 @@ pub fn plan(setback: Setback, run: &Run, at: Moment, limits: &Limits) -> Recover
             (&[P::Escalate, P::Continue], StopReason::MaxOutputTokens)
         }
         Setback::CutShort => (&[P::Continue], StopReason::MaxOutputTokens),
+        Setback::Empty if run.home.is_some() => {
+            (&[P::SwitchModel, P::AskAgain], StopReason::EmptyResponse)
+        }
         Setback::Empty => (&[P::AskAgain], StopReason::EmptyResponse),
         Setback::Paused => (&[P::Resume], StopReason::ModelError(ErrorClass::BadResponse)),
         Setback::Idle if has_room_for_effort(run, at, limits) => {
@@ -53,7 +56,7 @@ fn cure(failure: Failure, run: &Run, at: Moment, limits: &Limits) -> RecoveryPla
     };
     let shortage = matches!(failure.class, ErrorClass::RateLimit | ErrorClass::ServerOverload);
     // What fast mode ran out of, normal speed may have.
-    let slower = shortage.then(|| slower(failure, run, limits)).flatten();
+    let slower = shortage.then(|| slower(failure, distance, run, limits)).flatten();
     let elsewhere = elsewhere(failure, run);
     let first = slower.or(elsewhere).filter(payable);
     if let Some(cure) = first {
@@ -64,7 +67,8 @@ fn cure(failure: Failure, run: &Run, at: Moment, limits: &Limits) -> RecoveryPla
         return switch(run, limits).filter(payable).unwrap_or(RecoveryPlan::Stop(end));
     }
     let cures = cures(failure, run, limits).into_iter().flatten().filter(payable);
-    let may_wait = |cure: &RecoveryPlan| cure.repeats() || *cure == RecoveryPlan::Refresh;
+    // Whatever asks the same model, or refreshes a key for it, keeps to its word.
+    let may_wait = |cure: &RecoveryPlan| *cure != RecoveryPlan::SwitchModel;
     let waits_only = cures.clone().any(|cure| may_wait(&cure));
     let reachable = |cure: &RecoveryPlan| distance == Distance::Near || !may_wait(cure);
     let end = match distance {
@@ -75,13 +79,19 @@ fn cure(failure: Failure, run: &Run, at: Moment, limits: &Limits) -> RecoveryPla
 }
 
 /// Normal speed instead of fast mode, unless the wait is so short that the prompt cache outlives
-/// it (SPEC 8).
-fn slower(failure: Failure, run: &Run, limits: &Limits) -> Option<RecoveryPlan> {
-    let rules = limits.fast.filter(|_| run.fast == Fast::On)?;
+/// it (SPEC 8). Whoever hands out credentials knows nothing of speeds.
+fn slower(
+    failure: Failure,
+    distance: Distance,
+    run: &Run,
+    limits: &Limits,
+) -> Option<RecoveryPlan> {
+    let rules = limits.fast.filter(|_| run.fast == Fast::On && !is_refreshing(run))?;
     if failure.fast_denied {
         return Some(RecoveryPlan::LeaveFast);
     }
-    let short = failure.wish.is_some_and(|wish| wish.wait < rules.patience);
+    let within_patience = failure.wish.is_some_and(|wish| wish.wait < rules.patience);
+    let short = within_patience && distance == Distance::Near;
     match (short, can_pay(run, RecoveryPlan::CoolDown)) {
         (true, _) => None,
         (false, true) => Some(RecoveryPlan::CoolDown),
@@ -114,19 +124,15 @@ fn cures(failure: Failure, run: &Run, limits: &Limits) -> [Option<RecoveryPlan>;
     if failure.blames_the_request()
         && let Some(occasion) = summarising(run)
     {
-        let trim = failure.overflows() && failure.remedies.rounds;
-        let forgo = occasion == Occasion::Threshold;
-        return [trim.then_some(P::Trim), forgo.then_some(P::Forgo), None, None];
+        return for_summary(failure, occasion);
     }
     let drain = failure.remedies.folds.then_some(P::Drain);
     let compact = failure.remedies.rounds.then_some(P::CompactReactively);
     let strip = failure.remedies.media.then_some(P::Strip);
     let heal = failure.remedies.block.then_some(P::Heal);
     match failure.class {
-        C::ConnectionError if failure.reach == Reach::StaleConnection => {
-            [Some(P::RetryAtOnce { tokens: toll(failure.class) }), for_all, switch_away, None]
-        }
-        C::ConnectionError | C::ApiTimeout | C::StreamStalled => [for_all, switch_away, None, None],
+        C::ConnectionError => [at_once(failure), for_all, switch_away, None],
+        C::ApiTimeout | C::StreamStalled => [for_all, switch_away, None, None],
         C::ServerError => [for_all, switch, None, None],
         C::BadResponse => [retry, switch_away, None, None],
         C::RateLimit => match (limits.account, limits.persistence) {
@@ -158,6 +164,19 @@ fn cures(failure: Failure, run: &Run, limits: &Limits) -> [Option<RecoveryPlan>;
             [None; 4]
         }
     }
+}
+
+/// A kept-alive connection that died before a byte of answer came says nothing of the service.
+fn at_once(failure: Failure) -> Option<RecoveryPlan> {
+    let stale = failure.reach == Reach::StaleConnection;
+    stale.then_some(RecoveryPlan::RetryAtOnce { tokens: toll(failure.class) })
+}
+
+/// A summarising request that was refused: less of it, or none at all if it can wait.
+fn for_summary(failure: Failure, occasion: Occasion) -> [Option<RecoveryPlan>; 4] {
+    let trim = failure.overflows() && failure.remedies.rounds;
+    let forgo = occasion == Occasion::Threshold;
+    [trim.then_some(RecoveryPlan::Trim), forgo.then_some(RecoveryPlan::Forgo), None, None]
 }
 
 /// The next model, if there is one. One at the same address mends nothing while a credential is

@@ -53,11 +53,9 @@ pub struct Weight {
 }
 
 impl Weight {
-    /// Whether the conversation is due to be compacted: at the window minus the output reserved
-    /// for a first reply, minus some headroom (SPEC 10). A small window is half used at least.
+    /// Whether the conversation is due to be compacted.
     pub(super) fn is_crowded(self, limits: &Limits) -> bool {
-        let reserved = limits.caps.first.min(self.ceiling).saturating_add(limits.headroom);
-        self.size >= self.window.saturating_sub(reserved).max(self.window / 2)
+        self.size >= limits.crowded_from(self.window, self.ceiling)
     }
 
     /// Whether the request cannot possibly be answered.
@@ -133,6 +131,8 @@ pub enum Action {
     Weigh {
         rung: u8,
         purpose: Purpose,
+        /// Whether it would ask for fast mode, which costs more.
+        fast: bool,
     },
     Ask(Ask),
     Refresh,

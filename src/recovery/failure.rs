@@ -25,6 +25,7 @@ pub struct Failure {
 /// What could still be taken out of the conversation, so that a request would be another one.
 /// The machine knows no conversation: whoever reports a failure looks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[expect(clippy::struct_excessive_bools, reason = "each is there or not, whatever the others")]
 pub struct Remedies {
     /// Old tool traffic that is staged to be folded.
     pub folds: bool,

@@ -38,6 +38,8 @@ pub struct Limits {
     pub auto_compact: bool,
     /// What stays free of the window, in tokens, beside the output reserved.
     pub headroom: u32,
+    /// The part of the window, in thousandths, at which it is compacted instead.
+    pub compact_at: Option<u16>,
     /// Fast mode and its patience, when it was asked for.
     pub fast: Option<FastMode>,
     /// `--fallback-return`: how long after a switch the preferred model is tried again.
@@ -73,6 +75,18 @@ impl Default for FastMode {
 }
 
 impl Limits {
+    /// From how many tokens on a conversation is compacted: at the window minus the output
+    /// reserved for a first reply, minus some headroom (SPEC 10). A small window is half used at
+    /// least. All in tokens; `ceiling` is the model's own output limit.
+    pub fn crowded_from(&self, window: u32, ceiling: u32) -> u32 {
+        if let Some(per_mille) = self.compact_at {
+            let part = u64::from(window) * u64::from(per_mille) / 1_000;
+            return u32::try_from(part).unwrap_or(window).max(1);
+        }
+        let reserved = self.caps.first.min(ceiling).saturating_add(self.headroom);
+        window.saturating_sub(reserved).max(window / 2)
+    }
+
     /// Whether the model after `rung` lives somewhere else.
     pub(super) fn next_is_elsewhere(&self, rung: u8) -> bool {
         self.elsewhere.checked_shr(rung.into()).unwrap_or(0) & 1 == 1
@@ -158,6 +172,7 @@ impl Default for Limits {
             effort: None,
             auto_compact: true,
             headroom: 13_000,
+            compact_at: None,
             fast: None,
             fallback_return: None,
             elsewhere: 0,

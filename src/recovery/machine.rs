@@ -1,5 +1,6 @@
 //! One event in, one transition out.
 
+use super::context::USELESS_MAX;
 use super::event::{
     Action, Ask, Breach, Connection, Edit, Event, Fate, Mode, Occasion, Purpose, Transition, Trim,
     Weight,
@@ -72,6 +73,7 @@ impl Run {
             away_until: Moment::default(),
             fast: if self.fast == Fast::Off { Fast::Off } else { Fast::On },
             compaction: Compaction::Idle,
+            useless: 0,
             wrapping_up: false,
             ..self
         }
@@ -178,7 +180,8 @@ impl Run {
         }
         match call {
             Call::Ask(purpose) => {
-                let action = Action::Weigh { rung: self.rung, purpose };
+                let fast = self.fast == Fast::On;
+                let action = Action::Weigh { rung: self.rung, purpose, fast };
                 self.enter(Phase::Weighing(purpose)).doing(action)
             }
             Call::Refresh(_) => self.enter(Phase::Calling(call)).doing(Action::Refresh),
@@ -294,6 +297,11 @@ impl Run {
             return run;
         }
         Self { budgets: run.budgets.renewed_by_effort(&scene.limits.budgets), ..run }
+    }
+
+    /// Whether compaction has stopped helping: the end of it.
+    pub fn gave_up_compacting(self) -> bool {
+        self.useless >= USELESS_MAX && self.phase == Phase::Stopped(StopReason::PromptTooLong)
     }
 
     pub(super) fn asks_whole(self, limits: &Limits) -> bool {

@@ -45,6 +45,7 @@ pub use fault::{Fault, FaultKind, Timer};
 pub use limits::{Account, Caps, FastMode, Limits, Persistence, Source};
 pub use moment::Moment;
 pub use money::{Ledger, Money, Reservation};
+pub use nudges::SUMMARISE;
 pub use plan::{RecoveryPlan, Setback};
 pub use spiral::{Pace, Spiral, SpiralLimits};
 pub use state::{Call, Cap, Compaction, Fast, Pause, Phase, Run};

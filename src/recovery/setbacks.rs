@@ -84,6 +84,8 @@ impl Run {
         let (run, chosen) = self.choose(Setback::Empty, scene);
         let outcome = if let RecoveryPlan::Stop(reason) = chosen {
             run.stop(reason)
+        } else if chosen == RecoveryPlan::SwitchModel {
+            run.change_model(scene).call(Call::Ask(Purpose::Reply), scene)
         } else {
             let full = scene.limits.budgets.empty_replies;
             let retry = full.saturating_sub(run.budgets.empty_replies);
@@ -117,12 +119,17 @@ impl Run {
                 run.call_from(until, run.nth_retry(failure, scene), call, scene)
             }
             RecoveryPlan::WaitForCapacity => run.wait_for_capacity(call, failure, scene),
-            RecoveryPlan::Drain => run.without(Trim::Folds, failure, call, scene),
-            RecoveryPlan::Strip => run.without(Trim::Media, failure, call, scene),
-            RecoveryPlan::Heal => run.without(Trim::Block, failure, call, scene),
-            RecoveryPlan::Trim => run.without(Trim::OldestRounds, failure, call, scene),
-            RecoveryPlan::CompactReactively => run.compact(Occasion::Overflow, scene),
-            RecoveryPlan::Forgo => run.forgo(scene),
+            RecoveryPlan::Drain => run.another(failure, call, scene).trimming(Trim::Folds),
+            RecoveryPlan::Strip => run.another(failure, call, scene).trimming(Trim::Media),
+            RecoveryPlan::Heal => run.another(failure, call, scene).trimming(Trim::Block),
+            RecoveryPlan::Trim => run.another(failure, call, scene).trimming(Trim::OldestRounds),
+            RecoveryPlan::CompactReactively => {
+                let call = Call::Ask(Purpose::Summary(Occasion::Overflow));
+                run.compacting(scene).another(failure, call, scene)
+            }
+            RecoveryPlan::Forgo => {
+                run.forgoing().another(failure, Call::Ask(Purpose::Reply), scene)
+            }
             RecoveryPlan::CoolDown => run.cool_down(self, failure, call.purpose(), scene),
             RecoveryPlan::LeaveFast => run.slow_down(Fast::Off, self, call.purpose(), scene),
             // These mend replies. That one was planned for a failure is a broken rule of ours.
@@ -139,11 +146,10 @@ impl Run {
         outcome.with(Fate::Drop).by(chosen)
     }
 
-    /// Makes another request of it, which nobody has refused yet.
-    fn without(self, trim: Trim, failure: Failure, call: Call, scene: Scene<'_>) -> Outcome {
+    /// Makes another request, which nobody has refused yet.
+    fn another(self, failure: Failure, call: Call, scene: Scene<'_>) -> Outcome {
         let why = Pause { class: failure.class, retry: 1, of: None };
-        let run = Self { failures: 0, ..self };
-        run.call_from(scene.at, why, call, scene).trimming(trim)
+        Self { failures: 0, ..self }.call_from(scene.at, why, call, scene)
     }
 
     /// Waits without a count. What it can, it pays from the bucket.

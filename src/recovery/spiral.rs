@@ -41,7 +41,7 @@ impl SpiralLimits {
     }
 
     fn hard(self) -> u64 {
-        (u64::from(self.hard) * FULL).max(self.soft() + 1)
+        (u64::from(self.hard) * FULL).max(self.soft() + FULL)
     }
 }
 

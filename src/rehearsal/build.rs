@@ -9,8 +9,9 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::render;
+use super::rules::Rules;
 use super::scenario::{
-    After, Answer, ApiError, Expect, Fault, Form, Harm, Http, Pace, Place, Reply, Rules, Scenario,
+    After, Answer, ApiError, Expect, Fault, Form, Harm, Http, Pace, Part, Place, Reply, Scenario,
     ScratchFile, Step, Tool, Usage, When,
 };
 
@@ -24,9 +25,8 @@ impl Default for Scenario {
             env: BTreeMap::new(),
             time_scale: 1.0,
             files: BTreeMap::new(),
-            rules: Rules::default(),
-            steps: Vec::new(),
-            after: After::Fail,
+            main: Part::default(),
+            servers: BTreeMap::new(),
             expect: Expect::default(),
         }
     }
@@ -40,7 +40,7 @@ impl Scenario {
 
     #[must_use]
     pub fn step(mut self, step: Step) -> Self {
-        self.steps.push(step);
+        self.main.steps.push(step);
         self
     }
 
@@ -226,10 +226,10 @@ impl Scenario {
     }
 
     fn on_step(mut self, change: impl FnOnce(&mut Step)) -> Self {
-        if self.steps.is_empty() {
+        if self.main.steps.is_empty() {
             self = self.empty();
         }
-        if let Some(step) = self.steps.last_mut() {
+        if let Some(step) = self.main.steps.last_mut() {
             change(step);
         }
         self
@@ -264,8 +264,9 @@ impl Scenario {
 /// Says more about the whole.
 impl Scenario {
     #[must_use]
-    pub fn after(self, after: After) -> Self {
-        Self { after, ..self }
+    pub fn after(mut self, after: After) -> Self {
+        self.main.after = after;
+        self
     }
 
     #[must_use]
@@ -285,8 +286,32 @@ impl Scenario {
     }
 
     #[must_use]
-    pub fn rules(self, rules: Rules) -> Self {
-        Self { rules, ..self }
+    pub fn rules(mut self, rules: Rules) -> Self {
+        self.main.rules = rules;
+        self
+    }
+
+    /// The steps of `script` answer requests that come with `x-outlast-source: compact`.
+    #[must_use]
+    pub fn compactions(mut self, script: Self) -> Self {
+        self.main.compactions = script.main.steps;
+        self
+    }
+
+    /// Another server, which plays what `script` has for its main one, and must get as many
+    /// requests as that expects.
+    #[must_use]
+    pub fn server(mut self, name: &str, script: Self) -> Self {
+        let part = Part { requests: script.expect.requests, ..script.main };
+        self.servers.insert(name.to_owned(), part);
+        self
+    }
+
+    /// Further arguments of the run.
+    #[must_use]
+    pub fn args(mut self, args: &[&str]) -> Self {
+        self.args.extend(args.iter().map(|arg| (*arg).to_owned()));
+        self
     }
 
     #[must_use]

@@ -6,6 +6,8 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::rules::Rules;
+
 /// A script for one run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scenario {
@@ -21,12 +23,36 @@ pub struct Scenario {
     pub time_scale: f64,
     /// What lies in the scratch folder at the start, by relative path.
     pub files: BTreeMap<String, ScratchFile>,
+    /// What is played to who asks at the base URL.
+    pub main: Part,
+    /// What further servers play, by their names.
+    pub servers: BTreeMap<String, Part>,
+    pub expect: Expect,
+}
+
+impl Scenario {
+    /// What the server of that name plays.
+    pub fn part(&self, name: &str) -> Option<&Part> {
+        if name == MAIN { Some(&self.main) } else { self.servers.get(name) }
+    }
+}
+
+/// The name of the server at the base URL.
+pub const MAIN: &str = "main";
+
+/// What one server plays.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Part {
     pub rules: Rules,
     /// Played in order, one for each request.
     pub steps: Vec<Step>,
+    /// The same for requests that come with `x-outlast-source: compact`. Without any, the steps
+    /// answer those too.
+    pub compactions: Vec<Step>,
     /// What happens to a request that comes after the last step.
     pub after: After,
-    pub expect: Expect,
+    /// How many requests must have been made, exactly.
+    pub requests: Option<usize>,
 }
 
 /// A file of the scratch folder.
@@ -41,18 +67,6 @@ pub struct ScratchFile {
 
 fn plain_file() -> u32 {
     0o644
-}
-
-/// What the server insists on, beyond what every request must keep.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Rules {
-    /// The only credential that is accepted; any will do without.
-    pub require_key: Option<String>,
-    /// Tokens, counted as four bytes each. A longer request is answered with a 400.
-    pub context_window: Option<u64>,
-    /// The largest `max_tokens` that is accepted.
-    pub max_output: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -77,8 +91,12 @@ pub struct Expect {
     pub files: BTreeMap<String, String>,
     /// What must not exist in the scratch folder, by relative path.
     pub absent: Vec<String>,
-    /// How many requests must have been made, exactly.
+    /// How many requests must have been made of the main server, exactly.
     pub requests: Option<usize>,
+    /// How many of them were for a summary, exactly.
+    pub compactions: Option<usize>,
+    /// How many access tokens must have been granted by the main server, exactly.
+    pub refreshes: Option<usize>,
     /// What standard error must contain.
     pub stderr: Vec<String>,
 }
@@ -126,6 +144,10 @@ pub struct When {
     pub stream: Option<bool>,
     /// What the request's text must contain.
     pub contains: Option<String>,
+    /// Its header `x-outlast-source`.
+    pub source: Option<String>,
+    /// Whether fast mode is asked for.
+    pub fast: Option<bool>,
 }
 
 #[derive(Clone, Debug, PartialEq)]

@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use super::scenario::Scenario;
+use super::server::Server;
 
 /// A temporary folder with a scenario's files in it. Removed when dropped.
 #[derive(Debug)]
@@ -29,6 +30,20 @@ impl Scratch {
             fs::set_permissions(&path, fs::Permissions::from_mode(file.mode))?;
         }
         Ok(Self { folder })
+    }
+
+    /// Fills in what files say of the servers, now that they run.
+    ///
+    /// # Errors
+    /// A file cannot be written.
+    pub fn fill_in(&self, server: &Server) -> io::Result<()> {
+        for (path, file) in &server.scenario().files {
+            let content = server.fill_in_urls(&file.content);
+            if content != file.content {
+                fs::write(self.folder.path().join(path), content)?;
+            }
+        }
+        Ok(())
     }
 
     pub fn path(&self) -> &Path {

@@ -6,8 +6,11 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::referee::LastWord;
-use super::scenario::{After, Fault, Place, Scenario, Step, When};
+use super::connection::Request;
+use super::grants::Grants;
+use super::referee::{LastWord, count};
+use super::refusal::Refusal;
+use super::scenario::{After, Fault, Part, Place, Step, When};
 use super::sse::Tokens;
 
 /// A request for a model's reply, as it came.
@@ -25,7 +28,9 @@ pub struct Recorded {
     pub raw: Arc<[u8]>,
     /// Counted from 1. Requests with the same id came over the same connection.
     pub connection_id: usize,
-    /// The step that answered it, counted from 0. `None` when a rule did.
+    /// Which script it was for.
+    pub line: Line,
+    /// The step of it that answered, counted from 0. `None` when a rule did.
     pub step: Option<usize>,
     /// Whether the client left before the answer was whole.
     pub aborted_by_client: bool,
@@ -49,46 +54,68 @@ impl Recorded {
 /// What has happened on the stage.
 #[derive(Debug, Default)]
 pub(super) struct Script {
-    /// How often each step is still to be played.
-    left: Vec<u32>,
-    /// How often each step was played.
-    played: Vec<u32>,
+    steps: Track,
+    compactions: Track,
     pub(super) recorded: Vec<Recorded>,
     pub(super) violations: Vec<String>,
     pub(super) accepted: usize,
-    pub(super) last_word: LastWord,
-    /// The body that was answered with a 400 just before.
-    refused: Option<Value>,
+    pub(super) grants: Grants,
     /// What each model was last asked, as far as it is cached.
     cached: BTreeMap<String, Vec<u8>>,
 }
 
-impl Script {
-    pub(super) fn new(scenario: &Scenario) -> Self {
-        let left: Vec<_> = scenario.steps.iter().map(|step| step.repeat).collect();
+/// Which of a part's two scripts a request is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Line {
+    Main,
+    /// The one for compactions.
+    Compaction,
+}
+
+impl Line {
+    pub(super) fn of(part: &Part, request: &Request) -> Self {
+        let compacts = request.header(SOURCE) == Some("compact");
+        if compacts && !part.compactions.is_empty() { Self::Compaction } else { Self::Main }
+    }
+
+    pub(super) fn steps(self, part: &Part) -> &[Step] {
+        match self {
+            Self::Main => &part.steps,
+            Self::Compaction => &part.compactions,
+        }
+    }
+}
+
+/// The header that says what a request is for.
+const SOURCE: &str = "x-outlast-source";
+
+/// How far one script has been played.
+#[derive(Debug, Default)]
+pub(super) struct Track {
+    /// How often each step is still to be played.
+    left: Vec<u32>,
+    /// How often each step was played.
+    played: Vec<u32>,
+    pub(super) last_word: LastWord,
+    pub(super) refusal: Refusal,
+}
+
+impl Track {
+    fn new(steps: &[Step]) -> Self {
+        let left: Vec<_> = steps.iter().map(|step| step.repeat).collect();
         Self { played: vec![0; left.len()], left, ..Self::default() }
     }
 
-    /// The fault that awaits the next connection, if the next step is one.
-    pub(super) fn fault_at_accept(&mut self, scenario: &Scenario) -> Option<Fault> {
-        let next = match (self.left.iter().position(|left| *left > 0), scenario.after) {
-            (Some(next), _) => next,
-            (None, After::RepeatLast) => scenario.steps.len().checked_sub(1)?,
-            (None, After::Loop) => 0,
-            (None, After::Fail) => return None,
-        };
-        let fault = at_accept(scenario.steps.get(next)?)?.clone();
-        self.played[next] += 1;
-        self.left[next] = self.left[next].saturating_sub(1);
-        Some(fault)
+    fn play(&mut self, at: usize) {
+        self.left[at] = self.left[at].saturating_sub(1);
+        self.played[at] += 1;
     }
 
     /// Takes the step that answers a request.
-    pub(super) fn next(&mut self, scenario: &Scenario, body: &Value, raw: &[u8]) -> Option<usize> {
-        let fits = |step: &Step| at_accept(step).is_none() && matches(&step.when, body, raw);
-        let steps = &scenario.steps;
+    fn next(&mut self, steps: &[Step], after: After, asked: &Asked<'_>) -> Option<usize> {
+        let fits = |step: &Step| at_accept(step).is_none() && asked.fits(&step.when);
         let find = |left: &[u32]| (0..steps.len()).find(|at| left[*at] > 0 && fits(&steps[*at]));
-        let next = match (find(&self.left), scenario.after) {
+        let next = match (find(&self.left), after) {
             (Some(next), _) => next,
             (None, After::Fail) => return None,
             (None, After::RepeatLast) => steps.iter().rposition(fits)?,
@@ -97,49 +124,79 @@ impl Script {
                 find(&self.left)?
             }
         };
-        self.left[next] = self.left[next].saturating_sub(1);
-        self.played[next] += 1;
+        self.play(next);
         Some(next)
     }
 
-    /// How many answers were never asked for.
-    pub(super) fn unplayed(&self, scenario: &Scenario) -> usize {
+    fn unplayed(&self, steps: &[Step]) -> usize {
         let missing = |(step, played): (&Step, &u32)| step.repeat.saturating_sub(*played);
-        scenario.steps.iter().zip(&self.played).map(missing).map(|count| count as usize).sum()
+        steps.iter().zip(&self.played).map(missing).map(|count| count as usize).sum()
+    }
+}
+
+impl Script {
+    pub(super) fn new(part: &Part) -> Self {
+        Self {
+            steps: Track::new(&part.steps),
+            compactions: Track::new(&part.compactions),
+            ..Self::default()
+        }
     }
 
-    /// Notes that `body` was answered with a 400 that no header invites to repeat.
-    pub(super) fn note_refusal(&mut self, body: &Value) {
-        self.refused = Some(body.clone());
+    pub(super) fn track(&mut self, line: Line) -> &mut Track {
+        match line {
+            Line::Main => &mut self.steps,
+            Line::Compaction => &mut self.compactions,
+        }
     }
 
-    /// Notes that a request was not answered with a 400.
-    pub(super) fn forget_refusal(&mut self) {
-        self.refused = None;
+    /// The fault that awaits the next connection, if the next step is one.
+    pub(super) fn fault_at_accept(&mut self, part: &Part) -> Option<Fault> {
+        let next = match (self.steps.left.iter().position(|left| *left > 0), part.after) {
+            (Some(next), _) => next,
+            (None, After::RepeatLast) => part.steps.len().checked_sub(1)?,
+            (None, After::Loop) => 0,
+            (None, After::Fail) => return None,
+        };
+        let fault = at_accept(part.steps.get(next)?)?.clone();
+        self.steps.play(next);
+        Some(fault)
     }
 
-    /// Whether the same body was refused just before.
-    pub(super) fn was_refused(&self, body: &Value) -> bool {
-        self.refused.as_ref() == Some(body)
+    /// Takes the step that answers a request.
+    pub(super) fn next(&mut self, part: &Part, line: Line, asked: &Asked<'_>) -> Option<usize> {
+        self.track(line).next(line.steps(part), part.after, asked)
+    }
+
+    /// How many answers were never asked for.
+    pub(super) fn unplayed(&self, part: &Part) -> usize {
+        self.steps.unplayed(&part.steps) + self.compactions.unplayed(&part.compactions)
     }
 
     /// What a request counts for: its tokens, split as the prompt cache would split them. The
     /// output is the cap.
-    pub(super) fn count(&mut self, body: &Value, raw: &[u8]) -> Tokens {
-        let all = tokens(raw.len());
+    pub(super) fn count(&mut self, part: &Part, body: &Value, raw: &[u8]) -> Tokens {
+        let all = match part.rules.token_limit {
+            Some(_) => count(body),
+            None => tokens(raw.len()),
+        };
         let output = body["max_tokens"].as_u64().unwrap_or(u64::MAX);
         let model = body["model"].as_str().unwrap_or_default();
         let mut prefix = Vec::new();
         let mut breakpoints = 0;
-        for part in ["tools", "system", "messages"] {
-            breakpoints += write_prefix(&body[part], &mut prefix);
+        for field in ["tools", "system", "messages"] {
+            breakpoints += write_prefix(&body[field], &mut prefix);
         }
         if breakpoints == 0 {
             return Tokens { input: all, output, ..Tokens::default() };
         }
         let before = self.cached.insert(model.to_owned(), prefix.clone()).unwrap_or_default();
         let shared = before.iter().zip(&prefix).take_while(|(old, new)| old == new).count();
-        let (read, cacheable) = (tokens(shared), tokens(prefix.len()));
+        // A true count is split in proportion.
+        let (read, cacheable) = match part.rules.token_limit {
+            Some(_) => (all * shared as u64 / prefix.len().max(1) as u64, all.saturating_sub(1)),
+            None => (tokens(shared), tokens(prefix.len())),
+        };
         let cache_read = if read < CACHE_MIN { 0 } else { read.min(cacheable) };
         let cache_creation = if cacheable < CACHE_MIN { 0 } else { cacheable - cache_read };
         Tokens {
@@ -185,15 +242,25 @@ fn at_accept(step: &Step) -> Option<&Fault> {
     step.fault.as_ref().filter(|fault| fault.after == Place::Accept)
 }
 
-fn matches(when: &When, body: &Value, raw: &[u8]) -> bool {
-    let model = body["model"].as_str().unwrap_or_default();
-    let fits_model = when.model.as_deref().is_none_or(|wanted| match wanted.strip_suffix('*') {
-        Some(start) => model.starts_with(start),
-        None => model == wanted,
-    });
-    let streams = body["stream"].as_bool().unwrap_or(false);
-    let contains = |text: &String| String::from_utf8_lossy(raw).contains(text.as_str());
-    fits_model
-        && when.stream.is_none_or(|wanted| wanted == streams)
-        && when.contains.as_ref().is_none_or(contains)
+/// A request, as far as steps choose by it.
+pub(super) struct Asked<'a> {
+    pub(super) request: &'a Request,
+    pub(super) body: &'a Value,
+}
+
+impl Asked<'_> {
+    fn fits(&self, when: &When) -> bool {
+        let model = self.body["model"].as_str().unwrap_or_default();
+        let fits_model = when.model.as_deref().is_none_or(|wanted| {
+            wanted.strip_suffix('*').map_or(model == wanted, |start| model.starts_with(start))
+        });
+        let streams = self.body["stream"].as_bool().unwrap_or(false);
+        let fast = self.body["speed"] == "fast";
+        let text = || String::from_utf8_lossy(&self.request.body);
+        fits_model
+            && when.stream.is_none_or(|wanted| wanted == streams)
+            && when.fast.is_none_or(|wanted| wanted == fast)
+            && when.source.as_deref().is_none_or(|it| self.request.header(SOURCE) == Some(it))
+            && when.contains.as_deref().is_none_or(|wanted| text().contains(wanted))
+    }
 }

@@ -1,5 +1,6 @@
 //! The model server: real HTTP on loopback, for rehearsals and for tests.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -8,8 +9,9 @@ use std::sync::Arc;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
+use super::grants::Grants;
 use super::play::Tempo;
-use super::scenario::Scenario;
+use super::scenario::{MAIN, Part, Scenario};
 use super::script::{Recorded, Script};
 use super::stage::{Stage, accept};
 
@@ -27,26 +29,42 @@ pub struct Options {
 /// A running server. It ends when it is dropped.
 #[derive(Debug)]
 pub struct Server {
+    scenario: Arc<Scenario>,
     address: SocketAddr,
     stage: Arc<Stage>,
     accepting: JoinHandle<()>,
+    /// The scenario's further servers, when this is the main one.
+    others: BTreeMap<String, Self>,
 }
 
 impl Server {
-    /// Starts to listen on 127.0.0.1. Must be called on a tokio runtime.
+    /// Starts to listen on 127.0.0.1, once for each server of the scenario. Must be called on a
+    /// tokio runtime.
     ///
     /// # Errors
     /// The port cannot be had.
     pub fn start(scenario: Scenario, options: Options) -> io::Result<Self> {
+        let scenario = Arc::new(scenario);
+        let mut main = Self::listen(&scenario, scenario.main.clone(), &options)?;
+        let any_port = Options { port: 0, ..options };
+        for (name, part) in &scenario.servers {
+            let other = Self::listen(&scenario, part.clone(), &any_port)?;
+            main.others.insert(name.clone(), other);
+        }
+        Ok(main)
+    }
+
+    fn listen(scenario: &Arc<Scenario>, part: Part, options: &Options) -> io::Result<Self> {
         let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, options.port))?;
         listener.set_nonblocking(true)?;
         let listener = TcpListener::from_std(listener)?;
         let address = listener.local_addr()?;
-        let cwd = options.cwd.map(|cwd| cwd.display().to_string()).unwrap_or_default();
+        let cwd = options.cwd.as_ref().map(|cwd| cwd.display().to_string()).unwrap_or_default();
         let tempo = Tempo(options.time_scale.unwrap_or(scenario.time_scale).max(0.001));
-        let stage = Arc::new(Stage::new(scenario, tempo, cwd));
+        let stage = Arc::new(Stage::new(part, tempo, cwd));
         let accepting = tokio::spawn(accept(listener, Arc::clone(&stage)));
-        Ok(Self { address, stage, accepting })
+        let (scenario, others) = (Arc::clone(scenario), BTreeMap::new());
+        Ok(Self { scenario, address, stage, accepting, others })
     }
 
     pub fn port(&self) -> u16 {
@@ -59,7 +77,30 @@ impl Server {
     }
 
     pub fn scenario(&self) -> &Scenario {
-        &self.stage.scenario
+        &self.scenario
+    }
+
+    /// A further server of the scenario, by its name.
+    pub fn other(&self, name: &str) -> Option<&Self> {
+        self.others.get(name)
+    }
+
+    /// All further servers.
+    pub fn others(&self) -> impl Iterator<Item = (&str, &Self)> {
+        self.others.iter().map(|(name, server)| (name.as_str(), server))
+    }
+
+    /// Fills in where the servers are: `{server.NAME.url}`, where `main` is the name of this one.
+    pub fn fill_in_urls(&self, text: &str) -> String {
+        let servers = self.others().chain([(MAIN, self)]);
+        servers.fold(text.to_owned(), |text, (name, server)| {
+            text.replace(&format!("{{server.{name}.url}}"), &server.base_url())
+        })
+    }
+
+    /// The same, and `${cwd}`.
+    pub fn fill_in(&self, text: &str) -> String {
+        self.fill_in_urls(text).replace("${cwd}", &self.stage.cwd)
     }
 
     /// Every request for a reply so far, refused ones included.
@@ -72,14 +113,26 @@ impl Server {
         self.stage.script().accepted
     }
 
-    /// What the real service would have refused, and requests beyond the script's end.
-    pub fn violations(&self) -> Vec<String> {
-        self.stage.script().violations.clone()
+    /// What became of its access tokens.
+    pub fn grants(&self) -> Grants {
+        self.stage.script().grants
     }
 
-    /// How many answers of the script were never asked for.
+    /// What the real service would have refused, and requests beyond a script's end. That of
+    /// further servers begins with their name.
+    pub fn violations(&self) -> Vec<String> {
+        let mut violations = self.stage.script().violations.clone();
+        for (name, server) in &self.others {
+            let of_it = server.violations().into_iter();
+            violations.extend(of_it.map(|violation| format!("{name}: {violation}")));
+        }
+        violations
+    }
+
+    /// How many answers were never asked for, of this server and the further ones.
     pub fn unplayed(&self) -> usize {
-        self.stage.script().unplayed(&self.stage.scenario)
+        let own = self.stage.script().unplayed(&self.stage.part);
+        own + self.others.values().map(Self::unplayed).sum::<usize>()
     }
 
     /// Waits until `count` requests have come, and returns the last of them. Says nothing about
@@ -114,6 +167,10 @@ impl Server {
     pub async fn shutdown(&mut self) {
         self.accepting.abort();
         let _ = (&mut self.accepting).await;
+        for other in self.others.values_mut() {
+            other.accepting.abort();
+            let _ = (&mut other.accepting).await;
+        }
     }
 }
 

@@ -14,6 +14,8 @@ pub(super) struct Spoken {
     pub(super) content: Vec<Speech>,
     pub(super) stop_reason: String,
     pub(super) tokens: Tokens,
+    /// The speed that was asked for, if one was.
+    speed: Option<String>,
 }
 
 #[derive(Debug)]
@@ -42,25 +44,37 @@ impl Tokens {
     }
 }
 
+/// What a reply depends on besides its step.
+pub(super) struct Given<'a> {
+    /// Makes the reply's ids unique.
+    pub(super) names: &'a str,
+    pub(super) model: &'a str,
+    pub(super) cwd: &'a str,
+    /// What the request counts for.
+    pub(super) asked: Tokens,
+    pub(super) era: Era,
+    pub(super) speed: Option<&'a str>,
+}
+
 /// How many bytes of the model's output make a token here.
 const BYTES_PER_TOKEN: u64 = 4;
 
 impl Spoken {
-    /// Decides what a reply leaves open. `names` makes the reply's ids unique, `asked` is what
-    /// the request would count for.
-    pub(super) fn new(reply: &Reply, names: &str, model: &str, cwd: &str, asked: Tokens) -> Self {
+    /// Decides what a reply leaves open.
+    pub(super) fn new(reply: &Reply, given: &Given<'_>) -> Self {
         let mut content = Vec::new();
         if let Some(text) = &reply.thinking {
-            content.push(Speech::Thinking { text: text.clone(), signature: seal(model, text) });
+            let signature = seal(given.model, text, given.era);
+            content.push(Speech::Thinking { text: text.clone(), signature });
         }
         if let Some(text) = &reply.text {
-            content.push(Speech::Text(fill_in(text, cwd)));
+            content.push(Speech::Text(fill_in(text, given.cwd)));
         }
         for (number, tool) in reply.tools.iter().enumerate() {
             let mut input = if tool.input.is_null() { json!({}) } else { tool.input.clone() };
-            fill_in_all(&mut input, cwd);
+            fill_in_all(&mut input, given.cwd);
             content.push(Speech::Tool {
-                id: tool.id.clone().unwrap_or_else(|| format!("toolu_{names}_{number}")),
+                id: tool.id.clone().unwrap_or_else(|| format!("toolu_{}_{number}", given.names)),
                 name: tool.name.clone(),
                 input,
                 cut: tool.cut,
@@ -72,17 +86,29 @@ impl Spoken {
             content.iter().map(Speech::len).sum::<u64>().div_ceil(BYTES_PER_TOKEN).max(1)
         });
         Self {
-            id: format!("msg_{names}"),
-            model: model.to_owned(),
+            id: format!("msg_{}", given.names),
+            model: given.model.to_owned(),
             stop_reason: reply.stop_reason.clone().unwrap_or_else(|| ending.to_owned()),
             tokens: Tokens {
-                input: said.input_tokens.unwrap_or(asked.input),
-                output: output.min(asked.output),
-                cache_creation: said.cache_creation_input_tokens.unwrap_or(asked.cache_creation),
-                cache_read: said.cache_read_input_tokens.unwrap_or(asked.cache_read),
+                input: said.input_tokens.unwrap_or(given.asked.input),
+                output: output.min(given.asked.output),
+                cache_creation: said
+                    .cache_creation_input_tokens
+                    .unwrap_or(given.asked.cache_creation),
+                cache_read: said.cache_read_input_tokens.unwrap_or(given.asked.cache_read),
             },
             content,
+            speed: given.speed.map(str::to_owned),
         }
+    }
+
+    /// What is reported when so much output has been made.
+    fn usage(&self, output: u64) -> Value {
+        let mut usage = self.tokens.report(output);
+        if let Some(speed) = &self.speed {
+            usage["speed"] = json!(speed);
+        }
+        usage
     }
 
     /// The whole reply, for who does not want a stream.
@@ -96,7 +122,7 @@ impl Spoken {
             "content": content,
             "stop_reason": self.stop_reason,
             "stop_sequence": null,
-            "usage": self.tokens.report(self.tokens.output),
+            "usage": self.usage(self.tokens.output),
         })
     }
 }
@@ -165,7 +191,7 @@ pub(super) fn events(spoken: &Spoken, form: Form) -> Vec<Vec<u8>> {
     let mut message = spoken.message();
     message["content"] = json!([]);
     message["stop_reason"] = Value::Null;
-    message["usage"] = spoken.tokens.report(u64::from(!llama));
+    message["usage"] = spoken.usage(u64::from(!llama));
     let mut events = vec![event("message_start", &json!({ "message": message }))];
     let mut stops = Vec::new();
     for (index, speech) in spoken.content.iter().enumerate() {
@@ -204,12 +230,22 @@ pub(super) fn event(name: &str, data: &Value) -> Vec<u8> {
     format!("event: {name}\ndata: {whole}\n\n").into_bytes()
 }
 
+/// Which key a server signs with. It may change once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Era {
+    First,
+    Second,
+}
+
 /// The signature of a thinking block: whoever sends the block back must send the words and the
 /// model it came from unchanged. It holds for any server, since a session may be resumed.
-pub(super) fn seal(model: &str, thinking: &str) -> String {
+pub(super) fn seal(model: &str, thinking: &str, era: Era) -> String {
     let words = crc32c::crc32c(thinking.as_bytes());
     let whole = crc32c::crc32c_append(words, model.as_bytes());
-    let mut seal = String::from("rehearsed");
+    let mut seal = String::from(match era {
+        Era::First => "rehearsed",
+        Era::Second => "rehearsed-anew",
+    });
     let _ = write!(seal, "{words:08x}{whole:08x}");
     seal
 }

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use super::scenario::Scenario;
+use super::script::Line;
 use super::server::Server;
 
 /// How a run ended, as seen from outside.
@@ -41,9 +42,20 @@ pub fn verify(scenario: &Scenario, outcome: &Outcome<'_>, server: &Server) -> Ve
             faults.push(format!("{path} exists"));
         }
     }
-    let requests = server.requests().len();
-    if let Some(wanted) = expect.requests.filter(|wanted| *wanted != requests) {
-        faults.push(format!("{requests} requests instead of {wanted}"));
+    let requests = server.requests();
+    let compactions = requests.iter().filter(|request| request.line == Line::Compaction).count();
+    let refreshes = usize::try_from(server.grants().granted).unwrap_or(usize::MAX);
+    let mut compare = |found: usize, wanted: Option<usize>, what: &str| {
+        if let Some(wanted) = wanted.filter(|wanted| *wanted != found) {
+            faults.push(format!("{found} {what} instead of {wanted}"));
+        }
+    };
+    compare(requests.len(), expect.requests, "requests");
+    compare(compactions, expect.compactions, "requests for compactions");
+    compare(refreshes, expect.refreshes, "tokens granted");
+    for (name, other) in server.others() {
+        let wanted = scenario.servers.get(name).and_then(|part| part.requests);
+        compare(other.requests().len(), wanted, &format!("requests to {name}"));
     }
     for wanted in &expect.stderr {
         if outcome.stderr.is_some_and(|stderr| !stderr.contains(wanted)) {

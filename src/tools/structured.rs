@@ -125,3 +125,18 @@ impl Answers {
         self.book().delivered.clone()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_that_is_read_too_late_is_neither_kept_nor_counted() {
+        let schema = AnswerSchema::new(json!({ "type": "object" })).expect("a schema");
+        let (answers, stop) = (Answers::new(schema), CancellationToken::new());
+        stop.cancel();
+        assert_eq!(answers.take(&json!({}), &stop), Outcome::interrupted());
+        assert_eq!(answers.settle(Others::Fine), Delivery::Nothing);
+        assert_eq!(answers.attempts(), 0);
+    }
+}

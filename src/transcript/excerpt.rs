@@ -1,7 +1,13 @@
 //! Makes text shorter and says so.
 
+use super::Density;
+
 /// The least that an excerpt is cut to, in bytes: room for the note and some words around it.
 pub(super) const EXCERPT_MIN: usize = 200;
+
+/// A limit so many times smaller suffices for any text: none weighs more than three times its
+/// bytes.
+const HEAVIEST: u64 = 4;
 
 /// `text` in at most `limit` bytes: its beginning and its end, and between them a note of how
 /// much is missing. Both ends matter: a command names itself first and fails last.
@@ -19,6 +25,29 @@ pub(super) fn excerpt(text: &str, limit: usize) -> String {
     format!("{head}{}{tail}", note(missing))
 }
 
+/// `text` in at most `room` tokens, but never cut below [`EXCERPT_MIN`].
+pub(super) fn excerpt_within(text: &str, room: u64, density: Density) -> String {
+    within(room, density, |limit| excerpt(text, limit.max(EXCERPT_MIN)))
+}
+
+/// What `make` makes of a limit in bytes, with the limit brought down until the text is at most
+/// `room` tokens: how dense it is shows only when it is there.
+pub(super) fn within(room: u64, density: Density, make: impl Fn(usize) -> String) -> String {
+    const TRIES: usize = 4;
+    let whole = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+    let most = density.bytes(room);
+    let mut limit = most;
+    for _ in 0..TRIES {
+        let text = make(whole(limit));
+        let tokens = density.of_text(&text);
+        if tokens <= room {
+            return text;
+        }
+        limit = limit.saturating_mul(room) / tokens;
+    }
+    make(whole(most / HEAVIEST))
+}
+
 /// The words of `text` on one line of at most `limit` bytes.
 pub(super) fn one_line(text: &str, limit: usize) -> String {
     // Text of many megabytes is not looked through for a line.
@@ -32,18 +61,18 @@ pub(super) fn one_line(text: &str, limit: usize) -> String {
 
 /// The most that each of `sizes` may take so that together they take at most `room`: the small
 /// ones keep what they have, and the large ones share the rest.
-pub(super) fn fair_share(mut sizes: Vec<usize>, room: usize) -> usize {
+pub(super) fn fair_share(mut sizes: Vec<u64>, room: u64) -> u64 {
     sizes.sort_unstable();
-    let (mut left, mut others) = (room, sizes.len());
-    for size in sizes {
+    let mut left = room;
+    let others = (1..=u64::try_from(sizes.len()).unwrap_or(u64::MAX)).rev();
+    for (size, others) in sizes.into_iter().zip(others) {
         let share = left / others;
         if size > share {
             return share;
         }
         left -= size;
-        others -= 1;
     }
-    usize::MAX
+    u64::MAX
 }
 
 /// The first `limit` bytes, less what would be half a character.

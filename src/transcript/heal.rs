@@ -102,15 +102,17 @@ pub fn heal(
     })
 }
 
-/// Whether the model is in the middle of its tool calls and the reply that made the last of them
-/// holds no thinking, for example because it was stripped. Some models must not be asked to think
-/// then: they would want to see the thinking of before.
+/// Whether the model is in the middle of its tool calls and no reply since the last words of the
+/// user holds any thinking. Models that think by budget want to see it there: when it was taken
+/// out, they must not be asked to think until the calls are over.
 pub fn lacks_thinking(messages: &[Message]) -> bool {
-    let Some(asked) = messages.iter().rposition(|message| message.role == Role::Assistant) else {
-        return false;
-    };
-    let reply = &messages[asked];
-    calls(reply).next().is_some() && !reply.content.first().is_some_and(is_thinking)
+    let answers = |block: &Block| matches!(block, Block::ToolResult { .. });
+    let is_prompt =
+        |message: &Message| message.role == Role::User && !message.content.iter().any(answers);
+    let begins = messages.iter().rposition(is_prompt).map_or(0, |at| at + 1);
+    let replies = messages[begins..].iter().filter(|message| message.role == Role::Assistant);
+    let calls = replies.clone().next_back().is_some_and(|reply| calls(reply).next().is_some());
+    calls && !replies.into_iter().any(|reply| reply.content.iter().any(is_thinking))
 }
 
 /// A change that is known to change something. Every spot in it exists.

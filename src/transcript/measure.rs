@@ -7,6 +7,7 @@
 
 use serde_json::Value;
 
+use super::weigh::weight;
 use super::{Block, Message, ToolDefinition, Usage, media};
 
 /// What the service may wrap around a block: markers, names of parts, the role.
@@ -114,31 +115,39 @@ pub struct Meter {
     density: Density,
 }
 
-/// Tokens that a service makes of a thousand bytes; rather too many.
+/// Tokens that a service makes of a thousand bytes of ordinary text; rather too many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Density(u64);
 
 /// Bytes that become tokens, and tokens that are not made of bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Size {
+    /// For the bound: as many bytes as the service may make of it.
     bytes: u64,
+    /// For the estimate: as many bytes of ordinary text as have the same tokens.
+    weight: u64,
     tokens: u64,
 }
 
 impl Density {
-    /// That of ordinary text: errs high for prose and code.
+    /// Errs high for prose and code.
     pub const USUAL: Self = Self(334);
     /// A token covers at least one byte.
     const HIGHEST: Self = Self(1_000);
 
-    /// About how many tokens so many bytes of text are.
+    /// About how many tokens so many bytes of ordinary text are.
     pub fn tokens(self, bytes: u64) -> u64 {
         bytes.saturating_mul(self.0).div_ceil(1_000)
     }
 
-    /// As many bytes of text as surely fit in so many tokens.
+    /// As many bytes of ordinary text as fit in so many tokens.
     pub fn bytes(self, tokens: u64) -> u64 {
         tokens.saturating_mul(1_000) / self.0
+    }
+
+    /// About how many tokens `text` is.
+    pub fn of_text(self, text: &str) -> u64 {
+        self.tokens(weight(text))
     }
 
     /// About how many tokens these messages are.
@@ -155,7 +164,7 @@ impl Density {
 
 impl Meter {
     pub fn begin(fixed: u64) -> Self {
-        let fixed = Size { bytes: fixed, tokens: 0 };
+        let fixed = Size { bytes: fixed, weight: fixed, tokens: 0 };
         let (total, since) = (Size::default(), Size::default());
         Self { fixed, total, counted: None, since, density: Density::USUAL }
     }
@@ -178,7 +187,7 @@ impl Meter {
         self.counted = Some(input);
         self.since = Size::default();
         let text = input.saturating_sub(sent.tokens).saturating_mul(1_100);
-        let density = text.checked_div(sent.bytes).map_or(Density::USUAL, Density);
+        let density = text.checked_div(sent.weight).map_or(Density::USUAL, Density);
         // Media are counted at the most that they can cost, so what seems to be left for the text
         // beside them is too little: it may raise what was learned, not lower it.
         let least = if sent.tokens > 0 { self.density } else { Density::USUAL };
@@ -191,7 +200,8 @@ impl Meter {
         self.total = self.total.plus(size);
         let wrapped =
             u64::try_from(blocks.len()).unwrap_or(u64::MAX).saturating_mul(BLOCK_OVERHEAD);
-        let exact = Size { bytes: 0, tokens: usage.output_tokens.saturating_add(wrapped) };
+        let exact =
+            Size { bytes: 0, weight: 0, tokens: usage.output_tokens.saturating_add(wrapped) };
         let known = self.counted.is_some() && usage.output_tokens > 0;
         self.since = self.since.plus(if known { exact } else { size });
     }
@@ -230,6 +240,7 @@ impl Size {
     pub(super) fn plus(self, other: Self) -> Self {
         Self {
             bytes: self.bytes.saturating_add(other.bytes),
+            weight: self.weight.saturating_add(other.weight),
             tokens: self.tokens.saturating_add(other.tokens),
         }
     }
@@ -239,7 +250,7 @@ impl Size {
     }
 
     pub(super) fn guess(self, density: Density) -> u64 {
-        density.tokens(self.bytes).saturating_add(self.tokens)
+        density.tokens(self.weight).saturating_add(self.tokens)
     }
 }
 
@@ -256,25 +267,29 @@ pub fn fixed_bytes(system: &str, tools: &[ToolDefinition]) -> u64 {
 }
 
 fn size_of(block: &Block) -> Size {
-    let overhead = Size { bytes: BLOCK_OVERHEAD, tokens: 0 };
-    let text = |bytes| Size { bytes, tokens: 0 };
-    overhead.plus(match block {
-        Block::Text { text: words } => text(bytes(words)),
-        Block::Thinking { thinking, signature } => text(bytes(thinking) + bytes(signature)),
-        Block::RedactedThinking { data } => text(bytes(data)),
-        Block::ToolUse { id, name, input } => text(bytes(id) + bytes(name) + longest_json(input)),
+    let known = |bytes| Size { bytes, weight: bytes, tokens: 0 };
+    let words = |text: &str| Size { bytes: bytes(text), weight: weight(text), tokens: 0 };
+    let json = |value: &Value| Size {
+        bytes: longest_json(value),
+        weight: weight(&value.to_string()),
+        tokens: 0,
+    };
+    let fixed = |tokens| Size { bytes: 0, weight: 0, tokens };
+    known(BLOCK_OVERHEAD).plus(match block {
+        Block::Text { text } => words(text),
+        Block::Thinking { thinking, signature } => words(thinking).plus(known(bytes(signature))),
+        Block::RedactedThinking { data } => known(bytes(data)),
+        Block::ToolUse { id, name, input } => known(bytes(id) + bytes(name)).plus(json(input)),
         Block::ToolResult { tool_use_id, content, is_error: _ } => {
-            content.iter().map(size_of).fold(text(bytes(tool_use_id)), Size::plus)
+            known(bytes(tool_use_id)).plus(Size::of(content))
         }
-        Block::Image { .. } => Size { bytes: 0, tokens: IMAGE_TOKENS_MAX },
+        Block::Image { .. } => fixed(IMAGE_TOKENS_MAX),
         Block::Document { source } => match source.get("type").and_then(Value::as_str) {
-            Some("base64") => text(media::pages(source).saturating_mul(PAGE_BYTES)),
-            Some("text" | "content") => {
-                text(longest_json(source)).plus(Size { bytes: 0, tokens: IMAGE_TOKENS_MAX })
-            }
-            Some(_) | None => Size { bytes: 0, tokens: LINKED_DOCUMENT_TOKENS_MAX },
+            Some("base64") => known(media::pages(source).saturating_mul(PAGE_BYTES)),
+            Some("text" | "content") => known(longest_json(source)).plus(fixed(IMAGE_TOKENS_MAX)),
+            Some(_) | None => fixed(LINKED_DOCUMENT_TOKENS_MAX),
         },
-        Block::Other(value) => text(longest_json(value)),
+        Block::Other(value) => json(value),
     })
 }
 

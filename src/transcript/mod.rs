@@ -12,6 +12,7 @@ mod media;
 mod message;
 mod repair;
 mod validity;
+mod weigh;
 
 pub use contributors::{Contributor, largest};
 pub use heal::{Complaint, Healed, curable, heal, lacks_thinking};

@@ -34,6 +34,7 @@ pub(super) enum Said {
     Assistant(Vec<Block>),
     User(Vec<Block>),
     Switched(String),
+    Compacted,
     Denied(String),
     Warning(String),
 }
@@ -57,6 +58,7 @@ impl Said {
             Notice::StreamEvent(_) => return None,
             Notice::Assistant { message, .. } => Self::Assistant(message.content.clone()),
             Notice::User { message, .. } => Self::User(message.content.clone()),
+            Notice::Compacted { .. } => Self::Compacted,
             Notice::ModelSwitched { from, to } => Self::Switched(format!("{from} to {to}")),
             Notice::Denied { tool, .. } => Self::Denied((*tool).to_owned()),
             Notice::Warning(text) => Self::Warning((*text).to_owned()),
@@ -198,6 +200,7 @@ impl Played {
             Said::Assistant(_) => Some("assistant".to_owned()),
             Said::User(_) => Some("user".to_owned()),
             Said::Switched(what) => Some(format!("switched {what}")),
+            Said::Compacted => Some("compacted".to_owned()),
             Said::Denied(tool) => Some(format!("denied {tool}")),
             Said::Warning(text) => Some(format!("warning {text}")),
         };

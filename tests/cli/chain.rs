@@ -5,6 +5,7 @@ use std::ffi::OsString;
 
 use outlast::cli::args::{self, Request};
 use outlast::cli::settings::{self, Credential, Settings};
+use outlast::model::HelperCommand;
 
 use super::binary::World;
 
@@ -113,7 +114,7 @@ fn the_primarys_credentials_go_to_its_own_origin_and_nowhere_else() {
             let primary = if credential.is_empty() {
                 key(KEY)
             } else {
-                Credential::Helper("print-key".to_owned())
+                Credential::Helper(HelperCommand::new("print-key"))
             };
             if home {
                 assert_eq!((found, headers.len()), (&primary, 2), "{base}");
@@ -148,6 +149,11 @@ fn settings_have_the_same_entries_and_objects_too() {
     assert_eq!(settings.chain.links[3].context_window, Some(32_000));
     assert!(settings.fallback_return);
     assert_eq!(settings.chain.key_variables, ["OTHER_KEY"]);
+    let own =
+        r#"{"env": {"GATE": "gate-0123456789"}, "fallbackModel": "m@https://h.example#GATE"}"#;
+    let own = resolve(&[], own).expect("the settings' own variables count");
+    assert_eq!(place(&own, 1).1, &key("gate-0123456789"));
+    assert_eq!(own.chain.key_variables, ["GATE"]);
     let text = resolve(&["--model=first"], r#"{"fallbackModel": "a,b@http://[::1]:80#OTHER_KEY"}"#);
     assert_eq!(labels(&text.expect("right")), ["first", "a", "b@http://[::1]#OTHER_KEY"]);
 }
@@ -161,6 +167,13 @@ fn each_step_says_whether_it_leads_elsewhere() {
     .expect("they are right");
     assert_eq!(settings.chain.elsewhere(), 0b101_0010);
     assert_eq!(chain("second").expect("right").chain.elsewhere(), 0);
+    let hosts = "a@https://x.example#OTHER_KEY,b@https://y.example#OTHER_KEY";
+    assert_eq!(chain(hosts).expect("right").chain.elsewhere(), 0b11);
+    let accounts = "a@https://x.example#OTHER_KEY,b@https://x.example";
+    assert_eq!(chain(accounts).expect("right").chain.elsewhere(), 0b11);
+    let customers = r#"{"model": "m", "fallbackModel": ["a@https://x.example",
+        {"model": "b", "baseUrl": "https://x.example", "headers": {"X-Customer": "2"}}]}"#;
+    assert_eq!(resolve(&[], customers).expect("right").chain.elsewhere(), 0b11);
     assert_eq!(chain("second@http://127.0.0.1:1").expect("right").chain.elsewhere(), 1);
 }
 

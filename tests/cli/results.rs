@@ -58,6 +58,8 @@ pub(super) fn ending(reason: StopReason) -> Ending {
         ..Tally::default()
     };
     Ending {
+        contributors: Vec::new(),
+        thrashed: false,
         reason,
         fault: None,
         retry_at: None,

@@ -194,6 +194,36 @@ fn limits_become_the_rules_of_the_run() {
 }
 
 #[test]
+fn every_timer_is_a_flag_and_a_setting() {
+    let all = |settings: &Settings| {
+        let endpoint = &settings.endpoint;
+        [
+            endpoint.connect,
+            endpoint.first_byte,
+            endpoint.stream_idle,
+            endpoint.stream_progress,
+            endpoint.whole,
+            endpoint.dead_path,
+        ]
+        .map(|duration| duration.as_secs())
+    };
+    assert_eq!(all(&resolve(&["hi"], &[], "{}").unwrap()), [15, 180, 120, 300, 600, 55]);
+    let flags = [
+        "hi",
+        "--connect-timeout=1",
+        "--first-byte-timeout=2",
+        "--stream-idle-timeout=3",
+        "--stream-progress-timeout=4",
+        "--request-timeout=5",
+        "--dead-path-timeout=6",
+    ];
+    let file = r#"{"connectTimeout": 11, "firstByteTimeout": 12, "streamIdleTimeout": 13,
+        "streamProgressTimeout": 14, "requestTimeout": 15, "deadPathTimeout": 16}"#;
+    assert_eq!(all(&resolve(&flags, &[], file).unwrap()), [1, 2, 3, 4, 5, 6]);
+    assert_eq!(all(&resolve(&["hi"], &[], file).unwrap()), [11, 12, 13, 14, 15, 16]);
+}
+
+#[test]
 fn credentials_are_found_in_order_and_never_shown() {
     let both = [("ANTHROPIC_AUTH_TOKEN", "a-token"), ("ANTHROPIC_API_KEY", "a-key")];
     let settings = resolve(&["hi"], &both, "{}").unwrap();

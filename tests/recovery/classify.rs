@@ -34,10 +34,10 @@ fn every_status_has_a_class_of_its_kind() {
     for status in 100..600 {
         let expected = match status {
             200 => ErrorClass::BadResponse,
-            400 | 404..=407 | 410..=412 | 414..=428 | 430..=499 => ErrorClass::InvalidRequest,
+            400 | 404..=406 | 410..=412 | 414..=428 | 430..=499 => ErrorClass::InvalidRequest,
             401 => ErrorClass::InvalidApiKey,
             402 => ErrorClass::CreditBalanceLow,
-            403 => ErrorClass::AuthError,
+            403 | 407 => ErrorClass::AuthError,
             413 => ErrorClass::RequestTooLarge,
             429 => ErrorClass::RateLimit,
             529 => ErrorClass::ServerOverload,

@@ -7,12 +7,10 @@ use std::time::Duration;
 use outlast::recovery::{
     Account, Action, Breach, Budget, Budgets, Call, Caps, Cut, ErrorClass, Event, Failure, Fast,
     FastMode, Fate, Interrupt, Limits, Moment, Money, Pace, Pause, Persistence, Phase, Purpose,
-    Reach, RecoveryPlan, Remedies, Reply, Ruling, Run, Source, StopReason, Transition, Weight,
+    Reach, RecoveryPlan, Reply, Ruling, Run, Source, StopReason, Transition, Weight,
 };
 
-use super::{FREE, NOTHING, failure, limits, reaching, ruled, secs, wishing};
-
-const ANYTHING: Remedies = Remedies { folds: true, rounds: true, media: true, block: true };
+use super::{ANYTHING, FREE, NOTHING, failure, limits, reaching, ruled, secs, wishing};
 
 /// One of everything that failures and replies need.
 fn small() -> Limits {
@@ -359,7 +357,7 @@ const ANY: [Way; 3] = [Way::Waits, Way::Works, Way::Straight];
 fn check(run: Run, step: &Transition, limits: &Limits) {
     let next = step.next;
     let agree = match step.action {
-        Action::Weigh { rung, purpose } => {
+        Action::Weigh { rung, purpose, .. } => {
             next.phase == Phase::Weighing(purpose) && rung == next.rung
         }
         Action::Ask(ask) => {

@@ -14,8 +14,8 @@ mod words;
 use std::time::Duration;
 
 use outlast::recovery::{
-    Action, Ask, Budgets, ErrorClass, Event, Failure, Limits, Moment, Money, Phase, Reach,
-    Remedies, Reply, Ruling, Run, StopReason, Transition, Weight, Wish, WishSource,
+    Action, Ask, Budgets, ErrorClass, Event, Failure, Limits, Moment, Money, Pace, Phase, Reach,
+    RecoveryPlan, Remedies, Reply, Ruling, Run, StopReason, Transition, Weight, Wish, WishSource,
 };
 
 /// SPEC's own numbers.
@@ -82,6 +82,10 @@ const FREE: Weight = Weight {
 
 const ANSWER: Event = Event::Replied(Reply::Answer { tokens: 100 });
 const TOOL_CALLS: Event = Event::Replied(Reply::ToolCalls { tokens: 100 });
+const TOOLS_DONE: Event = Event::ToolsDone(Pace::Fresh);
+
+/// A conversation that nothing can be taken out of is the exception.
+const ANYTHING: Remedies = Remedies { folds: true, rounds: true, media: true, block: true };
 
 /// Plays events and keeps every transition. Time moves only by waiting, or when told to.
 struct Story {
@@ -102,6 +106,11 @@ impl Story {
         Self { run, ..Self::unasked(limits) }.then(Event::Begin)
     }
 
+    /// The process that told `earlier` is gone, and this one takes its run up.
+    fn goes_on_from(self, earlier: &Self) -> Self {
+        Self { run: earlier.run.resumed(), ..self }.then(Event::Begin)
+    }
+
     /// Nothing has happened yet.
     fn unasked(limits: Limits) -> Self {
         let (run, now) = (Run::new(7, &limits), Moment::default());
@@ -112,7 +121,7 @@ impl Story {
     #[track_caller]
     fn then(mut self, event: Event) -> Self {
         self = self.just(event);
-        if let Action::Weigh { .. } = self.last() {
+        while let Action::Weigh { .. } = self.last() {
             let weight = self.weight;
             self = self.just(Event::Weighed(weight));
         }
@@ -198,6 +207,11 @@ impl Story {
     #[track_caller]
     fn ends_as(&self, reason: StopReason) {
         assert_eq!(self.last(), Action::Finish(reason));
+    }
+
+    /// Every plan so far.
+    fn plans(&self) -> Vec<RecoveryPlan> {
+        self.told.iter().filter_map(|step| step.plan).collect()
     }
 
     /// Requests sent to the model so far.

@@ -1,6 +1,11 @@
 //! Money, and the ledger that keeps a ceiling.
 
-use outlast::recovery::{Ledger, Money, Remedies, Weight};
+use outlast::recovery::{
+    Action, Event, Fate, Ledger, Moment, Money, Pace, Phase, Purpose, Remedies, Run, StopReason,
+    Weight,
+};
+
+use super::{ANSWER, FREE, TOOL_CALLS, limits};
 
 const fn pico(amount: u64) -> Money {
     Money::from_pico_dollars(amount)
@@ -73,6 +78,57 @@ fn what_is_affordable_is_what_the_input_leaves() {
     assert_eq!(weight(Some(pico(106))).affordable(), 0);
     assert_eq!(weight(Some(pico(107))).affordable(), 1);
     assert_eq!(weight(Some(pico(800))).affordable(), 100);
+}
+
+#[test]
+fn a_price_beyond_all_numbers_affords_nothing() {
+    let weight = Weight { input: pico(u64::MAX), token: pico(u64::MAX), ..FREE };
+    for left in [0, 1, u64::MAX - 1] {
+        assert_eq!(Weight { left: Some(pico(left)), ..weight }.affordable(), 0, "{left}");
+    }
+    assert_eq!(Weight { left: None, ..weight }.affordable(), u64::MAX);
+}
+
+/// A chat of many turns, each of which is summed up first: reserved as the machine asks, and
+/// always charged in full.
+#[test]
+fn summaries_and_replies_share_one_ceiling() {
+    let remedies = Remedies { rounds: true, ..Remedies::NONE };
+    for ceiling in [0, 1_123, 1_124, 9_000, 20_000, 50_000, 200_000] {
+        let mut ledger = Ledger::new(Some(pico(ceiling)));
+        let (mut run, mut event) = (Run::new(7, &limits()), Event::Begin);
+        for _ in 0..1_000 {
+            let step = run.step(Moment::default(), event, &limits()).expect("the event fits");
+            run = step.next;
+            let heavy = step.edit.reply != Fate::Summary;
+            event = match step.action {
+                Action::Weigh { .. } => Event::Weighed(Weight {
+                    input: pico(100),
+                    token: pico(1),
+                    left: ledger.left(),
+                    size: if heavy { 190_000 } else { 10_000 },
+                    window: 200_000,
+                    remedies,
+                    ..FREE
+                }),
+                Action::Ask(ask) => {
+                    let worst = pico(100) + pico(1) * u64::from(ask.cap);
+                    let call = ledger.reserve(worst).expect("what is asked for is affordable");
+                    ledger.forfeit(call);
+                    if ask.purpose == Purpose::Reply { TOOL_CALLS } else { ANSWER }
+                }
+                Action::RunTools => Event::ToolsDone(Pace::Fresh),
+                Action::Finish(reason) => {
+                    assert_eq!(reason, StopReason::MaxBudgetUsd, "{ceiling}");
+                    break;
+                }
+                Action::Refresh | Action::Check | Action::Wait { .. } => panic!("{step:?}"),
+            };
+        }
+        assert!(matches!(run.phase, Phase::Stopped(_)), "{ceiling}: still going");
+        let left = ledger.left().expect("there is a ceiling");
+        assert!(left < pico(1_124), "{ceiling}: {left:?} would have paid for another call");
+    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use outlast::recovery::{Cut, Nudge};
 
-const ALL: [Nudge; 7] = [
+const ALL: [Nudge; 10] = [
     Nudge::Continue(Cut::Text),
     Nudge::Continue(Cut::ToolCall),
     Nudge::Continue(Cut::Thinking),
@@ -10,10 +10,13 @@ const ALL: [Nudge; 7] = [
     Nudge::MoreEffort,
     Nudge::WrapUp,
     Nudge::LastTurn,
+    Nudge::StepBack,
+    Nudge::UseStructuredOutput,
+    Nudge::Unmet,
 ];
 
 /// Each text, and the thoughts that it must hold.
-const MUST: [(Nudge, &[&str]); 7] = [
+const MUST: [(Nudge, &[&str]); 10] = [
     (
         Nudge::Continue(Cut::Text),
         &[
@@ -35,6 +38,33 @@ const MUST: [(Nudge, &[&str]); 7] = [
     (Nudge::MoreEffort, &["effort", "not verified", "if nothing is, say so"]),
     (Nudge::WrapUp, &["time", "consistent state", "what is done and what is not"]),
     (Nudge::LastTurn, &["last reply", "will not see", "what is done and what is not"]),
+    (
+        Nudge::StepBack,
+        &[
+            "same steps",
+            "same outcome",
+            "Stop repeating",
+            "expected",
+            "another way",
+            "cause",
+            "end and say what is missing",
+        ],
+    ),
+    (
+        Nudge::UseStructuredOutput,
+        &["was text", "structured output", "Call the tool StructuredOutput", "schema"],
+    ),
+    (
+        Nudge::Unmet,
+        &[
+            "not accepted yet",
+            "did not pass",
+            "output below",
+            "mend the cause",
+            "run the command yourself",
+            "Do not change what the command checks",
+        ],
+    ),
 ];
 
 #[test]
@@ -48,9 +78,29 @@ fn every_text_says_what_happened_and_what_to_do() {
 
 #[test]
 fn no_text_asks_apologises_promises_or_speaks_of_a_person() {
-    let never = ["?", "sorry", "apologi", "please", "user", "press", "waiting for", "you may ask"];
+    let never = [
+        "?",
+        "!",
+        "sorry",
+        "apologi",
+        "please",
+        "user",
+        "human",
+        "press",
+        "click",
+        "/login",
+        "waiting for",
+        "you may ask",
+        "confirm",
+        "unfortunately",
+        "great",
+        "thank",
+        "try your best",
+        " i ",
+        " we ",
+    ];
     for nudge in ALL {
-        let text = nudge.text().to_lowercase();
+        let text = format!(" {}", nudge.text().to_lowercase());
         for word in never {
             assert!(!text.contains(word), "{nudge:?} says `{word}`");
         }
@@ -61,7 +111,7 @@ fn no_text_asks_apologises_promises_or_speaks_of_a_person() {
 fn every_text_is_short_plain_and_its_own() {
     for (place, nudge) in ALL.iter().enumerate() {
         let text = nudge.text();
-        assert!(text.len() <= 320, "{nudge:?} takes {} bytes", text.len());
+        assert!(text.len() <= 400, "{nudge:?} takes {} bytes", text.len());
         assert!(text.is_ascii() && !text.contains("  ") && !text.contains('\n'), "{nudge:?}");
         assert!(text.ends_with('.'), "{nudge:?} does not end");
         assert!(ALL[..place].iter().all(|other| other.text() != text), "{nudge:?} is a double");
@@ -73,6 +123,22 @@ fn only_a_cut_text_is_to_be_continued_where_it_stopped() {
     let said: Vec<&Nudge> =
         ALL.iter().filter(|nudge| nudge.text().contains("where it stopped")).collect();
     assert_eq!(said, [&Nudge::Continue(Cut::Text)]);
+}
+
+#[test]
+fn every_text_begins_with_what_happened_and_not_with_an_order() {
+    let orders = ["Go", "Make", "Think", "Say", "Look", "Finish", "End", "Stop", "Call", "Read"];
+    for nudge in ALL {
+        let first = nudge.text().split(' ').next().unwrap_or_default();
+        assert!(!orders.contains(&first), "{nudge:?} begins with `{first}`");
+    }
+}
+
+#[test]
+fn only_what_is_not_accepted_has_an_output_below_it() {
+    let said: Vec<&Nudge> =
+        ALL.iter().filter(|nudge| nudge.text().contains("output below")).collect();
+    assert_eq!(said, [&Nudge::Unmet]);
 }
 
 #[test]

@@ -1,58 +1,310 @@
 //! The whole recovery table as one reviewable text file.
 
 use std::fmt::Write as _;
+use std::time::Duration;
 
 use outlast::recovery::{
-    Account, Budgets, Call, ErrorClass, Limits, Moment, Persistence, Phase, Purpose, RecoveryPlan,
-    Run, Setback, Source, StopReason, plan,
+    Account, Budgets, Call, ErrorClass, Failure, Fast, FastMode, Limits, Moment, Occasion,
+    Persistence, Phase, Purpose, RecoveryPlan, Remedies, Ruling, Run, Setback, Source, StopReason,
+    Wish, WishSource, plan,
 };
 
-use super::{NOTHING, failure, limits};
+use super::{ANYTHING, NOTHING, after, failure, limits, secs};
 
+/// A chain of two models and everything else in full.
 const RICH: Budgets = Budgets { switches: 1, ..Budgets::DEFAULT };
 const POOR: Budgets = Budgets { turns: Some(0), switches: 0, ..NOTHING };
 
-fn modes() -> [(&'static str, Limits); 5] {
-    let plain = limits();
-    [
-        ("ordinary", plain),
-        ("persistent", Limits { persistence: Persistence::Capacity, ..plain }),
-        ("all", Limits { persistence: Persistence::All, ..plain }),
-        ("subscription", Limits { account: Account::Subscription, ..plain }),
-        ("background", Limits { source: Source::Background, ..plain }),
-    ]
+/// What differs about the run.
+type Change = fn(Run) -> Run;
+
+/// One column of the table: what differs from an ordinary call that fails for the first time.
+struct Case {
+    name: &'static str,
+    limits: Limits,
+    run: Change,
+    failure: fn(Failure) -> Failure,
+}
+
+impl Case {
+    fn named(name: &'static str) -> Self {
+        let limits = Limits { budgets: RICH, ..limits() };
+        Self { name, limits, run: |run| run, failure: |failure| failure }
+    }
+
+    fn under(name: &'static str, limits: Limits) -> Self {
+        Self { limits: Limits { budgets: RICH, ..limits }, ..Self::named(name) }
+    }
+
+    fn of(name: &'static str, run: Change) -> Self {
+        Self { run, ..Self::named(name) }
+    }
+
+    fn after(name: &'static str, failure: fn(Failure) -> Failure) -> Self {
+        Self { failure, ..Self::named(name) }
+    }
+
+    fn with(self, budgets: Budgets) -> Self {
+        Self { limits: Limits { budgets, ..self.limits }, ..self }
+    }
+
+    fn plan_for(&self, class: ErrorClass) -> String {
+        let begun = Run::new(7, &self.limits);
+        let phase = Phase::Calling(Call::Ask(Purpose::Reply));
+        let run = (self.run)(Run { phase, failures: 1, overloads: 1, ..begun });
+        let setback = Setback::Failed((self.failure)(failure(class)));
+        show(plan(setback, &run, Moment::default(), &self.limits))
+    }
 }
 
 fn show(plan: RecoveryPlan) -> String {
     match plan {
-        RecoveryPlan::Stop(StopReason::ModelError(class)) => format!("stop: model_error, {class}"),
+        RecoveryPlan::Stop(StopReason::ModelError(class)) => format!("stop ({class})"),
         RecoveryPlan::Stop(reason) => format!("stop: {}", reason.name()),
         RecoveryPlan::Retry { tokens } => format!("retry for {tokens}"),
         RecoveryPlan::RetryAtOnce { tokens } => format!("retry at once for {tokens}"),
-        _named => plan.name().to_owned(),
+        RecoveryPlan::WaitForCapacity
+        | RecoveryPlan::SwitchModel
+        | RecoveryPlan::Refresh
+        | RecoveryPlan::Escalate
+        | RecoveryPlan::Continue
+        | RecoveryPlan::AskAgain
+        | RecoveryPlan::Resume
+        | RecoveryPlan::Nudge
+        | RecoveryPlan::Compact
+        | RecoveryPlan::Forgo
+        | RecoveryPlan::Drain
+        | RecoveryPlan::CompactReactively
+        | RecoveryPlan::Trim
+        | RecoveryPlan::Strip
+        | RecoveryPlan::Heal
+        | RecoveryPlan::CoolDown
+        | RecoveryPlan::LeaveFast
+        | RecoveryPlan::Return
+        | RecoveryPlan::Restructure
+        | RecoveryPlan::Amend => plan.name().to_owned(),
     }
 }
 
-#[test]
-fn every_failure_has_a_plan_in_every_mode() {
-    let mut table = String::new();
-    for (mode, rules) in modes() {
-        writeln!(table, "{mode:<18} {:<5} {:<42} poor", "", "rich").expect("a string never fails");
-        for class in ErrorClass::ALL {
-            for (overloads, nth) in [(1, "first"), (3, "third")] {
-                let [rich, poor] = [RICH, POOR].map(|budgets| {
-                    let rules = Limits { budgets, ..rules };
-                    let begun = Run::new(7, &rules);
-                    let phase = Phase::Calling(Call::Ask(Purpose::Reply));
-                    let run = Run { phase, failures: overloads, overloads, ..begun };
-                    show(plan(Setback::Failed(failure(class)), &run, Moment::default(), &rules))
-                });
-                writeln!(table, "{:<18} {nth:<5} {rich:<42} {poor}", class.name())
-                    .expect("a string never fails");
-            }
-        }
-        table.push('\n');
+fn row(name: &str, cells: &[String]) -> String {
+    let mut line = format!("{name:<20}");
+    for cell in cells {
+        write!(line, "{cell:<27}").expect("a string never fails");
     }
+    line.trim_end().to_owned() + "\n"
+}
+
+fn head(title: &str, columns: &[&str]) -> String {
+    let columns: Vec<String> = columns.iter().map(|&name| name.to_owned()).collect();
+    format!("## {title}\n") + &row("", &columns)
+}
+
+/// Every class of failure; those that are met as on an ordinary day, with the same budgets, are
+/// only named.
+fn failures(title: &str, cases: &[Case]) -> String {
+    let names: Vec<&str> = cases.iter().map(|case| case.name).collect();
+    let mut text = head(title, &names);
+    let mut as_ever = Vec::new();
+    for class in ErrorClass::ALL {
+        let plans: Vec<String> = cases.iter().map(|case| case.plan_for(class)).collect();
+        let ordinary = |case: &Case| Case::named("").with(case.limits.budgets).plan_for(class);
+        let differs = cases.iter().zip(&plans).any(|(case, plan)| ordinary(case) != *plan);
+        if title == ORDINARY || differs {
+            text += &row(class.name(), &plans);
+        } else {
+            as_ever.push(class.name());
+        }
+    }
+    for (nth, names) in as_ever.chunks(5).enumerate() {
+        let label = if nth == 0 { "as ever:" } else { "" };
+        text += &row(label, &[names.join(", ")]);
+    }
+    text + "\n"
+}
+
+const ORDINARY: &str = "An ordinary day";
+
+fn in_every_mode() -> String {
+    let plain = limits();
+    let third: Change = |run| Run { failures: 3, overloads: 3, ..run };
+    let mut text = failures(
+        ORDINARY,
+        &[
+            Case::named("rich"),
+            Case::of("the third overload", third),
+            Case::named("poor").with(POOR),
+        ],
+    );
+    let modes = [
+        ("Waiting for capacity", Limits { persistence: Persistence::Capacity, ..plain }),
+        ("Waiting for anything", Limits { persistence: Persistence::All, ..plain }),
+        ("A subscription", Limits { account: Account::Subscription, ..plain }),
+        ("In the background", Limits { source: Source::Background, ..plain }),
+        ("A limit of one overload", Limits { overload_limit: Some(1), ..plain }),
+    ];
+    for (title, rules) in modes {
+        let third = Case { run: third, ..Case::under("the third overload", rules) };
+        let poor = Case::under("poor", rules).with(POOR);
+        text += &failures(title, &[Case::under("rich", rules), third, poor]);
+    }
+    text
+}
+
+fn by_what_the_server_says() -> String {
+    fn wishing(failure: Failure, wait: Duration) -> Failure {
+        Failure { wish: Some(Wish { wait, source: WishSource::RetryAfter }), ..failure }
+    }
+    let rulings = [
+        Case::after("retry", |failure| Failure { ruling: Some(Ruling::Retry), ..failure }),
+        Case::after("do not retry", |failure| Failure { ruling: Some(Ruling::Stop), ..failure }),
+    ];
+    let short = Limits { deadline: Some(after(60)), ..limits() };
+    let past = |failure| wishing(failure, secs(90));
+    let wishes = [
+        Case::after("in a minute", |failure| wishing(failure, secs(60))),
+        Case::after("in an hour", |failure| wishing(failure, secs(3_600))),
+        Case { failure: past, ..Case::under("past the deadline", short) },
+    ];
+    let last = wishes.map(|case| case.with(Budgets::DEFAULT));
+    failures("The server's verdict", &rulings)
+        + &failures("When the server wants us back, the last model", &last)
+}
+
+fn by_what_can_be_taken_out() -> String {
+    let remedies = [
+        Case::after("folds", |failure| Failure {
+            remedies: Remedies { folds: true, ..Remedies::NONE },
+            ..failure
+        }),
+        Case::after("rounds", |failure| Failure {
+            remedies: Remedies { rounds: true, ..Remedies::NONE },
+            ..failure
+        }),
+        Case::after("media", |failure| Failure {
+            remedies: Remedies { media: true, ..Remedies::NONE },
+            ..failure
+        }),
+        Case::after("the block", |failure| Failure {
+            remedies: Remedies { block: true, ..Remedies::NONE },
+            ..failure
+        }),
+    ];
+    let anything: fn(Failure) -> Failure = |failure| Failure { remedies: ANYTHING, ..failure };
+    let far: fn(Failure) -> Failure = |failure| {
+        let wish = Some(Wish { wait: secs(3_600), source: WishSource::RetryAfter });
+        Failure { remedies: ANYTHING, wish, ..failure }
+    };
+    let all = [
+        Case::after("rich", anything),
+        Case::after("poor", anything).with(POOR),
+        Case::after("in an hour, last model", far).with(Budgets::DEFAULT),
+    ];
+    failures("What the conversation could do without", &remedies)
+        + &failures("It could do without all of that", &all)
+}
+
+fn by_what_is_called() -> String {
+    fn summing_up(run: Run, occasion: Occasion) -> Run {
+        Run { phase: Phase::Calling(Call::Ask(Purpose::Summary(occasion))), ..run }
+    }
+    let ahead: Change = |run| summing_up(run, Occasion::Threshold);
+    let late: Change = |run| summing_up(run, Occasion::Overflow);
+    let rounds: fn(Failure) -> Failure = |failure| Failure { remedies: ANYTHING, ..failure };
+    let summaries = [
+        Case::of("ahead of need", ahead),
+        Case { failure: rounds, ..Case::of("the same, with rounds", ahead) },
+        Case::of("after an overflow", late),
+        Case { failure: rounds, ..Case::of("the same, with rounds", late) },
+    ];
+    let refreshing: Change =
+        |run| Run { phase: Phase::Calling(Call::Refresh(Purpose::Reply)), ..run };
+    let away = Limits { elsewhere: 0b1, ..limits() };
+    let refreshes = [
+        Case::of("rich", refreshing),
+        Case { run: refreshing, ..Case::under("the next elsewhere", away) },
+        Case::of("poor", refreshing).with(POOR),
+    ];
+    failures("A summary", &summaries) + &failures("A fresh credential", &refreshes)
+}
+
+fn by_who_is_asked() -> String {
+    let away = Limits { elsewhere: 0b1, ..limits() };
+    let spent = Budgets { retries: 0, refreshes: 0, ..RICH };
+    let chain = [
+        Case::under("elsewhere", away),
+        Case::under("elsewhere, tries spent", away).with(spent),
+        Case::named("same place, tries spent").with(spent),
+        Case::under("none, tries spent", away).with(Budgets { switches: 0, ..spent }),
+    ];
+    let tried_again: Change = |run| Run { home: Some(1), ..run };
+    let mendable: fn(Failure) -> Failure = |failure| Failure { remedies: ANYTHING, ..failure };
+    let again = [
+        Case::of("rich", tried_again),
+        Case { failure: mendable, ..Case::of("with all remedies", tried_again) },
+    ];
+    failures("Where the next model is", &chain)
+        + &failures("The preferred model, tried again", &again)
+}
+
+fn by_speed() -> String {
+    fn fast(name: &'static str, failure: fn(Failure) -> Failure) -> Case {
+        let rules = Limits { fast: Some(FastMode::default()), ..limits() };
+        Case { run: |run| Run { fast: Fast::On, ..run }, failure, ..Case::under(name, rules) }
+    }
+    let short: fn(Failure) -> Failure = |failure| {
+        let wish = Some(Wish { wait: secs(19), source: WishSource::RetryAfter });
+        Failure { wish, ..failure }
+    };
+    let cases = [
+        fast("no word, or 20 s", |failure| failure),
+        fast("19 s", short),
+        fast("denied", |failure| Failure { fast_denied: true, ..failure }),
+        fast("spells spent", |failure| failure).with(Budgets { cool_downs: 0, ..RICH }),
+    ];
+    failures("Fast mode", &cases)
+}
+
+/// What is no failed call.
+fn other_setbacks() -> String {
+    let room = |run: Run| run;
+    let home: Change = |run| Run { home: Some(1), ..run };
+    let escalate: Change = |run| Run { may_escalate: true, ..run };
+    let hurried: Change = |run| Run { wrapping_up: true, ..run };
+    let setbacks: [(&str, Setback, Change); 12] = [
+        ("cut, more room", Setback::CutShort, escalate),
+        ("cut", Setback::CutShort, room),
+        ("empty", Setback::Empty, room),
+        ("empty, tried again", Setback::Empty, home),
+        ("paused", Setback::Paused, room),
+        ("idle", Setback::Idle, room),
+        ("idle, wrapping up", Setback::Idle, hurried),
+        ("crowded", Setback::Crowded, room),
+        ("no summary, ahead", Setback::NoSummary(Occasion::Threshold), room),
+        ("no summary, late", Setback::NoSummary(Occasion::Overflow), room),
+        ("unstructured", Setback::Unstructured, room),
+        ("unmet", Setback::Unmet, room),
+    ];
+    let mut text = head("What is no failed call", &["rich", "poor"]);
+    for (name, setback, change) in setbacks {
+        let plans = [RICH, POOR].map(|budgets| {
+            let rules = Limits { budgets, ..limits() };
+            let run = change(Run::new(7, &rules));
+            show(plan(setback, &run, Moment::default(), &rules))
+        });
+        text += &row(name, &plans);
+    }
+    text
+}
+
+#[test]
+fn every_setback_has_a_plan_whatever_else_matters() {
+    let table = in_every_mode()
+        + &by_what_the_server_says()
+        + &by_what_can_be_taken_out()
+        + &by_what_is_called()
+        + &by_who_is_asked()
+        + &by_speed()
+        + &other_setbacks();
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/recovery/table.txt");
     if std::env::var_os("UPDATE").is_some() {
         std::fs::write(path, &table).expect("the table can be written");

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use outlast::recovery::{
-    Budgets, ErrorClass, Event, Failure, Ladder, Limits, Moment, Persistence, Phase, Purpose,
-    Ruling, Run, Wish, WishSource,
+    Budgets, Call, ErrorClass, Event, Failure, FastMode, Ladder, Limits, Moment, Persistence,
+    Phase, Ruling, Run, Wish, WishSource,
 };
 
-use super::{FREE, failure, limits, secs, wishing};
+use super::{ANYTHING, FREE, failure, limits, secs, wishing};
 
 /// The milliseconds of the pause that follows when the call at hand fails as told, after
 /// `earlier` failures.
@@ -97,37 +97,86 @@ fn the_longest_numbers_do_no_harm() {
 #[test]
 fn a_call_that_fails_for_ever_is_given_up_in_time() {
     let budgets = Budgets { switches: 2, ..Budgets::DEFAULT };
-    let rules = Limits { budgets, ..limits() };
-    // Each of the three models: one attempt, ten retries, one attempt after a refresh.
-    let bound = 3 * (11 + 1);
-    for seed in 0..200 {
-        let (mut run, mut at, mut dice) = (Run::new(seed, &rules), Moment::default(), seed);
-        let mut attempts = 0;
-        let mut event = Event::Begin;
-        for _ in 0..1_000 {
-            let Ok(transition) = run.step(at, event, &rules) else { panic!("seed {seed}") };
-            run = transition.next;
-            event = match run.phase {
-                Phase::Weighing(_) => Event::Weighed(FREE),
-                Phase::Pausing { until, .. } => {
-                    at = until;
-                    Event::Woke
-                }
-                Phase::Calling(_) => {
-                    attempts += usize::from(run.phase != Phase::Calling(CREDENTIALS));
-                    dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-                    Event::Failed(any_failure(dice >> 33))
-                }
-                Phase::Stopped(_) => break,
-                Phase::Ready | Phase::Working | Phase::Checking => panic!("seed {seed}: {run:?}"),
-            };
-        }
-        assert!(matches!(run.phase, Phase::Stopped(_)), "seed {seed} is still at it: {run:?}");
+    let rules = Limits { budgets, elsewhere: 0b11, fast: Some(FastMode::default()), ..limits() };
+    // Each of the three models: one attempt, ten retries, one attempt after a refresh. Besides:
+    // eight spells at normal speed (one, since no turn begins); a drain, a strip and eight
+    // repairs; one summary, with its retries and three trims, and one reply after it.
+    let bound = 3 * (11 + 1) + 8 + 1 + (1 + 1 + 8) + (1 + 3 + 1);
+    let mut most = 0;
+    for seed in 0..2_000 {
+        let attempts = fail_for_ever(seed, &rules, any_failure);
         assert!(attempts <= bound, "seed {seed}: {attempts} attempts");
+        most = most.max(attempts);
+    }
+    assert!(most > 30, "the failures are too alike: {most} attempts at most");
+}
+
+/// The same for each class by itself, whatever could be taken out of the conversation.
+#[test]
+fn every_class_by_itself_is_given_up_in_time() {
+    let budgets = Budgets { switches: 2, ..Budgets::DEFAULT };
+    let rules = Limits { budgets, elsewhere: 0b11, ..limits() };
+    for class in ErrorClass::ALL {
+        let most = (0..50)
+            .map(|seed| {
+                fail_for_ever(seed, &rules, |_| Failure { remedies: ANYTHING, ..failure(class) })
+            })
+            .max();
+        let bound = match class {
+            // Three overloads change the model, except the last.
+            ErrorClass::ServerOverload => 3 + 3 + 11,
+            ErrorClass::RateLimit
+            | ErrorClass::ServerError
+            | ErrorClass::ConnectionError
+            | ErrorClass::ApiTimeout
+            | ErrorClass::StreamStalled
+            | ErrorClass::BadResponse => 3 * 11,
+            // A refresh that fails the same way is the end of its model.
+            ErrorClass::InvalidApiKey | ErrorClass::TokenRevoked => 3,
+            ErrorClass::InvalidModel
+            | ErrorClass::AuthError
+            | ErrorClass::CreditBalanceLow
+            | ErrorClass::SslCertError => 3,
+            // The request, the drain, and a summary with three trims.
+            ErrorClass::PromptTooLong => 1 + 1 + 1 + 3,
+            ErrorClass::RequestTooLarge => 1 + 1 + 1 + 1 + 3,
+            ErrorClass::PdfTooLarge | ErrorClass::ImageTooLarge => 1 + 1,
+            ErrorClass::ToolUseMismatch | ErrorClass::InvalidRequest => 1 + 8,
+            ErrorClass::Aborted
+            | ErrorClass::Repeated529
+            | ErrorClass::Refusal
+            | ErrorClass::EmptyResponse
+            | ErrorClass::QuotaExhausted
+            | ErrorClass::Unknown => 1,
+        };
+        assert_eq!(most, Some(bound), "{class}");
     }
 }
 
-const CREDENTIALS: outlast::recovery::Call = outlast::recovery::Call::Refresh(Purpose::Reply);
+/// How many requests a run makes whose every call fails.
+fn fail_for_ever(seed: u64, rules: &Limits, fail: impl Fn(u64) -> Failure) -> usize {
+    let (mut run, mut at, mut dice) = (Run::new(seed, rules), Moment::default(), seed);
+    let (mut attempts, mut event) = (0, Event::Begin);
+    for _ in 0..1_000 {
+        let Ok(transition) = run.step(at, event, rules) else { panic!("seed {seed}") };
+        run = transition.next;
+        event = match run.phase {
+            Phase::Weighing(_) => Event::Weighed(FREE),
+            Phase::Pausing { until, .. } => {
+                at = until;
+                Event::Woke
+            }
+            Phase::Calling(call) => {
+                attempts += usize::from(matches!(call, Call::Ask(_)));
+                dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                Event::Failed(fail(dice >> 33))
+            }
+            Phase::Stopped(_) => return attempts,
+            Phase::Ready | Phase::Working | Phase::Checking => panic!("seed {seed}: {run:?}"),
+        };
+    }
+    panic!("seed {seed} is still at it: {run:?}")
+}
 
 fn any_failure(dice: u64) -> Failure {
     let classes = [
@@ -138,9 +187,12 @@ fn any_failure(dice: u64) -> Failure {
         ErrorClass::InvalidApiKey,
         ErrorClass::ApiTimeout,
         ErrorClass::InvalidRequest,
+        ErrorClass::ToolUseMismatch,
+        ErrorClass::ImageTooLarge,
+        ErrorClass::PromptTooLong,
     ];
-    let class = classes[usize::try_from(dice % 7).expect("below seven")];
+    let class = classes[usize::try_from(dice % 10).expect("below ten")];
     let asked = if dice & 8 == 0 { failure(class) } else { wishing(class, secs(dice % 600 + 1)) };
-    let ruling = (class == ErrorClass::InvalidRequest).then_some(Ruling::Retry);
-    Failure { ruling, ..asked }
+    let ruling = (failure(class) == asked || dice & 16 == 0).then_some(Ruling::Retry);
+    Failure { ruling, remedies: ANYTHING, ..asked }
 }

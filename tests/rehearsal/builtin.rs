@@ -47,11 +47,11 @@ fn all_of_them_are_listed_with_how_they_end() {
 fn a_script_that_ends_has_an_answer_for_each_request_it_expects() {
     for name in NAMES {
         let scenario = named(name);
-        if scenario.after != outlast::rehearsal::After::Fail {
+        if scenario.main.after != outlast::rehearsal::After::Fail {
             continue;
         }
-        let answers: usize = scenario.steps.iter().map(|step| step.repeat as usize).sum();
-        if scenario.rules.require_key.is_none() {
+        let answers: usize = scenario.main.steps.iter().map(|step| step.repeat as usize).sum();
+        if scenario.main.rules.require_key.is_none() {
             assert_eq!(scenario.expect.requests, Some(answers), "{name}");
         }
     }
@@ -59,7 +59,7 @@ fn a_script_that_ends_has_an_answer_for_each_request_it_expects() {
 
 fn tools(scenario: &Scenario) -> Vec<Tool> {
     let mut tools = Vec::new();
-    for step in scenario.steps.iter().filter(|step| step.fault.is_none()) {
+    for step in scenario.main.steps.iter().filter(|step| step.fault.is_none()) {
         if let Answer::Reply(reply) = &step.answer {
             tools.extend(reply.tools.iter().filter(|tool| tool.cut.is_none()).cloned());
         }

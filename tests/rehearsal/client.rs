@@ -137,3 +137,19 @@ pub(super) fn parse(wire: &str) -> Response {
 pub(super) async fn respond(server: &Server, body: &Value) -> Response {
     parse(&exchange(server, body).await.0)
 }
+
+/// As [`respond`], with further header lines.
+pub(super) async fn respond_to(server: &Server, body: &Value, headers: &[&str]) -> Response {
+    let mut stream = connect(server).await;
+    let headers = [headers, &["connection: close"]].concat();
+    stream.write_all(&post(body, &headers)).await.expect("writable");
+    parse(&read_all(&mut stream).await.0)
+}
+
+/// What the service has against a request, which must be a 400.
+pub(super) async fn complaint(server: &Server, body: &Value) -> String {
+    let response = respond(server, body).await;
+    assert_eq!(response.status, 400, "{}", response.body);
+    assert!(response.head.contains("x-should-retry: false"), "{}", response.head);
+    response.json()["error"]["message"].as_str().expect("a message").to_owned()
+}

@@ -1,9 +1,11 @@
 //! Scenario files: what they say, and what is said about those that say it wrong.
 
+use std::num::NonZeroU64;
 use std::time::Duration;
 
 use outlast::rehearsal::{
-    After, ApiError, Expect, Form, Harm, Place, Rules, Scenario, ScenarioError, Scratch, When,
+    After, ApiError, Expect, Form, Harm, MediaRules, Place, Poison, Rules, Scenario, ScenarioError,
+    Scratch, Signatures, TokenRules, When,
 };
 use serde_json::json;
 
@@ -13,11 +15,43 @@ summary = ""
 prompt = "Do it."
 time_scale = 2.5
 after = "repeat last"
-rules = { require_key = "k", context_window = 9, max_output = 8 }
-expect = { exit = 0, requests = 4, files = { a = "b" } }
+args = ["--fallback-model", "b@{server.backup.url}"]
+expect = { exit = 0, requests = 4, compactions = 1, refreshes = 2, files = { a = "b" } }
+
+[rules]
+require_key = "k"
+context_window = 9
+token_limit = 7
+max_output = 8
+signatures = "refuse"
+expire_signatures_after = 3
+media = { count = 1, image_bytes = 2, image_pixels = 3, many_images_pixels = 4, pdf_pages = 5 }
+poison = [{ contains = "a" }, { contains = "b", message = "c" }]
+
+[rules.tokens]
+access = "a"
+refresh = "r"
+expire_token_after = 2
+path = "/t"
+expires_in = 9
+delay = "20ms"
+broken_refreshes = 1
 
 [files]
 "deep/run.sh" = { content = "exit 0\n", mode = 0o755 }
+
+[[compaction]]
+status = 500
+
+[[compaction]]
+text = "In short."
+
+[server.backup]
+requests = 6
+after = "loop"
+rules = { max_output = 3 }
+step = [{ text = "B." }]
+compaction = [{ text = "b." }]
 
 [[step]]
 status = 529
@@ -28,7 +62,7 @@ delay = "1s 500ms"
 [[step]]
 status = 429
 error = { type = "rate_limit_error", message = "Slow down", code = "ramp_limit_exceeded" }
-when = { model = "m*", stream = true, contains = "x" }
+when = { model = "m*", stream = true, contains = "x", source = "compact", fast = false }
 
 [[step]]
 status = 200
@@ -82,20 +116,60 @@ fault = { kind = "reset", after = "half_head" }
 fault = { kind = "error", after = { events = 1 }, error = { type = "api_error", message = "Oh" } }
 "#;
 
+/// Every rule there is.
+fn strict() -> Rules {
+    let tokens = TokenRules {
+        expire_token_after: Some(2),
+        path: "/t".to_owned(),
+        expires_in: 9,
+        delay: Duration::from_millis(20),
+        broken_refreshes: 1,
+        ..TokenRules::new("a", "r")
+    };
+    let poison = |contains: &str, message: Option<&str>| Poison {
+        contains: contains.to_owned(),
+        message: message.map(str::to_owned),
+    };
+    Rules {
+        require_key: Some("k".to_owned()),
+        tokens: Some(tokens),
+        context_window: Some(9),
+        token_limit: NonZeroU64::new(7),
+        max_output: Some(8),
+        media: MediaRules {
+            count: Some(1),
+            image_bytes: Some(2),
+            image_pixels: Some(3),
+            many_images_pixels: Some(4),
+            pdf_pages: Some(5),
+        },
+        poison: vec![poison("a", None), poison("b", Some("c"))],
+        signatures: Signatures::Refuse,
+        expire_signatures_after: Some(3),
+    }
+}
+
 #[test]
 fn a_file_and_the_builder_say_the_same() {
+    let backup = Scenario::new()
+        .reply("B.")
+        .after(After::Loop)
+        .rules(Rules { max_output: Some(3), ..Rules::default() })
+        .compactions(Scenario::new().reply("b."))
+        .expect(Expect { requests: Some(6), ..Expect::default() });
     let built = Scenario::new()
         .prompt("Do it.")
         .time_scale(2.5)
         .after(After::RepeatLast)
-        .rules(Rules {
-            require_key: Some("k".to_owned()),
-            context_window: Some(9),
-            max_output: Some(8),
-        })
+        .rules(strict())
+        .args(&["--fallback-model", "b@{server.backup.url}"])
+        .compactions(Scenario::new().status(500).reply("In short."))
+        .server("backup", backup)
         .expect(Expect {
             exit: Some(0),
             requests: Some(4),
+            compactions: Some(1),
+            refreshes: Some(2),
             files: [("a".to_owned(), "b".to_owned())].into(),
             ..Expect::default()
         })
@@ -110,6 +184,8 @@ fn a_file_and_the_builder_say_the_same() {
             model: Some("m*".to_owned()),
             stream: Some(true),
             contains: Some("x".to_owned()),
+            source: Some("compact".to_owned()),
+            fast: Some(false),
         })
         .status(200)
         .body("text/html", "<html>")
@@ -145,7 +221,7 @@ fn a_file_and_the_builder_say_the_same() {
             Place::Events(1),
         );
     let read = Scenario::parse(EVERYTHING, "everything.toml").unwrap();
-    for (number, (read, built)) in read.steps.iter().zip(&built.steps).enumerate() {
+    for (number, (read, built)) in read.main.steps.iter().zip(&built.main.steps).enumerate() {
         assert_eq!(read, built, "step {number}");
     }
     assert_eq!(read, built);
@@ -173,6 +249,43 @@ const WRONG: &[(&str, usize, usize, &str)] = &[
         "does not lie below",
     ),
     ("name = \"x\"\nsummary = \"s\"\n[expect]\nexitcode = 1\n", 4, 1, "unknown field `exitcode`"),
+    ("name = \"x\"\nsummary = \"s\"\n[rules]\ntoken_limit = 0\n", 4, 15, "nonzero"),
+    ("name = \"x\"\nsummary = \"s\"\n[rules.media]\nimages = 1\n", 4, 1, "unknown field `images`"),
+    ("name = \"x\"\nsummary = \"s\"\n[[rules.poison]]\nmessage = \"\"\n", 3, 1, "missing field"),
+    (
+        "name = \"x\"\nsummary = \"s\"\n[rules.tokens]\naccess = \"a\"\nrefresh = \"r\"\ndelay = 3\n",
+        6,
+        9,
+        "invalid type: integer",
+    ),
+    ("name = \"x\"\nsummary = \"s\"\n[server.main]\nafter = \"loop\"\n", 3, 9, "`main` cannot be"),
+    (
+        "name = \"x\"\nsummary = \"s\"\n[server.\"a.b\"]\nafter = \"loop\"\n",
+        3,
+        9,
+        "`a.b` cannot be",
+    ),
+    ("name = \"x\"\nsummary = \"s\"\n[server.b]\nname = \"c\"\n", 4, 1, "unknown field `name`"),
+    ("name = \"x\"\nsummary = \"s\"\n[[server.b.step]]\nrepeat = 2\n", 3, 1, "needs an answer"),
+    ("name = \"x\"\nsummary = \"s\"\n[[compaction]]\nrepeat = 2\n", 3, 1, "needs an answer"),
+    (
+        "name = \"x\"\nsummary = \"s\"\nargs = [\"-p\", \"m@{server.b.url}\"]\n",
+        3,
+        15,
+        "there is no `[server.b]`",
+    ),
+    (
+        "name = \"x\"\nsummary = \"s\"\nenv = { A = \"{server.c.url}\" }\n",
+        3,
+        13,
+        "there is no `[server.c]`",
+    ),
+    (
+        "name = \"x\"\nsummary = \"s\"\n[files]\nf = { content = \"{server.d.url}\" }\n",
+        4,
+        1,
+        "there is no `[server.d]`",
+    ),
 ];
 
 /// The same for steps, which begin on line 4.

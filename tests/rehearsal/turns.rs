@@ -160,6 +160,7 @@ async fn a_verdict_names_everything_that_is_not_as_expected() {
         absent: vec!["there".to_owned(), "gone".to_owned()],
         requests: Some(3),
         stderr: vec!["overload".to_owned()],
+        ..Expect::default()
     };
     let scenario = Scenario::new()
         .reply("One.")

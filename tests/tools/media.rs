@@ -98,7 +98,8 @@ async fn what_fits_is_sent_as_it_is_whatever_it_is_called() {
 #[tokio::test]
 async fn a_side_of_two_thousand_pixels_fits_and_a_longer_one_is_scaled() {
     let bench = Bench::open();
-    let fits = packed(&flag(2_000, 10), ImageFormat::Png);
+    let mut fits = packed(&flag(2_000, 10), ImageFormat::Png);
+    fits.extend_from_slice(b"what an encoder would not write");
     bench.file("fits.png", &fits);
     assert_eq!(shown(&bench.read("fits.png").await).data, fits);
     for (format, _) in KINDS {
@@ -171,6 +172,28 @@ async fn of_an_animation_the_first_frame_is_shown() {
     assert_eq!(moving.media_type, "image/png");
     assert_eq!(moving.picture().to_rgb8().get_pixel(10, 2).0, [255, 0, 0]);
     assert_eq!(moving.remark.unwrap(), "(only the first frame of an animation is shown)");
+}
+
+#[tokio::test]
+async fn an_animation_of_another_kind_is_stopped_too() {
+    let still = packed(&flag(20, 20), ImageFormat::WebP);
+    let chunk = |name: &str, data: &[u8]| {
+        let length = u32::try_from(data.len()).expect("a short one").to_le_bytes();
+        [name.as_bytes(), &length, data].concat()
+    };
+    let frame = [&[0, 0, 0, 0, 0, 0, 19, 0, 0, 19, 0, 0, 100, 0, 0, 0], &still[12..]].concat();
+    let parts = [
+        b"WEBP".to_vec(),
+        chunk("VP8X", &[0x02, 0, 0, 0, 19, 0, 0, 19, 0, 0]),
+        chunk("ANIM", &[0; 6]),
+        chunk("ANMF", &frame),
+        chunk("ANMF", &frame),
+    ];
+    let bench = Bench::open();
+    bench.file("moving.webp", chunk("RIFF", &parts.concat()));
+    let moving = shown(&bench.read("moving.webp").await);
+    assert_eq!((moving.media_type.as_str(), moving.size()), ("image/png", (20, 20)));
+    assert!(moving.remark.unwrap().contains("first frame"));
 }
 
 #[tokio::test]

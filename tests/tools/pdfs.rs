@@ -16,8 +16,8 @@ use serde_json::json;
 
 use super::bench::{Bench, assert_fails_with, text};
 
-/// A document whose pages say `this is page N.`, with bookmarks to all of them. Their font and
-/// size are those of the tree.
+/// A document whose pages say `this is page N.`, with bookmarks to all of them and as much else
+/// as they are. Their font and size are those of the tree.
 fn document(pages: usize) -> Document {
     let mut document = Document::with_version("1.5");
     let tree = document.new_object_id();
@@ -41,8 +41,9 @@ fn document(pages: usize) -> Document {
             "MediaBox" => vec![0.into(), 0.into(), 595.into(), 842.into()],
         }),
     );
+    let rest = document.add_object(Stream::new(dictionary! {}, vec![b' '; 200 * pages]));
     let catalog = document.add_object(dictionary! {
-        "Type" => "Catalog", "Pages" => tree, "Marks" => marks,
+        "Type" => "Catalog", "Pages" => tree, "Marks" => marks, "Else" => rest,
     });
     document.trailer.set("Root", catalog);
     document
@@ -216,6 +217,7 @@ fn whatever_bytes_go_in_only_whole_pages_come_out() {
         if let Some(Block::Document { .. }) = outcome.content.first() {
             let (data, _) = sent(&outcome);
             let again = Document::load_mem(&data).expect("what is sent can be read");
+            prop_assert!(again.xref_recovery.is_none(), "it is sent as damaged as it was");
             let pages = again.get_pages().len();
             prop_assert!(if by_page { pages == 1 } else { (1..=4).contains(&pages) }, "{pages}");
         } else {

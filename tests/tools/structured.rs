@@ -155,6 +155,24 @@ async fn what_is_no_plain_object_is_asked_for_in_one_field_and_handed_on_without
     assert_eq!(bench.toolbox.settle(Others::Fine), Delivery::Misfit);
 }
 
+#[test]
+fn a_wrapped_document_with_a_name_of_its_own_keeps_its_references() {
+    let list = json!({ "$id": "urn:list", "type": "array", "items": { "$ref": "#/$defs/item" },
+        "$defs": { "item": { "type": "string" } } });
+    let offered = offered(&asking(list.clone()));
+    assert_eq!(offered["properties"]["answer"], list);
+    let validator = jsonschema::validator_for(&offered).expect("its references lead somewhere");
+    assert!(validator.is_valid(&json!({ "answer": ["x"] })));
+    assert!(!validator.is_valid(&json!({ "answer": [1] })));
+}
+
+#[tokio::test]
+async fn a_format_is_an_annotation_in_every_dialect() {
+    let bench = asking(json!({ "$schema": "http://json-schema.org/draft-07/schema#",
+        "type": "object", "properties": { "mail": { "type": "string", "format": "email" } } }));
+    assert!(!give(&bench, json!({ "mail": "nobody" })).await.is_error);
+}
+
 #[tokio::test]
 async fn a_forgotten_wrapping_is_forgiven_when_the_answer_fits() {
     let either = json!({ "anyOf": [

@@ -129,7 +129,7 @@ fn dealing() -> impl Strategy<Value = (Block, Block)> {
         input().prop_filter("an object", Value::is_object).prop_map(|input| ("mcp__x__y", input)),
     ];
     let part = prop_oneof![
-        4 => ("[a-zé😀\n ]{1,30}", 1usize..2_000).prop_map(|(text, times)| {
+        4 => ("[a-zé😀\n ]{1,30}", 1usize..400).prop_map(|(text, times)| {
             Block::text(text.repeat(times) + "end")
         }),
         1 => Just(Block::Image {

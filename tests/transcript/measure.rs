@@ -2,7 +2,7 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use outlast::transcript::{Block, History, Message, ToolDefinition, Usage, fixed_bytes};
+use outlast::transcript::{Block, Density, History, Message, ToolDefinition, Usage, fixed_bytes};
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -105,6 +105,160 @@ fn the_estimate_learns_that_text_is_dense() {
     assert!((15_000..18_000).contains(&learned), "{learned}");
 }
 
+#[test]
+fn an_edit_keeps_what_was_learned_about_the_density() {
+    let mut history = History::new(vec![user(&"x".repeat(30_000)), user("y")], 0);
+    history.heard(&usage(15_000, 0));
+    assert!(history.density() > Density::USUAL);
+    history.edit(|messages| messages[0] = user(&"z".repeat(20_000)));
+    let estimate = history.estimate();
+    assert!((10_500..11_500).contains(&estimate), "{estimate}");
+}
+
+#[test]
+fn media_do_not_hide_that_text_is_dense() {
+    let mut history = History::new(vec![user(&"x".repeat(30_000))], 0);
+    history.heard(&usage(15_000, 0));
+    let learned = history.density();
+    let image = Block::Image { source: json!({ "type": "base64", "data": "QQ==" }) };
+    history.push(Message::user(vec![image]));
+    history.heard(&usage(16_200, 0));
+    assert_eq!(history.density(), learned, "the image was counted at its most, and cost less");
+}
+
+/// Kinds of text that tools return, with the most tokens that any of three tokenizers in use
+/// makes of them.
+const COUNTED: [(&str, u64, &str); 15] = [
+    (
+        "prose",
+        57,
+        "The service counts what it was sent, and says so in its reply. What came a\
+            fter that nobody has counted yet, so it is estimated, rather too high than \
+            too low, until the next reply says what it was. A conversation that is to\
+            o long is refused as a whole.",
+    ),
+    (
+        "rust",
+        75,
+        "    let Some(asked) = messages.iter().rposition(|message| message.role == \
+            Role::Assistant) else {\n        return Vec::new();\n    };\n    let answe\
+            rs = messages.get(asked + 1);\n    let answered: HashSet<&str> = answers.i\
+            nto_iter().flat_map(results).collect();\n",
+    ),
+    (
+        "json",
+        59,
+        "{\"id\":\"a1\",\"type\":\"tool_use\",\"name\":\"Read\",\"input\":{\"file_p\
+            ath\":\"/srv/app/main.py\",\"offset\":120,\"limit\":40}},{\"id\":\"a2\",\"\
+            type\":\"text\",\"ok\":true,\"n\":3.25}",
+    ),
+    (
+        "log",
+        69,
+        "2024-03-18T09:41:07.221Z INFO  worker[4]: job 58213 finished in 1841 ms (e\
+            xit 0)\n2024-03-18T09:41:09.007Z WARN  worker[2]: job 58214 retried: conne\
+            ction reset by peer\n",
+    ),
+    (
+        "ls",
+        71,
+        "-rw-r--r-- 1 root root   14183 Mar 18 09:41 repair.rs\n-rw-r--r-- 1 root r\
+            oot    9021 Mar 18 09:38 validity.rs\ndrwxr-xr-x 3 root root    4096 Mar 1\
+            7 22:10 transcript\n",
+    ),
+    (
+        "paths",
+        66,
+        "/usr/lib/python3.11/site-packages/urllib3/util/retry.py\n/usr/lib/python3.\
+            11/site-packages/urllib3/util/ssl_.py\n/usr/share/doc/libgcc-s1/changelog.\
+            Debian.gz\n",
+    ),
+    (
+        "hashes",
+        83,
+        "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08\n60303ae2\
+            2b998861bce3b28f33eec1be758a213c86c93c076dbe9f558c11c752\n",
+    ),
+    (
+        "hexdump",
+        90,
+        "00000010  03 00 3e 00 01 00 00 00  a0 67 00 00 00 00 00 00  |..>......g...\
+            ...|\n00000020  40 00 00 00 00 00 00 00  38 a1 00 00 00 00 00 00  |@......\
+            .8.......|\n",
+    ),
+    (
+        "base64",
+        83,
+        "MIIDdzCCAl+gAwIBAgIEAgAAuTANBgkqhkiG9w0BAQUFADBaMQswCQYDVQQGEwJJRTESMBAGA1\
+            UEChMJQmFsdGltb3JlMRMwEQYDVQQLEwpDeWJlclRydXN0MSIwIAYD",
+    ),
+    (
+        "numbers",
+        59,
+        "0.4871 0.9302 0.1175 0.6640\n0.0298 0.7716 0.3349 0.5083\n12.75 1044.2 -3.\
+            1416 88.0001\n",
+    ),
+    (
+        "minified",
+        71,
+        "function a(b,c){var d=b[c]||{};return d.e?d.e(function(f){return f&&f.g(1,\
+            !0)}):null}var h=[],i=0;for(;i<9;i++)h.push(a(i,h));",
+    ),
+    (
+        "chinese",
+        61,
+        "这个程序在没有人看着的时候让语言模型完成任务，每次运行都以一份真实的记录结束。出错的时候它会等待、重试，或者说明为什么不行。",
+    ),
+    (
+        "german",
+        47,
+        "Das Programm lässt ein Sprachmodell unbeaufsichtigt arbeiten. Geht etwas s\
+            chief, so wartet es, versucht es erneut oder sagt, warum es nicht weiterge\
+            ht.",
+    ),
+    (
+        "russian",
+        64,
+        "Программа запускает языковую модель без присмотра. Если что-то пошло не та\
+            к, она ждёт, пробует ещё раз или объясняет, почему не вышло.",
+    ),
+    ("emoji", 33, "✅ build passed 🎉\n❌ deploy failed 😱 retry 🚀\n⚠️ flaky 🤷 skipped 💤\n"),
+];
+
+#[test]
+fn the_estimate_of_text_that_nobody_counted_errs_high_whatever_its_kind() {
+    for (kind, counted, text) in COUNTED {
+        let estimate = Density::USUAL.of_text(text);
+        assert!(estimate * 100 >= counted * 97, "{kind}: {estimate} for {counted}");
+        assert!(estimate * 2 <= counted * 3, "{kind}: {estimate} for {counted} is far too high");
+    }
+}
+
+#[test]
+fn the_estimate_stays_close_above_the_count_through_a_conversation() {
+    let mut history = History::new(vec![user("go")], 3_000);
+    // The service wraps each message in a few tokens, and the fixed part is prose.
+    let mut counted = 800;
+    for (turn, (kind, tokens, text)) in COUNTED.iter().cycle().take(60).enumerate() {
+        let estimate = history.estimate();
+        assert!(estimate >= counted, "{turn}: {estimate} for {counted}");
+        assert!(turn == 0 || estimate <= counted * 13 / 10 + 300, "{turn}: {estimate}/{counted}");
+        let id = format!("t{turn}");
+        let (name, input) = ("Read".to_owned(), json!({ "file_path": kind }));
+        let call = Block::ToolUse { id: id.clone(), name, input };
+        history.push_reply(Message::assistant(vec![call]), &usage(counted, 40));
+        let times = 10 + turn % 7 * 5;
+        let content = vec![Block::text(text.repeat(times))];
+        let result = Block::ToolResult { tool_use_id: id, content, is_error: false };
+        history.push(Message::user(vec![result]));
+        counted += 40 + 12 + tokens * times as u64;
+    }
+    let before = history.estimate();
+    history.edit(|_messages| {});
+    assert!(history.estimate() >= counted, "measured anew it is still no less");
+    assert!(history.estimate() <= before * 3 / 2, "{} and {before}", history.estimate());
+}
+
 proptest! {
     #[test]
     fn growing_a_history_measures_the_same_as_starting_with_it(messages in valid_messages()) {
@@ -116,6 +270,7 @@ proptest! {
         prop_assert_eq!(grown.messages(), &messages[..]);
         prop_assert_eq!(grown.upper_bound(), whole.upper_bound());
         prop_assert!(grown.estimate() <= grown.upper_bound());
+        prop_assert_eq!(grown.estimate(), whole.estimate());
     }
 
     #[test]

@@ -290,6 +290,10 @@ proptest! {
         prop_assert_eq!(media_bytes(&after), 0);
         prop_assert_eq!(strip_media(&mut after.clone(), Strip::All), []);
         prop_assert_eq!(after.len(), messages.len());
+        for (was, is) in messages.iter().zip(&after).filter(|(was, _)| was.role == Role::Assistant)
+        {
+            prop_assert_eq!(was, is, "these are not the user's media");
+        }
         prop_assert!(violations(&after).len() <= violations(&messages).len());
     }
 }

@@ -90,11 +90,16 @@ async fn another_service_takes_over_with_its_own_key() {
 
 #[tokio::test]
 async fn an_entry_without_a_variable_is_asked_without_credentials() {
-    let (primary, other) =
-        (serve(Scenario::new().status(404).times(1)), serve(Scenario::new().reply("Done.")));
+    let left = "anthropic-ratelimit-requests-remaining";
+    let (primary, other) = (
+        serve(Scenario::new().status(404).header(left, "7")),
+        serve(Scenario::new().reply("Done.").header(left, "9")),
+    );
     let ended = trial(&primary, &entry("local", &other, "")).args(["Do it."]).run().await;
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert_eq!(keys(&other), [("local".to_owned(), None, None)]);
+    let limits = &ended.result()["rate_limits"];
+    assert_eq!(limits["windows"][0]["remaining"], 9, "of the service in use last: {limits}");
 }
 
 /// Every way to give a bearer token, and a header of the user's.
@@ -172,6 +177,20 @@ async fn a_chain_that_cannot_work_is_refused_before_anything_is_sent() {
         assert_eq!(ended.result()["num_turns"], 0);
     }
     assert_eq!((primary.requests().len(), other.requests().len()), (0, 0));
+}
+
+/// A rehearsal meets the scripted server and nothing of the real ones.
+#[tokio::test]
+async fn a_rehearsal_leaves_the_chain_of_the_users_settings_alone() {
+    let other = serve(Scenario::new().reply("Never."));
+    let trial = Trial::bare("http://127.0.0.1:9").args(["rehearse", "hopeless"]);
+    let config = trial.work().with_file_name("config");
+    std::fs::create_dir(&config).expect("a folder can be made");
+    let settings = json!({ "fallbackModel": [format!("m@{}", other.base_url())] });
+    std::fs::write(config.join("settings.json"), settings.to_string()).expect("a new file");
+    let ended = trial.run().await;
+    assert_eq!(ended.code, Some(75), "{ended:?}");
+    assert_eq!(other.requests().len(), 0);
 }
 
 /// A session that was cut off at the other service goes on there, with its sums.

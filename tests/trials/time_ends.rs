@@ -39,7 +39,7 @@ fn endless() -> Vec<(&'static str, Scenario, Make)> {
         ("server error, persistent", Scenario::new().status(500), persistent),
         ("resets", Scenario::new().breaks(Harm::Reset, Place::Delta), persistent),
         ("slow error", Scenario::new().status(500).delay(millis(60_000)), plain),
-        ("tool loop", bash("true"), plain),
+        ("tool loop", bash("date +%s%N"), plain),
         ("hung tool", bash("echo $$ > pids; sleep 1000 & echo $! >> pids; wait"), plain),
         (
             "stubborn tool",

@@ -38,6 +38,7 @@ async fn length() -> usize {
         tools: &[],
         messages: &[Message::user(vec![Block::text("go")])],
         thinking: None,
+        fast: false,
     };
     let ask = Ask {
         purpose: Purpose::Reply,

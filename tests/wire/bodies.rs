@@ -168,7 +168,7 @@ const MEANINGS: &[(&str, ErrorClass)] = &[
     ("portkey-408.json", ErrorClass::ServerError),
     ("portkey-500.json", ErrorClass::ServerError),
     ("portkey-529.json", ErrorClass::ServerOverload),
-    ("squid-407.html", ErrorClass::InvalidRequest),
+    ("squid-407.html", ErrorClass::AuthError),
     ("vertex-400-context.json", ErrorClass::PromptTooLong),
     ("vertex-400-key.json", ErrorClass::InvalidApiKey),
     ("vertex-400-model.json", ErrorClass::InvalidModel),

@@ -47,8 +47,14 @@ fn recorded(path: &str) -> Vec<u8> {
 fn endpoint(url: &str) -> Endpoint {
     let mut endpoint = Endpoint::new(url, Credential::ApiKey(Secret::new("sk-test-1234567890")));
     let long = PATIENCE;
-    endpoint.timers =
-        Timers { connect: long, first_byte: long, idle: long, progress: long, whole: long };
+    endpoint.timers = Timers {
+        connect: long,
+        first_byte: long,
+        idle: long,
+        progress: long,
+        whole: long,
+        dead_path: long,
+    };
     endpoint
 }
 
@@ -63,8 +69,14 @@ async fn ask_watched(
     watch: &mut (dyn FnMut(Progress) + Send),
 ) -> Result<Answer, Fault> {
     let messages = [Message::user(vec![Block::text("hello")])];
-    let prompt =
-        Prompt { model: "m", system: "be brief", tools: &[], messages: &messages, thinking: None };
+    let prompt = Prompt {
+        model: "m",
+        system: "be brief",
+        tools: &[],
+        messages: &messages,
+        thinking: None,
+        fast: false,
+    };
     let asked = client.ask(&prompt, &ask, watch);
     let result = tokio::time::timeout(PATIENCE, asked).await.expect("an attempt always ends");
     result.map_err(|fault| *fault)

@@ -70,6 +70,7 @@ fn requests_are_what_they_were() {
         tools: &tools,
         messages: &messages,
         thinking: Some(4096),
+        fast: false,
     };
     check("full", &sent(&full));
     check("adaptive", &sent(&Prompt { model: "claude-sonnet-5-5", ..full }));
@@ -87,6 +88,7 @@ fn a_further_message_changes_nothing_before_it_but_the_mark() {
             tools: &tools,
             messages: &all[..count],
             thinking: None,
+            fast: false,
         };
         let body = sent(&prompt);
         assert!(body.matches(MARK).count() <= 4, "the service takes four marks");
@@ -110,8 +112,14 @@ fn a_further_message_changes_nothing_before_it_but_the_mark() {
 #[test]
 fn attempts_differ_only_behind_the_messages() {
     let messages = conversation();
-    let prompt =
-        Prompt { model: "m", system: "s", tools: &[], messages: &messages, thinking: Some(2000) };
+    let prompt = Prompt {
+        model: "m",
+        system: "s",
+        tools: &[],
+        messages: &messages,
+        thinking: Some(2000),
+        fast: false,
+    };
     let end = |cap, mode| {
         let bytes = body(&prompt, cap, mode).expect("it can be said");
         let text = String::from_utf8(bytes).expect("JSON");
@@ -133,7 +141,14 @@ fn a_mark_is_put_only_where_one_may_be() {
         Message::user(vec![Block::text("hi")]),
         Message::assistant(vec![Block::text("so"), thinking]),
     ];
-    let prompt = Prompt { model: "m", system: "", tools: &[], messages: &messages, thinking: None };
+    let prompt = Prompt {
+        model: "m",
+        system: "",
+        tools: &[],
+        messages: &messages,
+        thinking: None,
+        fast: false,
+    };
     let body: Value = serde_json::from_str(&sent(&prompt)).unwrap();
     assert_eq!(body["messages"][1]["content"][1].get("cache_control"), None);
     assert_eq!(body["messages"][1]["content"][0]["cache_control"]["type"], "ephemeral");

@@ -276,6 +276,9 @@ pub struct TimerArgs {
     /// How long an answer that is not streamed may take
     #[arg(long, value_name = "TIME", value_parser = values::duration)]
     pub request_timeout: Option<Duration>,
+    /// How long a connection may show no sign of life, probes included
+    #[arg(long, value_name = "TIME", value_parser = values::duration)]
+    pub dead_path_timeout: Option<Duration>,
     /// For rehearsals: let the run's time pass so many times faster
     #[arg(long, value_name = "X", value_parser = values::time_scale, allow_negative_numbers = true)]
     pub time_scale: Option<f64>,

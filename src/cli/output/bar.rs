@@ -147,6 +147,7 @@ impl Observer for Bar {
             Notice::Step { .. }
             | Notice::StreamEvent(_)
             | Notice::ModelSwitched { .. }
+            | Notice::Compacted { .. }
             | Notice::Denied { .. }
             | Notice::Warning(_) => {}
         }

@@ -62,6 +62,9 @@ impl Lines {
             Notice::ModelSwitched { from, to } => {
                 Some(format!("switched from {from} to {to} {}", self.why_switched()))
             }
+            Notice::Compacted { before, after } => Some(format!(
+                "compacted the conversation from about {before} to about {after} tokens"
+            )),
             Notice::Denied { tool, id, reason } => {
                 Some(format!("warning: {tool} ({id}) was not allowed: {reason}"))
             }

@@ -240,6 +240,14 @@ impl Observer for StreamJson {
             Notice::ModelSwitched { from, to } => {
                 self.system("model_fallback", json!({ "from_model": from, "to_model": to }));
             }
+            Notice::Compacted { before, after } => self.system(
+                "compact_boundary",
+                json!({ "compact_metadata": {
+                    "trigger": "auto",
+                    "pre_tokens": before,
+                    "post_tokens": after,
+                } }),
+            ),
             Notice::Denied { tool, id, reason } => self.system(
                 "permission_denied",
                 json!({ "tool_name": tool, "tool_use_id": id, "message": reason }),

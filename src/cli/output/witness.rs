@@ -52,6 +52,8 @@ impl Witness {
             if persists && seen.begun { JournalHealth::Durable } else { JournalHealth::Off };
         Ending {
             reason,
+            contributors: Vec::new(),
+            thrashed: false,
             fault: seen.fault.clone(),
             retry_at: None,
             text: seen.text.clone(),
@@ -90,6 +92,7 @@ impl Observer for Witness {
             Notice::WaitBegins { .. }
             | Notice::StreamEvent(_)
             | Notice::User { .. }
+            | Notice::Compacted { .. }
             | Notice::ModelSwitched { .. } => {}
         }
     }

@@ -62,6 +62,11 @@ impl Chain {
         moves.fold(0, |bits, (step, _)| bits | 1 << step)
     }
 
+    /// Whether some endpoint's credential can be fetched anew.
+    pub fn can_change_credentials(&self) -> bool {
+        self.endpoints.iter().any(|endpoint| endpoint.credential.can_change())
+    }
+
     /// What must not be printed, of any endpoint.
     pub fn secrets(&self) -> impl Iterator<Item = String> {
         let credentials = self.endpoints.iter().flat_map(|endpoint| endpoint.credential.secrets());

@@ -66,6 +66,7 @@ pub(super) struct Layer {
     pub stream_idle_timeout: Option<Span>,
     pub stream_progress_timeout: Option<Span>,
     pub request_timeout: Option<Span>,
+    pub dead_path_timeout: Option<Span>,
     pub stdin_timeout: Option<Span>,
 
     pub max_output_tokens: Option<NonZeroU32>,

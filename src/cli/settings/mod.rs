@@ -41,6 +41,7 @@ pub(super) struct Defaults {
     pub stream_idle: Duration,
     pub stream_progress: Duration,
     pub whole: Duration,
+    pub dead_path: Duration,
     pub stdin: Duration,
     pub bash: Duration,
     pub bash_max: Duration,
@@ -61,6 +62,7 @@ pub(super) const DEFAULTS: Defaults = Defaults {
     stream_idle: Duration::from_mins(2),
     stream_progress: Duration::from_mins(5),
     whole: Duration::from_mins(10),
+    dead_path: Duration::from_secs(55),
     stdin: Duration::from_mins(5),
     bash: Duration::from_mins(2),
     bash_max: Duration::from_mins(10),
@@ -173,6 +175,7 @@ pub struct Endpoint {
     pub stream_idle: Duration,
     pub stream_progress: Duration,
     pub whole: Duration,
+    pub dead_path: Duration,
 }
 
 /// The system prompt, before the facts of the run are added.

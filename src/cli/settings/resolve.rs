@@ -14,7 +14,8 @@ use super::load::{Loaded, holds_something};
 use super::rules::{self, time};
 use super::windows::Sizes;
 use super::{
-    Credential, DEFAULTS, Output, PromptSource, Settings, Start, SystemPrompt, ToolRules, demands,
+    Credential, DEFAULTS, Endpoint, Output, PromptSource, Settings, Start, SystemPrompt, ToolRules,
+    demands,
 };
 use crate::cli::args::{InputFormat, OutputFormat, PermissionMode, RunArgs};
 use crate::cli::environment::{self, Environment, Variables};
@@ -48,13 +49,7 @@ pub fn resolve(
     let prices = prices(&args.model.price, file.prices.clone())?;
     let credential = credential(&args.model, &env, &file, &config_dir)?;
     let endpoint = rules::endpoint(args, &env, &file, credential);
-    if endpoint.credential == Credential::Absent && endpoint.base_url == DEFAULTS.base_url {
-        return Err(UsageError::credentials(
-            "no credential is set; put an API key in ANTHROPIC_API_KEY or a bearer token in \
-             ANTHROPIC_AUTH_TOKEN, or name another server in ANTHROPIC_BASE_URL",
-        ));
-    }
-    check_url(&endpoint.base_url)?;
+    check_endpoint(&endpoint)?;
     let primary = endpoint.clone();
     let sources =
         Sources { args: &args.model, env: &env, file: &file, variables: &variables, primary };
@@ -90,6 +85,16 @@ pub fn resolve(
         cwd,
         warnings: loaded.warnings,
     })
+}
+
+fn check_endpoint(endpoint: &Endpoint) -> Result<(), UsageError> {
+    if endpoint.credential == Credential::Absent && endpoint.base_url == DEFAULTS.base_url {
+        return Err(UsageError::credentials(
+            "no credential is set; put an API key in ANTHROPIC_API_KEY or a bearer token in \
+             ANTHROPIC_AUTH_TOKEN, or name another server in ANTHROPIC_BASE_URL",
+        ));
+    }
+    check_url(&endpoint.base_url)
 }
 
 /// Checks what the shape of a value alone does not say. The error is the key and what is wrong.

@@ -117,5 +117,9 @@ pub(super) fn endpoint(
             .or(env.request_timeout)
             .or(time(file.request_timeout))
             .unwrap_or(DEFAULTS.whole),
+        dead_path: args
+            .dead_path_timeout
+            .or(time(file.dead_path_timeout))
+            .unwrap_or(DEFAULTS.dead_path),
     }
 }

@@ -26,7 +26,7 @@ const NAMES: &str = "a name, or a list of names";
 
 /// Name, what it takes, meaning. In the order in which the manual lists them.
 #[rustfmt::skip]
-const SHAPES: [(&str, &str, &str); 55] = [
+const SHAPES: [(&str, &str, &str); 56] = [
     ("apiKeyHelper", "a text", "A command that prints the key; outranks the environment."),
     ("oauthEndpoint", "an https:// address", "The token endpoint at which a login is renewed; \
         outranks the login file."),
@@ -81,6 +81,8 @@ const SHAPES: [(&str, &str, &str); 55] = [
     ("streamIdleTimeout", DURATION, "Cut a stream that brings no byte for so long."),
     ("streamProgressTimeout", DURATION, "Cut a stream that brings nothing but pings for so long."),
     ("requestTimeout", DURATION, "How long an answer that is not streamed may take."),
+    ("deadPathTimeout", DURATION, "How long a connection may show no sign of life, probes included, \
+        before it counts as lost; at least 11s."),
     ("stdinTimeout", DURATION, "How long standard input may stay silent once it is waited for."),
     ("maxOutputTokens", TOKENS, "How many tokens a reply may hold."),
     ("escalatedOutputTokens", TOKENS, "The cap of the second try after a reply was cut off."),
@@ -169,6 +171,7 @@ fn other_default(name: &str, defaults: &Defaults) -> Option<String> {
         "streamIdleTimeout" => span(defaults.stream_idle),
         "streamProgressTimeout" => span(defaults.stream_progress),
         "requestTimeout" => span(defaults.whole),
+        "deadPathTimeout" => span(defaults.dead_path),
         "stdinTimeout" => span(defaults.stdin),
         "bashTimeout" => span(defaults.bash),
         "bashMaxTimeout" => span(defaults.bash_max),

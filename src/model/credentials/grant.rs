@@ -9,7 +9,7 @@ use tokio::time::timeout;
 
 use crate::recovery::{Connection, Fault, FaultKind, Reach};
 
-use super::super::endpoint::host;
+use super::super::endpoint::{Timers, host};
 use super::super::fault;
 use super::super::headers::wall_clock;
 use super::super::proxies::{Proxies, is_loopback};
@@ -88,7 +88,8 @@ impl Errand {
         proxies: &Proxies,
         limit: Duration,
     ) -> Result<Grant, Box<Fault>> {
-        let transport = Transport::new(&self.url, CONNECT.min(limit), roots.to_vec(), proxies);
+        let timers = Timers { connect: CONNECT.min(limit), ..Timers::default() };
+        let transport = Transport::new(&self.url, timers, roots.to_vec(), proxies);
         let http = transport.client(Connection::Fresh).map_err(|detail| {
             Box::new(Fault::new(FaultKind::Certificate { detail }, Reach::Nowhere))
         })?;

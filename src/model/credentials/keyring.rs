@@ -51,7 +51,7 @@ enum Kind {
     ApiKey(Secret),
     Bearer(Secret),
     Helper(Helper),
-    OAuth(OAuth),
+    OAuth(Box<OAuth>),
 }
 
 #[derive(Debug)]
@@ -86,7 +86,7 @@ impl Keyring {
                 Kind::Helper(Helper { command, printed: Mutex::new(None) })
             }
             Credential::OAuth(file) => {
-                Kind::OAuth(OAuth::new(file, roots.to_vec(), proxies.clone()))
+                Kind::OAuth(Box::new(OAuth::new(file, roots.to_vec(), proxies.clone())))
             }
         }))
     }

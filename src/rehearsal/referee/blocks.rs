@@ -3,13 +3,13 @@
 use serde_json::Value;
 
 use super::is_name;
-use crate::rehearsal::sse::seal;
+use crate::rehearsal::sse::{Era, seal};
 
 /// Judges the content of one message.
 pub(super) fn message(
     message: &Value,
     role: &str,
-    model: &str,
+    signer: Option<&str>,
     place: &str,
     faults: &mut Vec<String>,
 ) {
@@ -28,7 +28,7 @@ pub(super) fn message(
         }
         Value::Array(blocks) => {
             for (index, it) in blocks.iter().enumerate() {
-                block(it, role, model, &format!("{place}.content.{index}"), faults);
+                block(it, role, signer, &format!("{place}.content.{index}"), faults);
             }
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => {
@@ -37,7 +37,7 @@ pub(super) fn message(
     }
 }
 
-fn block(block: &Value, role: &str, model: &str, place: &str, faults: &mut Vec<String>) {
+fn block(block: &Value, role: &str, signer: Option<&str>, place: &str, faults: &mut Vec<String>) {
     let kind = block["type"].as_str().unwrap_or_default();
     let (speaker, known): (Option<&str>, &[&str]) = match kind {
         "text" => (None, &["text", "cache_control", "citations"]),
@@ -64,7 +64,12 @@ fn block(block: &Value, role: &str, model: &str, place: &str, faults: &mut Vec<S
         "text" => text(block, place, faults),
         "tool_use" => tool_use(block, place, faults),
         "tool_result" => tool_result(block, place, faults),
-        "thinking" => thinking(block, model, place, faults),
+        "thinking" => {
+            let eras = [Era::First, Era::Second];
+            if signer.is_some_and(|model| !is_signed(block, model, &eras)) {
+                faults.push(badly_signed(place));
+            }
+        }
         "image" | "document" => source(block, place, faults),
         _ => {}
     }
@@ -124,11 +129,15 @@ fn tool_result(block: &Value, place: &str, faults: &mut Vec<String>) {
     }
 }
 
-fn thinking(block: &Value, model: &str, place: &str, faults: &mut Vec<String>) {
+/// Whether a thinking block has a signature of one of these eras.
+pub(super) fn is_signed(block: &Value, model: &str, eras: &[Era]) -> bool {
     let words = block["thinking"].as_str().unwrap_or_default();
-    if block["signature"].as_str() != Some(&seal(model, words)) {
-        faults.push(format!("{place}: Invalid `signature` in `thinking` block"));
-    }
+    let signature = block["signature"].as_str();
+    eras.iter().any(|era| signature == Some(&seal(model, words, *era)))
+}
+
+pub(super) fn badly_signed(place: &str) -> String {
+    format!("{place}: Invalid `signature` in `thinking` block")
 }
 
 fn source(block: &Value, place: &str, faults: &mut Vec<String>) {

@@ -2,14 +2,21 @@
 //! shares no code with what it judges.
 
 mod blocks;
+mod count;
+mod limits;
+mod media;
 mod pairing;
+mod walk;
 
 use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
 use super::connection::Request;
-use super::scenario::Rules;
+use super::rules::Signatures;
+
+pub(super) use count::count;
+pub(super) use limits::exceeds;
 
 /// The largest body the service reads, in bytes.
 pub(super) const BODY_MAX: usize = 32 * 1024 * 1024;
@@ -26,7 +33,12 @@ pub(super) enum LastWord {
 }
 
 /// Everything wrong with a request, in the order it would be found.
-pub(super) fn judge(request: &Request, body: &Value, last_word: LastWord) -> Vec<String> {
+pub(super) fn judge(
+    request: &Request,
+    body: &Value,
+    last_word: LastWord,
+    signatures: Signatures,
+) -> Vec<String> {
     let mut faults = Vec::new();
     if request.body.len() > BODY_MAX {
         faults.push(format!("{} bytes exceed the request size limit", request.body.len()));
@@ -43,6 +55,7 @@ pub(super) fn judge(request: &Request, body: &Value, last_word: LastWord) -> Vec
         return faults;
     };
     envelope(fields, &mut faults);
+    speed(fields, request, &mut faults);
     tools(fields, &mut faults);
     system(fields.get("system"), &mut faults);
     let breakpoints = count_breakpoints(body);
@@ -53,9 +66,10 @@ pub(super) fn judge(request: &Request, body: &Value, last_word: LastWord) -> Vec
         ));
     }
     let model = fields.get("model").and_then(Value::as_str).unwrap_or_default();
+    let signer = Some(model).filter(|_| signatures == Signatures::Judge);
     match fields.get("messages").and_then(Value::as_array) {
         None => faults.push("messages: Field required".to_owned()),
-        Some(messages) => self::messages(messages, model, last_word, &mut faults),
+        Some(messages) => self::messages(messages, signer, last_word, &mut faults),
     }
     if uses_tools(body) && fields.get("tools").and_then(Value::as_array).is_none_or(Vec::is_empty) {
         faults.push("requests with `tool_use` or `tool_result` must define tools".to_owned());
@@ -69,22 +83,6 @@ pub(super) fn bears(request: &Request, key: &str) -> bool {
     request.header("x-api-key") == Some(key) || bearer == Some(key)
 }
 
-/// What a valid request may still ask too much of.
-pub(super) fn exceeds(rules: &Rules, request: &Request, body: &Value) -> Option<String> {
-    let tokens = (request.body.len() as u64).div_ceil(4);
-    if let Some(window) = rules.context_window
-        && tokens > window
-    {
-        return Some(format!("prompt is too long: {tokens} tokens > {window} maximum"));
-    }
-    let wanted = body["max_tokens"].as_u64().unwrap_or_default();
-    rules.max_output.filter(|limit| wanted > *limit).map(|limit| {
-        format!(
-            "max_tokens: {wanted} > {limit}, which is the maximum allowed number of output tokens"
-        )
-    })
-}
-
 const KNOWN_FIELDS: &[&str] = &[
     "container",
     "context_management",
@@ -96,6 +94,7 @@ const KNOWN_FIELDS: &[&str] = &[
     "output_config",
     "output_format",
     "service_tier",
+    "speed",
     "stop_sequences",
     "stream",
     "system",
@@ -140,6 +139,17 @@ fn envelope(fields: &Map<String, Value>, faults: &mut Vec<String>) {
     }
 }
 
+/// Fast mode must be asked for in two places.
+fn speed(fields: &Map<String, Value>, request: &Request, faults: &mut Vec<String>) {
+    let Some(speed) = fields.get("speed") else { return };
+    let betas = request.header("anthropic-beta").unwrap_or_default();
+    if !betas.split(',').any(|beta| beta.trim().starts_with("fast-mode-")) {
+        faults.push("speed: Extra inputs are not permitted".to_owned());
+    } else if speed != "fast" && speed != "standard" {
+        faults.push("speed: Input should be 'standard' or 'fast'".to_owned());
+    }
+}
+
 fn tools(fields: &Map<String, Value>, faults: &mut Vec<String>) {
     let Some(tools) = fields.get("tools") else { return };
     let Some(tools) = tools.as_array() else {
@@ -180,7 +190,12 @@ fn system(system: Option<&Value>, faults: &mut Vec<String>) {
     }
 }
 
-fn messages(messages: &[Value], model: &str, last_word: LastWord, faults: &mut Vec<String>) {
+fn messages(
+    messages: &[Value],
+    signer: Option<&str>,
+    last_word: LastWord,
+    faults: &mut Vec<String>,
+) {
     if messages.is_empty() {
         faults.push("messages: at least one message is required".to_owned());
     }
@@ -197,7 +212,7 @@ fn messages(messages: &[Value], model: &str, last_word: LastWord, faults: &mut V
             });
         }
         before = role;
-        blocks::message(message, role, model, &format!("messages.{index}"), faults);
+        blocks::message(message, role, signer, &format!("messages.{index}"), faults);
     }
     let last = messages.last().filter(|_| last_word == LastWord::User);
     if let Some(last) = last.filter(|last| last["role"] == "assistant") {

@@ -22,4 +22,4 @@ pub use plan::{Cut, plan};
 pub use rebuild::{Carried, RESTORED_FILES, Restored, rebuild, restored_bytes};
 pub use render::{DROPS_MAX, render};
 pub(super) use root::is_root;
-pub use shrink::shrink;
+pub use shrink::{can_shrink, shrink};

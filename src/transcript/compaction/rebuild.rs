@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::slice;
 
 use super::super::dealings::text_of;
-use super::super::excerpt::{EXCERPT_MIN, excerpt, fair_share};
+use super::super::excerpt::{EXCERPT_MIN, excerpt, excerpt_within, fair_share};
 use super::super::{Block, Message, Role};
 use super::Cut;
 use super::root::Root;
@@ -18,13 +18,13 @@ pub const RESTORED_FILES: usize = 5;
 const RESTORED_EACH: u64 = 5_000;
 const RESTORED_ALL: u64 = 25_000;
 const RESTORED_SHARE: u64 = 8;
+/// Less of a file than this, in tokens, tells nothing.
+const RESTORED_LEAST: u64 = 300;
 /// The share of the room that the task may take before its middle is cut, and that what was said
 /// later may take before the oldest of it goes. The task alone filling the window is the one
 /// case in which its words are touched.
 const TASK_SHARE: u64 = 2;
 const LATER_SHARE: u64 = 8;
-/// The least that a summary is cut to, in bytes.
-const SUMMARY_MIN: usize = 400;
 const NO_SUMMARY: &str = "(There is none.)";
 /// What a section takes besides its text, in bytes: its mark, and what the service wraps around
 /// two blocks.
@@ -93,7 +93,7 @@ fn fill(
         taken_away.saturating_sub(density.of_blocks(&root.besides_the_task())).saturating_sub(frame)
     };
     let summary = Some(summary.trim()).filter(|summary| !summary.is_empty()).unwrap_or(NO_SUMMARY);
-    root.summary = excerpt(summary, whole(density.bytes(left(&root))).max(SUMMARY_MIN));
+    root.summary = excerpt_within(summary, left(&root), density);
     root.files = restore(carried.restored, left(&root), cut);
     root
 }
@@ -108,14 +108,13 @@ fn shorten_task(task: &mut [Block], cut: &Cut) {
     if size <= most {
         return;
     }
-    let lengths: Vec<usize> = task.iter().filter_map(text_of).map(str::len).collect();
-    let text = lengths.iter().copied().fold(0, usize::saturating_add);
-    let others = size.saturating_sub(cut.density.tokens(u64::try_from(text).unwrap_or(u64::MAX)));
-    let room = cut.density.bytes(most.saturating_sub(others));
-    let share = fair_share(lengths, whole(room)).max(EXCERPT_MIN);
+    let texts = task.iter().filter_map(text_of);
+    let sizes: Vec<u64> = texts.map(|text| cut.density.of_text(text)).collect();
+    let others = size.saturating_sub(sizes.iter().copied().fold(0, u64::saturating_add));
+    let share = fair_share(sizes, most.saturating_sub(others));
     for block in task {
         if let Block::Text { text } = block {
-            *text = excerpt(text, share);
+            *text = excerpt_within(text, share, cut.density);
         }
     }
 }
@@ -149,18 +148,18 @@ fn newest(texts: Vec<String>, limit: usize) -> Vec<String> {
 
 /// As many files as fit in `left` tokens, each cut to its share.
 fn restore(files: &[Restored], left: u64, cut: &Cut) -> Vec<String> {
-    let all = left.min(RESTORED_ALL).min(cut.room / RESTORED_SHARE);
-    let mut left = cut.density.bytes(all);
-    let each = cut.density.bytes(RESTORED_EACH);
+    let mut left = left.min(RESTORED_ALL).min(cut.room / RESTORED_SHARE);
     let mut texts = Vec::new();
     for file in files.iter().take(RESTORED_FILES) {
-        let most = whole(left.min(each));
         let heading = format!("File {}:\n", file.path);
-        let Some(room) = most.checked_sub(heading.len() + EXCERPT_MIN) else { break };
-        let text = heading + &excerpt(&file.content, room);
-        let taken = u64::try_from(text.len() + EXCERPT_MIN).unwrap_or(u64::MAX);
-        left = left.saturating_sub(taken);
-        texts.push(text);
+        let around = cut.density.of_blocks([&Block::text(heading.as_str())]);
+        let room = left.min(RESTORED_EACH).saturating_sub(around);
+        if room < RESTORED_LEAST {
+            break;
+        }
+        let content = excerpt_within(&file.content, room, cut.density);
+        left = left.saturating_sub(around + cut.density.of_text(&content));
+        texts.push(heading + &content);
     }
     texts
 }

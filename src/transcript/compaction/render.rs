@@ -1,8 +1,8 @@
 //! The older part of a conversation as plain text, for the model that summarises it.
 
 use super::super::dealings::{label, stub, text_of};
-use super::super::excerpt::{EXCERPT_MIN, excerpt, fair_share};
-use super::super::{Block, Message, Role};
+use super::super::excerpt::{EXCERPT_MIN, excerpt, fair_share, within};
+use super::super::{Block, Density, Message, Role};
 use super::root::Root;
 
 /// How often the oldest rounds may be dropped because the service still finds the text too long.
@@ -34,16 +34,20 @@ impl Piece {
     }
 }
 
-/// `older` as plain text of at most `limit` bytes, whatever it holds: without thinking and
+/// `older` as plain text of at most `room` tokens, whatever it holds: without thinking and
 /// without media. `drops` is how often the service has refused it as too long: each time a
-/// quarter of the rounds, from the oldest on, and a quarter of the bytes are left out.
-pub fn render(older: &[Message], limit: usize, drops: u8) -> String {
+/// quarter of the rounds, from the oldest on, and a quarter of the text are left out.
+pub fn render(older: &[Message], room: u64, density: Density, drops: u8) -> String {
+    let drops = usize::from(drops.min(DROPS_MAX));
+    within(room, density, |limit| text_of_at_most(limit, older, drops))
+}
+
+fn text_of_at_most(limit: usize, older: &[Message], drops: usize) -> String {
     let (opening, mut rounds) = pieces(older);
     let size = |pieces: &[Piece]| {
         pieces.iter().map(|piece| piece.frame() + piece.body.len()).fold(0, usize::saturating_add)
     };
     let whole = rounds.iter().map(|round| size(round)).fold(size(&opening), usize::saturating_add);
-    let drops = usize::from(drops.min(DROPS_MAX));
     let limit = if drops == 0 { limit } else { limit.min(whole) / 4 * (4 - drops) };
     let dropped = (rounds.len() * drops).div_ceil(4).min(rounds.len());
     rounds.drain(..dropped);
@@ -147,13 +151,15 @@ fn fit(mut pieces: Vec<Piece>, first_round: usize, gap: bool, limit: usize) -> S
     excerpt(&text, limit)
 }
 
-/// Cuts the bodies of a kind so that all bodies together take at most `room`.
+/// Cuts the bodies of a kind so that all bodies together take at most `room` bytes.
 fn squeeze(pieces: &mut [Piece], kind: Kind, room: usize) {
+    let length = |piece: &Piece| u64::try_from(piece.body.len()).unwrap_or(u64::MAX);
     let others = pieces.iter().filter(|piece| piece.kind != kind);
-    let others = others.map(|piece| piece.body.len()).fold(0, usize::saturating_add);
+    let others = others.map(length).fold(0, u64::saturating_add);
+    let room = u64::try_from(room).unwrap_or(u64::MAX).saturating_sub(others);
     let these = pieces.iter().filter(|piece| piece.kind == kind);
-    let lengths: Vec<usize> = these.map(|piece| piece.body.len()).collect();
-    let share = fair_share(lengths, room.saturating_sub(others)).max(EXCERPT_MIN);
+    let share = fair_share(these.map(length).collect(), room);
+    let share = usize::try_from(share).unwrap_or(usize::MAX).max(EXCERPT_MIN);
     for piece in pieces.iter_mut().filter(|piece| piece.kind == kind && piece.body.len() > share) {
         piece.body = excerpt(&piece.body, share);
     }

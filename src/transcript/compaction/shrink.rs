@@ -1,66 +1,79 @@
 //! Cuts tool results down when even the latest round is too large for the window.
 
-use super::super::dealings::stub;
-use super::super::excerpt::{EXCERPT_MIN, excerpt, fair_share};
+use super::super::dealings::{stub, text_of};
+use super::super::excerpt::{EXCERPT_MIN, excerpt_within, fair_share};
 use super::super::{Block, Density, Message, Role};
 
 /// Cuts the results of the last round so that it takes at most half of `room` tokens, as far as
 /// results can give that: small ones stay whole, large ones lose their middle. For a round that
 /// no summary can help. Returns about how many tokens were freed; 0 when nothing was changed.
 pub fn shrink(messages: &mut [Message], room: u64, density: Density) -> u64 {
+    let start = last_round(messages);
+    let round = &mut messages[start..];
+    let before = density.of(round);
+    squeeze(round, room / 2, density);
+    before.saturating_sub(density.of(round))
+}
+
+/// Whether [`shrink`] would change anything.
+pub fn can_shrink(messages: &[Message], room: u64, density: Density) -> bool {
+    squeezing(&messages[last_round(messages)..], room / 2, density).is_some()
+}
+
+/// Where the last round starts: with the model's last word.
+fn last_round(messages: &[Message]) -> usize {
     let last = messages.iter().rposition(|message| message.role == Role::Assistant);
-    let before = density.of(messages);
-    if let Some(last) = last {
-        squeeze(&mut messages[last..], room / 2, density);
-    }
-    before.saturating_sub(density.of(messages))
+    last.unwrap_or(messages.len())
+}
+
+/// What makes a round small enough.
+struct Squeezing {
+    /// The most that one text may take, in tokens.
+    share: u64,
+    without_media: bool,
 }
 
 /// Cuts the results in `messages` until all of it takes at most `limit` tokens, or until they
 /// cannot be cut any more.
 pub(super) fn squeeze(messages: &mut [Message], limit: u64, density: Density) {
-    if density.of(messages) <= limit {
+    let Some(Squeezing { share, without_media }) = squeezing(messages, limit, density) else {
         return;
-    }
-    let lengths: Vec<usize> = texts(messages).map(|text| text.len()).collect();
-    let text = lengths.iter().map(|length| u64::try_from(*length).unwrap_or(u64::MAX));
-    let text = density.tokens(text.fold(0, u64::saturating_add));
-    let others = density.of(messages).saturating_sub(text);
-    if others > limit {
-        drop_media(messages);
-    }
-    let room = density.bytes(limit.saturating_sub(others));
-    let share = fair_share(lengths, usize::try_from(room).unwrap_or(usize::MAX)).max(EXCERPT_MIN);
-    for text in texts(messages).filter(|text| text.len() > share) {
-        *text = excerpt(text, share);
-    }
-}
-
-/// Everything between the calls' ids and the ends of their results.
-fn result_blocks(messages: &mut [Message]) -> impl Iterator<Item = &mut Block> {
+    };
     let blocks = messages.iter_mut().flat_map(|message| &mut message.content);
-    let contents = blocks.filter_map(|block| match block {
-        Block::ToolResult { content, .. } => Some(content),
-        Block::Text { .. }
-        | Block::Thinking { .. }
-        | Block::RedactedThinking { .. }
-        | Block::ToolUse { .. }
-        | Block::Image { .. }
-        | Block::Document { .. }
-        | Block::Other(_) => None,
-    });
-    contents.flatten()
-}
-
-fn texts(messages: &mut [Message]) -> impl Iterator<Item = &mut String> {
-    result_blocks(messages)
-        .filter_map(|block| if let Block::Text { text } = block { Some(text) } else { None })
-}
-
-fn drop_media(messages: &mut [Message]) {
-    for block in result_blocks(messages) {
-        if let Some(stub) = stub(block) {
-            *block = Block::text(stub);
+    for block in blocks {
+        let Block::ToolResult { content, .. } = block else { continue };
+        for block in content {
+            match (stub(block), block) {
+                (_, Block::Text { text }) if is_too_long(text, share, density) => {
+                    *text = excerpt_within(text, share, density);
+                }
+                (Some(stub), block) if without_media => *block = Block::text(stub),
+                (_, _) => {}
+            }
         }
     }
+}
+
+/// `None` when nothing has to be cut, or nothing can be.
+fn squeezing(messages: &[Message], limit: u64, density: Density) -> Option<Squeezing> {
+    let all = density.of(messages);
+    if all <= limit {
+        return None;
+    }
+    let contents = messages.iter().flat_map(|message| &message.content).filter_map(|block| {
+        if let Block::ToolResult { content, .. } = block { Some(content) } else { None }
+    });
+    let blocks: Vec<&Block> = contents.flatten().collect();
+    let texts: Vec<&str> = blocks.iter().filter_map(|block| text_of(block)).collect();
+    let sizes: Vec<u64> = texts.iter().map(|text| density.of_text(text)).collect();
+    let others = all.saturating_sub(sizes.iter().copied().fold(0, u64::saturating_add));
+    let without_media = others > limit && blocks.iter().any(|block| stub(block).is_some());
+    let share = fair_share(sizes, limit.saturating_sub(others));
+    let helps = without_media || texts.iter().any(|text| is_too_long(text, share, density));
+    helps.then_some(Squeezing { share, without_media })
+}
+
+/// Whether cutting `text` to its share makes it shorter by more than the note of the cut.
+fn is_too_long(text: &str, share: u64, density: Density) -> bool {
+    text.len() > 2 * EXCERPT_MIN && density.of_text(text) > share
 }

@@ -1,16 +1,32 @@
 //! One recovery path per test, told as the story it is.
 
+mod acceptance;
 mod calls;
 mod capacity;
+mod chain;
+mod context;
+mod fast;
 mod limits;
+mod media;
 mod replies;
 mod switches;
 
-use outlast::recovery::{Action, Pause, Phase};
+use outlast::recovery::{Action, Pause, Phase, RecoveryPlan};
 
-use super::Story;
+use super::{Story, TOOL_CALLS, TOOLS_DONE};
 
 impl Story {
+    /// The model calls tools, and they are done.
+    #[track_caller]
+    fn takes_a_turn(self) -> Self {
+        self.then(TOOL_CALLS).then(TOOLS_DONE)
+    }
+
+    /// How often this was the plan.
+    fn times(&self, plan: RecoveryPlan) -> usize {
+        self.plans().into_iter().filter(|&told| told == plan).count()
+    }
+
     /// Why the run pauses.
     #[track_caller]
     fn pause(&self) -> Pause {

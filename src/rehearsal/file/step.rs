@@ -1,178 +1,20 @@
-//! Scenario files: TOML, read strictly. Whatever is wrong is named with file, line and column.
-//!
-//! ```toml
-//! name = "mine"
-//! summary = "An overload, a torn stream, and a tool call"
-//! prompt = "What the agent is asked to do."
-//! args = ["--max-turns", "5"]
-//! time_scale = 20                      # 20 s of the script pass in one second
-//! after = "fail"                       # or "repeat last", or "loop"
-//!
-//! [files]
-//! "run.sh" = { content = "exit 0\n", mode = 0o755 }
-//!
-//! [[step]]                             # each step answers one request, or `repeat` of them
-//! status = 529
-//! headers = { retry-after = "12" }
-//!
-//! [[step]]                             # kinds: reset close end stall pings error insert
-//! fault = { kind = "reset", after = { events = 3 } }
-//!
-//! [[step]]
-//! text = "I run it."
-//! [[step.tool]]
-//! name = "Bash"
-//! input = { command = "sh ${cwd}/run.sh" }
-//!
-//! [[step]]
-//! text = "Done."
-//!
-//! [expect]
-//! exit = 0
-//! requests = 4
-//! ```
+//! One step as a file words it.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::path::{Component, Path};
 use std::time::Duration;
 
-use serde::de::Error as _;
-use serde::{Deserialize, Deserializer};
-use toml::Spanned;
+use serde::Deserialize;
 
-use super::render;
-use super::scenario::{
-    After, Answer, ApiError, Expect, Fault, Form, Harm, Http, Pace, Place, Reply, Rules, Scenario,
-    ScratchFile, Step, Tool, Usage, When,
+use crate::rehearsal::render;
+use crate::rehearsal::scenario::{
+    Answer, ApiError, Fault, Form, Harm, Http, Pace, Place, Reply, Step, Tool, Usage, When,
 };
-
-/// Why a scenario file cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum ScenarioError {
-    #[error("cannot read scenario {file}: {source}")]
-    Unreadable { file: String, source: std::io::Error },
-    #[error("{file}:{line}:{column}: {message}")]
-    Wrong { file: String, line: usize, column: usize, message: String },
-}
-
-impl Scenario {
-    /// Reads a scenario file.
-    ///
-    /// # Errors
-    /// The file cannot be read, or says something that a scenario cannot say.
-    pub fn load(path: &Path) -> Result<Self, ScenarioError> {
-        let file = path.display().to_string();
-        match fs::read_to_string(path) {
-            Ok(text) => Self::parse(&text, &file),
-            Err(source) => Err(ScenarioError::Unreadable { file, source }),
-        }
-    }
-
-    /// Reads a scenario. `file` is what errors call it.
-    ///
-    /// # Errors
-    /// The text says something that a scenario cannot say.
-    pub fn parse(text: &str, file: &str) -> Result<Self, ScenarioError> {
-        let wrong = |offset: usize, message: String| {
-            let before = text.get(..offset).unwrap_or(text);
-            let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
-            ScenarioError::Wrong {
-                file: file.to_owned(),
-                line: before.matches('\n').count() + 1,
-                column: before[line_start..].chars().count() + 1,
-                message,
-            }
-        };
-        let sheet: Sheet = toml::from_str(text).map_err(|error| {
-            let offset = error.span().map_or(0, |span| span.start);
-            wrong(offset, error.message().replace('\n', " ").trim().to_owned())
-        })?;
-        sheet.into_scenario().map_err(|(offset, message)| wrong(offset, message))
-    }
-}
-
-/// A complaint and where in the text it belongs.
-type Complaint = (usize, String);
-
-/// A scenario as a file words it.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Sheet {
-    name: String,
-    summary: String,
-    #[serde(default)]
-    prompt: String,
-    #[serde(default)]
-    args: Vec<String>,
-    #[serde(default)]
-    env: BTreeMap<String, String>,
-    time_scale: Option<Spanned<f64>>,
-    #[serde(default)]
-    files: BTreeMap<Spanned<String>, ScratchFile>,
-    #[serde(default)]
-    rules: Rules,
-    #[serde(default)]
-    step: Vec<Spanned<StepSheet>>,
-    #[serde(default)]
-    after: After,
-    #[serde(default)]
-    expect: Expect,
-}
-
-impl Sheet {
-    fn into_scenario(self) -> Result<Scenario, Complaint> {
-        let time_scale = match self.time_scale {
-            None => 1.0,
-            Some(scale) if scale.get_ref().is_finite() && *scale.get_ref() > 0.0 => {
-                scale.into_inner()
-            }
-            Some(scale) => {
-                return Err((scale.span().start, "`time_scale` must be above zero".to_owned()));
-            }
-        };
-        let mut files = BTreeMap::new();
-        for (path, file) in self.files {
-            if !stays_inside(path.get_ref()) {
-                let message = format!("`{}` does not lie below the scratch folder", path.get_ref());
-                return Err((path.span().start, message));
-            }
-            files.insert(path.into_inner(), file);
-        }
-        let mut steps = Vec::new();
-        for step in self.step {
-            let offset = step.span().start;
-            steps.push(step.into_inner().into_step().map_err(|message| (offset, message))?);
-        }
-        if steps.is_empty() && self.rules.require_key.is_none() {
-            return Err((0, "a scenario needs at least one `[[step]]`".to_owned()));
-        }
-        Ok(Scenario {
-            name: self.name,
-            summary: self.summary,
-            prompt: self.prompt,
-            args: self.args,
-            env: self.env,
-            time_scale,
-            files,
-            rules: self.rules,
-            steps,
-            after: self.after,
-            expect: self.expect,
-        })
-    }
-}
-
-/// Whether a path stays below the folder it is joined to.
-fn stays_inside(path: &str) -> bool {
-    !path.is_empty()
-        && Path::new(path).components().all(|part| matches!(part, Component::Normal(_)))
-}
+use crate::rehearsal::span::Span;
 
 /// A step as a file words it: every key of every kind of answer.
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct StepSheet {
+pub(super) struct StepSheet {
     when: When,
     repeat: Option<u32>,
     delay: Span,
@@ -201,7 +43,7 @@ struct StepSheet {
 }
 
 impl StepSheet {
-    fn into_step(mut self) -> Result<Step, String> {
+    pub(super) fn into_step(mut self) -> Result<Step, String> {
         let repeat = self.repeat.unwrap_or(1);
         if repeat == 0 {
             return Err("`repeat` must be at least 1".to_owned());
@@ -344,18 +186,5 @@ impl FaultSheet {
             ),
         };
         Ok(Fault { harm, after: self.after, hold: self.hold.map_or(Fault::HOLD, |hold| hold.0) })
-    }
-}
-
-/// A time span in a file: `"1m 30s"`.
-#[derive(Clone, Copy, Default)]
-struct Span(Duration);
-
-impl<'de> Deserialize<'de> for Span {
-    fn deserialize<D: Deserializer<'de>>(source: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(source)?;
-        humantime::parse_duration(&text)
-            .map(Self)
-            .map_err(|error| D::Error::custom(format!("`{text}` is no time span: {error}")))
     }
 }

@@ -1,0 +1,147 @@
+//! Whether the work is accepted, and whether it leads anywhere: the command of `--require`, the
+//! structured answer, the loop detector.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+
+use crate::recovery::{Deed, Event, Mark, Nature, SpiralLimits, is_wait};
+use crate::tools::{Delivery, Effect, Others, STRUCTURED_OUTPUT};
+use crate::transcript::{Block, ToolCall};
+
+use super::conversation::text_of;
+use super::observer::WaitingFor;
+use super::session::Session;
+use super::watch::{CutBy, Disturbance, Figures};
+
+/// A file larger than this is known to the loop detector by its size and time alone, in bytes.
+const FILE_MAX: u64 = 8_000_000;
+
+/// A tool call with its result.
+pub(super) struct Done<'a> {
+    pub(super) call: &'a ToolCall,
+    pub(super) result: &'a Block,
+}
+
+impl Session<'_> {
+    /// What the tools of a reply came to, as the machine needs to know it.
+    pub(super) async fn settle(&mut self, batch: &[Done<'_>]) -> Event {
+        let others = |done: &&Done<'_>| done.call.name != STRUCTURED_OUTPUT;
+        let failed = batch.iter().filter(others).any(|done| is_error(done.result));
+        let others = if failed { Others::Failed } else { Others::Fine };
+        match self.toolbox.settle(others) {
+            Delivery::Answer(_) => return Event::Delivered,
+            Delivery::Misfit => return Event::Misfit,
+            Delivery::Nothing => {}
+        }
+        let mut deeds = Vec::with_capacity(batch.len());
+        for done in batch {
+            let nature = match (self.nature(done), self.written(done.call)) {
+                (Nature::Changed, Some(path)) => edited(&path).await.unwrap_or(Nature::Changed),
+                (nature, _) => nature,
+            };
+            deeds.push(deed(done, nature));
+        }
+        Event::ToolsDone(self.spiral.observe(&deeds, SpiralLimits::default()))
+    }
+
+    /// What a call was, as far as it shows without a look at the file that it may have written.
+    fn nature(&self, done: &Done<'_>) -> Nature {
+        let ToolCall { name, input, .. } = done.call;
+        let command = input.get("command").and_then(Value::as_str);
+        if is_wait(name, command) {
+            Nature::Waited
+        } else if is_error(done.result) {
+            Nature::Failed
+        } else if self.toolbox.effect(done.call) == Effect::ReadOnly || name == "TodoWrite" {
+            Nature::Looked
+        } else {
+            Nature::Changed
+        }
+    }
+
+    /// The file that a call has written.
+    fn written(&self, call: &ToolCall) -> Option<PathBuf> {
+        let path = match call.name.as_str() {
+            "Write" | "Edit" | "MultiEdit" => call.input.get("file_path"),
+            "NotebookEdit" => call.input.get("notebook_path"),
+            _ => None,
+        }?;
+        Some(self.cwd.join(path.as_str()?))
+    }
+
+    /// Runs the command of `--require`.
+    pub(super) async fn check(&mut self) -> Event {
+        let cancel = CancellationToken::new();
+        let toolbox = Arc::clone(&self.toolbox);
+        let checking = toolbox.check(cancel.clone());
+        tokio::pin!(checking);
+        let mut vigil = self.watch.begin();
+        let figures = Figures { turn: self.books.tally.turns, ..self.figures() };
+        let mut cut: Option<CutBy> = None;
+        let check = loop {
+            tokio::select! {
+                biased;
+                disturbance = self.watch.disturbance(&mut vigil), if cut.is_none() => {
+                    match disturbance {
+                        // Dropped or cancelled, the command is ended with everything it started.
+                        Disturbance::Cut(by) => {
+                            cut = Some(by);
+                            cancel.cancel();
+                        }
+                        Disturbance::Tick => {
+                            let waiting = WaitingFor::Tool { name: "--require", id: "" };
+                            self.watch.beat(&vigil, waiting, figures, None);
+                        }
+                    }
+                },
+                check = &mut checking => break check,
+            }
+        };
+        if let Some(cut) = cut {
+            return cut.into();
+        }
+        let Some(check) = check else {
+            return self.broke("a requirement was to be checked that there is not");
+        };
+        let passed = check.passed();
+        self.unmet = (!passed).then(|| check.message());
+        Event::Checked { passed }
+    }
+}
+
+/// An edit of a file, with a mark of what is in it now.
+async fn edited(path: &Path) -> Option<Nature> {
+    let file = Mark::of(&[path.as_os_str().as_encoded_bytes()]);
+    Some(Nature::Edited { file, now: content_mark(path).await? })
+}
+
+fn deed(done: &Done<'_>, nature: Nature) -> Deed {
+    let ToolCall { name, input, .. } = done.call;
+    let mut arguments = input.clone();
+    if let Some(arguments) = arguments.as_object_mut() {
+        // Words for people, which a model may vary while it does the same.
+        arguments.shift_remove("description");
+    }
+    Deed::new(name, arguments.to_string().as_bytes(), said(done.result).as_bytes(), nature)
+}
+
+/// A mark of a file's content. Only of plain files: nothing else can be read without waiting.
+async fn content_mark(path: &Path) -> Option<Mark> {
+    let facts = tokio::fs::metadata(path).await.ok().filter(std::fs::Metadata::is_file)?;
+    if facts.len() > FILE_MAX {
+        let time = format!("{:?}", facts.modified().ok());
+        return Some(Mark::of(&[&facts.len().to_le_bytes(), time.as_bytes()]));
+    }
+    Some(Mark::of(&[&tokio::fs::read(path).await.ok()?]))
+}
+
+fn is_error(result: &Block) -> bool {
+    matches!(result, Block::ToolResult { is_error: true, .. })
+}
+
+fn said(result: &Block) -> String {
+    if let Block::ToolResult { content, .. } = result { text_of(content) } else { String::new() }
+}

@@ -1,0 +1,329 @@
+//! What keeps the conversation within its window and fit to be read: measuring, summaries, cuts
+//! (SPEC 10, 11). When, the machine decides; what, is said here.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+
+use crate::model::Answer;
+use crate::recovery::{
+    ErrorClass, Fault, Money, Nudge, Poison, Purpose, Remedies, SUMMARISE, Spiral, Trim, Weight,
+    classify,
+};
+use crate::tools::Toolbox;
+use crate::transcript::compaction::{
+    self, Carried, Cut, DROPS_MAX, Reading, Restored, restored_bytes,
+};
+use crate::transcript::{
+    Block, Complaint, Contributor, History, Message, Spot, Strip, ToolCall, collapse, curable,
+    fixed_bytes, has_media, heal, largest, strip_media, strip_thinking,
+};
+
+use super::conversation::text_of;
+use super::observer::Notice;
+use super::session::Session;
+
+/// What the summarising request itself must not exceed, in parts of the room that the window
+/// leaves: the size of its text is an estimate too.
+const SUMMARY_ROOM: (u64, u64) = (3, 4);
+/// How long reading a file back may take. It is a help, not a need.
+const READING_BACK: Duration = Duration::from_secs(2);
+/// What media may still take, in bytes, after a request was too large for its size.
+const MEDIA_LEFT: u64 = 4_000_000;
+/// The images that may stay when there were too many (the service's limit for large ones).
+const IMAGES_LEFT: usize = 20;
+/// The largest contributors to an overflow that are named.
+const NAMED: usize = 5;
+
+/// A summary in the making.
+pub(super) struct Summarising {
+    /// What it will replace. Always there when the machine was told that there is something.
+    cut: Option<Cut>,
+    /// How often its request was too long itself.
+    drops: u8,
+    /// The request, until something makes it another one.
+    request: Option<History>,
+    /// What came back.
+    answer: Option<Answer>,
+    restored: Vec<Restored>,
+}
+
+impl Session<'_> {
+    /// What the next request would weigh.
+    pub(super) fn weigh(&mut self, purpose: Purpose, fast: bool) -> Weight {
+        let window = self.window();
+        let (bound, size, remedies) = match purpose {
+            Purpose::Reply => {
+                let (bound, size) = (self.history.upper_bound(), self.history.estimate());
+                // Nobody asks for them while there is room.
+                let near = size >= window / 2;
+                (bound, size, if near { self.room_makers() } else { Remedies::NONE })
+            }
+            Purpose::Summary(_) => {
+                let request = self.summary_request();
+                (request.upper_bound(), request.estimate(), Remedies::NONE)
+            }
+        };
+        let model = &self.rung().facts;
+        let prices = model.prices_at(fast);
+        let dearest = prices.map_or(Money::ZERO, |prices| prices.dearest_input());
+        Weight {
+            input: dearest * bound,
+            token: prices.map_or(Money::ZERO, |prices| prices.output),
+            left: self.books.left(),
+            ceiling: model.max_output,
+            size: u32::try_from(size).unwrap_or(u32::MAX),
+            window: u32::try_from(window).unwrap_or(u32::MAX),
+            remedies,
+        }
+    }
+
+    /// The context window of the model in use: what is known of it, or what it taught us.
+    fn window(&self) -> u64 {
+        let rung = usize::from(self.rung).min(self.windows.len() - 1);
+        self.windows[rung]
+    }
+
+    /// How many tokens the messages may have before the conversation is crowded.
+    fn room(&self) -> u64 {
+        let window = u32::try_from(self.window()).unwrap_or(u32::MAX);
+        let threshold = self.limits.crowded_from(window, self.rung().facts.max_output);
+        let fixed = fixed_bytes(&self.system, &self.definitions);
+        u64::from(threshold).saturating_sub(self.history.density().tokens(fixed))
+    }
+
+    fn cut(&self) -> Option<Cut> {
+        compaction::plan(self.history.messages(), self.room(), self.history.density())
+    }
+
+    /// What could make room.
+    fn room_makers(&self) -> Remedies {
+        let messages = self.history.messages();
+        let folds = !collapse::staged(messages).is_empty() || self.can_shrink();
+        Remedies { folds, rounds: self.cut().is_some(), ..Remedies::NONE }
+    }
+
+    /// Whether cutting the results of the last round would help where no fold and no summary can.
+    fn can_shrink(&self) -> bool {
+        compaction::can_shrink(self.history.messages(), self.room(), self.history.density())
+    }
+
+    /// What the conversation offers against a failure.
+    pub(super) fn remedies(&self, fault: &Fault, purpose: Purpose) -> Remedies {
+        match purpose {
+            Purpose::Summary(_) => {
+                let drops = self.summarising.as_ref().map_or(0, |summary| summary.drops);
+                Remedies { rounds: drops < DROPS_MAX, ..Remedies::NONE }
+            }
+            Purpose::Reply => {
+                let messages = self.history.messages();
+                let block = fault
+                    .poison()
+                    .is_some_and(|poison| curable(messages, spot(fault), complaint(poison)));
+                Remedies { media: has_media(messages), block, ..self.room_makers() }
+            }
+        }
+    }
+
+    /// Learns from an overflow how large the window really is. Its own words come first; without
+    /// them, it is smaller than what did not fit.
+    pub(super) fn learn_window(&mut self, fault: &Fault, purpose: Purpose) {
+        if classify(fault).class != ErrorClass::PromptTooLong {
+            return;
+        }
+        let size = match (purpose, &self.summarising) {
+            (Purpose::Summary(_), Some(Summarising { request: Some(request), .. })) => {
+                request.estimate()
+            }
+            (Purpose::Summary(_) | Purpose::Reply, _) => self.history.estimate(),
+        };
+        let known = self.window();
+        let rung = usize::from(self.rung).min(self.windows.len() - 1);
+        let told = fault.window().unwrap_or(size / 10 * 9);
+        self.windows[rung] = told.min(known).max(1);
+    }
+
+    // --- summaries --------------------------------------------------------------------------
+
+    /// The request that asks for a summary: the older part as text, as much of it as fits.
+    fn summary_request(&mut self) -> &History {
+        let mut summarising = self.summarising.take().unwrap_or_else(|| Summarising {
+            cut: self.cut(),
+            drops: 0,
+            request: None,
+            answer: None,
+            restored: Vec::new(),
+        });
+        let request = summarising.request.take().unwrap_or_else(|| {
+            let messages = self.history.messages();
+            let older = summarising.cut.map_or(messages, |cut| cut.older(messages));
+            let text = self.older_as_text(older, summarising.drops);
+            let message = Message::user(vec![Block::text(text), Block::text(SUMMARISE.request)]);
+            History::new(vec![message], fixed_bytes(SUMMARISE.system, &[]))
+        });
+        self.summarising.insert(summarising).request.insert(request)
+    }
+
+    /// The text of that request, which does not overflow itself.
+    fn older_as_text(&self, older: &[Message], drops: u8) -> String {
+        let reserved = u64::from(self.limits.caps.summary);
+        let window = self.window();
+        let room = window.saturating_sub(reserved).max(window / 2);
+        let (part, of) = SUMMARY_ROOM;
+        compaction::render(older, room / of * part, self.history.density(), drops)
+    }
+
+    /// The messages of the request that is about to be sent.
+    pub(super) fn summary_messages(&mut self) -> Vec<Message> {
+        self.summary_request().messages().to_vec()
+    }
+
+    /// Keeps a summary until the machine has decided about it, and brings back the files that it
+    /// takes away.
+    pub(super) async fn hold_summary(&mut self, answer: Answer) {
+        let Some(mut summarising) = self.summarising.take() else { return };
+        if let Some(cut) = &summarising.cut {
+            let readings = compaction::recently_read(self.history.messages(), cut);
+            let most = usize::try_from(restored_bytes(cut)).unwrap_or(usize::MAX);
+            for reading in readings {
+                let toolbox = Arc::clone(&self.toolbox);
+                summarising.restored.extend(read_back(&toolbox, reading, most).await);
+            }
+        }
+        summarising.answer = Some(answer);
+        self.summarising = Some(summarising);
+    }
+
+    /// Whatever was signed was signed over a conversation that is no longer this one, and some
+    /// models refuse thinking out of its place.
+    fn change<T>(&mut self, change: impl FnOnce(&mut Vec<Message>) -> T) -> T {
+        let outcome = self.history.edit(|messages| {
+            let outcome = change(messages);
+            strip_thinking(messages);
+            outcome
+        });
+        self.thinking_stripped = true;
+        self.journal.rewrite(self.history.messages());
+        outcome
+    }
+
+    /// Puts the summary in the place of what it sums up.
+    pub(super) fn compact(&mut self) {
+        let Some(summarising) = self.summarising.take() else { return };
+        let (Some(answer), Some(cut)) = (summarising.answer, summarising.cut) else { return };
+        let before = self.history.estimate();
+        let carried = Carried { restored: &summarising.restored, ours: &Nudge::TEXTS };
+        let summary = text_of(&answer.content);
+        self.change(|messages| {
+            let whole = std::mem::take(messages);
+            *messages = compaction::rebuild(whole, &cut, &summary, &carried);
+        });
+        let after = self.history.estimate();
+        // A model that has forgotten may well look again.
+        self.spiral = Spiral::default();
+        self.watch.tell(&Notice::Compacted { before, after });
+    }
+
+    /// Another model may have another window: the request is made anew for it.
+    pub(super) fn forget_summary_request(&mut self) {
+        if let Some(summarising) = &mut self.summarising {
+            summarising.request = None;
+        }
+    }
+
+    // --- cuts -------------------------------------------------------------------------------
+
+    /// Takes something out, so that it fits or is accepted.
+    pub(super) fn trim(&mut self, trim: Trim) {
+        match trim {
+            Trim::OldestRounds => {
+                if let Some(summarising) = &mut self.summarising {
+                    summarising.drops = summarising.drops.saturating_add(1);
+                    summarising.request = None;
+                }
+            }
+            Trim::Folds => self.fold(),
+            Trim::Media => self.strip(),
+            Trim::Block => self.heal(),
+        }
+    }
+
+    fn fold(&mut self) {
+        let (room, density) = (self.room(), self.history.density());
+        self.change(|messages| {
+            let folds = collapse::staged(messages);
+            collapse::commit(messages, folds);
+            if density.of(messages) > room {
+                compaction::shrink(messages, room, density);
+            }
+        });
+    }
+
+    fn strip(&mut self) {
+        let Some(which) = self.fault.as_ref().map(which_media) else { return };
+        self.change(|messages| strip_media(messages, which));
+    }
+
+    fn heal(&mut self) {
+        let Some(fault) = &self.fault else { return };
+        let (Some(poison), spot) = (fault.poison(), spot(fault)) else { return };
+        self.change(|messages| heal(messages, spot, complaint(poison)));
+    }
+
+    /// What takes up the room, for whoever reads why it ran out.
+    pub(super) fn contributors(&self) -> Vec<Contributor> {
+        let density = self.history.density();
+        largest(self.history.messages(), &self.system, &self.definitions, density, NAMED)
+    }
+}
+
+fn spot(fault: &Fault) -> Option<Spot> {
+    let place = fault.place()?;
+    Some(Spot { message: place.message, block: place.block, inner: place.inner })
+}
+
+fn complaint(poison: Poison) -> Complaint {
+    match poison {
+        Poison::Media => Complaint::Media,
+        Poison::Thinking => Complaint::Thinking,
+        Poison::Pairs => Complaint::Pairs,
+        Poison::Block => Complaint::Block,
+    }
+}
+
+/// What a refusal wants taken out.
+fn which_media(fault: &Fault) -> Strip {
+    match (classify(fault).class, spot(fault)) {
+        (ErrorClass::RequestTooLarge, _) => Strip::DownTo { bytes: MEDIA_LEFT },
+        (_, Some(spot)) => Strip::At(spot),
+        (ErrorClass::PdfTooLarge, None) => Strip::Documents,
+        (ErrorClass::ImageTooLarge, None) if fault.detail().contains("many") => {
+            Strip::ImagesBut { newest: IMAGES_LEFT }
+        }
+        (ErrorClass::ImageTooLarge, None) => Strip::Images,
+        (_, None) => Strip::All,
+    }
+}
+
+/// Reads a file again, as the tool would, under the same rules.
+async fn read_back(toolbox: &Toolbox, reading: Reading, most: usize) -> Option<Restored> {
+    let mut input = json!({ "file_path": reading.path });
+    if let Some(offset) = reading.offset {
+        input["offset"] = json!(offset);
+    }
+    if let Some(limit) = reading.limit {
+        input["limit"] = json!(limit);
+    }
+    let call = ToolCall { id: "read_back".to_owned(), name: "Read".to_owned(), input };
+    toolbox.admit(&call).ok()?;
+    let cancel = CancellationToken::new();
+    let run = toolbox.run(&call, cancel.clone());
+    let outcome = tokio::time::timeout(READING_BACK, run).await;
+    cancel.cancel();
+    let outcome = outcome.ok().filter(|outcome| !outcome.is_error)?;
+    let mut content = text_of(&outcome.content);
+    content.truncate(content.floor_char_boundary(most));
+    (!content.is_empty()).then_some(Restored { path: reading.path, content })
+}

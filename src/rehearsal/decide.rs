@@ -1,0 +1,166 @@
+//! Who answers a request: the rules, the referee, or the script.
+
+use serde_json::Value;
+
+use super::connection::{Connection, Request};
+use super::referee::{self, BODY_MAX, LastWord};
+use super::render;
+use super::scenario::{Answer, ApiError, Http, Part, Step};
+use super::script::{Asked, Line, Recorded, Script};
+use super::sse::{Era, Given, Spoken};
+use super::stage::Stage;
+
+/// The request's number, what answers it, and a reply's words with whether they are streamed.
+type Decision = (usize, Step, Option<(Spoken, bool)>);
+
+/// A request that is being judged.
+struct Case<'a> {
+    part: &'a Part,
+    asked: Asked<'a>,
+    line: Line,
+    /// Counted from 1.
+    number: usize,
+    era: Era,
+}
+
+/// Records a request and decides who answers it.
+pub(super) fn decide(connection: &Connection, request: &Request, stage: &Stage) -> Decision {
+    let body: Value = serde_json::from_slice(&request.body).unwrap_or(Value::Null);
+    let mut script = stage.script();
+    let number = script.recorded.len() + 1;
+    let line = Line::of(&stage.part, request);
+    script.recorded.push(Recorded {
+        at: stage.start.elapsed(),
+        path: request.path.clone(),
+        headers: request.headers.clone(),
+        body: body.clone(),
+        raw: request.body.clone().into(),
+        connection_id: connection.id,
+        line,
+        step: None,
+        aborted_by_client: false,
+    });
+    let expired = stage.part.rules.expire_signatures_after;
+    let era =
+        if expired.is_some_and(|after| number as u64 > after) { Era::Second } else { Era::First };
+    let asked = Asked { request, body: &body };
+    let case = Case { part: &stage.part, asked, line, number, era };
+    let step = answer(&mut script, &case);
+    let streaming = body["stream"].as_bool().unwrap_or(false);
+    let step = if streaming { step } else { render::unstreamed(step) };
+    let spoken = match &step.answer {
+        Answer::Reply(reply) => {
+            let given = Given {
+                names: &format!("{}_{number}", stage.name),
+                model: body["model"].as_str().unwrap_or_default(),
+                cwd: &stage.cwd,
+                asked: script.count(&stage.part, &body, &request.body),
+                era,
+                speed: body["speed"].as_str(),
+            };
+            let spoken = Spoken::new(reply, &given);
+            script.track(line).last_word = match spoken.stop_reason.as_str() {
+                "pause_turn" => LastWord::Anyone,
+                _ => LastWord::User,
+            };
+            Some((spoken, streaming))
+        }
+        Answer::Http(_) | Answer::Raw(_) => None,
+    };
+    drop(script);
+    stage.news.send_replace(());
+    (number, step, spoken)
+}
+
+/// What answers a request, and whether it may come again.
+fn answer(script: &mut Script, case: &Case<'_>) -> Step {
+    let (step, rule) = match objection(script, case) {
+        Some(Objection { http, rule }) => (unwelcome(http), rule),
+        None => (scripted(script, case), None),
+    };
+    let refusal = &mut script.track(case.line).refusal;
+    match &step.answer {
+        Answer::Http(http) if http.status == 400 && !invites_retry(&step) => {
+            refusal.note(case.asked.body, rule);
+        }
+        Answer::Http(_) | Answer::Reply(_) | Answer::Raw(_) => refusal.forget(),
+    }
+    step
+}
+
+fn scripted(script: &mut Script, case: &Case<'_>) -> Step {
+    if let Some(at) = script.next(case.part, case.line, &case.asked) {
+        script.recorded[case.number - 1].step = Some(at);
+        return case.line.steps(case.part)[at].clone();
+    }
+    let message = format!("request {} came after the end of the script", case.number);
+    script.violations.push(message.clone());
+    let kind = "api_error".to_owned();
+    unwelcome(render::refusal(500, Some(&ApiError { kind, message, code: None })))
+}
+
+/// An answer that nobody should try to change by asking again.
+fn unwelcome(http: Http) -> Step {
+    Step {
+        headers: vec![("x-should-retry".to_owned(), "false".to_owned())],
+        ..Step::new(Answer::Http(http))
+    }
+}
+
+fn invites_retry(step: &Step) -> bool {
+    step.headers
+        .iter()
+        .any(|(name, value)| name.eq_ignore_ascii_case("x-should-retry") && value == "true")
+}
+
+/// Why a request does not even reach the script.
+struct Objection {
+    http: Http,
+    /// What a rule had to say.
+    rule: Option<String>,
+}
+
+impl From<Http> for Objection {
+    fn from(http: Http) -> Self {
+        Self { http, rule: None }
+    }
+}
+
+fn objection(script: &mut Script, case: &Case<'_>) -> Option<Objection> {
+    let (rules, Asked { request, body }) = (&case.part.rules, &case.asked);
+    if let Some(key) = &rules.require_key
+        && !referee::bears(request, key)
+    {
+        return Some(render::refusal(401, None).into());
+    }
+    if let Some(tokens) = &rules.tokens
+        && let Some(http) = script.grants.object(tokens, request)
+    {
+        return Some(http.into());
+    }
+    let track = script.track(case.line);
+    let mut faults = referee::judge(request, body, track.last_word, rules.signatures);
+    if track.refusal.covers(body) {
+        faults.push("the same request was refused with a 400 just before".to_owned());
+    }
+    let rule = match faults.first() {
+        Some(_) => None,
+        None => referee::exceeds(rules, request, body, case.era),
+    };
+    let again = rule.as_ref().filter(|rule| track.refusal.was(rule));
+    faults.extend(again.map(|rule| format!("the same 400 was provoked again: {rule}")));
+    script
+        .violations
+        .extend(faults.iter().map(|fault| format!("request {}: {fault}", case.number)));
+    match (rule, faults.first()) {
+        (Some(rule), _) => Some(Objection { http: invalid(&rule), rule: Some(rule) }),
+        (None, Some(_)) if request.body.len() > BODY_MAX => Some(render::refusal(413, None).into()),
+        (None, Some(fault)) => Some(invalid(fault).into()),
+        (None, None) => None,
+    }
+}
+
+pub(super) fn invalid(message: &str) -> Http {
+    let kind = "invalid_request_error".to_owned();
+    render::refusal(400, Some(&ApiError { kind, message: message.to_owned(), code: None }))
+}

@@ -1,0 +1,294 @@
+//! Scenario files: TOML, read strictly. Whatever is wrong is named with file, line and column.
+//!
+//! ```toml
+//! name = "mine"
+//! summary = "An overload, a torn stream, and a tool call"
+//! prompt = "What the agent is asked to do."
+//! args = ["--max-turns", "5"]
+//! time_scale = 20                      # 20 s of the script pass in one second
+//! after = "fail"                       # or "repeat last", or "loop"
+//!
+//! [files]
+//! "run.sh" = { content = "exit 0\n", mode = 0o755 }
+//!
+//! [[step]]                             # each step answers one request, or `repeat` of them
+//! status = 529
+//! headers = { retry-after = "12" }
+//!
+//! [[step]]                             # kinds: reset close end stall pings error insert
+//! fault = { kind = "reset", after = { events = 3 } }
+//!
+//! [[step]]
+//! text = "I run it."
+//! [[step.tool]]
+//! name = "Bash"
+//! input = { command = "sh ${cwd}/run.sh" }
+//!
+//! [[step]]
+//! text = "Done."
+//!
+//! [expect]
+//! exit = 0
+//! requests = 4                         # also: compactions, refreshes, files, absent, stderr
+//! ```
+//!
+//! A step may choose its requests: `when = { model = "m*", stream = true, contains = "text",
+//! source = "compact", fast = true }`. `source` is the header `x-outlast-source`, `fast` is
+//! `speed = "fast"` in the body, which needs a `fast-mode-` beta.
+//!
+//! What the server insists on is said once for all requests. Whoever asks too much gets the
+//! service's own 400, and a violation only for asking again:
+//!
+//! ```toml
+//! [rules]
+//! require_key = "k"                    # the one good credential, in either header
+//! token_limit = 60_000                 # the true window: input, and input with max_tokens
+//! max_output = 64_000                  # the largest max_tokens
+//! signatures = "refuse"                # foreign thinking: 400 and no violation (else "judge")
+//! expire_signatures_after = 3          # requests; then earlier thinking is foreign
+//!
+//! [rules.media]                        # what is not said is not limited
+//! count = 100                          # images and documents in one request
+//! image_bytes = 5_242_880              # of one image's base64
+//! image_pixels = 8000                  # the longer side
+//! many_images_pixels = 2000            # the same above 20 images
+//! pdf_pages = 100                      # of all documents
+//!
+//! [[rules.poison]]                     # no block may contain this text or base64
+//! contains = "iVBORw0KGgoBAD"
+//! message = "Could not process image"  # said after the place; has a usual text
+//!
+//! [rules.tokens]                       # 401 without the newest access token
+//! access = "access"                    # the first; then "access.1", "access.2" ...
+//! refresh = "refresh"                  # likewise, each good once
+//! expire_token_after = 2               # requests
+//! path = "/oauth/token"                # performs the refresh grant, form or JSON
+//! expires_in = 3600                    # seconds, reported
+//! delay = "200ms"                      # before the endpoint answers
+//! broken_refreshes = 1                 # the first so many come to a 503
+//! ```
+//!
+//! Requests with the header `x-outlast-source: compact` are answered by `[[compaction]]`, which is
+//! all that a `[[step]]` is and uses none of them up; without any, by the steps.
+//!
+//! Further servers have scripts of their own. `args`, values of `env` and contents of `files`
+//! may say `{server.backup.url}` and, for the one at the base URL, `{server.main.url}`; `args`
+//! and `env` may say `${cwd}`:
+//!
+//! ```toml
+//! args = ["--fallback-model", "model-b@{server.backup.url}"]
+//!
+//! [server.backup]                      # also: rules, compaction, after
+//! requests = 1                         # it must get so many, exactly
+//! [[server.backup.step]]
+//! text = "Done."
+//! ```
+
+mod step;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Component, Path};
+
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::rules::Rules;
+use super::scenario::{After, Expect, MAIN, Part, Scenario, ScratchFile, Step};
+use step::StepSheet;
+
+/// Why a scenario file cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ScenarioError {
+    #[error("cannot read scenario {file}: {source}")]
+    Unreadable { file: String, source: std::io::Error },
+    #[error("{file}:{line}:{column}: {message}")]
+    Wrong { file: String, line: usize, column: usize, message: String },
+}
+
+impl Scenario {
+    /// Reads a scenario file.
+    ///
+    /// # Errors
+    /// The file cannot be read, or says something that a scenario cannot say.
+    pub fn load(path: &Path) -> Result<Self, ScenarioError> {
+        let file = path.display().to_string();
+        match fs::read_to_string(path) {
+            Ok(text) => Self::parse(&text, &file),
+            Err(source) => Err(ScenarioError::Unreadable { file, source }),
+        }
+    }
+
+    /// Reads a scenario. `file` is what errors call it.
+    ///
+    /// # Errors
+    /// The text says something that a scenario cannot say.
+    pub fn parse(text: &str, file: &str) -> Result<Self, ScenarioError> {
+        let wrong = |offset: usize, message: String| {
+            let before = text.get(..offset).unwrap_or(text);
+            let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+            ScenarioError::Wrong {
+                file: file.to_owned(),
+                line: before.matches('\n').count() + 1,
+                column: before[line_start..].chars().count() + 1,
+                message,
+            }
+        };
+        let sheet: Sheet = toml::from_str(text).map_err(|error| {
+            let offset = error.span().map_or(0, |span| span.start);
+            wrong(offset, error.message().replace('\n', " ").trim().to_owned())
+        })?;
+        sheet.into_scenario().map_err(|(offset, message)| wrong(offset, message))
+    }
+}
+
+/// A complaint and where in the text it belongs.
+type Complaint = (usize, String);
+
+/// A scenario as a file words it.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Sheet {
+    name: String,
+    summary: String,
+    #[serde(default)]
+    prompt: String,
+    #[serde(default)]
+    args: Vec<Spanned<String>>,
+    #[serde(default)]
+    env: BTreeMap<String, Spanned<String>>,
+    time_scale: Option<Spanned<f64>>,
+    #[serde(default)]
+    files: BTreeMap<Spanned<String>, ScratchFile>,
+    #[serde(default)]
+    rules: Rules,
+    #[serde(default)]
+    step: Vec<Spanned<StepSheet>>,
+    #[serde(default)]
+    compaction: Vec<Spanned<StepSheet>>,
+    #[serde(default)]
+    after: After,
+    #[serde(default)]
+    server: BTreeMap<Spanned<String>, PartSheet>,
+    #[serde(default)]
+    expect: Expect,
+}
+
+/// A further server as a file words it.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PartSheet {
+    #[serde(default)]
+    rules: Rules,
+    #[serde(default)]
+    step: Vec<Spanned<StepSheet>>,
+    #[serde(default)]
+    compaction: Vec<Spanned<StepSheet>>,
+    #[serde(default)]
+    after: After,
+    requests: Option<usize>,
+}
+
+impl PartSheet {
+    fn into_part(self) -> Result<Part, Complaint> {
+        Ok(Part {
+            rules: self.rules,
+            steps: steps(self.step)?,
+            compactions: steps(self.compaction)?,
+            after: self.after,
+            requests: self.requests,
+        })
+    }
+}
+
+fn steps(sheets: Vec<Spanned<StepSheet>>) -> Result<Vec<Step>, Complaint> {
+    let step = |sheet: Spanned<StepSheet>| {
+        let offset = sheet.span().start;
+        sheet.into_inner().into_step().map_err(|message| (offset, message))
+    };
+    sheets.into_iter().map(step).collect()
+}
+
+fn servers(
+    sheets: BTreeMap<Spanned<String>, PartSheet>,
+) -> Result<BTreeMap<String, Part>, Complaint> {
+    let part = |(name, sheet): (Spanned<String>, PartSheet)| {
+        if !is_server_name(name.get_ref()) {
+            let message = format!("`{}` cannot be a further server's name", name.get_ref());
+            return Err((name.span().start, message));
+        }
+        Ok((name.into_inner(), sheet.into_part()?))
+    };
+    sheets.into_iter().map(part).collect()
+}
+
+impl Sheet {
+    fn into_scenario(self) -> Result<Scenario, Complaint> {
+        let time_scale = match self.time_scale {
+            None => 1.0,
+            Some(scale) if scale.get_ref().is_finite() && *scale.get_ref() > 0.0 => {
+                scale.into_inner()
+            }
+            Some(scale) => {
+                return Err((scale.span().start, "`time_scale` must be above zero".to_owned()));
+            }
+        };
+        let servers = servers(self.server)?;
+        let known = |text: &str, offset: usize| match unknown_server(text, &servers) {
+            Some(name) => Err((offset, format!("there is no `[server.{name}]`"))),
+            None => Ok(()),
+        };
+        let plain = |text: Spanned<String>| {
+            known(text.get_ref(), text.span().start).map(|()| text.into_inner())
+        };
+        let args = self.args.into_iter().map(plain).collect::<Result<_, _>>()?;
+        let env = self.env.into_iter().map(|(name, value)| Ok((name, plain(value)?)));
+        let env = env.collect::<Result<_, Complaint>>()?;
+        let mut files = BTreeMap::new();
+        for (path, file) in self.files {
+            if !stays_inside(path.get_ref()) {
+                let message = format!("`{}` does not lie below the scratch folder", path.get_ref());
+                return Err((path.span().start, message));
+            }
+            known(&file.content, path.span().start)?;
+            files.insert(path.into_inner(), file);
+        }
+        let (step, compaction) = (self.step, self.compaction);
+        let sheet =
+            PartSheet { rules: self.rules, step, compaction, after: self.after, requests: None };
+        let main = sheet.into_part()?;
+        if main.steps.is_empty() && main.rules.require_key.is_none() {
+            return Err((0, "a scenario needs at least one `[[step]]`".to_owned()));
+        }
+        Ok(Scenario {
+            name: self.name,
+            summary: self.summary,
+            prompt: self.prompt,
+            args,
+            env,
+            time_scale,
+            files,
+            main,
+            servers,
+            expect: self.expect,
+        })
+    }
+}
+
+fn is_server_name(name: &str) -> bool {
+    let fits = |one: char| one.is_ascii_alphanumeric() || one == '-' || one == '_';
+    name != MAIN && !name.is_empty() && name.chars().all(fits)
+}
+
+/// The first server that a text speaks of and that does not exist.
+fn unknown_server<'a>(text: &'a str, servers: &BTreeMap<String, Part>) -> Option<&'a str> {
+    let rests = text.split("{server.").skip(1);
+    let mut names = rests.filter_map(|rest| rest.split_once(".url}").map(|(name, _)| name));
+    names.find(|name| is_server_name(name) && !servers.contains_key(*name))
+}
+
+/// Whether a path stays below the folder it is joined to.
+fn stays_inside(path: &str) -> bool {
+    !path.is_empty()
+        && Path::new(path).components().all(|part| matches!(part, Component::Normal(_)))
+}

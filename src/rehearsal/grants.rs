@@ -1,0 +1,117 @@
+//! Access tokens that expire, and the endpoint that renews them by the refresh grant.
+
+use serde_json::{Value, json};
+
+use super::connection::Request;
+use super::referee::bears;
+use super::render;
+use super::rules::TokenRules;
+use super::scenario::{ApiError, Http};
+
+/// What has become of the tokens.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Grants {
+    /// How often the endpoint was asked, in vain or not.
+    pub asked: u64,
+    /// How many access tokens it gave out.
+    pub granted: u64,
+    /// How many requests came with the newest one.
+    pub(super) used: u64,
+}
+
+impl Grants {
+    /// Counts a request against its token. `Some` is why it may not pass.
+    pub(super) fn object(&mut self, rules: &TokenRules, request: &Request) -> Option<Http> {
+        let refuse = |message: &str| Some(refusal(401, "authentication_error", message));
+        if !bears(request, &nth(&rules.access, self.granted)) {
+            return refuse("Invalid bearer token");
+        }
+        self.used += 1;
+        if rules.expire_token_after.is_some_and(|limit| self.used > limit) {
+            return refuse(
+                "OAuth token has expired. Please obtain a new token or refresh your existing \
+                 token.",
+            );
+        }
+        None
+    }
+
+    /// Answers a request to the endpoint.
+    pub(super) fn grant(&mut self, rules: &TokenRules, request: &Request) -> Http {
+        self.asked += 1;
+        if self.asked <= rules.broken_refreshes {
+            return render::refusal(503, None);
+        }
+        if field(request, "grant_type").as_deref() != Some("refresh_token") {
+            return denial("unsupported_grant_type", "only the refresh grant is performed here");
+        }
+        if field(request, "refresh_token") != Some(nth(&rules.refresh, self.granted)) {
+            return denial("invalid_grant", "Refresh token not found or invalid");
+        }
+        self.granted += 1;
+        self.used = 0;
+        let body = json!({
+            "token_type": "Bearer",
+            "access_token": nth(&rules.access, self.granted),
+            "refresh_token": nth(&rules.refresh, self.granted),
+            "expires_in": rules.expires_in,
+        });
+        answer(200, &body)
+    }
+}
+
+/// The name of a token that came after so many others.
+fn nth(first: &str, number: u64) -> String {
+    if number == 0 { first.to_owned() } else { format!("{first}.{number}") }
+}
+
+fn refusal(status: u16, kind: &str, message: &str) -> Http {
+    let (kind, message) = (kind.to_owned(), message.to_owned());
+    render::refusal(status, Some(&ApiError { kind, message, code: None }))
+}
+
+/// An error as token endpoints word it, which is not how the service does.
+fn denial(error: &str, description: &str) -> Http {
+    answer(400, &json!({ "error": error, "error_description": description }))
+}
+
+fn answer(status: u16, body: &Value) -> Http {
+    let content_type = "application/json".to_owned();
+    Http { status, content_type, body: body.to_string(), content_length: None }
+}
+
+/// A field of a request's form, or of the JSON object that some send in its place.
+fn field(request: &Request, name: &str) -> Option<String> {
+    if let Ok(object) = serde_json::from_slice::<Value>(&request.body) {
+        return object[name].as_str().map(str::to_owned);
+    }
+    let pairs = request.body.split(|byte| *byte == b'&');
+    let mut pairs = pairs.map(|pair| {
+        let mut halves = pair.splitn(2, |byte| *byte == b'=');
+        (halves.next().unwrap_or_default(), halves.next().unwrap_or_default())
+    });
+    pairs.find(|(key, _)| unescaped(key) == name).map(|(_, value)| unescaped(value))
+}
+
+fn unescaped(text: &[u8]) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let [first, after @ ..] = rest {
+        let code = after.get(..2).and_then(|code| std::str::from_utf8(code).ok());
+        match (first, code.and_then(|code| u8::from_str_radix(code, 16).ok())) {
+            (b'%', Some(byte)) => {
+                bytes.push(byte);
+                rest = &after[2..];
+            }
+            (b'+', _) => {
+                bytes.push(b' ');
+                rest = after;
+            }
+            (byte, _) => {
+                bytes.push(*byte);
+                rest = after;
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}

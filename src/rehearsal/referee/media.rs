@@ -1,0 +1,146 @@
+//! What images and documents may be, and what they are.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+use super::walk::Placed;
+use crate::rehearsal::rules::MediaRules;
+
+/// Above so many images the stricter limit holds.
+const MANY: usize = 20;
+
+/// The first thing that is too much, in the service's words.
+pub(super) fn exceeds(rules: &MediaRules, blocks: &[Placed<'_>]) -> Option<String> {
+    if *rules == MediaRules::default() {
+        return None;
+    }
+    let of_kind = |kind: &'static str| blocks.iter().filter(move |placed| placed.kind() == kind);
+    let images = of_kind("image").count();
+    let documents = of_kind("document").count();
+    if let Some(limit) = rules.count.filter(|limit| images + documents > *limit) {
+        return Some(format!("too many images and documents: {images} + {documents} > {limit}"));
+    }
+    let mut image_faults = of_kind("image").filter_map(|it| image(rules, it, images));
+    image_faults.next().or_else(|| documents_exceed(rules, of_kind("document")))
+}
+
+fn image(rules: &MediaRules, placed: &Placed<'_>, images: usize) -> Option<String> {
+    let (data, place) = (placed.base64()?, &placed.place);
+    if let Some(limit) = rules.image_bytes.filter(|limit| data.len() > *limit) {
+        return Some(format!(
+            "{place}.image.source.base64: image exceeds {} maximum: {} bytes > {limit} bytes",
+            megabytes(limit),
+            data.len()
+        ));
+    }
+    let (width, height) = pixels(data)?;
+    let side = width.max(height);
+    let too_large = |what: &str, limit: u32| {
+        format!(
+            "{place}.image.source.base64.data: At least one of the image dimensions exceed max \
+             allowed size{what}: {limit} pixels"
+        )
+    };
+    let strict = rules.many_images_pixels.filter(|limit| images > MANY && side > *limit);
+    strict
+        .map(|limit| too_large(" for many-image requests", limit))
+        .or_else(|| Some(too_large("", rules.image_pixels.filter(|limit| side > *limit)?)))
+}
+
+fn documents_exceed<'a>(
+    rules: &MediaRules,
+    documents: impl Iterator<Item = &'a Placed<'a>>,
+) -> Option<String> {
+    let limit = rules.pdf_pages?;
+    let mut all = 0;
+    for document in documents {
+        all += document.base64().map_or(0, pages);
+        if all > limit {
+            let place = &document.place;
+            return Some(format!(
+                "{place}.pdf.source.base64.data: A maximum of {limit} PDF pages may be provided."
+            ));
+        }
+    }
+    None
+}
+
+fn megabytes(bytes: usize) -> String {
+    const MEGABYTE: usize = 1024 * 1024;
+    if bytes.is_multiple_of(MEGABYTE) {
+        format!("{} MB", bytes / MEGABYTE)
+    } else {
+        format!("{bytes} bytes")
+    }
+}
+
+// --- what they are, read as far as it takes ------------------------------------------------------
+
+/// Width and height of a PNG, GIF, WebP or JPEG. `None` when it is none, or broken.
+pub(super) fn pixels(data: &str) -> Option<(u32, u32)> {
+    let bytes = STANDARD.decode(data).ok()?;
+    let two_low = |at: usize| Some(u32::from(u16::from_le_bytes(*array(&bytes, at)?)));
+    match bytes.get(..4)? {
+        b"\x89PNG" => {
+            let four = |at: usize| Some(u32::from_be_bytes(*array(&bytes, at)?));
+            Some((four(16)?, four(20)?))
+        }
+        b"GIF8" => Some((two_low(6)?, two_low(8)?)),
+        b"RIFF" => match bytes.get(12..16)? {
+            b"VP8 " => Some((two_low(26)? & 0x3fff, two_low(28)? & 0x3fff)),
+            b"VP8L" => {
+                let packed = u32::from_le_bytes(*array(&bytes, 21)?);
+                Some(((packed & 0x3fff) + 1, ((packed >> 14) & 0x3fff) + 1))
+            }
+            b"VP8X" => {
+                let low_three = |at: usize| {
+                    let [low, middle, high] = *array(&bytes, at)?;
+                    Some(u32::from_le_bytes([low, middle, high, 0]) + 1)
+                };
+                Some((low_three(24)?, low_three(27)?))
+            }
+            _ => None,
+        },
+        [0xff, 0xd8, ..] => jpeg(&bytes),
+        _ => None,
+    }
+}
+
+/// Goes from segment to segment until one tells the size.
+fn jpeg(bytes: &[u8]) -> Option<(u32, u32)> {
+    let two = |at: usize| Some(u32::from(u16::from_be_bytes(*array(bytes, at)?)));
+    let mut at = 2;
+    loop {
+        let [0xff, marker] = *array(bytes, at)? else { return None };
+        match marker {
+            // Not frames, though their numbers lie among those of frames.
+            0xc4 | 0xc8 | 0xcc => {}
+            0xc0..=0xcf => return Some((two(at + 7)?, two(at + 5)?)),
+            _ => {}
+        }
+        at += 2 + two(at + 2)?.max(2) as usize;
+    }
+}
+
+fn array<const N: usize>(bytes: &[u8], at: usize) -> Option<&[u8; N]> {
+    bytes.get(at..at + N)?.try_into().ok()
+}
+
+/// The pages of a PDF, at least 1: its page objects, or the largest count it gives.
+pub(super) fn pages(data: &str) -> usize {
+    let bytes = STANDARD.decode(data).unwrap_or_default();
+    let text: String = bytes.iter().map(|byte| char::from(*byte)).collect();
+    let after = |name: &'static str| text.split(name).skip(1).map(str::trim_start);
+    let objects = after("/Type").filter(|rest| {
+        let name = rest.strip_prefix("/Page");
+        name.is_some_and(|rest| !rest.starts_with(|one: char| one.is_ascii_alphanumeric()))
+    });
+    let counts = after("/Count").filter_map(|rest| {
+        let end = rest.find(|one: char| !one.is_ascii_digit()).unwrap_or(rest.len());
+        rest[..end].parse().ok()
+    });
+    match objects.count() {
+        0 => counts.max().unwrap_or(1).max(1),
+        pages => pages,
+    }
+}

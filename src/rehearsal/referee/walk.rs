@@ -1,0 +1,52 @@
+//! Every block of a request's messages, with its place.
+
+use serde_json::Value;
+
+/// A block and where it stands: `messages.2.content.0.tool_result.content.1`. A message of plain
+/// text is one, too.
+pub(super) struct Placed<'a> {
+    pub(super) place: String,
+    pub(super) block: &'a Value,
+}
+
+impl Placed<'_> {
+    pub(super) fn kind(&self) -> &str {
+        self.block["type"].as_str().unwrap_or_default()
+    }
+
+    /// The base64 of an image or a document.
+    pub(super) fn base64(&self) -> Option<&str> {
+        let source = &self.block["source"];
+        if source["type"] == "base64" { source["data"].as_str() } else { None }
+    }
+}
+
+/// In the order in which they stand. A result comes before what is in it.
+pub(super) fn blocks(body: &Value) -> Vec<Placed<'_>> {
+    let mut found = Vec::new();
+    for (index, message) in list(&body["messages"]).iter().enumerate() {
+        let place = format!("messages.{index}");
+        let content = &message["content"];
+        if content.is_string() {
+            found.push(Placed { place, block: content });
+        } else {
+            collect(content, &place, &mut found);
+        }
+    }
+    found
+}
+
+fn collect<'a>(content: &'a Value, place: &str, found: &mut Vec<Placed<'a>>) {
+    for (index, block) in list(content).iter().enumerate() {
+        let place = format!("{place}.content.{index}");
+        let inside = format!("{place}.tool_result");
+        found.push(Placed { place, block });
+        if block["type"] == "tool_result" {
+            collect(&block["content"], &inside, found);
+        }
+    }
+}
+
+fn list(value: &Value) -> &[Value] {
+    value.as_array().map(Vec::as_slice).unwrap_or_default()
+}

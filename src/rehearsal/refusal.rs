@@ -1,0 +1,44 @@
+//! Never the same 400 twice: what was refused is not sent again.
+
+use serde_json::Value;
+
+/// The request that was answered with a 400 just before, if one was.
+#[derive(Debug, Default)]
+pub(super) struct Refusal(Option<Refused>);
+
+#[derive(Debug)]
+struct Refused {
+    body: Value,
+    /// What a rule had to say. A script may well say the same of several requests.
+    rule: Option<String>,
+}
+
+impl Refusal {
+    /// Notes that `body` was answered with a 400 that no header invites to repeat.
+    pub(super) fn note(&mut self, body: &Value, rule: Option<String>) {
+        self.0 = Some(Refused { body: essence(body), rule });
+    }
+
+    pub(super) fn forget(&mut self) {
+        self.0 = None;
+    }
+
+    /// Whether the same request was refused.
+    pub(super) fn covers(&self, body: &Value) -> bool {
+        self.0.as_ref().is_some_and(|refused| refused.body == essence(body))
+    }
+
+    /// Whether another request was refused in the same words.
+    pub(super) fn was(&self, message: &str) -> bool {
+        self.0.as_ref().is_some_and(|refused| refused.rule.as_deref() == Some(message))
+    }
+}
+
+/// A request without what changes nothing about its meaning.
+fn essence(body: &Value) -> Value {
+    let mut body = body.clone();
+    if let Some(fields) = body.as_object_mut() {
+        fields.remove("stream");
+    }
+    body
+}

@@ -1,0 +1,23 @@
+//! Time spans in files: `"1m 30s"`.
+
+use std::time::Duration;
+
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Span(pub(super) Duration);
+
+impl<'de> Deserialize<'de> for Span {
+    fn deserialize<D: Deserializer<'de>>(source: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(source)?;
+        humantime::parse_duration(&text)
+            .map(Self)
+            .map_err(|error| D::Error::custom(format!("`{text}` is no time span: {error}")))
+    }
+}
+
+/// For fields that keep the plain duration.
+pub(super) fn duration<'de, D: Deserializer<'de>>(source: D) -> Result<Duration, D::Error> {
+    Span::deserialize(source).map(|span| span.0)
+}

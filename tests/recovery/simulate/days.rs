@@ -1,0 +1,438 @@
+//! What kinds of days there are, what rules runs have on them, and what services do.
+
+use std::time::Duration;
+
+use outlast::recovery::{
+    Account, Ask, Budgets, Cut, ErrorClass, Event, Failure, FastMode, Limits, Mode, Moment, Pace,
+    Persistence, Purpose, Reach, Remedies, Reply, Ruling, Source, Wish, WishSource,
+};
+
+use super::super::{failure, limits, reaching, secs, wishing};
+use super::Dice;
+use super::world::World;
+
+/// What kind of day it is. Dice alone never make a long outage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Day {
+    /// Two calls in five fail, each in its own way.
+    Flaky,
+    /// 529 until a moment within a day, then everything works.
+    Overloaded,
+    /// 429 for ever, without a word about when to come back.
+    Limited,
+    /// 429 for ever, with a wish between nothing and a quarter of an hour.
+    LimitedWithWishes,
+    /// Everything takes minutes, or stalls.
+    SlowDrip,
+    /// Streams tear, before or after their first block; replies in one piece come through.
+    Torn,
+    /// Every reply is cut.
+    Truncating,
+    /// Every reply is empty.
+    Empty,
+    /// Every turn is paused.
+    Pausing,
+    /// Keys are rejected, and sometimes cannot be renewed.
+    KeysChange,
+    /// Connections go stale, are refused, or die.
+    Wires,
+    /// Anything at all, whatever it means.
+    Anything,
+    /// Every round of tools fills a good part of the window; summaries help.
+    Refilling,
+    /// One round of tools is all that the window holds; summaries do not help.
+    Stuffed,
+    /// The window is smaller than anybody believes.
+    Misjudged,
+    /// Summaries are empty, refused, too long to ask for, or no summaries.
+    NoSummaries,
+    /// Tools bring blocks that the service refuses.
+    Poisoned,
+    /// Tools bring media that are too large.
+    TooLarge,
+    /// The preferred model is down for an hour; the others work.
+    OneModelDown,
+    /// Overloads come and go by the minute.
+    Flapping,
+    /// A credential lasts some minutes.
+    KeysExpire,
+    /// There is not enough of fast mode.
+    FastIsShort,
+    /// The work is not accepted at once.
+    Demanding,
+    /// The model goes in circles.
+    Spiralling,
+}
+
+pub(super) const DAYS: [Day; 24] = [
+    Day::Flaky,
+    Day::Overloaded,
+    Day::Limited,
+    Day::LimitedWithWishes,
+    Day::SlowDrip,
+    Day::Torn,
+    Day::Truncating,
+    Day::Empty,
+    Day::Pausing,
+    Day::KeysChange,
+    Day::Wires,
+    Day::Anything,
+    Day::Refilling,
+    Day::Stuffed,
+    Day::Misjudged,
+    Day::NoSummaries,
+    Day::Poisoned,
+    Day::TooLarge,
+    Day::OneModelDown,
+    Day::Flapping,
+    Day::KeysExpire,
+    Day::FastIsShort,
+    Day::Demanding,
+    Day::Spiralling,
+];
+
+impl Day {
+    /// Whether the window matters.
+    fn is_about_the_window(self) -> bool {
+        matches!(self, Self::Refilling | Self::Stuffed | Self::Misjudged | Self::NoSummaries)
+    }
+
+    /// Whether a run is to see much of the day.
+    fn is_long(self) -> bool {
+        self.is_about_the_window()
+            || matches!(
+                self,
+                Self::Poisoned
+                    | Self::TooLarge
+                    | Self::OneModelDown
+                    | Self::Flapping
+                    | Self::KeysExpire
+                    | Self::FastIsShort
+                    | Self::Spiralling
+            )
+    }
+
+    pub(super) fn window(self, dice: &mut Dice) -> u32 {
+        if self.is_about_the_window() || self == Self::KeysExpire {
+            dice.pick(&[40_000, 100_000, 200_000])
+        } else {
+            dice.pick(&[u32::MAX, u32::MAX, 100_000])
+        }
+    }
+
+    /// What a round of tools adds to a window of `window` tokens.
+    pub(super) fn growth(self, window: u32, dice: &mut Dice) -> u32 {
+        match self {
+            Self::Stuffed => dice.between(window / 2, window),
+            Self::Refilling | Self::Misjudged | Self::NoSummaries | Self::KeysExpire => {
+                dice.between(window / 40, window / 5)
+            }
+            Self::Flaky | Self::Anything => dice.between(0, 30_000),
+            Self::Overloaded
+            | Self::Limited
+            | Self::LimitedWithWishes
+            | Self::SlowDrip
+            | Self::Torn
+            | Self::Truncating
+            | Self::Empty
+            | Self::Pausing
+            | Self::KeysChange
+            | Self::Wires
+            | Self::Poisoned
+            | Self::TooLarge
+            | Self::OneModelDown
+            | Self::Flapping
+            | Self::FastIsShort
+            | Self::Demanding
+            | Self::Spiralling => dice.between(0, 3_000),
+        }
+    }
+}
+
+pub(super) fn rules(day: Day, dice: &mut Dice) -> Limits {
+    let plain = plain_rules(dice);
+    let full = Budgets { retries: 10, bucket: 500, ..plain.budgets };
+    let switches = full.switches.max(1);
+    match day {
+        Day::Refilling | Day::Misjudged | Day::KeysExpire => {
+            let budgets = Budgets { compactions: 40, refreshes: 1, ..full };
+            Limits { budgets, ..plain }
+        }
+        Day::Stuffed | Day::NoSummaries => {
+            let compactions = dice.pick(&[1, 3, 8]);
+            Limits { budgets: Budgets { compactions, ..full }, ..plain }
+        }
+        Day::OneModelDown => {
+            let fallback_return = dice.pick(&[None, Some(secs(600))]);
+            let (account, source) = (Account::ApiKey, Source::Foreground);
+            let budgets = Budgets { switches, ..full };
+            Limits { budgets, fallback_return, account, source, ..plain }
+        }
+        Day::Flapping => {
+            let source = Source::Foreground;
+            Limits { budgets: full, source, overload_limit: None, ..plain }
+        }
+        Day::FastIsShort => {
+            let fast = Some(FastMode::default());
+            let (account, source) = (Account::ApiKey, Source::Foreground);
+            let cool_downs = dice.pick(&[1, 8]);
+            let budgets = Budgets { cool_downs, ..full };
+            Limits { budgets, fast, account, source, max_retry_wait: secs(600), ..plain }
+        }
+        Day::Demanding => {
+            let requirement = dice.one_in(2);
+            let structured = !requirement || dice.one_in(2);
+            Limits { budgets: full, requirement, structured, ..plain }
+        }
+        Day::Poisoned | Day::TooLarge | Day::Spiralling => Limits { budgets: full, ..plain },
+        Day::Flaky
+        | Day::Overloaded
+        | Day::Limited
+        | Day::LimitedWithWishes
+        | Day::SlowDrip
+        | Day::Torn
+        | Day::Truncating
+        | Day::Empty
+        | Day::Pausing
+        | Day::KeysChange
+        | Day::Wires
+        | Day::Anything => plain,
+    }
+}
+
+/// Rules that fit every day.
+fn plain_rules(dice: &mut Dice) -> Limits {
+    let budgets = Budgets {
+        turns: dice.pick(&[None, Some(1), Some(3), Some(20)]),
+        retries: dice.small(11),
+        bucket: dice.pick(&[0, 30, 500, 500]),
+        switches: dice.small(3),
+        refreshes: dice.small(2),
+        probes: dice.pick(&[2, 24]),
+        ..Budgets::DEFAULT
+    };
+    let persistence =
+        dice.pick(&[Persistence::Off, Persistence::Off, Persistence::Capacity, Persistence::All]);
+    let patient = persistence != Persistence::Off || dice.one_in(2);
+    let deadline = patient.then(|| secs(dice.pick(&[60, 3_600, 86_400])));
+    let deadline = deadline.map(|length| Moment::default().after(length));
+    let tenth = |end: Moment| Moment::from_millis(end.as_millis() / 10 * 9);
+    Limits {
+        budgets,
+        persistence,
+        deadline,
+        wrap_up: deadline.map(tenth),
+        max_retry_wait: persistence.max_retry_wait(),
+        heartbeat: secs(dice.pick(&[30, 600, 600])),
+        account: dice.pick(&[Account::ApiKey, Account::Enterprise, Account::Subscription]),
+        source: dice.pick(&[Source::Foreground, Source::Foreground, Source::Background]),
+        overload_limit: dice.pick(&[None, None, Some(3)]),
+        effort: dice.pick(&[None, None, Some(20_000)]),
+        auto_compact: !dice.one_in(6),
+        fast: dice.one_in(6).then(FastMode::default),
+        fallback_return: dice.one_in(3).then(|| secs(600)),
+        elsewhere: dice.pick(&[0b00, 0b01, 0b10, 0b11]),
+        requirement: dice.one_in(12),
+        structured: dice.one_in(12),
+        ..limits()
+    }
+}
+
+impl World {
+    /// What comes of a request.
+    pub(super) fn outcome(&mut self, ask: Ask) -> Event {
+        match self.trouble(ask).or_else(|| self.refusal(ask)) {
+            Some(failed) => {
+                let remedies = self.talk.remedies(ask.purpose);
+                Event::Failed(Failure { remedies, ..failed })
+            }
+            None => Event::Replied(self.reply(ask.purpose)),
+        }
+    }
+
+    /// What is wrong with the service, whatever the request.
+    fn trouble(&mut self, ask: Ask) -> Option<Failure> {
+        let wish = self.dice.roll(900);
+        let overload = failure(ErrorClass::ServerOverload);
+        match self.day {
+            Day::Flaky if self.dice.roll(5) < 2 => Some(self.any_failure()),
+            Day::Anything if self.dice.one_in(2) => Some(self.any_failure()),
+            Day::Overloaded if self.now < self.overload_ends => Some(overload),
+            Day::Flapping if self.flaps() => Some(overload),
+            Day::Limited => Some(failure(ErrorClass::RateLimit)),
+            Day::LimitedWithWishes => Some(wishing(ErrorClass::RateLimit, secs(wish))),
+            Day::SlowDrip if self.dice.one_in(3) => {
+                Some(reaching(ErrorClass::StreamStalled, Reach::Block))
+            }
+            Day::Torn if ask.mode == Mode::Streaming && self.dice.roll(4) < 3 => {
+                let reach = self.dice.pick(&[Reach::Stream, Reach::Stream, Reach::Block]);
+                Some(reaching(ErrorClass::ConnectionError, reach))
+            }
+            Day::KeysChange if self.dice.one_in(2) => {
+                let class = self.dice.pick(&[ErrorClass::InvalidApiKey, ErrorClass::TokenRevoked]);
+                Some(failure(class))
+            }
+            Day::KeysExpire if self.now >= self.key_ends => {
+                Some(failure(ErrorClass::InvalidApiKey))
+            }
+            Day::Wires if self.dice.roll(4) < 3 => {
+                let reaches = [Reach::Nowhere, Reach::StaleConnection, Reach::FreshConnection];
+                Some(reaching(ErrorClass::ConnectionError, self.dice.pick(&reaches)))
+            }
+            Day::OneModelDown if ask.rung == 0 && self.is_down() => Some(failure(self.down_with)),
+            Day::FastIsShort if ask.fast && self.dice.one_in(2) => Some(self.shortage()),
+            Day::Flaky
+            | Day::Anything
+            | Day::Overloaded
+            | Day::Flapping
+            | Day::SlowDrip
+            | Day::Torn
+            | Day::Truncating
+            | Day::Empty
+            | Day::Pausing
+            | Day::KeysChange
+            | Day::KeysExpire
+            | Day::Wires
+            | Day::Refilling
+            | Day::Stuffed
+            | Day::Misjudged
+            | Day::NoSummaries
+            | Day::Poisoned
+            | Day::TooLarge
+            | Day::OneModelDown
+            | Day::FastIsShort
+            | Day::Demanding
+            | Day::Spiralling => None,
+        }
+    }
+
+    fn flaps(&self) -> bool {
+        (self.now.as_millis() / self.flap).is_multiple_of(2)
+    }
+
+    fn is_down(&self) -> bool {
+        let ends = self.down_from.after(secs(3_600));
+        self.lived.is_zero() && (self.down_from..ends).contains(&self.now)
+    }
+
+    fn shortage(&mut self) -> Failure {
+        let class = self.dice.pick(&[ErrorClass::RateLimit, ErrorClass::ServerOverload]);
+        let wait = [Duration::ZERO, secs(1), secs(19), secs(20), secs(200), secs(2_000)];
+        let wait = self.dice.pick(&wait);
+        let wish = self.dice.one_in(2).then_some(Wish { wait, source: WishSource::RetryAfter });
+        let ruling = self.dice.pick(&[None, None, None, Some(Ruling::Retry)]);
+        Failure { wish, ruling, fast_denied: self.dice.one_in(12), ..failure(class) }
+    }
+
+    /// What is wrong with the request: too long, too large, or poisoned.
+    fn refusal(&mut self, ask: Ask) -> Option<Failure> {
+        let size = self.talk.size(ask.purpose);
+        let room = if self.strict { ask.cap } else { 0 };
+        if u64::from(size) + u64::from(room) > u64::from(self.true_window) {
+            let class = self.dice.pick(&[ErrorClass::PromptTooLong, ErrorClass::RequestTooLarge]);
+            return Some(failure(class));
+        }
+        let of_a_summary = matches!(ask.purpose, Purpose::Summary(_));
+        if of_a_summary && self.day == Day::NoSummaries && self.dice.one_in(4) {
+            let classes =
+                [ErrorClass::InvalidRequest, ErrorClass::PromptTooLong, ErrorClass::ServerError];
+            return Some(failure(self.dice.pick(&classes)));
+        }
+        if self.talk.oversize {
+            let classes =
+                [ErrorClass::ImageTooLarge, ErrorClass::PdfTooLarge, ErrorClass::RequestTooLarge];
+            return Some(failure(self.dice.pick(&classes)));
+        }
+        if self.talk.poison > 0 {
+            let classes = [ErrorClass::InvalidRequest, ErrorClass::ToolUseMismatch];
+            let ruling = self.dice.pick(&[None, Some(Ruling::Stop)]);
+            return Some(Failure { ruling, ..failure(self.dice.pick(&classes)) });
+        }
+        None
+    }
+
+    fn reply(&mut self, purpose: Purpose) -> Reply {
+        let tokens = self.dice.between(0, 1_000);
+        let of_a_summary = matches!(purpose, Purpose::Summary(_));
+        self.talk.summary_size = self.dice.between(800, 4_000);
+        if self.day == Day::Truncating {
+            return Reply::CutShort(self.any_cut());
+        } else if self.day == Day::Empty {
+            return Reply::Empty;
+        } else if self.day == Day::Pausing {
+            return Reply::Paused;
+        } else if of_a_summary && self.day == Day::NoSummaries && self.dice.roll(3) < 2 {
+            let none = [Reply::Empty, Reply::Refusal, Reply::ToolCalls { tokens }];
+            return self.dice.pick(&none);
+        } else if of_a_summary {
+            return Reply::Answer { tokens };
+        }
+        let answers = if self.day.is_long() { 1 } else { 5 };
+        let odd = if matches!(self.day, Day::Anything | Day::Flaky) { 4 } else { 0 };
+        match self.dice.roll(11 + answers + odd) {
+            0..=10 => Reply::ToolCalls { tokens },
+            nth if nth < 11 + answers => Reply::Answer { tokens },
+            nth => match nth - 11 - answers {
+                0 => Reply::CutShort(self.any_cut()),
+                1 => Reply::Empty,
+                2 => Reply::Paused,
+                _ => Reply::Refusal,
+            },
+        }
+    }
+
+    fn any_cut(&mut self) -> Cut {
+        self.dice.pick(&[Cut::Text, Cut::ToolCall, Cut::Thinking])
+    }
+
+    pub(super) fn any_failure(&mut self) -> Failure {
+        let reaches = [
+            Reach::Nowhere,
+            Reach::StaleConnection,
+            Reach::FreshConnection,
+            Reach::Status,
+            Reach::Stream,
+            Reach::Block,
+        ];
+        let wait = Duration::from_millis(self.dice.roll(1_200_000));
+        let source = self.dice.pick(&[WishSource::RetryAfter, WishSource::Reset]);
+        Failure {
+            class: self.dice.pick(&ErrorClass::ALL),
+            wish: self.dice.one_in(4).then_some(Wish { wait, source }),
+            ruling: self.dice.pick(&[None, None, None, Some(Ruling::Retry), Some(Ruling::Stop)]),
+            reach: self.dice.pick(&reaches),
+            remedies: Remedies::NONE,
+            fast_denied: self.dice.one_in(20),
+        }
+    }
+
+    /// What a round of tools brings.
+    pub(super) fn work(&mut self) -> Event {
+        let growth = self.day.growth(self.true_window, &mut self.dice);
+        let folds = self.dice.one_in(3);
+        self.talk.grow(growth, folds);
+        let anything = self.day == Day::Anything && self.dice.one_in(4);
+        if anything || (self.day == Day::Poisoned && self.dice.one_in(2)) {
+            self.talk.poison += self.dice.small(3) + 1;
+            self.talk.curable = !self.dice.one_in(40);
+        }
+        if anything || (self.day == Day::TooLarge && self.dice.one_in(2)) {
+            // Sometimes what is too large is nothing that could be taken out.
+            let tokens = if self.dice.one_in(40) { 0 } else { 1_000 };
+            self.talk.show(tokens, true);
+        }
+        let delivers = self.limits.structured && self.dice.one_in(2);
+        if self.dice.one_in(50) {
+            Event::HookStopped
+        } else if delivers {
+            self.dice.pick(&[Event::Delivered, Event::Misfit])
+        } else {
+            let pace = match (self.day, self.dice.roll(20)) {
+                (Day::Spiralling, 0) => Pace::Stuck,
+                (Day::Spiralling, 1..=4) => Pace::Repeating,
+                _fresh => Pace::Fresh,
+            };
+            Event::ToolsDone(pace)
+        }
+    }
+}

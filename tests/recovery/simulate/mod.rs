@@ -1,0 +1,184 @@
+//! Hostile services, a virtual clock, and a seed: whole runs, thousands of them.
+//!
+//! `SEEDS=1000000` runs more; `SEED=17` runs one.
+
+mod checks;
+mod days;
+mod talk;
+mod world;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use outlast::recovery::{Moment, StopReason};
+
+use days::{DAYS, Day};
+use world::World;
+
+/// Draws everything from one seed, so that a failure is replayed by its number.
+struct Dice(u64);
+
+impl Dice {
+    fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
+    }
+
+    fn roll(&mut self, sides: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) % sides
+    }
+
+    fn one_in(&mut self, sides: u64) -> bool {
+        self.roll(sides) == 0
+    }
+
+    fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
+        let sides = u64::try_from(choices.len()).expect("a length fits");
+        choices[usize::try_from(self.roll(sides)).expect("an index fits")]
+    }
+
+    fn small(&mut self, sides: u8) -> u8 {
+        u8::try_from(self.roll(u64::from(sides))).expect("below its sides")
+    }
+
+    fn between(&mut self, least: u32, most: u32) -> u32 {
+        least + u32::try_from(self.roll(u64::from(most - least) + 1)).expect("a size fits")
+    }
+
+    fn secs(&mut self, sides: u64) -> Duration {
+        Duration::from_secs(self.roll(sides))
+    }
+}
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+/// Everything that came of many runs.
+#[derive(Default)]
+struct Tally {
+    ends: BTreeMap<(Day, &'static str), u32>,
+    plans: BTreeSet<&'static str>,
+    simulated: Duration,
+    requests: u64,
+}
+
+impl Tally {
+    fn add(&mut self, world: &World, reason: StopReason) {
+        self.simulated += world.lived + Moment::default().until(world.now);
+        self.requests += world.seen.requests;
+        self.plans.extend(&world.seen.plans);
+        *self.ends.entry((world.day, reason.name())).or_default() += 1;
+    }
+
+    fn show(&self) -> String {
+        let days = self.simulated.as_secs() / 86_400;
+        let ends = self.ends.iter();
+        let lines = ends.map(|((day, reason), times)| format!("\n{times:>6} {day:?}: {reason}"));
+        format!("{} requests in {days} simulated days", self.requests) + &lines.collect::<String>()
+    }
+
+    fn on(&self, day: Day, reason: &'static str) -> u32 {
+        self.ends.get(&(day, reason)).copied().unwrap_or_default()
+    }
+
+    /// Whether the days were as different as they are meant to be.
+    fn check_variety(&self) {
+        for reason in ["completed", "max_turns", "max_budget_usd", "deadline", "model_error"] {
+            let days = self.ends.keys().filter(|(_, end)| *end == reason).count();
+            assert!(days > 3, "hardly any run ends as {reason}: the days are too alike");
+        }
+        let rare = [
+            "aborted_streaming",
+            "aborted_tools",
+            "blocking_limit",
+            "empty_response",
+            "hook_stopped",
+            "image_error",
+            "max_output_tokens",
+            "prompt_too_long",
+            "refusal",
+            "requirement_failed",
+            "stalled",
+            "structured_output_retry_exhausted",
+        ];
+        for reason in rare {
+            let reached = self.ends.keys().any(|(_, end)| *end == reason);
+            assert!(reached, "no run ends as {reason}");
+        }
+        let never: Vec<_> = PLANS.iter().filter(|&plan| !self.plans.contains(plan)).collect();
+        assert!(never.is_empty(), "no run needed {never:?}");
+    }
+
+    /// Whether the recoveries help: these days leave a way out, and most runs find it.
+    fn check_worth(&self) {
+        let lost = [
+            (Day::Refilling, "prompt_too_long"),
+            (Day::Misjudged, "prompt_too_long"),
+            (Day::Poisoned, "model_error"),
+            (Day::TooLarge, "image_error"),
+            (Day::OneModelDown, "model_error"),
+            (Day::Flapping, "model_error"),
+            (Day::KeysExpire, "model_error"),
+            (Day::FastIsShort, "model_error"),
+        ];
+        for (day, reason) in lost {
+            let all: u32 =
+                self.ends.iter().filter(|((on, _), _)| *on == day).map(|(_, times)| times).sum();
+            let saved = all - self.on(day, reason);
+            assert!(saved * 10 > all * 7, "{day:?}: {} of {all} end as {reason}", all - saved);
+        }
+    }
+}
+
+/// Every recovery there is, by its name.
+const PLANS: [&str; 23] = [
+    "retry_at_once",
+    "retry",
+    "wait_for_capacity",
+    "model_fallback",
+    "refresh_credentials",
+    "max_output_tokens_escalate",
+    "max_output_tokens_recovery",
+    "retry_empty_reply",
+    "resume_paused_turn",
+    "budget_continuation",
+    "auto_compact",
+    "compact_forgone",
+    "collapse_drain_retry",
+    "reactive_compact_retry",
+    "compact_trim_retry",
+    "media_strip_retry",
+    "block_repair_retry",
+    "fast_mode_cool_down",
+    "fast_mode_off",
+    "fallback_return",
+    "structured_output_retry",
+    "requirement_retry",
+    "stop",
+];
+
+#[test]
+fn no_day_hangs_hurries_silences_or_overcharges_a_run() {
+    let seeds = match number("SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("SEEDS").unwrap_or(24_000),
+    };
+    let mut tally = Tally::default();
+    for seed in seeds {
+        let mut world = World::new(seed);
+        let (reason, trace) = world.play();
+        tally.add(&world, reason);
+        if seed % 16 == 0 {
+            assert_eq!(World::new(seed).play(), (reason, trace), "seed {seed} is not itself");
+        }
+    }
+    eprintln!("{}", tally.show());
+    if number("SEED").is_none() {
+        assert_eq!(DAYS.len(), 24, "a day is drawn only if it is listed");
+        tally.check_variety();
+        tally.check_worth();
+    }
+}

@@ -1,0 +1,238 @@
+//! A whole world around one run: it performs what the machine says, and time passes.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::time::Duration;
+
+use outlast::recovery::{
+    Action, Ask, ErrorClass, Event, Interrupt, Ledger, Limits, Moment, Money, Purpose, Reach,
+    Remedies, Run, StopReason, Weight,
+};
+
+use super::super::{failure, secs};
+use super::Dice;
+use super::checks::Seen;
+use super::days::{DAYS, Day, rules};
+use super::talk::Talk;
+
+pub(super) struct World {
+    pub(super) seed: u64,
+    pub(super) dice: Dice,
+    pub(super) day: Day,
+    pub(super) limits: Limits,
+    /// Since the process began.
+    pub(super) now: Moment,
+    /// How long earlier processes lasted.
+    pub(super) lived: Duration,
+    pub(super) ledger: Ledger,
+    /// Whether every call costs all that it can, failed ones included.
+    greedy: bool,
+    pub(super) overload_ends: Moment,
+    /// How many milliseconds an overload lasts, and the calm after it.
+    pub(super) flap: u64,
+    pub(super) down_from: Moment,
+    pub(super) down_with: ErrorClass,
+    pub(super) key_ends: Moment,
+    /// How many tokens the window truly holds, and how many it is believed to.
+    pub(super) true_window: u32,
+    window: u32,
+    /// Whether the service counts the output cap towards the window.
+    pub(super) strict: bool,
+    /// How often the requirement is not met.
+    unmet: u8,
+    interrupted: Option<Moment>,
+    /// The step at which the process is killed.
+    killed: Option<u32>,
+    pub(super) talk: Talk,
+    pub(super) weight: Weight,
+    pub(super) seen: Seen,
+}
+
+impl World {
+    pub(super) fn new(seed: u64) -> Self {
+        let mut dice = Dice::new(seed);
+        let day = dice.pick(&DAYS);
+        let limits = rules(day, &mut dice);
+        let ceiling = dice.pick(&[None, Some(200), Some(2_000), Some(50_000)]);
+        let token = Money::from_pico_dollars(dice.roll(3));
+        let window = day.window(&mut dice);
+        let share = if day == Day::Misjudged { dice.between(50, 90) } else { 100 };
+        let true_window = if share == 100 { window } else { window / 100 * share };
+        let far = limits.elsewhere & 1 == 1;
+        let wrong = [ErrorClass::ServerOverload, ErrorClass::ServerError];
+        let worse = [ErrorClass::ServerOverload, ErrorClass::ServerError, ErrorClass::ApiTimeout];
+        let head = dice.between(1_000, 8_000);
+        Self {
+            seed,
+            day,
+            limits,
+            now: Moment::default(),
+            lived: Duration::ZERO,
+            ledger: Ledger::new(ceiling.map(|tokens| Money::from_pico_dollars(2) * (tokens * 100))),
+            greedy: dice.one_in(2),
+            overload_ends: Moment::default().after(dice.secs(86_400)),
+            flap: 1_000 * (dice.roll(60) + 5),
+            down_from: Moment::default().after(dice.secs(1_200)),
+            down_with: if far { dice.pick(&worse) } else { dice.pick(&wrong) },
+            key_ends: Moment::default().after(dice.secs(900)),
+            true_window,
+            window,
+            strict: dice.one_in(2),
+            unmet: dice.small(6),
+            interrupted: dice.one_in(8).then(|| Moment::from_millis(dice.roll(3_600_000))),
+            killed: dice.one_in(6).then(|| dice.between(2, 80)),
+            talk: Talk::new(head),
+            weight: Weight {
+                input: Money::ZERO,
+                token,
+                left: None,
+                ceiling: dice.pick(&[4_096, 64_000, 64_000]),
+                size: 0,
+                window,
+                remedies: Remedies::NONE,
+            },
+            seen: Seen::default(),
+            dice,
+        }
+    }
+
+    /// Plays the run to its end. The trace is a digest of every step.
+    pub(super) fn play(&mut self) -> (StopReason, u64) {
+        let mut trace = DefaultHasher::new();
+        let (mut run, mut event) = (Run::new(self.seed, &self.limits), Event::Begin);
+        for nth in 0..50_000 {
+            if self.killed == Some(nth) {
+                (run, event) = (run.resumed(), Event::Begin);
+                self.begin_again();
+            }
+            let step = run.step(self.now, event, &self.limits).expect("the world keeps the rules");
+            (self.now, event, step.action, step.next).hash(&mut trace);
+            self.check(run, &step);
+            self.talk.apply(step.edit, self.seen.sent.map(|sent| sent.purpose));
+            run = step.next;
+            event = match step.action {
+                Action::Finish(reason) => return (reason, trace.finish()),
+                Action::Weigh { purpose, .. } => Event::Weighed(self.weigh(purpose)),
+                Action::Ask(ask) => self.answer(ask),
+                Action::Refresh => self.refresh(),
+                Action::RunTools => self.tools(),
+                Action::Check => self.judge(),
+                Action::Wait { until } => self.wait(until),
+            };
+        }
+        panic!("seed {} does not end: {run:?}", self.seed)
+    }
+
+    /// The process is gone; another one takes the run up.
+    fn begin_again(&mut self) {
+        self.lived += Moment::default().until(self.now);
+        self.now = Moment::default();
+        self.key_ends = Moment::default().after(secs(300));
+        self.overload_ends = Moment::default();
+        self.interrupted = None;
+        self.seen.begin_again();
+    }
+
+    fn weigh(&mut self, purpose: Purpose) -> Weight {
+        if purpose != Purpose::Reply && self.seen.is_new_to(purpose) {
+            self.talk.begin_summary();
+        }
+        let input = Money::from_pico_dollars(self.dice.roll(3_000));
+        // The estimate errs, and rather on the high side.
+        let size = self.talk.size(purpose);
+        let size = size + size / 100 * self.dice.between(0, 15);
+        let remedies = self.talk.remedies(purpose);
+        let window = self.window;
+        self.weight =
+            Weight { input, left: self.ledger.left(), size, window, remedies, ..self.weight };
+        self.weight
+    }
+
+    /// Lets `length` pass, unless the deadline or a signal cuts it short.
+    fn pass(&mut self, length: Duration) -> Option<Event> {
+        let then = self.now.after(length);
+        let signal = self.interrupted.filter(|&moment| moment >= self.now && moment < then);
+        let deadline = self.limits.deadline.filter(|&deadline| deadline < then);
+        let (moment, event) = match (signal, deadline) {
+            (None, None) => {
+                self.now = then;
+                return None;
+            }
+            (Some(moment), None) => (moment, Event::Interrupted(Interrupt::Sigterm)),
+            (Some(moment), Some(deadline)) if moment < deadline => {
+                (moment, Event::Interrupted(Interrupt::Sigterm))
+            }
+            (_, Some(deadline)) => (deadline, Event::DeadlinePassed),
+        };
+        self.now = self.now.max(moment);
+        Some(event)
+    }
+
+    fn wait(&mut self, until: Moment) -> Event {
+        let silence = self.now.until(until);
+        assert!(silence <= self.limits.heartbeat, "seed {}: silent for {silence:?}", self.seed);
+        let in_time = self.limits.deadline.is_none_or(|deadline| until < deadline);
+        assert!(in_time, "seed {}: a wait past the deadline", self.seed);
+        self.pass(silence).unwrap_or(Event::Woke)
+    }
+
+    fn tools(&mut self) -> Event {
+        let longest = if self.day == Day::OneModelDown { 300_000 } else { 60_000 };
+        let length = Duration::from_millis(self.dice.roll(longest));
+        if let Some(cut) = self.pass(length) {
+            return cut;
+        }
+        self.work()
+    }
+
+    fn judge(&mut self) -> Event {
+        if let Some(cut) = self.pass(secs(20)) {
+            return cut;
+        }
+        let passed = self.unmet == 0;
+        self.unmet = self.unmet.saturating_sub(1);
+        Event::Checked { passed }
+    }
+
+    fn refresh(&mut self) -> Event {
+        if let Some(cut) = self.pass(secs(1)) {
+            return cut;
+        }
+        match self.dice.roll(40) {
+            0..=9 => Event::Failed(failure(ErrorClass::ServerError)),
+            10..=19 if self.day == Day::Anything => Event::Failed(self.any_failure()),
+            20 => Event::Failed(failure(ErrorClass::InvalidApiKey)),
+            _ => {
+                let lasts = secs(u64::from(self.dice.between(120, 1_200)));
+                self.key_ends = self.now.after(lasts);
+                Event::Refreshed
+            }
+        }
+    }
+
+    /// One call: reserved in full beforehand, settled or forfeited afterwards.
+    fn answer(&mut self, ask: Ask) -> Event {
+        let seed = self.seed;
+        let worst = self.weight.input + self.weight.token * u64::from(ask.cap);
+        let reserved = self.ledger.reserve(worst);
+        let reserved =
+            reserved.unwrap_or_else(|| panic!("seed {seed}: {ask:?} was not affordable"));
+        let length = if self.day == Day::SlowDrip { 1_200_000 } else { 20_000 };
+        let length = Duration::from_millis(self.dice.roll(length));
+        if let Some(cut) = self.pass(length) {
+            self.ledger.forfeit(reserved);
+            return cut;
+        }
+        let event = self.outcome(ask);
+        let torn = matches!(event, Event::Failed(failure)
+            if matches!(failure.reach, Reach::Stream | Reach::Block | Reach::FreshConnection));
+        if self.greedy || torn {
+            self.ledger.forfeit(reserved);
+        } else if matches!(event, Event::Failed(_)) {
+            self.ledger.settle(reserved, Money::ZERO);
+        } else {
+            let cost = self.weight.input + self.weight.token * self.dice.roll(u64::from(ask.cap));
+            self.ledger.settle(reserved, cost);
+        }
+        event
+    }
+}

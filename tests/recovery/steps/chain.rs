@@ -1,0 +1,349 @@
+//! The chain of models: who is asked next, and the way back to the preferred one.
+
+use outlast::recovery::{
+    Action, Budgets, Cut, ErrorClass, Event, Failure, Limits, Mode, Nudge, Pace, Purpose, Reach,
+    RecoveryPlan, Remedies, Reply, Ruling, StopReason, Trim, Weight,
+};
+
+use super::super::{
+    ANSWER, ANYTHING, FREE, Story, TOOL_CALLS, TOOLS_DONE, after, failure, ruled, secs, wishing,
+    with_budgets,
+};
+
+const OVERLOAD: ErrorClass = ErrorClass::ServerOverload;
+const TEN_MINUTES: u64 = 600;
+
+fn chain(switches: u8) -> Limits {
+    with_budgets(Budgets { switches, ..Budgets::DEFAULT })
+}
+
+fn returning(switches: u8) -> Limits {
+    Limits { fallback_return: Some(secs(TEN_MINUTES)), ..chain(switches) }
+}
+
+impl Story {
+    #[track_caller]
+    fn meets_a_crowd(self) -> Self {
+        self.fails_and_waits(OVERLOAD, 2).fails(OVERLOAD)
+    }
+
+    fn later(self, seconds: u64) -> Self {
+        let now = self.now.after(secs(seconds));
+        self.at(now)
+    }
+}
+
+/// The run has changed to its second model, at the very beginning.
+fn away(limits: Limits) -> Story {
+    let story = Story::begin(limits).fails(ErrorClass::InvalidModel);
+    assert_eq!(story.asked().rung, 1);
+    story
+}
+
+// --- who is asked next --------------------------------------------------------------------------
+
+#[test]
+fn what_a_model_is_to_blame_for_changes_it_once_and_what_it_is_not_does_not() {
+    let far = |class| wishing(class, secs(3_600));
+    let advancing = [
+        ("no such model", failure(ErrorClass::InvalidModel), 0),
+        ("not for this credential", failure(ErrorClass::AuthError), 0),
+        ("overloads", failure(OVERLOAD), 2),
+        ("broken", failure(ErrorClass::ServerError), 10),
+        ("limits", failure(ErrorClass::RateLimit), 10),
+        ("quota", far(ErrorClass::RateLimit), 0),
+        ("quota, worded as an overload", far(OVERLOAD), 0),
+        ("broken for long", far(ErrorClass::ServerError), 0),
+        ("not to be asked again", ruled(ErrorClass::ServerError, Ruling::Stop), 0),
+    ];
+    for (what, failed, patience) in advancing {
+        let event = Event::Failed(failed);
+        let mut story = Story::begin(chain(1));
+        for _ in 0..patience {
+            story = story.then(event).wakes();
+            assert_eq!(story.asked().rung, 0, "{what}");
+        }
+        let story = story.then(event);
+        assert_eq!((story.asked().rung, story.asked().attempt), (1, 1), "{what}");
+        assert_eq!(story.times(RecoveryPlan::SwitchModel), 1, "{what}: one change for one failure");
+        story.then(ANSWER).ends_as(StopReason::Completed);
+    }
+    let staying = [
+        ErrorClass::InvalidRequest,
+        ErrorClass::ToolUseMismatch,
+        ErrorClass::PromptTooLong,
+        ErrorClass::RequestTooLarge,
+        ErrorClass::ImageTooLarge,
+        ErrorClass::PdfTooLarge,
+        ErrorClass::CreditBalanceLow,
+        ErrorClass::SslCertError,
+        ErrorClass::Unknown,
+        ErrorClass::Refusal,
+        ErrorClass::Aborted,
+    ];
+    for class in staying {
+        let story = Story::begin(chain(1)).fails(class);
+        assert_eq!(story.last(), Action::Finish(StopReason::from_class(class)), "{class}");
+    }
+}
+
+#[test]
+fn one_overload_does_not_change_the_model() {
+    let mut story = Story::begin(chain(1));
+    for _ in 0..5 {
+        story = story.fails_and_waits(OVERLOAD, 2).takes_a_turn();
+        assert_eq!(story.asked().rung, 0);
+    }
+}
+
+#[test]
+fn without_a_chain_nobody_else_is_asked() {
+    let classes = [OVERLOAD, ErrorClass::ServerError, ErrorClass::InvalidModel];
+    for class in classes {
+        let story = Story::begin(chain(0)).then(Event::Failed(ruled(class, Ruling::Stop)));
+        assert_eq!(story.last(), Action::Finish(StopReason::ModelError(class)));
+    }
+}
+
+#[test]
+fn each_step_of_the_chain_is_its_own_address() {
+    let dead = Event::Failed(ruled(ErrorClass::ConnectionError, Ruling::Stop));
+    let end = StopReason::ModelError(ErrorClass::ConnectionError);
+    let near_then_far = Limits { elsewhere: 0b10, ..chain(2) };
+    Story::begin(near_then_far).then(dead).ends_as(end);
+    let story = away(near_then_far).then(dead);
+    assert_eq!(story.asked().rung, 2, "the second and the third live apart");
+    story.then(dead).ends_as(end);
+    let far_then_near = Limits { elsewhere: 0b01, ..chain(2) };
+    let story = Story::begin(far_then_near).then(dead);
+    assert_eq!(story.asked().rung, 1);
+    story.then(dead).ends_as(end);
+}
+
+#[test]
+fn a_credential_that_cannot_be_fetched_leaves_only_who_needs_another() {
+    for class in [ErrorClass::ServerError, ErrorClass::RateLimit, ErrorClass::InvalidModel] {
+        let refreshing = |rules| Story::begin(rules).fails(ErrorClass::InvalidApiKey);
+        let stop = Event::Failed(ruled(class, Ruling::Stop));
+        let story = refreshing(chain(1)).then(stop);
+        assert_eq!(story.last(), Action::Finish(StopReason::ModelError(class)), "{class}");
+        let story = refreshing(Limits { elsewhere: 0b1, ..chain(1) }).then(stop);
+        assert_eq!(story.asked().rung, 1, "{class}");
+    }
+}
+
+#[test]
+fn a_new_model_may_refresh_its_own_credential() {
+    let rules = Limits { elsewhere: 0b1, ..chain(1) };
+    let rejected = ErrorClass::InvalidApiKey;
+    let story = Story::begin(rules).fails(rejected).then(Event::Refreshed).fails(rejected);
+    assert_eq!(story.asked().rung, 1);
+    let story = story.fails(rejected);
+    assert_eq!(story.last(), Action::Refresh);
+}
+
+#[test]
+fn a_new_model_streams_whatever_the_last_ones_streams_were_like() {
+    let rules = Limits { elsewhere: 0b1, ..chain(1) };
+    let torn = Failure { reach: Reach::Stream, ..failure(ErrorClass::ConnectionError) };
+    let story = Story::begin(rules).then(Event::Failed(torn)).wakes();
+    let story = story.then(Event::Failed(torn)).wakes();
+    assert_eq!(story.asked().mode, Mode::Whole);
+    let story = story.fails(ErrorClass::AuthError);
+    assert_eq!(story.asked().mode, Mode::Streaming);
+}
+
+// --- and the way back ---------------------------------------------------------------------------
+
+#[test]
+fn nobody_goes_back_unless_told_to() {
+    let story = away(chain(1)).later(86_400).takes_a_turn();
+    assert_eq!(story.asked().rung, 1);
+}
+
+#[test]
+fn the_preferred_model_is_tried_again_after_ten_minutes_and_at_a_turn() {
+    let story = away(returning(1)).later(TEN_MINUTES - 1).takes_a_turn();
+    assert_eq!(story.asked().rung, 1, "not a second early");
+    let story = story.later(1).fails(ErrorClass::ServerError).wakes();
+    assert_eq!(story.asked().rung, 1, "not within a turn");
+    let story = story.then(Event::Replied(Reply::CutShort(Cut::Text)));
+    assert_eq!(story.asked().rung, 1, "nor where a reply goes on");
+    let story = story.takes_a_turn();
+    assert_eq!((story.asked().rung, story.asked().attempt), (0, 1));
+    assert_eq!(story.decision().plan, Some(RecoveryPlan::Return));
+    assert_eq!(story.run.budgets.probes, 23);
+}
+
+#[test]
+fn the_preferred_model_that_answers_is_kept() {
+    let story = away(returning(1)).later(TEN_MINUTES).takes_a_turn();
+    let mut story = story.takes_a_turn();
+    for _ in 0..3 {
+        assert_eq!(story.asked().rung, 0);
+        story = story.later(TEN_MINUTES).takes_a_turn();
+    }
+    assert_eq!(story.run.budgets.probes, 23, "there is nowhere to go back to");
+    let story = story.fails_and_waits(ErrorClass::ServerError, 1);
+    assert_eq!(story.asked().rung, 0, "and it has a full set of attempts again");
+    assert_eq!(story.meets_a_crowd().asked().rung, 1, "and its chain");
+}
+
+#[test]
+fn the_preferred_model_that_still_fails_is_left_at_once() {
+    let failures = [
+        failure(OVERLOAD),
+        failure(ErrorClass::ServerError),
+        failure(ErrorClass::RateLimit),
+        failure(ErrorClass::ConnectionError),
+        failure(ErrorClass::ApiTimeout),
+        failure(ErrorClass::BadResponse),
+        failure(ErrorClass::InvalidModel),
+        failure(ErrorClass::InvalidApiKey),
+        failure(ErrorClass::AuthError),
+        failure(ErrorClass::CreditBalanceLow),
+        wishing(ErrorClass::RateLimit, secs(5)),
+        wishing(ErrorClass::RateLimit, secs(36_000)),
+        ruled(ErrorClass::ServerError, Ruling::Stop),
+    ];
+    for failed in failures {
+        let story = away(returning(2)).fails(ErrorClass::InvalidModel);
+        assert_eq!(story.asked().rung, 2);
+        let story = story.later(TEN_MINUTES).takes_a_turn();
+        assert_eq!(story.asked().rung, 0);
+        let story = story.then(Event::Failed(failed));
+        assert_eq!(story.decision().plan, Some(RecoveryPlan::SwitchModel), "{failed:?}");
+        assert!(story.went_on_at_once());
+        assert_eq!(story.asked().rung, 2, "{failed:?}: where it came from");
+        let story = story.later(TEN_MINUTES - 1).takes_a_turn();
+        assert_eq!(story.asked().rung, 2, "{failed:?}: and not again for a while");
+        assert_eq!(story.later(1).takes_a_turn().asked().rung, 0, "{failed:?}");
+    }
+}
+
+#[test]
+fn the_preferred_model_that_says_nothing_is_left_as_well() {
+    let story = away(returning(1)).later(TEN_MINUTES).takes_a_turn();
+    let story = story.then(Event::Replied(Reply::Empty));
+    assert_eq!((story.asked().rung, story.went_on_at_once()), (1, true));
+    assert_eq!(story.run.budgets.empty_replies, 3);
+    let story = story.then(Event::Replied(Reply::Empty));
+    assert_eq!(story.pause().class, ErrorClass::EmptyResponse, "the other one is asked again");
+}
+
+#[test]
+fn any_answer_of_the_preferred_model_shows_that_it_is_back() {
+    let replies = [
+        Reply::CutShort(Cut::Text),
+        Reply::CutShort(Cut::Thinking),
+        Reply::Paused,
+        Reply::ToolCalls { tokens: 1 },
+    ];
+    for reply in replies {
+        let story = away(returning(1)).later(TEN_MINUTES).takes_a_turn();
+        let story = story.then(Event::Replied(reply));
+        assert_eq!(story.run.home, None, "{reply:?}");
+    }
+}
+
+#[test]
+fn a_request_that_the_preferred_model_refuses_is_mended_there() {
+    let story = away(returning(1)).later(TEN_MINUTES).takes_a_turn();
+    let refused = Failure { remedies: ANYTHING, ..failure(ErrorClass::InvalidRequest) };
+    let story = story.then(Event::Failed(refused));
+    assert_eq!((story.asked().rung, story.decision().edit.trim), (0, Some(Trim::Block)));
+    let story = story.fails(OVERLOAD);
+    assert_eq!(story.asked().rung, 1, "and left when the service fails after all");
+}
+
+#[test]
+fn a_summary_on_the_way_back_is_a_try_like_any_other() {
+    let remedies = Remedies { rounds: true, ..Remedies::NONE };
+    let crowded = Weight { size: 190_000, window: 200_000, remedies, ..FREE };
+    let back = || away(returning(1)).later(TEN_MINUTES).weighing(crowded).takes_a_turn();
+    assert_ne!(back().asked().purpose, Purpose::Reply);
+    assert_eq!(back().asked().rung, 0);
+    let story = back().fails(ErrorClass::ServerError);
+    assert_eq!(story.asked().rung, 1);
+    assert_ne!(story.asked().purpose, Purpose::Reply, "the summary is still wanted");
+    let story = back().weighing(FREE).then(ANSWER);
+    assert_eq!((story.asked().rung, story.run.home), (0, None));
+}
+
+#[test]
+fn what_led_away_may_lead_away_once_more_down_the_whole_chain() {
+    let story = away(returning(2)).later(TEN_MINUTES).takes_a_turn().takes_a_turn();
+    let story = story.fails(ErrorClass::InvalidModel);
+    assert_eq!(story.asked().rung, 1);
+    let story = story.fails(ErrorClass::InvalidModel);
+    assert_eq!(story.asked().rung, 2);
+    let story = story.fails(ErrorClass::InvalidModel);
+    story.ends_as(StopReason::ModelError(ErrorClass::InvalidModel));
+}
+
+#[test]
+fn a_try_that_failed_leaves_the_rest_of_the_chain() {
+    let story = away(returning(2)).later(TEN_MINUTES).takes_a_turn().fails(OVERLOAD);
+    assert_eq!(story.asked().rung, 1);
+    assert_eq!(story.fails(ErrorClass::InvalidModel).asked().rung, 2);
+}
+
+#[test]
+fn the_tries_of_a_session_are_counted() {
+    let budgets = Budgets { probes: 3, switches: 1, ..Budgets::DEFAULT };
+    let mut story = away(Limits { budgets, ..returning(1) });
+    for _ in 0..3 {
+        story = story.later(TEN_MINUTES).takes_a_turn();
+        assert_eq!(story.asked().rung, 0);
+        story = story.fails(OVERLOAD);
+        assert_eq!(story.asked().rung, 1);
+    }
+    let story = story.later(86_400).takes_a_turn();
+    assert_eq!(story.asked().rung, 1, "three were all");
+    let story = Story::unasked(story.limits).goes_on_from(&story).takes_a_turn();
+    assert_eq!(story.asked().rung, 1, "in the next process too");
+}
+
+#[test]
+fn a_run_taken_up_again_goes_on_where_it_was_and_goes_back_at_its_first_turn() {
+    let story = away(returning(1)).later(60).takes_a_turn();
+    let story = Story::unasked(returning(1)).goes_on_from(&story);
+    assert_eq!(story.asked().rung, 1, "the call that was cut off is made where it was made");
+    assert_eq!(story.takes_a_turn().asked().rung, 0);
+    let back = away(returning(1)).later(TEN_MINUTES).takes_a_turn();
+    let story = Story::unasked(returning(1)).goes_on_from(&back);
+    assert_eq!((story.asked().rung, story.run.home), (0, None));
+    assert!(story.fails(ErrorClass::ServerError).is_pausing(), "it has its attempts");
+}
+
+#[test]
+fn the_last_turn_and_the_deadline_are_no_time_to_go_back() {
+    let budgets = Budgets { turns: Some(2), switches: 1, ..Budgets::DEFAULT };
+    let story = away(Limits { budgets, ..returning(1) }).later(TEN_MINUTES);
+    assert_eq!(story.takes_a_turn().asked().rung, 0, "one turn is left");
+    let budgets = Budgets { turns: Some(1), ..budgets };
+    let story = away(Limits { budgets, ..returning(1) }).later(TEN_MINUTES).takes_a_turn();
+    story.ends_as(StopReason::MaxTurns);
+    assert_eq!((story.run.rung, story.run.budgets.probes), (1, 24));
+    let late = Limits { deadline: Some(after(TEN_MINUTES)), ..returning(1) };
+    let story = away(late).then(TOOL_CALLS).later(TEN_MINUTES).then(TOOLS_DONE);
+    story.ends_as(StopReason::Deadline);
+    assert_eq!(story.run.budgets.probes, 24);
+}
+
+#[test]
+fn going_back_and_stepping_back_can_meet() {
+    let story = away(returning(1)).then(TOOL_CALLS).later(TEN_MINUTES);
+    let story = story.then(Event::ToolsDone(Pace::Repeating));
+    let decision = story.decision();
+    assert_eq!(decision.plan, Some(RecoveryPlan::Return));
+    assert_eq!(decision.edit.say, Some(Nudge::StepBack));
+}
+
+#[test]
+fn the_old_models_wish_does_not_hold_up_the_way_back() {
+    let story = away(returning(1)).later(TEN_MINUTES);
+    let story = story.then(Event::Failed(wishing(ErrorClass::ServerError, secs(30)))).wakes();
+    let story = story.takes_a_turn();
+    assert_eq!((story.asked().rung, story.went_on_at_once()), (0, true));
+}

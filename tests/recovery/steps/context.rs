@@ -1,0 +1,565 @@
+//! A conversation that fills its window.
+
+use outlast::recovery::{
+    Action, Ask, Budgets, Cut, ErrorClass, Event, Failure, Fate, Interrupt, Limits, Mode, Money,
+    Occasion, Purpose, Reach, RecoveryPlan, Remedies, Reply, Ruling, StopReason, Trim, Weight,
+};
+
+use super::super::{
+    ANSWER, ANYTHING, FREE, Story, TOOL_CALLS, TOOLS_DONE, after, failure, limits, reaching, secs,
+    wishing, with_budgets,
+};
+
+/// 200,000 tokens less 8,192 for the reply and 13,000 of headroom.
+const THRESHOLD: u32 = 178_808;
+const ROUNDS: Remedies = Remedies { rounds: true, ..Remedies::NONE };
+const FOLDS: Remedies = Remedies { folds: true, ..Remedies::NONE };
+const ROOMY: Weight = Weight { size: 20_000, window: 200_000, remedies: ROUNDS, ..FREE };
+const CROWDED: Weight = Weight { size: THRESHOLD, ..ROOMY };
+const FULL: Weight = Weight { size: 200_000, ..ROOMY };
+
+const AHEAD: Purpose = Purpose::Summary(Occasion::Threshold);
+const LATE: Purpose = Purpose::Summary(Occasion::Overflow);
+
+fn begin(weight: Weight, limits: Limits) -> Story {
+    Story::unasked(limits).weighing(weight).then(Event::Begin)
+}
+
+fn refusal(class: ErrorClass, remedies: Remedies) -> Event {
+    Event::Failed(Failure { remedies, ..failure(class) })
+}
+
+fn overflow(remedies: Remedies) -> Event {
+    refusal(ErrorClass::PromptTooLong, remedies)
+}
+
+impl Story {
+    /// A round of tools, and what the conversation weighs after it.
+    #[track_caller]
+    fn works(self, weight: Weight) -> Self {
+        self.then(TOOL_CALLS).weighing(weight).then(TOOLS_DONE)
+    }
+
+    /// The summary comes, and what the conversation weighs with it.
+    #[track_caller]
+    fn sums_up(self, weight: Weight) -> Self {
+        assert_ne!(self.asked().purpose, Purpose::Reply, "nobody asked for a summary");
+        self.weighing(weight).then(ANSWER)
+    }
+
+    #[track_caller]
+    fn asks_for(&self, purpose: Purpose) -> Ask {
+        assert_eq!(self.asked().purpose, purpose);
+        self.asked()
+    }
+}
+
+// --- ahead of need ----------------------------------------------------------------------------
+
+#[test]
+fn a_conversation_is_compacted_at_its_threshold_and_not_a_token_before() {
+    begin(Weight { size: THRESHOLD - 1, ..CROWDED }, limits()).asks_for(Purpose::Reply);
+    let story = begin(CROWDED, limits());
+    story.asks_for(AHEAD);
+    assert_eq!(story.plans(), [RecoveryPlan::Compact]);
+    let story = story.sums_up(ROOMY);
+    assert_eq!(story.decision().edit.reply, Fate::Summary);
+    story.asks_for(Purpose::Reply);
+    story.then(ANSWER).ends_as(StopReason::Completed);
+}
+
+#[test]
+fn the_threshold_follows_the_models_limits_and_the_headroom() {
+    let at = |weight: Weight, size, rules| begin(Weight { size, ..weight }, rules).asked().purpose;
+    let terse = Weight { ceiling: 4_096, ..ROOMY };
+    assert_eq!(at(terse, 182_903, limits()), Purpose::Reply);
+    assert_eq!(at(terse, 182_904, limits()), AHEAD);
+    let close = Limits { headroom: 1_000, ..limits() };
+    assert_eq!(at(ROOMY, 190_807, close), Purpose::Reply);
+    assert_eq!(at(ROOMY, 190_808, close), AHEAD);
+    let small = Weight { window: 32_000, ..ROOMY };
+    assert_eq!(at(small, 15_999, limits()), Purpose::Reply, "a small window is half used");
+    assert_eq!(at(small, 16_000, limits()), AHEAD);
+}
+
+#[test]
+fn compaction_ahead_of_need_is_checked_after_every_tool_batch_and_costs_no_turn() {
+    let rules = with_budgets(Budgets { turns: Some(3), ..Budgets::DEFAULT });
+    let story = begin(ROOMY, rules).works(ROOMY).works(CROWDED);
+    story.asks_for(AHEAD);
+    let story = story.sums_up(ROOMY);
+    assert_eq!(story.run.budgets.turns, Some(0));
+    story.then(ANSWER).ends_as(StopReason::Completed);
+}
+
+#[test]
+fn nothing_is_compacted_when_told_not_to_or_when_there_is_nothing_old() {
+    begin(CROWDED, Limits { auto_compact: false, ..limits() }).asks_for(Purpose::Reply);
+    let fresh = Weight { remedies: FOLDS, ..CROWDED };
+    begin(fresh, limits()).asks_for(Purpose::Reply);
+}
+
+#[test]
+fn a_call_that_failed_already_is_not_the_moment_to_compact() {
+    let story = begin(ROOMY, limits()).weighing(CROWDED).fails(ErrorClass::ServerError).wakes();
+    story.asks_for(Purpose::Reply);
+    story.works(CROWDED).asks_for(AHEAD);
+}
+
+#[test]
+fn a_turn_compacts_ahead_only_once() {
+    let cut = Event::Replied(Reply::CutShort(Cut::Text));
+    let story = begin(CROWDED, limits()).sums_up(CROWDED);
+    story.asks_for(Purpose::Reply);
+    let story = story.then(cut).then(cut);
+    assert_eq!(story.asks_for(Purpose::Reply).cap, 21_192, "what the window leaves");
+    assert_eq!(story.times(RecoveryPlan::Compact), 1);
+}
+
+#[test]
+fn three_summaries_in_a_row_that_do_not_come_switch_compaction_off() {
+    let mut story = begin(CROWDED, limits());
+    for nth in 1..=3 {
+        story.asks_for(AHEAD);
+        story = story.then(Event::Replied(Reply::Empty));
+        assert_eq!(story.times(RecoveryPlan::Forgo), nth);
+        story.asks_for(Purpose::Reply);
+        story = story.works(CROWDED);
+    }
+    for _ in 0..5 {
+        story.asks_for(Purpose::Reply);
+        story = story.works(CROWDED);
+    }
+    let story = Story::take_up(story.run.resumed(), limits()).works(CROWDED);
+    story.asks_for(Purpose::Reply);
+    story.then(overflow(ROUNDS)).asks_for(LATE);
+}
+
+#[test]
+fn a_summary_that_comes_closes_the_breaker_again() {
+    let in_vain = |story: Story| story.then(Event::Replied(Reply::Refusal)).works(CROWDED);
+    let story = in_vain(in_vain(begin(CROWDED, limits())));
+    assert_eq!(story.run.budgets.forgone, 1);
+    let story = story.sums_up(ROOMY).works(CROWDED);
+    assert_eq!(story.run.budgets.forgone, 3);
+    let story = in_vain(in_vain(story));
+    story.asks_for(AHEAD);
+    in_vain(story).asks_for(Purpose::Reply);
+}
+
+#[test]
+fn two_compactions_in_a_row_that_bring_nothing_end_the_run() {
+    let story = begin(CROWDED, limits()).sums_up(CROWDED);
+    story.asks_for(Purpose::Reply);
+    let story = story.works(CROWDED).sums_up(CROWDED);
+    story.ends_as(StopReason::PromptTooLong);
+    assert_eq!(story.requests(), 3);
+}
+
+#[test]
+fn two_in_the_same_turn_are_in_a_row_too() {
+    let story = begin(CROWDED, limits()).sums_up(CROWDED).then(overflow(ROUNDS));
+    story.asks_for(LATE);
+    story.sums_up(CROWDED).ends_as(StopReason::PromptTooLong);
+}
+
+#[test]
+fn one_that_helped_starts_the_row_anew() {
+    let story = begin(CROWDED, limits()).sums_up(CROWDED).works(CROWDED).sums_up(ROOMY);
+    assert_eq!(story.run.useless, 0);
+    let story = story.works(CROWDED).sums_up(CROWDED);
+    story.asks_for(Purpose::Reply);
+    story.works(CROWDED).sums_up(CROWDED).ends_as(StopReason::PromptTooLong);
+}
+
+#[test]
+fn a_compaction_is_judged_once_and_by_the_first_request_after_it() {
+    let cut = Event::Replied(Reply::CutShort(Cut::Text));
+    let story = begin(CROWDED, limits()).sums_up(CROWDED);
+    let story = story.fails(ErrorClass::ServerError).wakes().then(cut).then(cut);
+    assert_eq!(story.run.useless, 1);
+    story.asks_for(Purpose::Reply);
+}
+
+#[test]
+fn a_run_taken_up_again_is_not_condemned_for_what_brought_nothing() {
+    let story = begin(CROWDED, limits()).sums_up(CROWDED).works(CROWDED).sums_up(CROWDED);
+    let story = Story { weight: ROOMY, ..Story::unasked(limits()) }.goes_on_from(&story);
+    story.asks_for(Purpose::Reply);
+    assert_eq!(story.run.budgets.compactions, 6, "what was spent stays spent");
+    story.works(CROWDED).asks_for(AHEAD);
+}
+
+#[test]
+fn eight_compactions_are_all_there_are() {
+    let mut story = begin(ROOMY, limits());
+    for _ in 0..8 {
+        story = story.works(CROWDED);
+        story.asks_for(AHEAD);
+        story = story.sums_up(ROOMY);
+    }
+    let story = story.works(CROWDED);
+    story.asks_for(Purpose::Reply);
+    story.then(overflow(ROUNDS)).ends_as(StopReason::PromptTooLong);
+    let more = with_budgets(Budgets { compactions: 9, ..Budgets::DEFAULT });
+    let mut story = begin(ROOMY, more);
+    for _ in 0..9 {
+        story = story.works(CROWDED).sums_up(ROOMY);
+    }
+    assert_eq!(story.times(RecoveryPlan::Compact), 9);
+}
+
+// --- after an overflow ------------------------------------------------------------------------
+
+#[test]
+fn folds_are_committed_before_a_summary_is_asked_for_and_never_twice_a_turn() {
+    let both = Remedies { folds: true, ..ROUNDS };
+    let story = begin(ROOMY, limits()).then(overflow(both));
+    let decision = story.decision();
+    assert_eq!(decision.plan, Some(RecoveryPlan::Drain));
+    assert_eq!((decision.edit.trim, decision.edit.reply), (Some(Trim::Folds), Fate::Drop));
+    assert_eq!((story.asked().attempt, story.went_on_at_once()), (1, true));
+    let story = story.then(overflow(both));
+    assert_eq!(story.decision().plan, Some(RecoveryPlan::CompactReactively));
+    let story = story.sums_up(ROOMY).then(overflow(FOLDS));
+    story.ends_as(StopReason::PromptTooLong);
+    let again = begin(ROOMY, limits()).then(overflow(FOLDS)).works(ROOMY).then(overflow(FOLDS));
+    assert_eq!(again.times(RecoveryPlan::Drain), 2, "a turn that ended allows another");
+}
+
+#[test]
+fn an_overflow_is_compacted_once_a_turn() {
+    let story = begin(ROOMY, limits()).then(overflow(ROUNDS));
+    assert_eq!(story.asks_for(LATE).attempt, 1);
+    let story = story.sums_up(ROOMY);
+    story.asks_for(Purpose::Reply);
+    story.then(overflow(ROUNDS)).ends_as(StopReason::PromptTooLong);
+    let again = begin(ROOMY, limits()).then(overflow(ROUNDS)).sums_up(ROOMY).works(ROOMY);
+    let again = again.then(overflow(ROUNDS));
+    again.asks_for(LATE);
+    again.sums_up(ROOMY).then(ANSWER).ends_as(StopReason::Completed);
+}
+
+#[test]
+fn a_cut_or_empty_reply_does_not_end_a_turn() {
+    let story = begin(ROOMY, limits()).then(overflow(ROUNDS)).sums_up(ROOMY);
+    let story = story.then(Event::Replied(Reply::CutShort(Cut::Text)));
+    let story = story.then(Event::Replied(Reply::Empty)).wakes();
+    story.then(overflow(ROUNDS)).ends_as(StopReason::PromptTooLong);
+}
+
+#[test]
+fn an_overflow_that_nothing_can_mend_ends_the_run_at_once() {
+    for class in [ErrorClass::PromptTooLong, ErrorClass::RequestTooLarge] {
+        let story = begin(ROOMY, limits()).fails(class);
+        story.ends_as(StopReason::PromptTooLong);
+        assert_eq!(story.requests(), 1);
+    }
+}
+
+#[test]
+fn an_overflow_is_mended_where_nothing_is_compacted_ahead() {
+    let rules = Limits { auto_compact: false, ..limits() };
+    begin(FULL, rules).then(overflow(ROUNDS)).asks_for(LATE);
+}
+
+#[test]
+fn a_summary_for_an_overflow_is_not_followed_by_one_ahead_of_need() {
+    let story = begin(ROOMY, limits()).then(overflow(ROUNDS)).sums_up(CROWDED);
+    story.asks_for(Purpose::Reply);
+    assert_eq!(story.times(RecoveryPlan::Compact), 0);
+}
+
+// --- a summary that does not fit, or does not come ----------------------------------------------
+
+#[test]
+fn a_summarising_request_sheds_its_oldest_rounds_three_times() {
+    for (start, end) in [(begin(CROWDED, limits()), AHEAD), (late(), LATE)] {
+        let mut story = start;
+        for _ in 0..3 {
+            story = story.then(overflow(ROUNDS));
+            let decision = story.decision();
+            assert_eq!(decision.plan, Some(RecoveryPlan::Trim));
+            assert_eq!(decision.edit.trim, Some(Trim::OldestRounds));
+            assert_eq!(story.asks_for(end).attempt, 1);
+        }
+        let story = story.then(overflow(ROUNDS));
+        if end == AHEAD {
+            assert_eq!(story.decision().plan, Some(RecoveryPlan::Forgo));
+            story.asks_for(Purpose::Reply);
+        } else {
+            story.ends_as(StopReason::PromptTooLong);
+        }
+    }
+}
+
+fn late() -> Story {
+    begin(ROOMY, limits()).then(overflow(ROUNDS))
+}
+
+#[test]
+fn a_summarising_request_without_rounds_is_not_trimmed() {
+    let story = begin(CROWDED, limits()).then(overflow(FOLDS));
+    assert_eq!(story.decision().plan, Some(RecoveryPlan::Forgo));
+    late().then(overflow(FOLDS)).ends_as(StopReason::PromptTooLong);
+}
+
+#[test]
+fn every_summary_may_shed_rounds_anew() {
+    let story = late().then(overflow(ROUNDS)).then(overflow(ROUNDS)).sums_up(ROOMY).works(ROOMY);
+    let mut story = story.then(overflow(ROUNDS));
+    for _ in 0..3 {
+        story = story.then(overflow(ROUNDS));
+        story.asks_for(LATE);
+    }
+}
+
+#[test]
+fn a_summary_refused_for_its_content_is_forgone_ahead_of_need_and_final_after_an_overflow() {
+    let classes = [
+        ErrorClass::InvalidRequest,
+        ErrorClass::ToolUseMismatch,
+        ErrorClass::ImageTooLarge,
+        ErrorClass::PdfTooLarge,
+        ErrorClass::Refusal,
+        ErrorClass::Unknown,
+    ];
+    for class in classes {
+        for ruling in [None, Some(Ruling::Stop), Some(Ruling::Retry)] {
+            let refused = Failure { ruling, remedies: ANYTHING, ..failure(class) };
+            let story = begin(CROWDED, limits()).then(Event::Failed(refused));
+            assert_eq!(story.decision().plan, Some(RecoveryPlan::Forgo), "{class}");
+            assert_eq!(story.asks_for(Purpose::Reply).attempt, 1);
+            late().then(Event::Failed(refused)).ends_as(StopReason::PromptTooLong);
+        }
+    }
+}
+
+#[test]
+fn a_cut_summary_counts_and_one_that_is_none_does_not() {
+    for reply in [Reply::Answer { tokens: 0 }, Reply::CutShort(Cut::Text)] {
+        let story = begin(CROWDED, limits()).weighing(ROOMY).then(Event::Replied(reply));
+        assert_eq!(story.decision().edit.reply, Fate::Summary, "{reply:?}");
+        assert_eq!(story.run.budgets.forgone, 3);
+    }
+    let none = [
+        Reply::Empty,
+        Reply::Refusal,
+        Reply::ToolCalls { tokens: 9 },
+        Reply::Paused,
+        Reply::CutShort(Cut::ToolCall),
+        Reply::CutShort(Cut::Thinking),
+    ];
+    for reply in none {
+        let story = begin(CROWDED, limits()).then(Event::Replied(reply));
+        let decision = story.decision();
+        let told = (decision.plan, decision.edit.reply);
+        assert_eq!(told, (Some(RecoveryPlan::Forgo), Fate::Drop), "{reply:?}");
+        assert_eq!(story.asks_for(Purpose::Reply).attempt, 1);
+        let story = late().then(Event::Replied(reply));
+        story.ends_as(StopReason::PromptTooLong);
+        assert_eq!(story.transition().edit.reply, Fate::Drop, "{reply:?}");
+    }
+}
+
+#[test]
+fn what_a_summary_says_counts_towards_no_effort() {
+    let rules = Limits { effort: Some(1_000), ..limits() };
+    let story = begin(CROWDED, rules).weighing(ROOMY);
+    let story = story.then(Event::Replied(Reply::Answer { tokens: 5_000 }));
+    let story = story.then(ANSWER);
+    assert_eq!(story.decision().plan, Some(RecoveryPlan::Nudge));
+}
+
+// --- a summary is a call like any other ---------------------------------------------------------
+
+#[test]
+fn a_service_that_fails_a_summary_is_met_with_the_ordinary_ladder() {
+    for (start, purpose) in [(begin(CROWDED, limits()), AHEAD), (late(), LATE)] {
+        let mut story = start;
+        for retry in 1..=10 {
+            story = story.fails(ErrorClass::ServerError);
+            assert_eq!(story.pause().retry, retry);
+            story = story.wakes();
+            assert_eq!(story.asks_for(purpose).attempt, retry + 1);
+        }
+        story
+            .fails(ErrorClass::ServerError)
+            .ends_as(StopReason::ModelError(ErrorClass::ServerError));
+    }
+}
+
+#[test]
+fn a_summary_that_came_renews_what_its_reply_may_spend_on_retries() {
+    let story = begin(CROWDED, limits()).fails_and_waits(ErrorClass::ServerError, 9).sums_up(ROOMY);
+    assert_eq!((story.asked().attempt, story.run.budgets.retries), (1, 10));
+}
+
+#[test]
+fn a_credential_is_refreshed_for_a_summary_that_is_then_asked_for() {
+    for (start, purpose) in [(begin(CROWDED, limits()), AHEAD), (late(), LATE)] {
+        let story = start.fails(ErrorClass::InvalidApiKey);
+        assert_eq!(story.last(), Action::Refresh);
+        let story = story.fails(ErrorClass::ServerError).wakes();
+        assert_eq!(story.last(), Action::Refresh);
+        let story = story.then(Event::Refreshed);
+        story.asks_for(purpose);
+        story.sums_up(ROOMY).asks_for(Purpose::Reply);
+    }
+}
+
+#[test]
+fn the_next_model_is_asked_for_the_summary_that_the_last_one_did_not_give() {
+    let rules = with_budgets(Budgets { switches: 1, ..Budgets::DEFAULT });
+    let crowd = |story: Story| {
+        story.fails_and_waits(ErrorClass::ServerOverload, 2).fails(ErrorClass::ServerOverload)
+    };
+    let ahead = crowd(begin(CROWDED, rules));
+    assert_eq!((ahead.asks_for(AHEAD).rung, ahead.asked().attempt), (1, 1));
+    let late = crowd(begin(ROOMY, rules).then(overflow(ROUNDS)));
+    assert_eq!(late.asks_for(LATE).rung, 1);
+    assert_eq!(late.sums_up(ROOMY).asks_for(Purpose::Reply).rung, 1);
+}
+
+#[test]
+fn a_summary_is_interrupted_and_ends_with_the_deadline_like_any_call() {
+    let by = Interrupt::Sigint;
+    let rules = Limits { deadline: Some(after(60)), ..limits() };
+    begin(CROWDED, rules).then(Event::Interrupted(by)).ends_as(StopReason::AbortedStreaming(by));
+    begin(CROWDED, rules).then(Event::DeadlinePassed).ends_as(StopReason::Deadline);
+    let story = begin(CROWDED, rules).at(after(60)).sums_up(ROOMY);
+    story.ends_as(StopReason::Deadline);
+    assert_eq!(story.transition().edit.reply, Fate::Summary, "it is not lost on who resumes");
+    begin(CROWDED, rules)
+        .at(after(60))
+        .fails(ErrorClass::InvalidRequest)
+        .ends_as(StopReason::Deadline);
+    let story = begin(ROOMY, rules).at(after(60)).then(overflow(ANYTHING));
+    story.ends_as(StopReason::Deadline);
+    let weighing = Story::unasked(rules).just(Event::Begin).at(after(60));
+    weighing.just(Event::Weighed(CROWDED)).ends_as(StopReason::Deadline);
+}
+
+#[test]
+fn a_torn_summary_is_asked_for_in_one_piece() {
+    let torn = Event::Failed(reaching(ErrorClass::ConnectionError, Reach::Stream));
+    let story = begin(CROWDED, limits()).then(torn).wakes().then(torn).wakes();
+    assert_eq!((story.asks_for(AHEAD).mode, story.asked().cap), (Mode::Whole, 8_192));
+}
+
+#[test]
+fn what_is_another_request_waits_for_the_servers_word_all_the_same() {
+    let asking = |class, remedies| Event::Failed(Failure { remedies, ..wishing(class, secs(30)) });
+    let too_long = ErrorClass::PromptTooLong;
+    let stories = [
+        begin(ROOMY, limits()).then(asking(too_long, FOLDS)),
+        begin(ROOMY, limits()).then(asking(too_long, ROUNDS)),
+        begin(CROWDED, limits()).then(asking(too_long, ROUNDS)),
+        begin(CROWDED, limits()).then(asking(ErrorClass::InvalidRequest, ROUNDS)),
+    ];
+    for story in stories {
+        assert!(story.pause_millis() >= 30_000, "{:?}", story.transition());
+        let before = story.requests();
+        assert_eq!(story.wakes().requests(), before + 1);
+    }
+    let far = Event::Failed(Failure { remedies: ANYTHING, ..wishing(too_long, secs(601)) });
+    begin(ROOMY, limits()).then(far).ends_as(StopReason::PromptTooLong);
+    let rules = Limits { deadline: Some(after(300)), ..limits() };
+    let later = Event::Failed(Failure { remedies: ANYTHING, ..wishing(too_long, secs(400)) });
+    begin(ROOMY, rules).then(later).ends_as(StopReason::Deadline);
+}
+
+// --- what cannot be sent ------------------------------------------------------------------------
+
+#[test]
+fn a_full_window_blocks_only_where_nothing_can_act() {
+    let off = Limits { auto_compact: false, ..limits() };
+    let bare = Weight { remedies: Remedies::NONE, ..FULL };
+    let blocked = begin(bare, off);
+    blocked.ends_as(StopReason::BlockingLimit);
+    assert_eq!(blocked.requests(), 0);
+    begin(Weight { size: 199_999, ..bare }, off).asks_for(Purpose::Reply);
+    begin(Weight { remedies: FOLDS, ..FULL }, off).asks_for(Purpose::Reply);
+    begin(FULL, off).asks_for(Purpose::Reply);
+    begin(bare, limits()).asks_for(Purpose::Reply);
+    let no_drains = Budgets { drains: 0, ..Budgets::DEFAULT };
+    let rules = Limits { budgets: no_drains, ..off };
+    begin(Weight { remedies: FOLDS, ..FULL }, rules).ends_as(StopReason::BlockingLimit);
+    for spent in [
+        Budgets { reactive_compactions: 0, ..Budgets::DEFAULT },
+        Budgets { compactions: 0, ..Budgets::DEFAULT },
+    ] {
+        begin(FULL, Limits { budgets: spent, ..off }).ends_as(StopReason::BlockingLimit);
+    }
+    let broken = Budgets { forgone: 0, ..Budgets::DEFAULT };
+    begin(bare, with_budgets(broken)).ends_as(StopReason::BlockingLimit);
+}
+
+#[test]
+fn a_reply_is_given_no_more_room_than_the_window_has() {
+    let cap = |size| begin(Weight { size, remedies: Remedies::NONE, ..FULL }, limits()).asked().cap;
+    assert_eq!(cap(191_808), 8_192);
+    assert_eq!(cap(191_809), 8_191);
+    assert_eq!(cap(198_976), 1_024);
+    assert_eq!(cap(199_999), 1_024, "the size is an estimate: what seems full may still fit");
+    assert_eq!(cap(300_000), 1_024);
+}
+
+#[test]
+fn a_larger_cap_that_the_window_has_no_room_for_is_not_asked_for() {
+    let cut = Event::Replied(Reply::CutShort(Cut::Text));
+    let tight = Weight { size: 191_808, remedies: Remedies::NONE, ..FULL };
+    let story = begin(tight, limits()).then(cut);
+    assert_eq!(story.decision().plan, Some(RecoveryPlan::Continue));
+    let story = begin(Weight { size: 191_807, ..tight }, limits()).then(cut);
+    assert_eq!(story.decision().plan, Some(RecoveryPlan::Escalate));
+}
+
+// --- and money ----------------------------------------------------------------------------------
+
+/// A request whose input costs 100 and whose tokens cost 1 each, out of `left`.
+fn priced(left: u64, weight: Weight) -> Weight {
+    let pico = Money::from_pico_dollars;
+    Weight { input: pico(100), token: pico(1), left: Some(pico(left)), ..weight }
+}
+
+#[test]
+fn a_summary_has_a_cap_of_its_own_which_money_and_the_model_lower() {
+    let mut rules = limits();
+    rules.caps.summary = 3_000;
+    let cap = |weight| begin(weight, rules).asks_for(AHEAD).cap;
+    assert_eq!(cap(CROWDED), 3_000);
+    assert_eq!(cap(priced(3_099, CROWDED)), 2_999);
+    assert_eq!(cap(priced(1_124, CROWDED)), 1_024);
+    assert_eq!(cap(Weight { ceiling: 500, size: 190_000, ..CROWDED }), 500);
+}
+
+#[test]
+fn a_summary_that_cannot_be_paid_for_is_forgone_ahead_of_need() {
+    let rich = priced(100_000, CROWDED);
+    let story = Story::unasked(limits()).just(Event::Begin).just(Event::Weighed(rich));
+    let story = story.weighing(priced(5_000, CROWDED)).just(Event::Weighed(priced(1_123, CROWDED)));
+    assert_eq!(story.transition().plan, Some(RecoveryPlan::Forgo));
+    let story = story.just(Event::Weighed(priced(5_000, CROWDED)));
+    assert_eq!((story.asks_for(Purpose::Reply).cap, story.run.budgets.forgone), (4_900, 2));
+    begin(priced(1_123, CROWDED), limits()).ends_as(StopReason::MaxBudgetUsd);
+}
+
+#[test]
+fn a_summary_forgone_for_want_of_money_leaves_no_failures_to_the_reply() {
+    let story = begin(priced(5_000, CROWDED), limits()).fails(ErrorClass::ServerError).wakes();
+    let story = story.fails(ErrorClass::ServerError);
+    let story = story.weighing(priced(1_000, CROWDED)).wakes();
+    story.ends_as(StopReason::MaxBudgetUsd);
+    let story = begin(priced(5_000, CROWDED), limits()).fails(ErrorClass::ServerError);
+    let Action::Wait { until } = story.last() else { panic!("{:?}", story.last()) };
+    let story = story.at(until).just(Event::Woke).just(Event::Weighed(priced(1_000, CROWDED)));
+    let story = story.just(Event::Weighed(priced(5_000, CROWDED)));
+    assert_eq!(story.asks_for(Purpose::Reply).attempt, 1);
+}
+
+#[test]
+fn a_summary_after_an_overflow_that_cannot_be_paid_for_is_the_end_of_the_money() {
+    let story = begin(priced(100_000, ROOMY), limits()).weighing(priced(1_123, ROOMY));
+    story.then(overflow(ROUNDS)).ends_as(StopReason::MaxBudgetUsd);
+}

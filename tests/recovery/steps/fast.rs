@@ -1,0 +1,242 @@
+//! Fast mode, and what it meets shortages with.
+
+use outlast::recovery::{
+    Action, Budgets, ErrorClass, Event, Failure, Fast, FastMode, Limits, Moment, Pace, Persistence,
+    Purpose, RecoveryPlan, Remedies, Ruling, StopReason, Weight, Wish, WishSource,
+};
+
+use super::super::{
+    ANSWER, FREE, Story, TOOL_CALLS, after, failure, limits, secs, wishing, with_budgets,
+};
+
+const SHORTAGES: [ErrorClass; 2] = [ErrorClass::RateLimit, ErrorClass::ServerOverload];
+const HALF_AN_HOUR: u64 = 1_800;
+
+fn fast() -> Limits {
+    Limits { fast: Some(FastMode::default()), ..limits() }
+}
+
+fn denied(class: ErrorClass) -> Event {
+    Event::Failed(Failure { fast_denied: true, ..failure(class) })
+}
+
+impl Story {
+    #[track_caller]
+    fn cools_until(&self, seconds: u64) {
+        assert_eq!(self.run.fast, Fast::Cooling { until: after(seconds) });
+        assert!(!self.asked().fast);
+    }
+}
+
+#[test]
+fn fast_mode_is_asked_for_only_where_it_was_asked_for() {
+    assert!(Story::begin(fast()).asked().fast);
+    let story = Story::begin(limits());
+    assert!(!story.asked().fast);
+    assert!(!story.fails_and_waits(ErrorClass::RateLimit, 1).takes_a_turn().asked().fast);
+}
+
+#[test]
+fn a_short_wish_is_waited_out_at_full_speed() {
+    for class in SHORTAGES {
+        let asked = Event::Failed(wishing(class, std::time::Duration::from_millis(19_999)));
+        let story = Story::begin(fast()).then(asked);
+        assert!(story.pause_millis() >= 19_999);
+        assert_eq!(story.pause().retry, 1, "{class}");
+        let ask = story.wakes().asked();
+        assert_eq!((ask.fast, ask.attempt), (true, 2), "{class}");
+    }
+}
+
+#[test]
+fn a_longer_wish_goes_on_at_normal_speed_at_once() {
+    for class in SHORTAGES {
+        for (wish, spell) in [(20, 600), (599, 600), (601, 601), (7_200, 7_200)] {
+            let story = Story::begin(fast()).then(Event::Failed(wishing(class, secs(wish))));
+            assert_eq!(story.decision().plan, Some(RecoveryPlan::CoolDown), "{class}");
+            assert!(story.went_on_at_once());
+            story.cools_until(spell);
+            assert_eq!(story.asked().attempt, 1, "what is not fast mode's has not failed");
+        }
+    }
+}
+
+#[test]
+fn a_shortage_without_a_word_cools_down_for_half_an_hour() {
+    for class in SHORTAGES {
+        let story = Story::begin(fast()).fails(class);
+        story.cools_until(HALF_AN_HOUR);
+        assert_eq!(story.run.budgets.retries, 10);
+        assert_eq!(story.run.budgets.bucket, 500);
+    }
+}
+
+#[test]
+fn a_shortage_of_fast_mode_is_no_overload_of_the_model() {
+    let budgets = Budgets { switches: 1, ..Budgets::DEFAULT };
+    let story = Story::begin(Limits { budgets, ..fast() }).fails(ErrorClass::ServerOverload);
+    let story = story.fails_and_waits(ErrorClass::ServerOverload, 2);
+    assert_eq!(story.asked().rung, 0, "two at normal speed");
+    assert_eq!(story.fails(ErrorClass::ServerOverload).asked().rung, 1);
+}
+
+#[test]
+fn shortages_at_normal_speed_are_met_as_ever() {
+    let story = Story::begin(fast()).fails(ErrorClass::RateLimit).fails(ErrorClass::RateLimit);
+    assert_eq!((story.pause().retry, story.pause().of), (1, Some(10)));
+    let story = story.wakes();
+    story.cools_until(HALF_AN_HOUR);
+    let far = Event::Failed(wishing(ErrorClass::RateLimit, secs(3_600)));
+    story.then(far).ends_as(StopReason::ModelError(ErrorClass::QuotaExhausted));
+}
+
+#[test]
+fn fast_mode_comes_back_at_a_turn_and_not_within_one() {
+    let story = Story::begin(fast()).fails(ErrorClass::RateLimit).at(after(HALF_AN_HOUR - 1));
+    let story = story.takes_a_turn();
+    assert!(!story.asked().fast, "not a second early");
+    let story = story.at(after(HALF_AN_HOUR)).fails(ErrorClass::ServerError).wakes();
+    assert!(!story.asked().fast, "the turn keeps its speed");
+    let story = story.then(TOOL_CALLS).then(Event::ToolsDone(Pace::Repeating));
+    assert!(story.asked().fast);
+    assert_eq!(story.run.fast, Fast::On);
+}
+
+#[test]
+fn other_failures_leave_the_speed_alone() {
+    let others = [
+        ErrorClass::ServerError,
+        ErrorClass::ApiTimeout,
+        ErrorClass::StreamStalled,
+        ErrorClass::ConnectionError,
+        ErrorClass::BadResponse,
+    ];
+    for class in others {
+        let story = Story::begin(fast()).then(denied(class));
+        assert_eq!(story.pause().class, class);
+        assert!(story.wakes().asked().fast, "{class}");
+    }
+}
+
+#[test]
+fn a_service_that_denies_fast_mode_is_not_asked_for_it_again() {
+    for class in SHORTAGES {
+        let story = Story::begin(fast()).then(denied(class));
+        assert_eq!(story.decision().plan, Some(RecoveryPlan::LeaveFast));
+        assert_eq!((story.asked().fast, story.asked().attempt), (false, 1));
+        let story = story.at(after(86_400)).takes_a_turn();
+        assert!(!story.asked().fast);
+        let story = Story::unasked(fast()).goes_on_from(&story);
+        assert!(!story.asked().fast, "not even by the next process");
+    }
+    let short = Failure { fast_denied: true, ..wishing(ErrorClass::RateLimit, secs(2)) };
+    let story = Story::begin(fast()).then(Event::Failed(short));
+    assert_eq!(story.run.fast, Fast::Off, "a short wish does not bring it back");
+    let plain = Story::begin(limits()).then(denied(ErrorClass::RateLimit));
+    assert_eq!(plain.pause().retry, 1, "who was not fast has nothing to leave");
+}
+
+#[test]
+fn eight_spells_are_enough_and_then_fast_mode_is_left() {
+    let mut story = Story::begin(fast());
+    for nth in 1..=8 {
+        story = story.fails(ErrorClass::RateLimit);
+        assert_eq!(story.decision().plan, Some(RecoveryPlan::CoolDown), "{nth}");
+        let later = story.now.after(secs(HALF_AN_HOUR));
+        story = story.at(later).takes_a_turn();
+        assert!(story.asked().fast, "{nth}");
+    }
+    let story = story.fails(ErrorClass::RateLimit);
+    assert_eq!(story.decision().plan, Some(RecoveryPlan::LeaveFast));
+    assert_eq!((story.run.fast, story.asked().fast), (Fast::Off, false));
+}
+
+#[test]
+fn whoever_was_cooling_down_asks_anew_in_a_new_process() {
+    let story = Story::begin(fast()).fails(ErrorClass::RateLimit);
+    let story = Story::unasked(fast()).goes_on_from(&story);
+    assert!(story.asked().fast, "moments begin anew");
+    assert_eq!(story.run.budgets.cool_downs, 7, "but not the spells");
+}
+
+#[test]
+fn a_verdict_on_fast_mode_concerns_fast_mode_only() {
+    let stop = Failure { ruling: Some(Ruling::Stop), ..failure(ErrorClass::RateLimit) };
+    let story = Story::begin(fast()).then(Event::Failed(stop));
+    story.cools_until(HALF_AN_HOUR);
+    story.then(Event::Failed(stop)).ends_as(StopReason::ModelError(ErrorClass::RateLimit));
+}
+
+#[test]
+fn the_patient_cool_down_as_well() {
+    let persistence = Persistence::All;
+    let rules = Limits { persistence, max_retry_wait: persistence.max_retry_wait(), ..fast() };
+    let reset = Wish { wait: secs(1_000), source: WishSource::Reset };
+    let limited = Failure { wish: Some(reset), ..failure(ErrorClass::RateLimit) };
+    Story::begin(rules).then(Event::Failed(limited)).cools_until(1_000);
+}
+
+#[test]
+fn a_short_wish_that_there_is_no_time_for_goes_on_at_normal_speed() {
+    let asked = Event::Failed(wishing(ErrorClass::RateLimit, secs(15)));
+    let rushed = Limits { deadline: Some(after(10)), ..fast() };
+    Story::begin(rushed).then(asked).cools_until(600);
+    let impatient = Limits { max_retry_wait: secs(10), ..fast() };
+    Story::begin(impatient).then(asked).cools_until(600);
+}
+
+#[test]
+fn patience_and_spells_are_settings() {
+    let rules = FastMode { patience: secs(5), cool_down: secs(60), unknown: secs(120) };
+    let rules = Limits { fast: Some(rules), ..limits() };
+    let after_wish =
+        |wish| Story::begin(rules).then(Event::Failed(wishing(ErrorClass::RateLimit, secs(wish))));
+    assert!(after_wish(4).is_pausing());
+    after_wish(5).cools_until(60);
+    Story::begin(rules).fails(ErrorClass::RateLimit).cools_until(120);
+}
+
+#[test]
+fn a_summary_slows_down_and_is_still_asked_for() {
+    let remedies = Remedies { rounds: true, ..Remedies::NONE };
+    let crowded = Weight { size: 190_000, window: 200_000, remedies, ..FREE };
+    let story = Story::unasked(fast()).weighing(crowded).then(Event::Begin);
+    assert!(story.asked().fast);
+    let story = story.fails(ErrorClass::ServerOverload);
+    assert_ne!(story.asked().purpose, Purpose::Reply);
+    story.cools_until(HALF_AN_HOUR);
+    let story = story.weighing(FREE).then(ANSWER);
+    story.cools_until(HALF_AN_HOUR);
+}
+
+#[test]
+fn a_credential_that_is_hard_to_get_has_nothing_to_do_with_speed() {
+    for class in SHORTAGES {
+        for failed in [failure(class), Failure { fast_denied: true, ..failure(class) }] {
+            let story = Story::begin(fast()).fails(ErrorClass::InvalidApiKey);
+            let story = story.then(Event::Failed(failed));
+            assert_eq!((story.run.fast, story.pause().retry), (Fast::On, 1), "{class}");
+            let story = story.wakes();
+            assert_eq!(story.last(), Action::Refresh, "{class}");
+            assert!(story.then(Event::Refreshed).asked().fast);
+        }
+    }
+}
+
+#[test]
+fn nothing_is_slowed_down_after_the_deadline() {
+    let rules = Limits { deadline: Some(after(60)), ..fast() };
+    let story = Story::begin(rules).at(after(60)).fails(ErrorClass::RateLimit);
+    story.ends_as(StopReason::Deadline);
+}
+
+#[test]
+fn the_next_model_is_asked_at_the_speed_that_the_run_has() {
+    let budgets = Budgets { switches: 1, ..Budgets::DEFAULT };
+    let rules = Limits { fast: Some(FastMode::default()), ..with_budgets(budgets) };
+    let story = Story::begin(rules).fails(ErrorClass::InvalidModel);
+    assert_eq!((story.asked().rung, story.asked().fast), (1, true));
+    let story = Story::begin(rules).fails(ErrorClass::RateLimit).fails(ErrorClass::InvalidModel);
+    assert_eq!((story.asked().rung, story.asked().fast), (1, false));
+    assert_eq!(story.now, Moment::default());
+}

@@ -1,0 +1,202 @@
+//! Requests that are refused for what is in them.
+
+use outlast::recovery::{
+    Account, Action, Budgets, ErrorClass, Event, Failure, Fate, Limits, Persistence, Purpose,
+    RecoveryPlan, Remedies, Ruling, StopReason, Trim,
+};
+
+use super::super::{
+    ANSWER, ANYTHING, Story, TOOL_CALLS, TOOLS_DONE, failure, limits, secs, wishing, with_budgets,
+};
+
+const MEDIA: Remedies = Remedies { media: true, ..Remedies::NONE };
+const BLOCK: Remedies = Remedies { block: true, ..Remedies::NONE };
+
+const TOO_LARGE: [ErrorClass; 2] = [ErrorClass::ImageTooLarge, ErrorClass::PdfTooLarge];
+const POISONED: [ErrorClass; 2] = [ErrorClass::InvalidRequest, ErrorClass::ToolUseMismatch];
+
+fn refusal(class: ErrorClass, remedies: Remedies) -> Event {
+    Event::Failed(Failure { remedies, ..failure(class) })
+}
+
+// --- media --------------------------------------------------------------------------------------
+
+#[test]
+fn media_that_are_too_large_are_stripped_once_and_the_request_made_again() {
+    for class in TOO_LARGE {
+        let story = Story::begin(limits()).then(refusal(class, MEDIA));
+        let decision = story.decision();
+        assert_eq!(decision.plan, Some(RecoveryPlan::Strip), "{class}");
+        assert_eq!((decision.edit.trim, decision.edit.reply), (Some(Trim::Media), Fate::Drop));
+        assert_eq!((story.asked().attempt, story.asked().purpose), (1, Purpose::Reply));
+        assert!(story.went_on_at_once());
+        assert_eq!(story.run.budgets.retries, 10, "another request is no retry");
+        let story = story.then(refusal(class, MEDIA));
+        story.ends_as(StopReason::ImageError);
+        assert_eq!(story.requests(), 2);
+    }
+}
+
+#[test]
+fn the_next_turn_may_strip_again() {
+    let story = Story::begin(limits()).then(refusal(ErrorClass::ImageTooLarge, MEDIA));
+    let story = story.then(TOOL_CALLS).then(TOOLS_DONE);
+    let story = story.then(refusal(ErrorClass::PdfTooLarge, MEDIA));
+    assert_eq!(story.decision().edit.trim, Some(Trim::Media));
+    story.then(ANSWER).ends_as(StopReason::Completed);
+}
+
+#[test]
+fn where_there_is_nothing_to_strip_media_are_the_end() {
+    let others = Remedies { media: false, ..ANYTHING };
+    for class in TOO_LARGE {
+        let story = Story::begin(limits()).then(refusal(class, others));
+        story.ends_as(StopReason::ImageError);
+        assert_eq!(story.requests(), 1, "{class}");
+    }
+}
+
+#[test]
+fn a_request_of_too_many_bytes_is_stripped_then_drained_then_summed_up() {
+    let refused = || refusal(ErrorClass::RequestTooLarge, ANYTHING);
+    let story = Story::begin(limits()).then(refused());
+    assert_eq!(story.decision().edit.trim, Some(Trim::Media));
+    let story = story.then(refused());
+    assert_eq!(story.decision().edit.trim, Some(Trim::Folds));
+    let story = story.then(refused());
+    assert_ne!(story.asked().purpose, Purpose::Reply);
+    let story = story.then(ANSWER).then(refused());
+    story.ends_as(StopReason::PromptTooLong);
+    assert_eq!(story.requests(), 5);
+}
+
+#[test]
+fn media_are_no_cure_for_a_context_that_is_full() {
+    let story = Story::begin(limits()).then(refusal(ErrorClass::PromptTooLong, MEDIA));
+    story.ends_as(StopReason::PromptTooLong);
+}
+
+// --- poisoned blocks ----------------------------------------------------------------------------
+
+#[test]
+fn a_poisoned_history_heals_block_by_block_up_to_eight() {
+    for class in POISONED {
+        let mut story = Story::begin(limits());
+        for _ in 0..8 {
+            story = story.then(refusal(class, BLOCK));
+            let decision = story.decision();
+            assert_eq!(decision.plan, Some(RecoveryPlan::Heal), "{class}");
+            assert_eq!((decision.edit.trim, decision.edit.reply), (Some(Trim::Block), Fate::Drop));
+            assert_eq!((story.asked().attempt, story.run.budgets.retries), (1, 10));
+        }
+        let healed = Story { told: story.told.clone(), ..story };
+        healed.then(ANSWER).ends_as(StopReason::Completed);
+        let story = eight_times(class).then(refusal(class, BLOCK));
+        story.ends_as(StopReason::ModelError(class));
+        assert_eq!(story.requests(), 9);
+    }
+}
+
+fn eight_times(class: ErrorClass) -> Story {
+    (0..8).fold(Story::begin(limits()), |story, _| story.then(refusal(class, BLOCK)))
+}
+
+#[test]
+fn a_turn_that_ended_renews_the_repairs() {
+    let story = eight_times(ErrorClass::InvalidRequest).then(TOOL_CALLS).then(TOOLS_DONE);
+    assert_eq!(story.run.budgets.heals, 8);
+    let story = story.then(refusal(ErrorClass::ToolUseMismatch, BLOCK));
+    assert_eq!(story.decision().edit.trim, Some(Trim::Block));
+}
+
+#[test]
+fn the_same_400_is_never_provoked_twice() {
+    let others = Remedies { block: false, ..ANYTHING };
+    for class in POISONED {
+        let story = Story::begin(limits()).then(refusal(class, others));
+        story.ends_as(StopReason::ModelError(class));
+        assert_eq!(story.requests(), 1, "{class}");
+    }
+}
+
+#[test]
+fn neither_patience_nor_another_model_repeats_a_refused_request() {
+    let chain = Budgets { switches: 2, ..Budgets::DEFAULT };
+    let rules = [
+        Limits { persistence: Persistence::All, ..limits() },
+        Limits { account: Account::Enterprise, ..limits() },
+        Limits { elsewhere: 0b11, ..with_budgets(chain) },
+    ];
+    let refused = [
+        ErrorClass::InvalidRequest,
+        ErrorClass::ToolUseMismatch,
+        ErrorClass::ImageTooLarge,
+        ErrorClass::PdfTooLarge,
+        ErrorClass::PromptTooLong,
+        ErrorClass::RequestTooLarge,
+        ErrorClass::Unknown,
+    ];
+    for limits in rules {
+        for class in refused {
+            let story = Story::begin(limits).fails(class);
+            assert_eq!(story.last(), Action::Finish(StopReason::from_class(class)), "{class}");
+        }
+    }
+}
+
+// --- the server's own verdict -------------------------------------------------------------------
+
+#[test]
+fn a_server_that_forbids_a_retry_does_not_forbid_another_request() {
+    let cases = [
+        (ErrorClass::ImageTooLarge, MEDIA, Trim::Media),
+        (ErrorClass::InvalidRequest, BLOCK, Trim::Block),
+        (ErrorClass::PromptTooLong, Remedies { folds: true, ..Remedies::NONE }, Trim::Folds),
+    ];
+    for (class, remedies, trim) in cases {
+        let refused = Failure { ruling: Some(Ruling::Stop), remedies, ..failure(class) };
+        let story = Story::begin(limits()).then(Event::Failed(refused));
+        assert_eq!(story.decision().edit.trim, Some(trim), "{class}");
+        let none = Failure { remedies: Remedies::NONE, ..refused };
+        let story = story.then(Event::Failed(none));
+        assert_eq!(story.last(), Action::Finish(StopReason::from_class(class)), "{class}");
+    }
+}
+
+#[test]
+fn a_server_that_asks_for_a_retry_gets_the_cure_first() {
+    let cases = [
+        (ErrorClass::PdfTooLarge, MEDIA, RecoveryPlan::Strip),
+        (ErrorClass::ToolUseMismatch, BLOCK, RecoveryPlan::Heal),
+    ];
+    for (class, remedies, cure) in cases {
+        let told = Failure { ruling: Some(Ruling::Retry), remedies, ..failure(class) };
+        let story = Story::begin(limits()).then(Event::Failed(told));
+        assert_eq!(story.decision().plan, Some(cure));
+        let none = Failure { remedies: Remedies::NONE, ..told };
+        let story = story.then(Event::Failed(none));
+        assert_eq!(story.pause().retry, 1, "{class}: and then it is taken at its word");
+    }
+}
+
+#[test]
+fn a_repaired_request_that_the_server_wants_later_comes_later() {
+    let refused = wishing(ErrorClass::InvalidRequest, secs(20));
+    let story = Story::begin(limits()).then(Event::Failed(Failure { remedies: BLOCK, ..refused }));
+    assert_eq!(story.transition().edit.trim, Some(Trim::Block), "but is repaired at once");
+    assert!(story.pause_millis() >= 20_000);
+    assert_eq!((story.pause().class, story.pause().of), (ErrorClass::InvalidRequest, None));
+    let far = Failure { remedies: BLOCK, ..wishing(ErrorClass::InvalidRequest, secs(601)) };
+    let story = Story::begin(limits()).then(Event::Failed(far));
+    story.ends_as(StopReason::ModelError(ErrorClass::InvalidRequest));
+}
+
+#[test]
+fn failures_before_a_repair_do_not_lengthen_the_waits_after_it() {
+    let story = Story::begin(limits()).fails_and_waits(ErrorClass::ServerError, 5);
+    let story = story.then(refusal(ErrorClass::InvalidRequest, BLOCK));
+    assert_eq!(story.asked().attempt, 1);
+    let story = story.fails(ErrorClass::ServerError);
+    assert!((500..=625).contains(&story.pause_millis()), "{}", story.pause_millis());
+    assert_eq!(story.run.budgets.retries, 4, "but its retries stay spent");
+}

@@ -1,0 +1,202 @@
+//! Several servers, several scripts, and what is filled in.
+
+use std::fs;
+
+use outlast::rehearsal::{
+    After, Expect, Line, MAIN, Outcome, Rules, Scenario, Scratch, When, verify,
+};
+use serde_json::json;
+
+use crate::support::Trial;
+
+use super::client::{ask, complaint, respond, respond_to, start, unstreamed};
+
+const COMPACT: &str = "x-outlast-source: compact";
+
+#[tokio::test]
+async fn compactions_have_a_script_of_their_own() {
+    let summaries = Scenario::new().status(529).reply("In short.");
+    let script = Scenario::new().reply("One.").reply("Two.").compactions(summaries);
+    let server = start(script);
+    let (body, mut said) = (unstreamed(), Vec::new());
+    let none: &[&str] = &[];
+    for headers in [none, &[COMPACT], &[COMPACT], &["x-outlast-source: main"]] {
+        let response = respond_to(&server, &body, headers).await;
+        said.push((response.status, response.json()["content"][0]["text"].clone()));
+    }
+    let spoken = |text: &str| (200, json!(text));
+    assert_eq!(said, [spoken("One."), (529, json!(null)), spoken("In short."), spoken("Two.")]);
+    let lines: Vec<_> =
+        server.requests().iter().map(|request| (request.line, request.step)).collect();
+    assert_eq!(
+        lines,
+        [
+            (Line::Main, Some(0)),
+            (Line::Compaction, Some(0)),
+            (Line::Compaction, Some(1)),
+            (Line::Main, Some(1))
+        ]
+    );
+    assert_eq!(server.unplayed(), 0);
+    assert_eq!(respond_to(&server, &body, &[COMPACT]).await.status, 500);
+    assert_eq!(server.violations(), ["request 5 came after the end of the script"]);
+}
+
+#[tokio::test]
+async fn without_a_script_of_their_own_compactions_are_requests_like_any_other() {
+    let compact = When { source: Some("compact".to_owned()), ..When::default() };
+    let server = start(Scenario::new().reply("In short.").when(compact).reply("One."));
+    let body = unstreamed();
+    assert_eq!(respond(&server, &body).await.json()["content"][0]["text"], "One.");
+    let answer = respond_to(&server, &body, &[COMPACT]).await;
+    assert_eq!(answer.json()["content"][0]["text"], "In short.");
+}
+
+#[tokio::test]
+async fn a_compaction_that_was_not_asked_for_is_missed() {
+    let script = Scenario::new().reply("One.").compactions(Scenario::new().reply("In short."));
+    let server = start(script.clone());
+    respond(&server, &ask()).await;
+    assert_eq!(server.unplayed(), 1);
+    let folder = tempfile::tempdir().unwrap();
+    let outcome = Outcome { exit: 0, terminal_reason: None, folder: folder.path(), stderr: None };
+    let expect = Expect { compactions: Some(1), refreshes: Some(2), ..Expect::default() };
+    assert_eq!(
+        verify(&script.expect(expect), &outcome, &server),
+        [
+            "0 requests for compactions instead of 1",
+            "0 tokens granted instead of 2",
+            "one answer of the script was never asked for"
+        ]
+    );
+}
+
+#[tokio::test]
+async fn fast_requests_can_be_answered_in_another_way() {
+    let fast = When { fast: Some(true), ..When::default() };
+    let server = start(
+        Scenario::new()
+            .status(429)
+            .header("retry-after", "15")
+            .when(fast)
+            .reply("Slowly.")
+            .when(When { fast: Some(false), ..When::default() })
+            .reply("Fast.")
+            .times(2),
+    );
+    let (slow, mut body) = (unstreamed(), unstreamed());
+    body["speed"] = json!("fast");
+    let beta = "anthropic-beta: other-2025-01-01, fast-mode-2026-02-01";
+    let busy = respond_to(&server, &body, &[beta]).await;
+    assert!(busy.status == 429 && busy.head.contains("retry-after: 15"));
+    let slowly = respond(&server, &slow).await.json();
+    assert_eq!(slowly["content"][0]["text"], "Slowly.");
+    assert!(slowly["usage"].get("speed").is_none());
+    let fast = respond_to(&server, &body, &[beta]).await.json();
+    assert_eq!(fast["content"][0]["text"], "Fast.");
+    assert_eq!(fast["usage"]["speed"], "fast");
+    body["stream"] = json!(true);
+    let streamed = respond_to(&server, &body, &[beta]).await.events();
+    assert_eq!(streamed[0]["message"]["usage"]["speed"], "fast");
+    assert!(server.violations().is_empty());
+    body["speed"] = json!("ludicrous");
+    assert_eq!(respond_to(&server, &body, &[beta]).await.status, 400);
+    body["speed"] = json!("fast");
+    assert_eq!(complaint(&server, &body).await, "speed: Extra inputs are not permitted");
+    assert_eq!(server.violations().len(), 2);
+}
+
+#[tokio::test]
+async fn every_server_plays_its_own_script_by_its_own_rules() {
+    let rules = Rules { require_key: Some("b".to_owned()), ..Rules::default() };
+    let expect = Expect { requests: Some(2), ..Expect::default() };
+    let backup = Scenario::new().reply("From B.").after(After::RepeatLast).rules(rules);
+    let scenario = Scenario::new().status(529).server("b", backup.expect(expect));
+    let server = start(scenario.clone());
+    let other = server.other("b").expect("it was said");
+    assert!(server.other(MAIN).is_none());
+    assert_ne!(server.port(), other.port());
+    assert_eq!(respond(&server, &ask()).await.status, 529);
+    assert_eq!(respond(other, &ask()).await.status, 401);
+    let folder = tempfile::tempdir().unwrap();
+    let outcome = Outcome { exit: 0, terminal_reason: None, folder: folder.path(), stderr: None };
+    assert_eq!(
+        verify(&scenario, &outcome, &server),
+        ["1 requests to b instead of 2", "one answer of the script was never asked for"]
+    );
+    let mut twisted = ask();
+    twisted["max_tokens"] = json!(0);
+    assert_eq!(respond_to(other, &twisted, &["x-api-key: b"]).await.status, 400);
+    assert_eq!(respond_to(other, &ask(), &["x-api-key: b"]).await.status, 200);
+    assert_eq!((server.requests().len(), other.requests().len()), (1, 3));
+    assert_eq!(
+        server.violations(),
+        ["b: request 2: max_tokens: must be an integer greater than 0"]
+    );
+    assert_eq!(server.unplayed(), 0);
+}
+
+#[tokio::test]
+async fn servers_are_known_to_arguments_and_files() {
+    let scenario = Scenario::new()
+        .reply("One.")
+        .server("b", Scenario::new().reply("Two."))
+        .file(
+            "deep/c.json",
+            r#"{"a":"{server.main.url}/a","b":"{server.b.url}","c":"${cwd}"}"#,
+            0o600,
+        )
+        .file("plain", "${cwd} {server.} {b}", 0o644);
+    let scratch = Scratch::lay_out(&scenario).unwrap();
+    let server = start(scenario);
+    scratch.fill_in(&server).unwrap();
+    let (main, b) = (server.base_url(), server.other("b").unwrap().base_url());
+    let filled = server.fill_in("m@{server.b.url} {server.c.url} ${cwd}");
+    assert_eq!(filled, format!("m@{b} {{server.c.url}} /scratch"));
+    let read = |path: &str| fs::read_to_string(scratch.path().join(path)).unwrap();
+    assert_eq!(read("deep/c.json"), format!(r#"{{"a":"{main}/a","b":"{b}","c":"${{cwd}}"}}"#));
+    assert_eq!(read("plain"), "${cwd} {server.} {b}");
+}
+
+#[tokio::test]
+async fn all_servers_end_together() {
+    let mut server =
+        start(Scenario::new().reply("One.").server("b", Scenario::new().reply("Two.")));
+    let port = server.other("b").unwrap().port();
+    server.shutdown().await;
+    for port in [server.port(), port] {
+        let connected = tokio::net::TcpStream::connect(("127.0.0.1", port)).await;
+        assert!(connected.is_err(), "nobody listens any more");
+    }
+}
+
+#[tokio::test]
+async fn a_run_finds_the_servers_in_what_it_is_given() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("mine.toml");
+    fs::write(&path, WHOLE).unwrap();
+    // Nobody listens there: the scenario says where to go.
+    let trial = Trial::bare("http://127.0.0.1:1").args(["rehearse", path.to_str().unwrap()]);
+    let ending = trial.run().await;
+    assert_eq!(ending.code, Some(0), "{}", ending.stderr);
+}
+
+/// Asks only the second server, whose URL comes in a file's content too.
+const WHOLE: &str = r#"
+name = "whole"
+summary = "Everything goes to the second server"
+prompt = "Do it."
+args = ["--append-system-prompt", "{server.main.url} and ${cwd}"]
+env = { ANTHROPIC_BASE_URL = "{server.second.url}" }
+expect = { exit = 0, requests = 0, files = { note = "http://127.0.0.1:" } }
+
+[files]
+note = { content = "{server.second.url}" }
+
+[rules]
+require_key = "nobody comes"
+
+[server.second]
+requests = 1
+step = [{ text = "Done.", when = { contains = " and /" } }]
+"#;
