@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
@@ -18,6 +19,9 @@ use super::watch::{CutBy, Disturbance, Figures};
 
 /// A file larger than this is known to the loop detector by its size and time alone, in bytes.
 const FILE_MAX: u64 = 8_000_000;
+
+/// How long a look at a file may take. One that takes longer counts as changed.
+const LOOK_MAX: Duration = Duration::from_secs(1);
 
 /// A tool call with its result.
 pub(super) struct Done<'a> {
@@ -135,7 +139,8 @@ async fn content_mark(path: &Path) -> Option<Mark> {
         let time = format!("{:?}", facts.modified().ok());
         return Some(Mark::of(&[&facts.len().to_le_bytes(), time.as_bytes()]));
     }
-    Some(Mark::of(&[&tokio::fs::read(path).await.ok()?]))
+    let read = tokio::time::timeout(LOOK_MAX, tokio::fs::read(path)).await.ok()?;
+    Some(Mark::of(&[&read.ok()?]))
 }
 
 fn is_error(result: &Block) -> bool {

@@ -28,7 +28,7 @@ use super::session::Session;
 /// What the summarising request itself must not exceed, in parts of the room that the window
 /// leaves: the size of its text is an estimate too.
 const SUMMARY_ROOM: (u64, u64) = (3, 4);
-/// How long reading a file back may take. It is a help, not a need.
+/// How long reading files back may take in all. It is a help, not a need.
 const READING_BACK: Duration = Duration::from_secs(2);
 /// What media may still take, in bytes, after a request was too large for its size.
 const MEDIA_LEFT: u64 = 4_000_000;
@@ -58,7 +58,7 @@ impl Session<'_> {
             Purpose::Reply => {
                 let (bound, size) = (self.history.upper_bound(), self.history.estimate());
                 // Nobody asks for them while there is room.
-                let near = size >= window / 2;
+                let near = size >= self.threshold().min(window / 2);
                 (bound, size, if near { self.room_makers() } else { Remedies::NONE })
             }
             Purpose::Summary(_) => {
@@ -88,10 +88,14 @@ impl Session<'_> {
 
     /// How many tokens the messages may have before the conversation is crowded.
     fn room(&self) -> u64 {
-        let window = u32::try_from(self.window()).unwrap_or(u32::MAX);
-        let threshold = self.limits.crowded_from(window, self.rung().facts.max_output);
         let fixed = fixed_bytes(&self.system, &self.definitions);
-        u64::from(threshold).saturating_sub(self.history.density().tokens(fixed))
+        self.threshold().saturating_sub(self.history.density().tokens(fixed))
+    }
+
+    /// From how many tokens on it is.
+    fn threshold(&self) -> u64 {
+        let window = u32::try_from(self.window()).unwrap_or(u32::MAX);
+        self.limits.crowded_from(window, self.rung().facts.max_output).into()
     }
 
     fn cut(&self) -> Option<Cut> {
@@ -187,10 +191,14 @@ impl Session<'_> {
         if let Some(cut) = &summarising.cut {
             let readings = compaction::recently_read(self.history.messages(), cut);
             let most = usize::try_from(restored_bytes(cut)).unwrap_or(usize::MAX);
-            for reading in readings {
-                let toolbox = Arc::clone(&self.toolbox);
-                summarising.restored.extend(read_back(&toolbox, reading, most).await);
-            }
+            let (toolbox, restored) = (Arc::clone(&self.toolbox), &mut summarising.restored);
+            let reading_back = async move {
+                for reading in readings {
+                    restored.extend(read_back(&toolbox, reading, most).await);
+                }
+            };
+            // What is not there in time is left out.
+            let _ = tokio::time::timeout(READING_BACK, reading_back).await;
         }
         summarising.answer = Some(answer);
         self.summarising = Some(summarising);
@@ -319,10 +327,8 @@ async fn read_back(toolbox: &Toolbox, reading: Reading, most: usize) -> Option<R
     let call = ToolCall { id: "read_back".to_owned(), name: "Read".to_owned(), input };
     toolbox.admit(&call).ok()?;
     let cancel = CancellationToken::new();
-    let run = toolbox.run(&call, cancel.clone());
-    let outcome = tokio::time::timeout(READING_BACK, run).await;
-    cancel.cancel();
-    let outcome = outcome.ok().filter(|outcome| !outcome.is_error)?;
+    let _cancelled_with_us = cancel.clone().drop_guard();
+    let outcome = Some(toolbox.run(&call, cancel).await).filter(|outcome| !outcome.is_error)?;
     let mut content = text_of(&outcome.content);
     content.truncate(content.floor_char_boundary(most));
     (!content.is_empty()).then_some(Restored { path: reading.path, content })
