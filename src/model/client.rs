@@ -130,9 +130,7 @@ impl Client {
         let body = body(prompt, ask.cap, ask.mode).map_err(|error| {
             Fault::new(FaultKind::Unsendable { detail: error.to_string() }, Reach::Nowhere)
         })?;
-        let mut headers = HeaderMap::new();
-        let secret = self.keyring.sign(&mut headers).await?;
-        headers.extend(self.headers.clone());
+        let mut headers = self.headers.clone();
         headers.insert("x-outlast-source", HeaderValue::from_static(source(ask.purpose)));
         if prompt.fast {
             let betas = with_fast(headers.get(BETA));
@@ -141,6 +139,7 @@ impl Client {
         let mut request = reqwest::Request::new(reqwest::Method::POST, self.url.clone());
         *request.headers_mut() = headers;
         *request.body_mut() = Some(body.into());
+        let secret = self.keyring.sign(&mut request).await?;
         Ok((request, secret))
     }
 }

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use reqwest::Certificate;
-use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName};
+use reqwest::Request;
+use reqwest::header::AUTHORIZATION;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
@@ -41,6 +42,8 @@ pub enum Renewal {
     /// None could be had, and why. A fault of the connection may pass; any other is final.
     Failed(Box<Fault>),
 }
+
+const API_KEY: &str = "x-api-key";
 
 #[derive(Debug)]
 pub(crate) struct Keyring(Kind);
@@ -91,8 +94,9 @@ impl Keyring {
         }))
     }
 
-    /// Adds who we are to a request's headers, and returns what must not be shown.
-    pub(crate) async fn sign(&self, headers: &mut HeaderMap) -> Result<Option<Secret>, Box<Fault>> {
+    /// Adds who we are to a request, and returns what must not be shown. The last step before it
+    /// is sent: a signature may cover all of it. What the request says already stays.
+    pub(crate) async fn sign(&self, request: &mut Request) -> Result<Option<Secret>, Box<Fault>> {
         let (secret, as_key, as_bearer) = match &self.0 {
             Kind::None => return Ok(None),
             Kind::ApiKey(secret) => (secret.clone(), true, false),
@@ -102,11 +106,12 @@ impl Keyring {
         };
         let unfit = || no_credential("unfit_credential", "the credential fits no header".into());
         if as_key {
-            let name = HeaderName::from_static("x-api-key");
-            headers.insert(name, secret.header("").ok_or_else(unfit)?);
+            let value = secret.header("").ok_or_else(unfit)?;
+            request.headers_mut().entry(API_KEY).or_insert(value);
         }
         if as_bearer {
-            headers.insert(AUTHORIZATION, secret.header("Bearer ").ok_or_else(unfit)?);
+            let value = secret.header("Bearer ").ok_or_else(unfit)?;
+            request.headers_mut().entry(AUTHORIZATION).or_insert(value);
         }
         Ok(Some(secret))
     }
