@@ -28,6 +28,9 @@ use super::session::Session;
 /// What the summarising request itself must not exceed, in parts of the room that the window
 /// leaves: the size of its text is an estimate too.
 const SUMMARY_ROOM: (u64, u64) = (3, 4);
+/// What a summary is made of at most, in tokens: nothing of it is in the service's cache, and
+/// what is left out of long results adds little to a summary.
+const SUMMARY_INPUT: u64 = 150_000;
 /// How long reading files back may take in all. It is a help, not a need.
 const READING_BACK: Duration = Duration::from_secs(2);
 /// What media may still take, in bytes, after a request was too large for its size.
@@ -176,7 +179,8 @@ impl Session<'_> {
         let window = self.window();
         let room = window.saturating_sub(reserved).max(window / 2);
         let (part, of) = SUMMARY_ROOM;
-        compaction::render(older, room / of * part, self.history.density(), drops)
+        let room = (room / of * part).min(SUMMARY_INPUT);
+        compaction::render(older, room, self.history.density(), drops)
     }
 
     /// The messages of the request that is about to be sent.
