@@ -41,12 +41,7 @@ impl Run {
         let home = Self {
             rung: 0,
             home: Some(self.rung),
-            away_until: Moment::default(),
             budgets: budgets.renewed_by_return(&scene.limits.budgets),
-            failures: 0,
-            overloads: 0,
-            torn: 0,
-            not_before: Moment::default(),
             ..self
         };
         (home, true)
