@@ -36,6 +36,8 @@ pub(super) struct Seen {
     /// No request to this model before then.
     allowed: Moment,
     failed: Option<Failure>,
+    /// Requests that were refused for what is in them. None of them is made again.
+    refused: Vec<Sent>,
     /// Whether it was a request to the model that failed, and not a refresh.
     failed_asking: bool,
     last_reply: Option<Reply>,
@@ -182,6 +184,7 @@ impl World {
                     if matches!(call, outlast::recovery::Call::Refresh(_)));
                 let wish = failure.wish.map_or(Duration::ZERO, |wish| wish.wait);
                 self.seen.failed = Some(failure);
+                self.remember(failure, asking);
                 self.seen.failed_asking = asking;
                 self.seen.turn.troubled = true;
                 let fast = asking && self.seen.sent.is_some_and(|sent| sent.fast);
@@ -208,6 +211,17 @@ impl World {
             | Event::Interrupted(_)
             | Event::DeadlinePassed
             | Event::Broke => {}
+        }
+    }
+
+    fn remember(&mut self, failure: Failure, asking: bool) {
+        let mended_elsewhere = matches!(
+            failure.class,
+            ErrorClass::InvalidApiKey | ErrorClass::TokenRevoked | ErrorClass::Aborted
+        );
+        let told_to = failure.ruling == Some(Ruling::Retry);
+        if asking && is_final(failure.class) && !mended_elsewhere && !told_to {
+            self.seen.refused.extend(self.seen.sent.map(|sent| Sent { fast: false, ..sent }));
         }
     }
 
@@ -422,6 +436,9 @@ impl World {
         let (rung, purpose, fast) = (ask.rung, ask.purpose, ask.fast);
         let sent = Some(Sent { rung, purpose, revision: self.talk.revision, fast });
         let same = sent == self.seen.sent;
+        let again =
+            sent.is_some_and(|sent| self.seen.refused.contains(&Sent { fast: false, ..sent }));
+        assert!(!again, "seed {seed}: {sent:?} was refused before");
         self.seen.sent = sent;
         if let Some(failed) = self.seen.failed.take()
             && same

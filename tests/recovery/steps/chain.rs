@@ -1,8 +1,8 @@
 //! The chain of models: who is asked next, and the way back to the preferred one.
 
 use outlast::recovery::{
-    Action, Budgets, Cut, ErrorClass, Event, Failure, Limits, Mode, Nudge, Pace, Purpose, Reach,
-    RecoveryPlan, Remedies, Reply, Ruling, StopReason, Trim, Weight,
+    Action, Budgets, Cut, ErrorClass, Event, Failure, FastMode, Limits, Mode, Nudge, Pace, Purpose,
+    Reach, RecoveryPlan, Remedies, Reply, Ruling, StopReason, Trim, Weight,
 };
 
 use super::super::{
@@ -268,6 +268,15 @@ fn a_summary_on_the_way_back_is_a_try_like_any_other() {
     assert_ne!(story.asked().purpose, Purpose::Reply, "the summary is still wanted");
     let story = back().weighing(FREE).then(ANSWER);
     assert_eq!((story.asked().rung, story.run.home), (0, None));
+}
+
+#[test]
+fn fast_mode_that_is_short_on_the_way_back_is_left_before_the_model_is() {
+    let rules = Limits { fast: Some(FastMode::default()), ..returning(1) };
+    let story = away(rules).later(TEN_MINUTES).takes_a_turn().fails(ErrorClass::RateLimit);
+    assert_eq!((story.asked().rung, story.asked().fast), (0, false));
+    let story = story.fails(ErrorClass::RateLimit);
+    assert_eq!((story.asked().rung, story.went_on_at_once()), (1, true));
 }
 
 #[test]

@@ -560,6 +560,7 @@ fn a_summary_forgone_for_want_of_money_leaves_no_failures_to_the_reply() {
 
 #[test]
 fn a_summary_after_an_overflow_that_cannot_be_paid_for_is_the_end_of_the_money() {
-    let story = begin(priced(100_000, ROOMY), limits()).weighing(priced(1_123, ROOMY));
-    story.then(overflow(ROUNDS)).ends_as(StopReason::MaxBudgetUsd);
+    let story = begin(priced(100_000, ROOMY), limits()).just(overflow(ROUNDS));
+    let story = story.just(Event::Weighed(priced(1_123, ROOMY)));
+    story.ends_as(StopReason::MaxBudgetUsd);
 }

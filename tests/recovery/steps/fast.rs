@@ -16,8 +16,8 @@ fn fast() -> Limits {
     Limits { fast: Some(FastMode::default()), ..limits() }
 }
 
-fn denied(class: ErrorClass) -> Event {
-    Event::Failed(Failure { fast_denied: true, ..failure(class) })
+fn denied(class: ErrorClass) -> Failure {
+    Failure { fast_denied: true, ..failure(class) }
 }
 
 impl Story {
@@ -112,7 +112,7 @@ fn other_failures_leave_the_speed_alone() {
         ErrorClass::BadResponse,
     ];
     for class in others {
-        let story = Story::begin(fast()).then(denied(class));
+        let story = Story::begin(fast()).then(Event::Failed(denied(class)));
         assert_eq!(story.pause().class, class);
         assert!(story.wakes().asked().fast, "{class}");
     }
@@ -121,7 +121,7 @@ fn other_failures_leave_the_speed_alone() {
 #[test]
 fn a_service_that_denies_fast_mode_is_not_asked_for_it_again() {
     for class in SHORTAGES {
-        let story = Story::begin(fast()).then(denied(class));
+        let story = Story::begin(fast()).then(Event::Failed(denied(class)));
         assert_eq!(story.decision().plan, Some(RecoveryPlan::LeaveFast));
         assert_eq!((story.asked().fast, story.asked().attempt), (false, 1));
         let story = story.at(after(86_400)).takes_a_turn();
@@ -132,7 +132,7 @@ fn a_service_that_denies_fast_mode_is_not_asked_for_it_again() {
     let short = Failure { fast_denied: true, ..wishing(ErrorClass::RateLimit, secs(2)) };
     let story = Story::begin(fast()).then(Event::Failed(short));
     assert_eq!(story.run.fast, Fast::Off, "a short wish does not bring it back");
-    let plain = Story::begin(limits()).then(denied(ErrorClass::RateLimit));
+    let plain = Story::begin(limits()).then(Event::Failed(denied(ErrorClass::RateLimit)));
     assert_eq!(plain.pause().retry, 1, "who was not fast has nothing to leave");
 }
 
@@ -200,19 +200,29 @@ fn patience_and_spells_are_settings() {
 fn a_summary_slows_down_and_is_still_asked_for() {
     let remedies = Remedies { rounds: true, ..Remedies::NONE };
     let crowded = Weight { size: 190_000, window: 200_000, remedies, ..FREE };
-    let story = Story::unasked(fast()).weighing(crowded).then(Event::Begin);
-    assert!(story.asked().fast);
-    let story = story.fails(ErrorClass::ServerOverload);
-    assert_ne!(story.asked().purpose, Purpose::Reply);
-    story.cools_until(HALF_AN_HOUR);
-    let story = story.weighing(FREE).then(ANSWER);
-    story.cools_until(HALF_AN_HOUR);
+    let overflow = Failure { remedies, ..failure(ErrorClass::PromptTooLong) };
+    let ahead = || Story::unasked(fast()).weighing(crowded).then(Event::Begin);
+    let late = || Story::begin(fast()).then(Event::Failed(overflow));
+    let shortages = [failure(ErrorClass::ServerOverload), denied(ErrorClass::RateLimit)];
+    for has_overflowed in [false, true] {
+        for shortage in shortages {
+            let story = if has_overflowed { late() } else { ahead() };
+            let purpose = story.asked().purpose;
+            assert_ne!(purpose, Purpose::Reply);
+            assert!(story.asked().fast);
+            let story = story.then(Event::Failed(shortage));
+            assert_eq!((story.asked().purpose, story.asked().fast), (purpose, false));
+            assert_eq!(story.run.budgets.compactions, 7, "it is the same compaction");
+            let story = story.weighing(FREE).then(ANSWER);
+            assert_eq!((story.asked().purpose, story.asked().fast), (Purpose::Reply, false));
+        }
+    }
 }
 
 #[test]
 fn a_credential_that_is_hard_to_get_has_nothing_to_do_with_speed() {
     for class in SHORTAGES {
-        for failed in [failure(class), Failure { fast_denied: true, ..failure(class) }] {
+        for failed in [failure(class), denied(class)] {
             let story = Story::begin(fast()).fails(ErrorClass::InvalidApiKey);
             let story = story.then(Event::Failed(failed));
             assert_eq!((story.run.fast, story.pause().retry), (Fast::On, 1), "{class}");

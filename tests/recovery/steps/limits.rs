@@ -65,6 +65,17 @@ fn the_model_is_told_once_to_wrap_up() {
 }
 
 #[test]
+fn a_run_taken_up_again_is_told_to_wrap_up_in_its_own_time() {
+    let rules = Limits { wrap_up: Some(after(90)), ..limits() };
+    let story = Story::begin(rules).at(after(90)).takes_a_turn();
+    assert_eq!(story.decision().edit.notice, Some(Nudge::WrapUp));
+    let story = Story::unasked(rules).goes_on_from(&story);
+    assert_eq!(story.decision().edit.notice, None);
+    let story = story.at(after(90)).takes_a_turn();
+    assert_eq!(story.decision().edit.notice, Some(Nudge::WrapUp));
+}
+
+#[test]
 fn the_last_turn_outranks_wrapping_up() {
     let story = Story::begin(Limits { wrap_up: Some(after(0)), ..turns(1) });
     assert_eq!(story.decision().edit.notice, Some(Nudge::LastTurn));

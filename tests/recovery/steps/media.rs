@@ -12,6 +12,8 @@ use super::super::{
 const MEDIA: Remedies = Remedies { media: true, ..Remedies::NONE };
 const BLOCK: Remedies = Remedies { block: true, ..Remedies::NONE };
 
+const FOLDS: Remedies = Remedies { folds: true, ..Remedies::NONE };
+
 const TOO_LARGE: [ErrorClass; 2] = [ErrorClass::ImageTooLarge, ErrorClass::PdfTooLarge];
 const POISONED: [ErrorClass; 2] = [ErrorClass::InvalidRequest, ErrorClass::ToolUseMismatch];
 
@@ -151,7 +153,7 @@ fn a_server_that_forbids_a_retry_does_not_forbid_another_request() {
     let cases = [
         (ErrorClass::ImageTooLarge, MEDIA, Trim::Media),
         (ErrorClass::InvalidRequest, BLOCK, Trim::Block),
-        (ErrorClass::PromptTooLong, Remedies { folds: true, ..Remedies::NONE }, Trim::Folds),
+        (ErrorClass::PromptTooLong, FOLDS, Trim::Folds),
     ];
     for (class, remedies, trim) in cases {
         let refused = Failure { ruling: Some(Ruling::Stop), remedies, ..failure(class) };
@@ -168,6 +170,8 @@ fn a_server_that_asks_for_a_retry_gets_the_cure_first() {
     let cases = [
         (ErrorClass::PdfTooLarge, MEDIA, RecoveryPlan::Strip),
         (ErrorClass::ToolUseMismatch, BLOCK, RecoveryPlan::Heal),
+        (ErrorClass::PromptTooLong, FOLDS, RecoveryPlan::Drain),
+        (ErrorClass::RequestTooLarge, FOLDS, RecoveryPlan::Drain),
     ];
     for (class, remedies, cure) in cases {
         let told = Failure { ruling: Some(Ruling::Retry), remedies, ..failure(class) };
