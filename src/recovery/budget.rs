@@ -146,11 +146,20 @@ impl Budgets {
         Some(self)
     }
 
-    /// A process that takes a run up makes its calls anew. What was spent on turns, and what the
-    /// fleet is owed, stays spent.
+    /// A process that takes a run up makes its calls anew, and its requests: what was to be taken
+    /// out of one that was refused may not have been. What was spent on turns and summaries, and
+    /// what the fleet is owed, stays spent.
     #[must_use]
     pub(super) fn renewed_by_beginning(self, full: &Self) -> Self {
-        Self { retries: full.retries, refreshes: full.refreshes, ..self }
+        Self {
+            retries: full.retries,
+            refreshes: full.refreshes,
+            drains: full.drains,
+            reactive_compactions: full.reactive_compactions,
+            strips: full.strips,
+            heals: full.heals,
+            ..self
+        }
     }
 
     /// A call that was answered renews what a single call may spend. One answered at the first

@@ -98,6 +98,10 @@ impl Seen {
         (self.models.switched, self.models.home) = (None, None);
         (self.speed.cooling, self.speed.stays) = (Moment::default(), false);
         (self.useless, self.summed_up, self.delivered) = (0, false, false);
+        // It has not been refused anything, and may take out of the conversation what it can.
+        self.refused.clear();
+        let turn = &mut self.turn;
+        (turn.drains, turn.reactive, turn.strips, turn.heals) = (0, 0, 0, 0);
     }
 
     /// Whether the last request was not for this.

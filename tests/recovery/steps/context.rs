@@ -191,6 +191,19 @@ fn a_run_taken_up_again_is_not_condemned_for_what_brought_nothing() {
 }
 
 #[test]
+fn a_run_killed_while_it_made_room_makes_room_in_its_next_process() {
+    let both = Remedies { folds: true, ..ROUNDS };
+    let story = begin(ROOMY, limits()).then(overflow(both)).then(overflow(ROUNDS));
+    story.asks_for(LATE);
+    let story = Story { weight: ROOMY, ..Story::unasked(limits()) }.goes_on_from(&story);
+    story.asks_for(Purpose::Reply);
+    let story = story.then(overflow(both)).then(overflow(ROUNDS));
+    story.asks_for(LATE);
+    assert_eq!(story.run.budgets.compactions, 6, "and pays for it");
+    story.sums_up(ROOMY).then(ANSWER).ends_as(StopReason::Completed);
+}
+
+#[test]
 fn eight_compactions_are_all_there_are() {
     let mut story = begin(ROOMY, limits());
     for _ in 0..8 {

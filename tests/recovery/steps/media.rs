@@ -112,6 +112,19 @@ fn a_turn_that_ended_renews_the_repairs() {
 }
 
 #[test]
+fn a_run_taken_up_again_may_strip_and_repair_anew() {
+    let image = refusal(ErrorClass::ImageTooLarge, MEDIA);
+    let story = eight_times(ErrorClass::InvalidRequest).then(image);
+    let left = story.run.budgets;
+    assert_eq!((left.heals, left.strips), (0, 0));
+    let story = Story::unasked(limits()).goes_on_from(&story);
+    assert_eq!(story.then(image).decision().plan, Some(RecoveryPlan::Strip));
+    let story = Story::unasked(limits()).goes_on_from(&eight_times(ErrorClass::InvalidRequest));
+    let story = story.then(refusal(ErrorClass::InvalidRequest, BLOCK));
+    assert_eq!(story.decision().plan, Some(RecoveryPlan::Heal));
+}
+
+#[test]
 fn the_same_400_is_never_provoked_twice() {
     let others = Remedies { block: false, ..ANYTHING };
     for class in POISONED {
