@@ -84,7 +84,7 @@ fn chained() -> Limits {
 
 fn fast() -> Limits {
     let budgets = Budgets { turns: Some(2), retries: 1, bucket: 10, switches: 1, ..NOTHING };
-    let budgets = Budgets { cool_downs: 2, fast_mode: 1, ..budgets };
+    let budgets = Budgets { cool_downs: 2, fast_mode: 1, refreshes: 1, ..budgets };
     Limits { budgets, fast: Some(FastMode::default()), ..small() }
 }
 
@@ -197,6 +197,7 @@ fn every_failure() -> Vec<Failure> {
     ];
     for wait in [Duration::ZERO, secs(5), secs(3_600)] {
         all.extend(asking.map(|class| wishing(class, wait)));
+        all.extend(refusals.map(|class| Failure { remedies: ANYTHING, ..wishing(class, wait) }));
         let stale = wishing(ErrorClass::ConnectionError, wait);
         all.push(Failure { reach: Reach::StaleConnection, ..stale });
     }
