@@ -100,6 +100,18 @@ fn rungs(
     Ok(links.iter().zip(models).map(rung).collect())
 }
 
+/// What there is to say of fast mode before it is asked for: whoever pays for speed wants to know
+/// where there is none.
+pub(super) fn doubts_of_speed(settings: &Settings, rungs: &[Rung]) -> Option<String> {
+    let slow = rungs.iter().filter(|rung| rung.facts.fast.is_none());
+    let slow: Vec<&str> = slow.map(|rung| rung.label.as_str()).collect();
+    (settings.fast && !slow.is_empty()).then(|| {
+        let (whole, slow) = (slow.len() == rungs.len(), slow.join(", "));
+        let effect = if whole { "has no effect" } else { "has no effect on a part of the chain" };
+        format!("fast mode {effect}: none is known of {slow}, so normal speed is asked for")
+    })
+}
+
 /// What is known about a model: its name, what it holds and what it costs, the user's word first.
 fn facts(link: &Link, settings: &Settings) -> Result<ModelFacts, UsageError> {
     let mut known = model::facts(&link.model);

@@ -13,7 +13,7 @@ use crate::recovery::{Interrupt, StopReason};
 
 use super::advice;
 use super::args::{OutputFormat, RunArgs};
-use super::assemble::assemble;
+use super::assemble::{assemble, doubts_of_speed};
 use super::environment::{self, Variables};
 use super::output::{
     Bar, Drain, Lines, Mask, Out, Probe, Report, StreamJson, Watchers, Witness, one_line, pipe,
@@ -98,7 +98,8 @@ impl Job {
             .then(|| StreamJson::new(out.clone(), &session_id, settings.output.partial_messages));
         let mut watchers =
             Watchers { witness: Witness::default(), people: self.people(scale), programs, probe };
-        for warning in &settings.warnings {
+        let doubts = doubts_of_speed(settings, &setup.rungs);
+        for warning in settings.warnings.iter().chain(&doubts) {
             watchers.observe(&agent::Notice::Warning(warning));
         }
         let mut ending = self.conduct(setup, &mut watchers).await;

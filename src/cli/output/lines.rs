@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use crate::agent::{Heartbeat, Notice, Observer, WaitingFor};
 use crate::cli::wall::{Now, passed, span};
-use crate::recovery::{ErrorClass, Event, Fault, Pause};
+use crate::recovery::{ErrorClass, Event, Fast, Fault, Pause, RecoveryPlan, Reply, Transition};
 use crate::transcript::{Block, Message};
 
 use super::Out;
@@ -25,6 +25,8 @@ pub struct Lines {
     end: Option<Timestamp>,
     /// What the last failure was.
     failed: Option<ErrorClass>,
+    /// Whether the last step was to try the preferred model again.
+    returning: bool,
 }
 
 impl Lines {
@@ -32,7 +34,7 @@ impl Lines {
     pub fn new(out: Out, clock: impl Fn() -> Now + Send + 'static, verbose: bool) -> Self {
         let clock = Box::new(clock);
         let waited = Duration::ZERO;
-        Self { out, clock, verbose, turns: 0, waited, end: None, failed: None }
+        Self { out, clock, verbose, turns: 0, waited, end: None, failed: None, returning: false }
     }
 
     /// The line for something that happened, if it deserves one.
@@ -73,13 +75,7 @@ impl Lines {
                 self.turns += 1;
                 self.verbose.then(|| turn(self.turns, message, usage.output_tokens))
             }
-            Notice::Step { transition, .. } => {
-                if let Event::Failed(failure) = transition.event {
-                    self.failed = Some(failure.class);
-                }
-                let plan = transition.plan.filter(|plan| self.verbose && !plan.is_told_elsewhere());
-                plan.map(|plan| format!("recovering: {}", plan.name()))
-            }
+            Notice::Step { transition, fault } => self.step(transition, fault),
             Notice::Init(init) => {
                 self.verbose.then(|| format!("session {}, model {}", init.session_id, init.model))
             }
@@ -87,7 +83,41 @@ impl Lines {
         }
     }
 
+    /// What a step changes for whoever waits or pays.
+    fn step(&mut self, transition: &Transition, fault: Option<&Fault>) -> Option<String> {
+        if let Event::Failed(failure) = transition.event {
+            self.failed = Some(failure.class);
+        } else if transition.event == Event::Replied(Reply::Empty) {
+            self.failed = Some(ErrorClass::EmptyResponse);
+        }
+        let plan = transition.plan?;
+        self.returning = plan == RecoveryPlan::Return;
+        match (plan, transition.next.fast) {
+            (RecoveryPlan::CoolDown, Fast::Cooling { until }) => {
+                let now = (self.clock)();
+                let end = now.wall(now.after(transition.at.until(until)));
+                Some(format!("going on at normal speed{}, fast again after {end}", self.cause()))
+            }
+            (RecoveryPlan::LeaveFast, _) => {
+                let reason = fault.and_then(|fault| fault.overage_disabled.as_deref());
+                let reason = reason.map_or_else(|| self.cause(), |reason| format!(": {reason}"));
+                Some(format!("fast mode is off for the rest of the session{reason}"))
+            }
+            _ if self.verbose && !plan.is_told_elsewhere() => {
+                Some(format!("recovering: {}", plan.name()))
+            }
+            _ => None,
+        }
+    }
+
+    fn cause(&self) -> String {
+        self.failed.map_or_else(String::new, |class| format!(" ({class})"))
+    }
+
     fn why_switched(&self) -> String {
+        if self.returning {
+            return "to try it again".to_owned();
+        }
         match self.failed {
             None | Some(ErrorClass::ServerOverload) => "due to high demand".to_owned(),
             Some(class) => format!("after {class}"),

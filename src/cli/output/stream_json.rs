@@ -186,13 +186,14 @@ impl StreamJson {
     /// A recovery that is not a wait: those are told by `api_retry`.
     fn recovery(&mut self, plan: RecoveryPlan, fault: Option<&Fault>) {
         if !plan.is_told_elsewhere() {
-            self.system(
-                "recovery",
-                json!({
-                    "strategy": plan.name(),
-                    "error_class": fault.map(|fault| classify(fault).class.name()),
-                }),
-            );
+            let mut fields = json!({
+                "strategy": plan.name(),
+                "error_class": fault.map(|fault| classify(fault).class.name()),
+            });
+            if plan == RecoveryPlan::LeaveFast {
+                fields["reason"] = json!(fault.and_then(|fault| fault.overage_disabled.as_deref()));
+            }
+            self.system("recovery", fields);
         }
     }
 
