@@ -2,7 +2,7 @@
 //! Trials of truth: what is said at the end is what happened, and it is said once.
 
 use jiff::Timestamp;
-use outlast::rehearsal::{After, Harm, Place, Scenario, Server, list};
+use outlast::rehearsal::{After, Harm, Place, Scenario, Server, builtin, list};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
@@ -290,6 +290,10 @@ async fn every_scenario_that_is_built_in_ends_as_the_list_says() {
         let (listing, ended) = run.expect("no panic");
         assert_eq!(ended.code, listing.exit, "{}: {ended:?}", listing.name);
         agrees(&ended);
+        let scenario = builtin(&listing.name).expect("it is listed").expect("it can be read");
+        for words in &scenario.expect.stderr {
+            assert!(ended.stderr.contains(words), "{}: no {words:?}: {ended:?}", listing.name);
+        }
     }
 }
 
