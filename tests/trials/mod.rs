@@ -1,7 +1,9 @@
 //! The failures that users of unattended agents suffer, each tried on the real binary over real
 //! HTTP (or on the machine's real time, where no socket is needed).
 
+mod chain;
 mod endpoints;
+mod fast;
 mod history;
 mod history_cache;
 mod history_fallback;
@@ -9,7 +11,9 @@ mod history_limits;
 mod history_money;
 mod history_sessions;
 mod history_tools;
+mod logins;
 mod network;
+mod spending;
 mod time;
 mod time_ends;
 mod time_input;
