@@ -237,6 +237,28 @@ async fn a_provider_that_nobody_answers_for_is_left_for_another() {
     assert_never_told(PRIMARY_KEY, &other);
 }
 
+/// Nor is one that takes the request and says nothing, by whichever timer that is found.
+#[tokio::test]
+async fn a_provider_that_falls_silent_is_left_for_another() {
+    let silences = [
+        (Place::Request, ["--first-byte-timeout=1500ms", "--max-retries=1"], "api_timeout"),
+        (Place::Events(1), ["--stream-idle-timeout=1500ms", "--max-retries=1"], "stream_stalled"),
+    ];
+    all(silences.map(|(place, flags, class)| async move {
+        let primary = serve(Scenario::new().breaks(Harm::Stall, place).times(2));
+        let other = serve(Scenario::new().reply("Done."));
+        let label = at("model-b", &other);
+        let trial = hasty(&primary).env("NIGHT_KEY", NIGHT_KEY).args(flags);
+        let chain = ["--output-format=stream-json", "--fallback-model", &label, "Do it."];
+        let ended = trial.args(chain).run().await;
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        assert_eq!(switches(&ended), [[json!(FIRST), json!(label)]]);
+        assert!(ended.stderr.contains(&format!("{label} after {class}")), "{ended:?}");
+        assert_eq!((primary.requests().len(), other.requests().len()), (2, 1));
+    }))
+    .await;
+}
+
 /// Overloads that pass are no reason to leave, however many turns have one.
 #[tokio::test]
 async fn a_single_overload_changes_nothing() {
@@ -280,6 +302,46 @@ async fn without_a_way_back_each_model_has_one_time() {
     assert_eq!(server.requests().len(), 4 + 5 + 1 + 11, "the last one has all its attempts");
     let used = result["modelUsage"].as_object().expect("it is there");
     assert_eq!(used.keys().collect::<Vec<_>>(), [FIRST, SECOND, THIRD]);
+}
+
+/// A mistake in the settings is told with its place, before anything is sent (T43).
+#[tokio::test]
+async fn a_mistake_in_the_settings_of_a_chain_has_a_file_a_line_and_a_column() {
+    let mistakes = [
+        ("{\n  \"fallbackModels\": [\"opus\"]\n}", "2:3: unknown setting \"fallbackModels\""),
+        ("{\n  \"fallbackModel\":\n    7\n}", "3:5: "),
+        ("{\"fallbackModel\": [{\"modl\": \"a\"}]}", "unknown field `modl`"),
+        ("{\"fallbackModel\": [\"a\", \"a\"]}", "has \"a\" twice"),
+        ("{\"fallbackReturn\": \"often\"}", "1:20: "),
+        ("{\"fast\": 1}", "1:10: "),
+        ("{\"apiKeyHelper\": true}", "1:18: "),
+        ("{\"prices\": {\"a\": {\"in\": 1}}}", "1:"),
+        ("{\"maxBudgetUsd\": 0}", "1:18: "),
+        ("{\"fast\": true", "not valid JSON"),
+    ];
+    let server = serve(Scenario::new().reply("Never."));
+    for (settings, place) in mistakes {
+        for format in ["text", "json", "stream-json"] {
+            let trial = Trial::against(&server).args(["--output-format", format, "Do it."]);
+            let config = trial.work().with_file_name("config");
+            std::fs::create_dir(&config).expect("a folder can be made");
+            std::fs::write(config.join("settings.json"), settings).expect("a new file");
+            let ended = trial.run().await;
+            assert_eq!(ended.code, Some(2), "{settings}: {ended:?}");
+            assert_eq!(ended.stderr.lines().count(), 1, "{settings}: {ended:?}");
+            let file = format!("{}:", config.join("settings.json").display());
+            let (_, rest) = ended.stderr.split_once(&file).expect("the file is named");
+            assert!(rest.contains(place), "{settings}: {ended:?}");
+            let number = |part: Option<&str>| part.is_some_and(|it| it.parse::<u32>().is_ok());
+            let mut parts = rest.split(':');
+            assert!(number(parts.next()) && number(parts.next()), "{settings}: {rest}");
+            match format {
+                "text" => assert_eq!(ended.stdout, "", "{settings}"),
+                _ => assert_eq!(ended.result()["is_error"], true, "{settings}"),
+            }
+        }
+    }
+    assert_eq!(server.requests().len(), 0);
 }
 
 // --- the way back -------------------------------------------------------------------------------

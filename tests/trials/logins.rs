@@ -119,6 +119,28 @@ async fn a_login_that_cannot_be_renewed_leads_elsewhere_and_stays_at_home() {
     assert_eq!(ended.result()["recovery"]["strategies"]["model_fallback"], 1);
 }
 
+/// The limits of a subscription last for hours, so another account is asked at once, and only for
+/// want of one is the end of the limit told.
+#[tokio::test]
+async fn a_subscription_whose_limit_is_reached_leads_elsewhere_at_once() {
+    for chain in [true, false] {
+        let server = serve(Scenario::new().status(429).header("retry-after", "30"));
+        let other = serve(Scenario::new().reply("Done."));
+        let trial = hasty(&server).env("ANTHROPIC_API_KEY", "").args(["--output-format=json"]);
+        let mut file = login(&server);
+        file["claudeAiOauth"]["subscriptionType"] = json!("max");
+        keep(&trial.work().with_file_name("config"), &file);
+        let label = format!("model-b@{}", other.base_url());
+        let flags: &[&str] = if chain { &["--fallback-model", &label] } else { &[] };
+        let ended = trial.args(flags).args(["Do it."]).run().await;
+        let result = ended.result();
+        assert_eq!(ended.code, Some(if chain { 0 } else { 75 }), "{ended:?}");
+        assert_eq!(result["recovery"]["waited_ms"], 0, "{result}");
+        assert_eq!(result["retry_at"].is_string(), !chain, "{result}");
+        assert_eq!((server.requests().len(), other.requests().len()), (1, usize::from(chain)));
+    }
+}
+
 /// A helper whose answer changes between two requests, as keys that are rotated do.
 fn rotating(trial: Trial) -> Trial {
     std::fs::write(trial.work().join("key"), "first-key-1111111111").expect("a file");

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use outlast::rehearsal::{After, Harm, Place, Scenario, Server};
+use outlast::rehearsal::{After, Harm, Place, Recorded, Scenario, Server, When};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
@@ -235,6 +235,21 @@ async fn streams_that_stall_twice_are_followed_by_a_request_without_one() {
     assert_eq!(told.len(), 3);
     assert!(told[1].contains("(stream_stalled, stream idle timeout, retry 2 of 3)"), "{told:?}");
     assert!(told[2].contains("(api_timeout, request timeout, retry 3 of 3)"), "{told:?}");
+}
+
+/// Some proxies keep every stream to themselves. What they hand on in one piece is good enough.
+#[tokio::test]
+async fn what_does_not_come_as_a_stream_is_got_in_one_piece() {
+    let stalls = Scenario::new().breaks(Harm::Stall, Place::Events(1)).times(2);
+    let whole = When { stream: Some(false), ..When::default() };
+    let server = serve(stalls.reply("Done.").when(whole));
+    let ended = hasty(&server).args(["--stream-idle-timeout", "400ms", "go"]).run().await;
+    let result = ended.result();
+    assert_eq!((ended.code, &result["result"]), (Some(0), &json!("Done.")), "{ended:?}");
+    assert_eq!(result["recovery"]["retries_by_class"], json!({ "stream_stalled": 2 }));
+    // Such an answer has to come before its own timer: it must not be too long for that.
+    let cap = |request: &Recorded| request.body["max_tokens"].as_u64();
+    assert!(server.requests().iter().all(|request| cap(request) <= Some(16_000)));
 }
 
 #[tokio::test]
