@@ -39,6 +39,17 @@ const BUILTIN: &[(&str, &str)] = &[
     ("bad-key", include_str!("scenarios/bad-key.toml")),
     ("empty", include_str!("scenarios/empty.toml")),
     ("refusal", include_str!("scenarios/refusal.toml")),
+    ("auto-compact", include_str!("scenarios/auto-compact.toml")),
+    ("compaction-fails", include_str!("scenarios/compaction-fails.toml")),
+    ("overflow", include_str!("scenarios/overflow.toml")),
+    ("reactive-compact", include_str!("scenarios/reactive-compact.toml")),
+    ("compaction-overflow", include_str!("scenarios/compaction-overflow.toml")),
+    ("thrash", include_str!("scenarios/thrash.toml")),
+    ("blocking-limit", include_str!("scenarios/blocking-limit.toml")),
+    ("image-too-large", include_str!("scenarios/image-too-large.toml")),
+    ("pdf-too-large", include_str!("scenarios/pdf-too-large.toml")),
+    ("poisoned-block", include_str!("scenarios/poisoned-block.toml")),
+    ("foreign-thinking", include_str!("scenarios/foreign-thinking.toml")),
 ];
 
 /// The built-in scenario of that name. `None` when there is none.

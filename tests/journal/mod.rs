@@ -6,5 +6,6 @@ mod foreign;
 mod owner;
 mod places;
 mod restored;
+mod rewritten;
 mod story;
 mod torn;
