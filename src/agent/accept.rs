@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use crate::recovery::{Deed, Event, Mark, Nature, SpiralLimits, is_wait};
+use crate::recovery::{Deed, Event, Mark, Nature, is_wait};
 use crate::tools::{Delivery, Effect, Others, STRUCTURED_OUTPUT};
 use crate::transcript::{Block, ToolCall};
 
@@ -48,7 +48,7 @@ impl Session<'_> {
             };
             deeds.push(deed(done, nature));
         }
-        Event::ToolsDone(self.spiral.observe(&deeds, SpiralLimits::default()))
+        Event::ToolsDone(self.spiral.observe(&deeds, self.limits.loops))
     }
 
     /// What a call was, as far as it shows without a look at the file that it may have written.

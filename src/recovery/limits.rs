@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Budgets, Ladder, Moment};
+use super::{Budgets, Ladder, Moment, SpiralLimits};
 
 /// The rules of a run: fixed at the start, written to the journal, never consulted from the
 /// environment again. Defaults are SPEC's; every one can be set.
@@ -51,6 +51,9 @@ pub struct Limits {
     pub requirement: bool,
     /// `--json-schema`: whether the answer must be structured.
     pub structured: bool,
+    /// Where repetition becomes a loop.
+    #[serde(default)]
+    pub loops: SpiralLimits,
 }
 
 /// How fast mode meets a shortage (SPEC 8).
@@ -178,6 +181,7 @@ impl Default for Limits {
             elsewhere: 0,
             requirement: false,
             structured: false,
+            loops: SpiralLimits::default(),
         }
     }
 }

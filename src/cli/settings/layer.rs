@@ -45,6 +45,8 @@ pub(super) struct Layer {
     pub require_timeout: Option<Span>,
     pub require_retries: Option<u8>,
     pub schema_tries: Option<NonZeroU8>,
+    pub loop_note_at: Option<u32>,
+    pub loop_stop_at: Option<u32>,
 
     pub max_retries: Option<u8>,
     pub max_retry_wait: Option<Span>,

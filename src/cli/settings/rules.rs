@@ -29,6 +29,9 @@ pub(super) fn limits(
     set(&mut budgets.nudges, file.token_budget_nudges);
     set(&mut limits.overloads_per_switch, file.overloads_per_fallback);
     set(&mut limits.torn_streams_per_whole, file.torn_streams_per_whole);
+    let times = |times: u32| if times == 0 { u32::MAX } else { times };
+    set(&mut limits.loops.soft, file.loop_note_at.map(times));
+    set(&mut limits.loops.hard, file.loop_stop_at.map(times));
     limits.overload_limit = file.overload_limit;
     limits.effort = args.token_budget.or(file.token_budget).map(u32::from);
     limits.account = match file.account_kind {

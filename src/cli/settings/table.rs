@@ -20,13 +20,14 @@ const DURATION: &str = "a duration such as \"90s\" or \"1h30m\", or a number of 
 const COUNT: &str = "a whole number, at least 1";
 const UP_TO_100: &str = "a whole number from 0 to 100";
 const UP_TO_255: &str = "a whole number from 0 to 255";
+const TIMES: &str = "a whole number, or 0 for never";
 const TOKENS: &str = "a whole number of tokens, at least 1";
 const BOOL: &str = "true or false";
 const NAMES: &str = "a name, or a list of names";
 
 /// Name, what it takes, meaning. In the order in which the manual lists them.
 #[rustfmt::skip]
-const SHAPES: [(&str, &str, &str); 56] = [
+const SHAPES: [(&str, &str, &str); 58] = [
     ("apiKeyHelper", "a text", "A command that prints the key; outranks the environment."),
     ("oauthEndpoint", "an https:// address", "The token endpoint at which a login is renewed; \
         outranks the login file."),
@@ -59,6 +60,10 @@ const SHAPES: [(&str, &str, &str); 56] = [
     ("requireRetries", UP_TO_255, "How often a failure of that command goes back to the model."),
     ("schemaTries", "a whole number from 1 to 255", "Answers that may fail to fit --json-schema \
         before the run ends."),
+    ("loopNoteAt", TIMES, "How often the same may come to the same, with nothing new in between, \
+        before the model is told to take another way."),
+    ("loopStopAt", TIMES, "The same for the end of the run as stalled, which never comes before \
+        the model was told."),
     ("maxRetries", UP_TO_100, "Tries after the first one, for each request."),
     ("maxRetryWait", DURATION, "End instead of waiting longer than this; 6h in unattended mode."),
     ("retryFirstDelay", DURATION, "The first pause; each further one is twice as long."),
@@ -134,6 +139,8 @@ fn limit_default(name: &str, limits: &Limits) -> Option<String> {
     let budgets = limits.budgets;
     Some(match name {
         "tokenBudgetNudges" => budgets.nudges.to_string(),
+        "loopNoteAt" => limits.loops.soft.to_string(),
+        "loopStopAt" => limits.loops.hard.to_string(),
         "maxRetries" => budgets.retries.to_string(),
         "maxRetryWait" => span(limits.max_retry_wait),
         "retryFirstDelay" => format!("{}ms", limits.ladder.first.as_millis()),
