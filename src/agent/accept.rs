@@ -1,7 +1,7 @@
 //! Whether the work is accepted, and whether it leads anywhere: the command of `--require`, the
 //! structured answer, the loop detector.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +12,6 @@ use crate::recovery::{Deed, Event, Mark, Nature, is_wait};
 use crate::tools::{Delivery, Effect, Others, STRUCTURED_OUTPUT};
 use crate::transcript::{Block, ToolCall};
 
-use super::conversation::text_of;
 use super::observer::WaitingFor;
 use super::session::Session;
 use super::watch::{CutBy, Disturbance, Figures};
@@ -28,6 +27,8 @@ pub(super) struct Done<'a> {
     pub(super) call: &'a ToolCall,
     pub(super) result: &'a Block,
 }
+    /// What programs see of it.
+    pub(super) detail: &'a Value,
 
 impl Session<'_> {
     /// What the tools of a reply came to, as the machine needs to know it.
@@ -42,8 +43,8 @@ impl Session<'_> {
         }
         let mut deeds = Vec::with_capacity(batch.len());
         for done in batch {
-            let nature = match (self.nature(done), self.written(done.call)) {
-                (Nature::Changed, Some(path)) => edited(&path).await.unwrap_or(Nature::Changed),
+            let nature = match (self.nature(done), written(done)) {
+                (Nature::Changed, Some(path)) => edited(path).await.unwrap_or(Nature::Changed),
                 (nature, _) => nature,
             };
             deeds.push(deed(done, nature));
@@ -64,16 +65,6 @@ impl Session<'_> {
         } else {
             Nature::Changed
         }
-    }
-
-    /// The file that a call has written.
-    fn written(&self, call: &ToolCall) -> Option<PathBuf> {
-        let path = match call.name.as_str() {
-            "Write" | "Edit" | "MultiEdit" => call.input.get("file_path"),
-            "NotebookEdit" => call.input.get("notebook_path"),
-            _ => None,
-        }?;
-        Some(self.cwd.join(path.as_str()?))
     }
 
     /// Runs the command of `--require`.
@@ -129,7 +120,12 @@ fn deed(done: &Done<'_>, nature: Nature) -> Deed {
         // Words for people, which a model may vary while it does the same.
         arguments.shift_remove("description");
     }
-    Deed::new(name, arguments.to_string().as_bytes(), said(done.result).as_bytes(), nature)
+    Deed::new(name, arguments.to_string().as_bytes(), said(done).as_bytes(), nature)
+}
+
+/// The file that a call has written, as its tool says.
+fn written<'a>(done: &Done<'a>) -> Option<&'a Path> {
+    done.detail["filePath"].as_str().map(Path::new)
 }
 
 /// A mark of a file's content. Only of plain files: nothing else can be read without waiting.
@@ -147,6 +143,19 @@ fn is_error(result: &Block) -> bool {
     matches!(result, Block::ToolResult { is_error: true, .. })
 }
 
-fn said(result: &Block) -> String {
-    if let Block::ToolResult { content, .. } = result { text_of(content) } else { String::new() }
+/// What a result says. The file in which a long one is kept has another name each time.
+fn said(done: &Done<'_>) -> String {
+    let Block::ToolResult { content, .. } = done.result else { return String::new() };
+    let word = |block: &Block| {
+        if let Block::Text { text } = block {
+            text.clone()
+        } else {
+            serde_json::to_string(block).unwrap_or_default()
+        }
+    };
+    let text = content.iter().map(word).collect::<Vec<_>>().join("\n");
+    match done.detail["output_file"].as_str() {
+        Some(file) => text.replace(file, ""),
+        None => text,
+    }
 }

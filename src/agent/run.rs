@@ -130,7 +130,6 @@ fn open(setup: Setup, watch: Watch<'_>) -> (Session<'_>, Vec<Block>) {
         journal_minded: false,
         broken: None,
         limits: setup.limits,
-        cwd: setup.cwd,
         windows,
         summarising: None,
         thinking_stripped,

@@ -1,6 +1,5 @@
 //! The real world of a run: one arm per action.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use tokio::sync::Semaphore;
@@ -54,7 +53,6 @@ pub(super) struct Session<'a> {
     /// What broke, when a rule of ours did.
     pub(super) broken: Option<String>,
     pub(super) limits: Limits,
-    pub(super) cwd: PathBuf,
     /// The context window of each rung as far as it is known, in tokens.
     pub(super) windows: Vec<u64>,
     pub(super) summarising: Option<Summarising>,

@@ -36,8 +36,8 @@ struct Slot {
 
 impl Slot {
     fn done(&self) -> Option<Done<'_>> {
-        let (result, _) = self.result.as_ref()?;
-        Some(Done { call: &self.call, result })
+        let (result, detail) = self.result.as_ref()?;
+        Some(Done { call: &self.call, result, detail })
     }
 }
 
