@@ -102,7 +102,7 @@ impl Session<'_> {
             return self.broke("a requirement was to be checked that there is not");
         };
         let passed = check.passed();
-        self.unmet = (!passed).then(|| check.message());
+        self.unmet = (!passed).then(|| check.report());
         Event::Checked { passed }
     }
 }

@@ -181,7 +181,11 @@ impl Session<'_> {
     /// Tells the model something.
     fn nudge(&mut self, nudge: Nudge) {
         let text = match nudge {
-            Nudge::Unmet => self.unmet.take().unwrap_or_else(|| nudge.text().to_owned()),
+            // In one block, which a compaction knows for ours by how it begins.
+            Nudge::Unmet => match self.unmet.take() {
+                Some(report) => format!("{}\n\n{report}", nudge.text()),
+                None => nudge.text().to_owned(),
+            },
             Nudge::Continue(_)
             | Nudge::ContinueLast
             | Nudge::MoreEffort

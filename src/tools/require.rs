@@ -89,18 +89,11 @@ impl Check {
         }
     }
 
-    /// What the model is told of a check that did not pass.
-    pub fn message(&self) -> String {
+    /// What a check that did not pass was and printed, for the model.
+    pub fn report(&self) -> String {
         let output = self.output.trim_end_matches('\n');
         let output = if output.trim().is_empty() { "(no output)" } else { output };
-        format!(
-            "This work is not accepted yet. A command of the user's checks it, and it {}.\n\n\
-             Command:\n{}\n\nOutput:\n{output}\n\nFind the cause and put it right, then finish \
-             again: the command will be run again. Change what it checks, never the check. If the \
-             cause is out of your reach, say what it is.",
-            self.how(),
-            self.command,
-        )
+        format!("The command:\n{}\n\nIt {}. Its output:\n{output}", self.command, self.how())
     }
 }
 

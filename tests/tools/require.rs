@@ -148,16 +148,17 @@ async fn a_command_that_cannot_be_started_is_a_failure_that_says_why() {
 async fn the_model_is_told_the_command_its_end_and_both_ends_of_its_output() {
     let bench = requiring(requirement("seq 1 20000; exit 101"));
     let check = check(&bench).await;
-    let message = check.message();
-    for part in ["seq 1 20000; exit 101", "ended with exit code 101", "\n1\n2\n", "\n20000\n"] {
-        assert!(message.contains(part), "{part:?} in {message}");
+    let report = check.report();
+    for part in ["seq 1 20000; exit 101", "ended with exit code 101", "\n1\n2\n", "\n19999\n20000"]
+    {
+        assert!(report.contains(part), "{part:?} in {report}");
     }
-    assert!(message.chars().count() < 32_000, "{}", message.chars().count());
+    assert!(report.chars().count() < 32_000, "{}", report.chars().count());
     let file = check.output_file.clone().expect("a long output is kept");
-    assert!(message.contains(&file.display().to_string()));
+    assert!(report.contains(&file.display().to_string()));
     assert!(fs::read_to_string(&file).expect("a text").ends_with("\n19999\n20000\n"));
     let silent = Check { output: "\n".to_owned(), ..check };
-    assert!(silent.message().contains("(no output)"));
+    assert!(silent.report().contains("(no output)"));
 }
 
 #[test]

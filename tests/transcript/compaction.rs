@@ -181,7 +181,8 @@ fn what_the_user_said_later_is_kept_but_not_what_we_said() {
     for n in 0..10 {
         messages.extend(bash(&format!("t{n}"), "make", 6_000));
     }
-    messages.splice(13..13, [says("stopping here"), user("Go on, says the nudge.")]);
+    let nudge = "Go on, says the nudge.\n\nAnd what follows it.";
+    messages.splice(13..13, [says("stopping here"), user(nudge)]);
     let cut = plan(&messages, 25_000, USUAL).expect("there is an older part");
     let carried = Carried { ours: &["Go on, says the nudge."], ..Carried::default() };
     let after = rebuild(messages, &cut, "so far", &carried);

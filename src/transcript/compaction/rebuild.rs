@@ -83,7 +83,7 @@ fn fill(
     let taken_away = density.of(older).saturating_sub(density.of_blocks(&root.task));
     shorten_task(&mut root.task, cut);
     root.later.extend(later_words(&older[1.min(older.len())..]));
-    root.later.retain(|text| !carried.ours.contains(&text.as_str()));
+    root.later.retain(|text| !carried.ours.iter().any(|own| text.starts_with(own)));
     root.later = newest(root.later, whole(density.bytes(cut.room / LATER_SHARE)));
     root.facts = root.facts.gather(older, kept).fit(whole(density.bytes(taken_away / 2)));
     root.summary.clear();
