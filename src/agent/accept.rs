@@ -14,7 +14,8 @@ use crate::transcript::{Block, ToolCall};
 
 use super::observer::WaitingFor;
 use super::session::Session;
-use super::watch::{CutBy, Disturbance, Figures};
+use super::watch::{Disturbance, Figures};
+use super::work::patience;
 
 /// A file larger than this is known to the loop detector by its size and time alone, in bytes.
 const FILE_MAX: u64 = 8_000_000;
@@ -26,9 +27,9 @@ const LOOK_MAX: Duration = Duration::from_secs(1);
 pub(super) struct Done<'a> {
     pub(super) call: &'a ToolCall,
     pub(super) result: &'a Block,
-}
     /// What programs see of it.
     pub(super) detail: &'a Value,
+}
 
 impl Session<'_> {
     /// What the tools of a reply came to, as the machine needs to know it.
@@ -72,32 +73,27 @@ impl Session<'_> {
         let cancel = CancellationToken::new();
         let toolbox = Arc::clone(&self.toolbox);
         let checking = toolbox.check(cancel.clone());
-        tokio::pin!(checking);
+        let mut checking = Box::pin(checking);
         let mut vigil = self.watch.begin();
         let figures = Figures { turn: self.books.tally.turns, ..self.figures() };
-        let mut cut: Option<CutBy> = None;
         let check = loop {
             tokio::select! {
                 biased;
-                disturbance = self.watch.disturbance(&mut vigil), if cut.is_none() => {
-                    match disturbance {
-                        // Dropped or cancelled, the command is ended with everything it started.
-                        Disturbance::Cut(by) => {
-                            cut = Some(by);
-                            cancel.cancel();
-                        }
-                        Disturbance::Tick => {
-                            let waiting = WaitingFor::Tool { name: "--require", id: "" };
-                            self.watch.beat(&vigil, waiting, figures, None);
-                        }
+                disturbance = self.watch.disturbance(&mut vigil) => match disturbance {
+                    Disturbance::Cut(cut) => {
+                        cancel.cancel();
+                        // One that does not end by itself is killed when it is dropped.
+                        let _ = tokio::time::timeout(patience(cut), checking).await;
+                        return cut.into();
+                    }
+                    Disturbance::Tick => {
+                        let waiting = WaitingFor::Tool { name: "--require", id: "" };
+                        self.watch.beat(&vigil, waiting, figures, None);
                     }
                 },
                 check = &mut checking => break check,
             }
         };
-        if let Some(cut) = cut {
-            return cut.into();
-        }
         let Some(check) = check else {
             return self.broke("a requirement was to be checked that there is not");
         };

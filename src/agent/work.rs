@@ -213,6 +213,14 @@ impl Session<'_> {
     }
 }
 
+/// How long what was cut may take to die.
+pub(super) fn patience(cut: CutBy) -> Duration {
+    match cut {
+        CutBy::Interrupt(_) => DYING,
+        CutBy::Deadline => DYING_LATE,
+    }
+}
+
 /// Waits until cancelled tools have ended, and ends those that do not. Returns the outcomes of
 /// those that finished their work all the same: the model must not hear that it was not done.
 async fn let_die(
@@ -229,11 +237,7 @@ async fn let_die(
             }
         }
     };
-    let patience = match cut {
-        CutBy::Interrupt(_) => DYING,
-        CutBy::Deadline => DYING_LATE,
-    };
-    if tokio::time::timeout(patience, ended).await.is_err() {
+    if tokio::time::timeout(patience(cut), ended).await.is_err() {
         // Dropping a command kills it and its group; the hunt finds what has left the group.
         tasks.shutdown().await;
         toolbox.kill_leftovers().await;

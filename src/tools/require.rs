@@ -15,6 +15,8 @@ use tokio_util::sync::CancellationToken;
 use super::command::{Cause, Ended};
 use super::shell::{self, Shell};
 
+const CUT_OFF: &str = "was stopped because the run was to end";
+
 /// A command that must pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Requirement {
@@ -83,7 +85,7 @@ impl Check {
                     humantime::format_duration(*limit)
                 )
             }
-            CheckEnd::Cancelled => "was stopped because the run was to end".to_string(),
+            CheckEnd::Cancelled => CUT_OFF.to_string(),
             CheckEnd::NotStarted(why) => format!("could not be run: {why}"),
             CheckEnd::Unknown => "ended in a way that the system does not tell".to_string(),
         }
@@ -144,6 +146,12 @@ impl Requirements {
         cancel: &CancellationToken,
     ) -> Check {
         let Requirement { command, timeout } = &self.requirement;
+        // Whoever drops this has run it, and learns nothing more of it.
+        self.note(|verified| {
+            verified.attempts += 1;
+            (verified.passed, verified.exit_code) = (false, None);
+            verified.how = Some(CUT_OFF.to_string());
+        });
         let began = Instant::now();
         let ended = shell.run_apart(command, cwd, *timeout, cancel).await;
         let (end, output, output_file) = match ended {
@@ -153,12 +161,15 @@ impl Requirements {
         };
         let took = began.elapsed();
         let check = Check { command: command.clone(), end, output, output_file, took };
-        let mut verified = self.verified.lock().unwrap_or_else(PoisonError::into_inner);
-        verified.attempts += 1;
-        verified.passed = check.passed();
-        verified.exit_code = check.exit_code();
-        verified.how = Some(check.how());
+        self.note(|verified| {
+            (verified.passed, verified.exit_code) = (check.passed(), check.exit_code());
+            verified.how = Some(check.how());
+        });
         check
+    }
+
+    fn note(&self, change: impl FnOnce(&mut Verified)) {
+        change(&mut self.verified.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
     pub(super) fn verified(&self) -> Verified {
