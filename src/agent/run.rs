@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::sync::Semaphore;
 
-use crate::recovery::{Breach, Event, Limits, Run, Spiral, StopReason, classify};
+use crate::recovery::{Breach, Event, Limits, Phase, Run, Spiral, StopReason, classify};
 use crate::tools::Toolbox;
 use crate::transcript::{Block, History, fixed_bytes};
 
@@ -32,7 +32,7 @@ pub async fn run(setup: Setup, observer: &mut dyn Observer, interrupts: Interrup
     let limits = setup.limits;
     let clock = setup.clock;
     let init = init(&setup);
-    let machine = setup.carried.run.map_or_else(|| Run::new(setup.seed, &limits), Run::resumed);
+    let machine = machine(&setup);
     let watch = Watch::new(observer, clock, interrupts, limits.deadline, limits.heartbeat);
     let (mut session, prompt) = open(setup, watch);
     let leftovers = Leftovers(Arc::clone(&session.toolbox));
@@ -60,6 +60,12 @@ pub async fn run(setup: Setup, observer: &mut dyn Observer, interrupts: Interrup
     ending(session, reason)
 }
 
+fn machine(setup: &Setup) -> Run {
+    let fresh = || Run::new(setup.seed, &setup.limits);
+    let run = setup.carried.run.map_or_else(fresh, Run::resumed);
+    if setup.carried.unjudged { run.to_be_checked() } else { run }
+}
+
 async fn go(
     session: &mut Session<'_>,
     init: &Init,
@@ -71,7 +77,8 @@ async fn go(
     if !prompt.is_empty() {
         session.ask_for(prompt);
     }
-    drive(machine, Event::Begin, limits, session).await
+    let event = if machine.phase == Phase::Checking { session.check().await } else { Event::Begin };
+    drive(machine, event, limits, session).await
 }
 
 /// Ends what commands have left behind, however the run ends.

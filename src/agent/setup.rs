@@ -58,6 +58,8 @@ pub struct Carried {
     pub messages: Vec<Message>,
     /// Set when that process did not finish what it was asked: its counters go on.
     pub run: Option<Run>,
+    /// Whether nothing is left to do but to run the command of `--require`.
+    pub unjudged: bool,
     /// The sums to go on from.
     pub tally: Tally,
 }

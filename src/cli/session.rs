@@ -10,7 +10,7 @@ use crate::model;
 use crate::recovery::{Limits, Money, Run};
 use crate::transcript::{Role, strip_thinking};
 
-use super::settings::{Settings, Start};
+use super::settings::{Demands, Settings, Start};
 use super::usage::{Cause, UsageError};
 
 /// A session that was found, and not yet written to.
@@ -18,6 +18,8 @@ pub(super) struct Session {
     id: SessionId,
     place: Place,
     kind: Kind,
+    /// Whether it goes on with the command of `--require`, and with nothing else.
+    unjudged: bool,
 }
 
 enum Kind {
@@ -67,7 +69,8 @@ impl Session {
         let place = Place::new(&settings.config_dir, &settings.cwd);
         let (source, fork) = match &settings.session {
             Start::New { session_id } => {
-                return Ok(Self { id: id(session_id)?, place, kind: Kind::New });
+                let id = id(session_id)?;
+                return Ok(Self { id, place, kind: Kind::New, unjudged: false });
             }
             Start::Resume { session_id, fork } => (id(session_id)?, fork),
             Start::Continue { fork } => (newest(&place)?, fork),
@@ -85,7 +88,8 @@ impl Session {
                 (source, Kind::Recalled(Box::new(restored)))
             }
         };
-        let session = Self { id, place, kind };
+        let mut session = Self { id, place, kind, unjudged: false };
+        session.unjudged = prompt.is_empty() && session.awaits_verdict(&settings.demands);
         session.check_prompt(prompt)?;
         Ok(session)
     }
@@ -102,13 +106,24 @@ impl Session {
     /// Without a prompt there must be something left to answer.
     fn check_prompt(&self, prompt: &str) -> Result<(), UsageError> {
         let Some(restored) = self.restored().filter(|_| prompt.is_empty()) else { return Ok(()) };
-        if restored.messages.last().is_some_and(|message| message.role == Role::User) {
+        let unanswered = restored.messages.last().is_some_and(|last| last.role == Role::User);
+        if unanswered || self.unjudged {
             return Ok(());
         }
         Err(UsageError::new(format!(
             "session {} has nothing left to do; give a prompt to go on with it",
             restored.id
         )))
+    }
+
+    /// Whether the last answer only waits for the command of `--require`. One that must have a
+    /// shape is asked for once more: it was not kept apart from the conversation.
+    fn awaits_verdict(&self, demands: &Demands) -> bool {
+        let Kind::Resumed(held) = &self.kind else { return false };
+        let restored = held.restored();
+        let last_said = restored.messages.last().is_some_and(|last| last.role == Role::Assistant);
+        let known = restored.unjudged && restored.run.is_some() && last_said;
+        known && demands.requirement.is_some() && demands.schema.is_none()
     }
 
     fn restored(&self) -> Option<&Restored> {
@@ -131,7 +146,7 @@ impl Session {
     ) -> Result<(Journal, Legacy), UsageError> {
         let unfinished = |restored: &Restored| restored.ended.is_none() && restored.run.is_some();
         let carry = match &self.kind {
-            Kind::Resumed(held) if unfinished(held.restored()) => Carry::On,
+            Kind::Resumed(held) if self.unjudged || unfinished(held.restored()) => Carry::On,
             Kind::New | Kind::Resumed(_) | Kind::Forked(_) | Kind::Recalled(_) => Carry::Fresh,
         };
         let opening = Opening {
@@ -158,7 +173,9 @@ impl Session {
             Kind::Forked(source) | Kind::Recalled(source) => (Journal::off(), Some(*source)),
         };
         let legacy = restored.map(|restored| inherit(restored, carry, limits));
-        Ok((journal, legacy.unwrap_or_default()))
+        let mut legacy = legacy.unwrap_or_default();
+        legacy.carried.unjudged = self.unjudged;
+        Ok((journal, legacy))
     }
 }
 
@@ -179,7 +196,7 @@ fn inherit(restored: Restored, carry: Carry, limits: &Limits) -> Legacy {
         (spent, unsettled) = (done.spent, done.unsettled);
         run = restored.run.map(|run| within(run, done.turns, limits));
     }
-    let carried = Carried { messages: restored.messages, run, tally };
+    let carried = Carried { messages: restored.messages, run, tally, unjudged: false };
     Legacy { carried, spent, unsettled, model: restored.signed_by }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 
-use crate::recovery::{Action, Event, Fate, Limits, Money, Run, StopReason, Transition};
+use crate::recovery::{Action, Event, Fate, Limits, Money, Reply, Run, StopReason, Transition};
 use crate::transcript::{
     Block, Message, OUTCOME_UNKNOWN, Repair, Role, answer_calls, repair_history, strip_thinking,
 };
@@ -28,6 +28,9 @@ pub struct Restored {
     /// The machine as it was after its last step; `None` when it took none, or took it in a
     /// version whose state this one cannot read.
     pub run: Option<Run>,
+    /// Whether the last answer waits for the verdict of the command of `--require`, which was cut
+    /// off or never begun.
+    pub unjudged: bool,
     /// How the last prompt ended. `None` when it did not: then turns and money of `prompt` count
     /// towards what follows.
     pub ended: Option<StopReason>,
@@ -90,6 +93,7 @@ pub(super) fn restore(id: SessionId, contents: Contents) -> (Restored, Loose) {
         messages,
         repairs,
         run: story.run,
+        unjudged: story.unjudged,
         ended: story.ended,
         prompt: story.prompt,
         session: story.session,
@@ -115,6 +119,7 @@ struct Story {
     intents: HashSet<String>,
     opened: Option<Open>,
     run: Option<Run>,
+    unjudged: bool,
     ended: Option<StopReason>,
     prompt: Sums,
     session: Sums,
@@ -198,6 +203,7 @@ impl Story {
                     Counted::No
                 };
                 self.in_flight = worst_case(self.in_flight, &transition);
+                self.unjudged = leaves_unjudged(&transition, self.unjudged);
                 self.run = Some(transition.next);
             }
             Record::Intent { calls } => self.intents.extend(calls.into_iter().map(|call| call.id)),
@@ -358,6 +364,14 @@ fn worst_case(before: Money, transition: &Transition) -> Money {
             _,
         ) => before,
     }
+}
+
+/// Whether an answer is left without a verdict. Only where it was cut off does it stay so.
+fn leaves_unjudged(transition: &Transition, before: bool) -> bool {
+    use StopReason::{AbortedTools, Deadline};
+    let cut_off = matches!(transition.action, Action::Finish(Deadline | AbortedTools(_)));
+    let answered = matches!(transition.event, Event::Replied(Reply::Answer { .. }));
+    transition.action == Action::Check || (cut_off && (before || answered))
 }
 
 fn answers_of(messages: &[Message], open: &[String]) -> Vec<Block> {

@@ -79,6 +79,12 @@ impl Run {
         }
     }
 
+    /// A run whose answer waits for the command of `--require`, and for nothing else.
+    #[must_use]
+    pub fn to_be_checked(self) -> Self {
+        self.enter(Phase::Checking)
+    }
+
     /// Advances the run by one event.
     ///
     /// # Errors
