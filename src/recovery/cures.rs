@@ -46,7 +46,12 @@ fn can_pay(run: &Run, cure: RecoveryPlan) -> bool {
 /// or that this was the last reply, is done.
 fn has_room_for_effort(run: &Run, at: Moment, limits: &Limits) -> bool {
     let late = limits.deadline.is_some_and(|deadline| at >= deadline);
-    !late && !run.should_wrap_up(at, limits) && run.budgets.turns.is_none_or(|left| left > 1)
+    // Whoever is asked for more may answer in words, which costs a try at the schema.
+    let may_fail = limits.structured && run.budgets.schema_tries == 0;
+    !late
+        && !may_fail
+        && !run.should_wrap_up(at, limits)
+        && run.budgets.turns.is_none_or(|left| left > 1)
 }
 
 fn cure(failure: Failure, run: &Run, at: Moment, limits: &Limits) -> RecoveryPlan {
