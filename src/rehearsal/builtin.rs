@@ -50,6 +50,16 @@ const BUILTIN: &[(&str, &str)] = &[
     ("pdf-too-large", include_str!("scenarios/pdf-too-large.toml")),
     ("poisoned-block", include_str!("scenarios/poisoned-block.toml")),
     ("foreign-thinking", include_str!("scenarios/foreign-thinking.toml")),
+    ("requirement", include_str!("scenarios/requirement.toml")),
+    ("requirement-failed", include_str!("scenarios/requirement-failed.toml")),
+    ("structured-output", include_str!("scenarios/structured-output.toml")),
+    ("structured-exhausted", include_str!("scenarios/structured-exhausted.toml")),
+    ("loop", include_str!("scenarios/loop.toml")),
+    ("polling", include_str!("scenarios/polling.toml")),
+    ("gateway-overload", include_str!("scenarios/gateway-overload.toml")),
+    ("gateway-throttle", include_str!("scenarios/gateway-throttle.toml")),
+    ("gateway-llamacpp", include_str!("scenarios/gateway-llamacpp.toml")),
+    ("gateway-vllm", include_str!("scenarios/gateway-vllm.toml")),
 ];
 
 /// The built-in scenario of that name. `None` when there is none.

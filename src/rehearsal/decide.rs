@@ -107,10 +107,13 @@ fn unwelcome(http: Http) -> Step {
     }
 }
 
+/// Amazon words a throttle as a 400, and says so in a header.
 fn invites_retry(step: &Step) -> bool {
-    step.headers
-        .iter()
-        .any(|(name, value)| name.eq_ignore_ascii_case("x-should-retry") && value == "true")
+    step.headers.iter().any(|(name, value)| match name.to_ascii_lowercase().as_str() {
+        "x-should-retry" => value == "true",
+        "x-amzn-errortype" => value.starts_with("ThrottlingException"),
+        _ => false,
+    })
 }
 
 /// Why a request does not even reach the script.

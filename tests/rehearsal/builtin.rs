@@ -43,6 +43,16 @@ const NAMES: &[&str] = &[
     "pdf-too-large",
     "poisoned-block",
     "foreign-thinking",
+    "requirement",
+    "requirement-failed",
+    "structured-output",
+    "structured-exhausted",
+    "loop",
+    "polling",
+    "gateway-overload",
+    "gateway-throttle",
+    "gateway-llamacpp",
+    "gateway-vllm",
 ];
 
 fn named(name: &str) -> Scenario {
