@@ -180,11 +180,14 @@ fn reply(turn: usize) -> String {
     let (block, delta, reason) = if turn < TURNS {
         (
             format!(r#"{{"type":"tool_use","id":"toolu_{turn}","name":"Bash","input":{{}}}}"#),
-            r#"{"type":"input_json_delta","partial_json":"{\"command\":\"true\"}"}"#,
+            // Another command each time, or it would be a loop.
+            format!(
+                r#"{{"type":"input_json_delta","partial_json":"{{\"command\":\"true {turn}\"}}"}}"#
+            ),
             "tool_use",
         )
     } else {
-        let text = r#"{"type":"text_delta","text":"done"}"#;
+        let text = r#"{"type":"text_delta","text":"done"}"#.to_owned();
         (r#"{"type":"text","text":""}"#.to_owned(), text, "end_turn")
     };
     let events = [
