@@ -1,5 +1,6 @@
 //! The agent shell: its driver on paused time, and whole runs at library level.
 
+mod accepting;
 mod drive;
 mod lease;
 mod notices;

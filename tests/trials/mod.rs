@@ -2,8 +2,11 @@
 //! HTTP (or on the machine's real time, where no socket is needed).
 
 mod chain;
+mod demands;
+mod demands_schema;
 mod endpoints;
 mod fast;
+mod gateways;
 mod history;
 mod history_cache;
 mod history_fallback;
@@ -12,6 +15,7 @@ mod history_money;
 mod history_sessions;
 mod history_tools;
 mod logins;
+mod loops;
 mod network;
 mod spending;
 mod time;

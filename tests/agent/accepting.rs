@@ -1,0 +1,144 @@
+//! What the loop detector and the demands on a run are fed with, where a whole run of the binary
+//! would be too coarse.
+
+use std::time::Duration;
+
+use outlast::agent::interrupt;
+use outlast::recovery::{Event, Interrupt, Nudge, Pace, SpiralLimits, StopReason};
+use outlast::rehearsal::Scenario;
+use outlast::tools::{PermissionMode, Requirement, ToolSettings, Toolbox};
+use serde_json::{Value, json};
+
+use super::stage::{Play, Played, Said};
+
+/// How each round of tools was judged.
+fn paces(played: &Played) -> Vec<Pace> {
+    let pace = |said: &Said| {
+        let Said::Step(step) = said else { return None };
+        if let Event::ToolsDone(pace) = step.event { Some(pace) } else { None }
+    };
+    played.said.iter().filter_map(pace).collect()
+}
+
+fn repeating(paces: &[Pace]) -> Option<usize> {
+    paces.iter().position(|pace| *pace == Pace::Repeating).map(|at| at + 1)
+}
+
+/// Judged at the second repetition already.
+fn strict(play: Play) -> Play {
+    play.limits(|limits| limits.loops = SpiralLimits { soft: 3, hard: 100 })
+}
+
+async fn rounds(files: &[(&str, &[u8])], rounds: &[(&str, Value)]) -> Vec<Pace> {
+    let script = rounds
+        .iter()
+        .fold(Scenario::new(), |script, (tool, input)| script.tool(tool, input.clone()));
+    let play = strict(Play::of(script.reply("Done.")));
+    for (path, bytes) in files {
+        std::fs::write(play.folder.path().join(path), bytes).expect("written");
+    }
+    let played = play.run().await;
+    assert_eq!(played.ending.reason, StopReason::Completed);
+    paces(&played)
+}
+
+fn bash(command: &str) -> (&'static str, Value) {
+    ("Bash", json!({ "command": command }))
+}
+
+/// The smallest picture of a colour there is.
+fn picture(colour: u8) -> Vec<u8> {
+    let mut bytes = std::io::Cursor::new(Vec::new());
+    let picture = image::RgbImage::from_pixel(8, 8, image::Rgb([colour, 0, 0]));
+    picture.write_to(&mut bytes, image::ImageFormat::Png).expect("it can be written");
+    bytes.into_inner()
+}
+
+#[tokio::test]
+async fn another_picture_is_another_result() {
+    let pictures: Vec<(String, Vec<u8>)> =
+        (0..8).map(|n| (format!("{n}.png"), picture(n * 30))).collect();
+    let files: Vec<(&str, &[u8])> =
+        pictures.iter().map(|(name, bytes)| (name.as_str(), bytes.as_slice())).collect();
+    let read = ("Read", json!({ "file_path": "shot.png" }));
+    // The same command with the same output each time, as a camera would be.
+    let shoot =
+        bash("sleep 0; n=$(cat n 2>/dev/null || echo 0); cp $n.png shot.png; echo $((n + 1)) > n");
+    let changing: Vec<_> = (0..8).flat_map(|_| [shoot.clone(), read.clone()]).collect();
+    assert_eq!(repeating(&rounds(&files, &changing).await), None);
+    let same: Vec<_> = (0..6).map(|_| ("Read", json!({ "file_path": "0.png" }))).collect();
+    assert_eq!(repeating(&rounds(&files, &same).await), Some(3));
+}
+
+#[tokio::test]
+async fn a_wait_is_a_wait_whether_it_fails_or_not() {
+    for command in ["sleep 0; echo running", "sleep 0; exit 1"] {
+        let polls: Vec<_> = (0..12).map(|_| bash(command)).collect();
+        assert_eq!(repeating(&rounds(&[], &polls).await), None, "{command}");
+    }
+    for command in ["echo sleep 1", "exit 1"] {
+        let same: Vec<_> = (0..6).map(|_| bash(command)).collect();
+        assert_eq!(repeating(&rounds(&[], &same).await), Some(3), "{command}");
+    }
+}
+
+#[tokio::test]
+async fn to_look_at_other_things_is_no_progress_and_to_change_them_is() {
+    // One that is only looked at, or noted, leaves the other call what it was.
+    let between = |other: fn(usize) -> (&'static str, Value)| -> Vec<_> {
+        (0..8).flat_map(|n| [bash("cat state"), other(n)]).collect()
+    };
+    let todo = |n: usize| {
+        let todo =
+            json!({ "content": format!("step {n}"), "status": "pending", "activeForm": "x" });
+        ("TodoWrite", json!({ "todos": [todo] }))
+    };
+    let files: [(&str, &[u8]); 1] = [("state", b"as ever\n")];
+    assert!(repeating(&rounds(&files, &between(todo)).await).is_some());
+    let changes = |n: usize| ("Write", json!({ "file_path": format!("f{n}"), "content": "x" }));
+    assert_eq!(repeating(&rounds(&files, &between(changes)).await), None);
+    // A write that failed changed nothing.
+    let fails =
+        |n: usize| ("Write", json!({ "file_path": format!("/proc/{n}/no"), "content": "x" }));
+    assert!(repeating(&rounds(&files, &between(fails)).await).is_some());
+}
+
+fn requiring(mut play: Play, command: &str) -> Play {
+    let scratch = play.folder.path().join(".scratch");
+    let mut settings = ToolSettings::new(play.folder.path(), &scratch, "session");
+    settings.mode = PermissionMode::BypassPermissions;
+    settings.environment = std::env::vars_os().filter(|(name, _)| name == "PATH").collect();
+    let timeout = Duration::from_secs(30);
+    settings.requirement = Some(Requirement { command: command.to_owned(), timeout });
+    play.setup.toolbox = Toolbox::new(&settings).expect("the settings are right");
+    play.limits(|limits| limits.requirement = true)
+}
+
+#[tokio::test]
+async fn what_is_not_accepted_is_said_in_one_block() {
+    let scenario = Scenario::new().reply("One.").reply("Two.");
+    let play = requiring(Play::of(scenario), "echo said; echo x >> n; test $(wc -l < n) = 2");
+    let played = play.run().await;
+    assert_eq!(played.ending.reason, StopReason::Completed);
+    let said: Vec<_> = played.said.iter().filter(|said| matches!(said, Said::User(_))).collect();
+    let [Said::User(blocks)] = said[..] else { panic!("{said:?}") };
+    let [outlast::transcript::Block::Text { text }] = &blocks[..] else { panic!("{blocks:?}") };
+    assert!(text.starts_with(Nudge::Unmet.text()) && text.ends_with("said"), "{text}");
+    played.assert_sound();
+}
+
+#[tokio::test]
+async fn a_check_that_is_cut_off_counts_as_one_that_did_not_pass() {
+    let play = requiring(
+        Play::of(Scenario::new().reply("Done.")),
+        "trap '' TERM; sleep 1000 & wait; sleep 1000",
+    );
+    let playing = play.limits(|limits| limits.heartbeat = Duration::from_millis(20)).start();
+    playing.record.wait_for(|said| *said == Said::Heartbeat("tool --require".to_owned())).await;
+    interrupt(&playing.interrupter, Interrupt::Sigterm);
+    let played = playing.end().await;
+    assert_eq!(played.ending.reason, StopReason::AbortedTools(Interrupt::Sigterm));
+    let verified = played.ending.acceptance.requirement.expect("it was demanded");
+    assert_eq!((verified.attempts, verified.passed, verified.exit_code), (1, false, None));
+    assert!(verified.how.is_some_and(|how| how.contains("stopped")));
+}

@@ -1,0 +1,339 @@
+//! Trials of demands: a command that must pass, and effort. What the model says of its work is
+//! not what decides.
+
+use std::fs;
+use std::io::Write;
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use outlast::recovery::Nudge;
+use outlast::rehearsal::{After, Scenario, Server};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::history::messages;
+use super::time::{is_heartbeat, took, with};
+use super::truth::agrees;
+use crate::support::{Bell, Ended, Running, Trial, is_alive, serve};
+
+/// Says that it is done, and does nothing.
+fn claims(times: u32) -> Scenario {
+    Scenario::new().reply("Done.").times(times)
+}
+
+fn requiring(server: &Server, command: &str) -> Trial {
+    Trial::against(server).args(["--require", command])
+}
+
+/// The words of a request's last message.
+pub(super) fn told(server: &Server, number: usize) -> String {
+    let requests = server.requests();
+    let all = messages(&requests[number - 1]);
+    let last = all.last().expect("a message");
+    assert_eq!(last["role"], "user", "{last}");
+    let texts = last["content"].as_array().expect("blocks").iter();
+    texts.filter_map(|block| block["text"].as_str()).collect()
+}
+
+#[track_caller]
+pub(super) fn asked(server: &Server, requests: usize) {
+    assert_eq!(server.requests().len(), requests);
+    assert_eq!(server.violations(), [""; 0]);
+    assert_eq!(server.unplayed(), 0);
+}
+
+#[track_caller]
+pub(super) fn fails_as(ended: &Ended, code: i32, reason: &str) -> Value {
+    let result = agrees(ended);
+    assert_eq!(ended.code, Some(code), "{ended:?}");
+    assert_eq!(result["terminal_reason"], reason, "{result}");
+    result
+}
+
+// --- a command that must pass -----------------------------------------------------------------
+
+#[tokio::test]
+async fn a_command_that_passes_is_run_once_and_asks_nothing_of_the_model() {
+    let server = serve(claims(1));
+    let ended = requiring(&server, "echo x >> runs; true").args(["Do it."]).run().await;
+    let result = agrees(&ended);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert_eq!(result["result"], "Done.");
+    let wanted = json!({ "command": "echo x >> runs; true", "passed": true, "attempts": 1,
+        "exit_code": 0 });
+    assert_eq!(result["requirement"], wanted);
+    assert_eq!(fs::read_to_string(ended.work().join("runs")).expect("it ran"), "x\n");
+    asked(&server, 1);
+}
+
+/// The check is real, and so is what mends it.
+#[tokio::test]
+async fn what_the_command_printed_goes_back_and_the_model_mends_it() {
+    let scenario = claims(1)
+        .tool("Write", json!({ "file_path": "answer.txt", "content": "42\n" }))
+        .reply("Now it is.");
+    let server = serve(scenario);
+    let check = "echo \"found: $(cat answer.txt 2>&1)\"; grep -qx 42 answer.txt 2>/dev/null";
+    let ended = requiring(&server, check).args(["Do it."]).run().await;
+    let result = agrees(&ended);
+    assert_eq!((ended.code, &result["result"]), (Some(0), &json!("Now it is.")), "{ended:?}");
+    assert_eq!(result["requirement"]["attempts"], 2);
+    assert_eq!(result["requirement"]["passed"], true);
+    assert_eq!(result["recovery"]["strategies"], json!({ "requirement_retry": 1 }));
+    let told = told(&server, 2);
+    assert!(told.starts_with(Nudge::Unmet.text()), "{told}");
+    for part in [check, "ended with exit code", "found: cat: answer.txt: No such file"] {
+        assert!(told.contains(part), "{part:?} in {told}");
+    }
+    asked(&server, 3);
+}
+
+#[tokio::test]
+async fn three_times_it_goes_back_and_then_it_is_the_end() {
+    for (settings, runs) in [(json!({}), 4), (json!({ "requireRetries": 0 }), 1)] {
+        let server = serve(claims(runs));
+        let trial = with(requiring(&server, "echo x >> runs; exit 7"), &settings);
+        let ended = trial.args(["Do it."]).run().await;
+        let result = fails_as(&ended, 9, "requirement_failed");
+        assert_eq!(result["requirement"]["attempts"], runs);
+        assert_eq!(result["requirement"]["passed"], false);
+        assert_eq!(result["requirement"]["exit_code"], 7);
+        assert_eq!(result["partial_result"], "Done.");
+        assert_eq!(result["retryable"], false);
+        let why = result["errors"][0].to_string();
+        assert!(why.contains("echo x >> runs; exit 7") && why.contains("exit code 7"), "{why}");
+        let ran = fs::read_to_string(ended.work().join("runs")).expect("it ran");
+        assert_eq!(ran.lines().count(), runs as usize);
+        asked(&server, runs as usize);
+    }
+}
+
+#[tokio::test]
+async fn whatever_becomes_of_the_command_is_told_in_words_and_within_bounds() {
+    // command, time for it, what the model is told
+    let table = [
+        ("no-such-command-anywhere", "1m", vec!["exit code 127", "not found"]),
+        ("echo begun; echo $$ > pids; sleep 1000", "500ms", vec!["within 500ms", "begun"]),
+        ("trap '' TERM; echo $$ > pids; while :; do sleep 1000; done", "500ms", vec!["cut off"]),
+        ("echo $$ > pids; yes", "500ms", vec!["within 500ms", "is left out", "\ny\ny\n"]),
+        ("head -c 3000000 /dev/zero; exit 3", "1m", vec!["binary output", "exit code 3"]),
+        ("kill -9 $$", "1m", vec!["killed by SIGKILL", "(no output)"]),
+        ("exec 2>&1; if true; then", "1m", vec!["exit code", "syntax error"]),
+    ];
+    for (command, time, parts) in table {
+        let server = serve(claims(2));
+        let trial = with(requiring(&server, command), &json!({ "requireRetries": 1 }));
+        let ended = trial.args(["--require-timeout", time, "Do it."]).run().await;
+        let result = fails_as(&ended, 9, "requirement_failed");
+        assert_eq!(result["requirement"]["attempts"], 2, "{command}");
+        let told = told(&server, 2);
+        for part in parts {
+            assert!(told.contains(part), "{command}: {part:?} in {told}");
+        }
+        assert!(told.chars().count() < 35_000, "{command}: {}", told.chars().count());
+        assert!(ended.stdout.len() < 10_000, "{command}");
+        assert_none_left(&ended, command);
+        asked(&server, 2);
+    }
+}
+
+/// No process lives whose id a command wrote down.
+#[track_caller]
+fn assert_none_left(ended: &Ended, what: &str) {
+    let pids = fs::read_to_string(ended.work().join("pids")).unwrap_or_default();
+    for pid in pids.split_whitespace() {
+        assert!(!is_alive(pid.parse().expect("a pid")), "{what}: {pid} lives");
+    }
+}
+
+/// Does not want to end, nor do those that it starts: one in its group, one that left it.
+const STUBBORN: &str = "trap '' TERM INT HUP; sleep 1000 & one=$!; \
+                        setsid sleep 1000 > /dev/null 2>&1 < /dev/null & two=$!; \
+                        echo $$ $one $two > pids; echo here > bell; wait; \
+                        while :; do sleep 1000; done";
+
+/// A run whose command of `--require` has begun.
+async fn checking(trial: Trial) -> Running {
+    let mut bell = Bell::at(&trial.work().join("bell"));
+    let running = trial.start();
+    bell.rings().await;
+    running
+}
+
+#[tokio::test]
+async fn a_signal_while_it_runs_leaves_one_result_and_no_process() {
+    for (signal, code) in [(Signal::SIGTERM, 143), (Signal::SIGINT, 130)] {
+        let server = serve(claims(1));
+        let running = checking(requiring(&server, STUBBORN).args(["Do it."])).await;
+        running.signal(signal);
+        let asked_at = Instant::now();
+        let ended = running.end().await;
+        assert!(asked_at.elapsed() < Duration::from_secs(4), "{:?}", asked_at.elapsed());
+        let result = fails_as(&ended, code, "aborted_tools");
+        let requirement = &result["requirement"];
+        assert_eq!((&requirement["passed"], &requirement["attempts"]), (&json!(false), &json!(1)));
+        assert_eq!(result["partial_result"], "Done.");
+        assert_none_left(&ended, "a signal");
+        asked(&server, 1);
+    }
+}
+
+#[tokio::test]
+async fn the_deadline_is_kept_while_it_runs() {
+    let server = serve(claims(1));
+    let trial = requiring(&server, STUBBORN).args(["--max-duration", "3s", "Do it."]);
+    let ended = checking(trial).await.end().await;
+    let result = fails_as(&ended, 5, "deadline");
+    assert!((3_000..5_000).contains(&took(&result)), "{result}");
+    assert_eq!(result["requirement"]["attempts"], 1, "it was begun");
+    assert_none_left(&ended, "the deadline");
+    asked(&server, 1);
+}
+
+/// Waits until the test opens the gate.
+const GATED: &str = "echo x >> runs; echo here > bell; read -r word < gate";
+
+fn open_gate(folder: &std::path::Path) {
+    let gate = fs::OpenOptions::new().read(true).write(true).open(folder.join("gate"));
+    writeln!(gate.expect("it is there"), "go").expect("somebody reads it");
+}
+
+#[tokio::test]
+async fn a_long_check_is_no_silence() {
+    let server = serve(claims(1));
+    let trial = with(requiring(&server, GATED), &json!({ "heartbeatInterval": "50ms" }));
+    let _gate = Bell::at(&trial.work().join("gate"));
+    let mut running = checking(trial.args(["Do it."])).await;
+    running.hears("running --require").await;
+    open_gate(&running.work());
+    let ended = running.end().await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let tells = |line: &&str| is_heartbeat(line) && line.contains("--require");
+    let beat = ended.stderr.lines().find(tells).expect("a heartbeat");
+    assert!(beat.contains("turn 1"), "{beat}");
+}
+
+#[tokio::test]
+async fn no_turn_is_left_to_mend_anything_in() {
+    let server = serve(claims(1));
+    let trial = requiring(&server, "echo x >> runs; false");
+    let ended = trial.args(["--max-turns", "1", "Do it."]).run().await;
+    let result = fails_as(&ended, 3, "max_turns");
+    assert_eq!(result["requirement"]["passed"], false);
+    assert_eq!(result["requirement"]["attempts"], 1, "the answer was judged all the same");
+    asked(&server, 1);
+}
+
+/// Whoever is told how to go on, goes on with nothing else.
+#[tokio::test]
+async fn a_check_that_was_cut_off_is_made_again_without_another_request() {
+    for cut in [Some(Signal::SIGKILL), Some(Signal::SIGTERM), None] {
+        let server = serve(claims(1).usage(1000, 100));
+        let trial = requiring(&server, GATED);
+        let _gate = Bell::at(&trial.work().join("gate"));
+        let trial = if cut.is_none() { trial.args(["--max-duration", "2s"]) } else { trial };
+        let running = checking(trial.args(["Do it."])).await;
+        if let Some(signal) = cut {
+            running.signal(signal);
+        }
+        let ended = running.end().await;
+        assert_eq!(ended.code, cut.map_or(Some(5), |it| (it == Signal::SIGTERM).then_some(143)));
+        let next = serve(Scenario::new().after(After::Fail));
+        let check = "echo y >> runs; test -e mended || { echo missing; exit 1; }";
+        fs::write(ended.work().join("mended"), "").expect("written");
+        let again = ended.again(&next.base_url()).args(["--continue", "--require", check]);
+        let ended = again.run().await;
+        let result = agrees(&ended);
+        assert_eq!(
+            (ended.code, &result["result"]),
+            (Some(0), &json!("Done.")),
+            "{cut:?}: {ended:?}"
+        );
+        assert_eq!(
+            (&result["num_turns"], &result["requirement"]["passed"]),
+            (&json!(1), &json!(true))
+        );
+        assert!(result["total_cost_usd"].as_f64().is_some_and(|cost| cost > 0.0), "{result}");
+        assert_eq!(fs::read_to_string(ended.work().join("runs")).expect("it ran"), "x\ny\n");
+        asked(&next, 0);
+        let once_more = ended.again(&next.base_url()).args(["--continue", "--require", check]);
+        let ended = once_more.run().await;
+        assert_eq!(ended.code, Some(2), "now it is judged: {ended:?}");
+        assert!(ended.stderr.contains("nothing left to do"), "{ended:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_check_that_was_cut_off_and_fails_goes_back_to_the_model() {
+    let server = serve(claims(1));
+    let trial = requiring(&server, GATED);
+    let _gate = Bell::at(&trial.work().join("gate"));
+    let running = checking(trial.args(["Do it."])).await;
+    running.signal(Signal::SIGKILL);
+    let ended = running.end().await;
+    let next =
+        serve(Scenario::new().tool("Bash", json!({ "command": "touch mended" })).reply("Yes."));
+    let again = ended.again(&next.base_url());
+    let ended = again.args(["--continue", "--require", "test -e mended"]).run().await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert_eq!(agrees(&ended)["requirement"]["attempts"], 2);
+    assert!(told(&next, 1).starts_with(Nudge::Unmet.text()));
+    asked(&next, 2);
+}
+
+#[tokio::test]
+async fn a_new_prompt_comes_before_a_check_that_was_cut_off() {
+    let server = serve(claims(1));
+    let trial = requiring(&server, GATED);
+    let _gate = Bell::at(&trial.work().join("gate"));
+    let running = checking(trial.args(["Do it."])).await;
+    running.signal(Signal::SIGKILL);
+    let ended = running.end().await;
+    let next = serve(Scenario::new().reply("That too."));
+    let again = ended.again(&next.base_url());
+    let ended = again.args(["--continue", "--require", "true", "And that."]).run().await;
+    assert_eq!((ended.code, &agrees(&ended)["result"]), (Some(0), &json!("That too.")));
+    assert!(told(&next, 1).contains("And that."));
+    asked(&next, 1);
+}
+
+// --- effort -----------------------------------------------------------------------------------
+
+#[tokio::test]
+async fn effort_is_asked_for_until_it_came_or_asking_is_in_vain() {
+    // output tokens of each reply, requests
+    let table: [(&[u64], usize); 4] = [
+        (&[9_000], 1),
+        (&[100, 100, 100, 100], 4),
+        (&[4_000, 4_000, 1_000], 3),
+        (&[100, 600, 100, 100, 100], 5),
+    ];
+    for (replies, requests) in table {
+        let scenario = replies.iter().fold(Scenario::new(), |scenario, tokens| {
+            scenario.reply("So far.").usage(100, *tokens)
+        });
+        let server = serve(scenario);
+        let trial = Trial::against(&server).args(["--token-budget", "10k"]);
+        let ended = trial.args(["--max-output-tokens", "32k", "Do it."]).run().await;
+        assert_eq!(ended.code, Some(0), "{replies:?}: {ended:?}");
+        let nudges = &agrees(&ended)["recovery"]["strategies"]["budget_continuation"];
+        let wanted = if requests == 1 { Value::Null } else { json!(requests - 1) };
+        assert_eq!(nudges, &wanted, "{replies:?}");
+        for number in 2..=requests {
+            assert_eq!(told(&server, number), Nudge::MoreEffort.text(), "{replies:?}");
+        }
+        asked(&server, requests);
+    }
+}
+
+#[tokio::test]
+async fn effort_comes_before_the_check_and_a_failed_check_before_more_effort() {
+    let scenario =
+        Scenario::new().reply("One.").usage(100, 10).times(4).reply("Two.").usage(100, 10);
+    let server = serve(scenario);
+    let trial = requiring(&server, "echo x >> runs; test $(wc -l < runs) = 2");
+    let ended = trial.args(["--token-budget", "10k", "Do it."]).run().await;
+    assert_eq!((ended.code, &agrees(&ended)["result"]), (Some(0), &json!("Two.")), "{ended:?}");
+    assert!(told(&server, 5).starts_with(Nudge::Unmet.text()));
+    asked(&server, 5);
+}
