@@ -9,6 +9,7 @@ use std::mem;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::media::{is_stub, strip_one};
 use super::validity::{calls, is_thinking, violations};
 use super::{Block, Message, Role, Spot, repair, strip_thinking};
 
@@ -44,14 +45,9 @@ pub enum Healed {
     InputEmptied,
 }
 
-/// Every note begins with this, so that no note is ever replaced by another.
+/// What every note begins with, so that no note is ever replaced by another. What stands in the
+/// place of media is said in `media.rs`.
 const NOTE: &str = "[Taken out by outlast: ";
-const IMAGE_NOTE: &str = "[Taken out by outlast: an image that the service could not take. The \
-    file that it came from is untouched. To look at it after all, convert or shrink it first, \
-    for example with: magick FILE -resize 1500x1500 SMALL.png]";
-const DOCUMENT_NOTE: &str = "[Taken out by outlast: a document that the service could not take. \
-    The file that it came from is untouched. To read it after all, extract its text, for example \
-    with: pdftotext -layout FILE.pdf -]";
 const BLOCK_NOTE: &str = "[Taken out by outlast: content that the service could not take. What \
     is needed of it must be found out again.]";
 /// The most of a call's input that is kept in words, in bytes.
@@ -203,7 +199,7 @@ fn is_media(block: &Block) -> bool {
 /// Whether what stands there is a note of ours.
 fn is_noted(block: &Block, inner: Option<usize>) -> bool {
     match block {
-        Block::Text { text } => text.starts_with(NOTE),
+        Block::Text { text } => text.starts_with(NOTE) || is_stub(text),
         Block::ToolResult { content, .. } => match inner {
             Some(inner) => content.get(inner).is_some_and(|block| is_noted(block, None)),
             None => content.len() == 1 && is_noted(&content[0], None),
@@ -278,28 +274,19 @@ fn partners(message: usize, holder: &Message, at: usize, value: &Value) -> Vec<S
 
 /// Puts a note where a block was. A tool result stays one, so that its call stays answered.
 fn replace(messages: &mut [Message], spot: Spot) {
+    if strip_one(messages, spot) {
+        return;
+    }
     let block = spot.block.and_then(|at| messages.get_mut(spot.message)?.content.get_mut(at));
     let Some(block) = block else { return };
+    let note = Block::text(BLOCK_NOTE);
     if let Block::ToolResult { content, .. } = block {
         match spot.inner.and_then(|inner| content.get_mut(inner)) {
-            Some(inner) => *inner = Block::text(note_for(inner)),
-            None => *content = vec![Block::text(BLOCK_NOTE)],
+            Some(inner) => *inner = note,
+            None => *content = vec![note],
         }
     } else {
-        *block = Block::text(note_for(block));
-    }
-}
-
-fn note_for(block: &Block) -> &'static str {
-    match block {
-        Block::Image { .. } => IMAGE_NOTE,
-        Block::Document { .. } => DOCUMENT_NOTE,
-        Block::Text { .. }
-        | Block::Thinking { .. }
-        | Block::RedactedThinking { .. }
-        | Block::ToolUse { .. }
-        | Block::ToolResult { .. }
-        | Block::Other(_) => BLOCK_NOTE,
+        *block = note;
     }
 }
 

@@ -120,6 +120,14 @@ pub fn strip_media(messages: &mut [Message], which: Strip) -> Vec<Stripped> {
     chosen
 }
 
+/// The same for the one image or document at a spot. Returns whether there was one.
+pub(super) fn strip_one(messages: &mut [Message], spot: Spot) -> bool {
+    let found = find(messages).into_iter().find(|found| found.what.spot == spot);
+    let Some((found, block)) = found.zip(at(messages, spot)) else { return false };
+    *block = Block::text(stub(&found.what));
+    true
+}
+
 struct Found {
     what: Stripped,
     /// A document can be made of images.
@@ -294,10 +302,15 @@ fn stub(stripped: &Stripped) -> String {
                             one, and otherwise say at the end that it could not be seen."
             .to_owned(),
     };
-    format!(
-        "[{what}{facts}{origin} was here and is left out: the service would not take the request \
-         with it. {way}]"
-    )
+    format!("[{what}{facts}{origin} {LEFT_OUT} {way}]")
+}
+
+/// What the words in the place of media have in common.
+const LEFT_OUT: &str = "was here and is left out: the service would not take the request with it.";
+
+/// Whether a text stands where media were.
+pub(super) fn is_stub(text: &str) -> bool {
+    text.starts_with('[') && text.contains(LEFT_OUT)
 }
 
 fn quoted(file: &str) -> String {

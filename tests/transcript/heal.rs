@@ -1,7 +1,8 @@
 //! What the service refuses to read is taken out, and nothing else; and no cure is tried twice.
 
 use outlast::transcript::{
-    Block, Complaint, Healed, Message, Role, Spot, curable, heal, lacks_thinking, violations,
+    Block, Complaint, Healed, Message, Role, Spot, Strip, curable, heal, lacks_thinking,
+    strip_media, violations,
 };
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -97,10 +98,10 @@ fn differs_only_in(before: &[Message], after: &[Message], message: usize, block:
 #[test]
 fn exactly_the_named_image_is_taken_out() {
     let cases = [
-        (at(0, 1), 0, 1, "an image"),
-        (within(2, 0, 1), 2, 0, "an image"),
-        (within(2, 0, 2), 2, 0, "a document"),
-        (at(4, 0), 4, 0, "an image"),
+        (at(0, 1), 0, 1, "An image"),
+        (within(2, 0, 1), 2, 0, "An image"),
+        (within(2, 0, 2), 2, 0, "A document"),
+        (at(4, 0), 4, 0, "An image"),
     ];
     for (spot, message, block, noun) in cases {
         for why in [Complaint::Media, Complaint::Block] {
@@ -114,7 +115,7 @@ fn exactly_the_named_image_is_taken_out() {
             let block = &messages[message].content[block];
             let note = match spot.inner {
                 Some(inner) => &inside(block)[inner],
-                None if noun == "an image" && message == 4 => &inside(block)[0],
+                None if noun == "An image" && message == 4 => &inside(block)[0],
                 None => block,
             };
             assert!(text_at(note).contains(noun), "{note:?}");
@@ -126,9 +127,20 @@ fn exactly_the_named_image_is_taken_out() {
 fn a_note_says_how_to_get_at_what_was_taken_out() {
     let mut messages = talk();
     heal(&mut messages, Some(within(2, 0, 2)), Complaint::Media);
-    assert!(text_at(&inside(&messages[2].content[0])[2]).contains("pdftotext"));
+    assert!(text_at(&inside(&messages[2].content[0])[2]).contains("or for text"));
     heal(&mut messages, Some(at(0, 1)), Complaint::Media);
-    assert!(text_at(&messages[0].content[1]).contains("magick"));
+    assert!(text_at(&messages[0].content[1]).contains("unless a file holds it"));
+}
+
+#[test]
+fn the_words_are_the_same_whichever_way_media_were_taken_out() {
+    let (mut healed, mut stripped) = (talk(), talk());
+    heal(&mut healed, Some(within(2, 0, 1)), Complaint::Media);
+    strip_media(&mut stripped, Strip::At(within(2, 0, 1)));
+    assert_eq!(healed, stripped);
+    for complaint in [Complaint::Media, Complaint::Block] {
+        assert!(!curable(&stripped, Some(within(2, 0, 1)), complaint), "it is a note already");
+    }
 }
 
 #[test]
