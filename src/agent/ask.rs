@@ -41,7 +41,6 @@ impl Session<'_> {
         if !self.books.reserve(weight.input + weight.token * u64::from(ask.cap)) {
             return self.broke("the budget changed between weighing a call and making it");
         }
-        self.books.tally.requests += 1;
         let began = self.watch.clock.now();
         let end = self.call(ask).await;
         self.books.tally.api_duration += began.until(self.watch.clock.now());

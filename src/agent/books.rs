@@ -1,7 +1,5 @@
 //! What the run has cost and done so far.
 
-use std::time::Duration;
-
 use serde_json::Value;
 
 use crate::model::cost;
@@ -51,6 +49,7 @@ impl Books {
             self.ledger.settle(reservation, spent);
         }
         self.tally.usage += usage;
+        self.tally.recovery.bill(spent, usage.input() + usage.output_tokens);
         let by_model = &mut self.tally.by_model;
         let line = by_model.iter().position(|line| line.model == rung.label).unwrap_or_else(|| {
             by_model.push(ModelTally {
@@ -80,19 +79,9 @@ impl Books {
         if let Some(reservation) = self.reserved.take() {
             self.ledger.forfeit(reservation);
         }
-        self.ledger.spent().minus(before)
-    }
-
-    pub(super) fn count_recovery(&mut self, name: &str) {
-        count(&mut self.tally.recoveries, name);
-    }
-
-    pub(super) fn count_retry(&mut self, class: &str) {
-        count(&mut self.tally.retries_by_class, class);
-    }
-
-    pub(super) fn count_wait(&mut self, waited: Duration) {
-        self.tally.waited += waited;
+        let lost = self.ledger.spent().minus(before);
+        self.tally.recovery.bill(lost, 0);
+        lost
     }
 
     pub(super) fn count_denial(&mut self, tool_name: &str, tool_use_id: &str, input: &Value) {
@@ -102,12 +91,5 @@ impl Books {
             tool_use_id: tool_use_id.to_owned(),
             tool_input: input.clone(),
         });
-    }
-}
-
-fn count(counters: &mut Vec<(String, u32)>, name: &str) {
-    match counters.iter_mut().find(|(known, _)| known == name) {
-        Some((_, times)) => *times += 1,
-        None => counters.push((name.to_owned(), 1)),
     }
 }

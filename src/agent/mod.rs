@@ -22,7 +22,7 @@ mod signals;
 mod watch;
 mod work;
 
-pub use crate::journal::Health as JournalHealth;
+pub use crate::journal::{Health as JournalHealth, ModelSpan};
 pub use clock::Clock;
 pub use drive::{World, drive};
 pub use observer::{Heartbeat, Init, Notice, Observer, WaitingFor};

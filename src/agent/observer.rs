@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::recovery::{Fault, Moment, Money, Pause, Transition};
+use crate::recovery::{Episode, Fault, Moment, Money, Pause, Transition};
 use crate::transcript::{Message, Usage};
 
 /// Watches a run. Called from the run's own task, so it must not block for long.
@@ -42,6 +42,8 @@ pub enum Notice<'a> {
     ModelSwitched { from: &'a str, to: &'a str },
     /// A summary has taken the place of the older part of the conversation. In tokens, about.
     Compacted { before: u64, after: u64 },
+    /// A recovery is over, one way or the other.
+    RecoveryEnds(&'a Episode),
     /// A tool call was refused.
     Denied { tool: &'a str, id: &'a str, reason: &'a str },
     /// Something worth a line that is not an error.

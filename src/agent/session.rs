@@ -7,8 +7,8 @@ use tokio::sync::Semaphore;
 use crate::journal::{Health, Journal, Meta};
 use crate::model::Answer;
 use crate::recovery::{
-    Action, ErrorClass, Event, Fate, Fault, Limits, Moment, Nudge, Pause, Phase, Purpose,
-    RecoveryPlan, Reply, Spiral, StopReason, Transition,
+    Action, Episode, Event, Fate, Fault, Limits, Moment, Nudge, Pause, Phase, Purpose, Reply,
+    Spiral, StopReason, Transition,
 };
 use crate::tools::Toolbox;
 use crate::transcript::{Block, History, Message, Role, ToolDefinition, strip_thinking};
@@ -89,8 +89,10 @@ impl World for Session<'_> {
 
     fn record(&mut self, transition: &Transition) {
         self.edit(transition);
-        self.count(transition);
+        let tally = &mut self.books.tally;
+        let ended = tally.recovery.observe(transition, tally.turns);
         self.journal.transition(transition);
+        self.journal.recoveries(&ended);
         self.mind_journal();
         let fault = matches!(transition.event, Event::Failed(_)).then_some(self.fault.as_ref());
         self.watch.tell(&Notice::Step { transition, fault: fault.flatten() });
@@ -102,6 +104,7 @@ impl World for Session<'_> {
         }
         self.thrashed = transition.next.gave_up_compacting();
         self.follow_wait(transition);
+        self.tell_recoveries(&ended);
     }
 
     async fn perform(&mut self, action: Action) -> Event {
@@ -139,6 +142,8 @@ impl Session<'_> {
         let Some(mut answer) = self.pending.take() else { return };
         answer.content.retain(|block| !is_unsigned_thinking(block));
         self.books.tally.turns += 1;
+        let model = self.rung().label.clone();
+        self.books.tally.answered_by(&model);
         let text = text_of(&answer.content);
         let cut = matches!(event, Event::Replied(Reply::CutShort(_)));
         self.words.hear(&text, cut, &answer.stop_reason);
@@ -180,19 +185,16 @@ impl Session<'_> {
 
     /// Tells the model something.
     fn nudge(&mut self, nudge: Nudge) {
-        let text = match nudge {
-            // In one block, which a compaction knows for ours by how it begins.
-            Nudge::Unmet => match self.unmet.take() {
-                Some(report) => format!("{}\n\n{report}", nudge.text()),
-                None => nudge.text().to_owned(),
-            },
-            Nudge::Continue(_)
-            | Nudge::ContinueLast
-            | Nudge::MoreEffort
-            | Nudge::WrapUp
-            | Nudge::LastTurn
-            | Nudge::StepBack
-            | Nudge::UseStructuredOutput => nudge.text().to_owned(),
+        let report = if nudge == Nudge::Unmet { self.unmet.take() } else { None };
+        // In one block, which a compaction knows for ours by how it begins.
+        let text = match report {
+            Some(report) => format!(
+                "{}
+
+{report}",
+                nudge.text()
+            ),
+            None => nudge.text().to_owned(),
         };
         self.say(vec![Block::text(text)], &[]);
     }
@@ -235,30 +237,9 @@ impl Session<'_> {
         &self.rungs[usize::from(rung).min(last)]
     }
 
-    fn count(&mut self, transition: &Transition) {
-        let Some(plan) = transition.plan else { return };
-        if matches!(plan, RecoveryPlan::Stop(_)) {
-            return;
-        }
-        self.books.count_recovery(plan.name());
-        match transition.event {
-            Event::Failed(failure) => self.books.count_retry(failure.class.name()),
-            Event::Replied(Reply::Empty) => {
-                self.books.count_retry(ErrorClass::EmptyResponse.name());
-            }
-            Event::Begin
-            | Event::Weighed(_)
-            | Event::Replied(_)
-            | Event::ToolsDone(_)
-            | Event::Delivered
-            | Event::Misfit
-            | Event::Checked { .. }
-            | Event::HookStopped
-            | Event::Refreshed
-            | Event::Woke
-            | Event::Interrupted(_)
-            | Event::DeadlinePassed
-            | Event::Broke => {}
+    fn tell_recoveries(&mut self, ended: &[Episode]) {
+        for episode in ended {
+            self.watch.tell(&Notice::RecoveryEnds(episode));
         }
     }
 
@@ -267,7 +248,6 @@ impl Session<'_> {
         let Phase::Pausing { until, why, .. } = transition.next.phase else {
             if let Some(waiting) = self.waiting.take() {
                 let waited = waiting.since.until(transition.at);
-                self.books.count_wait(waited);
                 self.watch.tell(&Notice::WaitEnds { pause: waiting.pause, waited });
             }
             return;
@@ -318,7 +298,7 @@ impl Session<'_> {
     pub(super) fn figures(&self) -> Figures {
         Figures {
             turn: self.books.tally.turns + 1,
-            waited: self.books.tally.waited,
+            waited: self.books.tally.recovery.totals().waited,
             spent: self.books.ledger.settled(),
         }
     }
@@ -333,12 +313,11 @@ impl Session<'_> {
             let results = open.into_iter().map(|call| synthetic(call.id, &text)).collect();
             self.say(results, &[]);
         }
-        if let Some(waiting) = self.waiting.take() {
-            let waited = waiting.since.until(self.watch.clock.now());
-            self.books.count_wait(waited);
-        }
+        let ended = self.books.tally.recovery.end(self.watch.clock.now(), reason);
+        self.journal.recoveries(&ended);
         self.journal.end(reason);
         self.mind_journal();
+        self.tell_recoveries(&ended);
     }
 
     /// Says once that the run goes on without a journal.

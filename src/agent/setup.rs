@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::journal::{Health as JournalHealth, Journal};
+use crate::journal::{Health as JournalHealth, Journal, ModelSpan};
 use crate::model::{Client, ModelFacts, RateLimits};
-use crate::recovery::{Fault, Ledger, Limits, Money, Run, StopReason};
+use crate::recovery::{Chronicle, Fault, Ledger, Limits, Money, Run, StopReason};
 use crate::tools::{Acceptance, Toolbox};
 use crate::transcript::{Block, Contributor, Message, Usage};
 
@@ -109,15 +109,13 @@ pub struct Tally {
     pub turns: u32,
     pub duration: Duration,
     pub api_duration: Duration,
-    pub waited: Duration,
     pub first_token: Option<Duration>,
     pub usage: Usage,
     pub by_model: Vec<ModelTally>,
-    /// Requests sent to the model, failed ones included.
-    pub requests: u32,
-    pub retries_by_class: Vec<(String, u32)>,
-    /// Every recovery by its name, and how often it was used.
-    pub recoveries: Vec<(String, u32)>,
+    /// Which model answered from which turn on.
+    pub models: Vec<ModelSpan>,
+    /// Requests, waits, and what was done against every setback.
+    pub recovery: Chronicle,
     pub tools: ToolTally,
     pub denials: Vec<Denial>,
     /// Violations of the message rules that were mended before a send.
@@ -135,6 +133,15 @@ pub struct ModelTally {
     pub cost: Money,
     pub context_window: u64,
     pub max_output: u32,
+}
+
+impl Tally {
+    /// Takes down who gave the reply that was just counted.
+    pub(super) fn answered_by(&mut self, model: &str) {
+        if self.models.last().is_none_or(|last| last.model != model) {
+            self.models.push(ModelSpan { model: model.to_owned(), from_turn: self.turns });
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -193,6 +193,8 @@ fn inherit(restored: Restored, carry: Carry, limits: &Limits) -> Legacy {
         tally.turns = done.turns;
         tally.usage = done.usage;
         tally.by_model = done.by_model.into_iter().map(tally_of).collect();
+        tally.models = done.models;
+        tally.recovery = restored.recovery;
         (spent, unsettled) = (done.spent, done.unsettled);
         run = restored.run.map(|run| within(run, done.turns, limits));
     }

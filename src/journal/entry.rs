@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::recovery::{Limits, Money, StopReason, Transition};
+use crate::recovery::{Episode, Limits, Money, StopReason, Transition};
 use crate::transcript::{Block, Message, Repair, Role, Usage};
 
 /// The version of our own records. A reader refuses a higher one.
@@ -80,6 +80,9 @@ pub(super) enum Record {
         after: Option<String>,
         messages: Vec<Message>,
     },
+    /// A recovery that is over. The transitions hold all of it: this is for whoever reads the
+    /// file without knowing the machine.
+    Recovery(Box<Episode>),
     End {
         reason: StopReason,
     },

@@ -9,7 +9,7 @@ use std::time::SystemTime;
 
 use uuid::Uuid;
 
-use crate::recovery::{Money, StopReason, Transition};
+use crate::recovery::{Episode, Money, StopReason, Transition};
 use crate::transcript::{Block, Message, Repair, Role, ToolCall, Usage};
 
 use super::entry::{
@@ -261,6 +261,13 @@ impl Journal {
     pub fn rewrite(&mut self, messages: &[Message]) {
         let (after, messages) = (self.leaf.clone(), messages.to_vec());
         self.record(&Record::Rewrite { after, messages }, Sync::Now);
+    }
+
+    /// Appends recoveries that are over.
+    pub fn recoveries(&mut self, ended: &[Episode]) {
+        for episode in ended {
+            self.record(&Record::Recovery(Box::new(episode.clone())), Sync::Later);
+        }
     }
 
     /// Appends that the prompt is done, and how it ended.

@@ -27,4 +27,4 @@ pub use log::{Health, Journal};
 pub use place::{Place, SessionId, latest};
 pub use restore::Restored;
 pub use resume::{Held, read};
-pub use sums::{ModelSum, Sums};
+pub use sums::{ModelSpan, ModelSum, Sums};

@@ -117,6 +117,7 @@ pub(super) fn last_open(bytes: &[u8]) -> Option<super::entry::Open> {
             | Record::Spend { .. }
             | Record::Repair { .. }
             | Record::Rewrite { .. }
+            | Record::Recovery(_)
             | Record::End { .. } => None,
         },
         Entry::Said(_) | Entry::Link { .. } | Entry::UnreadTransition | Entry::Other => None,

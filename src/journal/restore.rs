@@ -1,9 +1,12 @@
 //! Entries to a conversation: what was said, what it cost, and what became of cut-off calls.
 
 use std::collections::{HashMap, HashSet};
+use std::mem;
 use std::path::PathBuf;
 
-use crate::recovery::{Action, Event, Fate, Limits, Money, Reply, Run, StopReason, Transition};
+use crate::recovery::{
+    Action, Chronicle, Event, Fate, Limits, Moment, Money, Reply, Run, StopReason, Transition,
+};
 use crate::transcript::{
     Block, Message, OUTCOME_UNKNOWN, Repair, Role, answer_calls, repair_history, strip_thinking,
 };
@@ -38,6 +41,8 @@ pub struct Restored {
     pub prompt: Sums,
     /// Sums over the session.
     pub session: Sums,
+    /// The recoveries of the last prompt. Those that were under way go on.
+    pub recovery: Chronicle,
     /// The most that a call can have cost that was under way when the session was cut off.
     /// Whether it was billed is not known, so the sums include it.
     pub in_flight: Money,
@@ -87,6 +92,7 @@ pub(super) fn restore(id: SessionId, contents: Contents) -> (Restored, Loose) {
     let (messages, repairs) = repair_history(messages, tell);
     story.prompt.forfeit(story.in_flight);
     story.session.forfeit(story.in_flight);
+    story.recovery.bill(story.in_flight, 0);
     let opened = story.opened;
     let restored = Restored {
         id,
@@ -97,6 +103,7 @@ pub(super) fn restore(id: SessionId, contents: Contents) -> (Restored, Loose) {
         ended: story.ended,
         prompt: story.prompt,
         session: story.session,
+        recovery: story.recovery.resumed(),
         in_flight: story.in_flight,
         dropped_records: contents.torn,
         unknown_outcomes: u32::try_from(unknown_outcomes).unwrap_or(u32::MAX),
@@ -123,6 +130,9 @@ struct Story {
     ended: Option<StopReason>,
     prompt: Sums,
     session: Sums,
+    recovery: Chronicle,
+    /// When the last step was taken.
+    now: Moment,
     in_flight: Money,
     /// The model whose reply was paid for last.
     paid: Option<String>,
@@ -186,8 +196,8 @@ impl Story {
         match record {
             Record::Open(open) => {
                 match open.carry {
-                    Carry::Fresh => self.prompt = Sums::default(),
-                    Carry::On => {}
+                    Carry::Fresh => self.begin_prompt(),
+                    Carry::On => self.recovery = mem::take(&mut self.recovery).resumed(),
                 }
                 self.ended = None;
                 self.opened = Some(*open);
@@ -202,6 +212,8 @@ impl Story {
                 } else {
                     Counted::No
                 };
+                self.recovery.observe(&transition, self.prompt.turns);
+                self.now = transition.at;
                 self.in_flight = worst_case(self.in_flight, &transition);
                 self.unjudged = leaves_unjudged(&transition, self.unjudged);
                 self.run = Some(transition.next);
@@ -216,10 +228,12 @@ impl Story {
                         sums.add(cost, usage, &model);
                     }
                 }
+                let tokens = usage.input() + usage.output_tokens;
+                self.recovery.bill(cost, if unsettled { 0 } else { tokens });
                 self.paid = (!unsettled).then_some(model);
                 self.in_flight = Money::ZERO;
             }
-            Record::Repair { .. } => {}
+            Record::Repair { .. } | Record::Recovery(_) => {}
             Record::Rewrite { after, messages } => {
                 self.goes_on();
                 let model = self.said.iter().rev().find_map(|said| said.model.clone());
@@ -227,6 +241,7 @@ impl Story {
             }
             Record::End { reason } => {
                 self.ended = Some(reason);
+                self.recovery.end(self.now, reason);
                 self.in_flight = Money::ZERO;
             }
         }
@@ -234,14 +249,18 @@ impl Story {
 
     fn count_turn(&mut self) {
         for sums in [&mut self.prompt, &mut self.session] {
-            sums.turns = sums.turns.saturating_add(1);
+            sums.count_turn(self.paid.as_deref());
         }
+    }
+
+    fn begin_prompt(&mut self) {
+        (self.prompt, self.recovery) = (Sums::default(), Chronicle::default());
     }
 
     /// Something happened after the end: another prompt began in the same process.
     fn goes_on(&mut self) {
         if self.ended.take().is_some() {
-            self.prompt = Sums::default();
+            self.begin_prompt();
         }
     }
 

@@ -15,6 +15,16 @@ pub struct Sums {
     pub usage: Usage,
     /// In the order in which they were first used. Without what is not settled.
     pub by_model: Vec<ModelSum>,
+    /// Which model answered from which turn on.
+    pub models: Vec<ModelSpan>,
+}
+
+/// A model that answered turn after turn.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ModelSpan {
+    pub model: String,
+    /// Its first turn in a row, counted from 1.
+    pub from_turn: u32,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +44,15 @@ impl Sums {
                 sum.usage += usage;
             }
             None => self.by_model.push(ModelSum { model: model.to_owned(), usage, cost }),
+        }
+    }
+
+    /// A reply entered the history. Whose it was is not always known.
+    pub(super) fn count_turn(&mut self, model: Option<&str>) {
+        self.turns = self.turns.saturating_add(1);
+        let Some(model) = model else { return };
+        if self.models.last().is_none_or(|last| last.model != model) {
+            self.models.push(ModelSpan { model: model.to_owned(), from_turn: self.turns });
         }
     }
 

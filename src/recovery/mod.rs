@@ -12,10 +12,12 @@ mod acceptance;
 mod backoff;
 mod budget;
 mod chain;
+mod chronicle;
 mod classify;
 mod context;
 mod cures;
 mod deed;
+mod episode;
 mod event;
 mod failure;
 mod fault;
@@ -33,9 +35,11 @@ mod words;
 
 pub use backoff::Ladder;
 pub use budget::{Budget, Budgets};
+pub use chronicle::{Chronicle, Totals};
 pub use classify::classify;
 pub use cures::plan;
 pub use deed::{Deed, Mark, Nature, is_wait};
+pub use episode::{Counts, Episode};
 pub use event::{
     Action, Ask, Breach, Connection, Cut, Edit, Event, Fate, Mode, Nudge, Occasion, Purpose, Reply,
     Transition, Trim, Weight,

@@ -101,7 +101,8 @@ impl Nudge {
             Self::Unmet => {
                 "The work is not accepted yet: the command that decides about it did not pass. \
                  Read its output below, mend the cause, and run the command yourself before you \
-                 end. Do not change what the command checks only to make it pass."
+                 end: it will be run again. Change the work, never the check. If the cause is \
+                 out of reach, end and say what it is."
             }
             Self::LastTurn => {
                 "This is your last reply: the turn limit is reached, and you will not see the \

@@ -145,6 +145,35 @@ impl RecoveryPlan {
             Self::Stop(_) => "stop",
         }
     }
+
+    /// Why the loop goes round again, where that has a name (SPEC 1).
+    pub fn transition(self) -> Option<&'static str> {
+        match self {
+            Self::SwitchModel
+            | Self::Escalate
+            | Self::Continue
+            | Self::Nudge
+            | Self::Drain
+            | Self::CompactReactively
+            | Self::Strip => Some(self.name()),
+            Self::RetryAtOnce { .. }
+            | Self::Retry { .. }
+            | Self::WaitForCapacity
+            | Self::Refresh
+            | Self::AskAgain
+            | Self::Resume
+            | Self::Compact
+            | Self::Forgo
+            | Self::Trim
+            | Self::Heal
+            | Self::CoolDown
+            | Self::LeaveFast
+            | Self::Return
+            | Self::Restructure
+            | Self::Amend
+            | Self::Stop(_) => None,
+        }
+    }
 }
 
 impl RecoveryPlan {

@@ -55,7 +55,7 @@ async fn every_wait_is_announced_once_and_ended_once() {
         |said| matches!(said, Said::Heartbeat(what) if what.starts_with("retry after")),
     );
     assert!(beats >= 4, "a wait of 60 ms has pieces of 15 ms: {beats}");
-    let announced: Duration = played.ending.tally.waited;
+    let announced: Duration = played.ending.tally.recovery.totals().waited;
     assert!(announced >= Duration::from_millis(60 * 2 + 120), "waits are summed up: {announced:?}");
     played.assert_sound();
 }

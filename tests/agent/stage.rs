@@ -55,7 +55,7 @@ impl Said {
                 WaitingFor::Model(name) => format!("model {name}"),
                 WaitingFor::Tool { name, .. } => format!("tool {name}"),
             }),
-            Notice::StreamEvent(_) => return None,
+            Notice::StreamEvent(_) | Notice::RecoveryEnds(_) => return None,
             Notice::Assistant { message, .. } => Self::Assistant(message.content.clone()),
             Notice::User { message, .. } => Self::User(message.content.clone()),
             Notice::Compacted { .. } => Self::Compacted,

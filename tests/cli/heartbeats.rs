@@ -6,17 +6,22 @@ use jiff::tz::TimeZone;
 use outlast::agent::{Heartbeat, Notice, Observer, WaitingFor};
 use outlast::cli::output::Lines;
 use outlast::cli::wall::{Now, passed, span};
-use outlast::recovery::{ErrorClass, Fault, FaultKind, Moment, Money, Pause, Reach};
+use outlast::recovery::{Episode, ErrorClass, Fault, FaultKind, Moment, Money, Pause, Reach};
 
 use super::pipes::written;
+use super::streams::saved;
 
 fn clock() -> Now {
     Now { at: "2026-11-21T14:00:01Z".parse().expect("an instant"), zone: TimeZone::UTC }
 }
 
 async fn lines(notices: &[Notice<'_>]) -> String {
+    told(notices, false).await
+}
+
+async fn told(notices: &[Notice<'_>], verbose: bool) -> String {
     written(|out| {
-        let mut lines = Lines::new(out, clock, false);
+        let mut lines = Lines::new(out, clock, verbose);
         for notice in notices {
             lines.observe(notice);
         }
@@ -111,6 +116,21 @@ async fn warnings_are_one_plain_line_each() {
         "outlast: warning: first  [31msecond\n\
          outlast: warning: Bash (toolu_1) was not allowed: git push is not allowed\n\
          outlast: switched from model-a to model-b due to high demand\n"
+    );
+}
+
+#[tokio::test]
+async fn how_a_recovery_went_is_told_when_everything_is() {
+    let saved = saved();
+    let lost_to = Some("deadline".to_owned());
+    let lost = Episode { saved: false, lost_to, ..saved.clone() };
+    let notices = [Notice::RecoveryEnds(&saved), Notice::RecoveryEnds(&lost)];
+    assert_eq!(lines(&notices).await, "");
+    assert_eq!(
+        told(&notices, true).await,
+        "outlast: recovered from server_overload: retry x2; attempts 3, waited 31s, cost $0.0000\n\
+         outlast: did not recover from server_overload before the end (deadline): retry x2; \
+         attempts 3, waited 31s, cost $0.0000\n"
     );
 }
 

@@ -9,6 +9,7 @@ mod heartbeats;
 mod manual;
 mod oauth;
 mod pipes;
+mod recoveries;
 mod require;
 mod results;
 mod schema;

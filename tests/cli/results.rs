@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use jiff::tz::{TimeZone, offset};
-use outlast::agent::{Denial, Ending, JournalHealth, ModelTally, Tally, ToolTally};
+use outlast::agent::{Denial, Ending, JournalHealth, ModelSpan, ModelTally, Tally, ToolTally};
 use outlast::cli::output::{Report, refused, shrink, write_result_file};
 use outlast::cli::usage::UsageError;
 use outlast::cli::wall::Now;
 use outlast::cli::{advice, exit};
 use outlast::recovery::{
-    ErrorClass, Fault, FaultKind, Interrupt, Money, Reach, StopReason, Timer, classify,
+    Chronicle, ErrorClass, Event, Failure, Fault, FaultKind, Interrupt, Limits, Moment, Money,
+    Reach, Remedies, Reply, Run, StopReason, Timer, Weight, classify,
 };
 use outlast::tools::Acceptance;
 use outlast::transcript::Usage;
@@ -36,12 +37,49 @@ fn usage() -> Usage {
     }
 }
 
+const WEIGHED: Event = Event::Weighed(Weight {
+    input: Money::ZERO,
+    token: Money::ZERO,
+    left: None,
+    ceiling: 64_000,
+    size: 0,
+    window: 200_000,
+    remedies: Remedies::NONE,
+});
+
+/// What the machine makes of these events.
+fn recoveries(script: &[(u64, Event)]) -> Chronicle {
+    let limits = Limits::default();
+    let (mut run, mut chronicle) = (Run::new(7, &limits), Chronicle::default());
+    for &(millis, event) in script {
+        let step = run.step(Moment::from_millis(millis), event, &limits).expect("in order");
+        chronicle.observe(&step, u32::from(matches!(event, Event::Replied(_))));
+        run = step.next;
+    }
+    chronicle
+}
+
+/// Two overloads, waited out for 15.75 s each.
+fn two_overloads() -> Chronicle {
+    let overload = Event::Failed(Failure::of(ErrorClass::ServerOverload));
+    recoveries(&[
+        (0, Event::Begin),
+        (0, WEIGHED),
+        (1_000, overload),
+        (16_750, Event::Woke),
+        (16_750, WEIGHED),
+        (17_000, overload),
+        (32_750, Event::Woke),
+        (32_750, WEIGHED),
+        (40_000, Event::Replied(Reply::Answer { tokens: 250 })),
+    ])
+}
+
 pub(super) fn ending(reason: StopReason) -> Ending {
     let tally = Tally {
         turns: 3,
         duration: Duration::from_millis(65_432),
         api_duration: Duration::from_millis(9_876),
-        waited: Duration::from_millis(31_500),
         first_token: Some(Duration::from_millis(412)),
         usage: usage(),
         by_model: vec![ModelTally {
@@ -51,9 +89,8 @@ pub(super) fn ending(reason: StopReason) -> Ending {
             context_window: 200_000,
             max_output: 64_000,
         }],
-        requests: 5,
-        retries_by_class: vec![("server_overload".to_owned(), 2)],
-        recoveries: vec![("retry".to_owned(), 2)],
+        models: vec![ModelSpan { model: "model-a".to_owned(), from_turn: 1 }],
+        recovery: two_overloads(),
         tools: ToolTally { calls: 4, failed: 1, denied: 0, abandoned: 0 },
         ..Tally::default()
     };
@@ -203,6 +240,23 @@ fn the_three_that_must_agree_do_for_every_end() {
         assert_eq!(object["terminal_reason"], reason.name());
         assert_eq!(object["num_turns"], 3);
     }
+}
+
+#[test]
+fn a_recovery_that_was_lost_says_to_what() {
+    let overload = Event::Failed(Failure::of(ErrorClass::ServerOverload));
+    let interrupted = Event::Interrupted(Interrupt::Sigterm);
+    let script = [(0, Event::Begin), (0, WEIGHED), (1_000, overload), (1_200, interrupted)];
+    let mut ending = ending(StopReason::AbortedStreaming(Interrupt::Sigterm));
+    ending.tally.recovery = recoveries(&script);
+    let recovery = &object(&ending)["recovery"];
+    assert_eq!((&recovery["saved"], &recovery["lost"]), (&json!(0), &json!(1)));
+    let record = &recovery["records"][0];
+    assert_eq!(
+        (&record["saved"], &record["lost_to"]),
+        (&json!(false), &json!("aborted_streaming"))
+    );
+    assert_eq!((&record["waited_ms"], &recovery["waited_ms"]), (&json!(200), &json!(200)));
 }
 
 #[test]

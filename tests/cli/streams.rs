@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use outlast::agent::{Heartbeat, Init, Notice, Observer, WaitingFor};
 use outlast::cli::output::StreamJson;
-use outlast::recovery::{ErrorClass, Fault, FaultKind, Moment, Money, Pause, Reach};
+use outlast::recovery::{
+    Episode, ErrorClass, Fault, FaultKind, Moment, Money, Pause, Reach, StopReason,
+};
 use outlast::transcript::{Block, Message, Usage};
 use serde_json::{Value, json};
 
@@ -52,6 +54,12 @@ async fn messages(partial: bool, notices: &[Notice<'_>]) -> Vec<Value> {
         message["uuid"] = json!("UUID");
     }
     messages
+}
+
+/// An overload that was waited out.
+pub(super) fn saved() -> Episode {
+    let ending = super::results::ending(StopReason::Completed);
+    ending.tally.recovery.episodes().next().cloned().expect("there was one")
 }
 
 fn reply() -> Message {
@@ -116,6 +124,7 @@ async fn messages_are_as_reviewed() {
             },
             Notice::User { message: &results, details: &[json!({ "stdout": "a.txt" })] },
             Notice::ModelSwitched { from: "model-a", to: "model-b" },
+            Notice::RecoveryEnds(&saved()),
             Notice::Denied { tool: "Bash", id: "toolu_2", reason: "not allowed" },
         ],
     )

@@ -5,6 +5,7 @@ mod disk;
 mod foreign;
 mod owner;
 mod places;
+mod recoveries;
 mod restored;
 mod rewritten;
 mod story;

@@ -2,7 +2,9 @@
 
 use std::fs;
 
-use outlast::journal::{Carry, Health, Held, Journal, Meta, ModelSum, Opening, SessionId, Sums};
+use outlast::journal::{
+    Carry, Health, Held, Journal, Meta, ModelSpan, ModelSum, Opening, SessionId, Sums,
+};
 use outlast::recovery::{Event, Limits, Money, StopReason};
 use outlast::transcript::{Block, Message, OUTCOME_UNKNOWN, Usage, violations};
 use proptest::prelude::*;
@@ -28,7 +30,8 @@ fn a_finished_run_comes_back_as_it_was() {
     assert_eq!(restored.ended, Some(StopReason::Completed));
     let sum = Usage { input_tokens: 200, output_tokens: 14, ..Usage::default() };
     let by_model = vec![ModelSum { model: MODEL.to_owned(), usage: sum, cost: cents(5) }];
-    let sums = Sums { turns: 2, spent: cents(5), usage: sum, by_model, ..Sums::default() };
+    let models = vec![ModelSpan { model: MODEL.to_owned(), from_turn: 1 }];
+    let sums = Sums { turns: 2, spent: cents(5), usage: sum, by_model, models, ..Sums::default() };
     assert_eq!((&restored.prompt, &restored.session), (&sums, &sums));
     assert_eq!(restored.in_flight, Money::ZERO);
     assert_eq!((restored.dropped_records, restored.unknown_outcomes), (0, 0));
@@ -68,7 +71,7 @@ fn each_line_is_what_the_public_readers_expect() {
         .iter()
         .map(|line| line["kind"].as_str().or(line["type"].as_str()).expect("a kind"))
         .collect();
-    let expected = "open user transition transition transition spend assistant intent user user \
+    let expected = "open user transition transition spend assistant transition intent user user \
                     spend assistant end";
     assert_eq!(kinds.join(" "), expected);
     assert!(text.contains(r#""type":"user","message":{"role":"user""#), "{text}");

@@ -151,11 +151,12 @@ pub(super) fn tell(journal: &mut Journal) -> Vec<Message> {
     let results = Message::user(vec![result("t1", "one"), result("t2", "two")]);
     let messages = vec![user("Fix it."), calls(&["t1", "t2"]), results, says("Fixed.")];
     journal.message(&messages[0], &Meta::default());
-    for step in steps(&[Event::Begin, weighed(), TOOL_CALLS]) {
-        journal.transition(&step);
-    }
+    let steps = steps(&[Event::Begin, weighed(), TOOL_CALLS]);
+    journal.transition(&steps[0]);
+    journal.transition(&steps[1]);
     journal.spend(cents(2), &usage(10), MODEL);
     journal.message(&messages[1], &reply());
+    journal.transition(&steps[2]);
     journal.intent(&[call("t1"), call("t2")]);
     // The second call ends first.
     journal.outcome(&messages[2].content[1], &json!({ "stdout": "two" }));

@@ -1,6 +1,9 @@
 //! What the model is told, and what it must never be told.
 
-use outlast::recovery::{Cut, Nudge};
+use std::fs;
+use std::path::Path;
+
+use outlast::recovery::{Cut, Nudge, SUMMARISE};
 
 const ALL: [Nudge; 10] = [
     Nudge::Continue(Cut::Text),
@@ -62,7 +65,9 @@ const MUST: [(Nudge, &[&str]); 10] = [
             "output below",
             "mend the cause",
             "run the command yourself",
-            "Do not change what the command checks",
+            "run again",
+            "never the check",
+            "out of reach, end and say",
         ],
     ),
 ];
@@ -148,4 +153,40 @@ fn the_last_reply_is_not_told_to_do_more() {
             assert!(!nudge.text().contains(more), "{nudge:?} says `{more}`");
         }
     }
+}
+
+/// Every text in a folder of sources, with breaks and indentation of literals taken out.
+fn sources(folder: &Path) -> Vec<(String, String)> {
+    let mut all = Vec::new();
+    for entry in fs::read_dir(folder).expect("a folder of sources").flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            all.extend(sources(&path));
+        } else {
+            let text = fs::read_to_string(&path).expect("text");
+            let words: Vec<&str> = text.split_whitespace().filter(|word| *word != "\\").collect();
+            all.push((path.display().to_string(), words.join(" ")));
+        }
+    }
+    all
+}
+
+/// The library is the one place: who tunes a text finds it there, and only there.
+#[test]
+fn no_sentence_of_the_library_is_said_anywhere_else() {
+    let sources = sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"));
+    let texts = ALL.iter().map(|nudge| nudge.text()).chain([SUMMARISE.system, SUMMARISE.request]);
+    let mut checked = 0;
+    for sentence in texts.flat_map(|text| text.split(['.', ':', ';', '\n'])).map(str::trim) {
+        if sentence.split(' ').count() < 5 {
+            continue;
+        }
+        let elsewhere = sources
+            .iter()
+            .filter(|(path, text)| !path.ends_with("nudges.rs") && text.contains(sentence))
+            .map(|(path, _)| path);
+        assert_eq!(elsewhere.collect::<Vec<_>>(), [] as [&String; 0], "{sentence:?}");
+        checked += 1;
+    }
+    assert!(checked > 30, "{checked}");
 }

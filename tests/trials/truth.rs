@@ -318,6 +318,7 @@ async fn trouble_that_passes_does_not_look_like_the_end() {
         system("api_retry"),
         system("api_retry"),
         (json!("assistant"), json!(null)),
+        system("recovery_end"),
     ];
     let expected: Vec<_> = expected.iter().map(|(kind, subtype)| (kind, subtype)).collect();
     assert_eq!(kinds[..kinds.len() - 1], expected);

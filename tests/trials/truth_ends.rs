@@ -268,7 +268,7 @@ async fn a_panic_at_any_point_of_a_run_is_an_ending() {
         let scenario = Scenario::new().status(529).tool("Bash", json!({ "command": "echo hi" }));
         let server = serve(scenario.reply("Done."));
         let folder = tempfile::tempdir().expect("a scratch folder");
-        let ending = within_this_process(&server, folder.path(), bears).await;
+        let ending = Box::pin(within_this_process(&server, folder.path(), bears)).await;
         reasons.insert(ending.reason.name());
         if ending.reason == StopReason::Completed {
             assert!(bears > 8, "it told of more than {bears} things");

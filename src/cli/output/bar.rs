@@ -148,6 +148,7 @@ impl Observer for Bar {
             | Notice::StreamEvent(_)
             | Notice::ModelSwitched { .. }
             | Notice::Compacted { .. }
+            | Notice::RecoveryEnds(_)
             | Notice::Denied { .. }
             | Notice::Warning(_) => {}
         }

@@ -6,7 +6,9 @@ use jiff::Timestamp;
 
 use crate::agent::{Heartbeat, Notice, Observer, WaitingFor};
 use crate::cli::wall::{Now, passed, span};
-use crate::recovery::{ErrorClass, Event, Fast, Fault, Pause, RecoveryPlan, Reply, Transition};
+use crate::recovery::{
+    Counts, Episode, ErrorClass, Event, Fast, Fault, Pause, RecoveryPlan, Reply, Transition,
+};
 use crate::transcript::{Block, Message};
 
 use super::Out;
@@ -67,6 +69,7 @@ impl Lines {
             Notice::Compacted { before, after } => Some(format!(
                 "compacted the conversation from about {before} to about {after} tokens"
             )),
+            Notice::RecoveryEnds(episode) => self.verbose.then(|| recovery(episode)),
             Notice::Denied { tool, id, reason } => {
                 Some(format!("warning: {tool} ({id}) was not allowed: {reason}"))
             }
@@ -188,6 +191,22 @@ fn retry(pause: Pause, fault: Option<&Fault>) -> String {
         Some(of) => format!("{}, {cause}retry {} of {of}", pause.class, pause.retry),
         None => format!("{}, {cause}retry {}, as many as it takes", pause.class, pause.retry),
     }
+}
+
+/// How a recovery went.
+fn recovery(episode: &Episode) -> String {
+    let Episode { class, attempts, waited, cost, .. } = episode;
+    let outcome = match &episode.lost_to {
+        None => format!("recovered from {class}"),
+        Some(reason) => format!("did not recover from {class} before the end ({reason})"),
+    };
+    let tried = named(&episode.strategies);
+    format!("{outcome}: {tried}; attempts {attempts}, waited {}, cost {cost}", passed(*waited))
+}
+
+fn named(counts: &Counts) -> String {
+    let names = counts.iter().map(|(name, times)| format!("{name} x{times}"));
+    names.collect::<Vec<_>>().join(", ")
 }
 
 fn turn(number: u32, message: &Message, tokens: u64) -> String {

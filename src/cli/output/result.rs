@@ -12,7 +12,7 @@ use crate::cli::advice;
 use crate::cli::exit::{self, Verdict};
 use crate::cli::usage::UsageError;
 use crate::cli::wall::{Now, instant};
-use crate::recovery::{Money, StopReason};
+use crate::recovery::{Counts, Episode, Money, StopReason};
 use crate::tools::Acceptance;
 use crate::transcript::Usage;
 
@@ -165,7 +165,6 @@ fn sums(tally: &Tally, spent: Money) -> Value {
             })
         })
         .collect();
-    let retries: u32 = tally.retries_by_class.iter().map(|(_, count)| count).sum();
     json!({
         "num_turns": tally.turns,
         "duration_ms": millis(tally.duration),
@@ -175,14 +174,7 @@ fn sums(tally: &Tally, spent: Money) -> Value {
         "usage": usage(tally.usage),
         "modelUsage": tally.by_model.iter().map(by_model).collect::<Map<_, _>>(),
         "permission_denials": denials,
-        "recovery": {
-            "requests": tally.requests,
-            "retries": retries,
-            "retries_by_class": counts(&tally.retries_by_class),
-            "strategies": counts(&tally.recoveries),
-            "waited_ms": millis(tally.waited),
-            "repairs": tally.repairs,
-        },
+        "recovery": recovery(tally),
         "tools": {
             "calls": tally.tools.calls,
             "failed": tally.tools.failed,
@@ -211,8 +203,50 @@ fn demanded(acceptance: &Acceptance) -> Map<String, Value> {
     fields
 }
 
-fn counts(pairs: &[(String, u32)]) -> Map<String, Value> {
-    pairs.iter().map(|(name, count)| (name.clone(), json!(count))).collect()
+/// Sums over all that was done against setbacks, who answered in which turn, and the latest
+/// recoveries one by one.
+fn recovery(tally: &Tally) -> Value {
+    let totals = tally.recovery.totals();
+    let models =
+        tally.models.iter().map(|span| json!({ "model": span.model, "from_turn": span.from_turn }));
+    json!({
+        "requests": totals.requests,
+        "retries": totals.retries_by_class.sum(),
+        "retries_by_class": counts(&totals.retries_by_class),
+        "strategies": counts(&totals.strategies),
+        "waited_ms": millis(totals.waited),
+        "repairs": tally.repairs,
+        "compactions": totals.compactions,
+        "fallbacks": totals.fallbacks,
+        "saved": totals.saved,
+        "lost": totals.lost,
+        "models": models.collect::<Vec<Value>>(),
+        "records": tally.recovery.episodes().map(record).collect::<Vec<Value>>(),
+        "records_dropped": totals.forgotten,
+    })
+}
+
+/// One recovery that is over.
+pub(super) fn record(episode: &Episode) -> Value {
+    json!({
+        "class": episode.class,
+        "setbacks": counts(&episode.setbacks),
+        "strategy": episode.strategy,
+        "strategies": counts(&episode.strategies),
+        "transition": episode.transition,
+        "turn": episode.turn,
+        "attempts": episode.attempts,
+        "waited_ms": millis(episode.waited),
+        "took_ms": millis(episode.took),
+        "tokens": episode.tokens,
+        "cost_usd": episode.cost.as_dollars(),
+        "saved": episode.saved,
+        "lost_to": episode.lost_to,
+    })
+}
+
+fn counts(counts: &Counts) -> Map<String, Value> {
+    counts.iter().map(|(name, count)| (name.to_owned(), json!(count))).collect()
 }
 
 fn usage(usage: Usage) -> Value {

@@ -7,7 +7,7 @@ use crate::agent::{Heartbeat, Init, Notice, Observer, WaitingFor};
 use crate::recovery::{ErrorClass, Fault, Pause, RecoveryPlan, classify};
 use crate::transcript::{Block, Message, Usage};
 
-use super::result::millis;
+use super::result::{millis, record};
 use super::{Out, shrink};
 
 /// A line that is longer makes the Python SDK give up.
@@ -249,6 +249,7 @@ impl Observer for StreamJson {
                     "post_tokens": after,
                 } }),
             ),
+            Notice::RecoveryEnds(episode) => self.system("recovery_end", record(episode)),
             Notice::Denied { tool, id, reason } => self.system(
                 "permission_denied",
                 json!({ "tool_name": tool, "tool_use_id": id, "message": reason }),

@@ -77,8 +77,9 @@ impl Observer for Witness {
             Notice::Step { transition, fault } => {
                 seen.working = transition.next.phase == Phase::Working;
                 seen.fault = fault.cloned();
+                let turns = seen.tally.turns;
+                seen.tally.recovery.observe(transition, turns);
             }
-            Notice::WaitEnds { waited, .. } => seen.tally.waited += *waited,
             Notice::Heartbeat(heartbeat) => seen.spent = seen.spent.max(heartbeat.spent),
             Notice::Assistant { message, stop_reason, usage, .. } => {
                 seen.tally.turns += 1;
@@ -90,6 +91,8 @@ impl Observer for Witness {
             Notice::Denied { .. } => seen.tally.tools.denied += 1,
             Notice::Init(_) => seen.begun = true,
             Notice::WaitBegins { .. }
+            | Notice::WaitEnds { .. }
+            | Notice::RecoveryEnds(_)
             | Notice::StreamEvent(_)
             | Notice::User { .. }
             | Notice::Compacted { .. }

@@ -4,6 +4,7 @@
 
 mod checks;
 mod days;
+mod records;
 mod talk;
 mod world;
 

@@ -12,6 +12,7 @@ use super::super::{failure, secs};
 use super::Dice;
 use super::checks::Seen;
 use super::days::{DAYS, Day, rules};
+use super::records::Records;
 use super::talk::Talk;
 
 pub(super) struct World {
@@ -45,6 +46,7 @@ pub(super) struct World {
     pub(super) talk: Talk,
     pub(super) weight: Weight,
     pub(super) seen: Seen,
+    records: Records,
 }
 
 impl World {
@@ -91,6 +93,7 @@ impl World {
                 remedies: Remedies::NONE,
             },
             seen: Seen::default(),
+            records: Records::default(),
             dice,
         }
     }
@@ -107,12 +110,21 @@ impl World {
             let step = run.step(self.now, event, &self.limits).expect("the world keeps the rules");
             (self.now, event, step.action, step.next).hash(&mut trace);
             self.check(run, &step);
+            self.records.hear(self.seed, &step);
             self.talk.apply(step.edit, self.seen.sent.map(|sent| sent.purpose));
             run = step.next;
             event = match step.action {
-                Action::Finish(reason) => return (reason, trace.finish()),
+                Action::Finish(reason) => {
+                    self.records.check(self.seed, self.ledger.spent());
+                    return (reason, trace.finish());
+                }
                 Action::Weigh { purpose, .. } => Event::Weighed(self.weigh(purpose)),
-                Action::Ask(ask) => self.answer(ask),
+                Action::Ask(ask) => {
+                    let before = self.ledger.spent();
+                    let event = self.answer(ask);
+                    self.records.bill(self.ledger.spent().minus(before));
+                    event
+                }
                 Action::Refresh => self.refresh(),
                 Action::RunTools => self.tools(),
                 Action::Check => self.judge(),
@@ -130,6 +142,7 @@ impl World {
         self.overload_ends = Moment::default();
         self.interrupted = None;
         self.seen.begin_again();
+        self.records.begin_again();
     }
 
     fn weigh(&mut self, purpose: Purpose) -> Weight {

@@ -1,0 +1,269 @@
+//! What recovering came to: a fold over the steps of a run.
+//!
+//! A recovery begins with the first setback that something can be done about. It gathers what was
+//! tried, how long that took and what it cost, and ends in one of two ways: what was wanted came
+//! (*saved*), or the run ended first (*lost*), whatever it ended of.
+//!
+//! ```text
+//! setback ─► retry, switch, compact … ─► a whole reply, or the summary            saved
+//!            nudge, ask for its form  ─► an answer that is taken for one          saved
+//!            amend                    ─► the command passes                       saved
+//!                                     └► the run ends                             lost
+//! ```
+//! A call has one recovery at a time: what goes wrong while one is under way joins it. So do the
+//! answer's form, its effort and its acceptance, each beside the calls that are made for it.
+
+use std::collections::VecDeque;
+use std::mem;
+use std::time::Duration;
+
+use super::episode::{Counts, Episode, Goal, setback};
+use super::{
+    Action, Event, Fate, Moment, Money, Phase, RecoveryPlan, Reply, StopReason, Transition,
+};
+
+/// How many recoveries are remembered in full: the latest.
+const REMEMBERED: usize = 100;
+
+/// The recoveries of a run: what is under way, what is over, and sums.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Chronicle {
+    totals: Totals,
+    open: Vec<Open>,
+    over: VecDeque<Episode>,
+    /// When the pause at hand began.
+    pausing: Option<Moment>,
+    /// When the last step was taken.
+    now: Moment,
+    /// What the last call cost, until it shows what it was for.
+    bill: Bill,
+}
+
+/// Sums over everything, what is under way included.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Requests to the model, failed ones included.
+    pub requests: u32,
+    /// Failed calls that something was done about, by class.
+    pub retries_by_class: Counts,
+    /// What was done about any setback, by name.
+    pub strategies: Counts,
+    /// Spent in pauses that are over.
+    pub waited: Duration,
+    /// Summaries that took the place of an older part of the conversation.
+    pub compactions: u32,
+    /// Changes from one model to another because of a failure.
+    pub fallbacks: u32,
+    pub saved: u32,
+    pub lost: u32,
+    /// Recoveries that are not remembered in full any more.
+    pub forgotten: u32,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Bill {
+    cost: Money,
+    tokens: u64,
+}
+
+/// A recovery that is under way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Open {
+    goal: Goal,
+    /// When it began, or when this process took it up.
+    since: Moment,
+    /// What is known of it so far.
+    episode: Episode,
+}
+
+impl Chronicle {
+    pub fn totals(&self) -> &Totals {
+        &self.totals
+    }
+
+    /// The latest recoveries that are over, oldest first.
+    pub fn episodes(&self) -> impl ExactSizeIterator<Item = &Episode> {
+        self.over.iter()
+    }
+
+    /// A call was paid for. To be told before the step that the call leads to.
+    pub fn bill(&mut self, cost: Money, tokens: u64) {
+        self.bill.cost += cost;
+        self.bill.tokens = self.bill.tokens.saturating_add(tokens);
+    }
+
+    /// Takes a step in. `turns` is how many replies entered the history, that of this step
+    /// included. Returns the recoveries that it ends.
+    pub fn observe(&mut self, step: &Transition, turns: u32) -> Vec<Episode> {
+        self.tell_time(step);
+        self.count(step);
+        let bill = mem::take(&mut self.bill);
+        let kept = step.edit.reply == Fate::Keep;
+        if kept {
+            // It was wanted, unless it had to be made anew.
+            charge(self.open.iter_mut().rfind(|open| !open.goal.is_of_a_call()), bill);
+        }
+        if let Some(class) = setback(step) {
+            self.trouble(class, step, turns);
+        }
+        if !kept {
+            charge(self.of_the_call(), bill);
+        }
+        if let (Action::Ask(_), Some(open)) = (step.action, self.of_the_call()) {
+            open.episode.attempts = open.episode.attempts.saturating_add(1);
+        }
+        let open = mem::take(&mut self.open);
+        let (came, rest) = open.into_iter().partition(|open| open.has_come(step));
+        self.open = rest;
+        let mut ended = self.close(came, None);
+        if let Action::Finish(reason) = step.action {
+            ended.extend(self.end(step.at, reason));
+        }
+        ended
+    }
+
+    /// The run is over, whether or not a step said so. Returns the recoveries that this ends.
+    pub fn end(&mut self, at: Moment, reason: StopReason) -> Vec<Episode> {
+        self.now = at;
+        self.stop_waiting();
+        let lost = mem::take(&mut self.open);
+        self.close(lost, Some(reason))
+    }
+
+    /// The same in a new process, in which time starts again. What was under way still is.
+    #[must_use]
+    pub fn resumed(mut self) -> Self {
+        self.stop_waiting();
+        for open in &mut self.open {
+            open.episode.took += open.since.until(self.now);
+            open.since = Moment::default();
+        }
+        Self { now: Moment::default(), ..self }
+    }
+
+    fn tell_time(&mut self, step: &Transition) {
+        self.now = step.at;
+        if !matches!(step.next.phase, Phase::Pausing { .. }) {
+            self.stop_waiting();
+        } else if self.pausing.is_none() {
+            self.pausing = Some(step.at);
+        }
+    }
+
+    fn stop_waiting(&mut self) {
+        let Some(since) = self.pausing.take() else { return };
+        let waited = since.until(self.now);
+        self.totals.waited += waited;
+        if let Some(open) = self.of_the_call() {
+            open.episode.waited += waited;
+        }
+    }
+
+    fn count(&mut self, step: &Transition) {
+        let totals = &mut self.totals;
+        totals.requests += u32::from(matches!(step.action, Action::Ask(_)));
+        totals.compactions += u32::from(step.edit.reply == Fate::Summary);
+        let Some(plan) = step.plan.filter(|plan| !matches!(plan, RecoveryPlan::Stop(_))) else {
+            return;
+        };
+        totals.strategies.add(plan.name());
+        totals.fallbacks += u32::from(plan == RecoveryPlan::SwitchModel);
+        if let (Event::Failed(_) | Event::Replied(Reply::Empty), Some(class)) =
+            (step.event, setback(step))
+        {
+            totals.retries_by_class.add(class);
+        }
+    }
+
+    fn of_the_call(&mut self) -> Option<&mut Open> {
+        self.open.iter_mut().find(|open| open.goal.is_of_a_call())
+    }
+
+    /// Something went wrong. If nothing can be done about it, and nothing was before, it is no
+    /// recovery.
+    fn trouble(&mut self, class: &'static str, step: &Transition, turns: u32) {
+        let goal = Goal::of(step);
+        let of_a_call = goal.is_of_a_call();
+        let cure = step.plan.filter(|plan| !matches!(plan, RecoveryPlan::Stop(_)));
+        let same = |open: &Open| open.goal == goal || (of_a_call && open.goal.is_of_a_call());
+        let at = match (self.open.iter().position(same), cure) {
+            (Some(at), _) => at,
+            (None, None) => return,
+            (None, Some(_)) => {
+                let next = of_a_call && step.edit.reply != Fate::Keep;
+                let turn = turns.saturating_add(u32::from(next));
+                let episode = Episode { class: class.to_owned(), turn, ..Episode::default() };
+                self.open.push(Open { goal, since: step.at, episode });
+                self.open.len() - 1
+            }
+        };
+        let open = &mut self.open[at];
+        // A call counts when it is made, but one that began it all was made before.
+        let judged = match (step.event, of_a_call) {
+            (_, false) => true,
+            (Event::Failed(_) | Event::Replied(_), true) => open.episode.attempts == 0,
+            (_, true) => false,
+        };
+        let episode = &mut open.episode;
+        episode.attempts = episode.attempts.saturating_add(u32::from(judged));
+        episode.setbacks.add(class);
+        let Some(cure) = cure else { return };
+        if cure == RecoveryPlan::Forgo {
+            open.goal = Goal::Reply;
+        }
+        cure.name().clone_into(&mut episode.strategy);
+        episode.strategies.add(cure.name());
+        if let Some(transition) = cure.transition() {
+            episode.transition = Some(transition.to_owned());
+        }
+    }
+
+    fn close(&mut self, ending: Vec<Open>, lost_to: Option<StopReason>) -> Vec<Episode> {
+        let mut ended = Vec::with_capacity(ending.len());
+        for Open { goal, since, mut episode } in ending {
+            // The judgement that went well is the last one.
+            let judged = lost_to.is_none() && !goal.is_of_a_call();
+            episode.attempts = episode.attempts.saturating_add(u32::from(judged));
+            episode.took += since.until(self.now);
+            episode.saved = lost_to.is_none();
+            episode.lost_to = lost_to.map(|reason| reason.name().to_owned());
+            match lost_to {
+                None => self.totals.saved += 1,
+                Some(_) => self.totals.lost += 1,
+            }
+            if self.over.len() == REMEMBERED {
+                self.over.pop_front();
+                self.totals.forgotten += 1;
+            }
+            self.over.push_back(episode.clone());
+            ended.push(episode);
+        }
+        ended
+    }
+}
+
+impl Open {
+    /// Whether a step brings what was wanted.
+    fn has_come(&self, step: &Transition) -> bool {
+        let answered = matches!(step.event, Event::Replied(Reply::Answer { .. }));
+        let whole = step.edit.reply == Fate::Keep
+            && (answered
+                || matches!(step.event, Event::Replied(Reply::ToolCalls { .. } | Reply::Refusal)));
+        let taken = step.plan.is_none()
+            && matches!(step.action, Action::Check | Action::Finish(StopReason::Completed));
+        match self.goal {
+            Goal::Summary => step.edit.reply == Fate::Summary || whole,
+            Goal::Reply => whole,
+            Goal::Shape => step.event == Event::Delivered,
+            Goal::Effort => (answered || step.event == Event::Delivered) && taken,
+            Goal::Acceptance => step.event == Event::Checked { passed: true },
+        }
+    }
+}
+
+fn charge(open: Option<&mut Open>, bill: Bill) {
+    if let Some(open) = open {
+        open.episode.cost += bill.cost;
+        open.episode.tokens = open.episode.tokens.saturating_add(bill.tokens);
+    }
+}

@@ -1,0 +1,178 @@
+//! One recovery from its first setback to its end, as results and journals tell it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize, Serializer};
+
+use super::{Event, Money, RecoveryPlan, Reply, Transition};
+
+/// A recovery that is over. All of a call's troubles are one, until a whole reply comes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Episode {
+    /// What went wrong first: an error class, or the name of another setback.
+    pub class: String,
+    /// Everything that went wrong, the setback that ended the run included.
+    pub setbacks: Counts,
+    /// What was tried last.
+    pub strategy: String,
+    /// Everything that was tried.
+    pub strategies: Counts,
+    /// Why the loop went round, when the last strategies have such a name (SPEC 1).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub transition: Option<String>,
+    /// The turn in which it began.
+    pub turn: u32,
+    /// Requests made for the call, the first one included; of an answer or a command that must be
+    /// accepted, how often it was judged.
+    pub attempts: u32,
+    /// Spent in pauses.
+    #[serde(rename = "waited_ms", with = "millis")]
+    pub waited: Duration,
+    /// From the first setback to the end.
+    #[serde(rename = "took_ms", with = "millis")]
+    pub took: Duration,
+    /// Input and output of what was paid for beside the reply that was wanted.
+    pub tokens: u64,
+    /// What that cost, in pico-dollars. No call is charged to two recoveries.
+    pub cost: Money,
+    /// Whether what was wanted came.
+    pub saved: bool,
+    /// How the run ended instead.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lost_to: Option<String>,
+}
+
+/// How often each of several things happened, in the order in which they first did.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(from = "BTreeMap<String, u32>")]
+pub struct Counts(Vec<(String, u32)>);
+
+impl Counts {
+    pub(super) fn add(&mut self, name: &str) {
+        match self.0.iter_mut().find(|(known, _)| known == name) {
+            Some((_, times)) => *times = times.saturating_add(1),
+            None => self.0.push((name.to_owned(), 1)),
+        }
+    }
+
+    /// How often `name` happened.
+    pub fn of(&self, name: &str) -> u32 {
+        self.iter().find(|(known, _)| *known == name).map_or(0, |(_, times)| times)
+    }
+
+    pub fn sum(&self) -> u32 {
+        self.iter().map(|(_, times)| times).sum()
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (&str, u32)> {
+        self.0.iter().map(|(name, times)| (name.as_str(), *times))
+    }
+}
+
+impl From<BTreeMap<String, u32>> for Counts {
+    fn from(map: BTreeMap<String, u32>) -> Self {
+        Self(map.into_iter().collect())
+    }
+}
+
+impl Serialize for Counts {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.iter())
+    }
+}
+
+mod millis {
+    use std::time::Duration;
+
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_u64(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+        Ok(Duration::from_millis(u64::deserialize(from)?))
+    }
+}
+
+/// What a recovery is to bring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Goal {
+    /// Room in the window, ahead of need.
+    Summary,
+    /// A whole reply.
+    Reply,
+    /// An answer that fits its schema.
+    Shape,
+    /// An answer with enough effort behind it.
+    Effort,
+    /// A command that passes.
+    Acceptance,
+}
+
+impl Goal {
+    /// Whether one call is to bring it, and not a turn or several.
+    pub(super) fn is_of_a_call(self) -> bool {
+        match self {
+            Self::Summary | Self::Reply => true,
+            Self::Shape | Self::Effort | Self::Acceptance => false,
+        }
+    }
+
+    /// What the setback of a step concerns.
+    pub(super) fn of(step: &Transition) -> Self {
+        match (step.plan, step.event) {
+            (Some(RecoveryPlan::Compact), _) => Self::Summary,
+            (Some(RecoveryPlan::Nudge), _) => Self::Effort,
+            (Some(RecoveryPlan::Restructure), _)
+            | (_, Event::Misfit | Event::Replied(Reply::Answer { .. })) => Self::Shape,
+            (Some(RecoveryPlan::Amend), _) | (_, Event::Checked { .. }) => Self::Acceptance,
+            (
+                _,
+                Event::Begin
+                | Event::Weighed(_)
+                | Event::Replied(_)
+                | Event::Failed(_)
+                | Event::ToolsDone(_)
+                | Event::Delivered
+                | Event::HookStopped
+                | Event::Refreshed
+                | Event::Woke
+                | Event::Interrupted(_)
+                | Event::DeadlinePassed
+                | Event::Broke,
+            ) => Self::Reply,
+        }
+    }
+}
+
+/// What went wrong in a step for which a cure was looked for.
+pub(super) fn setback(step: &Transition) -> Option<&'static str> {
+    let plan = step.plan?;
+    match step.event {
+        Event::Failed(failure) => Some(failure.class.name()),
+        Event::Replied(_) if plan == RecoveryPlan::Forgo => Some("no_summary"),
+        Event::Replied(Reply::CutShort(_)) => Some("max_output_tokens"),
+        Event::Replied(Reply::Empty) => Some("empty_response"),
+        Event::Replied(Reply::Paused) => Some("pause_turn"),
+        Event::Replied(Reply::Answer { .. }) | Event::Delivered if plan == RecoveryPlan::Nudge => {
+            Some("token_budget")
+        }
+        Event::Replied(Reply::Answer { .. }) | Event::Misfit => Some("structured_output"),
+        Event::Replied(Reply::ToolCalls { .. } | Reply::Refusal) => Some("no_summary"),
+        Event::Weighed(_) if plan == RecoveryPlan::Compact => Some("context_window"),
+        Event::Weighed(_) => Some("no_summary"),
+        Event::ToolsDone(_) if plan == RecoveryPlan::Return => Some("on_fallback_model"),
+        Event::Checked { .. } => Some("requirement"),
+        Event::Begin
+        | Event::ToolsDone(_)
+        | Event::Delivered
+        | Event::HookStopped
+        | Event::Refreshed
+        | Event::Woke
+        | Event::Interrupted(_)
+        | Event::DeadlinePassed
+        | Event::Broke => None,
+    }
+}

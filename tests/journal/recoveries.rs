@@ -1,0 +1,201 @@
+//! Recoveries are on record, and go on in the process that takes the run up.
+
+use std::fs;
+
+use outlast::journal::{Carry, Held, Journal, Meta, ModelSpan, Opening, Restored};
+use outlast::recovery::{
+    Chronicle, ErrorClass, Event, Failure, Fate, Limits, Moment, Pace, Reach, Remedies, Reply, Run,
+    StopReason,
+};
+use serde_json::Value;
+
+use super::story::{MODEL, Sandbox, TOOL_CALLS, cents, opening, reply, says, usage, user, weighed};
+
+const OVERLOAD: Event = Event::Failed(Failure {
+    class: ErrorClass::ServerOverload,
+    wish: None,
+    ruling: None,
+    reach: Reach::Status,
+    remedies: Remedies::NONE,
+    fast_denied: false,
+});
+const LOST_STREAM: Event = Event::Failed(Failure {
+    class: ErrorClass::StreamStalled,
+    wish: None,
+    ruling: None,
+    reach: Reach::Stream,
+    remedies: Remedies::NONE,
+    fast_denied: false,
+});
+
+/// A run that is written down as the agent does it.
+struct Live {
+    run: Run,
+    limits: Limits,
+    chronicle: Chronicle,
+    turns: u32,
+    now: u64,
+}
+
+impl Live {
+    fn begin() -> Self {
+        let limits = Limits::default();
+        let (run, chronicle) = (Run::new(7, &limits), Chronicle::default());
+        Self { run, limits, chronicle, turns: 0, now: 0 }
+    }
+
+    /// Twenty seconds later, this happens.
+    fn hear(&mut self, journal: &mut Journal, event: Event) {
+        self.now += 20_000;
+        let at = Moment::from_millis(self.now);
+        let step = self.run.step(at, event, &self.limits).expect("in order");
+        self.run = step.next;
+        if step.edit.reply == Fate::Keep {
+            self.turns += 1;
+            journal.message(&says("So."), &reply());
+        }
+        let ended = self.chronicle.observe(&step, self.turns);
+        journal.transition(&step);
+        journal.recoveries(&ended);
+    }
+
+    /// The call is answered, for two cents.
+    fn answered(&mut self, journal: &mut Journal, event: Event) {
+        journal.spend(cents(2), &usage(10), MODEL);
+        self.chronicle.bill(cents(2), 110);
+        self.hear(journal, event);
+    }
+
+    fn hear_all(&mut self, journal: &mut Journal, events: &[Event]) {
+        for event in events {
+            self.hear(journal, *event);
+        }
+    }
+}
+
+/// What is recorded of recoveries in a session's file, in order.
+fn recorded(bytes: &[u8]) -> Vec<Value> {
+    let lines = bytes.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+    let values = lines.map(|line| serde_json::from_slice::<Value>(line).expect("JSON"));
+    values.filter(|value| value["kind"] == "recovery").collect()
+}
+
+#[test]
+fn every_recovery_that_is_over_is_a_line_of_its_own() {
+    let sandbox = Sandbox::new();
+    let (id, mut journal) = sandbox.create();
+    let mut live = Live::begin();
+    journal.message(&user("go"), &Meta::default());
+    live.hear_all(&mut journal, &[Event::Begin, weighed(), OVERLOAD, Event::Woke, weighed()]);
+    assert_eq!(recorded(&sandbox.bytes(&id)), [Value::Null; 0], "it is not over");
+    live.answered(&mut journal, TOOL_CALLS);
+    let lines = recorded(&sandbox.bytes(&id));
+    assert_eq!(lines.len(), 1);
+    assert_eq!((&lines[0]["type"], &lines[0]["v"]), (&"outlast".into(), &1.into()));
+    assert_eq!((&lines[0]["class"], &lines[0]["saved"]), (&"server_overload".into(), &true.into()));
+    assert_eq!((&lines[0]["attempts"], &lines[0]["waited_ms"]), (&2.into(), &20_000.into()));
+    assert_eq!(sandbox.read(&id).recovery, live.chronicle.resumed());
+}
+
+#[test]
+fn sums_and_what_is_under_way_go_on_after_a_crash() {
+    let sandbox = Sandbox::new();
+    let (id, mut journal) = sandbox.create();
+    let mut live = Live::begin();
+    journal.message(&user("go"), &Meta::default());
+    live.hear_all(&mut journal, &[Event::Begin, weighed(), OVERLOAD, Event::Woke, weighed()]);
+    live.answered(&mut journal, TOOL_CALLS);
+    let tools_done = Event::ToolsDone(Pace::Fresh);
+    live.hear_all(&mut journal, &[tools_done, weighed()]);
+    // Nobody knows whether this one was billed.
+    journal.forfeit(cents(1), MODEL);
+    live.chronicle.bill(cents(1), 0);
+    live.hear_all(&mut journal, &[LOST_STREAM, Event::Woke, weighed()]);
+    let before = live.chronicle.totals().clone();
+    assert_eq!((before.requests, before.saved, before.strategies.sum()), (4, 1, 2));
+    drop(journal);
+
+    let (mut journal, restored) = sandbox.resume(&id);
+    assert_eq!(restored.recovery.totals(), &before, "all of it is carried over");
+    assert_eq!(restored.prompt.models, [model_from(1)]);
+    let Restored { recovery, run, in_flight, .. } = restored;
+    let run = run.expect("it was under way").resumed();
+    let mut live = Live { run, chronicle: recovery, now: 0, ..live };
+    live.hear_all(&mut journal, &[Event::Begin, weighed()]);
+    live.answered(&mut journal, Event::Replied(Reply::Answer { tokens: 10 }));
+    journal.end(StopReason::Completed);
+    let totals = live.chronicle.totals();
+    assert_eq!((totals.requests, totals.saved, totals.lost), (5, 2, 0));
+    let last = live.chronicle.episodes().last().expect("there were two");
+    assert_eq!((last.class.as_str(), last.attempts, last.turn), ("stream_stalled", 3, 2));
+    assert_eq!(last.cost, cents(1) + in_flight, "both attempts that came to nothing");
+    assert_eq!(recorded(&sandbox.bytes(&id)).len(), 2);
+    assert_eq!(sandbox.read(&id).recovery, live.chronicle.resumed(), "a third would know it all");
+}
+
+fn model_from(from_turn: u32) -> ModelSpan {
+    ModelSpan { model: MODEL.to_owned(), from_turn }
+}
+
+#[test]
+fn a_new_prompt_begins_without_recoveries() {
+    let sandbox = Sandbox::new();
+    let (id, mut journal) = sandbox.create();
+    let mut live = Live::begin();
+    live.hear_all(&mut journal, &[Event::Begin, weighed(), OVERLOAD]);
+    let ended = live.chronicle.end(Moment::from_millis(live.now), StopReason::InternalError);
+    journal.recoveries(&ended);
+    journal.end(StopReason::InternalError);
+    assert_eq!(sandbox.read(&id).recovery.totals().lost, 1, "also without a last step");
+    journal.message(&user("and now?"), &Meta::default());
+    assert_eq!(sandbox.read(&id).recovery, Chronicle::default());
+    drop(journal);
+    let (id, mut journal) = sandbox.create();
+    Live::begin().hear_all(&mut journal, &[Event::Begin, weighed(), OVERLOAD]);
+    drop(journal);
+    let fresh = Opening { carry: Carry::Fresh, ..opening() };
+    drop(Held::take(&sandbox.place, &id).expect("free").open(&sandbox.place, &fresh));
+    assert_eq!(sandbox.read(&id).recovery, Chronicle::default());
+}
+
+#[test]
+fn the_model_of_each_turn_is_known_by_where_it_began() {
+    let sandbox = Sandbox::new();
+    let (id, mut journal) = sandbox.create();
+    for model in ["first", "first", "second", "first"] {
+        journal.message(&user("go"), &Meta::default());
+        journal.spend(cents(1), &usage(1), model);
+        journal.message(&says("So."), &reply());
+    }
+    let models = sandbox.read(&id).prompt.models;
+    let spans: Vec<(&str, u32)> =
+        models.iter().map(|span| (span.model.as_str(), span.from_turn)).collect();
+    assert_eq!(spans, [("first", 1), ("second", 3), ("first", 4)]);
+}
+
+#[test]
+fn a_record_of_a_later_version_is_no_obstacle() {
+    let sandbox = Sandbox::new();
+    let (id, mut journal) = sandbox.create();
+    let mut live = Live::begin();
+    journal.message(&user("go"), &Meta::default());
+    live.hear_all(&mut journal, &[Event::Begin, weighed(), OVERLOAD, Event::Woke, weighed()]);
+    live.answered(&mut journal, TOOL_CALLS);
+    drop(journal);
+    let text = String::from_utf8(sandbox.bytes(&id)).expect("text");
+    let bent: String = text.lines().map(|line| reworded(line) + "\n").collect();
+    assert_ne!(bent, text);
+    fs::write(sandbox.file(&id), &bent).expect("written");
+    assert_eq!(sandbox.read(&id).recovery, live.chronicle.resumed());
+}
+
+/// A line about a recovery in words that nobody knows, sealed anew.
+fn reworded(line: &str) -> String {
+    if !line.contains(r#""kind":"recovery""#) {
+        return line.to_owned();
+    }
+    let (body, _) = line.rsplit_once(r#","crc""#).expect("sealed");
+    let body = body.replace(r#""attempts":2"#, r#""attempts":"a few""#);
+    let crc = crc32c::crc32c(format!("{body}}}").as_bytes());
+    format!(r#"{body},"crc":"{crc:08x}"}}"#)
+}

@@ -1,0 +1,106 @@
+//! What is recorded of recoveries, against what an outsider counts.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use outlast::recovery::{
+    Action, Chronicle, Episode, Event, Fate, Moment, Money, RecoveryPlan, Reply, StopReason,
+    Transition,
+};
+
+#[derive(Default)]
+pub(super) struct Records {
+    chronicle: Chronicle,
+    ended: Vec<Episode>,
+    turns: u32,
+    tried: BTreeMap<&'static str, u32>,
+    requests: u32,
+    waited: Duration,
+    /// When the last step was taken, and whether it began or prolonged a pause.
+    paused: Option<Moment>,
+    /// Whether something was done about a failure since the last whole reply.
+    troubled: bool,
+    /// Whether a summary is being asked for before anything had failed.
+    ahead: bool,
+}
+
+impl Records {
+    pub(super) fn bill(&mut self, cost: Money) {
+        self.chronicle.bill(cost, 1);
+    }
+
+    pub(super) fn begin_again(&mut self) {
+        self.chronicle = std::mem::take(&mut self.chronicle).resumed();
+        self.paused = None;
+    }
+
+    pub(super) fn hear(&mut self, seed: u64, step: &Transition) {
+        self.turns += u32::from(step.edit.reply == Fate::Keep);
+        if let Some(since) = self.paused.take() {
+            self.waited += since.until(step.at);
+        }
+        self.paused = matches!(step.action, Action::Wait { .. }).then_some(step.at);
+        self.requests += u32::from(matches!(step.action, Action::Ask(_)));
+        let cure = step.plan.filter(|plan| !matches!(plan, RecoveryPlan::Stop(_)));
+        if let Some(plan) = cure {
+            *self.tried.entry(plan.name()).or_default() += 1;
+        }
+        let ended = self.chronicle.observe(step, self.turns);
+        if let Action::Finish(reason) = step.action {
+            self.check_last(seed, reason, step.event, &ended);
+        }
+        self.ended.extend(ended);
+        if step.plan == Some(RecoveryPlan::Compact) {
+            self.ahead = !self.troubled;
+        } else if step.plan == Some(RecoveryPlan::Forgo) {
+            self.ahead = false;
+        }
+        if step.edit.reply == Fate::Summary && std::mem::take(&mut self.ahead) {
+            self.troubled = false;
+        }
+        if matches!(step.event, Event::Failed(_)) {
+            self.troubled |= cure.is_some();
+        }
+        let whole = |reply| matches!(reply, Reply::Answer { .. } | Reply::ToolCalls { .. });
+        if matches!(step.event, Event::Replied(reply) if whole(reply)) {
+            self.troubled &= step.edit.reply != Fate::Keep;
+        }
+    }
+
+    /// A run that ends of a failure loses the recovery from it; one that succeeds loses none.
+    fn check_last(&self, seed: u64, reason: StopReason, event: Event, ended: &[Episode]) {
+        let lost: Vec<&Episode> = ended.iter().filter(|episode| !episode.saved).collect();
+        if reason == StopReason::Completed {
+            assert_eq!(lost, [] as [&Episode; 0], "seed {seed}: lost, and completed");
+        }
+        if matches!(event, Event::Failed(_)) && self.troubled {
+            assert!(!lost.is_empty(), "seed {seed}: {reason:?} lost nothing");
+        }
+        for episode in lost {
+            assert_eq!(episode.lost_to.as_deref(), Some(reason.name()), "seed {seed}");
+        }
+    }
+
+    /// The run is over, and `spent` in all.
+    pub(super) fn check(&self, seed: u64, spent: Money) {
+        let totals = self.chronicle.totals();
+        let sum = |of: fn(&Episode) -> u32| self.ended.iter().map(of).sum::<u32>();
+        assert_eq!(totals.saved, sum(|one| u32::from(one.saved)), "seed {seed}");
+        assert_eq!(totals.lost, sum(|one| u32::from(!one.saved)), "seed {seed}");
+        assert_eq!(totals.requests, self.requests, "seed {seed}");
+        for (name, times) in &self.tried {
+            assert_eq!(totals.strategies.of(name), *times, "seed {seed}: {name}");
+            let told: u32 = self.ended.iter().map(|one| one.strategies.of(name)).sum();
+            assert_eq!(told, *times, "seed {seed}: {name} in the records");
+        }
+        assert_eq!(totals.waited, self.waited, "seed {seed}");
+        let waits: Duration = self.ended.iter().map(|one| one.waited).sum();
+        assert_eq!(waits, self.waited, "seed {seed}: waits in the records");
+        let costs: Money = self.ended.iter().map(|one| one.cost).sum();
+        assert!(costs <= spent, "seed {seed}: recoveries cost {costs} of {spent}");
+        for one in &self.ended {
+            assert!(one.waited <= one.took, "seed {seed}: {one:?}");
+            assert!(one.strategies.sum() > 0 && one.setbacks.sum() > 0, "seed {seed}: {one:?}");
+        }
+    }
+}
