@@ -9,6 +9,7 @@ mod heartbeats;
 mod manual;
 mod oauth;
 mod pipes;
+mod readme;
 mod recoveries;
 mod require;
 mod results;
