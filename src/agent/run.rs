@@ -53,9 +53,13 @@ pub async fn run(setup: Setup, observer: &mut dyn Observer, interrupts: Interrup
         session.close(StopReason::InternalError);
         StopReason::InternalError
     });
-    for rung in &session.rungs {
-        rung.client.settle(SETTLING).await;
-    }
+    let settling = async {
+        for rung in &session.rungs {
+            rung.client.settle(SETTLING).await;
+        }
+    };
+    // Of all together, not of each.
+    let _ = tokio::time::timeout(SETTLING, settling).await;
     session.books.tally.duration = clock.elapsed();
     ending(session, reason)
 }
