@@ -46,7 +46,7 @@ impl Session<'_> {
         self.books.tally.api_duration += began.until(self.watch.clock.now());
         match end {
             CallEnd::Answered(answer) => self.heard(*answer, &ask).await,
-            CallEnd::Failed(fault) => self.failed(*fault, ask.purpose),
+            CallEnd::Failed(fault) => self.failed(*fault, &ask),
             CallEnd::Cut(cut) => {
                 self.early.discard();
                 self.forfeit();
@@ -156,7 +156,7 @@ impl Session<'_> {
                 code: String::new(),
                 message,
             };
-            return self.failed(Fault::new(kind, Reach::Block), ask.purpose);
+            return self.failed(Fault::new(kind, Reach::Block), ask);
         }
         let reply = judge(&answer);
         if matches!(ask.purpose, Purpose::Summary(_)) {
@@ -180,14 +180,14 @@ impl Session<'_> {
         }
     }
 
-    fn failed(&mut self, fault: Fault, purpose: Purpose) -> Event {
+    fn failed(&mut self, fault: Fault, ask: &Ask) -> Event {
         self.early.discard();
         match fault.reach {
             Reach::Nowhere | Reach::Status | Reach::StaleConnection => self.books.release(),
             Reach::FreshConnection | Reach::Stream | Reach::Block => self.forfeit(),
         }
-        self.learn_window(&fault, purpose);
-        let failure = Failure { remedies: self.remedies(&fault, purpose), ..classify(&fault) };
+        self.learn_window(&fault, ask.purpose);
+        let failure = Failure { remedies: self.remedies(&fault, ask), ..classify(&fault) };
         self.fault = Some(fault);
         Event::Failed(failure)
     }

@@ -9,8 +9,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::model::Answer;
 use crate::recovery::{
-    ErrorClass, Fault, Money, Nudge, Poison, Purpose, Remedies, SUMMARISE, Spiral, Trim, Weight,
-    classify,
+    Ask, ErrorClass, Fault, Money, Nudge, Poison, Purpose, Remedies, SUMMARISE, Spiral, Trim,
+    Weight, classify,
 };
 use crate::tools::Toolbox;
 use crate::transcript::compaction::{
@@ -118,18 +118,23 @@ impl Session<'_> {
     }
 
     /// What the conversation offers against a failure.
-    pub(super) fn remedies(&self, fault: &Fault, purpose: Purpose) -> Remedies {
-        match purpose {
+    pub(super) fn remedies(&self, fault: &Fault, ask: &Ask) -> Remedies {
+        let output = fault.counts_output() && self.leaves_less_than(ask);
+        match ask.purpose {
             Purpose::Summary(_) => {
                 let drops = self.summarising.as_ref().map_or(0, |summary| summary.drops);
-                Remedies { rounds: drops < DROPS_MAX, ..Remedies::NONE }
+                Remedies { rounds: drops < DROPS_MAX, output, ..Remedies::NONE }
             }
             Purpose::Reply => {
                 let messages = self.history.messages();
                 let block = fault
                     .poison()
                     .is_some_and(|poison| curable(messages, spot(fault), complaint(poison)));
-                Remedies { media: has_media(messages), block, ..self.room_makers() }
+                let makers = self.room_makers();
+                // The little room beside a conversation that is too large helps nobody for long.
+                let crowded = self.history.estimate() >= self.threshold();
+                let output = output && (!crowded || makers == Remedies::NONE);
+                Remedies { media: has_media(messages), block, output, ..makers }
             }
         }
     }
@@ -140,16 +145,28 @@ impl Session<'_> {
         if classify(fault).class != ErrorClass::PromptTooLong {
             return;
         }
-        let size = match (purpose, &self.summarising) {
-            (Purpose::Summary(_), Some(Summarising { request: Some(request), .. })) => {
-                request.estimate()
-            }
-            (Purpose::Summary(_) | Purpose::Reply, _) => self.history.estimate(),
-        };
+        let size = self.size_of(purpose);
         let known = self.window();
         let rung = usize::from(self.rung).min(self.windows.len() - 1);
         let told = fault.window().unwrap_or(size / 10 * 9);
         self.windows[rung] = told.min(known).max(1);
+    }
+
+    /// About how many tokens the request at hand has.
+    fn size_of(&self, purpose: Purpose) -> u64 {
+        match (purpose, &self.summarising) {
+            (Purpose::Summary(_), Some(Summarising { request: Some(request), .. })) => {
+                request.estimate()
+            }
+            (Purpose::Summary(_) | Purpose::Reply, _) => self.history.estimate(),
+        }
+    }
+
+    /// Whether the request fits, and leaves some room for output, though less than was asked for:
+    /// the next one will ask for no more.
+    fn leaves_less_than(&self, ask: &Ask) -> bool {
+        let left = self.window().saturating_sub(self.size_of(ask.purpose));
+        left > 0 && u64::from(ask.cap) > left.max(self.limits.caps.floor.into())
     }
 
     // --- summaries --------------------------------------------------------------------------
@@ -266,8 +283,10 @@ impl Session<'_> {
         let (room, density) = (self.room(), self.history.density());
         self.change(|messages| {
             let folds = collapse::staged(messages);
+            let none = folds.is_empty();
             collapse::commit(messages, folds);
-            if density.of(messages) > room {
+            // Where there was nothing to fold, this is what was promised.
+            if none || density.of(messages) > room {
                 compaction::shrink(messages, room, density);
             }
         });
@@ -275,7 +294,12 @@ impl Session<'_> {
 
     fn strip(&mut self) {
         let Some(which) = self.fault.as_ref().map(which_media) else { return };
-        self.change(|messages| strip_media(messages, which));
+        self.change(|messages| {
+            // Where nothing is there that the refusal names, it still is about media.
+            if strip_media(messages, which).is_empty() {
+                strip_media(messages, Strip::All);
+            }
+        });
     }
 
     fn heal(&mut self) {

@@ -34,6 +34,8 @@ pub enum Budget {
     Trim,
     /// One automatic compaction that came to nothing. Out of them, there are no more of those.
     Forgone,
+    /// One retry with a smaller output cap, when input and output together did not fit.
+    SmallerCap,
     /// One retry without the media that were too large.
     Strip,
     /// One retry with the block repaired that was refused.
@@ -71,6 +73,7 @@ pub struct Budgets {
     pub reactive_compactions: u8,
     pub trims: u8,
     pub forgone: u8,
+    pub smaller_caps: u8,
     pub strips: u8,
     pub heals: u8,
     pub probes: u8,
@@ -98,6 +101,7 @@ impl Budgets {
         reactive_compactions: 1,
         trims: 3,
         forgone: 3,
+        smaller_caps: 1,
         strips: 1,
         heals: 8,
         probes: 24,
@@ -135,6 +139,7 @@ impl Budgets {
             }
             Budget::Trim => self.trims = self.trims.checked_sub(1)?,
             Budget::Forgone => self.forgone = self.forgone.checked_sub(1)?,
+            Budget::SmallerCap => self.smaller_caps = self.smaller_caps.checked_sub(1)?,
             Budget::Strip => self.strips = self.strips.checked_sub(1)?,
             Budget::Heal => self.heals = self.heals.checked_sub(1)?,
             Budget::Probe => self.probes = self.probes.checked_sub(1)?,
@@ -181,6 +186,7 @@ impl Budgets {
             resumptions: full.resumptions,
             drains: full.drains,
             reactive_compactions: full.reactive_compactions,
+            smaller_caps: full.smaller_caps,
             strips: full.strips,
             heals: full.heals,
             ..self

@@ -131,6 +131,7 @@ fn cures(failure: Failure, run: &Run, limits: &Limits) -> [Option<RecoveryPlan>;
     {
         return for_summary(failure, occasion);
     }
+    let lower = failure.remedies.output.then_some(P::LowerCap);
     let drain = failure.remedies.folds.then_some(P::Drain);
     let compact = failure.remedies.rounds.then_some(P::CompactReactively);
     let strip = failure.remedies.media.then_some(P::Strip);
@@ -159,7 +160,7 @@ fn cures(failure: Failure, run: &Run, limits: &Limits) -> [Option<RecoveryPlan>;
         // A credential that may not use one model may use another.
         C::AuthError => [if_told_to, switch, None, None],
         C::CreditBalanceLow | C::SslCertError => [switch_away, None, None, None],
-        C::PromptTooLong => [drain, compact, if_told_to, None],
+        C::PromptTooLong => [lower, drain, compact, if_told_to],
         C::RequestTooLarge => [strip, drain, compact, if_told_to],
         C::PdfTooLarge | C::ImageTooLarge => [strip, if_told_to, None, None],
         C::ToolUseMismatch | C::InvalidRequest => [heal, if_told_to, None, None],
@@ -179,9 +180,15 @@ fn at_once(failure: Failure) -> Option<RecoveryPlan> {
 
 /// A summarising request that was refused: less of it, or none at all if it can wait.
 fn for_summary(failure: Failure, occasion: Occasion) -> [Option<RecoveryPlan>; 4] {
+    let lower = failure.overflows() && failure.remedies.output;
     let trim = failure.overflows() && failure.remedies.rounds;
     let forgo = occasion == Occasion::Threshold;
-    [trim.then_some(RecoveryPlan::Trim), forgo.then_some(RecoveryPlan::Forgo), None, None]
+    [
+        lower.then_some(RecoveryPlan::LowerCap),
+        trim.then_some(RecoveryPlan::Trim),
+        forgo.then_some(RecoveryPlan::Forgo),
+        None,
+    ]
 }
 
 /// The next model, if there is one. One at the same address mends nothing while a credential is

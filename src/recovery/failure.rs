@@ -36,10 +36,13 @@ pub struct Remedies {
     pub media: bool,
     /// The block that the refusal names, if it can be repaired.
     pub block: bool,
+    /// The output cap: with a smaller one, the request as it is would fit.
+    pub output: bool,
 }
 
 impl Remedies {
-    pub const NONE: Self = Self { folds: false, rounds: false, media: false, block: false };
+    pub const NONE: Self =
+        Self { folds: false, rounds: false, media: false, block: false, output: false };
 }
 
 /// How long the server asked us to stay away.

@@ -62,6 +62,8 @@ pub enum RecoveryPlan {
     CompactReactively,
     /// Leave the oldest rounds out of the summarising request, which did not fit itself.
     Trim,
+    /// Ask again with an output cap that fits beside the conversation.
+    LowerCap,
     /// Replace the media that are too large by a text and ask again.
     Strip,
     /// Repair the block that was refused and ask again.
@@ -97,6 +99,7 @@ impl RecoveryPlan {
             Self::Drain => Some(Budget::Drain),
             Self::CompactReactively => Some(Budget::ReactiveCompaction),
             Self::Trim => Some(Budget::Trim),
+            Self::LowerCap => Some(Budget::SmallerCap),
             Self::Strip => Some(Budget::Strip),
             Self::Heal => Some(Budget::Heal),
             Self::CoolDown => Some(Budget::CoolDown),
@@ -135,6 +138,7 @@ impl RecoveryPlan {
             Self::Drain => "collapse_drain_retry",
             Self::CompactReactively => "reactive_compact_retry",
             Self::Trim => "compact_trim_retry",
+            Self::LowerCap => "output_cap_retry",
             Self::Strip => "media_strip_retry",
             Self::Heal => "block_repair_retry",
             Self::CoolDown => "fast_mode_cool_down",
@@ -166,6 +170,7 @@ impl RecoveryPlan {
             | Self::Forgo
             | Self::Trim
             | Self::Heal
+            | Self::LowerCap
             | Self::CoolDown
             | Self::LeaveFast
             | Self::Return
@@ -195,6 +200,7 @@ impl RecoveryPlan {
             | Self::Trim
             | Self::Strip
             | Self::Heal
+            | Self::LowerCap
             | Self::CoolDown
             | Self::LeaveFast
             | Self::Return

@@ -120,6 +120,7 @@ impl Run {
             }
             RecoveryPlan::WaitForCapacity => run.wait_for_capacity(call, failure, scene),
             RecoveryPlan::Drain => run.another(failure, call, scene).trimming(Trim::Folds),
+            RecoveryPlan::LowerCap => run.another(failure, call, scene),
             RecoveryPlan::Strip => run.another(failure, call, scene).trimming(Trim::Media),
             RecoveryPlan::Heal => run.another(failure, call, scene).trimming(Trim::Block),
             RecoveryPlan::Trim => run.another(failure, call, scene).trimming(Trim::OldestRounds),

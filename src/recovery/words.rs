@@ -56,6 +56,11 @@ const BEFORE_THE_WINDOW: [&str; 17] = [
     "limit of ",
 ];
 
+/// What an overflow is told with that counts the output asked for: the API, `OpenAI` and vLLM,
+/// `OpenRouter`, TGI.
+const OUTPUT: [&str; 5] =
+    ["max_tokens", "max_completion_tokens", "max_new_tokens", "the completion", "in the output"];
+
 /// Signs of a request that a gateway rewrote, with a list of messages that is not ours.
 const REWRITTEN: [&str; 4] = ["tool_calls", "tool_call_id", "image_url", "openaiexception"];
 
@@ -72,6 +77,13 @@ impl Fault {
             let mut after = words.match_indices(before).map(|(at, _)| &words[at + before.len()..]);
             after.find_map(|after| number_at(after).filter(|number| WINDOWS.contains(number)))
         })
+    }
+
+    /// Whether an overflow is one of input and output together, as far as its words tell.
+    pub fn counts_output(&self) -> bool {
+        let words = self.detail().to_ascii_lowercase();
+        classify(self).class == ErrorClass::PromptTooLong
+            && OUTPUT.iter().any(|sign| words.contains(sign))
     }
 
     /// The place that the refusal names, if it finds fault with the conversation.

@@ -7,3 +7,4 @@ mod notices;
 mod sending;
 mod stage;
 mod tools;
+mod windows;

@@ -136,7 +136,7 @@ async fn an_observer_that_panics_is_an_ending_and_not_a_panic() {
         let asked = Arc::new(Mutex::new(0));
         let mut observer = Brittle { left, asked: Arc::clone(&asked) };
         let (_stays, interrupts) = watch::channel(None);
-        let ending = agent::run(play.setup, &mut observer, interrupts).await;
+        let ending = Box::pin(agent::run(play.setup, &mut observer, interrupts)).await;
         if ending.reason == StopReason::Completed {
             assert!(left > 12, "every notice was tried: {left}");
             return;

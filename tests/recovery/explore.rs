@@ -60,6 +60,7 @@ fn filling() -> Limits {
         drains: 1,
         compactions: 2,
         reactive_compactions: 1,
+        smaller_caps: 1,
         trims: 1,
         forgone: 1,
         ..NOTHING
@@ -438,7 +439,10 @@ fn check_novelty(step: &Transition) {
     let ends = matches!(step.action, Action::Finish(_));
     let told_to = failure.ruling == Some(Ruling::Retry);
     let another = step.edit.trim.is_some()
-        || matches!(step.plan, Some(RecoveryPlan::CompactReactively | RecoveryPlan::Forgo));
+        || matches!(
+            step.plan,
+            Some(RecoveryPlan::CompactReactively | RecoveryPlan::Forgo | RecoveryPlan::LowerCap)
+        );
     assert!(!refused || ends || told_to || another, "the same request again: {step:?}");
 }
 
@@ -476,6 +480,7 @@ fn check_price(run: Run, step: &Transition, limits: &Limits) {
         }
         Some(Budget::Trim) => after.trims + 1 == before.trims,
         Some(Budget::Forgone) => after.forgone + 1 == before.forgone,
+        Some(Budget::SmallerCap) => after.smaller_caps + 1 == before.smaller_caps,
         Some(Budget::Strip) => after.strips + 1 == before.strips,
         Some(Budget::Heal) => after.heals + 1 == before.heals,
         Some(Budget::CoolDown) => after.cool_downs + 1 == before.cool_downs,

@@ -61,6 +61,7 @@ const NOTHING: Budgets = Budgets {
     reactive_compactions: 0,
     trims: 0,
     forgone: 0,
+    smaller_caps: 0,
     strips: 0,
     heals: 0,
     probes: 0,
@@ -86,7 +87,8 @@ const TOOL_CALLS: Event = Event::Replied(Reply::ToolCalls { tokens: 100 });
 const TOOLS_DONE: Event = Event::ToolsDone(Pace::Fresh);
 
 /// A conversation that nothing can be taken out of is the exception.
-const ANYTHING: Remedies = Remedies { folds: true, rounds: true, media: true, block: true };
+const ANYTHING: Remedies =
+    Remedies { folds: true, rounds: true, media: true, block: true, output: true };
 
 /// Plays events and keeps every transition. Time moves only by waiting, or when told to.
 struct Story {

@@ -76,6 +76,7 @@ fn show(plan: RecoveryPlan) -> String {
         | RecoveryPlan::Drain
         | RecoveryPlan::CompactReactively
         | RecoveryPlan::Trim
+        | RecoveryPlan::LowerCap
         | RecoveryPlan::Strip
         | RecoveryPlan::Heal
         | RecoveryPlan::CoolDown
@@ -186,6 +187,10 @@ fn by_what_can_be_taken_out() -> String {
         }),
         Case::after("the block", |failure| Failure {
             remedies: Remedies { block: true, ..Remedies::NONE },
+            ..failure
+        }),
+        Case::after("the output cap", |failure| Failure {
+            remedies: Remedies { output: true, ..Remedies::NONE },
             ..failure
         }),
     ];

@@ -68,6 +68,7 @@ impl Talk {
             rounds,
             media: self.media > 0,
             block: self.poison > 0 && self.curable,
+            output: false,
         }
     }
 

@@ -254,6 +254,34 @@ fn an_overflow_is_compacted_once_a_turn() {
 }
 
 #[test]
+fn input_and_output_that_do_not_fit_together_are_met_with_a_smaller_cap_once_a_turn() {
+    let output = Remedies { output: true, ..Remedies::NONE };
+    let all = Remedies { output: true, folds: true, ..ROUNDS };
+    let story = begin(ROOMY, limits());
+    assert_eq!(story.asks_for(Purpose::Reply).cap, 8_192);
+    let small = Weight { size: 3_000, window: 8_000, ..ROOMY };
+    let story = story.weighing(small).then(overflow(all));
+    assert_eq!(story.decision().plan, Some(RecoveryPlan::LowerCap));
+    assert_eq!((story.decision().edit.trim, story.went_on_at_once()), (None, true));
+    assert_eq!(story.asks_for(Purpose::Reply).cap, 5_000);
+    story.then(overflow(output)).ends_as(StopReason::PromptTooLong);
+    let again = begin(ROOMY, limits()).weighing(small).then(overflow(output));
+    let again = again.works(small).then(overflow(output));
+    assert_eq!(again.times(RecoveryPlan::LowerCap), 2, "a turn that ended allows another");
+    again.then(ANSWER).ends_as(StopReason::Completed);
+}
+
+#[test]
+fn a_summary_that_is_too_long_with_its_output_asks_for_less_of_it_first() {
+    let refused = || overflow(Remedies { output: true, ..ROUNDS });
+    let story = begin(CROWDED, limits()).then(refused());
+    assert_eq!(story.decision().plan, Some(RecoveryPlan::LowerCap));
+    story.asks_for(AHEAD);
+    let story = story.then(refused());
+    assert_eq!(story.decision().plan, Some(RecoveryPlan::Trim));
+}
+
+#[test]
 fn a_cut_or_empty_reply_does_not_end_a_turn() {
     let story = begin(ROOMY, limits()).then(overflow(ROUNDS)).sums_up(ROOMY);
     let story = story.then(Event::Replied(Reply::CutShort(Cut::Text)));
