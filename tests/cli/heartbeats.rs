@@ -64,6 +64,7 @@ async fn a_wait_is_announced_with_class_attempt_and_end() {
     let fault = overloaded();
     let text = lines(&[
         begins(OVERLOAD, 130, Some(&fault)),
+        heartbeat(WaitingFor::Retry(OVERLOAD), Some(100)),
         Notice::WaitEnds { pause: OVERLOAD, waited: Duration::from_secs(130) },
         begins(Pause { retry: 5, ..OVERLOAD }, 32, None),
         Notice::WaitEnds { pause: OVERLOAD, waited: Duration::from_secs(32) },
@@ -74,6 +75,8 @@ async fn a_wait_is_announced_with_class_attempt_and_end() {
         text,
         "outlast: waiting 2m10s to retry (server_overload, HTTP 529, retry 4 of 10), until \
          14:02:11, waited 0s so far, $0.0040 spent\n\
+         outlast: waiting to retry (server_overload, retry 4 of 10), 1m40s left, until 14:02:11, \
+         waited 3m50s so far, $0.0123 spent\n\
          outlast: waiting 32s to retry (server_overload, retry 5 of 10), until 14:00:33, waited \
          2m10s so far, $0.0040 spent\n\
          outlast: waiting 5s to retry (server_overload, retry 6 of 10), until 14:00:06, waited \

@@ -51,7 +51,7 @@ impl Lines {
                     span(wait),
                     retry(pause, fault),
                     now.wall(end),
-                    self.waited_so_far(),
+                    so_far(self.waited),
                 ))
             }
             Notice::WaitEnds { waited, .. } => {
@@ -59,10 +59,7 @@ impl Lines {
                 self.end = None;
                 None
             }
-            Notice::Heartbeat(ref heartbeat) => {
-                self.waited = heartbeat.waited_in_all;
-                Some(self.heartbeat(heartbeat))
-            }
+            Notice::Heartbeat(ref heartbeat) => Some(self.heartbeat(heartbeat)),
             Notice::ModelSwitched { from, to } => {
                 Some(format!("switched from {from} to {to} {}", self.why_switched()))
             }
@@ -136,7 +133,8 @@ impl Lines {
                     let end = self.end.unwrap_or_else(|| now.after(left));
                     format!(", {} left, until {}", span(left), now.wall(end))
                 });
-                let waited = self.waited_so_far();
+                // The wait at hand is in it, and not in ours: that one is told when it ends.
+                let waited = so_far(heartbeat.waited_in_all);
                 format!("waiting to retry ({}){end}{waited}, {spent} spent", retry(pause, None))
             }
             WaitingFor::Model(model) => {
@@ -164,10 +162,10 @@ impl Lines {
     pub(super) fn printable(&self, line: &str) -> String {
         self.out.hide(&one_line(line))
     }
+}
 
-    fn waited_so_far(&self) -> String {
-        format!(", waited {} so far", passed(self.waited))
-    }
+fn so_far(waited: Duration) -> String {
+    format!(", waited {} so far", passed(waited))
 }
 
 impl Observer for Lines {
