@@ -111,6 +111,10 @@ impl AnswerSchema {
             .should_validate_formats(false)
             .build(&checked)
             .map_err(|fault| {
+                // The validator's own words are for whoever programs with it.
+                if fault.to_string().contains("meta-schema") {
+                    return unknown_dialect(&checked);
+                }
                 let why = format!("{}; correct the schema", mistake(&fault));
                 BadSchema::at(fault.instance_path().as_str(), why)
             })?;
@@ -174,6 +178,15 @@ fn check_root(schema: &Value) -> Result<(), BadSchema> {
             Err(BadSchema::at("", "a JSON Schema is an object; write {...}"))
         }
     }
+}
+
+fn unknown_dialect(schema: &Value) -> BadSchema {
+    let why = format!(
+        "{} is no dialect of JSON Schema that outlast knows; leave it out, or write \
+         \"https://json-schema.org/draft/2020-12/schema\"",
+        clipped(&schema["$schema"].to_string(), QUOTE_CHARS_MAX)
+    );
+    BadSchema::at("/$schema", why)
 }
 
 /// Whether the service takes a schema for the input of a tool as it is.

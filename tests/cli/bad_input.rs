@@ -56,6 +56,13 @@ fn mistakes_in_flags() {
         (&["--session-id", "12", "hi"], &["--session-id", "UUID"]),
         (&["--session-id", id, "--resume", id, "hi"], &["--session-id", "--fork-session"]),
         (&["--fork-session", "hi"], &["--fork-session", "--resume"]),
+        (&["--context-window", "abc", "hi"], &["\"abc\" is no context window", "200k"]),
+        (&["--context-window", "m=9", "hi"], &["\"m=9\"", "at least 1024"]),
+        (&["--fallback-model", "m@", "hi"], &["\"m@\"", "begins with http"]),
+        (
+            &["--json-schema", "{\"$schema\": \"http://x.test/s\", \"type\": \"object\"}", "hi"],
+            &[":1:13: /$schema", "http://x.test/s", "leave it out"],
+        ),
         (&["--setting-sources", "user,moon", "hi"], &["--setting-sources", "\"moon\""]),
         (&["--max-thinking-tokens", "5", "hi"], &["--max-thinking-tokens", "1024"]),
         (&["--print=3", "hi"], &["--print", "no value"]),

@@ -34,10 +34,10 @@ struct Cli {
     #[command(flatten)]
     run: RunArgs,
     /// Print this help
-    #[arg(short = 'h', long, global = true, action = ArgAction::HelpShort)]
+    #[arg(short = 'h', long, global = true, action = ArgAction::HelpShort, help_heading = "Help")]
     help: Option<bool>,
     /// Print the version
-    #[arg(short = 'v', long)]
+    #[arg(short = 'v', long, help_heading = "Help")]
     version: bool,
 }
 

@@ -138,7 +138,7 @@ impl Entry {
 /// Whether what follows an `@` looks like a host: some services have models such as
 /// `claude@20260131`.
 fn is_host(text: &str) -> bool {
-    text.contains(['.', ':', '/']) || text == "localhost"
+    text.contains(['.', ':', '/']) || ["localhost", ""].contains(&text.trim())
 }
 
 /// A base URL in its one spelling.

@@ -61,12 +61,12 @@ impl Windows {
 
 fn one(flag: &str) -> Result<(String, u32), UsageError> {
     let (model, size) = flag.rsplit_once('=').unwrap_or(("", flag));
-    let size = values::tokens(size).map_err(|why| format!("{size:?} {why}")).and_then(|size| {
-        let enough = size.get() >= SMALLEST_WINDOW;
-        enough.then_some(size.get()).ok_or_else(|| format!("must be at least {SMALLEST_WINDOW}"))
-    });
-    let size = size.map_err(|why| {
-        UsageError::new(format!("--context-window: {why}; write it like 200k or my-model=32k"))
+    let size = values::tokens(size).map(u32::from).ok().filter(|size| *size >= SMALLEST_WINDOW);
+    let size = size.ok_or_else(|| {
+        UsageError::new(format!(
+            "--context-window: {flag:?} is no context window; write it like 200k or my-model=32k, \
+             and at least {SMALLEST_WINDOW}"
+        ))
     })?;
     Ok((model.trim().to_owned(), size))
 }
