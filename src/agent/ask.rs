@@ -43,6 +43,7 @@ impl Session<'_> {
         }
         let began = self.watch.clock.now();
         let end = self.call(ask).await;
+        self.guard();
         self.books.tally.api_duration += began.until(self.watch.clock.now());
         match end {
             CallEnd::Answered(answer) => self.heard(*answer, &ask).await,
@@ -219,6 +220,7 @@ impl Session<'_> {
                 renewal = &mut refreshing => break renewal,
             }
         };
+        self.guard();
         // The rejection that led here stays what the run reports, unless there is more to say.
         let rejection =
             self.fault.as_ref().map_or(ErrorClass::AuthError, |fault| classify(fault).class);

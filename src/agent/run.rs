@@ -129,6 +129,8 @@ fn open(setup: Setup, watch: Watch<'_>) -> (Session<'_>, Vec<Block>) {
         history: History::new(carried.messages, fixed),
         books: Books::new(setup.ledger, setup.stop_after, carried.tally),
         journal: setup.journal,
+        secrets: setup.secrets,
+        guarded: 0,
         watch,
         early: EarlyTools::new(Arc::clone(&places)),
         places,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::sync::Semaphore;
 
 use crate::journal::{Health, Journal, Meta};
-use crate::model::Answer;
+use crate::model::{Answer, KnownSecrets};
 use crate::recovery::{
     Action, Episode, Event, Fate, Fault, Limits, Moment, Nudge, Pause, Phase, Purpose, Reply,
     Spiral, StopReason, Transition,
@@ -34,6 +34,9 @@ pub(super) struct Session<'a> {
     pub(super) history: History,
     pub(super) books: Books,
     pub(super) journal: Journal,
+    pub(super) secrets: KnownSecrets,
+    /// How many of them the journal knows.
+    pub(super) guarded: usize,
     pub(super) watch: Watch<'a>,
     pub(super) early: EarlyTools,
     /// Room for tools that run side by side.
@@ -318,6 +321,14 @@ impl Session<'_> {
         self.journal.end(reason);
         self.mind_journal();
         self.tell_recoveries(&ended);
+    }
+
+    /// Keeps what was fetched meanwhile off the disk.
+    pub(super) fn guard(&mut self) {
+        let count = self.secrets.count();
+        if std::mem::replace(&mut self.guarded, count) != count {
+            self.journal.redact(&self.secrets.revealed());
+        }
     }
 
     /// Says once that the run goes on without a journal.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::journal::{Health as JournalHealth, Journal, ModelSpan};
-use crate::model::{Client, ModelFacts, RateLimits};
+use crate::model::{Client, KnownSecrets, ModelFacts, RateLimits};
 use crate::recovery::{Chronicle, Fault, Ledger, Limits, Money, Run, StopReason};
 use crate::tools::{Acceptance, Toolbox};
 use crate::transcript::{Block, Contributor, Message, Usage};
@@ -38,6 +38,8 @@ pub struct Setup {
     /// `--budget-mode after`: stop once this much is spent, instead of reserving.
     pub stop_after: Option<Money>,
     pub journal: Journal,
+    /// What must not be stored. The clients add to it.
+    pub secrets: KnownSecrets,
     pub carried: Carried,
 }
 

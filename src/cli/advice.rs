@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use crate::agent::Ending;
 use crate::recovery::{
-    ErrorClass, Fault, FaultKind, Interrupt, Money, StopReason, Timer, classify,
+    ErrorClass, Fault, FaultKind, Interrupt, Money, Reach, StopReason, Timer, classify,
 };
 
 use super::classes::CLASSES;
@@ -150,9 +150,30 @@ fn words(ending: &Ending) -> Option<(String, &'static str)> {
         {
             ("a proxy on the way refused the request".to_owned(), "")
         }
-        StopReason::ModelError(class) => return Some(owned(of_class(class))),
+        StopReason::ModelError(class) => return Some(owned(of_call(class, ending))),
     };
     Some((what, advice))
+}
+
+fn of_call(class: ErrorClass, ending: &Ending) -> (&'static str, &'static str) {
+    ending.fault.as_ref().and_then(unfetched).unwrap_or_else(|| of_class(class))
+}
+
+/// A credential that could not be had: then no service has rejected any. A login's fault says
+/// itself what to do.
+fn unfetched(fault: &Fault) -> Option<(&'static str, &'static str)> {
+    let FaultKind::Refused { label, code, .. } = &fault.kind else { return None };
+    let nobody_asked = fault.reach == Reach::Nowhere && label == "authentication_error";
+    nobody_asked.then(|| {
+        let helper = code == "api_key_helper_failed";
+        let advice = if helper {
+            "Run the command of --api-key-helper, or of the setting apiKeyHelper, as this job's \
+             user: it must print one key and end with exit code 0."
+        } else {
+            ""
+        };
+        ("no credential could be had", advice)
+    })
 }
 
 fn aborted(by: Interrupt, when: &str) -> (String, &'static str) {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use uuid::Uuid;
 
 use crate::agent::{Clock, Rung, Setup};
-use crate::model::{self, Client, ModelFacts, Secret, Timers};
+use crate::model::{self, Client, KnownSecrets, ModelFacts, Secret, Timers};
 use crate::recovery::{FastMode, Ledger, Limits, Money};
 use crate::tools::{self, BadSettings, ChildEnvironment, Offered, ToolSettings, Toolbox};
 use crate::transcript::Block;
@@ -31,6 +31,7 @@ pub(super) fn assemble(
     prompt: &str,
     clock: Clock,
     now: &Now,
+    secrets: &KnownSecrets,
 ) -> Result<Setup, UsageError> {
     let links = &settings.chain.links;
     let models = links
@@ -45,7 +46,7 @@ pub(super) fn assemble(
         settings.budget,
     );
     let system = demand(compose(&settings.system, &here), &settings.demands);
-    let rungs = rungs(settings, models, clock)?;
+    let rungs = rungs(settings, models, clock, secrets)?;
     let session = Session::find(settings, prompt)?;
     let toolbox = Toolbox::new(&tool_settings(settings, &session)).map_err(bad_tools)?;
     let limits = limits(settings, &rungs);
@@ -75,6 +76,7 @@ pub(super) fn assemble(
         stream_events: settings.output.partial_messages,
         stop_after,
         journal,
+        secrets: secrets.clone(),
         carried: legacy.carried,
     })
 }
@@ -84,12 +86,13 @@ fn rungs(
     settings: &Settings,
     models: Vec<ModelFacts>,
     clock: Clock,
+    secrets: &KnownSecrets,
 ) -> Result<Vec<Rung>, UsageError> {
     let Chain { links, endpoints, .. } = &settings.chain;
     let mut clients = Vec::with_capacity(endpoints.len());
     for place in endpoints {
-        let client = Client::new(endpoint(place, clock))
-            .map_err(|error| UsageError::new(error.to_string()))?;
+        let endpoint = model::Endpoint { secrets: secrets.clone(), ..endpoint(place, clock) };
+        let client = Client::new(endpoint).map_err(|error| UsageError::new(error.to_string()))?;
         clients.push(Arc::new(client));
     }
     let rung = |(link, facts): (&Link, ModelFacts)| Rung {

@@ -9,6 +9,7 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use crate::agent::{self, Clock, Ending, Observer, Setup};
+use crate::model::KnownSecrets;
 use crate::recovery::{Interrupt, StopReason};
 
 use super::advice;
@@ -29,6 +30,10 @@ use super::wall::{Now, passed, span};
 /// How long a run may take to end by itself once it was asked to. Together with the writing of
 /// the result this stays below four seconds.
 const GRACE: Duration = Duration::from_millis(3500);
+
+/// How long the settings and the files that flags name may take to be read: one of them may be a
+/// pipe that nobody writes to.
+const READING: Duration = Duration::from_secs(20);
 
 /// How long a slow reader of standard output may take to read the result.
 const SLOW_READER: Duration = Duration::from_secs(30);
@@ -58,20 +63,48 @@ pub(super) async fn run(args: &RunArgs, world: World, judge: Judge<'_>) -> Resul
     let signals = Signals::listen().map_err(|error| {
         UsageError::of(Cause::Internal, format!("signals cannot be received: {error}"))
     })?;
-    let settings = settings::resolve(args, world.variables, world.cwd)?;
-    let mask = Arc::new(Mask::new(settings.secrets().iter().map(String::as_str)));
+    let settings = decide(args, world, &signals).await?;
+    let secrets = KnownSecrets::new(settings.secrets());
+    let mask = Arc::new(Mask::new(secrets.clone()));
     let (voice, voice_drain) = pipe(io::stderr(), Arc::clone(&mask), || {});
-    let job = Job { settings, clock, signals, mask, voice };
+    let job = Job { settings, clock, signals, secrets, mask, voice };
     let ended = job.begin(args.timers.time_scale.unwrap_or(1.0), judge).await;
     // Nobody may be reading; the exit code says it all.
     let _ = voice_drain.finish(SLOW_PERSON).await;
     ended
 }
 
+/// Reads the settings. A thread that is still reading when patience ends is left behind.
+async fn decide(args: &RunArgs, world: World, signals: &Signals) -> Result<Settings, UsageError> {
+    let shortest = Duration::from_secs(1);
+    let limit = args.limits.max_duration.map_or(READING, |all| all.clamp(shortest, READING));
+    let args = args.clone();
+    let reading =
+        tokio::task::spawn_blocking(move || settings::resolve(&args, world.variables, world.cwd));
+    tokio::select! {
+        biased;
+        interrupt = signals.first() => Err(interrupted(interrupt)),
+        read = reading => read.unwrap_or_else(|_| {
+            Err(UsageError::of(Cause::Internal, format!("outlast itself broke: {}", panics::last())))
+        }),
+        () = tokio::time::sleep(limit) => Err(UsageError::new(format!(
+            "the settings, the login or a file that a flag names could not be read within {}; \
+             see whether one of them is a pipe that nobody writes to, or on a disk that hangs",
+            span(limit)
+        ))),
+    }
+}
+
+fn interrupted(interrupt: Interrupt) -> UsageError {
+    let what = format!("{} before the run began", advice::cause(interrupt));
+    UsageError::of(Cause::Interrupted(interrupt), what)
+}
+
 struct Job {
     settings: Settings,
     clock: Clock,
     signals: Signals,
+    secrets: KnownSecrets,
     mask: Arc<Mask>,
     /// Standard error.
     voice: Out,
@@ -81,7 +114,7 @@ impl Job {
     async fn begin(&self, scale: f64, judge: Judge<'_>) -> Result<u8, UsageError> {
         let settings = &self.settings;
         let prompt = self.prompt().await?;
-        let setup = assemble(settings, &prompt, self.clock, &Now::by(&self.clock))?;
+        let setup = assemble(settings, &prompt, self.clock, &Now::by(&self.clock), &self.secrets)?;
         let session_id = setup.session_id.clone();
         if let Some(path) = &settings.output.result_file {
             remove_result_file(path).map_err(|error| {
@@ -127,8 +160,7 @@ impl Job {
         let gathered = tokio::select! {
             biased;
             interrupt = self.signals.first() => {
-                let what = format!("{} before the run began", advice::cause(interrupt));
-                return Err(UsageError::of(Cause::Interrupted(interrupt), what));
+                return Err(interrupted(interrupt));
             }
             () = late => {
                 let what = "time ran out while standard input was waited for; close it, or raise \

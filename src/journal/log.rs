@@ -158,6 +158,11 @@ impl Journal {
         Self { path, seq, leaf, ..self }
     }
 
+    /// From now on these values never reach the disk, in place of those of the opening.
+    pub fn redact(&mut self, secrets: &[String]) {
+        self.redaction = Redaction::new(secrets);
+    }
+
     /// Leaves no file behind when not even the first line could be written.
     fn or_nothing(self) -> Result<Self, JournalError> {
         let Sink::Lost { why, .. } = &self.sink else { return Ok(self) };

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use reqwest::Url;
 
-use super::credentials::Credential;
+use super::credentials::{Credential, KnownSecrets};
 use super::proxies::Proxies;
 
 /// Where the service is and how to talk to it.
@@ -22,6 +22,8 @@ pub struct Endpoint {
     /// PEM files with certificates to trust beside the system's.
     pub ca_files: Vec<PathBuf>,
     pub proxies: Proxies,
+    /// Where the credentials go that are fetched on the way.
+    pub secrets: KnownSecrets,
 }
 
 impl Endpoint {
@@ -36,6 +38,7 @@ impl Endpoint {
             timers: Timers::default(),
             ca_files: Vec::new(),
             proxies: Proxies::default(),
+            secrets: KnownSecrets::default(),
         }
     }
 

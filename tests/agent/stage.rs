@@ -7,7 +7,7 @@ use outlast::agent::{
     self, Carried, Clock, Ending, Interrupter, Notice, Observer, Rung, Setup, WaitingFor,
 };
 use outlast::journal::{Carry, Journal, Opening};
-use outlast::model::{self, Client, Credential, Endpoint, Secret};
+use outlast::model::{self, Client, Credential, Endpoint, KnownSecrets, Secret};
 use outlast::recovery::{Ladder, Ledger, Limits, Transition};
 use outlast::rehearsal::{Recorded, Scenario, Server};
 use outlast::tools::{PermissionMode, ToolSettings, Toolbox};
@@ -131,6 +131,7 @@ impl Play {
             stream_events: false,
             stop_after: None,
             journal: Journal::off(),
+            secrets: KnownSecrets::default(),
             carried: Carried::default(),
         };
         Self { setup, server, folder }

@@ -300,3 +300,59 @@ async fn what_a_command_printed_is_used_as_long_as_is_said() {
         assert_eq!(keys_seen.len(), keys, "{ttl}");
     }
 }
+
+/// What was learned while the run went on is as secret as what was known before.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_renewed_login_and_a_printed_key_are_neither_printed_nor_kept() {
+    let (tokens, folder) = login(-1).await;
+    let path = folder.path().join(".credentials.json");
+    let script = |file: &Path| {
+        let command = json!({ "command": format!("cat {}", file.display()) });
+        serve(Scenario::new().tool("Bash", command).reply("It says access-token-1."))
+    };
+    let stream = ["--output-format", "stream-json"];
+    let ended = trial(&script(&path), folder.path()).args(stream).run().await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert_eq!(kept(folder.path())["claudeAiOauth"]["refreshToken"], "refresh-token-1");
+    assert!(ended.stdout.contains("tokenEndpoint"), "the file was shown: {ended:?}");
+    assert_untold(&ended, folder.path());
+    drop(tokens);
+
+    let key = folder.path().join("key");
+    std::fs::write(&key, "printed-key-0123456789\n").expect("a file");
+    let helper = format!("cat {}", key.display());
+    let server = script(&key);
+    let run = trial(&server, folder.path()).args(["--api-key-helper", &helper]);
+    let ended = run.args(stream).run().await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    std::fs::remove_file(&key).expect("it is there");
+    for text in written(folder.path()).iter().chain([&ended.stdout, &ended.stderr]) {
+        assert!(!text.contains("printed-key"), "{text}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_credential_that_cannot_be_had_is_not_said_to_be_rejected() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let server = model("access-token-0");
+    let run = trial(&server, folder.path()).args(["--api-key-helper", "exit 3"]).run().await;
+    assert_eq!((run.code, server.requests().len()), (Some(77), 0), "{run:?}");
+    for part in ["no credential could be had", "exit status: 3", "--api-key-helper"] {
+        assert!(run.stderr.contains(part), "{part}: {}", run.stderr);
+    }
+    assert!(!run.stderr.contains("rejected"), "{}", run.stderr);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pipe_that_nobody_writes_to_holds_nobody_up() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let server = model("access-token-0");
+    let pipe = folder.path().join("pipe");
+    nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).expect("a pipe can be made");
+    let pipe = pipe.display().to_string();
+    let run = trial(&server, folder.path()).args(["--max-duration", "1s", "--settings", &pipe]);
+    let ended = run.run().await;
+    assert_eq!(ended.code, Some(2), "{ended:?}");
+    assert!(ended.stderr.contains("a pipe that nobody writes to"), "{ended:?}");
+    assert_eq!(ended.result()["exit_code"], 2);
+}

@@ -10,7 +10,7 @@ use outlast::agent::{
     Carried, Clock, Ending, Notice, Observer, Rung, Setup, interrupt, listen, run as run_agent,
 };
 use outlast::journal::Journal;
-use outlast::model::{Client, Credential, Endpoint, facts};
+use outlast::model::{Client, Credential, Endpoint, KnownSecrets, facts};
 use outlast::recovery::{Interrupt, Ledger, Limits, StopReason};
 use outlast::rehearsal::{After, Scenario, Server};
 use outlast::tools::{PermissionMode, ToolSettings, Toolbox};
@@ -252,6 +252,7 @@ async fn within_this_process(server: &Server, folder: &std::path::Path, bears: u
         stream_events: false,
         stop_after: None,
         journal: Journal::off(),
+        secrets: KnownSecrets::default(),
         carried: Carried::default(),
     };
     let interrupter = listen().expect("signals can be had");

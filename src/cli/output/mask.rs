@@ -1,38 +1,30 @@
 //! Keeps secrets out of everything that is printed.
 
+use crate::model::KnownSecrets;
+
 /// What is shown instead.
 const HIDDEN: &str = "[hidden]";
 
-/// A shorter text is no secret, and would be found inside ordinary words.
+/// What follows such a beginning is no key when it is shorter.
 const SHORTEST: usize = 8;
 
 /// How the keys of the best-known service begin.
 const KEY_PREFIX: &str = "sk-ant-";
 
-/// The secrets of a run.
+/// The secrets of a run, those included that it comes by while it goes on.
 #[derive(Clone, Debug, Default)]
 pub struct Mask {
-    secrets: Vec<String>,
+    secrets: KnownSecrets,
 }
 
 impl Mask {
-    pub fn new<'a>(secrets: impl IntoIterator<Item = &'a str>) -> Self {
-        let secrets = secrets
-            .into_iter()
-            .filter(|secret| secret.len() >= SHORTEST)
-            .map(ToOwned::to_owned)
-            .collect();
+    pub fn new(secrets: KnownSecrets) -> Self {
         Self { secrets }
     }
 
     /// The text without the secrets in it.
     pub fn hide(&self, text: &str) -> String {
-        let mut text = text.to_owned();
-        for secret in &self.secrets {
-            if text.contains(secret) {
-                text = text.replace(secret, HIDDEN);
-            }
-        }
+        let text = self.secrets.hide(text, HIDDEN);
         if text.contains(KEY_PREFIX) { without_keys(&text) } else { text }
     }
 }

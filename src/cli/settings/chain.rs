@@ -71,7 +71,12 @@ impl Chain {
     pub fn secrets(&self) -> impl Iterator<Item = String> {
         let credentials = self.endpoints.iter().flat_map(|endpoint| endpoint.credential.secrets());
         let headers = self.endpoints.iter().flat_map(|endpoint| &endpoint.headers);
-        let headers = headers.filter(|(name, _)| is_secret(name)).map(|(_, value)| value.as_str());
+        let headers = headers.filter(|(name, _)| is_secret(name));
+        // A token is one, without the scheme before it, too.
+        let headers = headers.flat_map(|(_, value)| {
+            let (whole, token) = (value.trim(), value.split_whitespace().next_back());
+            [Some(whole), token.filter(|token| *token != whole)].into_iter().flatten()
+        });
         let mut secrets: Vec<String> = credentials.chain(headers).map(str::to_owned).collect();
         secrets.extend(self.endpoints.iter().flat_map(|endpoint| endpoint.proxies.secrets()));
         secrets.into_iter()

@@ -115,7 +115,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// What must not be printed or stored.
+    /// What must not be printed or stored, as far as it is known before the run.
     pub fn secrets(&self) -> Vec<String> {
         self.chain.secrets().collect()
     }

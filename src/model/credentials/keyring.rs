@@ -13,6 +13,7 @@ use crate::recovery::Fault;
 use super::super::proxies::Proxies;
 use super::fault::no_credential;
 use super::helper::HelperCommand;
+use super::known::KnownSecrets;
 use super::login::LoginFile;
 use super::oauth::OAuth;
 use super::secret::Secret;
@@ -62,6 +63,7 @@ struct Helper {
     command: HelperCommand,
     /// What it printed last. The lock is held while it runs, so that it runs once.
     printed: Mutex<Option<Printed>>,
+    known: KnownSecrets,
 }
 
 #[derive(Debug)]
@@ -74,11 +76,12 @@ struct Printed {
 
 impl Keyring {
     /// Refuses a key that no header can carry. `roots` are trusted beside the system's
-    /// certificates when a login is renewed.
+    /// certificates when a login is renewed. What is fetched is added to `known`.
     pub(crate) fn new(
         credential: Credential,
         roots: &[Certificate],
         proxies: &Proxies,
+        known: &KnownSecrets,
     ) -> Option<Self> {
         Some(Self(match credential {
             Credential::None => Kind::None,
@@ -86,10 +89,11 @@ impl Keyring {
             Credential::Bearer(secret) if secret.fits_header() => Kind::Bearer(secret),
             Credential::ApiKey(_) | Credential::Bearer(_) => return None,
             Credential::Helper(command) => {
-                Kind::Helper(Helper { command, printed: Mutex::new(None) })
+                Kind::Helper(Helper { command, printed: Mutex::new(None), known: known.clone() })
             }
             Credential::OAuth(file) => {
-                Kind::OAuth(Box::new(OAuth::new(file, roots.to_vec(), proxies.clone())))
+                let (roots, proxies) = (roots.to_vec(), proxies.clone());
+                Kind::OAuth(Box::new(OAuth::new(file, roots, proxies, known.clone())))
             }
         }))
     }
@@ -181,6 +185,8 @@ impl Helper {
         let failed = |reason: String| {
             no_credential("api_key_helper_failed", format!("the API key helper {reason}"))
         };
-        self.command.run().await.map_err(failed)
+        let secret = self.command.run().await.map_err(failed)?;
+        self.known.learn(&secret);
+        Ok(secret)
     }
 }

@@ -33,6 +33,7 @@ use super::super::proxies::Proxies;
 use super::fault::{no_credential, out_of_reach};
 use super::grant::Errand;
 use super::keyring::Renewal;
+use super::known::KnownSecrets;
 use super::lock::{Lock, LockError};
 use super::login::{Login, LoginError, LoginFile};
 use super::secret::Secret;
@@ -64,6 +65,8 @@ struct Held {
     margin: Duration,
     /// No renewal ahead of time before this.
     rested: Option<Instant>,
+    /// What nobody may print or store.
+    known: KnownSecrets,
 }
 
 /// How much a renewal is needed.
@@ -79,8 +82,14 @@ enum Need {
 type Guard = OwnedMutexGuard<Held>;
 
 impl OAuth {
-    pub(super) fn new(file: LoginFile, roots: Vec<Certificate>, proxies: Proxies) -> Self {
-        Self { file, roots, proxies, held: Arc::new(Mutex::new(Held::default())) }
+    pub(super) fn new(
+        file: LoginFile,
+        roots: Vec<Certificate>,
+        proxies: Proxies,
+        known: KnownSecrets,
+    ) -> Self {
+        let held = Held { known, ..Held::default() };
+        Self { file, roots, proxies, held: Arc::new(Mutex::new(held)) }
     }
 
     /// The token to send, renewed if it must be.
@@ -226,6 +235,9 @@ impl Renewing {
 
 impl Held {
     fn take_in(&mut self, login: Login, margin: Duration) {
+        for secret in [&login.access, &login.refresh].into_iter().flatten() {
+            self.known.learn(secret);
+        }
         self.login = Some(login);
         self.margin = margin;
         self.rested = None;
