@@ -12,7 +12,7 @@ use crate::recovery::{
     Ask, ErrorClass, Fault, Money, Nudge, Poison, Purpose, Remedies, SUMMARISE, Spiral, Trim,
     Weight, classify,
 };
-use crate::tools::Toolbox;
+use crate::tools::{Outcome, Toolbox};
 use crate::transcript::compaction::{
     self, Carried, Cut, DROPS_MAX, Reading, Restored, restored_bytes,
 };
@@ -295,7 +295,7 @@ impl Session<'_> {
     fn strip(&mut self) {
         let Some(which) = self.fault.as_ref().map(which_media) else { return };
         self.change(|messages| {
-            // Where nothing is there that the refusal names, it still is about media.
+            // What a refusal names need not be there. The same request is not sent again.
             if strip_media(messages, which).is_empty() {
                 strip_media(messages, Strip::All);
             }
@@ -331,13 +331,14 @@ fn complaint(poison: Poison) -> Complaint {
 
 /// What a refusal wants taken out.
 fn which_media(fault: &Fault) -> Strip {
+    let most = fault.most_images();
     match (classify(fault).class, spot(fault)) {
         (ErrorClass::RequestTooLarge, _) => Strip::DownTo { bytes: MEDIA_LEFT },
+        (ErrorClass::ImageTooLarge, _) if most.is_some() || fault.detail().contains("many") => {
+            Strip::ImagesBut { newest: most.map_or(IMAGES_LEFT, |most| most.min(IMAGES_LEFT)) }
+        }
         (_, Some(spot)) => Strip::At(spot),
         (ErrorClass::PdfTooLarge, None) => Strip::Documents,
-        (ErrorClass::ImageTooLarge, None) if fault.detail().contains("many") => {
-            Strip::ImagesBut { newest: IMAGES_LEFT }
-        }
         (ErrorClass::ImageTooLarge, None) => Strip::Images,
         (_, None) => Strip::All,
     }
@@ -356,7 +357,10 @@ async fn read_back(toolbox: &Toolbox, reading: Reading, most: usize) -> Option<R
     toolbox.admit(&call).ok()?;
     let cancel = CancellationToken::new();
     let _cancelled_with_us = cancel.clone().drop_guard();
-    let outcome = Some(toolbox.run(&call, cancel).await).filter(|outcome| !outcome.is_error)?;
+    // The words beside a picture are none of the file's.
+    let is_text = |block: &Block| matches!(block, Block::Text { .. });
+    let is_whole = |outcome: &Outcome| !outcome.is_error && outcome.content.iter().all(is_text);
+    let outcome = Some(toolbox.run(&call, cancel).await).filter(is_whole)?;
     let mut content = text_of(&outcome.content);
     content.truncate(content.floor_char_boundary(most));
     (!content.is_empty()).then_some(Restored { path: reading.path, content })

@@ -183,7 +183,7 @@ fn parse(line: &[u8]) -> Result<Parsed, Why> {
 }
 
 fn our_record(head: &Head, value: &Value) -> Result<Entry, Why> {
-    const KINDS: [&str; 6] = ["open", "transition", "intent", "spend", "repair", "end"];
+    const KINDS: [&str; 7] = ["open", "transition", "intent", "spend", "repair", "rewrite", "end"];
     let version = head.v.unwrap_or_default();
     if version != VERSION {
         return Err(Why::Newer(format!("version {version} of the journal")));

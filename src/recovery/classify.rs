@@ -280,7 +280,14 @@ fn is_about_size(message: &str) -> bool {
 }
 
 fn is_too_large_an_image(message: &str) -> bool {
-    let phrases = ["image exceeds", "image dimensions", "image too large", "too many images"];
+    let phrases = [
+        "image exceeds",
+        "image dimensions",
+        "image too large",
+        "too many images",
+        // vLLM.
+        "image(s) may be provided",
+    ];
     mentions(message, &phrases)
 }
 

@@ -86,6 +86,19 @@ impl Fault {
             && OUTPUT.iter().any(|sign| words.contains(sign))
     }
 
+    /// How many images there may be, if the refusal is about their number and says so.
+    pub fn most_images(&self) -> Option<usize> {
+        let words = self.detail().to_ascii_lowercase().replace("\\u003e", ">");
+        let counts = ["too many images", "image(s) may be provided"];
+        if !counts.iter().any(|phrase| words.contains(phrase)) {
+            return None;
+        }
+        let most = ["> ", "at most ", "maximum of "]
+            .iter()
+            .find_map(|before| words.split_once(before).and_then(|(_, after)| number_at(after)));
+        most.and_then(|most| usize::try_from(most).ok())
+    }
+
     /// The place that the refusal names, if it finds fault with the conversation.
     pub fn place(&self) -> Option<Place> {
         let words = self.blame()?;

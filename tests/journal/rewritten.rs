@@ -45,6 +45,7 @@ fn what_was_changed_comes_back_as_it_was_changed_to() {
     assert_eq!(restored.repairs, []);
     // What the earlier rounds cost and counted is not forgotten with them.
     assert_eq!(restored.session.turns, 2);
+    drop(journal);
     let (journal, again) = sandbox.resume(&id);
     drop(journal);
     assert_eq!(again.messages, messages);
@@ -114,7 +115,7 @@ fn a_torn_change_never_happened() {
     let whole = sandbox.bytes(&id).len();
     journal.rewrite(&compacted());
     let bytes = sandbox.bytes(&id);
-    for cut in [whole + 1, (whole + bytes.len()) / 2, bytes.len() - 2] {
+    for cut in [whole + 1, usize::midpoint(whole, bytes.len()), bytes.len() - 2] {
         let torn = sandbox.with_file(&bytes[..cut]);
         let (mut journal, restored) = sandbox.resume(&torn);
         assert_eq!(restored.dropped_records, 1, "cut at {cut}");

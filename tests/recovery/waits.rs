@@ -137,9 +137,10 @@ fn every_class_by_itself_is_given_up_in_time() {
             | ErrorClass::AuthError
             | ErrorClass::CreditBalanceLow
             | ErrorClass::SslCertError => 3,
-            // The request, the drain, and a summary with three trims.
-            ErrorClass::PromptTooLong => 1 + 1 + 1 + 3,
-            ErrorClass::RequestTooLarge => 1 + 1 + 1 + 1 + 3,
+            // The request, a smaller cap, the drain, and a summary with three trims.
+            ErrorClass::PromptTooLong => 1 + 1 + 1 + 1 + 3,
+            // The media too; and the smaller cap is the summary's.
+            ErrorClass::RequestTooLarge => 1 + 1 + 1 + 1 + 1 + 3,
             ErrorClass::PdfTooLarge | ErrorClass::ImageTooLarge => 1 + 1,
             ErrorClass::ToolUseMismatch | ErrorClass::InvalidRequest => 1 + 8,
             ErrorClass::Aborted

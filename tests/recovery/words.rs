@@ -41,6 +41,22 @@ fn a_place_is_read_in_every_way_of_writing_it() {
 }
 
 #[test]
+fn how_many_images_there_may_be_is_read_where_it_is_said() {
+    let cases = [
+        ("messages: too many images and documents: 101 > 100", Some(100)),
+        ("too many images and documents: 26 + 0 \\u003e 5", Some(5)),
+        ("Too many images: at most 1,000 are taken", Some(1_000)),
+        ("At most 1 image(s) may be provided in one prompt.", Some(1)),
+        ("too many images", None),
+        ("image exceeds 5 MB maximum: 6291456 bytes > 5242880 bytes", None),
+        ("image dimensions exceed max allowed size for many-image requests: 2000 pixels", None),
+    ];
+    for (message, expected) in cases {
+        assert_eq!(said(400, message).most_images(), expected, "{message}");
+    }
+}
+
+#[test]
 fn what_names_no_block_of_the_conversation_is_no_place() {
     let nowhere = [
         "max_tokens: Field required",

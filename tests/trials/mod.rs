@@ -2,6 +2,8 @@
 //! HTTP (or on the machine's real time, where no socket is needed).
 
 mod chain;
+mod context;
+mod context_kept;
 mod demands;
 mod demands_schema;
 mod endpoints;
@@ -16,7 +18,9 @@ mod history_sessions;
 mod history_tools;
 mod logins;
 mod loops;
+mod media;
 mod network;
+mod rehearsals;
 mod spending;
 mod time;
 mod time_ends;

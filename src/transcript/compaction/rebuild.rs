@@ -54,7 +54,8 @@ pub fn restored_bytes(cut: &Cut) -> u64 {
 /// Puts a root message in the place of the older part: the task word for word, what was said to
 /// the model later, `summary`, the facts, the files; then the kept rounds as they were. What it
 /// adds takes no more than what it takes away; for that, the files are cut first, then the
-/// summary. Should all of it exceed the room, the results of the kept rounds are cut too.
+/// summary. Should all of it exceed three quarters of the room, the results of the kept rounds are
+/// cut too: who compacts down to the brim has to compact again after the next turn.
 pub fn rebuild(
     mut messages: Vec<Message>,
     cut: &Cut,
@@ -63,7 +64,7 @@ pub fn rebuild(
 ) -> Vec<Message> {
     let mut kept = messages.split_off(cut.from().min(messages.len()));
     let root = fill(&messages, &kept, cut, summary, carried).into_message();
-    let left = cut.room.saturating_sub(cut.density.of(slice::from_ref(&root)));
+    let left = (cut.room / 4 * 3).saturating_sub(cut.density.of(slice::from_ref(&root)));
     squeeze(&mut kept, left.max(cut.room / 4), cut.density);
     let mut messages = vec![root];
     messages.extend(kept);

@@ -1,0 +1,555 @@
+//! Trials of poison: pictures, documents, blocks and signatures that the service refuses cost one
+//! refusal, and never the same one twice.
+
+use std::fs;
+use std::path::Path;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use image::{ImageFormat, Rgb, RgbImage};
+use lopdf::{Document, Object, dictionary};
+use outlast::rehearsal::{
+    After, MediaRules, Poison, Recorded, Rules, Scenario, Server, Signatures,
+};
+use serde_json::{Value, json};
+
+use super::context::{
+    assert_clean, part, refused, strategy, summing_requests, summing_up, texts, window,
+};
+use super::history::{blocks, messages};
+use crate::support::{Ended, Trial, serve};
+
+const SESSION: &str = "5e551011-0000-4000-8000-0000000000ed";
+
+/// A picture of stripes, so that it does not pack to nothing.
+fn picture(folder: &Path, name: &str, width: u32, height: u32) {
+    let stripes = |x: u32, y: u32| Rgb([(x % 251) as u8, (y % 241) as u8, (x * y % 239) as u8]);
+    RgbImage::from_fn(width, height, stripes)
+        .save_with_format(folder.join(name), ImageFormat::Png)
+        .expect("room");
+}
+
+fn document(folder: &Path, name: &str, pages: usize) {
+    let mut document = Document::with_version("1.5");
+    let tree = document.new_object_id();
+    let page = |_| dictionary! { "Type" => "Page", "Parent" => tree };
+    let kids: Vec<Object> =
+        (0..pages).map(page).map(|page| document.add_object(page).into()).collect();
+    let count = i64::try_from(pages).expect("few pages");
+    let size: Vec<Object> = [0, 0, 200, 200].map(Object::from).to_vec();
+    let pages =
+        dictionary! { "Type" => "Pages", "Kids" => kids, "Count" => count, "MediaBox" => size };
+    document.objects.insert(tree, Object::Dictionary(pages));
+    let catalog = document.add_object(dictionary! { "Type" => "Catalog", "Pages" => tree });
+    document.trailer.set("Root", catalog);
+    document.save(folder.join(name)).expect("room");
+}
+
+fn read(scenario: Scenario, file: &str) -> Scenario {
+    scenario.tool("Read", json!({ "file_path": file }))
+}
+
+/// What is in the tool results of a request: blocks of this kind.
+fn in_results(request: &Recorded, kind: &str) -> Vec<Value> {
+    let results = blocks(request, "tool_result");
+    let contents = results.iter().filter_map(|result| result["content"].as_array()).flatten();
+    contents.filter(|block| block["type"] == kind).cloned().collect()
+}
+
+fn result_texts(request: &Recorded) -> Vec<String> {
+    let text = |block: &Value| block["text"].as_str().unwrap_or_default().to_owned();
+    in_results(request, "text").iter().map(text).collect()
+}
+
+fn media(rules: MediaRules) -> Rules {
+    Rules { media: rules, ..Rules::default() }
+}
+
+/// What the service itself takes.
+fn usual() -> MediaRules {
+    MediaRules {
+        count: Some(100),
+        image_bytes: Some(5 << 20),
+        image_pixels: Some(8_000),
+        many_images_pixels: Some(2_000),
+        pdf_pages: Some(100),
+    }
+}
+
+async fn look(trial: Trial) -> Ended {
+    trial.args(["Look at it."]).run().await
+}
+
+// --- pictures and documents ---------------------------------------------------------------------
+
+/// Whatever lies in the folder, what is sent is a picture that the service takes, or words.
+#[tokio::test]
+async fn pictures_are_made_to_fit_before_they_are_sent() {
+    let mut scenario = Scenario::new().rules(media(usual()));
+    for name in ["small.png", "wide.png", "cut.png", "empty.png", "lies.png"] {
+        scenario = read(scenario, name);
+    }
+    let server = serve(scenario.reply("Seen."));
+    let trial = Trial::against(&server);
+    let work = trial.work();
+    picture(&work, "small.png", 30, 20);
+    picture(&work, "wide.png", 9_000, 30);
+    let whole = fs::read(work.join("small.png")).expect("it is there");
+    fs::write(work.join("cut.png"), &whole[..whole.len() / 2]).expect("room");
+    fs::write(work.join("empty.png"), "").expect("room");
+    fs::write(work.join("lies.png"), "This is no picture at all.\n").expect("room");
+    let ended = look(trial).await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert_clean(&server, &ended);
+    assert_eq!(refused(&server).len(), 0);
+    let last = server.requests().pop().expect("there were requests");
+    let shown = in_results(&last, "image");
+    assert_eq!(shown.len(), 2, "of five files two are pictures");
+    for (image, widest) in shown.iter().zip([30, 2_000]) {
+        let data = image["source"]["data"].as_str().expect("base64");
+        let image =
+            image::load_from_memory(&STANDARD.decode(data).expect("base64")).expect("sound");
+        assert_eq!(image.width(), widest);
+    }
+    let told = result_texts(&last).join("\n");
+    for words in ["cut.png cannot be shown", "empty.png is empty", "This is no picture at all."] {
+        assert!(told.contains(words), "{words}: {told}");
+    }
+}
+
+/// More than twenty, where the service becomes stricter.
+#[tokio::test]
+async fn many_pictures_fit_as_well() {
+    let mut scenario = Scenario::new().rules(media(usual())).empty();
+    for _ in 0..25 {
+        scenario = scenario.and_tool("Read", json!({ "file_path": "wide.png" }));
+    }
+    let server = serve(scenario.reply("Seen."));
+    let trial = Trial::against(&server);
+    picture(&trial.work(), "wide.png", 2_600, 10);
+    let ended = look(trial).await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert_clean(&server, &ended);
+    assert_eq!(refused(&server).len(), 0);
+    let last = server.requests().pop().expect("there were requests");
+    assert_eq!(in_results(&last, "image").len(), 25);
+}
+
+/// A service with a limit of its own: the picture at fault becomes words, the others stay.
+#[tokio::test]
+async fn a_picture_that_is_too_large_becomes_words() {
+    let rules = media(MediaRules { image_pixels: Some(100), ..MediaRules::default() });
+    let scenario = Scenario::new()
+        .rules(rules)
+        .tool("Read", json!({ "file_path": "small.png" }))
+        .and_tool("Read", json!({ "file_path": "it's large.png" }))
+        .and_tool("Bash", json!({ "command": "echo beside it" }))
+        .tool("Read", json!({ "file_path": "it's large.png" }))
+        .reply("Seen.");
+    let server = serve(scenario);
+    let trial = Trial::against(&server);
+    picture(&trial.work(), "small.png", 30, 20);
+    picture(&trial.work(), "it's large.png", 300, 20);
+    let ended = look(trial).await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert_clean(&server, &ended);
+    // Once a turn: the model may well try it again.
+    assert_eq!(
+        (refused(&server).len(), strategy(&ended, "media_strip_retry")),
+        (2, 2),
+        "{ended:?}"
+    );
+    let requests = server.requests();
+    assert_eq!(requests[1].step, None);
+    let after = &requests[2];
+    assert_eq!(in_results(after, "image").len(), 1, "the small one stays");
+    let told = result_texts(after).join("\n");
+    assert!(told.contains("beside it"), "{told}");
+    assert!(told.contains("from it's large.png was here and is left out"), "{told}");
+    assert!(told.contains(r"convert 'it'\''s large.png' -resize"), "how to see it: {told}");
+    assert_eq!(blocks(after, "tool_result").len(), 3, "every call stays answered");
+}
+
+/// More pictures than the service takes: the oldest go, as many as it says.
+#[tokio::test]
+async fn pictures_that_are_too_many_go_from_the_oldest_on() {
+    for limit in [1, 5, 24] {
+        let rules = media(MediaRules { count: Some(limit), ..MediaRules::default() });
+        let mut scenario = Scenario::new().rules(rules).empty();
+        for number in 0..26 {
+            scenario = scenario.and_tool("Read", json!({ "file_path": format!("{number}.png") }));
+        }
+        let server = serve(scenario.reply("Seen."));
+        let trial = Trial::against(&server);
+        for number in 0..26 {
+            picture(&trial.work(), &format!("{number}.png"), 10 + number, 10);
+        }
+        let ended = look(trial).await;
+        assert_eq!(ended.code, Some(0), "{limit}: {ended:?}");
+        assert_clean(&server, &ended);
+        assert_eq!(refused(&server).len(), 1, "{limit}: {ended:?}");
+        let last = server.requests().pop().expect("there were requests");
+        let left = in_results(&last, "image");
+        assert_eq!(left.len(), limit.min(20), "{limit}");
+        let told = result_texts(&last).join("\n");
+        assert!(told.contains("from 0.png was here"), "{limit}: {told}");
+        assert!(!told.contains("from 25.png was here"), "{limit}: {told}");
+    }
+}
+
+/// A refusal that names what is not there does not lead to the same request again.
+#[tokio::test]
+async fn a_refusal_of_pictures_where_there_are_only_documents_is_not_provoked_again() {
+    let rules = media(MediaRules { count: Some(1), ..MediaRules::default() });
+    let scenario = Scenario::new()
+        .rules(rules)
+        .tool("Read", json!({ "file_path": "a.pdf" }))
+        .and_tool("Read", json!({ "file_path": "b.pdf" }))
+        .reply("Seen.");
+    let server = serve(scenario);
+    let trial = Trial::against(&server);
+    document(&trial.work(), "a.pdf", 1);
+    document(&trial.work(), "b.pdf", 1);
+    let ended = look(trial).await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert_clean(&server, &ended);
+    assert_eq!(refused(&server).len(), 1);
+}
+
+#[tokio::test]
+async fn a_document_of_too_many_pages_becomes_words() {
+    let rules = media(MediaRules { pdf_pages: Some(10), ..MediaRules::default() });
+    let scenario = Scenario::new()
+        .rules(rules)
+        .tool("Read", json!({ "file_path": "long.pdf" }))
+        .tool("Read", json!({ "file_path": "long.pdf", "pages": "1-9" }))
+        .reply("Seen.");
+    let server = serve(scenario);
+    let trial = Trial::against(&server);
+    document(&trial.work(), "long.pdf", 12);
+    let ended = look(trial).await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert_clean(&server, &ended);
+    assert_eq!(
+        (refused(&server).len(), strategy(&ended, "media_strip_retry")),
+        (1, 1),
+        "{ended:?}"
+    );
+    let last = server.requests().pop().expect("there were requests");
+    assert_eq!(in_results(&last, "document").len(), 1, "the nine pages are there");
+    let told = result_texts(&last).join("\n");
+    assert!(told.contains("pdftotext -layout 'long.pdf' -"), "how to read it: {told}");
+}
+
+/// Nothing is left to take out: the run says so, after as many requests as there were ways.
+#[tokio::test]
+async fn a_service_that_takes_no_picture_at_all_ends_the_run() {
+    let words = "messages.2.content.0.tool_result.content.0.image.source.base64: image exceeds 5 \
+                 MB maximum: 5300000 bytes > 5242880 bytes";
+    let refuses =
+        |scenario: Scenario| scenario.status(400).error("invalid_request_error", words, None);
+    let with_picture = refuses(read(Scenario::new(), "small.png")).after(After::RepeatLast);
+    let without = refuses(Scenario::new()).after(After::RepeatLast);
+    for (scenario, requests) in [(with_picture, 3), (without, 1)] {
+        let server = serve(scenario);
+        let trial = Trial::against(&server);
+        picture(&trial.work(), "small.png", 30, 20);
+        let ended = look(trial).await;
+        let result = ended.result();
+        assert_eq!((ended.code, &result["terminal_reason"]), (Some(7), &json!("image_error")));
+        assert_eq!(server.requests().len(), requests, "{ended:?}");
+        assert_clean(&server, &ended);
+    }
+}
+
+/// A picture cannot be brought back as text, so nothing stands in its place.
+#[tokio::test]
+async fn a_picture_is_not_brought_back_as_its_caption() {
+    let scenario = Scenario::new()
+        .rules(window(60_000))
+        .tool("Read", json!({ "file_path": "wide.png" }))
+        .tool("Read", json!({ "file_path": "notes.txt" }))
+        .tool("Bash", part(250))
+        .times(5)
+        .reply("Seen.");
+    let server = serve(summing_up(scenario));
+    let trial = Trial::against(&server);
+    picture(&trial.work(), "wide.png", 3_000, 10);
+    fs::write(trial.work().join("notes.txt"), "A note.\n").expect("room");
+    let ended = look(trial.args(["--context-window", "60000"])).await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert_clean(&server, &ended);
+    let asked = summing_requests(&server);
+    assert!(!asked.is_empty() && asked.iter().all(|request| blocks(request, "image").is_empty()));
+    let last = server.requests().pop().expect("there were requests");
+    let root = texts(&messages(&last)[0]);
+    assert!(root.iter().any(|text| text.starts_with("File notes.txt:")), "{root:#?}");
+    assert!(!root.iter().any(|text| text.starts_with("File wide.png:")), "{root:#?}");
+    assert!(root.iter().any(|text| text.contains(r#""path": "wide.png""#)), "{root:#?}");
+}
+
+// --- blocks that the service cannot read ---------------------------------------------------------
+
+fn poison(contains: &str) -> Poison {
+    Poison { contains: contains.to_owned(), message: None }
+}
+
+/// The block that is named goes, and no other. Two of them are two refusals in two places.
+#[tokio::test]
+async fn a_poisoned_block_is_taken_out_alone() {
+    let rules = Rules { poison: vec![poison("CURSED")], ..Rules::default() };
+    let echo = |words: &str| json!({ "command": format!("echo {words} >> log; echo {words}") });
+    // Only what is printed holds the word: a call that does is healed as well, at its input.
+    let cursed = json!({ "command": "echo one >> log; printf 'CUR%s\\n' SED" });
+    let scenario = Scenario::new()
+        .rules(rules)
+        .tool("Bash", echo("first"))
+        .and_tool("Bash", cursed.clone())
+        .and_tool("Bash", echo("third"))
+        .and_tool("Bash", cursed.clone())
+        .tool("Bash", cursed)
+        .reply("Read.");
+    let server = serve(scenario);
+    let ended = look(Trial::against(&server)).await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert_clean(&server, &ended);
+    assert_eq!(
+        (refused(&server).len(), strategy(&ended, "block_repair_retry")),
+        (3, 3),
+        "{ended:?}"
+    );
+    let last = server.requests().pop().expect("there were requests");
+    let told = result_texts(&last);
+    assert_eq!(told.len(), 5);
+    assert_eq!((told[0].trim(), told[2].trim()), ("first", "third"), "the others are as they were");
+    for at in [1, 3, 4] {
+        assert!(told[at].contains("content that the service could not take"), "{told:?}");
+    }
+    let log = fs::read_to_string(ended.work().join("log")).expect("it ran");
+    assert_eq!(log.lines().count(), 5, "nothing was run again: {log}");
+}
+
+/// What nobody can heal ends the run at the first refusal.
+#[tokio::test]
+async fn a_refusal_that_nothing_can_mend_is_final() {
+    // The task itself; a block that is not there; and no place at all.
+    let poisoned = Scenario::new()
+        .rules(Rules { poison: vec![poison("Look at it.")], ..Rules::default() })
+        .reply("Never said.");
+    let refuses = |words: &str| {
+        Scenario::new()
+            .tool("Bash", json!({ "command": "true" }))
+            .status(400)
+            .error("invalid_request_error", words, None)
+            .after(After::RepeatLast)
+    };
+    let nowhere = refuses("messages.17.content.3: the content of this block cannot be processed");
+    let vague = refuses("Your request was malformed in some way.");
+    for (scenario, requests) in [(poisoned, 1), (nowhere, 2), (vague, 2)] {
+        let server = serve(scenario);
+        let ended = look(Trial::against(&server)).await;
+        let result = ended.result();
+        assert_eq!((ended.code, &result["api_error_class"]), (Some(1), &json!("invalid_request")));
+        assert_eq!(result["terminal_reason"], "model_error");
+        assert_eq!(server.requests().len(), requests, "{ended:?}");
+        assert_clean(&server, &ended);
+    }
+}
+
+/// What a session brings along is healed as well, and stays healed.
+#[tokio::test]
+async fn a_poisoned_session_heals_for_good() {
+    let clean = serve(read(Scenario::new(), "odd.txt").reply("Read."));
+    let trial = Trial::against(&clean).args(["--session-id", SESSION]);
+    fs::write(trial.work().join("odd.txt"), "CURSED words\n").expect("room");
+    let ended = look(trial).await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let rules = Rules { poison: vec![poison("CURSED")], ..Rules::default() };
+    let strict = serve(Scenario::new().rules(rules).reply("Healed.").reply("Still healed."));
+    let again = |prompt| ["--resume", SESSION, prompt];
+    let ended = ended.again(&strict.base_url()).args(again("And now?")).run().await;
+    assert_eq!(ended.result()["result"], "Healed.", "{ended:?}");
+    let ended = ended.again(&strict.base_url()).args(again("Still?")).run().await;
+    assert_eq!(ended.result()["result"], "Still healed.", "{ended:?}");
+    assert_clean(&strict, &ended);
+    assert_eq!((strict.requests().len(), refused(&strict).len()), (3, 1), "it was written down");
+}
+
+/// Bytes that are no text are described, not sent.
+#[tokio::test]
+async fn raw_bytes_are_never_sent_as_text_or_as_a_picture() {
+    let scenario = Scenario::new()
+        .tool("Bash", json!({ "command": "cat raw.bin" }))
+        .and_tool("Bash", json!({ "command": "cat raw.bin >&2; exit 1" }))
+        .and_tool("Read", json!({ "file_path": "raw.bin" }))
+        .and_tool("Read", json!({ "file_path": "raw.png" }))
+        .and_tool("Grep", json!({ "pattern": "[^x]", "output_mode": "content" }))
+        .and_tool("Bash", json!({ "command": "printf 'a\\033[31mred\\007\\010 words\\n'" }))
+        .reply("Seen.");
+    let server = serve(scenario);
+    let trial = Trial::against(&server);
+    let bytes: Vec<u8> = (0..40_000_u32).map(|at| (at * at % 255) as u8).collect();
+    fs::write(trial.work().join("raw.bin"), &bytes).expect("room");
+    fs::write(trial.work().join("raw.png"), [b"\x89PNG\r\n\x1a\n", &bytes[..]].concat())
+        .expect("room");
+    let ended = look(trial).await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert_clean(&server, &ended);
+    let last = server.requests().pop().expect("there were requests");
+    assert_eq!(in_results(&last, "image").len(), 0);
+    let told = result_texts(&last);
+    assert_eq!(told.len(), 6, "{told:?}");
+    for text in &told {
+        let odd = |letter: char| letter == '\u{fffd}' || (letter.is_control() && letter != '\n');
+        let odd = text.chars().filter(|letter| odd(*letter)).count();
+        assert_eq!(odd, 0, "{text:?}");
+    }
+    assert!(told[0].contains("binary") && told[1].contains("binary"), "{told:?}");
+    assert!(told[2].contains("binary"), "{told:?}");
+    assert!(told[5].contains("ared words"), "{told:?}");
+}
+
+// --- signatures ----------------------------------------------------------------------------------
+
+fn thoughts(request: &Recorded) -> Vec<Value> {
+    blocks(request, "thinking")
+}
+
+/// Signatures that are no longer good cost one refusal; what is thought later is kept.
+#[tokio::test]
+async fn expired_signatures_are_stripped_once() {
+    let rules = Rules {
+        signatures: Signatures::Refuse,
+        expire_signatures_after: Some(2),
+        ..Rules::default()
+    };
+    let call = |scenario: Scenario, thought: &str| {
+        scenario.tool("Bash", json!({ "command": "echo ok" })).and_thinking(thought)
+    };
+    let scenario = call(call(Scenario::new().rules(rules), "First."), "Second.");
+    let server = serve(call(call(scenario, "Third."), "Fourth.").reply("Done."));
+    let ended = look(Trial::against(&server)).await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert_clean(&server, &ended);
+    assert_eq!(
+        (refused(&server).len(), strategy(&ended, "block_repair_retry")),
+        (1, 1),
+        "{ended:?}"
+    );
+    let counts: Vec<usize> =
+        server.requests().iter().map(|request| thoughts(request).len()).collect();
+    assert_eq!(counts, [0, 1, 2, 0, 1, 2], "gone as a whole, and new ones kept");
+    let last = server.requests().pop().expect("there were requests");
+    assert_eq!(thoughts(&last)[0]["thinking"], "Third.");
+}
+
+/// A service that finds fault with thinking where there is none is not argued with.
+#[tokio::test]
+async fn a_signature_that_cannot_be_at_fault_ends_the_run() {
+    let words = "messages.1.content.0: Invalid `signature` in `thinking` block";
+    let scenario = Scenario::new()
+        .tool("Bash", json!({ "command": "true" }))
+        .and_thinking("Hm.")
+        .status(400)
+        .error("invalid_request_error", words, None)
+        .after(After::RepeatLast);
+    let server = serve(scenario);
+    let ended = look(Trial::against(&server)).await;
+    assert_eq!((ended.code, ended.result()["api_error_status"].as_u64()), (Some(1), Some(400)));
+    assert!(server.requests().len() <= 4, "{ended:?}");
+    assert_clean(&server, &ended);
+    assert_eq!(thoughts(&server.requests()[2]).len(), 0, "it was stripped, once");
+}
+
+const ODD_THOUGHT: &str = "\u{1F914} \"quotes\", \\ and\n\tlines <tags> \u{e9}\u{2028}end ";
+
+fn thinking_twice() -> Scenario {
+    Scenario::new()
+        .tool("Bash", json!({ "command": "echo ok" }))
+        .and_thinking(ODD_THOUGHT)
+        .tool("Bash", json!({ "command": "echo ok" }))
+        .and_thinking("A second thought.")
+        .reply("Done.")
+        .and_thinking("A last thought.")
+}
+
+/// The thinking blocks of a request, byte for byte.
+fn raw_thoughts(request: &Recorded) -> Vec<String> {
+    let raw = String::from_utf8_lossy(&request.raw).into_owned();
+    let starts = raw.match_indices(r#"{"type":"thinking""#);
+    starts.map(|(at, _)| raw[at..=at + raw[at..].find('}').expect("it ends")].to_owned()).collect()
+}
+
+async fn resumed(server: &Server, args: &[&str]) -> (Recorded, Recorded, Ended) {
+    let first = serve(thinking_twice());
+    let ended = look(Trial::against(&first).args(["--session-id", SESSION])).await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let before = first.requests().pop().expect("there were requests");
+    let trial = ended.again(&server.base_url()).args(["--resume", SESSION, "More."]);
+    let ended = trial.args(args).run().await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert_clean(server, &ended);
+    (before, server.requests().remove(0), ended)
+}
+
+#[tokio::test]
+async fn thinking_comes_back_byte_for_byte_after_a_resume() {
+    let server = serve(Scenario::new().reply("More it is."));
+    let (before, after, _) = resumed(&server, &[]).await;
+    let (before, after) = (raw_thoughts(&before), raw_thoughts(&after));
+    assert_eq!(before.len(), 2);
+    assert_eq!(after[..2], before, "to the byte");
+    assert_eq!(after.len(), 3, "and the last reply's");
+}
+
+/// Another model, and another account: no block of the old thinking is sent, or it is stripped at
+/// the one refusal.
+#[tokio::test]
+async fn thinking_of_another_model_or_account_is_dropped_as_a_whole() {
+    let server = serve(Scenario::new().reply("More it is."));
+    let (_, after, _) = resumed(&server, &["--model", "opus"]).await;
+    assert_eq!(thoughts(&after).len(), 0, "what another signed is not sent at all");
+    let rules = Rules {
+        signatures: Signatures::Refuse,
+        expire_signatures_after: Some(0),
+        ..Rules::default()
+    };
+    let server = serve(Scenario::new().rules(rules).reply("More it is."));
+    let (_, after, ended) = resumed(&server, &[]).await;
+    assert_eq!(thoughts(&after).len(), 3);
+    assert_eq!((refused(&server).len(), server.requests().len()), (1, 2), "{ended:?}");
+    assert_eq!(thoughts(&server.requests()[1]).len(), 0);
+    assert_eq!(strategy(&ended, "block_repair_retry"), 1);
+}
+
+/// What was signed was signed over a conversation that is no longer this one.
+#[tokio::test]
+async fn a_compaction_drops_all_thinking_and_keeps_what_comes_after() {
+    for (model, budget) in [("claude-sonnet-5-5", false), ("claude-sonnet-4-5", true)] {
+        let scenario = Scenario::new()
+            .rules(window(60_000))
+            .tool("Bash", part(250))
+            .and_thinking(ODD_THOUGHT)
+            .times(6)
+            .reply("Done.");
+        let server = serve(summing_up(scenario));
+        let args = ["--context-window", "60000", "--max-thinking-tokens", "2000", "--model", model];
+        let ended = look(Trial::against(&server).args(args)).await;
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        assert_clean(&server, &ended);
+        let requests = server.requests();
+        let is_summary = |request: &Recorded| request.header("x-outlast-source") == Some("compact");
+        let at = requests.iter().position(is_summary).expect("it was compacted");
+        assert!(!thoughts(&requests[at - 1]).is_empty());
+        assert!(
+            !String::from_utf8_lossy(&requests[at].raw).contains("lines <tags>"),
+            "nor summed up"
+        );
+        let after = &requests[at + 1];
+        assert_eq!(thoughts(after).len(), 0, "{model}");
+        // A model that wants to see the thinking behind its calls must not be asked to think.
+        assert_eq!(after.body["thinking"].is_null(), budget, "{model}: {}", after.body["thinking"]);
+        let last = &requests[requests.len() - 1];
+        assert!(budget || !thoughts(last).is_empty(), "new thinking is kept");
+    }
+}

@@ -1,0 +1,18 @@
+//! Trials of the scenarios that come with the program: each run ends as its file says.
+
+use outlast::rehearsal::list;
+
+use super::time::all;
+use crate::support::Trial;
+
+#[tokio::test]
+async fn every_scenario_ends_as_its_file_says() {
+    all(list().into_iter().map(|listing| async move {
+        // It brings a server of its own.
+        let trial = Trial::bare("http://127.0.0.1:9").args(["rehearse", &listing.name]);
+        let ended = trial.run().await;
+        assert_eq!(ended.code, listing.exit, "{}: {ended:?}", listing.name);
+        assert!(!ended.stderr.contains("outlast itself broke"), "{}: {ended:?}", listing.name);
+    }))
+    .await;
+}
