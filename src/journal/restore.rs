@@ -14,7 +14,7 @@ use crate::transcript::{
 use super::SessionId;
 use super::entry::{Carry, Open, Record};
 use super::reader::{Contents, Entry, Said};
-use super::sums::Sums;
+use super::sums::{Sums, worst_case};
 
 /// The answer to a call that never ran.
 const NOT_STARTED: &str = "not started: the run was cut off before this ran";
@@ -358,31 +358,6 @@ fn place_of(block: &Block, order: &[String]) -> usize {
     let id = result_id(block);
     let place = id.and_then(|id| order.iter().position(|call| call == id));
     place.unwrap_or(if id.is_some() { order.len() } else { order.len() + 1 })
-}
-
-/// What a call under way may cost: input and output were weighed before it was made.
-fn worst_case(before: Money, transition: &Transition) -> Money {
-    match (transition.event, transition.action) {
-        (Event::Weighed(weight), Action::Ask(ask)) => {
-            weight.input + weight.token * u64::from(ask.cap)
-        }
-        (Event::Replied(_) | Event::Failed(_), _) => Money::ZERO,
-        (
-            Event::Begin
-            | Event::Weighed(_)
-            | Event::ToolsDone(_)
-            | Event::Delivered
-            | Event::Misfit
-            | Event::Checked { .. }
-            | Event::HookStopped
-            | Event::Refreshed
-            | Event::Woke
-            | Event::Interrupted(_)
-            | Event::DeadlinePassed
-            | Event::Broke,
-            _,
-        ) => before,
-    }
 }
 
 /// Whether an answer is left without a verdict. Only where it was cut off does it stay so.

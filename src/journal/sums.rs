@@ -1,6 +1,6 @@
 //! Sums over a prompt or a session.
 
-use crate::recovery::Money;
+use crate::recovery::{Action, Event, Money, Transition};
 use crate::transcript::Usage;
 
 /// What replies have brought and cost.
@@ -59,5 +59,30 @@ impl Sums {
     pub(super) fn forfeit(&mut self, cost: Money) {
         self.spent += cost;
         self.unsettled += cost;
+    }
+}
+
+/// What a call under way may cost: input and output were weighed before it was made.
+pub(super) fn worst_case(before: Money, transition: &Transition) -> Money {
+    match (transition.event, transition.action) {
+        (Event::Weighed(weight), Action::Ask(ask)) => {
+            weight.input + weight.token * u64::from(ask.cap)
+        }
+        (Event::Replied(_) | Event::Failed(_), _) => Money::ZERO,
+        (
+            Event::Begin
+            | Event::Weighed(_)
+            | Event::ToolsDone(_)
+            | Event::Delivered
+            | Event::Misfit
+            | Event::Checked { .. }
+            | Event::HookStopped
+            | Event::Refreshed
+            | Event::Woke
+            | Event::Interrupted(_)
+            | Event::DeadlinePassed
+            | Event::Broke,
+            _,
+        ) => before,
     }
 }

@@ -155,7 +155,10 @@ impl Play {
         let record = Record { said: Arc::default(), news: watch::Sender::new(()) };
         let (interrupter, interrupts) = watch::channel(None);
         let mut observer = record.clone();
-        let run = tokio::spawn(async move { agent::run(setup, &mut observer, interrupts).await });
+        let run =
+            tokio::spawn(
+                async move { Box::pin(agent::run(setup, &mut observer, interrupts)).await },
+            );
         Playing { run, record, interrupter, server, folder }
     }
 

@@ -150,6 +150,14 @@ fn a_reply_that_was_dropped_is_charged_and_one_that_was_kept_is_not() {
 }
 
 #[test]
+fn a_reply_that_is_continued_belongs_to_the_turn_that_it_began() {
+    let rules = with_budgets(Budgets { escalations: 0, ..Budgets::DEFAULT });
+    let story = Story::begin(rules).then(TOOL_CALLS).then(TOOLS_DONE).then(CUT).then(ANSWER);
+    let episode = told(&story).only();
+    assert_eq!((episode.turn, episode.attempts, episode.tokens), (2, 2, 0));
+}
+
+#[test]
 fn a_reply_that_cannot_be_finished_is_lost_though_parts_of_it_were_kept() {
     let story = Story::begin(limits()).then(CUT).then(CUT).then(CUT).then(CUT).then(CUT);
     story.ends_as(StopReason::MaxOutputTokens);
@@ -257,6 +265,16 @@ fn an_overflow_is_over_with_the_reply_and_not_with_the_summary() {
     assert_eq!(episode.transition.as_deref(), Some("reactive_compact_retry"));
     assert_eq!((episode.class.as_str(), episode.attempts), ("prompt_too_long", 4));
     assert_eq!(episode.tokens, 2, "the summary and not the reply");
+}
+
+#[test]
+fn a_compaction_that_came_to_nothing_is_not_saved_by_the_next_one() {
+    let empty = Event::Replied(Reply::Empty);
+    let story = begin(CROWDED, limits()).then(empty).then(overflow(ROUNDS));
+    let story = story.weighing(ROOMY).then(ANSWER);
+    assert_eq!(told(&story).ended, [], "now it is the reply that is wanted");
+    let episode = told(&story.then(ANSWER)).only();
+    assert_eq!((episode.attempts, episode.saved), (4, true));
 }
 
 #[test]

@@ -235,7 +235,7 @@ fn what_cannot_serve_as_a_schema_is_refused_with_its_place() {
             "nothing but itself",
         ),
         (json!({ "items": { "$ref": "#nowhere" } }), "", "nowhere"),
-        (json!({ "$schema": "https://example.com/own", "type": "object" }), "", "own"),
+        (json!({ "$schema": "https://example.com/own", "type": "object" }), "/$schema", "own"),
         (json!({ "enum": ["x".repeat(SCHEMA_BYTES_MAX)] }), "", "make it smaller"),
     ];
     for (schema, pointer, why) in table {

@@ -257,7 +257,7 @@ async fn within_this_process(server: &Server, folder: &std::path::Path, bears: u
     };
     let interrupter = listen().expect("signals can be had");
     let mut observer = Nervous { seen: 0, bears };
-    let ending = run_agent(setup, &mut observer, interrupter.subscribe()).await;
+    let ending = Box::pin(run_agent(setup, &mut observer, interrupter.subscribe())).await;
     interrupt(&interrupter, Interrupt::Sigterm);
     ending
 }

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::agent::{Ending, JournalHealth, Notice, Observer, Tally};
-use crate::recovery::{Fault, Money, Phase, StopReason};
+use crate::recovery::{Fault, Moment, Money, Phase, StopReason};
 use crate::tools::Acceptance;
 use crate::transcript::Block;
 
@@ -19,6 +19,8 @@ struct Seen {
     stop_reason: Option<String>,
     fault: Option<Fault>,
     begun: bool,
+    /// When the last step was taken.
+    now: Moment,
     working: bool,
     warnings: Vec<String>,
 }
@@ -48,6 +50,8 @@ impl Witness {
     /// one from the init message on.
     pub fn ending(&self, reason: StopReason, persists: bool) -> Ending {
         let seen = self.seen();
+        let mut tally = seen.tally.clone();
+        tally.recovery.end(seen.now, reason);
         let journal =
             if persists && seen.begun { JournalHealth::Durable } else { JournalHealth::Off };
         Ending {
@@ -58,7 +62,7 @@ impl Witness {
             retry_at: None,
             text: seen.text.clone(),
             stop_reason: seen.stop_reason.clone(),
-            tally: seen.tally.clone(),
+            tally,
             spent: seen.spent,
             unsettled: Money::ZERO,
             budget: None,
@@ -77,6 +81,7 @@ impl Observer for Witness {
             Notice::Step { transition, fault } => {
                 seen.working = transition.next.phase == Phase::Working;
                 seen.fault = fault.cloned();
+                seen.now = transition.at;
                 let turns = seen.tally.turns;
                 seen.tally.recovery.observe(transition, turns);
             }
