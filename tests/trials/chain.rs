@@ -3,6 +3,7 @@
 use nix::sys::signal::Signal;
 use outlast::rehearsal::{After, Harm, Place, Recorded, Scenario, Server};
 use serde_json::{Value, json};
+use tokio::net::TcpSocket;
 
 use super::history::messages as conversation;
 use super::time::{all, hasty, messages, with};
@@ -219,9 +220,10 @@ async fn another_model_at_the_same_address_does_not_help_against_its_troubles() 
 
 #[tokio::test]
 async fn a_provider_that_nobody_answers_for_is_left_for_another() {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback is there");
-    let dead = format!("http://{}", listener.local_addr().expect("bound"));
-    drop(listener);
+    // A port that is taken and not listened at: nobody else gets it meanwhile.
+    let port = TcpSocket::new_v4().expect("loopback is there");
+    port.bind(([127, 0, 0, 1], 0).into()).expect("a free port");
+    let dead = format!("http://{}", port.local_addr().expect("bound"));
     let other = serve(Scenario::new().reply("Done."));
     let label = at("model-b", &other);
     let hasty = json!({ "retryFirstDelay": "1ms", "retryLongestDelay": "1ms" });
@@ -435,6 +437,7 @@ async fn a_run_taken_up_again_after_a_switch_sends_nobody_the_thinking_of_others
     let result = ended.result();
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert_eq!((primary.requests().len(), other.requests().len()), (2, 4), "the rung is kept");
+    assert_eq!(switches(&ended), [] as [[Value; 2]; 0], "it was told when it happened");
     assert_eq!((primary.violations(), other.violations()), (vec![], vec![]));
     let requests = other.requests();
     for request in &requests {

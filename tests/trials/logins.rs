@@ -138,6 +138,8 @@ async fn a_subscription_whose_limit_is_reached_leads_elsewhere_at_once() {
         assert_eq!(result["recovery"]["waited_ms"], 0, "{result}");
         assert_eq!(result["retry_at"].is_string(), !chain, "{result}");
         assert_eq!((server.requests().len(), other.requests().len()), (1, usize::from(chain)));
+        let told = other.requests().into_iter().flat_map(|request| request.headers);
+        assert!(told.into_iter().all(|(_, value)| !value.contains("secret-")), "the login stays");
     }
 }
 
