@@ -7,7 +7,7 @@ use crate::journal::{
     Carry, Held, Journal, JournalError, Opening, Place, Restored, SessionId, latest, read,
 };
 use crate::model;
-use crate::recovery::{Limits, Money, Run};
+use crate::recovery::{Fast, Limits, Money, Run};
 use crate::transcript::{Role, strip_thinking};
 
 use super::settings::{Demands, Settings, Start};
@@ -207,6 +207,9 @@ fn within(run: Run, turns: u32, limits: &Limits) -> Run {
     let mut run = Run { rung: run.rung.min(limits.budgets.switches), ..run };
     run.budgets.turns = limits.budgets.turns.map(|all| all.saturating_sub(turns));
     run.budgets.refreshes = limits.budgets.refreshes;
+    // Asked for by this process or not at all; given up once, it stays given up.
+    let fast = limits.fast.is_some() && run.budgets.fast_mode > 0;
+    run.fast = if fast { Fast::On } else { Fast::Off };
     run
 }
 

@@ -289,7 +289,11 @@ async fn goes_on(server: &Server, ended: Ended, expected: Restored) -> Recorded 
         // It is as crowded as before, so the summary is asked for again.
         Restored::Whole => {
             assert_eq!(first.header("x-outlast-source"), Some("compact"));
-            assert_eq!((summed_up, strategy(&ended, "auto_compact")), (2, 1 + carried), "{ended:?}");
+            assert_eq!(
+                (summed_up, strategy(&ended, "auto_compact")),
+                (2, 1 + carried),
+                "{ended:?}"
+            );
         }
         Restored::Compacted => {
             assert!(texts(&messages(&first)[0]).contains(&SUMMARY.to_owned()), "{root}");

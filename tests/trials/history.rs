@@ -323,3 +323,27 @@ async fn a_turn_that_left_no_message_counts_over_a_kill() {
     assert!(server.requests().len() - before <= 2, "two turns were left");
     assert_eq!(server.violations(), [""; 0]);
 }
+
+/// Fast mode costs more: it is for the process that was asked for it.
+#[tokio::test]
+async fn a_session_is_fast_in_the_processes_that_are_told_to_be() {
+    for (before, after) in [(true, false), (false, true)] {
+        let server = serve(story());
+        let flags = |fast: bool| if fast { &["--fast"][..] } else { &[] };
+        let model = ["--model", "opus", "Do it."];
+        let first = Trial::against(&server).args(["--session-id", SESSION]).args(model);
+        let mut running = first.args(flags(before)).start();
+        server.wait_for_request(3).await;
+        running.child.start_kill().expect("it can be killed");
+        let ended = running.end().await;
+        let known = server.requests().len();
+        let again = ended.again(&server.base_url()).args(["--resume", SESSION]).args(model);
+        assert_eq!(again.args(flags(after)).run().await.code, Some(0));
+        let requests = server.requests();
+        assert!(requests.len() > known, "it went on");
+        for (number, request) in requests.iter().enumerate() {
+            let wanted = if number < known { before } else { after };
+            assert_eq!(request.body["speed"] == "fast", wanted, "request {number}");
+        }
+    }
+}
