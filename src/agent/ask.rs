@@ -37,8 +37,8 @@ impl From<Result<Answer, Box<Fault>>> for CallEnd {
 impl Session<'_> {
     pub(super) async fn ask(&mut self, ask: Ask) -> Event {
         self.mend();
-        let weight = self.weigh(ask.purpose, ask.fast);
-        if !self.books.reserve(weight.input + weight.token * u64::from(ask.cap)) {
+        let worst_case = self.worst_case(&ask);
+        if !self.books.reserve(worst_case) {
             return self.broke("the budget changed between weighing a call and making it");
         }
         let began = self.watch.clock.now();

@@ -56,31 +56,37 @@ pub(super) struct Summarising {
 impl Session<'_> {
     /// What the next request would weigh.
     pub(super) fn weigh(&mut self, purpose: Purpose, fast: bool) -> Weight {
-        let window = self.window();
-        let (bound, size, remedies) = match purpose {
-            Purpose::Reply => {
-                let (bound, size) = (self.history.upper_bound(), self.history.estimate());
-                // Nobody asks for them while there is room.
-                let near = size >= self.threshold().min(window / 2);
-                (bound, size, if near { self.room_makers() } else { Remedies::NONE })
-            }
-            Purpose::Summary(_) => {
-                let request = self.summary_request();
-                (request.upper_bound(), request.estimate(), Remedies::NONE)
-            }
-        };
-        let model = &self.rung().facts;
-        let prices = model.prices_at(fast);
-        let dearest = prices.map_or(Money::ZERO, |prices| prices.dearest_input());
+        let (input, token) = self.costs(purpose, fast);
+        let size = self.size_of(purpose);
+        // Nobody asks for them while there is room.
+        let crowded = purpose == Purpose::Reply && size >= self.threshold();
         Weight {
-            input: dearest * bound,
-            token: prices.map_or(Money::ZERO, |prices| prices.output),
+            input,
+            token,
             left: self.books.left(),
-            ceiling: model.max_output,
+            ceiling: self.rung().facts.max_output,
             size: u32::try_from(size).unwrap_or(u32::MAX),
-            window: u32::try_from(window).unwrap_or(u32::MAX),
-            remedies,
+            window: u32::try_from(self.window()).unwrap_or(u32::MAX),
+            remedies: if crowded { self.room_makers() } else { Remedies::NONE },
         }
+    }
+
+    /// The most that a request can cost.
+    pub(super) fn worst_case(&mut self, ask: &Ask) -> Money {
+        let (input, token) = self.costs(ask.purpose, ask.fast);
+        input + token * u64::from(ask.cap)
+    }
+
+    /// The most that the input of the next request can cost, and each token of its output.
+    fn costs(&mut self, purpose: Purpose, fast: bool) -> (Money, Money) {
+        let bound = match purpose {
+            Purpose::Reply => self.history.upper_bound(),
+            Purpose::Summary(_) => self.summary_request().upper_bound(),
+        };
+        let Some(prices) = self.rung().facts.prices_at(fast) else {
+            return (Money::ZERO, Money::ZERO);
+        };
+        (prices.dearest_input() * bound, prices.output)
     }
 
     /// The context window of the model in use: what is known of it, or what it taught us.
@@ -108,7 +114,7 @@ impl Session<'_> {
     /// What could make room.
     fn room_makers(&self) -> Remedies {
         let messages = self.history.messages();
-        let folds = !collapse::staged(messages).is_empty() || self.can_shrink();
+        let folds = collapse::has_staged(messages) || self.can_shrink();
         Remedies { folds, rounds: self.cut().is_some(), ..Remedies::NONE }
     }
 
@@ -118,7 +124,7 @@ impl Session<'_> {
     }
 
     /// What the conversation offers against a failure.
-    pub(super) fn remedies(&self, fault: &Fault, ask: &Ask) -> Remedies {
+    pub(super) fn remedies(&mut self, fault: &Fault, ask: &Ask) -> Remedies {
         let output = fault.counts_output() && self.leaves_less_than(ask);
         match ask.purpose {
             Purpose::Summary(_) => {
@@ -153,18 +159,16 @@ impl Session<'_> {
     }
 
     /// About how many tokens the request at hand has.
-    fn size_of(&self, purpose: Purpose) -> u64 {
-        match (purpose, &self.summarising) {
-            (Purpose::Summary(_), Some(Summarising { request: Some(request), .. })) => {
-                request.estimate()
-            }
-            (Purpose::Summary(_) | Purpose::Reply, _) => self.history.estimate(),
+    fn size_of(&mut self, purpose: Purpose) -> u64 {
+        match purpose {
+            Purpose::Reply => self.history.estimate(),
+            Purpose::Summary(_) => self.summary_request().estimate(),
         }
     }
 
     /// Whether the request fits, and leaves some room for output, though less than was asked for:
     /// the next one will ask for no more.
-    fn leaves_less_than(&self, ask: &Ask) -> bool {
+    fn leaves_less_than(&mut self, ask: &Ask) -> bool {
         let left = self.window().saturating_sub(self.size_of(ask.purpose));
         left > 0 && u64::from(ask.cap) > left.max(self.limits.caps.floor.into())
     }

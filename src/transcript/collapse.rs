@@ -31,9 +31,18 @@ pub struct Fold {
 
 /// Everything that can be folded now, oldest first. Empty when all of it has been.
 pub fn staged(messages: &[Message]) -> Vec<Fold> {
+    folds(messages).collect()
+}
+
+/// Whether anything is staged. Looks no further than it must.
+pub fn has_staged(messages: &[Message]) -> bool {
+    folds(messages).next().is_some()
+}
+
+fn folds(messages: &[Message]) -> impl Iterator<Item = Fold> {
     let recent = first_recent(messages);
-    let old = dealings(messages).filter(|dealing| dealing.at.0 < recent);
-    old.filter_map(|dealing| fold(&dealing)).collect()
+    let old = dealings(messages).take_while(move |dealing| dealing.at.0 < recent);
+    old.filter_map(|dealing| fold(&dealing))
 }
 
 /// The tokens that `folds` would free.

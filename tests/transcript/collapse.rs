@@ -1,6 +1,6 @@
 //! Old tool results become a few lines, and nothing else changes.
 
-use outlast::transcript::collapse::{commit, saves, staged};
+use outlast::transcript::collapse::{commit, has_staged, saves, staged};
 use outlast::transcript::{Block, Density, Message, Role, violations};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -115,6 +115,7 @@ proptest! {
     #[test]
     fn folding_frees_what_it_says_and_changes_nothing_but_results(messages in long_messages()) {
         let folds = staged(&messages);
+        prop_assert_eq!(has_staged(&messages), !folds.is_empty());
         let said = saves(&folds, Density::USUAL);
         let mut after = messages.clone();
         commit(&mut after, folds.clone());

@@ -1,5 +1,6 @@
 //! Where a conversation is cut.
 
+use super::super::measure::Size;
 use super::super::{Density, Message, Role};
 use super::root::Root;
 
@@ -38,12 +39,16 @@ impl Cut {
 ///
 /// `None` when what came before is not worth a summary. Then only [`super::shrink`] can help.
 pub fn plan(messages: &[Message], room: u64, density: Density) -> Option<Cut> {
-    let budget = room.min(density.of(messages)) / 4;
+    // Each message is measured once: this is asked before every request when room is short.
+    let sizes: Vec<Size> = messages.iter().map(|message| Size::of(&message.content)).collect();
+    let guess =
+        |part: &[Size]| part.iter().copied().fold(Size::default(), Size::plus).guess(density);
+    let budget = room.min(guess(&sizes)) / 4;
     let starts = messages.iter().enumerate().filter(|(_, m)| m.role == Role::Assistant);
     let mut from = messages.len();
     let mut kept = 0_u64;
     for (start, _) in starts.rev() {
-        kept = kept.saturating_add(density.of(&messages[start..from]));
+        kept = kept.saturating_add(guess(&sizes[start..from]));
         if from < messages.len() && kept > budget {
             break;
         }
@@ -52,6 +57,6 @@ pub fn plan(messages: &[Message], room: u64, density: Density) -> Option<Cut> {
     let cut = Cut { from, room, density };
     let older = cut.older(messages);
     let task = density.of_blocks(&Root::of(older).task);
-    let worth = density.of(older).saturating_sub(task) >= OLDER_MIN;
+    let worth = guess(&sizes[..older.len()]).saturating_sub(task) >= OLDER_MIN;
     (worth && from < messages.len()).then_some(cut)
 }
