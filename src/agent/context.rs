@@ -66,6 +66,7 @@ impl Session<'_> {
             left: self.books.left(),
             ceiling: self.rung().facts.max_output,
             size: u32::try_from(size).unwrap_or(u32::MAX),
+            fixed: u32::try_from(self.history.fixed()).unwrap_or(u32::MAX),
             window: u32::try_from(self.window()).unwrap_or(u32::MAX),
             remedies: if crowded { self.room_makers() } else { Remedies::NONE },
         }
@@ -97,14 +98,14 @@ impl Session<'_> {
 
     /// How many tokens the messages may have before the conversation is crowded.
     fn room(&self) -> u64 {
-        let fixed = fixed_bytes(&self.system, &self.definitions);
-        self.threshold().saturating_sub(self.history.density().tokens(fixed))
+        self.threshold().saturating_sub(self.history.fixed())
     }
 
     /// From how many tokens on it is.
     fn threshold(&self) -> u64 {
-        let window = u32::try_from(self.window()).unwrap_or(u32::MAX);
-        self.limits.crowded_from(window, self.rung().facts.max_output).into()
+        let tokens = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
+        let (window, fixed) = (tokens(self.window()), tokens(self.history.fixed()));
+        self.limits.crowded_from(window, self.rung().facts.max_output, fixed).into()
     }
 
     fn cut(&self) -> Option<Cut> {

@@ -180,7 +180,7 @@ fn at_once(failure: Failure) -> Option<RecoveryPlan> {
 
 /// A summarising request that was refused: less of it, or none at all if it can wait.
 fn for_summary(failure: Failure, occasion: Occasion) -> [Option<RecoveryPlan>; 4] {
-    let lower = failure.overflows() && failure.remedies.output;
+    let lower = failure.class == ErrorClass::PromptTooLong && failure.remedies.output;
     let trim = failure.overflows() && failure.remedies.rounds;
     let forgo = occasion == Occasion::Threshold;
     [

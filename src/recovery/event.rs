@@ -47,6 +47,8 @@ pub struct Weight {
     pub ceiling: u32,
     /// The request's size as estimated, in tokens; rather too high than too low.
     pub size: u32,
+    /// Of it, what every request has: the system prompt and the tools.
+    pub fixed: u32,
     /// The model's context window as far as it is known, in tokens.
     pub window: u32,
     pub remedies: Remedies,
@@ -55,7 +57,7 @@ pub struct Weight {
 impl Weight {
     /// Whether the conversation is due to be compacted.
     pub(super) fn is_crowded(self, limits: &Limits) -> bool {
-        self.size >= limits.crowded_from(self.window, self.ceiling)
+        self.size >= limits.crowded_from(self.window, self.ceiling, self.fixed)
     }
 
     /// Whether the request cannot possibly be answered.

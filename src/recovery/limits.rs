@@ -80,14 +80,17 @@ impl Default for FastMode {
 impl Limits {
     /// From how many tokens on a conversation is compacted: at the window minus the output
     /// reserved for a first reply, minus some headroom (SPEC 10). A small window is half used at
-    /// least. All in tokens; `ceiling` is the model's own output limit.
-    pub fn crowded_from(&self, window: u32, ceiling: u32) -> u32 {
+    /// least; one that is smaller than the headroom, by half of what the `fixed` part leaves, which
+    /// no compaction makes smaller. All in tokens; `ceiling` is the model's own output limit.
+    pub fn crowded_from(&self, window: u32, ceiling: u32, fixed: u32) -> u32 {
         if let Some(per_mille) = self.compact_at {
             let part = u64::from(window) * u64::from(per_mille) / 1_000;
             return u32::try_from(part).unwrap_or(window).max(1);
         }
         let reserved = self.caps.first.min(ceiling).saturating_add(self.headroom);
-        window.saturating_sub(reserved).max(window / 2)
+        let fixed = if window <= self.headroom { fixed.min(window) } else { 0 };
+        let half = fixed + (window - fixed) / 2;
+        window.saturating_sub(reserved).max(half)
     }
 
     /// Whether the model after `rung` lives somewhere else.

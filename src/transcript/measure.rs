@@ -87,6 +87,11 @@ impl History {
         self.meter.estimate()
     }
 
+    /// About how many of them every request has, whatever its messages.
+    pub fn fixed(&self) -> u64 {
+        self.meter.fixed.guess(self.meter.density)
+    }
+
     /// What the service's counts have taught so far. An edit does not forget it.
     pub fn density(&self) -> Density {
         self.meter.density

@@ -84,6 +84,7 @@ impl World for Scripted {
                 left: None,
                 ceiling: u32::MAX,
                 size: 0,
+                fixed: 0,
                 window: u32::MAX,
                 remedies: Remedies::NONE,
             }),

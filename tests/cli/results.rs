@@ -43,6 +43,7 @@ const WEIGHED: Event = Event::Weighed(Weight {
     left: None,
     ceiling: 64_000,
     size: 0,
+    fixed: 0,
     window: 200_000,
     remedies: Remedies::NONE,
 });

@@ -139,6 +139,7 @@ pub(super) fn weighed() -> Event {
         left: None,
         ceiling: 100_000,
         size: 0,
+        fixed: 0,
         window: u32::MAX,
         remedies: Remedies::NONE,
     })

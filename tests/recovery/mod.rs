@@ -78,6 +78,7 @@ const FREE: Weight = Weight {
     left: None,
     ceiling: u32::MAX,
     size: 0,
+    fixed: 0,
     window: u32::MAX,
     remedies: Remedies::NONE,
 };

@@ -70,6 +70,7 @@ fn what_is_affordable_is_what_the_input_leaves() {
         left,
         ceiling: 1,
         size: 0,
+        fixed: 0,
         window: u32::MAX,
         remedies: Remedies::NONE,
     };

@@ -99,9 +99,9 @@ fn a_call_that_fails_for_ever_is_given_up_in_time() {
     let budgets = Budgets { switches: 2, ..Budgets::DEFAULT };
     let rules = Limits { budgets, elsewhere: 0b11, fast: Some(FastMode::default()), ..limits() };
     // Each of the three models: one attempt, ten retries, one attempt after a refresh. Besides:
-    // eight spells at normal speed (one, since no turn begins); a drain, a strip and eight
-    // repairs; one summary, with its retries and three trims, and one reply after it.
-    let bound = 3 * (11 + 1) + 8 + 1 + (1 + 1 + 8) + (1 + 3 + 1);
+    // eight spells at normal speed (one, since no turn begins); a smaller cap, a drain, a strip and
+    // eight repairs; one summary, with its retries and three trims, and one reply after it.
+    let bound = 3 * (11 + 1) + 8 + 1 + (1 + 1 + 1 + 8) + (1 + 3 + 1);
     let mut most = 0;
     for seed in 0..2_000 {
         let attempts = fail_for_ever(seed, &rules, any_failure);
@@ -139,8 +139,7 @@ fn every_class_by_itself_is_given_up_in_time() {
             | ErrorClass::SslCertError => 3,
             // The request, a smaller cap, the drain, and a summary with three trims.
             ErrorClass::PromptTooLong => 1 + 1 + 1 + 1 + 3,
-            // The media too; and the smaller cap is the summary's.
-            ErrorClass::RequestTooLarge => 1 + 1 + 1 + 1 + 1 + 3,
+            ErrorClass::RequestTooLarge => 1 + 1 + 1 + 1 + 3,
             ErrorClass::PdfTooLarge | ErrorClass::ImageTooLarge => 1 + 1,
             ErrorClass::ToolUseMismatch | ErrorClass::InvalidRequest => 1 + 8,
             ErrorClass::Aborted

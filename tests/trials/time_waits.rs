@@ -170,6 +170,7 @@ fn a_hundred_runs_that_failed_together_do_not_come_back_together() {
         left: None,
         ceiling: 64_000,
         size: 0,
+        fixed: 0,
         window: u32::MAX,
         remedies: Remedies::NONE,
     };

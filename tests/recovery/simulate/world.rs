@@ -89,6 +89,7 @@ impl World {
                 left: None,
                 ceiling: dice.pick(&[4_096, 64_000, 64_000]),
                 size: 0,
+                fixed: 0,
                 window,
                 remedies: Remedies::NONE,
             },

@@ -80,6 +80,11 @@ fn the_threshold_follows_the_models_limits_and_the_headroom() {
     let small = Weight { window: 32_000, ..ROOMY };
     assert_eq!(at(small, 15_999, limits()), Purpose::Reply, "a small window is half used");
     assert_eq!(at(small, 16_000, limits()), AHEAD);
+    let tiny = Weight { fixed: 3_000, window: 8_000, ..small };
+    assert_eq!(at(tiny, 5_499, limits()), Purpose::Reply, "half of what the tools leave");
+    assert_eq!(at(tiny, 5_500, limits()), AHEAD);
+    let too_many = Weight { fixed: 9_000, ..tiny };
+    assert_eq!(at(too_many, 7_999, limits()), Purpose::Reply);
 }
 
 #[test]

@@ -161,6 +161,7 @@ fn weight(left: u64) -> Weight {
         left: Some(pico(left)),
         ceiling: 64_000,
         size: 0,
+        fixed: 0,
         window: u32::MAX,
         remedies: Remedies::NONE,
     }
