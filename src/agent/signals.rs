@@ -21,6 +21,9 @@ pub type Interrupter = watch::Sender<Option<Interrupt>>;
 /// When the handlers cannot be installed.
 pub fn listen() -> io::Result<Interrupter> {
     let (interrupter, _) = watch::channel(None);
+    // Once it is listened to, a file that grows beyond `ulimit -f` is an error of the write, and
+    // not the end of the process.
+    drop(signal(SignalKind::from_raw(Signal::SIGXFSZ as i32))?);
     let sources = [
         (SignalKind::interrupt(), Interrupt::Sigint),
         (SignalKind::terminate(), Interrupt::Sigterm),

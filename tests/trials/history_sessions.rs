@@ -8,7 +8,7 @@ use outlast::rehearsal::{After, Harm, Place, Scenario};
 use serde_json::{Value, json};
 
 use super::history::{blocks, journal, messages};
-use crate::support::{Trial, serve};
+use crate::support::{Trial, serve, within};
 
 const SESSION: &str = "5e551011-0000-4000-8000-000000000002";
 const OTHER: &str = "5e551011-0000-4000-8000-000000000003";
@@ -129,6 +129,28 @@ async fn a_folder_that_cannot_be_written_costs_the_journal_and_not_the_run() {
     assert_eq!(result["warnings"].as_array().map(Vec::len), Some(1), "{result}");
     assert_eq!(ended.stderr.lines().count(), 1, "{ended:?}");
     assert!(ended.stderr.contains("without a journal"), "{ended:?}");
+}
+
+/// The system ends whoever writes more than it allows, unless that one asks to be told.
+#[tokio::test]
+async fn a_limit_on_the_size_of_files_costs_the_journal_and_not_the_run() {
+    let command = json!({ "command": "seq 1 3000" });
+    let server = serve(Scenario::new().tool("Bash", command).times(3).reply("Done."));
+    let trial = Trial::against(&server);
+    let limited = format!("ulimit -f 16; exec '{}' \"$@\"", env!("CARGO_BIN_EXE_outlast"));
+    let mut shell = tokio::process::Command::new("sh");
+    shell.args(["-c", &limited, "sh", "--permission-mode", "bypassPermissions", "Do it."]);
+    shell
+        .current_dir(trial.work())
+        .env_clear()
+        .env("PATH", std::env::var_os("PATH").unwrap_or_default());
+    shell.env("OUTLAST_CONFIG_DIR", trial.work().join("config"));
+    shell.env("ANTHROPIC_BASE_URL", server.base_url()).stdin(std::process::Stdio::null());
+    let ended = within("the end of a run", shell.kill_on_drop(true).output()).await;
+    let ended = ended.expect("there is a shell");
+    assert_eq!(ended.status.code(), Some(0), "{ended:?}");
+    let result: Value = serde_json::from_slice(&ended.stdout).expect("a result");
+    assert_eq!((&result["result"], &result["journal"]["state"]), (&json!("Done."), &json!("lost")));
 }
 
 /// The thinking in a history may only go to the model that signed it, even if the process that
