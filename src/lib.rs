@@ -3,7 +3,7 @@
 //! Layers, top first; each may use only those below it:
 //!
 //! ```text
-//! cli ─► rehearsal ─► agent ─► model · tools · journal ─► transcript · recovery
+//! cli ─► rehearsal ─► agent ─► model · tools · journal ─► process ─► transcript · recovery
 //! ```
 
 pub mod cli;
@@ -14,6 +14,8 @@ pub mod agent;
 pub mod journal;
 pub mod model;
 pub mod tools;
+
+pub mod process;
 
 pub mod recovery;
 pub mod transcript;

@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 
 /// Top-level modules, lowest layer first. A module may use only modules of lower layers: not its
 /// siblings, and nothing above.
-const LAYERS: [&[&str]; 5] = [
+const LAYERS: [&[&str]; 6] = [
     &["recovery", "transcript"],
+    &["process"],
     &["model", "tools", "journal"],
     &["agent"],
     &["rehearsal"],

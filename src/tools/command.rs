@@ -8,8 +8,9 @@ use tokio::net::unix::pipe::Receiver;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::process::{Reach, Running};
+
 use super::capture::{Capture, Stream};
-use super::process::{Reach, Running};
 
 /// How long a command has to end by itself once it is asked to.
 const TERMINATION_GRACE: Duration = Duration::from_secs(2);

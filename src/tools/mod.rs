@@ -19,7 +19,6 @@ mod notebook;
 mod outcome;
 mod permission;
 mod places;
-mod process;
 mod read;
 mod references;
 mod require;

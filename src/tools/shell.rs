@@ -1,10 +1,11 @@
 //! The Bash tool: one command, in a shell of its own.
 
+use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::ExitStatus;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -14,6 +15,7 @@ use nix::sys::signal::Signal;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
+use crate::process::{self, Job};
 use crate::transcript::Block;
 
 use super::capture::{Capture, Captured, Scratch};
@@ -23,7 +25,6 @@ use super::input::BashInput;
 use super::outcome::Outcome;
 use super::permission;
 use super::places::{Places, resolve};
-use super::process;
 
 /// The kernel takes no argument longer than 128 KiB.
 const COMMAND_BYTES_MAX: usize = 120_000;
@@ -105,9 +106,9 @@ impl Shell {
         let mut notes = Vec::new();
         let cwd = self.usable_cwd(places, &mut notes);
         let report = self.scratch.file("cwd").await.ok();
-        let command = self.command(&input.command, &cwd, report.as_deref());
+        let job = self.job(&input.command, &cwd, report.as_deref());
         let limit = input.timeout.map_or(self.timeout, Duration::from_millis);
-        let (ended, captured) = match self.see_through(command, &cwd, limit, cancel).await {
+        let (ended, captured) = match self.see_through(job, &cwd, limit, cancel).await {
             Ok(done) => done,
             Err(why) => return Outcome::failure(why),
         };
@@ -135,20 +136,18 @@ impl Shell {
         if cancel.is_cancelled() {
             return Err("the run is to end".to_string());
         }
-        self.see_through(self.command(text, cwd, None), cwd, limit, cancel).await
+        self.see_through(self.job(text, cwd, None), cwd, limit, cancel).await
     }
 
     async fn see_through(
         &self,
-        command: Command,
+        job: Job,
         cwd: &Path,
         limit: Duration,
         cancel: &CancellationToken,
     ) -> Result<(Ended, Captured), String> {
-        let mark = format!("{}{}.", self.mark, self.calls.fetch_add(1, Ordering::Relaxed));
-        let running = process::start(command, mark)
-            .await
-            .map_err(|error| cannot_start(&self.program, cwd, &error))?;
+        let running =
+            process::start(job).await.map_err(|error| cannot_start(&self.program, cwd, &error))?;
         let mut capture = Capture::new(self.output_limit, Arc::clone(&self.scratch));
         let ended = follow(running, limit, cancel, &mut capture).await;
         Ok((ended, capture.finish().await))
@@ -174,25 +173,23 @@ impl Shell {
         *self.cwd.lock().unwrap_or_else(PoisonError::into_inner) = cwd;
     }
 
-    fn command(&self, text: &str, cwd: &Path, report: Option<&Path>) -> Command {
+    fn job(&self, text: &str, cwd: &Path, report: Option<&Path>) -> Job {
         let trap = report.map_or(String::new(), |report| {
             let report = report.display().to_string().replace('\'', "'\\''");
             let saving = format!("pwd -P >| '{report}'").replace('\'', "'\\''");
             format!("trap '{saving}' EXIT\n")
         });
-        let mut command = Command::new(&self.program);
-        command
-            .arg("-c")
-            .arg(format!("{trap}eval \"$1\""))
-            .args(["bash", text])
-            .current_dir(cwd)
-            .env_clear()
-            .envs(self.environment.variables.iter().map(|(name, value)| (name, value)))
-            .env("PWD", cwd)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
-        command
+        let script = format!("{trap}eval \"$1\"");
+        let mut environment = self.environment.variables.clone();
+        environment.push(("PWD".into(), cwd.into()));
+        Job {
+            program: self.program.clone(),
+            arguments: ["-c", &script, "bash", text].map(OsString::from).to_vec(),
+            cwd: cwd.to_path_buf(),
+            environment,
+            mark: format!("{}{}.", self.mark, self.calls.fetch_add(1, Ordering::Relaxed)),
+            input: false,
+        }
     }
 
     /// Takes over where the command ended, unless it went where the run may not work.

@@ -1,13 +1,15 @@
-//! Starts and ends commands. All of the crate's `unsafe` is here.
+//! Starts and ends other programs. All of the crate's `unsafe` is here.
 //!
-//! A command leads a session and process group of its own, has no terminal, and dies with
+//! A program leads a session and process group of its own, has no terminal, and dies with
 //! outlast. It carries a mark in its environment, by which even those of its descendants are
 //! found that left the group.
 
+use std::ffi::OsString;
 use std::fs;
 use std::io::{self, Read};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Child, ChildStderr, ChildStdout, Command, ExitStatus};
+use std::path::PathBuf;
+use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,7 +23,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 /// The variable that carries the mark.
-pub(super) const MARK: &str = "OUTLAST_CALL";
+pub const MARK: &str = "OUTLAST_CALL";
 
 /// How long what a command left behind has to end by itself.
 const LEFTOVER_GRACE: Duration = Duration::from_millis(100);
@@ -32,15 +34,31 @@ const HUNT_MAX: Duration = Duration::from_millis(500);
 /// The longest environment that is searched for a mark, in bytes.
 const ENVIRON_BYTES_MAX: u64 = 1 << 20;
 
+/// A program to be started, with nothing left to be inherited.
+#[derive(Clone, Debug)]
+pub struct Job {
+    pub program: PathBuf,
+    /// What follows the program's name.
+    pub arguments: Vec<OsString>,
+    /// Where it starts.
+    pub cwd: PathBuf,
+    /// All of its environment. Of two values for a name the later one counts.
+    pub environment: Vec<(OsString, OsString)>,
+    /// By what it and all that it starts are found again.
+    pub mark: String,
+    /// Whether its standard input is ours to write. If not, it is empty.
+    pub input: bool,
+}
+
 struct Order {
-    command: Command,
-    mark: String,
+    job: Job,
     reply: oneshot::Sender<io::Result<Running>>,
 }
 
-/// How far to look for what a command left behind.
+/// How far to look for what a program left behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reach {
+pub enum Reach {
+    /// What is still in its process group.
     Group,
     /// Also processes that left the group.
     Escaped,
@@ -48,25 +66,26 @@ pub(super) enum Reach {
 
 /// A started command. Dropped before its end, it is killed with all that it started.
 #[derive(Debug)]
-pub(super) struct Running {
+pub struct Running {
     leader: Pid,
     mark: String,
-    pub(super) stdout: Option<ChildStdout>,
-    pub(super) stderr: Option<ChildStderr>,
+    /// Only there if the job asked for it.
+    pub stdin: Option<ChildStdin>,
+    pub stdout: Option<ChildStdout>,
+    pub stderr: Option<ChildStderr>,
     waited_for: bool,
     reaped: Arc<AtomicBool>,
     swept: bool,
 }
 
-/// Starts `command`, marked with `mark`.
+/// Starts a program.
 ///
 /// # Errors
 /// When the system refuses.
-pub(super) async fn start(mut command: Command, mark: String) -> io::Result<Running> {
-    command.env(MARK, &mark);
+pub async fn start(job: Job) -> io::Result<Running> {
     let (reply, started) = oneshot::channel();
     spawner()?
-        .send(Order { command, mark, reply })
+        .send(Order { job, reply })
         .map_err(|_| io::Error::other("the thread that starts commands has ended"))?;
     started.await.map_err(|_| io::Error::other("the thread that starts commands has ended"))?
 }
@@ -81,16 +100,26 @@ fn spawner() -> io::Result<Sender<Order>> {
     }
     let (orders, inbox) = channel::<Order>();
     std::thread::Builder::new().name("spawner".to_string()).spawn(move || {
-        for Order { command, mark, reply } in inbox {
+        for Order { job, reply } in inbox {
             // If nobody waits any more, the answer is dropped here, which ends the command.
-            let _ = reply.send(spawn(command).map(|child| Running::new(child, mark)));
+            let _ = reply.send(spawn(&job).map(|child| Running::new(child, job.mark)));
         }
     })?;
     *spawner = Some(orders.clone());
     Ok(orders)
 }
 
-fn spawn(mut command: Command) -> io::Result<Child> {
+fn spawn(job: &Job) -> io::Result<Child> {
+    let mut command = Command::new(&job.program);
+    command
+        .args(&job.arguments)
+        .current_dir(&job.cwd)
+        .env_clear()
+        .envs(job.environment.iter().map(|(name, value)| (name, value)))
+        .env(MARK, &job.mark)
+        .stdin(if job.input { Stdio::piped() } else { Stdio::null() })
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     let parent = nix::unistd::getpid();
     let prepare = move || {
         setsid()?;
@@ -115,6 +144,7 @@ impl Running {
         Self {
             leader: Pid::from_raw(i32::try_from(child.id()).unwrap_or(i32::MAX)),
             mark,
+            stdin: child.stdin.take(),
             stdout: child.stdout.take(),
             stderr: child.stderr.take(),
             waited_for: false,
@@ -124,7 +154,7 @@ impl Running {
     }
 
     /// Waits for the leader, and for nobody else. `None` if the system does not tell its status.
-    pub(super) fn exit(&mut self) -> impl Future<Output = Option<ExitStatus>> + use<> {
+    pub fn exit(&mut self) -> impl Future<Output = Option<ExitStatus>> + use<> {
         self.waited_for = true;
         let (leader, reaped) = (self.leader, Arc::clone(&self.reaped));
         let waiting = tokio::task::spawn_blocking(move || {
@@ -136,12 +166,12 @@ impl Running {
     }
 
     /// Asks the command and all that it started to end.
-    pub(super) fn terminate(&self) {
+    pub fn terminate(&self) {
         self.signal(Signal::SIGTERM);
     }
 
     /// Ends the command and all that it started.
-    pub(super) fn kill(&self) {
+    pub fn kill(&self) {
         self.signal(Signal::SIGKILL);
     }
 
@@ -158,7 +188,7 @@ impl Running {
     }
 
     /// Ends what the leader left behind. Says whether there was anything in its group.
-    pub(super) async fn sweep(mut self, reach: Reach) -> bool {
+    pub async fn sweep(mut self, reach: Reach) -> bool {
         self.swept = true;
         let left = self.sweep_group().await;
         if reach == Reach::Escaped {
@@ -231,7 +261,7 @@ fn wait_for(leader: Pid) -> Option<ExitStatus> {
 }
 
 /// Processes whose environment carries `mark`, or a mark that begins with it.
-pub(super) fn marked(mark: &str) -> Vec<Pid> {
+pub fn marked(mark: &str) -> Vec<Pid> {
     let wanted = format!("{MARK}={mark}");
     let Ok(processes) = fs::read_dir("/proc") else { return Vec::new() };
     let own = nix::unistd::getpid();
@@ -249,7 +279,7 @@ fn carries(pid: Pid, wanted: &[u8]) -> bool {
 }
 
 /// Kills every process that carries a mark beginning with `mark`.
-pub(super) fn kill_marked(mark: &str) {
+pub fn kill_marked(mark: &str) {
     // What is killed may have started another meanwhile: look again until nothing is found.
     for _ in 0..10 {
         let found = marked(mark);
