@@ -36,6 +36,9 @@ pub async fn run(setup: Setup, observer: &mut dyn Observer, interrupts: Interrup
     let watch = Watch::new(observer, clock, interrupts, limits.deadline, limits.heartbeat);
     let (mut session, prompt) = open(setup, watch);
     let leftovers = Leftovers(Arc::clone(&session.toolbox));
+    let toolbox = Arc::clone(&session.toolbox);
+    // Beside the first request, which takes longer.
+    drop(tokio::task::spawn_blocking(move || toolbox.get_ready()));
     let driven = contained(go(&mut session, &init, prompt, machine, &limits)).await;
     let broken = match driven {
         Ok(Ok(reason)) => Ok(reason),

@@ -8,6 +8,7 @@ use uuid::Uuid;
 
 use crate::agent::{Clock, Rung, Setup};
 use crate::model::{self, Client, KnownSecrets, ModelFacts, Secret, Timers};
+use crate::process::Supervisor;
 use crate::recovery::{FastMode, Ledger, Limits, Money};
 use crate::tools::{self, BadSettings, ChildEnvironment, Offered, ToolSettings, Toolbox};
 use crate::transcript::Block;
@@ -46,9 +47,11 @@ pub(super) fn assemble(
         settings.budget,
     );
     let system = demand(compose(&settings.system, &here), &settings.demands);
-    let rungs = rungs(settings, models, clock, secrets)?;
+    let supervisor = Supervisor::own();
+    let rungs = rungs(settings, models, clock, secrets, &supervisor)?;
     let session = Session::find(settings, prompt)?;
-    let toolbox = Toolbox::new(&tool_settings(settings, &session)).map_err(bad_tools)?;
+    let toolbox =
+        Toolbox::new(&tool_settings(settings, &session, &supervisor)).map_err(bad_tools)?;
     let limits = limits(settings, &rungs);
     let session_id = session.id();
     let (journal, mut legacy) = session.open(settings, &limits, &rungs[0].label)?;
@@ -87,11 +90,13 @@ fn rungs(
     models: Vec<ModelFacts>,
     clock: Clock,
     secrets: &KnownSecrets,
+    supervisor: &Supervisor,
 ) -> Result<Vec<Rung>, UsageError> {
     let Chain { links, endpoints, .. } = &settings.chain;
     let mut clients = Vec::with_capacity(endpoints.len());
     for place in endpoints {
-        let endpoint = model::Endpoint { secrets: secrets.clone(), ..endpoint(place, clock) };
+        let (secrets, supervisor) = (secrets.clone(), supervisor.clone());
+        let endpoint = model::Endpoint { secrets, supervisor, ..endpoint(place, clock) };
         let client = Client::new(endpoint).map_err(|error| UsageError::new(error.to_string()))?;
         clients.push(Arc::new(client));
     }
@@ -214,7 +219,7 @@ fn per_mille(part: f64) -> u16 {
     (part.clamp(0.001, 1.0) * 1_000.0).round() as u16
 }
 
-fn tool_settings(settings: &Settings, session: &Session) -> ToolSettings {
+fn tool_settings(settings: &Settings, session: &Session, supervisor: &Supervisor) -> ToolSettings {
     let rules = &settings.tools;
     ToolSettings {
         cwd: settings.cwd.clone(),
@@ -249,6 +254,7 @@ fn tool_settings(settings: &Settings, session: &Session) -> ToolSettings {
         session_id: session.id(),
         answer: settings.demands.schema.clone(),
         requirement: settings.demands.requirement.clone(),
+        supervisor: supervisor.clone(),
     }
 }
 

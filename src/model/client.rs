@@ -38,9 +38,7 @@ impl Client {
         let roots = read_roots(&endpoint.ca_files)
             .map_err(|(path, reason)| EndpointError::CaFile { path, reason })?;
         let headers = fixed_headers(&endpoint)?;
-        let keyring =
-            Keyring::new(endpoint.credential, &roots, &endpoint.proxies, &endpoint.secrets)
-                .ok_or(EndpointError::Credential)?;
+        let keyring = Keyring::new(&endpoint, &roots).ok_or(EndpointError::Credential)?;
         let transport = Transport::new(&url, endpoint.timers, roots, &endpoint.proxies);
         let limits = Mutex::new(None);
         Ok(Self { url, headers, keyring, timers: endpoint.timers, transport, limits })

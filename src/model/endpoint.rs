@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use reqwest::Url;
 
+use crate::process::Supervisor;
+
 use super::credentials::{Credential, KnownSecrets};
 use super::proxies::Proxies;
 
@@ -24,6 +26,8 @@ pub struct Endpoint {
     pub proxies: Proxies,
     /// Where the credentials go that are fetched on the way.
     pub secrets: KnownSecrets,
+    /// What starts the command that prints a key.
+    pub supervisor: Supervisor,
 }
 
 impl Endpoint {
@@ -39,6 +43,7 @@ impl Endpoint {
             ca_files: Vec::new(),
             proxies: Proxies::default(),
             secrets: KnownSecrets::default(),
+            supervisor: Supervisor::own(),
         }
     }
 

@@ -8,7 +8,7 @@ use tokio::net::unix::pipe::Receiver;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::process::{Reach, Running};
+use crate::process::Running;
 
 use super::capture::{Capture, Stream};
 
@@ -123,8 +123,7 @@ pub(super) async fn follow(
         }
     }
     let held = out.is_some() || err.is_some();
-    let reach = if held || ended.cause != Cause::Itself { Reach::Escaped } else { Reach::Group };
-    ended.left_behind = running.sweep(reach).await || held;
+    ended.left_behind = running.sweep().await || held;
     ended
 }
 

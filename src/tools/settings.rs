@@ -4,6 +4,8 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::process::Supervisor;
+
 use super::environment::ChildEnvironment;
 use super::permission::PermissionMode;
 use super::require::Requirement;
@@ -63,6 +65,8 @@ pub struct ToolSettings {
     pub answer: Option<AnswerSchema>,
     /// The command that must pass before the run is a success.
     pub requirement: Option<Requirement>,
+    /// What starts commands.
+    pub supervisor: Supervisor,
 }
 
 impl ToolSettings {
@@ -87,6 +91,7 @@ impl ToolSettings {
             session_id: session_id.to_string(),
             answer: None,
             requirement: None,
+            supervisor: Supervisor::own(),
         }
     }
 }

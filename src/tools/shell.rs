@@ -7,7 +7,6 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -15,7 +14,7 @@ use nix::sys::signal::Signal;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use crate::process::{self, Job};
+use crate::process::{Job, Supervisor};
 use crate::transcript::Block;
 
 use super::capture::{Capture, Captured, Scratch};
@@ -29,6 +28,10 @@ use super::places::{Places, resolve};
 /// The kernel takes no argument longer than 128 KiB.
 const COMMAND_BYTES_MAX: usize = 120_000;
 
+/// How a command ended whose warden was killed.
+const UNKNOWN: &str = "Exit code unknown: the process that looked after the command was killed, \
+                       and the command with it.";
+
 /// What the shell knows from one command to the next.
 #[derive(Debug)]
 pub(super) struct Shell {
@@ -38,9 +41,7 @@ pub(super) struct Shell {
     timeout_max: Duration,
     output_limit: usize,
     scratch: Arc<Scratch>,
-    /// Marks what this shell starts.
-    mark: String,
-    calls: AtomicU64,
+    supervisor: Supervisor,
     /// Where the next command starts.
     cwd: Mutex<PathBuf>,
 }
@@ -53,6 +54,7 @@ pub(super) struct ShellParts {
     pub(super) output_limit: usize,
     pub(super) scratch: Arc<Scratch>,
     pub(super) cwd: PathBuf,
+    pub(super) supervisor: Supervisor,
 }
 
 impl Shell {
@@ -64,8 +66,7 @@ impl Shell {
             timeout_max: parts.timeout_max,
             output_limit: parts.output_limit,
             scratch: parts.scratch,
-            mark: format!("{}.", uuid::Uuid::new_v4().simple()),
-            calls: AtomicU64::new(0),
+            supervisor: parts.supervisor,
             cwd: Mutex::new(parts.cwd),
         }
     }
@@ -78,11 +79,9 @@ impl Shell {
         &self.environment.dropped
     }
 
-    /// Kills whatever any command of this shell left behind. May block.
-    pub(super) fn kill_all(&self) {
-        if self.calls.load(Ordering::Relaxed) > 0 {
-            process::kill_marked(&self.mark);
-        }
+    /// What starts its commands.
+    pub(super) fn supervisor(&self) -> &Supervisor {
+        &self.supervisor
     }
 
     pub(super) fn check(&self, input: &BashInput) -> Result<(), String> {
@@ -146,8 +145,8 @@ impl Shell {
         limit: Duration,
         cancel: &CancellationToken,
     ) -> Result<(Ended, Captured), String> {
-        let running =
-            process::start(job).await.map_err(|error| cannot_start(&self.program, cwd, &error))?;
+        let started = self.supervisor.start(&job).await;
+        let running = started.map_err(|error| cannot_start(&self.program, cwd, &error))?;
         let mut capture = Capture::new(self.output_limit, Arc::clone(&self.scratch));
         let ended = follow(running, limit, cancel, &mut capture).await;
         Ok((ended, capture.finish().await))
@@ -187,7 +186,6 @@ impl Shell {
             arguments: ["-c", &script, "bash", text].map(OsString::from).to_vec(),
             cwd: cwd.to_path_buf(),
             environment,
-            mark: format!("{}{}.", self.mark, self.calls.fetch_add(1, Ordering::Relaxed)),
             input: false,
         }
     }
@@ -302,7 +300,7 @@ impl Verdict<'_> {
                 let limit = humantime::format_duration(self.limit);
                 (Some(format!("Timed out after {limit}: the command {gone}.")), true)
             }
-            (Cause::Itself, None) => (Some("Exit code unknown".to_string()), true),
+            (Cause::Itself, None) => (Some(UNKNOWN.to_string()), true),
             (Cause::Itself, Some(status)) => match (exit_code(status), status.signal()) {
                 (0, _) => (None, false),
                 (1, None) if permission::tells_by_exit_code(self.command) => {

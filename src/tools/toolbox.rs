@@ -1,9 +1,7 @@
 //! The tools of a run, and the way every call takes: known, fitting, allowed, run.
 
 use std::path::PathBuf;
-use std::sync::{Arc, mpsc};
-use std::thread;
-use std::time::Duration;
+use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
@@ -28,9 +26,6 @@ use super::shell::{Shell, ShellParts};
 use super::todo::Todos;
 use super::walk::{self, Bounds, Scope};
 use super::write;
-
-/// How long the end of left processes is waited for.
-const LEFTOVERS_MAX: Duration = Duration::from_secs(1);
 
 /// The tools of a run.
 pub struct Toolbox {
@@ -100,6 +95,7 @@ impl Toolbox {
             output_limit: settings.output_limit,
             scratch: Scratch::new(&settings.scratch),
             cwd: places.cwd().to_path_buf(),
+            supervisor: settings.supervisor.clone(),
         });
         let kit = Kit {
             offered,
@@ -148,26 +144,21 @@ impl Toolbox {
         contain(&name, async move { kit.perform(&call, cancel).await }).await
     }
 
-    /// Kills whatever commands of this run left behind, even what left their process group.
+    /// Starts ahead what the first command needs. Blocks for a moment.
+    pub fn get_ready(&self) {
+        self.kit.shell.supervisor().get_ready();
+    }
+
+    /// Kills whatever was started in this run and still runs, wherever it went.
     pub async fn kill_leftovers(&self) {
-        let kit = Arc::clone(&self.kit);
-        let hunt = tokio::task::spawn_blocking(move || kit.shell.kill_all());
-        // What takes longer goes on by itself.
-        let _ = tokio::time::timeout(LEFTOVERS_MAX, hunt).await;
+        let supervisor = self.kit.shell.supervisor().clone();
+        // It is bounded by itself.
+        let _ = tokio::task::spawn_blocking(move || supervisor.close()).await;
     }
 
     /// The same where nothing can be awaited. Blocks, for a second at most.
     pub fn kill_leftovers_at_once(&self) {
-        let kit = Arc::clone(&self.kit);
-        let (tell, told) = mpsc::channel();
-        let hunt = thread::Builder::new().spawn(move || {
-            kit.shell.kill_all();
-            // Nobody may be waiting any more.
-            let _ = tell.send(());
-        });
-        if hunt.is_ok() {
-            let _ = told.recv_timeout(LEFTOVERS_MAX);
-        }
+        self.kit.shell.supervisor().close();
     }
 }
 

@@ -106,6 +106,7 @@ async fn to_look_at_other_things_is_no_progress_and_to_change_them_is() {
 fn requiring(mut play: Play, command: &str) -> Play {
     let scratch = play.folder.path().join(".scratch");
     let mut settings = ToolSettings::new(play.folder.path(), &scratch, "session");
+    settings.supervisor = crate::support::supervisor();
     settings.mode = PermissionMode::BypassPermissions;
     settings.environment = std::env::vars_os().filter(|(name, _)| name == "PATH").collect();
     let timeout = Duration::from_secs(30);

@@ -17,7 +17,7 @@ use tempfile::TempDir;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::support::serve;
+use crate::support::{serve, supervisor};
 
 /// No run may take longer.
 const BOUND: Duration = Duration::from_secs(40);
@@ -268,6 +268,7 @@ fn rung(name: &str, client: Arc<Client>) -> Rung {
 fn toolbox(folder: &TempDir) -> Toolbox {
     let scratch = folder.path().join(".scratch");
     let mut settings = ToolSettings::new(folder.path(), &scratch, "session");
+    settings.supervisor = supervisor();
     settings.mode = PermissionMode::BypassPermissions;
     settings.environment = std::env::vars_os().filter(|(name, _)| name == "PATH").collect();
     Toolbox::new(&settings).expect("the settings are right")

@@ -10,6 +10,7 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::stat::Mode;
 use nix::unistd::{Pid, mkfifo};
+use outlast::process::Supervisor;
 use outlast::rehearsal::{Options, Scenario, Server};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -23,6 +24,11 @@ const BOUND: Duration = Duration::from_mins(1);
 /// Starts the rehearsal server for a scenario that was built in a test. Time is not scaled.
 pub(crate) fn serve(scenario: Scenario) -> Server {
     Server::start(scenario, Options::default()).expect("loopback has a free port")
+}
+
+/// What starts commands where the library runs in the test's own process.
+pub(crate) fn supervisor() -> Supervisor {
+    Supervisor::with(Path::new(env!("CARGO_BIN_EXE_outlast")))
 }
 
 /// A run of the binary that is being put together.

@@ -12,6 +12,8 @@ use tempfile::TempDir;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::support::supervisor;
+
 /// How long anything may take on a busy machine before a test gives up.
 pub(super) const PATIENCE: Duration = Duration::from_mins(1);
 
@@ -39,6 +41,7 @@ impl Bench {
             (OsString::from("PATH"), std::env::var_os("PATH").unwrap_or_default()),
             (OsString::from("HOME"), root.join("home").into()),
         ];
+        settings.supervisor = supervisor();
         arrange(&mut settings);
         let toolbox = Toolbox::new(&settings).expect("good settings");
         Self { toolbox, cwd, folder }

@@ -121,14 +121,13 @@ async fn one_that_left_the_group_and_holds_the_pipe_is_found_by_its_mark() {
 }
 
 #[tokio::test]
-async fn a_silent_daemon_is_found_at_the_end_of_the_run() {
+async fn a_silent_daemon_ends_with_the_command_that_started_it() {
     let bench = Bench::open();
     let daemon = "(setsid bash -c 'echo $$ > daemon; exec sleep 1000' >/dev/null 2>&1 &) ; \
                   until [ -s daemon ]; do sleep 0.01; done";
-    soon(&bench, daemon).await;
-    assert!(is_alive(&bench.content("daemon")), "it was not looked for yet");
-    bench.toolbox.kill_leftovers().await;
-    assert_gone(&bench.content("daemon")).await;
+    let outcome = soon(&bench, daemon).await;
+    assert!(!is_alive(&bench.content("daemon")), "{outcome:?}");
+    assert!(text(&outcome).contains("left running were stopped"), "{outcome:?}");
 }
 
 #[tokio::test]

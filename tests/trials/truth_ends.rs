@@ -228,6 +228,7 @@ impl Observer for Nervous {
 /// A run without a process of its own.
 async fn within_this_process(server: &Server, folder: &std::path::Path, bears: usize) -> Ending {
     let mut tools = ToolSettings::new(folder, &folder.join("scratch"), "a-session");
+    tools.supervisor = crate::support::supervisor();
     tools.mode = PermissionMode::BypassPermissions;
     tools.environment = vec![("PATH".into(), std::env::var_os("PATH").unwrap_or_default())];
     let client = Client::new(Endpoint::new(server.base_url(), Credential::None));

@@ -5,6 +5,8 @@ use std::time::Duration;
 use outlast::model::{Client, Credential, Endpoint, EndpointError, HelperCommand, Renewal, Secret};
 use outlast::recovery::{ErrorClass, Reach, classify};
 
+use crate::support::supervisor;
+
 use super::server::{Server, answer, stream};
 use super::{STREAMING, ask, endpoint, recorded};
 
@@ -13,7 +15,7 @@ async fn accepting() -> Server {
 }
 
 fn with(server: &Server, credential: Credential) -> Client {
-    let endpoint = Endpoint { credential, ..endpoint(&server.url) };
+    let endpoint = Endpoint { credential, supervisor: supervisor(), ..endpoint(&server.url) };
     Client::new(endpoint).expect("the endpoint is right")
 }
 

@@ -1,19 +1,23 @@
 //! A command that prints a key.
 
 use std::io;
-use std::process::Stdio;
+use std::process::ExitStatus;
 use std::time::Duration;
 
-use nix::sys::signal::{Signal, killpg};
-use nix::unistd::Pid;
 use tokio::io::AsyncReadExt;
-use tokio::process::Command;
+use tokio::net::unix::pipe::Receiver;
 use tokio::time::timeout;
+
+use crate::process::{Job, Supervisor};
 
 use super::secret::Secret;
 
 /// The longest thing that is taken for a key, in bytes.
 const PRINTED_MAX: u64 = 64 * 1024;
+
+/// How long output is still read when the command itself is over but others hold its pipe.
+const DRAIN: Duration = Duration::from_millis(200);
+
 const NO_KEY: &str = "printed more than one line, or no plain text";
 
 /// A command that prints a key: `apiKeyHelper`.
@@ -37,35 +41,16 @@ impl HelperCommand {
         }
     }
 
-    pub(super) async fn run(&self) -> Result<Secret, String> {
-        let mut child = Command::new("sh")
-            .args(["-c", &self.command])
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .process_group(0)
-            .kill_on_drop(true)
-            .spawn()
-            .map_err(|error| format!("cannot be started: {error}"))?;
-        let group = Group(child.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw));
-        let stdout = child.stdout.take().expect("it was asked for");
-        let mut printed = Vec::new();
-        let running = async {
-            stdout.take(PRINTED_MAX + 1).read_to_end(&mut printed).await?;
-            // Whoever has more to say would wait for us for ever.
-            let all = printed.len() as u64 <= PRINTED_MAX;
-            if all { child.wait().await.map(Some) } else { Ok(None) }
+    pub(super) async fn run(&self, supervisor: &Supervisor) -> Result<Secret, String> {
+        let ended = match timeout(self.limit, self.print(supervisor)).await {
+            Ok(ended) => ended?,
+            Err(_) => return Err(format!("did not end within {} s", self.limit.as_secs_f32())),
         };
-        let Ok(ended) = timeout(self.limit, running).await else {
-            return Err(format!("did not end within {} s", self.limit.as_secs_f32()));
-        };
-        let Some(status) = ended.map_err(|error: io::Error| format!("cannot be read: {error}"))?
-        else {
-            return Err(NO_KEY.to_owned());
-        };
-        group.let_go();
-        if !status.success() {
-            return Err(format!("failed ({status})"));
+        let Some((status, printed)) = ended else { return Err(NO_KEY.to_owned()) };
+        match status {
+            Some(status) if status.success() => {}
+            Some(status) => return Err(format!("failed ({status})")),
+            None => return Err("was killed together with what looked after it".to_owned()),
         }
         let secret = Secret::new(&String::from_utf8_lossy(&printed));
         if secret.is_empty() {
@@ -76,23 +61,51 @@ impl HelperCommand {
         }
         Ok(secret)
     }
-}
 
-/// A helper's process group. Dropped before the helper's end, it takes all of them with it: a run
-/// that ends meanwhile leaves nothing behind.
-struct Group(Option<Pid>);
-
-impl Group {
-    fn let_go(mut self) {
-        self.0 = None;
+    /// How the command ended and what it printed, unless that is too much. Dropped before the
+    /// end, it ends the command: a run that ends meanwhile leaves nothing behind.
+    async fn print(
+        &self,
+        supervisor: &Supervisor,
+    ) -> Result<Option<(Option<ExitStatus>, Vec<u8>)>, String> {
+        let unread = |error: io::Error| format!("cannot be read: {error}");
+        let started = supervisor.start(&self.job()).await;
+        let mut running = started.map_err(|error| format!("cannot be started: {error}"))?;
+        let stdout = running.stdout.take().expect("every job has one");
+        let stderr = running.stderr.take().expect("every job has one");
+        let stdout = Receiver::from_owned_fd(stdout.into()).map_err(unread)?;
+        let mut stderr = Receiver::from_owned_fd(stderr.into()).map_err(unread)?;
+        // Nobody wants it, but whoever writes it must not be stopped by that.
+        tokio::spawn(async move { tokio::io::copy(&mut stderr, &mut tokio::io::sink()).await });
+        let mut printed = Vec::new();
+        let mut exit = std::pin::pin!(running.exit());
+        let status = {
+            let mut stdout = stdout.take(PRINTED_MAX + 1);
+            let mut reading = std::pin::pin!(stdout.read_to_end(&mut printed));
+            tokio::select! {
+                read = &mut reading => match read.map_err(unread)? as u64 {
+                    0..=PRINTED_MAX => exit.await,
+                    // Whoever has more to say would wait for us for ever.
+                    _ => return Ok(None),
+                },
+                status = &mut exit => {
+                    // Something that it started may hold its output, and is not waited for.
+                    let _ = timeout(DRAIN, reading).await;
+                    status
+                }
+            }
+        };
+        running.sweep().await;
+        Ok((printed.len() as u64 <= PRINTED_MAX).then_some((status, printed)))
     }
-}
 
-impl Drop for Group {
-    fn drop(&mut self) {
-        if let Some(group) = self.0 {
-            // It may just have ended: then there is nobody left to stop.
-            let _ = killpg(group, Signal::SIGKILL);
+    fn job(&self) -> Job {
+        Job {
+            program: "sh".into(),
+            arguments: vec!["-c".into(), self.command.clone().into()],
+            cwd: std::env::current_dir().unwrap_or_else(|_| "/".into()),
+            environment: std::env::vars_os().collect(),
+            input: false,
         }
     }
 }

@@ -8,9 +8,10 @@ use reqwest::header::AUTHORIZATION;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
+use crate::process::Supervisor;
 use crate::recovery::Fault;
 
-use super::super::proxies::Proxies;
+use super::super::endpoint::Endpoint;
 use super::fault::no_credential;
 use super::helper::HelperCommand;
 use super::known::KnownSecrets;
@@ -64,6 +65,7 @@ struct Helper {
     /// What it printed last. The lock is held while it runs, so that it runs once.
     printed: Mutex<Option<Printed>>,
     known: KnownSecrets,
+    supervisor: Supervisor,
 }
 
 #[derive(Debug)]
@@ -76,23 +78,22 @@ struct Printed {
 
 impl Keyring {
     /// Refuses a key that no header can carry. `roots` are trusted beside the system's
-    /// certificates when a login is renewed. What is fetched is added to `known`.
-    pub(crate) fn new(
-        credential: Credential,
-        roots: &[Certificate],
-        proxies: &Proxies,
-        known: &KnownSecrets,
-    ) -> Option<Self> {
-        Some(Self(match credential {
+    /// certificates when a login is renewed. What is fetched is added to the endpoint's secrets.
+    pub(crate) fn new(endpoint: &Endpoint, roots: &[Certificate]) -> Option<Self> {
+        let known = &endpoint.secrets;
+        Some(Self(match endpoint.credential.clone() {
             Credential::None => Kind::None,
             Credential::ApiKey(secret) if secret.fits_header() => Kind::ApiKey(secret),
             Credential::Bearer(secret) if secret.fits_header() => Kind::Bearer(secret),
             Credential::ApiKey(_) | Credential::Bearer(_) => return None,
-            Credential::Helper(command) => {
-                Kind::Helper(Helper { command, printed: Mutex::new(None), known: known.clone() })
-            }
+            Credential::Helper(command) => Kind::Helper(Helper {
+                command,
+                printed: Mutex::new(None),
+                known: known.clone(),
+                supervisor: endpoint.supervisor.clone(),
+            }),
             Credential::OAuth(file) => {
-                let (roots, proxies) = (roots.to_vec(), proxies.clone());
+                let (roots, proxies) = (roots.to_vec(), endpoint.proxies.clone());
                 Kind::OAuth(Box::new(OAuth::new(file, roots, proxies, known.clone())))
             }
         }))
@@ -185,7 +186,7 @@ impl Helper {
         let failed = |reason: String| {
             no_credential("api_key_helper_failed", format!("the API key helper {reason}"))
         };
-        let secret = self.command.run().await.map_err(failed)?;
+        let secret = self.command.run(&self.supervisor).await.map_err(failed)?;
         self.known.learn(&secret);
         Ok(secret)
     }

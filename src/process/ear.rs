@@ -1,0 +1,75 @@
+//! How a keeper waits: for an order, and for the end of a child.
+
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::SigSet;
+
+#[cfg(target_os = "linux")]
+use nix::sys::signal::Signal;
+#[cfg(target_os = "linux")]
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+
+/// Hears of children's ends. No signal that can be blocked does anything else from then on.
+pub(super) struct Ear {
+    #[cfg(target_os = "linux")]
+    ends: SignalFd,
+}
+
+impl Ear {
+    #[cfg(target_os = "linux")]
+    pub(super) fn new() -> nix::Result<Self> {
+        SigSet::all().thread_set_mask()?;
+        let mut ends = SigSet::empty();
+        ends.add(Signal::SIGCHLD);
+        let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
+        Ok(Self { ends: SignalFd::with_flags(&ends, flags)? })
+    }
+
+    /// Without descriptors for signals, children are looked after now and then.
+    #[cfg(not(target_os = "linux"))]
+    pub(super) fn new() -> nix::Result<Self> {
+        SigSet::all().thread_set_mask()?;
+        Ok(Self {})
+    }
+
+    /// Waits until the socket has something to say, or a child ended, or for `limit`. Returns
+    /// whether it is the socket.
+    pub(super) fn hears(&self, socket: &impl AsFd, limit: Option<Duration>) -> bool {
+        let socket = PollFd::new(socket.as_fd(), PollFlags::POLLIN);
+        let [.., socket] = self.poll([socket], limit);
+        socket
+    }
+
+    /// Waits for the end of a child, but no longer than `limit`.
+    pub(super) fn listen(&self, limit: Duration) {
+        self.poll([], Some(limit));
+    }
+
+    #[cfg(target_os = "linux")]
+    fn poll<const N: usize>(&self, others: [PollFd<'_>; N], limit: Option<Duration>) -> [bool; N] {
+        let mut all = vec![PollFd::new(self.ends.as_fd(), PollFlags::POLLIN)];
+        all.extend(others);
+        // An interruption is as good as an event: whoever waits looks again.
+        let _ = poll(&mut all, timeout(limit));
+        while let Ok(Some(_)) = self.ends.read_signal() {}
+        std::array::from_fn(|index| has_news(&all[index + 1]))
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn poll<const N: usize>(&self, mut all: [PollFd<'_>; N], limit: Option<Duration>) -> [bool; N] {
+        const TICK: Duration = Duration::from_millis(20);
+        let _ = poll(&mut all, timeout(Some(limit.map_or(TICK, |limit| limit.min(TICK)))));
+        std::array::from_fn(|index| has_news(&all[index]))
+    }
+}
+
+fn has_news(polled: &PollFd<'_>) -> bool {
+    polled.any().unwrap_or(true)
+}
+
+fn timeout(limit: Option<Duration>) -> PollTimeout {
+    limit
+        .map_or(PollTimeout::NONE, |limit| PollTimeout::try_from(limit).unwrap_or(PollTimeout::MAX))
+}

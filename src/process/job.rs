@@ -1,0 +1,81 @@
+//! A program that is to be started, and how it is told to whoever starts it.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
+use std::process::Command;
+
+use serde::{Deserialize, Serialize};
+
+/// A program to be started, with nothing left to be inherited.
+#[derive(Clone, Debug)]
+pub struct Job {
+    pub program: PathBuf,
+    /// What follows the program's name.
+    pub arguments: Vec<OsString>,
+    /// Where it starts.
+    pub cwd: PathBuf,
+    /// All of its environment. Of two values for a name the later one counts.
+    pub environment: Vec<(OsString, OsString)>,
+    /// Whether its standard input is ours to write. If not, it is empty.
+    pub input: bool,
+}
+
+/// A job as it is sent to its warden.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Errand {
+    program: Text,
+    arguments: Vec<Text>,
+    cwd: Text,
+    environment: Vec<(Text, Text)>,
+}
+
+/// Text of the system's, which need not be UTF-8 but mostly is.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(untagged)]
+enum Text {
+    Plain(String),
+    Raw(Vec<u8>),
+}
+
+impl Errand {
+    /// `job`, with one more variable.
+    pub(super) fn new(job: &Job, (name, value): (&str, &str)) -> Self {
+        let own = (Text::of(OsStr::new(name)), Text::of(OsStr::new(value)));
+        let pair = |(name, value): &(OsString, OsString)| (Text::of(name), Text::of(value));
+        Self {
+            program: Text::of(job.program.as_os_str()),
+            arguments: job.arguments.iter().map(|argument| Text::of(argument)).collect(),
+            cwd: Text::of(job.cwd.as_os_str()),
+            environment: job.environment.iter().map(pair).chain([own]).collect(),
+        }
+    }
+
+    pub(super) fn command(self) -> Command {
+        let mut command = Command::new(self.program.into_os());
+        command
+            .args(self.arguments.into_iter().map(Text::into_os))
+            .current_dir(self.cwd.into_os())
+            .env_clear()
+            .envs(
+                self.environment.into_iter().map(|(name, value)| (name.into_os(), value.into_os())),
+            );
+        command
+    }
+}
+
+impl Text {
+    fn of(text: &OsStr) -> Self {
+        match text.to_str() {
+            Some(plain) => Self::Plain(plain.to_owned()),
+            None => Self::Raw(text.as_bytes().to_owned()),
+        }
+    }
+
+    fn into_os(self) -> OsString {
+        match self {
+            Self::Plain(text) => text.into(),
+            Self::Raw(bytes) => OsString::from_vec(bytes),
+        }
+    }
+}

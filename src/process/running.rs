@@ -1,0 +1,144 @@
+//! A command under way, as outlast sees it.
+
+use std::io::{self, Write, pipe};
+use std::net::Shutdown;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{ChildStderr, ChildStdin, ChildStdout, ExitStatus};
+use std::time::Duration;
+
+use tokio::io::AsyncReadExt;
+use tokio::net::UnixStream as Socket;
+use tokio::sync::oneshot;
+
+use super::wire::{self, Report};
+
+/// How long the end of what a command left is waited for. It goes on if it takes longer.
+const SWEEP_MAX: Duration = Duration::from_secs(2);
+
+/// A started command. Dropped before its end, it is killed with all that it started.
+#[derive(Debug)]
+pub struct Running {
+    /// To the warden. Its end is the job's.
+    control: UnixStream,
+    exited: Option<oneshot::Receiver<ExitStatus>>,
+    swept: Option<oneshot::Receiver<bool>>,
+    /// Only there if the job asked for it.
+    pub stdin: Option<ChildStdin>,
+    pub stdout: Option<ChildStdout>,
+    pub stderr: Option<ChildStderr>,
+}
+
+/// Our ends of a command's pipes.
+pub(super) struct Pipes {
+    stdin: Option<ChildStdin>,
+    stdout: ChildStdout,
+    stderr: ChildStderr,
+}
+
+impl Pipes {
+    /// Makes them. The other ends are for the command: its output, its errors, and its input if
+    /// it is to have any.
+    pub(super) fn lay(input: bool) -> io::Result<(Self, Vec<OwnedFd>)> {
+        let (stdout, output) = pipe()?;
+        let (stderr, errors) = pipe()?;
+        let mut theirs = vec![OwnedFd::from(output), OwnedFd::from(errors)];
+        let mut stdin = None;
+        if input {
+            let (their_input, our_input) = pipe()?;
+            theirs.push(their_input.into());
+            stdin = Some(OwnedFd::from(our_input).into());
+        }
+        let (stdout, stderr) = (OwnedFd::from(stdout).into(), OwnedFd::from(stderr).into());
+        Ok((Self { stdin, stdout, stderr }, theirs))
+    }
+}
+
+impl Running {
+    /// `socket` and `control` are the same connection.
+    pub(super) fn new(control: UnixStream, socket: Socket, pipes: Pipes) -> Self {
+        let (tell_exit, exited) = oneshot::channel();
+        let (tell_swept, swept) = oneshot::channel();
+        tokio::spawn(listen(socket, tell_exit, tell_swept));
+        Self {
+            control,
+            exited: Some(exited),
+            swept: Some(swept),
+            stdin: pipes.stdin,
+            stdout: Some(pipes.stdout),
+            stderr: Some(pipes.stderr),
+        }
+    }
+
+    /// Waits for the leader, and for nobody else. `None` if its warden was killed and nobody
+    /// knows, or if it was asked before.
+    pub fn exit(&mut self) -> impl Future<Output = Option<ExitStatus>> + use<> {
+        let exited = self.exited.take();
+        async move { exited?.await.ok() }
+    }
+
+    /// Asks the command and all that it started to end.
+    pub fn terminate(&self) {
+        self.order(wire::TERMINATE);
+    }
+
+    /// Ends the command and all that it started.
+    pub fn kill(&self) {
+        self.order(wire::KILL);
+    }
+
+    fn order(&self, order: u8) {
+        // Without a warden there is nothing left that it could be about.
+        let _ = (&self.control).write(&[order]);
+    }
+
+    /// Ends what the leader left behind. Says whether there was anything.
+    pub async fn sweep(mut self) -> bool {
+        self.order(wire::SWEEP);
+        let Some(swept) = self.swept.take() else { return false };
+        match tokio::time::timeout(SWEEP_MAX, swept).await {
+            Ok(swept) => swept.unwrap_or(false),
+            // Something does not go away.
+            Err(_) => true,
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // The listener holds the same connection, so that closing our part would not be seen.
+        let _ = self.control.shutdown(Shutdown::Both);
+    }
+}
+
+/// Passes on what the warden tells, until it is gone.
+async fn listen(
+    mut socket: Socket,
+    tell_exit: oneshot::Sender<ExitStatus>,
+    tell_swept: oneshot::Sender<bool>,
+) {
+    let (mut tell_exit, mut tell_swept) = (Some(tell_exit), Some(tell_swept));
+    while let Ok(report) = hear(&mut socket).await {
+        // Nobody may be waiting any more.
+        match report {
+            Report::Exited(status) => {
+                let _ = tell_exit.take().map(|tell| tell.send(ExitStatus::from_raw(status)));
+            }
+            Report::Swept(left) => {
+                let _ = tell_swept.take().map(|tell| tell.send(left));
+            }
+            Report::Started | Report::Refused(_) | Report::Ended(_) => return,
+        }
+    }
+}
+
+/// The next report.
+///
+/// # Errors
+/// The warden is gone.
+pub(super) async fn hear(socket: &mut Socket) -> io::Result<Report> {
+    let mut report = [0; Report::BYTES];
+    socket.read_exact(&mut report).await?;
+    Report::decode(report).ok_or_else(|| io::ErrorKind::InvalidData.into())
+}

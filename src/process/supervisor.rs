@@ -1,0 +1,249 @@
+//! What starts programs for outlast, and ends what is left of them.
+
+use std::env;
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tokio::io::AsyncWriteExt;
+use tokio::net::UnixStream as Socket;
+
+use super::job::{Errand, Job};
+use super::keeper;
+use super::mark::{MARK, kill_marked};
+use super::running::{Pipes, Running, hear};
+use super::wire::{self, Report};
+
+/// How long a program may take to be started, on a machine that is out of breath.
+const START_MAX: Duration = Duration::from_secs(20);
+
+/// How long the end of all that is left is waited for.
+const CLOSE_MAX: Duration = Duration::from_secs(1);
+
+/// How many keepers a run may lose. Whoever kills them all wants something else than work.
+const LOSSES_MAX: u32 = 10;
+
+/// Starts programs, and sees to it that nothing of them outlives the run. Clones are the same.
+#[derive(Clone, Debug)]
+pub struct Supervisor(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    /// The binary of outlast. This process's own if there is none.
+    binary: Option<PathBuf>,
+    /// In the environment of everything that is started.
+    mark: String,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    keeper: Option<Keeper>,
+    /// How many keepers were killed.
+    lost: u32,
+}
+
+#[derive(Debug)]
+struct Keeper {
+    child: Child,
+    line: UnixStream,
+}
+
+/// Why a job did not begin.
+enum Failure {
+    /// Its keeper or warden is gone.
+    Lost,
+    Refused(io::Error),
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Self::Refused(error)
+    }
+}
+
+impl Supervisor {
+    /// With this process's own binary as keeper. Starts nothing yet.
+    pub fn own() -> Self {
+        Self::new(None)
+    }
+
+    /// With that binary of outlast as keeper, for whoever uses outlast as a library.
+    pub fn with(binary: &Path) -> Self {
+        Self::new(Some(binary.to_path_buf()))
+    }
+
+    fn new(binary: Option<PathBuf>) -> Self {
+        let mark = uuid::Uuid::new_v4().simple().to_string();
+        Self(Arc::new(Inner { binary, mark, state: Mutex::default() }))
+    }
+
+    /// Starts the keeper, so that the first job need not wait for it.
+    pub fn get_ready(&self) {
+        let mut state = self.0.state();
+        if state.keeper.is_none() {
+            // If there is none yet, the first job tries again, and says why it could not.
+            state.keeper = Keeper::start(self.0.binary.as_deref()).ok();
+        }
+    }
+
+    /// Starts a program.
+    ///
+    /// # Errors
+    /// The system refuses, or no keeper can be had.
+    pub async fn start(&self, job: &Job) -> io::Result<Running> {
+        let errand = Errand::new(job, (MARK, &self.0.mark));
+        let errand = serde_json::to_vec(&errand)?;
+        for _ in 0..2 {
+            let beginning = tokio::time::timeout(START_MAX, self.begin(&errand, job.input));
+            match beginning.await.map_err(|_| io::ErrorKind::TimedOut)? {
+                Ok(running) => return Ok(running),
+                Err(Failure::Refused(error)) => return Err(error),
+                Err(Failure::Lost) => {}
+            }
+        }
+        Err(io::Error::other("the process that looks after commands was killed"))
+    }
+
+    async fn begin(&self, errand: &[u8], input: bool) -> Result<Running, Failure> {
+        let (pipes, descriptors) = Pipes::lay(input)?;
+        let (control, theirs) = UnixStream::pair()?;
+        self.0.ask_for_warden(&theirs)?;
+        drop(theirs);
+        control.set_nonblocking(true)?;
+        let mut socket = Socket::from_std(control.try_clone()?)?;
+        let length = u32::try_from(errand.len()).unwrap_or(u32::MAX).to_le_bytes();
+        let sent = wire::send(&control, &length, &descriptors);
+        drop(descriptors);
+        // If it cannot be sent, what is heard next tells why.
+        if sent.is_ok() {
+            let _ = socket.write_all(errand).await;
+        }
+        match hear(&mut socket).await {
+            Ok(Report::Started) => Ok(Running::new(control, socket, pipes)),
+            Ok(Report::Refused(errno)) => {
+                Err(Failure::Refused(io::Error::from_raw_os_error(errno)))
+            }
+            Ok(Report::Exited(_) | Report::Swept(_) | Report::Ended(_)) | Err(_) => {
+                Err(Failure::Lost)
+            }
+        }
+    }
+
+    /// Ends everything that was started and still runs. Returns how many processes that were.
+    /// Blocks, for a second at most; what takes longer goes on by itself. A job that is started
+    /// afterwards gets another keeper.
+    pub fn close(&self) -> u32 {
+        self.0.close()
+    }
+}
+
+impl Inner {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks the keeper, a new one if need be, for a warden at this socket.
+    fn ask_for_warden(&self, socket: &UnixStream) -> io::Result<()> {
+        let mut state = self.state();
+        loop {
+            let keeper = match state.keeper.take() {
+                Some(keeper) => keeper,
+                None if state.lost < LOSSES_MAX => Keeper::start(self.binary.as_deref())?,
+                None => {
+                    return Err(io::Error::other(
+                        "the process that looks after commands is killed again and again",
+                    ));
+                }
+            };
+            keeper.wake();
+            if wire::send(&keeper.line, &[wire::JOB], &[socket]).is_ok() {
+                state.keeper = Some(keeper);
+                return Ok(());
+            }
+            keeper.bury();
+            state.lost += 1;
+        }
+    }
+
+    fn close(&self) -> u32 {
+        let (keeper, lost) = {
+            let mut state = self.state();
+            (state.keeper.take(), state.lost)
+        };
+        let (ended, whole) = keeper.map_or((0, true), Keeper::end);
+        // What a killed keeper left has got away, unless it still carries the mark.
+        ended + if lost > 0 || !whole { kill_marked(&self.mark) } else { 0 }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl Keeper {
+    fn start(binary: Option<&Path>) -> io::Result<Self> {
+        let (line, theirs) = UnixStream::pair()?;
+        line.set_read_timeout(Some(CLOSE_MAX))?;
+        let child = Command::new(binary.map_or_else(own_binary, |path| Ok(path.to_path_buf()))?)
+            .arg0("keeper")
+            .arg(keeper::ARGUMENT)
+            .arg(std::process::id().to_string())
+            .env_clear()
+            .stdin(OwnedFd::from(theirs))
+            // Nobody who waits for the end of our output must wait for the keeper's.
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .map_err(|error| cannot_keep(&error))?;
+        Ok(Self { child, line })
+    }
+
+    /// Goes on if somebody stopped it.
+    fn wake(&self) {
+        if let Ok(pid) = i32::try_from(self.child.id()) {
+            let _ = kill(Pid::from_raw(pid), Signal::SIGCONT);
+        }
+    }
+
+    /// Has it end everything. Returns how many processes that were, and whether it was heard of.
+    fn end(mut self) -> (u32, bool) {
+        self.wake();
+        let mut report = [0; Report::BYTES];
+        let ended =
+            self.line.write_all(&[wire::END]).and_then(|()| self.line.read_exact(&mut report));
+        match (ended, Report::decode(report)) {
+            (Ok(()), Some(Report::Ended(count))) => {
+                self.bury();
+                (u32::try_from(count).unwrap_or(0), true)
+            }
+            (Ok(()) | Err(_), _) => (0, false),
+        }
+    }
+
+    /// Waits for a keeper that is gone, or about to.
+    fn bury(self) {
+        let Self { mut child, line } = self;
+        drop(line);
+        let _ = child.wait();
+    }
+}
+
+/// The binary that runs here, even if its file was replaced meanwhile.
+fn own_binary() -> io::Result<PathBuf> {
+    let link = Path::new("/proc/self/exe");
+    if link.exists() { Ok(link.to_path_buf()) } else { env::current_exe() }
+}
+
+fn cannot_keep(error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("outlast cannot start itself to look after it: {error}"))
+}

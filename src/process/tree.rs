@@ -1,0 +1,141 @@
+//! Finds and ends everything below this process.
+
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::{Pid, getpid};
+use tokio::time::Instant;
+
+use super::ear::Ear;
+
+/// How often what was not yet stopped is looked for, before all that was found is killed.
+const FREEZES: usize = 20;
+
+/// How long the death of what was killed is waited for before it is looked for again.
+const GLANCE: Duration = Duration::from_millis(10);
+
+/// A child that changed, and how.
+pub(super) enum Change {
+    Ended(Pid, i32),
+    Stopped(Pid),
+}
+
+/// Takes note of children that ended or stopped. Returns whether any is left.
+pub(super) fn bury(mut note: impl FnMut(Change)) -> bool {
+    let flags = WaitPidFlag::WNOHANG | WaitPidFlag::WUNTRACED;
+    loop {
+        match waitpid(None, Some(flags)) {
+            Ok(WaitStatus::Exited(child, code)) => note(Change::Ended(child, code << 8)),
+            Ok(WaitStatus::Signaled(child, signal, _)) => {
+                note(Change::Ended(child, signal as i32));
+            }
+            Ok(WaitStatus::Stopped(child, _)) => note(Change::Stopped(child)),
+            Ok(WaitStatus::StillAlive) => return true,
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(_) => return false,
+        }
+    }
+}
+
+/// Sends a signal to everything below this process, and wakes what was stopped, so that it heeds
+/// it.
+pub(super) fn signal(signal: Signal) {
+    for process in below(&HashSet::new()) {
+        let _ = kill(process, signal);
+        let _ = kill(process, Signal::SIGCONT);
+    }
+}
+
+/// Kills everything below this process but what is spared, and what is below that. Says what.
+///
+/// All is stopped before any of it is killed: what forks faster than it can be killed would get
+/// away otherwise.
+pub(super) fn kill_below(spared: &HashSet<Pid>) -> HashSet<Pid> {
+    let mut stopped = HashSet::new();
+    for _ in 0..FREEZES {
+        let before = stopped.len();
+        for process in below(spared) {
+            if stopped.insert(process) {
+                let _ = kill(process, Signal::SIGSTOP);
+            }
+        }
+        if stopped.len() == before {
+            break;
+        }
+    }
+    for process in &stopped {
+        let _ = kill(*process, Signal::SIGKILL);
+    }
+    stopped
+}
+
+/// Kills until no child is left, but no longer than `limit`: what hangs in the kernel, or belongs
+/// to another user, cannot be waited for. `bury` says whether a child is left. Returns what was
+/// killed.
+pub(super) fn end_all(limit: Duration, ear: &Ear, mut bury: impl FnMut() -> bool) -> HashSet<Pid> {
+    let end = Instant::now() + limit;
+    let mut killed = HashSet::new();
+    while bury() && Instant::now() < end {
+        killed.extend(kill_below(&HashSet::new()));
+        if bury() {
+            ear.listen(GLANCE);
+        }
+    }
+    killed
+}
+
+/// Every living process below this one, without those that are spared and what is below them.
+fn below(spared: &HashSet<Pid>) -> Vec<Pid> {
+    let mut children: HashMap<Pid, Vec<Pid>> = HashMap::new();
+    for (process, parent) in living() {
+        children.entry(parent).or_default().push(process);
+    }
+    let (mut found, mut next) = (Vec::new(), vec![getpid()]);
+    while let Some(parent) = next.pop() {
+        let born = children.remove(&parent).unwrap_or_default();
+        let born: Vec<Pid> = born.into_iter().filter(|child| !spared.contains(child)).collect();
+        next.extend(&born);
+        found.extend(born);
+    }
+    found
+}
+
+/// Every living process with its parent.
+#[cfg(target_os = "linux")]
+fn living() -> Vec<(Pid, Pid)> {
+    let Ok(processes) = std::fs::read_dir("/proc") else { return Vec::new() };
+    let one = |entry: std::fs::DirEntry| {
+        let process = entry.file_name().to_str()?.parse().ok().map(Pid::from_raw)?;
+        let stat = std::fs::read(entry.path().join("stat")).ok()?;
+        Some((process, parent(&stat)?))
+    };
+    processes.flatten().filter_map(one).collect()
+}
+
+/// Whose child a process is, by the text of its `stat`. Of the dead it does not matter.
+#[cfg(target_os = "linux")]
+fn parent(stat: &[u8]) -> Option<Pid> {
+    // The name, in brackets, may hold anything, brackets included.
+    let name_ends = stat.iter().rposition(|byte| *byte == b')')?;
+    let mut fields = stat[name_ends + 1..].split(|byte| *byte == b' ').skip(1);
+    let state = fields.next()?;
+    if matches!(state, b"Z" | b"X") {
+        return None;
+    }
+    str::from_utf8(fields.next()?).ok()?.parse().ok().map(Pid::from_raw)
+}
+
+/// Every process with its parent, as `ps` tells them.
+#[cfg(not(target_os = "linux"))]
+fn living() -> Vec<(Pid, Pid)> {
+    let listed = std::process::Command::new("/bin/ps").args(["-axo", "pid=,ppid="]).output();
+    let one = |line: &str| {
+        let mut fields = line.split_whitespace().map(|field| field.parse().map(Pid::from_raw));
+        Some((fields.next()?.ok()?, fields.next()?.ok()?))
+    };
+    let text = listed.map(|output| output.stdout).unwrap_or_default();
+    String::from_utf8_lossy(&text).lines().filter_map(one).collect()
+}

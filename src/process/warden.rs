@@ -1,0 +1,165 @@
+//! A warden: starts the command of one job, and ends all that comes of it.
+
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::sys::signal::Signal;
+use nix::unistd::{Pid, getpid, getppid, setsid};
+use tokio::time::Instant;
+
+use super::ear::Ear;
+use super::job::Errand;
+use super::signals;
+use super::tree::{self, Change};
+use super::wire::{self, Report};
+
+/// How long what a command left behind has to end by itself.
+const LEFTOVER_GRACE: Duration = Duration::from_millis(100);
+
+/// How long outlast is kept waiting for the death of what was killed.
+const KILLING_MAX: Duration = Duration::from_secs(1);
+
+/// How long that is tried when nobody waits.
+const ENDING_MAX: Duration = Duration::from_secs(10);
+
+/// How ready a command is to be killed when memory runs out: readier than outlast.
+#[cfg(target_os = "linux")]
+const OUT_OF_MEMORY_SCORE: i32 = 300;
+
+/// Sees one job through. Runs in a process of its own, forked by the keeper.
+///
+/// # Errors
+/// Something may be left.
+pub(super) fn serve(control: &UnixStream) -> io::Result<()> {
+    match launch(control) {
+        Ok((ear, leader)) => {
+            tell(control, Report::Started);
+            Warden { control, ear, leader }.mind()
+        }
+        Err(error) => {
+            let errno = error.raw_os_error().unwrap_or(Errno::EINVAL as i32);
+            tell(control, Report::Refused(errno));
+            Ok(())
+        }
+    }
+}
+
+/// Tells outlast something. If it is gone, the next look at the socket says so.
+pub(super) fn tell(mut socket: &UnixStream, report: Report) {
+    let _ = socket.write_all(&report.encode());
+}
+
+fn launch(mut control: &UnixStream) -> io::Result<(Ear, Pid)> {
+    // What is sent to the keeper's group does not reach this job.
+    setsid()?;
+    #[cfg(target_os = "linux")]
+    nix::sys::prctl::set_child_subreaper(true)?;
+    let ear = Ear::new()?;
+    let mut length = [0; 4];
+    let (count, descriptors) = wire::receive(control, &mut length)?;
+    let length = usize::try_from(u32::from_le_bytes(length)).unwrap_or(usize::MAX);
+    if count != 4 || length > wire::ERRAND_BYTES_MAX {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    let mut errand = vec![0; length];
+    control.read_exact(&mut errand)?;
+    let errand: Errand = serde_json::from_slice(&errand)?;
+    let child = spawn(errand.command(), descriptors)?;
+    Ok((ear, Pid::from_raw(i32::try_from(child.id()).map_err(io::Error::other)?)))
+}
+
+/// Starts the command. The descriptors are its output, its errors, and its input if it has any.
+fn spawn(mut command: Command, descriptors: Vec<OwnedFd>) -> io::Result<Child> {
+    let mut descriptors = descriptors.into_iter().map(Stdio::from);
+    let (Some(output), Some(errors)) = (descriptors.next(), descriptors.next()) else {
+        return Err(io::ErrorKind::InvalidData.into());
+    };
+    command.stdout(output).stderr(errors);
+    command.stdin(descriptors.next().unwrap_or_else(Stdio::null));
+    let warden = getpid();
+    // SAFETY: the process that is forked has one thread, so its child is whole and may do anything.
+    unsafe { command.pre_exec(move || prepare(warden)) };
+    command.spawn()
+}
+
+/// The last that is done before the command takes over its process.
+fn prepare(warden: Pid) -> io::Result<()> {
+    setsid()?;
+    signals::forget()?;
+    #[cfg(target_os = "linux")]
+    {
+        const SCORE: &str = "/proc/self/oom_score_adj";
+        let score = std::fs::read_to_string(SCORE).ok().and_then(|score| score.trim().parse().ok());
+        if score.is_some_and(|score: i32| score < OUT_OF_MEMORY_SCORE) {
+            // Some systems do not let a program make itself more likely to die either.
+            let _ = std::fs::write(SCORE, OUT_OF_MEMORY_SCORE.to_string());
+        }
+        nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
+    }
+    // If the warden died before it could be watched, so does the command.
+    if getppid() == warden { Ok(()) } else { Err(Errno::ESRCH.into()) }
+}
+
+struct Warden<'a> {
+    control: &'a UnixStream,
+    ear: Ear,
+    /// The command.
+    leader: Pid,
+}
+
+impl Warden<'_> {
+    fn mind(&self) -> io::Result<()> {
+        loop {
+            let ordered = self.ear.hears(self.control, None);
+            self.bury();
+            if !ordered {
+                continue;
+            }
+            let mut order = [0];
+            let mut control = self.control;
+            // An order that cannot be read is the end of whoever gives orders.
+            let order = control.read_exact(&mut order).ok().map(|()| order[0]);
+            match order {
+                Some(wire::TERMINATE) => tree::signal(Signal::SIGTERM),
+                Some(wire::KILL) => self.end_all(KILLING_MAX),
+                Some(wire::SWEEP) => self.sweep(),
+                Some(_) | None => break,
+            }
+        }
+        self.end_all(ENDING_MAX);
+        if self.bury() { Err(io::ErrorKind::ResourceBusy.into()) } else { Ok(()) }
+    }
+
+    /// Ends what the command left behind, and says whether there was anything.
+    fn sweep(&self) {
+        let left = self.bury();
+        if left {
+            tree::signal(Signal::SIGTERM);
+            let end = Instant::now() + LEFTOVER_GRACE;
+            while self.bury() && Instant::now() < end {
+                self.ear.listen(end - Instant::now());
+            }
+            self.end_all(KILLING_MAX);
+        }
+        tell(self.control, Report::Swept(left));
+    }
+
+    fn end_all(&self, limit: Duration) {
+        tree::end_all(limit, &self.ear, || self.bury());
+    }
+
+    /// Takes note of children that ended. Returns whether any is left.
+    fn bury(&self) -> bool {
+        tree::bury(|change| match change {
+            Change::Ended(child, status) if child == self.leader => {
+                tell(self.control, Report::Exited(status));
+            }
+            Change::Ended(..) | Change::Stopped(_) => {}
+        })
+    }
+}

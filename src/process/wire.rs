@@ -1,0 +1,131 @@
+//! What outlast, its keeper and its wardens say to one another, over Unix sockets.
+//!
+//! ```text
+//! outlast → keeper   JOB + control socket   END
+//! outlast → warden   length + descriptors, errand as JSON; then TERMINATE, KILL, SWEEP
+//! either  → outlast  a report: its kind and a number, five bytes
+//! ```
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+
+use nix::cmsg_space;
+use nix::errno::Errno;
+use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, sendmsg};
+
+/// To the keeper: a warden is wanted, for the socket that comes along.
+pub(super) const JOB: u8 = b'j';
+/// To the keeper: the run is over.
+pub(super) const END: u8 = b'e';
+/// To a warden: ask all to end.
+pub(super) const TERMINATE: u8 = b't';
+/// To a warden: kill all.
+pub(super) const KILL: u8 = b'k';
+/// To a warden: the command is over; end what it left, say whether there was anything, and go.
+pub(super) const SWEEP: u8 = b's';
+
+/// How many descriptors may come along: standard input, output and error.
+pub(super) const DESCRIPTORS_MAX: usize = 3;
+
+/// The longest errand, in bytes: more than the kernel takes for a program's start.
+pub(super) const ERRAND_BYTES_MAX: usize = 32 << 20;
+
+/// What is told to outlast.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Report {
+    /// The command runs.
+    Started,
+    /// It could not be started, for this reason of the system's.
+    Refused(i32),
+    /// It is over, with this status as the system encodes it.
+    Exited(i32),
+    /// What it left is ended: whether there was anything.
+    Swept(bool),
+    /// Nothing is left, and this many were ended.
+    Ended(i32),
+}
+
+impl Report {
+    pub(super) const BYTES: usize = 5;
+
+    pub(super) fn encode(self) -> [u8; Self::BYTES] {
+        let (kind, number) = match self {
+            Self::Started => (b'S', 0),
+            Self::Refused(errno) => (b'R', errno),
+            Self::Exited(status) => (b'X', status),
+            Self::Swept(left) => (b'W', i32::from(left)),
+            Self::Ended(count) => (b'E', count),
+        };
+        let [a, b, c, d] = number.to_le_bytes();
+        [kind, a, b, c, d]
+    }
+
+    pub(super) fn decode([kind, number @ ..]: [u8; Self::BYTES]) -> Option<Self> {
+        let number = i32::from_le_bytes(number);
+        match kind {
+            b'S' => Some(Self::Started),
+            b'R' => Some(Self::Refused(number)),
+            b'X' => Some(Self::Exited(number)),
+            b'W' => Some(Self::Swept(number != 0)),
+            b'E' => Some(Self::Ended(number)),
+            _ => None,
+        }
+    }
+}
+
+/// Sends bytes with descriptors along. Never raises SIGPIPE.
+///
+/// # Errors
+/// Nobody is there to receive them, or not all could be sent at once.
+pub(super) fn send(socket: &impl AsFd, bytes: &[u8], descriptors: &[impl AsFd]) -> io::Result<()> {
+    let descriptors: Vec<RawFd> = descriptors.iter().map(|one| one.as_fd().as_raw_fd()).collect();
+    let rights = [ControlMessage::ScmRights(&descriptors)];
+    let rights = if descriptors.is_empty() { &[][..] } else { &rights[..] };
+    let (socket, bytes) = (socket.as_fd().as_raw_fd(), [IoSlice::new(bytes)]);
+    let sent = loop {
+        match sendmsg::<()>(socket, &bytes, rights, QUIETLY, None) {
+            Err(Errno::EINTR) => {}
+            sent => break sent?,
+        }
+    };
+    if sent == bytes[0].len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
+}
+
+/// Receives bytes and what comes along with them. No bytes: the other side is gone.
+///
+/// # Errors
+/// The socket is none, or broken.
+pub(super) fn receive(socket: &impl AsFd, bytes: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
+    let mut space = cmsg_space!([RawFd; DESCRIPTORS_MAX]);
+    let mut slices = [IoSliceMut::new(bytes)];
+    let socket = socket.as_fd().as_raw_fd();
+    let (count, raw) = loop {
+        match recvmsg::<()>(socket, &mut slices, Some(&mut space), CLOSED_ON_EXEC) {
+            Err(Errno::EINTR) => {}
+            Err(error) => return Err(error.into()),
+            Ok(message) => {
+                let mut raw: Vec<RawFd> = Vec::new();
+                for control in message.cmsgs()? {
+                    if let ControlMessageOwned::ScmRights(descriptors) = control {
+                        raw.extend(descriptors);
+                    }
+                }
+                break (message.bytes, raw);
+            }
+        }
+    };
+    // SAFETY: the kernel has just made these descriptors for this process, and nobody else knows
+    // them.
+    let owned = raw.into_iter().map(|raw| unsafe { OwnedFd::from_raw_fd(raw) }).collect();
+    Ok((count, owned))
+}
+
+#[cfg(target_os = "linux")]
+const CLOSED_ON_EXEC: MsgFlags = MsgFlags::MSG_CMSG_CLOEXEC;
+#[cfg(not(target_os = "linux"))]
+const CLOSED_ON_EXEC: MsgFlags = MsgFlags::empty();
+
+#[cfg(target_os = "linux")]
+const QUIETLY: MsgFlags = MsgFlags::MSG_NOSIGNAL;
+#[cfg(not(target_os = "linux"))]
+const QUIETLY: MsgFlags = MsgFlags::empty();
