@@ -38,10 +38,10 @@ impl Client {
         let roots = read_roots(&endpoint.ca_files)
             .map_err(|(path, reason)| EndpointError::CaFile { path, reason })?;
         let headers = fixed_headers(&endpoint)?;
-        let keyring = Keyring::new(&endpoint, &roots).ok_or(EndpointError::Credential)?;
-        let transport = Transport::new(&url, endpoint.timers, roots, &endpoint.proxies);
-        let limits = Mutex::new(None);
-        Ok(Self { url, headers, keyring, timers: endpoint.timers, transport, limits })
+        let (timers, proxies) = (endpoint.timers, endpoint.proxies.clone());
+        let keyring = Keyring::new(endpoint, &roots).ok_or(EndpointError::Credential)?;
+        let transport = Transport::new(&url, timers, roots, &proxies);
+        Ok(Self { url, headers, keyring, timers, transport, limits: Mutex::new(None) })
     }
 
     /// Makes one attempt at one request. Exactly one request goes out, or none if it cannot be

@@ -22,6 +22,7 @@ mod media;
 mod network;
 mod rehearsals;
 mod spending;
+mod survivors;
 mod time;
 mod time_ends;
 mod time_input;

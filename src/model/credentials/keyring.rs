@@ -79,22 +79,18 @@ struct Printed {
 impl Keyring {
     /// Refuses a key that no header can carry. `roots` are trusted beside the system's
     /// certificates when a login is renewed. What is fetched is added to the endpoint's secrets.
-    pub(crate) fn new(endpoint: &Endpoint, roots: &[Certificate]) -> Option<Self> {
-        let known = &endpoint.secrets;
-        Some(Self(match endpoint.credential.clone() {
+    pub(crate) fn new(endpoint: Endpoint, roots: &[Certificate]) -> Option<Self> {
+        let Endpoint { credential, proxies, secrets: known, supervisor, .. } = endpoint;
+        Some(Self(match credential {
             Credential::None => Kind::None,
             Credential::ApiKey(secret) if secret.fits_header() => Kind::ApiKey(secret),
             Credential::Bearer(secret) if secret.fits_header() => Kind::Bearer(secret),
             Credential::ApiKey(_) | Credential::Bearer(_) => return None,
-            Credential::Helper(command) => Kind::Helper(Helper {
-                command,
-                printed: Mutex::new(None),
-                known: known.clone(),
-                supervisor: endpoint.supervisor.clone(),
-            }),
+            Credential::Helper(command) => {
+                Kind::Helper(Helper { command, printed: Mutex::new(None), known, supervisor })
+            }
             Credential::OAuth(file) => {
-                let (roots, proxies) = (roots.to_vec(), endpoint.proxies.clone());
-                Kind::OAuth(Box::new(OAuth::new(file, roots, proxies, known.clone())))
+                Kind::OAuth(Box::new(OAuth::new(file, roots.to_vec(), proxies, known)))
             }
         }))
     }
