@@ -32,9 +32,10 @@ pub(super) struct Errand {
 
 /// Text of the system's, which need not be UTF-8 but mostly is.
 #[derive(Debug, Serialize, Deserialize)]
-#[serde(untagged)]
 enum Text {
+    #[serde(rename = "t")]
     Plain(String),
+    #[serde(rename = "b")]
     Raw(Vec<u8>),
 }
 

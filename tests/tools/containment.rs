@@ -68,5 +68,50 @@ fn commands_die_with_outlast() {
     runtime.block_on(assert_gone(&pid));
 }
 
+#[test]
+fn a_panic_ends_what_runs() {
+    let (tell, told) = std::sync::mpsc::channel();
+    let breaking = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let bench = Bench::open();
+        let begun = bench.cwd.join("begun");
+        runtime.block_on(async {
+            tokio::select! {
+                _ = bench.bash("setsid sleep 1000 & echo $! > begun; wait") => {}
+                pid = appears(&begun) => tell.send(pid).unwrap(),
+            }
+            panic!("as a bug of ours would");
+        });
+    });
+    let pid = told.recv().unwrap();
+    assert!(breaking.join().is_err());
+    tokio::runtime::Runtime::new().unwrap().block_on(assert_gone(&pid));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn commands_side_by_side_end_each_with_its_own_daemon() {
+    const COMMANDS: usize = 10;
+    let bench = std::sync::Arc::new(Bench::open());
+    let mut commands = tokio::task::JoinSet::new();
+    for number in 0..COMMANDS {
+        let bench = std::sync::Arc::clone(&bench);
+        let command = format!(
+            "(setsid sleep 1000 > /dev/null 2>&1 & echo $! > daemon{number}); \
+             until [ -e go{number} ]; do sleep 0.01; done"
+        );
+        commands.spawn(async move { bench.bash(&command).await.is_error });
+    }
+    let mut daemons = Vec::new();
+    for number in 0..COMMANDS {
+        daemons.push(appears(&bench.cwd.join(format!("daemon{number}"))).await);
+    }
+    for number in 0..COMMANDS {
+        assert!(daemons[number..].iter().all(|daemon| is_alive(daemon)), "before {number}");
+        bench.file(&format!("go{number}"), "");
+        assert_eq!(commands.join_next().await.unwrap().ok(), Some(false));
+        assert_gone(&daemons[number]).await;
+    }
+}
+
 /// Tells the test above that it is the one to die, and where to say what it started.
 const DYING: &str = "OUTLAST_TEST_DYING";
