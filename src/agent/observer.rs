@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::recovery::{Episode, Fault, Moment, Money, Pause, Transition};
+use crate::tools::SandboxState;
 use crate::transcript::{Message, Usage};
 
 /// Watches a run. Called from the run's own task, so it must not block for long.
@@ -59,6 +60,7 @@ pub struct Init {
     pub tools: Vec<String>,
     pub permission_mode: String,
     pub api_key_source: String,
+    pub sandbox: SandboxState,
 }
 
 /// What is being waited for, and how it stands.

@@ -106,6 +106,7 @@ fn init(setup: &Setup) -> Init {
         tools: definitions.iter().map(|definition| definition.name.clone()).collect(),
         permission_mode: setup.permission_mode.clone(),
         api_key_source: setup.api_key_source.clone(),
+        sandbox: setup.toolbox.sandbox().clone(),
     }
 }
 

@@ -10,7 +10,9 @@ use crate::agent::{Clock, Rung, Setup};
 use crate::model::{self, Client, KnownSecrets, ModelFacts, Secret, Timers};
 use crate::process::Supervisor;
 use crate::recovery::{FastMode, Ledger, Limits, Money};
-use crate::tools::{self, BadSettings, ChildEnvironment, Offered, ToolSettings, Toolbox};
+use crate::tools::{
+    self, BadSettings, ChildEnvironment, Offered, SandboxSettings, ToolSettings, Toolbox,
+};
 use crate::transcript::Block;
 
 use super::args::{BudgetMode, ChildEnv, PermissionMode};
@@ -255,6 +257,10 @@ fn tool_settings(settings: &Settings, session: &Session, supervisor: &Supervisor
         answer: settings.demands.schema.clone(),
         requirement: settings.demands.requirement.clone(),
         supervisor: supervisor.clone(),
+        sandbox: SandboxSettings {
+            config_dir: Some(settings.config_dir.clone()),
+            ..rules.sandbox.clone()
+        },
     }
 }
 
@@ -273,6 +279,7 @@ fn bad_tools(error: BadSettings) -> UsageError {
         BadSettings::NoFolder { .. } => format!("{error}; correct --add-dir"),
         BadSettings::Rule { .. } => format!("{error}; correct it in the flags or settings"),
         BadSettings::Tool { .. } => format!("{error}; correct --tools"),
+        BadSettings::Sandbox { .. } => format!("{error}; or choose another --sandbox"),
         BadSettings::Requirement { .. } => format!("{error}; correct --require"),
     })
 }

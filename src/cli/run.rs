@@ -11,6 +11,7 @@ use uuid::Uuid;
 use crate::agent::{self, Clock, Ending, Observer, Setup};
 use crate::model::KnownSecrets;
 use crate::recovery::{Interrupt, StopReason};
+use crate::tools::SandboxState;
 
 use super::advice;
 use super::args::{OutputFormat, RunArgs};
@@ -100,6 +101,13 @@ fn interrupted(interrupt: Interrupt) -> UsageError {
     UsageError::of(Cause::Interrupted(interrupt), what)
 }
 
+/// A run that is over, and what its result says beside how it ended.
+struct Ran {
+    ending: Ending,
+    session_id: String,
+    sandbox: SandboxState,
+}
+
 struct Job {
     settings: Settings,
     clock: Clock,
@@ -132,7 +140,9 @@ impl Job {
         let mut watchers =
             Watchers { witness: Witness::default(), people: self.people(scale), programs, probe };
         let doubts = doubts_of_speed(settings, &setup.rungs);
-        for warning in settings.warnings.iter().chain(&doubts) {
+        let unfenced = setup.toolbox.doubts_of_sandbox().map(ToOwned::to_owned);
+        let sandbox = setup.toolbox.sandbox().clone();
+        for warning in settings.warnings.iter().chain(&doubts).chain(&unfenced) {
             watchers.observe(&agent::Notice::Warning(warning));
         }
         let mut ending = self.conduct(setup, &mut watchers).await;
@@ -142,7 +152,8 @@ impl Job {
             ending.reason = StopReason::InternalError;
             ending.broken = Some(faults.join("; "));
         }
-        Ok(self.finish(ending, &session_id, watchers, &out, drain).await)
+        let run = Ran { ending, session_id, sandbox };
+        Ok(self.finish(run, watchers, &out, drain).await)
     }
 
     async fn prompt(&self) -> Result<String, UsageError> {
@@ -233,28 +244,21 @@ impl Job {
     }
 
     /// Tells everybody how it ended. The process ends with what the result says.
-    async fn finish(
-        &self,
-        ending: Ending,
-        session_id: &str,
-        watchers: Watchers,
-        out: &Out,
-        drain: Drain,
-    ) -> u8 {
+    async fn finish(&self, run: Ran, watchers: Watchers, out: &Out, drain: Drain) -> u8 {
         let Watchers { witness, people, programs, .. } = watchers;
+        let Ran { ending, session_id, sandbox } = &run;
         // Takes the bar off the terminal.
         drop(people);
         let (uuid, now) = (Uuid::new_v4().to_string(), Now::by(&self.clock));
         let mut warnings = witness.warnings();
-        let report =
-            Report { ending: &ending, session_id, uuid: &uuid, now: &now, warnings: &warnings };
+        let (uuid, now) = (uuid.as_str(), &now);
+        let report = Report { ending, session_id, uuid, now, warnings: &warnings, sandbox };
         // First the file: nobody can hold that up.
         if let Err(warning) = self.keep(&report.object()) {
             self.voice.send(&format!("outlast: warning: {}", one_line(&warning)));
             warnings.push(warning);
         }
-        let report =
-            Report { ending: &ending, session_id, uuid: &uuid, now: &now, warnings: &warnings };
+        let report = Report { ending, session_id, uuid, now, warnings: &warnings, sandbox };
         self.answer(&report, programs, out);
         let heard = self.heard(drain).await;
         // A success that nobody was told of is none.

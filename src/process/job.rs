@@ -7,6 +7,8 @@ use std::process::Command;
 
 use serde::{Deserialize, Serialize};
 
+use super::fence::Fence;
+
 /// A program to be started, with nothing left to be inherited.
 #[derive(Clone, Debug)]
 pub struct Job {
@@ -19,6 +21,8 @@ pub struct Job {
     pub environment: Vec<(OsString, OsString)>,
     /// Whether its standard input is ours to write. If not, it is empty.
     pub input: bool,
+    /// What it, and all that it starts, may touch. `None`: whatever outlast may.
+    pub fence: Option<Fence>,
 }
 
 /// A job as it is sent to its warden.
@@ -28,6 +32,7 @@ pub(super) struct Errand {
     arguments: Vec<Text>,
     cwd: Text,
     environment: Vec<(Text, Text)>,
+    pub(super) fence: Option<Fence>,
 }
 
 /// Text of the system's, which need not be UTF-8 but mostly is.
@@ -49,6 +54,7 @@ impl Errand {
             arguments: job.arguments.iter().map(|argument| Text::of(argument)).collect(),
             cwd: Text::of(job.cwd.as_os_str()),
             environment: job.environment.iter().map(pair).chain([own]).collect(),
+            fence: job.fence.clone(),
         }
     }
 

@@ -19,6 +19,7 @@
 //! Elsewhere than on Linux there are no subreapers: there, what is orphaned is lost sight of.
 
 mod ear;
+mod fence;
 mod job;
 mod keeper;
 mod mark;
@@ -29,6 +30,7 @@ mod tree;
 mod warden;
 mod wire;
 
+pub use fence::{Access, Barrier, Fence, Grant, Network, Support};
 pub use job::Job;
 pub use keeper::keep_if_told_to;
 pub use running::Running;

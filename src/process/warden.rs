@@ -13,6 +13,7 @@ use nix::unistd::{Pid, getpid, getppid, setsid};
 use tokio::time::Instant;
 
 use super::ear::Ear;
+use super::fence::{Barrier, Fence};
 use super::job::Errand;
 use super::signals;
 use super::tree::{self, Change};
@@ -68,13 +69,19 @@ fn launch(mut control: &UnixStream) -> io::Result<(Ear, Pid)> {
     }
     let mut errand = vec![0; length];
     control.read_exact(&mut errand)?;
-    let errand: Errand = serde_json::from_slice(&errand)?;
-    let child = spawn(errand.command(), descriptors)?;
+    let mut errand: Errand = serde_json::from_slice(&errand)?;
+    let barrier = errand.fence.take().as_ref().map(Fence::build).transpose()?;
+    let child = spawn(errand.command(), descriptors, barrier)?;
     Ok((ear, Pid::from_raw(i32::try_from(child.id()).map_err(io::Error::other)?)))
 }
 
 /// Starts the command. The descriptors are its output, its errors, and its input if it has any.
-fn spawn(mut command: Command, descriptors: Vec<OwnedFd>) -> io::Result<Child> {
+/// The barrier, if there is one, is for the command alone: a warden has to reach all below it.
+fn spawn(
+    mut command: Command,
+    descriptors: Vec<OwnedFd>,
+    barrier: Option<Barrier>,
+) -> io::Result<Child> {
     let mut descriptors = descriptors.into_iter().map(Stdio::from);
     let (Some(output), Some(errors)) = (descriptors.next(), descriptors.next()) else {
         return Err(io::ErrorKind::InvalidData.into());
@@ -83,12 +90,12 @@ fn spawn(mut command: Command, descriptors: Vec<OwnedFd>) -> io::Result<Child> {
     command.stdin(descriptors.next().unwrap_or_else(Stdio::null));
     let warden = getpid();
     // SAFETY: the process that is forked has one thread, so its child is whole and may do anything.
-    unsafe { command.pre_exec(move || prepare(warden)) };
+    unsafe { command.pre_exec(move || prepare(warden, barrier.as_ref())) };
     command.spawn()
 }
 
 /// The last that is done before the command takes over its process.
-fn prepare(warden: Pid) -> io::Result<()> {
+fn prepare(warden: Pid, barrier: Option<&Barrier>) -> io::Result<()> {
     setsid()?;
     signals::forget()?;
     #[cfg(target_os = "linux")]
@@ -102,7 +109,10 @@ fn prepare(warden: Pid) -> io::Result<()> {
         nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
     }
     // If the warden died before it could be watched, so does the command.
-    if getppid() == warden { Ok(()) } else { Err(Errno::ESRCH.into()) }
+    if getppid() != warden {
+        return Err(Errno::ESRCH.into());
+    }
+    barrier.map_or(Ok(()), Barrier::enter)
 }
 
 struct Warden<'a> {

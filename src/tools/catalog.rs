@@ -47,15 +47,15 @@ impl Tool {
         }
     }
 
-    pub(super) fn define(self, settings: &ToolSettings) -> ToolDefinition {
+    pub(super) fn define(self, settings: &ToolSettings, sandbox: Option<&str>) -> ToolDefinition {
         ToolDefinition {
             name: self.name().to_string(),
-            description: self.describe(settings),
+            description: self.describe(settings, sandbox),
             input_schema: self.schema(),
         }
     }
 
-    fn describe(self, settings: &ToolSettings) -> String {
+    fn describe(self, settings: &ToolSettings, sandbox: Option<&str>) -> String {
         match self {
             Self::Bash => format!(
                 "Runs a bash command and returns its stdout and stderr. A command that takes \
@@ -63,9 +63,11 @@ impl Tool {
                  answer prompts: stdin is empty and there is no terminal, so pass flags such as \
                  -y. The working directory carries over to the next call, variables do not, and \
                  processes left running are stopped when the command ends. For files prefer \
-                 Read, Edit, Write, Glob and Grep.",
+                 Read, Edit, Write, Glob and Grep.{}{}",
                 settings.bash_timeout.as_millis(),
                 settings.bash_timeout_max.as_millis(),
+                if sandbox.is_some() { " " } else { "" },
+                sandbox.unwrap_or_default(),
             ),
             Self::Read => "Reads a file: text as numbered lines (2,000 unless limit says \
                            otherwise; offset is the first line), images, PDFs (at most 20 pages: \

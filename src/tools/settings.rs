@@ -9,6 +9,7 @@ use crate::process::Supervisor;
 use super::environment::ChildEnvironment;
 use super::permission::PermissionMode;
 use super::require::Requirement;
+use super::sandbox::SandboxSettings;
 use super::schema::AnswerSchema;
 
 /// Which built-in tools the model is offered.
@@ -67,6 +68,8 @@ pub struct ToolSettings {
     pub requirement: Option<Requirement>,
     /// What starts commands.
     pub supervisor: Supervisor,
+    /// How far commands are fenced in.
+    pub sandbox: SandboxSettings,
 }
 
 impl ToolSettings {
@@ -92,6 +95,7 @@ impl ToolSettings {
             answer: None,
             requirement: None,
             supervisor: Supervisor::own(),
+            sandbox: SandboxSettings::default(),
         }
     }
 }
@@ -107,4 +111,6 @@ pub enum BadSettings {
     Tool { name: String, known: String },
     #[error("the command that must pass cannot be run: {why}")]
     Requirement { why: String },
+    #[error("{why}")]
+    Sandbox { why: String },
 }

@@ -24,6 +24,7 @@ use super::input::BashInput;
 use super::outcome::Outcome;
 use super::permission;
 use super::places::{Places, resolve};
+use super::sandbox::Sandbox;
 
 /// The kernel takes no argument longer than 128 KiB.
 const COMMAND_BYTES_MAX: usize = 120_000;
@@ -44,6 +45,7 @@ pub(super) struct Shell {
     supervisor: Supervisor,
     /// Where the next command starts.
     cwd: Mutex<PathBuf>,
+    sandbox: Arc<Sandbox>,
 }
 
 /// What a shell is made with.
@@ -55,6 +57,7 @@ pub(super) struct ShellParts {
     pub(super) scratch: Arc<Scratch>,
     pub(super) cwd: PathBuf,
     pub(super) supervisor: Supervisor,
+    pub(super) sandbox: Arc<Sandbox>,
 }
 
 impl Shell {
@@ -68,6 +71,7 @@ impl Shell {
             scratch: parts.scratch,
             supervisor: parts.supervisor,
             cwd: Mutex::new(parts.cwd),
+            sandbox: parts.sandbox,
         }
     }
 
@@ -82,6 +86,10 @@ impl Shell {
     /// What starts its commands.
     pub(super) fn supervisor(&self) -> &Supervisor {
         &self.supervisor
+    }
+
+    pub(super) fn sandbox(&self) -> &Sandbox {
+        &self.sandbox
     }
 
     pub(super) fn check(&self, input: &BashInput) -> Result<(), String> {
@@ -117,6 +125,8 @@ impl Shell {
         if ended.left_behind {
             notes.push("Processes that the command left running were stopped.".to_string());
         }
+        let failed = ended.status.is_none_or(|status| !status.success());
+        notes.extend(failed.then(|| self.sandbox.hint(&captured.err)).flatten());
         Verdict { command: &input.command, limit, ended, captured, notes }.outcome()
     }
 
@@ -140,11 +150,15 @@ impl Shell {
 
     async fn see_through(
         &self,
-        job: Job,
+        mut job: Job,
         cwd: &Path,
         limit: Duration,
         cancel: &CancellationToken,
     ) -> Result<(Ended, Captured), String> {
+        let sandbox = Arc::clone(&self.sandbox);
+        // It looks at the disk. Without an answer nothing is run, for it would run unfenced.
+        let fence = tokio::task::spawn_blocking(move || sandbox.fence());
+        job.fence = fence.await.map_err(|_| "failed to make the sandbox ready".to_string())?;
         let started = self.supervisor.start(&job).await;
         let running = started.map_err(|error| cannot_start(&self.program, cwd, &error))?;
         let mut capture = Capture::new(self.output_limit, Arc::clone(&self.scratch));
@@ -181,12 +195,14 @@ impl Shell {
         let script = format!("{trap}eval \"$1\"");
         let mut environment = self.environment.variables.clone();
         environment.push(("PWD".into(), cwd.into()));
+        environment.extend(self.sandbox.own_temp().map(|temp| ("TMPDIR".into(), temp.into())));
         Job {
             program: self.program.clone(),
             arguments: ["-c", &script, "bash", text].map(OsString::from).to_vec(),
             cwd: cwd.to_path_buf(),
             environment,
             input: false,
+            fence: None,
         }
     }
 

@@ -20,6 +20,7 @@ use super::outcome::{Effect, Outcome, Refusal};
 use super::permission::{Deed, List, Permissions};
 use super::places::{Place, Places};
 use super::read;
+use super::sandbox::{Sandbox, SandboxState, Surroundings};
 use super::seen::Seen;
 use super::settings::{BadSettings, Offered, ToolSettings};
 use super::shell::{Shell, ShellParts};
@@ -80,12 +81,23 @@ impl Toolbox {
         let home = places.home.as_deref();
         let permissions = Permissions::new(settings.mode, lists, places.cwd(), home)
             .map_err(|bad| BadSettings::Rule { rule: bad.rule, why: bad.why })?;
+        let around = Surroundings {
+            cwd: &roots[0],
+            home,
+            folders: &roots[1..],
+            scratch: &settings.scratch,
+            environment: &settings.environment,
+        };
+        let sandbox =
+            Sandbox::new(&settings.sandbox, &around).map_err(|why| BadSettings::Sandbox { why })?;
+        let sandbox = Arc::new(sandbox);
+        let permissions = permissions.guarding(sandbox.secrets());
         let demands = Demands::new(settings)?;
         let offered = offered(&settings.offered)?;
         let definitions = offered
             .iter()
             .filter(|tool| !permissions.removes(**tool))
-            .map(|tool| tool.define(settings))
+            .map(|tool| tool.define(settings, sandbox.briefing().as_deref()))
             .chain(demands.define())
             .collect();
         let shell = Shell::new(ShellParts {
@@ -96,6 +108,7 @@ impl Toolbox {
             scratch: Scratch::new(&settings.scratch),
             cwd: places.cwd().to_path_buf(),
             supervisor: settings.supervisor.clone(),
+            sandbox,
         });
         let kit = Kit {
             offered,
@@ -118,6 +131,16 @@ impl Toolbox {
     /// Names of variables that commands do not see because they are, or look like, secrets.
     pub fn dropped_variables(&self) -> &[String] {
         self.kit.shell.dropped()
+    }
+
+    /// The sandbox of commands, as it really is.
+    pub fn sandbox(&self) -> &SandboxState {
+        self.kit.shell.sandbox().state()
+    }
+
+    /// Why commands are less fenced in than was wanted, if they are. A line for a warning.
+    pub fn doubts_of_sandbox(&self) -> Option<&str> {
+        self.kit.shell.sandbox().doubts()
     }
 
     /// What this call may do. An unknown tool is taken for the worst.

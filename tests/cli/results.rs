@@ -12,7 +12,7 @@ use outlast::recovery::{
     Chronicle, ErrorClass, Event, Failure, Fault, FaultKind, Interrupt, Limits, Moment, Money,
     Reach, Remedies, Reply, Run, StopReason, Timer, Weight, classify,
 };
-use outlast::tools::Acceptance;
+use outlast::tools::{Acceptance, Enforced, SandboxMode, SandboxState};
 use outlast::transcript::Usage;
 use serde_json::{Value, json};
 
@@ -133,6 +133,17 @@ fn failed(class: ErrorClass, fault: Fault) -> Ending {
     }
 }
 
+pub(super) fn fenced() -> SandboxState {
+    SandboxState {
+        mode: SandboxMode::Workspace,
+        enforced: Enforced::Full,
+        abi: 7,
+        network: "open",
+        signals: "own_only",
+        exposed: Vec::new(),
+    }
+}
+
 pub(super) fn object(ending: &Ending) -> Value {
     Report {
         ending,
@@ -140,6 +151,7 @@ pub(super) fn object(ending: &Ending) -> Value {
         uuid: "00000000-0000-4000-8000-000000000002",
         now: &now(),
         warnings: &[],
+        sandbox: &fenced(),
     }
     .object()
 }

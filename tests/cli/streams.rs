@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use super::golden;
 use super::pipes::written;
+use super::results::fenced;
 
 fn init() -> Init {
     Init {
@@ -21,6 +22,7 @@ fn init() -> Init {
         tools: vec!["Bash".to_owned(), "Read".to_owned()],
         permission_mode: "default".to_owned(),
         api_key_source: "ANTHROPIC_API_KEY".to_owned(),
+        sandbox: fenced(),
     }
 }
 

@@ -257,3 +257,13 @@ pub(crate) fn is_alive(pid: i32) -> bool {
     let stat = std::fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("stat"));
     stat.is_ok_and(|stat| !stat.rsplit(')').next().is_some_and(|rest| rest.starts_with(" Z")))
 }
+
+/// A folder of the test's own that is no temporary one: there, the sandbox lets commands do all.
+pub(crate) fn lasting_folder() -> TempDir {
+    let temporary = ["/tmp", "/var/tmp", "/dev/shm"];
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).to_path_buf();
+    let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
+    let is_lasting = |path: &PathBuf| !temporary.iter().any(|there| path.starts_with(there));
+    let place = [target, home].into_iter().find(is_lasting).expect("a place that lasts");
+    tempfile::Builder::new().prefix(".outlast-test-").tempdir_in(place).expect("a folder")
+}

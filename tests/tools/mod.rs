@@ -12,5 +12,6 @@ mod pdfs;
 mod permission;
 mod reading;
 mod require;
+mod sandbox;
 mod searching;
 mod structured;

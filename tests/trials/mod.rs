@@ -21,6 +21,7 @@ mod loops;
 mod media;
 mod network;
 mod rehearsals;
+mod sandbox;
 mod spending;
 mod survivors;
 mod time;

@@ -78,6 +78,26 @@ pub enum ChildEnv {
     Allowlist,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SandboxMode {
+    /// Commands may do what outlast may.
+    Off,
+    /// They write to the working tree, --add-dir folders, temporary folders and tool caches.
+    Workspace,
+    /// They write to temporary folders only.
+    ReadOnly,
+    /// As workspace, and nothing is begun if the kernel cannot hold all of it.
+    Required,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum SandboxNetwork {
+    On,
+    /// No TCP, to this machine's own ports neither. UDP and local sockets stay.
+    Off,
+}
+
 #[derive(Clone, Debug, Default, Args)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub struct OutputArgs {
@@ -219,6 +239,12 @@ pub struct ToolArgs {
     /// A further folder to work in; may be repeated
     #[arg(long, value_name = "DIR")]
     pub add_dir: Vec<PathBuf>,
+    /// What commands may touch; off by itself with bypassPermissions
+    #[arg(long, value_enum, value_name = "MODE")]
+    pub sandbox: Option<SandboxMode>,
+    /// Whether sandboxed commands have TCP
+    #[arg(long, value_enum, value_name = "ON|OFF")]
+    pub sandbox_network: Option<SandboxNetwork>,
     /// Which variables commands see
     #[arg(long, value_enum, value_name = "MODE")]
     pub child_env: Option<ChildEnv>,

@@ -9,7 +9,8 @@ use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand};
 pub(super) use argv::{Wanted, from_os};
 pub use groups::{
     AcceptanceArgs, BudgetMode, ChildEnv, InputFormat, LimitArgs, ModelArgs, NetworkArgs,
-    OutputArgs, OutputFormat, PermissionMode, SessionArgs, TimerArgs, ToolArgs,
+    OutputArgs, OutputFormat, PermissionMode, SandboxMode, SandboxNetwork, SessionArgs, TimerArgs,
+    ToolArgs,
 };
 
 use super::usage::UsageError;

@@ -13,7 +13,7 @@ use crate::cli::exit::{self, Verdict};
 use crate::cli::usage::UsageError;
 use crate::cli::wall::{Now, instant};
 use crate::recovery::{Counts, Episode, Money, StopReason};
-use crate::tools::Acceptance;
+use crate::tools::{Acceptance, SandboxState};
 use crate::transcript::Usage;
 
 /// Grows when a field changes its meaning or goes away; new fields do not count.
@@ -27,6 +27,7 @@ pub struct Report<'a> {
     pub uuid: &'a str,
     pub now: &'a Now,
     pub warnings: &'a [String],
+    pub sandbox: &'a SandboxState,
 }
 
 impl Report<'_> {
@@ -97,6 +98,7 @@ impl Report<'_> {
                 "durable": ending.journal == JournalHealth::Durable,
                 "journal": journal(ending),
                 "warnings": self.warnings,
+                "sandbox": self.sandbox,
             }),
         );
         if let Some(limits) = &ending.rate_limits {

@@ -75,6 +75,7 @@ impl StreamJson {
                 "agents": [],
                 "skills": [],
                 "plugins": [],
+                "sandbox": init.sandbox,
             }),
         );
         for mut frame in std::mem::take(&mut self.held) {

@@ -11,8 +11,9 @@ use serde::de::{self, Deserializer, SeqAccess, Visitor};
 use serde_json::Value;
 
 use super::entry::Entries;
+use super::load::says_something;
 use super::windows::Sizes;
-use crate::cli::args::{BudgetMode, ChildEnv, PermissionMode};
+use crate::cli::args::{BudgetMode, ChildEnv, PermissionMode, SandboxMode};
 use crate::cli::values;
 
 /// One settings file, or several merged. `None` and empty mean: not said here.
@@ -81,6 +82,7 @@ pub(super) struct Layer {
     pub bash_timeout: Option<Span>,
     pub bash_max_timeout: Option<Span>,
     pub max_tool_result_chars: Option<NonZeroU32>,
+    pub sandbox: Sandbox,
     pub child_env: Option<ChildEnv>,
     pub pass_env: Words,
 
@@ -98,6 +100,59 @@ pub(super) struct Permissions {
     pub additional_directories: Vec<PathBuf>,
     pub default_mode: Option<PermissionMode>,
     pub disable_bypass_permissions_mode: Option<String>,
+}
+
+/// What commands may touch. Some keys of the same family of tools ask for what is not there.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub(super) struct Sandbox {
+    pub mode: Option<SandboxMode>,
+    pub enabled: Option<bool>,
+    pub fail_if_unavailable: Option<bool>,
+    pub filesystem: SandboxFiles,
+    pub network: SandboxNetwork,
+    /// No command is ever run outside of the sandbox because the model asks for it.
+    #[serde(rename = "allowUnsandboxedCommands")]
+    pub _unsandboxed: Option<bool>,
+    pub auto_allow_bash_if_sandboxed: Option<Value>,
+    pub excluded_commands: Option<Value>,
+    pub ignore_violations: Option<Value>,
+    #[serde(rename = "enableWeakerNestedSandbox")]
+    pub weaker_when_nested: Option<Value>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub(super) struct SandboxFiles {
+    pub allow_write: Vec<String>,
+    pub deny_write: Vec<String>,
+    pub allow_read: Vec<String>,
+    pub deny_read: Vec<String>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct SandboxNetwork {
+    pub enabled: Option<bool>,
+    /// Domains, ports and sockets: Landlock does not know them.
+    #[serde(flatten)]
+    pub others: BTreeMap<String, Value>,
+}
+
+impl Sandbox {
+    /// Keys that are asked for and have no effect.
+    pub(super) fn unsupported(&self) -> Vec<String> {
+        let own = [
+            ("autoAllowBashIfSandboxed", &self.auto_allow_bash_if_sandboxed),
+            ("excludedCommands", &self.excluded_commands),
+            ("ignoreViolations", &self.ignore_violations),
+            ("enableWeakerNestedSandbox", &self.weaker_when_nested),
+        ];
+        let own = own.iter().filter_map(|(key, value)| Some((*key, value.as_ref()?)));
+        let own = own.filter(|(_, value)| says_something(value)).map(|(key, _)| key.to_owned());
+        let network = self.network.others.iter().filter(|(_, value)| says_something(value));
+        own.chain(network.map(|(key, _)| format!("network.{key}"))).collect()
+    }
 }
 
 /// US dollars per million tokens.

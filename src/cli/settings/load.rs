@@ -30,7 +30,7 @@ const FOREIGN: [&str; 14] = [
 ];
 
 /// Keys whose owner counts on them: left alone, but not in silence.
-const UNSUPPORTED: [&str; 2] = ["hooks", "sandbox"];
+const UNSUPPORTED: [&str; 1] = ["hooks"];
 
 /// Settings that were read: the merged values, and what should be said about them.
 #[derive(Clone, Debug, Default)]
@@ -63,10 +63,16 @@ impl Loaded {
 
     fn text(mut self, name: &str, text: &str) -> Result<Self, UsageError> {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-        let value = parse(name, text)?;
+        let (value, layer) = parse(name, text)?;
         for key in UNSUPPORTED.iter().filter(|key| value.get(key).is_some_and(says_something)) {
             self.warnings.push(format!(
                 "{name}: \"{key}\" is not supported by this version of outlast and has no effect"
+            ));
+        }
+        for key in layer.sandbox.unsupported() {
+            self.warnings.push(format!(
+                "{name}: \"sandbox.{key}\" is not supported by this version of outlast and has no \
+                 effect"
             ));
         }
         self.merged = merge(self.merged, value);
@@ -91,7 +97,7 @@ pub(super) fn holds_something(path: &Path) -> bool {
     })
 }
 
-fn says_something(value: &Value) -> bool {
+pub(super) fn says_something(value: &Value) -> bool {
     match value {
         Value::Null | Value::Bool(false) => false,
         Value::Object(map) => !map.is_empty(),
@@ -115,7 +121,7 @@ pub(super) fn utf8(name: &str, bytes: Vec<u8>) -> Result<String, UsageError> {
 }
 
 /// Checks one text for syntax, shape and unknown keys.
-fn parse(name: &str, text: &str) -> Result<Value, UsageError> {
+fn parse(name: &str, text: &str) -> Result<(Value, Layer), UsageError> {
     let value: Value = serde_json::from_str(text).map_err(|error| {
         let at = locate::offset(text, error.line(), error.column());
         let (line, column) = locate::line_and_column(text, at);
@@ -159,7 +165,7 @@ fn parse(name: &str, text: &str) -> Result<Value, UsageError> {
             here(at.map_or(0, |place| place.value.start))
         )));
     }
-    Ok(value)
+    Ok((value, layer))
 }
 
 /// An error of `serde_json` without the position at its end.

@@ -12,6 +12,7 @@ mod load;
 mod locate;
 mod resolve;
 mod rules;
+mod sandbox;
 mod schema;
 mod table;
 mod windows;
@@ -29,7 +30,7 @@ use crate::cli::args::{BudgetMode, ChildEnv, OutputFormat, PermissionMode};
 use crate::cli::environment::Variables;
 use crate::model::Proxies;
 use crate::recovery::{Limits, Money};
-use crate::tools::{AnswerSchema, Requirement};
+use crate::tools::{AnswerSchema, Requirement, SandboxSettings};
 
 /// The one table of defaults that are not [`Limits`]'.
 pub(super) struct Defaults {
@@ -207,6 +208,8 @@ pub struct ToolRules {
     pub deny: Vec<String>,
     pub mode: PermissionMode,
     pub directories: Vec<PathBuf>,
+    /// How far commands are fenced in.
+    pub sandbox: SandboxSettings,
     pub child_env: ChildEnv,
     pub pass_env: Vec<String>,
     pub bash_timeout: Duration,

@@ -15,7 +15,7 @@ use super::rules::{self, time};
 use super::windows::Sizes;
 use super::{
     Credential, DEFAULTS, Endpoint, Output, PromptSource, Settings, Start, SystemPrompt, ToolRules,
-    demands,
+    demands, sandbox,
 };
 use crate::cli::args::{InputFormat, OutputFormat, PermissionMode, RunArgs};
 use crate::cli::environment::{self, Environment, Variables};
@@ -374,6 +374,7 @@ fn tools(args: &RunArgs, env: &Environment, file: &Layer) -> Result<ToolRules, U
         deny: joined(&permissions.deny, &values::list(&flags.disallowed_tools)),
         mode,
         directories,
+        sandbox: sandbox::read(flags, &file.sandbox, mode)?,
         child_env: flags.child_env.or(file.child_env).unwrap_or_default(),
         pass_env: joined(&file.pass_env.0, &values::list(&flags.pass_env)),
         bash_timeout,

@@ -27,7 +27,7 @@ const NAMES: &str = "a name, or a list of names";
 
 /// Name, what it takes, meaning. In the order in which the manual lists them.
 #[rustfmt::skip]
-const SHAPES: [(&str, &str, &str); 58] = [
+const SHAPES: [(&str, &str, &str); 59] = [
     ("apiKeyHelper", "a text", "A command that prints the key; outranks the environment."),
     ("oauthEndpoint", "an https:// address", "The token endpoint at which a login is renewed; \
         outranks the login file."),
@@ -105,6 +105,10 @@ const SHAPES: [(&str, &str, &str); 58] = [
     ("bashTimeout", DURATION, "How long a command may run when the model names no time."),
     ("bashMaxTimeout", DURATION, "The longest time that the model may name."),
     ("maxToolResultChars", COUNT, "Longer results are cut in the middle, and kept in a file."),
+    ("sandbox", "an object with \"mode\" (\"off\", \"workspace\", \"read-only\" or \"required\"; or \
+        \"enabled\" and \"failIfUnavailable\"), \"filesystem\" (lists of paths: \"allowWrite\", \
+        \"denyWrite\", \"allowRead\", \"denyRead\") and \"network\" (with \"enabled\")", "What \
+        commands may touch; see SANDBOX."),
     ("childEnv", "\"scrub\", \"inherit\" or \"allowlist\"", "Which variables commands see."),
     ("passEnv", NAMES, "Variables that commands see in any case."),
 ];
@@ -183,6 +187,7 @@ fn other_default(name: &str, defaults: &Defaults) -> Option<String> {
         "bashTimeout" => span(defaults.bash),
         "bashMaxTimeout" => span(defaults.bash_max),
         "maxToolResultChars" => defaults.tool_result_chars.to_string(),
+        "sandbox" => "workspace; off with bypassPermissions".to_owned(),
         "childEnv" => "scrub".to_owned(),
         _ => return None,
     })

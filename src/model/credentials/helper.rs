@@ -106,6 +106,7 @@ impl HelperCommand {
             cwd: std::env::current_dir().unwrap_or_else(|_| "/".into()),
             environment: std::env::vars_os().collect(),
             input: false,
+            fence: None,
         }
     }
 }

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::super::catalog::Tool;
 use super::super::places::{Place, Standing};
+use super::super::sandbox::Secrets;
 use super::chores;
 use super::errand::Errand;
 use super::mode::PermissionMode;
@@ -35,6 +36,8 @@ pub(in super::super) struct Permissions {
     deny: Vec<Rule>,
     pub(super) cwd: PathBuf,
     home: Option<PathBuf>,
+    /// What no rule opens that does not name it.
+    secrets: Secrets,
 }
 
 /// A rule that is none.
@@ -57,6 +60,7 @@ impl Permissions {
             deny: Vec::new(),
             cwd: cwd.to_path_buf(),
             home: home.map(Path::to_path_buf),
+            secrets: Secrets::default(),
         };
         for (list, texts) in lists {
             for text in texts {
@@ -72,6 +76,11 @@ impl Permissions {
         Ok(permissions)
     }
 
+    /// Keeps these from the file tools too.
+    pub(in super::super) fn guarding(self, secrets: Secrets) -> Self {
+        Self { secrets, ..self }
+    }
+
     /// Whether a rule takes the tool away altogether: the model is not even told of it.
     pub(in super::super) fn removes(&self, tool: Tool) -> bool {
         self.deny.iter().any(|rule| rule.is_all_of(tool))
@@ -80,7 +89,12 @@ impl Permissions {
     /// Whether a search must not show this file.
     pub(in super::super) fn hides(&self, tool: Tool, path: &Path) -> bool {
         let mut rules = self.deny.iter().chain(&self.ask);
-        rules.any(|rule| rule.is_about(tool, path))
+        rules.any(|rule| rule.is_about(tool, path)) || self.is_secret(tool, path)
+    }
+
+    /// Whether credentials or the like are kept here. A rule must name them to open them.
+    fn is_secret(&self, tool: Tool, path: &Path) -> bool {
+        self.secrets.hides(path) && !self.allow.iter().any(|rule| rule.is_about(tool, path))
     }
 
     /// Judges a call.
@@ -110,7 +124,18 @@ impl Permissions {
             let path = place.written.display();
             return Err(format!("{path} is denied to {} by the rule `{}`", tool.name(), rule.text));
         }
-        self.ask.iter().find(about).map_or(Ok(()), |rule| Err(by_asking(tool, rule)))
+        if let Some(rule) = self.ask.iter().find(about) {
+            return Err(by_asking(tool, rule));
+        }
+        if self.is_secret(tool, &place.real) {
+            let path = place.real.display();
+            return Err(format!(
+                "{path} holds credentials, or what else the sandbox keeps to the user: allow it \
+                 with --allowedTools '{}(/{path})', or in sandbox.filesystem.allowRead",
+                tool.name()
+            ));
+        }
+        Ok(())
     }
 
     fn allows(&self, tool: Tool, place: &Place) -> bool {
@@ -129,6 +154,9 @@ impl Permissions {
     pub(super) fn change(&self, tool: Tool, place: &Place) -> Result<(), String> {
         self.forbidden(tool, place)?;
         let path = place.written.display();
+        if let Some(why) = self.secrets.keeps(&place.real) {
+            return Err(format!("{path} cannot be changed: {why}"));
+        }
         match self.mode {
             PermissionMode::BypassPermissions => return Ok(()),
             PermissionMode::Plan => {

@@ -1,0 +1,268 @@
+//! What a program may touch: data that can be handed on, and the kernel's Landlock that holds it.
+//!
+//! Landlock only ever allows: what is not granted is denied, to the program and to all that it
+//! starts, for as long as they live. It has no way to take a part out of a granted folder.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use serde::{Deserialize, Serialize};
+
+/// Everything that a program may touch.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fence {
+    /// Paths that are not there, or are symbolic links, grant nothing.
+    pub grants: Vec<Grant>,
+    pub network: Network,
+}
+
+/// One file, or a folder and everything below it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Grant {
+    #[serde(with = "bytes")]
+    pub path: PathBuf,
+    pub access: Access,
+}
+
+impl Grant {
+    pub fn new(path: impl Into<PathBuf>, access: Access) -> Self {
+        Self { path: path.into(), access }
+    }
+}
+
+/// What is granted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Access {
+    /// The names in folders.
+    List,
+    /// Content, also to run it.
+    Read,
+    /// What a device is there for.
+    Use,
+    /// Everything but making device files.
+    Change,
+}
+
+/// Whether TCP may be used. Other protocols are beyond Landlock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Network {
+    #[default]
+    Open,
+    /// No TCP connection is made or awaited.
+    NoTcp,
+}
+
+/// What the kernel can hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Support {
+    /// The version of Landlock's interface; 0 where there is none, or where it does not work.
+    pub abi: u32,
+}
+
+impl Support {
+    /// Asks the kernel, and tries it out: in a container it may be told of and yet be forbidden.
+    /// Asked once; the answer does not change.
+    pub fn probe() -> Self {
+        static KNOWN: OnceLock<Support> = OnceLock::new();
+        *KNOWN.get_or_init(|| {
+            let abi = kernel::abi();
+            // Only the thread that tries it out is fenced in, and ends with that.
+            let tried = || std::thread::Builder::new().spawn(|| holds().is_ok_and(|holds| holds));
+            let works = abi > 0 && tried().is_ok_and(|trial| trial.join().unwrap_or(false));
+            Self { abi: if works { abi } else { 0 } }
+        })
+    }
+
+    /// Whether files are fenced in whole: since version 3 they cannot be emptied either.
+    pub fn holds_files(self) -> bool {
+        self.abi >= 3
+    }
+
+    pub fn holds_tcp(self) -> bool {
+        self.abi >= 4
+    }
+
+    /// Whether processes outside cannot be signalled, nor reached by abstract sockets.
+    pub fn holds_signals(self) -> bool {
+        self.abi >= 6
+    }
+}
+
+/// Whether a thread that may touch nothing can really touch nothing.
+fn holds() -> io::Result<bool> {
+    Fence::default().build()?.enter()?;
+    let looked = std::fs::read_dir("/");
+    Ok(looked.is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied))
+}
+
+/// A fence that stands ready.
+#[derive(Debug)]
+pub struct Barrier(kernel::Ruleset);
+
+impl Fence {
+    /// Makes everything ready that cannot be done between fork and exec.
+    ///
+    /// # Errors
+    /// When the kernel refuses: then the program must not be started.
+    pub fn build(&self) -> io::Result<Barrier> {
+        kernel::build(self).map(Barrier)
+    }
+}
+
+impl Barrier {
+    /// Fences in the calling thread and what it executes, for good. A few system calls, no
+    /// allocation: allowed between fork and exec.
+    ///
+    /// # Errors
+    /// When the kernel refuses: then nothing must be run.
+    pub fn enter(&self) -> io::Result<()> {
+        kernel::enter(&self.0)
+    }
+}
+
+#[cfg(target_os = "linux")]
+mod kernel {
+    use std::fs::{File, OpenOptions};
+    use std::os::fd::{AsRawFd, OwnedFd};
+    use std::os::unix::fs::OpenOptionsExt;
+
+    use landlock::{
+        ABI, Access as _, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, PathBeneath,
+        Ruleset as Plan, RulesetAttr, RulesetCreatedAttr, RulesetError, Scope, make_bitflags,
+    };
+    use nix::libc;
+
+    use super::{Access, Fence, Grant, Network, Path, io};
+
+    pub(super) type Ruleset = OwnedFd;
+
+    /// The newest version whose effects are known. What later ones add is not asked for.
+    const TESTED: ABI = ABI::V7;
+
+    /// Asks for the version instead of making anything.
+    const VERSION: libc::c_ulong = 1;
+
+    /// With these, root gets around any fence: reads other processes' memory and environment,
+    /// opens files by number, drives disks and the kernel itself. From linux/capability.h:
+    /// `DAC_READ_SEARCH`, `SYS_MODULE`, `SYS_RAWIO`, `SYS_PTRACE`, `SYS_ADMIN`, `SYS_BOOT`,
+    /// `MKNOD`, `PERFMON`, `BPF`.
+    const WAYS_AROUND: [libc::c_ulong; 9] = [2, 16, 17, 19, 21, 22, 27, 38, 39];
+
+    pub(super) fn abi() -> u32 {
+        let none = std::ptr::null::<libc::c_void>();
+        // SAFETY: with this flag the call takes no memory and makes nothing.
+        let abi = unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, none, 0, VERSION) };
+        u32::try_from(abi).unwrap_or(0)
+    }
+
+    pub(super) fn build(fence: &Fence) -> io::Result<Ruleset> {
+        // One after the other: all of them may be more than can be open at once.
+        let rules = fence.grants.iter().filter_map(open).map(|(file, access)| {
+            Ok::<_, RulesetError>(
+                // What only folders can be granted is left out for files.
+                PathBeneath::new(file, access).set_compatibility(CompatLevel::BestEffort),
+            )
+        });
+        let made = plan(fence.network).and_then(|plan| plan.create()?.add_rules(rules));
+        let ruleset: Option<OwnedFd> = made.map_err(io::Error::other)?.into();
+        ruleset.ok_or_else(|| io::ErrorKind::Unsupported.into())
+    }
+
+    fn plan(network: Network) -> Result<Plan, RulesetError> {
+        let plan = Plan::default()
+            .handle_access(AccessFs::from_all(TESTED))?
+            .scope(Scope::from_all(TESTED))?;
+        match network {
+            Network::Open => Ok(plan),
+            Network::NoTcp => plan.handle_access(AccessNet::from_all(TESTED)),
+        }
+    }
+
+    fn open(grant: &Grant) -> Option<(File, BitFlags<AccessFs>)> {
+        Some((handle(&grant.path).ok()?, rights(grant.access)))
+    }
+
+    /// A link would grant what it leads to, so it is not followed.
+    fn handle(path: &Path) -> io::Result<File> {
+        OpenOptions::new().read(true).custom_flags(libc::O_PATH | libc::O_NOFOLLOW).open(path)
+    }
+
+    fn rights(access: Access) -> BitFlags<AccessFs> {
+        let special = make_bitflags!(AccessFs::{MakeChar | MakeBlock});
+        match access {
+            Access::List => AccessFs::ReadDir.into(),
+            Access::Read => make_bitflags!(AccessFs::{ReadFile | Execute}),
+            Access::Use => make_bitflags!(AccessFs::{ReadFile | WriteFile | Truncate | IoctlDev}),
+            Access::Change => AccessFs::from_all(TESTED) & !special,
+        }
+    }
+
+    pub(super) fn enter(ruleset: &Ruleset) -> io::Result<()> {
+        for capability in WAYS_AROUND {
+            // SAFETY: the call takes two numbers. Who is not root has none of these to lose, and
+            // who may not drop them is told so, which changes nothing.
+            unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) };
+        }
+        nix::sys::prctl::set_no_new_privs()?;
+        let flags: libc::c_ulong = 0;
+        let fd = ruleset.as_raw_fd();
+        // SAFETY: the call takes a descriptor that lives as long as `ruleset`, and no memory.
+        match unsafe { libc::syscall(libc::SYS_landlock_restrict_self, fd, flags) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+mod kernel {
+    use super::{Fence, io};
+
+    #[derive(Debug)]
+    pub(super) enum Ruleset {}
+
+    pub(super) fn abi() -> u32 {
+        0
+    }
+
+    pub(super) fn build(_: &Fence) -> io::Result<Ruleset> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    pub(super) fn enter(ruleset: &Ruleset) -> io::Result<()> {
+        match *ruleset {}
+    }
+}
+
+/// Paths as they are: not every one is text.
+mod bytes {
+    use std::ffi::OsString;
+    use std::os::unix::ffi::{OsStrExt, OsStringExt};
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    use super::{Path, PathBuf};
+
+    #[derive(Deserialize, Serialize)]
+    #[serde(untagged)]
+    enum Name {
+        Text(String),
+        Bytes(Vec<u8>),
+    }
+
+    pub(super) fn serialize<S: Serializer>(path: &Path, to: S) -> Result<S::Ok, S::Error> {
+        match path.to_str() {
+            Some(text) => Name::Text(text.to_owned()),
+            None => Name::Bytes(path.as_os_str().as_bytes().to_vec()),
+        }
+        .serialize(to)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<PathBuf, D::Error> {
+        Name::deserialize(from).map(|name| match name {
+            Name::Text(text) => text.into(),
+            Name::Bytes(bytes) => OsString::from_vec(bytes).into(),
+        })
+    }
+}

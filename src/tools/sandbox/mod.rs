@@ -1,0 +1,243 @@
+//! The sandbox of commands: what they may write, what they may not read, and whether the kernel
+//! holds them to it.
+//!
+//! Which paths that are is decided in [`policy`]; the kernel's part is in `process`. Landlock
+//! cannot take a part out of a folder that it grants, so a credential inside a folder that
+//! commands write to stays readable. It is then named, in the result and in a warning, and with
+//! `required` the run does not begin.
+
+mod known;
+mod policy;
+mod repository;
+mod secrets;
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Once};
+
+use serde::Serialize;
+
+use crate::process::{Fence, Network, Support};
+
+use policy::{Inputs, Policy};
+pub(super) use secrets::Secrets;
+
+/// How far commands are fenced in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SandboxMode {
+    Off,
+    /// They write to the working tree, allowed folders, temporary folders and tool caches.
+    #[default]
+    Workspace,
+    /// They write to temporary folders only.
+    ReadOnly,
+    /// As `Workspace`, and the run does not begin unless all of it holds.
+    Required,
+}
+
+/// What the user said about the sandbox. Paths are absolute, from the home folder (`~/`), or seen
+/// from where the run works.
+#[derive(Clone, Debug, Default)]
+pub struct SandboxSettings {
+    pub mode: SandboxMode,
+    /// Commands are to have no network.
+    pub no_network: bool,
+    pub allow_write: Vec<String>,
+    pub deny_write: Vec<String>,
+    pub allow_read: Vec<String>,
+    pub deny_read: Vec<String>,
+    /// Where outlast keeps settings, logins and sessions: not for commands.
+    pub config_dir: Option<PathBuf>,
+}
+
+/// The sandbox as it really is, for the init message and the result.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct SandboxState {
+    /// What was wanted.
+    pub mode: SandboxMode,
+    /// What the kernel holds of it.
+    pub enforced: Enforced,
+    /// The version of the kernel's Landlock; 0: none that works.
+    pub abi: u32,
+    /// Whether commands have TCP: `open` or `no_tcp`.
+    pub network: &'static str,
+    /// Whether commands can signal processes that they did not start: `open` or `own_only`.
+    pub signals: &'static str,
+    /// What should be denied and is not, because it is inside of a folder that is granted.
+    pub exposed: Vec<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Enforced {
+    Full,
+    Partial,
+    None,
+}
+
+/// The sandbox of a run.
+#[derive(Debug)]
+pub(super) struct Sandbox {
+    policy: Arc<Policy>,
+    state: SandboxState,
+    /// What is worth a warning.
+    doubts: Option<String>,
+    caches: Once,
+}
+
+/// What the sandbox is made from, beside what the user said.
+pub(super) struct Surroundings<'a> {
+    pub(super) cwd: &'a Path,
+    pub(super) home: Option<&'a Path>,
+    /// Further folders that the run may work in.
+    pub(super) folders: &'a [PathBuf],
+    pub(super) scratch: &'a Path,
+    pub(super) environment: &'a [(OsString, OsString)],
+}
+
+impl Sandbox {
+    /// Decides, and asks the kernel. Changes nothing.
+    ///
+    /// # Errors
+    /// A path that cannot be used, or that the sandbox is required and does not hold.
+    pub(super) fn new(
+        settings: &SandboxSettings,
+        around: &Surroundings<'_>,
+    ) -> Result<Self, String> {
+        let policy = Policy::new(&Inputs { settings, around })?;
+        Self::upon(policy, settings, Support::probe())
+    }
+
+    fn upon(policy: Policy, settings: &SandboxSettings, kernel: Support) -> Result<Self, String> {
+        let mode = settings.mode;
+        let (wanted, works) = (mode != SandboxMode::Off, kernel.abi > 0);
+        let exposed = if wanted { policy.exposed() } else { Vec::new() };
+        let holds = kernel.holds_files() && (kernel.holds_tcp() || !settings.no_network);
+        let enforced = match (wanted && works, holds && exposed.is_empty()) {
+            (false, _) => Enforced::None,
+            (true, true) => Enforced::Full,
+            (true, false) => Enforced::Partial,
+        };
+        let gap = (wanted && enforced != Enforced::Full)
+            .then(|| gap(kernel, settings.no_network, &exposed));
+        if let (SandboxMode::Required, Some(gap)) = (mode, &gap) {
+            return Err(format!("the sandbox is required and does not hold: {gap}"));
+        }
+        let on = wanted && works;
+        let closed = on && settings.no_network && kernel.holds_tcp();
+        // What only lies among temporary things is told in the result, not shouted.
+        let told = !works || !holds || policy.exposes_in_tree();
+        let doubts = gap.filter(|_| told).map(|gap| format!("the sandbox does not hold: {gap}"));
+        let state = SandboxState {
+            mode,
+            enforced,
+            abi: kernel.abi,
+            network: if closed { "no_tcp" } else { "open" },
+            signals: if on && kernel.holds_signals() { "own_only" } else { "open" },
+            exposed,
+        };
+        Ok(Self { policy: Arc::new(policy), state, doubts, caches: Once::new() })
+    }
+
+    pub(super) fn state(&self) -> &SandboxState {
+        &self.state
+    }
+
+    /// What the file tools are held to as well, whatever the kernel can. Nothing when it is off.
+    pub(super) fn secrets(&self) -> Secrets {
+        match self.state.mode {
+            SandboxMode::Off => Secrets::default(),
+            SandboxMode::Workspace | SandboxMode::ReadOnly | SandboxMode::Required => {
+                self.policy.secrets().clone()
+            }
+        }
+    }
+
+    pub(super) fn doubts(&self) -> Option<&str> {
+        self.doubts.as_deref()
+    }
+
+    fn is_on(&self) -> bool {
+        self.state.enforced != Enforced::None
+    }
+
+    /// What the next command may touch, from how the file system is now. `None` when nothing holds
+    /// it back. Blocks.
+    pub(super) fn fence(&self) -> Option<Fence> {
+        if !self.is_on() {
+            return None;
+        }
+        // A tool that could not make its cache would fail, and in a fresh home there is none.
+        self.caches.call_once(|| self.policy.make_caches());
+        let network = match self.state.network {
+            "no_tcp" => Network::NoTcp,
+            _ => Network::Open,
+        };
+        Some(Fence { grants: self.policy.grants(), network })
+    }
+
+    /// A temporary folder for commands, where the usual one is not for them.
+    pub(super) fn own_temp(&self) -> Option<&Path> {
+        self.policy.own_temp().filter(|_| self.is_on())
+    }
+
+    /// What the model is told before it runs anything.
+    pub(super) fn briefing(&self) -> Option<String> {
+        self.is_on().then(|| {
+            let network =
+                if self.state.network == "no_tcp" { " They have no network." } else { "" };
+            format!(
+                "Commands are sandboxed: they may write only in {}, and may not read \
+                 credentials.{network}",
+                self.policy.summary()
+            )
+        })
+    }
+
+    /// What to tell the model of a command that failed, if the sandbox may be why.
+    pub(super) fn hint(&self, stderr: &str) -> Option<String> {
+        (self.is_on() && looks_denied(stderr)).then(|| {
+            format!(
+                "[This may be the sandbox: commands may write only in {}, and may not read \
+                 credentials{}. Only the user can widen that.]",
+                self.policy.summary(),
+                if self.state.network == "no_tcp" { " or use the network" } else { "" },
+            )
+        })
+    }
+}
+
+/// What is amiss, and what to do about it.
+fn gap(kernel: Support, no_network: bool, exposed: &[PathBuf]) -> String {
+    if kernel.abi == 0 {
+        return "this kernel or container has no working Landlock".to_string();
+    }
+    if !kernel.holds_files() {
+        return format!(
+            "this kernel's Landlock (version {}) cannot keep files from being emptied; it takes \
+             version 3",
+            kernel.abi
+        );
+    }
+    if no_network && !kernel.holds_tcp() {
+        return format!(
+            "this kernel's Landlock (version {}) cannot take the network away; it takes version 4",
+            kernel.abi
+        );
+    }
+    let names: Vec<String> = exposed.iter().map(|path| path.display().to_string()).collect();
+    format!(
+        "{} cannot be kept from commands, being in a folder that they may write to; work in \
+         another folder, or allow it in sandbox.filesystem",
+        names.join(", ")
+    )
+}
+
+/// Whether a program complains of what the sandbox answers.
+fn looks_denied(stderr: &str) -> bool {
+    let stderr = stderr.to_lowercase();
+    let words = ["permission denied", "operation not permitted", "eacces", "eperm", "exdev"];
+    let more = ["cross-device link", "no new privileges", "permissionerror", "permission error"];
+    words.iter().chain(&more).any(|words| stderr.contains(words))
+}

@@ -1,0 +1,39 @@
+//! Places that nobody but the user may look into, for commands and file tools alike.
+
+use std::path::{Path, PathBuf};
+
+/// Denied places, and what is allowed within them. The deepest one decides.
+#[derive(Clone, Debug, Default)]
+pub(in super::super) struct Secrets {
+    pub(super) denied: Vec<PathBuf>,
+    pub(super) allowed: Vec<PathBuf>,
+    /// Places that are not to be written to.
+    pub(super) kept: Vec<PathBuf>,
+    /// Nothing at all is to be written to.
+    pub(super) read_only: bool,
+}
+
+impl Secrets {
+    /// Whether a path is in a denied place.
+    pub(in super::super) fn hides(&self, path: &Path) -> bool {
+        let deepest = |places: &[PathBuf]| {
+            let around = places.iter().filter(|place| path.starts_with(place));
+            around.map(|place| place.components().count()).max()
+        };
+        match deepest(&self.denied) {
+            None => false,
+            Some(depth) => deepest(&self.allowed).is_none_or(|allowed| allowed < depth),
+        }
+    }
+
+    /// Whether a path must not be changed, and why.
+    pub(in super::super) fn keeps(&self, path: &Path) -> Option<&'static str> {
+        if self.read_only {
+            Some("nothing may be changed (--sandbox read-only)")
+        } else if self.kept.iter().any(|place| path.starts_with(place)) {
+            Some("it is in sandbox.filesystem.denyWrite")
+        } else {
+            None
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! Trials of the sandbox: the real binary says what is in force, and what is in force holds.
+
+use std::fs;
+use std::path::Path;
+
+use outlast::process::Support;
+use outlast::rehearsal::{Scenario, Server};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::truth::agrees;
+use crate::support::{Ended, Trial, lasting_folder, serve};
+
+/// Runs one command, then says that it is done.
+fn commands(command: &str) -> Scenario {
+    Scenario::new().tool("Bash", json!({ "command": command })).reply("Done.")
+}
+
+/// A home that is no temporary place, with a key in it.
+fn home() -> TempDir {
+    let home = lasting_folder();
+    fs::create_dir(home.path().join(".ssh")).expect("a folder");
+    fs::write(home.path().join(".ssh/id_x"), "the-secret\n").expect("a file");
+    home
+}
+
+fn trial(server: &Server, home: &Path) -> Trial {
+    let config = home.join("config").display().to_string();
+    let trial = Trial::bare(&server.base_url()).env("HOME", &home.display().to_string());
+    trial.env("OUTLAST_CONFIG_DIR", &config).args(["Do it.", "--allowedTools", "Bash"])
+}
+
+/// What the model was told of its command.
+fn told(ended: &Ended) -> String {
+    let frames = ended.frames();
+    let user = frames.iter().find(|frame| frame["type"] == "user").expect("a tool result");
+    user["message"]["content"][0]["content"].to_string()
+}
+
+fn init(ended: &Ended) -> Value {
+    ended.frames().into_iter().find(|frame| frame["subtype"] == "init").expect("an init message")
+}
+
+#[tokio::test]
+async fn what_is_in_force_is_said_at_the_start_and_at_the_end() {
+    let bypass = ["--permission-mode", "bypassPermissions"];
+    // flags, mode
+    let table: [(&[&str], &str); 6] = [
+        (&[], "workspace"),
+        (&["--sandbox", "read-only"], "read-only"),
+        (&["--sandbox", "off"], "off"),
+        (&bypass, "off"),
+        (&["--sandbox=workspace", "--dangerously-skip-permissions"], "workspace"),
+        (&["--settings", r#"{"sandbox": {"enabled": false}}"#], "off"),
+    ];
+    let kernel = Support::probe();
+    for (flags, mode) in table {
+        let (home, server) = (home(), serve(commands("echo x > ~/new; cat ~/.ss*/id_x")));
+        let ended = trial(&server, home.path())
+            .args(["--output-format", "stream-json"])
+            .args(flags)
+            .run()
+            .await;
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        let result = agrees(&ended);
+        let fenced = mode != "off" && kernel.abi > 0;
+        let state = json!({
+            "mode": mode,
+            "enforced": match (fenced, kernel.holds_files()) {
+                (false, _) => "none",
+                (true, true) => "full",
+                (true, false) => "partial",
+            },
+            "abi": kernel.abi,
+            "network": "open",
+            "signals": if fenced && kernel.holds_signals() { "own_only" } else { "open" },
+            "exposed": [],
+        });
+        assert_eq!(result["sandbox"], state, "{flags:?}");
+        assert_eq!(init(&ended)["sandbox"], state, "{flags:?}");
+        let warned = ended.stderr.matches("the sandbox does not hold").count();
+        let wanted = usize::from(mode != "off" && !kernel.holds_files());
+        assert_eq!(warned, wanted, "{flags:?}: {}", ended.stderr);
+        assert_eq!(told(&ended).contains("the-secret"), !fenced, "{flags:?}: {}", told(&ended));
+        assert_eq!(home.path().join("new").exists(), !fenced, "{flags:?}");
+        assert_eq!(told(&ended).contains("may be the sandbox"), fenced, "{}", told(&ended));
+    }
+}
+
+#[tokio::test]
+async fn required_begins_only_where_all_of_it_holds() {
+    let (home, server) = (home(), serve(commands("cat ~/.ssh/id_x")));
+    let ended = trial(&server, home.path()).args(["--sandbox", "required"]).run().await;
+    if Support::probe().holds_files() {
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        assert_eq!(agrees(&ended)["sandbox"]["mode"], "required");
+        assert_eq!(agrees(&ended)["sandbox"]["enforced"], "full");
+    } else {
+        refused(&ended, &server, "Landlock");
+    }
+    // The key is in the tree that commands write to.
+    let server = serve(commands("true"));
+    let work = Trial::bare(&server.base_url());
+    let key = work.work().join(".ssh");
+    fs::create_dir(&key).expect("a folder");
+    let folder = work.work().display().to_string();
+    let ended = work
+        .env("HOME", &folder)
+        .args(["Do it.", "--settings", r#"{"sandbox": {"failIfUnavailable": true}}"#])
+        .run()
+        .await;
+    refused(&ended, &server, "the sandbox is required and does not hold");
+    refused(&ended, &server, if Support::probe().abi > 0 { ".ssh" } else { "Landlock" });
+}
+
+#[tokio::test]
+async fn mistakes_are_told_before_anything_is_sent() {
+    let table: [(&[&str], &str); 5] = [
+        (&["--sandbox", "strong"], "read-only"),
+        (&["--sandbox-network", "perhaps"], "--sandbox-network"),
+        (&["--sandbox", "off", "--sandbox-network", "off"], "needs a sandbox"),
+        (&["--settings", r#"{"sandbox": {"filesystem": {"denyRead": ["~/*.pem"]}}}"#], "pattern"),
+        (&["--settings", r#"{"sandbox": {"filesystem": {"denyreed": []}}}"#], "denyreed"),
+    ];
+    for (flags, part) in table {
+        let (home, server) = (home(), serve(commands("true")));
+        let ended = trial(&server, home.path()).args(flags).run().await;
+        refused(&ended, &server, part);
+    }
+}
+
+#[tokio::test]
+async fn what_the_settings_ask_for_in_vain_is_said() {
+    let (home, server) = (home(), serve(commands("true")));
+    let settings = r#"{"sandbox": {"enabled": true, "excludedCommands": ["docker"],
+        "allowUnsandboxedCommands": true, "network": {"allowedDomains": ["example.org"]}}}"#;
+    let ended = trial(&server, home.path()).args(["--settings", settings]).run().await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    for key in ["sandbox.excludedCommands", "sandbox.network.allowedDomains"] {
+        let warned = ended.stderr.lines().filter(|line| line.contains(key)).count();
+        assert_eq!(warned, 1, "{key}: {}", ended.stderr);
+    }
+    assert!(!ended.stderr.contains("allowUnsandboxedCommands"), "{}", ended.stderr);
+}
+
+#[track_caller]
+fn refused(ended: &Ended, server: &Server, part: &str) {
+    assert_eq!(ended.code, Some(2), "{ended:?}");
+    assert!(ended.stderr.contains(part), "{part}: {}", ended.stderr);
+    assert_eq!(ended.stderr.lines().count(), 1, "{}", ended.stderr);
+    assert_eq!(server.requests().len(), 0);
+}
