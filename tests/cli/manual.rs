@@ -68,6 +68,11 @@ fn page() -> String {
         }
         entries(roff, ENTRIES.iter().map(|(entry, text)| (entry.to_string(), *text)));
     });
+    page += &section("SANDBOX", |roff| {
+        for paragraph in SANDBOX {
+            roff.control("PP", []).text([roman(*paragraph)]);
+        }
+    });
     page += &section("HEARTBEATS", |roff| {
         for paragraph in HEARTBEATS {
             roff.control("PP", []).text([roman(*paragraph)]);
@@ -100,6 +105,24 @@ const ENTRIES: &[(&str, &str)] = &[
          variable holds a bearer token; \"headers\" are sent with each request, and \
          \"contextWindow\" is the model's.",
     ),
+];
+
+const SANDBOX: &[&str] = &[
+    "Commands of the model, and that of --require, are held by the kernel's Landlock, if it has one \
+     that works; the result and the init message say in \"sandbox\" what is in force. They write to \
+     the git checkout around the working directory, to the .git that it belongs to, to --add-dir \
+     folders, temporary folders and the caches of tools. They do not read the content of \
+     credentials, such as ~/.ssh, nor of outlast's own folder; file tools neither, unless a rule \
+     names them. They neither look into nor, since Linux 6.12, signal processes that they did not \
+     start.",
+    "In the setting sandbox, filesystem.allowWrite and filesystem.allowRead open further paths, \
+     filesystem.denyWrite and filesystem.denyRead close some. Paths are absolute, begin with ~/, or \
+     are seen from the working directory; patterns are not taken. Of allowRead and denyRead the \
+     deeper path decides; denyWrite outranks allowWrite. Nothing can be closed inside of a folder \
+     that commands write to: such paths are listed in \"exposed\", \"enforced\" is then partial, and \
+     with --sandbox required the run does not begin.",
+    "Not held back are: reading names of files, changing modes and owners, UDP, and connecting to \
+     sockets in the file system. --sandbox-network off takes TCP away, since Linux 6.7.",
 ];
 
 const HEARTBEATS: &[&str] = &[
