@@ -1,6 +1,6 @@
 //! The tools of a run, and the way every call takes: known, fitting, allowed, run.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
@@ -81,16 +81,7 @@ impl Toolbox {
         let home = places.home.as_deref();
         let permissions = Permissions::new(settings.mode, lists, places.cwd(), home)
             .map_err(|bad| BadSettings::Rule { rule: bad.rule, why: bad.why })?;
-        let around = Surroundings {
-            cwd: &roots[0],
-            home,
-            folders: &roots[1..],
-            scratch: &settings.scratch,
-            environment: &settings.environment,
-        };
-        let sandbox =
-            Sandbox::new(&settings.sandbox, &around).map_err(|why| BadSettings::Sandbox { why })?;
-        let sandbox = Arc::new(sandbox);
+        let sandbox = sandbox(settings, &roots, home)?;
         let permissions = permissions.guarding(sandbox.secrets());
         let demands = Demands::new(settings)?;
         let offered = offered(&settings.offered)?;
@@ -185,6 +176,23 @@ impl Toolbox {
     }
 }
 
+/// `roots` begins with where the run works.
+fn sandbox(
+    settings: &ToolSettings,
+    roots: &[PathBuf],
+    home: Option<&Path>,
+) -> Result<Arc<Sandbox>, BadSettings> {
+    let around = Surroundings {
+        cwd: roots.first().unwrap_or(&settings.cwd),
+        home,
+        folders: roots.get(1..).unwrap_or_default(),
+        scratch: &settings.scratch,
+        environment: &settings.environment,
+    };
+    let made = Sandbox::new(&settings.sandbox, &around);
+    made.map(Arc::new).map_err(|why| BadSettings::Sandbox { why })
+}
+
 fn offered(wanted: &Offered) -> Result<Vec<Tool>, BadSettings> {
     let Offered::Only(names) = wanted else { return Ok(Tool::ALL.to_vec()) };
     if let Some(name) = names.iter().find(|name| Tool::named(name).is_none()) {
@@ -204,7 +212,7 @@ impl Kit {
         self.check(&request).map_err(Refusal::invalid)?;
         let cwd = self.shell.cwd();
         let place = path(&request).map(|path| self.places.find(&path, &cwd));
-        let find = |path: &str, base: &std::path::Path| self.places.find(path, base);
+        let find = |path: &str, base: &Path| self.places.find(path, base);
         let deed = match (&request, &place) {
             (Request::Bash(bash), _) => {
                 Deed::Command { command: &bash.command, cwd: &cwd, find: &find }
