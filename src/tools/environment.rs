@@ -2,6 +2,8 @@
 
 use std::ffi::{OsStr, OsString};
 
+use crate::process::absolute_path;
+
 /// Which of outlast's own variables a command sees. The model's credentials: never.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ChildEnvironment {
@@ -58,8 +60,6 @@ const UNATTENDED: &[(&str, &str)] = &[
 const ESSENTIAL: &[&str] =
     &["PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR", "CI", "PWD"];
 
-const PATH_FALLBACK: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-
 /// Shorter values are too common to be taken for the credential itself.
 const CREDENTIAL_BYTES_MIN: usize = 8;
 
@@ -106,18 +106,18 @@ impl Environment {
 
     fn make_unattended(&mut self, session_id: &str) {
         for (name, value) in UNATTENDED {
-            self.set(name, value);
+            self.set(name, *value);
         }
         self.set("CLAUDE_CODE_SESSION_ID", session_id);
         if self.get("GIT_SSH_COMMAND").is_none() {
             self.set("GIT_SSH_COMMAND", "ssh -oBatchMode=yes");
         }
-        if self.get("PATH").is_none() {
-            self.set("PATH", PATH_FALLBACK);
-        }
+        // What lies in a work tree must not take the place of a command that may run unasked.
+        let path = absolute_path(self.get("PATH"));
+        self.set("PATH", path);
     }
 
-    fn set(&mut self, name: &str, value: &str) {
+    fn set(&mut self, name: &str, value: impl Into<OsString>) {
         self.variables.retain(|(there, _)| there != name);
         self.variables.push((name.into(), value.into()));
     }

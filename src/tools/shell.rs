@@ -14,7 +14,7 @@ use nix::sys::signal::Signal;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use crate::process::{Job, Supervisor};
+use crate::process::{Job, Supervisor, find_program};
 use crate::transcript::Block;
 
 use super::capture::{Capture, Captured, Scratch};
@@ -251,10 +251,8 @@ pub(super) fn check_command(command: &str) -> Result<(), String> {
 }
 
 fn find_shell(environment: &Environment, cwd: &Path) -> PathBuf {
-    let path = environment.get("PATH");
-    ["bash", "/bin/bash", "sh"]
-        .into_iter()
-        .find_map(|name| which::which_in(name, path, cwd).ok())
+    let path = environment.get("PATH").unwrap_or_default();
+    find_program(&["bash", "/bin/bash", "sh"], path, cwd)
         .unwrap_or_else(|| PathBuf::from("/bin/sh"))
 }
 

@@ -1,5 +1,6 @@
 //! A command that prints a key.
 
+use std::env;
 use std::io;
 use std::process::ExitStatus;
 use std::time::Duration;
@@ -8,7 +9,7 @@ use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe::Receiver;
 use tokio::time::timeout;
 
-use crate::process::{Job, Supervisor};
+use crate::process::{Job, Supervisor, absolute_path};
 
 use super::secret::Secret;
 
@@ -100,11 +101,13 @@ impl HelperCommand {
     }
 
     fn job(&self) -> Job {
+        // Nothing of the folder that the run works in stands in for a program.
+        let path = absolute_path(env::var_os("PATH").as_deref());
         Job {
-            program: "sh".into(),
+            program: "/bin/sh".into(),
             arguments: vec!["-c".into(), self.command.clone().into()],
-            cwd: std::env::current_dir().unwrap_or_else(|_| "/".into()),
-            environment: std::env::vars_os().collect(),
+            cwd: env::current_dir().unwrap_or_else(|_| "/".into()),
+            environment: env::vars_os().chain([("PATH".into(), path)]).collect(),
             input: false,
             fence: None,
         }

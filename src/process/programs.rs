@@ -1,0 +1,31 @@
+//! Finds programs, but never in the folder that somebody happens to work in.
+
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Where programs are when nobody says.
+const USUAL: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// The absolute folders of a `PATH`, or the usual ones if there are none. The others (`.`, `bin`,
+/// an empty one) mean whatever folder is the working one, and so would run what lies in a
+/// repository.
+pub fn absolute_path(path: Option<&OsStr>) -> OsString {
+    let folders = path.map(env::split_paths).into_iter().flatten();
+    let absolute = env::join_paths(folders.filter(|folder| folder.is_absolute()));
+    let absolute = absolute.expect("what was split at colons holds none");
+    if absolute.is_empty() { USUAL.into() } else { absolute }
+}
+
+/// The first of these programs that a `PATH` leads to outside of `tree`.
+pub fn find_program(names: &[&str], path: &OsStr, tree: &Path) -> Option<PathBuf> {
+    let tree = fs::canonicalize(tree).ok();
+    let outside = |folder: &PathBuf| {
+        let real = fs::canonicalize(folder).unwrap_or_else(|_| folder.clone());
+        tree.as_ref().is_none_or(|tree| !real.starts_with(tree))
+    };
+    let path = absolute_path(Some(path));
+    let path = env::join_paths(env::split_paths(&path).filter(outside)).ok()?;
+    names.iter().find_map(|name| which::which_in(name, Some(&path), "/").ok())
+}
