@@ -13,7 +13,7 @@ use crate::model::Proxies;
 
 /// Every variable that is read, and what for, as the manual has it.
 #[rustfmt::skip]
-pub const VARIABLES: [(&str, &str); 36] = [
+pub const VARIABLES: [(&str, &str); 37] = [
     ("ANTHROPIC_API_KEY", "The API key."),
     ("ANTHROPIC_AUTH_TOKEN", "A bearer token; outranks the API key."),
     ("CLAUDE_CODE_API_KEY_HELPER_TTL_MS", "How long a key that a command printed is used, in \
@@ -40,6 +40,7 @@ pub const VARIABLES: [(&str, &str); 36] = [
         counting. all: lost connections and server errors too."),
     ("CLAUDE_CODE_UNATTENDED_RETRY", "Read when OUTLAST_UNATTENDED_RETRY is not set."),
     ("CLAUDE_CODE_RETRY_WATCHDOG", "Read when neither of these two is set."),
+    ("OUTLAST_TRUST_PROJECT", "1, true, yes or on: the same as --trust-project."),
     ("OUTLAST_CONFIG_DIR", "Where settings and sessions are kept, instead of ~/.outlast."),
     ("CLAUDE_CONFIG_DIR", "Read when OUTLAST_CONFIG_DIR is not set."),
     ("DISABLE_AUTO_COMPACT", "1, true, yes or on: the same as --no-auto-compact."),
@@ -68,9 +69,10 @@ pub const FILES: [(&str, &str); 5] = [
          expires, once for all processes, which take turns by the lock file next to it.",
     ),
     (
-        ".outlast/settings.json, .outlast/settings.local.json, .claude/settings.json, \
-         .claude/settings.local.json",
-        "Settings of a repository. They are not trusted: ignored, and named in a warning.",
+        ".claude/settings.json, .outlast/settings.json, .claude/settings.local.json, \
+         .outlast/settings.local.json",
+        "Settings of the repository in whose folder outlast works, lowest first. Used as far as \
+         it is trusted; see TRUST.",
     ),
     (
         "~/.outlast/projects/",
@@ -127,6 +129,20 @@ pub(super) fn is_ci(variables: &Variables) -> bool {
     ["CI", "GITHUB_ACTIONS"].iter().any(says_yes)
 }
 
+/// Whether the variables say that the repository is trusted. Needed before the settings, which may
+/// be the repository's.
+///
+/// # Errors
+/// The value makes no sense.
+pub(super) fn trusts_project(variables: &Variables) -> Result<bool, UsageError> {
+    Reader(variables).flag("OUTLAST_TRUST_PROJECT")
+}
+
+/// The user's home folder.
+pub(super) fn home(variables: &Variables) -> Option<PathBuf> {
+    variables.get(OsStr::new("HOME")).filter(|value| !value.is_empty()).map(PathBuf::from)
+}
+
 /// The folder of settings and sessions: needed before the settings, which may change the rest.
 ///
 /// # Errors
@@ -137,7 +153,7 @@ pub(super) fn config_dir(variables: &Variables) -> Result<PathBuf, UsageError> {
     };
     path("OUTLAST_CONFIG_DIR")
         .or_else(|| path("CLAUDE_CONFIG_DIR"))
-        .or_else(|| path("HOME").map(|home| home.join(".outlast")))
+        .or_else(|| home(variables).map(|home| home.join(".outlast")))
         .ok_or_else(|| {
             UsageError::new("neither HOME nor OUTLAST_CONFIG_DIR is set; set one of them")
         })

@@ -19,6 +19,7 @@ pub mod exit;
 pub mod output;
 mod panics;
 pub mod prompt;
+mod regular;
 mod rehearse;
 mod run;
 mod session;
@@ -27,6 +28,7 @@ mod signals;
 pub mod system;
 pub mod usage;
 mod values;
+pub mod version;
 pub mod wall;
 
 pub use app::main;

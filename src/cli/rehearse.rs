@@ -53,8 +53,10 @@ fn prepare(args: &RehearseArgs) -> Result<Plan, UsageError> {
     }
     let scenario = stage.server.scenario();
     let scale = format!("--time-scale={}", scenario.time_scale);
-    // A rehearsal leaves nothing behind.
-    let begin = vec!["run".to_owned(), scale, "--no-session-persistence".to_owned()];
+    // A rehearsal leaves nothing behind, and the user's settings may lead to real services, or
+    // fetch a real key. Who wants them nevertheless says so after `--`.
+    let alone = ["--no-session-persistence", "--setting-sources="].map(str::to_owned);
+    let begin = [vec!["run".to_owned(), scale], alone.to_vec()].concat();
     let own = scenario.args.iter().map(|arg| stage.server.fill_in(arg)).collect();
     match args::parse(&[begin, own, args.flags.clone()].concat())? {
         Request::Print(text) => Ok(Plan::Print(text)),
@@ -62,7 +64,8 @@ fn prepare(args: &RehearseArgs) -> Result<Plan, UsageError> {
             if run.prompt.is_none() && !run.output.stdin {
                 run.prompt = Some(scenario.prompt.clone());
             }
-            // The user's settings may name real services.
+            // A flag that is empty outranks a setting.
+            run.model.api_key_helper.get_or_insert_default();
             run.model.no_fallback |= run.model.fallback_model.is_empty();
             Ok(Plan::Run(run, stage))
         }

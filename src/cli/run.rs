@@ -136,7 +136,8 @@ impl Job {
         })?;
         let (out, drain) = pipe(io::stdout(), Arc::clone(&self.mask), self.signals.stdout_closes());
         let programs = (settings.output.format == OutputFormat::StreamJson)
-            .then(|| StreamJson::new(out.clone(), &session_id, settings.output.partial_messages));
+            .then(|| StreamJson::new(out.clone(), &session_id, settings.output.partial_messages))
+            .map(|programs| programs.ignoring(&settings.ignored));
         let mut watchers =
             Watchers { witness: Witness::default(), people: self.people(scale), programs, probe };
         let doubts = doubts_of_speed(settings, &setup.rungs);
@@ -251,14 +252,17 @@ impl Job {
         drop(people);
         let (uuid, now) = (Uuid::new_v4().to_string(), Now::by(&self.clock));
         let mut warnings = witness.warnings();
+        let ignored = &self.settings.ignored[..];
         let (uuid, now) = (uuid.as_str(), &now);
-        let report = Report { ending, session_id, uuid, now, warnings: &warnings, sandbox };
+        let report =
+            Report { ending, session_id, uuid, now, warnings: &warnings, sandbox, ignored };
         // First the file: nobody can hold that up.
         if let Err(warning) = self.keep(&report.object()) {
             self.voice.send(&format!("outlast: warning: {}", one_line(&warning)));
             warnings.push(warning);
         }
-        let report = Report { ending, session_id, uuid, now, warnings: &warnings, sandbox };
+        let report =
+            Report { ending, session_id, uuid, now, warnings: &warnings, sandbox, ignored };
         self.answer(&report, programs, out);
         let heard = self.heard(drain).await;
         // A success that nobody was told of is none.

@@ -12,6 +12,7 @@ use crate::transcript::{Role, strip_thinking};
 
 use super::settings::{Demands, Settings, Start};
 use super::usage::{Cause, UsageError};
+use super::version::VERSION;
 
 /// A session that was found, and not yet written to.
 pub(super) struct Session {
@@ -150,7 +151,7 @@ impl Session {
             Kind::New | Kind::Resumed(_) | Kind::Forked(_) | Kind::Recalled(_) => Carry::Fresh,
         };
         let opening = Opening {
-            version: env!("CARGO_PKG_VERSION").to_owned(),
+            version: VERSION.to_owned(),
             model: model.to_owned(),
             permission_mode: settings.tools.mode.name().to_owned(),
             limits: *limits,

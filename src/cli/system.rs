@@ -1,13 +1,13 @@
 //! The system prompt: our words or the user's, and the facts of the run.
 
 use std::fmt::Write as _;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::recovery::{Limits, Moment, Money};
 use crate::tools::STRUCTURED_OUTPUT;
 
+use super::regular;
 use super::settings::{Demands, SystemPrompt};
 use super::wall::{Now, span};
 
@@ -118,15 +118,23 @@ fn git(cwd: &Path) -> String {
     else {
         return "not a repository".to_owned();
     };
-    let folder = match fs::read_to_string(&dot_git) {
+    let folder = match first_line(&dot_git) {
         // A worktree or a submodule: a file that says where the folder is.
-        Ok(pointer) => root.join(pointer.trim().trim_start_matches("gitdir:").trim()),
-        Err(_) => dot_git,
+        Some(pointer) => root.join(pointer.trim_start_matches("gitdir:").trim()),
+        None => dot_git,
     };
-    let head = fs::read_to_string(folder.join("HEAD")).unwrap_or_default();
-    match head.trim().strip_prefix("ref: refs/heads/") {
+    let head = first_line(&folder.join("HEAD")).unwrap_or_default();
+    match head.strip_prefix("ref: refs/heads/") {
         Some(branch) => format!("repository at {}, on branch {branch}", root.display()),
-        None if head.trim().is_empty() => format!("repository at {}", root.display()),
+        None if head.is_empty() => format!("repository at {}", root.display()),
         None => format!("repository at {}, no branch checked out", root.display()),
     }
+}
+
+/// What a small file of git's begins with. The repository may be anybody's, and so may the file.
+fn first_line(path: &Path) -> Option<String> {
+    const LARGEST: u64 = 4096;
+    let text = String::from_utf8(regular::read(path, LARGEST).ok()?).ok()?;
+    let line = text.lines().next().unwrap_or_default().trim();
+    (!line.chars().any(char::is_control)).then(|| line.to_owned())
 }

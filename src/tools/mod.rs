@@ -37,7 +37,7 @@ mod write;
 pub use acceptance::Acceptance;
 pub use environment::ChildEnvironment;
 pub use outcome::{Effect, Outcome, Refusal};
-pub use permission::{PermissionMode, split_rules};
+pub use permission::{PermissionMode, check_restriction, split_rules};
 pub use require::{Check, CheckEnd, Requirement, Verified};
 pub use sandbox::{Enforced, SandboxMode, SandboxSettings, SandboxState};
 pub use schema::{AnswerSchema, BadSchema, SCHEMA_BYTES_MAX};

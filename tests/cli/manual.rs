@@ -62,6 +62,11 @@ fn page() -> String {
             .collect();
         entries(roff, texts.iter().map(|(name, text)| (name.clone(), text.as_str())));
     });
+    page += &section("TRUST", |roff| {
+        for paragraph in TRUST {
+            roff.control("PP", []).text([roman(*paragraph)]);
+        }
+    });
     page += &section("FALLBACK", |roff| {
         for paragraph in FALLBACK {
             roff.control("PP", []).text([roman(*paragraph)]);
@@ -80,6 +85,23 @@ fn page() -> String {
     });
     page
 }
+
+const TRUST: &[&str] = &[
+    "The settings of the repository in whose folder outlast works may be anybody's. Until somebody \
+     vouches for it, they can forbid (permissions.deny, permissions.ask) and nothing else: they run \
+     nothing, change no address, model, proxy or variable, and widen no right. A file of them that \
+     is broken, odd, larger than 1 MB or a link out of the repository is left alone. What was \
+     ignored is told in one line on standard error, and listed by file and name, never by value, \
+     in ignored_settings of the result and of the init message.",
+    "--trust-project, or OUTLAST_TRUST_PROJECT=1, vouches for this run. The setting \
+     trustedProjects of your own settings, or of --settings, names repositories: by the absolute \
+     path of the folder or of the root of its repository, in which * and ** stand for anything \
+     within a folder and across folders; by the SHA-256 of a settings file (\"sha256\": one, or a \
+     list), so that a file that changes is not trusted any more; or by both. Links are followed \
+     first: where the folder really is decides.",
+    "The files of a trusted repository outrank the user's and are outranked by --settings, by the \
+     environment and by flags; lists are joined. A mistake in one of them ends outlast.",
+];
 
 const FALLBACK: &[&str] = &[
     "The models of --fallback-model, or of the setting fallbackModel, take over in their order when \

@@ -19,4 +19,5 @@ mod spellings;
 mod stdin;
 mod streams;
 mod system;
+mod trust;
 mod whole;

@@ -152,6 +152,7 @@ pub(super) fn object(ending: &Ending) -> Value {
         now: &now(),
         warnings: &[],
         sandbox: &fenced(),
+        ignored: &[],
     }
     .object()
 }

@@ -87,24 +87,6 @@ fn keys_of_other_tools_are_accepted_quietly_unless_someone_counts_on_them() {
 }
 
 #[test]
-fn settings_of_a_repository_are_ignored_and_named() {
-    let world = World::new()
-        .file("work/.claude/settings.json", r#"{"maxTurns": 1}"#)
-        .file("work/.outlast/settings.json", "{}")
-        .file("work/.outlast/settings.local.json", "{ broken");
-    let Request::Run(args) = args::parse(&["hi".to_owned()]).unwrap() else { panic!("a run") };
-    let variables = BTreeMap::from([
-        ("HOME".into(), world.home().into()),
-        ("ANTHROPIC_API_KEY".into(), "a-key".into()),
-    ]);
-    let settings = settings::resolve(&args, variables, world.work()).unwrap();
-    assert_eq!(settings.limits.budgets.turns, None);
-    let [project, local] = &settings.warnings[..] else { panic!("{:?}", settings.warnings) };
-    assert!(project.contains(".claude/settings.json was ignored"), "{project}");
-    assert!(local.contains(".outlast/settings.local.json was ignored"), "{local}");
-}
-
-#[test]
 fn flags_outrank_variables_variables_outrank_files() {
     let file = r#"{"maxTurns": 1, "maxRetries": 1, "model": "m1", "requestTimeout": 1}"#;
     let variables = [("CLAUDE_CODE_MAX_TURNS", "2"), ("ANTHROPIC_MODEL", "m2")];

@@ -35,3 +35,4 @@ mod truth_ends;
 mod truth_output;
 mod truth_signals;
 mod truth_turns;
+mod untrusted;

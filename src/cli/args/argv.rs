@@ -164,7 +164,7 @@ fn is_rule(word: &str) -> bool {
 
 /// Flags of the same family of tools that mean something outlast does not do yet. Taking them and
 /// doing nothing would be a lie; calling them unknown would send people looking for a typo.
-const UNSUPPORTED: [&str; 24] = [
+const UNSUPPORTED: [&str; 23] = [
     "--agent",
     "--agents",
     "--append-subagent-system-prompt",
@@ -188,7 +188,6 @@ const UNSUPPORTED: [&str; 24] = [
     "--safe-mode",
     "--strict-mcp-config",
     "--task-budget",
-    "--trust-project",
 ];
 
 fn refuse_unsupported(flag: &str) -> Result<(), UsageError> {

@@ -254,6 +254,7 @@ pub struct ToolArgs {
 }
 
 #[derive(Clone, Debug, Default, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub struct SessionArgs {
     /// Go on with the newest session of this folder
     #[arg(short = 'c', long = "continue", conflicts_with = "resume")]
@@ -276,6 +277,9 @@ pub struct SessionArgs {
     /// Which settings files are read: user, project, local
     #[arg(long, value_name = "A,B")]
     pub setting_sources: Option<String>,
+    /// Let the repository's own settings do what yours may
+    #[arg(long)]
+    pub trust_project: bool,
 }
 
 #[derive(Clone, Debug, Default, Args)]

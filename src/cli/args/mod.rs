@@ -14,6 +14,7 @@ pub use groups::{
 };
 
 use super::usage::UsageError;
+use super::version;
 
 /// Runs a task to its end with a tool-using model, nobody watching.
 #[derive(Debug, Parser)]
@@ -112,9 +113,7 @@ pub fn parse(words: &[String]) -> Result<Request, UsageError> {
     let words = argv::normalise(words)?;
     let named = std::iter::once("outlast".to_owned()).chain(words);
     match Cli::try_parse_from(named) {
-        Ok(Cli { version: true, .. }) => {
-            Ok(Request::Print(concat!(env!("CARGO_PKG_VERSION"), " (outlast)\n").to_owned()))
-        }
+        Ok(Cli { version: true, .. }) => Ok(Request::Print(version::line())),
         Ok(Cli { command: Some(Command::Run(run)), .. }) => Ok(Request::Run(run)),
         Ok(Cli { command: Some(Command::Rehearse(rehearse)), .. }) => {
             Ok(Request::Rehearse(rehearse))

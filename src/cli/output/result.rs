@@ -10,14 +10,13 @@ use serde_json::{Map, Value, json};
 use crate::agent::{Ending, JournalHealth, ModelTally, Tally};
 use crate::cli::advice;
 use crate::cli::exit::{self, Verdict};
+use crate::cli::settings::Ignored;
 use crate::cli::usage::UsageError;
+use crate::cli::version::{COMMIT, SCHEMA_VERSION, VERSION};
 use crate::cli::wall::{Now, instant};
 use crate::recovery::{Counts, Episode, Money, StopReason};
 use crate::tools::{Acceptance, SandboxState};
 use crate::transcript::Usage;
-
-/// Grows when a field changes its meaning or goes away; new fields do not count.
-const SCHEMA_VERSION: u32 = 1;
 
 /// Everything that the result of a run is made of.
 #[derive(Clone, Copy, Debug)]
@@ -28,6 +27,7 @@ pub struct Report<'a> {
     pub now: &'a Now,
     pub warnings: &'a [String],
     pub sandbox: &'a SandboxState,
+    pub ignored: &'a [Ignored],
 }
 
 impl Report<'_> {
@@ -99,6 +99,7 @@ impl Report<'_> {
                 "journal": journal(ending),
                 "warnings": self.warnings,
                 "sandbox": self.sandbox,
+                "ignored_settings": ignored(self.ignored),
             }),
         );
         if let Some(limits) = &ending.rate_limits {
@@ -142,6 +143,8 @@ fn head(verdict: Verdict, session_id: &str, uuid: &str) -> Map<String, Value> {
             "is_error": verdict.is_error(),
             "exit_code": verdict.exit_code(),
             "schema_version": SCHEMA_VERSION,
+            "outlast_version": VERSION,
+            "outlast_commit": COMMIT,
             "session_id": session_id,
             "uuid": uuid,
         }),
@@ -153,6 +156,12 @@ fn extend(object: &mut Map<String, Value>, more: Value) {
     if let Value::Object(more) = more {
         object.extend(more);
     }
+}
+
+/// What the repository's own settings wanted, and did not get.
+pub(super) fn ignored(ignored: &[Ignored]) -> Vec<Value> {
+    let value = |one: &Ignored| json!({ "file": one.file, "key": one.key, "why": one.why });
+    ignored.iter().map(value).collect()
 }
 
 fn sums(tally: &Tally, spent: Money) -> Value {

@@ -4,10 +4,12 @@ use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
 use crate::agent::{Heartbeat, Init, Notice, Observer, WaitingFor};
+use crate::cli::settings::Ignored;
+use crate::cli::version::{COMMIT, SCHEMA_VERSION, VERSION};
 use crate::recovery::{ErrorClass, Fault, Pause, RecoveryPlan, classify};
 use crate::transcript::{Block, Message, Usage};
 
-use super::result::{millis, record};
+use super::result::{ignored, millis, record};
 use super::{Out, shrink};
 
 /// A line that is longer makes the Python SDK give up.
@@ -21,6 +23,8 @@ pub struct StreamJson {
     out: Out,
     session_id: String,
     partial_messages: bool,
+    /// What the repository's own settings wanted, and did not get.
+    ignored: Vec<Ignored>,
     /// Whether the init message is out. Until then everything else waits: it comes first.
     begun: bool,
     held: Vec<Value>,
@@ -29,7 +33,13 @@ pub struct StreamJson {
 impl StreamJson {
     pub fn new(out: Out, session_id: &str, partial_messages: bool) -> Self {
         let session_id = session_id.to_owned();
-        Self { out, session_id, partial_messages, begun: false, held: Vec::new() }
+        let (ignored, held) = (Vec::new(), Vec::new());
+        Self { out, session_id, partial_messages, ignored, begun: false, held }
+    }
+
+    /// Tells in the init message what of the repository's settings is ignored.
+    pub fn ignoring(self, ignored: &[Ignored]) -> Self {
+        Self { ignored: ignored.to_vec(), ..self }
     }
 
     fn emit(&mut self, mut frame: Map<String, Value>) {
@@ -70,7 +80,10 @@ impl StreamJson {
                 "slash_commands": [],
                 "apiKeySource": init.api_key_source,
                 "claude_code_version": SPOKEN_VERSION,
-                "outlast_version": env!("CARGO_PKG_VERSION"),
+                "outlast_version": VERSION,
+                "outlast_commit": COMMIT,
+                "schema_version": SCHEMA_VERSION,
+                "ignored_settings": ignored(&self.ignored),
                 "output_style": "default",
                 "agents": [],
                 "skills": [],

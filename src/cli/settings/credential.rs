@@ -86,9 +86,8 @@ pub(super) fn credential(
     config_dir: &Path,
 ) -> Result<Credential, UsageError> {
     let said = |command: &&String| !command.trim().is_empty();
-    let helper = [&args.api_key_helper, &file.api_key_helper];
-    let helper = helper.into_iter().flatten().find(said);
-    if let Some(command) = helper {
+    let helper = args.api_key_helper.as_ref().or(file.api_key_helper.as_ref());
+    if let Some(command) = helper.filter(said) {
         let usual = HelperCommand::new(command);
         let ttl = env.api_key_helper_ttl.unwrap_or(usual.ttl);
         return Ok(Credential::Helper(HelperCommand { ttl, ..usual }));

@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use super::entry::Entries;
 use super::load::says_something;
+use super::trust::TrustedProject;
 use super::windows::Sizes;
 use crate::cli::args::{BudgetMode, ChildEnv, PermissionMode, SandboxMode};
 use crate::cli::values;
@@ -33,6 +34,7 @@ pub(super) struct Layer {
     pub prices: BTreeMap<String, Price>,
     pub env: BTreeMap<String, String>,
     pub permissions: Permissions,
+    pub trusted_projects: Vec<TrustedProject>,
 
     pub max_turns: Option<NonZeroU32>,
     pub max_budget_usd: Option<f64>,

@@ -32,6 +32,20 @@ const FOREIGN: [&str; 14] = [
 /// Keys whose owner counts on them: left alone, but not in silence.
 const UNSUPPORTED: [&str; 1] = ["hooks"];
 
+/// One text of settings, without mistakes.
+#[derive(Clone, Debug)]
+pub(super) struct Parsed {
+    /// The file's, for messages.
+    pub name: String,
+    pub value: Value,
+}
+
+impl Parsed {
+    pub(super) fn layer(&self) -> Layer {
+        typed(&self.value)
+    }
+}
+
 /// Settings that were read: the merged values, and what should be said about them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Loaded {
@@ -40,30 +54,10 @@ pub(super) struct Loaded {
 }
 
 impl Loaded {
-    /// Reads one file, over what was read so far. A missing file says nothing.
-    pub(super) fn file(self, path: &Path) -> Result<Self, UsageError> {
-        let shown = path.display().to_string();
-        match fs::read(path) {
-            Ok(bytes) => self.text(&shown, &utf8(&shown, bytes)?),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(self),
-            Err(error) if error.kind() == io::ErrorKind::NotADirectory => Ok(self),
-            Err(error) => Err(unreadable(&shown, &error)),
-        }
-    }
-
-    /// Reads what `--settings` names: JSON when it begins like it, otherwise a file that must be
-    /// there.
-    pub(super) fn flag(self, given: &str) -> Result<Self, UsageError> {
-        if given.trim_start().starts_with('{') {
-            return self.text("--settings", given);
-        }
-        let bytes = fs::read(given).map_err(|error| unreadable(given, &error))?;
-        self.text(given, &utf8(given, bytes)?)
-    }
-
-    fn text(mut self, name: &str, text: &str) -> Result<Self, UsageError> {
-        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-        let (value, layer) = parse(name, text)?;
+    /// Lays one text over what was read so far.
+    pub(super) fn lay(mut self, parsed: Parsed) -> Self {
+        let layer = parsed.layer();
+        let Parsed { name, value } = parsed;
         for key in UNSUPPORTED.iter().filter(|key| value.get(key).is_some_and(says_something)) {
             self.warnings.push(format!(
                 "{name}: \"{key}\" is not supported by this version of outlast and has no effect"
@@ -76,25 +70,54 @@ impl Loaded {
             ));
         }
         self.merged = merge(self.merged, value);
-        Ok(self)
+        self
     }
 
     /// What all files come to.
     pub(super) fn layer(&self) -> Layer {
-        let merged =
-            if self.merged.is_null() { Value::Object(Map::new()) } else { self.merged.clone() };
-        serde_json::from_value(merged)
-            .expect("every file had the right shape, and merging keeps shapes")
+        typed(&self.merged)
     }
 }
 
-/// Whether a settings file of a repository holds more than nothing. One that cannot be read as
-/// JSON does.
-pub(super) fn holds_something(path: &Path) -> bool {
-    fs::read(path).is_ok_and(|bytes| match serde_json::from_slice::<Value>(&bytes) {
-        Ok(value) => says_something(&value),
-        Err(_) => !bytes.trim_ascii().is_empty(),
-    })
+fn typed(value: &Value) -> Layer {
+    let value = if value.is_null() { Value::Object(Map::new()) } else { value.clone() };
+    serde_json::from_value(value).expect("every file had the right shape, and merging keeps shapes")
+}
+
+/// Reads one file. A missing one says nothing.
+pub(super) fn file(path: &Path) -> Result<Option<Parsed>, UsageError> {
+    let shown = path.display().to_string();
+    match fs::read(path) {
+        Ok(bytes) => content(&shown, bytes).map(Some),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::NotADirectory => Ok(None),
+        Err(error) => Err(unreadable(&shown, &error)),
+    }
+}
+
+/// Reads what `--settings` names: JSON when it begins like it, otherwise a file that must be
+/// there.
+pub(super) fn flag(given: &str) -> Result<Parsed, UsageError> {
+    if given.trim_start().starts_with('{') {
+        return text("--settings", given);
+    }
+    let bytes = fs::read(given).map_err(|error| unreadable(given, &error))?;
+    content(given, bytes)
+}
+
+/// Reads the content of a file.
+pub(super) fn content(name: &str, bytes: Vec<u8>) -> Result<Parsed, UsageError> {
+    text(name, &utf8(name, bytes)?)
+}
+
+fn text(name: &str, text: &str) -> Result<Parsed, UsageError> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    Ok(Parsed { name: name.to_owned(), value: parse(name, text)? })
+}
+
+/// Whether a key belongs to another tool, and means nothing to us.
+pub(super) fn is_foreign(key: &str) -> bool {
+    FOREIGN.contains(&key)
 }
 
 pub(super) fn says_something(value: &Value) -> bool {
@@ -121,7 +144,7 @@ pub(super) fn utf8(name: &str, bytes: Vec<u8>) -> Result<String, UsageError> {
 }
 
 /// Checks one text for syntax, shape and unknown keys.
-fn parse(name: &str, text: &str) -> Result<(Value, Layer), UsageError> {
+fn parse(name: &str, text: &str) -> Result<Value, UsageError> {
     let value: Value = serde_json::from_str(text).map_err(|error| {
         let at = locate::offset(text, error.line(), error.column());
         let (line, column) = locate::line_and_column(text, at);
@@ -151,7 +174,7 @@ fn parse(name: &str, text: &str) -> Result<(Value, Layer), UsageError> {
             complaint(&bare(&error), place)
         ))
     })?;
-    let known = |key: &str| FOREIGN.contains(&key) || UNSUPPORTED.contains(&key);
+    let known = |key: &str| is_foreign(key) || UNSUPPORTED.contains(&key);
     if let Some(place) = places.iter().find(
         |place| matches!(&place.path[..], [key] if layer.others.contains_key(key) && !known(key)),
     ) {
@@ -165,7 +188,7 @@ fn parse(name: &str, text: &str) -> Result<(Value, Layer), UsageError> {
             here(at.map_or(0, |place| place.value.start))
         )));
     }
-    Ok((value, layer))
+    Ok(value)
 }
 
 /// An error of `serde_json` without the position at its end.

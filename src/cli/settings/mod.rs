@@ -1,7 +1,8 @@
 //! What the flags, the environment and the settings files come to.
 //!
 //! Flags outrank the environment, the environment outranks `--settings`, and that outranks the
-//! files. Everything is read once, here, and never again.
+//! files: the repository's over the user's, as far as the repository is trusted. Everything is
+//! read once, here, and never again.
 
 mod chain;
 mod credential;
@@ -10,11 +11,14 @@ mod entry;
 mod layer;
 mod load;
 mod locate;
+mod repository;
 mod resolve;
 mod rules;
 mod sandbox;
 mod schema;
+mod sources;
 mod table;
+mod trust;
 mod windows;
 
 use std::collections::BTreeMap;
@@ -24,6 +28,7 @@ use std::time::Duration;
 pub use chain::{Chain, Link};
 pub use credential::Credential;
 pub use layer::{Price, Unattended};
+pub use repository::Ignored;
 pub use table::{Setting, names, settings};
 
 use crate::cli::args::{BudgetMode, ChildEnv, OutputFormat, PermissionMode};
@@ -113,6 +118,8 @@ pub struct Settings {
     /// The environment, with what the settings add to it.
     pub variables: Variables,
     pub warnings: Vec<String>,
+    /// What the repository's own settings wanted, and did not get.
+    pub ignored: Vec<Ignored>,
 }
 
 impl Settings {

@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 
 use uuid::Uuid;
 
-use super::chain::Sources;
+use super::chain;
 use super::credential::credential;
 use super::layer::{Layer, Price};
-use super::load::{Loaded, holds_something};
 use super::rules::{self, time};
+use super::sources::{Places, Sources, read_all};
 use super::windows::Sizes;
 use super::{
     Credential, DEFAULTS, Endpoint, Output, PromptSource, Settings, Start, SystemPrompt, ToolRules,
@@ -40,7 +40,10 @@ pub fn resolve(
         ));
     }
     let config_dir = environment::config_dir(&variables)?;
-    let loaded = load(args, &config_dir, &cwd)?;
+    let home = environment::home(&variables);
+    let places = Places { config_dir: &config_dir, cwd: &cwd, home: home.as_deref() };
+    let vouches = args.session.trust_project || environment::trusts_project(&variables)?;
+    let Sources { loaded, ignored } = read_all(&args.session, &places, vouches)?;
     let file = loaded.layer();
     variables
         .extend(file.env.iter().map(|(name, value)| (OsString::from(name), OsString::from(value))));
@@ -51,8 +54,13 @@ pub fn resolve(
     let endpoint = rules::endpoint(args, &env, &file, credential);
     check_endpoint(&endpoint)?;
     let primary = endpoint.clone();
-    let sources =
-        Sources { args: &args.model, env: &env, file: &file, variables: &variables, primary };
+    let sources = chain::Sources {
+        args: &args.model,
+        env: &env,
+        file: &file,
+        variables: &variables,
+        primary,
+    };
     let chain = sources.chain()?;
     let model = &args.model;
     let mut limits = rules::limits(&args.limits, model, &env, &file, chain.links.len() - 1);
@@ -84,6 +92,7 @@ pub fn resolve(
         config_dir,
         cwd,
         warnings: loaded.warnings,
+        ignored,
     })
 }
 
@@ -131,43 +140,6 @@ pub(super) fn check(layer: &Layer) -> Result<(), (&'static str, String)> {
         ));
     }
     Ok(())
-}
-
-fn load(args: &RunArgs, config_dir: &Path, cwd: &Path) -> Result<Loaded, UsageError> {
-    let sources = sources(args.session.setting_sources.as_deref())?;
-    let mut loaded = Loaded::default();
-    if sources.contains(&"user") {
-        loaded = loaded.file(&config_dir.join("settings.json"))?;
-    }
-    let project = [("project", "settings.json"), ("local", "settings.local.json")];
-    for (_, name) in project.iter().filter(|(source, _)| sources.contains(source)) {
-        for folder in [".claude", ".outlast"] {
-            let path = cwd.join(folder).join(name);
-            if holds_something(&path) {
-                loaded.warnings.push(format!(
-                    "{} was ignored: settings of a repository are not trusted; pass it with \
-                     --settings to use it",
-                    path.display()
-                ));
-            }
-        }
-    }
-    match &args.session.settings {
-        Some(given) => loaded.flag(given),
-        None => Ok(loaded),
-    }
-}
-
-fn sources(given: Option<&str>) -> Result<Vec<&str>, UsageError> {
-    let Some(given) = given else { return Ok(vec!["user", "project", "local"]) };
-    let named: Vec<&str> =
-        given.split([',', ' ']).map(str::trim).filter(|name| !name.is_empty()).collect();
-    match named.iter().find(|name| !["user", "project", "local"].contains(name)) {
-        Some(name) => Err(UsageError::new(format!(
-            "--setting-sources: {name:?} is none of user, project, local"
-        ))),
-        None => Ok(named),
-    }
 }
 
 /// Prices from the files, and over them those of `--price`.

@@ -27,7 +27,7 @@ const NAMES: &str = "a name, or a list of names";
 
 /// Name, what it takes, meaning. In the order in which the manual lists them.
 #[rustfmt::skip]
-const SHAPES: [(&str, &str, &str); 59] = [
+const SHAPES: [(&str, &str, &str); 60] = [
     ("apiKeyHelper", "a text", "A command that prints the key; outranks the environment."),
     ("oauthEndpoint", "an https:// address", "The token endpoint at which a login is renewed; \
         outranks the login file."),
@@ -45,6 +45,8 @@ const SHAPES: [(&str, &str, &str); 59] = [
     ("permissions", "an object with \"allow\", \"ask\", \"deny\", \"additionalDirectories\", \
         \"defaultMode\" and \"disableBypassPermissionsMode\"", "What tools may do without asking \
         anyone. What would be asked is denied: nobody is there."),
+    ("trustedProjects", "a list of folders, or of objects with \"path\", \"sha256\" or both", "Repositories \
+        whose own settings are used; see TRUST. Never read from a repository."),
     ("maxTurns", COUNT, "Stop after so many model replies."),
     ("maxBudgetUsd", "a number of US dollars above 0", "Never spend more than this."),
     ("budgetMode", "\"ceiling\" or \"after\"", "Whether the budget is a ceiling, or looked at \

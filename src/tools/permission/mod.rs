@@ -17,4 +17,4 @@ pub(super) use chores::tells_by_exit_code;
 pub(super) use judge::{Deed, Permissions};
 pub use mode::PermissionMode;
 pub(super) use rule::List;
-pub use rule::split_rules;
+pub use rule::{check_restriction, split_rules};

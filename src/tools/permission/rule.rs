@@ -54,6 +54,14 @@ pub fn split_rules(list: &str) -> Vec<String> {
     rules
 }
 
+/// Reads a rule that denies or asks, to see whether it is one.
+///
+/// # Errors
+/// Why it is no rule.
+pub fn check_restriction(text: &str, cwd: &Path, home: Option<&Path>) -> Result<(), String> {
+    Rule::parse(text, List::Deny, cwd, home).map(drop)
+}
+
 impl Rule {
     /// Reads a rule. Relative paths are seen from `cwd`.
     ///

@@ -1,0 +1,247 @@
+//! The settings files of a repository, which may be anybody's work.
+//!
+//! Whoever sends a pull request can put anything there: a pipe, a device, a gigabyte, a link to a
+//! private key. So nothing is followed out of the repository, nothing large or odd is read, and
+//! nothing of what a file holds is ever said but the names of its settings.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Map, Value, json};
+
+use super::load;
+use super::trust::{Trust, root};
+use crate::cli::regular;
+use crate::tools::check_restriction;
+
+/// Where the servers of a repository are named.
+pub(super) const MCP_FILE: &str = ".mcp.json";
+
+/// No settings file is larger, in bytes.
+const LARGEST: u64 = 1 << 20;
+
+/// Longer names of settings are cut: they are somebody's, too.
+const LONGEST_NAME: usize = 64;
+
+/// More are counted, and not listed.
+const MOST_LISTED: usize = 100;
+
+/// Rules of an untrusted repository beyond these are ignored: each call is held against them all.
+const MOST_RULES: usize = 1000;
+
+const UNTRUSTED: &str = "the repository is not trusted";
+
+/// Something in a settings file of the repository that has no effect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ignored {
+    /// Seen from the working folder.
+    pub file: String,
+    /// The name of the setting, and never its value. `None`: all of the file.
+    pub key: Option<String>,
+    pub why: String,
+}
+
+/// A file of the repository, as far as it can be used.
+pub(super) enum Found {
+    Nothing,
+    Content(Vec<u8>),
+    /// Why it cannot.
+    Unusable(String),
+}
+
+/// Reads a file of the repository. Links out of it are followed only in what is trusted.
+pub(super) fn read(cwd: &Path, file: &str, trust: &Trust) -> Found {
+    let read = find(cwd, file, *trust == Trust::Full);
+    match read.and_then(|path| regular::read(&path, LARGEST)) {
+        Ok(content) => Found::Content(content),
+        Err(error) => match error.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Found::Nothing,
+            io::ErrorKind::Other => Found::Unusable(error.to_string()),
+            kind => Found::Unusable(format!("it cannot be read ({kind})")),
+        },
+    }
+}
+
+fn find(cwd: &Path, file: &str, anywhere: bool) -> io::Result<PathBuf> {
+    let path = fs::canonicalize(cwd.join(file))?;
+    if anywhere || path.starts_with(root(&fs::canonicalize(cwd)?)) {
+        Ok(path)
+    } else {
+        Err(io::Error::other("it leads out of the repository"))
+    }
+}
+
+/// What is ignored of a repository's files.
+#[derive(Debug, Default)]
+pub(super) struct Leavings {
+    listed: Vec<Ignored>,
+    more: usize,
+}
+
+impl Leavings {
+    pub(super) fn file(&mut self, file: &str, why: &str) {
+        self.push(file, None, why);
+    }
+
+    fn key(&mut self, file: &str, key: &str, why: &str) {
+        self.push(file, Some(printable(key)), why);
+    }
+
+    fn push(&mut self, file: &str, key: Option<String>, why: &str) {
+        if self.listed.len() < MOST_LISTED {
+            self.listed.push(Ignored { file: file.to_owned(), key, why: why.to_owned() });
+        } else {
+            self.more += 1;
+        }
+    }
+
+    /// Takes what only narrows rights out of a file that is not trusted, and lists the rest.
+    pub(super) fn narrow(&mut self, file: &str, content: &[u8], paths: &Paths<'_>) -> Value {
+        let mut narrow = Map::new();
+        let Some(settings) = self.object(file, content) else { return Value::Object(narrow) };
+        for (key, value) in settings.iter().filter(|(_, value)| !is_nothing(value)) {
+            match (key.as_str(), value) {
+                ("permissions", Value::Object(permissions)) => {
+                    let kept = self.permissions(file, permissions, paths);
+                    narrow.insert("permissions".to_owned(), Value::Object(kept));
+                }
+                ("env" | "hooks", Value::Object(members)) => {
+                    for name in members.keys() {
+                        self.key(file, &format!("{key}.{name}"), UNTRUSTED);
+                    }
+                }
+                ("trustedProjects", _) => self.key(file, key, SELF_TRUST),
+                // Nobody's settings of this name have an effect.
+                (key, _) if load::is_foreign(key) => {}
+                (key, _) => self.key(file, key, UNTRUSTED),
+            }
+        }
+        Value::Object(narrow)
+    }
+
+    /// Takes away what not even a trusted repository may say.
+    pub(super) fn curb(&mut self, file: &str, settings: &mut Value) {
+        let Some(members) = settings.as_object_mut() else { return };
+        if members.remove("trustedProjects").is_some() {
+            self.key(file, "trustedProjects", SELF_TRUST);
+        }
+    }
+
+    /// Lists the servers that a repository would like to start.
+    pub(super) fn servers(&mut self, content: &[u8], why: &str) {
+        let Some(settings) = self.object(MCP_FILE, content) else { return };
+        match settings.get("mcpServers") {
+            Some(Value::Object(servers)) => {
+                for name in servers.keys() {
+                    self.key(MCP_FILE, &format!("mcpServers.{name}"), why);
+                }
+            }
+            Some(_) => self.key(MCP_FILE, "mcpServers", why),
+            None => {}
+        }
+    }
+
+    fn permissions(
+        &mut self,
+        file: &str,
+        permissions: &Map<String, Value>,
+        paths: &Paths<'_>,
+    ) -> Map<String, Value> {
+        let mut kept = Map::new();
+        for (key, value) in permissions.iter().filter(|(_, value)| !is_nothing(value)) {
+            let shown = format!("permissions.{key}");
+            match (key.as_str(), value) {
+                ("deny" | "ask", Value::Array(rules)) => {
+                    let texts = rules.iter().filter_map(Value::as_str).take(MOST_RULES);
+                    let good: Vec<&str> = texts.filter(|rule| paths.takes(rule)).collect();
+                    if good.len() < rules.len() {
+                        let bad = rules.len() - good.len();
+                        self.key(file, &shown, &format!("{bad} of it are no rules"));
+                    }
+                    kept.insert(key.clone(), json!(good));
+                }
+                ("deny" | "ask", _) => self.key(file, &shown, "it is no list of rules"),
+                _ => self.key(file, &shown, UNTRUSTED),
+            }
+        }
+        kept
+    }
+
+    fn object(&mut self, file: &str, content: &[u8]) -> Option<Map<String, Value>> {
+        let content = content.strip_prefix(b"\xef\xbb\xbf").unwrap_or(content);
+        let why = match serde_json::from_slice(content) {
+            Ok(Value::Object(members)) => return Some(members),
+            Ok(_) => "it is no JSON object",
+            Err(_) => "it is no valid JSON",
+        };
+        self.file(file, why);
+        None
+    }
+
+    /// All of it, and a line about it for people. Without one when there is nothing.
+    pub(super) fn told(mut self) -> (Vec<Ignored>, Option<String>) {
+        if self.more > 0 {
+            let why = format!("{} more are not listed", self.more);
+            self.listed.push(Ignored { file: "...".to_owned(), key: None, why });
+        }
+        let line = (!self.listed.is_empty()).then(|| line(&self.listed));
+        (self.listed, line)
+    }
+}
+
+const SELF_TRUST: &str = "no repository can vouch for one";
+
+/// What rules are seen from.
+pub(super) struct Paths<'a> {
+    pub(super) cwd: &'a Path,
+    pub(super) home: Option<&'a Path>,
+}
+
+impl Paths<'_> {
+    fn takes(&self, rule: &str) -> bool {
+        check_restriction(rule, self.cwd, self.home).is_ok()
+    }
+}
+
+fn is_nothing(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Object(map) => map.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::String(text) => text.is_empty(),
+        Value::Bool(_) | Value::Number(_) => false,
+    }
+}
+
+/// A name as it may stand in a log: short, and of letters that no terminal obeys.
+fn printable(name: &str) -> String {
+    let plain = |letter: char| letter.is_ascii_alphanumeric() || "._-$".contains(letter);
+    let mut letters = name.chars().map(|letter| if plain(letter) { letter } else { '?' });
+    let mut short: String = letters.by_ref().take(LONGEST_NAME).collect();
+    if letters.next().is_some() {
+        short.push_str("...");
+    }
+    short
+}
+
+/// The files, and in parentheses what of them is ignored.
+fn line(ignored: &[Ignored]) -> String {
+    const MOST_SHOWN: usize = 8;
+    let mut files: Vec<&str> = ignored.iter().map(|one| one.file.as_str()).collect();
+    files.dedup();
+    let parts = files.iter().map(|file| {
+        let of_it: Vec<&str> = ignored
+            .iter()
+            .filter(|one| one.file == *file)
+            .map(|one| one.key.as_deref().unwrap_or(&one.why))
+            .collect();
+        let more = of_it.len().saturating_sub(MOST_SHOWN);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        format!("{file} ({}{more})", of_it[..of_it.len().min(MOST_SHOWN)].join(", "))
+    });
+    format!(
+        "ignored settings of this repository: {}; see TRUST in outlast(1)",
+        parts.collect::<Vec<_>>().join(", ")
+    )
+}

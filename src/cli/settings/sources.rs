@@ -1,0 +1,120 @@
+//! Which settings files are read, and in which order they lie over each other.
+
+use std::path::Path;
+
+use super::Ignored;
+use super::load::{self, Loaded, Parsed};
+use super::repository::{Found, Leavings, MCP_FILE, Paths, read};
+use super::trust::Trust;
+use crate::cli::args::SessionArgs;
+use crate::cli::usage::UsageError;
+
+/// Files of a repository, lowest first.
+const OF_THE_REPOSITORY: [(&str, &str); 4] = [
+    ("project", ".claude/settings.json"),
+    ("project", ".outlast/settings.json"),
+    ("local", ".claude/settings.local.json"),
+    ("local", ".outlast/settings.local.json"),
+];
+
+/// Where settings are looked for.
+pub(super) struct Places<'a> {
+    pub(super) config_dir: &'a Path,
+    pub(super) cwd: &'a Path,
+    pub(super) home: Option<&'a Path>,
+}
+
+/// What was read.
+pub(super) struct Sources {
+    pub(super) loaded: Loaded,
+    pub(super) ignored: Vec<Ignored>,
+}
+
+/// Reads the user's files, what `--settings` names, and the repository's as far as it is trusted:
+/// because somebody `vouches` for it, or because the user's own settings name it.
+///
+/// # Errors
+/// The first mistake in a file that is used.
+pub(super) fn read_all(
+    args: &SessionArgs,
+    places: &Places<'_>,
+    vouches: bool,
+) -> Result<Sources, UsageError> {
+    let wanted = named(args.setting_sources.as_deref())?;
+    let wants = |source: &str| wanted.contains(&source);
+    let user = places.config_dir.join("settings.json");
+    let user = if wants("user") { load::file(&user)? } else { None };
+    let flag = args.settings.as_deref().map(load::flag).transpose()?;
+
+    let own = [&user, &flag].into_iter().flatten();
+    let trusted: Vec<_> = own.flat_map(|parsed| parsed.layer().trusted_projects).collect();
+    let trust = if vouches { Trust::Full } else { Trust::of(&trusted, places.cwd, places.home) };
+
+    let mut leavings = Leavings::default();
+    let mut loaded = user.into_iter().fold(Loaded::default(), Loaded::lay);
+    for (_, file) in OF_THE_REPOSITORY.iter().filter(|(source, _)| wants(source)) {
+        if let Some(parsed) = of_the_repository(file, places, &trust, &mut leavings)? {
+            loaded = loaded.lay(parsed);
+        }
+    }
+    if wants("project") {
+        servers(places, &trust, &mut leavings);
+    }
+    let mut loaded = flag.into_iter().fold(loaded, Loaded::lay);
+    let (ignored, line) = leavings.told();
+    loaded.warnings.extend(line);
+    Ok(Sources { loaded, ignored })
+}
+
+fn of_the_repository(
+    file: &str,
+    places: &Places<'_>,
+    trust: &Trust,
+    leavings: &mut Leavings,
+) -> Result<Option<Parsed>, UsageError> {
+    let name = places.cwd.join(file).display().to_string();
+    let content = match read(places.cwd, file, trust) {
+        Found::Nothing => return Ok(None),
+        Found::Content(content) => content,
+        Found::Unusable(why) if *trust == Trust::Full => {
+            return Err(UsageError::new(format!("{name}: {why}; correct it, or take it away")));
+        }
+        Found::Unusable(why) => {
+            leavings.file(file, &why);
+            return Ok(None);
+        }
+    };
+    if trust.covers(&content) {
+        let mut parsed = load::content(&name, content)?;
+        leavings.curb(file, &mut parsed.value);
+        return Ok(Some(parsed));
+    }
+    let paths = Paths { cwd: places.cwd, home: places.home };
+    let value = leavings.narrow(file, &content, &paths);
+    Ok(Some(Parsed { name, value }))
+}
+
+fn servers(places: &Places<'_>, trust: &Trust, leavings: &mut Leavings) {
+    match read(places.cwd, MCP_FILE, trust) {
+        Found::Nothing => {}
+        Found::Content(content) if trust.covers(&content) => {
+            leavings.servers(&content, "this version of outlast starts no MCP servers");
+        }
+        Found::Content(content) => {
+            leavings.servers(&content, "the repository is not trusted");
+        }
+        Found::Unusable(why) => leavings.file(MCP_FILE, &why),
+    }
+}
+
+fn named(given: Option<&str>) -> Result<Vec<&str>, UsageError> {
+    let Some(given) = given else { return Ok(vec!["user", "project", "local"]) };
+    let named: Vec<&str> =
+        given.split([',', ' ']).map(str::trim).filter(|name| !name.is_empty()).collect();
+    match named.iter().find(|name| !["user", "project", "local"].contains(name)) {
+        Some(name) => Err(UsageError::new(format!(
+            "--setting-sources: {name:?} is none of user, project, local"
+        ))),
+        None => Ok(named),
+    }
+}

@@ -1,0 +1,163 @@
+//! Which repositories the user trusts with settings of their own.
+
+use std::fmt;
+use std::fs;
+use std::path::{Component, Path, PathBuf};
+
+use globset::{Glob, GlobBuilder};
+use serde::Deserialize;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{self, Deserializer, MapAccess, Visitor};
+use sha2::{Digest, Sha256};
+
+/// An entry of the setting `trustedProjects`: a folder, the content of a file, or both.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct TrustedProject {
+    /// Absolute, or below `~`; perhaps with wildcards.
+    path: Option<String>,
+    /// SHA-256 of the files that are trusted, in small letters. Empty: all of them are.
+    sha256: Vec<String>,
+}
+
+/// How far a repository's settings files are trusted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Trust {
+    Full,
+    /// Only files with one of these contents.
+    Files(Vec<String>),
+}
+
+impl Trust {
+    /// Looks for the entries that speak of `cwd` or of the root of its repository. Where these
+    /// really are decides, whatever links lead there.
+    pub(super) fn of(entries: &[TrustedProject], cwd: &Path, home: Option<&Path>) -> Self {
+        let places: Vec<PathBuf> =
+            fs::canonicalize(cwd).map_or_else(|_| Vec::new(), |cwd| vec![root(&cwd), cwd]);
+        let about = |entry: &&TrustedProject| match &entry.path {
+            None => true,
+            Some(path) => is_about(path, &places, home),
+        };
+        let mut contents = Vec::new();
+        for entry in entries.iter().filter(about) {
+            if entry.sha256.is_empty() {
+                return Self::Full;
+            }
+            contents.extend(entry.sha256.iter().cloned());
+        }
+        Self::Files(contents)
+    }
+
+    /// Whether a file with this content is trusted.
+    pub(super) fn covers(&self, content: &[u8]) -> bool {
+        match self {
+            Self::Full => true,
+            Self::Files(known) => {
+                let digest = Sha256::digest(content);
+                let digest: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+                known.contains(&digest)
+            }
+        }
+    }
+}
+
+/// The root of the repository that a folder belongs to; the folder itself if it is in none.
+pub(super) fn root(folder: &Path) -> PathBuf {
+    let has_git = |folder: &&Path| folder.join(".git").symlink_metadata().is_ok();
+    folder.ancestors().find(has_git).unwrap_or(folder).to_path_buf()
+}
+
+fn is_about(path: &str, places: &[PathBuf], home: Option<&Path>) -> bool {
+    let path = match (path.strip_prefix('~'), home) {
+        (None, _) => PathBuf::from(path),
+        (Some(rest), Some(home)) => home.join(rest.trim_start_matches('/')),
+        (Some(_), None) => return false,
+    };
+    // The part without wildcards may lead over links, as the place itself may.
+    let plain: PathBuf = path.components().take_while(|part| !is_wild(part)).collect();
+    let wild: PathBuf = path.components().skip_while(|part| !is_wild(part)).collect();
+    let Ok(plain) = fs::canonicalize(plain) else { return false };
+    if wild.as_os_str().is_empty() {
+        return places.contains(&plain);
+    }
+    let Some(Ok(glob)) = wild.to_str().map(glob) else { return false };
+    let glob = glob.compile_matcher();
+    places.iter().any(|place| place.strip_prefix(&plain).is_ok_and(|rest| glob.is_match(rest)))
+}
+
+fn is_wild(part: &Component<'_>) -> bool {
+    part.as_os_str().to_string_lossy().contains(['*', '?', '[', '{'])
+}
+
+/// `*` stays within a folder, `**` does not.
+fn glob(pattern: &str) -> Result<Glob, globset::Error> {
+    GlobBuilder::new(pattern).literal_separator(true).build()
+}
+
+/// As a file words an entry.
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Sheet {
+    path: Option<String>,
+    sha256: Digests,
+}
+
+/// One digest, or a list.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Digests {
+    One(String),
+    Several(Vec<String>),
+}
+
+impl Default for Digests {
+    fn default() -> Self {
+        Self::Several(Vec::new())
+    }
+}
+
+impl TrustedProject {
+    fn of(sheet: Sheet) -> Result<Self, String> {
+        let Sheet { path, sha256 } = sheet;
+        let sha256 = match sha256 {
+            Digests::One(one) => vec![one],
+            Digests::Several(several) => several,
+        };
+        if let Some(path) = &path {
+            let rooted = path.starts_with('/') || path == "~" || path.starts_with("~/");
+            if !rooted || path.split('/').any(|part| part == "..") {
+                return Err(format!("{path:?} is no absolute path; begin it with / or ~/"));
+            }
+            glob(path).map_err(|error| format!("{path:?} is no pattern: {error}"))?;
+        } else if sha256.is_empty() {
+            return Err("an entry needs a \"path\", a \"sha256\", or both".to_owned());
+        }
+        let is_digest =
+            |text: &String| text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        if let Some(wrong) = sha256.iter().find(|text| !is_digest(text)) {
+            return Err(format!("{wrong:?} is no SHA-256, which has 64 hexadecimal digits"));
+        }
+        let sha256 = sha256.iter().map(|text| text.to_ascii_lowercase()).collect();
+        Ok(Self { path, sha256 })
+    }
+}
+
+impl<'de> Deserialize<'de> for TrustedProject {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Entry;
+        impl<'de> Visitor<'de> for Entry {
+            type Value = TrustedProject;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a folder, or an object with \"path\" and \"sha256\"")
+            }
+            fn visit_str<E: de::Error>(self, path: &str) -> Result<TrustedProject, E> {
+                let sheet = Sheet { path: Some(path.to_owned()), ..Sheet::default() };
+                TrustedProject::of(sheet).map_err(E::custom)
+            }
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<TrustedProject, A::Error> {
+                let sheet = Sheet::deserialize(MapAccessDeserializer::new(map))?;
+                TrustedProject::of(sheet).map_err(de::Error::custom)
+            }
+        }
+        deserializer.deserialize_any(Entry)
+    }
+}

@@ -1,0 +1,17 @@
+//! Which outlast this is.
+
+/// `N.N.N`.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// The commit it was built from, with `-dirty` when the sources were others; `unknown` where
+/// there was no telling.
+pub const COMMIT: &str = env!("OUTLAST_COMMIT");
+
+/// The version of the result object and of the messages of `stream-json`. Grows when a field
+/// changes its meaning or goes away; new fields do not count.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// The line that `--version` prints.
+pub fn line() -> String {
+    format!("{VERSION} (outlast) commit {COMMIT}, schema {SCHEMA_VERSION}\n")
+}
