@@ -43,7 +43,7 @@ fn git(root: &str, args: &[&str]) -> Option<String> {
     output.status.success().then(|| text.trim().to_owned())
 }
 
-#[expect(clippy::print_stdout, reason = "this is how cargo is told")]
+/// This is how cargo is told.
 fn tell(what: &str) {
     println!("cargo::{what}");
 }

@@ -221,7 +221,7 @@ fn module_of(path: &Path) -> Vec<&str> {
 fn check_layers(path: &Path, lines: &[Line], faults: &mut Vec<(usize, String)>) {
     let here = module_of(path);
     let Some(&module) = here.first() else { return };
-    if matches!(module, "lib" | "main") {
+    if matches!(module, "build" | "lib" | "main") {
         return;
     }
     let Some(layer) = layer_of(module) else {

@@ -6,6 +6,11 @@ use crate::agent::Ending;
 pub fn requirement_failed(ending: &Ending) -> (String, &'static str) {
     const ADVICE: &str = "Its output is in the session's last messages; --require-timeout gives it \
                           more time.";
+    // As shells tell it. Nothing that the model does to the work mends that.
+    const NOT_FOUND: &str = "That exit code means that the command, or one in it, was not found: \
+                             correct --require, or the PATH of this job.";
+    const NOT_EXECUTABLE: &str = "That exit code means that the command, or one in it, was found \
+                                  and is not executable: make it so, or name its interpreter.";
     let Some(verified) = &ending.acceptance.requirement else {
         return ("the command that must pass did not".to_owned(), ADVICE);
     };
@@ -19,7 +24,12 @@ pub fn requirement_failed(ending: &Ending) -> (String, &'static str) {
          the last time it {how}",
         shortened(&verified.command)
     );
-    (what, ADVICE)
+    let advice = match verified.exit_code {
+        Some(127) => NOT_FOUND,
+        Some(126) => NOT_EXECUTABLE,
+        Some(_) | None => ADVICE,
+    };
+    (what, advice)
 }
 
 /// No answer came in the shape that was asked for.

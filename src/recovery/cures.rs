@@ -120,6 +120,7 @@ fn cures(failure: Failure, run: &Run, limits: &Limits) -> [Option<RecoveryPlan>;
     let counted_unless = |persistent: bool| if persistent { wait } else { retry };
     let for_all = counted_unless(limits.persistence == Persistence::All);
     let for_capacity = counted_unless(limits.persistence != Persistence::Off);
+    let sit_out = within_overload_limit(run, limits).and(for_capacity);
     // The server's word overrides the class, but not who pays or who asks: its `true` comes with
     // limits that last for hours, and to crowds.
     let if_told_to = if failure.ruling == Some(Ruling::Retry) { retry } else { None };
@@ -149,11 +150,9 @@ fn cures(failure: Failure, run: &Run, limits: &Limits) -> [Option<RecoveryPlan>;
         C::ServerOverload => match limits.source {
             Source::Background => [None; 4],
             Source::Foreground if run.overloads >= limits.overloads_per_switch => {
-                [switch, within_overload_limit(run, limits).and(for_capacity), None, None]
+                [switch, sit_out, None, None]
             }
-            Source::Foreground => {
-                [within_overload_limit(run, limits).and(for_capacity), switch, None, None]
-            }
+            Source::Foreground => [sit_out, switch, None, None],
         },
         C::InvalidModel => [if_told_to, switch, None, None],
         C::InvalidApiKey | C::TokenRevoked => [refresh, if_told_to, switch_away, None],
@@ -162,7 +161,8 @@ fn cures(failure: Failure, run: &Run, limits: &Limits) -> [Option<RecoveryPlan>;
         C::CreditBalanceLow | C::SslCertError => [switch_away, None, None, None],
         C::PromptTooLong => [lower, drain, compact, if_told_to],
         C::RequestTooLarge => [strip, drain, compact, if_told_to],
-        C::PdfTooLarge | C::ImageTooLarge => [strip, if_told_to, None, None],
+        // Services name one of them at a time: the others are taken out as blocks.
+        C::PdfTooLarge | C::ImageTooLarge => [strip, strip.and(heal), if_told_to, None],
         C::ToolUseMismatch | C::InvalidRequest => [heal, if_told_to, None, None],
         C::Unknown => [if_told_to, None, None, None],
         // Told by us, not by a server.

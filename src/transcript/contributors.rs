@@ -36,7 +36,11 @@ pub fn largest(
     let replies: Vec<&Message> = messages.iter().filter(|m| m.role == Role::Assistant).collect();
     if !replies.is_empty() {
         let tokens = density.of_blocks(replies.iter().flat_map(|message| &message.content));
-        parts.push(of(format!("what the model said in {} replies", replies.len()), tokens));
+        let count = match replies.len() {
+            1 => "1 reply".to_owned(),
+            count => format!("{count} replies"),
+        };
+        parts.push(of(format!("what the model said in {count}"), tokens));
     }
     for dealing in dealings(messages) {
         let what = format!("the result of {}", dealing.label());

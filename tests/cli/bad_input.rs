@@ -58,6 +58,8 @@ fn mistakes_in_flags() {
         (&["--fork-session", "hi"], &["--fork-session", "--resume"]),
         (&["--context-window", "abc", "hi"], &["\"abc\" is no context window", "200k"]),
         (&["--context-window", "m=9", "hi"], &["\"m=9\"", "at least 1024"]),
+        (&["--max-compactions", "-1", "hi"], &["--max-compactions", "\"-1\""]),
+        (&["--max-compactions", "many", "hi"], &["--max-compactions", "\"many\""]),
         (&["--fallback-model", "m@", "hi"], &["\"m@\"", "begins with http"]),
         (
             &["--json-schema", "{\"$schema\": \"http://x.test/s\", \"type\": \"object\"}", "hi"],

@@ -120,6 +120,10 @@ fn a_failed_requirement_names_the_command_and_its_last_end() {
         assert!(what.contains(part), "{part} in {what}");
     }
     assert!(advice.contains("--require-timeout"));
+    for (code, wanted) in [(127, "not found"), (126, "not executable")] {
+        let (what, advice) = requirement_failed(&verified(1, false, Some(code), Some(how)));
+        assert!(advice.contains(wanted) && !what.contains(wanted), "{code}: {advice}");
+    }
     let (once, _) = requirement_failed(&verified(1, false, None, Some("was killed by SIGKILL")));
     assert!(once.contains("run once") && once.ends_with("SIGKILL"), "{once}");
 }

@@ -124,6 +124,31 @@ fn rules_of_all_sources_are_joined() {
 }
 
 #[test]
+fn prices_and_sizes_of_models_that_nobody_asks_are_told() {
+    let flags = ["hi", "--model=sonnet", "--fallback-model=b,c@http://127.0.0.1:9"];
+    let warnings =
+        |more: &[&str]| resolve(&[&flags[..], more].concat(), &[], "{}").unwrap().warnings;
+    let known = ["--price=1/2", "--price=sonnet=1/2", "--price=b=1/2", "--context-window=32k"];
+    assert_eq!(warnings(&known), Vec::<String>::new());
+    assert_eq!(warnings(&["--price=c@http://127.0.0.1:9=1/2"]), Vec::<String>::new());
+    for (flag, value) in [("--price", "1/2"), ("--context-window", "32k")] {
+        let [warning] = &warnings(&[&format!("{flag}=sonet={value}")])[..] else { panic!("one") };
+        assert!(warning.starts_with(&format!("{flag}: \"sonet\" is no model of this run")));
+        assert!(warning.contains("b, c@http://127.0.0.1:9"), "{warning}");
+    }
+}
+
+#[test]
+fn the_number_of_compactions_is_a_flag_and_a_setting() {
+    let left = |flags: &[&str], file: &str| {
+        resolve(&[&["hi"], flags].concat(), &[], file).unwrap().limits.budgets.compactions
+    };
+    assert_eq!(left(&[], "{}"), 8);
+    assert_eq!(left(&[], r#"{"maxCompactions": 20}"#), 20);
+    assert_eq!(left(&["--max-compactions=0"], r#"{"maxCompactions": 20}"#), 0);
+}
+
+#[test]
 fn the_unattended_flag_is_read_in_every_spelling() {
     for (value, wanted) in [
         ("1", Persistence::Capacity),

@@ -107,8 +107,8 @@ fn the_version_is_quick_and_has_its_exact_form() {
             let begun = tokio_now();
             for flag in ["-v", "--version"] {
                 let ended = world.run(&[flag]);
-                let begin = format!("{} (outlast) commit ", env!("CARGO_PKG_VERSION"));
-                let rest = ended.stdout.strip_prefix(&begin).expect("it begins with the version");
+                let head = format!("{} (outlast) commit ", env!("CARGO_PKG_VERSION"));
+                let rest = ended.stdout.strip_prefix(&head).expect("it begins with the version");
                 let commit = rest.strip_suffix(", schema 1\n").expect("it ends with the schema");
                 assert_eq!(commit, version::COMMIT);
                 assert_eq!(ended.code, 0);

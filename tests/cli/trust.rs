@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::fmt::Write;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
-use std::time::Duration;
 
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 use outlast::cli::args::{self, Request};
-use outlast::cli::settings::{self, Credential, Ignored, Settings};
+use outlast::cli::settings::{self, Credential, Ignored, Settings, SystemPrompt};
 use outlast::cli::system::{Facts, compose};
 use outlast::cli::wall::Now;
 use outlast::recovery::Limits;
@@ -237,8 +237,11 @@ fn the_user_names_repositories_by_their_real_place() {
 #[test]
 fn a_file_may_be_trusted_for_what_it_holds() {
     let digest = |text: &str| {
-        let bytes = Sha256::digest(text);
-        bytes.iter().map(|byte| format!("{byte:02X}")).collect::<String>()
+        let mut hex = String::new();
+        for byte in Sha256::digest(text) {
+            write!(hex, "{byte:02X}").expect("memory takes it");
+        }
+        hex
     };
     let entry = format!(r#"{{"path": "~/code/app", "sha256": "{}"}}"#, digest(GREEDY));
     let world = naming(&entry);
@@ -262,7 +265,7 @@ fn mistakes_in_naming_are_told() {
         (r#"["code/app"]"#, "1:22: \"trustedProjects.0\": \"code/app\" is no absolute path"),
         (r#"["/a/../b"]"#, "is no absolute path"),
         (r#"["/a[b"]"#, "is no pattern"),
-        (r#"[{}]"#, "needs a \"path\", a \"sha256\", or both"),
+        ("[{}]", "needs a \"path\", a \"sha256\", or both"),
         (r#"[{"sha256": "12"}]"#, "\"12\" is no SHA-256"),
         (r#"[{"path": "/a", "sha": ""}]"#, "unknown field `sha`"),
         (r#""/a""#, "\"trustedProjects\" takes a list of folders"),
@@ -312,6 +315,9 @@ fn rules_that_are_none_are_left_out_and_the_others_count() {
     assert_eq!(settings.ignored, [bad, one("permissions.ask", "it is no list of rules")]);
 }
 
+/// Makes something at a path.
+type Make = fn(&Path);
+
 /// What becomes of a repository whose settings file is made by `make`.
 fn oddity(make: impl Fn(&Path)) -> (Settings, Result<Settings, String>) {
     let secret = r#"{"token-of-mine": "hush", "permissions": {"deny": ["WebFetch"]}}"#;
@@ -319,16 +325,14 @@ fn oddity(make: impl Fn(&Path)) -> (Settings, Result<Settings, String>) {
     fs::create_dir(world.work().join(".claude")).expect("a folder");
     fs::create_dir(world.work().join(".git")).expect("a folder");
     make(&world.work().join(PROJECT));
-    let begun = std::time::Instant::now();
     let settings = at_work(&world, &[]);
     let trusting = resolve(&world, &world.work(), &["--trust-project"], &[]);
-    assert!(begun.elapsed() < Duration::from_secs(20), "nothing is waited for");
     (settings, trusting)
 }
 
 #[test]
 fn oddities_are_neither_waited_for_nor_read() {
-    let table: [(&str, &str, fn(&Path)); 6] = [
+    let table: [(&str, &str, Make); 6] = [
         ("a pipe", "it is no regular file", |path| {
             mkfifo(path, Mode::S_IRUSR | Mode::S_IWUSR).expect("a pipe");
         }),
@@ -382,7 +386,7 @@ fn lists_without_end_are_cut() {
 
 #[test]
 fn what_git_s_files_say_is_taken_with_care() {
-    let table: [(&str, fn(&Path)); 3] = [
+    let table: [(&str, Make); 3] = [
         ("repository at", |git| {
             fs::create_dir(git).expect("a folder");
             mkfifo(&git.join("HEAD"), Mode::S_IRUSR).expect("a pipe");
@@ -400,7 +404,7 @@ fn what_git_s_files_say_is_taken_with_care() {
         let now = Now { at: jiff::Timestamp::UNIX_EPOCH, zone: jiff::tz::TimeZone::UTC };
         let limits = Limits::default();
         let text =
-            compose(&Default::default(), &Facts::new(folder.path(), &[], &now, &limits, None));
+            compose(&SystemPrompt::default(), &Facts::new(folder.path(), &[], &now, &limits, None));
         assert!(text.contains(wanted) && text.len() < 4_000, "{text}");
     }
 }

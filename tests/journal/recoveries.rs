@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use outlast::journal::{Carry, Held, Journal, Meta, ModelSpan, Opening, Restored};
+use outlast::journal::{Carry, Held, Journal, Meta, ModelSpan, Opening, Restored, SessionId};
 use outlast::recovery::{
     Chronicle, ErrorClass, Event, Failure, Fate, Limits, Moment, Pace, Reach, Remedies, Reply, Run,
     StopReason,
@@ -80,13 +80,19 @@ fn recorded(bytes: &[u8]) -> Vec<Value> {
     values.filter(|value| value["kind"] == "recovery").collect()
 }
 
-#[test]
-fn every_recovery_that_is_over_is_a_line_of_its_own() {
-    let sandbox = Sandbox::new();
+/// A run whose first request was refused by a crowded service, and waits for its second answer.
+fn waited_out(sandbox: &Sandbox) -> (SessionId, Journal, Live) {
     let (id, mut journal) = sandbox.create();
     let mut live = Live::begin();
     journal.message(&user("go"), &Meta::default());
     live.hear_all(&mut journal, &[Event::Begin, weighed(), OVERLOAD, Event::Woke, weighed()]);
+    (id, journal, live)
+}
+
+#[test]
+fn every_recovery_that_is_over_is_a_line_of_its_own() {
+    let sandbox = Sandbox::new();
+    let (id, mut journal, mut live) = waited_out(&sandbox);
     assert_eq!(recorded(&sandbox.bytes(&id)), [Value::Null; 0], "it is not over");
     live.answered(&mut journal, TOOL_CALLS);
     let lines = recorded(&sandbox.bytes(&id));
@@ -100,10 +106,7 @@ fn every_recovery_that_is_over_is_a_line_of_its_own() {
 #[test]
 fn sums_and_what_is_under_way_go_on_after_a_crash() {
     let sandbox = Sandbox::new();
-    let (id, mut journal) = sandbox.create();
-    let mut live = Live::begin();
-    journal.message(&user("go"), &Meta::default());
-    live.hear_all(&mut journal, &[Event::Begin, weighed(), OVERLOAD, Event::Woke, weighed()]);
+    let (id, mut journal, mut live) = waited_out(&sandbox);
     live.answered(&mut journal, TOOL_CALLS);
     let tools_done = Event::ToolsDone(Pace::Fresh);
     live.hear_all(&mut journal, &[tools_done, weighed()]);
@@ -176,10 +179,7 @@ fn the_model_of_each_turn_is_known_by_where_it_began() {
 #[test]
 fn a_record_of_a_later_version_is_no_obstacle() {
     let sandbox = Sandbox::new();
-    let (id, mut journal) = sandbox.create();
-    let mut live = Live::begin();
-    journal.message(&user("go"), &Meta::default());
-    live.hear_all(&mut journal, &[Event::Begin, weighed(), OVERLOAD, Event::Woke, weighed()]);
+    let (id, mut journal, mut live) = waited_out(&sandbox);
     live.answered(&mut journal, TOOL_CALLS);
     drop(journal);
     let text = String::from_utf8(sandbox.bytes(&id)).expect("text");

@@ -140,7 +140,8 @@ fn every_class_by_itself_is_given_up_in_time() {
             // The request, a smaller cap, the drain, and a summary with three trims.
             ErrorClass::PromptTooLong => 1 + 1 + 1 + 1 + 3,
             ErrorClass::RequestTooLarge => 1 + 1 + 1 + 1 + 3,
-            ErrorClass::PdfTooLarge | ErrorClass::ImageTooLarge => 1 + 1,
+            // The request, one without what is named first, and without what is named then.
+            ErrorClass::PdfTooLarge | ErrorClass::ImageTooLarge => 1 + 1 + 8,
             ErrorClass::ToolUseMismatch | ErrorClass::InvalidRequest => 1 + 8,
             ErrorClass::Aborted
             | ErrorClass::Repeated529

@@ -2,6 +2,7 @@
 
 pub(crate) mod proxy;
 pub(crate) mod tokens;
+pub(crate) mod wire;
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;

@@ -1,15 +1,14 @@
 //! A proxy as companies have them, on loopback: it wants a password perhaps, takes requests in
-//! absolute form, and opens every tunnel to look inside, with a certificate of its own. The key in
-//! `tests/data/tls` opens nothing else.
+//! absolute form, and opens every tunnel to look inside, with a certificate of its own.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::PathBuf;
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex};
 
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::{ServerConfig, ServerConnection, StreamOwned};
+use rustls::StreamOwned;
+
+use super::wire::session_as;
 
 /// The only host whose certificate the proxy can forge.
 pub(crate) const HOST: &str = "model.test";
@@ -28,10 +27,6 @@ pub(crate) struct Manners {
 pub(crate) struct Proxy {
     pub(crate) address: SocketAddr,
     seen: Arc<Mutex<Vec<String>>>,
-}
-
-pub(crate) fn tls(name: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/data/tls").join(name)
 }
 
 impl Proxy {
@@ -76,7 +71,7 @@ fn serve(
         return reply(&mut socket, manners);
     }
     socket.write_all(b"HTTP/1.1 200 Connection established\r\n\r\n")?;
-    let mut tls = StreamOwned::new(forged(), socket);
+    let mut tls = StreamOwned::new(session_as(HOST), socket);
     let inside = read(&mut tls)?;
     seen.lock().expect("nobody panics while writing").push(inside);
     reply(&mut tls, manners)?;
@@ -113,19 +108,4 @@ fn read(from: &mut impl Read) -> std::io::Result<String> {
         }
         bytes.extend_from_slice(&piece[..count]);
     }
-}
-
-/// A session that claims to be the service.
-fn forged() -> ServerConnection {
-    let file = |name| std::fs::read(tls(name)).expect("the file is there");
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let key = PrivateKeyDer::try_from(file("model.test.key.der")).expect("a key");
-    let chain = vec![CertificateDer::from(file("model.test.der"))];
-    let config = ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .expect("ring speaks them")
-        .with_no_client_auth()
-        .with_single_cert(chain, key)
-        .expect("they belong together");
-    ServerConnection::new(Arc::new(config)).expect("the settings are right")
 }

@@ -11,6 +11,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
+use super::wire::read_request;
 use super::within;
 
 /// A token endpoint. Its tokens are `access-token-1`, `refresh-token-1` and so on; a login from
@@ -165,23 +166,5 @@ impl Shared {
             "expires_in": Duration::from_hours(1).as_secs(),
         });
         (200, answer.to_string())
-    }
-}
-
-async fn read_request(socket: &mut TcpStream) -> Option<String> {
-    let mut bytes = Vec::new();
-    loop {
-        let text = String::from_utf8_lossy(&bytes);
-        if let Some((head, body)) = text.split_once("\r\n\r\n") {
-            let lower = head.to_ascii_lowercase();
-            let (_, length) = lower.split_once("content-length: ")?;
-            let length: usize = length.lines().next()?.parse().ok()?;
-            if body.len() >= length {
-                return Some(text.into_owned());
-            }
-        }
-        if socket.read_buf(&mut bytes).await.ok()? == 0 {
-            return None;
-        }
     }
 }

@@ -1,6 +1,8 @@
 //! What commands see of the environment.
 
 use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
 
 use outlast::tools::{ChildEnvironment, PermissionMode, ToolSettings};
 
@@ -200,4 +202,48 @@ async fn without_a_path_commands_are_still_found() {
         settings.environment.clear();
     });
     assert_eq!(text(&bench.bash("basename /a/b").await), "b");
+}
+
+/// A work tree with programs of its own under common names, which leave a trace.
+fn with_impostors(settings: &mut ToolSettings) {
+    settings.mode = PermissionMode::BypassPermissions;
+    let bin = settings.cwd.join("bin");
+    fs::create_dir(&bin).expect("a folder");
+    for name in ["bash", "sh", "ls"] {
+        fs::write(bin.join(name), "#!/bin/sh\ntouch it-ran\n").expect("a file");
+        fs::set_permissions(bin.join(name), fs::Permissions::from_mode(0o755)).expect("ours");
+    }
+}
+
+fn set_path(settings: &mut ToolSettings, path: &str) {
+    settings.environment.retain(|(name, _)| name != "PATH");
+    settings.environment.push(("PATH".into(), path.into()));
+}
+
+#[tokio::test]
+async fn folders_that_are_not_absolute_lead_to_no_program() {
+    for path in ["bin:./bin:/usr/bin:/bin:", "bin", ":", "bin:.:/usr/bin:/bin"] {
+        let bench = Bench::with(|settings| {
+            with_impostors(settings);
+            set_path(settings, path);
+        });
+        let outcome = bench.bash("ls; cd bin; ls").await;
+        assert!(!outcome.is_error, "{path}: {outcome:?}");
+        assert_eq!(text(&outcome), "bin\nbash\nls\nsh", "{path}");
+        let seen = seen(&bench).await;
+        assert!(seen["PATH"].split(':').all(|folder| folder.starts_with('/')), "{path}");
+    }
+}
+
+#[tokio::test]
+async fn no_shell_is_taken_from_the_work_tree() {
+    let bench = Bench::with(|settings| {
+        with_impostors(settings);
+        let link = settings.cwd.join("link");
+        symlink(settings.cwd.join("bin"), &link).expect("a link");
+        let bin = settings.cwd.join("bin");
+        set_path(settings, &format!("{}:{}:/usr/bin:/bin", bin.display(), link.display()));
+    });
+    let outcome = bench.bash("echo $0 here").await;
+    assert_eq!(text(&outcome), "bash here", "{outcome:?}");
 }

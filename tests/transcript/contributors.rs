@@ -40,6 +40,8 @@ fn the_largest_part_comes_first_and_each_has_a_name_and_a_size() {
     ];
     assert_eq!(named[..4], expected, "{parts:?}");
     assert_eq!(parts.len(), 5);
+    let all = largest(&messages, "", &tools, Density::USUAL, 9);
+    assert!(all.iter().any(|part| part.what == "what the model said in 2 replies"), "{all:?}");
     let tokens: Vec<u64> = parts.iter().map(|part| part.tokens).collect();
     assert!((93_000..110_000).contains(&tokens[0]), "{tokens:?}");
     assert!((20_000..20_200).contains(&tokens[1]), "{tokens:?}");
@@ -58,5 +60,6 @@ fn an_image_in_a_result_counts_as_one_and_an_empty_part_is_not_named() {
     let parts = largest(&messages, " ", &[], Density::USUAL, 9);
     assert_eq!(parts[0].what, "the result of Bash `shot`");
     assert!(parts[0].tokens >= 5_000, "{parts:?}");
+    assert_eq!(parts[1].what, "what the model said in 1 reply");
     assert_eq!(parts.len(), 3, "no system prompt, no tools, no empty message: {parts:?}");
 }

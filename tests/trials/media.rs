@@ -170,6 +170,37 @@ async fn a_picture_that_is_too_large_becomes_words() {
     assert_eq!(blocks(after, "tool_result").len(), 3, "every call stays answered");
 }
 
+/// The service names one picture at a time: each becomes words in its turn.
+#[tokio::test]
+async fn pictures_that_are_named_one_by_one_all_become_words() {
+    let names = |call: u32| {
+        format!(
+            "messages.2.content.{call}.tool_result.content.0.image.source.base64: image exceeds 5 \
+             MB maximum: 5300000 bytes > 5242880 bytes"
+        )
+    };
+    let scenario = read(Scenario::new(), "a.png");
+    let scenario = scenario.and_tool("Read", json!({ "file_path": "b.png" }));
+    let scenario = scenario.and_tool("Read", json!({ "file_path": "c.png" }));
+    let refuse = |scenario: Scenario, call: u32| {
+        scenario.status(400).error("invalid_request_error", &names(call), None)
+    };
+    let scenario = (0..3).fold(scenario, refuse).reply("Seen.");
+    let server = serve(scenario);
+    let trial = Trial::against(&server);
+    for name in ["a.png", "b.png", "c.png"] {
+        picture(&trial.work(), name, 30, 20);
+    }
+    let ended = look(trial).await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert_clean(&server, &ended);
+    let left: Vec<usize> =
+        server.requests().iter().map(|request| in_results(request, "image").len()).collect();
+    assert_eq!(left, [0, 3, 2, 1, 0]);
+    assert_eq!(strategy(&ended, "media_strip_retry"), 1);
+    assert_eq!(strategy(&ended, "block_repair_retry"), 2);
+}
+
 /// More pictures than the service takes: the oldest go, as many as it says.
 #[tokio::test]
 async fn pictures_that_are_too_many_go_from_the_oldest_on() {

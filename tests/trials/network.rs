@@ -4,7 +4,8 @@ use std::sync::mpsc::{Sender, channel};
 
 use serde_json::Value;
 
-use crate::support::proxy::{HOST, Manners, Proxy, tls};
+use crate::support::proxy::{HOST, Manners, Proxy};
+use crate::support::wire::tls;
 use crate::support::{Ended, Running, Trial, within};
 
 const LOGIN: &str = "basic bmlnahq6ahvzac1odxno";

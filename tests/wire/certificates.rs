@@ -1,35 +1,24 @@
-//! Whom we trust. The key in `tests/data/tls` opens nothing but this test.
+//! Whom we trust.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
-use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use outlast::model::{Client, Endpoint};
 use outlast::recovery::{Ask, ErrorClass, Reach, classify};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::{ServerConfig, ServerConnection, StreamOwned};
+use rustls::StreamOwned;
 
 use super::server::stream;
 use super::{FRESH, STREAMING, ask, data, endpoint, recorded};
+use crate::support::wire::session_as;
 
 /// Serves one TLS connection, whether or not a request comes over it.
 pub(super) fn serve_once(reply: Vec<u8>) -> (String, JoinHandle<()>) {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let key = PrivateKeyDer::try_from(recorded("tls/localhost.key.der")).expect("a key");
-    let chain = vec![CertificateDer::from(recorded("tls/localhost.der"))];
-    let config = ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .expect("ring speaks them")
-        .with_no_client_auth()
-        .with_single_cert(chain, key)
-        .expect("they belong together");
     let listener = TcpListener::bind("127.0.0.1:0").expect("loopback is there");
     let port = listener.local_addr().expect("bound").port();
     let serving = std::thread::spawn(move || {
         let (socket, _) = listener.accept().expect("the client comes");
-        let session = ServerConnection::new(Arc::new(config)).expect("the settings are right");
-        let mut tls = StreamOwned::new(session, socket);
+        let mut tls = StreamOwned::new(session_as("localhost"), socket);
         let mut request = vec![0; 64 * 1024];
         if tls.read(&mut request).is_ok_and(|count| count > 0) {
             let _ = tls.write_all(&reply);

@@ -5,7 +5,8 @@ use outlast::recovery::{ErrorClass, Fault, Reach, classify};
 
 use super::server::{Server, stream};
 use super::{FRESH, STREAMING, ask, endpoint, recorded};
-use crate::support::proxy::{HOST, Manners, Proxy, tls};
+use crate::support::proxy::{HOST, Manners, Proxy};
+use crate::support::wire::tls;
 
 /// `user:pass word` as the header has it.
 const LOGIN: &str = "basic dxnlcjpwyxnzihdvcmq=";

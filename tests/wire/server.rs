@@ -5,6 +5,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
+use crate::support::wire::read_request;
+
 /// One thing to do to a connection.
 #[derive(Clone, Debug)]
 pub(super) enum Act {
@@ -113,24 +115,6 @@ async fn play(mut socket: TcpStream, script: Vec<Act>, seen: watch::Sender<Seen>
         }
     }
     let _ = socket.shutdown().await;
-}
-
-async fn read_request(socket: &mut TcpStream) -> Option<String> {
-    let mut bytes = Vec::new();
-    loop {
-        let text = String::from_utf8_lossy(&bytes);
-        if let Some((head, body)) = text.split_once("\r\n\r\n") {
-            let lower = head.to_ascii_lowercase();
-            let (_, length) = lower.split_once("content-length: ")?;
-            let length: usize = length.lines().next()?.parse().ok()?;
-            if body.len() >= length {
-                return Some(text.into_owned());
-            }
-        }
-        if socket.read_buf(&mut bytes).await.ok()? == 0 {
-            return None;
-        }
-    }
 }
 
 /// An answer with a length.

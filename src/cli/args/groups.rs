@@ -196,6 +196,9 @@ pub struct ModelArgs {
     /// Never summarise the conversation before it gets too long
     #[arg(long)]
     pub no_auto_compact: bool,
+    /// How often a session's conversation may be summarised
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub max_compactions: Option<u8>,
     /// Replace the system prompt
     #[arg(long, value_name = "TEXT", conflicts_with = "system_prompt_file")]
     pub system_prompt: Option<String>,

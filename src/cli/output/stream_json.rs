@@ -38,6 +38,7 @@ impl StreamJson {
     }
 
     /// Tells in the init message what of the repository's settings is ignored.
+    #[must_use]
     pub fn ignoring(self, ignored: &[Ignored]) -> Self {
         Self { ignored: ignored.to_vec(), ..self }
     }

@@ -67,6 +67,25 @@ impl Chain {
         self.endpoints.iter().any(|endpoint| endpoint.credential.can_change())
     }
 
+    /// Complaints about prices and sizes that flags give to models which nobody will ask.
+    pub(super) fn strangers(&self, args: &ModelArgs) -> Vec<String> {
+        let is_known = |name: &str| self.links.iter().any(|link| link.keys().contains(&name));
+        let labels: Vec<&str> = self.links.iter().map(|link| link.label.as_str()).collect();
+        let flags = [("--price", &args.price), ("--context-window", &args.context_window)];
+        let values = flags
+            .into_iter()
+            .flat_map(|(flag, values)| values.iter().map(move |value| (flag, value)));
+        let named =
+            values.filter_map(|(flag, value)| Some((flag, value.rsplit_once('=')?.0.trim())));
+        let complain = |(flag, name)| {
+            format!(
+                "{flag}: {name:?} is no model of this run and has no effect; there are {}",
+                labels.join(", ")
+            )
+        };
+        named.filter(|(_, name)| !is_known(name)).map(complain).collect()
+    }
+
     /// What must not be printed, of any endpoint.
     pub fn secrets(&self) -> impl Iterator<Item = String> {
         let credentials = self.endpoints.iter().flat_map(|endpoint| endpoint.credential.secrets());

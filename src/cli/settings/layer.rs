@@ -31,6 +31,7 @@ pub(super) struct Layer {
     pub context_window: Option<Sizes>,
     pub auto_compact_enabled: Option<bool>,
     pub compact_at: Option<f64>,
+    pub max_compactions: Option<u8>,
     pub prices: BTreeMap<String, Price>,
     pub env: BTreeMap<String, String>,
     pub permissions: Permissions,

@@ -55,12 +55,14 @@ pub(super) fn read(cwd: &Path, file: &str, trust: &Trust) -> Found {
     let read = find(cwd, file, *trust == Trust::Full);
     match read.and_then(|path| regular::read(&path, LARGEST)) {
         Ok(content) => Found::Content(content),
-        Err(error) => match error.kind() {
-            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Found::Nothing,
-            io::ErrorKind::Other => Found::Unusable(error.to_string()),
-            kind => Found::Unusable(format!("it cannot be read ({kind})")),
-        },
+        Err(error) if is_absent(&error) => Found::Nothing,
+        Err(error) if error.kind() == io::ErrorKind::Other => Found::Unusable(error.to_string()),
+        Err(error) => Found::Unusable(format!("it cannot be read ({})", error.kind())),
     }
+}
+
+fn is_absent(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
 fn find(cwd: &Path, file: &str, anywhere: bool) -> io::Result<PathBuf> {

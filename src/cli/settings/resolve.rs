@@ -11,7 +11,7 @@ use super::chain;
 use super::credential::credential;
 use super::layer::{Layer, Price};
 use super::rules::{self, time};
-use super::sources::{Places, Sources, read_all};
+use super::sources::{Sources, read_all};
 use super::windows::Sizes;
 use super::{
     Credential, DEFAULTS, Endpoint, Output, PromptSource, Settings, Start, SystemPrompt, ToolRules,
@@ -33,17 +33,9 @@ pub fn resolve(
     mut variables: Variables,
     cwd: PathBuf,
 ) -> Result<Settings, UsageError> {
-    if args.output.input_format == Some(InputFormat::StreamJson) {
-        return Err(UsageError::new(
-            "--input-format stream-json is not supported by this version of outlast; give the \
-             prompt as text",
-        ));
-    }
+    check_input(args)?;
     let config_dir = environment::config_dir(&variables)?;
-    let home = environment::home(&variables);
-    let places = Places { config_dir: &config_dir, cwd: &cwd, home: home.as_deref() };
-    let vouches = args.session.trust_project || environment::trusts_project(&variables)?;
-    let Sources { loaded, ignored } = read_all(&args.session, &places, vouches)?;
+    let Sources { loaded, ignored } = read_all(&args.session, &variables, &config_dir, &cwd)?;
     let file = loaded.layer();
     variables
         .extend(file.env.iter().map(|(name, value)| (OsString::from(name), OsString::from(value))));
@@ -53,16 +45,16 @@ pub fn resolve(
     let credential = credential(&args.model, &env, &file, &config_dir)?;
     let endpoint = rules::endpoint(args, &env, &file, credential);
     check_endpoint(&endpoint)?;
-    let primary = endpoint.clone();
     let sources = chain::Sources {
         args: &args.model,
         env: &env,
         file: &file,
         variables: &variables,
-        primary,
+        primary: endpoint.clone(),
     };
     let chain = sources.chain()?;
     let model = &args.model;
+    let warnings = [loaded.warnings, chain.strangers(model)].concat();
     let mut limits = rules::limits(&args.limits, model, &env, &file, chain.links.len() - 1);
     if file.account_kind.is_none() {
         limits.account = endpoint.credential.account();
@@ -91,9 +83,19 @@ pub fn resolve(
         variables,
         config_dir,
         cwd,
-        warnings: loaded.warnings,
+        warnings,
         ignored,
     })
+}
+
+fn check_input(args: &RunArgs) -> Result<(), UsageError> {
+    if args.output.input_format == Some(InputFormat::StreamJson) {
+        return Err(UsageError::new(
+            "--input-format stream-json is not supported by this version of outlast; give the \
+             prompt as text",
+        ));
+    }
+    Ok(())
 }
 
 fn check_endpoint(endpoint: &Endpoint) -> Result<(), UsageError> {

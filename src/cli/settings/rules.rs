@@ -26,6 +26,7 @@ pub(super) fn limits(
     set(&mut budgets.continuations, file.output_continuations);
     set(&mut budgets.empty_replies, file.empty_reply_retries);
     set(&mut budgets.resumptions, file.paused_turn_resumptions);
+    set(&mut budgets.compactions, model.max_compactions.or(file.max_compactions));
     set(&mut budgets.nudges, file.token_budget_nudges);
     set(&mut limits.overloads_per_switch, file.overloads_per_fallback);
     set(&mut limits.torn_streams_per_whole, file.torn_streams_per_whole);

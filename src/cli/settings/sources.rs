@@ -7,6 +7,7 @@ use super::load::{self, Loaded, Parsed};
 use super::repository::{Found, Leavings, MCP_FILE, Paths, read};
 use super::trust::Trust;
 use crate::cli::args::SessionArgs;
+use crate::cli::environment::{self, Variables};
 use crate::cli::usage::UsageError;
 
 /// Files of a repository, lowest first.
@@ -17,13 +18,6 @@ const OF_THE_REPOSITORY: [(&str, &str); 4] = [
     ("local", ".outlast/settings.local.json"),
 ];
 
-/// Where settings are looked for.
-pub(super) struct Places<'a> {
-    pub(super) config_dir: &'a Path,
-    pub(super) cwd: &'a Path,
-    pub(super) home: Option<&'a Path>,
-}
-
 /// What was read.
 pub(super) struct Sources {
     pub(super) loaded: Loaded,
@@ -31,34 +25,38 @@ pub(super) struct Sources {
 }
 
 /// Reads the user's files, what `--settings` names, and the repository's as far as it is trusted:
-/// because somebody `vouches` for it, or because the user's own settings name it.
+/// because somebody vouches for it for this run, or because the user's own settings name it.
 ///
 /// # Errors
 /// The first mistake in a file that is used.
 pub(super) fn read_all(
     args: &SessionArgs,
-    places: &Places<'_>,
-    vouches: bool,
+    variables: &Variables,
+    config_dir: &Path,
+    cwd: &Path,
 ) -> Result<Sources, UsageError> {
+    let vouches = args.trust_project || environment::trusts_project(variables)?;
+    let home = environment::home(variables);
+    let paths = Paths { cwd, home: home.as_deref() };
     let wanted = named(args.setting_sources.as_deref())?;
     let wants = |source: &str| wanted.contains(&source);
-    let user = places.config_dir.join("settings.json");
+    let user = config_dir.join("settings.json");
     let user = if wants("user") { load::file(&user)? } else { None };
     let flag = args.settings.as_deref().map(load::flag).transpose()?;
 
     let own = [&user, &flag].into_iter().flatten();
     let trusted: Vec<_> = own.flat_map(|parsed| parsed.layer().trusted_projects).collect();
-    let trust = if vouches { Trust::Full } else { Trust::of(&trusted, places.cwd, places.home) };
+    let trust = if vouches { Trust::Full } else { Trust::of(&trusted, cwd, paths.home) };
 
     let mut leavings = Leavings::default();
     let mut loaded = user.into_iter().fold(Loaded::default(), Loaded::lay);
     for (_, file) in OF_THE_REPOSITORY.iter().filter(|(source, _)| wants(source)) {
-        if let Some(parsed) = of_the_repository(file, places, &trust, &mut leavings)? {
+        if let Some(parsed) = of_the_repository(file, &paths, &trust, &mut leavings)? {
             loaded = loaded.lay(parsed);
         }
     }
     if wants("project") {
-        servers(places, &trust, &mut leavings);
+        servers(cwd, &trust, &mut leavings);
     }
     let mut loaded = flag.into_iter().fold(loaded, Loaded::lay);
     let (ignored, line) = leavings.told();
@@ -68,12 +66,12 @@ pub(super) fn read_all(
 
 fn of_the_repository(
     file: &str,
-    places: &Places<'_>,
+    paths: &Paths<'_>,
     trust: &Trust,
     leavings: &mut Leavings,
 ) -> Result<Option<Parsed>, UsageError> {
-    let name = places.cwd.join(file).display().to_string();
-    let content = match read(places.cwd, file, trust) {
+    let name = paths.cwd.join(file).display().to_string();
+    let content = match read(paths.cwd, file, trust) {
         Found::Nothing => return Ok(None),
         Found::Content(content) => content,
         Found::Unusable(why) if *trust == Trust::Full => {
@@ -89,13 +87,12 @@ fn of_the_repository(
         leavings.curb(file, &mut parsed.value);
         return Ok(Some(parsed));
     }
-    let paths = Paths { cwd: places.cwd, home: places.home };
-    let value = leavings.narrow(file, &content, &paths);
+    let value = leavings.narrow(file, &content, paths);
     Ok(Some(Parsed { name, value }))
 }
 
-fn servers(places: &Places<'_>, trust: &Trust, leavings: &mut Leavings) {
-    match read(places.cwd, MCP_FILE, trust) {
+fn servers(cwd: &Path, trust: &Trust, leavings: &mut Leavings) {
+    match read(cwd, MCP_FILE, trust) {
         Found::Nothing => {}
         Found::Content(content) if trust.covers(&content) => {
             leavings.servers(&content, "this version of outlast starts no MCP servers");

@@ -27,7 +27,7 @@ const NAMES: &str = "a name, or a list of names";
 
 /// Name, what it takes, meaning. In the order in which the manual lists them.
 #[rustfmt::skip]
-const SHAPES: [(&str, &str, &str); 60] = [
+const SHAPES: [(&str, &str, &str); 61] = [
     ("apiKeyHelper", "a text", "A command that prints the key; outranks the environment."),
     ("oauthEndpoint", "an https:// address", "The token endpoint at which a login is renewed; \
         outranks the login file."),
@@ -102,6 +102,7 @@ const SHAPES: [(&str, &str, &str); 60] = [
         long."),
     ("compactAt", "a number above 0 and at most 1", "The part of the context window after which \
         that is done, if it is sooner than it would be by itself."),
+    ("maxCompactions", UP_TO_255, "How often that may be done in a session."),
     ("maxThinkingTokens", "0, or a whole number of tokens, at least 1024", "How many tokens of \
         thinking a reply may hold."),
     ("bashTimeout", DURATION, "How long a command may run when the model names no time."),
@@ -162,6 +163,7 @@ fn limit_default(name: &str, limits: &Limits) -> Option<String> {
         "escalatedOutputTokens" => limits.caps.escalated.to_string(),
         "wholeOutputTokens" => limits.caps.whole.to_string(),
         "minOutputTokens" => limits.caps.floor.to_string(),
+        "maxCompactions" => budgets.compactions.to_string(),
         "outputContinuations" => budgets.continuations.to_string(),
         _ => return None,
     })

@@ -1,6 +1,6 @@
 //! Which repositories the user trusts with settings of their own.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
@@ -52,8 +52,10 @@ impl Trust {
         match self {
             Self::Full => true,
             Self::Files(known) => {
-                let digest = Sha256::digest(content);
-                let digest: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+                let mut digest = String::new();
+                for byte in Sha256::digest(content) {
+                    let _ = write!(digest, "{byte:02x}");
+                }
                 known.contains(&digest)
             }
         }

@@ -40,6 +40,23 @@ fn media_that_are_too_large_are_stripped_once_and_the_request_made_again() {
 }
 
 #[test]
+fn media_that_are_named_one_by_one_go_one_by_one() {
+    let named = Remedies { block: true, ..MEDIA };
+    for class in TOO_LARGE {
+        let mut story = Story::begin(limits()).then(refusal(class, named));
+        assert_eq!(story.decision().plan, Some(RecoveryPlan::Strip), "{class}");
+        for _ in 0..8 {
+            story = story.then(refusal(class, named));
+            assert_eq!(story.decision().plan, Some(RecoveryPlan::Heal), "{class}");
+            assert!(story.went_on_at_once());
+        }
+        let story = story.then(refusal(class, named));
+        story.ends_as(StopReason::ImageError);
+        assert_eq!(story.requests(), 10, "{class}");
+    }
+}
+
+#[test]
 fn the_next_turn_may_strip_again() {
     let story = Story::begin(limits()).then(refusal(ErrorClass::ImageTooLarge, MEDIA));
     let story = story.then(TOOL_CALLS).then(TOOLS_DONE);

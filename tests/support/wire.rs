@@ -1,0 +1,48 @@
+//! What every server of the tests does: reads a request whole, and shows a certificate.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ServerConfig, ServerConnection};
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpStream;
+
+/// Head and body of the next request. `None`: the client hung up before it was whole.
+pub(crate) async fn read_request(socket: &mut TcpStream) -> Option<String> {
+    let mut bytes = Vec::new();
+    loop {
+        let text = String::from_utf8_lossy(&bytes);
+        if let Some((head, body)) = text.split_once("\r\n\r\n") {
+            let lower = head.to_ascii_lowercase();
+            let (_, length) = lower.split_once("content-length: ")?;
+            let length: usize = length.lines().next()?.parse().ok()?;
+            if body.len() >= length {
+                return Some(text.into_owned());
+            }
+        }
+        if socket.read_buf(&mut bytes).await.ok()? == 0 {
+            return None;
+        }
+    }
+}
+
+/// A file of the tests' own authority.
+pub(crate) fn tls(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/data/tls").join(name)
+}
+
+/// A session of a server that claims to be `host`. The key in `tests/data/tls` opens nothing else.
+pub(crate) fn session_as(host: &str) -> ServerConnection {
+    let file = |end| std::fs::read(tls(&format!("{host}.{end}"))).expect("the file is there");
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let key = PrivateKeyDer::try_from(file("key.der")).expect("a key");
+    let chain = vec![CertificateDer::from(file("der"))];
+    let config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("ring speaks them")
+        .with_no_client_auth()
+        .with_single_cert(chain, key)
+        .expect("they belong together");
+    ServerConnection::new(Arc::new(config)).expect("the settings are right")
+}
