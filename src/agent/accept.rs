@@ -50,6 +50,7 @@ impl Session<'_> {
             };
             deeds.push(deed(done, nature));
         }
+        self.journal.deeds(&deeds);
         Event::ToolsDone(self.spiral.observe(&deeds, self.limits.loops))
     }
 

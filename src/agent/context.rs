@@ -156,7 +156,10 @@ impl Session<'_> {
         let known = self.window();
         let rung = usize::from(self.rung).min(self.windows.len() - 1);
         let told = fault.window().unwrap_or(size / 10 * 9);
-        self.windows[rung] = told.min(known).max(1);
+        let learned = told.min(known).max(1);
+        self.windows[rung] = learned;
+        let label = self.rung().label.clone();
+        self.journal.window(&label, learned);
     }
 
     /// About how many tokens the request at hand has.

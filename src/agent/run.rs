@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::sync::Semaphore;
 
-use crate::recovery::{Breach, Event, Limits, Phase, Run, Spiral, StopReason, classify};
+use crate::recovery::{Breach, Event, Limits, Phase, Run, StopReason, classify};
 use crate::tools::Toolbox;
 use crate::transcript::{Block, History, fixed_bytes};
 
@@ -17,7 +17,7 @@ use super::drive::drive;
 use super::early::EarlyTools;
 use super::observer::{Init, Notice, Observer};
 use super::session::{LastWords, Session};
-use super::setup::{Ending, Setup};
+use super::setup::{Ending, Rung, Setup};
 use super::signals::Interrupts;
 use super::watch::Watch;
 use super::work::SIDE_BY_SIDE;
@@ -34,12 +34,18 @@ pub async fn run(setup: Setup, observer: &mut dyn Observer, interrupts: Interrup
     let init = init(&setup);
     let machine = machine(&setup);
     let watch = Watch::new(observer, clock, interrupts, limits.deadline, limits.heartbeat);
+    let finished = setup.carried.finished;
     let (mut session, prompt) = open(setup, watch);
     let leftovers = Leftovers(Arc::clone(&session.toolbox));
-    let toolbox = Arc::clone(&session.toolbox);
-    // Beside the first request, which takes longer.
-    drop(tokio::task::spawn_blocking(move || toolbox.get_ready()));
-    let driven = contained(go(&mut session, &init, prompt, machine, &limits)).await;
+    let driven = if finished {
+        session.watch.tell(&Notice::Init(&init));
+        Ok(Ok(StopReason::Completed))
+    } else {
+        let toolbox = Arc::clone(&session.toolbox);
+        // Beside the first request, which takes longer.
+        drop(tokio::task::spawn_blocking(move || toolbox.get_ready()));
+        contained(go(&mut session, &init, prompt, machine, &limits)).await
+    };
     let broken = match driven {
         Ok(Ok(reason)) => Ok(reason),
         Ok(Err(breach)) => Err(breach.to_string()),
@@ -116,13 +122,18 @@ fn open(setup: Setup, watch: Watch<'_>) -> (Session<'_>, Vec<Block>) {
     let carried = setup.carried;
     let places = Arc::new(Semaphore::new(SIDE_BY_SIDE));
     // What was said before is all there is to show when nothing more gets said.
-    let words = if carried.run.is_some() {
+    let words = if carried.run.is_some() || carried.finished {
         LastWords::carried(&carried.messages)
     } else {
         LastWords::default()
     };
     let thinking_stripped = !carried.messages.is_empty();
-    let windows = setup.rungs.iter().map(|rung| rung.facts.context_window).collect();
+    let learned = |label: &str| carried.windows.iter().find(|(model, _)| model == label);
+    let window = |rung: &Rung| {
+        let known = rung.facts.context_window;
+        learned(&rung.label).map_or(known, |(_, tokens)| known.min(*tokens))
+    };
+    let windows = setup.rungs.iter().map(window).collect();
     let session = Session {
         system: setup.system,
         definitions,
@@ -150,7 +161,7 @@ fn open(setup: Setup, watch: Watch<'_>) -> (Session<'_>, Vec<Block>) {
         windows,
         summarising: None,
         thinking_stripped,
-        spiral: Spiral::default(),
+        spiral: carried.spiral,
         unmet: None,
         thrashed: false,
     };

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::journal::{Health as JournalHealth, Journal, ModelSpan};
 use crate::model::{Client, KnownSecrets, ModelFacts, RateLimits};
-use crate::recovery::{Chronicle, Fault, Ledger, Limits, Money, Run, StopReason};
+use crate::recovery::{Chronicle, Fault, Ledger, Limits, Money, Run, Spiral, StopReason};
 use crate::tools::{Acceptance, Toolbox};
 use crate::transcript::{Block, Contributor, Message, Usage};
 
@@ -62,6 +62,12 @@ pub struct Carried {
     pub run: Option<Run>,
     /// Whether nothing is left to do but to run the command of `--require`.
     pub unjudged: bool,
+    /// Whether nothing is left to do but to say once more how it ended: it was completed.
+    pub finished: bool,
+    /// What the loop detector remembers.
+    pub spiral: Spiral,
+    /// How large context windows turned out to be, by a rung's label, in tokens.
+    pub windows: Vec<(String, u64)>,
     /// The sums to go on from.
     pub tally: Tally,
 }

@@ -52,6 +52,7 @@ pub(super) fn assemble(
     let supervisor = Supervisor::own();
     let rungs = rungs(settings, models, clock, secrets, &supervisor)?;
     let session = Session::find(settings, prompt)?;
+    let prompt = session.unsaid(prompt);
     let toolbox =
         Toolbox::new(&tool_settings(settings, &session, &supervisor)).map_err(bad_tools)?;
     let limits = limits(settings, &rungs);
@@ -269,8 +270,13 @@ fn scratch(settings: &Settings, session: &Session) -> PathBuf {
     if settings.persist {
         session.folder().join("tool-results")
     } else {
-        std::env::temp_dir().join(format!("outlast-{}", session.id()))
+        passing_folder(&session.id())
     }
+}
+
+/// Where the long output of a run goes that keeps nothing. It goes with the run.
+pub(super) fn passing_folder(session_id: &str) -> PathBuf {
+    std::env::temp_dir().join(format!("outlast-{session_id}"))
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "the shape that map_err asks for")]

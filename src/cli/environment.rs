@@ -6,6 +6,8 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use nix::unistd::{Uid, User};
+
 use super::settings::Unattended;
 use super::usage::UsageError;
 use super::values;
@@ -138,25 +140,23 @@ pub(super) fn trusts_project(variables: &Variables) -> Result<bool, UsageError> 
     Reader(variables).flag("OUTLAST_TRUST_PROJECT")
 }
 
-/// The user's home folder.
+/// The user's home folder. Where the environment names none, the system knows it mostly.
 pub(super) fn home(variables: &Variables) -> Option<PathBuf> {
-    variables.get(OsStr::new("HOME")).filter(|value| !value.is_empty()).map(PathBuf::from)
+    let named = variables.get(OsStr::new("HOME")).filter(|value| !value.is_empty());
+    let listed = || User::from_uid(Uid::current()).ok().flatten().map(|user| user.dir);
+    named.map(PathBuf::from).or_else(listed)
 }
 
 /// The folder of settings and sessions: needed before the settings, which may change the rest.
 ///
-/// # Errors
-/// When there is no home to put it in.
-pub(super) fn config_dir(variables: &Variables) -> Result<PathBuf, UsageError> {
+/// Where nobody knows a home, it is a folder that cannot be: the run goes on and keeps nothing.
+pub(super) fn config_dir(variables: &Variables) -> PathBuf {
     let path = |name: &str| {
         variables.get(&OsString::from(name)).filter(|value| !value.is_empty()).map(PathBuf::from)
     };
-    path("OUTLAST_CONFIG_DIR")
-        .or_else(|| path("CLAUDE_CONFIG_DIR"))
-        .or_else(|| home(variables).map(|home| home.join(".outlast")))
-        .ok_or_else(|| {
-            UsageError::new("neither HOME nor OUTLAST_CONFIG_DIR is set; set one of them")
-        })
+    path("OUTLAST_CONFIG_DIR").or_else(|| path("CLAUDE_CONFIG_DIR")).unwrap_or_else(|| {
+        home(variables).unwrap_or_else(|| PathBuf::from("/dev/null")).join(".outlast")
+    })
 }
 
 impl Environment {

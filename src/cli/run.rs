@@ -3,19 +3,20 @@
 use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
 use uuid::Uuid;
 
 use crate::agent::{self, Clock, Ending, Observer, Setup};
+use crate::journal::clear_old;
 use crate::model::KnownSecrets;
 use crate::recovery::{Interrupt, StopReason};
 use crate::tools::SandboxState;
 
 use super::advice;
 use super::args::{OutputFormat, RunArgs};
-use super::assemble::{assemble, doubts_of_speed};
+use super::assemble::{assemble, doubts_of_speed, passing_folder};
 use super::environment::{self, Variables};
 use super::output::{
     Bar, Drain, Lines, Mask, Out, Probe, Report, StreamJson, Watchers, Witness, one_line, pipe,
@@ -124,6 +125,7 @@ impl Job {
         let prompt = self.prompt().await?;
         let setup = assemble(settings, &prompt, self.clock, &Now::by(&self.clock), &self.secrets)?;
         let session_id = setup.session_id.clone();
+        self.clear_old_sessions();
         if let Some(path) = &settings.output.result_file {
             remove_result_file(path).map_err(|error| {
                 let path = path.display();
@@ -155,6 +157,15 @@ impl Job {
         }
         let run = Ran { ending, session_id, sandbox };
         Ok(self.finish(run, watchers, &out, drain).await)
+    }
+
+    /// Makes room, beside the run and without holding it up.
+    fn clear_old_sessions(&self) {
+        let (settings, now) = (&self.settings, SystemTime::now());
+        let before = settings.keep_sessions.and_then(|kept| now.checked_sub(kept));
+        let Some(before) = before.filter(|_| settings.persist) else { return };
+        let folder = settings.config_dir.clone();
+        drop(tokio::task::spawn_blocking(move || clear_old(&folder, before)));
     }
 
     async fn prompt(&self) -> Result<String, UsageError> {
@@ -248,6 +259,10 @@ impl Job {
     async fn finish(&self, run: Ran, watchers: Watchers, out: &Out, drain: Drain) -> u8 {
         let Watchers { witness, people, programs, .. } = watchers;
         let Ran { ending, session_id, sandbox } = &run;
+        if !self.settings.persist {
+            // Mostly there is none.
+            let _none = std::fs::remove_dir_all(passing_folder(session_id));
+        }
         // Takes the bar off the terminal.
         drop(people);
         let (uuid, now) = (Uuid::new_v4().to_string(), Now::by(&self.clock));

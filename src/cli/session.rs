@@ -7,7 +7,7 @@ use crate::journal::{
     Carry, Held, Journal, JournalError, Opening, Place, Restored, SessionId, latest, read,
 };
 use crate::model;
-use crate::recovery::{Fast, Limits, Money, Run};
+use crate::recovery::{Fast, Limits, Money, Run, Spiral};
 use crate::transcript::{Role, strip_thinking};
 
 use super::settings::{Demands, Settings, Start};
@@ -19,8 +19,21 @@ pub(super) struct Session {
     id: SessionId,
     place: Place,
     kind: Kind,
-    /// Whether it goes on with the command of `--require`, and with nothing else.
-    unjudged: bool,
+    /// Whether its prompt is in it already.
+    prompted: bool,
+    /// What there is to do without a prompt.
+    rest: Rest,
+}
+
+/// What a session still has to do when nobody says anything new.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rest {
+    /// The model is to be asked.
+    Asking,
+    /// Nothing but the command of `--require`.
+    Judging,
+    /// Nothing: it was completed, and how it ended is said once more.
+    Nothing,
 }
 
 enum Kind {
@@ -71,7 +84,10 @@ impl Session {
         let (source, fork) = match &settings.session {
             Start::New { session_id } => {
                 let id = id(session_id)?;
-                return Ok(Self { id, place, kind: Kind::New, unjudged: false });
+                return Ok(Self::new(id, place, Kind::New));
+            }
+            Start::ResumeOrStart { session_id } => {
+                return Self::resume_or_start(id(session_id)?, place, prompt, &settings.demands);
             }
             Start::Resume { session_id, fork } => (id(session_id)?, fork),
             Start::Continue { fork } => (newest(&place)?, fork),
@@ -89,10 +105,44 @@ impl Session {
                 (source, Kind::Recalled(Box::new(restored)))
             }
         };
-        let mut session = Self { id, place, kind, unjudged: false };
-        session.unjudged = prompt.is_empty() && session.awaits_verdict(&settings.demands);
-        session.check_prompt(prompt)?;
-        Ok(session)
+        Self::new(id, place, kind).prepared(prompt, &settings.demands)
+    }
+
+    fn new(id: SessionId, place: Place, kind: Kind) -> Self {
+        Self { id, place, kind, prompted: false, rest: Rest::Asking }
+    }
+
+    /// One that may be there, may be under way in another process, and may have to be begun. The
+    /// prompt is the same each time, so one in which anybody spoke has it.
+    fn resume_or_start(
+        id: SessionId,
+        place: Place,
+        prompt: &str,
+        demands: &Demands,
+    ) -> Result<Self, UsageError> {
+        match Held::take(&place, &id) {
+            Ok(held) => {
+                let prompted = !held.restored().messages.is_empty();
+                let kind = Kind::Resumed(Box::new(held));
+                let session = Self { prompted, ..Self::new(id, place, kind) };
+                session.prepared(if prompted { "" } else { prompt }, demands)
+            }
+            Err(JournalError::Unknown { .. }) => Ok(Self::new(id, place, Kind::New)),
+            Err(error) => Err(refused(error)),
+        }
+    }
+
+    /// Sees what there is to do.
+    fn prepared(mut self, prompt: &str, demands: &Demands) -> Result<Self, UsageError> {
+        if prompt.is_empty() {
+            self.rest = self.rest(demands)?;
+        }
+        Ok(self)
+    }
+
+    /// What of the prompt is still to be said.
+    pub(super) fn unsaid<'a>(&self, prompt: &'a str) -> &'a str {
+        if self.prompted { "" } else { prompt }
     }
 
     pub(super) fn id(&self) -> String {
@@ -104,27 +154,32 @@ impl Session {
         self.place.folder().join(self.id.as_str())
     }
 
-    /// Without a prompt there must be something left to answer.
-    fn check_prompt(&self, prompt: &str) -> Result<(), UsageError> {
-        let Some(restored) = self.restored().filter(|_| prompt.is_empty()) else { return Ok(()) };
-        let unanswered = restored.messages.last().is_some_and(|last| last.role == Role::User);
-        if unanswered || self.unjudged {
-            return Ok(());
+    /// What is left to do without a prompt. An answer in a shape was not kept apart from the
+    /// conversation, so the model is asked for it once more where it did not come to its end.
+    fn rest(&self, demands: &Demands) -> Result<Rest, UsageError> {
+        let Some(restored) = self.restored() else { return Ok(Rest::Asking) };
+        if restored.messages.last().is_some_and(|last| last.role == Role::User) {
+            return Ok(Rest::Asking);
+        }
+        let (forked, demanded) = (matches!(self.kind, Kind::Forked(_)), restored.limits);
+        let shaped = demands.schema.is_some() || demanded.is_some_and(|then| then.structured);
+        if !forked && !shaped && !restored.messages.is_empty() {
+            let (done, run) = (restored.finished, restored.run);
+            if demands.requirement.is_some() {
+                if (done || restored.unjudged) && run.is_some() {
+                    return Ok(Rest::Judging);
+                }
+            // Without the command that it was begun with, nobody knows whether it is done.
+            } else if done
+                && (restored.ended.is_some() || !demanded.is_some_and(|it| it.requirement))
+            {
+                return Ok(Rest::Nothing);
+            }
         }
         Err(UsageError::new(format!(
             "session {} has nothing left to do; give a prompt to go on with it",
             restored.id
         )))
-    }
-
-    /// Whether the last answer only waits for the command of `--require`. One that must have a
-    /// shape is asked for once more: it was not kept apart from the conversation.
-    fn awaits_verdict(&self, demands: &Demands) -> bool {
-        let Kind::Resumed(held) = &self.kind else { return false };
-        let restored = held.restored();
-        let last_said = restored.messages.last().is_some_and(|last| last.role == Role::Assistant);
-        let known = restored.unjudged && restored.run.is_some() && last_said;
-        known && demands.requirement.is_some() && demands.schema.is_none()
     }
 
     fn restored(&self) -> Option<&Restored> {
@@ -147,8 +202,13 @@ impl Session {
     ) -> Result<(Journal, Legacy), UsageError> {
         let unfinished = |restored: &Restored| restored.ended.is_none() && restored.run.is_some();
         let carry = match &self.kind {
-            Kind::Resumed(held) if self.unjudged || unfinished(held.restored()) => Carry::On,
-            Kind::New | Kind::Resumed(_) | Kind::Forked(_) | Kind::Recalled(_) => Carry::Fresh,
+            Kind::Resumed(held) if unfinished(held.restored()) => Carry::On,
+            Kind::New | Kind::Resumed(_) | Kind::Forked(_) | Kind::Recalled(_)
+                if self.rest == Rest::Asking =>
+            {
+                Carry::Fresh
+            }
+            Kind::New | Kind::Resumed(_) | Kind::Forked(_) | Kind::Recalled(_) => Carry::On,
         };
         let opening = Opening {
             version: VERSION.to_owned(),
@@ -160,7 +220,8 @@ impl Session {
         };
         let (journal, restored) = match self.kind {
             Kind::New if settings.persist => {
-                (begun(Journal::create(&self.place, &self.id, &opening))?, None)
+                let created = Journal::create(&self.place, &self.id, &opening);
+                (begun(created.map_err(|error| settings.session.meaning(error)))?, None)
             }
             Kind::New => (Journal::off(), None),
             Kind::Resumed(held) => {
@@ -175,7 +236,8 @@ impl Session {
         };
         let legacy = restored.map(|restored| inherit(restored, carry, limits));
         let mut legacy = legacy.unwrap_or_default();
-        legacy.carried.unjudged = self.unjudged;
+        legacy.carried.unjudged = self.rest == Rest::Judging;
+        legacy.carried.finished = self.rest == Rest::Nothing;
         Ok((journal, legacy))
     }
 }
@@ -189,6 +251,7 @@ fn inherit(restored: Restored, carry: Carry, limits: &Limits) -> Legacy {
         ..Tally::default()
     };
     let (mut run, mut spent, mut unsettled) = (None, Money::ZERO, Money::ZERO);
+    let mut spiral = Spiral::default();
     if carry == Carry::On {
         let done = restored.prompt;
         tally.turns = done.turns;
@@ -197,9 +260,17 @@ fn inherit(restored: Restored, carry: Carry, limits: &Limits) -> Legacy {
         tally.models = done.models;
         tally.recovery = restored.recovery;
         (spent, unsettled) = (done.spent, done.unsettled);
+        spiral = restored.spiral;
         run = restored.run.map(|run| within(run, done.turns, limits));
     }
-    let carried = Carried { messages: restored.messages, run, tally, unjudged: false };
+    let carried = Carried {
+        messages: restored.messages,
+        run,
+        tally,
+        spiral,
+        windows: restored.windows,
+        ..Carried::default()
+    };
     Legacy { carried, spent, unsettled, model: restored.signed_by }
 }
 
@@ -240,6 +311,19 @@ fn newest(place: &Place) -> Result<SessionId, UsageError> {
             place.cwd().display()
         ))
     })
+}
+
+impl Start {
+    /// A session that is there although it was not a moment ago is being started by another
+    /// process, where that may be.
+    fn meaning(&self, error: JournalError) -> JournalError {
+        match (self, error) {
+            (Self::ResumeOrStart { .. }, JournalError::Exists { id, .. }) => {
+                JournalError::Locked { id, holder: None }
+            }
+            (_, error) => error,
+        }
+    }
 }
 
 /// A journal that cannot be written is no reason not to run.

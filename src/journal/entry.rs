@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::recovery::{Episode, Limits, Money, StopReason, Transition};
+use crate::recovery::{Deed, Episode, Limits, Money, StopReason, Transition};
 use crate::transcript::{Block, Message, Repair, Role, Usage};
 
 /// The version of our own records. A reader refuses a higher one.
@@ -83,6 +83,15 @@ pub(super) enum Record {
     /// A recovery that is over. The transitions hold all of it: this is for whoever reads the
     /// file without knowing the machine.
     Recovery(Box<Episode>),
+    /// What the tools of one reply did, as the loop detector sees it.
+    Deeds {
+        deeds: Vec<Deed>,
+    },
+    /// A model's context window turned out to be this large.
+    Window {
+        model: String,
+        tokens: u64,
+    },
     End {
         reason: StopReason,
     },

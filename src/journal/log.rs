@@ -1,7 +1,7 @@
 //! The journal of a run, as the run sees it.
 
 use std::collections::HashSet;
-use std::fs::{self, DirBuilder, File, TryLockError};
+use std::fs::{self, DirBuilder, TryLockError};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -9,13 +9,14 @@ use std::time::SystemTime;
 
 use uuid::Uuid;
 
-use crate::recovery::{Episode, Money, StopReason, Transition};
+use crate::recovery::{Deed, Episode, Money, StopReason, Transition};
 use crate::transcript::{Block, Message, Repair, Role, ToolCall, Usage};
 
 use super::entry::{
     MessageLine, Meta, OUR_TYPE, Open, Opening, Record, RecordLine, Started, VERSION, WireMessage,
     seal,
 };
+use super::place::sync_folders;
 use super::redact::Redaction;
 use super::restore::Restored;
 use super::writer::{Sync, Writer};
@@ -275,6 +276,18 @@ impl Journal {
         }
     }
 
+    /// Appends what the tools of a reply did, for the loop detector of the next process.
+    pub fn deeds(&mut self, deeds: &[Deed]) {
+        if !deeds.is_empty() {
+            self.record(&Record::Deeds { deeds: deeds.to_vec() }, Sync::Later);
+        }
+    }
+
+    /// Appends how large a model's context window turned out to be, in tokens.
+    pub fn window(&mut self, model: &str, tokens: u64) {
+        self.record(&Record::Window { model: model.to_owned(), tokens }, Sync::Later);
+    }
+
     /// Appends that the prompt is done, and how it ended.
     pub fn end(&mut self, reason: StopReason) {
         self.record(&Record::End { reason }, Sync::Now);
@@ -380,20 +393,4 @@ fn host_name() -> String {
     let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let name = name.trim();
     if name.is_empty() { "localhost".to_owned() } else { name.to_owned() }
-}
-
-/// A file whose folder entry is not on the disk is not there after a power cut. Some file systems
-/// do not sync folders, and need not.
-fn sync_folders(folder: &Path) -> io::Result<()> {
-    for folder in folder.ancestors().take(2) {
-        let synced = File::open(folder).and_then(|opened| opened.sync_all());
-        let unable = |error: &io::Error| {
-            matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported)
-        };
-        match synced {
-            Err(error) if !unable(&error) => return Err(error),
-            Ok(()) | Err(_) => {}
-        }
-    }
-    Ok(())
 }

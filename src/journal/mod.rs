@@ -13,12 +13,14 @@
 mod entry;
 mod error;
 mod log;
+mod pairs;
 mod place;
 mod reader;
 mod redact;
 mod restore;
 mod resume;
 mod sums;
+mod upkeep;
 mod writer;
 
 pub use entry::{Carry, Meta, Opening};
@@ -28,3 +30,4 @@ pub use place::{Place, SessionId, latest};
 pub use restore::Restored;
 pub use resume::{Held, read};
 pub use sums::{ModelSpan, ModelSum, Sums};
+pub use upkeep::{Cleared, clear_old};

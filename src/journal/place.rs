@@ -132,7 +132,23 @@ fn was_spoken_in(path: &Path) -> io::Result<bool> {
     Ok(start.windows(needle.len()).any(|window| window == needle))
 }
 
-fn entries(folder: &Path) -> Vec<PathBuf> {
+/// A file whose folder entry is not on the disk is not there after a power cut. Some file systems
+/// do not sync folders, and need not.
+pub(super) fn sync_folders(folder: &Path) -> io::Result<()> {
+    for folder in folder.ancestors().take(2) {
+        let synced = fs::File::open(folder).and_then(|opened| opened.sync_all());
+        let unable = |error: &io::Error| {
+            matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported)
+        };
+        match synced {
+            Err(error) if !unable(&error) => return Err(error),
+            Ok(()) | Err(_) => {}
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn entries(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).into_iter().flatten();
     entries.filter_map(|entry| Some(entry.ok()?.path())).collect()
 }

@@ -49,6 +49,7 @@ pub(super) struct Said {
     pub(super) parent: Option<String>,
     pub(super) message: Message,
     pub(super) model: Option<String>,
+    pub(super) stop_reason: Option<String>,
     pub(super) cwd: Option<String>,
     /// Whether another conversation may end here, but not this one.
     pub(super) aside: bool,
@@ -118,6 +119,8 @@ pub(super) fn last_open(bytes: &[u8]) -> Option<super::entry::Open> {
             | Record::Repair { .. }
             | Record::Rewrite { .. }
             | Record::Recovery(_)
+            | Record::Deeds { .. }
+            | Record::Window { .. }
             | Record::End { .. } => None,
         },
         Entry::Said(_) | Entry::Link { .. } | Entry::UnreadTransition | Entry::Other => None,
@@ -215,12 +218,13 @@ fn message(role: Role, head: Head, value: &mut Value) -> Entry {
         return link(head);
     };
     let Some(uuid) = head.uuid else { return Entry::Other };
-    let model = value.pointer("/message/model").and_then(Value::as_str).map(str::to_owned);
+    let word = |pointer: &str| value.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
     Entry::Said(Box::new(Said {
         uuid,
         parent: head.parent_uuid,
         message: Message { role, content },
-        model: model.filter(|name| !name.is_empty()),
+        model: word("/message/model").filter(|name| !name.is_empty()),
+        stop_reason: word("/message/stop_reason"),
         cwd: head.cwd,
         aside: head.is_sidechain || head.is_meta || head.team_name.is_some(),
         ours,

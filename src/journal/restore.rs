@@ -5,7 +5,8 @@ use std::mem;
 use std::path::PathBuf;
 
 use crate::recovery::{
-    Action, Chronicle, Event, Fate, Limits, Moment, Money, Reply, Run, StopReason, Transition,
+    Action, Chronicle, Event, Fate, Limits, Moment, Money, Reply, Run, Spiral, StopReason,
+    Transition,
 };
 use crate::transcript::{
     Block, Message, OUTCOME_UNKNOWN, Repair, Role, answer_calls, repair_history, strip_thinking,
@@ -13,6 +14,7 @@ use crate::transcript::{
 
 use super::SessionId;
 use super::entry::{Carry, Open, Record};
+use super::pairs::{answers_of, call_ids, place_of, results_beside};
 use super::reader::{Contents, Entry, Said};
 use super::sums::{Sums, worst_case};
 
@@ -34,6 +36,9 @@ pub struct Restored {
     /// Whether the last answer waits for the verdict of the command of `--require`, which was cut
     /// off or never begun.
     pub unjudged: bool,
+    /// Whether the model has done what it was asked last, though the process that asked may have
+    /// been cut off before it could say so.
+    pub finished: bool,
     /// How the last prompt ended. `None` when it did not: then turns and money of `prompt` count
     /// towards what follows.
     pub ended: Option<StopReason>,
@@ -43,6 +48,10 @@ pub struct Restored {
     pub session: Sums,
     /// The recoveries of the last prompt. Those that were under way go on.
     pub recovery: Chronicle,
+    /// What the loop detector remembers of the last prompt.
+    pub spiral: Spiral,
+    /// How large context windows turned out to be, by model, in tokens.
+    pub windows: Vec<(String, u64)>,
     /// The most that a call can have cost that was under way when the session was cut off.
     /// Whether it was billed is not known, so the sums include it.
     pub in_flight: Money,
@@ -78,6 +87,7 @@ pub(super) fn restore(id: SessionId, contents: Contents) -> (Restored, Loose) {
         story.hear(entry);
     }
     let chain = story.chain();
+    let finished = story.finished(&chain);
     let leaf = chain.last().map(|said| said.uuid.clone());
     let answered_by = chain.iter().rev().find_map(|said| said.model.clone());
     let cwd = chain.last().and_then(|said| said.cwd.clone());
@@ -100,10 +110,13 @@ pub(super) fn restore(id: SessionId, contents: Contents) -> (Restored, Loose) {
         repairs,
         run: story.run,
         unjudged: story.unjudged,
+        finished,
         ended: story.ended,
         prompt: story.prompt,
         session: story.session,
         recovery: story.recovery.resumed(),
+        spiral: story.spiral,
+        windows: story.windows,
         in_flight: story.in_flight,
         dropped_records: contents.torn,
         unknown_outcomes: u32::try_from(unknown_outcomes).unwrap_or(u32::MAX),
@@ -121,6 +134,8 @@ pub(super) fn restore(id: SessionId, contents: Contents) -> (Restored, Loose) {
 #[derive(Default)]
 struct Story {
     said: Vec<Said>,
+    /// How many of them are older than the process that was last to bring a prompt.
+    heard: usize,
     /// Parents of what messages may follow, by uuid.
     links: HashMap<String, Option<String>>,
     intents: HashSet<String>,
@@ -128,9 +143,13 @@ struct Story {
     run: Option<Run>,
     unjudged: bool,
     ended: Option<StopReason>,
+    /// How the machine wants the prompt to end.
+    closing: Option<StopReason>,
     prompt: Sums,
     session: Sums,
     recovery: Chronicle,
+    spiral: Spiral,
+    windows: Vec<(String, u64)>,
     /// When the last step was taken.
     now: Moment,
     in_flight: Money,
@@ -196,7 +215,10 @@ impl Story {
         match record {
             Record::Open(open) => {
                 match open.carry {
-                    Carry::Fresh => self.begin_prompt(),
+                    Carry::Fresh => {
+                        self.begin_prompt();
+                        self.heard = self.said.len();
+                    }
                     Carry::On => self.recovery = mem::take(&mut self.recovery).resumed(),
                 }
                 self.ended = None;
@@ -216,6 +238,12 @@ impl Story {
                 self.now = transition.at;
                 self.in_flight = worst_case(self.in_flight, &transition);
                 self.unjudged = leaves_unjudged(&transition, self.unjudged);
+                let is_end =
+                    if let Action::Finish(end) = transition.action { Some(end) } else { None };
+                self.closing = is_end;
+                if transition.edit.reply == Fate::Summary {
+                    self.spiral = Spiral::default();
+                }
                 self.run = Some(transition.next);
             }
             Record::Intent { calls } => self.intents.extend(calls.into_iter().map(|call| call.id)),
@@ -234,6 +262,14 @@ impl Story {
                 self.in_flight = Money::ZERO;
             }
             Record::Repair { .. } | Record::Recovery(_) => {}
+            Record::Deeds { deeds } => {
+                let limits = self.opened.as_ref().map(|open| open.limits.loops);
+                self.spiral.observe(&deeds, limits.unwrap_or_default());
+            }
+            Record::Window { model, tokens } => {
+                self.windows.retain(|(known, _)| *known != model);
+                self.windows.push((model, tokens));
+            }
             Record::Rewrite { after, messages } => {
                 self.goes_on();
                 let model = self.said.iter().rev().find_map(|said| said.model.clone());
@@ -255,12 +291,27 @@ impl Story {
 
     fn begin_prompt(&mut self) {
         (self.prompt, self.recovery) = (Sums::default(), Chronicle::default());
+        (self.spiral, self.closing) = (Spiral::default(), None);
     }
 
     /// Something happened after the end: another prompt began in the same process.
     fn goes_on(&mut self) {
         if self.ended.take().is_some() {
             self.begin_prompt();
+        }
+    }
+
+    /// Whether the last word is an answer with which the prompt was, or would have been, done.
+    fn finished(&self, chain: &[&Said]) -> bool {
+        let Some(last) = chain.last().filter(|last| last.message.role == Role::Assistant) else {
+            return false;
+        };
+        let whole = matches!(last.stop_reason.as_deref(), Some("end_turn" | "stop_sequence"));
+        let own = last.ours && self.said.len() > self.heard;
+        let answers = whole && call_ids(&last.message).next().is_none();
+        match self.ended.or(self.closing) {
+            Some(reason) => own && reason == StopReason::Completed,
+            None => own && answers,
         }
     }
 
@@ -284,7 +335,7 @@ impl Story {
     /// Makes messages of lines. Lines in a row with the same role are one message; programs that
     /// write one line a block leave results on side branches, from where they are fetched.
     fn join(&self, chain: &[&Said], answered_by: Option<&str>) -> Vec<Message> {
-        let mut on_branches = self.results_beside(chain);
+        let mut on_branches = results_beside(&self.said, chain);
         let (base, chain) = self.rewritten(chain, answered_by);
         let mut messages: Vec<(Message, usize)> =
             base.into_iter().map(|message| (message, 1)).collect();
@@ -338,26 +389,6 @@ impl Story {
         }
         (messages, &chain[end..])
     }
-
-    /// Results that no line of the chain holds, by the id of their call.
-    fn results_beside(&self, chain: &[&Said]) -> HashMap<String, Block> {
-        let within: HashSet<&str> =
-            chain.iter().flat_map(|said| &said.message.content).filter_map(result_id).collect();
-        let mut beside = HashMap::new();
-        for block in self.said.iter().flat_map(|said| &said.message.content) {
-            if let Some(id) = result_id(block).filter(|id| !within.contains(id)) {
-                beside.insert(id.to_owned(), block.clone());
-            }
-        }
-        beside
-    }
-}
-
-/// Results go first, in the order of their calls, whichever ended first.
-fn place_of(block: &Block, order: &[String]) -> usize {
-    let id = result_id(block);
-    let place = id.and_then(|id| order.iter().position(|call| call == id));
-    place.unwrap_or(if id.is_some() { order.len() } else { order.len() + 1 })
 }
 
 /// Whether an answer is left without a verdict. Only where it was cut off does it stay so.
@@ -366,22 +397,4 @@ fn leaves_unjudged(transition: &Transition, before: bool) -> bool {
     let cut_off = matches!(transition.action, Action::Finish(Deadline | AbortedTools(_)));
     let answered = matches!(transition.event, Event::Replied(Reply::Answer { .. }));
     transition.action == Action::Check || (cut_off && (before || answered))
-}
-
-fn answers_of(messages: &[Message], open: &[String]) -> Vec<Block> {
-    let last = messages.last().filter(|last| last.role == Role::User);
-    let blocks = last.into_iter().flat_map(|last| &last.content);
-    let is_answer =
-        |block: &&Block| result_id(block).is_some_and(|id| open.iter().any(|open| open == id));
-    blocks.filter(is_answer).cloned().collect()
-}
-
-fn call_ids(message: &Message) -> impl Iterator<Item = &str> {
-    message.content.iter().filter_map(|block| {
-        if let Block::ToolUse { id, .. } = block { Some(id.as_str()) } else { None }
-    })
-}
-
-fn result_id(block: &Block) -> Option<&str> {
-    if let Block::ToolResult { tool_use_id, .. } = block { Some(tool_use_id) } else { None }
 }

@@ -1,7 +1,9 @@
 //! A tool call as the loop detector sees it: marks in place of words.
 
+use serde::{Deserialize, Serialize};
+
 /// Stands for some bytes: the same for the same bytes, in every process and version.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Mark(u64);
 
 impl Mark {
@@ -26,7 +28,7 @@ const FNV_BASIS: u64 = 0xcbf2_9ce4_8422_2325;
 const FNV_PRIME: u64 = 0x0000_0100_0000_01b3;
 
 /// One tool call and what came of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Deed {
     pub(super) tool: Mark,
     /// The tool and its arguments.
@@ -36,7 +38,8 @@ pub struct Deed {
 }
 
 /// What a call was. When several fit, the last one does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Nature {
     /// It may have changed something.
     Changed,

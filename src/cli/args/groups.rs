@@ -265,6 +265,15 @@ pub struct SessionArgs {
     /// Go on with this session
     #[arg(short = 'r', long, value_name = "ID")]
     pub resume: Option<String>,
+    /// Go on with this session, or start it: the same command may be run again and again
+    #[arg(
+        long,
+        value_name = "UUID",
+        conflicts_with_all = [
+            "resume", "go_on", "session_id", "fork_session", "no_session_persistence"
+        ]
+    )]
+    pub resume_or_start: Option<String>,
     /// Go on under a new id, and leave the old session as it is
     #[arg(long)]
     pub fork_session: bool,

@@ -87,6 +87,7 @@ pub(super) struct Layer {
     pub max_tool_result_chars: Option<NonZeroU32>,
     pub sandbox: Sandbox,
     pub child_env: Option<ChildEnv>,
+    pub cleanup_period_days: Option<u32>,
     pub pass_env: Words,
 
     /// Keys that mean nothing to us. Judged after reading, by name.

@@ -57,6 +57,7 @@ pub(super) struct Defaults {
     pub require_timeout: Duration,
     pub require_retries: u8,
     pub schema_tries: u8,
+    pub cleanup_period_days: u32,
 }
 
 pub(super) const DEFAULTS: Defaults = Defaults {
@@ -78,6 +79,7 @@ pub(super) const DEFAULTS: Defaults = Defaults {
     require_timeout: Duration::from_mins(10),
     require_retries: 3,
     schema_tries: 5,
+    cleanup_period_days: 30,
 };
 
 /// Everything a run is to be, decided.
@@ -89,6 +91,8 @@ pub struct Settings {
     pub session: Start,
     /// Whether a journal is kept.
     pub persist: bool,
+    /// How long sessions are kept that nobody goes on with; `None`: for ever.
+    pub keep_sessions: Option<Duration>,
     /// Where settings and sessions live.
     pub config_dir: PathBuf,
     pub cwd: PathBuf,
@@ -162,6 +166,10 @@ pub enum Start {
     Resume {
         session_id: String,
         fork: Option<String>,
+    },
+    /// For whoever may have started it before, and may even now.
+    ResumeOrStart {
+        session_id: String,
     },
     /// The newest session of this folder.
     Continue {

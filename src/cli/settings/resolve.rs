@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use uuid::Uuid;
 
@@ -34,7 +35,7 @@ pub fn resolve(
     cwd: PathBuf,
 ) -> Result<Settings, UsageError> {
     check_input(args)?;
-    let config_dir = environment::config_dir(&variables)?;
+    let config_dir = environment::config_dir(&variables);
     let Sources { loaded, ignored } = read_all(&args.session, &variables, &config_dir, &cwd)?;
     let file = loaded.layer();
     variables
@@ -64,6 +65,10 @@ pub fn resolve(
         prompt: prompt(args, &file),
         session: start(args)?,
         persist: !args.session.no_session_persistence,
+        keep_sessions: match file.cleanup_period_days.unwrap_or(DEFAULTS.cleanup_period_days) {
+            0 => None,
+            days => Some(Duration::from_hours(24 * u64::from(days))),
+        },
         chain,
         fallback_return: model.fallback_return || file.fallback_return.unwrap_or_default(),
         fast: model.fast || file.fast.unwrap_or_default(),
@@ -257,6 +262,9 @@ fn start(args: &RunArgs) -> Result<Start, UsageError> {
         return Err(UsageError::new(
             "--fork-session needs --resume or --continue; add one of them",
         ));
+    }
+    if let Some(id) = &session.resume_or_start {
+        return Ok(Start::ResumeOrStart { session_id: uuid("--resume-or-start", id)? });
     }
     let fork = session.fork_session.then(fresh);
     match &session.resume {

@@ -27,7 +27,7 @@ const NAMES: &str = "a name, or a list of names";
 
 /// Name, what it takes, meaning. In the order in which the manual lists them.
 #[rustfmt::skip]
-const SHAPES: [(&str, &str, &str); 61] = [
+const SHAPES: &[(&str, &str, &str)] = &[
     ("apiKeyHelper", "a text", "A command that prints the key; outranks the environment."),
     ("oauthEndpoint", "an https:// address", "The token endpoint at which a login is renewed; \
         outranks the login file."),
@@ -114,6 +114,8 @@ const SHAPES: [(&str, &str, &str); 61] = [
         commands may touch; see SANDBOX."),
     ("childEnv", "\"scrub\", \"inherit\" or \"allowlist\"", "Which variables commands see."),
     ("passEnv", NAMES, "Variables that commands see in any case."),
+    ("cleanupPeriodDays", "a whole number of days, or 0 for ever", "How long a session is kept after \
+        it was last written to; each run removes a few older ones."),
 ];
 
 /// The names of the settings.
@@ -193,6 +195,7 @@ fn other_default(name: &str, defaults: &Defaults) -> Option<String> {
         "maxToolResultChars" => defaults.tool_result_chars.to_string(),
         "sandbox" => "workspace; off with bypassPermissions".to_owned(),
         "childEnv" => "scrub".to_owned(),
+        "cleanupPeriodDays" => defaults.cleanup_period_days.to_string(),
         _ => return None,
     })
 }

@@ -1,0 +1,48 @@
+//! Which result answers which call.
+
+use std::collections::{HashMap, HashSet};
+
+use crate::transcript::{Block, Message, Role};
+
+use super::reader::Said;
+
+/// Results go first, in the order of their calls, whichever ended first.
+pub(super) fn place_of(block: &Block, order: &[String]) -> usize {
+    let id = result_id(block);
+    let place = id.and_then(|id| order.iter().position(|call| call == id));
+    place.unwrap_or(if id.is_some() { order.len() } else { order.len() + 1 })
+}
+
+/// The answers to `open` calls among the last words.
+pub(super) fn answers_of(messages: &[Message], open: &[String]) -> Vec<Block> {
+    let last = messages.last().filter(|last| last.role == Role::User);
+    let blocks = last.into_iter().flat_map(|last| &last.content);
+    let is_answer =
+        |block: &&Block| result_id(block).is_some_and(|id| open.iter().any(|open| open == id));
+    blocks.filter(is_answer).cloned().collect()
+}
+
+/// The calls that a message makes.
+pub(super) fn call_ids(message: &Message) -> impl Iterator<Item = &str> {
+    message.content.iter().filter_map(|block| {
+        if let Block::ToolUse { id, .. } = block { Some(id.as_str()) } else { None }
+    })
+}
+
+/// The call that a block answers.
+fn result_id(block: &Block) -> Option<&str> {
+    if let Block::ToolResult { tool_use_id, .. } = block { Some(tool_use_id) } else { None }
+}
+
+/// Results that no line of the chain holds, by the id of their call.
+pub(super) fn results_beside(all: &[Said], chain: &[&Said]) -> HashMap<String, Block> {
+    let within: HashSet<&str> =
+        chain.iter().flat_map(|said| &said.message.content).filter_map(result_id).collect();
+    let mut beside = HashMap::new();
+    for block in all.iter().flat_map(|said| &said.message.content) {
+        if let Some(id) = result_id(block).filter(|id| !within.contains(id)) {
+            beside.insert(id.to_owned(), block.clone());
+        }
+    }
+    beside
+}
