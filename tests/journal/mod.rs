@@ -10,3 +10,4 @@ mod restored;
 mod rewritten;
 mod story;
 mod torn;
+mod upkeep;

@@ -4,12 +4,14 @@ use std::fs;
 
 use outlast::journal::{Carry, Held, Journal, Meta, ModelSpan, Opening, Restored, SessionId};
 use outlast::recovery::{
-    Chronicle, ErrorClass, Event, Failure, Fate, Limits, Moment, Pace, Reach, Remedies, Reply, Run,
-    StopReason,
+    Chronicle, Deed, ErrorClass, Event, Failure, Fate, Limits, Moment, Nature, Pace, Reach,
+    Remedies, Reply, Run, Spiral, StopReason,
 };
 use serde_json::Value;
 
-use super::story::{MODEL, Sandbox, TOOL_CALLS, cents, opening, reply, says, usage, user, weighed};
+use super::story::{
+    MODEL, Sandbox, TOOL_CALLS, calls, cents, opening, reply, says, tell, usage, user, weighed,
+};
 
 const OVERLOAD: Event = Event::Failed(Failure {
     class: ErrorClass::ServerOverload,
@@ -198,4 +200,75 @@ fn reworded(line: &str) -> String {
     let body = body.replace(r#""attempts":2"#, r#""attempts":"a few""#);
     let crc = crc32c::crc32c(format!("{body}}}").as_bytes());
     format!(r#"{body},"crc":"{crc:08x}"}}"#)
+}
+
+/// What the loop detector saw before a crash still counts after it, for the same prompt.
+#[test]
+fn the_memory_of_the_loop_detector_and_learned_windows_come_back() {
+    let sandbox = Sandbox::new();
+    let (id, mut journal) = sandbox.create();
+    journal.message(&user("go"), &Meta::default());
+    let deed = Deed::new("Bash", b"make", b"no rule", Nature::Failed);
+    let (mut spiral, loops) = (Spiral::default(), Limits::default().loops);
+    for _ in 0..4 {
+        spiral.observe(&[deed], loops);
+        journal.deeds(&[deed]);
+    }
+    journal.window("model-a", 9_000);
+    journal.window("model-b", 7_000);
+    journal.window("model-a", 8_000);
+    drop(journal);
+    let (mut journal, restored) = sandbox.resume(&id);
+    assert_eq!(restored.spiral, spiral);
+    let windows = [("model-b".to_owned(), 7_000), ("model-a".to_owned(), 8_000)];
+    assert_eq!(restored.windows, windows);
+    // A new prompt may well begin with what the last one did; windows stay as they are.
+    journal.end(StopReason::Completed);
+    journal.message(&user("and now"), &Meta::default());
+    drop(journal);
+    let restored = sandbox.read(&id);
+    assert_eq!((restored.spiral, &restored.windows[..]), (Spiral::default(), &windows[..]));
+}
+
+/// Whether a prompt is done is told by its end, and where that is missing, by the last word.
+#[test]
+fn a_session_is_finished_when_its_last_word_is_an_answer() {
+    let whole = Meta { stop_reason: Some("end_turn"), ..reply() };
+    let cut = Meta { stop_reason: Some("max_tokens"), ..reply() };
+    let finished = |tell: &dyn Fn(&mut Journal)| {
+        let sandbox = Sandbox::new();
+        let (id, mut journal) = sandbox.create();
+        journal.message(&user("go"), &Meta::default());
+        tell(&mut journal);
+        sandbox.read(&id).finished
+    };
+    let answer = |journal: &mut Journal| _ = journal.message(&says("Done."), &whole);
+    assert!(finished(&answer), "it only could not say so");
+    assert!(!finished(&|_| {}), "nobody answered");
+    assert!(!finished(&|journal| _ = journal.message(&says("Do"), &cut)), "it was cut off");
+    assert!(!finished(&|journal| _ = journal.message(&calls(&["t"]), &whole)), "it wants more");
+    let ended = |reason: StopReason| {
+        finished(&|journal| {
+            answer(journal);
+            journal.end(reason);
+        })
+    };
+    assert!(ended(StopReason::Completed) && !ended(StopReason::Refusal));
+    assert!(!finished(&|journal| {
+        answer(journal);
+        journal.message(&user("and now"), &Meta::default());
+    }));
+}
+
+/// A process that was killed before it could write its prompt down asked for something.
+#[test]
+fn an_older_answer_is_none_to_a_newer_process() {
+    let sandbox = Sandbox::new();
+    let (id, mut journal) = sandbox.create();
+    tell(&mut journal);
+    drop(journal);
+    assert!(sandbox.read(&id).finished);
+    let fresh = Opening { carry: Carry::Fresh, ..opening() };
+    drop(Held::take(&sandbox.place, &id).expect("free").open(&sandbox.place, &fresh));
+    assert!(!sandbox.read(&id).finished);
 }

@@ -94,6 +94,26 @@ impl Trial {
         self
     }
 
+    /// Another run in the same folders, which are this one's and go with it.
+    pub(crate) fn beside(&self, server: &Server) -> Self {
+        let other = Self::against(server);
+        let config = self.folder.path().join("config").display().to_string();
+        let mut other = other.env("OUTLAST_CONFIG_DIR", &config);
+        other.command.current_dir(self.work());
+        other
+    }
+
+    /// Without a variable of its environment.
+    pub(crate) fn without(mut self, name: &str) -> Self {
+        self.command.env_remove(name);
+        self
+    }
+
+    /// The folder that its state is in.
+    pub(crate) fn config(&self) -> PathBuf {
+        self.folder.path().join("config")
+    }
+
     /// Puts a shell in between, which runs `script`. There, "$@" is the command line.
     pub(crate) fn in_shell(mut self, script: &str) -> Self {
         let inner = self.command.as_std();

@@ -4,8 +4,10 @@
 mod chain;
 mod context;
 mod context_kept;
+mod crowd;
 mod demands;
 mod demands_schema;
+mod disks;
 mod endpoints;
 mod fast;
 mod gateways;
@@ -16,6 +18,7 @@ mod history_limits;
 mod history_money;
 mod history_sessions;
 mod history_tools;
+mod kills;
 mod logins;
 mod loops;
 mod media;

@@ -1,0 +1,263 @@
+//! Trials of disks and folders: full, failing, read-only, missing, taken away. The run goes on
+//! without a journal, says so once and in its result, and never dies of it.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Stdio;
+
+use outlast::rehearsal::{After, Scenario, Server};
+use serde_json::{Value, json};
+
+use super::kills::can_trace;
+use crate::support::{Bell, Ended, Trial, serve, within};
+
+const SESSION: &str = "5e551011-0000-4000-8000-0000000d15c5";
+
+/// Three commands, and an answer.
+fn task() -> Scenario {
+    let command = json!({ "command": "echo effect >> log; seq 1 200" });
+    Scenario::new().tool("Bash", command).times(3).reply("Done.").after(After::RepeatLast)
+}
+
+/// The run did what it was asked, kept nothing of it, and says so: once to people, once to
+/// programs.
+#[track_caller]
+fn goes_on_without(ended: &Ended, why: &str) -> Value {
+    let result = ended.result();
+    assert_eq!((ended.code, &result["result"]), (Some(0), &json!("Done.")), "{ended:?}");
+    assert_eq!((&result["durable"], &result["journal"]["state"]), (&json!(false), &json!("lost")));
+    let error = result["journal"]["error"].as_str().unwrap_or_default();
+    assert!(error.contains(why), "{result}");
+    assert_eq!(ended.stderr.matches("without a journal").count(), 1, "{ended:?}");
+    assert_eq!(result["resume"], Value::Null, "nobody is promised what cannot be kept");
+    result
+}
+
+fn effects(ended: &Ended) -> usize {
+    fs::read_to_string(ended.work().join("log")).map_or(0, |log| log.lines().count())
+}
+
+/// Runs the task with one kind of call on its journal failing from the `number`-th on. Returns
+/// the calls on the journal that were seen too.
+async fn failing(server: &Server, call: &str, error: &str, number: usize) -> (Ended, String) {
+    let trial = Trial::against(server).args(["--session-id", SESSION, "Do it."]);
+    let folder = fs::canonicalize(trial.work()).expect("it is there").display().to_string();
+    let plain: String =
+        folder.chars().map(|one| if one.is_ascii_alphanumeric() { one } else { '-' }).collect();
+    let journal = trial.config().join("projects").join(plain).join(format!("{SESSION}.jsonl"));
+    // It must be there for its path to be watched.
+    let calls = trial.work().join("calls").display().to_string();
+    let trial = trial.env("JOURNAL", &journal.display().to_string()).env("CALLS", &calls);
+    let ended = trial
+        .in_shell(&format!(
+            "exec strace -D -f -qq -o \"$CALLS\" -P \"$JOURNAL\" -e trace=fsync,fdatasync,write \
+             -e inject={call}:error={error}:when={number}+ \"$@\""
+        ))
+        .run()
+        .await;
+    let calls = fs::read_to_string(ended.work().join("calls")).expect("strace wrote it");
+    (ended, calls)
+}
+
+#[tokio::test]
+async fn a_disk_that_fills_up_or_fails_costs_the_journal_and_not_the_run() {
+    if !can_trace() {
+        return;
+    }
+    for (call, error, why) in [
+        ("write", "ENOSPC", "No space left"),
+        ("write", "EIO", "Input/output error"),
+        ("fdatasync", "EIO", "Input/output error"),
+        ("fdatasync", "ENOSPC", "No space left"),
+        ("write", "EDQUOT", "uota exceeded"),
+    ] {
+        for number in [2, 5] {
+            let server = serve(task());
+            let (ended, calls) = failing(&server, call, error, number).await;
+            goes_on_without(&ended, why);
+            assert_eq!(effects(&ended), 3, "{call} {error}: {ended:?}");
+            let failed = calls.lines().position(|line| line.contains("(INJECTED)"));
+            let after = calls.lines().skip(failed.expect("it failed") + 1);
+            let touched = after.filter(|it| it.contains("sync(") || it.contains("write(")).count();
+            assert_eq!(touched, 0, "{call} {error}: nothing is tried after a failure: {calls}");
+        }
+    }
+}
+
+/// A disk of its own, which only a machine that lets us mount one can have.
+#[tokio::test]
+async fn a_tiny_disk_that_is_full_takes_nothing_away_but_what_is_kept_there() {
+    let probe = ["-rm", "sh", "-c", "mount -t tmpfs -o size=64k none /mnt"];
+    let probe = std::process::Command::new("unshare").args(probe).stderr(Stdio::null()).status();
+    if !probe.is_ok_and(|status| status.success()) {
+        eprintln!("no disk can be mounted here: a disk that is really full is not tried");
+        return;
+    }
+    let long = json!({ "command": "echo effect >> log; seq 1 30000" });
+    let server = serve(Scenario::new().tool("Bash", long).times(3).reply("Done."));
+    let trial = Trial::against(&server);
+    let disk = trial.config();
+    fs::create_dir(&disk).expect("the folder is ours");
+    let disk = disk.display().to_string();
+    let result_file = format!("{disk}/result.json");
+    let ended = trial
+        .env("DISK", &disk)
+        .env("TMPDIR", &disk)
+        .args(["--result-file", &result_file, "Do it."])
+        .in_shell(
+            "exec unshare -rm sh -c 'mount -t tmpfs -o size=64k none \"$DISK\"; \
+             head -c 50000 /dev/zero > \"$DISK/other\"; exec \"$@\"' sh \"$@\"",
+        )
+        .run()
+        .await;
+    let result = goes_on_without(&ended, "No space left");
+    assert_eq!(effects(&ended), 3, "{ended:?}");
+    let warnings = result["warnings"].to_string();
+    assert!(warnings.contains("without a journal"), "{result}");
+    assert!(warnings.contains("the result file"), "{result}");
+}
+
+#[tokio::test]
+async fn a_home_that_cannot_be_written_or_is_not_there_costs_the_journal_and_not_the_run() {
+    // Where not even root can make a folder.
+    for home in ["/proc", "/proc/nonexistent", "/dev/null"] {
+        let server = serve(task());
+        let trial = Trial::against(&server).without("OUTLAST_CONFIG_DIR").env("HOME", home);
+        let ended = trial.args(["Do it."]).run().await;
+        goes_on_without(&ended, "cannot write the journal");
+        assert_eq!(effects(&ended), 3, "{home}: {ended:?}");
+    }
+    let server = serve(task());
+    let trial = Trial::against(&server);
+    fs::create_dir(trial.config()).expect("the folder is ours");
+    fs::set_permissions(trial.config(), fs::Permissions::from_mode(0o500)).expect("it is ours");
+    let config = trial.config();
+    let ended = trial.args(["Do it."]).run().await;
+    if nix::unistd::geteuid().is_root() {
+        assert_eq!(ended.result()["durable"], true, "root may write anywhere");
+    } else {
+        goes_on_without(&ended, "Permission denied");
+    }
+    fs::set_permissions(config, fs::Permissions::from_mode(0o700)).expect("it is ours");
+}
+
+#[tokio::test]
+async fn no_home_at_all_is_no_reason_not_to_run() {
+    let server = serve(task());
+    let trial = Trial::against(&server).without("OUTLAST_CONFIG_DIR").without("HOME");
+    // What the system lists as the home is not this test's to write to.
+    let ended = trial.args(["--no-session-persistence", "Do it."]).run().await;
+    assert_eq!((ended.code, &ended.result()["result"]), (Some(0), &json!("Done.")), "{ended:?}");
+    assert_eq!(effects(&ended), 3, "{ended:?}");
+}
+
+#[tokio::test]
+async fn a_working_folder_that_is_gone_is_told_before_the_run_and_survived_during_it() {
+    let server = serve(task());
+    let trial = Trial::against(&server).args(["Do it."]);
+    let ended = trial.in_shell("mkdir gone && cd gone && rmdir ../gone && exec \"$@\"").run().await;
+    assert_eq!(ended.code, Some(2), "{ended:?}");
+    assert!(ended.stderr.contains("the working folder cannot be read"), "{ended:?}");
+    assert_eq!((ended.stderr.lines().count(), server.requests().len()), (1, 0), "{ended:?}");
+    let rid = json!({ "command": "rm -rf \"$PWD\"; echo removed" });
+    let server = serve(
+        Scenario::new()
+            .tool("Bash", rid)
+            .tool("Bash", json!({ "command": "echo here" }))
+            .reply("Done."),
+    );
+    let trial = Trial::against(&server).args(["--session-id", SESSION, "Do it."]);
+    let running = trial.in_shell("mkdir work && cd work && exec \"$@\"").start();
+    let ended = running.end().await;
+    let result = ended.result();
+    assert_eq!((ended.code, &result["result"]), (Some(0), &json!("Done.")), "{ended:?}");
+    assert_eq!(result["durable"], true, "the journal lies elsewhere: {result}");
+    assert_eq!(server.violations(), [""; 0]);
+    // The session is found from anywhere by its id.
+    let next = serve(Scenario::new().reply("Once more."));
+    let ended = ended.again(&next.base_url()).args(["--resume", SESSION, "And?"]).run().await;
+    assert_eq!((ended.code, &ended.result()["result"]), (Some(0), &json!("Once more.")));
+}
+
+#[tokio::test]
+async fn long_output_that_cannot_be_kept_is_shown_in_part_all_the_same() {
+    let long = json!({ "command": "seq 1 60000" });
+    let server = serve(Scenario::new().tool("Bash", long).reply("Done."));
+    let trial = Trial::against(&server).env("TMPDIR", "/proc/nonexistent");
+    let ended = trial.args(["--no-session-persistence", "Do it."]).run().await;
+    assert_eq!((ended.code, &ended.result()["result"]), (Some(0), &json!("Done.")), "{ended:?}");
+    let told = server.requests()[1].body["messages"].to_string();
+    assert!(told.contains("is left out") && told.contains("59999"), "the end is shown");
+}
+
+/// What is not to be kept does not stay behind in the folder for passing things.
+#[tokio::test]
+async fn long_output_of_a_run_that_keeps_nothing_goes_with_it() {
+    let long = json!({ "command": "seq 1 60000; ls \"$TMPDIR\" > seen" });
+    let again = json!({ "command": "ls \"$TMPDIR\" >> seen" });
+    let server = serve(Scenario::new().tool("Bash", long).tool("Bash", again).reply("Done."));
+    let trial = Trial::against(&server);
+    let passing = trial.work().join("passing");
+    fs::create_dir(&passing).expect("the folder is ours");
+    let trial = trial.env("TMPDIR", &passing.display().to_string());
+    let ended = trial.args(["--no-session-persistence", "Do it."]).run().await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let seen = fs::read_to_string(ended.work().join("seen")).expect("it was looked at");
+    assert!(seen.contains("outlast-"), "it was there while it could be read: {seen}");
+    assert_eq!(fs::read_dir(passing).expect("it is there").count(), 0, "and is gone");
+}
+
+#[tokio::test]
+async fn an_answer_that_nobody_can_be_given_is_no_success_and_is_kept() {
+    let server = serve(task());
+    let full = fs::OpenOptions::new().write(true).open("/dev/full").expect("a device");
+    let trial = Trial::against(&server).stdout(full.into());
+    let file = trial.work().join("result.json");
+    let shown = file.display().to_string();
+    let ended =
+        trial.args(["--session-id", SESSION, "--result-file", &shown, "Do it."]).run().await;
+    assert!(ended.code.is_some_and(|code| code != 0), "{ended:?}");
+    let kept: Value = serde_json::from_slice(&fs::read(file).expect("kept")).expect("JSON");
+    assert_eq!(
+        (kept["exit_code"].as_i64(), &kept["is_error"]),
+        (ended.code.map(i64::from), &json!(true))
+    );
+    // The work is done: whoever asks again is told, and nothing is done again.
+    let ended = ended.again(&server.base_url()).args(["--resume-or-start", SESSION, "Do it."]);
+    let ended = ended.run().await;
+    assert_eq!((ended.code, &ended.result()["result"]), (Some(0), &json!("Done.")), "{ended:?}");
+    assert_eq!(server.requests().len(), 4);
+}
+
+/// A run makes room while it works, and never where somebody else is at work.
+#[tokio::test]
+async fn old_sessions_are_cleared_away_beside_the_run() {
+    let (old, kept) = (SESSION.replace('5', "6"), SESSION.replace('5', "7"));
+    let server = serve(task());
+    let ended = Trial::against(&server).args(["--session-id", &old, "Do it."]).run().await;
+    let ended = ended.again(&server.base_url()).args(["--session-id", &kept, "Do it."]).run().await;
+    let folder = fs::read_dir(ended.config().join("projects")).expect("there").next();
+    let folder = folder.expect("one").expect("readable").path();
+    let age = |id: &str, days: u64| {
+        let file = fs::File::options().write(true).open(folder.join(format!("{id}.jsonl")));
+        let then = std::time::SystemTime::now() - std::time::Duration::from_hours(24 * days);
+        file.expect("it is there").set_modified(then).expect("it is ours");
+    };
+    age(&old, 8);
+    age(&kept, 6);
+    let ring = json!({ "command": format!(
+        "for i in $(seq 1 2000); do test -e {0}/{old}.jsonl || break; sleep 0.01; done; \
+         echo over > bell", folder.display()) });
+    let server = serve(Scenario::new().tool("Bash", ring).reply("Done."));
+    let work = ended.work();
+    let mut bell = Bell::at(&work.join("bell"));
+    let running = ended
+        .again(&server.base_url())
+        .args(["--settings", r#"{"cleanupPeriodDays": 7}"#, "Do it."])
+        .start();
+    within("the room", bell.rings()).await;
+    let ended = running.end().await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(!folder.join(format!("{old}.jsonl")).exists(), "it was old");
+    assert!(folder.join(format!("{kept}.jsonl")).exists(), "it was not");
+}
