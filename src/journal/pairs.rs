@@ -46,3 +46,11 @@ pub(super) fn results_beside(all: &[Said], chain: &[&Said]) -> HashMap<String, B
     }
     beside
 }
+
+impl Said {
+    /// Whether it is the whole of an answer that asks for nothing more.
+    pub(super) fn is_answer(&self) -> bool {
+        let whole = matches!(self.stop_reason.as_deref(), Some("end_turn" | "stop_sequence"));
+        whole && call_ids(&self.message).next().is_none()
+    }
+}

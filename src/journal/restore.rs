@@ -224,28 +224,7 @@ impl Story {
                 self.ended = None;
                 self.opened = Some(*open);
             }
-            Record::Transition { transition } => {
-                self.goes_on();
-                // A reply of nothing but thinking is a turn that left no message.
-                let is_turn = transition.edit.reply == Fate::Keep;
-                self.counted = if is_turn && self.counted != Counted::ByMessage {
-                    self.count_turn();
-                    Counted::ByStep
-                } else {
-                    Counted::No
-                };
-                self.recovery.observe(&transition, self.prompt.turns);
-                self.now = transition.at;
-                self.in_flight = worst_case(self.in_flight, &transition);
-                self.unjudged = leaves_unjudged(&transition, self.unjudged);
-                let is_end =
-                    if let Action::Finish(end) = transition.action { Some(end) } else { None };
-                self.closing = is_end;
-                if transition.edit.reply == Fate::Summary {
-                    self.spiral = Spiral::default();
-                }
-                self.run = Some(transition.next);
-            }
+            Record::Transition { transition } => self.hear_transition(&transition),
             Record::Intent { calls } => self.intents.extend(calls.into_iter().map(|call| call.id)),
             Record::Spend { cost, usage, model, unsettled } => {
                 self.goes_on();
@@ -283,6 +262,27 @@ impl Story {
         }
     }
 
+    fn hear_transition(&mut self, transition: &Transition) {
+        self.goes_on();
+        // A reply of nothing but thinking is a turn that left no message.
+        let is_turn = transition.edit.reply == Fate::Keep;
+        self.counted = if is_turn && self.counted != Counted::ByMessage {
+            self.count_turn();
+            Counted::ByStep
+        } else {
+            Counted::No
+        };
+        self.recovery.observe(transition, self.prompt.turns);
+        self.now = transition.at;
+        self.in_flight = worst_case(self.in_flight, transition);
+        self.unjudged = leaves_unjudged(transition, self.unjudged);
+        self.closing = closing(transition.action);
+        if transition.edit.reply == Fate::Summary {
+            self.spiral = Spiral::default();
+        }
+        self.run = Some(transition.next);
+    }
+
     fn count_turn(&mut self) {
         for sums in [&mut self.prompt, &mut self.session] {
             sums.count_turn(self.paid.as_deref());
@@ -306,13 +306,9 @@ impl Story {
         let Some(last) = chain.last().filter(|last| last.message.role == Role::Assistant) else {
             return false;
         };
-        let whole = matches!(last.stop_reason.as_deref(), Some("end_turn" | "stop_sequence"));
         let own = last.ours && self.said.len() > self.heard;
-        let answers = whole && call_ids(&last.message).next().is_none();
-        match self.ended.or(self.closing) {
-            Some(reason) => own && reason == StopReason::Completed,
-            None => own && answers,
-        }
+        let end = self.ended.or(self.closing);
+        own && end.map_or(last.is_answer(), |reason| reason == StopReason::Completed)
     }
 
     /// The messages from the first to the last one of the conversation, which other branches and
@@ -389,6 +385,10 @@ impl Story {
         }
         (messages, &chain[end..])
     }
+}
+
+fn closing(action: Action) -> Option<StopReason> {
+    if let Action::Finish(reason) = action { Some(reason) } else { None }
 }
 
 /// Whether an answer is left without a verdict. Only where it was cut off does it stay so.

@@ -104,13 +104,13 @@ async fn a_crowd_on_one_state_folder_loses_and_breaks_nothing() {
     let login = config.join(".credentials.json");
     fs::write(&login, tokens.login(-1).to_string()).expect("written");
     let servers = Arc::new((0..2 * CROWD).map(task).collect::<Vec<_>>());
-    let fresh = (0..CROWD).map(|number| (number, number % KILLED == 0));
+    let fresh = (0..CROWD).map(|number| (number, number.is_multiple_of(KILLED)));
     let dead = wave(&servers, home, fresh).await;
     assert!(dead.len() >= CROWD / KILLED / 2, "killed: {dead:?}");
     // On a warm folder: those that were killed, and as many new ones as make it a crowd again.
     let others = CROWD..2 * CROWD - dead.len();
     let again = dead.iter().map(|number| (*number, false));
-    let killed = |number: usize| (number, number % KILLED == 0);
+    let killed = |number: usize| (number, number.is_multiple_of(KILLED));
     let dead = wave(&servers, home, again.chain(others.clone().map(killed))).await;
     wave(&servers, home, dead.into_iter().map(|number| (number, false))).await;
     assert_eq!(tokens.requests().len(), 1, "the login was renewed once");

@@ -229,7 +229,7 @@ async fn killed_anywhere_a_session_goes_on() {
         10
     );
     // Between the first frame, before which there is nothing to go on from, and the result.
-    let at_frames = (0..FRAMES).map(|point| Kill::Frame(2 + point * (frames - 4) / FRAMES));
+    let at_frames = (0..FRAMES).map(|point| Kill::Frame(2 + point * (frames - 12) / FRAMES));
     let at_requests = (1..=TURNS + 1).map(Kill::Request);
     let in_tools = (1..=TURNS).map(Kill::Tool);
     let kills: Vec<Kill> = at_frames.chain(at_requests).chain(in_tools).collect();

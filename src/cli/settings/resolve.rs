@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use uuid::Uuid;
 
@@ -65,10 +64,7 @@ pub fn resolve(
         prompt: prompt(args, &file),
         session: start(args)?,
         persist: !args.session.no_session_persistence,
-        keep_sessions: match file.cleanup_period_days.unwrap_or(DEFAULTS.cleanup_period_days) {
-            0 => None,
-            days => Some(Duration::from_hours(24 * u64::from(days))),
-        },
+        keep_sessions: rules::keep_sessions(&file),
         chain,
         fallback_return: model.fallback_return || file.fallback_return.unwrap_or_default(),
         fast: model.fast || file.fast.unwrap_or_default(),

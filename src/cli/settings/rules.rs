@@ -1,5 +1,7 @@
 //! From what was said to the rules of the run: every limit in one place.
 
+use std::time::Duration;
+
 use crate::cli::args::{LimitArgs, RunArgs};
 use crate::cli::environment::Environment;
 use crate::recovery::{Account, Ladder, Limits, Moment, Persistence};
@@ -126,4 +128,10 @@ pub(super) fn endpoint(
             .or(time(file.dead_path_timeout))
             .unwrap_or(DEFAULTS.dead_path),
     }
+}
+
+/// How long sessions are kept; `None`: for ever.
+pub(super) fn keep_sessions(file: &Layer) -> Option<Duration> {
+    let days = file.cleanup_period_days.unwrap_or(DEFAULTS.cleanup_period_days);
+    (days > 0).then(|| Duration::from_hours(24 * u64::from(days)))
 }
