@@ -3,7 +3,8 @@
 //! Layers, top first; each may use only those below it:
 //!
 //! ```text
-//! cli ─► rehearsal ─► agent ─► model · tools · journal ─► process ─► transcript · recovery
+//! cli ─► rehearsal ─► agent ─► model · tools · journal ─► process ─► the pure ones:
+//!     recovery · secrets · transcript
 //! ```
 
 pub mod cli;
@@ -18,4 +19,5 @@ pub mod tools;
 pub mod process;
 
 pub mod recovery;
+pub mod secrets;
 pub mod transcript;

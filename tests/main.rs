@@ -5,6 +5,7 @@ mod cli;
 mod journal;
 mod recovery;
 mod rehearsal;
+mod secrets;
 mod support;
 mod tidy;
 mod tools;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 /// Top-level modules, lowest layer first. A module may use only modules of lower layers: not its
 /// siblings, and nothing above.
 const LAYERS: [&[&str]; 6] = [
-    &["recovery", "transcript"],
+    &["recovery", "secrets", "transcript"],
     &["process"],
     &["model", "tools", "journal"],
     &["agent"],
@@ -15,7 +15,7 @@ const LAYERS: [&[&str]; 6] = [
 ];
 
 /// Modules that must stay free of clocks, chance, and the outside world.
-const PURE: [&str; 2] = ["recovery", "transcript"];
+const PURE: [&str; 3] = ["recovery", "secrets", "transcript"];
 const IMPURE_NAMES: [&str; 9] =
     ["tokio", "reqwest", "nix", "rand", "tempfile", "Instant", "SystemTime", "async", "await"];
 const IMPURE_PATHS: [&str; 6] =

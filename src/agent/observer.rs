@@ -61,6 +61,8 @@ pub struct Init {
     pub permission_mode: String,
     pub api_key_source: String,
     pub sandbox: SandboxState,
+    /// Names of variables that commands do not see.
+    pub dropped_variables: Vec<String>,
 }
 
 /// What is being waited for, and how it stands.

@@ -113,6 +113,7 @@ fn init(setup: &Setup) -> Init {
         permission_mode: setup.permission_mode.clone(),
         api_key_source: setup.api_key_source.clone(),
         sandbox: setup.toolbox.sandbox().clone(),
+        dropped_variables: setup.toolbox.dropped_variables().to_vec(),
     }
 }
 

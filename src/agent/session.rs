@@ -5,11 +5,12 @@ use std::sync::Arc;
 use tokio::sync::Semaphore;
 
 use crate::journal::{Health, Journal, Meta};
-use crate::model::{Answer, KnownSecrets};
+use crate::model::Answer;
 use crate::recovery::{
     Action, Episode, Event, Fate, Fault, Limits, Moment, Nudge, Pause, Phase, Purpose, Reply,
     Spiral, StopReason, Transition,
 };
+use crate::secrets::KnownSecrets;
 use crate::tools::Toolbox;
 use crate::transcript::{Block, History, Message, Role, ToolDefinition, strip_thinking};
 

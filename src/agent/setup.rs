@@ -7,8 +7,9 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::journal::{Health as JournalHealth, Journal, ModelSpan};
-use crate::model::{Client, KnownSecrets, ModelFacts, RateLimits};
+use crate::model::{Client, ModelFacts, RateLimits};
 use crate::recovery::{Chronicle, Fault, Ledger, Limits, Money, Run, Spiral, StopReason};
+use crate::secrets::KnownSecrets;
 use crate::tools::{Acceptance, Toolbox};
 use crate::transcript::{Block, Contributor, Message, Usage};
 

@@ -9,6 +9,10 @@ use std::process::ExitCode;
 use tokio::runtime::{self, Runtime};
 use uuid::Uuid;
 
+use crate::process::forbid_dumps;
+use crate::secrets::{KnownSecrets, Mask};
+use crate::tools::secret_values;
+
 use super::args::{self, OutputFormat, Request, Wanted};
 use super::environment::Variables;
 use super::output::{refused, write_result_file};
@@ -20,6 +24,7 @@ use super::usage::{Cause, UsageError};
 /// Does what the command line says. Whatever happens, there is exactly one result.
 pub fn main() -> ExitCode {
     panics::keep();
+    forbid_dumps();
     let raw: Vec<OsString> = env::args_os().skip(1).collect();
     let wanted = Wanted::of(&raw);
     let code = match panics::caught(|| obey(raw)) {
@@ -78,8 +83,11 @@ pub(super) fn print(text: &str) {
 
 /// Says why nothing was begun: a line for people, and an object for programs.
 fn refuse(error: &UsageError, wanted: &Wanted) -> u8 {
-    let _ = writeln!(io::stderr().lock(), "outlast: {error}");
-    let object = refused(error, "", &Uuid::new_v4().to_string()).to_string();
+    let mask = Mask::new(KnownSecrets::new(secret_values(&env::vars_os().collect())));
+    let _ = writeln!(io::stderr().lock(), "outlast: {}", mask.hide(&error.to_string()));
+    let mut object = refused(error, "", &Uuid::new_v4().to_string());
+    mask.hide_json(&mut object);
+    let object = object.to_string();
     match wanted.format {
         OutputFormat::Text => {}
         OutputFormat::Json | OutputFormat::StreamJson => print(&format!("{object}\n")),

@@ -7,9 +7,10 @@ use std::time::Duration;
 use uuid::Uuid;
 
 use crate::agent::{Clock, Rung, Setup};
-use crate::model::{self, Client, KnownSecrets, ModelFacts, Secret, Timers};
+use crate::model::{self, Client, ModelFacts, Secret, Timers};
 use crate::process::Supervisor;
 use crate::recovery::{FastMode, Ledger, Limits, Money};
+use crate::secrets::KnownSecrets;
 use crate::tools::{
     self, BadSettings, ChildEnvironment, Offered, SandboxSettings, ToolSettings, Toolbox,
 };
@@ -53,8 +54,8 @@ pub(super) fn assemble(
     let rungs = rungs(settings, models, clock, secrets, &supervisor)?;
     let session = Session::find(settings, prompt)?;
     let prompt = session.unsaid(prompt);
-    let toolbox =
-        Toolbox::new(&tool_settings(settings, &session, &supervisor)).map_err(bad_tools)?;
+    let tools = tool_settings(settings, &session, secrets, &supervisor);
+    let toolbox = Toolbox::new(&tools).map_err(bad_tools)?;
     let limits = limits(settings, &rungs);
     let session_id = session.id();
     let (journal, mut legacy) = session.open(settings, &limits, &rungs[0].label)?;
@@ -222,7 +223,12 @@ fn per_mille(part: f64) -> u16 {
     (part.clamp(0.001, 1.0) * 1_000.0).round() as u16
 }
 
-fn tool_settings(settings: &Settings, session: &Session, supervisor: &Supervisor) -> ToolSettings {
+fn tool_settings(
+    settings: &Settings,
+    session: &Session,
+    secrets: &KnownSecrets,
+    supervisor: &Supervisor,
+) -> ToolSettings {
     let rules = &settings.tools;
     ToolSettings {
         cwd: settings.cwd.clone(),
@@ -253,6 +259,7 @@ fn tool_settings(settings: &Settings, session: &Session, supervisor: &Supervisor
         },
         pass_env: rules.pass_env.clone(),
         credentials: settings.chain.key_variables.clone(),
+        secrets: secrets.clone(),
         scratch: scratch(settings, session),
         session_id: session.id(),
         answer: settings.demands.schema.clone(),

@@ -10,8 +10,8 @@ use uuid::Uuid;
 
 use crate::agent::{self, Clock, Ending, Observer, Setup};
 use crate::journal::clear_old;
-use crate::model::KnownSecrets;
 use crate::recovery::{Interrupt, StopReason};
+use crate::secrets::{KnownSecrets, Mask};
 use crate::tools::SandboxState;
 
 use super::advice;
@@ -19,7 +19,7 @@ use super::args::{OutputFormat, RunArgs};
 use super::assemble::{assemble, doubts_of_speed, passing_folder};
 use super::environment::{self, Variables};
 use super::output::{
-    Bar, Drain, Lines, Mask, Out, Probe, Report, StreamJson, Watchers, Witness, one_line, pipe,
+    Bar, Drain, Lines, Out, Probe, Report, StreamJson, Watchers, Witness, one_line, pipe,
     remove_result_file, write_result_file,
 };
 use super::panics;
@@ -309,7 +309,7 @@ impl Job {
                     out.send(report.answer().trim_end_matches('\n'));
                 }
             }
-            OutputFormat::Json => out.send(&report.object().to_string()),
+            OutputFormat::Json => out.send_json(report.object(), None),
             OutputFormat::StreamJson => {
                 if let Some(programs) = programs {
                     programs.finish(report.object());
@@ -330,7 +330,9 @@ impl Job {
     /// The result file's share. The error is a warning.
     fn keep(&self, object: &Value) -> Result<(), String> {
         let Some(path) = &self.settings.output.result_file else { return Ok(()) };
-        write_result_file(path, &self.mask.hide(&object.to_string())).map_err(|error| {
+        let mut object = object.clone();
+        self.mask.hide_json(&mut object);
+        write_result_file(path, &object.to_string()).map_err(|error| {
             format!("the result file {} could not be written: {error:#}", path.display())
         })
     }

@@ -6,8 +6,9 @@ use std::time::Duration;
 use reqwest::Url;
 
 use crate::process::Supervisor;
+use crate::secrets::KnownSecrets;
 
-use super::credentials::{Credential, KnownSecrets};
+use super::credentials::Credential;
 use super::proxies::Proxies;
 
 /// Where the service is and how to talk to it.

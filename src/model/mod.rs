@@ -25,8 +25,7 @@ mod transport;
 pub use answer::{Answer, Progress};
 pub use client::Client;
 pub use credentials::{
-    Credential, HelperCommand, KnownSecrets, Login, LoginError, LoginFile, Renewal, Secret,
-    is_token_endpoint,
+    Credential, HelperCommand, Login, LoginError, LoginFile, Renewal, Secret, is_token_endpoint,
 };
 pub use endpoint::{Address, Endpoint, EndpointError, Timers};
 pub use headers::RateLimits;

@@ -18,6 +18,7 @@
 //!
 //! Elsewhere than on Linux there are no subreapers: there, what is orphaned is lost sight of.
 
+mod dumps;
 mod ear;
 mod fence;
 mod job;
@@ -31,6 +32,7 @@ mod tree;
 mod warden;
 mod wire;
 
+pub use dumps::forbid_dumps;
 pub use fence::{Access, Barrier, Fence, Grant, Network, Support};
 pub use job::Job;
 pub use keeper::keep_if_told_to;

@@ -9,6 +9,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::fs::{DirBuilder, File, OpenOptions};
 use tokio::io::AsyncWriteExt;
 
+use crate::secrets::KnownSecrets;
+
+use super::sieve::{Sieve, Sifted};
 use super::text;
 
 /// How much of one command's output is kept on disk, in bytes.
@@ -24,14 +27,17 @@ const CHARACTER_BYTES: usize = 4;
 #[derive(Debug)]
 pub(super) struct Scratch {
     folder: PathBuf,
+    secrets: KnownSecrets,
     used: AtomicU64,
     files: AtomicU64,
 }
 
 impl Scratch {
-    pub(super) fn new(folder: &Path) -> Arc<Self> {
+    /// What is saved there is without `secrets`, and so is what is shown of it.
+    pub(super) fn new(folder: &Path, secrets: &KnownSecrets) -> Arc<Self> {
         Arc::new(Self {
             folder: folder.to_path_buf(),
+            secrets: secrets.clone(),
             used: AtomicU64::new(0),
             files: AtomicU64::new(0),
         })
@@ -116,6 +122,7 @@ pub(super) struct Capture {
     out: Ends,
     err: Ends,
     limit: usize,
+    sieve: Sieve,
     scratch: Arc<Scratch>,
     spill: Spill,
 }
@@ -161,17 +168,24 @@ impl Capture {
             out: Ends::showing(limit),
             err: Ends::showing(limit),
             limit,
+            sieve: Sieve::new(&scratch.secrets),
             scratch,
             spill: Spill::Short(Vec::new()),
         }
     }
 
     pub(super) async fn push(&mut self, stream: Stream, bytes: &[u8]) {
-        self.both.push(bytes);
+        let sifted = self.sieve.push(stream, bytes);
+        self.keep(stream, &sifted).await;
+    }
+
+    async fn keep(&mut self, stream: Stream, sifted: &Sifted) {
+        self.both.push(&sifted.shown);
         match stream {
-            Stream::Out => self.out.push(bytes),
-            Stream::Err => self.err.push(bytes),
+            Stream::Out => self.out.push(&sifted.shown),
+            Stream::Err => self.err.push(&sifted.shown),
         }
+        let bytes = sifted.saved.as_slice();
         self.spill = match std::mem::replace(&mut self.spill, Spill::Short(Vec::new())) {
             Spill::Short(mut all) => {
                 all.extend_from_slice(bytes);
@@ -213,6 +227,10 @@ impl Capture {
 
     /// Ends the capture: nothing more will come.
     pub(super) async fn finish(mut self) -> Captured {
+        for stream in [Stream::Out, Stream::Err] {
+            let rest = self.sieve.finish(stream);
+            self.keep(stream, &rest).await;
+        }
         let (file, place) = match &mut self.spill {
             Spill::Short(_) => (None, String::new()),
             Spill::File { path, file, .. } => match file.flush().await {

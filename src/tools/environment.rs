@@ -1,8 +1,10 @@
 //! What a command sees of outlast's environment. Pure.
 
+use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 
 use crate::process::absolute_path;
+use crate::secrets::{Mask, PASSWORD_IN_ADDRESS};
 
 /// Which of outlast's own variables a command sees. The model's credentials: never.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -63,6 +65,46 @@ const ESSENTIAL: &[&str] =
 /// Shorter values are too common to be taken for the credential itself.
 const CREDENTIAL_BYTES_MIN: usize = 8;
 
+/// The same for values of which only the name says that they are secret: some are words.
+const SECRET_BYTES_MIN: usize = 12;
+
+/// How variables begin that belong together: git fails when one is there and another is not.
+const GIT_SETTINGS: [&str; 3] = ["GIT_CONFIG_COUNT", "GIT_CONFIG_KEY_", "GIT_CONFIG_VALUE_"];
+
+/// Who sees what.
+struct Rules<'a> {
+    policy: ChildEnvironment,
+    pass: &'a [String],
+    /// Names of further credentials.
+    credentials: &'a [String],
+    /// Values of the credentials, which no variable may hold.
+    kept: Vec<&'a OsStr>,
+    /// Values of other secrets, which only a variable that is passed by name may hold.
+    scrubbed: Vec<&'a OsStr>,
+    /// Whether git's settings hold a secret.
+    drops_git_settings: bool,
+}
+
+impl Rules<'_> {
+    fn is_credential(&self, name: &str, value: &OsStr) -> bool {
+        is_credential(name, value) || self.credentials.iter().any(|known| known == name)
+    }
+
+    fn passes(&self, name: &str) -> bool {
+        self.pass.iter().any(|passed| passed == name)
+    }
+
+    /// Whether this is, holds or looks like a secret that the policy keeps back.
+    fn drops(&self, name: &str, value: &OsStr) -> bool {
+        if self.is_credential(name, value) || holds(value, &self.kept) {
+            return true;
+        }
+        let scrubs = self.policy == ChildEnvironment::Scrub && !self.passes(name);
+        let beside = self.drops_git_settings && is_git_setting(name);
+        scrubs && (beside || looks_secret(name, value) || holds(value, &self.scrubbed))
+    }
+}
+
 impl Environment {
     pub(super) fn for_children(
         own: &[(OsString, OsString)],
@@ -71,26 +113,38 @@ impl Environment {
         credentials: &[String],
         session_id: &str,
     ) -> Self {
-        let is_credential = |name: &str, value: &OsStr| {
-            is_credential(name, value) || credentials.iter().any(|known| known == name)
+        let mut rules = Rules {
+            policy,
+            pass,
+            credentials,
+            kept: Vec::new(),
+            scrubbed: Vec::new(),
+            drops_git_settings: false,
         };
-        let credentials: Vec<&OsStr> = own
-            .iter()
-            .filter(|(name, value)| {
-                is_credential(&name.to_string_lossy(), value) && value.len() >= CREDENTIAL_BYTES_MIN
-            })
-            .map(|(_, value)| value.as_os_str())
-            .collect();
+        let (mut kept, mut scrubbed) = (Vec::new(), Vec::new());
+        for (name, value) in own {
+            let name = name.to_string_lossy();
+            if rules.is_credential(&name, value) {
+                kept.extend((value.len() >= CREDENTIAL_BYTES_MIN).then_some(value.as_os_str()));
+            } else if rules.drops(&name, value) && is_telling(value) {
+                scrubbed.push(value.as_os_str());
+            }
+        }
+        (rules.kept, rules.scrubbed) = (kept, scrubbed);
+        let beside = own.iter().any(|(name, value)| {
+            let name = name.to_string_lossy();
+            is_git_setting(&name) && rules.drops(&name, value)
+        });
+        rules.drops_git_settings = beside;
         let mut made = Self { variables: Vec::new(), dropped: Vec::new() };
         for (name, value) in own {
             let shown = name.to_string_lossy();
-            let passed = pass.iter().any(|passed| *passed == shown);
-            let secret =
-                policy == ChildEnvironment::Scrub && !passed && looks_secret(&shown, value);
-            if secret || is_credential(&shown, value) || holds(value, &credentials) {
+            if rules.drops(&shown, value) {
                 made.dropped.push(shown.into_owned());
             } else if !shown.starts_with("OTEL_")
-                && (policy != ChildEnvironment::Allowlist || passed || is_essential(&shown))
+                && (policy != ChildEnvironment::Allowlist
+                    || rules.passes(&shown)
+                    || is_essential(&shown))
             {
                 made.variables.push((name.clone(), value.clone()));
             }
@@ -147,19 +201,66 @@ fn holds(value: &OsStr, credentials: &[&OsStr]) -> bool {
     })
 }
 
+/// The values of variables that look like secrets, for those who keep them out of what is shown.
+/// Commands may see them, where the policy lets them through; readers of logs may not.
+pub fn secret_values(variables: &BTreeMap<OsString, OsString>) -> Vec<String> {
+    let is_secret = |name: &OsStr, value: &OsStr| {
+        let name = name.to_string_lossy();
+        is_credential(&name, value) || looks_secret(&name, value)
+    };
+    let (secret, open): (Vec<_>, Vec<_>) =
+        variables.iter().partition(|(name, value)| is_secret(name, value));
+    let open: Vec<&OsStr> = open.into_iter().map(|(_, value)| value.as_os_str()).collect();
+    secret
+        .into_iter()
+        // What stands elsewhere under a harmless name is no secret: a commit's hash in a cache key.
+        .filter(|(_, value)| is_telling(value) && !open.iter().any(|open| holds(open, &[value])))
+        .filter_map(|(_, value)| Some(value.to_str()?.trim().to_owned()))
+        .collect()
+}
+
+/// Whether a value can be told from words, numbers, paths and addresses.
+fn is_telling(value: &OsStr) -> bool {
+    let text = value.to_string_lossy();
+    let text = text.trim();
+    let has = |kind: fn(&u8) -> bool| text.as_bytes().iter().any(kind);
+    text.len() >= SECRET_BYTES_MIN
+        && !text.starts_with(['/', '.', '~'])
+        && !text.contains("://")
+        && !text.bytes().any(|byte| byte.is_ascii_whitespace())
+        && has(u8::is_ascii_digit)
+        && has(u8::is_ascii_alphabetic)
+}
+
+fn is_git_setting(name: &str) -> bool {
+    GIT_SETTINGS.iter().any(|begin| name.starts_with(begin))
+}
+
+/// Names of secrets that no word gives away.
+const SECRET_NAMES: [&str; 2] = ["DOCKER_AUTH_CONFIG", "ACTIONS_ID_TOKEN_REQUEST_URL"];
+
 fn looks_secret(name: &str, value: &OsStr) -> bool {
     let name = name.to_uppercase();
+    // An address with a password is what programs under test are pointed to a database with.
+    let kind = Mask::kind_of_key(value.as_encoded_bytes());
+    if kind.is_some_and(|kind| kind != PASSWORD_IN_ADDRESS) {
+        return true;
+    }
     let is_number = value.as_encoded_bytes().iter().all(u8::is_ascii_digit);
-    if name.ends_with("TOKENS") && is_number {
-        // A limit, such as `MAX_THINKING_TOKENS=4000`.
+    if is_git_setting(&name) || (name.ends_with("TOKENS") && is_number) {
+        // The latter is a limit, such as `MAX_THINKING_TOKENS=4000`.
         return false;
     }
     let telling = ["SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL"];
-    telling.iter().any(|word| name.contains(word)) || name.split('_').any(is_secret_word)
+    telling.iter().any(|word| name.contains(word))
+        || SECRET_NAMES.contains(&name.as_str())
+        // `PWD` and `OLDPWD` are folders.
+        || name.ends_with("_PWD")
+        || name.split('_').any(is_secret_word)
 }
 
 fn is_secret_word(word: &str) -> bool {
-    let ends = ["KEY", "KEYS", "TOKEN", "TOKENS", "PASS", "PAT"];
+    let ends = ["KEY", "KEYS", "TOKEN", "TOKENS", "PASS", "JWT", "COOKIE"];
     // A word may be run together: APIKEY, AUTHTOKEN. BYPASS and the like are the price.
-    word == "PAT" || ends.iter().filter(|end| **end != "PAT").any(|end| word.ends_with(end))
+    word == "PAT" || ends.iter().any(|end| word.ends_with(end))
 }

@@ -27,6 +27,7 @@ mod schema;
 mod seen;
 mod settings;
 mod shell;
+mod sieve;
 mod structured;
 mod text;
 mod todo;
@@ -35,7 +36,7 @@ mod walk;
 mod write;
 
 pub use acceptance::Acceptance;
-pub use environment::ChildEnvironment;
+pub use environment::{ChildEnvironment, secret_values};
 pub use outcome::{Effect, Outcome, Refusal};
 pub use permission::{PermissionMode, check_restriction, split_rules};
 pub use require::{Check, CheckEnd, Requirement, Verified};

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::process::Supervisor;
+use crate::secrets::KnownSecrets;
 
 use super::environment::ChildEnvironment;
 use super::permission::PermissionMode;
@@ -59,6 +60,8 @@ pub struct ToolSettings {
     pub pass_env: Vec<String>,
     /// Names of variables that hold credentials of the model's services, whatever they are called.
     pub credentials: Vec<String>,
+    /// What neither the model nor a saved output shows.
+    pub secrets: KnownSecrets,
     /// A folder of this session's own, for long output. Made when first needed.
     pub scratch: PathBuf,
     pub session_id: String,
@@ -90,6 +93,7 @@ impl ToolSettings {
             child_environment: ChildEnvironment::Scrub,
             pass_env: Vec::new(),
             credentials: Vec::new(),
+            secrets: KnownSecrets::default(),
             scratch: scratch.to_path_buf(),
             session_id: session_id.to_string(),
             answer: None,

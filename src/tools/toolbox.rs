@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
-use crate::transcript::{ToolCall, ToolDefinition};
+use crate::secrets::Mask;
+use crate::transcript::{Block, ToolCall, ToolDefinition};
 
 use super::acceptance::Demands;
 use super::capture::Scratch;
@@ -31,6 +32,7 @@ use super::write;
 /// The tools of a run.
 pub struct Toolbox {
     definitions: Vec<ToolDefinition>,
+    mask: Mask,
     pub(super) kit: Arc<Kit>,
 }
 
@@ -96,7 +98,7 @@ impl Toolbox {
             timeout: settings.bash_timeout.min(settings.bash_timeout_max),
             timeout_max: settings.bash_timeout_max,
             output_limit: settings.output_limit,
-            scratch: Scratch::new(&settings.scratch),
+            scratch: Scratch::new(&settings.scratch, &settings.secrets),
             cwd: places.cwd().to_path_buf(),
             supervisor: settings.supervisor.clone(),
             sandbox,
@@ -111,7 +113,8 @@ impl Toolbox {
             todos: Todos::default(),
             output_limit: settings.output_limit,
         };
-        Ok(Self { definitions, kit: Arc::new(kit) })
+        let mask = Mask::toward_model(settings.secrets.clone());
+        Ok(Self { definitions, mask, kit: Arc::new(kit) })
     }
 
     /// What the model is told, in a fixed order.
@@ -155,7 +158,20 @@ impl Toolbox {
     /// Runs an admitted call. Never fails: every failure, a panic included, is an outcome.
     pub async fn run(&self, call: &ToolCall, cancel: CancellationToken) -> Outcome {
         let (kit, name, call) = (Arc::clone(&self.kit), call.name.clone(), call.clone());
-        contain(&name, async move { kit.perform(&call, cancel).await }).await
+        let outcome = contain(&name, async move { kit.perform(&call, cancel).await }).await;
+        self.masked(outcome)
+    }
+
+    /// What comes of a call, without the secrets of the run: nothing that the model reads can
+    /// talk it into sending them anywhere.
+    fn masked(&self, mut outcome: Outcome) -> Outcome {
+        for block in &mut outcome.content {
+            if let Block::Text { text } = block {
+                self.mask.hide_in(text);
+            }
+        }
+        self.mask.hide_json(&mut outcome.detail);
+        outcome
     }
 
     /// Starts ahead what the first command needs. Blocks for a moment.

@@ -7,9 +7,10 @@ use outlast::agent::{
     self, Carried, Clock, Ending, Interrupter, Notice, Observer, Rung, Setup, WaitingFor,
 };
 use outlast::journal::{Carry, Journal, Opening};
-use outlast::model::{self, Client, Credential, Endpoint, KnownSecrets, Secret};
+use outlast::model::{self, Client, Credential, Endpoint, Secret};
 use outlast::recovery::{Ladder, Ledger, Limits, Transition};
 use outlast::rehearsal::{Recorded, Scenario, Server};
+use outlast::secrets::KnownSecrets;
 use outlast::tools::{PermissionMode, ToolSettings, Toolbox};
 use outlast::transcript::Block;
 use serde_json::Value;

@@ -175,7 +175,10 @@ async fn a_refused_login_ends_the_run_and_says_why() {
     let result = ended.result();
     assert_eq!(result["api_error_class"], "invalid_api_key");
     let text = result.to_string();
-    assert!(text.contains("invalid_grant: for ***") && text.contains("log in again"), "{text}");
+    assert!(
+        text.contains("invalid_grant: for [redacted]") && text.contains("log in again"),
+        "{text}"
+    );
     assert_eq!((tokens.requests().len(), server.requests().len()), (1, 1));
     assert_untold(&ended, folder.path());
 }

@@ -5,8 +5,8 @@ use std::sync::mpsc;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use outlast::cli::output::{Mask, Out, pipe};
-use outlast::model::KnownSecrets;
+use outlast::cli::output::{Out, pipe};
+use outlast::secrets::{KnownSecrets, Mask};
 
 /// Keeps what is written to it.
 #[derive(Clone, Default)]
@@ -95,7 +95,7 @@ async fn lines_come_out_whole_and_in_order() {
 #[test]
 fn secrets_are_hidden_and_ordinary_words_are_not() {
     let mask = Mask::new(KnownSecrets::new(["hunter2-hunter2", "short"]));
-    assert_eq!(mask.hide("key hunter2-hunter2, short"), "key [hidden], short");
-    assert_eq!(mask.hide("got sk-ant-api03-AbC_9-xyz!"), "got [hidden]!");
+    assert_eq!(mask.hide("key hunter2-hunter2, short"), "key [redacted], short");
+    assert_eq!(mask.hide("got sk-ant-api03-AbC_9-xyz!"), "got [redacted]!");
     assert_eq!(mask.hide("a prefix sk-ant- alone"), "a prefix sk-ant- alone");
 }

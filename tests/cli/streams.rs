@@ -23,6 +23,7 @@ fn init() -> Init {
         permission_mode: "default".to_owned(),
         api_key_source: "ANTHROPIC_API_KEY".to_owned(),
         sandbox: fenced(),
+        dropped_variables: vec!["A_TOKEN".to_owned()],
     }
 }
 

@@ -10,9 +10,10 @@ use outlast::agent::{
     Carried, Clock, Ending, Notice, Observer, Rung, Setup, interrupt, listen, run as run_agent,
 };
 use outlast::journal::Journal;
-use outlast::model::{Client, Credential, Endpoint, KnownSecrets, facts};
+use outlast::model::{Client, Credential, Endpoint, facts};
 use outlast::recovery::{Interrupt, Ledger, Limits, StopReason};
 use outlast::rehearsal::{After, Scenario, Server};
+use outlast::secrets::KnownSecrets;
 use outlast::tools::{PermissionMode, ToolSettings, Toolbox};
 use outlast::transcript::Block;
 use serde_json::{Value, json};

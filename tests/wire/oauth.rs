@@ -247,7 +247,7 @@ async fn a_refusal_is_final_quotes_no_token_and_is_not_provoked_twice() {
     let fault = stage.fails().await;
     assert_eq!(classify(&fault).class, ErrorClass::InvalidApiKey);
     let detail = fault.detail();
-    assert!(detail.contains("(HTTP 400, invalid_grant: *** has expired)"), "{detail}");
+    assert!(detail.contains("(HTTP 400, invalid_grant: [redacted] has expired)"), "{detail}");
     assert!(detail.contains("log in again"), "{detail}");
 
     let client = stage.client();

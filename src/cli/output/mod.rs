@@ -2,8 +2,8 @@
 //! error for people, files for whoever looks later.
 
 mod bar;
+mod deltas;
 mod lines;
-mod mask;
 mod pipe;
 mod probe;
 mod result;
@@ -13,7 +13,6 @@ mod witness;
 
 pub use bar::Bar;
 pub use lines::{Lines, one_line};
-pub use mask::Mask;
 pub use pipe::{Drain, Out, pipe};
 pub use probe::Probe;
 pub use result::{Report, refused, remove_result_file, write_result_file};

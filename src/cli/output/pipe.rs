@@ -7,9 +7,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use serde_json::Value;
 use tokio::sync::oneshot;
 
-use super::Mask;
+use crate::secrets::{Mask, Stream};
+
+use super::shrink;
 
 /// How many bytes may wait for a slow reader of what must be told. A reader further behind than
 /// this is as good as gone.
@@ -99,6 +102,24 @@ impl Out {
         }
     }
 
+    /// Queues an object, without secrets and with its texts cut if it is longer than this, in
+    /// bytes. Cut before, half a secret could stay.
+    pub fn send_json(&self, mut object: Value, longest: Option<usize>) {
+        self.mask.hide_json(&mut object);
+        let object = match longest {
+            Some(longest) => shrink(object, longest),
+            None => object,
+        };
+        if self.enqueue(object.to_string()) > BACKLOG {
+            self.backlog.give_up();
+        }
+    }
+
+    /// Masks text that arrives in pieces.
+    pub(super) fn masking(&self) -> Stream {
+        self.mask.stream()
+    }
+
     /// Queues a line, or drops it when the reader is far behind.
     pub fn offer(&self, line: &str) {
         if self.backlog.bytes.load(Ordering::Relaxed) < SMALL_BACKLOG {
@@ -108,7 +129,11 @@ impl Out {
 
     /// How many bytes wait now.
     fn queue(&self, line: &str) -> usize {
-        let line = self.mask.hide(line) + "\n";
+        self.enqueue(self.mask.hide(line))
+    }
+
+    fn enqueue(&self, masked: String) -> usize {
+        let line = masked + "\n";
         let bytes = line.len();
         let before = self.backlog.bytes.fetch_add(bytes, Ordering::Relaxed);
         // The error says that the sink broke, which has been told where it matters.

@@ -9,8 +9,9 @@ use crate::cli::version::{COMMIT, SCHEMA_VERSION, VERSION};
 use crate::recovery::{ErrorClass, Fault, Pause, RecoveryPlan, classify};
 use crate::transcript::{Block, Message, Usage};
 
+use super::Out;
+use super::deltas::Deltas;
 use super::result::{ignored, millis, record};
-use super::{Out, shrink};
 
 /// A line that is longer makes the Python SDK give up.
 const LONGEST: usize = 1_000_000;
@@ -22,7 +23,8 @@ const SPOKEN_VERSION: &str = "2.1.248";
 pub struct StreamJson {
     out: Out,
     session_id: String,
-    partial_messages: bool,
+    /// Those of partial messages, where they were asked for.
+    deltas: Option<Deltas>,
     /// What the repository's own settings wanted, and did not get.
     ignored: Vec<Ignored>,
     /// Whether the init message is out. Until then everything else waits: it comes first.
@@ -33,8 +35,9 @@ pub struct StreamJson {
 impl StreamJson {
     pub fn new(out: Out, session_id: &str, partial_messages: bool) -> Self {
         let session_id = session_id.to_owned();
+        let deltas = partial_messages.then(Deltas::default);
         let (ignored, held) = (Vec::new(), Vec::new());
-        Self { out, session_id, partial_messages, ignored, begun: false, held }
+        Self { out, session_id, deltas, ignored, begun: false, held }
     }
 
     /// Tells in the init message what of the repository's settings is ignored.
@@ -54,7 +57,7 @@ impl StreamJson {
     }
 
     fn send(&self, frame: Value) {
-        self.out.send(&shrink(frame, LONGEST).to_string());
+        self.out.send_json(frame, Some(LONGEST));
     }
 
     fn system(&mut self, subtype: &str, fields: Value) {
@@ -90,6 +93,7 @@ impl StreamJson {
                 "skills": [],
                 "plugins": [],
                 "sandbox": init.sandbox,
+                "dropped_env": init.dropped_variables,
             }),
         );
         for mut frame in std::mem::take(&mut self.held) {
@@ -245,7 +249,8 @@ impl Observer for StreamJson {
             Notice::WaitEnds { .. } => {}
             Notice::Heartbeat(ref heartbeat) => self.heartbeat(heartbeat),
             Notice::StreamEvent(event) => {
-                if self.partial_messages {
+                let Some(deltas) = &mut self.deltas else { return };
+                for event in deltas.masked(event, &self.out) {
                     self.message("stream_event", json!({ "event": event }));
                 }
             }

@@ -35,7 +35,7 @@ use crate::cli::args::{BudgetMode, ChildEnv, OutputFormat, PermissionMode};
 use crate::cli::environment::Variables;
 use crate::model::Proxies;
 use crate::recovery::{Limits, Money};
-use crate::tools::{AnswerSchema, Requirement, SandboxSettings};
+use crate::tools::{AnswerSchema, Requirement, SandboxSettings, secret_values};
 
 /// The one table of defaults that are not [`Limits`]'.
 pub(super) struct Defaults {
@@ -129,7 +129,8 @@ pub struct Settings {
 impl Settings {
     /// What must not be printed or stored, as far as it is known before the run.
     pub fn secrets(&self) -> Vec<String> {
-        self.chain.secrets().collect()
+        let of_variables = secret_values(&self.variables);
+        self.chain.secrets().chain(of_variables).collect()
     }
 }
 

@@ -10,11 +10,11 @@ use tokio::time::Instant;
 
 use crate::process::Supervisor;
 use crate::recovery::Fault;
+use crate::secrets::KnownSecrets;
 
 use super::super::endpoint::Endpoint;
 use super::fault::no_credential;
 use super::helper::HelperCommand;
-use super::known::KnownSecrets;
 use super::login::LoginFile;
 use super::oauth::OAuth;
 use super::secret::Secret;
@@ -183,7 +183,7 @@ impl Helper {
             no_credential("api_key_helper_failed", format!("the API key helper {reason}"))
         };
         let secret = self.command.run(&self.supervisor).await.map_err(failed)?;
-        self.known.learn(&secret);
+        self.known.learn(secret.reveal());
         Ok(secret)
     }
 }

@@ -27,13 +27,13 @@ use tokio::sync::{Mutex, OwnedMutexGuard};
 use tokio::time::{Instant, timeout};
 
 use crate::recovery::{Fault, FaultKind};
+use crate::secrets::KnownSecrets;
 
 use super::super::headers::wall_clock;
 use super::super::proxies::Proxies;
 use super::fault::{no_credential, out_of_reach};
 use super::grant::Errand;
 use super::keyring::Renewal;
-use super::known::KnownSecrets;
 use super::lock::{Lock, LockError};
 use super::login::{Login, LoginError, LoginFile};
 use super::secret::Secret;
@@ -236,7 +236,7 @@ impl Renewing {
 impl Held {
     fn take_in(&mut self, login: Login, margin: Duration) {
         for secret in [&login.access, &login.refresh].into_iter().flatten() {
-            self.known.learn(secret);
+            self.known.learn(secret.reveal());
         }
         self.login = Some(login);
         self.margin = margin;

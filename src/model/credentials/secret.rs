@@ -4,7 +4,9 @@ use std::fmt;
 
 use reqwest::header::HeaderValue;
 
-/// A key or token. It is shown as `***`.
+use crate::secrets::REDACTED;
+
+/// A key or token. It is shown as [`REDACTED`].
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
@@ -21,7 +23,7 @@ impl Secret {
 
     /// Replaces every occurrence of the secret in `text`.
     pub fn scrub(&self, text: &str) -> String {
-        if self.0.is_empty() { text.to_owned() } else { text.replace(&self.0, "***") }
+        if self.0.is_empty() { text.to_owned() } else { text.replace(&self.0, REDACTED) }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -43,6 +45,6 @@ impl Secret {
 
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("***")
+        f.write_str(REDACTED)
     }
 }

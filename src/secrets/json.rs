@@ -1,0 +1,94 @@
+//! Hides secrets in JSON, and keeps it what it is.
+
+use serde_json::{Map, Value};
+
+use super::mask::Mask;
+
+/// Values that say what a line is. A secret that is one of these words is not much of a secret,
+/// and masking them would make the line unreadable.
+const FORMAT: [&str; 12] = [
+    "user",
+    "assistant",
+    "message",
+    "outlast",
+    "text",
+    "thinking",
+    "redacted_thinking",
+    "tool_use",
+    "tool_result",
+    "image",
+    "document",
+    "transition",
+];
+
+/// What services and programs made up, and take back only as it was. Only a value in use is taken
+/// out of these.
+const SEALED: [&str; 13] = [
+    "signature",
+    "encrypted_content",
+    "encrypted_index",
+    "id",
+    "tool_use_id",
+    "uuid",
+    "parentUuid",
+    "session_id",
+    "sessionId",
+    "request_id",
+    "requestId",
+    "parent_tool_use_id",
+    "timestamp",
+];
+
+/// What models, commands and people wrote: nothing in there is sealed, whatever it is called.
+const FREE: [&str; 4] = ["input", "tool_use_result", "toolUseResult", "structured_output"];
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Zone {
+    Message,
+    Free,
+}
+
+pub(super) fn hide(mask: &Mask, value: &mut Value) {
+    walk(mask, value, Zone::Message);
+}
+
+fn walk(mask: &Mask, value: &mut Value, zone: Zone) {
+    match value {
+        Value::String(text) => {
+            if !FORMAT.contains(&text.as_str()) {
+                mask.hide_in(text);
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(|item| walk(mask, item, zone)),
+        Value::Object(members) => walk_members(mask, members, zone),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+fn walk_members(mask: &Mask, members: &mut Map<String, Value>, zone: Zone) {
+    let kind = members.get("type").and_then(Value::as_str);
+    // Base64, and thinking that nobody but the service can read.
+    let sealed_data = matches!(kind, Some("base64" | "redacted_thinking"));
+    for (name, value) in members.iter_mut() {
+        let is_sealed = SEALED.contains(&name.as_str()) || (sealed_data && name == "data");
+        match value {
+            Value::String(text) if is_sealed && zone == Zone::Message => {
+                if let Some(hidden) = mask.without_values(text) {
+                    *text = hidden;
+                }
+            }
+            _ if FREE.contains(&name.as_str()) => walk(mask, value, Zone::Free),
+            _ => walk(mask, value, zone),
+        }
+    }
+    if members.keys().any(|name| mask.hide(name) != *name) {
+        let renamed = std::mem::take(members).into_iter();
+        *members = renamed.map(|(name, value)| (hidden_name(mask, name), value)).collect();
+    }
+}
+
+/// Names that could be part of the format are left alone: no key has only such letters.
+fn hidden_name(mask: &Mask, name: String) -> String {
+    let is_plain = name.bytes().all(|byte| byte.is_ascii_alphabetic() || byte == b'_');
+    if is_plain { name } else { mask.hide(&name) }
+}

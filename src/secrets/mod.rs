@@ -1,0 +1,28 @@
+//! Keeps secrets out of what is printed and stored. Pure.
+//!
+//! ```text
+//! values in use ─► KnownSecrets ─┐
+//! known key shapes ─► SHAPES ────┴─► Mask ─┬─► whole texts, JSON
+//!                                          └─► Stream: text that arrives in pieces
+//! ```
+//!
+//! Everything printed or stored goes through [`Mask::new`]. What goes to the model is masked by
+//! [`Mask::toward_model`], which knows the values in use and the tokens that CI systems leave in a
+//! checkout, but leaves other keys alone: a model that mends `config.py` has to see what is there,
+//! or it would write the mask into the file.
+
+mod fit;
+mod json;
+mod known;
+mod mask;
+mod pass;
+mod shapes;
+mod stream;
+
+pub use known::KnownSecrets;
+pub use mask::Mask;
+pub use shapes::{PASSWORD_IN_ADDRESS, SHAPES, Shape};
+pub use stream::Stream;
+
+/// What stands in the place of a secret, everywhere.
+pub const REDACTED: &str = "[redacted]";

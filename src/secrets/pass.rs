@@ -1,0 +1,164 @@
+//! One pass over text that may come in pieces: hides what a finder finds, and holds back what it
+//! is not sure of.
+
+use super::REDACTED;
+use super::fit::{BLOCK_MAX, Fit, Part, fit};
+use super::known::Lookup;
+use super::mask::Begins;
+
+/// How much is held back, in bytes. What is longer and could still become a key is let go; what
+/// is one already goes on being hidden, however long it is.
+const HOLD_MAX: usize = 2 * BLOCK_MAX;
+
+/// Looks for secrets of one kind.
+pub(super) trait Finder {
+    /// What comes first in `text` at or after `from`.
+    fn find(&self, text: &Text<'_>, from: usize) -> Find;
+}
+
+/// The text at hand.
+pub(super) struct Text<'a> {
+    pub(super) data: &'a [u8],
+    /// The two bytes before it.
+    before: [u8; 2],
+    /// Whether no more will come.
+    last: bool,
+}
+
+impl<'a> Text<'a> {
+    /// All there is.
+    pub(super) fn whole(data: &'a [u8]) -> Self {
+        Self { data, before: [0; 2], last: true }
+    }
+
+    /// The two bytes before a place, the nearer one last; 0 where nothing is.
+    pub(super) fn before(&self, place: usize) -> [u8; 2] {
+        match place {
+            0 => self.before,
+            1 => [self.before[1], self.data[0]],
+            _ => [self.data[place - 2], self.data[place - 1]],
+        }
+    }
+}
+
+/// What comes first in a text.
+#[derive(Debug)]
+pub(super) enum Find {
+    /// No secret.
+    Clean,
+    /// What begins here may become one.
+    Unsure(usize),
+    Hide {
+        from: usize,
+        to: usize,
+        /// What else belongs to it, if it is not over.
+        more: Option<Part>,
+    },
+}
+
+/// What a pass keeps from one piece to the next.
+#[derive(Debug, Default)]
+pub(super) struct Pass {
+    held: Vec<u8>,
+    before: [u8; 2],
+    /// Hides the rest of a key that is too long to be held.
+    swallows: Option<Part>,
+}
+
+impl Pass {
+    /// Takes a piece, and returns what can be shown now: everything, if it is the `last` one.
+    pub(super) fn take(&mut self, piece: &[u8], finder: &impl Finder, last: bool) -> Vec<u8> {
+        let mut data = std::mem::take(&mut self.held);
+        data.extend_from_slice(piece);
+        let text = Text { data: &data, before: self.before, last };
+        let mut shown = Vec::with_capacity(data.len());
+        let mut at = self.swallow(&data);
+        loop {
+            match finder.find(&text, at) {
+                Find::Clean => {
+                    shown.extend_from_slice(&data[at..]);
+                    at = data.len();
+                    break;
+                }
+                Find::Unsure(from) => {
+                    shown.extend_from_slice(&data[at..from]);
+                    at = from;
+                    break;
+                }
+                Find::Hide { from, to, more } => {
+                    shown.extend_from_slice(&data[at..from]);
+                    shown.extend_from_slice(REDACTED.as_bytes());
+                    at = to;
+                    self.swallows = more;
+                }
+            }
+        }
+        self.before = text.before(at);
+        self.held = data.split_off(at);
+        shown
+    }
+
+    /// How much of `data` belongs to a key whose beginning was hidden.
+    fn swallow(&mut self, data: &[u8]) -> usize {
+        let Some(part) = self.swallows else { return 0 };
+        let end = data.iter().position(|&byte| !part.goes_on(byte));
+        if end.is_some() {
+            self.swallows = None;
+        }
+        end.unwrap_or(data.len())
+    }
+}
+
+/// Finds the values in use.
+pub(super) struct Values<'a>(pub(super) &'a Lookup);
+
+impl Finder for Values<'_> {
+    fn find(&self, text: &Text<'_>, from: usize) -> Find {
+        let found = self.0.find(text.data, from);
+        let unsure = if text.last { None } else { self.0.beginning(text.data, from) };
+        match (found, unsure) {
+            (Some((start, _)), Some(place)) if place <= start => Find::Unsure(place),
+            (Some((from, to)), _) => Find::Hide { from, to, more: None },
+            (None, Some(place)) => Find::Unsure(place),
+            (None, None) => Find::Clean,
+        }
+    }
+}
+
+/// Finds what looks like a key.
+pub(super) struct Keys(pub(super) &'static Begins);
+
+impl Finder for Keys {
+    fn find(&self, text: &Text<'_>, from: usize) -> Find {
+        let data = text.data;
+        let unsure = if text.last { None } else { self.0.beginning(text, from) };
+        let mut at = from;
+        while let Some((start, candidates)) = self.0.find(data, at) {
+            if unsure.is_some_and(|place| place <= start) {
+                break;
+            }
+            let mut could = false;
+            for (shape, begin) in candidates {
+                if !shape.may_follow(text.before(start)) {
+                    continue;
+                }
+                let patient = !text.last && data.len() - start <= HOLD_MAX;
+                match fit(shape, &data[start..], *begin, text.last) {
+                    Fit::No => {}
+                    Fit::Unsure => could |= patient,
+                    Fit::Yes { open: true, .. } if patient => could = true,
+                    Fit::Yes { hidden, open } => {
+                        let more = shape.rest.last().copied().filter(|_| open);
+                        let (from, to) = (start + hidden.start, start + hidden.end);
+                        return Find::Hide { from, to, more };
+                    }
+                }
+            }
+            if could {
+                return Find::Unsure(start);
+            }
+            at = start + 1;
+        }
+        unsure.map_or(Find::Clean, Find::Unsure)
+    }
+}

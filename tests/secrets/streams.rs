@@ -1,0 +1,96 @@
+//! Text in pieces: cut anywhere, it comes out as if it had come whole.
+
+use outlast::secrets::{KnownSecrets, Mask, Stream};
+use proptest::prelude::*;
+
+use super::examples;
+
+fn in_pieces(mask: &Mask, pieces: &[&str]) -> String {
+    let mut stream = mask.stream();
+    let shown: String = pieces.iter().map(|piece| stream.push_text(piece)).collect();
+    shown + &stream.finish_text()
+}
+
+#[test]
+fn a_key_cut_anywhere_is_hidden_as_if_it_were_whole() {
+    let mask = Mask::new(KnownSecrets::new(["the-value-in-use-42", "the-value-in-use-42-and-on"]));
+    let values = ["the-value-in-use-42", "the-value-in-use-42-and-on", "the-value-in-use-4x"];
+    let keys = examples().into_iter().map(|example| example.text);
+    for key in keys.chain(values.map(str::to_owned)) {
+        let text = format!("so: {key} and\nthe rest {key}");
+        let whole = mask.hide(&text);
+        let step = if text.len() > 400 { 7 } else { 1 };
+        for cut in (1..text.len()).step_by(step) {
+            let (one, two) = text.split_at(cut);
+            assert_eq!(in_pieces(&mask, &[one, two]), whole, "cut at {cut}: {text}");
+        }
+        let letters: Vec<&str> = text.split("").collect();
+        assert_eq!(in_pieces(&mask, &letters), whole);
+    }
+}
+
+#[test]
+fn only_what_could_become_a_secret_is_held_back() {
+    let mask = Mask::new(KnownSecrets::new(["Zebra-crossing-1"]));
+    let mut stream = mask.stream();
+    let mut shows = |piece: &str, shown: &str| assert_eq!(stream.push_text(piece), shown);
+    shows("Plain words pass at once", "Plain words pass at once");
+    shows(", tests", ", tests");
+    shows(" and gh", " and ");
+    shows("osts", "ghosts");
+    shows(" Zebra-cross", " ");
+    shows("ings", "Zebra-crossings");
+    shows(" gho_tel", " ");
+    shows(" ", "gho_tel ");
+    shows("Zebra-crossing-1", "[redacted]");
+    shows("", "");
+}
+
+#[test]
+fn what_never_ends_is_neither_shown_nor_kept() {
+    let mask = Mask::default();
+    let mut stream: Stream = mask.stream();
+    let mut shown = stream.push_text(&["a ", "sk-", "ant-"].concat());
+    for _ in 0..100 {
+        shown += &stream.push_text(&"Ab3".repeat(500));
+    }
+    shown += &stream.push_text(" and on");
+    shown += &stream.finish_text();
+    assert_eq!(shown, "a [redacted] and on");
+}
+
+#[test]
+fn a_beginning_without_an_end_is_let_go_in_the_end() {
+    let mask = Mask::default();
+    let begins = ["-----BEGIN RSA ", "PRIVATE KEY-----"].concat();
+    let text = format!("{begins}\n{}", "no key, but prose. ".repeat(4000));
+    let mut stream = mask.stream();
+    let first = stream.push_text(&text);
+    assert!(first.len() > text.len() / 2, "most of it is out: {}", first.len());
+    assert_eq!(first + &stream.finish_text(), text);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn any_text_comes_out_the_same_in_pieces_as_whole(
+        parts in proptest::collection::vec((0_usize..75, "[ a-zA-Z0-9:/@._=\\\\\"é\n-]{0,12}"), 1..6),
+        cuts in proptest::collection::vec(0_usize..2000, 0..12),
+    ) {
+        let examples = examples();
+        let known = KnownSecrets::new(["the-value-in-use-42"]);
+        let mask = Mask::new(known);
+        let text: String = parts.iter().map(|(index, words)| {
+            let key = examples.get(*index).map_or("the-value-in-use-42", |one| one.text.as_str());
+            format!("{words}{key}")
+        }).collect();
+        let mut cuts: Vec<usize> =
+            cuts.into_iter().map(|cut| text.floor_char_boundary(cut % (text.len() + 1))).collect();
+        cuts.push(0);
+        cuts.push(text.len());
+        cuts.sort_unstable();
+        let pieces: Vec<&str> = cuts.windows(2).map(|pair| &text[pair[0]..pair[1]]).collect();
+        prop_assert_eq!(in_pieces(&mask, &pieces), mask.hide(&text));
+    }
+}
