@@ -181,9 +181,11 @@ impl Shape {
         // `\n` in a JSON string is no letter, and neither is the end of a terminal's colour.
         let ends_escape = (far == b'\\' && b"nrtbf".contains(&near))
             || (b"mK".contains(&near) && (far == b'[' || far.is_ascii_digit()));
-        let is_edge = !(near.is_ascii_alphanumeric() || near == b'_') || ends_escape;
+        let is_gap = !near.is_ascii_alphanumeric() || ends_escape;
+        let is_edge = is_gap && near != b'_';
         match self.before {
             Before::Anything => true,
+            Before::Gap => is_gap,
             Before::Edge => is_edge,
             Before::WideEdge => is_edge && near != b'-',
             Before::Digit => near.is_ascii_digit(),

@@ -34,6 +34,8 @@ pub(super) enum Hides {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Before {
     Anything,
+    /// No letter or digit.
+    Gap,
     /// No letter, digit or underscore.
     Edge,
     /// Nor a hyphen.
@@ -67,7 +69,7 @@ impl Shape {
         part: usize,
     ) -> Self {
         let token = Self::token(name, begins, rest);
-        Self { hides: Hides::Part(part), before: Before::Anything, ..token }
+        Self { hides: Hides::Part(part), before: Before::Gap, ..token }
     }
 
     const fn only_if(self, is_key: fn(&[u8]) -> bool) -> Self {
@@ -125,6 +127,7 @@ pub static SHAPES: &[Shape] = &[
     Shape::value("Azure storage key", &["AccountKey="], &[Run(base64, 86, 88)], 0),
     Shape::value("Azure access key", &["SharedAccessKey="], &[Run(base64, 43, 44)], 0),
     Shape::value("signed address", &["&sig=", "?sig="], &[Run(percent, 43, 128)], 0)
+        .after(Before::Anything)
         .only_if(any_digit),
     Shape::token("DigitalOcean token", &["dop_v1_", "doo_v1_", "dor_v1_"], &[Run(hex, 64, 64)]),
     Shape::token("Databricks token", &["dapi"], &[Run(hex, 32, 32)]).only_if(any_digit),
@@ -138,7 +141,8 @@ pub static SHAPES: &[Shape] = &[
     // Packages.
     Shape::token("npm token", &["npm_"], &[Run(alnum, 36, 36)]),
     Shape::token("PyPI token", &["pypi-"], &[Run(wordy, 50, ANY)]),
-    Shape::value("npm registry token", &["_authToken=", "_auth="], &[Run(base64ish, 16, ANY)], 0),
+    Shape::value("npm registry token", &["_authToken=", "_auth="], &[Run(base64ish, 16, ANY)], 0)
+        .after(Before::Anything),
     Shape::token("RubyGems key", &["rubygems_"], &[Run(hex, 48, 48)]),
     Shape::token("Docker Hub token", &["dckr_pat_", "dckr_oat_"], &[Run(wordy, 27, ANY)]),
     Shape::token("crates.io token", &["cio"], &[Run(alnum, 32, 32)]).only_if(mixed),
@@ -191,13 +195,14 @@ pub static SHAPES: &[Shape] = &[
         &["eyJ"],
         &[Run(wordy, 10, ANY), Word(".eyJ"), Run(wordy, 10, ANY), Word("."), Run(wordy, 10, ANY)],
     ),
-    Shape::value("private key", PRIVATE_KEYS, &[Until("-----END", pem)], 0),
+    Shape::value("private key", PRIVATE_KEYS, &[Until("-----END", pem)], 0).after(Before::Anything),
     Shape::value(
         "SSH2 private key",
         &["---- BEGIN SSH2 ENCRYPTED PRIVATE KEY ----"],
         &[Until("---- END", pem)],
         0,
-    ),
+    )
+    .after(Before::Anything),
     Shape::value(
         "checkout header",
         &[
@@ -231,6 +236,7 @@ pub static SHAPES: &[Shape] = &[
         &[Run(user, 0, 128), Word(":"), Run(password, 1, 512), Word("@")],
         2,
     )
+    .after(Before::Anything)
     .only_if(no_template),
 ];
 
@@ -339,7 +345,9 @@ fn mixed(key: &[u8]) -> bool {
     mixed_case(key) && (any_digit(key) || key.contains(&b'='))
 }
 
-/// `$PASSWORD` and `%s` are places for a password, and `***` was one.
+/// `$PASSWORD`, `%s` and `password` are places for a password, and `***` was one.
 fn no_template(password: &[u8]) -> bool {
-    !matches!(password.first(), Some(b'$' | b'%')) && password.iter().any(|byte| *byte != b'*')
+    let is_place = matches!(password.first(), Some(b'$' | b'%'))
+        || ["password", "pass"].iter().any(|word| password.eq_ignore_ascii_case(word.as_bytes()));
+    !is_place && password.iter().any(|byte| *byte != b'*')
 }

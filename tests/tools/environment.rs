@@ -155,6 +155,62 @@ async fn a_variable_that_holds_a_credential_is_never_seen_whatever_it_is_called(
     }
 }
 
+/// CI systems put one token into several variables.
+#[tokio::test]
+async fn a_scrubbed_secret_is_not_seen_under_another_name_unless_that_one_is_passed() {
+    let more = [
+        ("CI_JOB_TOKEN", "job-0123456789"),
+        ("CI_REPOSITORY_URL", "https://ci:job-0123456789@git.invalid/x"),
+        ("CI_JOB_JWT_V2", "e"),
+        ("MYSQL_PWD", "p"),
+        ("DATABASE_URL", "postgres://me:pw@localhost/test"),
+        ("SSH_AUTH_SOCK", "/run/agent"),
+        ("OLDPWD", "/"),
+    ];
+    let bench = Bench::with(|settings| {
+        own(settings);
+        settings.environment.extend(more.map(|(name, value)| (name.into(), value.into())));
+    });
+    let shown = seen(&bench).await;
+    for name in ["CI_JOB_TOKEN", "CI_REPOSITORY_URL", "CI_JOB_JWT_V2", "MYSQL_PWD"] {
+        assert!(!shown.contains_key(name), "{name} is seen");
+    }
+    for name in ["DATABASE_URL", "SSH_AUTH_SOCK"] {
+        assert!(shown.contains_key(name), "{name} is missing");
+    }
+    let bench = Bench::with(|settings| {
+        own(settings);
+        settings.environment.extend(more.map(|(name, value)| (name.into(), value.into())));
+        settings.pass_env = vec!["CI_REPOSITORY_URL".to_string()];
+    });
+    let shown = seen(&bench).await;
+    assert!(shown.contains_key("CI_REPOSITORY_URL") && !shown.contains_key("CI_JOB_TOKEN"));
+}
+
+/// Git fails when its settings are there in part.
+#[tokio::test]
+async fn gits_settings_stay_or_go_together() {
+    let settings_of = |header: &'static str| {
+        [
+            ("GIT_CONFIG_COUNT", "1"),
+            ("GIT_CONFIG_KEY_0", "http.extraheader"),
+            ("GIT_CONFIG_VALUE_0", header),
+        ]
+    };
+    for (header, there) in [("X-Build: 12", true), ("AUTHORIZATION: basic eDp5ejEyMzQ1Ng==", false)]
+    {
+        let bench = Bench::with(|settings| {
+            own(settings);
+            let more = settings_of(header).map(|(name, value)| (name.into(), value.into()));
+            settings.environment.extend(more);
+        });
+        let seen = seen(&bench).await;
+        for (name, _) in settings_of(header) {
+            assert_eq!(seen.contains_key(name), there, "{name}, {header}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn inheriting_still_keeps_the_models_credentials_back() {
     let bench = Bench::with(|settings| {

@@ -25,6 +25,7 @@ mod media;
 mod network;
 mod rehearsals;
 mod sandbox;
+mod secrets;
 mod spending;
 mod survivors;
 mod time;
