@@ -70,7 +70,7 @@ fn chatty() -> Server {
             .header("retry-after", "0")
             .tool("Bash", json!({ "command": "cat leak; cat leak >&2; env; exit 3" }))
             .and_thinking(&all)
-            .tool("Bash", json!({ "command": "for i in 1 2 3 4 5 6; do cat leak; done" }))
+            .tool("Bash", json!({ "command": "for i in $(seq 40); do cat leak; done" }))
             .tool("Read", json!({ "file_path": "leak" }))
             .tool("Write", json!({ "file_path": "copy", "content": all }))
             .reply(&all),
@@ -103,7 +103,11 @@ async fn what_is_masked_goes_on_after_a_resume() {
     assert_eq!(ended.code, Some(0), "{ended:?}");
     let server = serve(Scenario::new().reply(&everything()));
     let again = ended.again(&server.base_url());
-    let again = again.args(["And now?", "--continue", "--result-file", "result.json"]).run().await;
+    let again = again
+        .env("CI_TOKEN", JOBS)
+        .args(["And now?", "--continue", "--result-file", "result.json"])
+        .run()
+        .await;
     assert_eq!(again.result()["subtype"], "success", "{again:?}");
     assert_eq!(server.violations(), [""; 0]);
     let asked = server.requests()[0].body.to_string();
