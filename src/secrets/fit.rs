@@ -1,6 +1,6 @@
 //! Whether a key of a known shape stands at a place.
 
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 
 use super::shapes::{Hides, Shape};
 
@@ -84,7 +84,7 @@ impl Part {
                     Taken::Nothing
                 }
             }
-            Self::Run(class, least, most) => run(class, least, most, data, last),
+            Self::Run(class, low, high) => run(class, low..=high, data, last),
             Self::Until(mark, class) => until(mark, class, data, last),
         }
     }
@@ -98,12 +98,12 @@ impl Part {
     }
 }
 
-fn run(class: Class, least: usize, most: usize, data: &[u8], last: bool) -> Taken {
+fn run(class: Class, counts: RangeInclusive<usize>, data: &[u8], last: bool) -> Taken {
     let count = data.iter().position(|&byte| !class(byte)).unwrap_or(data.len());
     let at_end = count == data.len() && !last;
-    if count > most {
+    if count > *counts.end() {
         Taken::Nothing
-    } else if count < least {
+    } else if count < *counts.start() {
         if at_end { Taken::TooShort } else { Taken::Nothing }
     } else if at_end {
         Taken::Open(count)
@@ -123,5 +123,5 @@ fn until(mark: &str, class: Class, data: &[u8], last: bool) -> Taken {
     if !last && quoted == data.len() && data.len() < BLOCK_MAX {
         return Taken::Open(data.len());
     }
-    run(class, TORN_BLOCK_MIN, usize::MAX, data, last)
+    run(class, TORN_BLOCK_MIN..=usize::MAX, data, last)
 }

@@ -71,14 +71,16 @@ fn walk_members(mask: &Mask, members: &mut Map<String, Value>, zone: Zone) {
     let sealed_data = matches!(kind, Some("base64" | "redacted_thinking"));
     for (name, value) in members.iter_mut() {
         let is_sealed = SEALED.contains(&name.as_str()) || (sealed_data && name == "data");
-        match value {
-            Value::String(text) if is_sealed && zone == Zone::Message => {
-                if let Some(hidden) = mask.without_values(text) {
-                    *text = hidden;
-                }
+        if let Value::String(text) = value
+            && is_sealed
+            && zone == Zone::Message
+        {
+            if let Some(hidden) = mask.without_values(text) {
+                *text = hidden;
             }
-            _ if FREE.contains(&name.as_str()) => walk(mask, value, Zone::Free),
-            _ => walk(mask, value, zone),
+        } else {
+            let inside = if FREE.contains(&name.as_str()) { Zone::Free } else { zone };
+            walk(mask, value, inside);
         }
     }
     if members.keys().any(|name| mask.hide(name) != *name) {

@@ -31,12 +31,12 @@ impl Stream {
 
     /// As [`Stream::push`], for text.
     pub fn push_text(&mut self, piece: &str) -> String {
-        text(self.push(piece.as_bytes()))
+        text(&self.push(piece.as_bytes()))
     }
 
     /// As [`Stream::finish`], for text.
     pub fn finish_text(&mut self) -> String {
-        text(self.finish())
+        text(&self.finish())
     }
 
     fn take(&mut self, piece: &[u8], last: bool) -> Vec<u8> {
@@ -46,6 +46,6 @@ impl Stream {
 }
 
 /// Text is only ever cut where a secret begins or ends, which is never within a character.
-fn text(bytes: Vec<u8>) -> String {
-    String::from_utf8_lossy(&bytes).into_owned()
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
 }

@@ -81,10 +81,10 @@ proptest! {
         let examples = examples();
         let known = KnownSecrets::new(["the-value-in-use-42"]);
         let mask = Mask::new(known);
-        let text: String = parts.iter().map(|(index, words)| {
+        let text = parts.iter().fold(String::new(), |text, (index, words)| {
             let key = examples.get(*index).map_or("the-value-in-use-42", |one| one.text.as_str());
-            format!("{words}{key}")
-        }).collect();
+            text + words + key
+        });
         let mut cuts: Vec<usize> =
             cuts.into_iter().map(|cut| text.floor_char_boundary(cut % (text.len() + 1))).collect();
         cuts.push(0);
