@@ -28,4 +28,4 @@ pub use drive::{World, drive};
 pub use observer::{Heartbeat, Init, Notice, Observer, WaitingFor};
 pub use run::run;
 pub use setup::{Carried, Denial, Ending, ModelTally, Rung, Setup, Tally, ToolTally};
-pub use signals::{Interrupter, Interrupts, die_with_parent, interrupt, listen};
+pub use signals::{Interrupter, Interrupts, die_with_parent, interrupt};

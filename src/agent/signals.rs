@@ -1,10 +1,7 @@
-//! The signals that end a run.
-
-use std::io;
+//! How a run learns that it should stop.
 
 use nix::sys::prctl;
 use nix::sys::signal::Signal;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 use crate::recovery::Interrupt;
@@ -14,32 +11,6 @@ pub type Interrupts = watch::Receiver<Option<Interrupt>>;
 
 /// The other end of [`Interrupts`].
 pub type Interrupter = watch::Sender<Option<Interrupt>>;
-
-/// Listens for SIGINT, SIGTERM and SIGHUP from now on. Must be called inside the runtime.
-///
-/// # Errors
-/// When the handlers cannot be installed.
-pub fn listen() -> io::Result<Interrupter> {
-    let (interrupter, _) = watch::channel(None);
-    // Once it is listened to, a file that grows beyond `ulimit -f` is an error of the write, and
-    // not the end of the process.
-    drop(signal(SignalKind::from_raw(Signal::SIGXFSZ as i32))?);
-    let sources = [
-        (SignalKind::interrupt(), Interrupt::Sigint),
-        (SignalKind::terminate(), Interrupt::Sigterm),
-        (SignalKind::hangup(), Interrupt::Sighup),
-    ];
-    for (kind, meaning) in sources {
-        let mut incoming = signal(kind)?;
-        let interrupter = interrupter.clone();
-        tokio::spawn(async move {
-            while incoming.recv().await.is_some() {
-                interrupt(&interrupter, meaning);
-            }
-        });
-    }
-    Ok(interrupter)
-}
 
 /// Asks the run to stop. What asked first is what the run says it ended of.
 pub fn interrupt(interrupter: &Interrupter, meaning: Interrupt) {

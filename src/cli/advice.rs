@@ -183,9 +183,16 @@ fn aborted(by: Interrupt, when: &str) -> (String, &'static str) {
                 .to_owned(),
             "Keep its reader alive, or write to a file.",
         ),
-        Interrupt::Sigint | Interrupt::Sigterm | Interrupt::Sighup => {
-            (format!("{} {when}", cause(by)), "")
+        Interrupt::Sigxcpu => {
+            (format!("{} {when}", cause(by)), "Raise the limit of processor time (ulimit -t).")
         }
+        Interrupt::Sigint
+        | Interrupt::Sigterm
+        | Interrupt::Sighup
+        | Interrupt::Sigquit
+        | Interrupt::Sigusr1
+        | Interrupt::Sigusr2
+        | Interrupt::Sigalrm => (format!("{} {when}", cause(by)), ""),
     }
 }
 
@@ -226,6 +233,11 @@ pub(super) fn cause(interrupt: Interrupt) -> &'static str {
         Interrupt::Sigint => "interrupted by SIGINT",
         Interrupt::Sigterm => "ended by SIGTERM",
         Interrupt::Sighup => "ended by SIGHUP",
+        Interrupt::Sigquit => "ended by SIGQUIT",
+        Interrupt::Sigusr1 => "ended by SIGUSR1",
+        Interrupt::Sigusr2 => "ended by SIGUSR2",
+        Interrupt::Sigalrm => "ended by SIGALRM",
+        Interrupt::Sigxcpu => "ended by SIGXCPU",
         Interrupt::StdoutClosed => "nobody reads standard output any more",
     }
 }

@@ -15,10 +15,15 @@ pub(super) const TEMPORARY: u8 = 75;
 pub(super) const CREDENTIALS: u8 = 77;
 const SIGHUP: u8 = 129;
 const SIGINT: u8 = 130;
+const SIGQUIT: u8 = 131;
+const SIGUSR1: u8 = 138;
+const SIGUSR2: u8 = 140;
+const SIGALRM: u8 = 142;
 const SIGTERM: u8 = 143;
+const SIGXCPU: u8 = 152;
 
 /// Every exit code and what it means, as the manual has it.
-pub const MEANINGS: [(u8, &str); 15] = [
+pub const MEANINGS: [(u8, &str); 20] = [
     (0, "The task was completed."),
     (
         FAILED,
@@ -45,7 +50,12 @@ pub const MEANINGS: [(u8, &str); 15] = [
     (CREDENTIALS, "The credentials are missing or were rejected."),
     (SIGHUP, "Ended by SIGHUP."),
     (SIGINT, "Ended by SIGINT."),
+    (SIGQUIT, "Ended by SIGQUIT."),
+    (SIGUSR1, "Ended by SIGUSR1."),
+    (SIGUSR2, "Ended by SIGUSR2."),
+    (SIGALRM, "Ended by SIGALRM."),
     (SIGTERM, "Ended by SIGTERM."),
+    (SIGXCPU, "Ended by SIGXCPU: the processor time of ulimit -t was used up."),
 ];
 
 /// What a run came to. There is no way to say "failed, with exit code 0", nor the reverse.
@@ -159,6 +169,11 @@ pub(super) fn interrupted(interrupt: Interrupt) -> u8 {
         Interrupt::Sigint => SIGINT,
         Interrupt::Sigterm => SIGTERM,
         Interrupt::Sighup => SIGHUP,
+        Interrupt::Sigquit => SIGQUIT,
+        Interrupt::Sigusr1 => SIGUSR1,
+        Interrupt::Sigusr2 => SIGUSR2,
+        Interrupt::Sigalrm => SIGALRM,
+        Interrupt::Sigxcpu => SIGXCPU,
         Interrupt::StdoutClosed => FAILED,
     }
 }

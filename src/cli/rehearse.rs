@@ -13,8 +13,7 @@ use crate::rehearsal::{
 use super::app::print;
 use super::args::{self, RehearseArgs, Request, RunArgs};
 use super::run::World;
-use super::signals::Signals;
-use super::usage::{Cause, UsageError};
+use super::usage::UsageError;
 
 /// The key that rehearsals send. It opens nothing.
 const KEY: &str = "rehearsal-key";
@@ -87,7 +86,9 @@ pub(super) async fn rehearse(args: &RehearseArgs, mut world: World) -> Result<u8
             for (name, server) in stage.server.others() {
                 print(&format!("{name} {}\n", server.base_url()));
             }
-            return serve().await;
+            // A signal is how serving ends well.
+            world.signals.first().await;
+            return Ok(0);
         }
         Plan::Run(run, stage) => {
             stage.dress(&mut world);
@@ -96,15 +97,6 @@ pub(super) async fn rehearse(args: &RehearseArgs, mut world: World) -> Result<u8
             return super::run::run(&run, world, &judge).await;
         }
     }
-    Ok(0)
-}
-
-/// Serves until a signal comes, which is how serving ends well.
-async fn serve() -> Result<u8, UsageError> {
-    let signals = Signals::listen().map_err(|error| {
-        UsageError::of(Cause::Internal, format!("signals cannot be received: {error}"))
-    })?;
-    signals.first().await;
     Ok(0)
 }
 

@@ -5,8 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use serde_json::Value;
-use uuid::Uuid;
+use tokio::time::Instant;
 
 use crate::agent::{self, Clock, Ending, Observer, Setup};
 use crate::journal::clear_old;
@@ -16,37 +15,34 @@ use crate::tools::SandboxState;
 
 use super::advice;
 use super::args::{OutputFormat, RunArgs};
-use super::assemble::{assemble, doubts_of_speed, passing_folder};
+use super::assemble::{assemble, doubts_of_speed};
 use super::environment::{self, Variables};
 use super::output::{
-    Bar, Drain, Lines, Out, Probe, Report, StreamJson, Watchers, Witness, one_line, pipe,
-    remove_result_file, write_result_file,
+    Bar, Lines, Out, Probe, StreamJson, Watchers, Witness, pipe, remove_result_file,
 };
 use super::panics;
 use super::prompt::{self, Gathered};
 use super::settings::{self, Settings};
 use super::signals::Signals;
+use super::startup::Startup;
+use super::testament::Testament;
 use super::usage::{Cause, UsageError};
 use super::wall::{Now, passed, span};
 
 /// How long a run may take to end by itself once it was asked to. Together with the writing of
 /// the result this stays below four seconds.
-const GRACE: Duration = Duration::from_millis(3500);
+const GRACE: Duration = Duration::from_secs(3);
 
-/// How long the settings and the files that flags name may take to be read: one of them may be a
-/// pipe that nobody writes to.
-const READING: Duration = Duration::from_secs(20);
-
-/// How long a slow reader of standard output may take to read the result.
-const SLOW_READER: Duration = Duration::from_secs(30);
-
-/// And of standard error, where nothing is worth waiting long for.
+/// How long standard error is waited for, where nothing is worth waiting long for.
 const SLOW_PERSON: Duration = Duration::from_secs(1);
 
 /// What the process was started with.
 pub(super) struct World {
     pub variables: Variables,
     pub cwd: PathBuf,
+    pub signals: Signals,
+    /// What is said should the run hang.
+    pub testament: Testament,
 }
 
 /// Judges a run from outside: given its exit code and terminal reason, what was wrong with it.
@@ -61,90 +57,106 @@ pub(super) async fn run(args: &RunArgs, world: World, judge: Judge<'_>) -> Resul
         // A cancelled job often signals nothing but the shell that started us.
         agent::die_with_parent();
     }
-    let clock = Clock::start(args.timers.time_scale.unwrap_or(1.0));
-    let signals = Signals::listen().map_err(|error| {
-        UsageError::of(Cause::Internal, format!("signals cannot be received: {error}"))
-    })?;
-    let settings = decide(args, world, &signals).await?;
-    let secrets = KnownSecrets::new(settings.secrets());
+    // The secrets become known with the settings.
+    let secrets = KnownSecrets::default();
     let mask = Arc::new(Mask::new(secrets.clone()));
     let (voice, voice_drain) = pipe(io::stderr(), Arc::clone(&mask), || {});
-    let job = Job { settings, clock, signals, secrets, mask, voice };
-    let ended = job.begin(args.timers.time_scale.unwrap_or(1.0), judge).await;
+    let ended = prepare_and_begin(args, world, Shared { secrets, mask, voice }, judge).await;
     // Nobody may be reading; the exit code says it all.
     let _ = voice_drain.finish(SLOW_PERSON).await;
     ended
 }
 
-/// Reads the settings. A thread that is still reading when patience ends is left behind.
-async fn decide(args: &RunArgs, world: World, signals: &Signals) -> Result<Settings, UsageError> {
-    let shortest = Duration::from_secs(1);
-    let limit = args.limits.max_duration.map_or(READING, |all| all.clamp(shortest, READING));
-    let args = args.clone();
-    let reading =
-        tokio::task::spawn_blocking(move || settings::resolve(&args, world.variables, world.cwd));
-    tokio::select! {
-        biased;
-        interrupt = signals.first() => Err(interrupted(interrupt)),
-        read = reading => read.unwrap_or_else(|_| {
-            Err(UsageError::of(Cause::Internal, format!("outlast itself broke: {}", panics::last())))
-        }),
-        () = tokio::time::sleep(limit) => Err(UsageError::new(format!(
-            "the settings, the login or a file that a flag names could not be read within {}; \
-             see whether one of them is a pipe that nobody writes to, or on a disk that hangs",
-            span(limit)
-        ))),
+async fn prepare_and_begin(
+    args: &RunArgs,
+    world: World,
+    shared: Shared,
+    judge: Judge<'_>,
+) -> Result<u8, UsageError> {
+    let scale = args.timers.time_scale.unwrap_or(1.0);
+    let clock = Clock::start(scale);
+    let World { variables, cwd, signals, testament } = world;
+    let limit = args.limits.max_duration;
+    let wanted = args.clone();
+    let settings = Startup::new(&signals, &shared.voice, clock, limit)
+        .step("reading the settings", move || settings::resolve(&wanted, variables, cwd))
+        .await?;
+    for secret in settings.secrets() {
+        shared.secrets.learn(&secret);
     }
+    if let Some(deadline) = settings.limits.deadline {
+        let left = clock.real(clock.now().until(deadline));
+        if let Some(end) = Instant::now().checked_add(left) {
+            testament.expect_end(end);
+        }
+    }
+    let job = Job { settings: Arc::new(settings), clock, scale, signals, testament, shared };
+    job.begin(limit, judge).await
 }
 
-fn interrupted(interrupt: Interrupt) -> UsageError {
+pub(super) fn interrupted(interrupt: Interrupt) -> UsageError {
     let what = format!("{} before the run began", advice::cause(interrupt));
     UsageError::of(Cause::Interrupted(interrupt), what)
 }
 
-/// A run that is over, and what its result says beside how it ended.
-struct Ran {
-    ending: Ending,
-    session_id: String,
-    sandbox: SandboxState,
+/// What a result says beside how the run ended.
+#[derive(Clone)]
+pub(super) struct Subject {
+    pub session_id: String,
+    pub sandbox: SandboxState,
 }
 
-struct Job {
-    settings: Settings,
-    clock: Clock,
-    signals: Signals,
-    secrets: KnownSecrets,
-    mask: Arc<Mask>,
+/// How a run ended that was stopped.
+pub(super) fn stopped(witness: &Witness, by: Interrupt) -> StopReason {
+    if witness.is_working() {
+        StopReason::AbortedTools(by)
+    } else {
+        StopReason::AbortedStreaming(by)
+    }
+}
+
+/// What all who say something share.
+#[derive(Clone)]
+pub(super) struct Shared {
+    pub secrets: KnownSecrets,
+    pub mask: Arc<Mask>,
     /// Standard error.
-    voice: Out,
+    pub voice: Out,
+}
+
+/// One run.
+#[derive(Clone)]
+pub(super) struct Job {
+    pub settings: Arc<Settings>,
+    pub clock: Clock,
+    scale: f64,
+    pub signals: Signals,
+    pub testament: Testament,
+    pub shared: Shared,
 }
 
 impl Job {
-    async fn begin(&self, scale: f64, judge: Judge<'_>) -> Result<u8, UsageError> {
+    async fn begin(&self, limit: Option<Duration>, judge: Judge<'_>) -> Result<u8, UsageError> {
         let settings = &self.settings;
         let prompt = self.prompt().await?;
-        let setup = assemble(settings, &prompt, self.clock, &Now::by(&self.clock), &self.secrets)?;
-        let session_id = setup.session_id.clone();
+        let job = self.clone();
+        let (setup, probe) = Startup::new(&self.signals, &self.shared.voice, self.clock, limit)
+            .step("opening the session", move || job.open(&prompt))
+            .await?;
+        let sandbox = setup.toolbox.sandbox().clone();
+        let subject = Subject { session_id: setup.session_id.clone(), sandbox };
         self.clear_old_sessions();
-        if let Some(path) = &settings.output.result_file {
-            remove_result_file(path).map_err(|error| {
-                let path = path.display();
-                UsageError::new(format!("--result-file {path}: {error}; name another"))
-            })?;
-        }
-        let probe = settings.output.heartbeat_file.as_deref().map(Probe::begin).transpose();
-        let probe = probe.map_err(|error| {
-            UsageError::new(format!("--heartbeat-file cannot be written: {error}; name another"))
-        })?;
-        let (out, drain) = pipe(io::stdout(), Arc::clone(&self.mask), self.signals.stdout_closes());
+        let mask = Arc::clone(&self.shared.mask);
+        let (out, drain) = pipe(io::stdout(), mask, self.signals.stdout_closes());
+        let partial = settings.output.partial_messages;
         let programs = (settings.output.format == OutputFormat::StreamJson)
-            .then(|| StreamJson::new(out.clone(), &session_id, settings.output.partial_messages))
+            .then(|| StreamJson::new(out.clone(), &subject.session_id, partial))
             .map(|programs| programs.ignoring(&settings.ignored));
-        let mut watchers =
-            Watchers { witness: Witness::default(), people: self.people(scale), programs, probe };
+        let witness = Witness::default();
+        self.testament.rewrite(self.last_words(witness.clone(), &subject, &out));
+        let mut watchers = Watchers { witness, people: self.people(), programs, probe };
         let doubts = doubts_of_speed(settings, &setup.rungs);
         let unfenced = setup.toolbox.doubts_of_sandbox().map(ToOwned::to_owned);
-        let sandbox = setup.toolbox.sandbox().clone();
         for warning in settings.warnings.iter().chain(&doubts).chain(&unfenced) {
             watchers.observe(&agent::Notice::Warning(warning));
         }
@@ -155,8 +167,7 @@ impl Job {
             ending.reason = StopReason::InternalError;
             ending.broken = Some(faults.join("; "));
         }
-        let run = Ran { ending, session_id, sandbox };
-        Ok(self.finish(run, watchers, &out, drain).await)
+        Ok(self.finish(ending, &subject, watchers, &out, drain).await)
     }
 
     /// Makes room, beside the run and without holding it up.
@@ -168,9 +179,27 @@ impl Job {
         drop(tokio::task::spawn_blocking(move || clear_old(&folder, before)));
     }
 
+    /// Puts the run together. May block.
+    fn open(&self, prompt: &str) -> Result<(Setup, Option<Probe>), UsageError> {
+        let (settings, now) = (&self.settings, Now::by(&self.clock));
+        let setup = assemble(settings, prompt, self.clock, &now, &self.shared.secrets)?;
+        if let Some(path) = &settings.output.result_file {
+            remove_result_file(path).map_err(|error| {
+                let path = path.display();
+                UsageError::new(format!("--result-file {path}: {error}; name another"))
+            })?;
+        }
+        let probe = settings.output.heartbeat_file.as_deref().map(Probe::begin).transpose();
+        let probe = probe.map_err(|error| {
+            UsageError::new(format!("--heartbeat-file cannot be written: {error}; name another"))
+        })?;
+        Ok((setup, probe))
+    }
+
     async fn prompt(&self) -> Result<String, UsageError> {
         let heard = |waited: Duration| {
-            self.voice
+            self.shared
+                .voice
                 .offer(&format!("outlast: waiting for standard input, {} so far", passed(waited)));
         };
         let heartbeat = self.settings.limits.heartbeat;
@@ -196,7 +225,7 @@ impl Job {
         };
         let Gathered { prompt, left_unread } = gathered?;
         if left_unread {
-            self.voice.send(&format!(
+            self.shared.voice.send(&format!(
                 "outlast: standard input is open but brought nothing for {}, so it is left unread \
                  (--stdin waits for it)",
                 span(prompt::FIRST_BYTE)
@@ -206,12 +235,12 @@ impl Job {
     }
 
     /// Who tells people what goes on: a bar on a terminal, lines anywhere else.
-    fn people(&self, scale: f64) -> Box<dyn Observer> {
+    fn people(&self) -> Box<dyn Observer> {
         let output = &self.settings.output;
         let clock = self.clock;
-        let lines = Lines::new(self.voice.clone(), move || Now::by(&clock), output.verbose);
+        let lines = Lines::new(self.shared.voice.clone(), move || Now::by(&clock), output.verbose);
         if io::stderr().is_terminal() && !output.plain {
-            Box::new(Bar::new(lines, scale))
+            Box::new(Bar::new(lines, self.scale))
         } else {
             Box::new(lines)
         }
@@ -221,7 +250,6 @@ impl Job {
     /// and when it does not end in time.
     async fn conduct(&self, setup: Setup, watchers: &mut Watchers) -> Ending {
         let witness = watchers.witness.clone();
-        let began = self.clock.now();
         let run = Box::pin(agent::run(setup, watchers, self.signals.interrupts()));
         let run = panics::caught_async(run);
         let reason = tokio::select! {
@@ -230,14 +258,15 @@ impl Job {
                 Some(ending) => return ending,
                 None => StopReason::InternalError,
             },
-            interrupt = self.overdue() => if witness.is_working() {
-                StopReason::AbortedTools(interrupt)
-            } else {
-                StopReason::AbortedStreaming(interrupt)
-            },
+            interrupt = self.overdue() => stopped(&witness, interrupt),
         };
+        self.as_seen(&witness, reason)
+    }
+
+    /// How the run ended, as far as it was seen.
+    pub(super) fn as_seen(&self, witness: &Witness, reason: StopReason) -> Ending {
         let mut ending = witness.ending(reason, self.settings.persist);
-        ending.tally.duration = began.until(self.clock.now());
+        ending.tally.duration = self.clock.elapsed();
         ending.budget = self.settings.budget;
         if reason == StopReason::InternalError {
             ending.broken = Some(panics::last());
@@ -253,87 +282,5 @@ impl Job {
             () = self.signals.second() => {}
         }
         interrupt
-    }
-
-    /// Tells everybody how it ended. The process ends with what the result says.
-    async fn finish(&self, run: Ran, watchers: Watchers, out: &Out, drain: Drain) -> u8 {
-        let Watchers { witness, people, programs, .. } = watchers;
-        let Ran { ending, session_id, sandbox } = &run;
-        if !self.settings.persist {
-            // Mostly there is none.
-            let _none = std::fs::remove_dir_all(passing_folder(session_id));
-        }
-        // Takes the bar off the terminal.
-        drop(people);
-        let (uuid, now) = (Uuid::new_v4().to_string(), Now::by(&self.clock));
-        let mut warnings = witness.warnings();
-        let ignored = &self.settings.ignored[..];
-        let (uuid, now) = (uuid.as_str(), &now);
-        let report =
-            Report { ending, session_id, uuid, now, warnings: &warnings, sandbox, ignored };
-        // First the file: nobody can hold that up.
-        if let Err(warning) = self.keep(&report.object()) {
-            self.voice.send(&format!("outlast: warning: {}", one_line(&warning)));
-            warnings.push(warning);
-        }
-        let report =
-            Report { ending, session_id, uuid, now, warnings: &warnings, sandbox, ignored };
-        self.answer(&report, programs, out);
-        let heard = self.heard(drain).await;
-        // A success that nobody was told of is none.
-        let unheard = self.signals.asked().unwrap_or(Interrupt::StdoutClosed);
-        let reason = StopReason::AbortedStreaming(unheard);
-        let lost = Ending { reason, ..ending.clone() };
-        let report = if heard || report.verdict().is_error() {
-            report
-        } else {
-            let report = Report { ending: &lost, ..report };
-            // What was wrong with the file was said before.
-            let _ = self.keep(&report.object());
-            report
-        };
-        for error in report.errors() {
-            self.voice.send(&format!("outlast: {}", one_line(&error)));
-        }
-        if let Some(command) = report.resume_command() {
-            self.voice.send(&format!("outlast: to go on where it ended: {command}"));
-        }
-        report.verdict().exit_code()
-    }
-
-    /// Standard output's share of the end.
-    fn answer(&self, report: &Report<'_>, programs: Option<StreamJson>, out: &Out) {
-        match self.settings.output.format {
-            OutputFormat::Text => {
-                if !report.verdict().is_error() {
-                    out.send(report.answer().trim_end_matches('\n'));
-                }
-            }
-            OutputFormat::Json => out.send_json(report.object(), None),
-            OutputFormat::StreamJson => {
-                if let Some(programs) = programs {
-                    programs.finish(report.object());
-                }
-            }
-        }
-    }
-
-    /// Waits until standard output has been read. Whether it was.
-    async fn heard(&self, drain: Drain) -> bool {
-        tokio::select! {
-            biased;
-            drained = drain.finish(SLOW_READER) => drained.is_ok(),
-            () = self.signals.out_of_patience() => false,
-        }
-    }
-
-    /// The result file's share. The error is a warning.
-    fn keep(&self, object: &Value) -> Result<(), String> {
-        let Some(path) = &self.settings.output.result_file else { return Ok(()) };
-        let mut object = object.clone();
-        self.mask.hide_json(&mut object);
-        write_result_file(path, &object.to_string()).map_err(|error| {
-            format!("the result file {} could not be written: {error:#}", path.display())
-        })
     }
 }

@@ -21,10 +21,12 @@
 mod dumps;
 mod ear;
 mod fence;
+mod inherited;
 mod job;
 mod keeper;
 mod mark;
 mod programs;
+pub mod reading;
 mod running;
 mod signals;
 mod supervisor;
@@ -34,6 +36,7 @@ mod wire;
 
 pub use dumps::forbid_dumps;
 pub use fence::{Access, Barrier, Fence, Grant, Network, Support};
+pub use inherited::is_ignored;
 pub use job::Job;
 pub use keeper::keep_if_told_to;
 pub use programs::{absolute_path, find_program};

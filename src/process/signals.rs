@@ -2,11 +2,11 @@
 
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 
-/// Undoes what whoever started outlast may have set: blocked signals, which would never come, and
-/// ignored ends of children, which could not be waited for. Belongs before the first thread.
+/// Undoes what whoever started outlast may have set: ignored ends of children, which could not be
+/// waited for. Belongs before the first thread. Signals that were blocked stay so until somebody
+/// listens to them.
 pub fn begin_afresh() {
-    // Neither fails: both signals and the mask are valid.
-    let _ = SigSet::empty().thread_set_mask();
+    // It does not fail: the signal is valid.
     let _ = heed(Signal::SIGCHLD);
 }
 

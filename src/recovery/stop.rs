@@ -41,6 +41,11 @@ pub enum Interrupt {
     Sigint,
     Sigterm,
     Sighup,
+    Sigquit,
+    Sigusr1,
+    Sigusr2,
+    Sigalrm,
+    Sigxcpu,
     /// Nobody reads our standard output any more.
     StdoutClosed,
 }

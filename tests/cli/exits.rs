@@ -8,8 +8,17 @@ use outlast::recovery::{ErrorClass, Interrupt, StopReason};
 
 use super::golden;
 
-pub(super) const INTERRUPTS: [Interrupt; 4] =
-    [Interrupt::Sigint, Interrupt::Sigterm, Interrupt::Sighup, Interrupt::StdoutClosed];
+pub(super) const INTERRUPTS: [Interrupt; 9] = [
+    Interrupt::Sigint,
+    Interrupt::Sigterm,
+    Interrupt::Sighup,
+    Interrupt::Sigquit,
+    Interrupt::Sigusr1,
+    Interrupt::Sigusr2,
+    Interrupt::Sigalrm,
+    Interrupt::Sigxcpu,
+    Interrupt::StdoutClosed,
+];
 
 /// Every reason there is. The match breaks the build when one is added and not listed.
 pub(super) fn every_reason() -> Vec<StopReason> {

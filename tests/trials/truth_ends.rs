@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use outlast::agent::{
-    Carried, Clock, Ending, Notice, Observer, Rung, Setup, interrupt, listen, run as run_agent,
+    Carried, Clock, Ending, Interrupter, Notice, Observer, Rung, Setup, interrupt, run as run_agent,
 };
 use outlast::journal::Journal;
 use outlast::model::{Client, Credential, Endpoint, facts};
@@ -257,7 +257,7 @@ async fn within_this_process(server: &Server, folder: &std::path::Path, bears: u
         secrets: KnownSecrets::default(),
         carried: Carried::default(),
     };
-    let interrupter = listen().expect("signals can be had");
+    let interrupter = Interrupter::new(None);
     let mut observer = Nervous { seen: 0, bears };
     let ending = Box::pin(run_agent(setup, &mut observer, interrupter.subscribe())).await;
     interrupt(&interrupter, Interrupt::Sigterm);

@@ -1,7 +1,7 @@
 //! Writing lines without waiting for whoever reads them.
 
 use std::io::{self, Write};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -43,6 +43,8 @@ pub struct Drain {
 /// What the reader has not taken yet.
 struct Backlog {
     bytes: AtomicUsize,
+    /// Whether the last line was queued.
+    closed: AtomicBool,
     /// Who is to be told, once, that nobody reads.
     broken: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
@@ -66,7 +68,8 @@ pub fn pipe(
     let (jobs, queue) = channel();
     let (tell, done) = oneshot::channel();
     let broken: Box<dyn FnOnce() + Send> = Box::new(broken);
-    let backlog = Backlog { bytes: AtomicUsize::new(0), broken: Mutex::new(Some(broken)) };
+    let broken = Mutex::new(Some(broken));
+    let backlog = Backlog { bytes: AtomicUsize::new(0), closed: AtomicBool::new(false), broken };
     let backlog = Arc::new(backlog);
     let waiting = Arc::clone(&backlog);
     thread::spawn(move || {
@@ -104,20 +107,35 @@ impl Out {
 
     /// Queues an object, without secrets and with its texts cut if it is longer than this, in
     /// bytes. Cut before, half a secret could stay.
-    pub fn send_json(&self, mut object: Value, longest: Option<usize>) {
+    pub fn send_json(&self, object: Value, longest: Option<usize>) {
+        if self.enqueue(self.masked(object, longest)) > BACKLOG {
+            self.backlog.give_up();
+        }
+    }
+
+    /// Queues an object after which there is nothing, whoever else goes on sending.
+    pub fn send_last(&self, object: Value, longest: Option<usize>) {
+        let _ = self.enqueue(self.masked(object, longest));
+        self.backlog.closed.store(true, Ordering::SeqCst);
+    }
+
+    fn masked(&self, mut object: Value, longest: Option<usize>) -> String {
         self.mask.hide_json(&mut object);
         let object = match longest {
             Some(longest) => shrink(object, longest),
             None => object,
         };
-        if self.enqueue(object.to_string()) > BACKLOG {
-            self.backlog.give_up();
-        }
+        object.to_string()
     }
 
     /// Masks text that arrives in pieces.
     pub(super) fn masking(&self) -> Stream {
         self.mask.stream()
+    }
+
+    /// Whether everything has been written.
+    pub fn is_idle(&self) -> bool {
+        self.backlog.bytes.load(Ordering::SeqCst) == 0
     }
 
     /// Queues a line, or drops it when the reader is far behind.
@@ -133,6 +151,9 @@ impl Out {
     }
 
     fn enqueue(&self, masked: String) -> usize {
+        if self.backlog.closed.load(Ordering::SeqCst) {
+            return 0;
+        }
         let line = masked + "\n";
         let bytes = line.len();
         let before = self.backlog.bytes.fetch_add(bytes, Ordering::Relaxed);

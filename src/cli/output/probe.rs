@@ -25,7 +25,13 @@ impl Probe {
     /// # Errors
     /// It cannot be made or written.
     pub fn begin(path: &Path) -> io::Result<Self> {
-        let file = OpenOptions::new().create(true).append(true).mode(0o600).open(path)?;
+        // A pipe would make us wait for its reader.
+        let file = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .mode(0o600)
+            .custom_flags(nix::libc::O_NONBLOCK)
+            .open(path)?;
         file.set_modified(SystemTime::now())?;
         Ok(Self { file, touched: Instant::now() })
     }

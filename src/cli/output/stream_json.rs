@@ -13,9 +13,6 @@ use super::Out;
 use super::deltas::Deltas;
 use super::result::{ignored, millis, record};
 
-/// A line that is longer makes the Python SDK give up.
-const LONGEST: usize = 1_000_000;
-
 /// The version of the reference whose messages these are like: hosts compare it before they talk.
 const SPOKEN_VERSION: &str = "2.1.248";
 
@@ -33,6 +30,9 @@ pub struct StreamJson {
 }
 
 impl StreamJson {
+    /// A line that is longer makes the Python SDK give up.
+    pub const LONGEST: usize = 1_000_000;
+
     pub fn new(out: Out, session_id: &str, partial_messages: bool) -> Self {
         let session_id = session_id.to_owned();
         let deltas = partial_messages.then(Deltas::default);
@@ -57,7 +57,7 @@ impl StreamJson {
     }
 
     fn send(&self, frame: Value) {
-        self.out.send_json(frame, Some(LONGEST));
+        self.out.send_json(frame, Some(Self::LONGEST));
     }
 
     fn system(&mut self, subtype: &str, fields: Value) {

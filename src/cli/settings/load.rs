@@ -1,6 +1,5 @@
 //! Reads settings files, and says exactly what is wrong with them.
 
-use std::fs;
 use std::io;
 use std::path::Path;
 
@@ -10,6 +9,7 @@ use super::layer::Layer;
 use super::locate::{self, Place};
 use super::table;
 use crate::cli::usage::UsageError;
+use crate::process::reading;
 
 /// Keys of the same family of tools that mean nothing to us, and do no harm when left alone.
 const FOREIGN: [&str; 14] = [
@@ -87,7 +87,7 @@ fn typed(value: &Value) -> Layer {
 /// Reads one file. A missing one says nothing.
 pub(super) fn file(path: &Path) -> Result<Option<Parsed>, UsageError> {
     let shown = path.display().to_string();
-    match fs::read(path) {
+    match reading::read(path) {
         Ok(bytes) => content(&shown, bytes).map(Some),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) if error.kind() == io::ErrorKind::NotADirectory => Ok(None),
@@ -101,7 +101,7 @@ pub(super) fn flag(given: &str) -> Result<Parsed, UsageError> {
     if given.trim_start().starts_with('{') {
         return text("--settings", given);
     }
-    let bytes = fs::read(given).map_err(|error| unreadable(given, &error))?;
+    let bytes = reading::read(Path::new(given)).map_err(|error| unreadable(given, &error))?;
     content(given, bytes)
 }
 

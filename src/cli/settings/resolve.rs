@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use uuid::Uuid;
@@ -22,6 +21,7 @@ use crate::cli::environment::{self, Environment, Variables};
 use crate::cli::usage::UsageError;
 use crate::cli::values;
 use crate::model::Address;
+use crate::process::reading;
 use crate::recovery::Money;
 
 /// Decides what a run is to be. Reads files, changes nothing.
@@ -302,7 +302,7 @@ fn system(args: &RunArgs) -> Result<SystemPrompt, UsageError> {
     let model = &args.model;
     let either = |text: &Option<String>, flag: &str, file: &Option<PathBuf>| match (text, file) {
         (Some(text), _) => Ok(Some(text.clone())),
-        (None, Some(path)) => fs::read_to_string(path).map(Some).map_err(|error| {
+        (None, Some(path)) => reading::read_to_string(path).map(Some).map_err(|error| {
             UsageError::new(format!(
                 "{flag} {}: cannot be read: {error}; name a readable text file",
                 path.display()

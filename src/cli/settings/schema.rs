@@ -1,7 +1,6 @@
 //! `--json-schema`: the shape of the answer, given as JSON or as a file of it.
 
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::path::Path;
 
 use serde_json::Value;
@@ -9,6 +8,7 @@ use serde_json::Value;
 use super::load::{bare, utf8};
 use super::locate;
 use crate::cli::usage::UsageError;
+use crate::process::reading;
 use crate::tools::{AnswerSchema, SCHEMA_BYTES_MAX};
 
 const FLAG: &str = "--json-schema";
@@ -45,10 +45,9 @@ fn is_json(text: &str) -> bool {
 
 /// Reads a file, or what a shell hands over in place of one, as far as it may be of use.
 fn read_file(path: &Path) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
     // White space is allowed for: it does not count for the schema itself.
     let most = 4 * SCHEMA_BYTES_MAX as u64;
-    File::open(path)?.take(most + 1).read_to_end(&mut bytes)?;
+    let bytes = reading::read_start(path, most + 1)?;
     if bytes.len() as u64 > most {
         return Err(io::Error::other(format!("it is larger than {} kB", most >> 10)));
     }

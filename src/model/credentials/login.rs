@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 
 use super::secret::Secret;
 use super::store::left_behind;
+use crate::process::reading;
 
 /// The member of the file that holds the login. Other members are other programs'.
 pub(super) const SECTION: &str = "claudeAiOauth";
@@ -144,7 +145,7 @@ impl Login {
 
 /// What a login file holds. `None`: there is none, or it is empty.
 pub(super) fn document(path: &Path) -> Result<Option<Map<String, Value>>, Trouble> {
-    let bytes = match fs::read(path) {
+    let bytes = match reading::read(path) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) if error.kind() == io::ErrorKind::NotADirectory => return Ok(None),

@@ -1,0 +1,186 @@
+//! Tells everybody how a run ended: once, and truthfully even when nobody reads, when a disk hangs,
+//! and when the run itself does.
+
+use std::thread;
+use std::time::Duration;
+
+use serde_json::Value;
+use uuid::Uuid;
+
+use crate::agent::Ending;
+use crate::recovery::{Interrupt, StopReason};
+
+use super::args::OutputFormat;
+use super::assemble::passing_folder;
+use super::output::{
+    Drain, Out, Report, StreamJson, Watchers, Witness, one_line, write_result_file,
+};
+use super::panics;
+use super::run::{Job, Subject, stopped};
+use super::testament::{LastWords, Overdue};
+use super::wall::Now;
+
+/// How long a slow reader of standard output may take to read the result.
+const SLOW_READER: Duration = Duration::from_secs(30);
+
+/// How long a slow disk may take to keep the result.
+const SLOW_DISK: Duration = Duration::from_secs(5);
+
+/// How often it is looked whether all has been written.
+const GLANCE: Duration = Duration::from_millis(2);
+
+impl Job {
+    /// What to say when the run itself no longer can: its thread hangs.
+    pub(super) fn last_words(&self, witness: Witness, subject: &Subject, out: &Out) -> LastWords {
+        let (job, subject, out) = (self.clone(), subject.clone(), out.clone());
+        Box::new(move |why| {
+            let reason = match why {
+                Overdue::Asked(interrupt) => stopped(&witness, interrupt),
+                Overdue::Late => StopReason::Deadline,
+                Overdue::Broken => StopReason::InternalError,
+            };
+            let ending = job.as_seen(&witness, reason);
+            let mut warnings = witness.warnings();
+            warnings.push("the run hung, and was left behind".to_owned());
+            let (uuid, now) = (Uuid::new_v4().to_string(), Now::by(&job.clock));
+            let report = job.report(&ending, &subject, (&uuid, &now), &warnings);
+            let object = report.object();
+            match job.settings.output.format {
+                OutputFormat::Text => {}
+                OutputFormat::Json => out.send_last(object.clone(), None),
+                OutputFormat::StreamJson => {
+                    out.send_last(object.clone(), Some(StreamJson::LONGEST));
+                }
+            }
+            for line in report.errors().iter().chain(&warnings) {
+                job.shared.voice.send(&format!("outlast: {}", one_line(line)));
+            }
+            // Whether that worked is told to nobody: there is no time.
+            let _ = job.keep(&object);
+            while !(out.is_idle() && job.shared.voice.is_idle()) {
+                thread::sleep(GLANCE);
+            }
+        })
+    }
+
+    /// Tells everybody how it ended. The process ends with what the result says.
+    pub(super) async fn finish(
+        &self,
+        ending: Ending,
+        subject: &Subject,
+        watchers: Watchers,
+        out: &Out,
+        drain: Drain,
+    ) -> u8 {
+        let Watchers { witness, people, programs, .. } = watchers;
+        if !self.settings.persist {
+            // Mostly there is none.
+            let _none = std::fs::remove_dir_all(passing_folder(&subject.session_id));
+        }
+        // Takes the bar off the terminal.
+        drop(people);
+        let (uuid, now) = (Uuid::new_v4().to_string(), Now::by(&self.clock));
+        let mut warnings = witness.warnings();
+        let report = self.report(&ending, subject, (&uuid, &now), &warnings);
+        // First the file: nobody can hold that up.
+        if let Err(warning) = self.keep_soon(report.object()).await {
+            self.shared.voice.send(&format!("outlast: warning: {}", one_line(&warning)));
+            warnings.push(warning);
+        }
+        let report = self.report(&ending, subject, (&uuid, &now), &warnings);
+        if !self.testament.speak(report.verdict().exit_code()) {
+            // The last words were said, and the process is about to end.
+            std::future::pending::<()>().await;
+        }
+        self.answer(&report, programs, out);
+        let heard = self.heard(drain).await;
+        // A success that nobody was told of is none.
+        let unheard = self.signals.asked().unwrap_or(Interrupt::StdoutClosed);
+        let reason = StopReason::AbortedStreaming(unheard);
+        let lost = Ending { reason, ..ending.clone() };
+        let report = if heard || report.verdict().is_error() {
+            report
+        } else {
+            let report = Report { ending: &lost, ..report };
+            // What was wrong with the file was said before.
+            let _ = self.keep_soon(report.object()).await;
+            report
+        };
+        self.testament.told(report.verdict().exit_code());
+        for error in report.errors() {
+            self.shared.voice.send(&format!("outlast: {}", one_line(&error)));
+        }
+        if let Some(command) = report.resume_command() {
+            self.shared.voice.send(&format!("outlast: to go on where it ended: {command}"));
+        }
+        report.verdict().exit_code()
+    }
+
+    fn report<'a>(
+        &'a self,
+        ending: &'a Ending,
+        subject: &'a Subject,
+        (uuid, now): (&'a str, &'a Now),
+        warnings: &'a [String],
+    ) -> Report<'a> {
+        let Subject { session_id, sandbox } = subject;
+        let ignored = &self.settings.ignored[..];
+        Report { ending, session_id, uuid, now, warnings, sandbox, ignored }
+    }
+
+    /// Standard output's share of the end.
+    fn answer(&self, report: &Report<'_>, programs: Option<StreamJson>, out: &Out) {
+        match self.settings.output.format {
+            OutputFormat::Text => {
+                if !report.verdict().is_error() {
+                    out.send(report.answer().trim_end_matches('\n'));
+                }
+            }
+            OutputFormat::Json => out.send_json(report.object(), None),
+            OutputFormat::StreamJson => {
+                if let Some(programs) = programs {
+                    programs.finish(report.object());
+                }
+            }
+        }
+    }
+
+    /// Waits until standard output has been read. Whether it was.
+    async fn heard(&self, drain: Drain) -> bool {
+        tokio::select! {
+            biased;
+            drained = drain.finish(SLOW_READER) => drained.is_ok(),
+            () = self.signals.out_of_patience() => false,
+        }
+    }
+
+    /// Keeps the result, on a disk that takes it within a short time.
+    async fn keep_soon(&self, object: Value) -> Result<(), String> {
+        if self.settings.output.result_file.is_none() {
+            return Ok(());
+        }
+        let job = self.clone();
+        let keeping = tokio::task::spawn_blocking(move || job.keep(&object));
+        let hurry = async {
+            tokio::select! {
+                () = tokio::time::sleep(SLOW_DISK) => {}
+                () = self.signals.out_of_patience() => {}
+            }
+        };
+        tokio::select! {
+            biased;
+            kept = keeping => kept.unwrap_or_else(|_| Err(panics::last())),
+            () = hurry => Err("the result file is not written yet: its disk hangs".to_owned()),
+        }
+    }
+
+    /// The result file's share. The error is a warning.
+    fn keep(&self, object: &Value) -> Result<(), String> {
+        let Some(path) = &self.settings.output.result_file else { return Ok(()) };
+        let mut object = object.clone();
+        self.shared.mask.hide_json(&mut object);
+        write_result_file(path, &object.to_string()).map_err(|error| {
+            format!("the result file {} could not be written: {error:#}", path.display())
+        })
+    }
+}
