@@ -18,7 +18,7 @@ use crate::tools::secret_values;
 
 use super::args::{self, OutputFormat, Request, Wanted};
 use super::environment::Variables;
-use super::output::{refused, write_result_file};
+use super::output::{Keep, refused, write_result_file};
 use super::panics;
 use super::rehearse;
 use super::run::{self, World};
@@ -154,7 +154,7 @@ fn refuse(error: &UsageError, wanted: &Wanted) -> u8 {
     // cannot be written may be the very mistake that is told.
     let keeping = wanted.result_file.clone().map(|path| {
         let object = object.clone();
-        thread::Builder::new().spawn(move || write_result_file(&path, &object))
+        thread::Builder::new().spawn(move || write_result_file(&path, &object, Keep::Synced))
     });
     match wanted.format {
         OutputFormat::Text => {}

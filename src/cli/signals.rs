@@ -41,7 +41,7 @@ const LAST_WORDS: Duration = Duration::from_millis(200);
 
 /// When after the first interrupt, and after the second SIGINT, the process must be over. A
 /// moment less than what is promised: it takes time to say so.
-const OVER: Duration = Duration::from_millis(3500);
+const OVER: Duration = Duration::from_millis(3200);
 const OVER_AT_ONCE: Duration = Duration::from_millis(270);
 
 /// The first interrupt, and whether it was meant even more seriously.

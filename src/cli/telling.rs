@@ -13,7 +13,7 @@ use crate::recovery::{Interrupt, StopReason};
 use super::args::OutputFormat;
 use super::assemble::passing_folder;
 use super::output::{
-    Drain, Out, Report, StreamJson, Watchers, Witness, one_line, write_result_file,
+    Drain, Keep, Out, Report, StreamJson, Watchers, Witness, one_line, write_result_file,
 };
 use super::panics;
 use super::run::{Job, Subject, stopped};
@@ -56,7 +56,7 @@ impl Job {
                 job.shared.voice.send(&format!("outlast: {}", one_line(line)));
             }
             // Whether that worked is told to nobody: there is no time.
-            let _ = job.keep(&object);
+            let _ = job.keep(&object, Keep::AtOnce);
             while !(out.is_idle() && job.shared.voice.is_idle()) {
                 thread::sleep(GLANCE);
             }
@@ -160,7 +160,7 @@ impl Job {
             return Ok(());
         }
         let job = self.clone();
-        let keeping = tokio::task::spawn_blocking(move || job.keep(&object));
+        let keeping = tokio::task::spawn_blocking(move || job.keep(&object, Keep::Synced));
         let hurry = async {
             tokio::select! {
                 () = tokio::time::sleep(SLOW_DISK) => {}
@@ -175,11 +175,11 @@ impl Job {
     }
 
     /// The result file's share. The error is a warning.
-    fn keep(&self, object: &Value) -> Result<(), String> {
+    fn keep(&self, object: &Value, how: Keep) -> Result<(), String> {
         let Some(path) = &self.settings.output.result_file else { return Ok(()) };
         let mut object = object.clone();
         self.shared.mask.hide_json(&mut object);
-        write_result_file(path, &object.to_string()).map_err(|error| {
+        write_result_file(path, &object.to_string(), how).map_err(|error| {
             format!("the result file {} could not be written: {error:#}", path.display())
         })
     }

@@ -15,6 +15,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 
+use crate::process;
 use crate::recovery::Interrupt;
 
 use super::exit;
@@ -27,10 +28,10 @@ const SPEAKING: Duration = Duration::from_secs(35);
 const LEAVING: Duration = Duration::from_secs(4);
 
 /// How long after its deadline a run may take to say that time ran out.
-const LATE: Duration = Duration::from_millis(3500);
+const LATE: Duration = Duration::from_millis(3200);
 
 /// How long the result may still take when all should be over.
-const FINISHING: Duration = Duration::from_millis(400);
+const FINISHING: Duration = Duration::from_millis(700);
 
 /// Why the run is not waited for any longer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,7 +114,8 @@ impl Testament {
         self.stage.send_replace(Stage::Told(code));
     }
 
-    /// Waits on the first thread until the run is over, or should be. Returns the exit code.
+    /// Waits on the first thread until the run is over, and returns the exit code. When it
+    /// should be over and is not, says the last words and ends the process.
     pub(super) fn watch(
         &self,
         runtime: &Runtime,
@@ -134,7 +136,7 @@ impl Testament {
             {
                 return code;
             }
-            self.execute(overdue)
+            process::leave(self.execute(overdue))
         })
     }
 

@@ -36,7 +36,7 @@ mod wire;
 
 pub use dumps::forbid_dumps;
 pub use fence::{Access, Barrier, Fence, Grant, Network, Support};
-pub use inherited::is_ignored;
+pub use inherited::{is_ignored, leave};
 pub use job::Job;
 pub use keeper::keep_if_told_to;
 pub use programs::{absolute_path, find_program};

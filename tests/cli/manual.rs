@@ -83,6 +83,11 @@ fn page() -> String {
             roff.control("PP", []).text([roman(*paragraph)]);
         }
     });
+    page += &section("SIGNALS", |roff| {
+        for paragraph in SIGNALS {
+            roff.control("PP", []).text([roman(*paragraph)]);
+        }
+    });
     page
 }
 
@@ -101,6 +106,20 @@ const TRUST: &[&str] = &[
      first: where the folder really is decides.",
     "The files of a trusted repository outrank the user's and are outranked by --settings, by the \
      environment and by flags; lists are joined. A mistake in one of them ends outlast.",
+];
+
+const SIGNALS: &[&str] = &[
+    "SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGALRM and SIGXCPU end the run within four \
+     seconds: its commands are ended, nothing more is sent or started, and there is a result. The \
+     exit code is 128 and the number of the signal. A second SIGINT within three seconds ends the \
+     run at once. A standard output that nobody reads any more ends it, too.",
+    "A signal that is ignored when outlast starts stays ignored, as nohup(1) does it with SIGHUP, \
+     and a shell without job control with SIGINT for what it starts in the background.",
+    "When CI or GITHUB_ACTIONS is set, the death of the process that started outlast counts as \
+     SIGTERM: a cancelled job often signals nobody but the shell of its step. A step whose last \
+     line is exec outlast ... hears the cancellation itself.",
+    "SIGKILL leaves no result; the session is kept up to its last finished step, and --continue \
+     goes on with it.",
 ];
 
 const FALLBACK: &[&str] = &[

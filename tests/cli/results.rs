@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jiff::tz::{TimeZone, offset};
 use outlast::agent::{Denial, Ending, JournalHealth, ModelSpan, ModelTally, Tally, ToolTally};
-use outlast::cli::output::{Report, refused, shrink, write_result_file};
+use outlast::cli::output::{Keep, Report, refused, shrink, write_result_file};
 use outlast::cli::usage::UsageError;
 use outlast::cli::wall::Now;
 use outlast::cli::{advice, exit};
@@ -349,9 +349,9 @@ fn the_result_file_is_replaced_as_a_whole_and_leaves_nothing_beside_it() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("result.json");
     std::fs::write(&path, "an older result that is much longer than the new one").unwrap();
-    write_result_file(&path, "{}").unwrap();
+    write_result_file(&path, "{}", Keep::Synced).unwrap();
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "{}\n");
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
     let missing = folder.path().join("gone/result.json");
-    assert!(write_result_file(&missing, "{}").is_err());
+    assert!(write_result_file(&missing, "{}", Keep::Synced).is_err());
 }

@@ -1,6 +1,7 @@
 //! The failures that users of unattended agents suffer, each tried on the real binary over real
 //! HTTP (or on the machine's real time, where no socket is needed).
 
+mod cancel_in_ci;
 mod chain;
 mod context;
 mod context_kept;
@@ -9,6 +10,7 @@ mod demands;
 mod demands_schema;
 mod disks;
 mod endpoints;
+mod exits_on_time;
 mod fast;
 mod gateways;
 mod history;
@@ -26,6 +28,7 @@ mod network;
 mod rehearsals;
 mod sandbox;
 mod secrets;
+mod signals;
 mod spending;
 mod survivors;
 mod time;

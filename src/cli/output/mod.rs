@@ -15,7 +15,7 @@ pub use bar::Bar;
 pub use lines::{Lines, one_line};
 pub use pipe::{Drain, Out, pipe};
 pub use probe::Probe;
-pub use result::{Report, refused, remove_result_file, write_result_file};
+pub use result::{Keep, Report, refused, remove_result_file, write_result_file};
 pub use shrink::shrink;
 pub use stream_json::StreamJson;
 pub use witness::Witness;

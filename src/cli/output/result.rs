@@ -298,11 +298,20 @@ pub(super) fn millis(duration: std::time::Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
+/// How a result is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keep {
+    /// On the disk, once it is written.
+    Synced,
+    /// Without waiting for the disk, which may hang.
+    AtOnce,
+}
+
 /// Writes the result beside its place and moves it there, so that nobody ever sees half of it.
 ///
 /// # Errors
 /// It could not be written, and at which step; an older file is then still whole.
-pub fn write_result_file(path: &Path, line: &str) -> anyhow::Result<()> {
+pub fn write_result_file(path: &Path, line: &str, how: Keep) -> anyhow::Result<()> {
     let place = place_of(path)?;
     let folder = match place.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
@@ -311,8 +320,15 @@ pub fn write_result_file(path: &Path, line: &str) -> anyhow::Result<()> {
     let mut file = tempfile::NamedTempFile::new_in(folder)
         .with_context(|| format!("no file can be made in {}", folder.display()))?;
     let written = file.write_all(line.as_bytes()).and_then(|()| file.write_all(b"\n"));
-    written.and_then(|()| file.as_file().sync_all()).context("the disk did not take it")?;
+    let synced = written.and_then(|()| match how {
+        Keep::Synced => file.as_file().sync_all(),
+        Keep::AtOnce => Ok(()),
+    });
+    synced.context("the disk did not take it")?;
     file.persist(&place).map_err(|error| error.error).context("it could not be moved there")?;
+    if how == Keep::AtOnce {
+        return Ok(());
+    }
     File::open(folder)
         .and_then(|folder| folder.sync_all())
         .with_context(|| format!("the folder {} could not be synced", folder.display()))

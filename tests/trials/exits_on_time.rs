@@ -1,0 +1,171 @@
+//! Trials.
+//! A run that is over is over: the process ends soon after its result, whatever still hangs. And
+//! before it begins nothing is waited for without a name and a bound.
+
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
+use outlast::rehearsal::Scenario;
+use serde_json::json;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::time::Instant;
+
+use super::time::with;
+use super::truth::agrees;
+use crate::support::{Running, Trial, serve, within};
+
+/// TRIALS T4.
+const SOON: Duration = Duration::from_secs(5);
+
+fn pipe_at(path: &Path) {
+    mkfifo(path, Mode::S_IRWXU).expect("a pipe can be made");
+}
+
+/// From the last byte of the result to the end of the process.
+async fn leaves_after_its_result(mut running: Running) -> i32 {
+    let stdout = running.child.stdout.take().expect("a pipe");
+    let mut lines = BufReader::new(stdout).lines();
+    let line = within("the result", lines.next_line()).await.expect("readable").expect("a line");
+    let told = Instant::now();
+    let status = within("the end", running.child.wait()).await.expect("it can be waited for");
+    assert!(told.elapsed() < SOON, "{:?} after its result", told.elapsed());
+    let result: serde_json::Value = serde_json::from_str(&line).expect("one object");
+    assert_eq!(result["type"], "result");
+    let code = status.code().expect("it ends by itself");
+    assert_eq!(result["exit_code"], code);
+    assert_eq!(lines.next_line().await.expect("readable"), None, "nothing comes afterwards");
+    code
+}
+
+#[tokio::test]
+async fn an_open_standard_input_does_not_keep_the_process() {
+    let server = serve(Scenario::new().reply("Done."));
+    let mut running = Trial::against(&server).stdin(Stdio::piped()).args(["go"]).start();
+    let _open = running.child.stdin.take();
+    assert_eq!(leaves_after_its_result(running).await, 0);
+}
+
+#[tokio::test]
+async fn a_thread_that_hangs_in_a_file_does_not_keep_the_process() {
+    let server = serve(Scenario::new());
+    let trial = Trial::against(&server).args(["--settings", "pipe", "--max-duration", "1s", "go"]);
+    pipe_at(&trial.work().join("pipe"));
+    assert_eq!(leaves_after_its_result(trial.start()).await, 2);
+    assert_eq!(server.requests().len(), 0);
+}
+
+#[tokio::test]
+async fn a_helper_that_hangs_does_not_keep_the_process() {
+    let server = serve(Scenario::new());
+    let helper = json!({ "apiKeyHelper": "trap '' TERM INT; sleep 1000" });
+    let trial = with(Trial::against(&server), &helper).args(["--max-duration", "1s", "go"]);
+    assert_eq!(leaves_after_its_result(trial.start()).await, 5);
+    assert_eq!(server.requests().len(), 0);
+}
+
+#[tokio::test]
+async fn a_daemon_of_a_command_does_not_keep_the_process() {
+    let daemon = "(trap '' TERM HUP INT; exec sleep 1000) & echo started";
+    let server =
+        serve(Scenario::new().tool("Bash", json!({ "command": daemon })).reply("It runs."));
+    assert_eq!(leaves_after_its_result(Trial::against(&server).args(["go"]).start()).await, 0);
+}
+
+/// Standard error is a pipe that is full and that nobody reads.
+#[tokio::test]
+async fn a_silent_reader_of_standard_error_does_not_keep_the_process() {
+    let server = serve(Scenario::new().reply("Done."));
+    let script = "exec \"$@\" 2> full";
+    let trial = Trial::against(&server).args(["--verbose", "go"]).in_shell(script);
+    let path = trial.work().join("full");
+    pipe_at(&path);
+    let full = std::fs::OpenOptions::new().read(true).write(true).open(&path).expect("opened");
+    fill(&full);
+    assert_eq!(leaves_after_its_result(trial.start()).await, 0);
+}
+
+/// Writes into a pipe until nothing more fits.
+fn fill(mut pipe: &std::fs::File) {
+    use std::io::Write;
+
+    use nix::fcntl::{FcntlArg, OFlag, fcntl};
+    fcntl(pipe, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).expect("a pipe");
+    for piece in [4096, 1] {
+        while pipe.write(&vec![b' '; piece]).is_ok() {}
+    }
+    fcntl(pipe, FcntlArg::F_SETFL(OFlag::empty())).expect("a pipe");
+}
+
+// --- before the run ----------------------------------------------------------------------------
+
+/// Ten seconds of silence pass in half a second; then the file is named, and in the end as well.
+async fn names_its_file(trial: Trial, step: &str, file: &str) {
+    let trial = trial.args(["--time-scale", "20", "--max-duration", "2s", "go"]);
+    let mut running = trial.start();
+    running.hears(&format!("outlast: still {step} (reading ")).await;
+    running.hears(&format!("{file}), 10s so far")).await;
+    let ended = running.end().await;
+    assert_eq!(ended.code, Some(2), "{ended:?}");
+    let why = agrees(&ended)["errors"][0].as_str().expect("a reason").to_owned();
+    assert!(why.contains(file) && why.contains("a pipe that nobody writes to"), "{why}");
+}
+
+#[tokio::test]
+async fn a_certificate_file_that_never_comes_is_named() {
+    let server = serve(Scenario::new());
+    let trial = Trial::against(&server);
+    let file = trial.work().join("roots.pem");
+    pipe_at(&file);
+    let trial = trial.env("NODE_EXTRA_CA_CERTS", &file.display().to_string());
+    names_its_file(trial, "opening the session", "roots.pem").await;
+}
+
+/// As with a home folder on a disk that hangs.
+#[tokio::test]
+async fn settings_that_never_come_are_named() {
+    for file in ["settings.json", ".credentials.json"] {
+        let server = serve(Scenario::new());
+        let trial = Trial::against(&server).env("ANTHROPIC_API_KEY", "");
+        let config = trial.work().with_file_name("config");
+        std::fs::create_dir(&config).expect("a new folder");
+        pipe_at(&config.join(file));
+        names_its_file(trial, "reading the settings", file).await;
+        assert_eq!(server.requests().len(), 0);
+    }
+}
+
+#[tokio::test]
+async fn a_prompt_file_that_never_comes_is_named() {
+    let server = serve(Scenario::new());
+    let trial = Trial::against(&server).args(["--append-system-prompt-file", "words"]);
+    pipe_at(&trial.work().join("words"));
+    names_its_file(trial, "reading the settings", "words").await;
+}
+
+/// What a shell puts in the place of a file comes late, and is waited for.
+#[tokio::test]
+async fn a_pipe_that_somebody_writes_to_is_read() {
+    let server = serve(Scenario::new().reply("Done."));
+    let trial = Trial::against(&server).args(["--settings", "pipe", "go"]);
+    let pipe = trial.work().join("pipe");
+    pipe_at(&pipe);
+    let running = trial.start();
+    let writing = tokio::task::spawn_blocking(move || std::fs::write(pipe, r#"{"maxTurns": 7}"#));
+    within("a reader", writing).await.expect("no panic").expect("it is read");
+    let ended = running.end().await;
+    assert_eq!(agrees(&ended)["result"], "Done.");
+}
+
+/// A heartbeat file that is a pipe has nobody wait for its reader.
+#[tokio::test]
+async fn a_heartbeat_file_that_is_a_pipe_is_refused_at_once() {
+    let server = serve(Scenario::new().reply("Done."));
+    let trial = Trial::against(&server).args(["--heartbeat-file", "pipe", "go"]);
+    pipe_at(&trial.work().join("pipe"));
+    let ended = trial.run().await;
+    assert_eq!(ended.code, Some(2), "{ended:?}");
+    assert!(ended.stderr.contains("--heartbeat-file"), "{ended:?}");
+}

@@ -1,0 +1,554 @@
+//! Trials.
+//! Every signal in every phase of a run, and every other way of dying: one result, the right exit
+//! code, soon, nothing sent or started afterwards, and a session that goes on.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::Duration;
+
+use nix::sys::ptrace;
+use nix::sys::signal::Signal::{
+    self, SIGABRT, SIGALRM, SIGCONT, SIGHUP, SIGINT, SIGKILL, SIGQUIT, SIGSTOP, SIGTERM, SIGUSR1,
+    SIGUSR2, SIGXCPU,
+};
+use nix::sys::signal::killpg;
+use nix::sys::wait::{WaitPidFlag, waitpid};
+use nix::unistd::{Pid, mkfifo};
+use outlast::rehearsal::{Harm, Place, Scenario, Server};
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::spending::{CROWDED, crowding};
+use super::time::with;
+use super::truth::agrees;
+use crate::support::tokens::{Tokens, keep};
+use crate::support::{Bell, Ended, Running, Trial, is_alive, serve, within};
+
+/// SPEC 12: all of it within this, from the first signal on.
+const SOON: Duration = Duration::from_secs(4);
+
+/// More at once only makes them late.
+const SIDE_BY_SIDE: usize = 3;
+
+const EVERY: [Signal; 8] = [SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGALRM, SIGXCPU];
+
+/// Rings with its own process id and that of a child, and never ends by itself.
+const COMMAND: &str = "sleep 1000 & echo $$ $! > bell; wait";
+
+/// Where a run can be when the signal comes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Phase {
+    Settings,
+    Stdin,
+    Helper,
+    Refresh,
+    Stream,
+    Tool,
+    BackOff,
+    Compaction,
+    Structured,
+    Require,
+    /// The result is being written, and nobody reads it.
+    Telling,
+}
+
+const PHASES: [Phase; 11] = [
+    Phase::Settings,
+    Phase::Stdin,
+    Phase::Helper,
+    Phase::Refresh,
+    Phase::Stream,
+    Phase::Tool,
+    Phase::BackOff,
+    Phase::Compaction,
+    Phase::Structured,
+    Phase::Require,
+    Phase::Telling,
+];
+
+/// A run in a phase.
+struct Reached {
+    running: Running,
+    server: Server,
+    requests: usize,
+    /// Processes that the run has started.
+    children: Vec<i32>,
+    /// What must stay open until the run is over.
+    _held: Vec<Box<dyn std::any::Any + Send>>,
+}
+
+fn stalled() -> Scenario {
+    Scenario::new().breaks(Harm::Stall, Place::Events(4))
+}
+
+fn begin(server: &Server) -> Trial {
+    Trial::against(server).args(["--result-file", "result.json"])
+}
+
+fn pids(rung: &str) -> Vec<i32> {
+    rung.split(' ').map(|pid| pid.parse().expect("a pid")).collect()
+}
+
+/// Starts a run whose server plays `scenario`, and waits for so many requests.
+async fn asking(scenario: Scenario, args: &[&str], requests: usize) -> Reached {
+    let server = serve(scenario);
+    let running = begin(&server).args(args).args(["do it"]).start();
+    within("the request", server.wait_for_request(requests)).await;
+    Reached { running, server, requests, children: Vec::new(), _held: Vec::new() }
+}
+
+/// Starts a run, and waits until a command of it rings.
+async fn ringing(scenario: Scenario, args: &[&str], requests: usize) -> Reached {
+    let server = serve(scenario);
+    let trial = begin(&server).args(args).args(["do it"]);
+    let mut bell = Bell::at(&trial.work().join("bell"));
+    let running = trial.start();
+    let children = pids(&bell.rings().await);
+    Reached { running, server, requests, children, _held: vec![Box::new(bell)] }
+}
+
+async fn working() -> Reached {
+    let scenario = Scenario::new()
+        .tool("Bash", json!({ "command": COMMAND }))
+        .and_tool("Bash", json!({ "command": "touch never" }));
+    ringing(scenario, &[], 1).await
+}
+
+async fn reading_settings() -> Reached {
+    let server = serve(Scenario::new());
+    // Ten seconds pass in ten milliseconds: then it says what it waits for.
+    let trial = begin(&server).args(["--settings", "pipe", "--time-scale", "1000", "do it"]);
+    mkfifo(&trial.work().join("pipe"), nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
+    let mut running = trial.start();
+    running.hears("still reading the settings (reading pipe)").await;
+    Reached { running, server, requests: 0, children: Vec::new(), _held: Vec::new() }
+}
+
+async fn reading_stdin() -> Reached {
+    let server = serve(Scenario::new());
+    let often = json!({ "heartbeatInterval": "20ms" });
+    let mut running = with(begin(&server), &often).stdin(Stdio::piped()).start();
+    let stdin = running.child.stdin.take();
+    running.hears("waiting for standard input").await;
+    Reached { running, server, requests: 0, children: Vec::new(), _held: vec![Box::new(stdin)] }
+}
+
+async fn renewing() -> Reached {
+    let (server, tokens) = (serve(Scenario::new()), Tokens::start().await);
+    tokens.hold();
+    let trial = begin(&server).env("ANTHROPIC_API_KEY", "").args(["do it"]);
+    keep(&trial.work().with_file_name("config"), &tokens.login(-10));
+    let running = trial.start();
+    tokens.asked(1).await;
+    Reached { running, server, requests: 0, children: Vec::new(), _held: vec![Box::new(tokens)] }
+}
+
+async fn backing_off() -> Reached {
+    let server = serve(Scenario::new().status(529).header("retry-after", "300"));
+    let mut running = begin(&server).args(["do it"]).start();
+    running.hears("waiting").await;
+    Reached { running, server, requests: 1, children: Vec::new(), _held: Vec::new() }
+}
+
+/// A result that fits no pipe, and that nobody reads.
+async fn telling() -> Reached {
+    let server = serve(Scenario::new().reply(&"word ".repeat(60_000)).usage(1_000, 8_000));
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    let running = begin(&server).stdout(Stdio::from(writer)).args(["do it"]).start();
+    let kept = running.work().join("result.json");
+    let there = async {
+        while !kept.exists() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    within("the result file", there).await;
+    Reached { running, server, requests: 1, children: Vec::new(), _held: vec![Box::new(reader)] }
+}
+
+async fn reach(phase: Phase) -> Reached {
+    let helper = json!({ "apiKeyHelper": COMMAND }).to_string();
+    match phase {
+        Phase::Settings => reading_settings().await,
+        Phase::Stdin => reading_stdin().await,
+        Phase::Helper => ringing(Scenario::new(), &["--settings", &helper], 0).await,
+        Phase::Refresh => renewing().await,
+        Phase::Stream => asking(stalled(), &[], 1).await,
+        Phase::Tool => working().await,
+        Phase::BackOff => backing_off().await,
+        Phase::Compaction => {
+            let scenario = crowding(json!({ "command": "true" })).compactions(stalled());
+            asking(scenario, &CROWDED, 3).await
+        }
+        Phase::Structured => {
+            let scenario = Scenario::new().reply("Two.").breaks(Harm::Stall, Place::Events(4));
+            asking(scenario, &["--json-schema", r#"{"type":"object"}"#], 2).await
+        }
+        Phase::Require => ringing(Scenario::new().reply("Done."), &["--require", COMMAND], 1).await,
+        Phase::Telling => telling().await,
+    }
+}
+
+/// The result that was kept in a file.
+fn kept(folder: &Path) -> Value {
+    let text = std::fs::read_to_string(folder.join("result.json")).expect("a result was kept");
+    assert_eq!(text.lines().count(), 1, "one line: {text}");
+    serde_json::from_str(&text).expect("one object")
+}
+
+async fn are_gone(children: &[i32], of: &str) -> usize {
+    let gone = async {
+        // The kernel may still be at it.
+        while children.iter().any(|pid| is_alive(*pid)) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let _ = tokio::time::timeout(Duration::from_secs(5), gone).await;
+    let left: Vec<_> = children.iter().filter(|pid| is_alive(**pid)).collect();
+    assert!(left.is_empty(), "{of}: {left:?} of {children:?}");
+    left.len()
+}
+
+/// Goes on with the session where it ended.
+async fn goes_on(ended: Ended, of: &str) {
+    let next = serve(Scenario::new().reply("Went on."));
+    let ended = ended.again(&next.base_url()).args(["--continue", "go on"]).run().await;
+    assert_eq!(ended.result()["result"], "Went on.", "{of}: {ended:?}");
+    assert_eq!(next.violations(), [""; 0], "{of}");
+}
+
+/// One signal in one phase. How long the end took.
+async fn cell(phase: Phase, signal: Signal) -> Duration {
+    let of = format!("{signal} in {phase:?}");
+    let Reached { running, server, requests, children, _held } = reach(phase).await;
+    running.signal(signal);
+    let asked = Instant::now();
+    let ended = running.end().await;
+    let took = asked.elapsed();
+    assert!(took < SOON, "{of}: {took:?}");
+    assert_eq!(ended.code, Some(128 + signal as i32), "{of}: {ended:?}");
+    are_gone(&children, &of).await;
+    let result = kept(&ended.work());
+    assert_eq!((&result["is_error"], &result["type"]), (&json!(true), &json!("result")), "{of}");
+    assert_eq!(result["exit_code"].as_i64(), ended.code.map(i64::from), "{of}");
+    if phase != Phase::Telling {
+        assert_eq!(agrees(&ended), result, "{of}");
+    }
+    let reason = match phase {
+        Phase::Settings | Phase::Stdin => None,
+        Phase::Tool | Phase::Require => Some("aborted_tools"),
+        _ => Some("aborted_streaming"),
+    };
+    assert_eq!(result["terminal_reason"].as_str(), reason, "{of}");
+    assert_eq!(server.requests().len(), requests, "{of}: no request after the signal");
+    assert_eq!(server.violations(), [""; 0], "{of}");
+    assert!(!ended.work().join("never").exists(), "{of}: nothing starts after the signal");
+    if reason.is_some() {
+        assert_eq!(result["api_error_class"], "aborted", "{of}");
+        goes_on(ended, &of).await;
+    }
+    took
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_signal_in_every_phase_ends_in_one_result_soon() {
+    let usual = [SIGINT, SIGTERM, SIGHUP];
+    let everywhere = PHASES.iter().flat_map(|phase| usual.map(|signal| (*phase, signal)));
+    let others = EVERY[3..].iter().flat_map(|signal| {
+        [Phase::Settings, Phase::Stream, Phase::Tool].map(|phase| (phase, *signal))
+    });
+    let mut cells: Vec<_> = everywhere.chain(others).collect();
+    let (mut running, mut table) = (JoinSet::new(), Vec::new());
+    while !cells.is_empty() || !running.is_empty() {
+        while running.len() < SIDE_BY_SIDE
+            && let Some((phase, signal)) = cells.pop()
+        {
+            running.spawn(async move { (phase, signal, cell(phase, signal).await) });
+        }
+        table.extend(running.join_next().await.map(|cell| cell.expect("no cell fails")));
+    }
+    table.sort_by_key(|(phase, signal, _)| (*phase as usize, *signal as usize));
+    let mut page = "| phase | signal | seconds |\n|---|---|---|\n".to_owned();
+    for (phase, signal, took) in table {
+        let _ = writeln!(page, "| {phase:?} | {signal} | {:.1} |", took.as_secs_f32());
+    }
+    println!("{page}");
+}
+
+// --- signals that are not for us -------------------------------------------------------------
+
+/// A run that a shell has prepared by `script`, in the middle of a command that waits for a gate.
+async fn prepared(script: &str) -> (Reached, PathBuf) {
+    let server = serve(
+        Scenario::new()
+            .tool("Bash", json!({ "command": "echo $$ > bell; read -r go < gate" }))
+            .reply("Done."),
+    );
+    let trial = begin(&server).args(["do it"]).in_shell(script);
+    let mut bell = Bell::at(&trial.work().join("bell"));
+    let gate = trial.work().join("gate");
+    let held = Bell::at(&gate);
+    let running = trial.start();
+    let children = pids(&bell.rings().await);
+    let _held: Vec<Box<dyn std::any::Any + Send>> = vec![Box::new(bell), Box::new(held)];
+    (Reached { running, server, requests: 1, children, _held }, gate)
+}
+
+#[tokio::test]
+async fn what_the_parent_ignores_stays_ignored() {
+    for (script, signal) in
+        [("trap '' HUP; exec \"$@\"", SIGHUP), ("trap '' INT; exec \"$@\"", SIGINT)]
+    {
+        let (Reached { running, server, _held, .. }, gate) = prepared(script).await;
+        running.signal(signal);
+        std::fs::write(&gate, "go\n").expect("the command reads it");
+        let ended = running.end().await;
+        assert_eq!(ended.code, Some(0), "{signal}: {ended:?}");
+        assert_eq!(agrees(&ended)["result"], "Done.");
+        assert_eq!(server.requests().len(), 2);
+    }
+}
+
+/// A shell without job control has what it starts by `&` ignore SIGINT, and nothing else.
+#[tokio::test]
+async fn a_background_job_ignores_what_its_shell_says_and_hears_the_rest() {
+    let (Reached { running, _held, children, .. }, _) =
+        prepared("\"$@\" & echo $! > pid; wait $!; exit $?").await;
+    let pid = std::fs::read_to_string(running.work().join("pid")).expect("the shell told");
+    let job = Pid::from_raw(pid.trim().parse().expect("a pid"));
+    nix::sys::signal::kill(job, SIGINT).expect("it lives");
+    nix::sys::signal::kill(job, SIGTERM).expect("it lives");
+    let ended = running.end().await;
+    assert_eq!(ended.code, Some(143), "{ended:?}");
+    agrees(&ended);
+    are_gone(&children, "the job").await;
+}
+
+/// A signal that waits when the process begins ends it like any other: before the settings are
+/// read and before anything is sent, but with a result. Nor does a mask that was left to us hold
+/// signals back for ever.
+#[tokio::test]
+async fn a_signal_that_waits_from_the_first_moment_on_ends_in_a_result() {
+    let server = serve(Scenario::new().reply("Done."));
+    let script = "exec env --block-signal=TERM sh -c 'echo $$ > bell; read -r go < gate; \
+                  exec \"$@\"' sh \"$@\"";
+    let trial = begin(&server).args(["do it"]).in_shell(script);
+    let mut bell = Bell::at(&trial.work().join("bell"));
+    let gate = trial.work().join("gate");
+    let _gate = Bell::at(&gate);
+    let running = trial.start();
+    bell.rings().await;
+    running.signal(SIGTERM);
+    std::fs::write(&gate, "go\n").expect("the shell reads it");
+    let ended = running.end().await;
+    assert_eq!(ended.code, Some(143), "{ended:?}");
+    assert_eq!(agrees(&ended), kept(&ended.work()));
+    assert_eq!(server.requests().len(), 0);
+}
+
+#[tokio::test]
+async fn a_run_that_was_stopped_hears_what_came_meanwhile() {
+    let Reached { running, children, _held, .. } = working().await;
+    running.signal(SIGSTOP);
+    let pid = Pid::from_raw(running.pid());
+    let stopped = waitpid(pid, Some(WaitPidFlag::WUNTRACED)).expect("it stops");
+    assert_eq!(stopped, nix::sys::wait::WaitStatus::Stopped(pid, SIGSTOP));
+    running.signal(SIGTERM);
+    running.signal(SIGCONT);
+    let asked = Instant::now();
+    let ended = running.end().await;
+    assert!(asked.elapsed() < SOON, "{:?}", asked.elapsed());
+    assert_eq!((ended.code, &agrees(&ended)["exit_code"]), (Some(143), &json!(143)));
+    are_gone(&children, "stopped").await;
+}
+
+// --- every way of dying ----------------------------------------------------------------------
+
+/// A thread that hangs: here a debugger holds it, elsewhere a disk.
+fn hang_the_run(pid: i32) {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("it lives").flatten();
+    let is_run = |path: &PathBuf| {
+        std::fs::read_to_string(path.join("comm")).is_ok_and(|name| name.trim() == "run")
+    };
+    let run = tasks.map(|task| task.path()).find(is_run).expect("the thread of the run");
+    let name = run.file_name().and_then(|name| name.to_str()).expect("a number");
+    let thread = Pid::from_raw(name.parse().expect("a number"));
+    // Where it hangs on a disk, it is in the kernel and holds nothing that others need.
+    let rests = || {
+        let stat = std::fs::read_to_string(run.join("stat")).expect("it lives");
+        stat.rsplit(')').next().is_some_and(|rest| rest.starts_with(" S"))
+    };
+    let mut resting = 0;
+    for _ in 0..1_000 {
+        thread::sleep(Duration::from_millis(2));
+        resting = if rests() { resting + 1 } else { 0 };
+        if resting == 20 {
+            break;
+        }
+    }
+    let (tell, told) = channel();
+    thread::spawn(move || {
+        ptrace::seize(thread, ptrace::Options::empty()).expect("it may be held");
+        ptrace::interrupt(thread).expect("it can be held");
+        waitpid(thread, Some(WaitPidFlag::__WALL)).expect("it is held");
+        tell.send(()).expect("the test waits");
+        // Whoever holds a thread must also see its end.
+        while waitpid(thread, Some(WaitPidFlag::__WALL)).is_ok_and(|status| status.pid().is_some())
+        {
+        }
+    });
+    told.recv_timeout(Duration::from_secs(20)).expect("it hangs soon");
+}
+
+/// How a run is made to end while a command runs.
+#[derive(Clone, Copy)]
+enum Deed {
+    Signal(Signal),
+    /// Two SIGINT, the second when the first was heard.
+    Twice,
+    /// SIGINT to the whole process group, as a terminal does it.
+    Group,
+    /// A signal while the thread of the run hangs.
+    Hung(Signal),
+    /// `--max-duration` passes.
+    Deadline,
+    /// The same while the thread of the run hangs.
+    HungDeadline,
+    /// Nobody reads standard output any more.
+    Unread,
+    /// Standard error was closed from the start, and a signal comes.
+    Mute,
+}
+
+struct Way {
+    name: &'static str,
+    deed: Deed,
+    /// `None`: killed, without a result.
+    code: Option<i32>,
+}
+
+const fn way(name: &'static str, deed: Deed, code: Option<i32>) -> Way {
+    Way { name, deed, code }
+}
+
+const WAYS: [Way; 20] = [
+    way("SIGINT", Deed::Signal(SIGINT), Some(130)),
+    way("SIGINT twice", Deed::Twice, Some(130)),
+    way("SIGINT to the process group (Ctrl-C)", Deed::Group, Some(130)),
+    way("SIGTERM", Deed::Signal(SIGTERM), Some(143)),
+    way("SIGHUP", Deed::Signal(SIGHUP), Some(129)),
+    way("SIGQUIT", Deed::Signal(SIGQUIT), Some(131)),
+    way("SIGUSR1 (Slurm's warning)", Deed::Signal(SIGUSR1), Some(138)),
+    way("SIGUSR2", Deed::Signal(SIGUSR2), Some(140)),
+    way("SIGALRM", Deed::Signal(SIGALRM), Some(142)),
+    way("SIGXCPU (ulimit -t)", Deed::Signal(SIGXCPU), Some(152)),
+    way("SIGTERM, standard error closed", Deed::Mute, Some(143)),
+    way("deadline", Deed::Deadline, Some(5)),
+    way("standard output closed (EPIPE)", Deed::Unread, Some(1)),
+    way("SIGTERM while the run's thread hangs", Deed::Hung(SIGTERM), Some(143)),
+    way("SIGINT while the run's thread hangs", Deed::Hung(SIGINT), Some(130)),
+    way("deadline while the run's thread hangs", Deed::HungDeadline, Some(5)),
+    way("SIGKILL", Deed::Signal(SIGKILL), None),
+    way("SIGABRT (no memory, stack overflow)", Deed::Signal(SIGABRT), None),
+    way("SIGILL", Deed::Signal(Signal::SIGILL), None),
+    way("SIGSYS", Deed::Signal(Signal::SIGSYS), None),
+];
+
+/// What a command does that can be ended whichever way outlast dies: it is a child, and no more.
+const PLAIN: &str = "echo $$ > bell; exec sleep 1000";
+
+/// Does the deed. When the run was asked to end.
+async fn doom(deed: Deed, running: &mut Running, bell: &mut Bell) -> Instant {
+    match deed {
+        Deed::Signal(signal) => running.signal(signal),
+        Deed::Mute => running.signal(SIGTERM),
+        Deed::Twice => {
+            running.signal(SIGINT);
+            assert_eq!(bell.rings().await, "told", "the first one was heard");
+            running.signal(SIGINT);
+        }
+        Deed::Group => killpg(Pid::from_raw(running.pid()), SIGINT).expect("its own group"),
+        Deed::Hung(signal) => {
+            hang_the_run(running.pid());
+            running.signal(signal);
+        }
+        Deed::HungDeadline => hang_the_run(running.pid()),
+        Deed::Deadline => {}
+        Deed::Unread => drop(running.child.stdout.take()),
+    }
+    Instant::now()
+}
+
+/// One way of dying, as a row of the table.
+async fn die(way: &Way) -> String {
+    let command = match (way.deed, way.code) {
+        (Deed::Twice, _) => "trap 'echo told > bell' TERM; echo $$ > bell; sleep 1000 & wait; wait",
+        (_, None) | (Deed::Hung(_) | Deed::HungDeadline, _) => PLAIN,
+        _ => COMMAND,
+    };
+    let server = serve(Scenario::new().tool("Bash", json!({ "command": command })));
+    let args: &[&str] = match way.deed {
+        Deed::Deadline | Deed::HungDeadline => &["--max-duration", "3s"],
+        // A heartbeat finds out that nobody reads.
+        Deed::Unread => {
+            &["--output-format=stream-json", "--settings", r#"{"heartbeatInterval": "50ms"}"#]
+        }
+        _ => &[],
+    };
+    let mut trial = begin(&server).args(args).args(["do it"]);
+    let mut bell = Bell::at(&trial.work().join("bell"));
+    match way.deed {
+        Deed::Group => trial = trial.in_shell("exec setsid \"$@\""),
+        Deed::Mute => trial = trial.in_shell("exec \"$@\" 2>&-"),
+        _ => {}
+    }
+    let mut running = trial.start();
+    let children = pids(&bell.rings().await);
+    let asked = doom(way.deed, &mut running, &mut bell).await;
+    let ended = tokio::time::timeout(Duration::from_secs(30), running.end()).await;
+    let ended = ended.unwrap_or_else(|_| panic!("{} does not end", way.name));
+    let took = asked.elapsed();
+    let bound = match way.deed {
+        Deed::Deadline | Deed::HungDeadline => SOON + Duration::from_secs(3),
+        _ => SOON,
+    };
+    assert!(took < bound, "{}: {took:?}", way.name);
+    assert_eq!(ended.code, way.code, "{}: {ended:?}", way.name);
+    let told = match (way.code, way.deed) {
+        (None, _) => {
+            assert_eq!(ended.stdout, "", "{}", way.name);
+            assert!(!ended.work().join("result.json").exists(), "{}", way.name);
+            "none; the session goes on"
+        }
+        (Some(_), Deed::Unread) => "one, in the file",
+        (Some(_), _) => {
+            assert_eq!(agrees(&ended), kept(&ended.work()), "{}", way.name);
+            "one"
+        }
+    };
+    if let Some(code) = way.code {
+        assert_eq!(kept(&ended.work())["exit_code"], code, "{}", way.name);
+    }
+    let survivors = are_gone(&children, way.name).await;
+    assert_eq!(server.requests().len(), 1, "{}: no request afterwards", way.name);
+    let seconds = took.as_secs_f32();
+    let code = ended.code.map_or("killed".to_owned(), |code| code.to_string());
+    goes_on(ended, way.name).await;
+    format!("| {} | {told} | {code} | {seconds:.1} | {survivors} |", way.name)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_way_of_dying_ends_in_its_record() {
+    let mut page =
+        "| way of dying | result | code | seconds | survivors |\n|---|---|---|---|---|\n"
+            .to_owned();
+    for pair in WAYS.chunks(2) {
+        let (one, other) = (&pair[0], &pair[1]);
+        let (one, other) = tokio::join!(die(one), die(other));
+        let _ = writeln!(page, "{one}\n{other}");
+    }
+    println!("{page}");
+}
