@@ -78,7 +78,7 @@ async fn prepare_and_begin(
     let World { variables, cwd, signals, testament } = world;
     let limit = args.limits.max_duration;
     let wanted = args.clone();
-    let settings = Startup::new(&signals, &shared.voice, clock, limit)
+    let settings = Startup::new(&signals, &shared.voice, limit)
         .step("reading the settings", move || settings::resolve(&wanted, variables, cwd))
         .await?;
     for secret in settings.secrets() {
@@ -140,7 +140,7 @@ impl Job {
         let settings = &self.settings;
         let prompt = self.prompt().await?;
         let job = self.clone();
-        let (setup, probe) = Startup::new(&self.signals, &self.shared.voice, self.clock, limit)
+        let (setup, probe) = Startup::new(&self.signals, &self.shared.voice, limit)
             .step("opening the session", move || job.open(&prompt))
             .await?;
         let sandbox = setup.toolbox.sandbox().clone();

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 
-use crate::agent::Clock;
 use crate::process::reading;
 
 use super::output::{Out, one_line};
@@ -17,29 +16,24 @@ use super::wall::{passed, span};
 /// How long a step may take: a file that is read may be a pipe that nobody writes to.
 const LONGEST: Duration = Duration::from_secs(20);
 
-/// After this time without a word, the step that takes so long is named.
+/// After this time without a word, the step that takes so long is named. A rehearsal makes no
+/// disk faster, so it is the world's time.
 const QUIET: Duration = Duration::from_secs(10);
 
 /// How steps are taken.
 pub(super) struct Startup<'a> {
-    pub signals: &'a Signals,
+    signals: &'a Signals,
     /// Standard error.
-    pub voice: &'a Out,
-    pub clock: Clock,
+    voice: &'a Out,
     limit: Duration,
 }
 
 impl<'a> Startup<'a> {
     /// `all` is how long the whole run may take.
-    pub(super) fn new(
-        signals: &'a Signals,
-        voice: &'a Out,
-        clock: Clock,
-        all: Option<Duration>,
-    ) -> Self {
+    pub(super) fn new(signals: &'a Signals, voice: &'a Out, all: Option<Duration>) -> Self {
         let shortest = Duration::from_secs(1);
         let limit = all.map_or(LONGEST, |all| all.clamp(shortest, LONGEST));
-        Self { signals, voice, clock, limit }
+        Self { signals, voice, limit }
     }
 
     /// Takes a step on a thread of its own, which is left behind when patience ends.
@@ -53,7 +47,7 @@ impl<'a> Startup<'a> {
     ) -> Result<T, UsageError> {
         let began = Instant::now();
         let mut working = tokio::task::spawn_blocking(work);
-        let mut beat = began + self.clock.real(QUIET);
+        let mut beat = began + QUIET;
         loop {
             tokio::select! {
                 biased;
@@ -62,7 +56,7 @@ impl<'a> Startup<'a> {
                 () = sleep_until(began + self.limit) => return Err(self.too_long(name)),
                 () = sleep_until(beat) => {
                     self.still_at(name, began);
-                    beat += self.clock.real(QUIET);
+                    beat += QUIET;
                 }
             }
         }
@@ -73,7 +67,7 @@ impl<'a> Startup<'a> {
             .map_or_else(String::new, |path| format!(" (reading {})", path.display()));
         let line = format!(
             "still {name}{file}, {} so far, {} left",
-            passed(self.clock.scaled(began.elapsed())),
+            passed(began.elapsed()),
             span(self.limit.saturating_sub(began.elapsed()))
         );
         self.voice.offer(&format!("outlast: {}", one_line(&line)));

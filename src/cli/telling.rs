@@ -83,7 +83,7 @@ impl Job {
         let mut warnings = witness.warnings();
         let report = self.report(&ending, subject, (&uuid, &now), &warnings);
         // First the file: nobody can hold that up.
-        if let Err(warning) = self.keep_soon(report.object()).await {
+        if let Err(warning) = self.keep_soon(report.object(), Keep::Synced).await {
             self.shared.voice.send(&format!("outlast: warning: {}", one_line(&warning)));
             warnings.push(warning);
         }
@@ -102,8 +102,9 @@ impl Job {
             report
         } else {
             let report = Report { ending: &lost, ..report };
-            // What was wrong with the file was said before.
-            let _ = self.keep_soon(report.object()).await;
+            // What was wrong with the file was said before, and whoever asked for the end does not
+            // wait for a disk.
+            let _ = self.keep_soon(report.object(), Keep::AtOnce).await;
             report
         };
         self.testament.told(report.verdict().exit_code());
@@ -155,12 +156,12 @@ impl Job {
     }
 
     /// Keeps the result, on a disk that takes it within a short time.
-    async fn keep_soon(&self, object: Value) -> Result<(), String> {
+    async fn keep_soon(&self, object: Value, how: Keep) -> Result<(), String> {
         if self.settings.output.result_file.is_none() {
             return Ok(());
         }
         let job = self.clone();
-        let keeping = tokio::task::spawn_blocking(move || job.keep(&object, Keep::Synced));
+        let keeping = tokio::task::spawn_blocking(move || job.keep(&object, how));
         let hurry = async {
             tokio::select! {
                 () = tokio::time::sleep(SLOW_DISK) => {}

@@ -2,6 +2,7 @@
 //! Every signal in every phase of a run, and every other way of dying: one result, the right exit
 //! code, soon, nothing sent or started afterwards, and a session that goes on.
 
+use std::any::Any;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -78,7 +79,7 @@ struct Reached {
     /// Processes that the run has started.
     children: Vec<i32>,
     /// What must stay open until the run is over.
-    _held: Vec<Box<dyn std::any::Any + Send>>,
+    held: Vec<Box<dyn Any + Send>>,
 }
 
 fn stalled() -> Scenario {
@@ -98,7 +99,7 @@ async fn asking(scenario: Scenario, args: &[&str], requests: usize) -> Reached {
     let server = serve(scenario);
     let running = begin(&server).args(args).args(["do it"]).start();
     within("the request", server.wait_for_request(requests)).await;
-    Reached { running, server, requests, children: Vec::new(), _held: Vec::new() }
+    Reached { running, server, requests, children: Vec::new(), held: Vec::new() }
 }
 
 /// Starts a run, and waits until a command of it rings.
@@ -108,7 +109,7 @@ async fn ringing(scenario: Scenario, args: &[&str], requests: usize) -> Reached 
     let mut bell = Bell::at(&trial.work().join("bell"));
     let running = trial.start();
     let children = pids(&bell.rings().await);
-    Reached { running, server, requests, children, _held: vec![Box::new(bell)] }
+    Reached { running, server, requests, children, held: vec![Box::new(bell)] }
 }
 
 async fn working() -> Reached {
@@ -120,12 +121,15 @@ async fn working() -> Reached {
 
 async fn reading_settings() -> Reached {
     let server = serve(Scenario::new());
-    // Ten seconds pass in ten milliseconds: then it says what it waits for.
-    let trial = begin(&server).args(["--settings", "pipe", "--time-scale", "1000", "do it"]);
-    mkfifo(&trial.work().join("pipe"), nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
-    let mut running = trial.start();
-    running.hears("still reading the settings (reading pipe)").await;
-    Reached { running, server, requests: 0, children: Vec::new(), _held: Vec::new() }
+    let trial = begin(&server).args(["--settings", "pipe", "do it"]);
+    let pipe = trial.work().join("pipe");
+    mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
+    let running = trial.start();
+    // It opens for whoever writes as soon as somebody reads.
+    let opening = move || std::fs::OpenOptions::new().write(true).open(pipe);
+    let writer = within("a reader", tokio::task::spawn_blocking(opening)).await;
+    let held: Vec<Box<dyn Any + Send>> = vec![Box::new(writer.expect("no panic"))];
+    Reached { running, server, requests: 0, children: Vec::new(), held }
 }
 
 async fn reading_stdin() -> Reached {
@@ -134,7 +138,7 @@ async fn reading_stdin() -> Reached {
     let mut running = with(begin(&server), &often).stdin(Stdio::piped()).start();
     let stdin = running.child.stdin.take();
     running.hears("waiting for standard input").await;
-    Reached { running, server, requests: 0, children: Vec::new(), _held: vec![Box::new(stdin)] }
+    Reached { running, server, requests: 0, children: Vec::new(), held: vec![Box::new(stdin)] }
 }
 
 async fn renewing() -> Reached {
@@ -144,14 +148,14 @@ async fn renewing() -> Reached {
     keep(&trial.work().with_file_name("config"), &tokens.login(-10));
     let running = trial.start();
     tokens.asked(1).await;
-    Reached { running, server, requests: 0, children: Vec::new(), _held: vec![Box::new(tokens)] }
+    Reached { running, server, requests: 0, children: Vec::new(), held: vec![Box::new(tokens)] }
 }
 
 async fn backing_off() -> Reached {
     let server = serve(Scenario::new().status(529).header("retry-after", "300"));
     let mut running = begin(&server).args(["do it"]).start();
     running.hears("waiting").await;
-    Reached { running, server, requests: 1, children: Vec::new(), _held: Vec::new() }
+    Reached { running, server, requests: 1, children: Vec::new(), held: Vec::new() }
 }
 
 /// A result that fits no pipe, and that nobody reads.
@@ -166,7 +170,7 @@ async fn telling() -> Reached {
         }
     };
     within("the result file", there).await;
-    Reached { running, server, requests: 1, children: Vec::new(), _held: vec![Box::new(reader)] }
+    Reached { running, server, requests: 1, children: Vec::new(), held: vec![Box::new(reader)] }
 }
 
 async fn reach(phase: Phase) -> Reached {
@@ -223,7 +227,7 @@ async fn goes_on(ended: Ended, of: &str) {
 /// One signal in one phase. How long the end took.
 async fn cell(phase: Phase, signal: Signal) -> Duration {
     let of = format!("{signal} in {phase:?}");
-    let Reached { running, server, requests, children, _held } = reach(phase).await;
+    let Reached { running, server, requests, children, held: _held } = reach(phase).await;
     running.signal(signal);
     let asked = Instant::now();
     let ended = running.end().await;
@@ -240,7 +244,13 @@ async fn cell(phase: Phase, signal: Signal) -> Duration {
     let reason = match phase {
         Phase::Settings | Phase::Stdin => None,
         Phase::Tool | Phase::Require => Some("aborted_tools"),
-        _ => Some("aborted_streaming"),
+        Phase::Helper
+        | Phase::Refresh
+        | Phase::Stream
+        | Phase::BackOff
+        | Phase::Compaction
+        | Phase::Structured
+        | Phase::Telling => Some("aborted_streaming"),
     };
     assert_eq!(result["terminal_reason"].as_str(), reason, "{of}");
     assert_eq!(server.requests().len(), requests, "{of}: no request after the signal");
@@ -293,8 +303,8 @@ async fn prepared(script: &str) -> (Reached, PathBuf) {
     let held = Bell::at(&gate);
     let running = trial.start();
     let children = pids(&bell.rings().await);
-    let _held: Vec<Box<dyn std::any::Any + Send>> = vec![Box::new(bell), Box::new(held)];
-    (Reached { running, server, requests: 1, children, _held }, gate)
+    let held: Vec<Box<dyn Any + Send>> = vec![Box::new(bell), Box::new(held)];
+    (Reached { running, server, requests: 1, children, held }, gate)
 }
 
 #[tokio::test]
@@ -302,7 +312,7 @@ async fn what_the_parent_ignores_stays_ignored() {
     for (script, signal) in
         [("trap '' HUP; exec \"$@\"", SIGHUP), ("trap '' INT; exec \"$@\"", SIGINT)]
     {
-        let (Reached { running, server, _held, .. }, gate) = prepared(script).await;
+        let (Reached { running, server, held: _held, .. }, gate) = prepared(script).await;
         running.signal(signal);
         std::fs::write(&gate, "go\n").expect("the command reads it");
         let ended = running.end().await;
@@ -315,7 +325,7 @@ async fn what_the_parent_ignores_stays_ignored() {
 /// A shell without job control has what it starts by `&` ignore SIGINT, and nothing else.
 #[tokio::test]
 async fn a_background_job_ignores_what_its_shell_says_and_hears_the_rest() {
-    let (Reached { running, _held, children, .. }, _) =
+    let (Reached { running, held: _held, children, .. }, _) =
         prepared("\"$@\" & echo $! > pid; wait $!; exit $?").await;
     let pid = std::fs::read_to_string(running.work().join("pid")).expect("the shell told");
     let job = Pid::from_raw(pid.trim().parse().expect("a pid"));
@@ -351,7 +361,7 @@ async fn a_signal_that_waits_from_the_first_moment_on_ends_in_a_result() {
 
 #[tokio::test]
 async fn a_run_that_was_stopped_hears_what_came_meanwhile() {
-    let Reached { running, children, _held, .. } = working().await;
+    let Reached { running, children, held: _held, .. } = working().await;
     running.signal(SIGSTOP);
     let pid = Pid::from_raw(running.pid());
     let stopped = waitpid(pid, Some(WaitPidFlag::WUNTRACED)).expect("it stops");
@@ -490,20 +500,21 @@ async fn die(way: &Way) -> String {
         _ => COMMAND,
     };
     let server = serve(Scenario::new().tool("Bash", json!({ "command": command })));
-    let args: &[&str] = match way.deed {
-        Deed::Deadline | Deed::HungDeadline => &["--max-duration", "3s"],
+    let in_time = matches!(way.deed, Deed::Deadline | Deed::HungDeadline);
+    let args: &[&str] = if in_time {
+        &["--max-duration", "3s"]
+    } else if matches!(way.deed, Deed::Unread) {
         // A heartbeat finds out that nobody reads.
-        Deed::Unread => {
-            &["--output-format=stream-json", "--settings", r#"{"heartbeatInterval": "50ms"}"#]
-        }
-        _ => &[],
+        &["--output-format=stream-json", "--settings", r#"{"heartbeatInterval": "50ms"}"#]
+    } else {
+        &[]
     };
     let mut trial = begin(&server).args(args).args(["do it"]);
     let mut bell = Bell::at(&trial.work().join("bell"));
-    match way.deed {
-        Deed::Group => trial = trial.in_shell("exec setsid \"$@\""),
-        Deed::Mute => trial = trial.in_shell("exec \"$@\" 2>&-"),
-        _ => {}
+    if matches!(way.deed, Deed::Group) {
+        trial = trial.in_shell("exec setsid \"$@\"");
+    } else if matches!(way.deed, Deed::Mute) {
+        trial = trial.in_shell("exec \"$@\" 2>&-");
     }
     let mut running = trial.start();
     let children = pids(&bell.rings().await);
@@ -511,10 +522,7 @@ async fn die(way: &Way) -> String {
     let ended = tokio::time::timeout(Duration::from_secs(30), running.end()).await;
     let ended = ended.unwrap_or_else(|_| panic!("{} does not end", way.name));
     let took = asked.elapsed();
-    let bound = match way.deed {
-        Deed::Deadline | Deed::HungDeadline => SOON + Duration::from_secs(3),
-        _ => SOON,
-    };
+    let bound = if in_time { SOON + Duration::from_secs(3) } else { SOON };
     assert!(took < bound, "{}: {took:?}", way.name);
     assert_eq!(ended.code, way.code, "{}: {ended:?}", way.name);
     let told = match (way.code, way.deed) {
