@@ -29,6 +29,8 @@ const SLOW_DISK: Duration = Duration::from_secs(5);
 /// How often it is looked whether all has been written.
 const GLANCE: Duration = Duration::from_millis(2);
 
+const NOT_YET: &str = "the result file is not written yet: its disk hangs";
+
 impl Job {
     /// What to say when the run itself no longer can: its thread hangs.
     pub(super) fn last_words(&self, witness: Witness, subject: &Subject, out: &Out) -> LastWords {
@@ -163,15 +165,17 @@ impl Job {
         let job = self.clone();
         let keeping = tokio::task::spawn_blocking(move || job.keep(&object, how));
         let hurry = async {
-            tokio::select! {
-                () = tokio::time::sleep(SLOW_DISK) => {}
-                () = self.signals.out_of_patience() => {}
+            match how {
+                Keep::Synced => self.signals.out_of_patience().await,
+                // All that is left to do: it has what time there is.
+                Keep::AtOnce => std::future::pending().await,
             }
         };
         tokio::select! {
             biased;
             kept = keeping => kept.unwrap_or_else(|_| Err(panics::last())),
-            () = hurry => Err("the result file is not written yet: its disk hangs".to_owned()),
+            () = hurry => Err(NOT_YET.to_owned()),
+            () = tokio::time::sleep(SLOW_DISK) => Err(NOT_YET.to_owned()),
         }
     }
 
