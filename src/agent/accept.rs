@@ -38,7 +38,7 @@ impl Session<'_> {
         let failed = batch.iter().filter(others).any(|done| is_error(done.result));
         let others = if failed { Others::Failed } else { Others::Fine };
         match self.toolbox.settle(others) {
-            Delivery::Answer(_) => return Event::Delivered,
+            Delivery::Answer(_) => return self.mind_work(Event::Delivered),
             Delivery::Misfit => return Event::Misfit,
             Delivery::Nothing => {}
         }
@@ -83,6 +83,7 @@ impl Session<'_> {
                 disturbance = self.watch.disturbance(&mut vigil) => match disturbance {
                     Disturbance::Cut(cut) => {
                         cancel.cancel();
+                        self.begin_to_end(cut);
                         // One that does not end by itself is killed when it is dropped.
                         let _ = tokio::time::timeout(patience(cut), checking).await;
                         return cut.into();
@@ -140,7 +141,8 @@ fn is_error(result: &Block) -> bool {
     matches!(result, Block::ToolResult { is_error: true, .. })
 }
 
-/// What a result says. The file in which a long one is kept has another name each time.
+/// What a result says. The file in which a long one is kept has another name each time, and so has
+/// a background command.
 fn said(done: &Done<'_>) -> String {
     let Block::ToolResult { content, .. } = done.result else { return String::new() };
     let word = |block: &Block| {
@@ -151,8 +153,8 @@ fn said(done: &Done<'_>) -> String {
         }
     };
     let text = content.iter().map(word).collect::<Vec<_>>().join("\n");
-    match done.detail["output_file"].as_str() {
-        Some(file) => text.replace(file, ""),
-        None => text,
-    }
+    let names = ["output_file", "backgroundTaskId"].into_iter();
+    names
+        .filter_map(|name| done.detail[name].as_str())
+        .fold(text, |text, name| text.replace(name, ""))
 }

@@ -166,7 +166,7 @@ impl Session<'_> {
         }
         self.rename_repeated_calls(&mut answer.content);
         self.pending = Some(answer);
-        Event::Replied(reply)
+        self.mind_work(Event::Replied(reply))
     }
 
     /// Some servers number their calls anew in each reply. The service wants an id but once.

@@ -36,6 +36,7 @@ pub async fn drive(
             | Action::Refresh
             | Action::RunTools
             | Action::Check
+            | Action::AwaitWork { .. }
             | Action::Wait { .. }) => world.perform(action).await,
         };
     }

@@ -8,6 +8,7 @@
 
 mod accept;
 mod ask;
+mod background;
 mod books;
 mod clock;
 mod context;
@@ -23,6 +24,7 @@ mod watch;
 mod work;
 
 pub use crate::journal::{Health as JournalHealth, ModelSpan};
+pub use background::has_lost_work;
 pub use clock::Clock;
 pub use drive::{World, drive};
 pub use observer::{Heartbeat, Init, Notice, Observer, WaitingFor};

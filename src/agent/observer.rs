@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::recovery::{Episode, Fault, Moment, Money, Pause, Transition};
-use crate::tools::SandboxState;
+use crate::tools::{BackgroundTask, SandboxState};
 use crate::transcript::{Message, Usage};
 
 /// Watches a run. Called from the run's own task, so it must not block for long.
@@ -45,6 +45,8 @@ pub enum Notice<'a> {
     Compacted { before: u64, after: u64 },
     /// A recovery is over, one way or the other.
     RecoveryEnds(&'a Episode),
+    /// A background command was started, or has ended.
+    Task(&'a BackgroundTask),
     /// A tool call was refused.
     Denied { tool: &'a str, id: &'a str, reason: &'a str },
     /// Something worth a line that is not an error.
@@ -86,5 +88,12 @@ pub struct Heartbeat<'a> {
 pub enum WaitingFor<'a> {
     Retry(Pause),
     Model(&'a str),
-    Tool { name: &'a str, id: &'a str },
+    Tool {
+        name: &'a str,
+        id: &'a str,
+    },
+    /// The model is done, and this is not: a line for each background command.
+    Work {
+        running: &'a str,
+    },
 }

@@ -51,6 +51,9 @@ pub async fn run(setup: Setup, observer: &mut dyn Observer, interrupts: Interrup
         Ok(Err(breach)) => Err(breach.to_string()),
         Err(panic) => Err(panic),
     };
+    let reason = *broken.as_ref().unwrap_or(&StopReason::InternalError);
+    // Whatever breaks here, what is left is ended all the same.
+    let _ = contained(session.end_work(reason)).await;
     drop(leftovers);
     let closed = match broken {
         Ok(reason) => contained(async { session.close(reason) }).await.map(|()| reason),
@@ -87,6 +90,7 @@ async fn go(
     limits: &Limits,
 ) -> Result<StopReason, Breach> {
     session.watch.tell(&Notice::Init(init));
+    session.tell_lost_work();
     if !prompt.is_empty() {
         session.ask_for(prompt);
     }
@@ -165,6 +169,7 @@ fn open(setup: Setup, watch: Watch<'_>) -> (Session<'_>, Vec<Block>) {
         spiral: carried.spiral,
         unmet: None,
         thrashed: false,
+        work_minded: false,
     };
     (session, setup.prompt)
 }
@@ -188,6 +193,7 @@ fn ending(session: Session<'_>, reason: StopReason) -> Ending {
         | StopReason::EmptyResponse
         | StopReason::Refusal
         | StopReason::Stalled
+        | StopReason::BackgroundPending
         | StopReason::RequirementFailed
         | StopReason::StructuredOutputRetryExhausted
         | StopReason::InternalError => false,
@@ -202,6 +208,7 @@ fn ending(session: Session<'_>, reason: StopReason) -> Ending {
         reason,
         contributors,
         thrashed: session.thrashed,
+        tasks: session.toolbox.tasks(),
         fault,
         retry_at,
         text: session.words.text,

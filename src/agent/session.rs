@@ -67,6 +67,8 @@ pub(super) struct Session<'a> {
     pub(super) unmet: Option<String>,
     /// Whether compaction had stopped helping when the run ended.
     pub(super) thrashed: bool,
+    /// Whether it was said that background commands are being stopped.
+    pub(super) work_minded: bool,
 }
 
 /// What the model said last: what the result shows.
@@ -92,6 +94,7 @@ impl World for Session<'_> {
     }
 
     fn record(&mut self, transition: &Transition) {
+        self.show_tasks();
         self.edit(transition);
         let tally = &mut self.books.tally;
         let ended = tally.recovery.observe(transition, tally.turns);
@@ -118,6 +121,7 @@ impl World for Session<'_> {
             Action::Refresh => self.refresh().await,
             Action::RunTools => self.work().await,
             Action::Check => self.check().await,
+            Action::AwaitWork { until } => self.await_work(until).await,
             Action::Wait { until } => self.wait(until).await,
             Action::Finish(_) => Event::Broke,
         }
@@ -189,7 +193,8 @@ impl Session<'_> {
 
     /// Tells the model something.
     fn nudge(&mut self, nudge: Nudge) {
-        let report = if nudge == Nudge::Unmet { self.unmet.take() } else { None };
+        let report =
+            if nudge == Nudge::Unmet { self.unmet.take() } else { self.work_report(nudge) };
         // In one block, which a compaction knows for ours by how it begins.
         let text = match report {
             Some(report) => format!(
@@ -317,6 +322,7 @@ impl Session<'_> {
             let results = open.into_iter().map(|call| synthetic(call.id, &text)).collect();
             self.say(results, &[]);
         }
+        self.leave_word_of_work(reason);
         let ended = self.books.tally.recovery.end(self.watch.clock.now(), reason);
         self.journal.recoveries(&ended);
         self.journal.end(reason);

@@ -10,7 +10,7 @@ use crate::journal::{Health as JournalHealth, Journal, ModelSpan};
 use crate::model::{Client, ModelFacts, RateLimits};
 use crate::recovery::{Chronicle, Fault, Ledger, Limits, Money, Run, Spiral, StopReason};
 use crate::secrets::KnownSecrets;
-use crate::tools::{Acceptance, Toolbox};
+use crate::tools::{Acceptance, BackgroundTask, Toolbox};
 use crate::transcript::{Block, Contributor, Message, Usage};
 
 use super::clock::Clock;
@@ -102,6 +102,8 @@ pub struct Ending {
     pub broken: Option<String>,
     /// What the answer and the command that were asked for came to.
     pub acceptance: Acceptance,
+    /// What was started in the background.
+    pub tasks: Vec<BackgroundTask>,
 }
 
 impl Ending {

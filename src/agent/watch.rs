@@ -106,10 +106,31 @@ impl<'a> Watch<'a> {
         figures: Figures,
         since_last_byte: Option<Duration>,
     ) {
+        self.show(vigil, waiting_for, figures, (None, since_last_byte));
+    }
+
+    /// The same for a wait whose end is known.
+    pub(super) fn beat_until(
+        &mut self,
+        vigil: &Vigil,
+        waiting_for: WaitingFor<'_>,
+        figures: Figures,
+        left: Duration,
+    ) {
+        self.show(vigil, waiting_for, figures, (Some(left), None));
+    }
+
+    fn show(
+        &mut self,
+        vigil: &Vigil,
+        waiting_for: WaitingFor<'_>,
+        figures: Figures,
+        (ends_in, since_last_byte): (Option<Duration>, Option<Duration>),
+    ) {
         let heartbeat = Heartbeat {
             waiting_for,
             elapsed: vigil.began.until(self.clock.now()),
-            ends_in: None,
+            ends_in,
             turn: figures.turn,
             waited_in_all: figures.waited,
             spent: figures.spent,

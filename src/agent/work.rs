@@ -23,10 +23,10 @@ pub(super) const SIDE_BY_SIDE: usize = 10;
 
 /// How long a cancelled tool may take to die: two seconds of grace before it is killed, and a
 /// moment to notice (SPEC 12).
-const DYING: Duration = Duration::from_millis(2_500);
+pub(super) const DYING: Duration = Duration::from_millis(2_500);
 
 /// The same when time is up: the whole run has two seconds to end (SPEC 17).
-const DYING_LATE: Duration = Duration::from_millis(1_200);
+pub(super) const DYING_LATE: Duration = Duration::from_millis(1_200);
 
 /// One result, in the making.
 struct Slot {
@@ -59,7 +59,9 @@ impl Session<'_> {
             Some(cut) => cut.into(),
             None => self.settle(&slots.iter().filter_map(Slot::done).collect::<Vec<_>>()).await,
         };
-        self.answer_all(slots, cut);
+        // News is told where a turn follows, and kept for later where none does.
+        let news = if matches!(event, Event::ToolsDone(_)) { self.work_news() } else { None };
+        self.answer_all(slots, cut, news);
         event
     }
 
@@ -99,6 +101,7 @@ impl Session<'_> {
                 disturbance = self.watch.disturbance(&mut vigil) => match disturbance {
                     Disturbance::Cut(cut) => {
                         cancel.cancel();
+                        self.begin_to_end(cut);
                         for (index, outcome) in let_die(&self.toolbox, cut, tasks, finished).await {
                             let slot: &mut Slot = &mut batch[index];
                             slot.result = Some(self.finish(&slot.call, outcome));
@@ -192,13 +195,13 @@ impl Session<'_> {
     }
 
     /// Sends the results back in the order the model asked for them.
-    fn answer_all(&mut self, slots: Vec<Slot>, cut: Option<CutBy>) {
+    fn answer_all(&mut self, slots: Vec<Slot>, cut: Option<CutBy>, news: Option<Block>) {
         let missing = match cut {
             Some(CutBy::Interrupt(_)) => "Interrupted by user",
             Some(CutBy::Deadline) => "Cut off: the time limit of this run was reached",
             None => "The tool broke down without a result",
         };
-        let (blocks, details): (Vec<Block>, Vec<Value>) = slots
+        let (mut blocks, details): (Vec<Block>, Vec<Value>) = slots
             .into_iter()
             .map(|slot| {
                 slot.result.unwrap_or_else(|| {
@@ -207,6 +210,7 @@ impl Session<'_> {
                 })
             })
             .unzip();
+        blocks.extend(news);
         if !blocks.is_empty() {
             self.say(blocks, &details);
         }

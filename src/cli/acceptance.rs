@@ -1,6 +1,7 @@
 //! What to say of a run that did its work, and whose work was not accepted.
 
 use crate::agent::Ending;
+use crate::tools::BackgroundEnd;
 
 /// The command that must pass did not.
 pub fn requirement_failed(ending: &Ending) -> (String, &'static str) {
@@ -30,6 +31,25 @@ pub fn requirement_failed(ending: &Ending) -> (String, &'static str) {
         Some(_) | None => ADVICE,
     };
     (what, advice)
+}
+
+/// The model was done, and what it had started was not.
+pub fn background_pending(ending: &Ending) -> (String, &'static str) {
+    const ADVICE: &str = "Raise the setting backgroundWait or --max-duration, or say in the prompt \
+                          what is to be stopped before the end.";
+    let cut = ending.tasks.iter().filter(|task| task.end == Some(BackgroundEnd::Cut));
+    let cut: Vec<String> =
+        cut.map(|task| format!("{} ({:?})", task.id, shortened(&task.command))).collect();
+    let what = if cut.is_empty() {
+        "the model was done, and could not be told any more what came of its background commands"
+            .to_owned()
+    } else {
+        format!(
+            "the model was done, and its background commands did not end in time; cut: {}",
+            cut.join(", ")
+        )
+    };
+    (what, ADVICE)
 }
 
 /// No answer came in the shape that was asked for.

@@ -89,6 +89,7 @@ pub(super) fn class_of(ending: &Ending) -> Option<ErrorClass> {
         | StopReason::BlockingLimit
         | StopReason::MaxOutputTokens
         | StopReason::Stalled
+        | StopReason::BackgroundPending
         | StopReason::RequirementFailed
         | StopReason::StructuredOutputRetryExhausted
         | StopReason::InternalError => None,
@@ -119,6 +120,7 @@ fn words(ending: &Ending) -> Option<(String, &'static str)> {
             "the model repeated the same steps with the same outcome".to_owned(),
             "Look at its last steps, and say in the prompt what stood in its way.",
         ),
+        StopReason::BackgroundPending => super::acceptance::background_pending(ending),
         StopReason::RequirementFailed => super::acceptance::requirement_failed(ending),
         StopReason::StructuredOutputRetryExhausted => super::acceptance::no_answer(ending),
         StopReason::MaxOutputTokens => (

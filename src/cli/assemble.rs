@@ -246,6 +246,7 @@ fn tool_settings(
         ask: rules.ask.clone(),
         bash_timeout: rules.bash_timeout,
         bash_timeout_max: rules.bash_max_timeout,
+        background_lifetime: rules.background_lifetime,
         output_limit: usize::try_from(rules.result_chars).unwrap_or(usize::MAX),
         environment: settings
             .variables

@@ -15,7 +15,7 @@ use crate::model::Proxies;
 
 /// Every variable that is read, and what for, as the manual has it.
 #[rustfmt::skip]
-pub const VARIABLES: [(&str, &str); 37] = [
+pub const VARIABLES: &[(&str, &str)] = &[
     ("ANTHROPIC_API_KEY", "The API key."),
     ("ANTHROPIC_AUTH_TOKEN", "A bearer token; outranks the API key."),
     ("CLAUDE_CODE_API_KEY_HELPER_TTL_MS", "How long a key that a command printed is used, in \
@@ -31,6 +31,7 @@ pub const VARIABLES: [(&str, &str); 37] = [
     ("API_TIMEOUT_MS", "The same as --request-timeout, in milliseconds."),
     ("BASH_DEFAULT_TIMEOUT_MS", "The setting bashTimeout, in milliseconds."),
     ("BASH_MAX_TIMEOUT_MS", "The setting bashMaxTimeout, in milliseconds."),
+    ("CLAUDE_CODE_PRINT_BG_WAIT_CEILING_MS", "The setting backgroundWait, in milliseconds."),
     ("BASH_MAX_OUTPUT_LENGTH", "The setting maxToolResultChars."),
     ("CLAUDE_CODE_MAX_OUTPUT_TOKENS", "The same as --max-output-tokens."),
     ("CLAUDE_CODE_MAX_RETRIES", "The same as --max-retries."),
@@ -100,6 +101,7 @@ pub struct Environment {
     pub request_timeout: Option<Duration>,
     pub bash_timeout: Option<Duration>,
     pub bash_max_timeout: Option<Duration>,
+    pub background_wait: Option<Duration>,
     pub tool_result_chars: Option<NonZeroU32>,
     pub max_output_tokens: Option<NonZeroU32>,
     pub max_retries: Option<u8>,
@@ -193,6 +195,7 @@ impl Environment {
             request_timeout: vars.parsed("API_TIMEOUT_MS", values::millis)?,
             bash_timeout: vars.parsed("BASH_DEFAULT_TIMEOUT_MS", values::millis)?,
             bash_max_timeout: vars.parsed("BASH_MAX_TIMEOUT_MS", values::millis)?,
+            background_wait: vars.parsed("CLAUDE_CODE_PRINT_BG_WAIT_CEILING_MS", values::millis)?,
             tool_result_chars: vars.parsed("BASH_MAX_OUTPUT_LENGTH", values::count)?,
             max_output_tokens: vars.parsed("CLAUDE_CODE_MAX_OUTPUT_TOKENS", values::count)?,
             max_retries: vars.parsed("CLAUDE_CODE_MAX_RETRIES", values::retries)?,

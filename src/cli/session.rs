@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::agent::{Carried, ModelTally, Rung, Tally};
+use crate::agent::{self, Carried, ModelTally, Rung, Tally};
 use crate::journal::{
     Carry, Held, Journal, JournalError, Opening, Place, Restored, SessionId, latest, read,
 };
@@ -158,7 +158,8 @@ impl Session {
     /// conversation, so the model is asked for it once more where it did not come to its end.
     fn rest(&self, demands: &Demands) -> Result<Rest, UsageError> {
         let Some(restored) = self.restored() else { return Ok(Rest::Asking) };
-        if restored.messages.last().is_some_and(|last| last.role == Role::User) {
+        let unanswered = restored.messages.last().is_some_and(|last| last.role == Role::User);
+        if unanswered || agent::has_lost_work(&restored.messages) {
             return Ok(Rest::Asking);
         }
         let (forked, demanded) = (matches!(self.kind, Kind::Forked(_)), restored.limits);

@@ -74,6 +74,8 @@ pub(super) fn worst_case(before: Money, transition: &Transition) -> Money {
             | Event::Weighed(_)
             | Event::ToolsDone(_)
             | Event::Delivered
+            | Event::DeliveredEarly
+            | Event::Worked(_)
             | Event::Misfit
             | Event::Checked { .. }
             | Event::HookStopped

@@ -16,6 +16,16 @@ impl Run {
         outcome.with(Fate::Keep)
     }
 
+    /// The same while background work is under way or ended unknown to the model.
+    pub(super) fn answer_early(self, scene: Scene<'_>) -> Outcome {
+        let outcome = if scene.limits.structured {
+            self.restructure(Some(Nudge::UseStructuredOutput), scene)
+        } else {
+            self.await_work(scene)
+        };
+        outcome.with(Fate::Keep)
+    }
+
     /// The model says that it is done. The token budget may ask for more, and the command of
     /// `--require` has the last word. An answer that comes after the deadline is an answer all
     /// the same, where nothing else has to be waited for.

@@ -50,6 +50,8 @@ pub enum Budget {
     SchemaTry,
     /// One more try after the requirement was not met.
     Amendment,
+    /// One turn in which the model hears of background work after it was done. Per session.
+    Report,
 }
 
 /// What is left to spend. Every recovery counts one of these down; what renews it is said by the
@@ -81,6 +83,13 @@ pub struct Budgets {
     pub fast_mode: u8,
     pub schema_tries: u8,
     pub amendments: u8,
+    #[serde(default = "all_reports")]
+    pub reports: u8,
+}
+
+/// What a session has that was begun before there were reports.
+fn all_reports() -> u8 {
+    Budgets::DEFAULT.reports
 }
 
 impl Budgets {
@@ -109,6 +118,7 @@ impl Budgets {
         fast_mode: 1,
         schema_tries: 4,
         amendments: 3,
+        reports: 24,
     };
 
     /// Pays for one recovery. `None` when there is nothing left.
@@ -147,6 +157,7 @@ impl Budgets {
             Budget::FastMode => self.fast_mode = self.fast_mode.checked_sub(1)?,
             Budget::SchemaTry => self.schema_tries = self.schema_tries.checked_sub(1)?,
             Budget::Amendment => self.amendments = self.amendments.checked_sub(1)?,
+            Budget::Report => self.reports = self.reports.checked_sub(1)?,
         }
         Some(self)
     }

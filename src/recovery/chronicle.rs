@@ -245,7 +245,8 @@ impl Chronicle {
 impl Open {
     /// Whether a step brings what was wanted.
     fn has_come(&self, step: &Transition) -> bool {
-        let answered = matches!(step.event, Event::Replied(Reply::Answer { .. }));
+        let answered =
+            matches!(step.event, Event::Replied(Reply::Answer { .. } | Reply::Early { .. }));
         let whole = step.edit.reply == Fate::Keep
             && (answered
                 || matches!(step.event, Event::Replied(Reply::ToolCalls { .. } | Reply::Refusal)));
@@ -254,8 +255,10 @@ impl Open {
         match self.goal {
             Goal::Summary => step.edit.reply == Fate::Summary || whole,
             Goal::Reply => whole,
-            Goal::Shape => step.event == Event::Delivered,
-            Goal::Effort => (answered || step.event == Event::Delivered) && taken,
+            Goal::Shape => matches!(step.event, Event::Delivered | Event::DeliveredEarly),
+            Goal::Effort => {
+                (answered || matches!(step.event, Event::Delivered | Event::Worked(_))) && taken
+            }
             Goal::Acceptance => step.event == Event::Checked { passed: true },
         }
     }

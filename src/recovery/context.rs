@@ -77,7 +77,7 @@ impl Run {
     ) -> Outcome {
         let run = self.settle(scene);
         match reply {
-            Reply::Answer { .. } | Reply::CutShort(Cut::Text) => {
+            Reply::Answer { .. } | Reply::Early { .. } | Reply::CutShort(Cut::Text) => {
                 let budgets = run.budgets.renewed_by_summary(&scene.limits.budgets);
                 let run = Self { budgets, compaction: Compaction::Done, ..run };
                 run.call(Call::Ask(Purpose::Reply), scene).with(Fate::Summary)

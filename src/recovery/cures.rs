@@ -33,6 +33,7 @@ pub fn plan(setback: Setback, run: &Run, at: Moment, limits: &Limits) -> Recover
         Setback::NoSummary(Occasion::Overflow) => (&[], StopReason::PromptTooLong),
         Setback::Unstructured => (&[P::Restructure], StopReason::StructuredOutputRetryExhausted),
         Setback::Unmet => (&[P::Amend], StopReason::RequirementFailed),
+        Setback::Unreported => (&[P::Report], StopReason::BackgroundPending),
     };
     let affordable = cures.iter().copied().find(|&cure| can_pay(run, cure));
     affordable.unwrap_or(P::Stop(end))
@@ -214,6 +215,7 @@ fn summarising(run: &Run) -> Option<Occasion> {
         | Phase::Weighing(_)
         | Phase::Working
         | Phase::Checking
+        | Phase::Awaiting { .. }
         | Phase::Pausing { .. }
         | Phase::Stopped(_) => None,
     }

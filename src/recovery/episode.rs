@@ -126,7 +126,9 @@ impl Goal {
             (Some(RecoveryPlan::Compact), _) => Self::Summary,
             (Some(RecoveryPlan::Nudge), _) => Self::Effort,
             (Some(RecoveryPlan::Restructure), _)
-            | (_, Event::Misfit | Event::Replied(Reply::Answer { .. })) => Self::Shape,
+            | (_, Event::Misfit | Event::Replied(Reply::Answer { .. } | Reply::Early { .. })) => {
+                Self::Shape
+            }
             (Some(RecoveryPlan::Amend), _) | (_, Event::Checked { .. }) => Self::Acceptance,
             (
                 _,
@@ -136,6 +138,8 @@ impl Goal {
                 | Event::Failed(_)
                 | Event::ToolsDone(_)
                 | Event::Delivered
+                | Event::DeliveredEarly
+                | Event::Worked(_)
                 | Event::HookStopped
                 | Event::Refreshed
                 | Event::Woke
@@ -156,10 +160,14 @@ pub(super) fn setback(step: &Transition) -> Option<&'static str> {
         Event::Replied(Reply::CutShort(_)) => Some("max_output_tokens"),
         Event::Replied(Reply::Empty) => Some("empty_response"),
         Event::Replied(Reply::Paused) => Some("pause_turn"),
-        Event::Replied(Reply::Answer { .. }) | Event::Delivered if plan == RecoveryPlan::Nudge => {
+        Event::Replied(Reply::Answer { .. }) | Event::Delivered | Event::Worked(_)
+            if plan == RecoveryPlan::Nudge =>
+        {
             Some("token_budget")
         }
-        Event::Replied(Reply::Answer { .. }) | Event::Misfit => Some("structured_output"),
+        Event::Replied(Reply::Answer { .. } | Reply::Early { .. }) | Event::Misfit => {
+            Some("structured_output")
+        }
         Event::Replied(Reply::ToolCalls { .. } | Reply::Refusal) => Some("no_summary"),
         Event::Weighed(_) if plan == RecoveryPlan::Compact => Some("context_window"),
         Event::Weighed(_) => Some("no_summary"),
@@ -168,6 +176,8 @@ pub(super) fn setback(step: &Transition) -> Option<&'static str> {
         Event::Begin
         | Event::ToolsDone(_)
         | Event::Delivered
+        | Event::DeliveredEarly
+        | Event::Worked(_)
         | Event::HookStopped
         | Event::Refreshed
         | Event::Woke

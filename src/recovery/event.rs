@@ -17,8 +17,12 @@ pub enum Event {
     ToolsDone(Pace),
     /// The same, and among them was the structured output that was asked for.
     Delivered,
+    /// Delivered as well, while background work is under way or ended unknown to the model.
+    DeliveredEarly,
     /// The same, but the structured output did not fit its schema.
     Misfit,
+    /// Background work was waited for.
+    Worked(Work),
     /// The command of `--require` has ended.
     Checked {
         passed: bool,
@@ -92,12 +96,28 @@ impl Weight {
     }
 }
 
+/// How background work stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Work {
+    /// None is under way, and the model knows what came of all of it.
+    Over,
+    /// Some has ended, and the model does not know.
+    News,
+    /// The wait is over, and the work is not.
+    Alive,
+}
+
 /// What the model said, as far as it matters here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reply {
     /// Text, and no tool use.
     Answer {
+        tokens: u32,
+    },
+    /// The same, while background work is under way or ended unknown to the model.
+    Early {
         tokens: u32,
     },
     ToolCalls {
@@ -141,6 +161,10 @@ pub enum Action {
     RunTools,
     /// Run the command of `--require`.
     Check,
+    /// Wait for news of background work, but not beyond `until`.
+    AwaitWork {
+        until: Moment,
+    },
     Wait {
         until: Moment,
     },
@@ -255,6 +279,10 @@ pub enum Nudge {
     UseStructuredOutput,
     /// The command of `--require` did not pass. Its output follows these words.
     Unmet,
+    /// Background work has ended. What came of it follows these words.
+    WorkEnded,
+    /// The model is done and background work is not. What is running follows these words.
+    StillRunning,
 }
 
 /// The record of one step. The journal stores it and the reporter shows it; neither needs to be

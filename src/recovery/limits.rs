@@ -54,6 +54,32 @@ pub struct Limits {
     /// Where repetition becomes a loop.
     #[serde(default)]
     pub loops: SpiralLimits,
+    /// How long background work is waited for once the model is done.
+    #[serde(default)]
+    pub background: WorkWait,
+}
+
+/// The bounds of one wait for background work (SPEC 16).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkWait {
+    pub most: Duration,
+    /// After so long without news the model is told, once, what it is that the run waits for: a
+    /// server that it forgot never ends.
+    pub quiet: Duration,
+}
+
+impl WorkWait {
+    /// A wait of at most `most`. A quarter of it may pass in silence, but no more than half a
+    /// minute.
+    pub fn of(most: Duration) -> Self {
+        Self { most, quiet: (most / 4).min(Duration::from_secs(30)) }
+    }
+}
+
+impl Default for WorkWait {
+    fn default() -> Self {
+        Self::of(Duration::from_mins(10))
+    }
 }
 
 /// How fast mode meets a shortage (SPEC 8).
@@ -185,6 +211,7 @@ impl Default for Limits {
             requirement: false,
             structured: false,
             loops: SpiralLimits::default(),
+            background: WorkWait::default(),
         }
     }
 }

@@ -56,6 +56,7 @@ impl Run {
             may_escalate: false,
             effort_left: limits.effort.map_or(0, |tokens| tokens / 10 * 9),
             since_nudge: 0,
+            asked_about_work: false,
             wrapping_up: false,
             seed,
         }
@@ -74,6 +75,7 @@ impl Run {
             fast: if self.fast == Fast::Off { Fast::Off } else { Fast::On },
             compaction: Compaction::Idle,
             useless: 0,
+            asked_about_work: false,
             wrapping_up: false,
             ..self
         }
@@ -93,15 +95,20 @@ impl Run {
         let scene = Scene { at, limits };
         let Outcome { run: next, plan, edit, action } = match (self.phase, event) {
             (Phase::Stopped(_), _) => return Err(Breach { phase: self.phase, event }),
-            (Phase::Working | Phase::Checking, Event::Interrupted(by)) => {
+            (Phase::Working | Phase::Checking | Phase::Awaiting { .. }, Event::Interrupted(by)) => {
                 self.stop(StopReason::AbortedTools(by))
             }
             (_, Event::Interrupted(by)) => self.stop(StopReason::AbortedStreaming(by)),
             (_, Event::Broke) => self.stop(StopReason::InternalError),
+            (Phase::Awaiting { .. }, Event::DeadlinePassed) => {
+                self.stop(StopReason::BackgroundPending)
+            }
             (_, Event::DeadlinePassed) => self.stop(StopReason::Deadline),
             (Phase::Ready, Event::Begin) => self.anew(scene).next_turn(scene),
             (Phase::Working, Event::ToolsDone(pace)) => self.tools_done(pace, scene),
             (Phase::Working, Event::Delivered) => self.done(scene),
+            (Phase::Working, Event::DeliveredEarly) => self.await_work(scene),
+            (Phase::Awaiting { until }, Event::Worked(work)) => self.worked(until, work, scene),
             (Phase::Working, Event::Misfit) => self.restructure(None, scene),
             (Phase::Working, Event::HookStopped) => self.stop(StopReason::HookStopped),
             (Phase::Checking, Event::Checked { passed }) => self.checked(passed, scene),
@@ -368,6 +375,7 @@ impl Outcome {
             | Action::Refresh
             | Action::RunTools
             | Action::Check
+            | Action::AwaitWork { .. }
             | Action::Wait { .. } => plan,
         };
         Self { plan: Some(plan), ..self }

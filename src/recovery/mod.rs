@@ -9,6 +9,7 @@
 //! ```
 
 mod acceptance;
+mod background;
 mod backoff;
 mod budget;
 mod chain;
@@ -42,14 +43,14 @@ pub use deed::{Deed, Mark, Nature, is_wait};
 pub use episode::{Counts, Episode};
 pub use event::{
     Action, Ask, Breach, Connection, Cut, Edit, Event, Fate, Mode, Nudge, Occasion, Purpose, Reply,
-    Transition, Trim, Weight,
+    Transition, Trim, Weight, Work,
 };
 pub use failure::{ErrorClass, Failure, Reach, Remedies, Ruling, Wish, WishSource};
 pub use fault::{Fault, FaultKind, Timer};
-pub use limits::{Account, Caps, FastMode, Limits, Persistence, Source};
+pub use limits::{Account, Caps, FastMode, Limits, Persistence, Source, WorkWait};
 pub use moment::Moment;
 pub use money::{Ledger, Money, Reservation};
-pub use nudges::SUMMARISE;
+pub use nudges::{SUMMARISE, WORK_GONE};
 pub use plan::{RecoveryPlan, Setback};
 pub use spiral::{Pace, Spiral, SpiralLimits};
 pub use state::{Call, Cap, Compaction, Fast, Pause, Phase, Run};

@@ -40,9 +40,24 @@ pub const SUMMARISE: Summarise = Summarise {
               call.",
 };
 
+/// What the model is told when a session goes on in another process. What ran in the background
+/// follows these words.
+pub const WORK_GONE: &str = "The process that this session ran in has ended, and its background commands with it. None of \
+     those below is running any more, and how far they came is unknown: check before you start \
+     one again.";
+
+const WORK_ENDED: &str = "Background work has ended: see below. Read the output you need with \
+                          BashOutput, and deal with what failed. When nothing is left to do, end \
+                          with your whole answer.";
+
+const STILL_RUNNING: &str = "You are done, but the background commands below are not, and the run \
+                             waits for them. Stop with KillShell what nobody needs any more, such \
+                             as a server or a watcher. If you wait for one to finish, end again \
+                             without a tool call: you will be told when it has.";
+
 impl Nudge {
     /// All the words there are.
-    pub const TEXTS: [&'static str; 10] = [
+    pub const TEXTS: [&'static str; 13] = [
         Self::Continue(Cut::Text).text(),
         Self::Continue(Cut::ToolCall).text(),
         Self::Continue(Cut::Thinking).text(),
@@ -53,6 +68,9 @@ impl Nudge {
         Self::StepBack.text(),
         Self::UseStructuredOutput.text(),
         Self::Unmet.text(),
+        Self::WorkEnded.text(),
+        Self::StillRunning.text(),
+        WORK_GONE,
     ];
 
     /// The words, for the model.
@@ -104,6 +122,8 @@ impl Nudge {
                  end: it will be run again. Change the work, never the check. If the cause is \
                  out of reach, end and say what it is."
             }
+            Self::WorkEnded => WORK_ENDED,
+            Self::StillRunning => STILL_RUNNING,
             Self::LastTurn => {
                 "This is your last reply: the turn limit is reached, and you will not see the \
                  results of any tool you call now. End with what is done and what is not."

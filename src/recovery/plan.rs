@@ -25,6 +25,8 @@ pub enum Setback {
     Unstructured,
     /// The command of `--require` did not pass.
     Unmet,
+    /// The model is done and does not know how background work stands.
+    Unreported,
 }
 
 /// What to do about a setback.
@@ -78,6 +80,8 @@ pub enum RecoveryPlan {
     Restructure,
     /// Tell the model that its work is not accepted yet.
     Amend,
+    /// Tell the model how background work stands.
+    Report,
     /// Nothing is left to try, or nothing needs to be.
     Stop(StopReason),
 }
@@ -107,6 +111,7 @@ impl RecoveryPlan {
             Self::Return => Some(Budget::Probe),
             Self::Restructure => Some(Budget::SchemaTry),
             Self::Amend => Some(Budget::Amendment),
+            Self::Report => Some(Budget::Report),
             Self::WaitForCapacity | Self::Stop(_) => None,
         }
     }
@@ -146,6 +151,7 @@ impl RecoveryPlan {
             Self::Return => "fallback_return",
             Self::Restructure => "structured_output_retry",
             Self::Amend => "requirement_retry",
+            Self::Report => "background_report",
             Self::Stop(_) => "stop",
         }
     }
@@ -176,6 +182,7 @@ impl RecoveryPlan {
             | Self::Return
             | Self::Restructure
             | Self::Amend
+            | Self::Report
             | Self::Stop(_) => None,
         }
     }
@@ -206,6 +213,7 @@ impl RecoveryPlan {
             | Self::Return
             | Self::Restructure
             | Self::Amend
+            | Self::Report
             | Self::Stop(_) => false,
         }
     }

@@ -16,6 +16,9 @@ impl Run {
             Reply::Answer { tokens } => {
                 self.settle(scene).ended(scene).credit(tokens, scene).answer(scene)
             }
+            Reply::Early { tokens } => {
+                self.settle(scene).ended(scene).credit(tokens, scene).answer_early(scene)
+            }
             Reply::ToolCalls { tokens } => {
                 self.settle(scene).ended(scene).credit(tokens, scene).work(scene)
             }
@@ -138,6 +141,7 @@ impl Run {
             | RecoveryPlan::Return
             | RecoveryPlan::Restructure
             | RecoveryPlan::Amend
+            | RecoveryPlan::Report
             | RecoveryPlan::Escalate
             | RecoveryPlan::Continue
             | RecoveryPlan::AskAgain

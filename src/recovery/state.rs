@@ -40,6 +40,10 @@ pub struct Run {
     pub effort_left: u32,
     /// Output tokens since the last nudge, as far as they matter.
     pub since_nudge: u32,
+    /// Whether the model was told, since background work last brought news, that the run waits
+    /// for what is still running.
+    #[serde(default)]
+    pub asked_about_work: bool,
     /// Whether the model was told to wrap up.
     pub wrapping_up: bool,
     /// Where jitter comes from.
@@ -56,6 +60,8 @@ pub struct Run {
 ///            │      Failed│ └── Answer ──► (Checking) ──► Stopped
 ///            └─ Pausing ◄─┘
 /// ```
+/// Awaiting stands between an answer and its end while background work is under way.
+///
 /// A conversation that fills the window goes through Weighing and Calling once more, for a
 /// summary, before it asks for its reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -68,6 +74,10 @@ pub enum Phase {
     Working,
     /// The command of `--require` runs.
     Checking,
+    /// The model is done and background work is not.
+    Awaiting {
+        until: Moment,
+    },
     Pausing {
         until: Moment,
         why: Pause,

@@ -26,6 +26,8 @@ pub enum StopReason {
     Refusal,
     /// The loop detector's hard limit.
     Stalled,
+    /// Background work was waited for as long as it may be, and was cut.
+    BackgroundPending,
     /// The command of `--require` never passed.
     RequirementFailed,
     /// No reply fitted the schema.
@@ -69,6 +71,7 @@ impl StopReason {
             Self::EmptyResponse => "empty_response",
             Self::Refusal => "refusal",
             Self::Stalled => "stalled",
+            Self::BackgroundPending => "background_pending",
             Self::RequirementFailed => "requirement_failed",
             Self::StructuredOutputRetryExhausted => "structured_output_retry_exhausted",
             Self::InternalError => "internal_error",

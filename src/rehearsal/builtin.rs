@@ -54,6 +54,8 @@ const BUILTIN: &[(&str, &str)] = &[
     ("requirement-failed", include_str!("scenarios/requirement-failed.toml")),
     ("structured-output", include_str!("scenarios/structured-output.toml")),
     ("structured-exhausted", include_str!("scenarios/structured-exhausted.toml")),
+    ("background-build", include_str!("scenarios/background-build.toml")),
+    ("background-server", include_str!("scenarios/background-server.toml")),
     ("loop", include_str!("scenarios/loop.toml")),
     ("polling", include_str!("scenarios/polling.toml")),
     ("gateway-overload", include_str!("scenarios/gateway-overload.toml")),

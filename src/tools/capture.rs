@@ -11,6 +11,7 @@ use tokio::io::AsyncWriteExt;
 
 use crate::secrets::KnownSecrets;
 
+use super::background::Live;
 use super::sieve::{Sieve, Sifted};
 use super::text;
 
@@ -41,6 +42,16 @@ impl Scratch {
             used: AtomicU64::new(0),
             files: AtomicU64::new(0),
         })
+    }
+
+    /// Sets up to `wanted` bytes aside, as many as there are left. Returns how many.
+    fn reserve(&self, wanted: u64) -> u64 {
+        let room = |used: u64| wanted.min(SESSION_BYTES_MAX.saturating_sub(used));
+        let before = self
+            .used
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| Some(used + room(used)));
+        // The update never declines.
+        room(before.unwrap_or_else(|used| used))
     }
 
     /// Makes the folder, readable by its owner only, and names a file in it.
@@ -125,6 +136,8 @@ pub(super) struct Capture {
     sieve: Sieve,
     scratch: Arc<Scratch>,
     spill: Spill,
+    /// Who looks at it meanwhile.
+    live: Option<Arc<Live>>,
 }
 
 #[derive(Debug)]
@@ -171,7 +184,13 @@ impl Capture {
             sieve: Sieve::new(&scratch.secrets),
             scratch,
             spill: Spill::Short(Vec::new()),
+            live: None,
         }
+    }
+
+    /// Shows what comes to whoever looks at it before the end.
+    pub(super) fn show_to(&mut self, live: Arc<Live>) {
+        self.live = Some(live);
     }
 
     pub(super) async fn push(&mut self, stream: Stream, bytes: &[u8]) {
@@ -181,6 +200,9 @@ impl Capture {
 
     async fn keep(&mut self, stream: Stream, sifted: &Sifted) {
         self.both.push(&sifted.shown);
+        if let Some(live) = &self.live {
+            live.push(&sifted.shown);
+        }
         match stream {
             Stream::Out => self.out.push(&sifted.shown),
             Stream::Err => self.err.push(&sifted.shown),
@@ -205,19 +227,22 @@ impl Capture {
             Ok((path, file))
         };
         match opened.await {
-            Ok((path, file)) => self.add(path, file, 0, all).await,
+            Ok((path, file)) => {
+                if let Some(live) = &self.live {
+                    live.spills_to(path.clone());
+                }
+                self.add(path, file, 0, all).await
+            }
             Err(error) => Spill::Failed(error),
         }
     }
 
     async fn add(&self, path: PathBuf, mut file: File, written: u64, bytes: &[u8]) -> Spill {
-        let used = self.scratch.used.load(Ordering::Relaxed);
-        let room = (SPILL_BYTES_MAX - written).min(SESSION_BYTES_MAX.saturating_sub(used));
-        let taken = usize::try_from(room).unwrap_or(usize::MAX).min(bytes.len());
+        let room = (SPILL_BYTES_MAX - written).min(bytes.len() as u64);
+        let taken = usize::try_from(self.scratch.reserve(room)).unwrap_or(usize::MAX);
         if let Err(error) = file.write_all(&bytes[..taken]).await {
             return Spill::Failed(error);
         }
-        self.scratch.used.fetch_add(taken as u64, Ordering::Relaxed);
         if taken < bytes.len() {
             Spill::Full { path, file }
         } else {
@@ -234,6 +259,9 @@ impl Capture {
         let (file, place) = match &mut self.spill {
             Spill::Short(_) => (None, String::new()),
             Spill::File { path, file, .. } => match file.flush().await {
+                Ok(()) if tokio::fs::try_exists(&path).await.is_ok_and(|there| !there) => {
+                    (None, "; the file it was saved in has been taken away".to_string())
+                }
                 Ok(()) => (Some(path.clone()), format!("; all of it is in {}", path.display())),
                 Err(error) => (None, format!("; it could not be saved: {error}")),
             },

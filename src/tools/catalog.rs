@@ -10,6 +10,8 @@ use super::settings::ToolSettings;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tool {
     Bash,
+    BashOutput,
+    KillShell,
     Read,
     Write,
     Edit,
@@ -20,8 +22,31 @@ pub(super) enum Tool {
 
 impl Tool {
     /// In the order in which the model is told of them.
-    pub(super) const ALL: [Self; 7] =
-        [Self::Bash, Self::Read, Self::Write, Self::Edit, Self::Glob, Self::Grep, Self::TodoWrite];
+    pub(super) const ALL: [Self; 9] = [
+        Self::Bash,
+        Self::BashOutput,
+        Self::KillShell,
+        Self::Read,
+        Self::Write,
+        Self::Edit,
+        Self::Glob,
+        Self::Grep,
+        Self::TodoWrite,
+    ];
+
+    /// The tool without which this one is of no use, and with which it comes.
+    pub(super) fn belongs_to(self) -> Option<Self> {
+        match self {
+            Self::BashOutput | Self::KillShell => Some(Self::Bash),
+            Self::Bash
+            | Self::Read
+            | Self::Write
+            | Self::Edit
+            | Self::Glob
+            | Self::Grep
+            | Self::TodoWrite => None,
+        }
+    }
 
     pub(super) fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|tool| tool.name() == name)
@@ -30,6 +55,8 @@ impl Tool {
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Bash => "Bash",
+            Self::BashOutput => "BashOutput",
+            Self::KillShell => "KillShell",
             Self::Read => "Read",
             Self::Write => "Write",
             Self::Edit => "Edit",
@@ -42,8 +69,13 @@ impl Tool {
     pub(super) fn effect(self) -> Effect {
         match self {
             Self::Read | Self::Glob | Self::Grep => Effect::ReadOnly,
-            // The list is only in memory, but its order matters.
-            Self::Bash | Self::Write | Self::Edit | Self::TodoWrite => Effect::Changes,
+            // The list is only in memory, but its order matters; output is shown only once.
+            Self::Bash
+            | Self::BashOutput
+            | Self::KillShell
+            | Self::Write
+            | Self::Edit
+            | Self::TodoWrite => Effect::Changes,
         }
     }
 
@@ -63,12 +95,20 @@ impl Tool {
                  answer prompts: stdin is empty and there is no terminal, so pass flags such as \
                  -y. The working directory carries over to the next call, variables do not, and \
                  processes left running are stopped when the command ends. For files prefer \
-                 Read, Edit, Write, Glob and Grep.{}{}",
+                 Read, Edit, Write, Glob and Grep. With run_in_background it returns at once, and \
+                 the command may run for {} ms; you are told when it ends. Stop servers before \
+                 you end: the run waits for what still runs.{}{}",
                 settings.bash_timeout.as_millis(),
                 settings.bash_timeout_max.as_millis(),
+                settings.background_lifetime.as_millis(),
                 if sandbox.is_some() { " " } else { "" },
                 sandbox.unwrap_or_default(),
             ),
+            Self::BashOutput => "Shows what a background command has printed since the last look, \
+                                 and whether it still runs. With a timeout it waits so long for \
+                                 the command to end: better than looking again and again."
+                .to_string(),
+            Self::KillShell => "Stops a background command.".to_string(),
             Self::Read => "Reads a file: text as numbered lines (2,000 unless limit says \
                            otherwise; offset is the first line), images, PDFs (at most 20 pages: \
                            of longer ones say which), notebooks. Read a file before changing it. \
@@ -102,9 +142,14 @@ impl Tool {
                     "command": text(),
                     "timeout": about(&whole(1), "milliseconds"),
                     "description": about(&text(), "what it does, in 5 to 10 words"),
+                    "run_in_background": { "type": "boolean" },
                 }),
                 json!(["command"]),
             ),
+            Self::BashOutput => (output_properties(), json!(["bash_id"])),
+            Self::KillShell => {
+                (json!({ "shell_id": about(&path(), "such as bash_1") }), json!(["shell_id"]))
+            }
             Self::Read => (
                 json!({
                     "file_path": path(),
@@ -140,6 +185,20 @@ impl Tool {
             "additionalProperties": false,
         })
     }
+}
+
+fn output_properties() -> Value {
+    json!({
+        "bash_id": about(&path(), "such as bash_1"),
+        "filter": about(
+            &text(),
+            "only lines that match this regular expression; the others are not shown later either",
+        ),
+        "timeout": about(
+            &json!({ "type": "integer", "minimum": 0, "maximum": 600_000 }),
+            "milliseconds",
+        ),
+    })
 }
 
 fn grep_properties() -> Value {

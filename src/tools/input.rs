@@ -13,6 +13,8 @@ use super::catalog::Tool;
 #[derive(Debug)]
 pub(super) enum Request {
     Bash(BashInput),
+    BashOutput(BashOutputInput),
+    KillShell(KillShellInput),
     Read(ReadInput),
     Write(WriteInput),
     Edit(EditInput),
@@ -26,6 +28,24 @@ pub(super) struct BashInput {
     pub(super) command: String,
     /// In milliseconds.
     pub(super) timeout: Option<u64>,
+    /// What it is for, in a few words.
+    pub(super) description: Option<String>,
+    #[serde(default)]
+    pub(super) run_in_background: bool,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct BashOutputInput {
+    pub(super) bash_id: String,
+    /// Only lines that match this are shown.
+    pub(super) filter: Option<String>,
+    /// How long the command's end is waited for, in milliseconds.
+    pub(super) timeout: Option<u64>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct KillShellInput {
+    pub(super) shell_id: String,
 }
 
 #[derive(Debug, Deserialize)]
@@ -114,6 +134,8 @@ pub(super) fn parse(tool: Tool, input: &Value) -> Result<Request, String> {
 fn read(tool: Tool, input: Value) -> Result<Request, serde_json::Error> {
     Ok(match tool {
         Tool::Bash => Request::Bash(serde_json::from_value(input)?),
+        Tool::BashOutput => Request::BashOutput(serde_json::from_value(input)?),
+        Tool::KillShell => Request::KillShell(serde_json::from_value(input)?),
         Tool::Read => Request::Read(serde_json::from_value(input)?),
         Tool::Write => Request::Write(serde_json::from_value(input)?),
         Tool::Edit => Request::Edit(serde_json::from_value(input)?),

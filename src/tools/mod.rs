@@ -5,6 +5,7 @@
 //! loop goes on.
 
 mod acceptance;
+mod background;
 mod capture;
 mod catalog;
 mod command;
@@ -36,6 +37,7 @@ mod walk;
 mod write;
 
 pub use acceptance::Acceptance;
+pub use background::{BackgroundEnd, BackgroundTask};
 pub use environment::{ChildEnvironment, secret_values};
 pub use outcome::{Effect, Outcome, Refusal};
 pub use permission::{PermissionMode, check_restriction, split_rules};
@@ -43,5 +45,6 @@ pub use require::{Check, CheckEnd, Requirement, Verified};
 pub use sandbox::{Enforced, SandboxMode, SandboxSettings, SandboxState};
 pub use schema::{AnswerSchema, BadSchema, SCHEMA_BYTES_MAX};
 pub use settings::{BadSettings, Offered, ToolSettings};
+pub use shell::STARTED_IN_BACKGROUND;
 pub use structured::{Delivery, Others, STRUCTURED_OUTPUT};
 pub use toolbox::Toolbox;

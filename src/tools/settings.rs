@@ -51,6 +51,8 @@ pub struct ToolSettings {
     pub bash_timeout: Duration,
     /// How long a command may ask for.
     pub bash_timeout_max: Duration,
+    /// How long a background command may run, and ask for.
+    pub background_lifetime: Duration,
     /// How much of a result the model sees, in characters.
     pub output_limit: usize,
     /// The environment that outlast was started with.
@@ -88,6 +90,7 @@ impl ToolSettings {
             ask: Vec::new(),
             bash_timeout: Duration::from_mins(2),
             bash_timeout_max: Duration::from_mins(10),
+            background_lifetime: Duration::from_hours(1),
             output_limit: 30_000,
             environment: Vec::new(),
             child_environment: ChildEnvironment::Scrub,

@@ -14,9 +14,10 @@ use nix::sys::signal::Signal;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use crate::process::{Job, Supervisor, find_program};
+use crate::process::{Job, Running, Supervisor, find_program};
 use crate::transcript::Block;
 
+use super::background::{Begin, Shells};
 use super::capture::{Capture, Captured, Scratch};
 use super::command::{Cause, Ended, follow};
 use super::environment::Environment;
@@ -32,6 +33,8 @@ const COMMAND_BYTES_MAX: usize = 120_000;
 /// How a command ended whose warden was killed.
 const UNKNOWN: &str = "Exit code unknown: the process that looked after the command was killed, \
                        and the command with it.";
+/// What the result of a command begins with that was started in the background. Its name follows.
+pub const STARTED_IN_BACKGROUND: &str = "Runs in the background as ";
 
 /// What the shell knows from one command to the next.
 #[derive(Debug)]
@@ -40,9 +43,12 @@ pub(super) struct Shell {
     environment: Environment,
     timeout: Duration,
     timeout_max: Duration,
+    /// How long a background command may run.
+    lifetime: Duration,
     output_limit: usize,
     scratch: Arc<Scratch>,
     supervisor: Supervisor,
+    pub(super) background: Arc<Shells>,
     /// Where the next command starts.
     cwd: Mutex<PathBuf>,
     sandbox: Arc<Sandbox>,
@@ -53,6 +59,7 @@ pub(super) struct ShellParts {
     pub(super) environment: Environment,
     pub(super) timeout: Duration,
     pub(super) timeout_max: Duration,
+    pub(super) lifetime: Duration,
     pub(super) output_limit: usize,
     pub(super) scratch: Arc<Scratch>,
     pub(super) cwd: PathBuf,
@@ -67,9 +74,11 @@ impl Shell {
             environment: parts.environment,
             timeout: parts.timeout,
             timeout_max: parts.timeout_max,
+            lifetime: parts.lifetime,
             output_limit: parts.output_limit,
             scratch: parts.scratch,
             supervisor: parts.supervisor,
+            background: Shells::new(),
             cwd: Mutex::new(parts.cwd),
             sandbox: parts.sandbox,
         }
@@ -94,7 +103,8 @@ impl Shell {
 
     pub(super) fn check(&self, input: &BashInput) -> Result<(), String> {
         check_command(&input.command)?;
-        let most = self.timeout_max.as_millis();
+        let most =
+            if input.run_in_background { self.lifetime } else { self.timeout_max }.as_millis();
         if input.timeout.is_some_and(|timeout| u128::from(timeout) > most) {
             return Err(format!("timeout is more than the {most} ms allowed"));
         }
@@ -123,11 +133,47 @@ impl Shell {
             self.carry_over(&report, places, &mut notes);
         }
         if ended.left_behind {
-            notes.push("Processes that the command left running were stopped.".to_string());
+            notes.push(
+                "Processes that the command left running were stopped. To keep one, start it \
+                 with run_in_background."
+                    .to_string(),
+            );
         }
         let failed = ended.status.is_none_or(|status| !status.success());
         notes.extend(failed.then(|| self.sandbox.hint(&captured.err)).flatten());
         Verdict { command: &input.command, limit, ended, captured, notes }.outcome()
+    }
+
+    /// Starts a command in the background and leaves it there. `call` is the tool call.
+    pub(super) async fn begin(&self, call: &str, input: &BashInput, places: &Places) -> Outcome {
+        if let Err(why) = self.background.admit() {
+            return Outcome::failure(why);
+        }
+        let mut notes = Vec::new();
+        let cwd = self.usable_cwd(places, &mut notes);
+        let running = match self.launch(self.job(&input.command, &cwd, None), &cwd).await {
+            Ok(running) => running,
+            Err(why) => return Outcome::failure(why),
+        };
+        let id = self.background.take(
+            running,
+            &Begin {
+                call,
+                command: &input.command,
+                description: input.description.as_deref(),
+                lifetime: input.timeout.map_or(self.lifetime, Duration::from_millis),
+                output_limit: self.output_limit,
+                scratch: Arc::clone(&self.scratch),
+            },
+        );
+        notes.insert(0, format!("{STARTED_IN_BACKGROUND}{id}."));
+        let detail = json!({
+            "stdout": "",
+            "stderr": "",
+            "interrupted": false,
+            "backgroundTaskId": id,
+        });
+        Outcome::text(notes.join("\n"), detail)
     }
 
     /// Runs a command that the model has no part in: in `cwd`, and where the model's next one
@@ -150,20 +196,25 @@ impl Shell {
 
     async fn see_through(
         &self,
-        mut job: Job,
+        job: Job,
         cwd: &Path,
         limit: Duration,
         cancel: &CancellationToken,
     ) -> Result<(Ended, Captured), String> {
+        let running = self.launch(job, cwd).await?;
+        let mut capture = Capture::new(self.output_limit, Arc::clone(&self.scratch));
+        let ended = follow(running, limit, cancel, &mut capture).await;
+        Ok((ended, capture.finish().await))
+    }
+
+    /// Starts a command within the fence of the moment.
+    async fn launch(&self, mut job: Job, cwd: &Path) -> Result<Running, String> {
         let sandbox = Arc::clone(&self.sandbox);
         // It looks at the disk. Without an answer nothing is run, for it would run unfenced.
         let fence = tokio::task::spawn_blocking(move || sandbox.fence());
         job.fence = fence.await.map_err(|_| "failed to make the sandbox ready".to_string())?;
         let started = self.supervisor.start(&job).await;
-        let running = started.map_err(|error| cannot_start(&self.program, cwd, &error))?;
-        let mut capture = Capture::new(self.output_limit, Arc::clone(&self.scratch));
-        let ended = follow(running, limit, cancel, &mut capture).await;
-        Ok((ended, capture.finish().await))
+        started.map_err(|error| cannot_start(&self.program, cwd, &error))
     }
 
     /// Where the command starts: where the last one ended, if that is still there.
@@ -189,7 +240,7 @@ impl Shell {
     fn job(&self, text: &str, cwd: &Path, report: Option<&Path>) -> Job {
         let trap = report.map_or(String::new(), |report| {
             let report = report.display().to_string().replace('\'', "'\\''");
-            let saving = format!("pwd -P >| '{report}'").replace('\'', "'\\''");
+            let saving = format!("{{ pwd -P >| '{report}'; }} 2> /dev/null").replace('\'', "'\\''");
             format!("trap '{saving}' EXIT\n")
         });
         let script = format!("{trap}eval \"$1\"");
@@ -312,7 +363,8 @@ impl Verdict<'_> {
             }
             (Cause::TimedOut, _) => {
                 let limit = humantime::format_duration(self.limit);
-                (Some(format!("Timed out after {limit}: the command {gone}.")), true)
+                let advice = "What needs longer can run with run_in_background";
+                (Some(format!("Timed out after {limit}: the command {gone}. {advice}.")), true)
             }
             (Cause::Itself, None) => (Some(UNKNOWN.to_string()), true),
             (Cause::Itself, Some(status)) => match (exit_code(status), status.signal()) {
@@ -331,6 +383,6 @@ impl Verdict<'_> {
 }
 
 /// As a shell tells it: 128 and the signal's number for a killed command.
-fn exit_code(status: ExitStatus) -> i32 {
+pub(super) fn exit_code(status: ExitStatus) -> i32 {
     status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default())
 }

@@ -9,6 +9,7 @@ use crate::secrets::Mask;
 use crate::transcript::{Block, ToolCall, ToolDefinition};
 
 use super::acceptance::Demands;
+use super::background;
 use super::capture::Scratch;
 use super::catalog::Tool;
 use super::contain::{change, contain, look};
@@ -90,6 +91,7 @@ impl Toolbox {
         let definitions = offered
             .iter()
             .filter(|tool| !permissions.removes(**tool))
+            .filter(|tool| tool.belongs_to().is_none_or(|owner| !permissions.removes(owner)))
             .map(|tool| tool.define(settings, sandbox.briefing().as_deref()))
             .chain(demands.define())
             .collect();
@@ -97,6 +99,7 @@ impl Toolbox {
             environment,
             timeout: settings.bash_timeout.min(settings.bash_timeout_max),
             timeout_max: settings.bash_timeout_max,
+            lifetime: settings.background_lifetime,
             output_limit: settings.output_limit,
             scratch: Scratch::new(&settings.scratch, &settings.secrets),
             cwd: places.cwd().to_path_buf(),
@@ -215,7 +218,9 @@ fn offered(wanted: &Offered) -> Result<Vec<Tool>, BadSettings> {
         let known = Tool::ALL.map(Tool::name).join(", ");
         return Err(BadSettings::Tool { name: name.clone(), known });
     }
-    Ok(Tool::ALL.into_iter().filter(|tool| names.iter().any(|name| name == tool.name())).collect())
+    let listed = |tool: Tool| names.iter().any(|name| name == tool.name());
+    let wanted = |tool: &Tool| listed(tool.belongs_to().unwrap_or(*tool));
+    Ok(Tool::ALL.into_iter().filter(wanted).collect())
 }
 
 impl Kit {
@@ -237,7 +242,10 @@ impl Kit {
             (Request::Read(_) | Request::Glob(_) | Request::Grep(_), Some(place)) => {
                 Deed::Look(place.clone())
             }
-            (_, None) | (Request::TodoWrite(_), _) => Deed::Note,
+            (_, None)
+            | (Request::TodoWrite(_) | Request::BashOutput(_) | Request::KillShell(_), _) => {
+                Deed::Note
+            }
         };
         self.permissions.judge(tool, &deed).map_err(Refusal::denied)?;
         Ok(Errand { request, place })
@@ -256,7 +264,11 @@ impl Kit {
                 grep.kind.as_deref().map_or(Ok(()), |kind| walk::types(kind).map(drop))?;
                 grep::matcher(grep).map(drop)
             }
-            Request::Read(_) | Request::Write(_) | Request::TodoWrite(_) => Ok(()),
+            Request::BashOutput(look) => background::filter(look).map(drop),
+            Request::Read(_)
+            | Request::Write(_)
+            | Request::TodoWrite(_)
+            | Request::KillShell(_) => Ok(()),
         }
     }
 
@@ -272,7 +284,14 @@ impl Kit {
         };
         let Some(place) = place else {
             return match request {
+                Request::Bash(bash) if bash.run_in_background => {
+                    self.shell.begin(&call.id, &bash, &self.places).await
+                }
                 Request::Bash(bash) => self.shell.run(&bash, &self.places, &cancel).await,
+                Request::BashOutput(look) => {
+                    background::output(&self.shell.background, &look, &cancel).await
+                }
+                Request::KillShell(which) => background::kill(&self.shell.background, &which).await,
                 Request::TodoWrite(todo) => self.todos.replace(todo),
                 Request::Read(_)
                 | Request::Write(_)
@@ -316,9 +335,10 @@ impl Kit {
                     (Err(why), _) | (_, Err(why)) => Outcome::failure(why),
                 }
             }
-            Request::Bash(_) | Request::TodoWrite(_) => {
-                Outcome::failure("the call touches no files")
-            }
+            Request::Bash(_)
+            | Request::BashOutput(_)
+            | Request::KillShell(_)
+            | Request::TodoWrite(_) => Outcome::failure("the call touches no files"),
         }
     }
 
@@ -351,6 +371,9 @@ fn path(request: &Request) -> Option<String> {
             (root, _) => Some(root.to_string()),
         },
         Request::Grep(grep) => Some(folder(&grep.path)),
-        Request::Bash(_) | Request::TodoWrite(_) => None,
+        Request::Bash(_)
+        | Request::BashOutput(_)
+        | Request::KillShell(_)
+        | Request::TodoWrite(_) => None,
     }
 }

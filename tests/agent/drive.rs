@@ -5,7 +5,7 @@ use std::time::Duration;
 use outlast::agent::{World, drive};
 use outlast::recovery::{
     Action, Breach, ErrorClass, Event, Failure, Interrupt, Limits, Moment, Money, Pace, Phase,
-    Remedies, Reply, Run, StopReason, Transition, Weight, Wish, WishSource,
+    Remedies, Reply, Run, StopReason, Transition, Weight, Wish, WishSource, Work,
 };
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
@@ -92,6 +92,7 @@ impl World for Scripted {
             Action::Refresh => Event::Refreshed,
             Action::RunTools => Event::ToolsDone(Pace::Fresh),
             Action::Check => Event::Checked { passed: true },
+            Action::AwaitWork { .. } => Event::Worked(Work::Over),
             Action::Wait { until } => self.wait(until).await,
             Action::Finish(_) => unreachable!("the driver returns first"),
         }

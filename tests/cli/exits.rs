@@ -30,6 +30,7 @@ pub(super) fn every_reason() -> Vec<StopReason> {
         StopReason::HookStopped,
         StopReason::BlockingLimit,
         StopReason::Stalled,
+        StopReason::BackgroundPending,
         StopReason::RequirementFailed,
         StopReason::StructuredOutputRetryExhausted,
         StopReason::PromptTooLong,
@@ -53,6 +54,7 @@ pub(super) fn every_reason() -> Vec<StopReason> {
             | StopReason::HookStopped
             | StopReason::BlockingLimit
             | StopReason::Stalled
+            | StopReason::BackgroundPending
             | StopReason::RequirementFailed
             | StopReason::StructuredOutputRetryExhausted
             | StopReason::PromptTooLong

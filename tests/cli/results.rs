@@ -111,6 +111,7 @@ pub(super) fn ending(reason: StopReason) -> Ending {
         rate_limits: None,
         broken: None,
         acceptance: Acceptance::default(),
+        tasks: Vec::new(),
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use outlast::recovery::{
     Account, Action, Breach, Budget, Budgets, Call, Caps, Cut, ErrorClass, Event, Failure, Fast,
     FastMode, Fate, Interrupt, Limits, Moment, Money, Pace, Pause, Persistence, Phase, Purpose,
-    Reach, RecoveryPlan, Reply, Ruling, Run, Source, StopReason, Transition, Weight,
+    Reach, RecoveryPlan, Reply, Ruling, Run, Source, StopReason, Transition, Weight, Work,
 };
 
 use super::{ANYTHING, FREE, NOTHING, failure, limits, reaching, ruled, secs, wishing};
@@ -25,6 +25,7 @@ fn small() -> Limits {
         empty_replies: 1,
         resumptions: 1,
         nudges: 1,
+        reports: 1,
         ..NOTHING
     };
     let caps = Caps { first: 100, escalated: 1_000, whole: 500, floor: 10, summary: 50 };
@@ -48,6 +49,7 @@ fn replying() -> Limits {
         refreshes: 0,
         continuations: 2,
         nudges: 2,
+        reports: 2,
         ..small().budgets
     };
     Limits { budgets, effort: Some(600), ..small() }
@@ -92,7 +94,7 @@ fn fast() -> Limits {
 /// Nothing is done before it is accepted.
 fn demanding() -> Limits {
     let budgets = Budgets { turns: Some(4), nudges: 1, ..NOTHING };
-    let budgets = Budgets { schema_tries: 1, amendments: 2, ..budgets };
+    let budgets = Budgets { schema_tries: 1, amendments: 2, reports: 1, ..budgets };
     let effort = Some(600);
     Limits { budgets, effort, structured: true, requirement: true, ..small() }
 }
@@ -126,6 +128,7 @@ fn every_event() -> Vec<Event> {
     let replies = [
         Reply::Answer { tokens: 0 },
         Reply::Answer { tokens: 500 },
+        Reply::Early { tokens: 500 },
         Reply::ToolCalls { tokens: 0 },
         Reply::CutShort(Cut::Text),
         Reply::CutShort(Cut::ToolCall),
@@ -151,6 +154,10 @@ fn every_event() -> Vec<Event> {
         Event::ToolsDone(Pace::Repeating),
         Event::ToolsDone(Pace::Stuck),
         Event::Delivered,
+        Event::DeliveredEarly,
+        Event::Worked(Work::Over),
+        Event::Worked(Work::News),
+        Event::Worked(Work::Alive),
         Event::Misfit,
         Event::Checked { passed: true },
         Event::Checked { passed: false },
@@ -223,9 +230,12 @@ fn fits(phase: Phase, event: Event) -> bool {
         Event::Replied(_) => matches!(phase, Phase::Calling(Call::Ask(_))),
         Event::Failed(_) => matches!(phase, Phase::Calling(_)),
         Event::Refreshed => matches!(phase, Phase::Calling(Call::Refresh(_))),
-        Event::ToolsDone(_) | Event::Delivered | Event::Misfit | Event::HookStopped => {
-            phase == Phase::Working
-        }
+        Event::ToolsDone(_)
+        | Event::Delivered
+        | Event::DeliveredEarly
+        | Event::Misfit
+        | Event::HookStopped => phase == Phase::Working,
+        Event::Worked(_) => matches!(phase, Phase::Awaiting { .. }),
         Event::Checked { .. } => phase == Phase::Checking,
         Event::Woke => matches!(phase, Phase::Pausing { .. }),
     }
@@ -241,6 +251,7 @@ fn when(run: Run, event: Event) -> Moment {
         | Phase::Calling(_)
         | Phase::Working
         | Phase::Checking
+        | Phase::Awaiting { .. }
         | Phase::Stopped(_) => Moment::default(),
     }
 }
@@ -248,9 +259,11 @@ fn when(run: Run, event: Event) -> Moment {
 /// The run as it looks to somebody without a clock: two runs that differ only in when things
 /// happen, or in how long the ladder has grown, are one.
 fn timeless(run: Run, now: Moment) -> Run {
+    let soon = |until: Moment| Moment::default().after(now.until(until).min(secs(1)));
     let phase = if let Phase::Pausing { until, why, then } = run.phase {
-        let until = Moment::default().after(now.until(until).min(secs(1)));
-        Phase::Pausing { until, why: Pause { retry: 0, ..why }, then }
+        Phase::Pausing { until: soon(until), why: Pause { retry: 0, ..why }, then }
+    } else if let Phase::Awaiting { until } = run.phase {
+        Phase::Awaiting { until: soon(until) }
     } else {
         run.phase
     };
@@ -346,6 +359,10 @@ fn way(transition: &Transition) -> Way {
             assert!(until > transition.at, "a wait that takes no time: {transition:?}");
             Way::Waits
         }
+        Action::AwaitWork { until } => {
+            assert!(until > transition.at, "a wait that takes no time: {transition:?}");
+            Way::Waits
+        }
         Action::RunTools | Action::Check => Way::Works,
         Action::Weigh { .. } | Action::Ask(_) | Action::Refresh | Action::Finish(_) => {
             Way::Straight
@@ -355,10 +372,10 @@ fn way(transition: &Transition) -> Way {
 
 const ANY: [Way; 3] = [Way::Waits, Way::Works, Way::Straight];
 
-/// What holds of every single step.
-fn check(run: Run, step: &Transition, limits: &Limits) {
+/// Whether the action is what the run waits for.
+fn agrees(step: &Transition, limits: &Limits) -> bool {
     let next = step.next;
-    let agree = match step.action {
+    match step.action {
         Action::Weigh { rung, purpose, .. } => {
             next.phase == Phase::Weighing(purpose) && rung == next.rung
         }
@@ -369,11 +386,50 @@ fn check(run: Run, step: &Transition, limits: &Limits) {
         Action::Refresh => matches!(next.phase, Phase::Calling(Call::Refresh(_))),
         Action::RunTools => next.phase == Phase::Working,
         Action::Check => next.phase == Phase::Checking,
+        Action::AwaitWork { until: look } => {
+            matches!(next.phase, Phase::Awaiting { until } if look <= until)
+        }
         Action::Wait { until } => {
             until <= step.at.after(limits.heartbeat) && matches!(next.phase, Phase::Pausing { .. })
         }
         Action::Finish(reason) => next.phase == Phase::Stopped(reason),
-    };
+    }
+}
+
+/// How an event ends any run, if it does.
+fn ends_as(run: Run, event: Event) -> Option<StopReason> {
+    match event {
+        Event::Broke => Some(StopReason::InternalError),
+        Event::DeadlinePassed if matches!(run.phase, Phase::Awaiting { .. }) => {
+            Some(StopReason::BackgroundPending)
+        }
+        Event::DeadlinePassed => Some(StopReason::Deadline),
+        Event::Interrupted(by)
+            if matches!(run.phase, Phase::Working | Phase::Checking | Phase::Awaiting { .. }) =>
+        {
+            Some(StopReason::AbortedTools(by))
+        }
+        Event::Interrupted(by) => Some(StopReason::AbortedStreaming(by)),
+        Event::Begin
+        | Event::Weighed(_)
+        | Event::Replied(_)
+        | Event::Failed(_)
+        | Event::ToolsDone(_)
+        | Event::Delivered
+        | Event::DeliveredEarly
+        | Event::Worked(_)
+        | Event::Misfit
+        | Event::Checked { .. }
+        | Event::HookStopped
+        | Event::Refreshed
+        | Event::Woke => None,
+    }
+}
+
+/// What holds of every single step.
+fn check(run: Run, step: &Transition, limits: &Limits) {
+    let next = step.next;
+    let agree = agrees(step, limits);
     assert!(agree, "the action is not what the run waits for: {step:?}");
     let calls = matches!(step.action, Action::Weigh { .. } | Action::Ask(_) | Action::Refresh);
     assert!(!calls || next.not_before <= step.at, "the server did not allow it yet: {step:?}");
@@ -390,32 +446,16 @@ fn check(run: Run, step: &Transition, limits: &Limits) {
         assert!(!limits.auto_compact || run.budgets.forgone == 0, "{step:?}");
     }
     assert!(next.rung <= limits.budgets.switches, "past the end of the chain: {step:?}");
-    let ends_as = match step.event {
-        Event::Broke => Some(StopReason::InternalError),
-        Event::DeadlinePassed => Some(StopReason::Deadline),
-        Event::Interrupted(by) if matches!(run.phase, Phase::Working | Phase::Checking) => {
-            Some(StopReason::AbortedTools(by))
-        }
-        Event::Interrupted(by) => Some(StopReason::AbortedStreaming(by)),
-        Event::Begin
-        | Event::Weighed(_)
-        | Event::Replied(_)
-        | Event::Failed(_)
-        | Event::ToolsDone(_)
-        | Event::Delivered
-        | Event::Misfit
-        | Event::Checked { .. }
-        | Event::HookStopped
-        | Event::Refreshed
-        | Event::Woke => None,
-    };
-    if let Some(reason) = ends_as {
+    if let Some(reason) = ends_as(run, step.event) {
         assert_eq!((step.action, step.plan), (Action::Finish(reason), None));
     } else {
         assert_ne!(step.action, Action::Finish(StopReason::InternalError), "{step:?}");
     }
     check_price(run, step, limits);
-    let goes_on = !matches!(step.action, Action::Finish(_) | Action::RunTools | Action::Check);
+    let goes_on = matches!(
+        step.action,
+        Action::Weigh { .. } | Action::Ask(_) | Action::Refresh | Action::Wait { .. }
+    );
     if answered && goes_on && step.edit.reply != Fate::Summary {
         assert!(step.plan.is_some_and(|plan| !matches!(plan, RecoveryPlan::Stop(_))), "{step:?}");
     }
@@ -487,6 +527,7 @@ fn check_price(run: Run, step: &Transition, limits: &Limits) {
         Some(Budget::FastMode) => after.fast_mode + 1 == before.fast_mode,
         Some(Budget::SchemaTry) => after.schema_tries + 1 == before.schema_tries,
         Some(Budget::Amendment) => after.amendments + 1 == before.amendments,
+        Some(Budget::Report) => after.reports + 1 == before.reports,
     };
     assert!(paid, "nobody paid for this: {step:?}");
     let rung_kept = step.next.rung == run.rung

@@ -69,6 +69,7 @@ const NOTHING: Budgets = Budgets {
     fast_mode: 0,
     schema_tries: 0,
     amendments: 0,
+    reports: 0,
 };
 
 /// A call that costs nothing, for a model that allows any output.

@@ -123,7 +123,10 @@ fn summaries_and_replies_share_one_ceiling() {
                     assert_eq!(reason, StopReason::MaxBudgetUsd, "{ceiling}");
                     break;
                 }
-                Action::Refresh | Action::Check | Action::Wait { .. } => panic!("{step:?}"),
+                Action::Refresh
+                | Action::Check
+                | Action::AwaitWork { .. }
+                | Action::Wait { .. } => panic!("{step:?}"),
             };
         }
         assert!(matches!(run.phase, Phase::Stopped(_)), "{ceiling}: still going");

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use outlast::recovery::{Cut, Nudge, SUMMARISE};
 
-const ALL: [Nudge; 10] = [
+const ALL: [Nudge; 12] = [
     Nudge::Continue(Cut::Text),
     Nudge::Continue(Cut::ToolCall),
     Nudge::Continue(Cut::Thinking),
@@ -16,10 +16,17 @@ const ALL: [Nudge; 10] = [
     Nudge::StepBack,
     Nudge::UseStructuredOutput,
     Nudge::Unmet,
+    Nudge::WorkEnded,
+    Nudge::StillRunning,
 ];
 
 /// Each text, and the thoughts that it must hold.
-const MUST: [(Nudge, &[&str]); 10] = [
+const MUST: [(Nudge, &[&str]); 12] = [
+    (Nudge::WorkEnded, &["has ended", "below", "BashOutput", "failed", "whole answer"]),
+    (
+        Nudge::StillRunning,
+        &["below are not", "the run waits", "KillShell", "server", "end again", "told when it has"],
+    ),
     (
         Nudge::Continue(Cut::Text),
         &[

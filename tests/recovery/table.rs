@@ -83,7 +83,8 @@ fn show(plan: RecoveryPlan) -> String {
         | RecoveryPlan::LeaveFast
         | RecoveryPlan::Return
         | RecoveryPlan::Restructure
-        | RecoveryPlan::Amend => plan.name().to_owned(),
+        | RecoveryPlan::Amend
+        | RecoveryPlan::Report => plan.name().to_owned(),
     }
 }
 
@@ -275,7 +276,7 @@ fn other_setbacks() -> String {
     let home: Change = |run| Run { home: Some(1), ..run };
     let escalate: Change = |run| Run { may_escalate: true, ..run };
     let hurried: Change = |run| Run { wrapping_up: true, ..run };
-    let setbacks: [(&str, Setback, Change); 12] = [
+    let setbacks: [(&str, Setback, Change); 13] = [
         ("cut, more room", Setback::CutShort, escalate),
         ("cut", Setback::CutShort, room),
         ("empty", Setback::Empty, room),
@@ -288,6 +289,7 @@ fn other_setbacks() -> String {
         ("no summary, late", Setback::NoSummary(Occasion::Overflow), room),
         ("unstructured", Setback::Unstructured, room),
         ("unmet", Setback::Unmet, room),
+        ("unreported", Setback::Unreported, room),
     ];
     let mut text = head("What is no failed call", &["rich", "poor"]);
     for (name, setback, change) in setbacks {

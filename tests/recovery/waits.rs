@@ -173,7 +173,9 @@ fn fail_for_ever(seed: u64, rules: &Limits, fail: impl Fn(u64) -> Failure) -> us
                 Event::Failed(fail(dice >> 33))
             }
             Phase::Stopped(_) => return attempts,
-            Phase::Ready | Phase::Working | Phase::Checking => panic!("seed {seed}: {run:?}"),
+            Phase::Ready | Phase::Working | Phase::Checking | Phase::Awaiting { .. } => {
+                panic!("seed {seed}: {run:?}")
+            }
         };
     }
     panic!("seed {seed} is still at it: {run:?}")

@@ -47,6 +47,8 @@ const NAMES: &[&str] = &[
     "requirement-failed",
     "structured-output",
     "structured-exhausted",
+    "background-build",
+    "background-server",
     "loop",
     "polling",
     "gateway-overload",

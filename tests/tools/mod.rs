@@ -1,5 +1,6 @@
 //! The tools, on real files and with real processes.
 
+mod background;
 mod bash;
 mod bench;
 mod containment;

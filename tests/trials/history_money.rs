@@ -36,7 +36,7 @@ async fn a_budget_is_a_ceiling() {
     let known: &[&str] = &["--model", "sonnet"];
     let priced: &[&str] = &["--model", "my-model", "--price", "my-model=2/10"];
     for model in [known, priced] {
-        for ceiling in ["0.30", "0.123", "0.05"] {
+        for ceiling in ["0.30", "0.15", "0.05"] {
             let server = serve(greedy());
             let ended = run(&server, &[model, &["--max-budget-usd", ceiling]].concat()).await;
             let result = ended.result();

@@ -95,6 +95,9 @@ impl Bar {
             WaitingFor::Retry(pause) => self.show(retry(pause), elapsed, whole),
             WaitingFor::Model(model) => self.show(model.to_owned(), elapsed, None),
             WaitingFor::Tool { name, .. } => self.show(name.to_owned(), elapsed, whole),
+            WaitingFor::Work { .. } => {
+                self.show("background commands".to_owned(), elapsed, whole);
+            }
         }
         let mut view = lock(&self.view);
         view.turn = heartbeat.turn;
@@ -149,6 +152,7 @@ impl Observer for Bar {
             | Notice::ModelSwitched { .. }
             | Notice::Compacted { .. }
             | Notice::RecoveryEnds(_)
+            | Notice::Task(_)
             | Notice::Denied { .. }
             | Notice::Warning(_) => {}
         }

@@ -67,6 +67,9 @@ impl Lines {
                 "compacted the conversation from about {before} to about {after} tokens"
             )),
             Notice::RecoveryEnds(episode) => self.verbose.then(|| recovery(episode)),
+            Notice::Task(task) => self.verbose.then(|| {
+                format!("background command {} {}: {}", task.id, task.status(), task.command)
+            }),
             Notice::Denied { tool, id, reason } => {
                 Some(format!("warning: {tool} ({id}) was not allowed: {reason}"))
             }
@@ -144,6 +147,16 @@ impl Lines {
                 format!(
                     "waiting for {model} to answer, {} so far{silence}, turn {turn}, {spent} spent",
                     passed(*elapsed)
+                )
+            }
+            WaitingFor::Work { running } => {
+                let left = heartbeat.ends_in.unwrap_or_default();
+                let list = running.trim_start_matches("- ").replace("\n- ", "; ");
+                format!(
+                    "waiting for background commands to end, {} so far, {} left, turn {turn}, \
+                     {spent} spent: {list}",
+                    passed(*elapsed),
+                    span(left)
                 )
             }
             WaitingFor::Tool { name, id } => {

@@ -7,6 +7,7 @@ use crate::agent::{Heartbeat, Init, Notice, Observer, WaitingFor};
 use crate::cli::settings::Ignored;
 use crate::cli::version::{COMMIT, SCHEMA_VERSION, VERSION};
 use crate::recovery::{ErrorClass, Fault, Pause, RecoveryPlan, classify};
+use crate::tools::{BackgroundEnd, BackgroundTask};
 use crate::transcript::{Block, Message, Usage};
 
 use super::Out;
@@ -187,6 +188,7 @@ impl StreamJson {
             WaitingFor::Tool { name, id } => {
                 json!({ "kind": "tool", "tool_name": name, "tool_use_id": id })
             }
+            WaitingFor::Work { running } => json!({ "kind": "background", "running": running }),
         };
         self.system(
             "heartbeat",
@@ -200,6 +202,43 @@ impl StreamJson {
                 "total_cost_usd": heartbeat.spent.as_dollars(),
             }),
         );
+    }
+
+    /// A background command begins, or has ended.
+    fn task(&mut self, task: &BackgroundTask) {
+        let description = task.description.as_deref().unwrap_or(&task.command);
+        let Some(end) = task.end else {
+            let started = json!({
+                "task_id": task.id,
+                "tool_use_id": task.call,
+                "description": description,
+                "task_type": "local_bash",
+                "is_backgrounded": true,
+            });
+            return self.system("task_started", started);
+        };
+        let (update, status) = match end {
+            BackgroundEnd::Completed => ("completed", "completed"),
+            BackgroundEnd::Failed => ("failed", "failed"),
+            BackgroundEnd::Killed | BackgroundEnd::TimedOut | BackgroundEnd::Cut => {
+                ("killed", "stopped")
+            }
+        };
+        let patch = json!({ "status": update });
+        self.system("task_updated", json!({ "task_id": task.id, "patch": patch }));
+        let file = task.output_file.as_ref().map(|file| file.display().to_string());
+        let summary = match task.exit_code {
+            Some(code) => format!("{description}: {}, exit code {code}", end.name()),
+            None => format!("{description}: {}", end.name()),
+        };
+        let notification = json!({
+            "task_id": task.id,
+            "tool_use_id": task.call,
+            "status": status,
+            "output_file": file.unwrap_or_default(),
+            "summary": summary,
+        });
+        self.system("task_notification", notification);
     }
 
     /// A recovery that is not a wait: those are told by `api_retry`.
@@ -270,6 +309,7 @@ impl Observer for StreamJson {
                 } }),
             ),
             Notice::RecoveryEnds(episode) => self.system("recovery_end", record(episode)),
+            Notice::Task(task) => self.task(task),
             Notice::Denied { tool, id, reason } => self.system(
                 "permission_denied",
                 json!({ "tool_name": tool, "tool_use_id": id, "message": reason }),

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::agent::{Ending, JournalHealth, Notice, Observer, Tally};
 use crate::recovery::{Fault, Moment, Money, Phase, StopReason};
-use crate::tools::Acceptance;
+use crate::tools::{Acceptance, BackgroundTask};
 use crate::transcript::Block;
 
 /// What was seen of a run. Clones share it.
@@ -23,6 +23,7 @@ struct Seen {
     now: Moment,
     working: bool,
     warnings: Vec<String>,
+    tasks: Vec<BackgroundTask>,
 }
 
 impl Witness {
@@ -70,6 +71,8 @@ impl Witness {
             rate_limits: None,
             broken: None,
             acceptance: Acceptance::default(),
+            // What was still running goes with the run.
+            tasks: seen.tasks.iter().map(|task| task.clone().cut()).collect(),
         }
     }
 }
@@ -79,7 +82,12 @@ impl Observer for Witness {
         let mut seen = self.seen();
         match notice {
             Notice::Step { transition, fault } => {
-                seen.working = transition.next.phase == Phase::Working;
+                seen.working = matches!(
+                    transition.next.phase,
+                    Phase::Working
+                        | Phase::Awaiting { .. }
+                        | Phase::Stopped(StopReason::AbortedTools(_))
+                );
                 seen.fault = fault.cloned();
                 seen.now = transition.at;
                 let turns = seen.tally.turns;
@@ -93,6 +101,10 @@ impl Observer for Witness {
                 seen.text = text_of(&message.content);
             }
             Notice::Warning(warning) => seen.warnings.push((*warning).to_owned()),
+            Notice::Task(task) => {
+                seen.tasks.retain(|known| known.id != task.id);
+                seen.tasks.push((*task).clone());
+            }
             Notice::Denied { .. } => seen.tally.tools.denied += 1,
             Notice::Init(_) => seen.begun = true,
             Notice::WaitBegins { .. }

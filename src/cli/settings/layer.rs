@@ -84,6 +84,8 @@ pub(super) struct Layer {
 
     pub bash_timeout: Option<Span>,
     pub bash_max_timeout: Option<Span>,
+    pub background_lifetime: Option<Span>,
+    pub background_wait: Option<Span>,
     pub max_tool_result_chars: Option<NonZeroU32>,
     pub sandbox: Sandbox,
     pub child_env: Option<ChildEnv>,

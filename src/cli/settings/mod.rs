@@ -51,6 +51,7 @@ pub(super) struct Defaults {
     pub stdin: Duration,
     pub bash: Duration,
     pub bash_max: Duration,
+    pub background_lifetime: Duration,
     pub tool_result_chars: u32,
     pub thinking: u32,
     pub max_retry_wait_unattended: Duration,
@@ -73,6 +74,7 @@ pub(super) const DEFAULTS: Defaults = Defaults {
     stdin: Duration::from_mins(5),
     bash: Duration::from_mins(2),
     bash_max: Duration::from_mins(10),
+    background_lifetime: Duration::from_hours(1),
     tool_result_chars: 30_000,
     thinking: 10_000,
     max_retry_wait_unattended: Duration::from_hours(6),
@@ -230,6 +232,8 @@ pub struct ToolRules {
     pub pass_env: Vec<String>,
     pub bash_timeout: Duration,
     pub bash_max_timeout: Duration,
+    /// How long a background command may run.
+    pub background_lifetime: Duration,
     pub result_chars: u32,
 }
 

@@ -361,6 +361,7 @@ fn tools(args: &RunArgs, env: &Environment, file: &Layer) -> Result<ToolRules, U
             .or(time(file.bash_max_timeout))
             .unwrap_or(DEFAULTS.bash_max)
             .max(bash_timeout),
+        background_lifetime: time(file.background_lifetime).unwrap_or(DEFAULTS.background_lifetime),
         result_chars: env
             .tool_result_chars
             .or(file.max_tool_result_chars)

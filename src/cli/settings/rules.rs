@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::cli::args::{LimitArgs, RunArgs};
 use crate::cli::environment::Environment;
-use crate::recovery::{Account, Ladder, Limits, Moment, Persistence};
+use crate::recovery::{Account, Ladder, Limits, Moment, Persistence, WorkWait};
 
 use super::layer::{AccountKind, Layer, Span, Unattended};
 use super::{DEFAULTS, Endpoint};
@@ -75,6 +75,8 @@ fn waits(limits: &mut Limits, args: &LimitArgs, env: &Environment, file: &Layer)
     set(longest, time(file.retry_longest_delay));
     set(&mut limits.longest_capacity_wait, time(file.unattended_longest_delay));
     set(&mut limits.heartbeat, time(file.heartbeat_interval));
+    let background = env.background_wait.or(time(file.background_wait));
+    set(&mut limits.background, background.map(WorkWait::of));
     if let Some(duration) = args.max_duration.or(time(file.max_duration)) {
         let begin = Moment::default();
         limits.deadline = Some(begin.after(duration));

@@ -107,6 +107,9 @@ const SHAPES: &[(&str, &str, &str)] = &[
         thinking a reply may hold."),
     ("bashTimeout", DURATION, "How long a command may run when the model names no time."),
     ("bashMaxTimeout", DURATION, "The longest time that the model may name."),
+    ("backgroundLifetime", DURATION, "How long a background command may run."),
+    ("backgroundWait", DURATION, "How long background commands are waited for once the model is \
+        done."),
     ("maxToolResultChars", COUNT, "Longer results are cut in the middle, and kept in a file."),
     ("sandbox", "an object with \"mode\" (\"off\", \"workspace\", \"read-only\" or \"required\"; or \
         \"enabled\" and \"failIfUnavailable\"), \"filesystem\" (lists of paths: \"allowWrite\", \
@@ -152,6 +155,7 @@ fn limit_default(name: &str, limits: &Limits) -> Option<String> {
         "loopStopAt" => limits.loops.hard.to_string(),
         "maxRetries" => budgets.retries.to_string(),
         "maxRetryWait" => span(limits.max_retry_wait),
+        "backgroundWait" => span(limits.background.most),
         "retryFirstDelay" => format!("{}ms", limits.ladder.first.as_millis()),
         "retryLongestDelay" => span(limits.ladder.longest),
         "retryQuota" => budgets.bucket.to_string(),
@@ -192,6 +196,7 @@ fn other_default(name: &str, defaults: &Defaults) -> Option<String> {
         "stdinTimeout" => span(defaults.stdin),
         "bashTimeout" => span(defaults.bash),
         "bashMaxTimeout" => span(defaults.bash_max),
+        "backgroundLifetime" => span(defaults.background_lifetime),
         "maxToolResultChars" => defaults.tool_result_chars.to_string(),
         "sandbox" => "workspace; off with bypassPermissions".to_owned(),
         "childEnv" => "scrub".to_owned(),

@@ -110,7 +110,9 @@ impl Rule {
             Some(Tool::Read | Tool::Write | Tool::Edit | Tool::Glob | Tool::Grep) => {
                 PathPattern::compile(spec, list, cwd, home).map(Scope::Path)
             }
-            Some(Tool::TodoWrite) => Err("TodoWrite rules take no pattern".to_string()),
+            Some(Tool::TodoWrite | Tool::BashOutput | Tool::KillShell) => {
+                Err(format!("{tool} rules take no pattern"))
+            }
             None => Ok(Scope::Foreign),
         }
     }
@@ -149,9 +151,16 @@ impl Rule {
         match Tool::named(&self.tool) {
             Some(Tool::Edit) => &[Tool::Edit, Tool::Write],
             Some(Tool::Read) => &[Tool::Read, Tool::Glob, Tool::Grep],
-            Some(Tool::Bash | Tool::Write | Tool::Glob | Tool::Grep | Tool::TodoWrite) | None => {
-                &[]
-            }
+            Some(
+                Tool::Bash
+                | Tool::BashOutput
+                | Tool::KillShell
+                | Tool::Write
+                | Tool::Glob
+                | Tool::Grep
+                | Tool::TodoWrite,
+            )
+            | None => &[],
         }
     }
 }

@@ -159,7 +159,11 @@ impl World {
             Action::Ask(ask) => self.check_request(ask),
             Action::Refresh => self.check_refresh(),
             Action::Finish(reason) => self.check_end(reason, step.event),
-            Action::Weigh { .. } | Action::RunTools | Action::Check | Action::Wait { .. } => {}
+            Action::Weigh { .. }
+            | Action::RunTools
+            | Action::Check
+            | Action::AwaitWork { .. }
+            | Action::Wait { .. } => {}
         }
     }
 
@@ -208,6 +212,8 @@ impl World {
             | Event::Weighed(_)
             | Event::ToolsDone(_)
             | Event::Delivered
+            | Event::DeliveredEarly
+            | Event::Worked(_)
             | Event::Misfit
             | Event::HookStopped
             | Event::Refreshed
@@ -271,7 +277,7 @@ impl World {
                 let most = u32::from(self.limits.budgets.empty_replies) + 2;
                 assert!(self.seen.empty <= most, "seed {}: empty for ever", self.seed);
             }
-            Reply::Answer { .. } | Reply::ToolCalls { .. } => {
+            Reply::Answer { .. } | Reply::Early { .. } | Reply::ToolCalls { .. } => {
                 let compacted = self.seen.turn.compacted;
                 self.seen.turn = Counts { compacted, ..Counts::default() };
                 self.seen.empty = 0;
@@ -366,6 +372,7 @@ impl World {
             | Action::Refresh
             | Action::RunTools
             | Action::Check
+            | Action::AwaitWork { .. }
             | Action::Wait { .. }
             | Action::Finish(_) => {}
         }
@@ -544,6 +551,7 @@ impl World {
             }
             StopReason::InternalError => panic!("seed {seed}: an error of ours"),
             StopReason::MaxTurns
+            | StopReason::BackgroundPending
             | StopReason::Deadline
             | StopReason::AbortedStreaming(_)
             | StopReason::AbortedTools(_)

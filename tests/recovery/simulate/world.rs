@@ -129,6 +129,7 @@ impl World {
                 Action::Refresh => self.refresh(),
                 Action::RunTools => self.tools(),
                 Action::Check => self.judge(),
+                Action::AwaitWork { .. } => panic!("there is no background work in this world"),
                 Action::Wait { until } => self.wait(until),
             };
         }

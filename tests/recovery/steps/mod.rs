@@ -1,6 +1,7 @@
 //! One recovery path per test, told as the story it is.
 
 mod acceptance;
+mod background;
 mod calls;
 mod capacity;
 mod chain;
@@ -47,7 +48,10 @@ impl Story {
         match self.last() {
             Action::Ask(_) => matches!(self.decision().action, Action::Weigh { .. }),
             Action::Refresh | Action::RunTools | Action::Check => true,
-            Action::Weigh { .. } | Action::Wait { .. } | Action::Finish(_) => false,
+            Action::Weigh { .. }
+            | Action::AwaitWork { .. }
+            | Action::Wait { .. }
+            | Action::Finish(_) => false,
         }
     }
 }

@@ -1,0 +1,224 @@
+//! Commands in the background, as the run sees them: the model is told what came of them, whoever
+//! watches too, and none outlives the run.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::recovery::{Event, Interrupt, Moment, Nudge, Reply, StopReason, WORK_GONE, Work};
+use crate::tools::STARTED_IN_BACKGROUND;
+use crate::transcript::{Block, Message};
+
+use super::conversation::text_of;
+use super::observer::{Notice, WaitingFor};
+use super::session::Session;
+use super::watch::{CutBy, Disturbance, Figures};
+use super::work::{DYING, DYING_LATE};
+
+impl Session<'_> {
+    /// An end that the model comes to, seen together with background work.
+    pub(super) fn mind_work(&self, event: Event) -> Event {
+        if self.toolbox.work() == Work::Over {
+            event
+        } else if let Event::Replied(Reply::Answer { tokens }) = event {
+            Event::Replied(Reply::Early { tokens })
+        } else if event == Event::Delivered {
+            Event::DeliveredEarly
+        } else {
+            event
+        }
+    }
+
+    /// Waits for news of background work, until `until` at most.
+    pub(super) async fn await_work(&mut self, until: Moment) -> Event {
+        let toolbox = Arc::clone(&self.toolbox);
+        let news = toolbox.news_of_work();
+        let over = self.watch.clock;
+        let over = async move { over.sleep_until(until).await };
+        tokio::pin!(news, over);
+        let mut vigil = self.watch.begin();
+        let figures = Figures { turn: self.books.tally.turns, ..self.figures() };
+        loop {
+            tokio::select! {
+                biased;
+                work = &mut news => return Event::Worked(work),
+                disturbance = self.watch.disturbance(&mut vigil) => match disturbance {
+                    Disturbance::Cut(cut) => {
+                        self.begin_to_end(cut);
+                        return cut.into();
+                    }
+                    Disturbance::Tick => {
+                        let running = self.toolbox.running_work();
+                        let waiting = WaitingFor::Work { running: &running };
+                        let left = self.watch.clock.now().until(until);
+                        self.watch.beat_until(&vigil, waiting, figures, left);
+                    }
+                },
+                () = &mut over => return Event::Worked(Work::Alive),
+            }
+        }
+    }
+
+    /// The words for a nudge about background work, below which its list stands.
+    pub(super) fn work_report(&mut self, nudge: Nudge) -> Option<String> {
+        match nudge {
+            Nudge::WorkEnded => self.toolbox.take_work_news(),
+            Nudge::StillRunning => Some(self.toolbox.running_work()),
+            Nudge::Continue(_)
+            | Nudge::ContinueLast
+            | Nudge::MoreEffort
+            | Nudge::WrapUp
+            | Nudge::LastTurn
+            | Nudge::StepBack
+            | Nudge::UseStructuredOutput
+            | Nudge::Unmet => None,
+        }
+    }
+
+    /// What has ended while the model was at work, to go along with tool results.
+    pub(super) fn work_news(&mut self) -> Option<Block> {
+        let news = self.toolbox.take_work_news()?;
+        Some(Block::text(below(Nudge::WorkEnded.text(), &news)))
+    }
+
+    /// Shows begins and ends to whoever watches.
+    pub(super) fn show_tasks(&mut self) {
+        for task in self.toolbox.take_task_events() {
+            self.watch.tell(&Notice::Task(&task));
+        }
+    }
+
+    /// The run is about to end: background commands begin to at once, beside whatever else does.
+    pub(super) fn begin_to_end(&mut self, cut: CutBy) {
+        self.show_tasks();
+        let running = self.toolbox.running_work();
+        self.toolbox.stop_work();
+        let CutBy::Interrupt(by) = cut else { return };
+        if running.is_empty() || std::mem::replace(&mut self.work_minded, true) {
+            return;
+        }
+        let list = running.replace("\n- ", "; ");
+        let list = list.trim_start_matches("- ");
+        let again = match by {
+            Interrupt::Sigint => "; a second SIGINT within 3 s ends all at once",
+            Interrupt::Sigterm
+            | Interrupt::Sighup
+            | Interrupt::Sigquit
+            | Interrupt::Sigusr1
+            | Interrupt::Sigusr2
+            | Interrupt::Sigalrm
+            | Interrupt::Sigxcpu
+            | Interrupt::StdoutClosed => "",
+        };
+        let warning = format!("background commands are being stopped: {list}{again}");
+        self.watch.tell(&Notice::Warning(&warning));
+    }
+
+    /// Ends what runs in the background. What the model does not know of it, it will read should
+    /// the session go on.
+    pub(super) async fn end_work(&mut self, reason: StopReason) {
+        if let StopReason::AbortedStreaming(by) | StopReason::AbortedTools(by) = reason {
+            self.begin_to_end(CutBy::Interrupt(by));
+        }
+        let late = matches!(reason, StopReason::Deadline | StopReason::BackgroundPending);
+        let patience = if late { DYING_LATE } else { DYING };
+        Arc::clone(&self.toolbox).end_work(patience).await;
+        self.show_tasks();
+    }
+
+    /// The last words to a model whose background work was cut.
+    pub(super) fn leave_word_of_work(&mut self, reason: StopReason) {
+        if reason != StopReason::Completed
+            && let Some(news) = self.toolbox.take_work_news()
+        {
+            self.say(vec![Block::text(below(WORK_GONE, &news))], &[]);
+        }
+    }
+
+    /// Tells a model that goes on in this process what was lost with an earlier one.
+    pub(super) fn tell_lost_work(&mut self) {
+        let past = Past::of(self.history.messages());
+        self.toolbox.count_tasks_from(past.started);
+        if !past.lost.is_empty() {
+            self.say(vec![Block::text(below(WORK_GONE, &past.list()))], &[]);
+        }
+    }
+}
+
+/// Words, and a list below them. In one block, which a compaction knows for ours by how it begins.
+fn below(words: &str, list: &str) -> String {
+    format!("{words}\n\n{list}")
+}
+
+/// Whether background commands were lost with the process that said this.
+pub fn has_lost_work(messages: &[Message]) -> bool {
+    !Past::of(messages).lost.is_empty()
+}
+
+/// What a conversation tells of background commands.
+#[derive(Debug, Default)]
+struct Past {
+    started: usize,
+    /// Those of which no end is told, with their commands.
+    lost: BTreeMap<String, String>,
+}
+
+impl Past {
+    fn of(messages: &[Message]) -> Self {
+        let mut past = Self::default();
+        let mut calls = BTreeMap::new();
+        for block in messages.iter().flat_map(|message| &message.content) {
+            match block {
+                Block::ToolUse { id, name, input } if name == "Bash" => {
+                    let command = input["command"].as_str().unwrap_or_default();
+                    calls.insert(id.as_str(), command.to_owned());
+                }
+                Block::ToolResult { tool_use_id, content, is_error: false } => {
+                    let text = text_of(content);
+                    let began = text.strip_prefix(STARTED_IN_BACKGROUND);
+                    match (began, calls.get(tool_use_id.as_str())) {
+                        (Some(rest), Some(command)) => past.begins(rest, command),
+                        (None, None) => past.hear(&text),
+                        (Some(_), None) | (None, Some(_)) => {}
+                    }
+                }
+                Block::Text { text } if text.starts_with(WORK_GONE) => past.lost.clear(),
+                Block::Text { text } if text.starts_with(Nudge::WorkEnded.text()) => {
+                    text.lines().for_each(|line| past.hear(line.trim_start_matches("- ")));
+                }
+                Block::Text { .. }
+                | Block::ToolUse { .. }
+                | Block::ToolResult { .. }
+                | Block::Thinking { .. }
+                | Block::RedactedThinking { .. }
+                | Block::Image { .. }
+                | Block::Document { .. }
+                | Block::Other(_) => {}
+            }
+        }
+        past
+    }
+
+    fn begins(&mut self, rest: &str, command: &str) {
+        let name = rest.split(['.', '\n']).next().unwrap_or_default();
+        let number = name.strip_prefix("bash_").and_then(|number| number.parse().ok());
+        self.started = self.started.max(number.unwrap_or(0));
+        self.lost.insert(name.to_owned(), command.to_owned());
+    }
+
+    /// A line that begins with a name and says that it is over.
+    fn hear(&mut self, line: &str) {
+        let name = line.split(' ').next().unwrap_or_default();
+        let first = line.lines().next().unwrap_or_default();
+        if first.contains(" ended after ") || first.contains(" was stopped after ") {
+            self.lost.remove(name);
+        }
+    }
+
+    fn list(&self) -> String {
+        let line = |(name, command): (&String, &String)| {
+            let command: String = command.chars().take(200).collect();
+            format!("- {name} (`{}`)", command.split_whitespace().collect::<Vec<_>>().join(" "))
+        };
+        self.lost.iter().map(line).collect::<Vec<_>>().join("\n")
+    }
+}

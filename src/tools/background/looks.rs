@@ -1,0 +1,101 @@
+//! The tools `BashOutput` and `KillShell`.
+
+use std::time::Duration;
+
+use grep_regex::RegexMatcher;
+use grep_searcher::Searcher;
+use grep_searcher::sinks::Lossy;
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+
+use super::super::input::{BashOutputInput, KillShellInput};
+use super::super::outcome::Outcome;
+use super::shells::{Seen, Shells};
+
+/// How long a stopped command is waited for: its own grace, and what it takes to kill it.
+const STOPPING: Duration = Duration::from_secs(4);
+
+/// Reads the regular expression of a look, if it has one.
+///
+/// # Errors
+/// Why it is none, for the model.
+pub(in super::super) fn filter(input: &BashOutputInput) -> Result<Option<RegexMatcher>, String> {
+    let pattern = input.filter.as_deref().filter(|pattern| !pattern.is_empty());
+    let matcher = pattern.map(RegexMatcher::new_line_matcher).transpose();
+    matcher.map_err(|error| format!("filter is wrong: {error}"))
+}
+
+/// Shows what a command has printed since the last look.
+pub(in super::super) async fn output(
+    shells: &Shells,
+    input: &BashOutputInput,
+    cancel: &CancellationToken,
+) -> Outcome {
+    if let Some(patience) = input.timeout.map(Duration::from_millis) {
+        tokio::select! {
+            biased;
+            () = cancel.cancelled() => return Outcome::interrupted(),
+            ended = shells.ended(&input.bash_id) => if let Err(why) = ended {
+                return Outcome::failure(why);
+            },
+            () = tokio::time::sleep(patience) => {}
+        }
+    }
+    let filter = match filter(input) {
+        Ok(filter) => filter,
+        Err(why) => return Outcome::failure(why),
+    };
+    let Seen { task, how, output } = match shells.look(&input.bash_id) {
+        Ok(seen) => seen,
+        Err(why) => return Outcome::failure(why),
+    };
+    let shown = filter.map_or_else(|| output.clone(), |filter| matching(&filter, &output));
+    let shown = match shown.trim_end_matches('\n') {
+        "" if output.is_empty() => "(no new output)",
+        "" => "(nothing new matches the filter)",
+        shown => shown,
+    };
+    let text = format!("{} {how}.\n{shown}", task.id);
+    let detail = json!({
+        "shellId": task.id,
+        "command": task.command,
+        "status": task.status(),
+        "exitCode": task.exit_code,
+        "stdout": shown,
+        "output_file": task.output_file,
+    });
+    Outcome::text(text, detail)
+}
+
+/// The lines that match.
+fn matching(filter: &RegexMatcher, output: &str) -> String {
+    let mut lines = String::new();
+    let sink = Lossy(|_, line| {
+        lines.push_str(line);
+        Ok(true)
+    });
+    // Only the sink could fail, and it does not.
+    let _ = Searcher::new().search_slice(filter, output.as_bytes(), sink);
+    lines
+}
+
+/// Ends a command.
+pub(in super::super) async fn kill(shells: &Shells, input: &KillShellInput) -> Outcome {
+    let id = &input.shell_id;
+    let was_running = match shells.stop(id) {
+        Ok(was_running) => was_running,
+        Err(why) => return Outcome::failure(why),
+    };
+    // It was found a moment ago, and none is ever taken out.
+    let _ = tokio::time::timeout(STOPPING, shells.ended(id)).await;
+    let (task, how) = match shells.stands(id) {
+        Ok(stands) => stands,
+        Err(why) => return Outcome::failure(why),
+    };
+    let detail = json!({ "shell_id": id, "command": task.command, "status": task.status() });
+    match (was_running, task.end) {
+        (true, None) => Outcome::failure(format!("{id} could not be stopped: it {how}")),
+        (true, Some(_)) => Outcome::text(format!("{id} {how}."), detail),
+        (false, _) => Outcome::text(format!("{id} was not running any more: it {how}."), detail),
+    }
+}

@@ -1,0 +1,382 @@
+//! The background commands of a run.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::process::ExitStatus;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::process::Running;
+use crate::recovery::Work;
+
+use super::super::capture::{Capture, Captured, Scratch};
+use super::super::command::{Cause, Ended, follow};
+use super::super::text;
+use super::live::Live;
+use super::task::{BackgroundEnd, BackgroundTask};
+use super::words;
+
+/// How many may run at a time.
+const ALIVE_MAX: usize = 8;
+
+/// How many of those that have ended still have output to look at: the latest.
+const KEPT: usize = 16;
+
+/// How much of a command is remembered, in characters.
+const COMMAND_MAX: usize = 200;
+
+/// All of them, those that have ended included.
+#[derive(Debug)]
+pub(in super::super) struct Shells {
+    rack: Mutex<Rack>,
+    /// Tells of every end.
+    ends: watch::Sender<usize>,
+}
+
+#[derive(Debug, Default)]
+struct Rack {
+    /// How many were started by earlier processes of the session.
+    earlier: usize,
+    entries: Vec<Entry>,
+    /// Dropped with this, which ends the commands.
+    tasks: JoinSet<()>,
+    /// What was not shown to those who watch.
+    unseen: Vec<BackgroundTask>,
+    /// When the run began to end.
+    closing: Option<Instant>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    task: BackgroundTask,
+    began: Instant,
+    live: Arc<Live>,
+    stop: CancellationToken,
+    /// Whether the model knows how it ended.
+    told: bool,
+}
+
+/// What is to be run.
+pub(in super::super) struct Begin<'a> {
+    pub(in super::super) call: &'a str,
+    pub(in super::super) command: &'a str,
+    pub(in super::super) description: Option<&'a str>,
+    pub(in super::super) lifetime: Duration,
+    pub(in super::super) output_limit: usize,
+    pub(in super::super) scratch: Arc<Scratch>,
+}
+
+/// What a look at a command shows.
+pub(in super::super) struct Seen {
+    pub(in super::super) task: BackgroundTask,
+    /// How it stands, as the end of a sentence.
+    pub(in super::super) how: String,
+    /// What it printed since the last look.
+    pub(in super::super) output: String,
+}
+
+impl Shells {
+    pub(in super::super) fn new() -> Arc<Self> {
+        Arc::new(Self { rack: Mutex::default(), ends: watch::channel(0).0 })
+    }
+
+    fn rack(&self) -> MutexGuard<'_, Rack> {
+        self.rack.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Leaves out the names that earlier processes of the session used.
+    pub(in super::super) fn count_from(&self, earlier: usize) {
+        self.rack().earlier = earlier;
+    }
+
+    /// Whether another one may be started.
+    ///
+    /// # Errors
+    /// Why not, for the model.
+    pub(in super::super) fn admit(&self) -> Result<(), String> {
+        let rack = self.rack();
+        if rack.closing.is_some() {
+            return Err("the run is to end".to_string());
+        }
+        if rack.alive().count() < ALIVE_MAX {
+            return Ok(());
+        }
+        let list = rack.list(|entry| entry.task.end.is_none());
+        Err(format!(
+            "{ALIVE_MAX} background commands are running already, and no more may. Stop one \
+             with KillShell first:\n{list}"
+        ))
+    }
+
+    /// Takes charge of a started command. Returns its name.
+    pub(in super::super) fn take(self: &Arc<Self>, running: Running, begin: &Begin<'_>) -> String {
+        let live = Arc::new(Live::new(begin.output_limit));
+        let stop = CancellationToken::new();
+        let mut capture = Capture::new(begin.output_limit, Arc::clone(&begin.scratch));
+        capture.show_to(Arc::clone(&live));
+        let (shells, token, lifetime) = (Arc::downgrade(self), stop.clone(), begin.lifetime);
+        let mut rack = self.rack();
+        let index = rack.entries.len();
+        let id = format!("bash_{}", rack.earlier + index + 1);
+        let task = BackgroundTask {
+            id: id.clone(),
+            call: begin.call.to_string(),
+            command: text::clipped(begin.command, COMMAND_MAX).to_string(),
+            description: begin.description.map(ToString::to_string),
+            end: None,
+            took: Duration::ZERO,
+            exit_code: None,
+            output_bytes: 0,
+            output_file: None,
+        };
+        rack.unseen.push(task.clone());
+        rack.entries.push(Entry { task, began: Instant::now(), live, stop, told: false });
+        // Those that are over need no place any more.
+        while rack.tasks.try_join_next().is_some() {}
+        rack.tasks.spawn(async move {
+            let ended = follow(running, lifetime, &token, &mut capture).await;
+            let captured = capture.finish().await;
+            if let Some(shells) = shells.upgrade() {
+                shells.has_ended(index, &ended, captured);
+            }
+        });
+        id
+    }
+
+    fn has_ended(&self, index: usize, ended: &Ended, captured: Captured) {
+        let mut rack = self.rack();
+        let closing = rack.closing.is_some();
+        let code = ended.status.map(super::super::shell::exit_code);
+        let end = match (ended.cause, code) {
+            (Cause::Itself, Some(0)) => BackgroundEnd::Completed,
+            (Cause::Itself, _) => BackgroundEnd::Failed,
+            (Cause::TimedOut, _) => BackgroundEnd::TimedOut,
+            (Cause::Cancelled, _) if closing => BackgroundEnd::Cut,
+            (Cause::Cancelled, _) => BackgroundEnd::Killed,
+        };
+        rack.settle(index, end, ended.status, Some(captured));
+        drop(rack);
+        self.ends.send_modify(|ends| *ends += 1);
+    }
+
+    /// What a command has printed since the last look, and how it stands.
+    ///
+    /// # Errors
+    /// There is none of that name; which there are, for the model.
+    pub(in super::super) fn look(&self, id: &str) -> Result<Seen, String> {
+        let mut rack = self.rack();
+        let entry = rack.find(id)?;
+        let over = entry.task.end.is_some();
+        entry.told |= over;
+        let look = entry.live.look(over);
+        let mut task = entry.snapshot();
+        task.output_file = task.output_file.or(look.file);
+        Ok(Seen { how: words::how(&task), task, output: look.text })
+    }
+
+    /// How a command stands, its output left for a later look.
+    ///
+    /// # Errors
+    /// There is none of that name.
+    pub(super) fn stands(&self, id: &str) -> Result<(BackgroundTask, String), String> {
+        let task = self.rack().find(id)?.snapshot();
+        let how = words::how(&task);
+        Ok((task, how))
+    }
+
+    /// Waits until the command has ended.
+    ///
+    /// # Errors
+    /// There is none of that name.
+    pub(in super::super) async fn ended(&self, id: &str) -> Result<(), String> {
+        let mut ends = self.ends.subscribe();
+        while self.rack().find(id)?.task.end.is_none() {
+            if ends.changed().await.is_err() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks a command to end. Says whether it was still running.
+    ///
+    /// # Errors
+    /// There is none of that name.
+    pub(in super::super) fn stop(&self, id: &str) -> Result<bool, String> {
+        let mut rack = self.rack();
+        let entry = rack.find(id)?;
+        let running = entry.task.end.is_none();
+        // Whoever stops it knows how it ends.
+        entry.told = true;
+        entry.stop.cancel();
+        Ok(running)
+    }
+
+    // --- what the run asks --------------------------------------------------------------------
+
+    /// How they stand.
+    pub(in super::super) fn stand(&self) -> Work {
+        let rack = self.rack();
+        if rack.entries.iter().any(Entry::is_news) {
+            Work::News
+        } else if rack.alive().next().is_some() {
+            Work::Alive
+        } else {
+            Work::Over
+        }
+    }
+
+    /// Waits until there is news, or nothing that could bring any.
+    pub(in super::super) async fn news(&self) -> Work {
+        let mut ends = self.ends.subscribe();
+        loop {
+            let stand = self.stand();
+            if stand != Work::Alive || ends.changed().await.is_err() {
+                return stand;
+            }
+        }
+    }
+
+    /// A list of those that have ended unknown to the model, which then knows.
+    pub(in super::super) fn take_news(&self) -> Option<String> {
+        let mut rack = self.rack();
+        let list = rack.list(Entry::is_news);
+        for entry in &mut rack.entries {
+            entry.told |= entry.is_news();
+        }
+        let running = rack.list(|entry| entry.task.end.is_none());
+        let more = if running.is_empty() { running } else { format!("\nStill going:\n{running}") };
+        (!list.is_empty()).then(|| list + &more)
+    }
+
+    /// A list of those that are running.
+    pub(in super::super) fn running(&self) -> String {
+        self.rack().list(|entry| entry.task.end.is_none())
+    }
+
+    /// Begins and ends that were not handed out before, in the order in which they happened.
+    pub(in super::super) fn take_unseen(&self) -> Vec<BackgroundTask> {
+        std::mem::take(&mut self.rack().unseen)
+    }
+
+    /// All of them.
+    pub(in super::super) fn tasks(&self) -> Vec<BackgroundTask> {
+        self.rack().entries.iter().map(Entry::snapshot).collect()
+    }
+
+    fn is_working(&self) -> bool {
+        self.rack().alive().next().is_some()
+    }
+
+    /// Asks all of them to end: the run does. Says whether any was running.
+    pub(in super::super) fn close(&self) -> bool {
+        let mut rack = self.rack();
+        rack.closing.get_or_insert_with(Instant::now);
+        for entry in rack.alive() {
+            entry.stop.cancel();
+        }
+        rack.alive().next().is_some()
+    }
+
+    /// Waits until all of them have ended, up to `patience` from when they were asked to. What
+    /// does not end by itself is killed. Says whether that was needed.
+    pub(in super::super) async fn end(&self, patience: Duration) -> bool {
+        if !self.close() {
+            return false;
+        }
+        let until = self.rack().closing.map_or_else(Instant::now, |since| since + patience);
+        let mut ends = self.ends.subscribe();
+        let all = async {
+            while self.is_working() {
+                if ends.changed().await.is_err() {
+                    break;
+                }
+            }
+        };
+        if tokio::time::timeout_at(until, all).await.is_ok() {
+            return false;
+        }
+        let mut rack = self.rack();
+        // Dropping a command kills it.
+        rack.tasks.abort_all();
+        for index in 0..rack.entries.len() {
+            if rack.entries[index].task.end.is_none() {
+                rack.settle(index, BackgroundEnd::Cut, None, None);
+            }
+        }
+        true
+    }
+}
+
+impl Rack {
+    fn alive(&self) -> impl Iterator<Item = &Entry> {
+        self.entries.iter().filter(|entry| entry.task.end.is_none())
+    }
+
+    fn find(&mut self, id: &str) -> Result<&mut Entry, String> {
+        let place = self.entries.iter().position(|entry| entry.task.id == id);
+        match place {
+            Some(place) => Ok(&mut self.entries[place]),
+            None if self.entries.is_empty() => {
+                Err(format!("there is no background command {id:?}: none was started"))
+            }
+            None => Err(format!(
+                "there is no background command {id:?}; there are:\n{}",
+                self.list(|_| true)
+            )),
+        }
+    }
+
+    fn list(&self, wanted: impl Fn(&Entry) -> bool) -> String {
+        let mut list = String::new();
+        for entry in self.entries.iter().filter(|entry| wanted(entry)) {
+            let gap = if list.is_empty() { "" } else { "\n" };
+            // A string takes all that is written to it.
+            let _ = write!(list, "{gap}- {}", words::line(&entry.snapshot()));
+        }
+        list
+    }
+
+    fn settle(
+        &mut self,
+        index: usize,
+        end: BackgroundEnd,
+        status: Option<ExitStatus>,
+        captured: Option<Captured>,
+    ) {
+        let entry = &mut self.entries[index];
+        if entry.task.end.is_some() {
+            return;
+        }
+        entry.task.took = entry.began.elapsed();
+        entry.task.end = Some(end);
+        entry.task.exit_code = status.map(super::super::shell::exit_code);
+        let (bytes, file): (u64, Option<PathBuf>) =
+            captured.map_or((0, None), |captured| (captured.bytes, captured.file));
+        (entry.task.output_bytes, entry.task.output_file) = (bytes, file);
+        self.unseen.push(entry.task.clone());
+        let ended = self.entries.iter().rev().filter(|entry| entry.task.end.is_some());
+        for entry in ended.skip(KEPT) {
+            entry.live.forget();
+        }
+    }
+}
+
+impl Entry {
+    fn is_news(&self) -> bool {
+        self.task.end.is_some() && !self.told
+    }
+
+    fn snapshot(&self) -> BackgroundTask {
+        let mut task = self.task.clone();
+        if task.end.is_none() {
+            task.took = self.began.elapsed();
+        }
+        task
+    }
+}

@@ -1,0 +1,47 @@
+//! What the model reads about background commands.
+
+use std::time::Duration;
+
+use super::super::text;
+use super::task::{BackgroundEnd, BackgroundTask};
+
+/// How much of a command is quoted, in characters.
+const QUOTED: usize = 120;
+
+/// One command as a line of a list.
+pub(super) fn line(task: &BackgroundTask) -> String {
+    format!("{} ({}) {}", task.id, quoted(&task.command), how(task))
+}
+
+/// How it stands, as the end of a sentence that begins with its name.
+pub(super) fn how(task: &BackgroundTask) -> String {
+    let took = span(task.took);
+    let code = task.exit_code.map_or_else(
+        || "with an unknown exit code".to_string(),
+        |code| format!("with exit code {code}"),
+    );
+    match task.end {
+        None => format!("has been running for {took}"),
+        Some(BackgroundEnd::Completed | BackgroundEnd::Failed) => {
+            format!("ended after {took} {code}")
+        }
+        Some(BackgroundEnd::Killed) => format!("was stopped after {took}, as you asked"),
+        Some(BackgroundEnd::TimedOut) => {
+            format!("was stopped after {took}, the longest it may run")
+        }
+        Some(BackgroundEnd::Cut) => format!("was stopped after {took}, as the run ended"),
+    }
+}
+
+/// The command on one line.
+fn quoted(command: &str) -> String {
+    let line = command.split_whitespace().collect::<Vec<_>>().join(" ");
+    let shown = text::clipped(&line, QUOTED);
+    let rest = if shown.len() < line.len() { " ..." } else { "" };
+    format!("`{shown}{rest}`")
+}
+
+/// A duration to the second.
+fn span(duration: Duration) -> String {
+    humantime::format_duration(Duration::from_secs(duration.as_secs())).to_string()
+}

@@ -1,0 +1,105 @@
+//! The model is done, and background work is not.
+
+use outlast::recovery::{
+    Action, Budgets, Event, Fate, Interrupt, Limits, Moment, Nudge, Phase, RecoveryPlan, Reply,
+    StopReason, Work, WorkWait,
+};
+
+use super::super::{ANSWER, Story, after, limits, secs};
+
+const EARLY: Event = Event::Replied(Reply::Early { tokens: 100 });
+const NEWS: Event = Event::Worked(Work::News);
+const ALIVE: Event = Event::Worked(Work::Alive);
+const OVER: Event = Event::Worked(Work::Over);
+
+fn working() -> Limits {
+    let budgets = Budgets { reports: 2, ..limits().budgets };
+    Limits { budgets, background: WorkWait::of(secs(600)), ..limits() }
+}
+
+#[track_caller]
+fn awaits(story: &Story) -> Moment {
+    let Action::AwaitWork { until } = story.last() else { panic!("{:?}", story.last()) };
+    until
+}
+
+#[test]
+fn the_run_waits_and_what_came_of_the_work_is_told_in_a_new_turn() {
+    let story = Story::begin(working()).then(EARLY);
+    assert_eq!(awaits(&story), after(30), "then it is time to ask");
+    assert_eq!(story.run.phase, Phase::Awaiting { until: after(600) });
+    assert_eq!(story.transition().edit.reply, Fate::Keep);
+    let story = story.at(after(12)).then(NEWS);
+    let decision = story.decision();
+    assert_eq!(decision.plan, Some(RecoveryPlan::Report));
+    assert_eq!((decision.edit.say, decision.edit.reply), (Some(Nudge::WorkEnded), Fate::Absent));
+    story.then(ANSWER).ends_as(StopReason::Completed);
+}
+
+#[test]
+fn work_that_brings_no_news_is_asked_about_once_and_then_waited_for() {
+    let story = Story::begin(working()).then(EARLY).at(after(30)).then(ALIVE);
+    let decision = story.decision();
+    assert_eq!(decision.plan, Some(RecoveryPlan::Report));
+    assert_eq!(decision.edit.say, Some(Nudge::StillRunning));
+    let story = story.then(EARLY);
+    assert_eq!(awaits(&story), after(630), "nothing more is asked");
+    story.at(after(630)).then(ALIVE).ends_as(StopReason::BackgroundPending);
+}
+
+#[test]
+fn after_news_there_may_be_something_new_to_ask_about() {
+    let story = Story::begin(working()).then(EARLY).at(after(30)).then(ALIVE);
+    let story = story.then(EARLY).at(after(40)).then(NEWS);
+    assert_eq!(story.decision().edit.say, Some(Nudge::WorkEnded));
+    assert!(!story.run.asked_about_work);
+    assert_eq!(story.run.budgets.reports, 0);
+    let story = story.then(EARLY);
+    assert_eq!(awaits(&story), after(640), "no report is left to ask with");
+    story.then(NEWS).ends_as(StopReason::BackgroundPending);
+}
+
+#[test]
+fn work_that_turns_out_to_be_over_holds_nothing_up() {
+    Story::begin(working()).then(EARLY).then(OVER).ends_as(StopReason::Completed);
+    let requiring = Limits { requirement: true, ..working() };
+    let story = Story::begin(requiring).then(EARLY).then(OVER);
+    assert_eq!(story.last(), Action::Check);
+}
+
+#[test]
+fn on_the_last_turn_it_is_waited_for_and_nothing_is_asked() {
+    let budgets = Budgets { turns: Some(1), ..working().budgets };
+    let story = Story::begin(Limits { budgets, ..working() }).then(EARLY);
+    assert_eq!(awaits(&story), after(600));
+    story.then(NEWS).ends_as(StopReason::MaxTurns);
+}
+
+#[test]
+fn the_deadline_bounds_the_wait() {
+    let rules = Limits { deadline: Some(after(20)), ..working() };
+    let story = Story::begin(rules).then(EARLY);
+    assert_eq!(awaits(&story), after(20));
+    let story = story.at(after(20));
+    story.then(Event::DeadlinePassed).ends_as(StopReason::BackgroundPending);
+    let late = Story::begin(rules).at(after(21)).then(EARLY);
+    late.ends_as(StopReason::BackgroundPending);
+}
+
+#[test]
+fn an_answer_that_must_have_a_shape_is_asked_for_before_anything_is_waited_for() {
+    let budgets = Budgets { schema_tries: 1, ..working().budgets };
+    let story = Story::begin(Limits { structured: true, budgets, ..working() }).then(EARLY);
+    assert_eq!(story.decision().edit.say, Some(Nudge::UseStructuredOutput));
+    let calls = Event::Replied(Reply::ToolCalls { tokens: 1 });
+    let story = story.then(calls).then(Event::DeliveredEarly);
+    assert_eq!(awaits(&story), after(30));
+    story.then(OVER).ends_as(StopReason::Completed);
+}
+
+#[test]
+fn an_interrupt_ends_the_wait() {
+    let by = Interrupt::Sigint;
+    let story = Story::begin(working()).then(EARLY).then(Event::Interrupted(by));
+    story.ends_as(StopReason::AbortedTools(by));
+}

@@ -1,0 +1,305 @@
+//! Commands in the background: looked at, stopped, bounded.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use outlast::recovery::Work;
+use outlast::tools::{BackgroundEnd, Offered, Outcome, PermissionMode, Refusal};
+use serde_json::json;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::bench::{Bench, PATIENCE, appears, assert_fails_with, assert_gone, call, text};
+
+/// More than enough for whatever ends by itself, in milliseconds.
+const LONG: u64 = 60_000;
+
+async fn begin(bench: &Bench, command: &str) -> Outcome {
+    let outcome = bench.run("Bash", json!({ "command": command, "run_in_background": true })).await;
+    assert!(!outcome.is_error, "{outcome:?}");
+    outcome
+}
+
+/// Looks once the command has ended.
+async fn end_of(bench: &Bench, id: &str) -> Outcome {
+    bench.run("BashOutput", json!({ "bash_id": id, "timeout": LONG })).await
+}
+
+/// Looks until there is something to see.
+async fn glimpse(bench: &Bench, id: &str) -> String {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let outcome = bench.run("BashOutput", json!({ "bash_id": id })).await;
+        let shown = outcome.detail["stdout"].as_str().expect("a text").to_owned();
+        if shown != "(no new output)" {
+            return shown;
+        }
+        assert!(Instant::now() < end, "{id} never said anything");
+    }
+}
+
+async fn kill(bench: &Bench, id: &str) -> Outcome {
+    bench.run("KillShell", json!({ "shell_id": id })).await
+}
+
+/// All that is kept of long output, in bytes.
+fn kept(folder: &Path) -> u64 {
+    let Ok(entries) = fs::read_dir(folder) else { return 0 };
+    entries.filter_map(|entry| entry.ok()?.metadata().ok()).map(|facts| facts.len()).sum()
+}
+
+#[tokio::test]
+async fn a_command_is_started_looked_at_piece_by_piece_and_its_end_is_told() {
+    let bench = Bench::open();
+    let go = bench.cwd.join("go");
+    nix::unistd::mkfifo(&go, nix::sys::stat::Mode::S_IRWXU).expect("a pipe can be made");
+    let outcome = begin(&bench, "echo one; read line < go; echo two >&2; exit 3").await;
+    assert_eq!(outcome.detail["backgroundTaskId"], "bash_1");
+    assert_eq!(text(&outcome), "Runs in the background as bash_1.");
+    assert_eq!(glimpse(&bench, "bash_1").await, "one");
+    assert_eq!(bench.toolbox.work(), Work::Alive);
+    assert!(bench.toolbox.running_work().contains("bash_1 (`echo one;"));
+    let looked = bench.run("BashOutput", json!({ "bash_id": "bash_1" })).await;
+    assert_eq!(looked.detail["status"], "running");
+    assert!(text(&looked).contains("has been running"), "{looked:?}");
+    fs::write(&go, "now\n").expect("it is read from");
+    let ended = end_of(&bench, "bash_1").await;
+    assert_eq!(ended.detail["status"], "failed", "{ended:?}");
+    assert_eq!((&ended.detail["stdout"], &ended.detail["exitCode"]), (&json!("two"), &json!(3)));
+    assert_eq!(bench.toolbox.work(), Work::Over, "whoever looked knows: {ended:?}");
+}
+
+#[tokio::test]
+async fn an_end_that_nobody_looked_at_is_news_once() {
+    let bench = Bench::open();
+    begin(&bench, "echo lots; exit 3").await;
+    assert_eq!(bench.toolbox.news_of_work().await, Work::News);
+    let news = bench.toolbox.take_work_news().expect("news");
+    assert!(news.starts_with("- bash_1 (`echo lots; exit 3`) ended after "), "{news}");
+    assert!(news.ends_with("with exit code 3"), "{news}");
+    assert_eq!(bench.toolbox.take_work_news(), None);
+    assert_eq!(bench.toolbox.work(), Work::Over);
+    let looked = end_of(&bench, "bash_1").await;
+    assert_eq!((&looked.detail["stdout"], &looked.detail["exitCode"]), (&json!("lots"), &json!(3)));
+    assert_eq!(looked.detail["status"], "failed");
+    let events: Vec<_> = bench.toolbox.take_task_events().iter().map(|task| task.end).collect();
+    assert_eq!(events, [None, Some(BackgroundEnd::Failed)]);
+}
+
+#[tokio::test]
+async fn a_filter_shows_the_lines_that_match_and_the_rest_is_gone() {
+    let bench = Bench::open();
+    begin(&bench, "seq 1 20").await;
+    assert_eq!(bench.toolbox.news_of_work().await, Work::News);
+    let looked = bench.run("BashOutput", json!({ "bash_id": "bash_1", "filter": "^1.$" })).await;
+    assert_eq!(looked.detail["stdout"], "10\n11\n12\n13\n14\n15\n16\n17\n18\n19");
+    let again = end_of(&bench, "bash_1").await;
+    assert_eq!(again.detail["stdout"], "(no new output)");
+    let wrong = json!({ "bash_id": "bash_1", "filter": "(" });
+    assert_fails_with(&bench.run("BashOutput", wrong).await, "filter is wrong");
+}
+
+#[tokio::test]
+async fn names_that_there_are_not_are_told_with_those_that_there_are() {
+    let bench = Bench::open();
+    assert_fails_with(&kill(&bench, "bash_1").await, "none was started");
+    begin(&bench, "true").await;
+    assert_fails_with(&end_of(&bench, "bash_2").await, "bash_1 (`true`)");
+}
+
+#[tokio::test]
+async fn a_stopped_command_takes_all_that_it_started_along() {
+    let bench = Bench::open();
+    let stubborn = "trap '' TERM; setsid sleep 1000 & echo $! > far; sleep 1000 & echo $! > near; \
+                    echo $$ > own; wait; wait";
+    begin(&bench, stubborn).await;
+    let mut pids = Vec::new();
+    for name in ["far", "near", "own"] {
+        pids.push(appears(&bench.cwd.join(name)).await);
+    }
+    let outcome = kill(&bench, "bash_1").await;
+    assert!(text(&outcome).contains("was stopped after"), "{outcome:?}");
+    assert_eq!(outcome.detail["status"], "killed");
+    for pid in pids {
+        assert_gone(&pid).await;
+    }
+    assert_eq!(bench.toolbox.work(), Work::Over, "whoever stopped it knows");
+    assert!(text(&kill(&bench, "bash_1").await).contains("was not running any more"));
+}
+
+#[tokio::test]
+async fn no_more_than_eight_run_at_a_time() {
+    let bench = Bench::open();
+    for _ in 0..8 {
+        begin(&bench, "sleep 1000").await;
+    }
+    let input = json!({ "command": "sleep 1000", "run_in_background": true });
+    assert_fails_with(&bench.run("Bash", input).await, "8 background commands are running");
+    kill(&bench, "bash_3").await;
+    assert_eq!(begin(&bench, "sleep 1000").await.detail["backgroundTaskId"], "bash_9");
+}
+
+#[tokio::test]
+async fn a_command_that_runs_too_long_is_stopped() {
+    let bench = Bench::with(|settings| {
+        settings.mode = PermissionMode::BypassPermissions;
+        settings.background_lifetime = Duration::from_millis(300);
+    });
+    begin(&bench, "sleep 1000").await;
+    let ended = end_of(&bench, "bash_1").await;
+    assert_eq!(ended.detail["status"], "timed_out");
+    assert!(text(&ended).contains("the longest it may run"), "{ended:?}");
+    let longer = json!({ "command": "true", "run_in_background": true, "timeout": 301 });
+    assert_fails_with(&bench.run("Bash", longer).await, "more than the 300 ms");
+}
+
+#[tokio::test]
+async fn the_end_of_the_run_is_the_end_of_them_all() {
+    let bench = Bench::open();
+    begin(&bench, "echo $$ > polite; sleep 1000").await;
+    begin(&bench, "trap '' TERM; echo $$ > stubborn; while true; do sleep 1000; done").await;
+    let polite = appears(&bench.cwd.join("polite")).await;
+    let stubborn = appears(&bench.cwd.join("stubborn")).await;
+    let began = Instant::now();
+    bench.toolbox.end_work(Duration::from_millis(500)).await;
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    for pid in [polite, stubborn] {
+        assert_gone(&pid).await;
+    }
+    let ends: Vec<_> = bench.toolbox.tasks().iter().map(|task| task.end).collect();
+    assert_eq!(ends, [Some(BackgroundEnd::Cut); 2]);
+    let input = json!({ "command": "true", "run_in_background": true });
+    assert_fails_with(&bench.run("Bash", input).await, "the run is to end");
+}
+
+#[tokio::test]
+async fn a_toolbox_that_is_dropped_leaves_nothing() {
+    let bench = Bench::open();
+    begin(&bench, "echo $$ > pid; sleep 1000").await;
+    let pid = appears(&bench.cwd.join("pid")).await;
+    drop(bench);
+    assert_gone(&pid).await;
+}
+
+#[tokio::test]
+async fn the_working_directory_stays_where_it_is() {
+    let bench = Bench::open();
+    fs::create_dir(bench.cwd.join("sub")).expect("a folder");
+    begin(&bench, "cd sub; pwd").await;
+    let shown = end_of(&bench, "bash_1").await.detail["stdout"].clone();
+    assert_eq!(shown, json!(bench.cwd.join("sub")));
+    assert_eq!(text(&bench.bash("pwd").await), bench.cwd.display().to_string());
+}
+
+#[test]
+fn the_same_rules_hold_in_the_background() {
+    let bench = Bench::with(|settings| settings.deny = vec!["Bash(curl *)".to_owned()]);
+    for background in [false, true] {
+        let input = json!({ "command": "curl x", "run_in_background": background });
+        let refused = bench.toolbox.admit(&call("Bash", input));
+        assert!(matches!(refused, Err(Refusal::Denied { .. })), "{refused:?}");
+    }
+}
+
+#[test]
+fn the_tools_of_the_background_come_and_go_with_bash() {
+    let names = |bench: &Bench| -> Vec<String> {
+        bench.toolbox.definitions().iter().map(|tool| tool.name.clone()).collect()
+    };
+    let only = |name: &str| Offered::Only(vec![name.to_owned()]);
+    let with = Bench::with(|settings| settings.offered = only("Bash"));
+    assert_eq!(names(&with), ["Bash", "BashOutput", "KillShell"]);
+    let without = Bench::with(|settings| settings.offered = only("BashOutput"));
+    assert_eq!(names(&without), [""; 0]);
+    let denied = Bench::with(|settings| settings.deny = vec!["Bash".to_owned()]);
+    assert!(!names(&denied).iter().any(|name| name == "BashOutput" || name == "KillShell"));
+}
+
+// --- floods ---------------------------------------------------------------------------------------
+
+/// Commands that print without end, or nearly so: to either stream, without newlines, no text.
+const FLOODS: [&str; 6] = [
+    "yes",
+    "yes >&2",
+    "cat /dev/zero",
+    "cat /dev/urandom >&2",
+    "tr '\\0' x < /dev/zero",
+    "head -c 50G /dev/zero",
+];
+
+#[tokio::test]
+async fn a_flood_is_cut_with_its_command_and_little_of_it_stays() {
+    for command in FLOODS {
+        let bench = Bench::open();
+        let began = Instant::now();
+        let outcome = bench.run("Bash", json!({ "command": command, "timeout": 700 })).await;
+        assert!(began.elapsed() < Duration::from_secs(30), "{command}: {:?}", began.elapsed());
+        assert_eq!(outcome.detail["timed_out"], true, "{command}");
+        assert!(outcome.detail["output_bytes"].as_u64() > Some(100_000), "{command}");
+        assert!(text(&outcome).chars().count() < 31_000, "{command}");
+        assert!(kept(&bench.outside().join("scratch")) <= 64 << 20, "{command}");
+    }
+}
+
+#[tokio::test]
+async fn a_flood_in_the_background_is_shown_by_its_ends() {
+    for command in FLOODS {
+        let bench = Bench::open();
+        begin(&bench, command).await;
+        assert!(glimpse(&bench, "bash_1").await.len() < 130_000, "{command}");
+        let outcome = kill(&bench, "bash_1").await;
+        assert_eq!(outcome.detail["status"], "killed", "{command}: {outcome:?}");
+        let looked = end_of(&bench, "bash_1").await;
+        assert!(text(&looked).chars().count() < 31_000, "{command}");
+        assert!(kept(&bench.outside().join("scratch")) <= 64 << 20, "{command}");
+    }
+}
+
+#[tokio::test]
+async fn fifty_megabytes_are_counted_kept_and_shown_by_their_ends() {
+    let bench = Bench::open();
+    let fifty = 50 << 20;
+    let command = format!("head -c {fifty} /dev/zero | tr '\\0' x; echo end >&2");
+    let outcome = bench.bash(&command).await;
+    assert!(!outcome.is_error);
+    assert_eq!(outcome.detail["output_bytes"], fifty + 4);
+    assert!(text(&outcome).ends_with("end"));
+    let file = outcome.detail["output_file"].as_str().expect("it is long");
+    assert_eq!(fs::metadata(file).expect("it is kept").len(), fifty + 4);
+}
+
+#[tokio::test]
+async fn of_more_than_fits_the_first_part_is_kept() {
+    let bench = Bench::open();
+    let outcome = bench.bash("head -c 70M /dev/zero | tr '\\0' x").await;
+    assert!(text(&outcome).contains("; its first part is in "), "it says so");
+    assert_eq!(kept(&bench.outside().join("scratch")), 64 << 20);
+}
+
+#[tokio::test]
+async fn a_call_goes_on_when_the_file_of_its_output_is_taken_away_or_cannot_be_made() {
+    let bench = Bench::open();
+    let scratch = bench.outside().join("scratch");
+    let takes_away = format!("seq 1 20000; rm -rf '{}'; seq 1 20000; echo end", scratch.display());
+    let outcome = bench.bash(&takes_away).await;
+    assert!(!outcome.is_error && text(&outcome).ends_with("end"), "it went on");
+    assert!(text(&outcome).contains("has been taken away"), "it says so");
+    let bench = Bench::open();
+    fs::write(bench.outside().join("scratch"), "in the way").expect("a file");
+    let outcome = bench.bash("seq 1 20000; echo end").await;
+    assert!(!outcome.is_error && text(&outcome).ends_with("end"), "it went on");
+    assert!(text(&outcome).contains("could not be saved"), "it says so");
+    begin(&bench, "seq 1 20000; echo end").await;
+    assert!(text(&end_of(&bench, "bash_1").await).ends_with("end"));
+}
+
+#[tokio::test]
+async fn a_wait_for_output_ends_with_the_run() {
+    let bench = Bench::open();
+    begin(&bench, "sleep 1000").await;
+    let cancel = CancellationToken::new();
+    cancel.cancel();
+    let input = json!({ "bash_id": "bash_1", "timeout": LONG });
+    assert_fails_with(&bench.run_until("BashOutput", input, cancel).await, "Interrupted by user");
+}
