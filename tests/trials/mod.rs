@@ -30,6 +30,7 @@ mod rehearsals;
 mod sandbox;
 mod secrets;
 mod signals;
+mod soak;
 mod spending;
 mod survivors;
 mod time;
