@@ -353,6 +353,29 @@ impl Graph {
     }
 }
 
+/// Goes wherever `tape` says, through states that the walk takes for one. Whatever was lived
+/// through, the machine refuses what does not fit, and ends when it is told to.
+pub(super) fn wander_by(tape: &[u8]) {
+    let (Some((first, rest)), kinds) = (tape.split_first(), settings()) else { return };
+    let limits = kinds[usize::from(*first) % kinds.len()].1;
+    let (events, mut now) = (every_event(), Moment::default());
+    let mut run = Run::new(u64::from(*first), &limits);
+    for pair in rest.chunks_exact(2).take(600) {
+        let fitting: Vec<Event> =
+            events.iter().copied().filter(|&event| fits(run.phase, event)).collect();
+        let Some(&event) = fitting.get(usize::from(pair[0]) % fitting.len().max(1)) else { break };
+        now = now.max(when(run, event)).after(Duration::from_millis(u64::from(pair[1]) * 40));
+        let step = run.step(now, event, &limits).expect("the event fits the phase");
+        check(run, &step, &limits);
+        run = step.next;
+    }
+    if !matches!(run.phase, Phase::Stopped(_)) {
+        let interrupted = Event::Interrupted(Interrupt::Sigterm);
+        let step = run.step(now, interrupted, &limits).expect("it can always be interrupted");
+        assert!(matches!(step.next.phase, Phase::Stopped(_)), "{step:?}");
+    }
+}
+
 fn way(transition: &Transition) -> Way {
     match transition.action {
         Action::Wait { until } => {

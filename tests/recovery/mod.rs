@@ -1,5 +1,6 @@
 //! The recovery core, tested without a network, a clock, or a runtime.
 
+pub(crate) mod arbitrary;
 mod chronicle;
 mod classify;
 mod explore;

@@ -17,18 +17,26 @@ use days::{DAYS, Day};
 use world::World;
 
 /// Draws everything from one seed, so that a failure is replayed by its number.
-struct Dice(u64);
+struct Dice {
+    state: u64,
+    /// Says what comes before that: two bytes for each roll, the last one first.
+    tape: Vec<u8>,
+}
 
 impl Dice {
     fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
+        Self { state: seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1, tape: Vec::new() }
     }
 
     fn roll(&mut self, sides: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) % sides
+        if let (Some(high), Some(low)) = (self.tape.pop(), self.tape.pop()) {
+            // Spread over all sides, however many.
+            return (u64::from(u16::from_be_bytes([high, low])) * sides) >> 16;
+        }
+        self.state ^= self.state << 13;
+        self.state ^= self.state >> 7;
+        self.state ^= self.state << 17;
+        (self.state >> 11) % sides
     }
 
     fn one_in(&mut self, sides: u64) -> bool {
@@ -51,6 +59,13 @@ impl Dice {
     fn secs(&mut self, sides: u64) -> Duration {
         Duration::from_secs(self.roll(sides))
     }
+}
+
+/// Lives through a day on which `tape` decides what happens, for as long as it lasts.
+pub(super) fn live_through(tape: &[u8]) {
+    let (mut dice, tape) = (Dice::new(7), tape.get(..4_096).unwrap_or(tape));
+    dice.tape = tape.iter().rev().copied().collect();
+    World::with(7, dice).play();
 }
 
 fn number(name: &str) -> Option<u64> {

@@ -51,7 +51,10 @@ pub(super) struct World {
 
 impl World {
     pub(super) fn new(seed: u64) -> Self {
-        let mut dice = Dice::new(seed);
+        Self::with(seed, Dice::new(seed))
+    }
+
+    pub(super) fn with(seed: u64, mut dice: Dice) -> Self {
         let day = dice.pick(&DAYS);
         let limits = rules(day, &mut dice);
         let ceiling = dice.pick(&[None, Some(200), Some(2_000), Some(50_000)]);

@@ -1,0 +1,71 @@
+//! What the fuzz targets share: bytes read as choices, and folders that last as long as a process.
+
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use outlast::tools::{PermissionMode, ToolSettings, Toolbox};
+use tempfile::TempDir;
+
+/// Bytes that choices are made by. When they run out, every choice is the first.
+pub struct Tape<'a>(pub &'a [u8]);
+
+impl<'a> Tape<'a> {
+    pub fn byte(&mut self) -> u8 {
+        let Some((first, rest)) = self.0.split_first() else { return 0 };
+        self.0 = rest;
+        *first
+    }
+
+    pub fn is_over(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// One of so many, at least one.
+    pub fn below(&mut self, count: usize) -> usize {
+        usize::from(self.byte()) % count
+    }
+
+    pub fn pick<'b, T>(&mut self, choices: &'b [T]) -> &'b T {
+        &choices[self.below(choices.len())]
+    }
+
+    /// Up to so many bytes.
+    pub fn take(&mut self, most: usize) -> &'a [u8] {
+        let length = self.below(most + 1).min(self.0.len());
+        let (taken, rest) = self.0.split_at(length);
+        self.0 = rest;
+        taken
+    }
+
+    pub fn text(&mut self, most: usize) -> String {
+        String::from_utf8_lossy(self.take(most)).into_owned()
+    }
+}
+
+/// A folder that is there for as long as the process.
+pub fn folder() -> &'static Path {
+    static FOLDER: OnceLock<TempDir> = OnceLock::new();
+    let folder = FOLDER.get_or_init(|| {
+        let folder = TempDir::new().expect("a scratch folder can be made");
+        for name in ["work/src", "home", "scratch"] {
+            std::fs::create_dir_all(folder.path().join(name)).expect("a folder can be made");
+        }
+        std::fs::write(folder.path().join("work/src/a.rs"), "x\n").expect("a file can be made");
+        folder
+    });
+    folder.path()
+}
+
+pub fn work() -> PathBuf {
+    folder().join("work")
+}
+
+/// Tools under these rules.
+pub fn toolbox(mode: PermissionMode, allow: &[&str], deny: &[&str]) -> Toolbox {
+    let mut settings = ToolSettings::new(&work(), &folder().join("scratch"), "fuzz");
+    settings.environment = vec![("HOME".into(), folder().join("home").into())];
+    settings.mode = mode;
+    settings.allow = allow.iter().map(ToString::to_string).collect();
+    settings.deny = deny.iter().map(ToString::to_string).collect();
+    Toolbox::new(&settings).expect("the settings are good")
+}

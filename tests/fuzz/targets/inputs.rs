@@ -1,0 +1,34 @@
+//! Any JSON as the input of any tool: admitted or refused with words for the model.
+#![no_main]
+
+use std::cell::OnceCell;
+
+use libfuzzer_sys::fuzz_target;
+use outlast::tools::{AnswerSchema, PermissionMode, Refusal, Toolbox};
+use outlast::transcript::ToolCall;
+use outlast_fuzz::{Tape, toolbox};
+use serde_json::Value;
+
+const NAMES: [&str; 9] =
+    ["Bash", "Read", "Write", "Edit", "Glob", "Grep", "TodoWrite", "bash", "mcp__x__y"];
+
+thread_local! {
+    static TOOLS: OnceCell<Toolbox> = const { OnceCell::new() };
+}
+
+fuzz_target!(|data: &[u8]| {
+    let mut tape = Tape(data);
+    let name = (*tape.pick(&NAMES)).to_owned();
+    let Ok(input) = serde_json::from_slice::<Value>(tape.0) else { return };
+    if input.to_string().len() < 2_000 {
+        let _ = AnswerSchema::new(input.clone());
+    }
+    let call = ToolCall { id: "toolu_1".to_owned(), name, input };
+    TOOLS.with(|tools| {
+        let tools = tools.get_or_init(|| toolbox(PermissionMode::AcceptEdits, &[], &[]));
+        if let Err(Refusal::Invalid(outcome) | Refusal::Denied { outcome, .. }) = tools.admit(&call)
+        {
+            assert!(outcome.is_error && !outcome.content.is_empty(), "{outcome:?}");
+        }
+    });
+});

@@ -1,0 +1,93 @@
+//! Any command: what is denied stays denied wherever it stands, and nothing slips in behind what
+//! is allowed.
+#![no_main]
+
+use std::cell::OnceCell;
+
+use libfuzzer_sys::fuzz_target;
+use outlast::tools::{PermissionMode, Toolbox};
+use outlast::transcript::ToolCall;
+use outlast_fuzz::{Tape, toolbox};
+use serde_json::json;
+
+/// What no rule allows and one denies.
+const EVIL: &str = "zz";
+
+struct Judges {
+    /// Harmless commands only.
+    plain: Toolbox,
+    /// Harmless ones, and `ok`.
+    allowing: Toolbox,
+    /// Everything but `zz`.
+    denying: Toolbox,
+    planning: Toolbox,
+    bypassing: Toolbox,
+}
+
+thread_local! {
+    static JUDGES: OnceCell<Judges> = const { OnceCell::new() };
+}
+
+fn admits(tools: &Toolbox, command: &str) -> bool {
+    let input = json!({ "command": command });
+    let call = ToolCall { id: "toolu_1".to_owned(), name: "Bash".to_owned(), input };
+    tools.admit(&call).is_ok()
+}
+
+const PIECES: [&str; 48] = [
+    "ok", "zz", "ls", "echo", "cat", "cd", "src", "test", "printf", "git", "status", "time", "if",
+    "then", "fi", "{", "}", "(", ")", "$(", "`", "\"", "'", "$'", "$[", "]", "\\", "\n", ";", "&",
+    "&&", "|", "||", ">", "<", "<<", "<<<", ">&", "#", " ", " ", " ", "-v", "a[", "!", "$X", "X=1",
+    "command",
+];
+
+fn command(data: &[u8]) -> String {
+    let Some((mode, rest)) = data.split_first() else { return String::new() };
+    if mode & 1 == 0 {
+        return String::from_utf8_lossy(rest).into_owned();
+    }
+    let mut tape = Tape(rest);
+    let mut command = String::new();
+    while !tape.is_over() {
+        command.push_str(tape.pick(&PIECES));
+    }
+    command
+}
+
+fuzz_target!(|data: &[u8]| {
+    let command = command(data);
+    JUDGES.with(|judges| {
+        use PermissionMode::{BypassPermissions, Default, Plan};
+        let judges = judges.get_or_init(|| Judges {
+            plain: toolbox(Default, &[], &[]),
+            allowing: toolbox(Default, &["Bash(ok *)"], &[]),
+            denying: toolbox(BypassPermissions, &[], &["Bash(zz *)"]),
+            planning: toolbox(Plan, &["Bash(ok *)"], &[]),
+            bypassing: toolbox(BypassPermissions, &[], &[]),
+        });
+        let allowed = admits(&judges.allowing, &command);
+        if admits(&judges.plain, &command) {
+            assert!(allowed, "a rule that allows took something away: {command:?}");
+        }
+        if admits(&judges.planning, &command) {
+            assert!(admits(&judges.plain, &command), "planning does more: {command:?}");
+        }
+        if admits(&judges.denying, &command) {
+            assert!(admits(&judges.bypassing, &command), "a denial allows: {command:?}");
+        }
+        if allowed {
+            for joined in [
+                format!("{command}\n{EVIL} x"),
+                format!("{EVIL} x\n{command}"),
+                format!("{EVIL} x; {command}"),
+                format!("{EVIL} x && {command}"),
+                format!("{EVIL} x | {command}"),
+                format!("( {command}\n{EVIL} x )"),
+                format!("echo \"$({EVIL} x)\"; {command}"),
+            ] {
+                assert!(!admits(&judges.allowing, &joined), "it slipped in: {joined:?}");
+                assert!(!admits(&judges.denying, &joined), "denied, and run: {joined:?}");
+            }
+        }
+    });
+});

@@ -1,0 +1,24 @@
+//! The machine under events that neither a walk nor chance would put in this order.
+
+use proptest::prelude::*;
+
+use super::explore::wander_by;
+use super::simulate::live_through;
+
+/// Plays what `data` says: the first bit chooses between a day in a whole world, where its bytes
+/// stand for the dice, and bare events at any pace. Fuzzing calls this, too.
+pub(crate) fn play(data: &[u8]) {
+    let Some((mode, tape)) = data.split_first() else { return };
+    if mode & 1 == 0 { live_through(tape) } else { wander_by(tape) }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(800) })]
+
+    #[test]
+    fn no_order_of_events_breaks_a_rule_or_goes_on_for_ever(
+        data in prop::collection::vec(any::<u8>(), 1..600)
+    ) {
+        play(&data);
+    }
+}
