@@ -1,5 +1,6 @@
 //! The command line, as a table, as text, and as the real binary.
 
+mod arbitrary;
 mod bad_input;
 mod binary;
 mod chain;

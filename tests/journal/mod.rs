@@ -1,5 +1,6 @@
 //! See the module of the same name.
 
+mod arbitrary;
 mod crash;
 mod disk;
 mod foreign;

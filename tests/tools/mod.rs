@@ -14,5 +14,6 @@ mod permission;
 mod reading;
 mod require;
 mod sandbox;
+mod scripts;
 mod searching;
 mod structured;

@@ -107,7 +107,7 @@ impl Service {
         let mut tape = self.tape();
         tape.requests += 1;
         tape.largest = tape.largest.max(body.len());
-        if tape.requests % 50 == 0 {
+        if tape.requests.is_multiple_of(50) {
             tape.wrong.extend(mistakes(body));
         }
         let tokens = body.len() / 4;
@@ -125,7 +125,7 @@ impl Service {
         {
             let look = look(*pid, config, tape.turn);
             if tape.turn.is_multiple_of(self.task.look * 20) {
-                eprintln!("{look:?}");
+                tell(&format!("{look:?}"));
             }
             tape.looks.push(look);
         }
@@ -199,10 +199,10 @@ fn reply(block: &Value, delta: &Value, reason: &str, tokens: usize) -> String {
         json!({ "type": "message_delta", "delta": stop, "usage": { "output_tokens": 40 } }),
         json!({ "type": "message_stop" }),
     ];
-    let body: String = events
-        .iter()
-        .map(|event| format!("event: {}\ndata: {event}\n\n", event["type"].as_str().unwrap_or("")))
-        .collect();
+    let body = events.map(|event| {
+        format!("event: {}\ndata: {event}\n\n", event["type"].as_str().unwrap_or_default())
+    });
+    let body = body.concat();
     format!(
         "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: {}\r\n\r\n{body}",
         body.len()
@@ -266,6 +266,11 @@ fn slope(points: &[(usize, usize)]) -> f64 {
     rise / run
 }
 
+#[expect(clippy::print_stderr, reason = "whoever runs the long one wants to see how it goes")]
+fn tell(figures: &str) {
+    eprintln!("{figures}");
+}
+
 fn judge(looks: &[Look], task: Task) {
     assert!(looks.len() > 20, "{looks:?}");
     let (first, second) = looks.split_at(looks.len() / 2);
@@ -276,14 +281,14 @@ fn judge(looks: &[Look], task: Task) {
     let (begin, end) = (second[0], second[second.len() - 1]);
     let turns = u64::try_from(end.turn - begin.turn).expect("turns are few");
     let journal = (end.journal - begin.journal) / turns;
-    eprintln!(
+    tell(&format!(
         "resident: at most {:.1} MB, {:+.2} MB per 1,000 turns in the second half; \
          {} threads, {} files, {journal} bytes of journal a turn",
         kib(resident),
         growth / 1_024.0,
         end.threads,
         end.files,
-    );
+    ));
     assert!(resident < 200 * 1_024, "{resident} KiB");
     assert!(growth < task.slope, "memory grows by {growth} KiB in 1,000 turns: {second:?}");
     for (what, of) in

@@ -71,6 +71,9 @@ pub(super) fn recognise(simple: &Simple) -> Option<Chore<'_>> {
     if simple.words.iter().any(|word| word.raw == "xargs") {
         return None;
     }
+    if turns_into_a_flag(name, rest) {
+        return None;
+    }
     if TALKERS.contains(&name) {
         // What it expands to is only printed.
         return Some(Chore::Looks(Vec::new()));
@@ -92,6 +95,20 @@ pub(super) fn recognise(simple: &Simple) -> Option<Chore<'_>> {
             rest.iter().all(plain).then(|| Chore::Tidies(arguments(rest)))
         }
         _ => None,
+    }
+}
+
+/// Whether one of these words names something that the shell would run a substitution in, as in
+/// `test -v 'a[$(x)]'`, or may come to be a flag that writes: a pattern fits files of any name.
+fn turns_into_a_flag(name: &str, rest: &[Word]) -> bool {
+    let is_loose = |word: &Word| word.globs && word.plain.starts_with(['*', '?', '[']);
+    match name {
+        "printf" => rest.first().is_some_and(|word| word.plain.starts_with('-') || is_loose(word)),
+        "test" | "[" => {
+            rest.iter().any(|word| matches!(word.plain.as_str(), "-v" | "-R") || is_loose(word))
+        }
+        "find" | "sort" | "uniq" | "git" => rest.iter().any(is_loose),
+        _ => false,
     }
 }
 

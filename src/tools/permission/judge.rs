@@ -11,6 +11,7 @@ use super::mode::PermissionMode;
 use super::paths::is_protected;
 use super::rule::{List, Rule};
 use super::script::{self, Simple, Unsure};
+use super::shred;
 use super::wrapper::{self, Overlook};
 
 /// What a call would do.
@@ -231,7 +232,18 @@ impl Permissions {
         if let Some(rule) = self.deny.iter().find(about) {
             return Err(format!("this command is denied by the rule `{}`", rule.text));
         }
-        self.ask.iter().find(about).map_or(Ok(()), |rule| Err(by_asking(Tool::Bash, rule)))
+        if let Some(rule) = self.ask.iter().find(about) {
+            return Err(by_asking(Tool::Bash, rule));
+        }
+        let mut rules = self.deny.iter().chain(&self.ask);
+        match rules.find(|rule| rule.is_about_commands()) {
+            Some(rule) if hides_a_name(command, parts) => Err(format!(
+                "nobody can tell which command this runs before it runs, and the rule `{}` is to \
+                 hold: write the command's name out",
+                rule.text
+            )),
+            Some(_) | None => Ok(()),
+        }
     }
 
     fn is_ruinous(&self, command: &str, parts: &Result<Vec<Simple>, Unsure>, cwd: &Path) -> bool {
@@ -241,14 +253,31 @@ impl Permissions {
         };
         match parts {
             Ok(parts) => parts.iter().any(|part| {
-                let words = wrapper::unwrap(&part.words, Overlook::All);
-                let inner = wrapper::script_within(words);
-                inner.is_some_and(|inner| self.is_ruinous(&inner, &script::split(&inner), cwd))
-                    || ruins(&words.iter().map(|word| word.plain.as_str()).collect::<Vec<_>>())
+                wrapper::suspects(&part.words).into_iter().any(|words| {
+                    let inner = wrapper::script_within(words);
+                    inner.is_some_and(|inner| self.is_ruinous(&inner, &script::split(&inner), cwd))
+                        || ruins(&words.iter().map(|word| word.plain.as_str()).collect::<Vec<_>>())
+                })
             }),
-            Err(Unsure(_)) => script::shred(command)
-                .iter()
-                .any(|piece| ruins(&piece.split_whitespace().collect::<Vec<_>>())),
+            Err(Unsure(_)) => shred::shred(command).iter().any(|piece| {
+                let words: Vec<&str> = piece.iter().map(String::as_str).collect();
+                wrapper::suspects(&words).into_iter().any(ruins)
+            }),
+        }
+    }
+}
+
+/// Whether some part runs what only the shell knows the name of: `$X`, `/bin/r?`.
+fn hides_a_name(command: &str, parts: &Result<Vec<Simple>, Unsure>) -> bool {
+    match parts {
+        Ok(parts) => parts.iter().any(|part| {
+            let words = wrapper::unwrap(&part.words, Overlook::All);
+            let within = wrapper::script_within(words);
+            wrapper::hides_a_name(&part.words, |word| word.expands || word.globs)
+                || within.is_some_and(|inner| hides_a_name(&inner, &script::split(&inner)))
+        }),
+        Err(Unsure(_)) => {
+            shred::commands(command).iter().any(|words| wrapper::may_hide_a_name(words))
         }
     }
 }
@@ -256,17 +285,20 @@ impl Permissions {
 /// All the ways to say the same command, for rules that must not be dodged.
 fn forms(command: &str, parts: &Result<Vec<Simple>, Unsure>) -> Vec<String> {
     let mut forms = vec![command.trim().to_string()];
-    match parts {
-        Ok(parts) => {
-            for part in parts {
-                let inner = wrapper::unwrap(&part.words, Overlook::All);
-                forms.extend([part.text(), script::plain(&part.words), script::plain(inner)]);
-                if let Some(within) = wrapper::script_within(inner) {
+    if let Ok(parts) = parts {
+        for part in parts {
+            forms.extend([part.text(), script::plain(&part.words)]);
+            for suspect in wrapper::suspects(&part.words) {
+                forms.push(script::plain(suspect));
+                if let Some(within) = wrapper::script_within(suspect) {
                     forms.extend(self::forms(&within, &script::split(&within)));
                 }
             }
         }
-        Err(Unsure(_)) => forms.extend(script::shred(command)),
+    } else {
+        let pieces = shred::shred(command);
+        let suspects = pieces.iter().flat_map(|piece| wrapper::suspects(piece));
+        forms.extend(suspects.map(|words| words.join(" ")));
     }
     let by_name: Vec<String> = forms
         .iter()

@@ -11,6 +11,7 @@ mod mode;
 mod paths;
 mod rule;
 mod script;
+mod shred;
 mod wrapper;
 
 pub(super) use chores::tells_by_exit_code;

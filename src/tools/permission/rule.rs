@@ -147,6 +147,11 @@ impl Rule {
         }
     }
 
+    /// Whether this rule tells commands apart.
+    pub(super) fn is_about_commands(&self) -> bool {
+        matches!(self.scope, Scope::Command(_))
+    }
+
     fn family(&self) -> &'static [Tool] {
         match Tool::named(&self.tool) {
             Some(Tool::Edit) => &[Tool::Edit, Tool::Write],

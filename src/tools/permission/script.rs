@@ -68,15 +68,14 @@ pub(super) fn split(command: &str) -> Result<Vec<Simple>, Unsure> {
     Ok(lexer.done)
 }
 
-/// What is left of a command when it is cut at everything that could begin another. For deny
-/// rules, where too many pieces are better than too few.
-pub(super) fn shred(command: &str) -> Vec<String> {
-    command
-        .split([';', '|', '&', '\n', '(', ')', '{', '}', '`', '"', '\'', '<', '>'])
-        .map(|piece| piece.trim().trim_end_matches('$').split_whitespace().collect::<Vec<_>>())
-        .filter(|words| !words.is_empty())
-        .map(|words| words.join(" "))
-        .collect()
+/// Whether a word sets a variable for the command that follows.
+pub(super) fn is_assignment(word: &str) -> bool {
+    let Some((name, _)) = word.split_once('=') else { return false };
+    let name = name.strip_suffix('+').unwrap_or(name);
+    let fits = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
+    !name.is_empty()
+        && !name.starts_with(|first: char| first.is_ascii_digit())
+        && name.chars().all(fits)
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -219,6 +218,8 @@ impl Lexer {
     fn dollar(&mut self, quotes: Quotes) -> Result<(), Unsure> {
         match (self.peek(), quotes) {
             (Some('('), _) => return Err(Unsure("it contains a command substitution")),
+            // Quotes mean nothing in there, and substitutions are made twice.
+            (Some('['), _) => return Err(Unsure("it contains arithmetic")),
             (Some('\'' | '"'), Quotes::Outside) => return Err(Unsure("it has unusual quotes")),
             (Some('{'), _) => {
                 let inner = self.letters[self.at + 1..].iter().take_while(|letter| **letter != '}');
@@ -280,7 +281,10 @@ impl Lexer {
         word.expands |= (word.globs && word.plain.split('/').any(hidden)) || foreign_home;
         match self.target.take() {
             None => {
-                if self.simple.words.is_empty() && KEYWORDS.contains(&word.raw.as_str()) {
+                // `time` is a keyword itself, after which others may come.
+                let mut before = self.simple.words.iter();
+                let is_first = before.all(|word| matches!(word.raw.as_str(), "time" | "-p" | "--"));
+                if is_first && KEYWORDS.contains(&word.raw.as_str()) {
                     return Err(Unsure("it is a compound command"));
                 }
                 self.simple.words.push(word);
@@ -326,6 +330,13 @@ pub(super) fn text(words: &[Word]) -> String {
 
 pub(super) fn plain(words: &[Word]) -> String {
     words.iter().map(|word| word.plain.as_str()).collect::<Vec<_>>().join(" ")
+}
+
+impl AsRef<str> for Word {
+    /// Without its quotes.
+    fn as_ref(&self) -> &str {
+        &self.plain
+    }
 }
 
 impl Word {

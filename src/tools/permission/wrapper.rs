@@ -2,6 +2,7 @@
 
 use super::chores::base_name;
 use super::script::{self, Word};
+use super::shred::is_opener;
 
 /// Variables that change how a command reports, not what it does.
 const HARMLESS_VARIABLES: &[&str] = &[
@@ -19,6 +20,102 @@ const HARMLESS_VARIABLES: &[&str] = &[
     "RUST_LOG",
     "TZ",
 ];
+
+/// Commands that run another, which stands somewhere among their arguments.
+const RUNNERS: &[&str] = &[
+    "builtin", "busybox", "chroot", "command", "coproc", "doas", "env", "exec", "find", "flock",
+    "ionice", "nice", "nohup", "parallel", "setsid", "stdbuf", "strace", "sudo", "time", "timeout",
+    "unshare", "watch", "xargs",
+];
+
+/// Commands that run what they are told in words.
+const SHELLS: &[&str] = &["bash", "dash", "eval", "ksh", "sh", "trap", "zsh"];
+
+/// Commands that take names of variables, and make the substitutions in the subscript of one
+/// however it was quoted.
+const NAMERS: &[&str] = &[
+    "[",
+    "declare",
+    "export",
+    "getopts",
+    "let",
+    "local",
+    "mapfile",
+    "printf",
+    "read",
+    "readarray",
+    "readonly",
+    "test",
+    "typeset",
+    "unset",
+    "wait",
+];
+
+fn runs_another(name: &str) -> bool {
+    RUNNERS.contains(&name) || SHELLS.contains(&name)
+}
+
+/// Every command that these words may run, whatever flags come before it: for rules that must not
+/// be dodged.
+pub(super) fn suspects<T: AsRef<str>>(words: &[T]) -> Vec<&[T]> {
+    let is_setting = |word: &&T| script::is_assignment(word.as_ref());
+    let words = &words[words.iter().take_while(is_setting).count()..];
+    match words.split_first() {
+        Some((first, rest)) if runs_another(base_name(first.as_ref())) => {
+            let later = (0..rest.len()).map(|at| &rest[at..]);
+            std::iter::once(words).chain(later).collect()
+        }
+        Some(_) => vec![words],
+        None => Vec::new(),
+    }
+}
+
+/// Whether only the shell knows the name of what these words run: `$X`, `/bin/r?`. `is_hidden`
+/// tells of a word whether only the shell knows it.
+pub(super) fn hides_a_name<T: AsRef<str>>(words: &[T], is_hidden: impl Fn(&T) -> bool) -> bool {
+    let by_find = |pair: &[T]| {
+        matches!(pair[0].as_ref(), "-exec" | "-execdir" | "-ok" | "-okdir") && is_hidden(&pair[1])
+    };
+    if words.windows(2).any(by_find) {
+        return true;
+    }
+    let (mut runs_another, mut after_flag) = (false, false);
+    for word in words {
+        let text = word.as_ref();
+        if script::is_assignment(text) {
+            continue;
+        }
+        if text != "[" && is_hidden(word) {
+            return true;
+        }
+        let redirects = text.starts_with(['<', '>']);
+        let is_runner = RUNNERS.contains(&base_name(text)) || is_opener(text) || redirects;
+        let is_flag = text.starts_with('-') || matches!(text, "<" | ">" | ">>");
+        let is_value = after_flag || text.starts_with(|first: char| first.is_ascii_digit());
+        runs_another |= is_runner;
+        if !(runs_another && (is_runner || is_flag || is_value)) {
+            return false;
+        }
+        after_flag = is_flag;
+    }
+    false
+}
+
+/// Whether these words are a shell, or what is one in itself, that is told a script.
+fn tells_a_shell<T: AsRef<str>>(words: &[T]) -> bool {
+    let Some((first, rest)) = words.split_first() else { return false };
+    let name = base_name(first.as_ref());
+    let mut flags = rest.iter().map(AsRef::as_ref).filter(|word| word.starts_with('-'));
+    SHELLS.contains(&name)
+        && (matches!(name, "eval" | "trap") || flags.any(|word| word.ends_with('c')))
+}
+
+/// The same of words that were cut out of a command, where scripts in quotes are just words.
+pub(super) fn may_hide_a_name(words: &[String]) -> bool {
+    let is_hidden = |word: &String| word.contains(['$', '*', '?', '[']) && word != "[[";
+    let told = |words: &[String]| tells_a_shell(words) && words.iter().any(is_hidden);
+    hides_a_name(words, is_hidden) || suspects(words).into_iter().any(told)
+}
 
 /// Which settings of variables may be overlooked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,16 +156,22 @@ fn is_flag(word: Option<&Word>) -> bool {
     word.is_some_and(|word| word.raw.starts_with('-'))
 }
 
-/// The script inside `sh -c '…'` or `eval …`. Always shorter than what it is in.
+/// The script inside `sh -c '…'`, `eval …`, `trap '…' EXIT` or `test -v 'a[$(…)]'`. Always shorter than what it is in.
 pub(super) fn script_within(words: &[Word]) -> Option<String> {
     let (first, rest) = words.split_first()?;
     match base_name(&first.plain) {
         "eval" => Some(script::plain(rest)),
+        "trap" => {
+            rest.iter().find(|word| !word.raw.starts_with('-')).map(|word| word.plain.clone())
+        }
         "sh" | "bash" | "dash" | "zsh" | "ksh" => {
             let is_script_flag =
                 |word: &Word| word.plain.starts_with('-') && word.plain.ends_with('c');
             let at = rest.iter().position(is_script_flag)?;
             rest.get(at + 1).map(|word| word.plain.clone())
+        }
+        name if NAMERS.contains(&name) => {
+            Some(script::plain(rest)).filter(|text| text.contains("$(") || text.contains('`'))
         }
         _ => None,
     }

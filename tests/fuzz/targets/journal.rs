@@ -7,7 +7,9 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use libfuzzer_sys::fuzz_target;
-use outlast::journal::{Carry, Held, JournalError, Meta, Opening, Place, Restored, SessionId, read};
+use outlast::journal::{
+    Carry, Held, JournalError, Meta, Opening, Place, Restored, SessionId, read,
+};
 use outlast::recovery::Limits;
 use outlast::transcript::{Block, Message, Rule, violations};
 use outlast_fuzz::{folder, work};

@@ -29,7 +29,7 @@ const VARIABLES: [&str; 14] = [
 fn resolve(words: &[&str], variables: BTreeMap<OsString, OsString>) {
     let words: Vec<String> = words.iter().map(ToString::to_string).collect();
     let Ok(Request::Run(args)) = args::parse(&words) else { return };
-    match settings::resolve(&args, variables, &work()) {
+    match settings::resolve(&args, variables, work()) {
         Ok(settings) => {
             assert!(!settings.chain.links.is_empty(), "a run needs a model");
             assert!(format!("{settings:?}").find("sk-secret-0123456789").is_none());

@@ -1,0 +1,63 @@
+//! Cuts up commands that cannot be taken apart for sure: for rules that must not be dodged, where
+//! too many pieces are better than too few.
+
+/// Keywords that a command comes right after.
+const OPENERS: &[&str] =
+    &["if", "then", "else", "elif", "while", "until", "do", "coproc", "!", "{"];
+
+/// Whether a command may come right after a word.
+pub(super) fn is_opener(word: &str) -> bool {
+    OPENERS.contains(&word)
+}
+
+/// What is left of a command when it is cut at everything that could begin another, with quotes
+/// and without.
+pub(super) fn shred(command: &str) -> Vec<Vec<String>> {
+    let command = command.replace("\\\n", "");
+    let bare = command.replace(['\\', '\'', '"'], "");
+    let at = |letter: char| ";|&\n()`<>{}\"'".contains(letter);
+    let pieces = command.split(at).chain(bare.split(at)).map(words);
+    pieces.filter(|words| !words.is_empty()).collect()
+}
+
+/// The pieces that begin where the shell looks for a command. Quotes are not looked at.
+pub(super) fn commands(command: &str) -> Vec<Vec<String>> {
+    let command = command.replace("\\\n", "");
+    let (mut pieces, mut piece) = (Vec::new(), String::new());
+    let mut begins = true;
+    // What each open parenthesis began: a substitution is a part of a word, which goes on after it.
+    let mut substitutes: Vec<bool> = Vec::new();
+    let mut ticks = false;
+    for letter in command.chars() {
+        let next_begins = match letter {
+            ';' | '|' | '&' | '\n' => true,
+            '(' => {
+                substitutes.push(piece.ends_with(['$', '<', '>']));
+                true
+            }
+            ')' => !substitutes.pop().unwrap_or(false),
+            '`' => {
+                ticks = !ticks;
+                ticks
+            }
+            _ => {
+                piece.push(letter);
+                continue;
+            }
+        };
+        let ended = std::mem::take(&mut piece);
+        if std::mem::replace(&mut begins, next_begins) {
+            pieces.push(words(&ended));
+        }
+    }
+    if begins {
+        pieces.push(words(&piece));
+    }
+    pieces
+}
+
+/// The words of a piece, without the keywords before its command.
+fn words(piece: &str) -> Vec<String> {
+    let words = piece.trim().trim_end_matches('$').split_whitespace();
+    words.skip_while(|word| is_opener(word)).map(str::to_owned).collect()
+}

@@ -1,0 +1,224 @@
+//! What the judge of commands believes a script runs, beside what bash runs.
+//!
+//! Scripts are put together from commands that only write their own name down. Whatever bash runs
+//! of one that was allowed must have been allowed. `CASES=20000` tries more.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use outlast::tools::PermissionMode;
+use proptest::prelude::*;
+use proptest::sample::select;
+use proptest::test_runner::{Config, TestRunner};
+use serde_json::json;
+
+use super::bench::{Bench, call};
+
+/// Commands that log that they ran.
+const NAMES: [&str; 3] = ["alpha", "beta", "gamma"];
+
+/// The ways to write a name without saying it.
+fn name() -> impl Strategy<Value = String> {
+    (select(&NAMES[..]), 0..12_u8).prop_map(|(name, how)| {
+        let (first, rest) = name.split_at(2);
+        match how {
+            0 => format!("{first}\"{rest}\""),
+            1 => format!("'{name}'"),
+            2 => format!("\\{name}"),
+            3 => format!("{first}\\\n{rest}"),
+            4 => format!("bin/{name}"),
+            5 => format!("./bin/../bin/{name}"),
+            6 => format!("{first}''{rest}"),
+            7 => format!("$'{name}'"),
+            8 => format!("{first}${{NONE}}{rest}"),
+            _ => name.to_owned(),
+        }
+    })
+}
+
+fn quoted(script: &str) -> String {
+    format!("'{}'", script.replace('\'', "'\\''"))
+}
+
+fn simple() -> impl Strategy<Value = String> {
+    let runner = select(vec![
+        "",
+        "",
+        "",
+        "",
+        "X=1 ",
+        "env ",
+        "env X=1 ",
+        "env -u X ",
+        "nohup ",
+        "timeout 5 ",
+        "timeout -k 1 5 ",
+        "nice -n 1 ",
+        "nice -5 ",
+        "command ",
+        "command -p ",
+        "exec ",
+        "xargs ",
+        "xargs -n 1 ",
+        "time ",
+        "time -p ",
+        "stdbuf -o0 ",
+        "builtin command ",
+        "setsid -w ",
+        "find . -maxdepth 0 -exec ",
+    ]);
+    let argument = select(vec![
+        "x",
+        "-v",
+        "'alpha; x'",
+        "\"alpha & x\"",
+        "#",
+        "a#b",
+        "$X",
+        "*",
+        "alpha",
+        "{a,b}",
+        "$'x'",
+        ">out",
+        "2>&1",
+        ">&2",
+        "&>out",
+        "<<<x",
+        "\\;",
+        "'a\nalpha'",
+        "\"a\\\"; alpha\"",
+        "~",
+        "1>out",
+        "</dev/null",
+        "\\\n",
+        "$((1))",
+        "'",
+        "\"",
+    ]);
+    (runner, name(), prop::collection::vec(argument, 0..3)).prop_map(|(runner, name, arguments)| {
+        let end = if runner.starts_with("find") { " ;" } else { "" };
+        let end = end.replace(';', "\\;");
+        format!("{runner}{name} {}{end}", arguments.join(" "))
+    })
+}
+
+/// Harmless commands that the judge knows, with something in an argument.
+fn known(inner: impl Strategy<Value = String>) -> impl Strategy<Value = String> {
+    (inner, 0..20_u8).prop_map(|(inner, how)| match how {
+        0 => format!("echo $({inner})"),
+        1 => format!("echo \"$({inner})\""),
+        2 => format!("echo `{}`", inner.replace('`', "")),
+        3 => format!("cat <({inner})"),
+        4 => format!("echo $['$({inner})']"),
+        5 => format!("test -v 'a[$({inner})]'"),
+        6 => format!("printf -v 'a[$({inner})]' x"),
+        7 => format!("[ -v {} ]", quoted(&format!("a[$({inner})]"))),
+        8 => format!("echo \"${{X:-$({inner})}}\""),
+        9 => format!("cat <<END\n$({inner})\nEND\n"),
+        10 => format!("cat <<'END'\n{inner}\nEND\n"),
+        11 => format!("echo {}", quoted(&inner)),
+        12 => format!("echo x # {inner}"),
+        13 => format!("echo x#; {inner}"),
+        14 => format!("ls > >({inner})"),
+        15 => format!("cat <<<$({inner})"),
+        16 => format!("echo $(( $({inner}) ))"),
+        17 => format!("echo \"$[a[\\$({inner})]]\""),
+        18 => format!("X=$({inner}) ls"),
+        _ => format!("echo \\$({inner})"),
+    })
+}
+
+fn script() -> impl Strategy<Value = String> {
+    simple().prop_recursive(3, 12, 3, |inner| {
+        let joint = select(vec![";", "&&", "||", "|", "|&", "\n", "&", " # c\n", "\\\n;"]);
+        let pair = (inner.clone(), joint, inner.clone());
+        prop_oneof![
+            3 => pair.prop_map(|(one, joint, other)| format!("{one} {joint} {other}")),
+            3 => known(inner.clone()),
+            3 => (inner, 0..18_u8).prop_map(|(inner, how)| match how {
+                0 => format!("( {inner} )"),
+                1 => format!("{{ {inner}; }}"),
+                2 => format!("if {inner}; then {inner}; fi"),
+                3 => format!("while {inner}; do {inner}; break; done"),
+                4 => format!("for i in 1; do {inner}; done"),
+                5 => format!("! {inner}"),
+                6 => format!("time {{ {inner}; }}"),
+                7 => format!("time ! {inner}"),
+                8 => format!("case x in x) {inner};; esac"),
+                9 => format!("f() {{ {inner}; }}; f"),
+                10 => format!("eval {}", quoted(&inner)),
+                11 => format!("bash -c {}", quoted(&inner)),
+                12 => format!("trap {} EXIT", quoted(&inner)),
+                13 => format!("until {inner}; do break; done"),
+                14 => format!("[[ x ]] && {inner}"),
+                15 => format!("function g {{ {inner}; }}; g"),
+                16 => format!("env bash -ec {}", quoted(&inner)),
+                _ => format!("if true; then {inner}; else {inner}; fi"),
+            }),
+        ]
+    })
+}
+
+/// Runs a script in bash, and says which of the commands ran.
+fn ran(cwd: &Path, script: &str) -> String {
+    // A log of its own: what was left running by another script must not write into this one.
+    let log = tempfile::NamedTempFile::new().expect("room").into_temp_path();
+    let path = format!("{}:/usr/bin:/bin", cwd.join("bin").display());
+    let status = Command::new("timeout")
+        .args(["-s", "KILL", "20", "bash", "-c", &format!("{script}\nwait")])
+        .current_dir(cwd)
+        .env_clear()
+        .env("PATH", path)
+        .env("LOG", log.as_os_str())
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
+    status.expect("there is bash");
+    fs::read_to_string(&log).expect("a log")
+}
+
+#[test]
+fn nothing_runs_in_bash_that_was_not_judged() {
+    let judge = |mode, allow: &[&str], deny: &[&str]| {
+        Bench::with(|settings| {
+            settings.mode = mode;
+            settings.allow = allow.iter().map(ToString::to_string).collect();
+            settings.deny = deny.iter().map(ToString::to_string).collect();
+        })
+    };
+    let denying = judge(PermissionMode::BypassPermissions, &[], &["Bash(alpha *)"]);
+    let allowing = judge(PermissionMode::Default, &["Bash(beta *)"], &[]);
+    let harmless = judge(PermissionMode::Default, &[], &[]);
+    let cwd = &harmless.cwd;
+    for name in NAMES {
+        let stub =
+            harmless.file(&format!("bin/{name}"), format!("#!/bin/sh\necho {name} >> $LOG\n"));
+        fs::set_permissions(stub, fs::Permissions::from_mode(0o755)).expect("it is ours");
+    }
+    let admits = |bench: &Bench, script: &str| {
+        bench.toolbox.admit(&call("Bash", json!({ "command": script }))).is_ok()
+    };
+    let cases = std::env::var("CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(400);
+    let config = Config { cases, failure_persistence: None, ..Config::default() };
+    let told = TestRunner::new(config).run(&script(), |script| {
+        let all = [&denying, &allowing, &harmless].map(|bench| admits(bench, &script));
+        if all == [false; 3] {
+            return Ok(());
+        }
+        let ran = ran(cwd, &script);
+        let [despite, by_rule, by_itself] = all;
+        prop_assert!(!(despite && ran.contains("alpha")), "denied, and run: {}", script);
+        let others = ran.contains("alpha") || ran.contains("gamma");
+        prop_assert!(!(by_rule && others), "no rule allowed it: {}", script);
+        prop_assert!(!by_itself || ran.is_empty(), "it was not harmless: {}", script);
+        Ok(())
+    });
+    told.unwrap_or_else(|error| panic!("{error}"));
+    // The judge is of some use: what is not denied runs.
+    for script in ["beta x && echo y | beta", "gamma; (beta)", "if gamma; then beta x; fi"] {
+        assert!(admits(&denying, script) && !ran(cwd, script).is_empty(), "{script}");
+    }
+}
