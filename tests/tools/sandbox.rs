@@ -18,7 +18,7 @@ use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
 use super::bench::{PATIENCE, call, text};
-use crate::support::lasting_folder;
+use crate::support::{lasting_folder, supervisor};
 
 /// A home, a working tree and somebody else's folder, none of them among temporary things: there
 /// everything is free.
@@ -58,6 +58,7 @@ impl Fenced {
         }
         let scratch = root.join("config/projects/own/tool-results");
         let mut settings = ToolSettings::new(&root.join("work"), &scratch, "a-session");
+        settings.supervisor = supervisor();
         settings.mode = PermissionMode::BypassPermissions;
         settings.sandbox.config_dir = Some(root.join("config"));
         let rustup = std::env::var_os("RUSTUP_HOME").map(PathBuf::from);

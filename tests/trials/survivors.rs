@@ -143,7 +143,7 @@ async fn nothing_survives_a_signal() {
 
 #[tokio::test]
 async fn nothing_survives_a_death_without_a_word() {
-    for signal in [SIGKILL, Signal::SIGABRT, Signal::SIGQUIT] {
+    for signal in [SIGKILL, Signal::SIGABRT, Signal::SIGILL] {
         let unique = unique();
         let running = surrounded(begin(&unique), &[], &unique).await;
         let pid = running.pid();
