@@ -3,7 +3,7 @@
 //! Layers, top first; each may use only those below it:
 //!
 //! ```text
-//! cli ─► rehearsal ─► agent ─► model · tools · journal ─► process ─► the pure ones:
+//! cli ─► rehearsal ─► agent ─► model · tools · hooks · journal ─► process ─► the pure ones:
 //!     recovery · secrets · transcript
 //! ```
 
@@ -12,6 +12,7 @@ pub mod rehearsal;
 
 pub mod agent;
 
+pub mod hooks;
 pub mod journal;
 pub mod model;
 pub mod tools;

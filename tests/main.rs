@@ -2,6 +2,7 @@
 
 mod agent;
 mod cli;
+mod hooks;
 mod journal;
 mod recovery;
 mod rehearsal;

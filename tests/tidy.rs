@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 const LAYERS: [&[&str]; 6] = [
     &["recovery", "secrets", "transcript"],
     &["process"],
-    &["model", "tools", "journal"],
+    &["model", "tools", "hooks", "journal"],
     &["agent"],
     &["rehearsal"],
     &["cli"],

@@ -1,0 +1,356 @@
+//! What one hook has said, by its exit code and what it printed. Pure.
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::event::{HookEvent, Objection};
+
+/// No text of a hook is taken further than this, in characters.
+const TEXT_MAX: usize = 10_000;
+
+/// How a hook's process ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum HookEnd {
+    Exited(i32),
+    Killed {
+        signal: i32,
+    },
+    /// It took longer than it may, and was ended.
+    TimedOut,
+    /// Why it could not be started, or followed.
+    Failed(String),
+}
+
+/// A hook's whole performance.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Performance {
+    pub(super) end: HookEnd,
+    pub(super) out: String,
+    pub(super) err: String,
+}
+
+/// What a hook wants.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Say {
+    /// `continue: false`, and why.
+    pub(super) halt: Option<String>,
+    /// It objects, and why.
+    pub(super) objection: Option<String>,
+    pub(super) permission: Option<(Permission, String)>,
+    pub(super) input: Option<Value>,
+    pub(super) output: Option<Value>,
+    /// For the model.
+    pub(super) context: Option<String>,
+    /// For people.
+    pub(super) message: Option<String>,
+    pub(super) hides_prompt: bool,
+}
+
+/// What a hook says about a tool call. The later one here beats the earlier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Permission {
+    Allow,
+    Ask,
+    Deny,
+}
+
+/// Why a hook counts as one that was not there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mishap {
+    pub kind: MishapKind,
+    pub detail: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MishapKind {
+    /// It ended with a code that means nothing here, or was killed.
+    Crash,
+    TimedOut,
+    /// What it printed is not what a hook prints.
+    Rubbish,
+    /// It could not be started.
+    Missing,
+}
+
+impl MishapKind {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Crash => "crash",
+            Self::TimedOut => "timeout",
+            Self::Rubbish => "rubbish",
+            Self::Missing => "missing",
+        }
+    }
+}
+
+/// The codes by which a shell says that there is no such program.
+const NOT_FOUND: [i32; 2] = [126, 127];
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Output {
+    #[serde(rename = "continue")]
+    goes_on: Option<bool>,
+    stop_reason: Option<String>,
+    system_message: Option<String>,
+    decision: Option<String>,
+    reason: Option<String>,
+    #[serde(default)]
+    suppress_original_prompt: bool,
+    #[serde(rename = "hookSpecificOutput")]
+    specific: Option<Specific>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Specific {
+    hook_event_name: String,
+    permission_decision: Option<String>,
+    permission_decision_reason: Option<String>,
+    updated_input: Option<Value>,
+    updated_tool_output: Option<Value>,
+    additional_context: Option<String>,
+    #[serde(default)]
+    suppress_original_prompt: bool,
+}
+
+/// Judges what a hook did.
+///
+/// # Errors
+/// Why it counts as if it had not been there.
+pub(super) fn judge(event: HookEvent, hook: &Performance) -> Result<Say, Mishap> {
+    let code = match &hook.end {
+        HookEnd::Exited(code) => *code,
+        HookEnd::Killed { signal } => {
+            return Err(mishap(MishapKind::Crash, &format!("killed by signal {signal}"), hook));
+        }
+        HookEnd::TimedOut => return Err(mishap(MishapKind::TimedOut, "took too long", hook)),
+        HookEnd::Failed(why) => return Err(mishap(MishapKind::Missing, why, hook)),
+    };
+    let out = hook.out.trim();
+    let spoken = out.starts_with('{').then(|| read(event, out));
+    match (code, spoken) {
+        (2, spoken) => Ok(objects(event, hook, spoken.and_then(Result::ok))),
+        (_, Some(Ok(say))) => Ok(say),
+        (0, Some(Err(why))) => Err(mishap(MishapKind::Rubbish, &why, hook)),
+        (0, None) => Ok(Say { context: plain(event, out), ..Say::default() }),
+        (code, None | Some(Err(_))) => {
+            let missing = NOT_FOUND.contains(&code);
+            let kind = if missing { MishapKind::Missing } else { MishapKind::Crash };
+            Err(mishap(kind, &format!("exit code {code}"), hook))
+        }
+    }
+}
+
+/// Exit code 2. No JSON can take it back; it may only say why.
+fn objects(event: HookEvent, hook: &Performance, spoken: Option<Say>) -> Say {
+    let spoken = spoken.unwrap_or_default();
+    let denied = spoken.permission.filter(|(permission, _)| *permission == Permission::Deny);
+    let why = spoken.objection.or(denied.map(|(_, why)| why)).filter(|why| !why.is_empty());
+    let why = why.unwrap_or_else(|| clipped(hook.err.trim()));
+    let why = if why.is_empty() { "a hook objects, and does not say why".to_owned() } else { why };
+    let heard = event.objection() != Objection::Unheard;
+    Say {
+        halt: spoken.halt,
+        objection: heard.then_some(why),
+        message: spoken.message,
+        ..Say::default()
+    }
+}
+
+fn plain(event: HookEvent, out: &str) -> Option<String> {
+    (event.takes_plain_text() && !out.is_empty()).then(|| clipped(out))
+}
+
+/// Reads what a hook says as JSON.
+fn read(event: HookEvent, text: &str) -> Result<Say, String> {
+    let output: Output = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    let reason = output.reason.as_deref().map(clipped);
+    let mut say = Say {
+        halt: (output.goes_on == Some(false))
+            .then(|| output.stop_reason.as_deref().map(clipped).unwrap_or_default()),
+        message: output.system_message.as_deref().map(clipped),
+        hides_prompt: output.suppress_original_prompt,
+        ..Say::default()
+    };
+    match (output.decision.as_deref(), event) {
+        (None, _) => {}
+        (Some("approve" | "allow"), HookEvent::PreToolUse) => {
+            say.permission = Some((Permission::Allow, reason.unwrap_or_default()));
+        }
+        (Some("approve"), _) => {}
+        (Some("block" | "deny"), _) if event.objection() == Objection::Unheard => {}
+        (Some("block" | "deny"), _) => {
+            let silent = || "a hook objects, and does not say why".to_owned();
+            say.objection = Some(reason.filter(|why| !why.is_empty()).unwrap_or_else(silent));
+        }
+        (Some(other), _) => return Err(format!("there is no decision {other:?}")),
+    }
+    if let Some(specific) = output.specific {
+        specific.add_to(&mut say, event)?;
+    }
+    Ok(say)
+}
+
+impl Specific {
+    fn add_to(self, say: &mut Say, event: HookEvent) -> Result<(), String> {
+        if self.hook_event_name != event.name() {
+            let (said, is) = (&self.hook_event_name, event.name());
+            return Err(format!("hookEventName is {said:?}, and the event is {is:?}"));
+        }
+        let why = self.permission_decision_reason.as_deref().map(clipped).unwrap_or_default();
+        let permission = match self.permission_decision.as_deref() {
+            None => None,
+            Some("allow") => Some(Permission::Allow),
+            // With nobody to defer to, it is asked of nobody.
+            Some("ask" | "defer") => Some(Permission::Ask),
+            Some("deny") => Some(Permission::Deny),
+            Some(other) => return Err(format!("there is no permissionDecision {other:?}")),
+        };
+        if let Some(permission) = permission {
+            say.permission = Some((permission, why));
+        }
+        if self.updated_input.as_ref().is_some_and(|input| !input.is_object()) {
+            return Err("updatedInput is no object".to_owned());
+        }
+        say.input = self.updated_input;
+        say.output = self.updated_tool_output;
+        let context = self.additional_context.as_deref().map(clipped);
+        say.context = context.filter(|context| !context.trim().is_empty());
+        say.hides_prompt |= self.suppress_original_prompt;
+        Ok(())
+    }
+}
+
+fn mishap(kind: MishapKind, what: &str, hook: &Performance) -> Mishap {
+    let said = hook.err.trim().lines().next().unwrap_or_default();
+    let said: String = said.chars().take(300).collect();
+    let detail = if said.is_empty() { what.to_owned() } else { format!("{what}: {said}") };
+    Mishap { kind, detail }
+}
+
+fn clipped(text: &str) -> String {
+    match text.char_indices().nth(TEXT_MAX) {
+        Some((end, _)) => format!("{} [… cut after {TEXT_MAX} characters]", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn performed(code: i32, out: &str, err: &str) -> Performance {
+        Performance { end: HookEnd::Exited(code), out: out.to_owned(), err: err.to_owned() }
+    }
+
+    fn said(event: HookEvent, code: i32, out: &str, err: &str) -> Say {
+        judge(event, &performed(code, out, err)).unwrap()
+    }
+
+    fn failed(event: HookEvent, code: i32, out: &str) -> MishapKind {
+        judge(event, &performed(code, out, "")).unwrap_err().kind
+    }
+
+    #[test]
+    fn silence_and_success_want_nothing() {
+        for event in HookEvent::ALL {
+            assert_eq!(said(event, 0, "", "noise"), Say::default());
+            assert_eq!(said(event, 0, "{}", ""), Say::default());
+        }
+    }
+
+    #[test]
+    fn plain_words_reach_the_model_where_a_conversation_begins() {
+        for event in HookEvent::ALL {
+            let heard = matches!(event, HookEvent::SessionStart | HookEvent::UserPromptSubmit);
+            assert_eq!(said(event, 0, " mind the gap\n", "").context.is_some(), heard, "{event:?}");
+        }
+        let say = said(HookEvent::SessionStart, 0, " mind the gap\n", "");
+        assert_eq!(say.context.as_deref(), Some("mind the gap"));
+    }
+
+    #[test]
+    fn exit_code_two_objects_with_what_stands_on_stderr() {
+        for event in HookEvent::ALL {
+            let say = said(event, 2, "", "not on a Friday\n");
+            let heard = event.objection() != Objection::Unheard;
+            assert_eq!(say.objection.as_deref(), heard.then_some("not on a Friday"), "{event:?}");
+        }
+        let silent = said(HookEvent::PreToolUse, 2, "", "");
+        assert!(silent.objection.unwrap().contains("does not say why"));
+    }
+
+    #[test]
+    fn json_cannot_take_exit_code_two_back_but_can_say_why() {
+        let allow = r#"{"hookSpecificOutput": {"hookEventName": "PreToolUse",
+            "permissionDecision": "allow", "updatedInput": {"command": "true"}}}"#;
+        let say = said(HookEvent::PreToolUse, 2, allow, "no");
+        assert_eq!(say.objection.as_deref(), Some("no"));
+        assert_eq!((say.permission, say.input), (None, None));
+        let why = r#"{"decision": "block", "reason": "because"}"#;
+        assert_eq!(said(HookEvent::Stop, 2, why, "no").objection.as_deref(), Some("because"));
+    }
+
+    #[test]
+    fn other_codes_are_crashes_unless_json_decides() {
+        let block = r#"{"decision": "block", "reason": "because"}"#;
+        assert!(said(HookEvent::PreToolUse, 1, block, "").objection.is_some());
+        assert_eq!(failed(HookEvent::PreToolUse, 1, ""), MishapKind::Crash);
+        assert_eq!(failed(HookEvent::PreToolUse, 1, "{ oops"), MishapKind::Crash);
+        assert_eq!(failed(HookEvent::PreToolUse, 127, ""), MishapKind::Missing);
+        assert_eq!(failed(HookEvent::PreToolUse, 126, ""), MishapKind::Missing);
+        let killed = Performance {
+            end: HookEnd::Killed { signal: 9 },
+            out: String::new(),
+            err: "last words\nmore".to_owned(),
+        };
+        let mishap = judge(HookEvent::Stop, &killed).unwrap_err();
+        assert_eq!(mishap.detail, "killed by signal 9: last words");
+        let late = Performance { end: HookEnd::TimedOut, ..killed };
+        assert_eq!(judge(HookEvent::Stop, &late).unwrap_err().kind, MishapKind::TimedOut);
+    }
+
+    #[test]
+    fn what_is_no_output_of_a_hook_is_rubbish() {
+        for out in [
+            "{ oops",
+            r#"{"decision": "perhaps"}"#,
+            r#"{"decision": 7}"#,
+            r#"{"hookSpecificOutput": {"hookEventName": "Stop"}}"#,
+            r#"{"hookSpecificOutput": {"permissionDecision": "deny"}}"#,
+            r#"{"hookSpecificOutput": {"hookEventName": "PreToolUse",
+                "permissionDecision": "never"}}"#,
+            r#"{"hookSpecificOutput": {"hookEventName": "PreToolUse", "updatedInput": "x"}}"#,
+        ] {
+            assert_eq!(failed(HookEvent::PreToolUse, 0, out), MishapKind::Rubbish, "{out}");
+        }
+    }
+
+    #[test]
+    fn a_hook_says_all_it_wants_in_one_object() {
+        let out = r#"{"continue": false, "stopReason": "enough", "systemMessage": "hello",
+            "decision": "approve", "suppressOutput": true, "unknown": [1],
+            "hookSpecificOutput": {"hookEventName": "PreToolUse", "permissionDecision": "deny",
+            "permissionDecisionReason": "no", "updatedInput": {"command": "true"},
+            "additionalContext": "by the way"}}"#;
+        let expected = Say {
+            halt: Some("enough".to_owned()),
+            objection: None,
+            permission: Some((Permission::Deny, "no".to_owned())),
+            input: Some(serde_json::json!({ "command": "true" })),
+            output: None,
+            context: Some("by the way".to_owned()),
+            message: Some("hello".to_owned()),
+            hides_prompt: false,
+        };
+        assert_eq!(said(HookEvent::PreToolUse, 0, out, ""), expected);
+    }
+
+    #[test]
+    fn long_words_are_cut() {
+        let say = said(HookEvent::PreToolUse, 2, "", &"é".repeat(20_000));
+        let words = say.objection.unwrap();
+        assert!(words.chars().count() < 10_050 && words.ends_with("characters]"));
+    }
+}

@@ -1,0 +1,280 @@
+//! The `hooks` of settings files.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::event::{HookEvent, is_foreign};
+use super::matcher::Matcher;
+
+/// How long a hook may take when it does not say.
+const TIMEOUT: Duration = Duration::from_mins(10);
+
+/// The same while the user's words wait for it.
+const PROMPT_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The same while the process wants to end.
+const END_TIMEOUT: Duration = Duration::from_millis(1500);
+
+/// No hook may ask for more: the deadline of a run without one.
+const TIMEOUT_MAX: Duration = Duration::from_hours(1);
+
+/// The same at the session's end, whatever the hooks ask for.
+const END_TIMEOUT_MAX: Duration = Duration::from_mins(1);
+
+/// One hook, ready to be run.
+#[derive(Clone, Debug)]
+pub struct Handler {
+    pub event: HookEvent,
+    pub(super) matcher: Matcher,
+    /// A permission rule: the hook is only for tool calls that it covers.
+    pub(super) condition: Option<String>,
+    pub command: HookCommand,
+    pub timeout: Duration,
+    /// Whether a guard that fails forbids what it guards.
+    pub fail_closed: bool,
+    /// Whether nobody waits for it, so that it has no say.
+    pub detached: bool,
+    /// Where it is from: a file, or a flag.
+    pub source: String,
+}
+
+/// What a hook runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HookCommand {
+    /// By `sh -c`.
+    Script(String),
+    /// Without a shell.
+    Program { path: PathBuf, arguments: Vec<String> },
+}
+
+impl HookCommand {
+    /// As a person would write it.
+    pub fn line(&self) -> String {
+        match self {
+            Self::Script(script) => script.clone(),
+            Self::Program { path, arguments } => {
+                let words = std::iter::once(path.display().to_string());
+                words.chain(arguments.iter().cloned()).collect::<Vec<_>>().join(" ")
+            }
+        }
+    }
+}
+
+/// Something in a `hooks` object that will not run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Skipped {
+    /// Where it stands: `hooks.PreToolUse[0].hooks[1]`.
+    pub place: String,
+    pub why: String,
+    pub source: String,
+}
+
+/// Something in a `hooks` object that makes no sense.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{place}: {why}")]
+pub struct BadHook {
+    pub place: String,
+    pub why: String,
+}
+
+/// What one `hooks` object holds.
+#[derive(Clone, Debug, Default)]
+pub struct HookSettings {
+    pub handlers: Vec<Handler>,
+    pub skipped: Vec<Skipped>,
+}
+
+#[derive(Deserialize)]
+struct Group {
+    #[serde(default)]
+    matcher: Option<String>,
+    hooks: Vec<Value>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Entry {
+    #[serde(rename = "type")]
+    kind: String,
+    #[serde(default)]
+    command: Option<String>,
+    #[serde(default)]
+    args: Option<Vec<String>>,
+    #[serde(default)]
+    timeout: Option<f64>,
+    #[serde(default, rename = "if")]
+    condition: Option<String>,
+    #[serde(default, rename = "async")]
+    detached: bool,
+    #[serde(default)]
+    async_rewake: bool,
+    #[serde(default)]
+    fail_closed: bool,
+}
+
+impl HookSettings {
+    /// Reads the value of `hooks`, from `source`.
+    ///
+    /// # Errors
+    /// The first thing that is not as the format wants it, with its place.
+    pub fn read(value: &Value, source: &str) -> Result<Self, BadHook> {
+        let mut settings = Self::default();
+        let Some(events) = value.as_object() else {
+            return Err(bad("hooks", "is no object of events"));
+        };
+        for (name, groups) in events {
+            let place = format!("hooks.{name}");
+            let Some(groups) = groups.as_array() else {
+                return Err(bad(&place, "is no list"));
+            };
+            let Some(event) = HookEvent::named(name) else {
+                let why = if is_foreign(name) {
+                    "outlast has no such event"
+                } else {
+                    "there is no such event; check its spelling"
+                };
+                settings.skip(&place, why, source);
+                continue;
+            };
+            for (index, group) in groups.iter().enumerate() {
+                settings.read_group(event, group, &format!("{place}[{index}]"), source)?;
+            }
+        }
+        Ok(settings)
+    }
+
+    fn read_group(
+        &mut self,
+        event: HookEvent,
+        group: &Value,
+        place: &str,
+        source: &str,
+    ) -> Result<(), BadHook> {
+        let group = Group::deserialize(group).map_err(|error| bad(place, &error.to_string()))?;
+        let matcher = Matcher::parse(group.matcher.as_deref().unwrap_or_default())
+            .map_err(|why| bad(&format!("{place}.matcher"), &why))?;
+        for (index, entry) in group.hooks.iter().enumerate() {
+            let place = format!("{place}.hooks[{index}]");
+            let entry =
+                Entry::deserialize(entry).map_err(|error| bad(&place, &error.to_string()))?;
+            match entry.handler(event, &matcher, source) {
+                Ok(handler) => self.add(handler),
+                Err(Unusable::Wrong(why)) => return Err(bad(&place, &why)),
+                Err(Unusable::Unsupported(why)) => self.skip(&place, &why, source),
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds the hooks of another file.
+    pub fn merge(&mut self, other: Self) {
+        other.handlers.into_iter().for_each(|handler| self.add(handler));
+        self.skipped.extend(other.skipped);
+    }
+
+    /// Adds a hook, unless the same one is there already. Of two guards the stricter one counts.
+    fn add(&mut self, handler: Handler) {
+        match self.handlers.iter_mut().find(|known| known.is_like(&handler)) {
+            Some(known) => known.fail_closed |= handler.fail_closed,
+            None => self.handlers.push(handler),
+        }
+    }
+
+    fn skip(&mut self, place: &str, why: &str, source: &str) {
+        let (place, why, source) = (place.to_owned(), why.to_owned(), source.to_owned());
+        self.skipped.push(Skipped { place, why, source });
+    }
+}
+
+/// Why an entry is no hook of ours.
+enum Unusable {
+    /// It is wrong.
+    Wrong(String),
+    /// It is right, and of a kind that outlast cannot run.
+    Unsupported(String),
+}
+
+impl Entry {
+    fn handler(
+        self,
+        event: HookEvent,
+        matcher: &Matcher,
+        source: &str,
+    ) -> Result<Handler, Unusable> {
+        let timeout = self.limit(event)?;
+        if self.kind != "command" {
+            let known = ["http", "mcp_tool", "prompt", "agent"].contains(&self.kind.as_str());
+            let what = format!("hooks of type {:?}", self.kind);
+            return Err(if known {
+                Unusable::Unsupported(format!("{what} are not supported; only \"command\" is"))
+            } else {
+                Unusable::Wrong(format!("there are no {what}; write \"command\""))
+            });
+        }
+        if self.condition.is_some() && !event.is_of_a_tool() {
+            let why = format!("`if` is for tools, so that this {} never runs", event.name());
+            return Err(Unusable::Unsupported(why));
+        }
+        let Some(command) = self.command.filter(|command| !command.trim().is_empty()) else {
+            return Err(Unusable::Wrong("has no command".to_owned()));
+        };
+        let command = match self.args {
+            None => HookCommand::Script(command),
+            Some(arguments) => HookCommand::Program { path: command.into(), arguments },
+        };
+        Ok(Handler {
+            event,
+            matcher: if event.has_subject() { matcher.clone() } else { Matcher::All },
+            condition: self.condition,
+            command,
+            timeout,
+            fail_closed: self.fail_closed,
+            detached: self.detached || self.async_rewake,
+            source: source.to_owned(),
+        })
+    }
+
+    fn limit(&self, event: HookEvent) -> Result<Duration, Unusable> {
+        let (usual, most) = match event {
+            HookEvent::UserPromptSubmit => (PROMPT_TIMEOUT, TIMEOUT_MAX),
+            HookEvent::SessionEnd => (END_TIMEOUT, END_TIMEOUT_MAX),
+            HookEvent::SessionStart
+            | HookEvent::PreToolUse
+            | HookEvent::PostToolUse
+            | HookEvent::PostToolUseFailure
+            | HookEvent::Stop
+            | HookEvent::StopFailure
+            | HookEvent::SubagentStop
+            | HookEvent::PreCompact
+            | HookEvent::Notification => (TIMEOUT, TIMEOUT_MAX),
+        };
+        let Some(seconds) = self.timeout else { return Ok(usual) };
+        let asked = Duration::try_from_secs_f64(seconds).ok().filter(|asked| !asked.is_zero());
+        asked.map(|asked| asked.min(most)).ok_or_else(|| {
+            Unusable::Wrong(format!("a timeout of {seconds} s is none; give seconds above 0"))
+        })
+    }
+}
+
+impl Handler {
+    /// Whether it would do the same as `other` for the same calls.
+    fn is_like(&self, other: &Self) -> bool {
+        let same_matcher = match (&self.matcher, &other.matcher) {
+            (Matcher::All, Matcher::All) => true,
+            (Matcher::Names(one), Matcher::Names(two)) => one == two,
+            (Matcher::Pattern(one), Matcher::Pattern(two)) => one.as_str() == two.as_str(),
+            (Matcher::All | Matcher::Names(_) | Matcher::Pattern(_), _) => false,
+        };
+        same_matcher
+            && self.event == other.event
+            && self.condition == other.condition
+            && self.command == other.command
+    }
+}
+
+fn bad(place: &str, why: &str) -> BadHook {
+    BadHook { place: place.to_owned(), why: why.to_owned() }
+}

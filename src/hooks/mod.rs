@@ -1,0 +1,24 @@
+//! Hooks: the user's own programs, which are told what happens and may have a say in it.
+//!
+//! ```text
+//! settings ──► HookSettings ──► Hooks ──tell(Occasion)──► Verdict
+//!                                         │    ▲
+//!                              every hook: process ──► Performance ──judge──► Say | Mishap
+//! ```
+//!
+//! A hook that fails counts as one that is not there, unless it is a guard (`failClosed`).
+
+mod answer;
+mod config;
+mod crash;
+mod event;
+mod matcher;
+mod run;
+mod verdict;
+
+pub use answer::{Mishap, MishapKind, Permission};
+pub use config::{BadHook, Handler, HookCommand, HookSettings, Skipped};
+pub use crash::CrashLog;
+pub use event::{HookEvent, Objection};
+pub use run::{HookScene, Hooks, Occasion};
+pub use verdict::Verdict;

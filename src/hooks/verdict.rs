@@ -1,0 +1,131 @@
+//! What all hooks of one event want together. Pure.
+
+use serde_json::Value;
+
+use super::answer::{Mishap, Permission, Say};
+
+/// What the hooks of one event want, in the order of the settings.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Verdict {
+    /// The whole run is to stop, and why.
+    pub halt: Option<String>,
+    /// Somebody objects, and why.
+    pub objection: Option<String>,
+    /// The strictest word on a tool call, with the reasons of those who said it.
+    pub permission: Option<(Permission, String)>,
+    /// The tool call's input is to be this one.
+    pub input: Option<Value>,
+    /// The tool's output is to be this one.
+    pub output: Option<Value>,
+    /// For the model.
+    pub context: Vec<String>,
+    /// For people.
+    pub messages: Vec<String>,
+    /// The user's words are to be left out: what the hooks say stands for them.
+    pub hides_prompt: bool,
+    /// Hooks that failed, by their command lines.
+    pub mishaps: Vec<(String, Mishap)>,
+}
+
+impl Verdict {
+    /// Adds what one hook wants. What it says about the same thing as an earlier one: denials beat
+    /// questions, questions beat permissions, and of two new inputs the later one counts.
+    pub(super) fn hear(&mut self, say: Say) {
+        let Say { halt, objection, permission, input, output, context, message, hides_prompt } =
+            say;
+        join(&mut self.halt, halt);
+        join(&mut self.objection, objection);
+        if let Some((word, why)) = permission {
+            match &mut self.permission {
+                Some((known, _)) if *known > word => {}
+                Some((known, reasons)) if *known == word => {
+                    let mut joined = Some(std::mem::take(reasons));
+                    join(&mut joined, Some(why));
+                    *reasons = joined.unwrap_or_default();
+                }
+                Some(_) | None => self.permission = Some((word, why)),
+            }
+        }
+        self.input = input.or(self.input.take());
+        self.output = output.or(self.output.take());
+        self.context.extend(context);
+        self.messages.extend(message);
+        self.hides_prompt |= hides_prompt;
+    }
+
+    /// Why a tool call must not happen, if it must not.
+    pub fn denial(&self) -> Option<&str> {
+        let denied = self.permission.as_ref().filter(|(word, _)| *word == Permission::Deny);
+        self.objection.as_deref().or(denied.map(|(_, why)| why.as_str()))
+    }
+}
+
+/// Adds words, on a line of their own, unless they were said already.
+fn join(all: &mut Option<String>, more: Option<String>) {
+    let Some(more) = more else { return };
+    match all {
+        Some(all) if more.is_empty() || all.lines().any(|line| line == more) => {}
+        Some(all) if all.is_empty() => *all = more,
+        Some(all) => {
+            all.push('\n');
+            all.push_str(&more);
+        }
+        None => *all = Some(more),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn word(word: Permission, why: &str) -> Say {
+        Say { permission: Some((word, why.to_owned())), ..Say::default() }
+    }
+
+    #[test]
+    fn the_strictest_word_counts_whoever_says_it_first() {
+        use Permission::{Allow, Ask, Deny};
+        let orders =
+            [[Allow, Ask, Deny], [Deny, Ask, Allow], [Ask, Deny, Allow], [Deny, Allow, Ask]];
+        for order in orders {
+            let mut verdict = Verdict::default();
+            order.into_iter().for_each(|one| verdict.hear(word(one, &format!("{one:?}"))));
+            assert_eq!(verdict.permission, Some((Deny, "Deny".to_owned())), "{order:?}");
+            assert_eq!(verdict.denial(), Some("Deny"));
+        }
+        let mut verdict = Verdict::default();
+        verdict.hear(word(Allow, "a"));
+        verdict.hear(word(Ask, "b"));
+        assert_eq!((verdict.permission.clone(), verdict.denial()), (Some((Ask, "b".into())), None));
+    }
+
+    #[test]
+    fn reasons_of_the_same_word_are_kept_once_each() {
+        let mut verdict = Verdict::default();
+        for why in ["one", "two", "one", ""] {
+            verdict.hear(word(Permission::Deny, why));
+            verdict.hear(Say { objection: Some(why.to_owned()), ..Say::default() });
+        }
+        assert_eq!(verdict.permission, Some((Permission::Deny, "one\ntwo".to_owned())));
+        assert_eq!(verdict.denial(), Some("one\ntwo"));
+    }
+
+    #[test]
+    fn of_two_inputs_the_later_counts_and_a_silent_hook_changes_nothing() {
+        let mut verdict = Verdict::default();
+        for input in [Some(json!({ "a": 1 })), Some(json!({ "a": 2 })), None] {
+            verdict.hear(Say { input, ..Say::default() });
+        }
+        assert_eq!(verdict.input, Some(json!({ "a": 2 })));
+    }
+
+    #[test]
+    fn who_says_continue_false_stops_the_run_even_without_a_reason() {
+        let mut verdict = Verdict::default();
+        verdict.hear(Say { halt: Some(String::new()), ..Say::default() });
+        verdict.hear(Say::default());
+        assert_eq!(verdict.halt.as_deref(), Some(""));
+    }
+}

@@ -1,0 +1,129 @@
+//! The `hooks` of settings files.
+
+use std::time::Duration;
+
+use outlast::hooks::{HookCommand, HookEvent, HookSettings};
+use serde_json::{Value, json};
+
+fn read(value: &Value) -> HookSettings {
+    HookSettings::read(value, "settings.json").expect("these are right")
+}
+
+fn refused(value: &Value) -> String {
+    HookSettings::read(value, "settings.json").expect_err("these are wrong").to_string()
+}
+
+fn one(event: &str, entry: &Value) -> Value {
+    json!({ event: [{ "hooks": [entry] }] })
+}
+
+fn script(text: &str) -> Value {
+    json!({ "type": "command", "command": text })
+}
+
+#[test]
+fn a_hook_as_people_have_it_is_read() {
+    let settings = read(&json!({
+        "PreToolUse": [{
+            "matcher": "Bash|Write",
+            "hooks": [
+                { "type": "command", "command": "./guard.sh", "timeout": 5, "if": "Bash(git *)",
+                  "failClosed": true, "statusMessage": "Guarding" },
+                { "type": "command", "command": "/bin/tool", "args": ["-x", "a b"] },
+            ],
+        }],
+        "Stop": [{ "hooks": [{ "type": "command", "command": "true", "async": true }] }],
+    }));
+    let [guard, tool, stop] = &settings.handlers[..] else { panic!("{settings:?}") };
+    assert_eq!((guard.event, guard.timeout), (HookEvent::PreToolUse, Duration::from_secs(5)));
+    assert!(guard.fail_closed && !tool.fail_closed && !guard.detached && stop.detached);
+    assert_eq!(guard.command, HookCommand::Script("./guard.sh".to_owned()));
+    assert_eq!(tool.command.line(), "/bin/tool -x a b");
+    assert_eq!(tool.timeout, Duration::from_mins(10));
+    assert_eq!(settings.skipped, []);
+}
+
+#[test]
+fn every_event_has_its_time() {
+    for event in HookEvent::ALL {
+        let usual = read(&one(event.name(), &script("true"))).handlers[0].timeout;
+        let expected = match event.name() {
+            "UserPromptSubmit" => 30.0,
+            "SessionEnd" => 1.5,
+            _ => 600.0,
+        };
+        assert!((usual.as_secs_f64() - expected).abs() < 1e-9, "{event:?}: {usual:?}");
+        let mut endless = script("true");
+        endless["timeout"] = json!(1e12);
+        let bounded = read(&one(event.name(), &endless)).handlers[0].timeout;
+        assert!(bounded <= Duration::from_hours(1), "{event:?}: {bounded:?}");
+    }
+}
+
+#[test]
+fn the_same_hook_of_two_files_runs_once_and_guards_as_the_stricter_says() {
+    let mut settings = read(&one("PreToolUse", &script("guard")));
+    let mut strict = script("guard");
+    strict["failClosed"] = json!(true);
+    settings.merge(read(&one("PreToolUse", &strict)));
+    settings.merge(read(&json!({
+        "PreToolUse": [{ "matcher": "Bash", "hooks": [script("guard")] }],
+        "PostToolUse": [{ "hooks": [script("guard")] }],
+    })));
+    assert_eq!(settings.handlers.len(), 3, "another matcher, another event: other hooks");
+    assert!(settings.handlers[0].fail_closed);
+}
+
+#[test]
+fn what_is_wrong_is_said_with_its_place() {
+    let rows = [
+        (json!([]), "hooks: is no object"),
+        (json!({ "Stop": {} }), "hooks.Stop: is no list"),
+        (json!({ "Stop": [{}] }), "hooks.Stop[0]: missing field `hooks`"),
+        (json!({ "Stop": [{ "hooks": [{}] }] }), "hooks.Stop[0].hooks[0]: missing field `type`"),
+        (json!({ "Stop": [{ "hooks": [{ "type": "command" }] }] }), "hooks[0]: has no command"),
+        (one("Stop", &script("  ")), "has no command"),
+        (one("Stop", &json!({ "type": "comand", "command": "x" })), "there are no hooks of type"),
+        (
+            json!({ "PreToolUse": [{ "matcher": "(", "hooks": [] }] }),
+            "hooks.PreToolUse[0].matcher: is no regular expression",
+        ),
+        (
+            one("Stop", &json!({ "type": "command", "command": "x", "timeout": -1 })),
+            "a timeout of -1 s is none",
+        ),
+        (
+            one("Stop", &json!({ "type": "command", "command": "x", "timeout": "1m" })),
+            "invalid type: string",
+        ),
+    ];
+    for (value, expected) in rows {
+        let error = refused(&value);
+        assert!(error.contains(expected), "{value}: {error}");
+    }
+}
+
+#[test]
+fn what_outlast_cannot_run_is_listed_and_not_an_error() {
+    let settings = read(&json!({
+        "PermissionRequest": [{ "hooks": [script("x")] }],
+        "PreToolUs": [{ "hooks": [script("x")] }],
+        "Stop": [{ "hooks": [
+            { "type": "prompt", "prompt": "is it done?" },
+            { "type": "http", "url": "http://127.0.0.1:1/" },
+            { "type": "command", "command": "x", "if": "Bash" },
+            script("kept"),
+        ] }],
+    }));
+    assert_eq!(settings.handlers.len(), 1);
+    let told: Vec<String> =
+        settings.skipped.iter().map(|one| format!("{}: {}", one.place, one.why)).collect();
+    let expected = [
+        "hooks.PermissionRequest: outlast has no such event",
+        "hooks.PreToolUs: there is no such event; check its spelling",
+        "hooks.Stop[0].hooks[0]: hooks of type \"prompt\" are not supported; only \"command\" is",
+        "hooks.Stop[0].hooks[1]: hooks of type \"http\" are not supported; only \"command\" is",
+        "hooks.Stop[0].hooks[2]: `if` is for tools, so that this Stop never runs",
+    ];
+    assert_eq!(told, expected);
+}

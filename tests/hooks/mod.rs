@@ -1,0 +1,4 @@
+//! Hooks: what settings say of them, and what becomes of them when they run.
+
+mod config;
+mod run;

@@ -1,0 +1,243 @@
+//! Hooks that run: real programs, good and bad.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use outlast::hooks::MishapKind::{self, Crash, Missing, Rubbish};
+use outlast::hooks::{
+    CrashLog, HookEvent, HookScene, HookSettings, Hooks, Occasion, Permission, Verdict,
+};
+use serde_json::{Map, Value, json};
+use tempfile::TempDir;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::support::{is_alive, supervisor, within};
+
+/// A folder for hooks to work in.
+struct Stage {
+    folder: TempDir,
+}
+
+impl Stage {
+    fn open() -> Self {
+        Self { folder: tempfile::tempdir().expect("a folder can be made") }
+    }
+
+    fn cwd(&self) -> PathBuf {
+        self.folder.path().to_path_buf()
+    }
+
+    fn log(&self) -> CrashLog {
+        CrashLog::of(&self.folder.path().join("config"))
+    }
+
+    fn hooks(&self, value: &Value) -> Hooks {
+        let settings = HookSettings::read(value, "settings.json").expect("these are right");
+        let scene = HookScene {
+            session_id: "the-session".to_owned(),
+            transcript: self.folder.path().join("journal.jsonl"),
+            cwd: self.cwd(),
+            permission_mode: "default".to_owned(),
+            environment: vec![("PATH".into(), std::env::var_os("PATH").unwrap_or_default())],
+            log: self.log(),
+            shell: "/bin/sh".into(),
+            supervisor: supervisor(),
+        };
+        Hooks::new(settings.handlers, scene)
+    }
+
+    /// Tells hooks for every tool of a call of Bash.
+    async fn before_bash(&self, entries: &[Value]) -> Verdict {
+        let hooks = self.hooks(&json!({ "PreToolUse": [{ "hooks": entries }] }));
+        tell(&hooks, HookEvent::PreToolUse, "Bash").await
+    }
+
+    fn read(&self, name: &str) -> String {
+        fs::read_to_string(self.folder.path().join(name)).unwrap_or_default()
+    }
+}
+
+async fn tell(hooks: &Hooks, event: HookEvent, subject: &str) -> Verdict {
+    let fields = Map::from_iter([("tool_name".to_owned(), json!(subject))]);
+    let occasion = Occasion { event, subject: subject.to_owned(), fields };
+    hooks.tell(&occasion, &|rule| rule == "Bash(git *)", &CancellationToken::new()).await
+}
+
+fn script(text: &str) -> Value {
+    json!({ "type": "command", "command": text })
+}
+
+#[tokio::test]
+async fn a_hook_is_told_what_happens_and_where() {
+    let stage = Stage::open();
+    stage.before_bash(&[script("cat > told; pwd -P > place")]).await;
+    let told: Value = serde_json::from_str(&stage.read("told")).expect("one JSON object");
+    assert_eq!(told["session_id"], "the-session");
+    assert_eq!(told["hook_event_name"], "PreToolUse");
+    assert_eq!(told["tool_name"], "Bash");
+    assert_eq!(told["permission_mode"], "default");
+    assert_eq!(told["cwd"].as_str(), stage.cwd().to_str());
+    assert!(told["transcript_path"].as_str().is_some_and(|path| path.ends_with("journal.jsonl")));
+    assert_eq!(stage.read("place").trim(), stage.cwd().canonicalize().unwrap().to_str().unwrap());
+}
+
+#[tokio::test]
+async fn only_hooks_that_match_run() {
+    let stage = Stage::open();
+    let mut with_rule = script("echo rule >> ran");
+    with_rule["if"] = json!("Bash(git *)");
+    let mut other_rule = script("echo other >> ran");
+    other_rule["if"] = json!("Bash(npm *)");
+    let hooks = stage.hooks(&json!({
+        "PreToolUse": [
+            { "matcher": "Bash", "hooks": [script("echo name >> ran")] },
+            { "matcher": "Write", "hooks": [script("echo write >> ran")] },
+            { "hooks": [with_rule, other_rule] },
+        ],
+        "PostToolUse": [{ "hooks": [script("echo after >> ran")] }],
+    }));
+    tell(&hooks, HookEvent::PreToolUse, "Bash").await;
+    let ran = stage.read("ran");
+    let mut ran: Vec<&str> = ran.lines().collect();
+    ran.sort_unstable();
+    assert_eq!(ran, ["name", "rule"]);
+    assert!(hooks.listens_to(HookEvent::PostToolUse) && !hooks.listens_to(HookEvent::Stop));
+}
+
+#[tokio::test]
+async fn hooks_run_side_by_side_and_their_words_are_joined() {
+    let stage = Stage::open();
+    // Each waits until the other one is there too.
+    let meet = |mine: &str, other: &str, then: &str| {
+        script(&format!("touch {mine}; until [ -e {other} ]; do sleep 0.01; done; {then}"))
+    };
+    let allow = r#"echo '{"hookSpecificOutput": {"hookEventName": "PreToolUse",
+        "permissionDecision": "allow", "updatedInput": {"command": "true"}}}'"#;
+    let pair = [meet("one", "two", allow), meet("two", "one", "echo no >&2; exit 2")];
+    let verdict = within("their meeting", stage.before_bash(&pair)).await;
+    assert_eq!(verdict.denial(), Some("no"));
+    assert_eq!(verdict.permission, Some((Permission::Allow, String::new())));
+    assert_eq!(verdict.input, Some(json!({ "command": "true" })));
+}
+
+#[tokio::test]
+async fn a_hook_that_fails_is_as_good_as_none_and_is_logged() {
+    let stage = Stage::open();
+    let verdict = stage
+        .before_bash(&[
+            script("echo broken >&2; exit 1"),
+            script("kill -9 $$"),
+            script("echo '{ rubbish'"),
+            script("/no/such/program"),
+            json!({ "type": "command", "command": "/no/such/program", "args": [] }),
+            script("printf '\\377\\376{'"),
+        ])
+        .await;
+    let kinds: Vec<MishapKind> = verdict.mishaps.iter().map(|(_, mishap)| mishap.kind).collect();
+    assert_eq!(kinds, [Crash, Crash, Rubbish, Missing, Missing]);
+    assert_eq!((verdict.denial(), &verdict.permission, &verdict.halt), (None, &None, &None));
+    let log = stage.log();
+    assert_eq!(log.count(), 5);
+    let lines = fs::read_to_string(log.path()).expect("a log");
+    let first: Value = serde_json::from_str(lines.lines().next().expect("a line")).expect("JSON");
+    assert_eq!((&first["event"], &first["kind"]), (&json!("PreToolUse"), &json!("crash")));
+    assert_eq!(first["detail"], "exit code 1: broken");
+    assert_eq!(first["session_id"], "the-session");
+    assert_eq!(first["source"], "settings.json");
+    let mode = fs::metadata(log.path()).expect("a file").permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+}
+
+#[tokio::test]
+async fn a_guard_that_fails_forbids_what_it_guards() {
+    let stage = Stage::open();
+    for failing in ["exit 1", "echo '{ rubbish'", "kill -9 $$", "/no/such/program"] {
+        let mut guard = script(failing);
+        guard["failClosed"] = json!(true);
+        let verdict = stage.before_bash(&[guard]).await;
+        let why = verdict.denial().unwrap_or_default();
+        assert!(why.contains("forbidden") && why.contains(failing), "{failing}: {why:?}");
+    }
+    let mut fine = script("exit 0");
+    fine["failClosed"] = json!(true);
+    assert_eq!(stage.before_bash(&[fine]).await.denial(), None);
+}
+
+#[tokio::test]
+async fn a_hook_that_hangs_is_ended_with_all_that_it_started() {
+    let stage = Stage::open();
+    let mut hangs = script(
+        "trap '' TERM; setsid sleep 1000 & echo $! > child; echo $$ > leader; wait; sleep 1000",
+    );
+    hangs["timeout"] = json!(0.3);
+    hangs["failClosed"] = json!(true);
+    let began = Instant::now();
+    let verdict = stage.before_bash(&[hangs]).await;
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    assert_eq!(verdict.mishaps[0].1.kind, MishapKind::TimedOut);
+    assert!(verdict.denial().is_some());
+    for name in ["child", "leader"] {
+        let pid: i32 = stage.read(name).trim().parse().expect("a pid");
+        let gone = async {
+            while is_alive(pid) {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        within(name, gone).await;
+    }
+}
+
+#[tokio::test]
+async fn a_run_that_ends_does_not_wait_for_its_hooks() {
+    let stage = Stage::open();
+    let hooks = stage.hooks(&json!({ "Stop": [{ "hooks": [script("sleep 1000")] }] }));
+    let cancel = CancellationToken::new();
+    cancel.cancel();
+    let occasion = Occasion { event: HookEvent::Stop, subject: String::new(), fields: Map::new() };
+    let began = Instant::now();
+    hooks.tell(&occasion, &|_| true, &cancel).await;
+    assert!(began.elapsed() < Duration::from_secs(5));
+}
+
+#[tokio::test]
+async fn endless_words_and_deaf_ears_do_no_harm() {
+    let stage = Stage::open();
+    // More than a pipe holds, both ways.
+    let fields = Map::from_iter([("tool_input".to_owned(), json!("x".repeat(1 << 20)))]);
+    let hooks = stage.hooks(&json!({ "PreToolUse": [{ "hooks": [
+        script("exec 0<&-; head -c 5000000 /dev/zero | tr '\\0' 'y'; exit 2"),
+        script("cat > /dev/null; echo heard >&2; exit 2"),
+    ] }] }));
+    let occasion = Occasion { event: HookEvent::PreToolUse, subject: "Bash".to_owned(), fields };
+    let verdict = hooks.tell(&occasion, &|_| true, &CancellationToken::new()).await;
+    let why = verdict.denial().unwrap_or_default();
+    assert!(why.contains("heard") && why.len() < 30_000, "{} bytes", why.len());
+}
+
+#[tokio::test]
+async fn what_a_hook_said_counts_even_if_its_child_holds_the_pipe() {
+    let stage = Stage::open();
+    let began = Instant::now();
+    let verdict = stage.before_bash(&[script("sleep 1000 & echo no >&2; exit 2")]).await;
+    assert_eq!(verdict.denial(), Some("no"));
+    assert!(began.elapsed() < Duration::from_secs(10));
+}
+
+#[tokio::test]
+async fn nobody_waits_for_a_hook_that_says_so() {
+    let stage = Stage::open();
+    let mut detached = script("until [ -e go ]; do sleep 0.01; done; touch done; exit 2");
+    detached["async"] = json!(true);
+    let verdict = stage.before_bash(&[detached]).await;
+    assert_eq!(verdict, Verdict::default());
+    fs::write(stage.cwd().join("go"), "").expect("written");
+    let finished = async {
+        while !stage.cwd().join("done").exists() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), finished).await.expect("it goes on by itself");
+}
