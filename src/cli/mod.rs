@@ -16,6 +16,7 @@ mod assemble;
 mod classes;
 pub mod environment;
 pub mod exit;
+pub mod memory;
 pub mod output;
 mod panics;
 pub mod prompt;

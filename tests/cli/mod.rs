@@ -8,6 +8,7 @@ mod exits;
 mod golden;
 mod heartbeats;
 mod manual;
+mod memory;
 mod oauth;
 mod pipes;
 mod readme;

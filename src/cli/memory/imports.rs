@@ -1,0 +1,169 @@
+//! What a memory file says to readers other than people: comments left out, imports found. Pure.
+
+use std::ops::Range;
+
+use pulldown_cmark::{Event, Parser, Tag, TagEnd};
+
+/// The text of a memory file in pieces, in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Piece<'a> {
+    Text(&'a str),
+    /// `@path`: the content of another file belongs here.
+    Import {
+        path: &'a str,
+        written: &'a str,
+    },
+}
+
+/// Takes a Markdown text apart. Comments are left out; nothing within code is an import.
+pub(super) fn pieces(text: &str) -> Vec<Piece<'_>> {
+    let body = without_front_matter(text);
+    let Marks { comments, code } = marks(body);
+    let mut pieces = Vec::new();
+    let mut from = 0;
+    for comment in comments {
+        add_text(body, from..comment.start, &code, &mut pieces);
+        from = comment.end;
+    }
+    add_text(body, from..body.len(), &code, &mut pieces);
+    pieces
+}
+
+/// Whether a file's front matter says that it is only for certain paths.
+pub(super) fn is_for_some_paths(text: &str) -> bool {
+    let body = without_front_matter(text);
+    let front = &text[..text.len() - body.len()];
+    front.lines().any(|line| line.starts_with("paths:"))
+}
+
+/// The text after a block of settings that it begins with.
+fn without_front_matter(text: &str) -> &str {
+    let Some(rest) = text.strip_prefix("---\n").or_else(|| text.strip_prefix("---\r\n")) else {
+        return text;
+    };
+    let mut at = text.len() - rest.len();
+    for line in rest.split_inclusive('\n') {
+        at += line.len();
+        if line.trim_end() == "---" {
+            return &text[at..];
+        }
+    }
+    text
+}
+
+#[derive(Default)]
+struct Marks {
+    comments: Vec<Range<usize>>,
+    code: Vec<Range<usize>>,
+}
+
+fn marks(text: &str) -> Marks {
+    let mut marks = Marks::default();
+    let mut block: Option<Range<usize>> = None;
+    for (event, range) in Parser::new(text).into_offset_iter() {
+        if matches!(event, Event::Code(_) | Event::Start(Tag::CodeBlock(_))) {
+            marks.code.push(range);
+        } else if matches!(event, Event::Start(Tag::HtmlBlock)) {
+            block = Some(range);
+        } else if matches!(event, Event::End(TagEnd::HtmlBlock)) {
+            marks.comments.extend(block.take().and_then(|range| comment(text, range)));
+        }
+    }
+    marks
+}
+
+/// A block of HTML that is a comment and nothing else.
+fn comment(text: &str, range: Range<usize>) -> Option<Range<usize>> {
+    let html = text.get(range.clone())?.trim();
+    (html.starts_with("<!--") && html.ends_with("-->")).then_some(range)
+}
+
+fn add_text<'a>(
+    text: &'a str,
+    range: Range<usize>,
+    code: &[Range<usize>],
+    pieces: &mut Vec<Piece<'a>>,
+) {
+    let mut from = range.start;
+    for import in imports(text, range.clone()) {
+        if code.iter().any(|code| code.contains(&import.start)) {
+            continue;
+        }
+        push_text(&text[from..import.start], pieces);
+        let written = &text[import.clone()];
+        pieces.push(Piece::Import { path: &written[1..], written });
+        from = import.end;
+    }
+    push_text(&text[from..range.end], pieces);
+}
+
+fn push_text<'a>(text: &'a str, pieces: &mut Vec<Piece<'a>>) {
+    if !text.is_empty() {
+        pieces.push(Piece::Text(text));
+    }
+}
+
+/// Words that begin with `@` and look like a path: no address, no name of a person.
+fn imports(text: &str, within: Range<usize>) -> Vec<Range<usize>> {
+    let mut found = Vec::new();
+    let mut at = within.start;
+    for word in text[within].split_inclusive(char::is_whitespace) {
+        let (start, end) = (at, at + word.trim_end().len());
+        at += word.len();
+        let Some(path) = text[start..end].strip_prefix('@') else { continue };
+        let path = path.trim_end_matches(['.', ',', ';', ':', ')', ']', '!', '?']);
+        if path.contains(['/', '.']) && !path.contains('@') {
+            found.push(start..start + 1 + path.len());
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn imported(text: &str) -> Vec<&str> {
+        let path = |piece| match piece {
+            Piece::Import { path, .. } => Some(path),
+            Piece::Text(_) => None,
+        };
+        pieces(text).into_iter().filter_map(path).collect()
+    }
+
+    fn told(text: &str) -> String {
+        let words = |piece| match piece {
+            Piece::Import { written, .. } => written,
+            Piece::Text(text) => text,
+        };
+        pieces(text).into_iter().map(words).collect()
+    }
+
+    #[test]
+    fn a_word_that_begins_with_an_at_sign_and_looks_like_a_path_is_an_import() {
+        let rows: [(&str, &[&str]); 9] = [
+            ("see @docs/style.md and @README.md.", &["docs/style.md", "README.md"]),
+            ("@~/own.md\n- @../up.md, @/etc/x", &["~/own.md", "../up.md", "/etc/x"]),
+            ("mail me@example.org or ask @alice", &[]),
+            ("`@not/this.md` but @this.md", &["this.md"]),
+            ("```\n@not/this.md\n```\n@this.md", &["this.md"]),
+            ("    @indented/code.md\n\n@this.md", &["this.md"]),
+            ("<!-- @not/this.md -->\n\n@this.md", &["this.md"]),
+            ("@scope/package@1.0", &[]),
+            ("", &[]),
+        ];
+        for (text, expected) in rows {
+            assert_eq!(imported(text), expected, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn comments_and_front_matter_are_left_out_and_all_else_is_kept() {
+        assert_eq!(told("a\n\n<!-- b\n\nc -->\n\nd `<!-- e -->`"), "a\n\n\nd `<!-- e -->`");
+        assert_eq!(told("---\npaths: x\n---\nbody"), "body");
+        assert_eq!(told("---\nno end"), "---\nno end");
+        assert_eq!(told("```\n<!-- kept -->\n```"), "```\n<!-- kept -->\n```");
+        assert!(is_for_some_paths("---\npaths:\n  - src/**\n---\nbody"));
+        assert!(!is_for_some_paths("---\ntitle: x\n---\npaths: y"));
+    }
+}

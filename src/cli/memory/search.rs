@@ -1,0 +1,208 @@
+//! Where memory files are, and how far they are believed.
+
+use std::collections::HashSet;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use super::imports::{Piece, is_for_some_paths, pieces};
+use super::{Memory, MemoryFile, Origin};
+
+/// The names of memory files, in each folder.
+const NAMES: [&str; 3] = ["CLAUDE.md", ".claude/CLAUDE.md", "AGENTS.md"];
+
+/// The name of the user's own one for a project.
+const LOCAL_NAME: &str = "CLAUDE.local.md";
+
+/// Further instructions of a project, one file a subject.
+const RULES: &str = ".claude/rules";
+
+/// No file is read further, in bytes.
+const FILE_BYTES_MAX: u64 = 256 << 10;
+
+/// All of them together, in bytes. More would crowd out the task.
+const ALL_BYTES_MAX: usize = 512 << 10;
+
+/// How deep imports may lie within imports.
+const DEPTH_MAX: usize = 4;
+
+/// How many files are read in all.
+const FILES_MAX: usize = 200;
+
+/// Where to look, and how far to believe what is found.
+#[derive(Clone, Copy, Debug)]
+pub struct Search<'a> {
+    /// The file of whoever keeps this machine.
+    pub machine: Option<&'a Path>,
+    /// The user's configuration folder, if the user's own files count.
+    pub config: Option<&'a Path>,
+    pub home: Option<&'a Path>,
+    pub cwd: &'a Path,
+    /// Whether the files of the project count.
+    pub project: bool,
+    /// Whether the user's own files for the project count.
+    pub local: bool,
+    /// Whether the project may import files from outside of it.
+    pub trusted: bool,
+}
+
+/// A file to be read, and the folder that it and its imports must not lead out of.
+struct Lead {
+    path: PathBuf,
+    origin: Origin,
+    bound: Option<PathBuf>,
+}
+
+/// Reads files, each once.
+struct Reader<'a> {
+    home: Option<&'a Path>,
+    seen: HashSet<PathBuf>,
+    bytes: usize,
+    warnings: Vec<String>,
+}
+
+impl Search<'_> {
+    /// Reads all memory files there are. What cannot be read is left out, with a warning.
+    pub fn read(&self) -> Memory {
+        let mut reader =
+            Reader { home: self.home, seen: HashSet::new(), bytes: 0, warnings: Vec::new() };
+        let mut files: Vec<MemoryFile> = Vec::new();
+        for Lead { path, origin, bound } in self.leads() {
+            let Some(text) = reader.read(&path, bound.as_deref(), 0) else { continue };
+            if !text.trim().is_empty() && !files.iter().any(|file| file.text == text) {
+                files.push(MemoryFile { path, origin, text });
+            }
+        }
+        Memory { files, warnings: reader.warnings }
+    }
+
+    /// Every file that may be there, the most general first.
+    fn leads(&self) -> Vec<Lead> {
+        let mut leads = Vec::new();
+        if let Some(path) = self.machine {
+            leads.push(Lead { path: path.to_owned(), origin: Origin::Machine, bound: None });
+        }
+        if let Some(config) = self.config {
+            for name in ["CLAUDE.md", "AGENTS.md"] {
+                leads.push(Lead { path: config.join(name), origin: Origin::User, bound: None });
+            }
+        }
+        let root = self.project_root();
+        let mut folders: Vec<&Path> = self.cwd.ancestors().collect();
+        folders.reverse();
+        for folder in folders {
+            // What lies above the project is not the project's, and yet not to lead anywhere.
+            let bound = if folder.starts_with(&root) { root.as_path() } else { folder };
+            let bound = (!self.trusted).then(|| bound.to_owned());
+            if self.project {
+                let names = NAMES.iter().map(|name| folder.join(name)).chain(rules(folder));
+                leads.extend(names.map(|path| Lead {
+                    path,
+                    origin: Origin::Project,
+                    bound: bound.clone(),
+                }));
+            }
+            if self.local {
+                let path = folder.join(LOCAL_NAME);
+                // A checkout may bring a file of this name along.
+                leads.push(Lead { path, origin: Origin::Local, bound });
+            }
+        }
+        leads
+    }
+
+    /// The repository that the run works in, or its folder.
+    fn project_root(&self) -> PathBuf {
+        let root = self.cwd.ancestors().find(|folder| folder.join(".git").exists());
+        root.unwrap_or(self.cwd).to_owned()
+    }
+}
+
+/// The files of a folder's rules, by name.
+fn rules(folder: &Path) -> Vec<PathBuf> {
+    let walk = ignore::WalkBuilder::new(folder.join(RULES))
+        .standard_filters(false)
+        .max_depth(Some(8))
+        .sort_by_file_name(Ord::cmp)
+        .build();
+    let is_rule = |path: &PathBuf| path.extension().is_some_and(|kind| kind == "md");
+    walk.flatten().map(ignore::DirEntry::into_path).filter(is_rule).take(FILES_MAX).collect()
+}
+
+fn is_rule(path: &Path) -> bool {
+    path.ancestors().any(|folder| folder.ends_with(RULES))
+}
+
+impl Reader<'_> {
+    /// Reads a file and what it imports. `None` if there is none, or it was read before.
+    fn read(&mut self, path: &Path, bound: Option<&Path>, depth: usize) -> Option<String> {
+        let real = path.canonicalize().ok()?;
+        let outside =
+            |bound: &Path| !real.starts_with(bound.canonicalize().as_deref().unwrap_or(bound));
+        if bound.is_some_and(outside) {
+            self.warn(path, "leads out of the project, which is not trusted");
+            return None;
+        }
+        if self.seen.len() >= FILES_MAX || !self.seen.insert(real.clone()) {
+            return None;
+        }
+        let text = match read_text(&real) {
+            Ok(text) => text,
+            Err(error) => {
+                self.warn(path, &error.to_string());
+                return None;
+            }
+        };
+        // Such a rule waits for a file that it is for, and nobody says here when one is read.
+        if depth == 0 && is_rule(path) && is_for_some_paths(&text) {
+            return None;
+        }
+        self.bytes += text.len();
+        if self.bytes > ALL_BYTES_MAX {
+            let most = ALL_BYTES_MAX >> 10;
+            self.warn(path, &format!("all memory files together are longer than {most} kB"));
+            return None;
+        }
+        let folder = path.parent().unwrap_or(path);
+        let mut told = String::new();
+        for piece in pieces(&text) {
+            match piece {
+                Piece::Text(text) => told.push_str(text),
+                Piece::Import { path, written } => {
+                    let target = self.resolve(path, folder);
+                    let text =
+                        (depth < DEPTH_MAX).then(|| self.read(&target, bound, depth + 1)).flatten();
+                    // A word that names no file is a word.
+                    told.push_str(text.as_deref().map_or(written, str::trim));
+                }
+            }
+        }
+        Some(told)
+    }
+
+    fn resolve(&self, path: &str, folder: &Path) -> PathBuf {
+        match (path.strip_prefix("~/"), self.home) {
+            (Some(rest), Some(home)) => home.join(rest),
+            (Some(_), None) | (None, _) => folder.join(path),
+        }
+    }
+
+    fn warn(&mut self, path: &Path, why: &str) {
+        self.warnings.push(format!("{} is left out: {why}", path.display()));
+    }
+}
+
+/// Reads a plain file of text.
+fn read_text(path: &Path) -> io::Result<String> {
+    // Opening anything else can block.
+    if !path.metadata()?.is_file() {
+        return Err(io::Error::other("it is no plain file"));
+    }
+    let mut bytes = Vec::new();
+    File::open(path)?.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > FILE_BYTES_MAX {
+        let most = FILE_BYTES_MAX >> 10;
+        return Err(io::Error::other(format!("it is longer than {most} kB")));
+    }
+    String::from_utf8(bytes).map_err(|_| io::Error::other("it is not UTF-8"))
+}

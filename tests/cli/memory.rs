@@ -1,0 +1,184 @@
+//! Memory files: which are read, in which order, and which are not believed.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
+
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
+use outlast::cli::memory::{Memory, Search};
+use tempfile::TempDir;
+
+/// A home with a project in it.
+struct Home {
+    folder: TempDir,
+}
+
+impl Home {
+    fn new() -> Self {
+        let home = Self { folder: tempfile::tempdir().expect("a folder can be made") };
+        fs::create_dir_all(home.path("code/project/.git")).expect("made");
+        fs::create_dir_all(home.path("config")).expect("made");
+        home
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().canonicalize().expect("it is there").join(name)
+    }
+
+    fn write(&self, name: &str, text: &str) -> &Self {
+        let path = self.path(name);
+        fs::create_dir_all(path.parent().expect("a folder")).expect("made");
+        fs::write(path, text).expect("written");
+        self
+    }
+
+    fn search(&self, then: impl FnOnce(Search<'_>) -> Memory) -> Memory {
+        let (config, home) = (self.path("config"), self.path(""));
+        then(Search {
+            machine: None,
+            config: Some(&config),
+            home: Some(&home),
+            cwd: &self.path("code/project"),
+            project: true,
+            local: true,
+            trusted: false,
+        })
+    }
+
+    fn read(&self) -> Memory {
+        self.search(|search| search.read())
+    }
+
+    fn texts(&self) -> Vec<String> {
+        self.read().files.into_iter().map(|file| file.text).collect()
+    }
+}
+
+#[test]
+fn files_are_read_from_the_most_general_to_the_most_special() {
+    let home = Home::new();
+    home.write("config/CLAUDE.md", "user")
+        .write("code/CLAUDE.md", "above")
+        .write("code/project/CLAUDE.md", "project")
+        .write("code/project/.claude/CLAUDE.md", "hidden")
+        .write("code/project/AGENTS.md", "agents")
+        .write("code/project/.claude/rules/b.md", "rule b")
+        .write("code/project/.claude/rules/a/a.md", "rule a")
+        .write("code/project/.claude/rules/c.md", "---\npaths: src/**\n---\nnot always")
+        .write("code/project/.claude/rules/d.txt", "no rule")
+        .write("code/project/CLAUDE.local.md", "local")
+        .write("code/project/src/CLAUDE.md", "below");
+    let expected = ["user", "above", "project", "hidden", "agents", "rule a", "rule b", "local"];
+    assert_eq!(home.texts(), expected);
+    let prompt = home.read().prompt().expect("there is something to tell");
+    let places: Vec<usize> = expected.iter().filter_map(|text| prompt.find(text)).collect();
+    assert!(places.len() == expected.len() && prompt.contains("AGENTS.md (kept with the project)"));
+    assert_eq!(home.read().warnings, Vec::<String>::new());
+}
+
+#[test]
+fn sources_that_do_not_count_are_not_read() {
+    let home = Home::new();
+    home.write("config/CLAUDE.md", "user")
+        .write("code/project/CLAUDE.md", "project")
+        .write("code/project/CLAUDE.local.md", "local");
+    let read = |with: fn(Search<'_>) -> Search<'_>| {
+        let memory = home.search(|search| with(search).read());
+        memory.files.into_iter().map(|file| file.text).collect::<Vec<_>>()
+    };
+    assert_eq!(read(|search| Search { config: None, ..search }), ["project", "local"]);
+    assert_eq!(read(|search| Search { project: false, ..search }), ["user", "local"]);
+    assert_eq!(read(|search| Search { local: false, ..search }), ["user", "project"]);
+    let nothing = home
+        .search(|search| Search { config: None, project: false, local: false, ..search }.read());
+    assert_eq!(nothing.prompt(), None);
+}
+
+#[test]
+fn imports_are_put_where_they_stand() {
+    let home = Home::new();
+    home.write("code/project/CLAUDE.md", "See @docs/a.md, and `@docs/code.md`; ask @missing.md.\n")
+        .write("code/project/docs/a.md", "[a: @b.md]\n")
+        .write("code/project/docs/b.md", "b @a.md\n")
+        .write("code/project/docs/code.md", "never");
+    assert_eq!(
+        home.texts(),
+        ["See [a: b @a.md], and `@docs/code.md`; ask @missing.md.\n"],
+        "a circle ends, code stays code, a word that names no file stays a word"
+    );
+}
+
+#[test]
+fn imports_go_four_deep() {
+    let home = Home::new();
+    home.write("code/project/CLAUDE.md", "0 @1.md");
+    for depth in 1..=6 {
+        home.write(&format!("code/project/{depth}.md"), &format!("{depth} @{}.md", depth + 1));
+    }
+    assert_eq!(home.texts(), ["0 1 2 3 4 @5.md"]);
+}
+
+#[test]
+fn the_same_file_or_text_is_told_once() {
+    let home = Home::new();
+    home.write("code/project/AGENTS.md", "one").write("config/CLAUDE.md", "same");
+    home.write("code/project/.claude/CLAUDE.md", "same");
+    symlink("AGENTS.md", home.path("code/project/CLAUDE.md")).expect("linked");
+    assert_eq!(home.texts(), ["same", "one"]);
+}
+
+#[test]
+fn a_project_that_is_not_trusted_leads_nowhere_outside() {
+    let home = Home::new();
+    home.write("secret.md", "secret").write("config/own.md", "own");
+    home.write("config/CLAUDE.md", "mine: @own.md and @~/secret.md");
+    home.write(
+        "code/project/CLAUDE.md",
+        "theirs: @~/secret.md @../../secret.md @docs/link.md @/etc/hostname",
+    );
+    fs::create_dir_all(home.path("code/project/docs")).expect("made");
+    symlink(home.path("secret.md"), home.path("code/project/docs/link.md")).expect("linked");
+    symlink(home.path("secret.md"), home.path("code/project/AGENTS.md")).expect("linked");
+    let memory = home.read();
+    let theirs = &memory.files[1].text;
+    assert_eq!(memory.files[0].text, "mine: own and secret");
+    assert_eq!(theirs, "theirs: @~/secret.md @../../secret.md @docs/link.md @/etc/hostname");
+    assert_eq!(memory.files.len(), 2);
+    let told = memory.warnings.iter().filter(|one| one.contains("not trusted")).count();
+    assert_eq!(told, 5, "{:?}", memory.warnings);
+    let trusted = home.search(|search| Search { trusted: true, config: None, ..search }.read());
+    assert!(trusted.files[0].text.starts_with("theirs: secret "), "{trusted:?}");
+}
+
+#[test]
+fn what_is_no_text_is_left_out_and_named() {
+    let home = Home::new();
+    fs::write(home.path("code/project/CLAUDE.md"), [0xff, 0xfe, 0x00]).expect("written");
+    mkfifo(&home.path("code/project/AGENTS.md"), Mode::S_IRWXU).expect("made");
+    home.write("code/project/CLAUDE.local.md", &"x".repeat(300 << 10));
+    home.write("code/CLAUDE.md", "kept");
+    let memory = home.read();
+    assert_eq!(memory.files.len(), 1);
+    for (name, why) in [
+        ("project/CLAUDE.md", "not UTF-8"),
+        ("project/AGENTS.md", "no plain file"),
+        ("project/CLAUDE.local.md", "longer than 256 kB"),
+    ] {
+        let told = |line: &&String| line.contains(name) && line.contains(why);
+        assert_eq!(memory.warnings.iter().filter(told).count(), 1, "{:?}", memory.warnings);
+    }
+}
+
+#[test]
+fn all_files_together_are_bounded() {
+    let home = Home::new();
+    for number in 0..4 {
+        let name = format!("code/project/.claude/rules/{number}.md");
+        home.write(&name, &format!("{number}{}", "x".repeat(200 << 10)));
+    }
+    let memory = home.read();
+    assert_eq!(memory.files.len(), 2);
+    assert!(memory.warnings.iter().all(|line| line.contains("longer than 512 kB")));
+    assert_eq!(memory.warnings.len(), 2);
+}
