@@ -176,6 +176,8 @@ const COMMANDS: &[(PermissionMode, Rules, &str, Answer)] = &[
     (BypassPermissions, Deny(&["Bash(rm *)"]), "echo $(r\\m -r src)", No),
     (BypassPermissions, Deny(&["Bash(rm *)"]), "echo $(r''m -r src)", No),
     (BypassPermissions, Deny(&["Bash(rm *)"]), "echo $(r\\\nm -r src)", No),
+    (BypassPermissions, Deny(&["Bash(rm *)"]), "( ls # \\\nrm -r src )", No),
+    (BypassPermissions, Deny(&["Bash(rm *)"]), "( ls # \\\nr''m -r src )", No),
     // Nobody knows what these run.
     (BypassPermissions, Deny(&["Bash(rm *)"]), "X=rm; $X -r src", No),
     (BypassPermissions, Deny(&["Bash(rm *)"]), "/bin/r? -r src", No),

@@ -13,16 +13,26 @@ pub(super) fn is_opener(word: &str) -> bool {
 /// What is left of a command when it is cut at everything that could begin another, with quotes
 /// and without.
 pub(super) fn shred(command: &str) -> Vec<Vec<String>> {
-    let command = command.replace("\\\n", "");
-    let bare = command.replace(['\\', '\'', '"'], "");
+    let bare = |text: &str| text.replace(['\\', '\'', '"'], "");
+    let joined = joined(command);
+    let texts = [command.to_owned(), bare(command), bare(&joined), joined];
     let at = |letter: char| ";|&\n()`<>{}\"'".contains(letter);
-    let pieces = command.split(at).chain(bare.split(at)).map(words);
+    let pieces = texts.iter().flat_map(|text| text.split(at)).map(words);
     pieces.filter(|words| !words.is_empty()).collect()
+}
+
+/// Without the ends of lines that go on in the next. In a comment they are ends nevertheless: who
+/// does not know what is a comment has to look at both.
+fn joined(command: &str) -> String {
+    command.replace("\\\n", "")
 }
 
 /// The pieces that begin where the shell looks for a command. Quotes are not looked at.
 pub(super) fn commands(command: &str) -> Vec<Vec<String>> {
-    let command = command.replace("\\\n", "");
+    [begun(command), begun(&joined(command))].concat()
+}
+
+fn begun(command: &str) -> Vec<Vec<String>> {
     let (mut pieces, mut piece) = (Vec::new(), String::new());
     let mut begins = true;
     // What each open parenthesis began: a substitution is a part of a word, which goes on after it.
