@@ -185,6 +185,8 @@ const COMMANDS: &[(PermissionMode, Rules, &str, Answer)] = &[
     (BypassPermissions, Deny(&["Bash(rm *)"]), "sudo -u me $X -r src", No),
     (BypassPermissions, Deny(&["Bash(rm *)"]), "(ls); \"$X\" -r src", No),
     (BypassPermissions, Deny(&["Bash(rm *)"]), "$'\\x72m' -r src", No),
+    (BypassPermissions, Deny(&["Bash(rm *)"]), "function f { $X -r src; }; f", No),
+    (BypassPermissions, Deny(&["Bash(rm *)"]), "cat <(case x in x) $X -r src;; esac)", No),
     (BypassPermissions, Deny(&["Read(.env)"]), "\"$X\" -r src", Yes),
     // And these run nothing that is denied.
     (BypassPermissions, Deny(&["Bash(rm *)"]), "for f in *.rs; do wc -l \"$f\"; done", Yes),

@@ -32,23 +32,26 @@ struct Task {
     bound: Duration,
 }
 
+/// What a few requests put into caches and pools is no slope.
+const SHORT_SLOPE: f64 = 64.0 * 1_024.0;
+
 fn task() -> Task {
     match std::env::var("SOAK").ok().and_then(|turns| turns.parse().ok()) {
         Some(turns) => Task {
             turns,
             output: 2 << 20,
-            window: 200_000,
-            look: 25,
-            slope: 2_048.0,
+            // So small that it is compacted some times, and no more often than a run may be.
+            window: (turns * 160).clamp(20_000, 200_000),
+            look: (turns / 200).clamp(4, 25),
+            slope: if turns < 2_000 { SHORT_SLOPE } else { 2_048.0 },
             bound: Duration::from_hours(3),
         },
-        // Too short for a slope: the first requests still fill caches and pools.
         None => Task {
             turns: 120,
             output: 64 << 10,
             window: 20_000,
             look: 4,
-            slope: 64.0 * 1_024.0,
+            slope: SHORT_SLOPE,
             bound: Duration::from_mins(2),
         },
     }

@@ -38,14 +38,19 @@ fn begun(command: &str) -> Vec<Vec<String>> {
     // What each open parenthesis began: a substitution is a part of a word, which goes on after it.
     let mut substitutes: Vec<bool> = Vec::new();
     let mut ticks = false;
-    for letter in command.chars() {
+    // The patterns of a `case` end with a parenthesis that nothing opened.
+    let has_patterns = command.contains("case");
+    let mut letters = command.chars().peekable();
+    while let Some(letter) = letters.next() {
         let next_begins = match letter {
             ';' | '|' | '&' | '\n' => true,
+            // As in `function f { x; }`; anything else in braces is a part of a word.
+            '{' if letters.peek().is_some_and(|next| next.is_whitespace()) => true,
             '(' => {
                 substitutes.push(piece.ends_with(['$', '<', '>']));
                 true
             }
-            ')' => !substitutes.pop().unwrap_or(false),
+            ')' => !substitutes.pop().unwrap_or(false) || has_patterns,
             '`' => {
                 ticks = !ticks;
                 ticks
