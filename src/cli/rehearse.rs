@@ -169,9 +169,11 @@ fn find(name: &str) -> Result<Scenario, UsageError> {
 
 fn list() -> String {
     let mut text = String::new();
-    for Listing { name, summary, exit } in builtin_scenarios() {
+    let listings = builtin_scenarios();
+    let width = listings.iter().map(|listing| listing.name.len()).max().unwrap_or_default();
+    for Listing { name, summary, exit } in listings {
         let exit = exit.map_or(String::from("-"), |code| code.to_string());
-        let _ = writeln!(text, "{name:<20}exit {exit:<4}{summary}");
+        let _ = writeln!(text, "{name:<width$}  exit {exit:<4}{summary}");
     }
     text
 }
