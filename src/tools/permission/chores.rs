@@ -59,9 +59,20 @@ const SEARCHERS: &[&str] = &["grep", "egrep", "fgrep"];
 
 const TIDIERS: &[&str] = &["mkdir", "touch", "rm", "rmdir", "mv", "cp"];
 
-/// Parts of git that only look.
-const GIT_LOOKS: &[&str] =
-    &["status", "log", "diff", "show", "rev-parse", "ls-files", "blame", "describe", "shortlog"];
+/// Questions to git that it answers without a look at the index or at an object. For anything
+/// else it may run what the repository's own configuration names: a monitor, a filter, a way to
+/// show a difference, a program that checks signatures or fetches what is missing. Only a rule
+/// can tell that the repository is trusted with that.
+const GIT_LOOKS: [&[&str]; 8] = [
+    &["branch", "--show-current"],
+    &["remote"],
+    &["remote", "-v"],
+    &["rev-parse", "--show-toplevel"],
+    &["rev-parse", "--show-prefix"],
+    &["rev-parse", "--is-inside-work-tree"],
+    &["rev-parse", "--abbrev-ref", "HEAD"],
+    &["rev-parse", "HEAD"],
+];
 
 /// What a command is, if it is well known and simple enough to be sure.
 pub(super) fn recognise(simple: &Simple) -> Option<Chore<'_>> {
@@ -107,7 +118,7 @@ fn turns_into_a_flag(name: &str, rest: &[Word]) -> bool {
         "test" | "[" => {
             rest.iter().any(|word| matches!(word.plain.as_str(), "-v" | "-R") || is_loose(word))
         }
-        "find" | "sort" | "uniq" | "git" => rest.iter().any(is_loose),
+        "find" | "sort" | "uniq" => rest.iter().any(is_loose),
         _ => false,
     }
 }
@@ -172,23 +183,8 @@ fn search(rest: &[Word]) -> Option<Chore<'_>> {
 }
 
 fn git(rest: &[Word]) -> Option<Chore<'_>> {
-    let (verb, rest) = rest.split_first()?;
-    let harmless = match verb.plain.as_str() {
-        "branch" => rest
-            .iter()
-            .all(|word| matches!(word.raw.as_str(), "--show-current" | "-a" | "-v" | "-vv")),
-        "remote" => rest.iter().all(|word| word.raw == "-v"),
-        verb => GIT_LOOKS.contains(&verb),
-    };
-    let writes = |word: &Word| {
-        ["--output", "-O", "--ext-diff", "--no-index", "--textconv", "--contents"]
-            .iter()
-            .any(|flag| word.plain.starts_with(flag))
-    };
-    // Paths are seen within the repository; revisions look the same.
-    let leaves = |word: &Word| word.plain.starts_with(['/', '~']) || word.plain.contains("../");
-    (harmless && !rest.iter().any(|word| writes(word) || leaves(word)))
-        .then(|| Chore::Looks(Vec::new()))
+    let said = || rest.iter().map(|word| word.raw.as_str());
+    GIT_LOOKS.iter().any(|look| said().eq(look.iter().copied())).then(|| looks(&[]))
 }
 
 /// Whether an exit code of 1 is this command's way to say "no", not a failure.
