@@ -9,5 +9,6 @@ fn main() -> ExitCode {
         return code;
     }
     process::begin_afresh();
+    process::inherit_orphans();
     outlast::cli::main()
 }

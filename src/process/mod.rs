@@ -13,8 +13,9 @@
 //! it got away (double fork, a session of its own, an empty environment), so what belongs to a
 //! job is exactly what is below its warden. When outlast dies the kernel closes its sockets, upon
 //! which every warden kills all below it, and the keeper all below itself. A warden that is killed
-//! leaves its orphans to the keeper. Only if the keeper is killed as well does somebody else
-//! inherit them: then the mark in their environment is what they are found by.
+//! leaves its orphans to the keeper. If the keeper is killed as well, outlast itself inherits them.
+//! Where it may not, because it had children before it was outlast, or is somebody's library, the
+//! mark in their environment is what they are found by.
 //!
 //! Elsewhere than on Linux there are no subreapers: there, what is orphaned is lost sight of.
 
@@ -25,6 +26,7 @@ mod inherited;
 mod job;
 mod keeper;
 mod mark;
+mod orphans;
 mod programs;
 pub mod reading;
 mod running;
@@ -39,6 +41,7 @@ pub use fence::{Access, Barrier, Fence, Grant, Network, Support};
 pub use inherited::{is_ignored, leave};
 pub use job::Job;
 pub use keeper::keep_if_told_to;
+pub use orphans::inherit_orphans;
 pub use programs::{absolute_path, find_program};
 pub use running::Running;
 pub use signals::begin_afresh;

@@ -1,5 +1,6 @@
 //! What starts programs for outlast, and ends what is left of them.
 
+use std::collections::HashSet;
 use std::env;
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
@@ -18,6 +19,7 @@ use tokio::net::UnixStream as Socket;
 use super::job::{Errand, Job};
 use super::keeper;
 use super::mark::{MARK, kill_marked};
+use super::orphans::end_orphans;
 use super::running::{Pipes, Running, hear};
 use super::wire::{self, Report};
 
@@ -178,9 +180,17 @@ impl Inner {
             let mut state = self.state();
             (state.keeper.take(), state.lost)
         };
+        let slow = keeper.as_ref().and_then(Keeper::pid);
         let (ended, whole) = keeper.map_or((0, true), Keeper::end);
-        // What a killed keeper left has got away, unless it still carries the mark.
-        ended + if lost > 0 || !whole { kill_marked(&self.mark) } else { 0 }
+        if lost == 0 && whole {
+            return ended;
+        }
+        // What a killed keeper left fell to us, or has got away unless it still carries the mark.
+        // Held, so that no other keeper is started meanwhile, which would be taken for an orphan.
+        let state = self.state();
+        let successor = state.keeper.as_ref().and_then(Keeper::pid);
+        let spared: HashSet<Pid> = slow.into_iter().chain(successor).collect();
+        ended + end_orphans(&spared) + kill_marked(&self.mark)
     }
 }
 
@@ -208,10 +218,14 @@ impl Keeper {
         Ok(Self { child, line })
     }
 
+    fn pid(&self) -> Option<Pid> {
+        i32::try_from(self.child.id()).ok().map(Pid::from_raw)
+    }
+
     /// Goes on if somebody stopped it.
     fn wake(&self) {
-        if let Ok(pid) = i32::try_from(self.child.id()) {
-            let _ = kill(Pid::from_raw(pid), Signal::SIGCONT);
+        if let Some(pid) = self.pid() {
+            let _ = kill(pid, Signal::SIGCONT);
         }
     }
 

@@ -237,6 +237,36 @@ async fn with_both_killed_what_keeps_its_environment_is_found_by_its_mark() {
 }
 
 #[tokio::test]
+async fn with_both_killed_what_clears_its_environment_falls_to_the_run() {
+    let unique = unique();
+    let away = format!(
+        "(env -i $(command -v setsid) $(command -v sleep) {unique} > /dev/null 2>&1 &); \
+         read -r _ _ _ keeper _ < /proc/$PPID/stat; kill -9 $keeper $PPID"
+    );
+    let server = serve(Scenario::new().tool("Bash", json!({ "command": away })).reply("Done."));
+    let running = Trial::against(&server).args(["do it", "--sandbox", "off"]).start();
+    let pid = running.pid();
+    let ended = running.end().await;
+    assert_eq!(ended.result()["result"], "Done.", "{ended:?}");
+    none_left(&unique, pid, "the death of both").await;
+}
+
+#[tokio::test]
+async fn what_ran_before_outlives_even_a_run_that_lost_its_keeper() {
+    let unique = unique();
+    let script = format!("sleep {unique} > /dev/null 2>&1 & echo $! > before; exec \"$@\"");
+    let away = "read -r _ _ _ keeper _ < /proc/$PPID/stat; kill -9 $keeper $PPID";
+    let server = serve(Scenario::new().tool("Bash", json!({ "command": away })).reply("Done."));
+    let trial = Trial::against(&server).args(["do it", "--sandbox", "off"]);
+    let ended = trial.in_shell(&script).run().await;
+    assert_eq!(ended.result()["result"], "Done.");
+    let before = fs::read_to_string(ended.work().join("before")).expect("the shell wrote it");
+    let before = before.trim().parse().expect("a pid");
+    assert!(is_alive(before));
+    kill(Pid::from_raw(before), SIGKILL).expect("it lives");
+}
+
+#[tokio::test]
 async fn a_key_helper_leaves_no_daemon() {
     let unique = unique();
     let daemon = format!("(env -i $(command -v setsid) $(command -v sleep) {unique} &); echo key");
