@@ -2,12 +2,28 @@
 
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 
+/// Signals that mean nothing to a run. Two would stop it for good where nobody is there to wake
+/// it, when it writes to a terminal from the background, or reads; the others would end it without
+/// a word.
+const MEANINGLESS: &[Signal] = &[
+    Signal::SIGTTIN,
+    Signal::SIGTTOU,
+    Signal::SIGPROF,
+    Signal::SIGVTALRM,
+    Signal::SIGIO,
+    #[cfg(target_os = "linux")]
+    Signal::SIGPWR,
+];
+
 /// Undoes what whoever started outlast may have set: ignored ends of children, which could not be
-/// waited for. Belongs before the first thread. Signals that were blocked stay so until somebody
-/// listens to them.
+/// waited for. Ignores what means nothing to a run. Belongs before the first thread. Signals that
+/// were blocked stay so until somebody listens to them.
 pub fn begin_afresh() {
-    // It does not fail: the signal is valid.
+    // None of it fails: the signals are valid.
     let _ = heed(Signal::SIGCHLD);
+    for signal in MEANINGLESS {
+        let _ = handle(*signal, SigHandler::SigIgn);
+    }
 }
 
 /// Has every signal do again what it does in a new process. Runs between fork and exec: neither
@@ -23,8 +39,13 @@ pub(super) fn forget() -> nix::Result<()> {
 
 /// Gives a signal its default effect.
 pub(super) fn heed(signal: Signal) -> nix::Result<()> {
-    let default = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
+    handle(signal, SigHandler::SigDfl)
+}
+
+/// Gives a signal an effect that needs no code of ours.
+fn handle(signal: Signal, effect: SigHandler) -> nix::Result<()> {
+    let action = SigAction::new(effect, SaFlags::empty(), SigSet::empty());
     // SAFETY: no handler is installed, and none that anybody relies on is replaced: this runs
     // before there are any, or in a process that is about to become another program.
-    unsafe { sigaction(signal, &default) }.map(drop)
+    unsafe { sigaction(signal, &action) }.map(drop)
 }

@@ -560,3 +560,21 @@ async fn every_way_of_dying_ends_in_its_record() {
     }
     println!("{page}");
 }
+
+#[tokio::test]
+async fn signals_that_mean_nothing_to_a_run_do_not_end_or_stop_it() {
+    use Signal::{SIGIO, SIGPIPE, SIGPROF, SIGPWR, SIGTTIN, SIGTTOU, SIGVTALRM, SIGWINCH};
+    let command = "echo begun > bell; until [ -e go ]; do sleep 0.01; done";
+    let scenario = Scenario::new().tool("Bash", json!({ "command": command })).reply("Done.");
+    let server = serve(scenario);
+    let trial = Trial::against(&server).args(["do it"]);
+    let mut bell = Bell::at(&trial.work().join("bell"));
+    let running = trial.start();
+    bell.rings().await;
+    for signal in [SIGIO, SIGPIPE, SIGPROF, SIGPWR, SIGTTIN, SIGTTOU, SIGVTALRM, SIGWINCH] {
+        running.signal(signal);
+    }
+    std::fs::write(running.work().join("go"), "").expect("a new file");
+    let ended = running.end().await;
+    assert_eq!(ended.result()["result"], "Done.", "{ended:?}");
+}
