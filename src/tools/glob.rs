@@ -84,6 +84,7 @@ pub(super) fn run(matcher: &GlobMatcher, scope: Scope, base: &Path, bounds: &Bou
     if bounds.is_late() {
         text.push_str("\n[the search took too long and was ended; use a narrower path]");
     }
+    text.extend(bounds.gap());
     let truncated = total > found.len();
     Outcome::text(text, json!({ "filenames": found, "numFiles": total, "truncated": truncated }))
 }

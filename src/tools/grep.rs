@@ -1,11 +1,13 @@
 //! The Grep tool: searches what is in files, with ripgrep's engine.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use grep_regex::{RegexMatcher, RegexMatcherBuilder};
 use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder, Sink, SinkContext, SinkMatch};
+use nix::libc;
 use serde_json::json;
 
 use super::input::{GrepInput, GrepMode};
@@ -76,7 +78,13 @@ pub(super) fn run(
         if found.more {
             break;
         }
-        let Ok(file) = File::open(entry.path()) else {
+        // It may have become a pipe or a link since: neither must it make a reader wait, nor lead
+        // anywhere.
+        let opened = OpenOptions::new()
+            .read(true)
+            .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_NOFOLLOW)
+            .open(entry.path());
+        let Ok(file) = opened else {
             found.skipped += 1;
             continue;
         };
@@ -169,6 +177,7 @@ impl Found {
         if bounds.is_late() {
             text.push_str("\n[the search took too long and was ended; use a narrower path]");
         }
+        text.extend(bounds.gap());
         let mode = match self.mode {
             GrepMode::FilesWithMatches => "files_with_matches",
             GrepMode::Content => "content",

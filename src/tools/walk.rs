@@ -1,7 +1,10 @@
 //! Goes through the files below a folder, as a search should: without what is ignored or hidden
 //! from the model, and never longer than its bounds.
 
+use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use ignore::overrides::{Override, OverrideBuilder};
@@ -13,16 +16,21 @@ use tokio_util::sync::CancellationToken;
 /// How long one search may take.
 const SEARCH_MAX: Duration = Duration::from_mins(1);
 
+/// The longest file of patterns that is read, in bytes.
+const PATTERNS_BYTES_MAX: u64 = 1 << 20;
+
 /// Why a search ends before it has seen everything.
 #[derive(Clone, Debug)]
 pub(super) struct Bounds {
     cancel: CancellationToken,
     end: Instant,
+    /// How many folders were passed over.
+    passed: Arc<AtomicUsize>,
 }
 
 impl Bounds {
     pub(super) fn new(cancel: &CancellationToken) -> Self {
-        Self { cancel: cancel.clone(), end: Instant::now() + SEARCH_MAX }
+        Self { cancel: cancel.clone(), end: Instant::now() + SEARCH_MAX, passed: Arc::default() }
     }
 
     pub(super) fn is_over(&self) -> bool {
@@ -35,6 +43,17 @@ impl Bounds {
 
     pub(super) fn is_late(&self) -> bool {
         Instant::now() >= self.end
+    }
+
+    /// What the model must know of folders that were not searched.
+    pub(super) fn gap(&self) -> Option<String> {
+        let passed = self.passed.load(Ordering::Relaxed);
+        (passed > 0).then(|| {
+            format!(
+                "\n[folders passed over, because their .gitignore or .ignore is no ordinary file: \
+                 {passed}; give such a folder as path to search it]"
+            )
+        })
     }
 }
 
@@ -72,19 +91,44 @@ pub(super) fn types(name: &str) -> Result<Types, String> {
 /// The regular files of a scope, in the order of their names.
 pub(super) fn files(scope: Scope, bounds: Bounds) -> impl Iterator<Item = DirEntry> {
     let Scope { root, globs, types, hides } = scope;
+    let (here, above) = (is_patterned(&root), root.ancestors().skip(1).all(is_patterned));
+    let passed = Arc::clone(&bounds.passed);
     let mut builder = WalkBuilder::new(root);
     builder
         .hidden(false)
         .require_git(false)
+        .ignore(here)
+        .git_ignore(here)
+        .parents(above)
+        // To find it, a `.git` that is a file would be followed to whatever it names.
+        .git_exclude(false)
         .overrides(globs)
         .sort_by_file_name(std::ffi::OsStr::cmp)
         .filter_entry(move |entry| {
-            entry.depth() == 0 || (entry.file_name() != ".git" && !hides(entry.path()))
+            if entry.depth() == 0 {
+                return true;
+            }
+            if entry.file_name() == ".git" || hides(entry.path()) {
+                return false;
+            }
+            let is_folder = entry.file_type().is_some_and(|kind| kind.is_dir());
+            let opens = !is_folder || is_patterned(entry.path());
+            passed.fetch_add(usize::from(!opens), Ordering::Relaxed);
+            opens
         });
     if let Some(types) = types {
         builder.types(types);
     }
     regular(builder.build(), bounds)
+}
+
+/// Whether a folder's files of patterns can be read without waiting: a pipe's reader waits for a
+/// writer, a device never ends.
+fn is_patterned(folder: &Path) -> bool {
+    [".gitignore", ".ignore"].iter().all(|name| {
+        let facts = fs::metadata(folder.join(name));
+        facts.map_or(true, |facts| facts.is_file() && facts.len() <= PATTERNS_BYTES_MAX)
+    })
 }
 
 fn regular(walk: Walk, bounds: Bounds) -> impl Iterator<Item = DirEntry> {

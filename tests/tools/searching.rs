@@ -199,3 +199,34 @@ async fn until(mut holds: impl FnMut() -> bool) {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }
+
+#[tokio::test]
+async fn patterns_that_would_make_a_search_wait_are_not_read() {
+    let fifo = |path: &Path| {
+        let mode = nix::sys::stat::Mode::S_IRUSR | nix::sys::stat::Mode::S_IWUSR;
+        nix::unistd::mkfifo(path, mode).expect("a pipe can be made");
+    };
+    let bench = Bench::with(|_| {});
+    for folder in ["piped", "endless", "large", "circular", "exclude/.git/info", "plain"] {
+        bench.file(&format!("{folder}/a.rs"), "run\n");
+    }
+    fifo(&bench.cwd.join("piped/.ignore"));
+    std::os::unix::fs::symlink("/dev/zero", bench.cwd.join("endless/.gitignore")).expect("a link");
+    std::os::unix::fs::symlink(".ignore", bench.cwd.join("circular/.ignore")).expect("a link");
+    fifo(&bench.cwd.join("exclude/.git/info/exclude"));
+    fifo(&bench.cwd.join("commondir"));
+    bench.file("plain/.git", format!("gitdir: {}\n", bench.cwd.display()));
+    let large = fs::File::create(bench.cwd.join("large/.gitignore")).expect("a file");
+    large.set_len(8 << 30).expect("a sparse file");
+    bench.file("exclude/a.rs", "run\n");
+    for (tool, input) in
+        [("Glob", json!({ "pattern": "*.rs" })), ("Grep", json!({ "pattern": "run" }))]
+    {
+        let shown = text(&bench.run(tool, input).await);
+        let (found, note) = shown.split_once("\n[").expect("a note");
+        assert_eq!(sorted(found), ["circular/a.rs", "exclude/a.rs", "plain/a.rs"], "{tool}");
+        assert!(note.contains("no ordinary file: 3;"), "{note}");
+    }
+    let inside = bench.run("Glob", json!({ "pattern": "*.rs", "path": "piped" })).await;
+    assert_eq!(text(&inside), "piped/a.rs");
+}
