@@ -4,7 +4,7 @@ use std::fmt;
 use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use uuid::Uuid;
 
@@ -48,6 +48,8 @@ pub struct Place {
 const NAME_MAX: usize = 200;
 /// How much of a file is read to see whether anybody spoke in it.
 const GLANCE: u64 = 256 * 1024;
+/// How far ahead of the clock a file's time may be: other machines' clocks differ a little.
+const AHEAD_MAX: Duration = Duration::from_mins(10);
 
 impl Place {
     /// `cwd` is taken by its real path, so that a session is found again through any link.
@@ -103,7 +105,8 @@ impl Place {
 }
 
 /// The session of this working directory that was written to last; what `--continue` means.
-/// Sessions in which nobody spoke do not count.
+/// Sessions in which nobody spoke do not count. One from the future was written to while the clock
+/// was wrong, so when that was is unknown: it comes after all others.
 ///
 /// # Errors
 /// [`JournalError::Unreadable`] when a session's file is there but cannot be read.
@@ -114,7 +117,8 @@ pub fn latest(place: &Place) -> Result<Option<SessionId>, JournalError> {
         Some((modified(&path)?, SessionId::parse(name)?, path))
     });
     let mut files: Vec<(SystemTime, SessionId, PathBuf)> = files.collect();
-    files.sort_unstable_by(|one, other| other.cmp(one));
+    let soon = SystemTime::now() + AHEAD_MAX;
+    files.sort_unstable_by(|one, other| (other.0 <= soon, other).cmp(&(one.0 <= soon, one)));
     for (_when, id, path) in files {
         let spoken = was_spoken_in(&path)
             .map_err(|cause| JournalError::Unreadable { path: path.clone(), cause })?;

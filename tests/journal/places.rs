@@ -47,7 +47,26 @@ fn to_continue_is_to_take_this_folders_newest_session() {
     other.message(&user("elsewhere"), &Meta::default());
     assert_eq!(latest(&sandbox.place).expect("readable"), Some(newer), "{silent} said nothing");
     age(&older, 10);
-    assert_eq!(latest(&sandbox.place).expect("readable"), Some(older));
+    assert_eq!(latest(&sandbox.place).expect("readable"), Some(older.clone()));
+}
+
+#[test]
+fn a_session_from_the_future_is_not_the_newest() {
+    let sandbox = Sandbox::new();
+    let told = |time| {
+        let (id, mut journal) = sandbox.create();
+        tell(&mut journal);
+        let file = File::options().append(true).open(sandbox.file(&id)).expect("there");
+        file.set_times(FileTimes::new().set_modified(time)).expect("set");
+        id
+    };
+    let now = SystemTime::now();
+    let misdated = told(now + Duration::from_hours(24));
+    assert_eq!(latest(&sandbox.place).expect("readable"), Some(misdated));
+    told(now - Duration::from_hours(24));
+    // Another machine's clock may be a little ahead.
+    let newest = told(now + Duration::from_mins(1));
+    assert_eq!(latest(&sandbox.place).expect("readable"), Some(newest));
 }
 
 #[test]
