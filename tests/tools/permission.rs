@@ -103,6 +103,13 @@ const COMMANDS: &[(PermissionMode, Rules, &str, Answer)] = &[
     (Default, Rules::None, "git -c core.pager=evil log", No),
     (Default, Rules::None, "git branch -D main", No),
     (Default, Rules::None, "grep -f/etc/passwd x src", No),
+    (Default, Rules::None, "grep -Rn x .", No),
+    (Default, Rules::None, "grep --dereference-recursive x .", No),
+    (Default, Rules::None, "diff -ur src src", No),
+    (Default, Rules::None, "diff -u src/a.rs src/a.rs", Yes),
+    (Default, Rules::None, "jq -n 'import \"x\" as $x {search: \"/etc\"}; $x'", No),
+    (Default, Rules::None, "jq -nf /etc/passwd", No),
+    (Default, Rules::None, "jq '.name' src/a.rs", Yes),
     (Default, Rules::None, "echo /etc/passwd | xargs cat", No),
     (Default, Rules::None, "ls `touch x`", No),
     (Default, Rules::None, "ls $(touch x)", No),
@@ -423,4 +430,61 @@ async fn a_search_does_not_show_what_may_not_be_read() {
     assert_eq!(super::bench::text(&found), "src/a.rs");
     let found = bench.run("Glob", json!({ "pattern": "**/*" })).await;
     assert_eq!(super::bench::text(&found), "src/a.rs");
+}
+
+/// Everything that git can be told to run, told to make a mark.
+const HOSTILE: &str = "[core]\n fsmonitor = touch ran\n sshCommand = touch ran\n pager = touch ran\n \
+    editor = touch ran\n hooksPath = hooks\n[diff]\n external = touch ran\n[diff \"x\"]\n \
+    textconv = touch ran\n command = touch ran\n[filter \"x\"]\n clean = touch ran\n smudge = \
+    touch ran\n[gpg]\n program = touch ran\n[log]\n showSignature = true\n[alias]\n remote = \
+    !touch ran\n[extensions]\n partialClone = away\n[remote \"away\"]\n promisor = true\n url = \
+    ssh://nobody@127.0.0.1/x\n[credential]\n helper = !touch ran\n";
+
+#[test]
+fn what_a_checkout_configures_for_git_is_not_run_unasked() {
+    let bench = bench(Default, Rules::None);
+    let git = |command: &str| {
+        let mut shell = std::process::Command::new("sh");
+        shell.args(["-c", command]).current_dir(&bench.cwd).env_clear();
+        shell.env("PATH", std::env::var_os("PATH").unwrap_or_default());
+        shell.env("HOME", bench.outside()).output().expect("sh is installed")
+    };
+    let begun = git("git init -q . && echo one > a && git add a && \
+                     git -c user.name=a -c user.email=a@b commit -qm one && echo two > a");
+    assert!(begun.status.success(), "{begun:?}");
+    bench.file(".gitattributes", "* filter=x diff=x\n");
+    let path = bench.cwd.join(".git/config");
+    let config = fs::read_to_string(&path).expect("git made it");
+    fs::write(&path, config + HOSTILE).expect("a file");
+    let mark = bench.cwd.join("ran");
+    let mut free = 0;
+    for command in [
+        "git status",
+        "git diff",
+        "git log -p",
+        "git log",
+        "git show",
+        "git blame a",
+        "git describe --dirty",
+        "git ls-files -m",
+        "git shortlog HEAD",
+        "git branch -vv",
+        "git rev-parse HEAD~1",
+        "git branch --show-current",
+        "git remote",
+        "git remote -v",
+        "git rev-parse --show-toplevel",
+        "git rev-parse --show-prefix",
+        "git rev-parse --is-inside-work-tree",
+        "git rev-parse --abbrev-ref HEAD",
+        "git rev-parse HEAD",
+    ] {
+        let allowed = answer(&bench, "Bash", json!({ "command": command })) == Ok(Yes);
+        git(command);
+        let ran = fs::remove_file(&mark).is_ok();
+        assert!(!(ran && allowed), "{command} runs what the checkout says");
+        assert!(ran || command != "git status", "the checkout is hostile");
+        free += u32::from(allowed);
+    }
+    assert_eq!(free, 8);
 }

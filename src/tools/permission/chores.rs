@@ -155,6 +155,9 @@ fn look<'a>(name: &str, rest: &'a [Word]) -> Option<Chore<'a>> {
             return None;
         }
     }
+    if name == "jq" && reads_more(rest) || name == "diff" && goes_below(rest) {
+        return None;
+    }
     let mut paths = arguments(rest);
     if name == "uniq" && paths.len() > 1 {
         // The second is written to.
@@ -166,6 +169,25 @@ fn look<'a>(name: &str, rest: &'a [Word]) -> Option<Chore<'a>> {
     Some(Chore::Looks(paths))
 }
 
+/// Whether a program for `jq` may read files of its own choice, or is itself read from one.
+fn reads_more(rest: &[Word]) -> bool {
+    let bundles = |flag: &str| flag.starts_with('-') && !flag.starts_with("--");
+    rest.iter().any(|word| {
+        let text = word.plain.as_str();
+        text.contains("import")
+            || text.contains("include")
+            || bundles(text) && text.contains(['f', 'L'])
+    })
+}
+
+/// Whether a comparison goes through folders, where it would follow what links it meets.
+fn goes_below(rest: &[Word]) -> bool {
+    rest.iter().map(|word| word.plain.as_str()).any(|flag| match flag.strip_prefix("--") {
+        Some(long) => long.starts_with("rec"),
+        None => flag.starts_with('-') && flag.contains('r'),
+    })
+}
+
 fn search(rest: &[Word]) -> Option<Chore<'_>> {
     let is_flag = |word: &&Word| word.plain.starts_with('-') && word.plain != "-";
     let names_pattern = |flag: &str| {
@@ -173,7 +195,10 @@ fn search(rest: &[Word]) -> Option<Chore<'_>> {
     };
     let mut paths = arguments(rest);
     let flags: Vec<&str> = rest.iter().filter(is_flag).map(|word| word.plain.as_str()).collect();
-    if flags.iter().any(|flag| flag.contains('/') || flag.starts_with("--fi")) {
+    // What links lead to, below a folder, is not looked into: a checkout may hold any link.
+    let follows =
+        |flag: &str| flag.starts_with("--de") || (!flag.starts_with("--") && flag.contains('R'));
+    if flags.iter().any(|flag| flag.contains('/') || flag.starts_with("--fi") || follows(flag)) {
         return None;
     }
     if !flags.iter().any(|flag| names_pattern(flag)) && !paths.is_empty() {
