@@ -1,15 +1,16 @@
 //! The Edit tool: replaces an exact piece of a file.
 
 use std::fs;
-use std::io;
+use std::io::{self, Read};
 use std::path::Path;
 
+use nix::fcntl::OFlag;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use super::input::EditInput;
 use super::outcome::Outcome;
-use super::places::Place;
+use super::places::{Place, open_real};
 use super::read::{missing, regular};
 use super::seen::Seen;
 use super::text;
@@ -68,7 +69,10 @@ fn edit(
     if metadata.len() > EDITED_BYTES_MAX {
         return Err(format!("{path} is too large to edit here; use sed or a script in Bash"));
     }
-    let bytes = fs::read(&place.real).map_err(|error| format!("cannot read {path}: {error}"))?;
+    let mut bytes = Vec::new();
+    open_real(&place.real, OFlag::O_RDONLY)
+        .and_then(|file| file.take(EDITED_BYTES_MAX + 1).read_to_end(&mut bytes))
+        .map_err(|error| format!("cannot read {path}: {error}"))?;
     let old = String::from_utf8(bytes)
         .map_err(|_| format!("{path} is not UTF-8; use sed or a script in Bash"))?;
     let change = Change::find(input, &old).map_err(|why| format!("{path}: {why}"))?;

@@ -2,8 +2,11 @@
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
-use std::fs;
+use std::fs::{self, File};
+use std::io;
 use std::path::{Component, Path, PathBuf};
+
+use nix::fcntl::OFlag;
 
 /// The folders that the run may work in.
 #[derive(Debug)]
@@ -76,6 +79,12 @@ impl Places {
     }
 }
 
+/// How a folder is opened of which only the place matters.
+#[cfg(target_os = "linux")]
+pub(super) const HOLD: OFlag = OFlag::O_PATH.union(OFlag::O_DIRECTORY);
+#[cfg(not(target_os = "linux"))]
+pub(super) const HOLD: OFlag = OFlag::O_DIRECTORY;
+
 /// Follows every link of an absolute path, also where its end does not exist: a link to nowhere
 /// leads where it points, not where it stands.
 pub(super) fn resolve(path: &Path) -> PathBuf {
@@ -102,6 +111,32 @@ pub(super) fn resolve(path: &Path) -> PathBuf {
         }
     }
     real
+}
+
+/// Opens a real path, and waits for nobody. While it was judged a command may have put a link in
+/// the place of a folder of it, or of itself: such a link is not followed.
+///
+/// # Errors
+/// As of the system; also that a link is there.
+pub(super) fn open_real(path: &Path, flags: OFlag) -> io::Result<File> {
+    let patience = if flags == HOLD { OFlag::empty() } else { OFlag::O_NONBLOCK | OFlag::O_NOCTTY };
+    let flags = flags | patience | OFlag::O_CLOEXEC;
+    #[cfg(target_os = "linux")]
+    {
+        use nix::errno::Errno;
+        use nix::fcntl::{AT_FDCWD, OpenHow, ResolveFlag, openat2};
+
+        let how = OpenHow::new().flags(flags).resolve(ResolveFlag::RESOLVE_NO_SYMLINKS);
+        match openat2(AT_FDCWD, path, how) {
+            Ok(opened) => return Ok(opened.into()),
+            // An old kernel, or a container that forbids what it does not know.
+            Err(Errno::ENOSYS | Errno::EPERM) => {}
+            Err(Errno::ELOOP) => return Err(io::Error::other("a link has taken its place")),
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    let opened = nix::fcntl::open(path, flags | OFlag::O_NOFOLLOW, nix::sys::stat::Mode::empty());
+    Ok(opened?.into())
 }
 
 fn parts(path: &Path) -> VecDeque<OsString> {

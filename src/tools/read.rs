@@ -1,10 +1,11 @@
 //! The Read tool: a file's text by lines, or its picture, pages or cells.
 
-use std::fs::{self, File, Metadata, OpenOptions};
+use std::fs::{self, File, Metadata};
 use std::io::{self, BufRead, BufReader, Read, Seek};
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
+use nix::fcntl::OFlag;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
@@ -12,7 +13,7 @@ use super::input::ReadInput;
 use super::media;
 use super::notebook;
 use super::outcome::Outcome;
-use super::places::{Place, shown};
+use super::places::{Place, open_real, shown};
 use super::seen::Seen;
 use super::text;
 
@@ -98,10 +99,7 @@ fn open(place: &Place, base: &Path) -> Result<(File, Metadata), String> {
         format!("{path} is {what}, not a file.{hint}")
     })?;
     // It may have become a pipe since: then opening must not wait for a writer.
-    let file = OpenOptions::new()
-        .read(true)
-        .custom_flags(nix::libc::O_NONBLOCK | nix::libc::O_NOCTTY)
-        .open(&place.real)
+    let file = open_real(&place.real, OFlag::O_RDONLY)
         .map_err(|error| format!("cannot read {path}: {error}"))?;
     let metadata = file.metadata().map_err(|error| format!("cannot read {path}: {error}"))?;
     regular(&metadata).map_err(|what| format!("{path} is {what}, not a file."))?;

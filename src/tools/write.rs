@@ -2,15 +2,16 @@
 
 use std::fs::{self, Metadata, OpenOptions, Permissions};
 use std::io::{self, Write};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::Path;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
 
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use super::input::WriteInput;
 use super::outcome::Outcome;
-use super::places::Place;
+use super::places::{HOLD, Place, open_real};
 use super::read::regular;
 use super::seen::Seen;
 
@@ -71,9 +72,14 @@ pub(super) fn replace(
 ) -> io::Result<()> {
     let folder = path.parent().ok_or_else(|| io::Error::other("it has no parent folder"))?;
     fs::create_dir_all(folder)?;
+    let held = open_real(folder, HOLD)?;
+    let by_number = PathBuf::from(format!("/proc/self/fd/{}", held.as_raw_fd()));
+    // By its number it stays the same folder, whatever its name comes to lead to.
+    let folder = if by_number.is_dir() { &by_number } else { folder };
+    let path = &folder.join(path.file_name().unwrap_or_default());
     if let Some(metadata) = existing {
         // A rename would not ask whether the file may be written.
-        OpenOptions::new().write(true).open(path)?;
+        writable().open(path)?;
         if metadata.nlink() > 1 {
             return overwrite(path, content, cancel);
         }
@@ -109,7 +115,14 @@ fn takes_owner(path: &Path, wanted: &Metadata) -> bool {
 /// Writes in place, where a rename would break links or change the owner.
 fn overwrite(path: &Path, content: &[u8], cancel: &CancellationToken) -> io::Result<()> {
     stop_if_cancelled(cancel)?;
-    fs::write(path, content)
+    writable().truncate(true).open(path)?.write_all(content)
+}
+
+/// Neither follows a link nor waits for a reader.
+fn writable() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.write(true).custom_flags(nix::libc::O_NOFOLLOW | nix::libc::O_NONBLOCK);
+    options
 }
 
 fn stop_if_cancelled(cancel: &CancellationToken) -> io::Result<()> {
@@ -117,4 +130,31 @@ fn stop_if_cancelled(cancel: &CancellationToken) -> io::Result<()> {
         return Err(io::Error::other("interrupted; nothing was changed"));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use nix::fcntl::OFlag;
+
+    use super::*;
+
+    #[test]
+    fn a_link_that_took_the_place_of_a_folder_is_not_followed() {
+        let root = tempfile::tempdir().unwrap();
+        let real = root.path().canonicalize().unwrap();
+        let (inside, outside) = (real.join("work/sub"), real.join("outside"));
+        fs::create_dir_all(&inside).unwrap();
+        fs::create_dir(&outside).unwrap();
+        let cancel = CancellationToken::new();
+        replace(&inside.join("a"), b"one", None, &cancel).unwrap();
+        assert_eq!(fs::read(inside.join("a")).unwrap(), b"one");
+        // It was judged as it was above; now a command changes it.
+        fs::rename(&inside, real.join("work/away")).unwrap();
+        std::os::unix::fs::symlink(&outside, &inside).unwrap();
+        let refused = replace(&inside.join("a"), b"two", None, &cancel).unwrap_err();
+        assert!(refused.to_string().contains("a link has taken its place"), "{refused}");
+        fs::write(outside.join("secret"), "secret").unwrap();
+        assert!(open_real(&inside.join("secret"), OFlag::O_RDONLY).is_err());
+        assert_eq!(fs::read_dir(&outside).unwrap().count(), 1);
+    }
 }
