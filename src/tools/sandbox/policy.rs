@@ -122,6 +122,8 @@ impl Policy {
             .map(|place| resolve(place))
             .collect();
         denied.extend(MEMORY.iter().map(PathBuf::from));
+        // Below what is granted whole nothing can be taken out, nor need anything be granted.
+        denied.retain(|place| !self.roots.iter().any(|root| place.starts_with(root)));
         read(Path::new("/"), &denied, &mut grants);
         for allowed in &self.secrets.allowed {
             let deeper: Vec<PathBuf> =
