@@ -333,3 +333,29 @@ impl Surroundings<'_> {
         places
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_that_is_written_to_is_granted_whole_and_not_listed() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().canonicalize().unwrap();
+        for name in ["keys", "one", "two"] {
+            fs::write(root.join(name), "").unwrap();
+        }
+        let secrets = Secrets { denied: vec![root.join("keys")], ..Secrets::default() };
+        let policy = Policy { roots: vec![root.clone()], secrets, ..Policy::default() };
+        let grants = policy.grants();
+        assert!(grants.contains(&Grant::new(&root, Access::Change)));
+        assert!(grants.iter().all(|grant| grant.path.parent() != Some(root.as_path())));
+        // The same folder, merely read, is granted but for the key.
+        let policy = Policy { roots: Vec::new(), ..policy };
+        let grants = policy.grants();
+        assert!(grants.contains(&Grant::new(root.join("one"), Access::Read)));
+        assert!(grants.iter().all(
+            |grant| !root.join("keys").starts_with(&grant.path) || grant.access == Access::List
+        ));
+    }
+}
