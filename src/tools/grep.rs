@@ -78,11 +78,10 @@ pub(super) fn run(
         if found.more {
             break;
         }
-        // It may have become a pipe or a link since: neither must it make a reader wait, nor lead
-        // anywhere.
+        // It may have become a link since.
         let opened = OpenOptions::new()
             .read(true)
-            .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_NOFOLLOW)
+            .custom_flags(libc::O_NOCTTY | libc::O_NOFOLLOW)
             .open(entry.path());
         let Ok(file) = opened else {
             found.skipped += 1;
