@@ -3,7 +3,7 @@
 
 /// Keywords that a command comes right after.
 const OPENERS: &[&str] =
-    &["if", "then", "else", "elif", "while", "until", "do", "coproc", "!", "{"];
+    &["if", "then", "else", "elif", "while", "until", "do", "!", "{"];
 
 /// Whether a command may come right after a word.
 pub(super) fn is_opener(word: &str) -> bool {

@@ -89,14 +89,16 @@ pub(super) fn hides_a_name<T: AsRef<str>>(words: &[T], is_hidden: impl Fn(&T) ->
             return true;
         }
         let redirects = text.starts_with(['<', '>']);
-        let is_runner = RUNNERS.contains(&base_name(text)) || is_opener(text) || redirects;
+        // A name may come first: `function f { $X; }`, `coproc f { $X; }`.
+        let names = matches!(text, "function" | "coproc");
+        let is_runner = names || RUNNERS.contains(&base_name(text)) || is_opener(text) || redirects;
         let is_flag = text.starts_with('-') || matches!(text, "<" | ">" | ">>");
         let is_value = after_flag || text.starts_with(|first: char| first.is_ascii_digit());
         runs_another |= is_runner;
         if !(runs_another && (is_runner || is_flag || is_value)) {
             return false;
         }
-        after_flag = is_flag;
+        after_flag = is_flag || names;
     }
     false
 }
