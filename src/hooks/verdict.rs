@@ -91,7 +91,9 @@ mod tests {
             [[Allow, Ask, Deny], [Deny, Ask, Allow], [Ask, Deny, Allow], [Deny, Allow, Ask]];
         for order in orders {
             let mut verdict = Verdict::default();
-            order.into_iter().for_each(|one| verdict.hear(word(one, &format!("{one:?}"))));
+            for one in order {
+                verdict.hear(word(one, &format!("{one:?}")));
+            }
             assert_eq!(verdict.permission, Some((Deny, "Deny".to_owned())), "{order:?}");
             assert_eq!(verdict.denial(), Some("Deny"));
         }

@@ -2,8 +2,7 @@
 //! too many pieces are better than too few.
 
 /// Keywords that a command comes right after.
-const OPENERS: &[&str] =
-    &["if", "then", "else", "elif", "while", "until", "do", "!", "{"];
+const OPENERS: &[&str] = &["if", "then", "else", "elif", "while", "until", "do", "!", "{"];
 
 /// Whether a command may come right after a word.
 pub(super) fn is_opener(word: &str) -> bool {
