@@ -183,19 +183,26 @@ async fn a_command_that_kills_its_warden_is_ended_and_the_run_goes_on() {
     let unique = unique();
     // Whatever is above the command within its job: first what it left the session for, then all.
     let away = format!("(setsid sleep {unique} > /dev/null 2>&1 &); kill -9 $PPID; sleep {unique}");
+    let next = "echo still $((6000 + 1))";
+    let told = hears(&unique, &away, next, "a warden's death").await;
+    assert!(told[0].contains("Exit code unknown"), "{}", told[0]);
+    assert!(told[1].contains("still 6001"), "{}", told[1]);
+}
+
+/// What the model hears of two commands of which the first tries to get away. Nothing of either
+/// survives the run.
+async fn hears(unique: &str, away: &str, next: &str, what: &str) -> [String; 2] {
     let scenario = Scenario::new()
         .tool("Bash", json!({ "command": away }))
-        .tool("Bash", json!({ "command": "echo still here" }))
+        .tool("Bash", json!({ "command": next }))
         .reply("Done.");
     let server = serve(scenario);
     let running = Trial::against(&server).args(["do it"]).start();
     let pid = running.pid();
     let ended = running.end().await;
     assert_eq!(ended.result()["result"], "Done.", "{ended:?}");
-    let told = |request: usize| server.requests()[request].body["messages"].to_string();
-    assert!(told(1).contains("Exit code unknown"), "{}", told(1));
-    assert!(told(2).contains("still here"), "{}", told(2));
-    none_left(&unique, pid, "a warden's death").await;
+    none_left(unique, pid, what).await;
+    [1, 2].map(|request| server.requests()[request].body["messages"].to_string())
 }
 
 #[tokio::test]
@@ -204,21 +211,12 @@ async fn a_command_that_kills_the_keeper_gains_nothing() {
     // The keeper is the parent of the command's parent.
     let away = format!(
         "(setsid sleep {unique} > /dev/null 2>&1 &); \
-         read -r _ _ _ keeper _ < /proc/$PPID/stat; kill -9 $keeper; echo killed it"
+         read -r _ _ _ keeper _ < /proc/$PPID/stat; kill -9 $keeper; echo killed $((6000 + 1))"
     );
-    let scenario = Scenario::new()
-        .tool("Bash", json!({ "command": away }))
-        .tool("Bash", json!({ "command": format!("(setsid sleep {unique} &); echo here") }))
-        .reply("Done.");
-    let server = serve(scenario);
-    let running = Trial::against(&server).args(["do it"]).start();
-    let pid = running.pid();
-    let ended = running.end().await;
-    assert_eq!(ended.result()["result"], "Done.", "{ended:?}");
-    let told = |request: usize| server.requests()[request].body["messages"].to_string();
-    assert!(told(1).contains("killed it"), "{}", told(1));
-    assert!(told(2).contains("here"), "{}", told(2));
-    none_left(&unique, pid, "a keeper's death").await;
+    let next = format!("(setsid sleep {unique} &); echo here $((6000 + 2))");
+    let told = hears(&unique, &away, &next, "a keeper's death").await;
+    assert!(told[0].contains("killed 6001"), "{}", told[0]);
+    assert!(told[1].contains("here 6002"), "{}", told[1]);
 }
 
 #[tokio::test]
