@@ -3,17 +3,21 @@
 //! Layers, top first; each may use only those below it:
 //!
 //! ```text
-//! cli ─► rehearsal ─► agent ─► model · tools · hooks · journal ─► process ─► the pure ones:
-//!     recovery · secrets · transcript
+//! cli ─► doctor ─► rehearsal ─► agent ─► model · tools · mcp · hooks · journal ─►
+//!     process ─► the pure ones: recovery · secrets · transcript
 //! ```
 
 pub mod cli;
+
+pub mod doctor;
+
 pub mod rehearsal;
 
 pub mod agent;
 
 pub mod hooks;
 pub mod journal;
+pub mod mcp;
 pub mod model;
 pub mod tools;
 

@@ -2,8 +2,10 @@
 
 mod agent;
 mod cli;
+mod doctor;
 mod hooks;
 mod journal;
+mod mcp;
 mod recovery;
 mod rehearsal;
 mod secrets;

@@ -5,12 +5,13 @@ use std::path::{Path, PathBuf};
 
 /// Top-level modules, lowest layer first. A module may use only modules of lower layers: not its
 /// siblings, and nothing above.
-const LAYERS: [&[&str]; 6] = [
+const LAYERS: [&[&str]; 7] = [
     &["recovery", "secrets", "transcript"],
     &["process"],
-    &["model", "tools", "hooks", "journal"],
+    &["model", "tools", "mcp", "hooks", "journal"],
     &["agent"],
     &["rehearsal"],
+    &["doctor"],
     &["cli"],
 ];
 
@@ -20,6 +21,9 @@ const IMPURE_NAMES: [&str; 9] =
     ["tokio", "reqwest", "nix", "rand", "tempfile", "Instant", "SystemTime", "async", "await"];
 const IMPURE_PATHS: [&str; 6] =
     ["std::fs", "std::env", "std::net", "std::process", "std::thread", "std::io"];
+
+/// The only module that may go behind the compiler's back.
+const UNSAFE_HOME: &str = "process";
 
 const SOURCE_LINES_MAX: usize = 400;
 const TEST_LINES_MAX: usize = 700;
@@ -251,6 +255,15 @@ fn check_purity(path: &Path, lines: &[Line], faults: &mut Vec<(usize, String)>) 
     }
 }
 
+fn check_unsafe(path: &Path, lines: &[Line], faults: &mut Vec<(usize, String)>) {
+    if module_of(path).first() == Some(&UNSAFE_HOME) {
+        return;
+    }
+    for (number, _) in tokens_of(lines).iter().filter(|(_, token)| token == "unsafe") {
+        faults.push((*number, format!("`unsafe` has no place outside of `{UNSAFE_HOME}`")));
+    }
+}
+
 fn check_functions(lines: &[Line], faults: &mut Vec<(usize, String)>) {
     let indent = |line: &Line| line.code.len() - line.code.trim_start().len();
     let opens = |line: &Line| {
@@ -297,6 +310,7 @@ fn faults_in_source(path: &Path, text: &str) -> Vec<(usize, String)> {
     check_layers(path, &lines, &mut faults);
     check_purity(path, &lines, &mut faults);
     check_functions(&lines, &mut faults);
+    check_unsafe(path, &lines, &mut faults);
     faults.sort();
     faults.dedup();
     faults
@@ -400,6 +414,14 @@ fn a_clock_in_a_pure_module_is_caught_however_it_is_named() {
     }
     let fine = "/// An Instant of tokio.\nfn instant(thread: &str) -> &str { \"async std::fs\" }";
     assert_eq!(faults("recovery/plan.rs", fine), [""; 0]);
+}
+
+#[test]
+fn unsafe_code_is_caught_outside_of_its_home() {
+    let unsafe_code = "fn f() {\n    unsafe { g() }\n}";
+    assert_eq!(faults("cli/run.rs", unsafe_code).len(), 1);
+    assert_eq!(faults("process/own.rs", unsafe_code), [""; 0]);
+    assert_eq!(faults("cli/run.rs", "// An unsafe thing.\nconst A: &str = \"unsafe\";"), [""; 0]);
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 use uuid::Uuid;
 
+use crate::hooks::HookEvent;
 use crate::model::{Answer, Progress, Prompt, Renewal};
 use crate::recovery::{
     Ask, Cut, ErrorClass, Event, Failure, Fault, FaultKind, Moment, Money, Purpose, Reach, Reply,
@@ -36,6 +37,12 @@ impl From<Result<Answer, Box<Fault>>> for CallEnd {
 
 impl Session<'_> {
     pub(super) async fn ask(&mut self, ask: Ask) -> Event {
+        if ask.purpose != Purpose::Reply
+            && ask.attempt == 1
+            && let Err(event) = self.before_compaction().await
+        {
+            return event;
+        }
         self.mend();
         let worst_case = self.worst_case(&ask);
         if !self.books.reserve(worst_case) {
@@ -106,6 +113,8 @@ impl Session<'_> {
         tokio::pin!(call);
         let mut vigil = self.watch.begin();
         let mut last_byte: Option<Moment> = None;
+        // Nothing runs before its hooks were asked.
+        let guarded = self.counsellors.listen_to(HookEvent::PreToolUse);
         let end = loop {
             tokio::select! {
                 biased;
@@ -128,8 +137,10 @@ impl Session<'_> {
                         Progress::Event(event) if self.stream_events => {
                             self.watch.tell(&Notice::StreamEvent(&event));
                         }
-                        Progress::Block { block, .. } => self.early.consider(&block, &self.toolbox),
-                        Progress::Accepted | Progress::Bytes(_) | Progress::Event(_) => {}
+                        Progress::Block { block, .. } if !guarded => {
+                            self.early.consider(&block, &self.toolbox);
+                        }
+                        Progress::Block { .. } | Progress::Accepted | Progress::Bytes(_) | Progress::Event(_) => {}
                     }
                 }
                 result = &mut call => break result.into(),

@@ -70,7 +70,8 @@ impl Session<'_> {
             | Nudge::LastTurn
             | Nudge::StepBack
             | Nudge::UseStructuredOutput
-            | Nudge::Unmet => None,
+            | Nudge::Unmet
+            | Nudge::Heed => None,
         }
     }
 

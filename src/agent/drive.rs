@@ -35,6 +35,7 @@ pub async fn drive(
             | Action::Ask(_)
             | Action::Refresh
             | Action::RunTools
+            | Action::Consult
             | Action::Check
             | Action::AwaitWork { .. }
             | Action::Wait { .. }) => world.perform(action).await,

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::mcp::Standing;
 use crate::recovery::{Episode, Fault, Moment, Money, Pause, Transition};
 use crate::tools::{BackgroundTask, SandboxState};
 use crate::transcript::{Message, Usage};
@@ -49,6 +50,8 @@ pub enum Notice<'a> {
     Task(&'a BackgroundTask),
     /// A tool call was refused.
     Denied { tool: &'a str, id: &'a str, reason: &'a str },
+    /// What a hook says to people.
+    HookSays { event: &'a str, text: &'a str },
     /// Something worth a line that is not an error.
     Warning(&'a str),
 }
@@ -60,11 +63,15 @@ pub struct Init {
     pub cwd: String,
     pub model: String,
     pub tools: Vec<String>,
+    /// The servers of the Model Context Protocol, as they stand when the run begins.
+    pub servers: Vec<Standing>,
     pub permission_mode: String,
     pub api_key_source: String,
     pub sandbox: SandboxState,
     /// Names of variables that commands do not see.
     pub dropped_variables: Vec<String>,
+    /// The memory files that the system prompt holds.
+    pub memory_files: Vec<String>,
 }
 
 /// What is being waited for, and how it stands.
@@ -91,6 +98,10 @@ pub enum WaitingFor<'a> {
     Tool {
         name: &'a str,
         id: &'a str,
+    },
+    /// The hooks of an event.
+    Hook {
+        event: &'a str,
     },
     /// The model is done, and this is not: a line for each background command.
     Work {

@@ -15,7 +15,9 @@ use crate::transcript::{Block, History, fixed_bytes};
 use super::books::Books;
 use super::drive::drive;
 use super::early::EarlyTools;
+use super::hooks::Counsellors;
 use super::observer::{Init, Notice, Observer};
+use super::servers::offering;
 use super::session::{LastWords, Session};
 use super::setup::{Ending, Rung, Setup};
 use super::signals::Interrupts;
@@ -31,12 +33,14 @@ const SETTLING: Duration = Duration::from_secs(2);
 pub async fn run(setup: Setup, observer: &mut dyn Observer, interrupts: Interrupts) -> Ending {
     let limits = setup.limits;
     let clock = setup.clock;
+    setup.servers.start();
     let init = init(&setup);
     let machine = machine(&setup);
     let watch = Watch::new(observer, clock, interrupts, limits.deadline, limits.heartbeat);
     let finished = setup.carried.finished;
     let (mut session, prompt) = open(setup, watch);
     let leftovers = Leftovers(Arc::clone(&session.toolbox));
+    let init = session.await_servers(init).await;
     let driven = if finished {
         session.watch.tell(&Notice::Init(&init));
         Ok(Ok(StopReason::Completed))
@@ -54,6 +58,10 @@ pub async fn run(setup: Setup, observer: &mut dyn Observer, interrupts: Interrup
     let reason = *broken.as_ref().unwrap_or(&StopReason::InternalError);
     // Whatever breaks here, what is left is ended all the same.
     let _ = contained(session.end_work(reason)).await;
+    if !finished {
+        let _ = contained(session.tell_end(reason)).await;
+    }
+    let _ = contained(session.end_servers(reason)).await;
     drop(leftovers);
     let closed = match broken {
         Ok(reason) => contained(async { session.close(reason) }).await.map(|()| reason),
@@ -79,7 +87,7 @@ pub async fn run(setup: Setup, observer: &mut dyn Observer, interrupts: Interrup
 fn machine(setup: &Setup) -> Run {
     let fresh = || Run::new(setup.seed, &setup.limits);
     let run = setup.carried.run.map_or_else(fresh, Run::resumed);
-    if setup.carried.unjudged { run.to_be_checked() } else { run }
+    if setup.carried.unjudged { run.to_be_judged(&setup.limits) } else { run }
 }
 
 async fn go(
@@ -90,11 +98,15 @@ async fn go(
     limits: &Limits,
 ) -> Result<StopReason, Breach> {
     session.watch.tell(&Notice::Init(init));
+    session.mind_crash_log();
     session.tell_lost_work();
-    if !prompt.is_empty() {
-        session.ask_for(prompt);
-    }
-    let event = if machine.phase == Phase::Checking { session.check().await } else { Event::Begin };
+    let goes_on = session.goes_on;
+    let event = match session.begin(prompt, goes_on).await {
+        Err(event) => event,
+        Ok(()) if machine.phase == Phase::Checking => session.check().await,
+        Ok(()) if machine.phase == Phase::Consulting => session.consult().await,
+        Ok(()) => Event::Begin,
+    };
     drive(machine, event, limits, session).await
 }
 
@@ -113,16 +125,19 @@ fn init(setup: &Setup) -> Init {
         session_id: setup.session_id.clone(),
         cwd: setup.cwd.display().to_string(),
         model: setup.rungs.first().map(|rung| rung.label.clone()).unwrap_or_default(),
+        servers: Vec::new(),
         tools: definitions.iter().map(|definition| definition.name.clone()).collect(),
         permission_mode: setup.permission_mode.clone(),
         api_key_source: setup.api_key_source.clone(),
         sandbox: setup.toolbox.sandbox().clone(),
         dropped_variables: setup.toolbox.dropped_variables().to_vec(),
+        memory_files: setup.memory_files.iter().map(|path| path.display().to_string()).collect(),
     }
 }
 
 fn open(setup: Setup, watch: Watch<'_>) -> (Session<'_>, Vec<Block>) {
-    let definitions = setup.toolbox.definitions().to_vec();
+    let toolbox = offering(setup.toolbox, &setup.servers);
+    let definitions = toolbox.all_definitions();
     let fixed = fixed_bytes(&setup.system, &definitions);
     let carried = setup.carried;
     let places = Arc::new(Semaphore::new(SIDE_BY_SIDE));
@@ -133,6 +148,9 @@ fn open(setup: Setup, watch: Watch<'_>) -> (Session<'_>, Vec<Block>) {
         LastWords::default()
     };
     let thinking_stripped = !carried.messages.is_empty();
+    let full = setup.limits.budgets.objections;
+    let pressing = carried.run.is_some_and(|run| run.budgets.objections < full);
+    let counsellors = Counsellors::new(setup.hooks, pressing);
     let learned = |label: &str| carried.windows.iter().find(|(model, _)| model == label);
     let window = |rung: &Rung| {
         let known = rung.facts.context_window;
@@ -143,7 +161,8 @@ fn open(setup: Setup, watch: Watch<'_>) -> (Session<'_>, Vec<Block>) {
         system: setup.system,
         definitions,
         rungs: setup.rungs,
-        toolbox: Arc::new(setup.toolbox),
+        toolbox: Arc::new(toolbox),
+        servers: setup.servers,
         thinking: setup.thinking,
         stream_events: setup.stream_events,
         history: History::new(carried.messages, fixed),
@@ -152,6 +171,8 @@ fn open(setup: Setup, watch: Watch<'_>) -> (Session<'_>, Vec<Block>) {
         secrets: setup.secrets,
         guarded: 0,
         watch,
+        counsellors,
+        goes_on: thinking_stripped,
         early: EarlyTools::new(Arc::clone(&places)),
         places,
         rung: carried.run.map_or(0, |run| run.rung),
@@ -188,6 +209,8 @@ fn ending(session: Session<'_>, reason: StopReason) -> Ending {
         | StopReason::AbortedStreaming(_)
         | StopReason::AbortedTools(_)
         | StopReason::HookStopped
+        | StopReason::StopHookPrevented
+        | StopReason::StopHookBlocked
         | StopReason::BlockingLimit
         | StopReason::MaxOutputTokens
         | StopReason::EmptyResponse
@@ -209,6 +232,7 @@ fn ending(session: Session<'_>, reason: StopReason) -> Ending {
         contributors,
         thrashed: session.thrashed,
         tasks: session.toolbox.tasks(),
+        hooks: session.counsellors.tally(),
         fault,
         retry_at,
         text: session.words.text,
@@ -221,6 +245,7 @@ fn ending(session: Session<'_>, reason: StopReason) -> Ending {
         rate_limits,
         broken: session.broken,
         acceptance: session.toolbox.acceptance(),
+        servers: session.servers.tally(),
     }
 }
 

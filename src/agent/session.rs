@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tokio::sync::Semaphore;
 
 use crate::journal::{Health, Journal, Meta};
+use crate::mcp::Servers;
 use crate::model::Answer;
 use crate::recovery::{
     Action, Episode, Event, Fate, Fault, Limits, Moment, Nudge, Pause, Phase, Purpose, Reply,
@@ -19,6 +20,7 @@ use super::context::Summarising;
 use super::conversation::{is_unsigned_thinking, open_calls, says_something, synthetic, text_of};
 use super::drive::World;
 use super::early::EarlyTools;
+use super::hooks::Counsellors;
 use super::observer::{Heartbeat, Notice, WaitingFor};
 use super::setup::Rung;
 use super::watch::{Disturbance, Figures, Watch};
@@ -30,6 +32,7 @@ pub(super) struct Session<'a> {
     pub(super) definitions: Vec<ToolDefinition>,
     pub(super) rungs: Vec<Rung>,
     pub(super) toolbox: Arc<Toolbox>,
+    pub(super) servers: Arc<Servers>,
     pub(super) thinking: Option<u32>,
     pub(super) stream_events: bool,
     pub(super) history: History,
@@ -39,6 +42,9 @@ pub(super) struct Session<'a> {
     /// How many of them the journal knows.
     pub(super) guarded: usize,
     pub(super) watch: Watch<'a>,
+    pub(super) counsellors: Counsellors,
+    /// Whether the session was begun by an earlier process.
+    pub(super) goes_on: bool,
     pub(super) early: EarlyTools,
     /// Room for tools that run side by side.
     pub(super) places: Arc<Semaphore>,
@@ -116,10 +122,17 @@ impl World for Session<'_> {
 
     async fn perform(&mut self, action: Action) -> Event {
         match action {
-            Action::Weigh { purpose, fast, .. } => Event::Weighed(self.weigh(purpose, fast)),
+            Action::Weigh { purpose, fast, .. } => match self.mind_compaction().await {
+                Ok(()) => {
+                    self.join_tools();
+                    Event::Weighed(self.weigh(purpose, fast))
+                }
+                Err(event) => event,
+            },
             Action::Ask(ask) => self.ask(ask).await,
             Action::Refresh => self.refresh().await,
             Action::RunTools => self.work().await,
+            Action::Consult => self.consult().await,
             Action::Check => self.check().await,
             Action::AwaitWork { until } => self.await_work(until).await,
             Action::Wait { until } => self.wait(until).await,
@@ -193,8 +206,19 @@ impl Session<'_> {
 
     /// Tells the model something.
     fn nudge(&mut self, nudge: Nudge) {
-        let report =
-            if nudge == Nudge::Unmet { self.unmet.take() } else { self.work_report(nudge) };
+        let report = match nudge {
+            Nudge::Unmet => self.unmet.take(),
+            Nudge::Heed => self.counsellors.objection.clone(),
+            Nudge::Continue(_)
+            | Nudge::ContinueLast
+            | Nudge::MoreEffort
+            | Nudge::WrapUp
+            | Nudge::LastTurn
+            | Nudge::StepBack
+            | Nudge::UseStructuredOutput
+            | Nudge::WorkEnded
+            | Nudge::StillRunning => self.work_report(nudge),
+        };
         // In one block, which a compaction knows for ours by how it begins.
         let text = match report {
             Some(report) => format!(
@@ -206,6 +230,11 @@ impl Session<'_> {
             None => nudge.text().to_owned(),
         };
         self.say(vec![Block::text(text)], &[]);
+    }
+
+    /// Whether the model has the next word.
+    pub(super) fn waits_for_model(&self) -> bool {
+        self.history.messages().last().is_some_and(|last| last.role == Role::User)
     }
 
     /// Adds the task itself. Whoever watches knows it: it is theirs.

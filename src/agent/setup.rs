@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::hooks::Hooks;
 use crate::journal::{Health as JournalHealth, Journal, ModelSpan};
+use crate::mcp::{self, Servers};
 use crate::model::{Client, ModelFacts, RateLimits};
 use crate::recovery::{Chronicle, Fault, Ledger, Limits, Money, Run, Spiral, StopReason};
 use crate::secrets::KnownSecrets;
@@ -25,6 +27,8 @@ pub struct Setup {
     /// The chain, the preferred model first. Never empty.
     pub rungs: Vec<Rung>,
     pub toolbox: Toolbox,
+    /// What else the model is offered. Started with the run, if not before.
+    pub servers: Arc<Servers>,
     pub limits: Limits,
     pub ledger: Ledger,
     pub clock: Clock,
@@ -41,6 +45,12 @@ pub struct Setup {
     pub journal: Journal,
     /// What must not be stored. The clients add to it.
     pub secrets: KnownSecrets,
+    /// The user's own programs that have a say. `None`: there are none, and never were.
+    pub hooks: Option<Hooks>,
+    /// The memory files that the system prompt holds.
+    pub memory_files: Vec<PathBuf>,
+    /// What whoever watches should know before the run begins.
+    pub warnings: Vec<String>,
     pub carried: Carried,
 }
 
@@ -104,6 +114,9 @@ pub struct Ending {
     pub acceptance: Acceptance,
     /// What was started in the background.
     pub tasks: Vec<BackgroundTask>,
+    pub hooks: HookTally,
+    /// What came of the servers of the Model Context Protocol.
+    pub servers: mcp::Tally,
 }
 
 impl Ending {
@@ -162,6 +175,20 @@ pub struct ToolTally {
     pub denied: u32,
     /// Started, but answered with a synthetic result.
     pub abandoned: u32,
+}
+
+/// What hooks did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HookTally {
+    pub ran: u32,
+    /// They counted as not there.
+    pub failed: u32,
+    /// How often one prevented something, or objected to it.
+    pub blocked: u32,
+    /// What the one said that stopped the run, or that objects to its end.
+    pub why: Option<String>,
+    /// Where failures are written down, if there are any, of this run or earlier ones.
+    pub log: Option<PathBuf>,
 }
 
 /// A tool call that was refused.

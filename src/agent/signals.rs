@@ -1,7 +1,5 @@
 //! How a run learns that it should stop.
 
-use nix::sys::prctl;
-use nix::sys::signal::Signal;
 use tokio::sync::watch;
 
 use crate::recovery::Interrupt;
@@ -19,15 +17,6 @@ pub fn interrupt(interrupter: &Interrupter, meaning: Interrupt) {
         current.get_or_insert(meaning);
         first
     });
-}
-
-/// Asks the kernel for SIGTERM when our parent dies.
-///
-/// CI systems often signal only the step's shell, which then leaves us behind. Only meant for
-/// them: elsewhere it would break `nohup outlast &`.
-pub fn die_with_parent() {
-    // A kernel without it leaves things as they are, which is how they would be anyway.
-    let _ = prctl::set_pdeathsig(Signal::SIGTERM);
 }
 
 /// Waits for an interrupt; for ever, when nobody can send one any more.

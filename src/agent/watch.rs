@@ -22,6 +22,8 @@ pub(super) struct Watch<'a> {
     /// When a sign of life was last given. Silence is measured from there, and not from the start
     /// of whatever is waited for now: many short waits in a row are a long silence.
     said: Instant,
+    /// What cut the run off, and when that was seen first.
+    cut: Option<(Instant, CutBy)>,
 }
 
 /// Why something was not finished.
@@ -71,7 +73,7 @@ impl<'a> Watch<'a> {
         heartbeat: Duration,
     ) -> Self {
         let (said, struck) = (Instant::now(), false);
-        Self { observer, clock, interrupts, deadline, heartbeat, struck, said }
+        Self { observer, clock, interrupts, deadline, heartbeat, struck, said, cut: None }
     }
 
     pub(super) fn begin(&self) -> Vigil {
@@ -91,12 +93,19 @@ impl<'a> Watch<'a> {
                 None => std::future::pending().await,
             }
         };
-        tokio::select! {
+        let cut = tokio::select! {
             biased;
-            meaning = interrupted(&mut self.interrupts) => Disturbance::Cut(CutBy::Interrupt(meaning)),
-            () = passed => Disturbance::Cut(CutBy::Deadline),
-            _ = vigil.ticks.tick() => Disturbance::Tick,
-        }
+            meaning = interrupted(&mut self.interrupts) => CutBy::Interrupt(meaning),
+            () = passed => CutBy::Deadline,
+            _ = vigil.ticks.tick() => return Disturbance::Tick,
+        };
+        self.cut.get_or_insert((Instant::now(), cut));
+        Disturbance::Cut(cut)
+    }
+
+    /// What cut the run off, if it was cut off, and since when there is a hurry.
+    pub(super) fn cut(&self) -> Option<(Instant, CutBy)> {
+        self.cut
     }
 
     pub(super) fn beat(

@@ -6,14 +6,16 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::recovery::Event;
-use crate::tools::{Effect, Outcome, Refusal, Toolbox};
+use crate::tools::{Effect, Outcome, Refusal, Toolbox, Warrant};
 use crate::transcript::{Block, ToolCall};
 
 use super::accept::Done;
 use super::conversation::{open_calls, synthetic};
+use super::guard::Ran;
 use super::observer::{Notice, WaitingFor};
 use super::session::Session;
 use super::watch::{CutBy, Disturbance, Figures};
@@ -32,12 +34,19 @@ pub(super) const DYING_LATE: Duration = Duration::from_millis(1_200);
 struct Slot {
     call: ToolCall,
     result: Option<(Block, Value)>,
+    /// How long it took, if it was run.
+    took: Option<Duration>,
 }
 
 impl Slot {
     fn done(&self) -> Option<Done<'_>> {
         let (result, detail) = self.result.as_ref()?;
         Some(Done { call: &self.call, result, detail })
+    }
+
+    fn ran(&self) -> Option<Ran<'_>> {
+        let (result, detail) = self.result.as_ref()?;
+        Some(Ran { call: &self.call, result, detail, took: self.took? })
     }
 }
 
@@ -46,10 +55,10 @@ impl Session<'_> {
     pub(super) async fn work(&mut self) -> Event {
         let calls = open_calls(self.history.messages());
         let mut slots: Vec<Slot> =
-            calls.into_iter().map(|call| Slot { call, result: None }).collect();
+            calls.into_iter().map(|call| Slot { call, result: None, took: None }).collect();
         let mut cut = None;
         let mut next = 0;
-        while next < slots.len() && cut.is_none() {
+        while next < slots.len() && cut.is_none() && self.counsellors.halt.is_none() {
             let end = self.batch_end(&slots, next);
             cut = self.run_batch(&mut slots[next..end]).await;
             next = end;
@@ -57,6 +66,7 @@ impl Session<'_> {
         self.early.discard();
         let event = match cut {
             Some(cut) => cut.into(),
+            None if self.counsellors.halt.is_some() => Event::HookStopped,
             None => self.settle(&slots.iter().filter_map(Slot::done).collect::<Vec<_>>()).await,
         };
         // News is told where a turn follows, and kept for later where none does.
@@ -73,23 +83,42 @@ impl Session<'_> {
         start + together.max(1)
     }
 
-    /// Runs a batch. Returns early, with nothing left running, when the run was cut.
+    /// Runs a batch, and tells the hooks before and after. Returns early, with nothing left
+    /// running, when the run was cut.
     async fn run_batch(&mut self, batch: &mut [Slot]) -> Option<CutBy> {
-        let cancel = CancellationToken::new();
-        let (finish, mut finished) = mpsc::unbounded_channel();
+        let calls: Vec<&ToolCall> = batch.iter().map(|slot| &slot.call).collect();
+        let verdicts = match self.before_tools(&calls).await {
+            Ok(verdicts) => verdicts,
+            Err(cut) => return Some(cut),
+        };
         let mut admitted = Vec::new();
-        for (index, slot) in batch.iter_mut().enumerate() {
-            match self.toolbox.admit(&slot.call) {
-                Ok(()) => admitted.push((index, slot.call.clone())),
+        for (index, (slot, verdict)) in batch.iter_mut().zip(verdicts).enumerate() {
+            match self.admit(&mut slot.call, &verdict) {
+                Ok(warrant) => admitted.push((index, slot.call.clone(), warrant)),
                 Err(refusal) => slot.result = Some(self.refuse(&slot.call, refusal)),
             }
         }
+        if let Some(cut) = self.run_admitted(batch, admitted).await {
+            return Some(cut);
+        }
+        let ran: Vec<Ran<'_>> = batch.iter().filter_map(Slot::ran).collect();
+        self.after_tools(&ran).await.err()
+    }
+
+    async fn run_admitted(
+        &mut self,
+        batch: &mut [Slot],
+        admitted: Vec<(usize, ToolCall, Warrant)>,
+    ) -> Option<CutBy> {
+        let cancel = CancellationToken::new();
+        let (finish, mut finished) = mpsc::unbounded_channel();
         // The intent is on the disk before the effect.
-        let calls: Vec<ToolCall> = admitted.iter().map(|(_, call)| call.clone()).collect();
+        let calls: Vec<ToolCall> = admitted.iter().map(|(_, call, _)| call.clone()).collect();
         self.journal.intent(&calls);
+        let began = Instant::now();
         let mut tasks = JoinSet::new();
-        for (index, call) in admitted {
-            tasks.spawn(self.start(index, call, &cancel, finish.clone()));
+        for (index, call, warrant) in admitted {
+            tasks.spawn(self.start((index, call, warrant), &cancel, finish.clone()));
         }
         drop(finish);
         let mut vigil = self.watch.begin();
@@ -118,6 +147,7 @@ impl Session<'_> {
                 one = finished.recv() => match one {
                     Some((index, outcome)) => {
                         let slot: &mut Slot = &mut batch[index];
+                        slot.took = Some(began.elapsed());
                         slot.result = Some(self.finish(&slot.call, outcome));
                     }
                     None => return None,
@@ -129,8 +159,7 @@ impl Session<'_> {
     /// The work of one call, to be spawned.
     fn start(
         &mut self,
-        index: usize,
-        call: ToolCall,
+        (index, call, warrant): (usize, ToolCall, Warrant),
         cancel: &CancellationToken,
         finish: mpsc::UnboundedSender<(usize, Outcome)>,
     ) -> impl Future<Output = ()> + Send + use<> {
@@ -147,7 +176,7 @@ impl Session<'_> {
                 }
             } else {
                 let _place = places.acquire().await;
-                Some(toolbox.run(&call, cancel).await)
+                Some(toolbox.run_by(&call, warrant, cancel).await)
             };
             if let Some(outcome) = outcome {
                 // Nobody listens once the batch was cut.
@@ -199,6 +228,7 @@ impl Session<'_> {
         let missing = match cut {
             Some(CutBy::Interrupt(_)) => "Interrupted by user",
             Some(CutBy::Deadline) => "Cut off: the time limit of this run was reached",
+            None if self.counsellors.halt.is_some() => "Not run: a hook stopped the run",
             None => "The tool broke down without a result",
         };
         let (mut blocks, details): (Vec<Block>, Vec<Value>) = slots
@@ -210,6 +240,7 @@ impl Session<'_> {
                 })
             })
             .unzip();
+        blocks.append(&mut self.counsellors.asides);
         blocks.extend(news);
         if !blocks.is_empty() {
             self.say(blocks, &details);

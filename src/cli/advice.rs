@@ -86,6 +86,8 @@ pub(super) fn class_of(ending: &Ending) -> Option<ErrorClass> {
         | StopReason::MaxTurns
         | StopReason::MaxBudgetUsd
         | StopReason::HookStopped
+        | StopReason::StopHookPrevented
+        | StopReason::StopHookBlocked
         | StopReason::BlockingLimit
         | StopReason::MaxOutputTokens
         | StopReason::Stalled
@@ -107,7 +109,12 @@ fn words(ending: &Ending) -> Option<(String, &'static str)> {
         StopReason::Deadline => ("time ran out".to_owned(), "Raise --max-duration."),
         StopReason::AbortedStreaming(by) => aborted(by, "while the model was answering"),
         StopReason::AbortedTools(by) => aborted(by, "while tools were running"),
-        StopReason::HookStopped => ("a hook stopped the run".to_owned(), "Its output says why."),
+        StopReason::HookStopped => (by_hook("a hook stopped the run", ending), ""),
+        StopReason::StopHookPrevented => (by_hook("a Stop hook ended the run", ending), ""),
+        StopReason::StopHookBlocked => (
+            by_hook("a Stop hook kept objecting to the end of the work", ending),
+            "Do what it asks for, or let the hook pass when stop_hook_active is true.",
+        ),
         StopReason::BlockingLimit => (
             format!(
                 "the conversation fills the context window, and compacting it is switched \
@@ -176,6 +183,13 @@ fn unfetched(fault: &Fault) -> Option<(&'static str, &'static str)> {
         };
         ("no credential could be had", advice)
     })
+}
+
+fn by_hook(what: &str, ending: &Ending) -> String {
+    match ending.hooks.why.as_deref() {
+        Some(why) => format!("{what}: {}", shortened(why)),
+        None => what.to_owned(),
+    }
 }
 
 fn aborted(by: Interrupt, when: &str) -> (String, &'static str) {

@@ -17,6 +17,8 @@ use crate::secrets::{KnownSecrets, Mask};
 use crate::tools::secret_values;
 
 use super::args::{self, OutputFormat, Request, Wanted};
+use super::config;
+use super::doctor;
 use super::environment::Variables;
 use super::output::{Keep, refused, write_result_file};
 use super::panics;
@@ -112,6 +114,14 @@ fn obey(raw: Vec<OsString>, signals: &Signals, last: &Testament) -> Result<u8, U
         Request::Rehearse(args) => {
             let world = world(signals, last)?;
             with_runtime(rehearse::rehearse(&args, world))
+        }
+        Request::Doctor(args) => {
+            let world = world(signals, last)?;
+            with_runtime(doctor::doctor(&args, world))
+        }
+        Request::Config(args) => {
+            let world = world(signals, last)?;
+            with_runtime(config::config(args, world))
         }
     }
 }

@@ -1,12 +1,15 @@
 //! From what was decided to what runs.
 
-use std::path::PathBuf;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use uuid::Uuid;
 
 use crate::agent::{Clock, Rung, Setup};
+use crate::hooks::{CrashLog, HookEvent, HookScene, Hooks};
+use crate::mcp::{Servers, Surroundings};
 use crate::model::{self, Client, ModelFacts, Secret, Timers};
 use crate::process::Supervisor;
 use crate::recovery::{FastMode, Ledger, Limits, Money};
@@ -17,9 +20,11 @@ use crate::tools::{
 use crate::transcript::Block;
 
 use super::args::{BudgetMode, ChildEnv, PermissionMode};
+use super::environment;
+use super::memory::{Memory, Search};
 use super::session::Session;
 use super::settings::{Chain, Credential, Endpoint, Link, Price, Settings};
-use super::system::{Facts, compose, demand};
+use super::system::{Facts, compose, demand, remember};
 use super::usage::UsageError;
 use super::values::price_of_one;
 use super::wall::Now;
@@ -49,17 +54,21 @@ pub(super) fn assemble(
         &settings.limits,
         settings.budget,
     );
-    let system = demand(compose(&settings.system, &here), &settings.demands);
+    let memory = memory(settings);
+    let system = remember(compose(&settings.system, &here), &memory);
+    let system = demand(system, &settings.demands);
     let supervisor = Supervisor::own();
     let rungs = rungs(settings, models, clock, secrets, &supervisor)?;
     let session = Session::find(settings, prompt)?;
     let prompt = session.unsaid(prompt);
     let tools = tool_settings(settings, &session, secrets, &supervisor);
     let toolbox = Toolbox::new(&tools).map_err(bad_tools)?;
+    let servers = Arc::new(servers(settings, &toolbox, &supervisor));
     let limits = limits(settings, &rungs);
     let session_id = session.id();
     let (journal, mut legacy) = session.open(settings, &limits, &rungs[0].label)?;
     legacy.fit_to(&rungs);
+    let hooks = hooks(settings, &session_id, journal.path(), secrets, &supervisor);
     let (ceiling, stop_after) = match settings.budget_mode {
         BudgetMode::Ceiling => (settings.budget, None),
         BudgetMode::After => (None, settings.budget),
@@ -71,6 +80,7 @@ pub(super) fn assemble(
         cwd: settings.cwd.clone(),
         rungs,
         toolbox,
+        servers,
         limits,
         ledger: Ledger::new(ceiling)
             .carrying(legacy.spent.minus(legacy.unsettled))
@@ -84,8 +94,63 @@ pub(super) fn assemble(
         stop_after,
         journal,
         secrets: secrets.clone(),
+        hooks: Some(hooks),
+        memory_files: memory.files.into_iter().map(|file| file.path).collect(),
+        warnings: memory.warnings,
         carried: legacy.carried,
     })
+}
+
+/// What people have written down for agents, read anew for each process.
+fn memory(settings: &Settings) -> Memory {
+    let Some(sources) = settings.memory else { return Memory::default() };
+    let home = environment::home(&settings.variables);
+    let search = Search {
+        machine: sources.user.then_some(Path::new(MACHINE_MEMORY)),
+        config: sources.user.then_some(&settings.config_dir),
+        home: home.as_deref(),
+        cwd: &settings.cwd,
+        project: sources.project,
+        local: sources.local,
+        trusted: sources.trusted,
+    };
+    search.read()
+}
+
+/// Where whoever keeps a machine writes down what holds for all runs on it.
+const MACHINE_MEMORY: &str = "/etc/claude-code/CLAUDE.md";
+
+/// The user's hooks, and what they are run with.
+fn hooks(
+    settings: &Settings,
+    session_id: &str,
+    journal: &Path,
+    secrets: &KnownSecrets,
+    supervisor: &Supervisor,
+) -> Hooks {
+    let own: Vec<(OsString, OsString)> = settings.variables.clone().into_iter().collect();
+    let credentials = &settings.chain.key_variables;
+    let mut environment = tools::hook_environment(&own, credentials, session_id);
+    let depth = settings.hook_depth.saturating_add(1).to_string();
+    for (name, value) in [
+        (environment::HOOK_DEPTH, OsString::from(depth)),
+        ("CLAUDE_PROJECT_DIR", settings.cwd.clone().into_os_string()),
+    ] {
+        environment.retain(|(known, _)| known != name);
+        environment.push((name.into(), value));
+    }
+    let scene = HookScene {
+        session_id: session_id.to_owned(),
+        transcript: journal.to_owned(),
+        cwd: settings.cwd.clone(),
+        permission_mode: settings.tools.mode.name().to_owned(),
+        environment,
+        log: CrashLog::of(&settings.config_dir),
+        secrets: secrets.clone(),
+        shell: "/bin/sh".into(),
+        supervisor: supervisor.clone(),
+    };
+    Hooks::new(settings.hooks.clone(), scene)
 }
 
 /// The chain, with one client for each endpoint.
@@ -165,7 +230,7 @@ fn prices(price: &Price) -> Result<model::Prices, UsageError> {
 
 /// Where the model is. Rehearsed time passes for its timers as well, but not for connecting: no
 /// scenario plays that, and on a busy machine it would be cut for no reason but the pace.
-fn endpoint(endpoint: &Endpoint, clock: Clock) -> model::Endpoint {
+pub(super) fn endpoint(endpoint: &Endpoint, clock: Clock) -> model::Endpoint {
     let credential = match &endpoint.credential {
         Credential::ApiKey(key) => model::Credential::ApiKey(Secret::new(key)),
         Credential::Bearer(token) => model::Credential::Bearer(Secret::new(token)),
@@ -199,6 +264,7 @@ fn limits(settings: &Settings, rungs: &[Rung]) -> Limits {
     let demands = &settings.demands;
     limits.structured = demands.schema.is_some();
     limits.requirement = demands.requirement.is_some();
+    limits.stop_hooks = settings.hooks.iter().any(|hook| hook.event == HookEvent::Stop);
     limits.budgets.schema_tries = demands.schema_tries.saturating_sub(1);
     limits.budgets.amendments = demands.require_retries;
     limits.auto_compact = settings.auto_compact;
@@ -232,6 +298,7 @@ fn tool_settings(
     let rules = &settings.tools;
     ToolSettings {
         cwd: settings.cwd.clone(),
+        home: environment::home(&settings.variables),
         additional_dirs: rules.directories.clone(),
         offered: rules.only.clone().map_or(Offered::All, Offered::Only),
         mode: match rules.mode {
@@ -248,6 +315,7 @@ fn tool_settings(
         bash_timeout_max: rules.bash_max_timeout,
         background_lifetime: rules.background_lifetime,
         output_limit: usize::try_from(rules.result_chars).unwrap_or(usize::MAX),
+        foreign_output_limit: usize::try_from(rules.mcp_result_chars).unwrap_or(usize::MAX),
         environment: settings
             .variables
             .iter()
@@ -271,6 +339,25 @@ fn tool_settings(
             ..rules.sandbox.clone()
         },
     }
+}
+
+/// The servers, which see what commands see and talk over the same kind of connection as the
+/// model's client.
+fn servers(settings: &Settings, toolbox: &Toolbox, supervisor: &Supervisor) -> Servers {
+    let first = &settings.endpoint;
+    let (ca_files, proxies) = (first.ca_files.clone(), first.proxies.clone());
+    let (connect, dead_path) = (first.connect, first.dead_path);
+    let http = move |url: &str| {
+        let timers = Timers { connect, dead_path, ..Timers::default() };
+        model::http_client(url, timers, &ca_files, &proxies)
+    };
+    let around = Surroundings {
+        cwd: settings.cwd.clone(),
+        environment: toolbox.environment().to_vec(),
+        supervisor: supervisor.clone(),
+        http: Box::new(http),
+    };
+    Servers::new(settings.mcp.servers.clone(), around, settings.mcp.timers)
 }
 
 /// Where long output goes: beside the session, or among other passing things when none is kept.

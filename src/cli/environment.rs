@@ -32,6 +32,12 @@ pub const VARIABLES: &[(&str, &str)] = &[
     ("BASH_DEFAULT_TIMEOUT_MS", "The setting bashTimeout, in milliseconds."),
     ("BASH_MAX_TIMEOUT_MS", "The setting bashMaxTimeout, in milliseconds."),
     ("CLAUDE_CODE_PRINT_BG_WAIT_CEILING_MS", "The setting backgroundWait, in milliseconds."),
+    ("MCP_TIMEOUT", "How long an MCP server may take to start, in milliseconds; 30000 when not \
+        set."),
+    ("MCP_TOOL_TIMEOUT", "How long a call of an MCP server's tool may go without progress, in \
+        milliseconds; 600000 when not set. A server's own timeout outranks it."),
+    ("MAX_MCP_OUTPUT_TOKENS", "How much of such a call's result the model sees, in tokens of four \
+        characters; without it, as much as of other results."),
     ("BASH_MAX_OUTPUT_LENGTH", "The setting maxToolResultChars."),
     ("CLAUDE_CODE_MAX_OUTPUT_TOKENS", "The same as --max-output-tokens."),
     ("CLAUDE_CODE_MAX_RETRIES", "The same as --max-retries."),
@@ -48,6 +54,9 @@ pub const VARIABLES: &[(&str, &str)] = &[
     ("CLAUDE_CONFIG_DIR", "Read when OUTLAST_CONFIG_DIR is not set."),
     ("DISABLE_AUTO_COMPACT", "1, true, yes or on: the same as --no-auto-compact."),
     ("CLAUDE_AUTOCOMPACT_PCT_OVERRIDE", "The setting compactAt, in per cent."),
+    ("CLAUDE_CODE_DISABLE_CLAUDE_MDS", "1, true, yes or on: the same as --no-memory."),
+    ("OUTLAST_HOOK_DEPTH", "Set for hooks, so that a hook whose outlast runs hooks that start \
+        outlast ends there."),
     ("HTTPS_PROXY, HTTP_PROXY, ALL_PROXY", "The proxy to use, in small letters too: \
         http://user:password@host:port, or socks5://host:port. This machine is reached without."),
     ("NO_PROXY", "Hosts, domains, addresses and networks that are reached without it."),
@@ -103,6 +112,9 @@ pub struct Environment {
     pub bash_max_timeout: Option<Duration>,
     pub background_wait: Option<Duration>,
     pub tool_result_chars: Option<NonZeroU32>,
+    pub mcp_start: Option<Duration>,
+    pub mcp_call: Option<Duration>,
+    pub mcp_result_tokens: Option<NonZeroU32>,
     pub max_output_tokens: Option<NonZeroU32>,
     pub max_retries: Option<u8>,
     pub max_turns: Option<NonZeroU32>,
@@ -112,6 +124,7 @@ pub struct Environment {
     pub schema_tries: Option<u8>,
     pub unattended: Option<Unattended>,
     pub no_auto_compact: bool,
+    pub no_memory: bool,
     /// A part of the context window, above 0 and at most 1.
     pub compact_at: Option<f64>,
     pub proxies: Proxies,
@@ -140,6 +153,25 @@ pub(super) fn is_ci(variables: &Variables) -> bool {
 /// The value makes no sense.
 pub(super) fn trusts_project(variables: &Variables) -> Result<bool, UsageError> {
     Reader(variables).flag("OUTLAST_TRUST_PROJECT")
+}
+
+/// The variable that counts the hooks that a process is within.
+pub(super) const HOOK_DEPTH: &str = "OUTLAST_HOOK_DEPTH";
+
+/// How many hooks this process is within.
+///
+/// # Errors
+/// It is one too many: hooks that start outlast, whose hooks start outlast, never end.
+pub(super) fn hook_depth(variables: &Variables) -> Result<u8, UsageError> {
+    let depth = Reader(variables)
+        .parsed(HOOK_DEPTH, |text| text.parse().map_err(|_| "must be a whole number".to_owned()))?;
+    match depth.unwrap_or(0) {
+        depth @ 0..=1 => Ok(depth),
+        _ => Err(UsageError::new(
+            "this outlast was started by a hook of an outlast that a hook started; end the \
+             recursion with disableAllHooks in the settings of the inner one",
+        )),
+    }
 }
 
 /// The user's home folder. Where the environment names none, the system knows it mostly.
@@ -197,6 +229,9 @@ impl Environment {
             bash_max_timeout: vars.parsed("BASH_MAX_TIMEOUT_MS", values::millis)?,
             background_wait: vars.parsed("CLAUDE_CODE_PRINT_BG_WAIT_CEILING_MS", values::millis)?,
             tool_result_chars: vars.parsed("BASH_MAX_OUTPUT_LENGTH", values::count)?,
+            mcp_start: vars.parsed("MCP_TIMEOUT", values::millis)?,
+            mcp_call: vars.parsed("MCP_TOOL_TIMEOUT", values::millis)?,
+            mcp_result_tokens: vars.parsed("MAX_MCP_OUTPUT_TOKENS", values::count)?,
             max_output_tokens: vars.parsed("CLAUDE_CODE_MAX_OUTPUT_TOKENS", values::count)?,
             max_retries: vars.parsed("CLAUDE_CODE_MAX_RETRIES", values::retries)?,
             max_turns: vars.parsed("CLAUDE_CODE_MAX_TURNS", values::count)?,
@@ -206,6 +241,7 @@ impl Environment {
             })?,
             schema_tries: vars.parsed("MAX_STRUCTURED_OUTPUT_RETRIES", values::retries)?,
             unattended: vars.unattended()?,
+            no_memory: vars.flag("CLAUDE_CODE_DISABLE_CLAUDE_MDS")?,
             no_auto_compact: vars.flag("DISABLE_AUTO_COMPACT")?,
             compact_at: vars.parsed("CLAUDE_AUTOCOMPACT_PCT_OVERRIDE", values::per_cent)?,
             proxies: vars.proxies()?,

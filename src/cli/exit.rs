@@ -39,8 +39,8 @@ pub const MEANINGS: [(u8, &str); 20] = [
     (NO_PROGRESS, "The model kept answering nothing, or repeated itself without end."),
     (
         NOT_ACCEPTED,
-        "The work was not accepted: a required command did not pass, no answer had the shape \
-         that was asked for, or background commands did not end in time.",
+        "The work was not accepted: a required command did not pass, a Stop hook kept objecting, \
+         no answer had the shape that was asked for, or background commands did not end in time.",
     ),
     (
         TEMPORARY,
@@ -117,16 +117,16 @@ pub fn verdict(reason: StopReason) -> Verdict {
         StopReason::AbortedStreaming(interrupt) | StopReason::AbortedTools(interrupt) => {
             Verdict::failure(interrupted(interrupt))
         }
-        StopReason::HookStopped => Verdict::failure(HOOK),
+        StopReason::HookStopped | StopReason::StopHookPrevented => Verdict::failure(HOOK),
         StopReason::BlockingLimit
         | StopReason::PromptTooLong
         | StopReason::MaxOutputTokens
         | StopReason::ImageError => Verdict::failure(CONTEXT),
         StopReason::ModelError(class) => Verdict::failure(failed(class)),
         StopReason::EmptyResponse | StopReason::Stalled => Verdict::failure(NO_PROGRESS),
-        StopReason::RequirementFailed | StopReason::BackgroundPending => {
-            Verdict::failure(NOT_ACCEPTED)
-        }
+        StopReason::RequirementFailed
+        | StopReason::StopHookBlocked
+        | StopReason::BackgroundPending => Verdict::failure(NOT_ACCEPTED),
         StopReason::StructuredOutputRetryExhausted => Verdict::Failure(Failed {
             code: NOT_ACCEPTED,
             subtype: "error_max_structured_output_retries",

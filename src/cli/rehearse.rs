@@ -68,8 +68,8 @@ fn prepare(args: &RehearseArgs) -> Result<Plan, UsageError> {
             run.model.no_fallback |= run.model.fallback_model.is_empty();
             Ok(Plan::Run(run, stage))
         }
-        Request::Rehearse(_) => {
-            Err(UsageError::new("a rehearsal cannot be rehearsed; leave out the second word"))
+        Request::Rehearse(_) | Request::Doctor(_) | Request::Config(_) => {
+            Err(UsageError::new("only runs can be rehearsed; leave out the second word"))
         }
     }
 }

@@ -9,6 +9,7 @@ use tokio::time::Instant;
 
 use crate::agent::{self, Clock, Ending, Observer, Setup};
 use crate::journal::clear_old;
+use crate::process::die_with_parent;
 use crate::recovery::{Interrupt, StopReason};
 use crate::secrets::{KnownSecrets, Mask};
 use crate::tools::SandboxState;
@@ -55,7 +56,7 @@ pub(super) type Judge<'a> = &'a dyn Fn(u8, &str) -> Vec<String>;
 pub(super) async fn run(args: &RunArgs, world: World, judge: Judge<'_>) -> Result<u8, UsageError> {
     if environment::is_ci(&world.variables) {
         // A cancelled job often signals nothing but the shell that started us.
-        agent::die_with_parent();
+        die_with_parent();
     }
     // The secrets become known with the settings.
     let secrets = KnownSecrets::default();
@@ -143,6 +144,7 @@ impl Job {
         let (setup, probe) = Startup::new(&self.signals, &self.shared.voice, limit)
             .step("opening the session", move || job.open(&prompt))
             .await?;
+        self.require_servers(&setup).await?;
         let sandbox = setup.toolbox.sandbox().clone();
         let subject = Subject { session_id: setup.session_id.clone(), sandbox };
         self.clear_old_sessions();
@@ -157,7 +159,8 @@ impl Job {
         let mut watchers = Watchers { witness, people: self.people(), programs, probe };
         let doubts = doubts_of_speed(settings, &setup.rungs);
         let unfenced = setup.toolbox.doubts_of_sandbox().map(ToOwned::to_owned);
-        for warning in settings.warnings.iter().chain(&doubts).chain(&unfenced) {
+        let warnings = settings.warnings.iter().chain(&setup.warnings);
+        for warning in warnings.chain(&doubts).chain(&unfenced) {
             watchers.observe(&agent::Notice::Warning(warning));
         }
         let mut ending = self.conduct(setup, &mut watchers).await;
@@ -168,6 +171,21 @@ impl Job {
             ending.broken = Some(faults.join("; "));
         }
         Ok(self.finish(ending, &subject, watchers, &out, drain).await)
+    }
+
+    /// Starts the servers, and waits for those without which the run is not to begin.
+    async fn require_servers(&self, setup: &Setup) -> Result<(), UsageError> {
+        setup.servers.start();
+        let Some(names) = &self.settings.mcp.required else { return Ok(()) };
+        let found = tokio::select! {
+            biased;
+            interrupt = self.signals.first() => return Err(interrupted(interrupt)),
+            found = setup.servers.require(names) => found,
+        };
+        found.map_err(|why| {
+            let what = format!("{why}; mend it, or run without --mcp-required");
+            UsageError::of(Cause::McpUnavailable, what)
+        })
     }
 
     /// Makes room, beside the run and without holding it up.

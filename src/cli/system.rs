@@ -4,10 +4,11 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::process::reading;
 use crate::recovery::{Limits, Moment, Money};
 use crate::tools::STRUCTURED_OUTPUT;
 
-use super::regular;
+use super::memory::Memory;
 use super::settings::{Demands, SystemPrompt};
 use super::wall::{Now, span};
 
@@ -86,6 +87,17 @@ pub fn compose(prompt: &SystemPrompt, facts: &Facts<'_>) -> String {
     text
 }
 
+/// Adds what people have written down for agents.
+pub fn remember(mut text: String, memory: &Memory) -> String {
+    if let Some(words) = memory.prompt() {
+        if !text.is_empty() {
+            text.push_str(if text.ends_with('\n') { "\n" } else { "\n\n" });
+        }
+        text.push_str(&words);
+    }
+    text
+}
+
 /// Adds what the run must come up with, to any prompt: the model cannot guess it.
 pub fn demand(mut text: String, demands: &Demands) -> String {
     let mut add = |sentence: &str| {
@@ -134,7 +146,7 @@ fn git(cwd: &Path) -> String {
 /// What a small file of git's begins with. The repository may be anybody's, and so may the file.
 fn first_line(path: &Path) -> Option<String> {
     const LARGEST: u64 = 4096;
-    let text = String::from_utf8(regular::read(path, LARGEST).ok()?).ok()?;
+    let text = String::from_utf8(reading::read_regular(path, LARGEST).ok()?).ok()?;
     let line = text.lines().next().unwrap_or_default().trim();
     (!line.chars().any(char::is_control)).then(|| line.to_owned())
 }

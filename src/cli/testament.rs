@@ -136,7 +136,7 @@ impl Testament {
             {
                 return code;
             }
-            process::leave(self.execute(overdue))
+            process::exit_at_once(self.execute(overdue))
         })
     }
 

@@ -24,6 +24,8 @@ pub(super) enum Cause {
     Late,
     /// Somebody else works on the session: later is better.
     Busy,
+    /// A server that the run needs cannot be had.
+    McpUnavailable,
     /// A bug of ours.
     Internal,
 }
@@ -53,22 +55,33 @@ impl UsageError {
             Cause::Busy => exit::TEMPORARY,
             Cause::Interrupted(interrupt) => exit::interrupted(interrupt),
             Cause::Late => exit::DEADLINE,
-            Cause::Internal => exit::FAILED,
+            Cause::McpUnavailable | Cause::Internal => exit::FAILED,
         })
     }
 
     /// The `terminal_reason` of the result, where one of a run's own reasons fits.
     pub(super) fn reason(&self) -> Option<&'static str> {
-        (self.cause == Cause::Late).then(|| StopReason::Deadline.name())
+        match self.cause {
+            Cause::Late => Some(StopReason::Deadline.name()),
+            Cause::McpUnavailable => Some("mcp_unavailable"),
+            Cause::Usage
+            | Cause::Credentials
+            | Cause::Interrupted(_)
+            | Cause::Busy
+            | Cause::Internal => None,
+        }
     }
 
     /// The class that the result object carries, if it is one.
     pub(super) fn class(&self) -> Option<ErrorClass> {
         match self.cause {
             Cause::Credentials => Some(ErrorClass::InvalidApiKey),
-            Cause::Usage | Cause::Interrupted(_) | Cause::Late | Cause::Busy | Cause::Internal => {
-                None
-            }
+            Cause::Usage
+            | Cause::Interrupted(_)
+            | Cause::Late
+            | Cause::Busy
+            | Cause::McpUnavailable
+            | Cause::Internal => None,
         }
     }
 }

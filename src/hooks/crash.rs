@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use jiff::Timestamp;
 use serde_json::json;
 
+use crate::secrets::Mask;
+
 use super::answer::Mishap;
 use super::config::Handler;
 
@@ -42,7 +44,13 @@ impl CrashLog {
     ///
     /// # Errors
     /// The system refuses, or the log is full.
-    pub(super) fn add(&self, handler: &Handler, mishap: &Mishap, session: &str) -> io::Result<()> {
+    pub(super) fn add(
+        &self,
+        handler: &Handler,
+        mishap: &Mishap,
+        session: &str,
+        mask: &Mask,
+    ) -> io::Result<()> {
         if let Some(folder) = self.path.parent() {
             DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
         }
@@ -50,7 +58,7 @@ impl CrashLog {
         if file.metadata()?.len() >= BYTES_MAX {
             return Err(io::Error::other("it is full; read it, and delete it"));
         }
-        let line = json!({
+        let mut line = json!({
             "time": Timestamp::now().to_string(),
             "session_id": session,
             "event": handler.event.name(),
@@ -59,6 +67,7 @@ impl CrashLog {
             "kind": mishap.kind.name(),
             "detail": mishap.detail,
         });
+        mask.hide_json(&mut line);
         file.write_all(format!("{line}\n").as_bytes())
     }
 }

@@ -14,6 +14,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::process::{Job, Running, Supervisor};
+use crate::secrets::{KnownSecrets, Mask};
 
 use super::answer::{HookEnd, Mishap, Performance, Say, judge};
 use super::config::{Handler, HookCommand};
@@ -43,6 +44,8 @@ pub struct HookScene {
     /// All variables of a hook.
     pub environment: Vec<(OsString, OsString)>,
     pub log: CrashLog,
+    /// What must not stand in it.
+    pub secrets: KnownSecrets,
     /// Runs scripts.
     pub shell: PathBuf,
     /// Starts hooks, and sees to it that nothing of them is left.
@@ -64,11 +67,19 @@ pub struct Occasion {
 pub struct Hooks {
     handlers: Vec<Handler>,
     scene: HookScene,
+    past_failures: usize,
 }
 
 impl Hooks {
+    /// Looks into the crash log.
     pub fn new(handlers: Vec<Handler>, scene: HookScene) -> Self {
-        Self { handlers, scene }
+        let past_failures = scene.log.count();
+        Self { handlers, scene, past_failures }
+    }
+
+    /// How many failures the crash log told of when this began.
+    pub fn past_failures(&self) -> usize {
+        self.past_failures
     }
 
     /// Whether any hook is there for an event at all.
@@ -101,7 +112,12 @@ impl Hooks {
         }
         let input = self.input(occasion);
         let performances = self.perform(&handlers, &input, cancel).await;
-        let mut verdict = Verdict::default();
+        if cancel.is_cancelled() {
+            // Nothing was wrong with them, and nobody listens any more.
+            return Verdict::default();
+        }
+        let ran = u32::try_from(handlers.len()).unwrap_or(u32::MAX);
+        let mut verdict = Verdict { ran, ..Verdict::default() };
         for (handler, performance) in handlers.into_iter().zip(performances) {
             // One that nobody waited for has no say.
             let Some(performance) = performance else { continue };
@@ -115,7 +131,8 @@ impl Hooks {
 
     fn mind(&self, handler: &Handler, mishap: Mishap, verdict: &mut Verdict) {
         // Without a log the result still tells of it.
-        let _ = self.scene.log.add(handler, &mishap, &self.scene.session_id);
+        let mask = Mask::new(self.scene.secrets.clone());
+        let _ = self.scene.log.add(handler, &mishap, &self.scene.session_id, &mask);
         if handler.fail_closed && handler.event.objection() == Objection::Prevents {
             let why = format!(
                 "the guard `{}` failed ({}), and what it guards is forbidden then",
@@ -169,7 +186,8 @@ impl Hooks {
                 (self.scene.shell.clone(), vec!["-c".into(), script.into()])
             }
             HookCommand::Program { path, arguments } => {
-                (path.clone(), arguments.iter().map(OsString::from).collect())
+                let path = self.placed(&path.to_string_lossy());
+                (path.into(), arguments.iter().map(|one| self.placed(one)).collect())
             }
         };
         Job {
@@ -181,6 +199,12 @@ impl Hooks {
             // It is the user's own program, and may do what the user may.
             fence: None,
         }
+    }
+
+    /// A word of a command line that no shell sees.
+    fn placed(&self, word: &str) -> OsString {
+        let project = self.scene.cwd.to_string_lossy();
+        word.replace("${CLAUDE_PROJECT_DIR}", &project).into()
     }
 
     /// What a hook reads from its standard input.

@@ -7,6 +7,8 @@ use super::answer::{Mishap, Permission, Say};
 /// What the hooks of one event want, in the order of the settings.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Verdict {
+    /// How many hooks were told.
+    pub ran: u32,
     /// The whole run is to stop, and why.
     pub halt: Option<String>,
     /// Somebody objects, and why.

@@ -127,6 +127,21 @@ pub(super) fn last_open(bytes: &[u8]) -> Option<super::entry::Open> {
     })
 }
 
+/// Whether the last process that wrote to a session said how it ended, by the end of its file.
+/// `None`: nothing there is ours.
+pub(super) fn is_ended(tail: &[u8]) -> Option<bool> {
+    let mut ours = None;
+    for line in tail.rsplit(|byte| *byte == b'\n') {
+        let Ok(Parsed { entry, seq: Some(_) }) = parse(line) else { continue };
+        ours = Some(false);
+        let Entry::Record(record) = entry else { continue };
+        if matches!(*record, Record::End { .. } | Record::Open(_)) {
+            return Some(matches!(*record, Record::End { .. }));
+        }
+    }
+    ours
+}
+
 struct Parsed {
     entry: Entry,
     seq: Option<u64>,

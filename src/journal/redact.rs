@@ -45,3 +45,27 @@ impl Redaction {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn thinking_that_is_masked_loses_its_signature_and_other_thinking_keeps_it() {
+        let redaction = Redaction::new(&["correct-horse-battery".to_owned()]);
+        let thinking = |text: &str, signature: &str| json!({"type": "thinking", "thinking": text, "signature": signature});
+        let message = |blocks: [Value; 2]| json!({"role": "assistant", "content": blocks});
+        let before = message([thinking("correct-horse-battery!", "a"), thinking("Hm.", "b")]);
+        let after = message([thinking("[redacted]!", ""), thinking("Hm.", "b")]);
+        let lines = [
+            (json!({"message": &before}), json!({"message": &after})),
+            (json!({"messages": [&before]}), json!({"messages": [&after]})),
+        ];
+        for (line, wanted) in lines {
+            let masked = redaction.mask(line.to_string().into_bytes());
+            assert_eq!(String::from_utf8(masked), Ok(wanted.to_string()));
+        }
+    }
+}

@@ -396,5 +396,6 @@ fn leaves_unjudged(transition: &Transition, before: bool) -> bool {
     use StopReason::{AbortedTools, Deadline};
     let cut_off = matches!(transition.action, Action::Finish(Deadline | AbortedTools(_)));
     let answered = matches!(transition.event, Event::Replied(Reply::Answer { .. }));
-    transition.action == Action::Check || (cut_off && (before || answered))
+    matches!(transition.action, Action::Check | Action::Consult)
+        || (cut_off && (before || answered))
 }

@@ -78,6 +78,7 @@ pub(super) fn worst_case(before: Money, transition: &Transition) -> Money {
             | Event::Worked(_)
             | Event::Misfit
             | Event::Checked { .. }
+            | Event::Consulted(_)
             | Event::HookStopped
             | Event::Refreshed
             | Event::Woke

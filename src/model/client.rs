@@ -1,5 +1,7 @@
 //! A client of one endpoint.
 
+mod knock;
+
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -16,6 +18,8 @@ use super::fault::scrubbed;
 use super::headers::RateLimits;
 use super::request::{FAST_BETA, Prompt, body};
 use super::transport::{Transport, read_roots};
+
+pub use knock::Knock;
 
 /// A client of one endpoint.
 #[derive(Debug)]

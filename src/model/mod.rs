@@ -23,7 +23,7 @@ pub mod sse;
 mod transport;
 
 pub use answer::{Answer, Progress};
-pub use client::Client;
+pub use client::{Client, Knock};
 pub use credentials::{
     Credential, HelperCommand, Login, LoginError, LoginFile, Renewal, Secret, is_token_endpoint,
 };
@@ -32,3 +32,4 @@ pub use headers::RateLimits;
 pub use prices::{ModelFacts, Prices, ShortPrompt, cost, facts, price_list_date, resolve_alias};
 pub use proxies::{BadProxy, Proxies, Proxy};
 pub use request::Prompt;
+pub use transport::http_client;

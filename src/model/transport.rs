@@ -130,6 +130,23 @@ impl Recipe {
     }
 }
 
+/// A client for another address than the model's, with the same rules: its proxies, its
+/// certificates, one attempt for each request.
+///
+/// # Errors
+/// It is no address, a certificate cannot be read, or TLS cannot be set up.
+pub fn http_client(
+    url: &str,
+    timers: Timers,
+    ca_files: &[PathBuf],
+    proxies: &Proxies,
+) -> Result<reqwest::Client, String> {
+    let url = Url::parse(url).map_err(|error| error.to_string())?;
+    let roots = read_roots(ca_files)
+        .map_err(|(file, why)| format!("{} cannot be used: {why}", file.display()))?;
+    Transport::new(&url, timers, roots, proxies).client(Connection::Pooled).cloned()
+}
+
 /// Reads certificates to trust beside the system's.
 ///
 /// # Errors

@@ -266,3 +266,25 @@ mod bytes {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+
+    use super::*;
+
+    #[test]
+    fn a_fence_is_the_same_after_its_way_to_the_warden() {
+        let odd = OsStr::from_bytes(b"/not \xff text");
+        let accesses = [Access::List, Access::Read, Access::Use, Access::Change];
+        for network in [Network::Open, Network::NoTcp] {
+            let named = accesses.map(|access| Grant::new("/a \u{1f600} \"b\"", access));
+            let grants = named.into_iter().chain([Grant::new(odd, Access::Read)]).collect();
+            let fence = Fence { grants, network };
+            let told = serde_json::to_vec(&fence).expect("it is plain data");
+            let heard: Fence = serde_json::from_slice(&told).expect("it was just written");
+            assert_eq!(heard, fence);
+        }
+    }
+}

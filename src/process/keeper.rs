@@ -67,7 +67,7 @@ fn keep() -> io::Result<()> {
             Err(errno) => warden::tell(&control, Report::Refused(errno as i32)),
         }
     }
-    let mut ended = tree::end_all(ENDING_MAX, &ear, || tree::bury(|_| ()));
+    let mut ended = tree::end_all(ENDING_MAX, &ear, || tree::reap(|_| ()));
     ended.retain(|process| !wardens.contains(process));
     warden::tell(&line, Report::Ended(i32::try_from(ended.len()).unwrap_or(i32::MAX)));
     Ok(())
@@ -105,7 +105,7 @@ fn settle_in() -> io::Result<OwnedFd> {
 /// Takes note of children's ends. Returns whether a warden may have left something.
 fn look_after(wardens: &mut HashSet<Pid>) -> bool {
     let mut left = false;
-    tree::bury(|change| match change {
+    tree::reap(|change| match change {
         // A child that is no warden was left by one, and may have left something in its turn.
         Change::Ended(child, status) => left |= !wardens.remove(&child) || status != 0,
         Change::Stopped(child) => {

@@ -1,4 +1,8 @@
-//! Starts and ends other programs. All of the crate's `unsafe` is here.
+//! Starts and ends other programs, and asks the system for what no other module may ask it for.
+//!
+//! All of the crate's `unsafe` is in this module, and `tests/tidy.rs` sees to that: in `keeper` and
+//! `warden` to fork, in `wire` to own descriptors that were received, in `fence` to call Landlock,
+//! in `signals` and `own` for what this process is itself.
 //!
 //! No program that outlast starts leaves anything running, whatever it does to get away and
 //! however outlast itself ends. So outlast forks nothing itself. It starts this same binary once
@@ -19,14 +23,13 @@
 //!
 //! Elsewhere than on Linux there are no subreapers: there, what is orphaned is lost sight of.
 
-mod dumps;
 mod ear;
 mod fence;
-mod inherited;
 mod job;
 mod keeper;
 mod mark;
 mod orphans;
+mod own;
 mod programs;
 pub mod reading;
 mod running;
@@ -36,13 +39,12 @@ mod tree;
 mod warden;
 mod wire;
 
-pub use dumps::forbid_dumps;
 pub use fence::{Access, Barrier, Fence, Grant, Network, Support};
-pub use inherited::{is_ignored, leave};
 pub use job::Job;
 pub use keeper::keep_if_told_to;
 pub use orphans::inherit_orphans;
+pub use own::{die_with_parent, exit_at_once, forbid_dumps};
 pub use programs::{absolute_path, find_program};
 pub use running::Running;
-pub use signals::begin_afresh;
+pub use signals::{begin_afresh, is_ignored};
 pub use supervisor::Supervisor;

@@ -1,10 +1,13 @@
 //! Reading what may never come: a file may be a pipe whose writer is another program, or lie on a
-//! disk that hangs. Nothing is bounded here; but whoever waits learns what it waits for.
+//! disk that hangs. No wait is bounded here; but whoever waits learns what it waits for.
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use nix::libc;
 
 /// What is being read now, the oldest first.
 static UNDER_WAY: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
@@ -55,13 +58,35 @@ pub fn read_to_string(path: &Path) -> io::Result<String> {
     fs::read_to_string(path)
 }
 
-/// Reads a file, but no more than `most` bytes of it.
+/// Reads a file or a pipe of at most `most` bytes.
 ///
 /// # Errors
-/// It cannot be opened or read.
-pub fn read_start(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+/// It cannot be opened or read. Of kind [`Other`](io::ErrorKind::Other), in words that follow
+/// "because": it is larger.
+pub fn read_bounded(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     let _note = Note::take(path);
+    take(File::open(path)?, most)
+}
+
+/// Reads a regular file of at most `most` bytes. Waits for nobody.
+///
+/// # Errors
+/// As of [`read_bounded`]; also when it is something else than a regular file.
+pub fn read_regular(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+    let _note = Note::take(path);
+    // A pipe would wait for a writer, and a device may do anything when it is opened.
+    if !path.metadata()?.is_file() {
+        return Err(io::Error::other("it is no regular file"));
+    }
+    // It may have been replaced by one meanwhile.
+    take(OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?, most)
+}
+
+fn take(file: File, most: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    File::open(path)?.take(most).read_to_end(&mut bytes)?;
+    file.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > most {
+        return Err(io::Error::other(format!("it is larger than {} kB", most.div_ceil(1024))));
+    }
     Ok(bytes)
 }

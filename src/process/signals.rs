@@ -1,5 +1,9 @@
-//! What a process inherits of signals, and how it gets rid of it.
+//! How a process takes signals: what it has inherited of that, and how it gets rid of it.
 
+use std::mem::MaybeUninit;
+use std::ptr;
+
+use nix::libc;
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 
 /// Signals that mean nothing to a run. Two would stop it for good where nobody is there to wake
@@ -24,6 +28,19 @@ pub fn begin_afresh() {
     for signal in MEANINGLESS {
         let _ = handle(*signal, SigHandler::SigIgn);
     }
+}
+
+/// Whether a signal is ignored, as `nohup` does it with SIGHUP, and a shell without job control
+/// with SIGINT for what it starts by `&`. Only asked before a handler is installed.
+pub fn is_ignored(signal: Signal) -> bool {
+    let mut action = MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: without a new action nothing changes; the present one is written to memory of its
+    // size that is ours. It was zeroed, which is a valid value of every field.
+    let action = unsafe {
+        let asked = libc::sigaction(signal as libc::c_int, ptr::null(), action.as_mut_ptr());
+        (asked == 0).then(|| action.assume_init())
+    };
+    action.is_some_and(|action| action.sa_sigaction == libc::SIG_IGN)
 }
 
 /// Has every signal do again what it does in a new process. Runs between fork and exec: neither

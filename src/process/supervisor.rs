@@ -170,7 +170,7 @@ impl Inner {
                 state.keeper = Some(keeper);
                 return Ok(());
             }
-            keeper.bury();
+            keeper.reap();
             state.lost += 1;
         }
     }
@@ -237,7 +237,7 @@ impl Keeper {
             self.line.write_all(&[wire::END]).and_then(|()| self.line.read_exact(&mut report));
         match (ended, Report::decode(report)) {
             (Ok(()), Some(Report::Ended(count))) => {
-                self.bury();
+                self.reap();
                 (u32::try_from(count).unwrap_or(0), true)
             }
             (Ok(()) | Err(_), _) => (0, false),
@@ -245,7 +245,7 @@ impl Keeper {
     }
 
     /// Waits for a keeper that is gone, or about to.
-    fn bury(self) {
+    fn reap(self) {
         let Self { mut child, line } = self;
         drop(line);
         let _ = child.wait();

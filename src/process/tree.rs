@@ -24,7 +24,7 @@ pub(super) enum Change {
 }
 
 /// Takes note of children that ended or stopped. Returns whether any is left.
-pub(super) fn bury(mut note: impl FnMut(Change)) -> bool {
+pub(super) fn reap(mut note: impl FnMut(Change)) -> bool {
     let flags = WaitPidFlag::WNOHANG | WaitPidFlag::WUNTRACED;
     loop {
         match waitpid(None, Some(flags)) {
@@ -73,14 +73,14 @@ pub(super) fn kill_below(spared: &HashSet<Pid>) -> HashSet<Pid> {
 }
 
 /// Kills until no child is left, but no longer than `limit`: what hangs in the kernel, or belongs
-/// to another user, cannot be waited for. `bury` says whether a child is left. Returns what was
+/// to another user, cannot be waited for. `reap` says whether a child is left. Returns what was
 /// killed.
-pub(super) fn end_all(limit: Duration, ear: &Ear, mut bury: impl FnMut() -> bool) -> HashSet<Pid> {
+pub(super) fn end_all(limit: Duration, ear: &Ear, mut reap: impl FnMut() -> bool) -> HashSet<Pid> {
     let end = Instant::now() + limit;
     let mut killed = HashSet::new();
-    while bury() && Instant::now() < end {
+    while reap() && Instant::now() < end {
         killed.extend(kill_below(&HashSet::new()));
-        if bury() {
+        if reap() {
             ear.listen(GLANCE);
         }
     }

@@ -126,7 +126,7 @@ impl Warden<'_> {
     fn mind(&self) -> io::Result<()> {
         loop {
             let ordered = self.ear.hears(self.control, None);
-            self.bury();
+            self.reap();
             if !ordered {
                 continue;
             }
@@ -142,16 +142,16 @@ impl Warden<'_> {
             }
         }
         self.end_all(ENDING_MAX);
-        if self.bury() { Err(io::ErrorKind::ResourceBusy.into()) } else { Ok(()) }
+        if self.reap() { Err(io::ErrorKind::ResourceBusy.into()) } else { Ok(()) }
     }
 
     /// Ends what the command left behind, and says whether there was anything.
     fn sweep(&self) {
-        let left = self.bury();
+        let left = self.reap();
         if left {
             tree::signal(Signal::SIGTERM);
             let end = Instant::now() + LEFTOVER_GRACE;
-            while self.bury() && Instant::now() < end {
+            while self.reap() && Instant::now() < end {
                 self.ear.listen(end - Instant::now());
             }
             self.end_all(KILLING_MAX);
@@ -160,12 +160,12 @@ impl Warden<'_> {
     }
 
     fn end_all(&self, limit: Duration) {
-        tree::end_all(limit, &self.ear, || self.bury());
+        tree::end_all(limit, &self.ear, || self.reap());
     }
 
     /// Takes note of children that ended. Returns whether any is left.
-    fn bury(&self) -> bool {
-        tree::bury(|change| match change {
+    fn reap(&self) -> bool {
+        tree::reap(|change| match change {
             Change::Ended(child, status) if child == self.leader => {
                 tell(self.control, Report::Exited(status));
             }

@@ -1,6 +1,6 @@
-//! When an answer is the end: effort, schema, requirement (SPEC 17).
+//! When an answer is the end: Stop hooks, effort, schema, requirement (SPEC 14, 17).
 
-use super::event::{Action, Fate, Nudge};
+use super::event::{Action, Counsel, Fate, Nudge};
 use super::machine::{Outcome, Scene};
 use super::state::{Phase, Run};
 use super::{RecoveryPlan, Setback, StopReason};
@@ -26,10 +26,42 @@ impl Run {
         outcome.with(Fate::Keep)
     }
 
-    /// The model says that it is done. The token budget may ask for more, and the command of
-    /// `--require` has the last word. An answer that comes after the deadline is an answer all
-    /// the same, where nothing else has to be waited for.
+    /// The model says that it is done. Stop hooks may object, the token budget may ask for more,
+    /// and the command of `--require` has the last word. An answer that comes after the deadline
+    /// is an answer all the same, where nothing else has to be waited for.
     pub(super) fn done(self, scene: Scene<'_>) -> Outcome {
+        if !scene.limits.stop_hooks {
+            self.agreed(scene)
+        } else if scene.is_late() {
+            self.stop(StopReason::Deadline)
+        } else {
+            self.enter(Phase::Consulting).doing(Action::Consult)
+        }
+    }
+
+    /// The hooks of Stop have spoken. Whoever says the same again was heard the first time.
+    pub(super) fn consulted(self, counsel: Counsel, scene: Scene<'_>) -> Outcome {
+        match counsel {
+            Counsel::Pass => {
+                let budgets = self.budgets.renewed_by_consent(&scene.limits.budgets);
+                Self { budgets, ..self }.agreed(scene)
+            }
+            Counsel::Block => {
+                let (run, chosen) = self.choose(Setback::Objected, scene);
+                let outcome = if let RecoveryPlan::Stop(reason) = chosen {
+                    run.stop(reason)
+                } else {
+                    run.next_turn(scene).saying(Nudge::Heed)
+                };
+                outcome.by(chosen)
+            }
+            Counsel::BlockAgain => self.stop(StopReason::StopHookBlocked),
+            Counsel::Halt => self.stop(StopReason::StopHookPrevented),
+        }
+    }
+
+    /// Nobody has anything against it.
+    fn agreed(self, scene: Scene<'_>) -> Outcome {
         if self.effort_left == 0 {
             return self.conclude(scene);
         }

@@ -50,6 +50,8 @@ pub enum Budget {
     SchemaTry,
     /// One more try after the requirement was not met.
     Amendment,
+    /// One objection of a Stop hook that the model is told of.
+    Objection,
     /// One turn in which the model hears of background work after it was done. Per session.
     Report,
 }
@@ -85,11 +87,18 @@ pub struct Budgets {
     pub amendments: u8,
     #[serde(default = "all_reports")]
     pub reports: u8,
+    #[serde(default = "all_objections")]
+    pub objections: u8,
 }
 
 /// What a session has that was begun before there were reports.
 fn all_reports() -> u8 {
     Budgets::DEFAULT.reports
+}
+
+/// What a session has that was begun before there were hooks.
+fn all_objections() -> u8 {
+    Budgets::DEFAULT.objections
 }
 
 impl Budgets {
@@ -119,6 +128,7 @@ impl Budgets {
         schema_tries: 4,
         amendments: 3,
         reports: 24,
+        objections: 2,
     };
 
     /// Pays for one recovery. `None` when there is nothing left.
@@ -158,6 +168,7 @@ impl Budgets {
             Budget::SchemaTry => self.schema_tries = self.schema_tries.checked_sub(1)?,
             Budget::Amendment => self.amendments = self.amendments.checked_sub(1)?,
             Budget::Report => self.reports = self.reports.checked_sub(1)?,
+            Budget::Objection => self.objections = self.objections.checked_sub(1)?,
         }
         Some(self)
     }
@@ -202,6 +213,12 @@ impl Budgets {
             heals: full.heals,
             ..self
         }
+    }
+
+    /// The hooks of Stop had nothing against it: whatever stops the next time is another stop.
+    #[must_use]
+    pub(super) fn renewed_by_consent(self, full: &Self) -> Self {
+        Self { objections: full.objections, ..self }
     }
 
     /// A nudge that was worth its while earns another full set of them.

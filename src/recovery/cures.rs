@@ -33,6 +33,7 @@ pub fn plan(setback: Setback, run: &Run, at: Moment, limits: &Limits) -> Recover
         Setback::NoSummary(Occasion::Overflow) => (&[], StopReason::PromptTooLong),
         Setback::Unstructured => (&[P::Restructure], StopReason::StructuredOutputRetryExhausted),
         Setback::Unmet => (&[P::Amend], StopReason::RequirementFailed),
+        Setback::Objected => (&[P::Heed], StopReason::StopHookBlocked),
         Setback::Unreported => (&[P::Report], StopReason::BackgroundPending),
     };
     let affordable = cures.iter().copied().find(|&cure| can_pay(run, cure));
@@ -214,6 +215,7 @@ fn summarising(run: &Run) -> Option<Occasion> {
         Phase::Ready
         | Phase::Weighing(_)
         | Phase::Working
+        | Phase::Consulting
         | Phase::Checking
         | Phase::Awaiting { .. }
         | Phase::Pausing { .. }

@@ -129,7 +129,8 @@ impl Goal {
             | (_, Event::Misfit | Event::Replied(Reply::Answer { .. } | Reply::Early { .. })) => {
                 Self::Shape
             }
-            (Some(RecoveryPlan::Amend), _) | (_, Event::Checked { .. }) => Self::Acceptance,
+            (Some(RecoveryPlan::Amend | RecoveryPlan::Heed), _)
+            | (_, Event::Checked { .. } | Event::Consulted(_)) => Self::Acceptance,
             (
                 _,
                 Event::Begin
@@ -160,7 +161,10 @@ pub(super) fn setback(step: &Transition) -> Option<&'static str> {
         Event::Replied(Reply::CutShort(_)) => Some("max_output_tokens"),
         Event::Replied(Reply::Empty) => Some("empty_response"),
         Event::Replied(Reply::Paused) => Some("pause_turn"),
-        Event::Replied(Reply::Answer { .. }) | Event::Delivered | Event::Worked(_)
+        Event::Replied(Reply::Answer { .. })
+        | Event::Delivered
+        | Event::Worked(_)
+        | Event::Consulted(_)
             if plan == RecoveryPlan::Nudge =>
         {
             Some("token_budget")
@@ -173,6 +177,7 @@ pub(super) fn setback(step: &Transition) -> Option<&'static str> {
         Event::Weighed(_) => Some("no_summary"),
         Event::ToolsDone(_) if plan == RecoveryPlan::Return => Some("on_fallback_model"),
         Event::Checked { .. } => Some("requirement"),
+        Event::Consulted(_) => Some("stop_hook"),
         Event::Begin
         | Event::ToolsDone(_)
         | Event::Delivered

@@ -27,7 +27,9 @@ pub enum Event {
     Checked {
         passed: bool,
     },
-    /// A hook said, during or after a tool, that the run should stop.
+    /// The hooks of Stop were heard.
+    Consulted(Counsel),
+    /// A hook said, before the first request or around a tool, that the run should stop.
     HookStopped,
     Refreshed,
     Woke,
@@ -108,6 +110,20 @@ pub enum Work {
     Alive,
 }
 
+/// What the hooks of Stop say to a model that is done (SPEC 14).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Counsel {
+    /// Nothing stands against it.
+    Pass,
+    /// The model is to go on.
+    Block,
+    /// The same, in the words of the last time.
+    BlockAgain,
+    /// The run is to end, done or not.
+    Halt,
+}
+
 /// What the model said, as far as it matters here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -159,6 +175,8 @@ pub enum Action {
     Ask(Ask),
     Refresh,
     RunTools,
+    /// Hear the hooks of Stop.
+    Consult,
     /// Run the command of `--require`.
     Check,
     /// Wait for news of background work, but not beyond `until`.
@@ -279,6 +297,8 @@ pub enum Nudge {
     UseStructuredOutput,
     /// The command of `--require` did not pass. Its output follows these words.
     Unmet,
+    /// A Stop hook objects. Its words follow these.
+    Heed,
     /// Background work has ended. What came of it follows these words.
     WorkEnded,
     /// The model is done and background work is not. What is running follows these words.

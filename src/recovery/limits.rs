@@ -49,6 +49,9 @@ pub struct Limits {
     pub elsewhere: u32,
     /// `--require`: whether a command decides that the work is done.
     pub requirement: bool,
+    /// Whether there are hooks of Stop.
+    #[serde(default)]
+    pub stop_hooks: bool,
     /// `--json-schema`: whether the answer must be structured.
     pub structured: bool,
     /// Where repetition becomes a loop.
@@ -209,6 +212,7 @@ impl Default for Limits {
             fallback_return: None,
             elsewhere: 0,
             requirement: false,
+            stop_hooks: false,
             structured: false,
             loops: SpiralLimits::default(),
             background: WorkWait::default(),

@@ -81,10 +81,11 @@ impl Run {
         }
     }
 
-    /// A run whose answer waits for the command of `--require`, and for nothing else.
+    /// A run whose answer waits for the hooks of Stop or the command of `--require`, and for
+    /// nothing else.
     #[must_use]
-    pub fn to_be_checked(self) -> Self {
-        self.enter(Phase::Checking)
+    pub fn to_be_judged(self, limits: &Limits) -> Self {
+        self.enter(if limits.stop_hooks { Phase::Consulting } else { Phase::Checking })
     }
 
     /// Advances the run by one event.
@@ -95,9 +96,10 @@ impl Run {
         let scene = Scene { at, limits };
         let Outcome { run: next, plan, edit, action } = match (self.phase, event) {
             (Phase::Stopped(_), _) => return Err(Breach { phase: self.phase, event }),
-            (Phase::Working | Phase::Checking | Phase::Awaiting { .. }, Event::Interrupted(by)) => {
-                self.stop(StopReason::AbortedTools(by))
-            }
+            (
+                Phase::Working | Phase::Consulting | Phase::Checking | Phase::Awaiting { .. },
+                Event::Interrupted(by),
+            ) => self.stop(StopReason::AbortedTools(by)),
             (_, Event::Interrupted(by)) => self.stop(StopReason::AbortedStreaming(by)),
             (_, Event::Broke) => self.stop(StopReason::InternalError),
             (Phase::Awaiting { .. }, Event::DeadlinePassed) => {
@@ -110,7 +112,11 @@ impl Run {
             (Phase::Working, Event::DeliveredEarly) => self.await_work(scene),
             (Phase::Awaiting { until }, Event::Worked(work)) => self.worked(until, work, scene),
             (Phase::Working, Event::Misfit) => self.restructure(None, scene),
-            (Phase::Working, Event::HookStopped) => self.stop(StopReason::HookStopped),
+            (
+                Phase::Ready | Phase::Working | Phase::Consulting | Phase::Checking,
+                Event::HookStopped,
+            ) => self.stop(StopReason::HookStopped),
+            (Phase::Consulting, Event::Consulted(counsel)) => self.consulted(counsel, scene),
             (Phase::Checking, Event::Checked { passed }) => self.checked(passed, scene),
             (Phase::Weighing(Purpose::Reply), Event::Weighed(weight)) => {
                 self.preflight(weight, scene)
@@ -374,6 +380,7 @@ impl Outcome {
             | Action::Ask(_)
             | Action::Refresh
             | Action::RunTools
+            | Action::Consult
             | Action::Check
             | Action::AwaitWork { .. }
             | Action::Wait { .. } => plan,

@@ -42,15 +42,15 @@ pub use cures::plan;
 pub use deed::{Deed, Mark, Nature, is_wait};
 pub use episode::{Counts, Episode};
 pub use event::{
-    Action, Ask, Breach, Connection, Cut, Edit, Event, Fate, Mode, Nudge, Occasion, Purpose, Reply,
-    Transition, Trim, Weight, Work,
+    Action, Ask, Breach, Connection, Counsel, Cut, Edit, Event, Fate, Mode, Nudge, Occasion,
+    Purpose, Reply, Transition, Trim, Weight, Work,
 };
 pub use failure::{ErrorClass, Failure, Reach, Remedies, Ruling, Wish, WishSource};
 pub use fault::{Fault, FaultKind, Timer};
 pub use limits::{Account, Caps, FastMode, Limits, Persistence, Source, WorkWait};
 pub use moment::Moment;
 pub use money::{Ledger, Money, Reservation};
-pub use nudges::{SUMMARISE, WORK_GONE};
+pub use nudges::{HOOK_SAYS, SUMMARISE, WORK_GONE};
 pub use plan::{RecoveryPlan, Setback};
 pub use spiral::{Pace, Spiral, SpiralLimits};
 pub use state::{Call, Cap, Compaction, Fast, Pause, Phase, Run};

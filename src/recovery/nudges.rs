@@ -55,9 +55,16 @@ const STILL_RUNNING: &str = "You are done, but the background commands below are
                              as a server or a watcher. If you wait for one to finish, end again \
                              without a tool call: you will be told when it has.";
 
+/// What stands before the words of a hook.
+pub const HOOK_SAYS: &str = "A hook that was set up for this run says:";
+
+const HEED: &str = "The work is not accepted yet: a Stop hook objects, with the words below. Deal \
+                    with what they say, then end again with your whole answer. If that is out of \
+                    reach, end and say what it is.";
+
 impl Nudge {
     /// All the words there are.
-    pub const TEXTS: [&'static str; 13] = [
+    pub const TEXTS: [&'static str; 15] = [
         Self::Continue(Cut::Text).text(),
         Self::Continue(Cut::ToolCall).text(),
         Self::Continue(Cut::Thinking).text(),
@@ -68,9 +75,11 @@ impl Nudge {
         Self::StepBack.text(),
         Self::UseStructuredOutput.text(),
         Self::Unmet.text(),
+        Self::Heed.text(),
         Self::WorkEnded.text(),
         Self::StillRunning.text(),
         WORK_GONE,
+        HOOK_SAYS,
     ];
 
     /// The words, for the model.
@@ -122,6 +131,7 @@ impl Nudge {
                  end: it will be run again. Change the work, never the check. If the cause is \
                  out of reach, end and say what it is."
             }
+            Self::Heed => HEED,
             Self::WorkEnded => WORK_ENDED,
             Self::StillRunning => STILL_RUNNING,
             Self::LastTurn => {

@@ -25,6 +25,8 @@ pub enum Setback {
     Unstructured,
     /// The command of `--require` did not pass.
     Unmet,
+    /// A Stop hook objects.
+    Objected,
     /// The model is done and does not know how background work stands.
     Unreported,
 }
@@ -80,6 +82,8 @@ pub enum RecoveryPlan {
     Restructure,
     /// Tell the model that its work is not accepted yet.
     Amend,
+    /// Tell the model what a Stop hook has against its end.
+    Heed,
     /// Tell the model how background work stands.
     Report,
     /// Nothing is left to try, or nothing needs to be.
@@ -111,6 +115,7 @@ impl RecoveryPlan {
             Self::Return => Some(Budget::Probe),
             Self::Restructure => Some(Budget::SchemaTry),
             Self::Amend => Some(Budget::Amendment),
+            Self::Heed => Some(Budget::Objection),
             Self::Report => Some(Budget::Report),
             Self::WaitForCapacity | Self::Stop(_) => None,
         }
@@ -151,6 +156,7 @@ impl RecoveryPlan {
             Self::Return => "fallback_return",
             Self::Restructure => "structured_output_retry",
             Self::Amend => "requirement_retry",
+            Self::Heed => "stop_hook_blocking",
             Self::Report => "background_report",
             Self::Stop(_) => "stop",
         }
@@ -165,6 +171,7 @@ impl RecoveryPlan {
             | Self::Nudge
             | Self::Drain
             | Self::CompactReactively
+            | Self::Heed
             | Self::Strip => Some(self.name()),
             Self::RetryAtOnce { .. }
             | Self::Retry { .. }
@@ -213,6 +220,7 @@ impl RecoveryPlan {
             | Self::Return
             | Self::Restructure
             | Self::Amend
+            | Self::Heed
             | Self::Report
             | Self::Stop(_) => false,
         }

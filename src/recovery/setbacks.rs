@@ -141,6 +141,7 @@ impl Run {
             | RecoveryPlan::Return
             | RecoveryPlan::Restructure
             | RecoveryPlan::Amend
+            | RecoveryPlan::Heed
             | RecoveryPlan::Report
             | RecoveryPlan::Escalate
             | RecoveryPlan::Continue

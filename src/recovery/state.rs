@@ -57,7 +57,7 @@ pub struct Run {
 ///            ▼                                         │
 /// Ready ─► Weighing ─► Calling ─► (ToolCalls) ──► Working
 ///            ▲            │ │
-///            │      Failed│ └── Answer ──► (Checking) ──► Stopped
+///            │      Failed│ └── Answer ──► (Consulting) ──► (Checking) ──► Stopped
 ///            └─ Pausing ◄─┘
 /// ```
 /// Awaiting stands between an answer and its end while background work is under way.
@@ -72,6 +72,8 @@ pub enum Phase {
     Weighing(Purpose),
     Calling(Call),
     Working,
+    /// The model is done, and the hooks of Stop are heard.
+    Consulting,
     /// The command of `--require` runs.
     Checking,
     /// The model is done and background work is not.

@@ -15,6 +15,10 @@ pub enum StopReason {
     AbortedStreaming(Interrupt),
     AbortedTools(Interrupt),
     HookStopped,
+    /// A Stop hook said that the run is to end.
+    StopHookPrevented,
+    /// A Stop hook kept objecting past its bound.
+    StopHookBlocked,
     /// The context is full and nothing may be taken out of it.
     BlockingLimit,
     PromptTooLong,
@@ -63,6 +67,8 @@ impl StopReason {
             Self::AbortedStreaming(_) => "aborted_streaming",
             Self::AbortedTools(_) => "aborted_tools",
             Self::HookStopped => "hook_stopped",
+            Self::StopHookPrevented => "stop_hook_prevented",
+            Self::StopHookBlocked => "stop_hook_blocked",
             Self::BlockingLimit => "blocking_limit",
             Self::PromptTooLong => "prompt_too_long",
             Self::MaxOutputTokens => "max_output_tokens",

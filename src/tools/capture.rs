@@ -61,6 +61,20 @@ impl Scratch {
         let unique = uuid::Uuid::new_v4().simple().to_string();
         Ok(self.folder.join(format!("{kind}-{number}-{}", &unique[..8])))
     }
+
+    /// Saves bytes that are whole already.
+    pub(super) async fn keep(&self, kind: &str, bytes: &[u8]) -> io::Result<PathBuf> {
+        let length = bytes.len() as u64;
+        if length > SPILL_BYTES_MAX || self.reserve(length) < length {
+            return Err(io::Error::other("the session has saved too much already"));
+        }
+        let path = self.file(kind).await?;
+        let mut options = OpenOptions::new();
+        let mut file = options.write(true).create_new(true).mode(0o600).open(&path).await?;
+        file.write_all(bytes).await?;
+        file.flush().await?;
+        Ok(path)
+    }
 }
 
 /// The bytes at both ends of a stream.

@@ -105,6 +105,16 @@ impl Rules<'_> {
     }
 }
 
+/// What hooks see: everything but the model's credentials. They are the user's own programs.
+pub fn hook_environment(
+    own: &[(OsString, OsString)],
+    credentials: &[String],
+    session_id: &str,
+) -> Vec<(OsString, OsString)> {
+    let policy = ChildEnvironment::Inherit;
+    Environment::for_children(own, policy, &[], credentials, session_id).variables
+}
+
 impl Environment {
     pub(super) fn for_children(
         own: &[(OsString, OsString)],

@@ -41,6 +41,15 @@ impl Outcome {
     }
 }
 
+/// Who allows a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Warrant {
+    /// The rules and the mode.
+    Rules,
+    /// A hook, where no rule says otherwise.
+    Hook,
+}
+
 /// Why a call was not run.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Refusal {
@@ -61,6 +70,11 @@ impl Refusal {
              allowed, and say at the end what was not done."
         ));
         Self::Denied { outcome, reason }
+    }
+
+    /// A hook forbids it. `why` is for the model.
+    pub fn by_hook(why: &str) -> Self {
+        Self::denied(why.to_owned())
     }
 
     /// What to tell the model.

@@ -39,6 +39,8 @@ impl Offered {
 pub struct ToolSettings {
     /// Where the run works. Absolute.
     pub cwd: PathBuf,
+    /// The user's home folder, if anybody knows it.
+    pub home: Option<PathBuf>,
     /// Further folders that the run may work in.
     pub additional_dirs: Vec<PathBuf>,
     pub offered: Offered,
@@ -55,6 +57,8 @@ pub struct ToolSettings {
     pub background_lifetime: Duration,
     /// How much of a result the model sees, in characters.
     pub output_limit: usize,
+    /// The same for tools that are not built in.
+    pub foreign_output_limit: usize,
     /// The environment that outlast was started with.
     pub environment: Vec<(OsString, OsString)>,
     pub child_environment: ChildEnvironment,
@@ -82,6 +86,7 @@ impl ToolSettings {
     pub fn new(cwd: &Path, scratch: &Path, session_id: &str) -> Self {
         Self {
             cwd: cwd.to_path_buf(),
+            home: None,
             additional_dirs: Vec::new(),
             offered: Offered::All,
             mode: PermissionMode::Default,
@@ -92,6 +97,7 @@ impl ToolSettings {
             bash_timeout_max: Duration::from_mins(10),
             background_lifetime: Duration::from_hours(1),
             output_limit: 30_000,
+            foreign_output_limit: 30_000,
             environment: Vec::new(),
             child_environment: ChildEnvironment::Scrub,
             pass_env: Vec::new(),

@@ -92,6 +92,15 @@ impl Shell {
         &self.environment.dropped
     }
 
+    /// What its commands see.
+    pub(super) fn environment(&self) -> &[(OsString, OsString)] {
+        &self.environment.variables
+    }
+
+    pub(super) fn scratch(&self) -> &Arc<Scratch> {
+        &self.scratch
+    }
+
     /// What starts its commands.
     pub(super) fn supervisor(&self) -> &Supervisor {
         &self.supervisor

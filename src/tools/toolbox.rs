@@ -15,10 +15,11 @@ use super::catalog::Tool;
 use super::contain::{change, contain, look};
 use super::edit;
 use super::environment::Environment;
+use super::foreign::ForeignTools;
 use super::glob;
 use super::grep;
 use super::input::{self, Request};
-use super::outcome::{Effect, Outcome, Refusal};
+use super::outcome::{Effect, Outcome, Refusal, Warrant};
 use super::permission::{Deed, List, Permissions};
 use super::places::{Place, Places};
 use super::read;
@@ -35,18 +36,23 @@ pub struct Toolbox {
     definitions: Vec<ToolDefinition>,
     mask: Mask,
     pub(super) kit: Arc<Kit>,
+    pub(super) foreign: Option<Arc<dyn ForeignTools>>,
 }
 
 pub(super) struct Kit {
     offered: Vec<Tool>,
-    permissions: Permissions,
+    pub(super) permissions: Permissions,
     pub(super) places: Places,
     pub(super) shell: Shell,
     pub(super) demands: Demands,
     seen: Seen,
     todos: Todos,
     output_limit: usize,
+    pub(super) foreign_output_limit: usize,
 }
+
+/// Says why a tool may not do something.
+type Judge<'a> = &'a dyn Fn(Tool, &Deed<'_>) -> Result<(), String>;
 
 /// A call that was found good.
 struct Errand {
@@ -68,8 +74,7 @@ impl Toolbox {
             &settings.credentials,
             &settings.session_id,
         );
-        let home = settings.environment.iter().find(|(name, _)| name == "HOME");
-        let home = home.map(|(_, value)| PathBuf::from(value)).filter(|home| home.is_absolute());
+        let home = settings.home.clone().filter(|home| home.is_absolute());
         let roots = [settings.cwd.clone()].into_iter().chain(settings.additional_dirs.clone());
         let roots: Vec<PathBuf> = roots.map(|root| settings.cwd.join(root)).collect();
         if let Some(path) = roots.iter().find(|root| !root.is_dir()) {
@@ -115,12 +120,13 @@ impl Toolbox {
             seen: Seen::default(),
             todos: Todos::default(),
             output_limit: settings.output_limit,
+            foreign_output_limit: settings.foreign_output_limit,
         };
         let mask = Mask::toward_model(settings.secrets.clone());
-        Ok(Self { definitions, mask, kit: Arc::new(kit) })
+        Ok(Self { definitions, mask, kit: Arc::new(kit), foreign: None })
     }
 
-    /// What the model is told, in a fixed order.
+    /// What the model is told of the built-in tools, in a fixed order.
     pub fn definitions(&self) -> &[ToolDefinition] {
         &self.definitions
     }
@@ -151,17 +157,48 @@ impl Toolbox {
     /// What to tell the model instead.
     #[expect(clippy::result_large_err, reason = "a refusal is rare, and used up at once")]
     pub fn admit(&self, call: &ToolCall) -> Result<(), Refusal> {
+        self.admit_by(call, Warrant::Rules)
+    }
+
+    /// The same for a call that a hook may have allowed.
+    ///
+    /// # Errors
+    /// What to tell the model instead.
+    #[expect(clippy::result_large_err, reason = "a refusal is rare, and used up at once")]
+    pub fn admit_by(&self, call: &ToolCall, warrant: Warrant) -> Result<(), Refusal> {
         // An answer is checked when it is taken: a misfit counts, and nothing is counted here.
         if self.kit.demands.answers(&call.name).is_some() {
             return Ok(());
         }
-        self.kit.admit(call).map(drop)
+        if self.owner(&call.name).is_some() {
+            return self.admit_foreign(&call.name);
+        }
+        self.kit.admit(call, warrant).map(drop)
+    }
+
+    /// Whether a permission rule speaks of this call. Where nobody can tell, it does.
+    pub fn covers(&self, rule: &str, call: &ToolCall) -> bool {
+        self.kit.covers(rule, call)
     }
 
     /// Runs an admitted call. Never fails: every failure, a panic included, is an outcome.
     pub async fn run(&self, call: &ToolCall, cancel: CancellationToken) -> Outcome {
+        self.run_by(call, Warrant::Rules, cancel).await
+    }
+
+    /// The same for a call that somebody else than the rules may have admitted.
+    pub async fn run_by(
+        &self,
+        call: &ToolCall,
+        warrant: Warrant,
+        cancel: CancellationToken,
+    ) -> Outcome {
+        if let Some(foreign) = self.owner(&call.name) {
+            return self.masked(self.run_foreign(Arc::clone(foreign), call, cancel).await);
+        }
         let (kit, name, call) = (Arc::clone(&self.kit), call.name.clone(), call.clone());
-        let outcome = contain(&name, async move { kit.perform(&call, cancel).await }).await;
+        let outcome =
+            contain(&name, async move { kit.perform(&call, warrant, cancel).await }).await;
         self.masked(outcome)
     }
 
@@ -225,7 +262,17 @@ fn offered(wanted: &Offered) -> Result<Vec<Tool>, BadSettings> {
 
 impl Kit {
     #[expect(clippy::result_large_err, reason = "a refusal is rare, and used up at once")]
-    fn admit(&self, call: &ToolCall) -> Result<Errand, Refusal> {
+    fn admit(&self, call: &ToolCall, warrant: Warrant) -> Result<Errand, Refusal> {
+        self.judge(call, &|tool, deed| self.permissions.judge(tool, deed, warrant))
+    }
+
+    fn covers(&self, rule: &str, call: &ToolCall) -> bool {
+        let judge = |tool: Tool, deed: &Deed<'_>| self.permissions.checks(rule, tool, deed);
+        self.judge(call, &judge).is_err()
+    }
+
+    #[expect(clippy::result_large_err, reason = "a refusal is rare, and used up at once")]
+    fn judge(&self, call: &ToolCall, judge: Judge<'_>) -> Result<Errand, Refusal> {
         let Some(tool) = Tool::named(&call.name).filter(|tool| self.offered.contains(tool)) else {
             return Err(Refusal::invalid(format!("No such tool available: {}", call.name)));
         };
@@ -247,7 +294,7 @@ impl Kit {
                 Deed::Note
             }
         };
-        self.permissions.judge(tool, &deed).map_err(Refusal::denied)?;
+        judge(tool, &deed).map_err(Refusal::denied)?;
         Ok(Errand { request, place })
     }
 
@@ -273,12 +320,17 @@ impl Kit {
     }
 
     /// Judges the call once more, for the world may have moved since it was admitted, and runs it.
-    async fn perform(self: Arc<Self>, call: &ToolCall, cancel: CancellationToken) -> Outcome {
+    async fn perform(
+        self: Arc<Self>,
+        call: &ToolCall,
+        warrant: Warrant,
+        cancel: CancellationToken,
+    ) -> Outcome {
         if let Some(answers) = self.demands.answers(&call.name) {
             let input = call.input.clone();
             return look(cancel, move |stop| answers.take(&input, stop)).await;
         }
-        let Errand { request, place } = match self.admit(call) {
+        let Errand { request, place } = match self.admit(call, warrant) {
             Ok(errand) => errand,
             Err(refusal) => return refusal.into_outcome(),
         };

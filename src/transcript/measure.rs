@@ -46,6 +46,12 @@ impl History {
         &self.messages
     }
 
+    /// What is sent with every request is now of this size, as [`fixed_bytes`] counts it.
+    pub fn sent_with(&mut self, fixed: u64) {
+        self.meter.fixed = Size { bytes: fixed, weight: fixed, tokens: 0 };
+        self.meter.edited(&self.messages);
+    }
+
     /// Adds to the end. What has the role of the last message becomes part of it.
     pub fn push(&mut self, message: Message) {
         self.meter.added(&message.content);

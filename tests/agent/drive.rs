@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use outlast::agent::{World, drive};
 use outlast::recovery::{
-    Action, Breach, ErrorClass, Event, Failure, Interrupt, Limits, Moment, Money, Pace, Phase,
-    Remedies, Reply, Run, StopReason, Transition, Weight, Wish, WishSource, Work,
+    Action, Breach, Counsel, ErrorClass, Event, Failure, Interrupt, Limits, Moment, Money, Pace,
+    Phase, Remedies, Reply, Run, StopReason, Transition, Weight, Wish, WishSource, Work,
 };
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
@@ -91,6 +91,7 @@ impl World for Scripted {
             Action::Ask(_) => self.replies.pop().expect("the script is long enough"),
             Action::Refresh => Event::Refreshed,
             Action::RunTools => Event::ToolsDone(Pace::Fresh),
+            Action::Consult => Event::Consulted(Counsel::Pass),
             Action::Check => Event::Checked { passed: true },
             Action::AwaitWork { .. } => Event::Worked(Work::Over),
             Action::Wait { until } => self.wait(until).await,

@@ -38,6 +38,7 @@ pub(super) enum Said {
     Compacted,
     Denied(String),
     Warning(String),
+    HookSays(String),
 }
 
 impl Said {
@@ -55,6 +56,7 @@ impl Said {
                 WaitingFor::Retry(pause) => format!("retry after {}", pause.class),
                 WaitingFor::Model(name) => format!("model {name}"),
                 WaitingFor::Tool { name, .. } => format!("tool {name}"),
+                WaitingFor::Hook { event } => format!("hook {event}"),
                 WaitingFor::Work { running } => format!("work {running}"),
             }),
             Notice::StreamEvent(_) | Notice::RecoveryEnds(_) | Notice::Task(_) => return None,
@@ -63,6 +65,7 @@ impl Said {
             Notice::Compacted { .. } => Self::Compacted,
             Notice::ModelSwitched { from, to } => Self::Switched(format!("{from} to {to}")),
             Notice::Denied { tool, .. } => Self::Denied((*tool).to_owned()),
+            Notice::HookSays { text, .. } => Self::HookSays((*text).to_owned()),
             Notice::Warning(text) => Self::Warning((*text).to_owned()),
         })
     }
@@ -120,6 +123,7 @@ impl Play {
             cwd: folder.path().to_owned(),
             rungs: vec![rung("sonnet", Arc::new(client.expect("the address is right")))],
             toolbox: toolbox(&folder),
+            servers: Arc::default(),
             limits: Limits {
                 ladder: Ladder { first: Duration::from_millis(2), longest: Duration::from_secs(1) },
                 ..Limits::default()
@@ -134,6 +138,9 @@ impl Play {
             stop_after: None,
             journal: Journal::off(),
             secrets: KnownSecrets::default(),
+            hooks: None,
+            memory_files: Vec::new(),
+            warnings: Vec::new(),
             carried: Carried::default(),
         };
         Self { setup, server, folder }
@@ -209,6 +216,7 @@ impl Played {
             Said::Compacted => Some("compacted".to_owned()),
             Said::Denied(tool) => Some(format!("denied {tool}")),
             Said::Warning(text) => Some(format!("warning {text}")),
+            Said::HookSays(text) => Some(format!("hook says {text}")),
         };
         self.said.iter().filter_map(word).collect()
     }

@@ -28,6 +28,8 @@ pub(super) fn every_reason() -> Vec<StopReason> {
         StopReason::MaxBudgetUsd,
         StopReason::Deadline,
         StopReason::HookStopped,
+        StopReason::StopHookPrevented,
+        StopReason::StopHookBlocked,
         StopReason::BlockingLimit,
         StopReason::Stalled,
         StopReason::BackgroundPending,
@@ -52,6 +54,8 @@ pub(super) fn every_reason() -> Vec<StopReason> {
             | StopReason::AbortedStreaming(_)
             | StopReason::AbortedTools(_)
             | StopReason::HookStopped
+            | StopReason::StopHookPrevented
+            | StopReason::StopHookBlocked
             | StopReason::BlockingLimit
             | StopReason::Stalled
             | StopReason::BackgroundPending

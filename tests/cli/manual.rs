@@ -62,6 +62,11 @@ fn page() -> String {
             .collect();
         entries(roff, texts.iter().map(|(name, text)| (name.clone(), text.as_str())));
     });
+    page += &section("HOOKS", |roff| {
+        for paragraph in HOOKS {
+            roff.text([roman(*paragraph)]).control("PP", []);
+        }
+    });
     page += &section("TRUST", |roff| {
         for paragraph in TRUST {
             roff.control("PP", []).text([roman(*paragraph)]);
@@ -78,6 +83,11 @@ fn page() -> String {
             roff.control("PP", []).text([roman(*paragraph)]);
         }
     });
+    page += &section("MCP", |roff| {
+        for paragraph in MCP {
+            roff.control("PP", []).text([roman(*paragraph)]);
+        }
+    });
     page += &section("HEARTBEATS", |roff| {
         for paragraph in HEARTBEATS {
             roff.control("PP", []).text([roman(*paragraph)]);
@@ -90,6 +100,21 @@ fn page() -> String {
     });
     page
 }
+
+const HOOKS: &[&str] = &[
+    "The setting hooks names programs of yours for each event: {\"hooks\": {\"PreToolUse\": \
+     [{\"matcher\": \"Bash|Write\", \"hooks\": [{\"type\": \"command\", \"command\": \
+     \"./guard.sh\", \"timeout\": 10, \"failClosed\": true}]}]}}. The events are SessionStart, \
+     UserPromptSubmit, PreToolUse, PostToolUse, PostToolUseFailure, Stop, StopFailure, PreCompact \
+     and SessionEnd. A hook reads a JSON object about what happens from standard input. Exit code 0 \
+     is consent, 2 objects with what stands on standard error; a JSON object on standard output may \
+     say more.",
+    "A hook that crashes, hangs past its timeout, prints rubbish or is missing counts as not there, \
+     unless it is a guard with failClosed: then it forbids. Failures are written to \
+     hooks/.logs/hook-log.jsonl in the configuration folder. Hooks see your environment without \
+     the credentials of the model. A Stop hook that still objects at its third pass, or says the \
+     same twice in a row, ends the run as stop_hook_blocked, exit code 9.",
+];
 
 const TRUST: &[&str] = &[
     "The settings of the repository in whose folder outlast works may be anybody's. Until somebody \
@@ -146,6 +171,25 @@ const ENTRIES: &[(&str, &str)] = &[
          variable holds a bearer token; \"headers\" are sent with each request, and \
          \"contextWindow\" is the model's.",
     ),
+];
+
+const MCP: &[&str] = &[
+    "The model is offered the tools of servers of the Model Context Protocol, as \
+     mcp__SERVER__TOOL. Servers are named in the setting mcpServers, in .mcp.json of a repository \
+     that is trusted, and in --mcp-config; of the same name, the later one counts. ${NAME} and \
+     ${NAME:-default} stand for variables. An entry that is no good is left out, with a warning.",
+    "A call needs leave like any other: a rule mcp__SERVER or mcp__SERVER__TOOL, with * behind the \
+     server's name, or --permission-mode bypassPermissions.",
+    "Servers start side by side. The first request waits for them for five seconds at most; the \
+     tools of later ones join at the next turn. --mcp-required names those without which the run \
+     does not begin: it waits for them as long as MCP_TIMEOUT says, and then ends with exit 1 and \
+     the reason mcp_unavailable.",
+    "Nothing that a server does ends a run. A call that goes wrong is an error that the model \
+     reads. A server that is lost is started anew after 1, 2, 4, 8 and 16 seconds, and then given \
+     up; one that wants a login is not asked again. A call is repeated only when the server has \
+     said that it forgot the session. The result says in \"mcp\" what came of each.",
+    "Servers see the variables that commands see, and those of their own entry. They are not \
+     sandboxed, and end with the run at the latest.",
 ];
 
 const SANDBOX: &[&str] = &[

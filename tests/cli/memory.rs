@@ -162,8 +162,8 @@ fn what_is_no_text_is_left_out_and_named() {
     assert_eq!(memory.files.len(), 1);
     for (name, why) in [
         ("project/CLAUDE.md", "not UTF-8"),
-        ("project/AGENTS.md", "no plain file"),
-        ("project/CLAUDE.local.md", "longer than 256 kB"),
+        ("project/AGENTS.md", "no regular file"),
+        ("project/CLAUDE.local.md", "larger than 256 kB"),
     ] {
         let told = |line: &&String| line.contains(name) && line.contains(why);
         assert_eq!(memory.warnings.iter().filter(told).count(), 1, "{:?}", memory.warnings);

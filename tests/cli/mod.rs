@@ -4,6 +4,8 @@ mod arbitrary;
 mod bad_input;
 mod binary;
 mod chain;
+mod config;
+mod doctor;
 mod exits;
 mod golden;
 mod heartbeats;

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use jiff::tz::{TimeZone, offset};
-use outlast::agent::{Denial, Ending, JournalHealth, ModelSpan, ModelTally, Tally, ToolTally};
+use outlast::agent::{
+    Denial, Ending, HookTally, JournalHealth, ModelSpan, ModelTally, Tally, ToolTally,
+};
 use outlast::cli::output::{Keep, Report, refused, shrink, write_result_file};
 use outlast::cli::usage::UsageError;
 use outlast::cli::wall::Now;
@@ -111,7 +113,9 @@ pub(super) fn ending(reason: StopReason) -> Ending {
         rate_limits: None,
         broken: None,
         acceptance: Acceptance::default(),
+        servers: outlast::mcp::Tally::default(),
         tasks: Vec::new(),
+        hooks: HookTally::default(),
     }
 }
 
@@ -123,6 +127,12 @@ fn refusal(status: u16, message: &str) -> Fault {
         message: message.to_owned(),
     };
     Fault { request_id: Some("req_011".to_owned()), ..Fault::new(kind, Reach::Status) }
+}
+
+fn by_hook(reason: StopReason) -> Ending {
+    let why = Some("the tests do not pass".to_owned());
+    let log = Some("/home/.outlast/hooks/.logs/hook-log.jsonl".into());
+    Ending { hooks: HookTally { ran: 3, failed: 1, blocked: 2, why, log }, ..ending(reason) }
 }
 
 fn failed(class: ErrorClass, fault: Fault) -> Ending {
@@ -179,7 +189,8 @@ fn limits() -> Vec<(&'static str, Ending)> {
             },
         ),
         ("deadline", ending(StopReason::Deadline)),
-        ("hook-stopped", ending(StopReason::HookStopped)),
+        ("hook-stopped", by_hook(StopReason::HookStopped)),
+        ("stop-hook-blocked", by_hook(StopReason::StopHookBlocked)),
         ("max-output-tokens", ending(StopReason::MaxOutputTokens)),
         ("refusal", ending(StopReason::Refusal)),
         ("sigint-while-streaming", ending(StopReason::AbortedStreaming(Interrupt::Sigint))),

@@ -20,10 +20,12 @@ fn init() -> Init {
         cwd: "/work".to_owned(),
         model: "model-a".to_owned(),
         tools: vec!["Bash".to_owned(), "Read".to_owned()],
+        servers: Vec::new(),
         permission_mode: "default".to_owned(),
         api_key_source: "ANTHROPIC_API_KEY".to_owned(),
         sandbox: fenced(),
         dropped_variables: vec!["A_TOKEN".to_owned()],
+        memory_files: vec!["/work/CLAUDE.md".to_owned()],
     }
 }
 

@@ -181,11 +181,15 @@ fn sources_that_are_not_read_are_not_listed() {
 fn servers_of_a_repository_are_listed() {
     let servers = r#"{"mcpServers": {"evil": {"command": "touch"}, "a\u001b[31m": {}}}"#;
     let world = World::new().file("work/.mcp.json", servers);
-    for flags in [&[][..], &["--trust-project"]] {
-        let settings = at_work(&world, flags);
-        assert_eq!(keys(&settings), ["mcpServers.evil", "mcpServers.a??31m"]);
-        assert_eq!(settings.ignored[0].file, ".mcp.json");
-    }
+    let settings = at_work(&world, &[]);
+    assert_eq!(keys(&settings), ["mcpServers.evil", "mcpServers.a??31m"]);
+    assert_eq!(settings.ignored[0].file, ".mcp.json");
+    assert_eq!(settings.mcp.servers, []);
+    let trusted = at_work(&world, &["--trust-project"]);
+    assert_eq!(keys(&trusted), [""; 0]);
+    let [server] = &trusted.mcp.servers[..] else { panic!("{:?}", trusted.mcp) };
+    assert_eq!(server.name, "evil");
+    assert!(trusted.warnings.iter().all(|line| !line.contains('\u{1b}')), "{trusted:?}");
 }
 
 /// A repository below `home` and the settings of a user who names this one.

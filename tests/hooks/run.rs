@@ -9,6 +9,7 @@ use outlast::hooks::MishapKind::{self, Crash, Missing, Rubbish};
 use outlast::hooks::{
     CrashLog, HookEvent, HookScene, HookSettings, Hooks, Occasion, Permission, Verdict,
 };
+use outlast::secrets::KnownSecrets;
 use serde_json::{Map, Value, json};
 use tempfile::TempDir;
 use tokio::time::Instant;
@@ -43,6 +44,7 @@ impl Stage {
             permission_mode: "default".to_owned(),
             environment: vec![("PATH".into(), std::env::var_os("PATH").unwrap_or_default())],
             log: self.log(),
+            secrets: KnownSecrets::default(),
             shell: "/bin/sh".into(),
             supervisor: supervisor(),
         };

@@ -5,9 +5,9 @@ use std::mem::discriminant;
 use std::time::Duration;
 
 use outlast::recovery::{
-    Account, Action, Breach, Budget, Budgets, Call, Caps, Cut, ErrorClass, Event, Failure, Fast,
-    FastMode, Fate, Interrupt, Limits, Moment, Money, Pace, Pause, Persistence, Phase, Purpose,
-    Reach, RecoveryPlan, Reply, Ruling, Run, Source, StopReason, Transition, Weight, Work,
+    Account, Action, Breach, Budget, Budgets, Call, Caps, Counsel, Cut, ErrorClass, Event, Failure,
+    Fast, FastMode, Fate, Interrupt, Limits, Moment, Money, Pace, Pause, Persistence, Phase,
+    Purpose, Reach, RecoveryPlan, Reply, Ruling, Run, Source, StopReason, Transition, Weight, Work,
 };
 
 use super::{ANYTHING, FREE, NOTHING, failure, limits, reaching, ruled, secs, wishing};
@@ -99,6 +99,12 @@ fn demanding() -> Limits {
     Limits { budgets, effort, structured: true, requirement: true, ..small() }
 }
 
+/// Stop hooks have a say before anything else has.
+fn advised() -> Limits {
+    let budgets = Budgets { objections: 2, ..demanding().budgets };
+    Limits { budgets, stop_hooks: true, structured: false, ..demanding() }
+}
+
 fn settings() -> Vec<(&'static str, Limits)> {
     let failing = failing();
     let once = Limits { budgets: Budgets { turns: Some(1), ..failing.budgets }, ..failing };
@@ -121,6 +127,8 @@ fn settings() -> Vec<(&'static str, Limits)> {
         ("fast mode", fast()),
         ("a schema and a requirement", demanding()),
         ("a requirement", Limits { structured: false, ..demanding() }),
+        ("Stop hooks and a requirement", advised()),
+        ("Stop hooks", Limits { requirement: false, effort: None, ..advised() }),
     ]
 }
 
@@ -161,6 +169,10 @@ fn every_event() -> Vec<Event> {
         Event::Misfit,
         Event::Checked { passed: true },
         Event::Checked { passed: false },
+        Event::Consulted(Counsel::Pass),
+        Event::Consulted(Counsel::Block),
+        Event::Consulted(Counsel::BlockAgain),
+        Event::Consulted(Counsel::Halt),
         Event::HookStopped,
         Event::Refreshed,
         Event::Woke,
@@ -230,11 +242,13 @@ fn fits(phase: Phase, event: Event) -> bool {
         Event::Replied(_) => matches!(phase, Phase::Calling(Call::Ask(_))),
         Event::Failed(_) => matches!(phase, Phase::Calling(_)),
         Event::Refreshed => matches!(phase, Phase::Calling(Call::Refresh(_))),
-        Event::ToolsDone(_)
-        | Event::Delivered
-        | Event::DeliveredEarly
-        | Event::Misfit
-        | Event::HookStopped => phase == Phase::Working,
+        Event::ToolsDone(_) | Event::Delivered | Event::DeliveredEarly | Event::Misfit => {
+            phase == Phase::Working
+        }
+        Event::HookStopped => {
+            matches!(phase, Phase::Ready | Phase::Working | Phase::Consulting | Phase::Checking)
+        }
+        Event::Consulted(_) => phase == Phase::Consulting,
         Event::Worked(_) => matches!(phase, Phase::Awaiting { .. }),
         Event::Checked { .. } => phase == Phase::Checking,
         Event::Woke => matches!(phase, Phase::Pausing { .. }),
@@ -250,6 +264,7 @@ fn when(run: Run, event: Event) -> Moment {
         | Phase::Weighing(_)
         | Phase::Calling(_)
         | Phase::Working
+        | Phase::Consulting
         | Phase::Checking
         | Phase::Awaiting { .. }
         | Phase::Stopped(_) => Moment::default(),
@@ -386,7 +401,7 @@ fn way(transition: &Transition) -> Way {
             assert!(until > transition.at, "a wait that takes no time: {transition:?}");
             Way::Waits
         }
-        Action::RunTools | Action::Check => Way::Works,
+        Action::RunTools | Action::Consult | Action::Check => Way::Works,
         Action::Weigh { .. } | Action::Ask(_) | Action::Refresh | Action::Finish(_) => {
             Way::Straight
         }
@@ -408,6 +423,7 @@ fn agrees(step: &Transition, limits: &Limits) -> bool {
         }
         Action::Refresh => matches!(next.phase, Phase::Calling(Call::Refresh(_))),
         Action::RunTools => next.phase == Phase::Working,
+        Action::Consult => next.phase == Phase::Consulting,
         Action::Check => next.phase == Phase::Checking,
         Action::AwaitWork { until: look } => {
             matches!(next.phase, Phase::Awaiting { until } if look <= until)
@@ -428,7 +444,10 @@ fn ends_as(run: Run, event: Event) -> Option<StopReason> {
         }
         Event::DeadlinePassed => Some(StopReason::Deadline),
         Event::Interrupted(by)
-            if matches!(run.phase, Phase::Working | Phase::Checking | Phase::Awaiting { .. }) =>
+            if matches!(
+                run.phase,
+                Phase::Working | Phase::Consulting | Phase::Checking | Phase::Awaiting { .. }
+            ) =>
         {
             Some(StopReason::AbortedTools(by))
         }
@@ -443,6 +462,7 @@ fn ends_as(run: Run, event: Event) -> Option<StopReason> {
         | Event::Worked(_)
         | Event::Misfit
         | Event::Checked { .. }
+        | Event::Consulted(_)
         | Event::HookStopped
         | Event::Refreshed
         | Event::Woke => None,
@@ -550,6 +570,7 @@ fn check_price(run: Run, step: &Transition, limits: &Limits) {
         Some(Budget::FastMode) => after.fast_mode + 1 == before.fast_mode,
         Some(Budget::SchemaTry) => after.schema_tries + 1 == before.schema_tries,
         Some(Budget::Amendment) => after.amendments + 1 == before.amendments,
+        Some(Budget::Objection) => after.objections + 1 == before.objections,
         Some(Budget::Report) => after.reports + 1 == before.reports,
     };
     assert!(paid, "nobody paid for this: {step:?}");

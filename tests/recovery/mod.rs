@@ -71,6 +71,7 @@ const NOTHING: Budgets = Budgets {
     schema_tries: 0,
     amendments: 0,
     reports: 0,
+    objections: 0,
 };
 
 /// A call that costs nothing, for a model that allows any output.

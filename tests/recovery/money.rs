@@ -124,6 +124,7 @@ fn summaries_and_replies_share_one_ceiling() {
                     break;
                 }
                 Action::Refresh
+                | Action::Consult
                 | Action::Check
                 | Action::AwaitWork { .. }
                 | Action::Wait { .. } => panic!("{step:?}"),

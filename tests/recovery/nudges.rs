@@ -5,7 +5,7 @@ use std::path::Path;
 
 use outlast::recovery::{Cut, Nudge, SUMMARISE};
 
-const ALL: [Nudge; 12] = [
+const ALL: [Nudge; 13] = [
     Nudge::Continue(Cut::Text),
     Nudge::Continue(Cut::ToolCall),
     Nudge::Continue(Cut::Thinking),
@@ -16,12 +16,14 @@ const ALL: [Nudge; 12] = [
     Nudge::StepBack,
     Nudge::UseStructuredOutput,
     Nudge::Unmet,
+    Nudge::Heed,
     Nudge::WorkEnded,
     Nudge::StillRunning,
 ];
 
 /// Each text, and the thoughts that it must hold.
-const MUST: [(Nudge, &[&str]); 12] = [
+const MUST: [(Nudge, &[&str]); 13] = [
+    (Nudge::Heed, &["not accepted yet", "objects", "words below", "whole answer", "out of reach"]),
     (Nudge::WorkEnded, &["has ended", "below", "BashOutput", "failed", "whole answer"]),
     (
         Nudge::StillRunning,

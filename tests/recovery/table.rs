@@ -84,6 +84,7 @@ fn show(plan: RecoveryPlan) -> String {
         | RecoveryPlan::Return
         | RecoveryPlan::Restructure
         | RecoveryPlan::Amend
+        | RecoveryPlan::Heed
         | RecoveryPlan::Report => plan.name().to_owned(),
     }
 }
@@ -276,7 +277,7 @@ fn other_setbacks() -> String {
     let home: Change = |run| Run { home: Some(1), ..run };
     let escalate: Change = |run| Run { may_escalate: true, ..run };
     let hurried: Change = |run| Run { wrapping_up: true, ..run };
-    let setbacks: [(&str, Setback, Change); 13] = [
+    let setbacks: [(&str, Setback, Change); 14] = [
         ("cut, more room", Setback::CutShort, escalate),
         ("cut", Setback::CutShort, room),
         ("empty", Setback::Empty, room),
@@ -289,6 +290,7 @@ fn other_setbacks() -> String {
         ("no summary, late", Setback::NoSummary(Occasion::Overflow), room),
         ("unstructured", Setback::Unstructured, room),
         ("unmet", Setback::Unmet, room),
+        ("objected", Setback::Objected, room),
         ("unreported", Setback::Unreported, room),
     ];
     let mut text = head("What is no failed call", &["rich", "poor"]);

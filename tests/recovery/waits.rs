@@ -173,7 +173,11 @@ fn fail_for_ever(seed: u64, rules: &Limits, fail: impl Fn(u64) -> Failure) -> us
                 Event::Failed(fail(dice >> 33))
             }
             Phase::Stopped(_) => return attempts,
-            Phase::Ready | Phase::Working | Phase::Checking | Phase::Awaiting { .. } => {
+            Phase::Ready
+            | Phase::Working
+            | Phase::Consulting
+            | Phase::Checking
+            | Phase::Awaiting { .. } => {
                 panic!("seed {seed}: {run:?}")
             }
         };

@@ -41,6 +41,7 @@ impl Bench {
             (OsString::from("PATH"), std::env::var_os("PATH").unwrap_or_default()),
             (OsString::from("HOME"), root.join("home").into()),
         ];
+        settings.home = Some(root.join("home"));
         settings.supervisor = supervisor();
         arrange(&mut settings);
         let toolbox = Toolbox::new(&settings).expect("good settings");

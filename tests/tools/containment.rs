@@ -15,6 +15,25 @@ async fn a_command_leads_its_own_session_without_a_terminal() {
     assert_eq!((pid, pid, "0"), (group, session, terminal));
 }
 
+#[tokio::test]
+async fn a_command_takes_signals_as_usual_and_dies_first_when_memory_runs_out() {
+    // The runtime of Rust ignores SIGPIPE, here and in the keeper.
+    let own = fs::read_to_string("/proc/self/status").unwrap();
+    let ignored = |status: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap();
+        // Those beyond 31 are the C library's, and nobody can change what they do.
+        u64::from_str_radix(line.trim(), 16).unwrap() & 0x7fff_ffff
+    };
+    let sigpipe = 1 << (nix::libc::SIGPIPE - 1);
+    assert_ne!(ignored(&own) & sigpipe, 0, "otherwise this shows nothing");
+    let bench = Bench::open();
+    let status = text(&bench.bash("cat /proc/self/status").await);
+    assert_eq!(ignored(&status), 0, "{status}");
+    assert!(status.contains("SigBlk:\t0000000000000000"), "{status}");
+    let score = text(&bench.bash("cat /proc/self/oom_score_adj").await);
+    assert!(score.trim().parse::<i32>().is_ok_and(|score| score >= 300), "{score}");
+}
+
 #[test]
 fn a_command_outlives_the_thread_that_asked_for_it() {
     // The kernel ends a command together with the thread that started it.

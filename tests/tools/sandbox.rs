@@ -72,6 +72,7 @@ impl Fenced {
             ("GIT_COMMITTER_NAME".into(), "A".into()),
             ("GIT_COMMITTER_EMAIL".into(), "a@example.org".into()),
         ];
+        settings.home = Some(root.join("home"));
         arrange(&mut settings, &root);
         match Toolbox::new(&settings) {
             Ok(toolbox) => Ok(Self { toolbox, root, _folder: folder }),

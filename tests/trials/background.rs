@@ -278,7 +278,7 @@ async fn nine_floods_at_once_stay_within_memory_and_disk() {
             _ => scenario.and_tool("Bash", input),
         };
     }
-    let last = json!({ "command": "echo go > bell; head -c 50G /dev/urandom", "timeout": 4_000 });
+    let last = json!({ "command": "echo go > bell; head -c 50G /dev/urandom", "timeout": 2_000 });
     let server = serve(scenario.and_tool("Bash", last));
     let trial = Trial::against(&server).args(["--max-turns", "1", "Go."]);
     let mut bell = Bell::at(&trial.work().join("bell"));

@@ -17,7 +17,7 @@ use crate::support::{Ended, Running, Trial, serve, within};
 
 const SESSION: &str = "5e551011-0000-4000-8000-00000000dead";
 const TURNS: usize = 7;
-/// How many tasks are carried through; `SEEDS` in the environment asks for more.
+/// How many tasks are carried through; `KILL_STORIES` in the environment asks for more.
 const STORIES: u64 = 52;
 /// How often each may be killed at most.
 const KILLS: usize = 6;
@@ -323,7 +323,7 @@ fn judge(server: &Server, ended: &Ended, context: &str) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_two_hundred_times_nothing_is_lost_and_nothing_happens_twice() {
     let traced = can_trace();
-    let stories = std::env::var("SEEDS").ok().and_then(|count| count.parse().ok());
+    let stories = std::env::var("KILL_STORIES").ok().and_then(|count| count.parse().ok());
     let places = Arc::new(Semaphore::new(AT_ONCE));
     let (mut trials, mut all) = (JoinSet::new(), Figures::default());
     for seed in 0..stories.unwrap_or(STORIES) {

@@ -21,6 +21,7 @@ mod history_limits;
 mod history_money;
 mod history_sessions;
 mod history_tools;
+mod hooks;
 mod kills;
 mod logins;
 mod loops;

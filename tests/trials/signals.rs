@@ -578,3 +578,16 @@ async fn signals_that_mean_nothing_to_a_run_do_not_end_or_stop_it() {
     let ended = running.end().await;
     assert_eq!(ended.result()["result"], "Done.", "{ended:?}");
 }
+
+#[tokio::test]
+async fn commands_take_signals_as_usual_whatever_outlast_was_started_with() {
+    // The two beyond 31 are the C library's, and nobody can change what they do.
+    let look = "ignored=$(awk '/^SigIgn:/ { print $2 }' /proc/self/status); \
+                (( 0x$ignored & 0x7fffffff )) || echo > usual";
+    let scenario = Scenario::new().tool("Bash", json!({ "command": look })).reply("Looked.");
+    let server = serve(scenario);
+    let trial = Trial::against(&server).args(["Look."]);
+    let ended = trial.in_shell("trap '' HUP PIPE USR1 XFSZ; exec \"$@\"").run().await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(ended.work().join("usual").exists(), "{ended:?}");
+}

@@ -244,6 +244,7 @@ async fn within_this_process(server: &Server, folder: &std::path::Path, bears: u
             client: Arc::new(client.expect("it fits")),
         }],
         toolbox: Toolbox::new(&tools).expect("they fit"),
+        servers: Arc::default(),
         limits: Limits::default(),
         ledger: Ledger::new(None),
         clock: Clock::start(100.0),
@@ -255,6 +256,9 @@ async fn within_this_process(server: &Server, folder: &std::path::Path, bears: u
         stop_after: None,
         journal: Journal::off(),
         secrets: KnownSecrets::default(),
+        hooks: None,
+        memory_files: Vec::new(),
+        warnings: Vec::new(),
         carried: Carried::default(),
     };
     let interrupter = Interrupter::new(None);

@@ -69,6 +69,10 @@ impl Wanted {
     pub(in crate::cli) fn of(raw: &[OsString]) -> Self {
         let mut wanted = Self::default();
         let mut words = raw.iter().map(|word| word.to_string_lossy()).peekable();
+        if words.peek().is_some_and(|word| word == "doctor" || word == "config") {
+            // Their reports are no results.
+            return Self { format: OutputFormat::Text, result_file: None };
+        }
         let rehearsing = words.peek().is_some_and(|word| word == "rehearse");
         while let Some(word) = words.next() {
             if word == "--" && !rehearsing {
@@ -164,7 +168,7 @@ fn is_rule(word: &str) -> bool {
 
 /// Flags of the same family of tools that mean something outlast does not do yet. Taking them and
 /// doing nothing would be a lie; calling them unknown would send people looking for a typo.
-const UNSUPPORTED: [&str; 23] = [
+const UNSUPPORTED: [&str; 21] = [
     "--agent",
     "--agents",
     "--append-subagent-system-prompt",
@@ -180,13 +184,11 @@ const UNSUPPORTED: [&str; 23] = [
     "--init",
     "--init-only",
     "--maintenance",
-    "--mcp-config",
     "--permission-prompt-tool",
     "--permission-prompts",
     "--plugin-dir",
     "--replay-user-messages",
     "--safe-mode",
-    "--strict-mcp-config",
     "--task-budget",
 ];
 

@@ -257,6 +257,19 @@ pub struct ToolArgs {
 }
 
 #[derive(Clone, Debug, Default, Args)]
+pub struct McpArgs {
+    /// Servers to start: JSON, or a file like .mcp.json; may be repeated
+    #[arg(long, value_name = "JSON|PATH")]
+    pub mcp_config: Vec<String>,
+    /// No servers but those of --mcp-config
+    #[arg(long)]
+    pub strict_mcp_config: bool,
+    /// Do not begin without these servers; all for every one
+    #[arg(long, value_name = "NAMES")]
+    pub mcp_required: Vec<String>,
+}
+
+#[derive(Clone, Debug, Default, Args)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub struct SessionArgs {
     /// Go on with the newest session of this folder
@@ -289,6 +302,9 @@ pub struct SessionArgs {
     /// Which settings files are read: user, project, local
     #[arg(long, value_name = "A,B")]
     pub setting_sources: Option<String>,
+    /// Read no CLAUDE.md and AGENTS.md
+    #[arg(long)]
+    pub no_memory: bool,
     /// Let the repository's own settings do what yours may
     #[arg(long)]
     pub trust_project: bool,

@@ -4,11 +4,14 @@ mod argv;
 mod groups;
 mod mistakes;
 
+use std::collections::BTreeMap;
+
+use clap::parser::ValueSource;
 use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand};
 
 pub(super) use argv::{Wanted, from_os};
 pub use groups::{
-    AcceptanceArgs, BudgetMode, ChildEnv, InputFormat, LimitArgs, ModelArgs, NetworkArgs,
+    AcceptanceArgs, BudgetMode, ChildEnv, InputFormat, LimitArgs, McpArgs, ModelArgs, NetworkArgs,
     OutputArgs, OutputFormat, PermissionMode, SandboxMode, SandboxNetwork, SessionArgs, TimerArgs,
     ToolArgs,
 };
@@ -21,7 +24,7 @@ use super::version;
 #[command(
     name = "outlast",
     about = "Runs a task to its end with a tool-using model, and says truthfully how it ended.",
-    override_usage = "outlast [run] [OPTIONS] [PROMPT]\n       outlast rehearse [SCENARIO] [-- OPTIONS]",
+    override_usage = "outlast [run] [OPTIONS] [PROMPT]\n       outlast rehearse [SCENARIO] [-- OPTIONS]\n       outlast doctor [--json] [--offline]\n       outlast config [--json] [-- OPTIONS]",
     after_help = "Settings, environment, exit codes: outlast(1).",
     disable_version_flag = true,
     disable_help_flag = true,
@@ -50,6 +53,10 @@ enum Command {
     Run(Box<RunArgs>),
     /// Run against a scripted model server with faults: no key, no cost
     Rehearse(RehearseArgs),
+    /// Look for whatever would keep a run from working, and say how to mend it
+    Doctor(DoctorArgs),
+    /// Print the settings in force, each with where it comes from
+    Config(ConfigArgs),
 }
 
 /// Everything that `outlast run` takes.
@@ -68,6 +75,8 @@ pub struct RunArgs {
     pub model: ModelArgs,
     #[command(flatten, next_help_heading = "Tools and permissions")]
     pub tools: ToolArgs,
+    #[command(flatten, next_help_heading = "MCP servers")]
+    pub mcp: McpArgs,
     #[command(flatten, next_help_heading = "Session and settings")]
     pub session: SessionArgs,
     #[command(flatten, next_help_heading = "Network")]
@@ -96,6 +105,31 @@ pub struct RehearseArgs {
     pub flags: Vec<String>,
 }
 
+/// What `outlast doctor` takes.
+#[derive(Clone, Debug, Args)]
+pub struct DoctorArgs {
+    /// One JSON object instead of text
+    #[arg(long)]
+    pub json: bool,
+    /// Ask nobody on the network
+    #[arg(long)]
+    pub offline: bool,
+    /// Flags of `outlast run` that are to be looked at as well, after `--`
+    #[arg(last = true, value_name = "OPTIONS")]
+    pub flags: Vec<String>,
+}
+
+/// What `outlast config` takes.
+#[derive(Clone, Debug, Args)]
+pub struct ConfigArgs {
+    /// One JSON object instead of text
+    #[arg(long)]
+    pub json: bool,
+    /// Flags of `outlast run` that outrank the rest, after `--`
+    #[arg(last = true, value_name = "OPTIONS")]
+    pub flags: Vec<String>,
+}
+
 /// What was asked for.
 #[derive(Debug)]
 pub enum Request {
@@ -103,6 +137,39 @@ pub enum Request {
     Print(String),
     Run(Box<RunArgs>),
     Rehearse(RehearseArgs),
+    Doctor(DoctorArgs),
+    Config(ConfigArgs),
+}
+
+/// Flags as they were given: the parser's name of each, and its values.
+pub type Given = BTreeMap<String, Vec<String>>;
+
+/// Reads the flags of a run that is only to be looked at.
+///
+/// # Errors
+/// One line for the first mistake in them.
+pub fn run_flags(words: &[String]) -> Result<(Box<RunArgs>, Given), UsageError> {
+    let Request::Run(args) = parse(words)? else {
+        return Err(UsageError::new(
+            "after -- there may be flags of outlast run, and nothing else",
+        ));
+    };
+    let words = argv::normalise(words)?;
+    let named = std::iter::once("outlast".to_owned()).chain(words);
+    let Ok(matches) = Cli::command().try_get_matches_from(named) else {
+        return Ok((args, Given::new()));
+    };
+    let matches = matches.subcommand_matches("run").unwrap_or(&matches);
+    let mut given = Given::new();
+    for id in matches.ids().map(clap::Id::as_str) {
+        if matches.value_source(id) != Some(ValueSource::CommandLine) {
+            continue;
+        }
+        let values = matches.try_get_raw(id).ok().flatten();
+        let values = values.into_iter().flatten();
+        given.insert(id.to_owned(), values.map(|one| one.to_string_lossy().into()).collect());
+    }
+    Ok((args, given))
 }
 
 /// Reads a command line, without the program's name.
@@ -118,6 +185,8 @@ pub fn parse(words: &[String]) -> Result<Request, UsageError> {
         Ok(Cli { command: Some(Command::Rehearse(rehearse)), .. }) => {
             Ok(Request::Rehearse(rehearse))
         }
+        Ok(Cli { command: Some(Command::Doctor(doctor)), .. }) => Ok(Request::Doctor(doctor)),
+        Ok(Cli { command: Some(Command::Config(config)), .. }) => Ok(Request::Config(config)),
         Ok(Cli { command: None, run, .. }) => Ok(Request::Run(Box::new(run))),
         Err(error) => mistakes::explain(&error),
     }

@@ -1,9 +1,10 @@
 //! Where memory files are, and how far they are believed.
 
 use std::collections::HashSet;
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
+
+use crate::process::reading;
 
 use super::imports::{Piece, is_for_some_paths, pieces};
 use super::{Memory, MemoryFile, Origin};
@@ -192,17 +193,8 @@ impl Reader<'_> {
     }
 }
 
-/// Reads a plain file of text.
+/// Reads a regular file of text.
 fn read_text(path: &Path) -> io::Result<String> {
-    // Opening anything else can block.
-    if !path.metadata()?.is_file() {
-        return Err(io::Error::other("it is no plain file"));
-    }
-    let mut bytes = Vec::new();
-    File::open(path)?.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > FILE_BYTES_MAX {
-        let most = FILE_BYTES_MAX >> 10;
-        return Err(io::Error::other(format!("it is longer than {most} kB")));
-    }
+    let bytes = reading::read_regular(path, FILE_BYTES_MAX)?;
     String::from_utf8(bytes).map_err(|_| io::Error::other("it is not UTF-8"))
 }

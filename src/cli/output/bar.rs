@@ -95,6 +95,7 @@ impl Bar {
             WaitingFor::Retry(pause) => self.show(retry(pause), elapsed, whole),
             WaitingFor::Model(model) => self.show(model.to_owned(), elapsed, None),
             WaitingFor::Tool { name, .. } => self.show(name.to_owned(), elapsed, whole),
+            WaitingFor::Hook { event } => self.show(format!("{event} hooks"), elapsed, None),
             WaitingFor::Work { .. } => {
                 self.show("background commands".to_owned(), elapsed, whole);
             }
@@ -154,6 +155,7 @@ impl Observer for Bar {
             | Notice::RecoveryEnds(_)
             | Notice::Task(_)
             | Notice::Denied { .. }
+            | Notice::HookSays { .. }
             | Notice::Warning(_) => {}
         }
         if let Some(line) = line {

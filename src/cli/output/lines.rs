@@ -73,6 +73,7 @@ impl Lines {
             Notice::Denied { tool, id, reason } => {
                 Some(format!("warning: {tool} ({id}) was not allowed: {reason}"))
             }
+            Notice::HookSays { event, text } => Some(format!("{event} hook: {text}")),
             Notice::Warning(text) => Some(format!("warning: {text}")),
             Notice::Assistant { message, usage, .. } => {
                 self.turns += 1;
@@ -157,6 +158,12 @@ impl Lines {
                      {spent} spent: {list}",
                     passed(*elapsed),
                     span(left)
+                )
+            }
+            WaitingFor::Hook { event } => {
+                format!(
+                    "running {event} hooks, {} so far, turn {turn}, {spent} spent",
+                    passed(*elapsed)
                 )
             }
             WaitingFor::Tool { name, id } => {

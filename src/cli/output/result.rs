@@ -14,6 +14,7 @@ use crate::cli::settings::Ignored;
 use crate::cli::usage::UsageError;
 use crate::cli::version::{COMMIT, SCHEMA_VERSION, VERSION};
 use crate::cli::wall::{Now, instant};
+use crate::mcp;
 use crate::recovery::{Counts, Episode, Money, StopReason};
 use crate::tools::{Acceptance, BackgroundEnd, BackgroundTask, SandboxState};
 use crate::transcript::Usage;
@@ -102,13 +103,41 @@ impl Report<'_> {
                 "warnings": self.warnings,
                 "sandbox": self.sandbox,
                 "ignored_settings": ignored(self.ignored),
+                "hooks": {
+                    "ran": ending.hooks.ran,
+                    "failed": ending.hooks.failed,
+                    "blocked": ending.hooks.blocked,
+                    "log": ending.hooks.log,
+                },
             }),
         );
+        if !ending.servers.servers.is_empty() {
+            object.insert("mcp".to_owned(), servers(&ending.servers));
+        }
         if let Some(limits) = &ending.rate_limits {
             object.insert("rate_limits".to_owned(), json!(limits));
         }
         Value::Object(object)
     }
+}
+
+/// What came of the servers.
+fn servers(tally: &mcp::Tally) -> Value {
+    json!({
+        "servers": tally.servers.iter().map(server).collect::<Vec<_>>(),
+        "calls": tally.calls,
+        "failed": tally.failed,
+        "reconnects": tally.reconnects,
+    })
+}
+
+/// A server, as streams and results show it.
+pub(super) fn server(standing: &mcp::Standing) -> Value {
+    let mut server = json!({ "name": standing.name, "status": standing.status.name() });
+    if let Some(why) = &standing.why {
+        server["error"] = json!(why);
+    }
+    server
 }
 
 /// The object for a run that never began.

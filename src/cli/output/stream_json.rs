@@ -12,7 +12,7 @@ use crate::transcript::{Block, Message, Usage};
 
 use super::Out;
 use super::deltas::Deltas;
-use super::result::{ignored, millis, record};
+use super::result::{ignored, millis, record, server};
 
 /// The version of the reference whose messages these are like: hosts compare it before they talk.
 const SPOKEN_VERSION: &str = "2.1.248";
@@ -79,7 +79,7 @@ impl StreamJson {
             json!({
                 "cwd": init.cwd,
                 "tools": init.tools,
-                "mcp_servers": [],
+                "mcp_servers": init.servers.iter().map(server).collect::<Vec<_>>(),
                 "model": init.model,
                 "permissionMode": init.permission_mode,
                 "slash_commands": [],
@@ -95,6 +95,7 @@ impl StreamJson {
                 "plugins": [],
                 "sandbox": init.sandbox,
                 "dropped_env": init.dropped_variables,
+                "memory_files": init.memory_files,
             }),
         );
         for mut frame in std::mem::take(&mut self.held) {
@@ -188,6 +189,7 @@ impl StreamJson {
             WaitingFor::Tool { name, id } => {
                 json!({ "kind": "tool", "tool_name": name, "tool_use_id": id })
             }
+            WaitingFor::Hook { event } => json!({ "kind": "hook", "event": event }),
             WaitingFor::Work { running } => json!({ "kind": "background", "running": running }),
         };
         self.system(
@@ -313,6 +315,10 @@ impl Observer for StreamJson {
             Notice::Denied { tool, id, reason } => self.system(
                 "permission_denied",
                 json!({ "tool_name": tool, "tool_use_id": id, "message": reason }),
+            ),
+            Notice::HookSays { event, text } => self.system(
+                "informational",
+                json!({ "content": text, "level": "info", "hook_event": event }),
             ),
             Notice::Warning(text) => {
                 self.system("informational", json!({ "content": text, "level": "warning" }));

@@ -2,7 +2,8 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::agent::{Ending, JournalHealth, Notice, Observer, Tally};
+use crate::agent::{Ending, HookTally, JournalHealth, Notice, Observer, Tally};
+use crate::mcp;
 use crate::recovery::{Fault, Moment, Money, Phase, StopReason};
 use crate::tools::{Acceptance, BackgroundTask};
 use crate::transcript::Block;
@@ -71,7 +72,9 @@ impl Witness {
             rate_limits: None,
             broken: None,
             acceptance: Acceptance::default(),
+            hooks: HookTally::default(),
             // What was still running goes with the run.
+            servers: mcp::Tally::default(),
             tasks: seen.tasks.iter().map(|task| task.clone().cut()).collect(),
         }
     }
@@ -85,6 +88,7 @@ impl Observer for Witness {
                 seen.working = matches!(
                     transition.next.phase,
                     Phase::Working
+                        | Phase::Consulting
                         | Phase::Awaiting { .. }
                         | Phase::Stopped(StopReason::AbortedTools(_))
                 );
@@ -112,6 +116,7 @@ impl Observer for Witness {
             | Notice::RecoveryEnds(_)
             | Notice::StreamEvent(_)
             | Notice::User { .. }
+            | Notice::HookSays { .. }
             | Notice::Compacted { .. }
             | Notice::ModelSwitched { .. } => {}
         }

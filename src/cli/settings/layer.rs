@@ -35,7 +35,12 @@ pub(super) struct Layer {
     pub prices: BTreeMap<String, Price>,
     pub env: BTreeMap<String, String>,
     pub permissions: Permissions,
+    /// Read apart: those of all files count.
+    #[serde(rename = "hooks")]
+    pub _hooks: Option<Value>,
+    pub disable_all_hooks: Option<bool>,
     pub trusted_projects: Vec<TrustedProject>,
+    pub mcp_servers: BTreeMap<String, Value>,
 
     pub max_turns: Option<NonZeroU32>,
     pub max_budget_usd: Option<f64>,

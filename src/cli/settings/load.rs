@@ -9,15 +9,15 @@ use super::layer::Layer;
 use super::locate::{self, Place};
 use super::table;
 use crate::cli::usage::UsageError;
+use crate::hooks::{HookSettings, Skipped};
 use crate::process::reading;
 
 /// Keys of the same family of tools that mean nothing to us, and do no harm when left alone.
-const FOREIGN: [&str; 14] = [
+const FOREIGN: [&str; 13] = [
     "$schema",
     "attribution",
     "claudeMdExcludes",
     "cleanupPeriodDays",
-    "disableAllHooks",
     "disabledMcpjsonServers",
     "effortLevel",
     "enableAllProjectMcpServers",
@@ -28,9 +28,6 @@ const FOREIGN: [&str; 14] = [
     "spinnerTipsEnabled",
     "statusLine",
 ];
-
-/// Keys whose owner counts on them: left alone, but not in silence.
-const UNSUPPORTED: [&str; 1] = ["hooks"];
 
 /// One text of settings, without mistakes.
 #[derive(Clone, Debug)]
@@ -50,6 +47,7 @@ impl Parsed {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Loaded {
     merged: Value,
+    pub hooks: HookSettings,
     pub warnings: Vec<String>,
 }
 
@@ -58,16 +56,23 @@ impl Loaded {
     pub(super) fn lay(mut self, parsed: Parsed) -> Self {
         let layer = parsed.layer();
         let Parsed { name, value } = parsed;
-        for key in UNSUPPORTED.iter().filter(|key| value.get(key).is_some_and(says_something)) {
-            self.warnings.push(format!(
-                "{name}: \"{key}\" is not supported by this version of outlast and has no effect"
-            ));
+        if let Some(hooks) = hooks(&value, &name) {
+            for Skipped { place, why, .. } in &hooks.skipped {
+                self.warnings.push(format!("{name}: {place} has no effect: {why}"));
+            }
+            self.hooks.merge(hooks);
         }
         for key in layer.sandbox.unsupported() {
             self.warnings.push(format!(
                 "{name}: \"sandbox.{key}\" is not supported by this version of outlast and has no \
                  effect"
             ));
+        }
+        // A server is one thing: of two entries the later one counts, all of it.
+        if let (Some(Value::Object(known)), Some(Value::Object(servers))) =
+            (self.merged.get_mut("mcpServers"), value.get("mcpServers"))
+        {
+            known.retain(|name, _| !servers.contains_key(name));
         }
         self.merged = merge(self.merged, value);
         self
@@ -174,9 +179,8 @@ fn parse(name: &str, text: &str) -> Result<Value, UsageError> {
             complaint(&bare(&error), place)
         ))
     })?;
-    let known = |key: &str| is_foreign(key) || UNSUPPORTED.contains(&key);
     if let Some(place) = places.iter().find(
-        |place| matches!(&place.path[..], [key] if layer.others.contains_key(key) && !known(key)),
+        |place| matches!(&place.path[..], [key] if layer.others.contains_key(key) && !is_foreign(key)),
     ) {
         let key = place.path.first().map_or("", String::as_str);
         return Err(UsageError::new(format!("{}: {}", here(place.start), unknown(key))));
@@ -188,7 +192,21 @@ fn parse(name: &str, text: &str) -> Result<Value, UsageError> {
             here(at.map_or(0, |place| place.value.start))
         )));
     }
+    if let Some(Err(bad)) = value.get("hooks").map(|hooks| HookSettings::read(hooks, name)) {
+        let at = locate::named(&places, &bad.place).map_or(0, |place| place.start);
+        return Err(UsageError::new(format!(
+            "{}: \"{}\": {}; see HOOKS in outlast(1)",
+            here(at),
+            bad.place,
+            bad.why
+        )));
+    }
     Ok(value)
+}
+
+/// The hooks of one text, which was found without mistakes.
+fn hooks(value: &Value, name: &str) -> Option<HookSettings> {
+    value.get("hooks").and_then(|hooks| HookSettings::read(hooks, name).ok())
 }
 
 /// An error of `serde_json` without the position at its end.

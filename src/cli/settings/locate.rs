@@ -24,6 +24,17 @@ pub(super) fn at(places: &[Place], offset: usize) -> Option<&Place> {
     places.iter().rev().find(|place| place.start <= offset && offset <= place.value.end)
 }
 
+/// The value that is called `a.b[0].c`, or the innermost one around it.
+pub(super) fn named<'a>(places: &'a [Place], name: &str) -> Option<&'a Place> {
+    let path = name.replace('[', ".").replace(']', "");
+    let path: Vec<&str> = path.split('.').collect();
+    places.iter().filter(|place| path.starts_with(&words(place))).max_by_key(|it| it.path.len())
+}
+
+fn words(place: &Place) -> Vec<&str> {
+    place.path.iter().map(String::as_str).collect()
+}
+
 /// Line and column of a byte, both counted from 1, columns in characters.
 pub(super) fn line_and_column(text: &str, offset: usize) -> (usize, usize) {
     let before = text.get(..offset).unwrap_or(text);

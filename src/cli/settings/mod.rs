@@ -11,12 +11,15 @@ mod entry;
 mod layer;
 mod load;
 mod locate;
+mod origins;
 mod repository;
 mod resolve;
 mod rules;
 mod sandbox;
 mod schema;
+mod servers;
 mod sources;
+mod survey;
 mod table;
 mod trust;
 mod windows;
@@ -29,10 +32,12 @@ pub use chain::{Chain, Link};
 pub use credential::Credential;
 pub use layer::{Price, Unattended};
 pub use repository::Ignored;
+pub use servers::McpServers;
 pub use table::{Setting, names, settings};
 
 use crate::cli::args::{BudgetMode, ChildEnv, OutputFormat, PermissionMode};
 use crate::cli::environment::Variables;
+use crate::hooks::Handler;
 use crate::model::Proxies;
 use crate::recovery::{Limits, Money};
 use crate::tools::{AnswerSchema, Requirement, SandboxSettings, secret_values};
@@ -120,7 +125,14 @@ pub struct Settings {
     pub thinking: Option<u32>,
     pub system: SystemPrompt,
     pub tools: ToolRules,
+    pub mcp: McpServers,
     pub demands: Demands,
+    /// The user's own programs that have a say.
+    pub hooks: Vec<Handler>,
+    /// How many hooks this process is within.
+    pub hook_depth: u8,
+    /// Whose memory files are read. `None`: nobody's.
+    pub memory: Option<MemorySources>,
     /// The environment, with what the settings add to it.
     pub variables: Variables,
     pub warnings: Vec<String>,
@@ -132,7 +144,7 @@ impl Settings {
     /// What must not be printed or stored, as far as it is known before the run.
     pub fn secrets(&self) -> Vec<String> {
         let of_variables = secret_values(&self.variables);
-        self.chain.secrets().chain(of_variables).collect()
+        self.chain.secrets().chain(of_variables).chain(self.mcp.secrets()).collect()
     }
 }
 
@@ -205,6 +217,17 @@ pub struct SystemPrompt {
     pub appended: Option<String>,
 }
 
+/// Whose memory files are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "any of them, and none, makes sense")]
+pub struct MemorySources {
+    pub user: bool,
+    pub project: bool,
+    pub local: bool,
+    /// Whether the project may have files from outside of it read.
+    pub trusted: bool,
+}
+
 /// What the run must come up with before it is a success.
 #[derive(Clone, Debug)]
 pub struct Demands {
@@ -235,6 +258,10 @@ pub struct ToolRules {
     /// How long a background command may run.
     pub background_lifetime: Duration,
     pub result_chars: u32,
+    /// The same for tools of MCP servers.
+    pub mcp_result_chars: u32,
 }
 
+pub use origins::Effective;
 pub use resolve::resolve;
+pub use survey::{FileState, SettingsFile, Survey, survey};

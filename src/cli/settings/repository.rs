@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 
 use super::load;
 use super::trust::{Trust, root};
-use crate::cli::regular;
+use crate::process::reading;
 use crate::tools::check_restriction;
 
 /// Where the servers of a repository are named.
@@ -53,7 +53,7 @@ pub(super) enum Found {
 /// Reads a file of the repository. Links out of it are followed only in what is trusted.
 pub(super) fn read(cwd: &Path, file: &str, trust: &Trust) -> Found {
     let read = find(cwd, file, *trust == Trust::Full);
-    match read.and_then(|path| regular::read(&path, LARGEST)) {
+    match read.and_then(|path| reading::read_regular(&path, LARGEST)) {
         Ok(content) => Found::Content(content),
         Err(error) if is_absent(&error) => Found::Nothing,
         Err(error) if error.kind() == io::ErrorKind::Other => Found::Unusable(error.to_string()),

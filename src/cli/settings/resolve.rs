@@ -14,7 +14,7 @@ use super::sources::{Sources, read_all};
 use super::windows::Sizes;
 use super::{
     Credential, DEFAULTS, Endpoint, Output, PromptSource, Settings, Start, SystemPrompt, ToolRules,
-    demands, sandbox,
+    demands, sandbox, servers,
 };
 use crate::cli::args::{InputFormat, OutputFormat, PermissionMode, RunArgs};
 use crate::cli::environment::{self, Environment, Variables};
@@ -22,7 +22,7 @@ use crate::cli::usage::UsageError;
 use crate::cli::values;
 use crate::model::Address;
 use crate::process::reading;
-use crate::recovery::Money;
+use crate::recovery::{Limits, Money};
 
 /// Decides what a run is to be. Reads files, changes nothing.
 ///
@@ -35,7 +35,9 @@ pub fn resolve(
 ) -> Result<Settings, UsageError> {
     check_input(args)?;
     let config_dir = environment::config_dir(&variables);
-    let Sources { loaded, ignored } = read_all(&args.session, &variables, &config_dir, &cwd)?;
+    let hook_depth = environment::hook_depth(&variables)?;
+    let Sources { loaded, ignored, memory, servers } =
+        read_all(&args.session, &variables, &config_dir, &cwd)?;
     let file = loaded.layer();
     variables
         .extend(file.env.iter().map(|(name, value)| (OsString::from(name), OsString::from(value))));
@@ -54,11 +56,11 @@ pub fn resolve(
     };
     let chain = sources.chain()?;
     let model = &args.model;
-    let warnings = [loaded.warnings, chain.strangers(model)].concat();
-    let mut limits = rules::limits(&args.limits, model, &env, &file, chain.links.len() - 1);
-    if file.account_kind.is_none() {
-        limits.account = endpoint.credential.account();
-    }
+    let handlers = loaded.hooks.handlers;
+    let hooks = if file.disable_all_hooks == Some(true) { Vec::new() } else { handlers };
+    let mut warnings = [loaded.warnings, chain.strangers(model)].concat();
+    let mcp = servers::read(&args.mcp, &env, &file, servers, &variables, &mut warnings)?;
+    let limits = limits(args, &env, &file, &chain, &endpoint);
     Ok(Settings {
         output: output(args, &env)?,
         prompt: prompt(args, &file),
@@ -80,13 +82,32 @@ pub fn resolve(
         thinking: thinking(args, &env, &file)?,
         system: system(args)?,
         tools: tools(args, &env, &file)?,
+        mcp,
         demands: demands::read(&args.acceptance, &env, &file, &cwd)?,
+        hooks,
+        hook_depth,
+        memory: (!args.session.no_memory && !env.no_memory).then_some(memory),
         variables,
         config_dir,
         cwd,
         warnings,
         ignored,
     })
+}
+
+fn limits(
+    args: &RunArgs,
+    env: &Environment,
+    file: &Layer,
+    chain: &chain::Chain,
+    endpoint: &Endpoint,
+) -> Limits {
+    let switches = chain.links.len() - 1;
+    let mut limits = rules::limits(&args.limits, &args.model, env, file, switches);
+    if file.account_kind.is_none() {
+        limits.account = endpoint.credential.account();
+    }
+    limits
 }
 
 fn check_input(args: &RunArgs) -> Result<(), UsageError> {
@@ -345,6 +366,10 @@ fn tools(args: &RunArgs, env: &Environment, file: &Layer) -> Result<ToolRules, U
     let joined = |first: &[String], second: &[String]| [first, second].concat();
     let bash_timeout = env.bash_timeout.or(time(file.bash_timeout)).unwrap_or(DEFAULTS.bash);
     let only = flags.tools.as_ref().map(|names| values::list(names));
+    let result_chars = env
+        .tool_result_chars
+        .or(file.max_tool_result_chars)
+        .map_or(DEFAULTS.tool_result_chars, u32::from);
     Ok(ToolRules {
         only: only.filter(|names| names.iter().all(|name| name != "default")),
         allow: joined(&permissions.allow, &values::list(&flags.allowed_tools)),
@@ -362,9 +387,9 @@ fn tools(args: &RunArgs, env: &Environment, file: &Layer) -> Result<ToolRules, U
             .unwrap_or(DEFAULTS.bash_max)
             .max(bash_timeout),
         background_lifetime: time(file.background_lifetime).unwrap_or(DEFAULTS.background_lifetime),
-        result_chars: env
-            .tool_result_chars
-            .or(file.max_tool_result_chars)
-            .map_or(DEFAULTS.tool_result_chars, u32::from),
+        result_chars,
+        mcp_result_chars: env
+            .mcp_result_tokens
+            .map_or(result_chars, |tokens| tokens.get().saturating_mul(4)),
     })
 }

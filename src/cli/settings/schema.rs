@@ -46,12 +46,7 @@ fn is_json(text: &str) -> bool {
 /// Reads a file, or what a shell hands over in place of one, as far as it may be of use.
 fn read_file(path: &Path) -> io::Result<Vec<u8>> {
     // White space is allowed for: it does not count for the schema itself.
-    let most = 4 * SCHEMA_BYTES_MAX as u64;
-    let bytes = reading::read_start(path, most + 1)?;
-    if bytes.len() as u64 > most {
-        return Err(io::Error::other(format!("it is larger than {} kB", most >> 10)));
-    }
-    Ok(bytes)
+    reading::read_bounded(path, 4 * SCHEMA_BYTES_MAX as u64)
 }
 
 /// `what` is what has to be corrected when it is no JSON.

@@ -2,16 +2,17 @@
 
 use std::path::Path;
 
-use super::Ignored;
 use super::load::{self, Loaded, Parsed};
 use super::repository::{Found, Leavings, MCP_FILE, Paths, read};
+use super::servers::Entries;
 use super::trust::Trust;
+use super::{Ignored, MemorySources};
 use crate::cli::args::SessionArgs;
 use crate::cli::environment::{self, Variables};
 use crate::cli::usage::UsageError;
 
 /// Files of a repository, lowest first.
-const OF_THE_REPOSITORY: [(&str, &str); 4] = [
+pub(super) const OF_THE_REPOSITORY: [(&str, &str); 4] = [
     ("project", ".claude/settings.json"),
     ("project", ".outlast/settings.json"),
     ("local", ".claude/settings.local.json"),
@@ -22,6 +23,9 @@ const OF_THE_REPOSITORY: [(&str, &str); 4] = [
 pub(super) struct Sources {
     pub(super) loaded: Loaded,
     pub(super) ignored: Vec<Ignored>,
+    pub(super) memory: MemorySources,
+    /// The servers that a trusted repository names.
+    pub(super) servers: Option<Entries>,
 }
 
 /// Reads the user's files, what `--settings` names, and the repository's as far as it is trusted:
@@ -55,16 +59,20 @@ pub(super) fn read_all(
             loaded = loaded.lay(parsed);
         }
     }
-    if wants("project") {
-        servers(cwd, &trust, &mut leavings);
-    }
+    let servers = if wants("project") { servers(cwd, &trust, &mut leavings)? } else { None };
     let mut loaded = flag.into_iter().fold(loaded, Loaded::lay);
     let (ignored, line) = leavings.told();
     loaded.warnings.extend(line);
-    Ok(Sources { loaded, ignored })
+    let memory = MemorySources {
+        user: wants("user"),
+        project: wants("project"),
+        local: wants("local"),
+        trusted: trust == Trust::Full,
+    };
+    Ok(Sources { loaded, ignored, memory, servers })
 }
 
-fn of_the_repository(
+pub(super) fn of_the_repository(
     file: &str,
     paths: &Paths<'_>,
     trust: &Trust,
@@ -91,20 +99,30 @@ fn of_the_repository(
     Ok(Some(Parsed { name, value }))
 }
 
-fn servers(cwd: &Path, trust: &Trust, leavings: &mut Leavings) {
+/// The servers of the repository, if it is trusted with any.
+fn servers(
+    cwd: &Path,
+    trust: &Trust,
+    leavings: &mut Leavings,
+) -> Result<Option<Entries>, UsageError> {
     match read(cwd, MCP_FILE, trust) {
-        Found::Nothing => {}
+        Found::Nothing => Ok(None),
         Found::Content(content) if trust.covers(&content) => {
-            leavings.servers(&content, "this version of outlast starts no MCP servers");
+            let name = cwd.join(MCP_FILE).display().to_string();
+            Entries::content(&name, content).map(Some)
         }
         Found::Content(content) => {
             leavings.servers(&content, "the repository is not trusted");
+            Ok(None)
         }
-        Found::Unusable(why) => leavings.file(MCP_FILE, &why),
+        Found::Unusable(why) => {
+            leavings.file(MCP_FILE, &why);
+            Ok(None)
+        }
     }
 }
 
-fn named(given: Option<&str>) -> Result<Vec<&str>, UsageError> {
+pub(super) fn named(given: Option<&str>) -> Result<Vec<&str>, UsageError> {
     let Some(given) = given else { return Ok(vec!["user", "project", "local"]) };
     let named: Vec<&str> =
         given.split([',', ' ']).map(str::trim).filter(|name| !name.is_empty()).collect();

@@ -45,8 +45,14 @@ const SHAPES: &[(&str, &str, &str)] = &[
     ("permissions", "an object with \"allow\", \"ask\", \"deny\", \"additionalDirectories\", \
         \"defaultMode\" and \"disableBypassPermissionsMode\"", "What tools may do without asking \
         anyone. What would be asked is denied: nobody is there."),
+    ("hooks", "an object of events, as in HOOKS", "Programs that are told what happens and have a \
+        say in it. Those of all files run."),
+    ("disableAllHooks", BOOL, "Run no hooks."),
     ("trustedProjects", "a list of folders, or of objects with \"path\", \"sha256\" or both", "Repositories \
         whose own settings are used; see TRUST. Never read from a repository."),
+    ("mcpServers", "an object of servers, each with \"command\", \"args\" and \"env\", or with \
+        \"type\": \"http\", \"url\" and \"headers\", and perhaps \"timeout\"", "Servers whose \
+        tools the model is offered; see MCP."),
     ("maxTurns", COUNT, "Stop after so many model replies."),
     ("maxBudgetUsd", "a number of US dollars above 0", "Never spend more than this."),
     ("budgetMode", "\"ceiling\" or \"after\"", "Whether the budget is a ceiling, or looked at \

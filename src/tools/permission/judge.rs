@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::super::catalog::Tool;
+use super::super::outcome::Warrant;
 use super::super::places::{Place, Standing};
 use super::super::sandbox::Secrets;
 use super::chores;
@@ -29,7 +30,7 @@ pub(in super::super) enum Deed<'a> {
 }
 
 /// The rules and the mode of a run.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(in super::super) struct Permissions {
     pub(super) mode: PermissionMode,
     pub(super) allow: Vec<Rule>,
@@ -87,6 +88,40 @@ impl Permissions {
         self.deny.iter().any(|rule| rule.is_all_of(tool))
     }
 
+    /// The same for a tool that is not built in.
+    pub(in super::super) fn removes_foreign(&self, name: &str) -> bool {
+        self.deny.iter().any(|rule| rule.is_about_foreign(name))
+    }
+
+    /// Judges a call of a tool that is not built in. Nobody knows what it does, so it takes a rule
+    /// that names it, or its server.
+    ///
+    /// # Errors
+    /// Why it is not allowed, and how to allow it.
+    pub(in super::super) fn judge_foreign(&self, name: &str) -> Result<(), String> {
+        if let Some(rule) = self.deny.iter().find(|rule| rule.is_about_foreign(name)) {
+            return Err(format!("{name} is denied by the rule `{}`", rule.text));
+        }
+        if let Some(rule) = self.ask.iter().find(|rule| rule.is_about_foreign(name)) {
+            return Err(format!(
+                "{name} must be asked about by the rule `{}`, and nobody is there",
+                rule.text
+            ));
+        }
+        match self.mode {
+            PermissionMode::BypassPermissions => Ok(()),
+            PermissionMode::Plan => Err(format!(
+                "{name} may change something, and the run only plans (--permission-mode plan)"
+            )),
+            PermissionMode::Default | PermissionMode::AcceptEdits | PermissionMode::DontAsk => {
+                if self.allow.iter().any(|rule| rule.is_about_foreign(name)) {
+                    return Ok(());
+                }
+                Err(format!("{name} needs permission: allow it with --allowedTools '{name}'"))
+            }
+        }
+    }
+
     /// Whether a search must not show this file.
     pub(in super::super) fn hides(&self, tool: Tool, path: &Path) -> bool {
         let mut rules = self.deny.iter().chain(&self.ask);
@@ -98,11 +133,53 @@ impl Permissions {
         self.secrets.hides(path) && !self.allow.iter().any(|rule| rule.is_about(tool, path))
     }
 
-    /// Judges a call.
+    /// Judges a call. What a hook allows needs no other leave, and keeps to every rule.
     ///
     /// # Errors
     /// Why it is not allowed, and how to allow it.
-    pub(in super::super) fn judge(&self, tool: Tool, deed: &Deed<'_>) -> Result<(), String> {
+    pub(in super::super) fn judge(
+        &self,
+        tool: Tool,
+        deed: &Deed<'_>,
+        warrant: Warrant,
+    ) -> Result<(), String> {
+        match warrant {
+            Warrant::Rules => self.judge_by_rules(tool, deed),
+            Warrant::Hook => self.allowing(tool).judge_by_rules(tool, deed),
+        }
+    }
+
+    /// The same with a rule for all of a tool.
+    fn allowing(&self, tool: Tool) -> Self {
+        let mut allow = self.allow.clone();
+        let rule = Rule::parse(tool.name(), List::Allow, &self.cwd, self.home.as_deref());
+        allow.extend(rule);
+        Self { allow, ..self.clone() }
+    }
+
+    /// Checks a call against one rule and nothing else.
+    ///
+    /// # Errors
+    /// The rule speaks of it, or nobody can tell.
+    pub(in super::super) fn checks(
+        &self,
+        rule: &str,
+        tool: Tool,
+        deed: &Deed<'_>,
+    ) -> Result<(), String> {
+        let rule = Rule::parse(rule, List::Deny, &self.cwd, self.home.as_deref())?;
+        let alone = Self {
+            mode: PermissionMode::BypassPermissions,
+            allow: Vec::new(),
+            ask: Vec::new(),
+            deny: vec![rule],
+            secrets: Secrets::default(),
+            ..self.clone()
+        };
+        alone.judge_by_rules(tool, deed)
+    }
+
+    fn judge_by_rules(&self, tool: Tool, deed: &Deed<'_>) -> Result<(), String> {
         if let Some(rule) = self.deny.iter().find(|rule| rule.is_all_of(tool)) {
             return Err(format!("{} is denied by the rule `{}`", tool.name(), rule.text));
         }

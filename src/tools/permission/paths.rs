@@ -6,7 +6,7 @@ use ignore::gitignore::{Gitignore, GitignoreBuilder};
 
 use super::rule::List;
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct PathPattern {
     root: PathBuf,
     pattern: Gitignore,

@@ -13,7 +13,7 @@ pub(in super::super) enum List {
     Deny,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Rule {
     /// As it was written, for messages.
     pub(super) text: String,
@@ -22,7 +22,7 @@ pub(super) struct Rule {
     scope: Scope,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Scope {
     Everything,
     Command(String),
@@ -126,6 +126,24 @@ impl Rule {
         match self.list {
             List::Allow => self.tool == tool.name() || self.family().contains(&tool),
             List::Ask | List::Deny => wildcard(&self.tool, tool.name()),
+        }
+    }
+
+    /// Whether this rule is about a tool that is not built in: it names the tool, or its server as
+    /// `mcp__server`. To allow, a wildcard must stand behind a server's whole name. What only
+    /// speaks of some calls of a tool denies them all, and allows none.
+    pub(super) fn is_about_foreign(&self, name: &str) -> bool {
+        let whole = matches!(self.scope, Scope::Everything);
+        let of_server = name.strip_prefix(&self.tool).is_some_and(|rest| rest.starts_with("__"))
+            && self.tool.starts_with("mcp__");
+        match self.list {
+            List::Allow => {
+                let server = self.tool.strip_prefix("mcp__").and_then(|rest| rest.split_once("__"));
+                let bounded = server.is_some_and(|(server, _)| !server.contains('*'));
+                let fits = self.tool == name || bounded && wildcard(&self.tool, name);
+                whole && (fits || of_server)
+            }
+            List::Ask | List::Deny => wildcard(&self.tool, name) || of_server,
         }
     }
 

@@ -10,8 +10,8 @@ mod known;
 mod policy;
 mod repository;
 mod secrets;
+mod surroundings;
 
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Once};
 
@@ -21,6 +21,7 @@ use crate::process::{Fence, Network, Support};
 
 use policy::{Inputs, Policy};
 pub(super) use secrets::Secrets;
+pub(super) use surroundings::Surroundings;
 
 /// How far commands are fenced in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -84,16 +85,6 @@ pub(super) struct Sandbox {
     /// What is worth a warning.
     doubts: Option<String>,
     caches: Once,
-}
-
-/// What the sandbox is made from, beside what the user said.
-pub(super) struct Surroundings<'a> {
-    pub(super) cwd: &'a Path,
-    pub(super) home: Option<&'a Path>,
-    /// Further folders that the run may work in.
-    pub(super) folders: &'a [PathBuf],
-    pub(super) scratch: &'a Path,
-    pub(super) environment: &'a [(OsString, OsString)],
 }
 
 impl Sandbox {

@@ -1,22 +1,16 @@
 //! Which paths commands may touch. Looks at the file system.
 
-use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt};
 use std::path::{Path, PathBuf};
 
-use nix::unistd::{AccessFlags, Uid, User, access};
-
 use crate::process::{Access, Grant};
 
 use super::super::places::resolve;
-use super::known::{
-    CACHE_VARIABLES, CACHES, CONFIG_CREDENTIALS, CREDENTIALS, DEVICE_PREFIX, DEVICES, MEMORY,
-    SYSTEM_CREDENTIALS, TEMPORARY,
-};
-use super::repository;
+use super::known::{DEVICE_PREFIX, DEVICES, MEMORY};
 use super::secrets::Secrets;
-use super::{SandboxMode, SandboxSettings, Surroundings};
+use super::surroundings::Surroundings;
+use super::{SandboxMode, SandboxSettings};
 
 /// What a policy is made from.
 pub(super) struct Inputs<'a> {
@@ -205,138 +199,149 @@ fn devices() -> impl Iterator<Item = Grant> {
     known.chain(further).map(|path| Grant::new(path, Access::Use))
 }
 
-impl Surroundings<'_> {
-    fn variable(&self, wanted: &str) -> Option<&OsStr> {
-        let found = self.environment.iter().rev().find(|(name, _)| name == wanted);
-        found.map(|(_, value)| value.as_os_str())
-    }
-
-    /// A folder that a variable names, unless that is next to everything.
-    fn folder(&self, name: &str) -> Option<PathBuf> {
-        let path = resolve(Path::new(self.variable(name).filter(|_| self.is_absolute(name))?));
-        let whole = self.home.is_some_and(|home| resolve(home).starts_with(&path));
-        (!whole && path.parent().is_some()).then_some(path)
-    }
-
-    fn is_absolute(&self, name: &str) -> bool {
-        self.variable(name).is_some_and(|value| Path::new(value).is_absolute())
-    }
-
-    fn at_home(&self, name: &str) -> Option<PathBuf> {
-        self.home.map(|home| resolve(&home.join(name)))
-    }
-
-    /// Reads a path of the settings.
-    fn place(&self, text: &str) -> Result<PathBuf, String> {
-        let bare = text.strip_suffix("/**").or_else(|| text.strip_suffix("/*")).unwrap_or(text);
-        if bare.contains(['*', '?', '[', '\0']) || bare.is_empty() {
-            return Err(format!(
-                "sandbox.filesystem: {text:?} is a pattern; the sandbox takes folders and files"
-            ));
-        }
-        let path = match (bare.strip_prefix('~'), self.home) {
-            (Some(rest), Some(home)) if rest.is_empty() || rest.starts_with('/') => {
-                home.join(rest.trim_start_matches('/'))
-            }
-            (Some(rest), None) if rest.is_empty() || rest.starts_with('/') => {
-                return Err(format!("sandbox.filesystem: {text:?}: there is no home folder"));
-            }
-            (_, _) => self.cwd.join(bare),
-        };
-        Ok(resolve(&path))
-    }
-
-    /// Where the run works: its folders, the repository around it, and where its data is.
-    fn tree(&self) -> Vec<PathBuf> {
-        let cwd = resolve(self.cwd);
-        let home = self.home.map(resolve);
-        let mut tree = vec![];
-        if let Some(found) = repository::find(&cwd, home.as_deref()) {
-            tree.push(found.top);
-            tree.extend(found.data);
-        }
-        if !tree.iter().any(|folder| cwd.starts_with(folder)) {
-            tree.insert(0, cwd);
-        }
-        for folder in self.folders.iter().map(|folder| resolve(folder)) {
-            if !tree.iter().any(|there| folder.starts_with(there)) {
-                tree.push(folder);
-            }
-        }
-        tree
-    }
-
-    fn temporary(&self) -> Vec<PathBuf> {
-        let usual = TEMPORARY.iter().map(|path| resolve(Path::new(path)));
-        let mut all: Vec<PathBuf> = self.folder("TMPDIR").into_iter().chain(usual).collect();
-        all.sort();
-        all.dedup();
-        all
-    }
-
-    fn cargo_home(&self) -> Option<PathBuf> {
-        self.folder("CARGO_HOME").or_else(|| self.at_home(".cargo"))
-    }
-
-    /// Caches, there or not.
-    fn caches(&self) -> Vec<PathBuf> {
-        let mut caches: Vec<PathBuf> =
-            CACHE_VARIABLES.iter().filter_map(|name| self.folder(name)).collect();
-        caches.extend(CACHES.iter().filter_map(|name| self.at_home(name)));
-        caches.extend(self.folder("XDG_CACHE_HOME").or_else(|| self.at_home(".cache")));
-        let cargo = ["registry", "git", ".package-cache", ".package-cache-mutate"];
-        let cargo_home = self.cargo_home();
-        caches.extend(cargo_home.iter().flat_map(|home| cargo.map(|name| home.join(name))));
-        let go = self.folder("GOPATH").or_else(|| self.at_home("go"));
-        caches.extend(go.map(|go| go.join("pkg")));
-        caches
-    }
-
-    /// Caches without which an installed tool does nothing.
-    fn wanted_caches(&self) -> Vec<PathBuf> {
-        let path = self.variable("PATH");
-        let installed = |program: &str| which::which_in(program, path, self.cwd).is_ok();
-        let is_home = self.home.is_some_and(Path::is_dir);
-        let mut wanted = Vec::new();
-        if !is_home {
-            return wanted;
-        }
-        wanted.extend(self.folder("XDG_CACHE_HOME").or_else(|| self.at_home(".cache")));
-        if let Some(cargo) = self.cargo_home().filter(|_| installed("cargo")) {
-            wanted.extend([cargo.join("registry"), cargo.join("git")]);
-        }
-        wanted.extend(self.at_home(".npm").filter(|_| installed("npm")));
-        wanted.extend(self.at_home("go/pkg").filter(|_| installed("go")));
-        wanted
-    }
-
-    /// Where credentials may lie, there or not: as written, and where that leads.
-    fn credentials(&self, config_dir: Option<&Path>) -> Vec<PathBuf> {
-        // Some programs ask the system for the home folder, whatever the variable says.
-        let system = User::from_uid(Uid::current()).ok().flatten().map(|user| user.dir);
-        let homes = self.home.map(Path::to_path_buf).into_iter().chain(system);
-        let mut places = Vec::new();
-        for home in homes.filter(|home| home.is_absolute()) {
-            places.extend(CREDENTIALS.iter().map(|name| home.join(name)));
-            let config = self.folder("XDG_CONFIG_HOME");
-            for config in config.into_iter().chain([home.join(".config")]) {
-                places.extend(CONFIG_CREDENTIALS.iter().map(|name| config.join(name)));
-            }
-        }
-        // The rest is spared a long list when the system denies it anyway.
-        let readable = |path: &&&str| access(**path, AccessFlags::R_OK).is_ok();
-        places.extend(SYSTEM_CREDENTIALS.iter().filter(readable).map(PathBuf::from));
-        places.extend(config_dir.map(|folder| self.cwd.join(folder)));
-        places.extend(places.iter().map(|place| resolve(place)).collect::<Vec<_>>());
-        places.sort();
-        places.dedup();
-        places
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsString;
+
+    use tempfile::TempDir;
+
+    use super::super::known::TEMPORARY;
     use super::*;
+
+    /// A home, a repository and a folder beside it. All of them are among temporary things, so
+    /// the policy is given a temporary folder of its own.
+    struct Ground {
+        folder: TempDir,
+        environment: Vec<(OsString, OsString)>,
+    }
+
+    impl Ground {
+        fn new() -> Self {
+            let folder = tempfile::tempdir().expect("a temporary folder");
+            for name in ["home/.ssh", "home/.cache", "repo/.git", "repo/part", "beside", "config"] {
+                fs::create_dir_all(folder.path().join(name)).expect("a folder");
+            }
+            fs::write(folder.path().join("home/.netrc"), "x").expect("a file");
+            Self { folder, environment: Vec::new() }
+        }
+
+        fn at(&self, name: &str) -> PathBuf {
+            resolve(self.folder.path()).join(name)
+        }
+
+        fn policy(&self, settings: SandboxSettings) -> Result<Policy, String> {
+            let settings = SandboxSettings { config_dir: Some(self.at("config")), ..settings };
+            let around = Surroundings {
+                cwd: &self.at("repo/part"),
+                home: Some(&self.at("home")),
+                folders: &[],
+                scratch: &self.at("config/scratch"),
+                environment: &self.environment,
+            };
+            Policy::new(&Inputs { settings: &settings, around: &around })
+        }
+
+        fn made(&self, settings: SandboxSettings) -> Policy {
+            self.policy(settings).expect("good settings")
+        }
+    }
+
+    fn list(paths: &[&str]) -> Vec<String> {
+        paths.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn the_whole_checkout_caches_and_scratch_may_be_written_and_nothing_beside() {
+        let ground = Ground::new();
+        let roots = ground.made(SandboxSettings::default()).roots;
+        for name in ["repo", "home/.cache", "config/scratch", "home/.npm"] {
+            assert!(roots.contains(&ground.at(name)), "{name}: {roots:?}");
+        }
+        for name in ["beside", "home", "config", "home/.ssh"] {
+            assert!(!roots.contains(&ground.at(name)), "{name}: {roots:?}");
+        }
+    }
+
+    #[test]
+    fn read_only_leaves_temporary_folders_alone_to_be_written() {
+        let ground = Ground::new();
+        let mode = SandboxMode::ReadOnly;
+        let policy = ground.made(SandboxSettings { mode, ..SandboxSettings::default() });
+        assert!(!policy.roots.contains(&ground.at("repo")));
+        assert!(policy.roots.contains(&ground.at("config/scratch")));
+        assert!(policy.secrets().keeps(&ground.at("repo/x")).is_some());
+        // A checkout among temporary things takes these away from commands.
+        let holds = |temp: &&str| ground.at("repo").starts_with(resolve(Path::new(temp)));
+        assert_eq!(policy.own_temp().is_some(), TEMPORARY.iter().any(|temp| holds(&temp)));
+    }
+
+    #[test]
+    fn what_is_denied_to_writers_is_no_root_even_if_it_is_allowed() {
+        let ground = Ground::new();
+        let beside = ground.at("beside").display().to_string();
+        let settings = SandboxSettings {
+            allow_write: vec![beside.clone()],
+            deny_write: vec![beside],
+            ..SandboxSettings::default()
+        };
+        let policy = ground.made(settings);
+        assert!(!policy.roots.contains(&ground.at("beside")));
+        assert!(policy.secrets().keeps(&ground.at("beside/x")).is_some());
+    }
+
+    #[test]
+    fn credentials_are_hidden_until_they_are_allowed_and_the_deeper_path_decides() {
+        let ground = Ground::new();
+        let hides = |settings: SandboxSettings, name: &str| {
+            ground.made(settings).secrets().hides(&ground.at(name))
+        };
+        let none = SandboxSettings::default;
+        for name in ["home/.ssh/id", "home/.netrc", "config/x", "home/.config/gh/hosts.yml"] {
+            assert!(hides(none(), name), "{name}");
+        }
+        for name in ["home/notes", "repo/x", "config/scratch/x"] {
+            assert!(!hides(none(), name), "{name}");
+        }
+        let allowed = || SandboxSettings { allow_read: list(&["~/.ssh"]), ..none() };
+        assert!(!hides(allowed(), "home/.ssh/id"));
+        let deeper = SandboxSettings { deny_read: list(&["~/.ssh/id"]), ..allowed() };
+        assert!(hides(deeper.clone(), "home/.ssh/id"));
+        assert!(!hides(deeper, "home/.ssh/known_hosts"));
+    }
+
+    #[test]
+    fn grants_go_around_what_is_denied() {
+        let ground = Ground::new();
+        let mut grants = Vec::new();
+        let denied = [ground.at("home/.ssh"), ground.at("home/.netrc")];
+        read(&ground.at("home"), &denied, &mut grants);
+        assert_eq!(grants, [Grant::new(ground.at("home/.cache"), Access::Read)]);
+        grants.clear();
+        read(&ground.at("beside"), &denied, &mut grants);
+        assert_eq!(grants, [Grant::new(ground.at("beside"), Access::Read)]);
+    }
+
+    #[test]
+    fn patterns_and_a_home_that_is_not_there_are_mistakes() {
+        let ground = Ground::new();
+        for path in ["~/*.txt", "", "a[b]", "x?"] {
+            let settings =
+                SandboxSettings { deny_read: list(&[path]), ..SandboxSettings::default() };
+            assert!(ground.policy(settings).is_err(), "{path:?}");
+        }
+        let whole = SandboxSettings { deny_read: list(&["~/x/**"]), ..SandboxSettings::default() };
+        assert!(ground.made(whole).secrets().hides(&ground.at("home/x/y")));
+        let around = Surroundings {
+            cwd: &ground.at("repo"),
+            home: None,
+            folders: &[],
+            scratch: &ground.at("config/scratch"),
+            environment: &[],
+        };
+        let settings = SandboxSettings { deny_read: list(&["~/x"]), ..SandboxSettings::default() };
+        let refused = Policy::new(&Inputs { settings: &settings, around: &around });
+        assert!(refused.is_err_and(|why| why.contains("no home folder")));
+    }
 
     #[test]
     fn a_folder_that_is_written_to_is_granted_whole_and_not_listed() {

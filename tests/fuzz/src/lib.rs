@@ -63,7 +63,7 @@ pub fn work() -> PathBuf {
 /// Tools under these rules.
 pub fn toolbox(mode: PermissionMode, allow: &[&str], deny: &[&str]) -> Toolbox {
     let mut settings = ToolSettings::new(&work(), &folder().join("scratch"), "fuzz");
-    settings.environment = vec![("HOME".into(), folder().join("home").into())];
+    settings.home = Some(folder().join("home"));
     settings.mode = mode;
     settings.allow = allow.iter().map(ToString::to_string).collect();
     settings.deny = deny.iter().map(ToString::to_string).collect();

@@ -6,8 +6,9 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use outlast::recovery::{
-    Action, Ask, ErrorClass, Event, Failure, Fate, Moment, Nudge, Occasion, Pace, Persistence,
-    Phase, Purpose, RecoveryPlan, Reply, Ruling, Run, Source, StopReason, Transition, Trim, Weight,
+    Action, Ask, Counsel, ErrorClass, Event, Failure, Fate, Moment, Nudge, Occasion, Pace,
+    Persistence, Phase, Purpose, RecoveryPlan, Reply, Ruling, Run, Source, StopReason, Transition,
+    Trim, Weight,
 };
 
 use super::super::secs;
@@ -161,6 +162,7 @@ impl World {
             Action::Finish(reason) => self.check_end(reason, step.event),
             Action::Weigh { .. }
             | Action::RunTools
+            | Action::Consult
             | Action::Check
             | Action::AwaitWork { .. }
             | Action::Wait { .. } => {}
@@ -176,13 +178,15 @@ impl World {
                 | Event::ToolsDone(_)
                 | Event::Delivered
                 | Event::Misfit
+                | Event::Consulted(_)
                 | Event::Checked { .. }
         );
         if begins || (answered && !self.seen.was_summarising()) {
             (self.seen.turn.compacted, self.seen.turn.troubled) = (false, false);
         }
         self.seen.delivered = event == Event::Delivered
-            || (self.seen.delivered && matches!(event, Event::Checked { .. }));
+            || (self.seen.delivered
+                && matches!(event, Event::Consulted(_) | Event::Checked { .. }));
     }
 
     fn hear(&mut self, before: Run, step: &Transition) {
@@ -215,6 +219,7 @@ impl World {
             | Event::DeliveredEarly
             | Event::Worked(_)
             | Event::Misfit
+            | Event::Consulted(_)
             | Event::HookStopped
             | Event::Refreshed
             | Event::Woke
@@ -371,6 +376,7 @@ impl World {
             Action::Weigh { .. }
             | Action::Refresh
             | Action::RunTools
+            | Action::Consult
             | Action::Check
             | Action::AwaitWork { .. }
             | Action::Wait { .. }
@@ -556,6 +562,8 @@ impl World {
             | StopReason::AbortedStreaming(_)
             | StopReason::AbortedTools(_)
             | StopReason::HookStopped
+            | StopReason::StopHookPrevented
+            | StopReason::StopHookBlocked
             | StopReason::BlockingLimit
             | StopReason::MaxOutputTokens
             | StopReason::ImageError
@@ -575,6 +583,8 @@ impl World {
         let (seed, limits) = (self.seed, &self.limits);
         let said = if limits.requirement {
             event == Event::Checked { passed: true }
+        } else if limits.stop_hooks {
+            event == Event::Consulted(Counsel::Pass)
         } else if limits.structured {
             event == Event::Delivered
         } else {

@@ -233,6 +233,7 @@ fn plain_rules(dice: &mut Dice) -> Limits {
         fallback_return: dice.one_in(3).then(|| secs(600)),
         elsewhere: dice.pick(&[0b00, 0b01, 0b10, 0b11]),
         requirement: dice.one_in(12),
+        stop_hooks: dice.one_in(12),
         structured: dice.one_in(12),
         ..limits()
     }

@@ -180,7 +180,7 @@ const PLANS: [&str; 23] = [
 fn no_day_hangs_hurries_silences_or_overcharges_a_run() {
     let seeds = match number("SEED") {
         Some(seed) => seed..seed + 1,
-        None => 0..number("SEEDS").unwrap_or(24_000),
+        None => 0..number("SEEDS").unwrap_or(16_000),
     };
     let mut tally = Tally::default();
     for seed in seeds {

@@ -4,8 +4,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
 use outlast::recovery::{
-    Action, Ask, ErrorClass, Event, Interrupt, Ledger, Limits, Moment, Money, Purpose, Reach,
-    Remedies, Run, StopReason, Weight,
+    Action, Ask, Counsel, ErrorClass, Event, Interrupt, Ledger, Limits, Moment, Money, Purpose,
+    Reach, Remedies, Run, StopReason, Weight,
 };
 
 use super::super::{failure, secs};
@@ -131,6 +131,7 @@ impl World {
                 }
                 Action::Refresh => self.refresh(),
                 Action::RunTools => self.tools(),
+                Action::Consult => self.consult(),
                 Action::Check => self.judge(),
                 Action::AwaitWork { .. } => panic!("there is no background work in this world"),
                 Action::Wait { until } => self.wait(until),
@@ -200,6 +201,18 @@ impl World {
             return cut;
         }
         self.work()
+    }
+
+    fn consult(&mut self) -> Event {
+        if let Some(cut) = self.pass(secs(20)) {
+            return cut;
+        }
+        Event::Consulted(match self.dice.roll(20) {
+            0..=4 => Counsel::Block,
+            5 => Counsel::BlockAgain,
+            6 => Counsel::Halt,
+            _fine => Counsel::Pass,
+        })
     }
 
     fn judge(&mut self) -> Event {

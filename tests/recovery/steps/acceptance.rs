@@ -1,8 +1,8 @@
 //! When an answer is the end, and when it is not: effort, schema, requirement, going in circles.
 
 use outlast::recovery::{
-    Action, Budgets, ErrorClass, Event, Fate, Interrupt, Limits, Nudge, Pace, RecoveryPlan, Reply,
-    StopReason,
+    Action, Budgets, Counsel, ErrorClass, Event, Fate, Interrupt, Limits, Nudge, Pace,
+    RecoveryPlan, Reply, StopReason,
 };
 
 use super::super::{ANSWER, Story, TOOL_CALLS, TOOLS_DONE, after, limits, with_budgets};
@@ -25,6 +25,75 @@ fn turns(turns: u32, rules: Limits) -> Limits {
 
 fn answer(tokens: u32) -> Event {
     Event::Replied(Reply::Answer { tokens })
+}
+
+// --- Stop hooks ---------------------------------------------------------------------------------
+
+const PASS: Event = Event::Consulted(Counsel::Pass);
+const BLOCK: Event = Event::Consulted(Counsel::Block);
+
+fn hooked() -> Limits {
+    Limits { stop_hooks: true, ..limits() }
+}
+
+#[test]
+fn stop_hooks_are_heard_before_effort_is_asked_for_and_the_requirement_is_checked() {
+    let rules = Limits { effort: Some(10_000), requirement: true, ..hooked() };
+    let story = Story::begin(rules).then(answer(10));
+    assert_eq!((story.last(), story.transition().edit.reply), (Action::Consult, Fate::Keep));
+    let story = story.then(PASS);
+    assert_eq!(story.decision().edit.say, Some(Nudge::MoreEffort));
+    let story = story.then(answer(9_990)).then(PASS);
+    assert_eq!(story.last(), Action::Check);
+    story.then(PASSED).ends_as(StopReason::Completed);
+}
+
+#[test]
+fn a_stop_hook_sends_the_model_back_twice_and_is_overruled_at_its_third_pass() {
+    let mut story = Story::begin(hooked()).then(ANSWER);
+    for _ in 0..2 {
+        story = story.then(BLOCK);
+        let decision = story.decision();
+        assert_eq!(decision.plan, Some(RecoveryPlan::Heed));
+        assert_eq!((decision.edit.say, decision.edit.reply), (Some(Nudge::Heed), Fate::Absent));
+        story = story.then(TOOL_CALLS).then(TOOLS_DONE).then(ANSWER);
+        assert_eq!(story.last(), Action::Consult);
+    }
+    let passes = Story { told: story.told.clone(), ..story };
+    passes.then(PASS).ends_as(StopReason::Completed);
+    let mut story = Story::begin(hooked()).then(ANSWER);
+    for _ in 0..2 {
+        story = story.then(BLOCK).then(ANSWER);
+    }
+    story.then(BLOCK).ends_as(StopReason::StopHookBlocked);
+}
+
+#[test]
+fn the_same_objection_twice_in_a_row_is_the_end() {
+    let again = Event::Consulted(Counsel::BlockAgain);
+    let story = Story::begin(hooked()).then(ANSWER).then(BLOCK).then(ANSWER);
+    story.then(again).ends_as(StopReason::StopHookBlocked);
+    let halt = Event::Consulted(Counsel::Halt);
+    Story::begin(hooked()).then(ANSWER).then(halt).ends_as(StopReason::StopHookPrevented);
+}
+
+#[test]
+fn another_stop_has_its_objections_anew() {
+    let rules = Limits { requirement: true, ..hooked() };
+    let mut story = Story::begin(rules).then(ANSWER);
+    for _ in 0..2 {
+        story = story.then(BLOCK).then(ANSWER).then(BLOCK).then(ANSWER);
+        story = story.then(PASS).then(FAILED).then(ANSWER);
+    }
+    assert_eq!(story.last(), Action::Consult);
+}
+
+#[test]
+fn stop_hooks_are_not_waited_for_after_the_end_and_can_be_cut() {
+    let cut = Story::begin(hooked()).then(ANSWER).then(SIGTERM);
+    cut.ends_as(StopReason::AbortedTools(Interrupt::Sigterm));
+    let late = Story::begin(hooked()).then(ANSWER).then(Event::DeadlinePassed);
+    late.ends_as(StopReason::Deadline);
 }
 
 // --- the requirement ----------------------------------------------------------------------------

@@ -47,7 +47,7 @@ impl Story {
     fn went_on_at_once(&self) -> bool {
         match self.last() {
             Action::Ask(_) => matches!(self.decision().action, Action::Weigh { .. }),
-            Action::Refresh | Action::RunTools | Action::Check => true,
+            Action::Refresh | Action::RunTools | Action::Consult | Action::Check => true,
             Action::Weigh { .. }
             | Action::AwaitWork { .. }
             | Action::Wait { .. }

@@ -1,0 +1,133 @@
+//! The servers of a run: their tools beside the built-in ones, and their end with it.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use crate::mcp::{Piece, Servers, Status};
+use crate::recovery::StopReason;
+use crate::tools::{Brought, ForeignTools, Toolbox};
+use crate::transcript::{ToolCall, ToolDefinition, fixed_bytes};
+
+use super::observer::{Init, Notice};
+use super::session::Session;
+use super::watch::Disturbance;
+
+/// How long the first request waits for servers that start (SPEC 15). Later ones join later.
+const START_MAX: Duration = Duration::from_secs(5);
+
+/// How long the end of a run takes for theirs, in all.
+const END_MAX: Duration = Duration::from_millis(1_700);
+
+/// The same when somebody waits for the run to end.
+const END_LATE: Duration = Duration::from_millis(600);
+
+/// Makes the servers' tools part of the toolbox.
+pub(super) fn offering(toolbox: Toolbox, servers: &Arc<Servers>) -> Toolbox {
+    if servers.is_empty() {
+        toolbox
+    } else {
+        toolbox.joined_by(Arc::new(Across(Arc::clone(servers))))
+    }
+}
+
+/// Carries calls from the toolbox to the servers.
+struct Across(Arc<Servers>);
+
+impl ForeignTools for Across {
+    fn definitions(&self) -> Vec<ToolDefinition> {
+        self.0.definitions()
+    }
+
+    fn knows(&self, name: &str) -> bool {
+        self.0.knows(name)
+    }
+
+    fn perform<'a>(
+        &'a self,
+        call: &'a ToolCall,
+        cancel: CancellationToken,
+    ) -> Pin<Box<dyn Future<Output = Brought> + Send + 'a>> {
+        Box::pin(async move {
+            let reply = self.0.call(&call.name, &call.input, &cancel).await;
+            let mut brought = Brought { is_error: reply.is_error, ..Brought::default() };
+            for piece in reply.pieces {
+                match piece {
+                    Piece::Block(block) => brought.blocks.push(block),
+                    Piece::Data { what, bytes } => brought.files.push((what, bytes)),
+                }
+            }
+            brought
+        })
+    }
+}
+
+impl Session<'_> {
+    /// Waits for the servers' first attempts, for a while, and completes what is told first.
+    pub(super) async fn await_servers(&mut self, init: Init) -> Init {
+        if self.servers.is_empty() {
+            return init;
+        }
+        let servers = Arc::clone(&self.servers);
+        let settled = servers.settle(START_MAX);
+        tokio::pin!(settled);
+        let mut vigil = self.watch.begin();
+        loop {
+            tokio::select! {
+                biased;
+                disturbance = self.watch.disturbance(&mut vigil) => match disturbance {
+                    // Whatever is waited for next will hear of it too.
+                    Disturbance::Cut(_) => break,
+                    Disturbance::Tick => {}
+                },
+                () = &mut settled => break,
+            }
+        }
+        self.join_tools();
+        let tools = self.definitions.iter().map(|tool| tool.name.clone()).collect();
+        Init { tools, servers: servers.standings(), ..init }
+    }
+
+    /// Takes in what the servers offer by now, and passes on what is to be said of them.
+    pub(super) fn join_tools(&mut self) {
+        if self.servers.is_empty() {
+            return;
+        }
+        for line in self.servers.take_news() {
+            self.watch.tell(&Notice::Warning(&line));
+        }
+        let definitions = self.toolbox.all_definitions();
+        if definitions != self.definitions {
+            self.history.sent_with(fixed_bytes(&self.system, &definitions));
+            self.definitions = definitions;
+        }
+    }
+
+    /// Ends the servers. What does not end in time is ended with all else that was started.
+    pub(super) async fn end_servers(&mut self, reason: StopReason) {
+        if self.servers.is_empty() {
+            return;
+        }
+        let hurried = matches!(
+            reason,
+            StopReason::AbortedStreaming(_) | StopReason::AbortedTools(_) | StopReason::Deadline
+        );
+        self.warn_of_missing();
+        self.servers.close(if hurried { END_LATE } else { END_MAX }).await;
+    }
+
+    /// Says which servers never came, so that nobody takes their silence for success.
+    fn warn_of_missing(&mut self) {
+        for line in self.servers.take_news() {
+            self.watch.tell(&Notice::Warning(&line));
+        }
+        for standing in self.servers.standings() {
+            if standing.status == Status::Pending {
+                let line = format!("MCP server {:?} was not connected at the end", standing.name);
+                self.watch.tell(&Notice::Warning(&line));
+            }
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! `outlast config`: the settings in force, each with where it comes from.
+
+use std::fmt::Write as _;
+
+use serde_json::{Value, json};
+
+use crate::secrets::{KnownSecrets, Mask};
+
+use super::args::{self, ConfigArgs};
+use super::doctor::{say, shown};
+use super::output::one_line;
+use super::run::{World, interrupted};
+use super::settings::{self, Survey};
+use super::usage::{Cause, UsageError};
+use super::version::SCHEMA_VERSION;
+
+/// Prints them. The exit code is 2 when a run would not begin with them.
+///
+/// # Errors
+/// The flags after `--` are wrong, or somebody interrupted.
+pub(super) async fn config(args: ConfigArgs, world: World) -> Result<u8, UsageError> {
+    let (run, given) = args::run_flags(&args.flags)?;
+    let World { variables, cwd, signals, .. } = world;
+    let working =
+        tokio::task::spawn_blocking(move || settings::survey(&run, &given, &variables, &cwd));
+    let survey = tokio::select! {
+        biased;
+        interrupt = signals.first() => return Err(interrupted(interrupt)),
+        survey = working => survey.map_err(|error| {
+            UsageError::of(Cause::Internal, format!("outlast itself broke: {error}"))
+        })?,
+    };
+    let mask = Mask::new(KnownSecrets::new(survey.secrets()));
+    if args.json {
+        let mut object = object(&survey);
+        mask.hide_json(&mut object);
+        say(&format!("{object}\n"))?;
+    } else {
+        say(&mask.hide(&text(&survey)))?;
+    }
+    Ok(if survey.mistakes.is_empty() { 0 } else { 2 })
+}
+
+fn text(survey: &Survey) -> String {
+    let mut text = String::new();
+    for one in &survey.effective {
+        let value = one_line(&shown(&one.value));
+        let _ = writeln!(text, "{} = {value}  ({})", one.name, one_line(&one.origin));
+    }
+    for (key, place) in &survey.foreign {
+        let _ = writeln!(text, "unknown: {place}: {key} is another tool's, and has no effect");
+    }
+    for (word, lines) in [("warning", &survey.warnings), ("error", &survey.mistakes)] {
+        for line in lines {
+            let _ = writeln!(text, "{word}: {}", one_line(line));
+        }
+    }
+    text
+}
+
+fn object(survey: &Survey) -> Value {
+    let setting = |one: &settings::Effective| json!({ "name": one.name, "value": one.value, "origin": one.origin });
+    let ignored =
+        |one: &settings::Ignored| json!({ "file": one.file, "key": one.key, "why": one.why });
+    let foreign = survey.foreign.iter().map(|(key, place)| json!({ "key": key, "place": place }));
+    json!({
+        "type": "config",
+        "schema_version": SCHEMA_VERSION,
+        "settings": survey.effective.iter().map(setting).collect::<Vec<_>>(),
+        "unknown": foreign.collect::<Vec<_>>(),
+        "ignored_settings": survey.ignored.iter().map(ignored).collect::<Vec<_>>(),
+        "warnings": survey.warnings,
+        "errors": survey.mistakes,
+    })
+}

@@ -1,0 +1,330 @@
+//! Where each value comes from that is in force.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::path::Path;
+
+use serde_json::{Map, Value};
+
+use super::Endpoint;
+use super::load::{Parsed, is_foreign};
+use super::locate::{line_and_column, places};
+use super::table::settings;
+use crate::cli::args::Given;
+use crate::cli::environment::{VARIABLES, Variables};
+use crate::cli::values;
+use crate::cli::wall::span;
+use crate::model::Address;
+
+/// One value in force.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Effective {
+    /// As in a settings file; what is inside of an object has dots.
+    pub name: String,
+    pub value: Value,
+    /// A flag, a variable, files with lines, or `default`.
+    pub origin: String,
+}
+
+/// Settings that a variable may say too, and the variables, the one that counts most first.
+const BY_VARIABLE: [(&str, &[&str]); 15] = [
+    ("model", &["ANTHROPIC_MODEL"]),
+    ("oauthEndpoint", &["OUTLAST_OAUTH_ENDPOINT"]),
+    ("oauthClientId", &["OUTLAST_OAUTH_CLIENT_ID"]),
+    ("requestTimeout", &["API_TIMEOUT_MS"]),
+    ("bashTimeout", &["BASH_DEFAULT_TIMEOUT_MS"]),
+    ("bashMaxTimeout", &["BASH_MAX_TIMEOUT_MS"]),
+    ("backgroundWait", &["CLAUDE_CODE_PRINT_BG_WAIT_CEILING_MS"]),
+    ("maxToolResultChars", &["BASH_MAX_OUTPUT_LENGTH"]),
+    ("maxOutputTokens", &["CLAUDE_CODE_MAX_OUTPUT_TOKENS"]),
+    ("maxRetries", &["CLAUDE_CODE_MAX_RETRIES"]),
+    ("maxTurns", &["CLAUDE_CODE_MAX_TURNS"]),
+    ("streamIdleTimeout", &["CLAUDE_STREAM_IDLE_TIMEOUT_MS"]),
+    ("schemaTries", &["MAX_STRUCTURED_OUTPUT_RETRIES"]),
+    ("maxThinkingTokens", &["MAX_THINKING_TOKENS"]),
+    (
+        "unattendedRetry",
+        &["OUTLAST_UNATTENDED_RETRY", "CLAUDE_CODE_UNATTENDED_RETRY", "CLAUDE_CODE_RETRY_WATCHDOG"],
+    ),
+];
+
+/// Flags whose names say something else than their setting's, as the parser calls them.
+const BY_FLAG: [(&str, &str); 9] = [
+    ("prices", "price"),
+    ("permissions.allow", "allowed_tools"),
+    ("permissions.deny", "disallowed_tools"),
+    ("permissions.defaultMode", "permission_mode"),
+    ("permissions.additionalDirectories", "add_dir"),
+    ("sandbox.mode", "sandbox"),
+    ("sandbox.network.enabled", "sandbox_network"),
+    ("caFiles", "ca_file"),
+    ("tools", "tools"),
+];
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Origins {
+    values: BTreeMap<String, (Value, String)>,
+    foreign: Vec<(String, String)>,
+}
+
+impl Origins {
+    /// Lays the values of a file over those of the files before.
+    pub(super) fn add_file(&mut self, parsed: &Parsed, text: &str) {
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+        let places = places(text);
+        let origin = |path: &[String]| {
+            let place = places.iter().find(|place| place.path == path);
+            let line = place.map_or(1, |place| line_and_column(text, place.start).0);
+            format!("{}:{line}", parsed.name)
+        };
+        let mut leaves = Vec::new();
+        walk(&parsed.value, &mut Vec::new(), &mut leaves);
+        for (path, value) in leaves {
+            let origin = origin(&path);
+            if path.first().is_some_and(|key| is_foreign(key) && key != "cleanupPeriodDays") {
+                self.foreign.push((path[..1].join("."), origin));
+            } else {
+                self.lay(&path.join("."), value.clone(), origin);
+            }
+        }
+    }
+
+    fn lay(&mut self, name: &str, value: Value, origin: String) {
+        let inside = |outer: &str, inner: &str| {
+            inner.strip_prefix(outer).is_some_and(|rest| rest.starts_with('.'))
+        };
+        self.values.retain(|known, _| !inside(known, name) && !inside(name, known));
+        let Some((known, from)) = self.values.get_mut(name) else {
+            self.values.insert(name.to_owned(), (value, origin));
+            return;
+        };
+        match (known, value) {
+            (Value::Array(known), Value::Array(more)) => {
+                known.extend(more);
+                *from = format!("{from}, {origin}");
+            }
+            (known, value) => (*known, *from) = (value, origin),
+        }
+    }
+
+    /// Lays what variables say over the files. `outer` are those that we were started with.
+    pub(super) fn add_environment(&mut self, outer: &Variables, all: &Variables) {
+        let text = |name: &str| {
+            let text = all.get(OsStr::new(name))?.to_str()?.trim();
+            (!text.is_empty()).then(|| text.to_owned())
+        };
+        for (setting, names) in BY_VARIABLE {
+            let said = names.iter().find_map(|name| Some((*name, text(name)?)));
+            if let Some((name, text)) = said {
+                let origin = self.of_variable(name, outer, all);
+                self.replace(setting, meant(name, &text), origin);
+            }
+        }
+        let yes = |text: &str| ["1", "true", "yes", "on"].contains(&&*text.to_ascii_lowercase());
+        if text("DISABLE_AUTO_COMPACT").is_some_and(|text| yes(&text)) {
+            let origin = self.of_variable("DISABLE_AUTO_COMPACT", outer, all);
+            self.replace("autoCompactEnabled", false.into(), origin);
+        }
+        let per_cent = text("CLAUDE_AUTOCOMPACT_PCT_OVERRIDE");
+        if let Some(part) = per_cent.and_then(|text| values::per_cent(&text).ok()) {
+            let origin = self.of_variable("CLAUDE_AUTOCOMPACT_PCT_OVERRIDE", outer, all);
+            self.replace("compactAt", part.into(), origin);
+        }
+        for (name, variable) in [("baseUrl", "ANTHROPIC_BASE_URL"), ("configDir", CONFIG[0])] {
+            let variable = if name == "configDir" {
+                CONFIG.into_iter().find(|name| text(name).is_some())
+            } else {
+                text(variable).map(|_| variable)
+            };
+            let origin = variable.map(|variable| self.of_variable(variable, outer, all));
+            self.replace(name, Value::Null, origin.unwrap_or_else(|| DEFAULT.to_owned()));
+        }
+    }
+
+    /// A variable, and the file that sets it where one does.
+    fn of_variable(&self, name: &str, outer: &Variables, all: &Variables) -> String {
+        let own = outer.get(OsStr::new(name)) == all.get(OsStr::new(name));
+        match self.values.get(&format!("env.{name}")) {
+            Some((_, file)) if !own => format!("env {name}, set at {file}"),
+            Some(_) | None => format!("env {name}"),
+        }
+    }
+
+    fn replace(&mut self, name: &str, value: Value, origin: String) {
+        self.values.insert(name.to_owned(), (value, origin));
+    }
+
+    /// Lays flags over everything.
+    pub(super) fn add_flags(&mut self, given: &Given) {
+        for setting in settings() {
+            self.flag(setting.name, &snake(setting.name), given);
+        }
+        for (setting, flag) in BY_FLAG {
+            self.flag(setting, flag, given);
+        }
+        for (flag, setting, value) in [
+            ("no_fallback", "fallbackModel", Value::Array(Vec::new())),
+            ("no_auto_compact", "autoCompactEnabled", false.into()),
+            ("dangerously_skip_permissions", "permissions.defaultMode", "bypassPermissions".into()),
+        ] {
+            if given.contains_key(flag) {
+                self.replace(setting, value, named(flag));
+            }
+        }
+    }
+
+    fn flag(&mut self, setting: &str, flag: &str, given: &Given) {
+        let Some(texts) = given.get(flag).filter(|_| setting != "sandbox") else { return };
+        let list = |texts: &[String]| Value::from(values::list(texts));
+        let value = match (setting, texts.as_slice()) {
+            ("fast" | "fallbackReturn", _) => true.into(),
+            ("sandbox.network.enabled", [one]) => (one != "off").into(),
+            ("permissions.allow" | "permissions.deny" | "passEnv" | "tools", texts) => list(texts),
+            (_, [one]) if setting != "fallbackModel" => one.as_str().into(),
+            (_, texts) => list(texts),
+        };
+        // What flags allow is added to what the files say.
+        let adds = setting.starts_with("permissions.") || setting == "passEnv";
+        if adds && value.is_array() {
+            self.lay(setting, value, named(flag));
+        } else {
+            self.replace(setting, value, named(flag));
+        }
+    }
+
+    pub(super) fn take_foreign(&mut self) -> Vec<(String, String)> {
+        self.foreign.dedup();
+        std::mem::take(&mut self.foreign)
+    }
+
+    /// Everything in force, defaults included. What may be secret is left out.
+    pub(super) fn effective(
+        mut self,
+        endpoint: &Endpoint,
+        config_dir: &Path,
+        credentials: &[(&'static str, String)],
+        all: &Variables,
+    ) -> Vec<Effective> {
+        let url = Address::parse(&endpoint.base_url).map(|address| address.base());
+        let url = url.unwrap_or_else(|_| "(no address)".to_owned());
+        let config = config_dir.display().to_string();
+        for (name, value) in [("baseUrl", url), ("configDir", config)] {
+            let origin = self.values.get(name).map(|(_, origin)| origin.clone());
+            self.replace(name, value.into(), origin.unwrap_or_else(|| DEFAULT.to_owned()));
+        }
+        let credential = credentials.first().map(|(kind, source)| (*kind, source.clone()));
+        let (kind, source) = credential.unwrap_or(("none", DEFAULT.to_owned()));
+        self.replace("credential", format!("{kind} (not shown)").into(), source);
+        for setting in settings() {
+            let prefix = format!("{}.", setting.name);
+            let said = |name: &String| name == setting.name || name.starts_with(&prefix);
+            if !self.values.keys().any(said) {
+                self.replace(setting.name, setting.default.into(), DEFAULT.to_owned());
+            }
+        }
+        let shown = |(name, (value, origin)): (String, (Value, String))| {
+            let value = veiled(&name, value, all);
+            Effective { name, value, origin }
+        };
+        self.values.into_iter().map(shown).collect()
+    }
+}
+
+const DEFAULT: &str = "default";
+
+const CONFIG: [&str; 2] = ["OUTLAST_CONFIG_DIR", "CLAUDE_CONFIG_DIR"];
+
+const NOT_SHOWN: &str = "(not shown)";
+
+/// The leaves of a value: whatever is no object, or an empty one.
+fn walk<'a>(value: &'a Value, path: &mut Vec<String>, leaves: &mut Vec<(Vec<String>, &'a Value)>) {
+    match value {
+        // Hooks are listed by doctor, and what they run is nobody's setting.
+        Value::Object(members) if !members.is_empty() && path.first().is_none_or(is_setting) => {
+            for (key, inner) in members {
+                path.push(key.clone());
+                walk(inner, path, leaves);
+                path.pop();
+            }
+        }
+        Value::Object(_)
+        | Value::Array(_)
+        | Value::String(_)
+        | Value::Number(_)
+        | Value::Bool(_)
+        | Value::Null => leaves.push((path.clone(), value)),
+    }
+}
+
+fn is_setting(key: &String) -> bool {
+    key != "hooks" && !is_foreign(key)
+}
+
+/// What a variable's text means.
+fn meant(name: &str, text: &str) -> Value {
+    match (name.ends_with("_MS"), values::millis(text)) {
+        (true, Ok(duration)) => span(duration).into(),
+        (true, Err(_)) | (false, _) => text.into(),
+    }
+}
+
+/// A value without what may be secret: of variables, only our own plain ones are shown.
+fn veiled(name: &str, value: Value, all: &Variables) -> Value {
+    if let Some(variable) = name.strip_prefix("env.") {
+        let plain = VARIABLES.iter().any(|(known, _)| *known == variable);
+        let secret = ["KEY", "TOKEN", "HEADER", "PROXY", "URL", "ENDPOINT"];
+        let secret = secret.iter().any(|word| variable.contains(word));
+        let known = all.contains_key(OsStr::new(variable));
+        return if plain && !secret && known { value } else { NOT_SHOWN.into() };
+    }
+    without_headers(value)
+}
+
+fn without_headers(value: Value) -> Value {
+    match value {
+        Value::Array(items) => items.into_iter().map(without_headers).collect(),
+        Value::Object(members) => {
+            let veil = |(key, value): (String, Value)| match key.as_str() {
+                "headers" => (key, NOT_SHOWN.into()),
+                _ => (key, without_headers(value)),
+            };
+            Value::Object(members.into_iter().map(veil).collect::<Map<_, _>>())
+        }
+        other @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_)) => other,
+    }
+}
+
+fn named(flag: &str) -> String {
+    format!("--{}", flag.replace('_', "-"))
+}
+
+fn snake(camel: &str) -> String {
+    let mut snake = String::new();
+    for letter in camel.chars() {
+        if letter.is_ascii_uppercase() {
+            snake.push('_');
+        }
+        snake.push(letter.to_ascii_lowercase());
+    }
+    snake
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_flag_and_variable_of_the_tables_is_there() {
+        let command = crate::cli::args::command();
+        let ids: Vec<&str> = command.get_arguments().map(|one| one.get_id().as_str()).collect();
+        for (setting, flag) in BY_FLAG {
+            assert!(ids.contains(&flag), "{setting}: {flag}");
+        }
+        for (setting, names) in BY_VARIABLE {
+            assert!(settings().iter().any(|known| known.name == setting), "{setting}");
+            for name in names {
+                assert!(VARIABLES.iter().any(|(known, _)| known == name), "{name}");
+            }
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! Which servers of the Model Context Protocol a run is to have, and who says so.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::path::Path;
+
+use serde_json::{Map, Value};
+
+use super::layer::Layer;
+use super::load::{bare, utf8};
+use super::locate;
+use crate::cli::args::McpArgs;
+use crate::cli::environment::{Environment, Variables};
+use crate::cli::usage::UsageError;
+use crate::mcp::{Config, Place, Timers};
+use crate::process::reading;
+use crate::tools::secret_values;
+
+/// The servers of a run.
+#[derive(Clone, Debug, Default)]
+pub struct McpServers {
+    pub servers: Vec<Config>,
+    /// The run does not begin without these: all of them when there is no name.
+    pub required: Option<Vec<String>>,
+    pub timers: Timers,
+}
+
+impl McpServers {
+    /// What must not be printed or stored of the configuration.
+    pub(super) fn secrets(&self) -> impl Iterator<Item = String> {
+        self.servers.iter().flat_map(|server| match &server.place {
+            Place::Program { variables, .. } => {
+                let pair = |(name, value): (&String, &String)| (name.into(), value.into());
+                secret_values(&variables.iter().map(pair).collect())
+            }
+            Place::Http { headers, .. } => {
+                let values = headers.iter().map(|(_, value)| value);
+                let words = values.flat_map(|value| value.split_whitespace());
+                words.filter(|word| word.len() >= SECRET_BYTES_MIN).map(ToOwned::to_owned).collect()
+            }
+        })
+    }
+}
+
+/// A shorter word of a header is no secret: `Bearer`, `application/json`.
+const SECRET_BYTES_MIN: usize = 12;
+
+/// The entries of one place, by name.
+pub(super) struct Entries {
+    /// The place's, for messages.
+    name: String,
+    servers: Map<String, Value>,
+}
+
+impl Entries {
+    /// Reads the text of a file such as `.mcp.json`.
+    ///
+    /// # Errors
+    /// It is no JSON, or holds no servers, and where.
+    pub(super) fn parse(name: &str, text: &str) -> Result<Self, UsageError> {
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+        let here = |at: usize| {
+            let (line, column) = locate::line_and_column(text, at);
+            format!("{name}:{line}:{column}")
+        };
+        let value: Value = serde_json::from_str(text).map_err(|error| {
+            let at = here(locate::offset(text, error.line(), error.column()));
+            UsageError::new(format!("{at}: not valid JSON: {}; correct it", bare(&error)))
+        })?;
+        match value {
+            Value::Object(mut members) => match members.remove("mcpServers") {
+                Some(Value::Object(servers)) => Ok(Self { name: name.to_owned(), servers }),
+                None => Ok(Self { name: name.to_owned(), servers: Map::new() }),
+                Some(_) => {
+                    let places = locate::places(text);
+                    let at = places.iter().find(|place| place.path == ["mcpServers"]);
+                    let at = here(at.map_or(0, |place| place.value.start));
+                    Err(UsageError::new(format!(
+                        "{at}: \"mcpServers\" takes an object of servers; correct it"
+                    )))
+                }
+            },
+            _ => Err(UsageError::new(format!(
+                "{}: a list of MCP servers is a JSON object; write {{\"mcpServers\": ...}}",
+                here(0)
+            ))),
+        }
+    }
+
+    /// Reads the content of a file.
+    pub(super) fn content(name: &str, bytes: Vec<u8>) -> Result<Self, UsageError> {
+        Self::parse(name, &utf8(name, bytes)?)
+    }
+
+    /// Reads what `--mcp-config` names: JSON when it begins like it, otherwise a file.
+    fn flag(given: &str) -> Result<Self, UsageError> {
+        if given.trim_start().starts_with('{') {
+            return Self::parse("--mcp-config", given);
+        }
+        let bytes = reading::read(Path::new(given)).map_err(|error| {
+            UsageError::new(format!("--mcp-config {given}: cannot be read: {error}; name a file"))
+        })?;
+        Self::content(given, bytes)
+    }
+}
+
+/// Decides which servers there are. Later ones take the place of earlier ones of the same name:
+/// the user's, the repository's if it is trusted, those of the flags. An entry that is no good is
+/// left out, and is told of in `warnings`.
+///
+/// # Errors
+/// A configuration that cannot be read at all.
+pub(super) fn read(
+    args: &McpArgs,
+    env: &Environment,
+    file: &Layer,
+    project: Option<Entries>,
+    variables: &Variables,
+    warnings: &mut Vec<String>,
+) -> Result<McpServers, UsageError> {
+    let flags: Vec<Entries> =
+        args.mcp_config.iter().map(|given| Entries::flag(given)).collect::<Result<_, _>>()?;
+    let approval = Approval::of(file);
+    let mut sources = Vec::new();
+    if !args.strict_mcp_config {
+        let servers = file.mcp_servers.clone().into_iter().collect();
+        sources.push((Entries { name: "settings".to_owned(), servers }, false));
+        sources.extend(project.map(|project| (project, true)));
+    }
+    sources.extend(flags.into_iter().map(|flag| (flag, false)));
+    let lookup = |name: &str| {
+        variables.get(OsStr::new(name)).and_then(|value| value.to_str()).map(ToOwned::to_owned)
+    };
+    let mut found: BTreeMap<String, Config> = BTreeMap::new();
+    for (Entries { name: place, servers }, of_project) in sources {
+        for (name, entry) in servers {
+            match Config::read(&name, &entry, &lookup) {
+                Ok((mut config, unset)) => {
+                    config.disabled |= of_project && !approval.admits(&name);
+                    for variable in unset {
+                        warnings.push(format!(
+                            "{place}: the MCP server {name:?} names the variable {variable}, which \
+                             is not set"
+                        ));
+                    }
+                    found.insert(name, config);
+                }
+                Err(why) => {
+                    warnings.push(format!("{place}: the MCP server {name:?} is left out: {why}"))
+                }
+            }
+        }
+    }
+    let defaults = Timers::default();
+    let call = env.mcp_call.unwrap_or(defaults.call);
+    let timers = Timers { start: env.mcp_start.unwrap_or(defaults.start), call, ..defaults };
+    Ok(McpServers { servers: found.into_values().collect(), required: required(args), timers })
+}
+
+/// The servers that `--mcp-required` names. `all` stands for every one.
+fn required(args: &McpArgs) -> Option<Vec<String>> {
+    let names = crate::cli::values::list(&args.mcp_required);
+    if names.is_empty() {
+        None
+    } else if names.iter().any(|name| name == "all") {
+        Some(Vec::new())
+    } else {
+        Some(names)
+    }
+}
+
+/// What the settings say of a repository's servers.
+struct Approval {
+    disabled: Vec<String>,
+    /// The only ones, if somebody said that not all of them are wanted.
+    enabled: Option<Vec<String>>,
+}
+
+impl Approval {
+    fn of(file: &Layer) -> Self {
+        let names = |key: &str| -> Vec<String> {
+            let listed = file.others.get(key).and_then(Value::as_array);
+            let texts = listed.into_iter().flatten().filter_map(Value::as_str);
+            texts.map(ToOwned::to_owned).collect()
+        };
+        let all = file.others.get("enableAllProjectMcpServers").and_then(Value::as_bool);
+        let enabled = (all == Some(false)).then(|| names("enabledMcpjsonServers"));
+        Self { disabled: names("disabledMcpjsonServers"), enabled }
+    }
+
+    fn admits(&self, name: &str) -> bool {
+        let listed = |names: &[String]| names.iter().any(|listed| listed == name);
+        !listed(&self.disabled) && self.enabled.as_ref().is_none_or(|enabled| listed(enabled))
+    }
+}

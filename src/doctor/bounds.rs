@@ -1,0 +1,48 @@
+//! No check takes for ever: what takes too long is said by name.
+
+use std::time::Duration;
+
+use tokio::time::timeout;
+
+use super::finding::Finding;
+
+/// The longest that one check may take. Two of them come after each other, and no more.
+pub const CHECK_MAX: Duration = Duration::from_millis(9_500);
+
+/// Waits for facts.
+///
+/// # Errors
+/// That they took too long.
+pub(super) async fn within<T>(name: &str, facts: impl Future<Output = T>) -> Result<T, Finding> {
+    timeout(CHECK_MAX, facts).await.map_err(|_| late(name))
+}
+
+/// The same for facts that block a thread, which is left behind.
+///
+/// # Errors
+/// That they took too long.
+pub(super) async fn bounded<T: Send + 'static>(
+    name: &str,
+    facts: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Finding> {
+    let working = tokio::task::spawn_blocking(facts);
+    match timeout(CHECK_MAX, working).await {
+        Ok(Ok(facts)) => Ok(facts),
+        Ok(Err(_)) => Err(Finding::problem(
+            name,
+            "this check broke",
+            "what it would have looked at is not known",
+            "please report this",
+        )),
+        Err(_) => Err(late(name)),
+    }
+}
+
+fn late(name: &str) -> Finding {
+    Finding::problem(
+        name,
+        format!("this check did not end within {} s", CHECK_MAX.as_secs_f32()),
+        "a run that needs the same would wait as well",
+        "see whether a file it reads is a pipe or on a disk that hangs, or a server does not answer",
+    )
+}

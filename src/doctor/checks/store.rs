@@ -1,0 +1,81 @@
+//! The folder of sessions.
+
+use super::super::facts::store::Kept;
+use super::super::finding::Finding;
+
+/// With less room than this a run may end with its disk full, in bytes.
+const ROOM_MIN: u64 = 200 << 20;
+
+/// With less there is hardly room for a journal.
+const ROOM_NONE: u64 = 10 << 20;
+
+/// So many sessions that were cut off are named.
+const NAMED_MAX: usize = 3;
+
+/// Whether sessions can be kept, what there is, and what was cut off.
+pub fn judge(kept: &Kept) -> Vec<Finding> {
+    let mut findings = vec![writable(kept)];
+    findings.extend(kept.free.map(|free| room(kept, free)));
+    let store = &kept.store;
+    let at_least = if store.partial { "at least " } else { "" };
+    let size = amount(store.bytes);
+    findings
+        .push(Finding::ok("sessions", format!("{at_least}{} sessions, {size}", store.sessions)));
+    let left = store.open.len();
+    if left > 0 {
+        let ids = store.open.iter().take(NAMED_MAX).map(|open| open.id.to_string());
+        let mut ids: Vec<String> = ids.collect();
+        if left > NAMED_MAX {
+            ids.push(format!("{} more", left - NAMED_MAX));
+        }
+        let newest = store.open.first().map_or("ID", |open| open.id.as_str());
+        findings.push(Finding::warning(
+            "sessions",
+            format!("{left} left open by a crash: {}", ids.join(", ")),
+            "the runs were cut off before they could say how they ended; their work is half done",
+            format!(
+                "go on with outlast --resume {newest}, or delete their files in {}",
+                kept.store.folder.display()
+            ),
+        ));
+    }
+    findings
+}
+
+fn writable(kept: &Kept) -> Finding {
+    let (folder, tried) = (kept.folder.display(), kept.tried.display());
+    match &kept.unwritable {
+        None => Finding::ok("store", format!("sessions are kept in {folder}")),
+        Some(why) => Finding::problem(
+            "store",
+            format!("sessions cannot be kept in {folder}: {tried}: {why}"),
+            "a run that is cut off cannot be taken up again, and no login can be renewed",
+            format!(
+                "make room on the disk of {tried}, give this user the right to write there, or name \
+                 another folder in OUTLAST_CONFIG_DIR"
+            ),
+        ),
+    }
+}
+
+fn room(kept: &Kept, free: u64) -> Finding {
+    let (folder, left) = (kept.tried.display(), amount(free));
+    let what = format!("{left} left on the disk of {folder}");
+    let why = "journals and long outputs cannot be kept once it is full";
+    let fix = "make room on that disk, or name another folder in OUTLAST_CONFIG_DIR";
+    match free {
+        0..ROOM_NONE => Finding::problem("disk", what, why, fix),
+        ROOM_NONE..ROOM_MIN => Finding::warning("disk", what, why, fix),
+        ROOM_MIN.. => Finding::ok("disk", what),
+    }
+}
+
+/// Bytes as people say them.
+fn amount(bytes: u64) -> String {
+    match bytes {
+        0..1_000 => format!("{bytes} bytes"),
+        1_000..1_000_000 => format!("{} kB", bytes / 1_000),
+        1_000_000..1_000_000_000 => format!("{} MB", bytes / 1_000_000),
+        1_000_000_000.. => format!("{} GB", bytes / 1_000_000_000),
+    }
+}

@@ -1,0 +1,200 @@
+//! Where this outlast is, what put it there, and which others there are.
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Component, Path, PathBuf};
+
+use nix::unistd::{AccessFlags, access};
+
+use super::super::Scene;
+
+/// No database of installed packages is read further than this, in bytes.
+const DATABASE_MAX: u64 = 64 << 20;
+
+/// What put a binary where it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Development,
+    Cargo,
+    NpmLocal,
+    NpmGlobal,
+    Native,
+    /// A package manager, by its name.
+    Package(&'static str),
+}
+
+impl Kind {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Development => "development",
+            Self::Cargo => "cargo",
+            Self::NpmLocal => "npm-local",
+            Self::NpmGlobal => "npm-global",
+            Self::Native => "native",
+            Self::Package(name) => name,
+        }
+    }
+}
+
+/// Where a binary is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Install {
+    /// The binary that runs, behind all links.
+    pub binary: PathBuf,
+    pub kind: Kind,
+    /// Every outlast on PATH, the one that wins first: where PATH finds it, and where it leads.
+    pub on_path: Vec<(PathBuf, PathBuf)>,
+    /// Whether its folder can be written to.
+    pub writable: bool,
+}
+
+/// Looks for this binary and others.
+pub fn look(scene: &Scene) -> Install {
+    let exe = std::env::current_exe().unwrap_or_default();
+    let binary = fs::canonicalize(&exe).unwrap_or(exe);
+    let path = scene.variables.get(OsStr::new("PATH"));
+    let on_path = path.map(|path| all_on(path)).unwrap_or_default();
+    let writable = binary.parent().is_some_and(|folder| access(folder, AccessFlags::W_OK).is_ok());
+    Install { kind: kind(&binary, Path::new("/")), binary, on_path, writable }
+}
+
+/// Every outlast that a PATH leads to, each once.
+pub fn all_on(path: &OsStr) -> Vec<(PathBuf, PathBuf)> {
+    let mut found: Vec<(PathBuf, PathBuf)> = Vec::new();
+    for folder in std::env::split_paths(path).filter(|folder| folder.is_absolute()) {
+        let there = folder.join("outlast");
+        let Ok(real) = fs::canonicalize(&there) else { continue };
+        let runs = fs::metadata(&real)
+            .is_ok_and(|facts| facts.is_file() && facts.permissions().mode() & 0o111 != 0);
+        if runs && !found.iter().any(|(_, known)| *known == real) {
+            found.push((there, real));
+        }
+    }
+    found
+}
+
+/// What put `binary` there, by what lies around it and by the lists of packages below `root`.
+pub fn kind(binary: &Path, root: &Path) -> Kind {
+    by_folders(binary).or_else(|| by_package(binary, root)).unwrap_or(Kind::Native)
+}
+
+fn by_folders(binary: &Path) -> Option<Kind> {
+    let names: Vec<String> = binary
+        .components()
+        .filter_map(|part| match part {
+            Component::Normal(name) => Some(name.to_string_lossy().to_lowercase()),
+            Component::Prefix(_)
+            | Component::RootDir
+            | Component::CurDir
+            | Component::ParentDir => None,
+        })
+        .collect();
+    let has = |name: &str| names.iter().any(|known| known == name);
+    let pair = |one: &str, two: &str| names.windows(2).any(|pair| pair[0] == one && pair[1] == two);
+    if has("node_modules") {
+        return Some(npm(binary));
+    }
+    if pair("nix", "store") {
+        return Some(Kind::Package("nix"));
+    }
+    if has("cellar") || has("caskroom") || has(".linuxbrew") || pair("opt", "homebrew") {
+        return Some(Kind::Package("Homebrew"));
+    }
+    if pair("mise", "installs") || pair("mise", "shims") {
+        return Some(Kind::Package("mise"));
+    }
+    if ["installs", "shims"].iter().any(|folder| pair(".asdf", folder) || pair("asdf", folder)) {
+        return Some(Kind::Package("asdf"));
+    }
+    if pair("winget", "packages") || pair("winget", "links") {
+        return Some(Kind::Package("winget"));
+    }
+    let above = |name: &str| binary.ancestors().find(|folder| folder.ends_with(name));
+    if let Some(workshop) = above("target").and_then(Path::parent)
+        && workshop.join("Cargo.toml").is_file()
+    {
+        return Some(Kind::Development);
+    }
+    let folder = binary.parent()?;
+    let listed = folder.parent().is_some_and(|home| home.join(".crates.toml").is_file());
+    (folder.ends_with("bin") && (listed || folder.ends_with(".cargo/bin"))).then_some(Kind::Cargo)
+}
+
+/// Global modules lie in the prefix's `lib`, or in the global folder of pnpm, yarn or npm for
+/// Windows. A project's lie beside its package.json.
+fn npm(binary: &Path) -> Kind {
+    let is_modules = |folder: &&Path| folder.ends_with("node_modules");
+    let outermost = binary.ancestors().filter(is_modules).last().and_then(Path::parent);
+    let Some(owner) = outermost else { return Kind::NpmLocal };
+    let global = owner.ends_with("lib")
+        || owner.ends_with("npm")
+        || owner.components().any(|part| part.as_os_str() == "global");
+    if global && !owner.join("package.json").is_file() { Kind::NpmGlobal } else { Kind::NpmLocal }
+}
+
+fn by_package(binary: &Path, root: &Path) -> Option<Kind> {
+    let shown = binary.strip_prefix(root).unwrap_or(binary);
+    let name = shown.to_str()?;
+    let lists = |folder: &str, file: fn(&Path) -> Option<PathBuf>| {
+        let entries = fs::read_dir(root.join(folder)).into_iter().flatten().flatten();
+        entries.filter_map(|entry| file(&entry.path())).any(|list| {
+            let text = start_of(&list);
+            String::from_utf8_lossy(&text).lines().any(|line| line.trim_start_matches('/') == name)
+        })
+    };
+    let about = |path: &Path| {
+        path.file_name().and_then(OsStr::to_str).is_some_and(|name| name.starts_with("outlast"))
+    };
+    let deb = |path: &Path| {
+        let list = path.extension().is_some_and(|extension| extension == "list");
+        let ours = path.file_name()?.to_str()?.starts_with("outlast");
+        (list && ours).then(|| path.to_path_buf())
+    };
+    if lists("var/lib/dpkg/info", deb) {
+        return Some(Kind::Package("deb"));
+    }
+    let pacman = |path: &Path| {
+        path.file_name()?.to_str()?.starts_with("outlast").then(|| path.join("files"))
+    };
+    if lists("var/lib/pacman/local", pacman) {
+        return Some(Kind::Package("pacman"));
+    }
+    if apk_owns(&String::from_utf8_lossy(&start_of(&root.join("lib/apk/db/installed"))), shown) {
+        return Some(Kind::Package("apk"));
+    }
+    // Names of files are kept as text, each with a zero after it.
+    let system = shown.starts_with("usr") && !shown.starts_with("usr/local");
+    let needle = b"\0outlast\0";
+    let rpm = ["var/lib/rpm", "usr/lib/sysimage/rpm"].iter().any(|folder| {
+        ["rpmdb.sqlite", "Packages", "Packages.db"].iter().any(|file| {
+            let database = start_of(&root.join(folder).join(file));
+            database.windows(needle.len()).any(|window| window == needle)
+        })
+    });
+    (system && rpm && about(binary)).then_some(Kind::Package("rpm"))
+}
+
+/// The list of apk: `F:` is a folder, and `R:` a file in the folder before it.
+fn apk_owns(list: &str, binary: &Path) -> bool {
+    let mut folder = Path::new("");
+    list.lines().any(|line| match line.split_once(':') {
+        Some(("F", name)) => {
+            folder = Path::new(name);
+            false
+        }
+        Some(("R", name)) => folder.join(name) == binary,
+        Some(_) | None => false,
+    })
+}
+
+fn start_of(path: &Path) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let is_file = fs::metadata(path).is_ok_and(|facts| facts.is_file());
+    if is_file && let Ok(file) = File::open(path) {
+        // What could be read of it counts.
+        let _ = file.take(DATABASE_MAX).read_to_end(&mut bytes);
+    }
+    bytes
+}

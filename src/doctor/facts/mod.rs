@@ -1,0 +1,8 @@
+//! Looks at the machine. Nothing is judged here, and nothing is changed.
+
+pub mod install;
+pub mod machine;
+pub mod search;
+pub mod service;
+pub mod shell;
+pub mod store;

@@ -1,0 +1,40 @@
+//! The system's search program, should it have one. Searching itself needs none.
+
+use std::ffi::OsStr;
+
+use tokio::io::AsyncReadExt;
+use tokio::net::unix::pipe::Receiver;
+
+use super::super::Scene;
+use crate::process::{Job, Supervisor, find_program};
+
+/// The most of its version that is read, in bytes.
+const VERSION_MAX: u64 = 4096;
+
+/// Path and version of ripgrep, where there is one outside of the working folder.
+pub async fn look(scene: &Scene) -> Option<String> {
+    let path = scene.variables.get(OsStr::new("PATH"))?;
+    let program = find_program(&["rg"], path, &scene.cwd)?;
+    let version = version(&program, scene).await.unwrap_or_else(|| "unknown version".to_owned());
+    Some(format!("{} ({version})", program.display()))
+}
+
+async fn version(program: &std::path::Path, scene: &Scene) -> Option<String> {
+    let supervisor = Supervisor::own();
+    let job = Job {
+        program: program.to_path_buf(),
+        arguments: vec!["--no-config".into(), "--version".into()],
+        cwd: scene.cwd.clone(),
+        environment: Vec::new(),
+        input: false,
+        fence: None,
+    };
+    let mut running = supervisor.start(&job).await.ok()?;
+    let stdout = Receiver::from_owned_fd(running.stdout.take()?.into()).ok()?;
+    let mut printed = Vec::new();
+    stdout.take(VERSION_MAX).read_to_end(&mut printed).await.ok()?;
+    running.kill();
+    running.sweep().await;
+    let text = String::from_utf8_lossy(&printed).into_owned();
+    text.lines().next().map(|line| line.trim().to_owned()).filter(|line| !line.is_empty())
+}

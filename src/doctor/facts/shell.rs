@@ -1,0 +1,76 @@
+//! Shell files that give the name `outlast` another meaning. They are read, and never run.
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+
+/// Where shells look for aliases, below the home folder.
+const FILES: [&str; 11] = [
+    ".bashrc",
+    ".bash_profile",
+    ".bash_aliases",
+    ".profile",
+    ".zshrc",
+    ".zprofile",
+    ".zshenv",
+    ".config/fish/config.fish",
+    ".config/fish/functions/outlast.fish",
+    ".aliases",
+    ".kshrc",
+];
+
+/// So much of each file is read, in bytes.
+const FILE_MAX: u64 = 1 << 20;
+
+/// What a shell file says of the name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shadow {
+    pub file: PathBuf,
+    /// Counted from 1.
+    pub line: usize,
+    /// `alias` or `function`.
+    pub what: &'static str,
+}
+
+/// Looks into the files of the usual shells.
+pub fn look(home: Option<&Path>, variables: &BTreeMap<OsString, OsString>) -> Vec<Shadow> {
+    let zsh = variables.get(OsStr::new("ZDOTDIR")).map(PathBuf::from);
+    let own = home.into_iter().flat_map(|home| FILES.map(|file| home.join(file)));
+    let files: Vec<PathBuf> = own.chain(zsh.map(|folder| folder.join(".zshrc"))).collect();
+    let mut found = Vec::new();
+    for file in files {
+        if !file.is_file() {
+            continue;
+        }
+        let Ok(bytes) = crate::process::reading::read_bounded(&file, FILE_MAX) else { continue };
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        found.extend(shadows(&text).into_iter().map(|(line, what)| Shadow {
+            file: file.clone(),
+            line,
+            what,
+        }));
+    }
+    found
+}
+
+/// The lines that define the name, by number.
+pub fn shadows(text: &str) -> Vec<(usize, &'static str)> {
+    let kind = |line: &str| {
+        let line = line.trim_start();
+        let alias = line.strip_prefix("alias ").map(str::trim_start).and_then(|rest| {
+            let rest = rest.trim_start_matches("-g ").trim_start_matches("-- ");
+            rest.strip_prefix("outlast")
+        });
+        if alias.is_some_and(|rest| rest.starts_with(['=', ' '])) {
+            return Some("alias");
+        }
+        let named = line.strip_prefix("function ").map(str::trim_start);
+        let named = named.and_then(|rest| rest.strip_prefix("outlast"));
+        let plain = line.strip_prefix("outlast").map(str::trim_start);
+        let function = named
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', '(', ';']))
+            || plain.is_some_and(|rest| rest.starts_with("()"));
+        function.then_some("function")
+    };
+    text.lines().enumerate().filter_map(|(at, line)| Some((at + 1, kind(line)?))).collect()
+}

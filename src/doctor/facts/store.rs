@@ -1,0 +1,67 @@
+//! The folder of sessions: whether it takes a file, what it holds, how much room there is.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use nix::sys::statvfs::statvfs;
+
+use crate::hooks::CrashLog;
+use crate::journal;
+
+/// What is written to see whether that can be done, in bytes: a page, so that a full disk shows.
+const PROBE: usize = 4096;
+
+/// What was seen of the folder of sessions.
+#[derive(Clone, Debug)]
+pub struct Kept {
+    /// Where sessions are kept.
+    pub folder: PathBuf,
+    /// Where the file was written: the folder itself, or the one that would be made first.
+    pub tried: PathBuf,
+    /// Why it could not be written.
+    pub unwritable: Option<String>,
+    pub store: journal::Store,
+    /// On the disk that it is on, in bytes.
+    pub free: Option<u64>,
+}
+
+/// Tries to write, and counts.
+pub fn look(config_dir: &Path) -> Kept {
+    let store = journal::survey(config_dir);
+    let folder = store.folder.clone();
+    // What is not there yet is made by the first run, in the first folder above that is there.
+    let tried = folder.ancestors().find(|folder| folder.exists()).unwrap_or(Path::new("/"));
+    let tried = tried.to_path_buf();
+    let unwritable = probe(&tried).err().map(|error| error.to_string());
+    let free = statvfs(&tried).ok().map(|disk| {
+        // Their types are not the same everywhere.
+        let bytes = u128::from(disk.blocks_available()) * u128::from(disk.fragment_size());
+        u64::try_from(bytes).unwrap_or(u64::MAX)
+    });
+    Kept { folder, tried, unwritable, store, free }
+}
+
+fn probe(folder: &Path) -> io::Result<()> {
+    let path = folder.join(format!(".outlast-probe-{}", std::process::id()));
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
+    let written = file.write_all(&[b'\n'; PROBE]).and_then(|()| file.sync_all());
+    drop(file);
+    let removed = fs::remove_file(&path);
+    written.and(removed)
+}
+
+/// The log of hooks that failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HookLog {
+    pub path: PathBuf,
+    pub failures: usize,
+}
+
+/// Counts the failures in the log.
+pub fn hook_log(config_dir: &Path) -> HookLog {
+    let log = CrashLog::of(config_dir);
+    let failures = if log.path().is_file() { log.count() } else { 0 };
+    HookLog { path: log.path().to_path_buf(), failures }
+}

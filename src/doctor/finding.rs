@@ -1,0 +1,81 @@
+//! What a check says.
+
+use std::time::Duration;
+
+/// How bad it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    Ok,
+    /// Runs work, but perhaps not as was meant.
+    Warning,
+    /// Runs will not work, or not end well.
+    Problem,
+}
+
+impl Level {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Warning => "warning",
+            Self::Problem => "problem",
+        }
+    }
+}
+
+/// One thing found out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// The name of the check.
+    pub check: String,
+    pub level: Level,
+    pub what: String,
+    /// Why it matters; empty where nothing is wrong.
+    pub why: String,
+    /// How to mend it; empty where nothing is wrong.
+    pub fix: String,
+}
+
+impl Finding {
+    pub fn ok(check: &str, what: impl Into<String>) -> Self {
+        Self::new(check, Level::Ok, what.into(), "", "")
+    }
+
+    pub fn warning(
+        check: &str,
+        what: impl Into<String>,
+        why: impl AsRef<str>,
+        fix: impl AsRef<str>,
+    ) -> Self {
+        Self::new(check, Level::Warning, what.into(), why.as_ref(), fix.as_ref())
+    }
+
+    pub fn problem(
+        check: &str,
+        what: impl Into<String>,
+        why: impl AsRef<str>,
+        fix: impl AsRef<str>,
+    ) -> Self {
+        Self::new(check, Level::Problem, what.into(), why.as_ref(), fix.as_ref())
+    }
+
+    fn new(check: &str, level: Level, what: String, why: &str, fix: &str) -> Self {
+        Self { check: check.to_owned(), level, what, why: why.to_owned(), fix: fix.to_owned() }
+    }
+}
+
+/// Everything found out.
+#[derive(Clone, Debug)]
+pub struct Report {
+    pub findings: Vec<Finding>,
+    pub took: Duration,
+}
+
+impl Report {
+    pub fn count(&self, level: Level) -> usize {
+        self.findings.iter().filter(|finding| finding.level == level).count()
+    }
+
+    pub fn is_healthy(&self) -> bool {
+        self.count(Level::Problem) == 0
+    }
+}

@@ -1,0 +1,67 @@
+//! A report for people, and one for programs.
+
+use std::fmt::Write as _;
+
+use serde_json::{Value, json};
+
+use super::finding::{Finding, Level, Report};
+
+/// For people: what is wrong last, where it is seen.
+pub fn text(report: &Report) -> String {
+    let mut sorted: Vec<&Finding> = report.findings.iter().collect();
+    sorted.sort_by_key(|finding| finding.level);
+    let mut text = String::new();
+    for finding in sorted {
+        let Finding { check, level, what, why, fix } = finding;
+        let _ = writeln!(text, "{:<8} {}: {}", level.name(), plain(check), plain(what));
+        for (word, said) in [("why", why), ("fix", fix)] {
+            if !said.is_empty() {
+                let _ = writeln!(text, "         {word}: {}", plain(said));
+            }
+        }
+    }
+    let (problems, warnings) = (report.count(Level::Problem), report.count(Level::Warning));
+    let verdict = if report.is_healthy() { "healthy" } else { "not healthy" };
+    let seconds = report.took.as_secs_f32();
+    let _ = writeln!(
+        text,
+        "{verdict}: {}, {}, {seconds:.1} s",
+        counted(problems, "problem"),
+        counted(warnings, "warning")
+    );
+    text
+}
+
+/// For programs.
+pub fn json(report: &Report, schema_version: u32) -> Value {
+    let finding = |finding: &Finding| {
+        let said = |text: &String| (!text.is_empty()).then(|| text.clone());
+        json!({
+            "check": finding.check,
+            "level": finding.level.name(),
+            "what": finding.what,
+            "why": said(&finding.why),
+            "fix": said(&finding.fix),
+        })
+    };
+    json!({
+        "type": "doctor",
+        "schema_version": schema_version,
+        "healthy": report.is_healthy(),
+        "problems": report.count(Level::Problem),
+        "warnings": report.count(Level::Warning),
+        "duration_ms": u64::try_from(report.took.as_millis()).unwrap_or(u64::MAX),
+        "findings": report.findings.iter().map(finding).collect::<Vec<_>>(),
+    })
+}
+
+fn counted(count: usize, what: &str) -> String {
+    let many = if count == 1 { "" } else { "s" };
+    format!("{count} {what}{many}")
+}
+
+/// On one line, with nothing that a terminal would obey: names may be anybody's.
+fn plain(text: &str) -> String {
+    let letters = text.chars().map(|one| if one.is_control() { ' ' } else { one });
+    letters.collect::<String>().split_whitespace().collect::<Vec<_>>().join(" ")
+}

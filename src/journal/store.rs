@@ -1,0 +1,90 @@
+//! What lies in the folder of all sessions, looked at and not touched.
+
+use std::fs::{self, File};
+use std::io::{Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use tokio::time::Instant;
+
+use super::SessionId;
+use super::place::entries;
+use super::reader::is_ended;
+
+/// So many files are looked at, at most, and for so long.
+const LOOKED_MAX: usize = 20_000;
+const TIME_MAX: Duration = Duration::from_secs(5);
+
+/// So much of a file's end is read: the last records are small.
+const TAIL: u64 = 256 * 1024;
+
+/// What the folder holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Store {
+    pub folder: PathBuf,
+    pub sessions: usize,
+    /// Of the journals, outputs kept beside them not counted.
+    pub bytes: u64,
+    /// The last one written to first.
+    pub open: Vec<Open>,
+    /// Whether there was more than could be looked at.
+    pub partial: bool,
+}
+
+/// A session whose last process said nothing of its end, and is gone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Open {
+    pub id: SessionId,
+    pub path: PathBuf,
+    pub written: SystemTime,
+}
+
+/// Looks at every session of every working directory. Never fails: what cannot be read is not
+/// counted.
+pub fn survey(config_dir: &Path) -> Store {
+    let mut store = Store { folder: config_dir.join("projects"), ..Store::default() };
+    let (began, mut looked) = (Instant::now(), 0);
+    for folder in entries(&store.folder) {
+        for path in entries(&folder) {
+            looked += 1;
+            if looked > LOOKED_MAX || began.elapsed() > TIME_MAX {
+                store.partial = true;
+                store.open.sort_by_key(|open| std::cmp::Reverse(open.written));
+                return store;
+            }
+            store.add(path);
+        }
+    }
+    store.open.sort_by_key(|open| std::cmp::Reverse(open.written));
+    store
+}
+
+impl Store {
+    fn add(&mut self, path: PathBuf) {
+        let Some((id, bytes, written)) = journal(&path) else { return };
+        self.sessions += 1;
+        self.bytes = self.bytes.saturating_add(bytes);
+        if was_left(&path) {
+            self.open.push(Open { id, path, written });
+        }
+    }
+}
+
+fn journal(path: &Path) -> Option<(SessionId, u64, SystemTime)> {
+    let id = SessionId::parse(path.file_name()?.to_str()?.strip_suffix(".jsonl")?)?;
+    let facts = fs::symlink_metadata(path).ok().filter(fs::Metadata::is_file)?;
+    Some((id, facts.len(), facts.modified().ok()?))
+}
+
+/// Whether it is ours, says nothing of its end, and nobody works on it.
+fn was_left(path: &Path) -> bool {
+    let Ok(mut file) = File::open(path) else { return false };
+    let length = file.metadata().map_or(0, |facts| facts.len());
+    let start = length.saturating_sub(TAIL);
+    let mut tail = Vec::new();
+    let read = file
+        .seek(SeekFrom::Start(start))
+        .and_then(|_| (&mut file).take(TAIL).read_to_end(&mut tail));
+    // The lock is given back with the file.
+    read.is_ok() && is_ended(&tail) == Some(false) && file.try_lock().is_ok()
+}

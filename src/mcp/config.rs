@@ -1,0 +1,207 @@
+//! How a server is described in a configuration. Pure.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+
+/// The longest name of a server: it is a part of every name of its tools.
+const LONGEST_NAME: usize = 64;
+
+/// A server, as somebody wants it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    pub name: String,
+    pub place: Place,
+    /// How long a call may take, where this server has a time of its own.
+    pub timeout: Option<Duration>,
+    /// Somebody wants it not to be started.
+    pub disabled: bool,
+}
+
+/// Where a server is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// A program that is talked to over its standard input and output.
+    Program {
+        command: String,
+        arguments: Vec<String>,
+        variables: BTreeMap<String, String>,
+    },
+    Http {
+        url: String,
+        headers: Vec<(String, String)>,
+    },
+}
+
+impl Config {
+    /// Reads one entry of `mcpServers`. `lookup` knows the variables that values name. Variables
+    /// that are not set stay as they are written, and are returned.
+    ///
+    /// # Errors
+    /// What is wrong with it. No value is in the text: it may be a secret.
+    pub fn read(
+        name: &str,
+        entry: &Value,
+        lookup: &dyn Fn(&str) -> Option<String>,
+    ) -> Result<(Self, Vec<String>), String> {
+        check_name(name)?;
+        let entry = entry.as_object().ok_or("it is no object")?;
+        let mut reader = Reader { entry, lookup, unset: Vec::new() };
+        let kind = reader.text("type")?;
+        let place = match (kind.as_deref(), entry.contains_key("url")) {
+            (Some("http" | "streamable-http" | "streamableHttp"), _) => Place::Http {
+                url: reader.address()?,
+                headers: reader.pairs("headers")?.into_iter().collect(),
+            },
+            (None | Some("stdio"), false) => Place::Program {
+                command: reader
+                    .text("command")?
+                    .filter(|command| !command.trim().is_empty())
+                    .ok_or("it has no \"command\"")?,
+                arguments: reader.texts("args")?,
+                variables: reader.pairs("env")?,
+            },
+            (None | Some("stdio"), true) => {
+                return Err("it has a \"url\" but not \"type\": \"http\"".to_owned());
+            }
+            (Some("sse" | "ws"), _) => {
+                return Err("its \"type\" is not supported; there are stdio and http".to_owned());
+            }
+            (Some(_), _) => return Err("its \"type\" is none of stdio, http".to_owned()),
+        };
+        let timeout = match entry.get("timeout") {
+            None | Some(Value::Null) => None,
+            Some(value) => {
+                let millis = value.as_u64().filter(|millis| *millis > 0);
+                Some(millis.ok_or("its \"timeout\" is no number of milliseconds above 0")?)
+            }
+        };
+        let disabled = entry.get("disabled").and_then(Value::as_bool).unwrap_or(false);
+        let timeout = timeout.map(Duration::from_millis);
+        Ok((Self { name: name.to_owned(), place, timeout, disabled }, reader.unset))
+    }
+}
+
+fn check_name(name: &str) -> Result<(), String> {
+    if name.is_empty() || name.chars().count() > LONGEST_NAME {
+        return Err(format!("a server's name has 1 to {LONGEST_NAME} characters"));
+    }
+    if name.chars().any(char::is_control) {
+        return Err("its name holds control characters".to_owned());
+    }
+    Ok(())
+}
+
+struct Reader<'a> {
+    entry: &'a Map<String, Value>,
+    lookup: &'a dyn Fn(&str) -> Option<String>,
+    unset: Vec<String>,
+}
+
+impl Reader<'_> {
+    fn expanded(&mut self, text: &str) -> String {
+        expand(text, self.lookup, &mut self.unset)
+    }
+
+    fn text(&mut self, key: &str) -> Result<Option<String>, String> {
+        match self.entry.get(key) {
+            None | Some(Value::Null) => Ok(None),
+            Some(Value::String(text)) => {
+                let text = self.expanded(text);
+                if text.contains('\0') {
+                    return Err(format!("its \"{key}\" holds a NUL character"));
+                }
+                Ok(Some(text))
+            }
+            Some(_) => Err(format!("its \"{key}\" is no text")),
+        }
+    }
+
+    fn texts(&mut self, key: &str) -> Result<Vec<String>, String> {
+        let items = match self.entry.get(key) {
+            None | Some(Value::Null) => return Ok(Vec::new()),
+            Some(Value::Array(items)) => items,
+            Some(_) => return Err(format!("its \"{key}\" is no list of texts")),
+        };
+        let mut texts = Vec::with_capacity(items.len());
+        for item in items {
+            let text = item.as_str().filter(|text| !text.contains('\0'));
+            let text = text.ok_or_else(|| format!("its \"{key}\" is no list of texts"))?;
+            texts.push(self.expanded(text));
+        }
+        Ok(texts)
+    }
+
+    fn pairs(&mut self, key: &str) -> Result<BTreeMap<String, String>, String> {
+        let wrong = || format!("its \"{key}\" is no object of texts");
+        let members = match self.entry.get(key) {
+            None | Some(Value::Null) => return Ok(BTreeMap::new()),
+            Some(Value::Object(members)) => members,
+            Some(_) => return Err(wrong()),
+        };
+        let mut pairs = BTreeMap::new();
+        for (name, value) in members {
+            let value = match value {
+                Value::String(text) if !text.contains('\0') => self.expanded(text),
+                Value::Number(number) => number.to_string(),
+                Value::Bool(flag) => flag.to_string(),
+                _ => return Err(wrong()),
+            };
+            if name.is_empty() || name.contains(['=', '\0']) {
+                return Err(format!("its \"{key}\" has a name that cannot be one"));
+            }
+            pairs.insert(name.clone(), value);
+        }
+        Ok(pairs)
+    }
+
+    fn address(&mut self) -> Result<String, String> {
+        let url = self.text("url")?.ok_or("it has no \"url\"")?;
+        let is_address = reqwest::Url::parse(&url)
+            .is_ok_and(|url| matches!(url.scheme(), "http" | "https") && url.host_str().is_some());
+        if is_address {
+            Ok(url)
+        } else {
+            Err("its \"url\" is no http:// or https:// address".into())
+        }
+    }
+}
+
+/// Puts values in for `${NAME}` and `${NAME:-default}`. What has neither value nor default stays
+/// as it is, and is added to `unset`.
+pub fn expand(
+    text: &str,
+    lookup: &dyn Fn(&str) -> Option<String>,
+    unset: &mut Vec<String>,
+) -> String {
+    let (mut out, mut rest) = (String::with_capacity(text.len()), text);
+    while let Some(start) = rest.find("${") {
+        out.push_str(&rest[..start]);
+        let inside = &rest[start + 2..];
+        let Some(end) = inside.find('}') else {
+            rest = &rest[start..];
+            break;
+        };
+        let (name, default) = match inside[..end].split_once(":-") {
+            Some((name, default)) => (name, Some(default)),
+            None => (&inside[..end], None),
+        };
+        let is_name = !name.is_empty()
+            && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+        let value = if is_name { lookup(name).filter(|value| !value.is_empty()) } else { None };
+        match (value, default.filter(|_| is_name)) {
+            (Some(value), _) => out.push_str(&value),
+            (None, Some(default)) => out.push_str(default),
+            (None, None) => {
+                if is_name && !unset.iter().any(|known| known == name) {
+                    unset.push(name.to_owned());
+                }
+                out.push_str(&rest[start..start + end + 3]);
+            }
+        }
+        rest = &inside[end + 1..];
+    }
+    out.push_str(rest);
+    out
+}

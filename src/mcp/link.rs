@@ -1,0 +1,387 @@
+//! One connection to a server, from its start to its loss.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
+use rmcp::model::{
+    CancelledNotification, CancelledNotificationParam, ClientCapabilities, ClientConfig,
+    ClientRequest, Implementation, ListToolsRequest, NumberOrString, PaginatedRequestParams,
+    PingRequest, ProgressNotificationParam,
+};
+use rmcp::service::{
+    ClientInitializeError, NotificationContext, Peer, PeerRequestOptions, RequestHandle,
+    RunningService, ServiceError,
+};
+use rmcp::transport::StreamableHttpClientTransport;
+use rmcp::transport::common::client_side_sse::ExponentialBackoff;
+use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
+use rmcp::{ClientHandler, RoleClient, serve_client};
+use serde_json::Value;
+use tokio::sync::{Notify, mpsc};
+
+use crate::process::{Job, Supervisor};
+
+use super::config::{Config, Place};
+use super::servers::Surroundings;
+use super::state::Loss;
+use super::stdio::{Program, Said};
+
+/// The most pages that a list of tools may have.
+const MOST_PAGES: usize = 50;
+
+/// How long a server that went silent is waited for when it is asked for a sign of life.
+const SIGN_OF_LIFE: Duration = Duration::from_secs(5);
+
+/// How long a word to a server may take that nothing depends on.
+const ASIDE: Duration = Duration::from_secs(1);
+
+/// A connection that stands.
+pub(super) struct Link {
+    service: RunningService<RoleClient, Ear>,
+    program: Option<Program>,
+    ear: Ear,
+}
+
+/// The other side of a connection, for calls.
+#[derive(Clone)]
+pub(super) struct Line {
+    pub(super) peer: Peer<RoleClient>,
+    ear: Ear,
+}
+
+/// What a server says unasked.
+#[derive(Clone, Default)]
+pub(super) struct Ear(Arc<Heard>);
+
+#[derive(Default)]
+struct Heard {
+    /// Who waits for progress, by token.
+    progress: Mutex<HashMap<NumberOrString, mpsc::UnboundedSender<()>>>,
+    tools_changed: Notify,
+}
+
+impl Ear {
+    fn progress(&self) -> MutexGuard<'_, HashMap<NumberOrString, mpsc::UnboundedSender<()>>> {
+        self.0.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl ClientHandler for Ear {
+    fn get_info(&self) -> ClientConfig {
+        let own = Implementation::new("outlast", env!("CARGO_PKG_VERSION"));
+        ClientConfig::new(ClientCapabilities::default(), own)
+    }
+
+    async fn on_progress(
+        &self,
+        params: ProgressNotificationParam,
+        _: NotificationContext<RoleClient>,
+    ) {
+        if let Some(listener) = self.progress().get(&params.progress_token.0) {
+            // The call may be over.
+            let _ = listener.send(());
+        }
+    }
+
+    async fn on_tool_list_changed(&self, _: NotificationContext<RoleClient>) {
+        self.0.tools_changed.notify_one();
+    }
+}
+
+/// Connects to a server.
+///
+/// # Errors
+/// Why there is no connection.
+pub(super) async fn connect(
+    config: &Config,
+    around: &Surroundings,
+    patience: Duration,
+) -> Result<Link, Loss> {
+    match &config.place {
+        Place::Program { .. } => over_pipes(config, around, patience).await,
+        Place::Http { url, headers } => over_http(url, headers, around, patience).await,
+    }
+}
+
+async fn over_pipes(
+    config: &Config,
+    around: &Surroundings,
+    patience: Duration,
+) -> Result<Link, Loss> {
+    let job = job(config, around).map_err(Loss::Final)?;
+    let supervisor: &Supervisor = &around.supervisor;
+    let started = Program::start(supervisor, &job).await;
+    let (program, pipes) = started.map_err(|error| {
+        Loss::Final(format!("{} cannot be started: {error}", job.program.display()))
+    })?;
+    let ear = Ear::default();
+    match tokio::time::timeout(patience, serve_client(ear.clone(), pipes)).await {
+        Ok(Ok(service)) => Ok(Link { service, program: Some(program), ear }),
+        Ok(Err(error)) => {
+            // What it says of its end may come after it.
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            Err(Loss::Passing(with_words("it did not start up", &words(&error), &program.said)))
+        }
+        Err(_) => {
+            let late = format!("it did not answer within {} s", patience.as_secs_f32());
+            Err(Loss::Passing(with_words(&late, "", &program.said)))
+        }
+    }
+}
+
+fn words(error: &ClientInitializeError) -> String {
+    match error {
+        ClientInitializeError::ConnectionClosed(_) => String::new(),
+        ClientInitializeError::JsonRpcError(error) => error.message.to_string(),
+        other => other.to_string(),
+    }
+}
+
+/// What happened, and what the server itself said of it.
+pub(super) fn with_words(what: &str, why: &str, said: &Said) -> String {
+    let mut text = what.to_owned();
+    if !why.is_empty() {
+        text = format!("{text}: {}", why.chars().take(300).collect::<String>());
+    }
+    match said.last_line() {
+        Some(line) => format!("{text} (it said: {line})"),
+        None => text,
+    }
+}
+
+fn job(config: &Config, around: &Surroundings) -> Result<Job, String> {
+    let Place::Program { command, arguments, variables } = &config.place else {
+        return Err("it is no program".to_owned());
+    };
+    let mut environment = around.environment.clone();
+    environment.push(("CLAUDE_PROJECT_DIR".into(), around.cwd.clone().into()));
+    environment
+        .extend(variables.iter().map(|(name, value)| (name.clone().into(), value.clone().into())));
+    let path = environment.iter().rev().find(|(name, _)| name == "PATH");
+    let path = path.map(|(_, value)| value.clone()).unwrap_or_default();
+    let program = if command.contains('/') {
+        Some(around.cwd.join(command))
+    } else {
+        crate::process::find_program(&[command], &path, &around.cwd)
+    };
+    let program = program.ok_or_else(|| format!("there is no program {command:?} in the PATH"))?;
+    Ok(Job {
+        program,
+        arguments: arguments.iter().map(Into::into).collect(),
+        cwd: around.cwd.clone(),
+        environment,
+        input: true,
+        // It is the user's own program, and may do what the user may.
+        fence: None,
+    })
+}
+
+async fn over_http(
+    url: &str,
+    headers: &[(String, String)],
+    around: &Surroundings,
+    patience: Duration,
+) -> Result<Link, Loss> {
+    let client = (around.http)(url).map_err(Loss::Final)?;
+    let mut custom = HeaderMap::new();
+    for (name, value) in headers {
+        let pair = HeaderName::try_from(name).ok().zip(HeaderValue::try_from(value).ok());
+        let (name, value) = pair.ok_or_else(|| Loss::Final("a header of it is none".to_owned()))?;
+        custom.insert(name, value);
+    }
+    let custom = custom.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
+    let mut config = StreamableHttpClientTransportConfig::with_uri(url)
+        .custom_headers(custom)
+        // A session that is lost is renewed here, where that is counted.
+        .reinit_on_expired_session(false);
+    let mut retries = ExponentialBackoff::default();
+    retries.max_times = Some(5);
+    retries.max_delay = Some(Duration::from_secs(30));
+    config.retry_config = Arc::new(retries);
+    let transport = StreamableHttpClientTransport::with_client(client, config);
+    let ear = Ear::default();
+    match tokio::time::timeout(patience, serve_client(ear.clone(), transport)).await {
+        Ok(Ok(service)) => Ok(Link { service, program: None, ear }),
+        Ok(Err(error)) => Err(loss_over_http(&error)),
+        Err(_) => Err(Loss::Passing("it did not answer in time".to_owned())),
+    }
+}
+
+fn loss_over_http(error: &ClientInitializeError) -> Loss {
+    let text = chain(error);
+    if error.is_authorization_required() || wants_login(&text) {
+        Loss::NeedsAuth("it wants a login".to_owned())
+    } else if ["400", "403", "404", "405", "410"].iter().any(|code| {
+        // Two wordings of the library's.
+        text.contains(&format!("({code} ")) || text.contains(&format!("HTTP {code}"))
+    }) {
+        Loss::Final(text.chars().take(300).collect())
+    } else {
+        Loss::Passing(text.chars().take(300).collect())
+    }
+}
+
+/// An error and what it comes from, on one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(inner) = source {
+        let more = inner.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        source = inner.source();
+    }
+    // The library's own names say nothing to people.
+    match text.split_once("] error: ") {
+        Some((_, rest)) => rest.to_owned(),
+        None => text,
+    }
+}
+
+fn wants_login(text: &str) -> bool {
+    ["Auth required", "authorization required", "(401 ", "HTTP 401", "Insufficient scope"]
+        .iter()
+        .any(|words| text.contains(words))
+}
+
+/// What became of a call that was not answered, or the words that came instead of an answer.
+#[derive(Debug, PartialEq)]
+pub(super) enum Miss {
+    /// The connection is gone. Whether the call had an effect is unknown.
+    Lost(String),
+    /// The server has forgotten the session, and has not looked at the call.
+    Expired,
+    NeedsAuth,
+    /// The server answered with an error of its own.
+    Refused(String),
+}
+
+pub(super) fn miss(error: &ServiceError) -> Miss {
+    match error {
+        ServiceError::McpError(error) => {
+            let text = error.message.to_lowercase();
+            let forgotten = ["session not found", "session expired", "no valid session"]
+                .iter()
+                .any(|words| text.contains(words))
+                || text.contains("session") && error.code.0 == -32001;
+            if forgotten && [-32000, -32001].contains(&error.code.0) {
+                Miss::Expired
+            } else {
+                Miss::Refused(error.message.to_string())
+            }
+        }
+        other => {
+            let text = chain(other);
+            let lower = text.to_lowercase();
+            if lower.contains("session expired") || lower.contains("no valid session") {
+                Miss::Expired
+            } else if wants_login(&text) {
+                Miss::NeedsAuth
+            } else {
+                Miss::Lost(text.chars().take(300).collect())
+            }
+        }
+    }
+}
+
+impl Link {
+    pub(super) fn line(&self) -> Line {
+        Line { peer: self.service.peer().clone(), ear: self.ear.clone() }
+    }
+
+    /// Waits for word that the tools are others now.
+    pub(super) async fn tools_change(&self) {
+        self.ear.0.tools_changed.notified().await;
+    }
+
+    /// What the server said last, to explain its end.
+    pub(super) fn last_words(&self, what: &str) -> String {
+        match &self.program {
+            Some(program) => with_words(what, "", &program.said),
+            None => what.to_owned(),
+        }
+    }
+
+    /// Ends it: gives the server `patience` to end by itself, as much again to do so when told
+    /// to, and then ends it.
+    pub(super) async fn close(mut self, patience: Duration) {
+        // It may fail; the program is ended all the same.
+        let _ = self.service.close_with_timeout(patience).await;
+        if let Some(program) = self.program {
+            program.end(patience).await;
+        }
+    }
+}
+
+impl Line {
+    /// Waits until the connection is gone.
+    pub(super) async fn closed(&self) {
+        // The library tells nobody, but its end of the line is closed.
+        while !self.peer.is_transport_closed() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// Sends a request. Its progress comes along.
+    pub(super) async fn send(
+        &self,
+        request: ClientRequest,
+    ) -> Result<(RequestHandle<RoleClient>, mpsc::UnboundedReceiver<()>), ServiceError> {
+        let options = PeerRequestOptions::no_options();
+        let sending = self.peer.send_cancellable_request(request, options);
+        let handle = match tokio::time::timeout(ASIDE, sending).await {
+            Ok(handle) => handle?,
+            Err(_) => return Err(ServiceError::TransportClosed),
+        };
+        let (tell, progress) = mpsc::unbounded_channel();
+        self.ear.progress().insert(handle.progress_token.0.clone(), tell);
+        Ok((handle, progress))
+    }
+
+    /// Forgets a request that is over.
+    pub(super) fn forget(&self, token: &NumberOrString) {
+        self.ear.progress().remove(token);
+    }
+
+    /// Tells the server that nobody waits for that request any more. Waits for nothing.
+    pub(super) fn cancel(&self, id: NumberOrString, why: &str) {
+        let params = CancelledNotificationParam::new(Some(id), Some(why.to_owned()));
+        let peer = self.peer.clone();
+        tokio::spawn(async move {
+            let told = peer.send_notification(CancelledNotification::new(params).into());
+            let _ = tokio::time::timeout(ASIDE, told).await;
+        });
+    }
+
+    /// Whether the server still answers anything.
+    pub(super) async fn is_alive(&self) -> bool {
+        let ping = self.peer.send_request(ClientRequest::PingRequest(PingRequest::default()));
+        match tokio::time::timeout(SIGN_OF_LIFE, ping).await {
+            // That it knows no ping is an answer too.
+            Ok(Ok(_) | Err(ServiceError::McpError(_))) => true,
+            Ok(Err(_)) | Err(_) => false,
+        }
+    }
+
+    /// Asks for the tools, as the server words them.
+    pub(super) async fn tools(&self) -> Result<Vec<Value>, Miss> {
+        let (mut tools, mut cursor) = (Vec::new(), None);
+        for _ in 0..MOST_PAGES {
+            let params = PaginatedRequestParams::default().with_cursor(cursor);
+            let request = ClientRequest::ListToolsRequest(ListToolsRequest::with_param(params));
+            let page = match self.peer.send_request(request).await {
+                Ok(page) => serde_json::to_value(page).unwrap_or_default(),
+                Err(error) => return Err(miss(&error)),
+            };
+            tools.extend(page["tools"].as_array().into_iter().flatten().cloned());
+            cursor = page["nextCursor"].as_str().map(ToOwned::to_owned);
+            if cursor.is_none() {
+                break;
+            }
+        }
+        Ok(tools)
+    }
+}

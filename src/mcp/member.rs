@@ -1,0 +1,278 @@
+//! One server of a run: a task that keeps it connected as long as that is of use.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::config::Config;
+use super::link::{self, Line, Link, Miss};
+use super::offer::{Offer, offers};
+use super::servers::{Surroundings, Timers};
+use super::state::{Backoff, Loss, Standing, Status};
+
+/// A server.
+pub(super) struct Member {
+    pub(super) config: Config,
+    state: watch::Sender<State>,
+    /// A call found the server to be silent.
+    suspected: Notify,
+    /// A call found that the session is over, or that a login is wanted.
+    loss: Mutex<Option<Loss>>,
+    lost: Notify,
+    pub(super) reconnects: AtomicU32,
+    news: Mutex<Vec<String>>,
+}
+
+/// How it stands just now.
+#[derive(Clone)]
+pub(super) struct State {
+    pub(super) status: Status,
+    pub(super) why: Option<String>,
+    /// Whether the first attempt to start it is over.
+    pub(super) tried: bool,
+    pub(super) line: Option<Line>,
+    /// Which connection it is. A call that comes late says nothing about a later one.
+    pub(super) epoch: u64,
+    /// The last that are known, also while it is not connected.
+    pub(super) offers: Arc<Vec<Offer>>,
+}
+
+impl Member {
+    pub(super) fn new(config: Config) -> Self {
+        let status = if config.disabled { Status::Disabled } else { Status::Pending };
+        let state = State {
+            status,
+            why: None,
+            tried: config.disabled,
+            line: None,
+            epoch: 0,
+            offers: Arc::default(),
+        };
+        Self {
+            config,
+            state: watch::Sender::new(state),
+            suspected: Notify::new(),
+            loss: Mutex::default(),
+            lost: Notify::new(),
+            reconnects: AtomicU32::new(0),
+            news: Mutex::default(),
+        }
+    }
+
+    pub(super) fn watch(&self) -> watch::Receiver<State> {
+        self.state.subscribe()
+    }
+
+    pub(super) fn standing(&self) -> Standing {
+        let state = self.state.borrow();
+        let (name, status) = (self.config.name.clone(), state.status);
+        let why = state.why.clone().filter(|_| status != Status::Connected);
+        Standing { name, status, why }
+    }
+
+    /// What should be said about it and was not yet.
+    pub(super) fn take_news(&self) -> Vec<String> {
+        std::mem::take(&mut *self.news.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(super) fn say(&self, what: &str) {
+        let line = format!("MCP server {:?}: {what}", self.config.name);
+        let mut news = self.news.lock().unwrap_or_else(PoisonError::into_inner);
+        // A server that says the same again and again is heard once.
+        if !news.contains(&line) && news.len() < 100 {
+            news.push(line);
+        }
+    }
+
+    /// A call was not answered in time: somebody should look whether it still lives.
+    pub(super) fn suspect(&self) {
+        self.suspected.notify_one();
+    }
+
+    /// A call found out that this connection is of no use any more.
+    pub(super) fn lose(&self, epoch: u64, loss: Loss) {
+        // Whoever asks next must not be sent down the same line.
+        let lost = self.state.send_if_modified(|state| {
+            let current = state.epoch == epoch && state.line.take().is_some();
+            if current {
+                (state.status, state.why) = match &loss {
+                    Loss::NeedsAuth(why) => (Status::NeedsAuth, Some(why.clone())),
+                    Loss::Passing(_) | Loss::Final(_) | Loss::Expired => (Status::Pending, None),
+                };
+            }
+            current
+        });
+        if !lost {
+            return;
+        }
+        *self.loss.lock().unwrap_or_else(PoisonError::into_inner) = Some(loss);
+        self.lost.notify_one();
+    }
+
+    /// Keeps it connected until `stop`, or until that is of no use.
+    pub(super) async fn keep(
+        self: Arc<Self>,
+        around: Arc<Surroundings>,
+        timers: Timers,
+        stop: CancellationToken,
+    ) {
+        let mut backoff = Backoff::default();
+        let mut again = false;
+        loop {
+            let connecting = self.connect(&around, timers.start);
+            let connected = tokio::select! {
+                biased;
+                () = stop.cancelled() => return,
+                connected = connecting => connected,
+            };
+            let (loss, held) = match connected {
+                Ok(link) => {
+                    if std::mem::replace(&mut again, true) {
+                        self.reconnects.fetch_add(1, Ordering::Relaxed);
+                        self.say("connected again");
+                    }
+                    let since = Instant::now();
+                    let Some(loss) = self.attend(&link, timers.start, &stop).await else {
+                        link.close(timers.end).await;
+                        return;
+                    };
+                    link.close(timers.end).await;
+                    (loss, since.elapsed())
+                }
+                Err(loss) => (loss, Duration::ZERO),
+            };
+            let Some(wait) = self.settle(loss, backoff_of(&mut backoff, held)) else { return };
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => return,
+                () = tokio::time::sleep(wait) => {}
+            }
+        }
+    }
+
+    /// Connects and learns the tools.
+    async fn connect(&self, around: &Surroundings, patience: Duration) -> Result<Link, Loss> {
+        let link = link::connect(&self.config, around, patience).await?;
+        let line = link.line();
+        let listed = tokio::time::timeout(patience, line.tools()).await;
+        let why = match listed {
+            Ok(Ok(listed)) => {
+                self.offer(&listed);
+                self.lost_of(None);
+                self.state.send_modify(|state| {
+                    (state.status, state.why) = (Status::Connected, None);
+                    (state.tried, state.line) = (true, Some(line));
+                    state.epoch += 1;
+                });
+                return Ok(link);
+            }
+            // A server without tools may say so in this way.
+            Ok(Err(Miss::Refused(why))) => format!("it does not list its tools: {why}"),
+            Ok(Err(Miss::NeedsAuth)) => {
+                return Err(Loss::NeedsAuth("it wants a login".to_owned()));
+            }
+            Ok(Err(Miss::Lost(_) | Miss::Expired)) => "it ended while listing its tools".to_owned(),
+            Err(_) => "it did not list its tools in time".to_owned(),
+        };
+        Err(Loss::Passing(link.last_words(&why)))
+    }
+
+    fn lost_of(&self, loss: Option<Loss>) -> Option<Loss> {
+        std::mem::replace(&mut *self.loss.lock().unwrap_or_else(PoisonError::into_inner), loss)
+    }
+
+    fn offer(&self, listed: &[serde_json::Value]) {
+        let (offers, complaints) = offers(&self.config.name, listed);
+        for complaint in complaints {
+            self.say(&format!("the tool {complaint}"));
+        }
+        self.state.send_modify(|state| {
+            if *state.offers != offers {
+                state.offers = Arc::new(offers);
+            }
+        });
+    }
+
+    /// Stays with a connection until it is lost. `None`: until all is over.
+    async fn attend(
+        &self,
+        link: &Link,
+        patience: Duration,
+        stop: &CancellationToken,
+    ) -> Option<Loss> {
+        let line = link.line();
+        loop {
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => return None,
+                () = line.closed() => {
+                    return Some(Loss::Passing(link.last_words("it ended, or hung up")));
+                }
+                () = self.lost.notified() => {
+                    match self.lost_of(None) {
+                        Some(Loss::Passing(why)) => {
+                            return Some(Loss::Passing(link.last_words(&why)));
+                        }
+                        Some(loss) => return Some(loss),
+                        None => {}
+                    }
+                }
+                () = self.suspected.notified() => {
+                    let alive = tokio::select! {
+                        () = stop.cancelled() => return None,
+                        alive = line.is_alive() => alive,
+                    };
+                    if !alive {
+                        return Some(Loss::Passing(link.last_words("it does not answer any more")));
+                    }
+                }
+                () = link.tools_change() => {
+                    let listing = tokio::time::timeout(patience, line.tools());
+                    let listed = tokio::select! {
+                        () = stop.cancelled() => return None,
+                        listed = listing => listed,
+                    };
+                    // If it fails, the tools that are known stay.
+                    if let Ok(Ok(listed)) = listed {
+                        self.offer(&listed);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes note of a loss. Says how long to wait before the next attempt, if there is one.
+    fn settle(&self, loss: Loss, next: impl FnOnce(&Loss) -> Option<Duration>) -> Option<Duration> {
+        let wait = next(&loss);
+        let (status, why) = match (loss, wait) {
+            (Loss::NeedsAuth(why), _) => (Status::NeedsAuth, why),
+            (Loss::Expired, Some(_)) => {
+                (Status::Pending, "its session is being renewed".to_owned())
+            }
+            (Loss::Expired, None) => (Status::Failed, "its sessions do not hold".to_owned()),
+            (Loss::Passing(why) | Loss::Final(why), None) => (Status::Failed, why),
+            (Loss::Passing(why) | Loss::Final(why), Some(_)) => (Status::Pending, why),
+        };
+        self.say(&match (status, wait) {
+            (Status::Pending, Some(wait)) => format!("{why}; next attempt in {} s", wait.as_secs()),
+            (Status::NeedsAuth, _) => format!("{why}; its tools cannot be used"),
+            (_, _) => format!("{why}; it is given up"),
+        });
+        self.state.send_modify(|state| {
+            (state.status, state.why) = (status, Some(why));
+            (state.tried, state.line) = (true, None);
+        });
+        wait
+    }
+}
+
+fn backoff_of(
+    backoff: &mut Backoff,
+    held: Duration,
+) -> impl FnOnce(&Loss) -> Option<Duration> + '_ {
+    move |loss| backoff.lost(loss, held)
+}

@@ -1,0 +1,25 @@
+//! Servers of the Model Context Protocol: what else the model can be offered.
+//!
+//! Each server has a task of its own that starts it, listens to it, and starts it anew when it is
+//! lost. Whatever a server does, it is the end of a call at most, and never of a run:
+//!
+//! ```text
+//! Servers ─► Member (a state machine, in a task) ─► Link (one connection, through rmcp)
+//!                                                      ├─ stdio: a program of the supervisor's
+//!                                                      └─ HTTP: the client that was given
+//! ```
+
+mod calls;
+mod config;
+mod content;
+mod link;
+mod member;
+mod offer;
+mod servers;
+mod state;
+mod stdio;
+
+pub use config::{Config, Place, expand};
+pub use content::{Piece, Reply};
+pub use servers::{Servers, Surroundings, Timers};
+pub use state::{Standing, Status, Tally};

@@ -1,0 +1,129 @@
+//! The tools of a server as the model is told of them. Pure.
+
+use std::collections::HashSet;
+
+use serde_json::Value;
+
+use crate::transcript::ToolDefinition;
+
+/// The longest name of a tool that the service takes.
+const LONGEST_NAME: usize = 128;
+
+/// The longest description that is passed on, in characters: servers put whole manuals there.
+const LONGEST_DESCRIPTION: usize = 4096;
+
+/// The largest schema that is passed on, in bytes.
+const LARGEST_SCHEMA: usize = 64 << 10;
+
+/// The most tools that one server may offer.
+const MOST_TOOLS: usize = 500;
+
+/// A tool, under both of its names.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Offer {
+    /// As the server calls it.
+    pub(super) name: String,
+    pub(super) definition: ToolDefinition,
+}
+
+/// Reads what a server lists. What cannot be offered is left out, and said: one bad tool must not
+/// have every request refused.
+pub(super) fn offers(server: &str, listed: &[Value]) -> (Vec<Offer>, Vec<String>) {
+    let (mut offers, mut complaints) = (Vec::new(), Vec::new());
+    let mut names = HashSet::new();
+    for tool in listed.iter().take(MOST_TOOLS) {
+        match offer(server, tool) {
+            Ok(offer) if names.insert(offer.definition.name.clone()) => offers.push(offer),
+            Ok(offer) => {
+                complaints.push(format!("{:?} is left out: it is there twice", offer.name));
+            }
+            Err((name, why)) => complaints.push(format!("{name:?} is left out: {why}")),
+        }
+    }
+    if listed.len() > MOST_TOOLS {
+        let more = listed.len() - MOST_TOOLS;
+        complaints.push(format!("{more} more than {MOST_TOOLS} are left out"));
+    }
+    (offers, complaints)
+}
+
+fn offer(server: &str, tool: &Value) -> Result<Offer, (String, String)> {
+    let name = tool["name"].as_str().unwrap_or_default();
+    let short: String = name.chars().take(60).collect();
+    let wrong = |why: &str| (short.clone(), why.to_owned());
+    if name.is_empty() {
+        return Err(wrong("it has no name"));
+    }
+    let full = format!("{}{}", prefix(server), plain(name));
+    if full.len() > LONGEST_NAME {
+        return Err(wrong("its name is too long"));
+    }
+    let schema = &tool["inputSchema"];
+    check_schema(schema).map_err(wrong)?;
+    let description = tool["description"].as_str().unwrap_or_default();
+    let description = match description.char_indices().nth(LONGEST_DESCRIPTION) {
+        Some((end, _)) => format!("{}...", &description[..end]),
+        None => description.to_owned(),
+    };
+    let definition = ToolDefinition { name: full, description, input_schema: schema.clone() };
+    Ok(Offer { name: name.to_owned(), definition })
+}
+
+fn check_schema(schema: &Value) -> Result<(), &'static str> {
+    let Some(members) = schema.as_object() else { return Err("its input schema is no object") };
+    // The service refuses a request over these at the top of a schema.
+    if ["oneOf", "anyOf", "allOf"].iter().any(|key| members.contains_key(*key)) {
+        return Err("its input schema has oneOf, anyOf or allOf at the top");
+    }
+    if members.get("type").and_then(Value::as_str) != Some("object") {
+        return Err("its input schema is not of the type \"object\"");
+    }
+    if members.get("properties").is_some_and(|properties| !properties.is_object()) {
+        return Err("the properties of its input schema are no object");
+    }
+    if schema.to_string().len() > LARGEST_SCHEMA {
+        return Err("its input schema is too large");
+    }
+    Ok(())
+}
+
+/// How the names of a server's tools begin.
+pub(super) fn prefix(server: &str) -> String {
+    format!("mcp__{}__", plain(server))
+}
+
+/// A name of letters that the service takes.
+fn plain(name: &str) -> String {
+    let fits = |letter: char| letter.is_ascii_alphanumeric() || "_-".contains(letter);
+    name.chars().map(|letter| if fits(letter) { letter } else { '_' }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn one_bad_tool_is_left_out_and_said_and_the_others_stay() {
+        let object = json!({ "type": "object" });
+        let listed = [
+            json!({ "name": "no schema" }),
+            json!({ "name": "list", "inputSchema": [] }),
+            json!({ "name": "text", "inputSchema": { "type": "string" } }),
+            json!({ "name": "props", "inputSchema": { "type": "object", "properties": [] } }),
+            json!({ "name": "any", "inputSchema": { "type": "object", "anyOf": [] } }),
+            json!({ "inputSchema": object }),
+            json!({ "name": "x".repeat(128), "inputSchema": object }),
+            json!({ "name": "get.sum", "description": "Adds", "inputSchema": object }),
+            json!({ "name": "get_sum", "inputSchema": object }),
+        ];
+        let (offers, complaints) = offers("my server", &listed);
+        let [offer] = &offers[..] else { panic!("{offers:?}") };
+        assert_eq!(offer.name, "get.sum");
+        assert_eq!(offer.definition.name, "mcp__my_server__get_sum");
+        assert_eq!(offer.definition.description, "Adds");
+        assert_eq!(complaints.len(), 8, "{complaints:?}");
+        assert!(complaints[7].contains("there twice"), "{complaints:?}");
+    }
+}

@@ -1,0 +1,234 @@
+//! All servers of a run.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout_at};
+use tokio_util::sync::CancellationToken;
+
+use crate::process::Supervisor;
+use crate::transcript::ToolDefinition;
+
+use super::config::Config;
+use super::content::Reply;
+use super::member::Member;
+use super::offer::prefix;
+use super::state::{Standing, Status, Tally};
+
+/// What servers are started with.
+pub struct Surroundings {
+    /// Where programs start.
+    pub cwd: PathBuf,
+    /// What programs see. A server's own variables come on top.
+    pub environment: Vec<(OsString, OsString)>,
+    pub supervisor: Supervisor,
+    /// Makes the client for an address.
+    pub http: Box<dyn Fn(&str) -> Result<reqwest::Client, String> + Send + Sync>,
+}
+
+/// How long things may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timers {
+    /// A server's start, and its list of tools.
+    pub start: Duration,
+    /// A call without a sign of progress, where the server has no time of its own.
+    pub call: Duration,
+    /// A call with any amount of progress.
+    pub call_max: Duration,
+    /// Each step of a server's end: by itself, when told to.
+    pub end: Duration,
+}
+
+impl Default for Timers {
+    fn default() -> Self {
+        Self {
+            start: Duration::from_secs(30),
+            call: Duration::from_mins(10),
+            call_max: Duration::from_hours(2),
+            end: Duration::from_millis(500),
+        }
+    }
+}
+
+/// The servers of a run. Dropped, they are left to the supervisor.
+#[derive(Default)]
+pub struct Servers {
+    members: Vec<Arc<Member>>,
+    around: Option<Arc<Surroundings>>,
+    timers: Timers,
+    stop: CancellationToken,
+    tasks: Mutex<JoinSet<()>>,
+    began: Mutex<Option<Instant>>,
+    calls: AtomicU32,
+    failed: AtomicU32,
+}
+
+impl fmt::Debug for Servers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.standings()).finish()
+    }
+}
+
+impl Servers {
+    /// Starts nothing yet. Of two servers whose tools would have the same names the later one is
+    /// disabled.
+    pub fn new(configs: Vec<Config>, around: Surroundings, timers: Timers) -> Self {
+        let mut members = Vec::<Arc<Member>>::new();
+        for mut config in configs {
+            let own = prefix(&config.name);
+            let is_twin = members.iter().any(|member| prefix(&member.config.name) == own);
+            config.disabled |= is_twin;
+            let member = Member::new(config);
+            if is_twin {
+                member.say("it is disabled: the names of its tools would be another server's");
+            }
+            members.push(Arc::new(member));
+        }
+        Self { members, around: Some(Arc::new(around)), timers, ..Self::default() }
+    }
+
+    /// Whether there are any.
+    pub fn is_empty(&self) -> bool {
+        self.members.is_empty()
+    }
+
+    /// Starts them all, side by side. Does nothing the second time.
+    pub fn start(&self) {
+        let mut began = self.began.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(around) = self.around.as_ref().filter(|_| began.is_none()) else { return };
+        *began = Some(Instant::now());
+        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        for member in self.members.iter().filter(|member| !member.config.disabled) {
+            let keeping =
+                Arc::clone(member).keep(Arc::clone(around), self.timers, self.stop.clone());
+            tasks.spawn(keeping);
+        }
+    }
+
+    /// Waits until each has been tried once, but no longer than `limit` since they were started.
+    /// Cancel-safe.
+    pub async fn settle(&self, limit: Duration) {
+        let began = *self.began.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(end) = began.map(|began| began + limit) else { return };
+        for member in &self.members {
+            let mut watch = member.watch();
+            // A closed channel is one more reason not to wait.
+            let _ = timeout_at(end, watch.wait_for(|state| state.tried)).await;
+        }
+    }
+
+    /// Waits until these are connected, or all of them if there is no name, but no longer than a
+    /// server's start may take.
+    ///
+    /// # Errors
+    /// Which is not, and why.
+    pub async fn require(&self, names: &[String]) -> Result<(), String> {
+        let unknown =
+            |name: &&String| !self.members.iter().any(|member| member.config.name == **name);
+        if let Some(name) = names.iter().find(unknown) {
+            return Err(format!("the MCP server {name:?} is required, and configured nowhere"));
+        }
+        let wanted = |member: &&Arc<Member>| {
+            if names.is_empty() {
+                !member.config.disabled
+            } else {
+                names.contains(&member.config.name)
+            }
+        };
+        let end = Instant::now() + self.timers.start;
+        for member in self.members.iter().filter(wanted) {
+            let mut watch = member.watch();
+            let over = watch.wait_for(|state| state.status != Status::Pending);
+            let _ = timeout_at(end, over).await;
+            let standing = member.standing();
+            if standing.status != Status::Connected {
+                let why = standing.why.map_or_else(String::new, |why| format!(": {why}"));
+                return Err(format!(
+                    "the MCP server {:?} is required and {}{why}",
+                    standing.name,
+                    match standing.status {
+                        Status::Pending | Status::Connected => "not there in time",
+                        Status::NeedsAuth => "wants a login",
+                        Status::Failed => "cannot be had",
+                        Status::Disabled => "disabled",
+                    }
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// What the model is told of their tools, in a fixed order. Those of a server that is lost
+    /// for a while stay.
+    pub fn definitions(&self) -> Vec<ToolDefinition> {
+        let mut definitions = Vec::new();
+        for member in &self.members {
+            let state = member.watch().borrow().clone();
+            definitions.extend(state.offers.iter().map(|offer| offer.definition.clone()));
+        }
+        definitions
+    }
+
+    /// Whether a tool is theirs, by the name that the model knows.
+    pub fn knows(&self, tool: &str) -> bool {
+        self.find(tool).is_some()
+    }
+
+    fn find(&self, tool: &str) -> Option<(&Arc<Member>, String)> {
+        self.members.iter().find_map(|member| {
+            let offers = Arc::clone(&member.watch().borrow().offers);
+            let offer = offers.iter().find(|offer| offer.definition.name == tool)?;
+            Some((member, offer.name.clone()))
+        })
+    }
+
+    /// Calls a tool by the name that the model knows. Never fails: every failure is a reply.
+    pub async fn call(&self, tool: &str, input: &Value, cancel: &CancellationToken) -> Reply {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        let reply = match self.find(tool) {
+            Some((member, name)) => member.call(&name, input, self.timers, cancel).await,
+            None => Reply::failure(format!("No such tool available: {tool}")),
+        };
+        if reply.is_error {
+            self.failed.fetch_add(1, Ordering::Relaxed);
+        }
+        reply
+    }
+
+    /// How each stands.
+    pub fn standings(&self) -> Vec<Standing> {
+        self.members.iter().map(|member| member.standing()).collect()
+    }
+
+    /// What should be said about them and was not yet, a line each.
+    pub fn take_news(&self) -> Vec<String> {
+        self.members.iter().flat_map(|member| member.take_news()).collect()
+    }
+
+    /// What came of them so far.
+    pub fn tally(&self) -> Tally {
+        let reconnects = self.members.iter().map(|member| &member.reconnects);
+        Tally {
+            servers: self.standings(),
+            calls: self.calls.load(Ordering::Relaxed),
+            failed: self.failed.load(Ordering::Relaxed),
+            reconnects: reconnects.map(|count| count.load(Ordering::Relaxed)).sum(),
+        }
+    }
+
+    /// Ends them all, side by side: their input is closed, they are told to end, and they are
+    /// ended. No longer than `limit`; what is left then is the supervisor's.
+    pub async fn close(&self, limit: Duration) {
+        self.stop.cancel();
+        let mut tasks =
+            std::mem::take(&mut *self.tasks.lock().unwrap_or_else(PoisonError::into_inner));
+        let all = async { while tasks.join_next().await.is_some() {} };
+        let _ = tokio::time::timeout(limit, all).await;
+    }
+}

@@ -1,0 +1,219 @@
+//! A server that is a program: its pipes, and its end.
+
+use std::collections::VecDeque;
+use std::io;
+use std::process::ExitStatus;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use rmcp::RoleClient;
+use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
+use rmcp::transport::Transport;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
+use tokio::sync::mpsc;
+
+use crate::process::{Job, Running, Supervisor};
+
+/// The longest message, in bytes. Who sends more is not listened to any further.
+const LONGEST_LINE: usize = 32 << 20;
+
+/// How many bytes that are no message are passed over between two that are.
+const MOST_GARBAGE: usize = 8 << 20;
+
+/// How much of what a server says of itself is kept, in bytes.
+const SAID_BYTES: usize = 4096;
+
+/// Messages that wait to be taken.
+const WAITING_MAX: usize = 64;
+
+/// How long what a program has printed may take to arrive once it has ended.
+const LAST_WORDS: Duration = Duration::from_millis(200);
+
+/// A program under way.
+pub(super) struct Program {
+    running: Running,
+    pub(super) said: Said,
+    ended: tokio::task::JoinHandle<Option<ExitStatus>>,
+}
+
+impl Program {
+    /// Starts it, with pipes to talk over.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub(super) async fn start(supervisor: &Supervisor, job: &Job) -> io::Result<(Self, Pipes)> {
+        let mut running = supervisor.start(job).await?;
+        let missing = || io::Error::other("it has no pipes");
+        let stdin = ChildStdin::from_std(running.stdin.take().ok_or_else(missing)?)?;
+        let stdout = ChildStdout::from_std(running.stdout.take().ok_or_else(missing)?)?;
+        let stderr = ChildStderr::from_std(running.stderr.take().ok_or_else(missing)?)?;
+        let said = Said::default();
+        let (over, is_over) = tokio::sync::watch::channel(());
+        let exit = running.exit();
+        let ended = tokio::spawn(async move {
+            let status = exit.await;
+            drop(over);
+            status
+        });
+        tokio::spawn(overhear(stderr, said.clone()));
+        let pipes = Pipes::over(stdin, stdout, said.clone(), is_over);
+        Ok((Self { running, said, ended }, pipes))
+    }
+
+    /// Waits until it ends by itself, now that its input is closed; then asks it to, and ends it.
+    pub(super) async fn end(mut self, patience: Duration) {
+        if tokio::time::timeout(patience, &mut self.ended).await.is_err() {
+            self.running.terminate();
+            if tokio::time::timeout(patience, &mut self.ended).await.is_err() {
+                self.running.kill();
+            }
+        }
+        // Dropped, it takes with it what it has started.
+    }
+}
+
+/// What a server says of itself: the end of its standard error, or what it prints that is no
+/// message.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Said(Arc<Mutex<VecDeque<u8>>>);
+
+impl Said {
+    fn hear(&self, bytes: &[u8]) {
+        let mut said = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        said.extend(&bytes[bytes.len().saturating_sub(SAID_BYTES)..]);
+        let excess = said.len().saturating_sub(SAID_BYTES);
+        said.drain(..excess);
+    }
+
+    /// Its last line, for people.
+    pub(super) fn last_line(&self) -> Option<String> {
+        let mut said = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let text = String::from_utf8_lossy(said.make_contiguous()).into_owned();
+        let line = text.lines().rev().find(|line| !line.trim().is_empty())?;
+        let plain = |letter: char| if letter.is_control() { ' ' } else { letter };
+        Some(line.trim().chars().map(plain).take(300).collect())
+    }
+}
+
+async fn overhear(mut stderr: ChildStderr, said: Said) {
+    let mut chunk = vec![0; 8192];
+    while let Ok(count) = stderr.read(&mut chunk).await {
+        if count == 0 {
+            return;
+        }
+        said.hear(&chunk[..count]);
+    }
+}
+
+/// Lines of JSON over a program's pipes. To send never waits: who does not read is found out by
+/// not answering.
+pub(super) struct Pipes {
+    outgoing: mpsc::UnboundedSender<Vec<u8>>,
+    incoming: mpsc::Receiver<RxJsonRpcMessage<RoleClient>>,
+}
+
+impl Pipes {
+    fn over(
+        stdin: ChildStdin,
+        stdout: ChildStdout,
+        said: Said,
+        is_over: tokio::sync::watch::Receiver<()>,
+    ) -> Self {
+        let (outgoing, lines) = mpsc::unbounded_channel();
+        let (messages, incoming) = mpsc::channel(WAITING_MAX);
+        tokio::spawn(write(stdin, lines));
+        tokio::spawn(read(stdout, messages, said, is_over));
+        Self { outgoing, incoming }
+    }
+}
+
+impl Transport<RoleClient> for Pipes {
+    type Error = io::Error;
+
+    fn send(
+        &mut self,
+        message: TxJsonRpcMessage<RoleClient>,
+    ) -> impl Future<Output = io::Result<()>> + Send + 'static {
+        let line = serde_json::to_vec(&message).map_err(io::Error::from);
+        let sent = line.and_then(|mut line| {
+            line.push(b'\n');
+            self.outgoing.send(line).map_err(|_| io::ErrorKind::BrokenPipe.into())
+        });
+        std::future::ready(sent)
+    }
+
+    async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
+        self.incoming.recv().await
+    }
+
+    async fn close(&mut self) -> io::Result<()> {
+        let (closed, _) = mpsc::unbounded_channel();
+        self.outgoing = closed;
+        Ok(())
+    }
+}
+
+/// Writes until there is nobody to write for, or to. Then the program's input is at its end.
+async fn write(mut stdin: ChildStdin, mut lines: mpsc::UnboundedReceiver<Vec<u8>>) {
+    while let Some(line) = lines.recv().await {
+        if stdin.write_all(&line).await.is_err() || stdin.flush().await.is_err() {
+            return;
+        }
+    }
+}
+
+async fn read(
+    stdout: ChildStdout,
+    messages: mpsc::Sender<RxJsonRpcMessage<RoleClient>>,
+    said: Said,
+    mut is_over: tokio::sync::watch::Receiver<()>,
+) {
+    let all = read_messages(stdout, &messages, &said);
+    // What the program has started may hold its output open for ever.
+    let over = async {
+        while is_over.changed().await.is_ok() {}
+        tokio::time::sleep(LAST_WORDS).await;
+    };
+    tokio::select! {
+        () = all => {}
+        () = over => {}
+    }
+}
+
+async fn read_messages(
+    stdout: ChildStdout,
+    messages: &mpsc::Sender<RxJsonRpcMessage<RoleClient>>,
+    said: &Said,
+) {
+    let mut stdout = BufReader::with_capacity(64 << 10, stdout);
+    let (mut line, mut garbage) = (Vec::new(), 0);
+    loop {
+        line.clear();
+        let limit = u64::try_from(LONGEST_LINE).unwrap_or(u64::MAX);
+        match (&mut stdout).take(limit).read_until(b'\n', &mut line).await {
+            Ok(0) | Err(_) => return,
+            Ok(_) if line.len() >= LONGEST_LINE => {
+                said.hear(b"\nit sent a message that is longer than 32 MiB\n");
+                return;
+            }
+            Ok(_) => {}
+        }
+        if line.iter().all(u8::is_ascii_whitespace) {
+            continue;
+        }
+        if let Ok(message) = serde_json::from_slice(&line) {
+            garbage = 0;
+            if messages.send(message).await.is_err() {
+                return;
+            }
+        } else {
+            said.hear(&line);
+            garbage += line.len();
+            if garbage > MOST_GARBAGE {
+                said.hear(b"\nit prints what is no message\n");
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! The cheapest questions that a service answers, to learn whether it takes us in.
+
+use std::time::SystemTime;
+
+use reqwest::header::DATE;
+use reqwest::{Method, Request};
+use serde_json::json;
+
+use super::Client;
+use crate::model::fault::{refused, scrubbed, unanswered};
+use crate::model::headers::wall_clock;
+use crate::recovery::{Connection, Fault, FaultKind, Reach};
+
+/// The most bytes of an answer that are looked at.
+const ANSWER_MAX: usize = 16 * 1024;
+
+/// What a service said to a question that costs nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Knock {
+    /// Method and path, for people.
+    pub asked: &'static str,
+    pub status: u16,
+    /// What it said when it refused.
+    pub message: String,
+    /// The service's clock and ours when the answer came.
+    pub clocks: Option<(SystemTime, SystemTime)>,
+}
+
+impl Knock {
+    /// Whether the service does not know such a question, so that its answer says nothing.
+    pub fn is_foreign(&self) -> bool {
+        matches!(self.status, 404 | 405 | 501)
+    }
+}
+
+impl Client {
+    /// Host and port of the proxy that leads to the service.
+    pub fn proxy(&self) -> Option<String> {
+        self.transport.proxy().map(ToString::to_string)
+    }
+
+    /// Asks for the list of models, and where there is none, how many tokens a word has. Spends
+    /// nothing, and has no limit in time of its own but that of connecting.
+    ///
+    /// # Errors
+    /// There was no answer, or no credential to ask with.
+    pub async fn knock(&self, model: &str) -> Result<Knock, Box<Fault>> {
+        let url = |end: &str| {
+            let mut url = self.url.clone();
+            let path = url.path().trim_end_matches("messages").to_owned() + end;
+            url.set_path(&path);
+            url
+        };
+        let list = Request::new(Method::GET, url("models"));
+        let first = self.put("GET /v1/models", list).await?;
+        if !first.is_foreign() {
+            return Ok(first);
+        }
+        let mut count = Request::new(Method::POST, url("messages/count_tokens"));
+        let word = json!({ "model": model, "messages": [{ "role": "user", "content": "Hello" }] });
+        *count.body_mut() = Some(word.to_string().into());
+        self.put("POST /v1/messages/count_tokens", count).await
+    }
+
+    async fn put(&self, asked: &'static str, mut request: Request) -> Result<Knock, Box<Fault>> {
+        *request.headers_mut() = self.headers.clone();
+        let secret = self.keyring.sign(&mut request).await?;
+        let hidden = |fault: Fault| Box::new(scrubbed(self.blame_proxy(fault), secret.as_ref()));
+        let http = self.transport.client(Connection::Fresh).map_err(|detail| {
+            hidden(Fault::new(FaultKind::Certificate { detail }, Reach::Nowhere))
+        })?;
+        let sent = http.execute(request).await;
+        let mut response =
+            sent.map_err(|error| hidden(unanswered(error, &self.way(), Reach::Nowhere)))?;
+        let (status, headers, now) =
+            (response.status().as_u16(), response.headers().clone(), wall_clock());
+        let theirs = headers.get(DATE).and_then(|date| date.to_str().ok());
+        let theirs = theirs.and_then(|date| httpdate::parse_http_date(date).ok());
+        let mut body = Vec::new();
+        while body.len() < ANSWER_MAX
+            && status >= 300
+            && let Ok(Some(chunk)) = response.chunk().await
+        {
+            body.extend_from_slice(&chunk);
+        }
+        let message = if status < 300 {
+            String::new()
+        } else {
+            hidden(refused(status, &headers, &body, now)).detail().to_owned()
+        };
+        Ok(Knock { asked, status, message, clocks: theirs.map(|theirs| (theirs, now)) })
+    }
+}

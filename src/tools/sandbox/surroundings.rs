@@ -1,0 +1,152 @@
+//! What is around a run: its repository, its user's home, caches, credentials. Looks at the file
+//! system, and says where things are; what follows from that is said in `policy`.
+
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+
+use nix::unistd::{AccessFlags, Uid, User, access};
+
+use super::super::places::resolve;
+use super::known::{
+    CACHE_VARIABLES, CACHES, CONFIG_CREDENTIALS, CREDENTIALS, SYSTEM_CREDENTIALS, TEMPORARY,
+};
+use super::repository;
+
+/// What the sandbox is made from, beside what the user said.
+pub(in super::super) struct Surroundings<'a> {
+    pub(in super::super) cwd: &'a Path,
+    pub(in super::super) home: Option<&'a Path>,
+    /// Further folders that the run may work in.
+    pub(in super::super) folders: &'a [PathBuf],
+    pub(in super::super) scratch: &'a Path,
+    pub(in super::super) environment: &'a [(OsString, OsString)],
+}
+
+impl Surroundings<'_> {
+    fn variable(&self, wanted: &str) -> Option<&OsStr> {
+        let found = self.environment.iter().rev().find(|(name, _)| name == wanted);
+        found.map(|(_, value)| value.as_os_str())
+    }
+
+    /// A folder that a variable names, unless that is next to everything.
+    fn folder(&self, name: &str) -> Option<PathBuf> {
+        let path = resolve(Path::new(self.variable(name).filter(|_| self.is_absolute(name))?));
+        let whole = self.home.is_some_and(|home| resolve(home).starts_with(&path));
+        (!whole && path.parent().is_some()).then_some(path)
+    }
+
+    fn is_absolute(&self, name: &str) -> bool {
+        self.variable(name).is_some_and(|value| Path::new(value).is_absolute())
+    }
+
+    fn at_home(&self, name: &str) -> Option<PathBuf> {
+        self.home.map(|home| resolve(&home.join(name)))
+    }
+
+    /// Reads a path of the settings.
+    pub(super) fn place(&self, text: &str) -> Result<PathBuf, String> {
+        let bare = text.strip_suffix("/**").or_else(|| text.strip_suffix("/*")).unwrap_or(text);
+        if bare.contains(['*', '?', '[', '\0']) || bare.is_empty() {
+            return Err(format!(
+                "sandbox.filesystem: {text:?} is a pattern; the sandbox takes folders and files"
+            ));
+        }
+        let path = match (bare.strip_prefix('~'), self.home) {
+            (Some(rest), Some(home)) if rest.is_empty() || rest.starts_with('/') => {
+                home.join(rest.trim_start_matches('/'))
+            }
+            (Some(rest), None) if rest.is_empty() || rest.starts_with('/') => {
+                return Err(format!("sandbox.filesystem: {text:?}: there is no home folder"));
+            }
+            (_, _) => self.cwd.join(bare),
+        };
+        Ok(resolve(&path))
+    }
+
+    /// Where the run works: its folders, the repository around it, and where its data is.
+    pub(super) fn tree(&self) -> Vec<PathBuf> {
+        let cwd = resolve(self.cwd);
+        let home = self.home.map(resolve);
+        let mut tree = vec![];
+        if let Some(found) = repository::find(&cwd, home.as_deref()) {
+            tree.push(found.top);
+            tree.extend(found.data);
+        }
+        if !tree.iter().any(|folder| cwd.starts_with(folder)) {
+            tree.insert(0, cwd);
+        }
+        for folder in self.folders.iter().map(|folder| resolve(folder)) {
+            if !tree.iter().any(|there| folder.starts_with(there)) {
+                tree.push(folder);
+            }
+        }
+        tree
+    }
+
+    pub(super) fn temporary(&self) -> Vec<PathBuf> {
+        let usual = TEMPORARY.iter().map(|path| resolve(Path::new(path)));
+        let mut all: Vec<PathBuf> = self.folder("TMPDIR").into_iter().chain(usual).collect();
+        all.sort();
+        all.dedup();
+        all
+    }
+
+    fn cargo_home(&self) -> Option<PathBuf> {
+        self.folder("CARGO_HOME").or_else(|| self.at_home(".cargo"))
+    }
+
+    /// Caches, there or not.
+    pub(super) fn caches(&self) -> Vec<PathBuf> {
+        let mut caches: Vec<PathBuf> =
+            CACHE_VARIABLES.iter().filter_map(|name| self.folder(name)).collect();
+        caches.extend(CACHES.iter().filter_map(|name| self.at_home(name)));
+        caches.extend(self.folder("XDG_CACHE_HOME").or_else(|| self.at_home(".cache")));
+        let cargo = ["registry", "git", ".package-cache", ".package-cache-mutate"];
+        let cargo_home = self.cargo_home();
+        caches.extend(cargo_home.iter().flat_map(|home| cargo.map(|name| home.join(name))));
+        let go = self.folder("GOPATH").or_else(|| self.at_home("go"));
+        caches.extend(go.map(|go| go.join("pkg")));
+        caches
+    }
+
+    /// Caches without which an installed tool does nothing.
+    pub(super) fn wanted_caches(&self) -> Vec<PathBuf> {
+        let path = self.variable("PATH");
+        let installed = |program: &str| which::which_in(program, path, self.cwd).is_ok();
+        let is_home = self.home.is_some_and(Path::is_dir);
+        let mut wanted = Vec::new();
+        if !is_home {
+            return wanted;
+        }
+        wanted.extend(self.folder("XDG_CACHE_HOME").or_else(|| self.at_home(".cache")));
+        if let Some(cargo) = self.cargo_home().filter(|_| installed("cargo")) {
+            wanted.extend([cargo.join("registry"), cargo.join("git")]);
+        }
+        wanted.extend(self.at_home(".npm").filter(|_| installed("npm")));
+        wanted.extend(self.at_home("go/pkg").filter(|_| installed("go")));
+        wanted
+    }
+
+    /// Where credentials may lie, there or not: as written, and where that leads.
+    pub(super) fn credentials(&self, config_dir: Option<&Path>) -> Vec<PathBuf> {
+        // Some programs ask the system for the home folder, whatever the variable says.
+        let system = User::from_uid(Uid::current()).ok().flatten().map(|user| user.dir);
+        let homes = self.home.map(Path::to_path_buf).into_iter().chain(system);
+        let mut places = Vec::new();
+        for home in homes.filter(|home| home.is_absolute()) {
+            places.extend(CREDENTIALS.iter().map(|name| home.join(name)));
+            let config = self.folder("XDG_CONFIG_HOME");
+            for config in config.into_iter().chain([home.join(".config")]) {
+                places.extend(CONFIG_CREDENTIALS.iter().map(|name| config.join(name)));
+            }
+        }
+        // The rest is spared a long list when the system denies it anyway.
+        let readable = |path: &&&str| access(**path, AccessFlags::R_OK).is_ok();
+        places.extend(SYSTEM_CREDENTIALS.iter().filter(readable).map(PathBuf::from));
+        places.extend(config_dir.map(|folder| self.cwd.join(folder)));
+        places.extend(places.iter().map(|place| resolve(place)).collect::<Vec<_>>());
+        places.sort();
+        places.dedup();
+        places
+    }
+}

@@ -1,0 +1,81 @@
+//! `outlast config`: what is in force, and where it comes from.
+
+use std::fs;
+
+use serde_json::{Value, json};
+
+use crate::support::{Ended, Trial};
+
+fn config() -> Trial {
+    let trial = Trial::bare("https://gate.test/api?key=query-secret-0123456789");
+    fs::create_dir_all(trial.config()).expect("a folder");
+    fs::create_dir_all(trial.work().join(".outlast")).expect("a folder");
+    trial.args(["config", "--json"])
+}
+
+fn object(ended: &Ended) -> Value {
+    let frames = ended.frames();
+    let [object] = &frames[..] else { panic!("not one object: {ended:?}") };
+    assert_eq!(object["schema_version"], 1, "{ended:?}");
+    assert!(!ended.stdout.contains("secret-0123456789"), "a secret was told: {ended:?}");
+    assert!(!ended.stdout.contains("test-key"), "the key was told: {ended:?}");
+    object.clone()
+}
+
+#[track_caller]
+fn has(object: &Value, name: &str, value: impl Into<Value>, origin: &str) {
+    let settings = object["settings"].as_array().expect("a list");
+    let found: Vec<_> = settings.iter().filter(|one| one["name"] == name).collect();
+    let [one] = found[..] else { panic!("{name} is not there once: {object:#}") };
+    assert_eq!(one["value"], value.into(), "{one}");
+    let told = one["origin"].as_str().expect("text");
+    assert!(told.ends_with(origin), "{name}: {told:?} is not {origin:?}");
+}
+
+#[tokio::test]
+async fn each_value_comes_with_the_flag_variable_or_line_that_won() {
+    let trial = config().env("CLAUDE_CODE_MAX_TURNS", "7").env("API_TIMEOUT_MS", "90000");
+    let user = "{\n  \"model\": \"opus\",\n  \"maxTurns\": 3,\n  \"connectTimeout\": \"5s\",\n  \
+        \"env\": { \"MY_KEY\": \"env-secret-0123456789\", \"MAX_THINKING_TOKENS\": \"2048\" },\n  \
+        \"permissions\": { \"deny\": [\"Bash(rm *)\"] },\n  \"statusLine\": { \"x\": 1 }\n}";
+    fs::write(trial.config().join("settings.json"), user).expect("the folder is ours");
+    let own = "{ \"permissions\": { \"deny\": [\"WebFetch\"], \"allow\": [\"Bash\"] } }";
+    let project = trial.work().join(".outlast/settings.json");
+    fs::write(project, own).expect("the folder is ours");
+    let flags = ["--", "--model", "haiku", "--max-retries", "4", "--no-auto-compact"];
+    let ended = trial.args(flags).run().await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let object = object(&ended);
+    has(&object, "model", "haiku", "--model");
+    has(&object, "maxRetries", "4", "--max-retries");
+    has(&object, "autoCompactEnabled", false, "--no-auto-compact");
+    has(&object, "maxTurns", "7", "env CLAUDE_CODE_MAX_TURNS");
+    has(&object, "requestTimeout", "1m30s", "env API_TIMEOUT_MS");
+    has(&object, "maxThinkingTokens", "2048", "config/settings.json:5");
+    has(&object, "connectTimeout", "5s", "config/settings.json:4");
+    has(&object, "firstByteTimeout", "3m00s", "default");
+    has(&object, "env.MY_KEY", "(not shown)", "config/settings.json:5");
+    has(&object, "baseUrl", "https://gate.test/api", "env ANTHROPIC_BASE_URL");
+    has(&object, "credential", "API key (not shown)", "ANTHROPIC_API_KEY");
+    has(&object, "permissions.deny", json!(["Bash(rm *)", "WebFetch"]), ".outlast/settings.json:1");
+    assert_eq!(object["unknown"][0]["key"], "statusLine", "{object:#}");
+    assert_eq!(object["ignored_settings"][0]["key"], "permissions.allow", "{object:#}");
+}
+
+#[tokio::test]
+async fn for_people_there_is_a_line_for_each_and_mistakes_come_last() {
+    let trial = Trial::bare("http://h.test").args(["config"]).env("MAX_THINKING_TOKENS", "many");
+    let ended = trial.run().await;
+    assert_eq!(ended.code, Some(2), "{ended:?}");
+    assert!(ended.stdout.contains("\nconnectTimeout = 15s  (default)\n"), "{}", ended.stdout);
+    let last = ended.stdout.lines().last().expect("a line");
+    assert!(last.starts_with("error: ") && last.contains("MAX_THINKING_TOKENS"), "{last}");
+}
+
+#[tokio::test]
+async fn flags_that_make_no_sense_are_told_as_they_are_for_a_run() {
+    let ended = config().args(["--", "--max-turns", "none"]).run().await;
+    assert_eq!(ended.code, Some(2), "{ended:?}");
+    assert_eq!(ended.stdout, "", "{ended:?}");
+    assert!(ended.stderr.contains("--max-turns"), "{ended:?}");
+}

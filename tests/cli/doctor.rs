@@ -1,0 +1,266 @@
+//! `outlast doctor`, the real binary: on a machine in order, and on broken ones.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use nix::sys::signal::Signal;
+use outlast::rehearsal::{After, Scenario};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use crate::support::{Ended, Trial, serve};
+
+const KEY: &str = "test-key-0123456789";
+
+/// The report of a doctor that said one, who had nothing else to say and never told the key.
+fn report(ended: &Ended) -> Value {
+    let frames = ended.frames();
+    let [report] = &frames[..] else { panic!("not one object: {ended:?}") };
+    assert_eq!(report["schema_version"], 1, "{ended:?}");
+    assert_eq!(ended.stderr, "", "{ended:?}");
+    assert!(!ended.stdout.contains(KEY), "the key was told: {ended:?}");
+    let healthy = report["healthy"].as_bool().expect("a verdict");
+    assert_eq!(ended.code, Some(i32::from(!healthy)), "{ended:?}");
+    report.clone()
+}
+
+/// Whether a finding of this check and level says all of this, with a reason and a fix.
+#[track_caller]
+fn tells(report: &Value, check: &str, level: &str, words: &[&str]) {
+    let findings = report["findings"].as_array().expect("a list");
+    let of_it = findings.iter().filter(|one| one["check"] == check && one["level"] == level);
+    let fits = |one: &&Value| {
+        let all = format!("{} {}", one["what"], one["fix"]);
+        words.iter().all(|word| all.contains(word))
+            && (level == "ok" || one["why"].is_string() && one["fix"].is_string())
+    };
+    assert!(of_it.clone().any(|one| fits(&one)), "{check} {level} {words:?}: {report:#}");
+}
+
+fn doctor(base_url: &str) -> Trial {
+    Trial::bare(base_url).args(["doctor", "--json"])
+}
+
+/// A server on loopback that answers every request with these bytes; with none, never.
+fn answering(answer: Option<String>) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("loopback is there");
+    let address = listener.local_addr().expect("bound");
+    std::thread::spawn(move || {
+        let mut held = Vec::new();
+        for socket in listener.incoming() {
+            let mut socket = socket.expect("a connection");
+            if let Some(answer) = &answer {
+                let mut request = [0; 4096];
+                // A client that hangs up has its reasons.
+                let _ = socket.read(&mut request);
+                let _ = socket.write_all(answer.as_bytes());
+            } else {
+                held.push(socket);
+            }
+        }
+    });
+    format!("http://{address}")
+}
+
+fn refusing(status: &str, message: &str, headers: &str) -> String {
+    let body = json!({ "type": "error", "error": { "type": "e", "message": message } }).to_string();
+    let length = body.len();
+    answering(Some(format!(
+        "HTTP/1.1 {status}\r\ncontent-type: application/json\r\n{headers}connection: close\r\n\
+         content-length: {length}\r\n\r\n{body}"
+    )))
+}
+
+#[tokio::test]
+async fn a_machine_in_order_is_healthy_and_stays_as_it_was() {
+    let server = serve(Scenario::new());
+    let trial = doctor(&server.base_url());
+    fs::create_dir_all(trial.config()).expect("a folder");
+    let ended = trial.run().await;
+    let report = report(&ended);
+    assert_eq!(ended.code, Some(0), "{report:#}");
+    tells(&report, "version", "ok", &["outlast", "commit"]);
+    tells(&report, "installation", "ok", &["(development)"]);
+    tells(&report, "credentials", "ok", &["API key from the variable ANTHROPIC_API_KEY"]);
+    tells(&report, "acceptance", "ok", &["accepts the API key"]);
+    tells(&report, "limits", "ok", &["connectTimeout 15s", "bashTimeout 2m00s"]);
+    for check in ["search", "hooks", "mcp", "store", "sessions", "commands", "ci", "disk"] {
+        tells(&report, check, "ok", &[]);
+    }
+    assert!(server.requests().is_empty(), "the model was asked");
+    let left: Vec<_> = fs::read_dir(ended.config()).expect("it is there").collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[tokio::test]
+async fn for_people_there_are_lines_with_the_reason_and_the_fix() {
+    let trial = Trial::bare("http://127.0.0.1:9").args(["doctor"]);
+    let ended = trial.run().await;
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    let lines: Vec<&str> = ended.stdout.lines().collect();
+    let at = lines.iter().position(|line| line.starts_with("problem  service: ")).expect("it");
+    assert!(lines[at].contains("http://127.0.0.1:9"), "{}", ended.stdout);
+    assert!(lines[at + 1].starts_with("         why: "), "{}", ended.stdout);
+    assert!(lines[at + 2].starts_with("         fix: "), "{}", ended.stdout);
+    assert!(lines.last().expect("a line").starts_with("not healthy: 1 problem"), "{lines:?}");
+}
+
+#[tokio::test]
+async fn without_a_key_there_is_a_problem_and_offline_nobody_is_asked() {
+    let trial = doctor("").without("ANTHROPIC_API_KEY").without("ANTHROPIC_BASE_URL");
+    let report = report(&trial.args(["--offline"]).run().await);
+    tells(&report, "credentials", "problem", &["no credential", "ANTHROPIC_API_KEY"]);
+    tells(&report, "service", "ok", &["https://api.anthropic.com", "not asked"]);
+    assert_eq!(report["problems"], 1, "{report:#}");
+}
+
+#[tokio::test]
+async fn a_wrong_key_is_told_from_a_forbidden_one_and_never_quoted() {
+    let wrong = refusing("401 Unauthorized", &format!("no such key: {KEY}"), "");
+    let report_of_wrong = report(&doctor(&wrong).run().await);
+    tells(&report_of_wrong, "acceptance", "problem", &["rejects", "401", "no such key"]);
+    let forbidden = refusing("403 Forbidden", "not for you", "");
+    let report = report(&doctor(&forbidden).run().await);
+    tells(&report, "acceptance", "problem", &["forbids", "403", "not for you"]);
+}
+
+#[tokio::test]
+async fn a_clock_that_is_wrong_is_told_and_a_missing_list_is_no_fault() {
+    let old = refusing("404 Not Found", "no", "date: Mon, 06 Jan 2020 00:00:00 GMT\r\n");
+    let report = report(&doctor(&old).run().await);
+    tells(&report, "clock", "warning", &["ahead of", "set the clock"]);
+    tells(&report, "acceptance", "ok", &["first real request"]);
+}
+
+#[tokio::test]
+async fn a_proxy_that_is_not_there_is_named() {
+    let closed = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("bound");
+    let proxy = format!("http://me:proxy-password-77@{closed}");
+    let trial = doctor("http://model.test").env("HTTP_PROXY", &proxy);
+    let ended = trial.run().await;
+    let report = report(&ended);
+    tells(&report, "proxy", "problem", &[&closed.to_string(), "refused", "HTTP_PROXY"]);
+    tells(&report, "environment", "warning", &["HTTP_PROXY", "NO_PROXY"]);
+    assert!(!ended.stdout.contains("proxy-password-77"), "{ended:?}");
+}
+
+#[tokio::test]
+async fn every_mistake_in_settings_is_told_with_its_place_and_the_rest_goes_on() {
+    let server = serve(Scenario::new());
+    let trial = doctor(&server.base_url()).env("API_TIMEOUT_MS", "soon");
+    fs::create_dir_all(trial.config()).expect("a folder");
+    fs::create_dir_all(trial.work().join(".claude")).expect("a folder");
+    let put = |path: &Path, text: &str| fs::write(path, text).expect("the folder is ours");
+    put(&trial.config().join("settings.json"), "{\n  \"maxTurn\": 3\n}");
+    put(&trial.work().join(".claude/settings.json"), "{ \"model\": ");
+    let trial = trial.env("OUTLAST_TRUST_PROJECT", "1");
+    let report = report(&trial.run().await);
+    tells(&report, "settings", "problem", &["config/settings.json:2:3", "maxTurns"]);
+    tells(&report, "settings", "problem", &[".claude/settings.json:1:", "not valid JSON"]);
+    tells(&report, "settings", "problem", &["API_TIMEOUT_MS", "soon"]);
+    tells(&report, "acceptance", "ok", &[]);
+    assert_eq!(report["problems"], 3, "{report:#}");
+}
+
+#[tokio::test]
+async fn servers_whose_programs_are_gone_and_settings_without_trust_are_told() {
+    let server = serve(Scenario::new());
+    let trial = doctor(&server.base_url());
+    let servers = json!({ "mcpServers": {
+        "dead": { "command": "no-such-program-77", "args": ["--token", "arg-secret-0123456789"] },
+        "far": { "url": "https://mcp.test/x?key=url-secret-0123456789" },
+        "odd": {},
+    } });
+    fs::write(trial.work().join(".mcp.json"), servers.to_string()).expect("the folder is ours");
+    fs::create_dir(trial.work().join(".claude")).expect("a folder");
+    let settings = json!({ "env": { "SECRET_ONE": "env-secret-0123456789" } }).to_string();
+    fs::write(trial.work().join(".claude/settings.json"), settings).expect("the folder is ours");
+    let ended = trial.run().await;
+    let report = report(&ended);
+    tells(&report, "mcp", "warning", &["dead", "no-such-program-77", "install"]);
+    tells(&report, "mcp", "ok", &["far", "https://mcp.test"]);
+    tells(&report, "mcp", "warning", &["odd", "command"]);
+    tells(&report, "trust", "warning", &["env.SECRET_ONE", "--trust-project"]);
+    for secret in ["arg-secret", "url-secret", "env-secret"] {
+        assert!(!ended.stdout.contains(secret), "{secret}: {ended:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_store_that_cannot_be_written_is_a_problem() {
+    let server = serve(Scenario::new());
+    // Not even root can write there.
+    let trial = doctor(&server.base_url()).env("OUTLAST_CONFIG_DIR", "/proc/nowhere");
+    let report = report(&trial.run().await);
+    tells(&report, "store", "problem", &["/proc", "OUTLAST_CONFIG_DIR"]);
+    tells(&report, "acceptance", "ok", &[]);
+}
+
+#[tokio::test]
+async fn two_installations_on_path_are_told_and_which_one_wins() {
+    let server = serve(Scenario::new());
+    let trial = doctor(&server.base_url());
+    let (one, two) = (trial.work().join("one"), trial.work().join("two"));
+    fs::create_dir(&one).expect("a folder");
+    fs::create_dir(&two).expect("a folder");
+    symlink(env!("CARGO_BIN_EXE_outlast"), one.join("outlast")).expect("a link");
+    fs::copy("/bin/true", two.join("outlast")).expect("a copy");
+    let path = format!("{}:{}:/usr/bin:/bin", one.display(), two.display());
+    let report = report(&trial.env("PATH", &path).run().await);
+    let wins = format!("{} wins", one.join("outlast").display());
+    let remove = format!("remove {}", two.join("outlast").display());
+    tells(&report, "path", "warning", &["2 installations", &wins, &remove]);
+}
+
+#[tokio::test]
+async fn a_session_that_was_cut_off_is_told_and_one_that_ended_is_not() {
+    let server = serve(Scenario::new().reply("Done.").after(After::RepeatLast));
+    let ended = Trial::against(&server).args(["Say hello."]).run().await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let url = server.base_url();
+    let again = ended.again(&url);
+    let projects = again.config().join("projects");
+    let folder = fs::read_dir(&projects).expect("one").next().expect("one").expect("one").path();
+    let session = fs::read_dir(&folder).expect("one").flatten().map(|entry| entry.path());
+    let session = session.into_iter().find(|path| path.is_file()).expect("a journal");
+    let whole = fs::read_to_string(&session).expect("text");
+    let (before, _) = whole.trim_end().rsplit_once('\n').expect("more than one line");
+    let other = folder.join("0190a0a0-0000-7000-8000-000000000000.jsonl");
+    fs::write(&other, format!("{before}\n")).expect("the folder is ours");
+    let doctor = doctor(&url).env("OUTLAST_CONFIG_DIR", &again.config().display().to_string());
+    let report = report(&doctor.run().await);
+    tells(&report, "sessions", "ok", &["2 sessions"]);
+    let id = "0190a0a0-0000-7000-8000-000000000000";
+    tells(&report, "sessions", "warning", &["1 left open by a crash", id, "--resume"]);
+    assert_eq!(report["healthy"], true, "{report:#}");
+}
+
+#[tokio::test]
+async fn a_server_that_never_answers_is_named_within_the_bounds() {
+    let began = Instant::now();
+    let report = report(&doctor(&answering(None)).run().await);
+    tells(&report, "service", "problem", &["does not answer within 8 s"]);
+    let took = report["duration_ms"].as_u64().expect("a number");
+    assert!((8_000..20_000).contains(&took), "{took} ms");
+    assert!(began.elapsed().as_secs() < 40, "{:?}", began.elapsed());
+}
+
+#[tokio::test]
+async fn sigint_ends_it_at_once() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("loopback is there");
+    let url = format!("http://{}", listener.local_addr().expect("bound"));
+    let running = doctor(&url).start();
+    // It asks now, and nobody answers.
+    let socket = tokio::task::spawn_blocking(move || listener.accept());
+    let socket = crate::support::within("a connection", socket).await.expect("joined");
+    let began = Instant::now();
+    running.signal(Signal::SIGINT);
+    let ended = running.end().await;
+    drop(socket);
+    assert_eq!(ended.code, Some(130), "{ended:?}");
+    assert_eq!(ended.stdout, "", "{ended:?}");
+    assert!(began.elapsed().as_secs() < 5, "{:?}", began.elapsed());
+}

@@ -1,0 +1,91 @@
+//! What put a binary where it is, told from fabricated roots.
+
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
+
+use outlast::doctor::facts::install::{all_on, kind};
+
+/// Writes files below a root, each with its content, and a binary. Returns its kind.
+fn kind_of(binary: &str, beside: &[(&str, &str)]) -> &'static str {
+    let root = tempfile::tempdir().expect("a folder");
+    let write = |path: &str, text: &str| {
+        let path = root.path().join(path);
+        fs::create_dir_all(path.parent().expect("it has one")).expect("a folder");
+        fs::write(path, text).expect("a file");
+    };
+    write(binary, "binary");
+    for (path, text) in beside {
+        write(path, text);
+    }
+    kind(&root.path().join(binary), root.path()).name()
+}
+
+#[test]
+fn every_kind_is_told_from_what_lies_around() {
+    let rpm = "SQLite\0x\0outlast\0y";
+    let rows: [(&str, &[(&str, &str)], &str); 26] = [
+        ("src/outlast/target/debug/outlast", &[("src/outlast/Cargo.toml", "")], "development"),
+        ("w/target/x86_64-linux/release/outlast", &[("w/Cargo.toml", "")], "development"),
+        ("srv/target/outlast", &[], "native"),
+        ("home/me/.cargo/bin/outlast", &[], "cargo"),
+        ("opt/rust/bin/outlast", &[("opt/rust/.crates.toml", "")], "cargo"),
+        ("p/node_modules/outlast/bin/outlast", &[("p/package.json", "{}")], "npm-local"),
+        ("p/node_modules/.bin/outlast", &[], "npm-local"),
+        ("usr/lib/node_modules/outlast/outlast", &[], "npm-global"),
+        ("h/.nvm/versions/v22/lib/node_modules/outlast/outlast", &[], "npm-global"),
+        ("h/pnpm/global/5/node_modules/outlast/outlast", &[], "npm-global"),
+        ("lib/node_modules/outlast/outlast", &[("lib/package.json", "{}")], "npm-local"),
+        ("opt/homebrew/bin/outlast", &[], "Homebrew"),
+        ("usr/local/Cellar/outlast/0.1.0/bin/outlast", &[], "Homebrew"),
+        ("home/linuxbrew/.linuxbrew/bin/outlast", &[], "Homebrew"),
+        ("u/AppData/Local/Microsoft/WinGet/Packages/outlast/outlast", &[], "winget"),
+        ("h/.local/share/mise/installs/outlast/0.1/bin/outlast", &[], "mise"),
+        ("h/.asdf/installs/outlast/0.1/bin/outlast", &[], "asdf"),
+        ("nix/store/abc-outlast-0.1/bin/outlast", &[], "nix"),
+        ("usr/bin/outlast", &[("var/lib/dpkg/info/outlast.list", "/usr/bin/outlast\n")], "deb"),
+        ("usr/bin/outlast", &[("var/lib/dpkg/info/outlast.list", "/usr/bin/other\n")], "native"),
+        (
+            "usr/bin/outlast",
+            &[("var/lib/pacman/local/outlast-0.1-1/files", "%FILES%\nusr/bin/outlast\n")],
+            "pacman",
+        ),
+        (
+            "usr/bin/outlast",
+            &[("lib/apk/db/installed", "P:outlast\nF:usr/bin\nR:outlast\nZ:x\n")],
+            "apk",
+        ),
+        ("usr/bin/outlast", &[("lib/apk/db/installed", "F:usr/sbin\nR:outlast\n")], "native"),
+        ("usr/bin/outlast", &[("var/lib/rpm/rpmdb.sqlite", rpm)], "rpm"),
+        ("usr/local/bin/outlast", &[("var/lib/rpm/rpmdb.sqlite", rpm)], "native"),
+        ("home/me/.local/bin/outlast", &[], "native"),
+    ];
+    for (binary, beside, expected) in rows {
+        assert_eq!(kind_of(binary, beside), expected, "{binary} {beside:?}");
+    }
+}
+
+#[test]
+fn path_is_searched_in_order_and_links_to_one_binary_count_once() {
+    let root = tempfile::tempdir().expect("a folder");
+    let folder = |name: &str| {
+        let path = root.path().join(name);
+        fs::create_dir(&path).expect("a folder");
+        path
+    };
+    let put = |at: &Path, mode: u32| {
+        fs::write(at, "").expect("a file");
+        fs::set_permissions(at, fs::Permissions::from_mode(mode)).expect("it is ours");
+    };
+    let (one, two, three, four) = (folder("1"), folder("2"), folder("3"), folder("4"));
+    put(&one.join("outlast"), 0o644);
+    put(&two.join("outlast"), 0o755);
+    symlink(two.join("outlast"), three.join("outlast")).expect("a link");
+    put(&four.join("outlast"), 0o755);
+    let path: OsString =
+        std::env::join_paths([&one, &two, &three, &four]).expect("there are no colons");
+    let found = all_on(&path);
+    let at: Vec<_> = found.iter().map(|(at, _)| at.clone()).collect();
+    assert_eq!(at, [two.join("outlast"), four.join("outlast")]);
+}

@@ -1,0 +1,133 @@
+//! Calls, and every way in which they go wrong.
+
+use std::time::Duration;
+
+use outlast::mcp::{Piece, Status, Timers};
+use outlast::transcript::Block;
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+
+use super::{Bench, words};
+use crate::support::within;
+
+#[tokio::test]
+async fn every_kind_of_answer_comes_through() {
+    let bench = Bench::of(&["well"]).ready().await;
+    assert!(bench.servers.knows("mcp__test__echo"));
+    assert!(!bench.servers.knows("echo"));
+    assert_eq!(words(&bench.call("echo", "hi").await), "echo: hi");
+    let failed = bench.call("fail", "").await;
+    assert_eq!((words(&failed).as_str(), failed.is_error), ("it went wrong", true));
+    let refused = bench.call("refuse", "").await;
+    assert!(refused.is_error && words(&refused).contains("no such argument"), "{refused:?}");
+    let image = bench.call("image", "").await;
+    assert!(matches!(image.pieces[..], [Piece::Block(Block::Image { .. })]), "{image:?}");
+    let data = bench.call("data", "").await;
+    let wanted = Piece::Data {
+        what: "a recording (audio/wav)".to_owned(),
+        bytes: b"\x00\x01binary".to_vec(),
+    };
+    assert_eq!(data.pieces, [wanted]);
+    assert_eq!(words(&bench.call("resource", "").await), "[x://y]\ninside");
+    let tally = bench.servers.tally();
+    assert_eq!((tally.calls, tally.failed, tally.reconnects), (6, 2, 0));
+}
+
+#[tokio::test]
+async fn a_server_that_dies_in_a_call_is_an_error_and_comes_back() {
+    let bench = Bench::of(&["well"]).ready().await;
+    let died = bench.call("die", "").await;
+    assert!(died.is_error && words(&died).contains("effect is unknown"), "{died:?}");
+    // It is waited for.
+    assert_eq!(words(&bench.call("echo", "again").await), "echo: again");
+    assert_eq!(bench.servers.tally().reconnects, 1);
+    assert_eq!(bench.log().matches("start ").count(), 2, "{}", bench.log());
+    assert_eq!(bench.log().matches("call die").count(), 1, "what may have worked is not repeated");
+    let news = bench.servers.take_news().join("\n");
+    assert!(news.contains("out of cheese"), "what it said of its end is told: {news}");
+}
+
+#[tokio::test]
+async fn a_call_that_is_not_answered_ends_in_time_and_is_cancelled() {
+    let timers = Timers { call: Duration::from_millis(300), ..Timers::default() };
+    let bench = Bench::with(&["well"], timers, |_, _| {}).ready().await;
+    let late = bench.call("hang", "").await;
+    assert!(late.is_error && words(&late).contains("did not answer within"), "{late:?}");
+    // The server lives: it is not started anew, and has heard that nobody waits.
+    assert_eq!(words(&bench.call("echo", "hi").await), "echo: hi");
+    assert!(bench.log().contains("notifications/cancelled"), "{}", bench.log());
+    assert_eq!(bench.log().matches("start ").count(), 1);
+}
+
+#[tokio::test]
+async fn a_server_that_went_silent_is_started_anew() {
+    let timers = Timers { call: Duration::from_millis(300), ..Timers::default() };
+    let bench = Bench::with(&["well"], timers, |_, _| {}).ready().await;
+    assert!(bench.call("mute", "").await.is_error);
+    bench.becomes(Status::Pending).await;
+    bench.becomes(Status::Connected).await;
+    assert_eq!(words(&bench.call("echo", "hi").await), "echo: hi");
+}
+
+#[tokio::test]
+async fn progress_puts_off_the_end_of_patience_but_not_for_ever() {
+    let call = Duration::from_millis(1_500);
+    let timers = Timers { call, call_max: Duration::from_secs(4), ..Timers::default() };
+    let bench = Bench::with(&["well"], timers, |_, _| {}).ready().await;
+    assert_eq!(words(&bench.call("slow", "8").await), "done at last");
+    let late = bench.call("slow", "100").await;
+    assert!(words(&late).contains("did not answer within 4"), "{late:?}");
+}
+
+#[tokio::test]
+async fn a_server_has_a_time_of_its_own() {
+    let bench = Bench::with(&["well"], Timers::default(), |config, _| {
+        config.timeout = Some(Duration::from_millis(200));
+    });
+    let bench = bench.ready().await;
+    assert!(words(&bench.call("hang", "").await).contains("did not answer within 0.2"));
+}
+
+#[tokio::test]
+async fn an_interrupt_ends_a_call_at_once_and_the_server_hears_of_it() {
+    let bench = Bench::of(&["well"]).ready().await;
+    let cancel = CancellationToken::new();
+    let input = json!({});
+    let call = bench.servers.call("mcp__test__hang", &input, &cancel);
+    let stop = async {
+        while !bench.log().contains("call hang") {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        cancel.cancel();
+    };
+    let (reply, ()) = within("the end", async { tokio::join!(call, stop) }).await;
+    assert!(reply.is_error && words(&reply).contains("Interrupted"), "{reply:?}");
+    within("word of it", async {
+        while !bench.log().contains("notifications/cancelled") {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_message_without_end_costs_the_connection_and_nothing_else() {
+    let bench = Bench::of(&["well"]).ready().await;
+    let huge = bench.call("huge", "").await;
+    assert!(huge.is_error && words(&huge).contains("was lost"), "{huge:?}");
+    assert_eq!(words(&bench.call("echo", "hi").await), "echo: hi");
+}
+
+#[tokio::test]
+async fn tools_that_come_later_are_found() {
+    let bench = Bench::of(&["well"]).ready().await;
+    assert_eq!(words(&bench.call("grow", "").await), "there is one more");
+    within("the new tool", async {
+        while !bench.servers.knows("mcp__test__grown") {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await;
+    let names = bench.servers.definitions();
+    assert_eq!(names.last().map(|tool| tool.name.as_str()), Some("mcp__test__grown"));
+}

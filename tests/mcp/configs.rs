@@ -1,0 +1,66 @@
+//! How servers are described.
+
+use std::time::Duration;
+
+use outlast::mcp::{Place, expand};
+use serde_json::{Value, json};
+
+use super::entry;
+
+#[test]
+fn variables_are_put_in_wherever_they_may_stand() {
+    let (config, unset) = entry(&json!({
+        "command": "${DIR:-/usr/bin}/srv",
+        "args": ["--token=${TOKEN}", "${NONE}", "$TOKEN", "${}", "${TOKEN"],
+        "env": { "T": "${TOKEN}", "N": 3 },
+        "timeout": 1500,
+    }))
+    .expect("a good entry");
+    let Place::Program { command, arguments, variables } = config.place else {
+        panic!("no program")
+    };
+    assert_eq!(command, "/usr/bin/srv");
+    assert_eq!(arguments, ["--token=abc", "${NONE}", "$TOKEN", "${}", "${TOKEN"]);
+    assert_eq!(variables["T"], "abc");
+    assert_eq!(variables["N"], "3");
+    assert_eq!(unset, ["NONE"]);
+    assert_eq!(config.timeout, Some(Duration::from_millis(1500)));
+    let http = json!({
+        "type": "http", "url": "https://x.test/${TOKEN}", "headers": { "A": "Bearer ${TOKEN}" }
+    });
+    let Place::Http { url, headers } = entry(&http).expect("a good entry").0.place else {
+        panic!("no address")
+    };
+    assert_eq!(url, "https://x.test/abc");
+    assert_eq!(headers, [("A".to_owned(), "Bearer abc".to_owned())]);
+}
+
+#[test]
+fn a_value_is_not_expanded_twice_and_text_around_stays() {
+    let lookup = |name: &str| (name == "A").then(|| "${B}".to_owned());
+    let mut unset = Vec::new();
+    assert_eq!(expand("ä${A}ö${A}", &lookup, &mut unset), "ä${B}ö${B}");
+    assert_eq!(expand("${A:-x}${C:-}", &lookup, &mut unset), "${B}");
+    assert!(unset.is_empty());
+}
+
+#[test]
+fn a_wrong_entry_says_what_is_wrong_and_not_what_is_in_it() {
+    let table: [(Value, &str); 11] = [
+        (json!("secret"), "no object"),
+        (json!({}), "no \"command\""),
+        (json!({ "command": " " }), "no \"command\""),
+        (json!({ "url": "https://secret" }), "not \"type\": \"http\""),
+        (json!({ "type": "sse", "url": "https://secret" }), "not supported"),
+        (json!({ "type": "secret" }), "none of stdio, http"),
+        (json!({ "type": "http", "url": "file:///secret" }), "no http://"),
+        (json!({ "command": "x", "args": "secret" }), "\"args\" is no list"),
+        (json!({ "command": "x", "env": { "A": ["secret"] } }), "\"env\" is no object"),
+        (json!({ "command": "x", "env": { "A=secret": "" } }), "cannot be one"),
+        (json!({ "command": "x", "timeout": 0 }), "milliseconds above 0"),
+    ];
+    for (value, wanted) in table {
+        let why = entry(&value).expect_err("it is wrong");
+        assert!(why.contains(wanted) && !why.contains("secret"), "{value}: {why}");
+    }
+}

@@ -1,0 +1,114 @@
+//! Servers of the Model Context Protocol: real programs and real HTTP, well and ill.
+
+mod calls;
+mod configs;
+mod http;
+mod runs;
+mod starts;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use outlast::mcp::{Config, Piece, Place, Reply, Servers, Status, Surroundings, Timers};
+use outlast::transcript::Block;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio_util::sync::CancellationToken;
+
+use crate::support::{supervisor, within};
+
+/// The script of the server that misbehaves.
+pub(crate) fn script() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mcp/server.py")
+}
+
+/// Servers that are being tried, and a folder for what they leave.
+struct Bench {
+    servers: Servers,
+    folder: TempDir,
+}
+
+fn program(name: &str, arguments: &[&str], log: &Path) -> Config {
+    let script = script().display().to_string();
+    let arguments = arguments.iter().map(ToString::to_string);
+    Config {
+        name: name.to_owned(),
+        place: Place::Program {
+            command: "python3".to_owned(),
+            arguments: [script].into_iter().chain(arguments).collect(),
+            variables: [("SERVER_LOG".to_owned(), log.display().to_string())].into(),
+        },
+        timeout: None,
+        disabled: false,
+    }
+}
+
+fn surroundings(folder: &Path) -> Surroundings {
+    Surroundings {
+        cwd: folder.to_path_buf(),
+        environment: vec![("PATH".into(), std::env::var_os("PATH").unwrap_or_default())],
+        supervisor: supervisor(),
+        http: Box::new(|url| {
+            let timers = outlast::model::Timers::default();
+            outlast::model::http_client(url, timers, &[], &outlast::model::Proxies::default())
+        }),
+    }
+}
+
+impl Bench {
+    /// One server named `test`, of that mode.
+    fn of(mode: &[&str]) -> Self {
+        Self::with(mode, Timers::default(), |_, _| {})
+    }
+
+    fn with(mode: &[&str], timers: Timers, change: impl FnOnce(&mut Config, &Path)) -> Self {
+        let folder = tempfile::tempdir().expect("a folder can be made");
+        let mut config = program("test", mode, &folder.path().join("log"));
+        change(&mut config, folder.path());
+        let servers = Servers::new(vec![config], surroundings(folder.path()), timers);
+        servers.start();
+        Self { servers, folder }
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
+    }
+
+    async fn ready(self) -> Self {
+        within("the server", self.servers.require(&[])).await.expect("it starts");
+        self
+    }
+
+    async fn call(&self, tool: &str, text: &str) -> Reply {
+        let (name, input) = (format!("mcp__test__{tool}"), json!({ "text": text }));
+        let cancel = CancellationToken::new();
+        within("an answer", self.servers.call(&name, &input, &cancel)).await
+    }
+
+    /// Waits until the server stands like this.
+    async fn becomes(&self, status: Status) {
+        within("its standing", async {
+            while self.servers.standings()[0].status != status {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        })
+        .await;
+    }
+}
+
+fn words(reply: &Reply) -> String {
+    let text = |piece: &Piece| match piece {
+        Piece::Block(Block::Text { text }) => text.clone(),
+        other => format!("{other:?}"),
+    };
+    reply.pieces.iter().map(text).collect::<Vec<_>>().join("\n")
+}
+
+fn why(bench: &Bench) -> String {
+    bench.servers.standings()[0].why.clone().unwrap_or_default()
+}
+
+fn entry(value: &Value) -> Result<(Config, Vec<String>), String> {
+    let lookup = |name: &str| (name == "TOKEN").then(|| "abc".to_owned());
+    Config::read("srv", value, &lookup)
+}

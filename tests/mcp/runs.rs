@@ -1,0 +1,323 @@
+//! Trials T4, T19 and T20 on the real binary: whatever a server does, the run ends well and tells
+//! the truth.
+
+use std::path::Path;
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use outlast::rehearsal::{Scenario, Server};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::script;
+use crate::support::{Ended, Running, Trial, is_alive, serve, within};
+
+/// A configuration of one server named `test`.
+fn config(arguments: &[&str], more: &Value) -> String {
+    let script = script().display().to_string();
+    let arguments: Vec<&str> = [script.as_str()].iter().chain(arguments).copied().collect();
+    let mut entry = json!({ "command": "python3", "args": arguments });
+    entry.as_object_mut().expect("an object").extend(more.as_object().cloned().unwrap_or_default());
+    json!({ "mcpServers": { "test": entry } }).to_string()
+}
+
+fn trial(server: &Server, arguments: &[&str]) -> Trial {
+    Trial::against(server)
+        .args(["go", "--output-format", "stream-json", "--mcp-config"])
+        .args([config(arguments, &json!({}))])
+}
+
+fn calls(tool: &str, text: &str) -> Scenario {
+    let name = format!("mcp__test__{tool}");
+    Scenario::new().tool(&name, json!({ "text": text })).reply("Done.")
+}
+
+/// What the model was told last, as text.
+fn told(server: &Server) -> String {
+    let body = server.requests().last().map(|request| request.body.clone()).unwrap_or_default();
+    body["messages"].as_array().and_then(|all| all.last()).map(Value::to_string).unwrap_or_default()
+}
+
+fn tools_of(frame: &Value) -> Vec<&str> {
+    frame["tools"].as_array().into_iter().flatten().filter_map(Value::as_str).collect()
+}
+
+fn status(frame: &Value) -> &str {
+    frame["status"].as_str().unwrap_or_default()
+}
+
+#[track_caller]
+fn succeeded(ended: &Ended) -> Value {
+    let result = ended.result();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    result
+}
+
+#[tokio::test]
+async fn a_model_uses_a_servers_tool_and_the_result_counts_it() {
+    let server = serve(calls("echo", "hello"));
+    let ended = trial(&server, &["well"]).run().await;
+    let result = succeeded(&ended);
+    assert!(told(&server).contains("echo: hello"), "{}", told(&server));
+    let init = &ended.frames()[0];
+    assert_eq!(init["mcp_servers"], json!([{ "name": "test", "status": "connected" }]));
+    assert!(tools_of(init).contains(&"mcp__test__echo"), "{init}");
+    let wanted = json!({
+        "servers": [{ "name": "test", "status": "connected" }],
+        "calls": 1, "failed": 0, "reconnects": 0,
+    });
+    assert_eq!(result["mcp"], wanted);
+    assert_eq!(server.violations(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn nobody_may_use_a_servers_tool_without_leave() {
+    let table: [(&[&str], bool); 7] = [
+        (&[], false),
+        (&["--permission-mode", "acceptEdits"], false),
+        (&["--allowedTools", "mcp__test"], true),
+        (&["--allowedTools", "mcp__test__echo"], true),
+        (&["--allowedTools", "mcp__test__e*"], true),
+        (&["--allowedTools", "mcp__*", "mcp__other"], false),
+        (&["--allowedTools", "mcp__test", "--permission-mode", "plan"], false),
+    ];
+    for (flags, wanted) in table {
+        let server = serve(calls("echo", "hello"));
+        let trial = Trial::bare(&server.base_url());
+        let trial = trial.args(["go", "--mcp-config", &config(&["well"], &json!({}))]).args(flags);
+        let ended = trial.run().await;
+        let result = succeeded(&ended);
+        assert_eq!(told(&server).contains("echo: hello"), wanted, "{flags:?}: {}", told(&server));
+        let denied = result["permission_denials"].as_array().map_or(0, Vec::len);
+        assert_eq!(denied, usize::from(!wanted), "{flags:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_tool_that_is_denied_is_not_even_told_of() {
+    let server = serve(Scenario::new().reply("Done."));
+    let trial = trial(&server, &["well"]).args(["--disallowedTools", "mcp__test__e*"]);
+    let ended = trial.run().await;
+    succeeded(&ended);
+    let frames = ended.frames();
+    let tools = tools_of(&frames[0]);
+    assert!(tools.contains(&"mcp__test__fail") && !tools.contains(&"mcp__test__echo"), "{tools:?}");
+}
+
+#[tokio::test]
+async fn a_server_that_dies_in_a_call_does_not_end_the_run() {
+    let server = serve(calls("die", ""));
+    let ended = trial(&server, &["well"]).run().await;
+    let result = succeeded(&ended);
+    assert!(told(&server).contains("effect is unknown"), "{}", told(&server));
+    assert_eq!((&result["mcp"]["calls"], &result["mcp"]["failed"]), (&json!(1), &json!(1)));
+}
+
+#[tokio::test]
+async fn a_dead_server_is_told_of_and_holds_nobody_up() {
+    let server = serve(Scenario::new().reply("Done."));
+    let ended = trial(&server, &["crash"]).run().await;
+    let result = succeeded(&ended);
+    let init = &ended.frames()[0];
+    assert_eq!(status(&init["mcp_servers"][0]), "pending", "{init}");
+    let warnings = result["warnings"].to_string();
+    assert!(warnings.contains("cannot find my config"), "{warnings}");
+    assert_ne!(status(&result["mcp"]["servers"][0]), "connected");
+}
+
+#[tokio::test]
+async fn the_first_request_waits_five_seconds_at_most() {
+    let server = serve(Scenario::new().reply("Done."));
+    let began = Instant::now();
+    let ended = trial(&server, &["never"]).run().await;
+    succeeded(&ended);
+    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+    assert_eq!(status(&ended.frames()[0]["mcp_servers"][0]), "pending");
+}
+
+#[tokio::test]
+async fn a_late_servers_tools_join_at_the_next_turn() {
+    // The model opens the gate, and goes on when the server was asked for its tools.
+    let command = "touch gate; until grep -q tools/list log; do sleep 0.1; done; sleep 1";
+    let scenario = Scenario::new()
+        .tool("Bash", json!({ "command": command, "description": "Open" }))
+        .tool("mcp__test__echo", json!({ "text": "late" }))
+        .reply("Done.");
+    let server = serve(scenario);
+    let trial = Trial::against(&server);
+    let (gate, log) = (trial.work().join("gate"), trial.work().join("log"));
+    let log = json!({ "env": { "SERVER_LOG": log } });
+    let config = config(&["late", &gate.display().to_string()], &log);
+    let ended = trial.args(["go", "--output-format", "stream-json", "--mcp-config", &config]);
+    let ended = ended.run().await;
+    let result = succeeded(&ended);
+    assert!(told(&server).contains("echo: late"), "{}", told(&server));
+    assert_eq!(status(&ended.frames()[0]["mcp_servers"][0]), "pending");
+    assert_eq!(status(&result["mcp"]["servers"][0]), "connected");
+    assert_eq!(server.violations(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_required_server_that_cannot_be_had_ends_it_before_it_begins() {
+    for (names, mode) in [("all", "never"), ("test", "never"), ("other", "well")] {
+        let server = serve(Scenario::new().reply("Done."));
+        let trial = trial(&server, &[mode]).args(["--mcp-required", names]);
+        let ended = trial.env("MCP_TIMEOUT", "700").run().await;
+        let result = ended.result();
+        assert_eq!(ended.code, Some(1), "{ended:?}");
+        assert_eq!(result["terminal_reason"], "mcp_unavailable");
+        assert!(result["errors"][0].to_string().contains("required"), "{result}");
+        assert_eq!(server.requests().len(), 0);
+    }
+    let server = serve(Scenario::new().reply("Done."));
+    succeeded(&trial(&server, &["well"]).args(["--mcp-required=all"]).run().await);
+}
+
+#[tokio::test]
+async fn a_long_result_is_cut_and_saved_whole() {
+    let server = serve(calls("big", ""));
+    let ended = trial(&server, &["well"]).run().await;
+    succeeded(&ended);
+    let told = told(&server);
+    assert!(told.len() < 40_000 && told.contains("begin") && told.contains("end"), "{told}");
+    let path = told.split("all of it is in ").nth(1).and_then(|rest| rest.split(' ').next());
+    let saved = std::fs::read(path.expect("a path")).expect("it is kept with the session");
+    assert_eq!(saved.len(), 200_008);
+}
+
+#[tokio::test]
+async fn what_a_model_cannot_be_shown_is_saved_for_it() {
+    let server = serve(calls("data", ""));
+    let ended = trial(&server, &["well"]).run().await;
+    succeeded(&ended);
+    let told = told(&server);
+    let path = told.split(" bytes, is in ").nth(1).and_then(|rest| rest.split(']').next());
+    let saved = std::fs::read(path.unwrap_or_else(|| panic!("a path in {told}")));
+    assert_eq!(saved.expect("it is kept"), b"\x00\x01binary");
+}
+
+/// Waits for the processes that a stubborn server lists, and returns them.
+async fn listed(pids: &Path) -> Vec<i32> {
+    within("the processes", async {
+        loop {
+            let text = std::fs::read_to_string(pids).unwrap_or_default();
+            let listed: Vec<i32> = text.lines().filter_map(|line| line.parse().ok()).collect();
+            if listed.len() == 2 {
+                break listed;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_server_that_will_not_die_does_not_keep_the_process() {
+    let server = serve(calls("echo", "hi"));
+    let trial = Trial::against(&server);
+    let pids = trial.work().join("pids");
+    let config = config(&["stubborn", &pids.display().to_string()], &json!({}));
+    let ended = trial.args(["go", "--mcp-config", &config]).run().await;
+    let result = succeeded(&ended);
+    let took = Duration::from_millis(result["duration_ms"].as_u64().expect("a number"));
+    assert!(took < Duration::from_secs(25), "{took:?}");
+    for pid in listed(&pids).await {
+        assert!(!is_alive(pid), "{pid} survived");
+    }
+}
+
+async fn hangs(running: &mut Running) {
+    let log = running.work().join("log");
+    within("the call", async {
+        while !std::fs::read_to_string(&log).unwrap_or_default().contains("call hang") {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_interrupt_ends_a_run_that_waits_for_a_server() {
+    let server = serve(calls("hang", ""));
+    let trial = Trial::against(&server);
+    let log = json!({ "env": { "SERVER_LOG": trial.work().join("log") } });
+    let config = config(&["well"], &log);
+    let mut running = trial.args(["go", "--mcp-config", &config]).start();
+    hangs(&mut running).await;
+    let began = Instant::now();
+    running.signal(Signal::SIGTERM);
+    let ended = running.end().await;
+    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+    assert_eq!(ended.code, Some(143), "{ended:?}");
+    assert_eq!(ended.result()["terminal_reason"], "aborted_tools");
+    assert_eq!(server.requests().len(), 1, "no request after the signal");
+}
+
+#[tokio::test]
+async fn a_call_has_a_limit_and_a_heartbeat() {
+    let server = serve(calls("hang", ""));
+    let settings = json!({ "heartbeatInterval": "300ms" }).to_string();
+    let trial = trial(&server, &["well"]).args(["--settings", &settings]);
+    let ended = trial.env("MCP_TOOL_TIMEOUT", "1500").run().await;
+    succeeded(&ended);
+    assert!(told(&server).contains("did not answer within 1.5"), "{}", told(&server));
+    assert!(ended.stderr.contains("mcp__test__hang"), "{}", ended.stderr);
+}
+
+#[tokio::test]
+async fn a_repositorys_servers_start_only_where_it_is_trusted() {
+    for (flags, wanted) in [
+        (&[][..], json!([])),
+        (&["--trust-project"], json!(["test"])),
+        (&["--trust-project", "--strict-mcp-config"], json!([])),
+        (&["--trust-project", "--setting-sources", "user"], json!([])),
+    ] {
+        let server = serve(Scenario::new().reply("Done."));
+        let trial = Trial::against(&server).args(["go", "--output-format", "stream-json"]);
+        let file = trial.work().join(".mcp.json");
+        std::fs::write(file, config(&["well"], &json!({}))).expect("a file");
+        let ended = trial.args(flags).run().await;
+        succeeded(&ended);
+        let init = &ended.frames()[0];
+        let servers = init["mcp_servers"].as_array().expect("a list");
+        let names: Vec<&Value> = servers.iter().map(|one| &one["name"]).collect();
+        assert_eq!(json!(names), wanted, "{flags:?}");
+    }
+}
+
+#[tokio::test]
+async fn settings_name_servers_and_switch_those_of_a_repository_off() {
+    let server = serve(Scenario::new().reply("Done."));
+    let trial = Trial::against(&server).args(["go", "--output-format", "stream-json"]);
+    let file = trial.work().join(".mcp.json");
+    std::fs::write(file, config(&["well"], &json!({}))).expect("a file");
+    let own: Value = serde_json::from_str(&config(&["well"], &json!({}))).expect("JSON");
+    let settings = json!({
+        "mcpServers": { "own": own["mcpServers"]["test"], "bad": { "command": 7 } },
+        "disabledMcpjsonServers": ["test"],
+    });
+    let ended = trial.args(["--trust-project", "--settings", &settings.to_string()]).run().await;
+    let result = succeeded(&ended);
+    let init = &ended.frames()[0]["mcp_servers"];
+    let wanted = json!([
+        { "name": "own", "status": "connected" }, { "name": "test", "status": "disabled" },
+    ]);
+    assert_eq!(init, &wanted);
+    assert!(result["warnings"].to_string().contains("\\\"bad\\\" is left out"), "{result}");
+}
+
+#[tokio::test]
+async fn a_configuration_that_is_none_is_a_mistake_with_its_place() {
+    let server = serve(Scenario::new().reply("Done."));
+    for (given, wanted) in [
+        ("{\"mcpServers\":\n [}", "--mcp-config:2:3: not valid JSON"),
+        ("{\"mcpServers\": []}", "--mcp-config:1:16: \"mcpServers\" takes"),
+        ("no/such/file.json", "no/such/file.json: cannot be read"),
+    ] {
+        let ended = Trial::against(&server).args(["go", "--mcp-config", given]).run().await;
+        assert_eq!(ended.code, Some(2), "{ended:?}");
+        let errors = ended.result()["errors"].to_string().replace("\\\"", "\"");
+        assert!(errors.contains(wanted), "{errors}");
+    }
+    assert_eq!(server.requests().len(), 0);
+}

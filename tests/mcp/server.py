@@ -1,0 +1,204 @@
+"""A server of the Model Context Protocol that misbehaves as it is told to.
+
+server.py MODE [ARGUMENT]: over standard input and output; `http` serves on a port that it prints.
+"""
+
+import base64
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+MODE = sys.argv[1] if len(sys.argv) > 1 else "well"
+ARGUMENT = sys.argv[2] if len(sys.argv) > 2 else ""
+OBJECT = {"type": "object", "properties": {"text": {"type": "string"}}}
+NAMES = ["echo", "fail", "refuse", "image", "data", "big", "slow", "hang", "die", "env", "mute",
+         "huge", "resource", "grow"]
+
+
+def log(line):
+    if os.environ.get("SERVER_LOG"):
+        with open(os.environ["SERVER_LOG"], "a") as file:
+            file.write(line + "\n")
+
+
+def send(message):
+    sys.stdout.write(json.dumps(message) + "\n")
+    sys.stdout.flush()
+
+
+def tools():
+    listed = [{"name": name, "description": "Does " + name, "inputSchema": OBJECT}
+              for name in NAMES]
+    if MODE == "badtool":
+        listed += [{"name": "bad", "inputSchema": "nonsense"}, {"name": "worse"}]
+    return listed
+
+
+def text(words, **more):
+    return {"content": [{"type": "text", "text": words}], **more}
+
+
+def call(params, ident, token):
+    name, arguments = params["name"], params.get("arguments") or {}
+    words = arguments.get("text", "")
+    log("call " + name + " " + words)
+    if name == "fail":
+        return text("it went wrong", isError=True)
+    if name == "image":
+        return {"content": [{"type": "image", "mimeType": "image/png", "data": "aGk="}]}
+    if name == "data":
+        data = base64.b64encode(b"\x00\x01binary").decode()
+        return {"content": [{"type": "audio", "mimeType": "audio/wav", "data": data}]}
+    if name == "resource":
+        return {"content": [{"type": "resource", "resource": {"uri": "x://y", "text": "inside"}}]}
+    if name == "big":
+        return text("begin" + "x" * 200_000 + "end")
+    if name == "huge":
+        return text("x" * (33 << 20))
+    if name == "slow":
+        for step in range(int(words)):
+            time.sleep(0.3)
+            send({"jsonrpc": "2.0", "method": "notifications/progress",
+                  "params": {"progressToken": token, "progress": step}})
+        return text("done at last")
+    if name == "hang":
+        return None
+    if name == "mute":
+        while True:
+            time.sleep(60)
+    if name == "die":
+        sys.stderr.write("panic: out of cheese\n")
+        sys.stderr.flush()
+        os._exit(3)
+    if name == "grow":
+        NAMES.append("grown")
+        send({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
+        return text("there is one more")
+    if name == "env":
+        return text(str(os.environ.get(words)))
+    return text("echo: " + words)
+
+
+def answer(message):
+    method, ident = message.get("method"), message.get("id")
+    params = message.get("params") or {}
+    if method == "initialize":
+        return {"protocolVersion": params.get("protocolVersion", "2025-06-18"),
+                "capabilities": {"tools": {"listChanged": True}},
+                "serverInfo": {"name": "test", "version": "1"}}
+    if method == "tools/list":
+        return {"tools": tools()}
+    if method == "tools/call":
+        return call(params, ident, (params.get("_meta") or {}).get("progressToken"))
+    return {}
+
+
+def serve():
+    log("start " + str(os.getpid()))
+    if MODE == "crash":
+        sys.stderr.write("cannot find my config\n")
+        sys.exit(1)
+    if MODE == "never":
+        time.sleep(600)
+    if MODE == "late":
+        while not os.path.exists(ARGUMENT):
+            time.sleep(0.05)
+    if MODE == "yes":
+        while True:
+            sys.stdout.write("y\n" * 4096)
+    if MODE == "garbage":
+        print("Starting up...\n\n{\"half\": \n[1,2]\n\x1b[31mred\x1b[0m", flush=True)
+    if MODE == "stubborn":
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        subprocess.Popen(["setsid", "sh", "-c", "trap '' TERM; echo $$ >>" + ARGUMENT + "; exec sleep 600"])
+        with open(ARGUMENT, "a") as file:
+            file.write(str(os.getpid()) + "\n")
+    if MODE == "dies-once" and not os.path.exists(ARGUMENT):
+        NAMES.append("first-life")
+    for line in sys.stdin:
+        message = json.loads(line)
+        log(message.get("method", "answer"))
+        if "id" not in message or "method" not in message:
+            continue
+        if MODE == "dies-once" and message["method"] == "tools/call":
+            if not os.path.exists(ARGUMENT):
+                open(ARGUMENT, "w").close()
+                os._exit(9)
+        if (message.get("params") or {}).get("name") == "refuse":
+            send({"jsonrpc": "2.0", "id": message["id"],
+                  "error": {"code": -32602, "message": "no such argument"}})
+            continue
+        result = answer(message)
+        if result is not None:
+            send({"jsonrpc": "2.0", "id": message["id"], "result": result})
+    log("input closed")
+    while MODE == "stubborn":
+        time.sleep(60)
+
+
+def serve_http():
+    from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+    sessions, calls = set(), []
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def log_message(self, *_):
+            pass
+
+        def reply(self, code, body, **headers):
+            body = json.dumps(body).encode() if body is not None else b""
+            self.send_response(code)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            for name, value in headers.items():
+                self.send_header(name.replace("_", "-"), value)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def do_GET(self):
+            self.reply(405, None)
+
+        def do_DELETE(self):
+            self.reply(200, None)
+
+        def do_POST(self):
+            message = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            method, ident = message.get("method"), message.get("id")
+            log((method or "answer") + " " + str(self.headers.get("Authorization")))
+            if ARGUMENT == "login":
+                return self.reply(401, {"error": "unauthorized"})
+            if method == "initialize":
+                session = "s%d" % (len(sessions) + 1)
+                sessions.add(session)
+                result = {"jsonrpc": "2.0", "id": ident, "result": answer(message)}
+                return self.reply(200, result, Mcp_Session_Id=session)
+            if ident is None:
+                return self.reply(202, None)
+            if method == "tools/call":
+                calls.append(self.headers.get("Mcp-Session-Id"))
+                if ARGUMENT == "revoked":
+                    return self.reply(401, {"error": "expired token"})
+                if ARGUMENT == "forgets" and calls[-1] == "s1":
+                    return self.reply(404, {"jsonrpc": "2.0", "id": ident, "error": {
+                        "code": -32001, "message": "Session not found"}})
+                if ARGUMENT == "says" and calls[-1] == "s1":
+                    return self.reply(400, {"jsonrpc": "2.0", "id": ident, "error": {
+                        "code": -32000, "message": "Bad Request: No valid session ID provided"}})
+                if ARGUMENT == "always":
+                    return self.reply(404, {"error": "gone"})
+            return self.reply(200, {"jsonrpc": "2.0", "id": ident, "result": answer(message)})
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    print(server.server_address[1], flush=True)
+    server.serve_forever()
+
+
+if MODE == "http":
+    serve_http()
+else:
+    serve()

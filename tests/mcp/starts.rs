@@ -1,0 +1,139 @@
+//! Starts and ends, and every way in which they go wrong.
+
+use std::time::Duration;
+
+use outlast::mcp::{Place, Servers, Status, Timers};
+use tokio::time::Instant;
+
+use super::{Bench, program, surroundings, why, words};
+use crate::support::{is_alive, within};
+
+#[tokio::test]
+async fn a_slow_server_holds_nobody_up_and_joins_later() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let gate = folder.path().join("gate");
+    let bench = Bench::of(&["late", &gate.display().to_string()]);
+    bench.servers.settle(Duration::from_millis(200)).await;
+    assert_eq!(bench.servers.standings()[0].status, Status::Pending);
+    assert!(bench.servers.definitions().is_empty());
+    std::fs::write(&gate, "").expect("a file can be written");
+    let bench = bench.ready().await;
+    assert!(!bench.servers.definitions().is_empty());
+}
+
+#[tokio::test]
+async fn a_server_that_crashes_says_why_and_is_tried_again() {
+    let bench = Bench::of(&["crash"]);
+    within("the first attempt", bench.servers.settle(Duration::from_mins(1))).await;
+    let standing = &bench.servers.standings()[0];
+    assert_eq!(standing.status, Status::Pending);
+    assert!(why(&bench).contains("cannot find my config"), "{}", why(&bench));
+    within("the second attempt", async {
+        while bench.log().matches("start ").count() < 2 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_program_that_is_not_there_is_given_up_at_once() {
+    let bench = Bench::with(&[], Timers::default(), |config, _| {
+        let variables = std::collections::BTreeMap::default();
+        let (command, arguments) = ("no-such-server".to_owned(), Vec::new());
+        config.place = Place::Program { command, arguments, variables };
+    });
+    let missing = within("the verdict", bench.servers.require(&[])).await.expect_err("not there");
+    assert!(missing.contains("no-such-server") && missing.contains("PATH"), "{missing}");
+    assert_eq!(bench.servers.standings()[0].status, Status::Failed);
+    let reply = bench.call("echo", "").await;
+    assert!(reply.is_error, "{reply:?}");
+    let unknown = bench.servers.require(&["other".to_owned()]).await.expect_err("unknown");
+    assert!(unknown.contains("configured nowhere"), "{unknown}");
+}
+
+#[tokio::test]
+async fn a_server_that_never_answers_is_waited_for_no_longer_than_its_start_may_take() {
+    let timers = Timers { start: Duration::from_millis(300), ..Timers::default() };
+    let bench = Bench::with(&["never"], timers, |_, _| {});
+    let late = within("the verdict", bench.servers.require(&[])).await.expect_err("it is late");
+    assert!(late.contains("not there in time"), "{late}");
+    within("the first attempt", bench.servers.settle(Duration::from_mins(1))).await;
+    assert!(why(&bench).contains("did not answer within 0.3 s"), "{}", why(&bench));
+}
+
+#[tokio::test]
+async fn garbage_is_passed_over_but_not_for_ever() {
+    let bench = Bench::of(&["garbage"]).ready().await;
+    assert_eq!(words(&bench.call("echo", "hi").await), "echo: hi");
+    let endless = Bench::of(&["yes"]);
+    within("the first attempt", endless.servers.settle(Duration::from_mins(1))).await;
+    assert!(why(&endless).contains("prints what is no message"), "{}", why(&endless));
+}
+
+#[tokio::test]
+async fn one_bad_tool_does_not_take_the_others_with_it() {
+    let bench = Bench::of(&["badtool"]).ready().await;
+    assert!(bench.servers.knows("mcp__test__echo"));
+    assert!(!bench.servers.knows("mcp__test__bad") && !bench.servers.knows("mcp__test__worse"));
+    let news = bench.servers.take_news().join("\n");
+    assert!(news.contains("\"bad\" is left out") && news.contains("\"worse\""), "{news}");
+}
+
+#[tokio::test]
+async fn servers_start_side_by_side_and_of_two_alike_the_first_counts() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let log = folder.path().join("log");
+    let names = ["a b", "a_b", "c"];
+    let mut configs: Vec<_> = names.map(|name| program(name, &["well"], &log)).into();
+    configs[2].disabled = true;
+    let servers = Servers::new(configs, surroundings(folder.path()), Timers::default());
+    servers.start();
+    within("the servers", servers.require(&["a b".to_owned()])).await.expect("it starts");
+    let standings: Vec<Status> = servers.standings().iter().map(|one| one.status).collect();
+    assert_eq!(standings, [Status::Connected, Status::Disabled, Status::Disabled]);
+    assert!(servers.knows("mcp__a_b__echo"));
+    assert!(servers.take_news()[0].contains("\"a_b\""));
+}
+
+#[tokio::test]
+async fn a_server_sees_what_it_is_given_and_where_the_project_is() {
+    let bench = Bench::of(&["well"]).ready().await;
+    let folder = bench.folder.path().display().to_string();
+    assert_eq!(words(&bench.call("env", "CLAUDE_PROJECT_DIR").await), folder);
+    assert_eq!(words(&bench.call("env", "HOME").await), "None");
+}
+
+#[tokio::test]
+async fn a_good_server_ends_when_its_input_does() {
+    let bench = Bench::of(&["well"]).ready().await;
+    let began = Instant::now();
+    bench.servers.close(Duration::from_secs(20)).await;
+    assert!(bench.log().contains("input closed"), "{}", bench.log());
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+}
+
+#[tokio::test]
+async fn a_stubborn_server_is_ended_with_what_it_has_started() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let pids = folder.path().join("pids");
+    let bench = Bench::of(&["stubborn", &pids.display().to_string()]).ready().await;
+    let listed = within("both of them", async {
+        loop {
+            let text = std::fs::read_to_string(&pids).unwrap_or_default();
+            let listed: Vec<i32> = text.lines().filter_map(|line| line.parse().ok()).collect();
+            if listed.len() == 2 {
+                break listed;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+    bench.servers.close(Duration::from_secs(20)).await;
+    within("their end", async {
+        while listed.iter().any(|pid| is_alive(*pid)) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+}
