@@ -5,6 +5,7 @@
 //! loop goes on.
 
 mod acceptance;
+mod agents;
 mod background;
 mod capture;
 mod catalog;
@@ -38,6 +39,7 @@ mod walk;
 mod write;
 
 pub use acceptance::Acceptance;
+pub use agents::AgentDefinition;
 pub use background::{BackgroundEnd, BackgroundTask};
 pub use environment::{ChildEnvironment, hook_environment, secret_values};
 pub use foreign::{Brought, ForeignTools};
