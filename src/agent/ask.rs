@@ -37,9 +37,11 @@ impl From<Result<Answer, Box<Fault>>> for CallEnd {
 
 impl Session<'_> {
     pub(super) async fn ask(&mut self, ask: Ask) -> Event {
-        if ask.purpose != Purpose::Reply
-            && ask.attempt == 1
-            && let Err(event) = self.before_compaction().await
+        if let Some(until) = self.held(&ask).await {
+            return Event::Held { until };
+        }
+        if let Purpose::Summary(occasion) = ask.purpose
+            && let Err(event) = self.before_compaction(occasion).await
         {
             return event;
         }
@@ -140,7 +142,12 @@ impl Session<'_> {
                         Progress::Block { block, .. } if !guarded => {
                             self.early.consider(&block, &self.toolbox);
                         }
-                        Progress::Block { .. } | Progress::Accepted | Progress::Bytes(_) | Progress::Event(_) => {}
+                        Progress::Accepted(limits) => {
+                            if let Some(shared) = &mut self.shared {
+                                shared.accepted(limits.as_ref());
+                            }
+                        }
+                        Progress::Block { .. } | Progress::Bytes(_) | Progress::Event(_) => {}
                     }
                 }
                 result = &mut call => break result.into(),
@@ -200,6 +207,7 @@ impl Session<'_> {
         }
         self.learn_window(&fault, ask.purpose);
         let failure = Failure { remedies: self.remedies(&fault, ask), ..classify(&fault) };
+        self.warn_others(failure);
         self.fault = Some(fault);
         Event::Failed(failure)
     }

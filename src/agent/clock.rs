@@ -22,6 +22,11 @@ impl Clock {
         Self { start: Instant::now(), scale: scale.max(0.001) }
     }
 
+    /// Whether its time passes as the world's does.
+    pub fn keeps_pace(&self) -> bool {
+        (self.scale - 1.0).abs() < f64::EPSILON
+    }
+
     pub fn now(&self) -> Moment {
         Moment::default().after(self.start.elapsed().mul_f64(self.scale))
     }

@@ -260,7 +260,7 @@ impl Session<'_> {
         let after = self.history.estimate();
         // A model that has forgotten may well look again.
         self.spiral = Spiral::default();
-        self.counsellors.compacted = true;
+        self.counsellors.mind_summary();
         self.watch.tell(&Notice::Compacted { before, after });
     }
 

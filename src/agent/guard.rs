@@ -5,13 +5,18 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 
 use crate::hooks::{HookEvent, Permission, Verdict};
+use crate::secrets::Mask;
 use crate::tools::{Refusal, Warrant};
 use crate::transcript::{Block, ToolCall};
 
 use super::conversation::text_of;
 use super::hooks::Matter;
+use super::observer::Notice;
 use super::session::Session;
 use super::watch::CutBy;
+
+/// What a hook puts in the place of a result may be as long as a tool's, in characters.
+const OUTPUT_MAX: usize = 30_000;
 
 /// A tool that ran, for the hooks that are told afterwards.
 pub(super) struct Ran<'a> {
@@ -19,6 +24,13 @@ pub(super) struct Ran<'a> {
     pub(super) result: &'a Block,
     pub(super) detail: &'a Value,
     pub(super) took: Duration,
+}
+
+/// A result that a hook has put in the place of another one.
+pub(super) struct Replaced {
+    pub(super) id: String,
+    pub(super) result: Block,
+    pub(super) detail: Value,
 }
 
 impl Session<'_> {
@@ -80,18 +92,24 @@ impl Session<'_> {
         self.toolbox.admit_by(call, warrant).map(|()| warrant)
     }
 
-    /// Tells the hooks what came of tools. What they say stands beside the results.
-    pub(super) async fn after_tools(&mut self, ran: &[Ran<'_>]) -> Result<(), CutBy> {
+    /// Tells the hooks what came of tools. What they say stands beside the results, or in the place
+    /// of some.
+    pub(super) async fn after_tools(&mut self, ran: &[Ran<'_>]) -> Result<Vec<Replaced>, CutBy> {
+        let mut replaced = Vec::new();
         for (event, failed) in
             [(HookEvent::PostToolUse, false), (HookEvent::PostToolUseFailure, true)]
         {
             let is_of_it = |ran: &&Ran<'_>| is_error(ran.result) == failed;
-            let matters: Vec<Matter> =
-                ran.iter().filter(is_of_it).map(|ran| afterwards(event, ran)).collect();
+            let told: Vec<&Ran<'_>> = ran.iter().filter(is_of_it).collect();
+            let matters: Vec<Matter> = told.iter().map(|ran| afterwards(event, ran)).collect();
             if matters.is_empty() {
                 continue;
             }
-            for verdict in self.tell_hooks_of_all(event, matters).await? {
+            let verdicts = self.tell_hooks_of_all(event, matters).await?;
+            for (ran, verdict) in told.into_iter().zip(verdicts) {
+                if let (HookEvent::PostToolUse, Some(output)) = (event, &verdict.output) {
+                    replaced.extend(self.replace(ran, output));
+                }
                 if let Some(why) = &verdict.halt {
                     self.halt(event, why);
                 }
@@ -101,7 +119,71 @@ impl Session<'_> {
                 }
             }
         }
-        Ok(())
+        self.counsellors.replaced |= !replaced.is_empty();
+        Ok(replaced)
+    }
+
+    /// Puts what a hook says in the place of what a tool has said, if it has the same shape.
+    fn replace(&mut self, ran: &Ran<'_>, output: &Value) -> Option<Replaced> {
+        let id = ran.call.id.clone();
+        let Some((text, mut detail)) = in_place_of(ran.detail, output) else {
+            let warning = format!(
+                "the updatedToolOutput of a hook is not of the shape that {} gives, and is ignored",
+                ran.call.name
+            );
+            self.watch.tell(&Notice::Warning(&warning));
+            return None;
+        };
+        Mask::toward_model(self.secrets.clone()).hide_json(&mut detail);
+        let content = vec![Block::text(self.hook_words(&bounded(&text)))];
+        let result = Block::ToolResult { tool_use_id: id.clone(), content, is_error: false };
+        Some(Replaced { id, result, detail })
+    }
+}
+
+/// What the model and programs read of an output that is to stand for `known`: text, some of the
+/// same fields, or blocks of text. `None` when it is anything else.
+fn in_place_of(known: &Value, output: &Value) -> Option<(String, Value)> {
+    match (known, output) {
+        (_, Value::String(text)) => Some((text.clone(), output.clone())),
+        (Value::Object(known), Value::Object(given)) => {
+            let mut fields = known.clone();
+            let mut count = 0;
+            for (name, place) in &mut fields {
+                let Some(value) = given.get(name) else { continue };
+                let empty = value.is_null() || place.is_null();
+                if !empty && std::mem::discriminant(value) != std::mem::discriminant(place) {
+                    return None;
+                }
+                count += 1;
+                value.clone_into(place);
+            }
+            (count > 0).then(|| (words_of(&fields), Value::Object(fields)))
+        }
+        (Value::Array(_), Value::Array(blocks)) => {
+            let texts = blocks.iter().map(|block| block.get("text").and_then(Value::as_str));
+            let texts: Vec<&str> = texts.collect::<Option<_>>()?;
+            Some((texts.join("\n"), output.clone()))
+        }
+        (_, _) => None,
+    }
+}
+
+/// What the model reads of a structured result: what a command printed, or all of it.
+fn words_of(fields: &Map<String, Value>) -> String {
+    let streams = ["stdout", "stderr"].map(|name| fields.get(name).and_then(Value::as_str));
+    if streams.iter().all(Option::is_none) {
+        return Value::Object(fields.clone()).to_string();
+    }
+    let said = streams.into_iter().flatten().map(str::trim_end).filter(|text| !text.is_empty());
+    said.collect::<Vec<_>>().join("\n")
+}
+
+/// Text that is not longer than a tool's may be.
+fn bounded(text: &str) -> String {
+    match text.char_indices().nth(OUTPUT_MAX) {
+        Some((end, _)) => format!("{} [… cut after {OUTPUT_MAX} characters]", &text[..end]),
+        None => text.to_owned(),
     }
 }
 

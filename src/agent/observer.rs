@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::hooks::HookNews;
 use crate::mcp::Standing;
 use crate::recovery::{Episode, Fault, Moment, Money, Pause, Transition};
 use crate::tools::{BackgroundTask, SandboxState};
@@ -50,8 +51,12 @@ pub enum Notice<'a> {
     Task(&'a BackgroundTask),
     /// A tool call was refused.
     Denied { tool: &'a str, id: &'a str, reason: &'a str },
+    /// A hook begins, or is over.
+    Hook(&'a HookNews),
     /// What a hook says to people.
     HookSays { event: &'a str, text: &'a str },
+    /// Something worth a line to whoever wants to know everything.
+    Remark(&'a str),
     /// Something worth a line that is not an error.
     Warning(&'a str),
 }

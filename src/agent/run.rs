@@ -73,6 +73,9 @@ pub async fn run(setup: Setup, observer: &mut dyn Observer, interrupts: Interrup
         session.close(StopReason::InternalError);
         StopReason::InternalError
     });
+    if let Some(shared) = &mut session.shared {
+        shared.settle().await;
+    }
     let settling = async {
         for rung in &session.rungs {
             rung.client.settle(SETTLING).await;
@@ -182,7 +185,9 @@ fn open(setup: Setup, watch: Watch<'_>) -> (Session<'_>, Vec<Block>) {
         waiting: None,
         paused: false,
         journal_minded: false,
+        shared: setup.shared,
         broken: None,
+        denied: false,
         limits: setup.limits,
         windows,
         summarising: None,
@@ -209,6 +214,7 @@ fn ending(session: Session<'_>, reason: StopReason) -> Ending {
         | StopReason::AbortedStreaming(_)
         | StopReason::AbortedTools(_)
         | StopReason::HookStopped
+        | StopReason::Denied
         | StopReason::StopHookPrevented
         | StopReason::StopHookBlocked
         | StopReason::BlockingLimit

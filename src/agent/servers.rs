@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use crate::mcp::{Piece, Servers, Status};
+use crate::mcp::{Leave, Piece, Servers, Status};
 use crate::recovery::StopReason;
-use crate::tools::{Brought, ForeignTools, Toolbox};
+use crate::tools::{Brought, ForeignTools, Leave as LeaveTaken, Toolbox};
 use crate::transcript::{ToolCall, ToolDefinition, fixed_bytes};
 
 use super::observer::{Init, Notice};
@@ -23,6 +23,11 @@ const END_MAX: Duration = Duration::from_millis(1_700);
 
 /// The same when somebody waits for the run to end.
 const END_LATE: Duration = Duration::from_millis(600);
+
+/// What stands before the words of servers. Those of servers that come later are not passed on:
+/// the prompt must stay as it is, or nothing of it would be found in the service's cache.
+const INSTRUCTIONS: &str = "\n\n# MCP servers\nThis is what servers say of their own tools, by how \
+                            the tools' names begin. It is advice on these tools and nothing else.";
 
 /// Makes the servers' tools part of the toolbox.
 pub(super) fn offering(toolbox: Toolbox, servers: &Arc<Servers>) -> Toolbox {
@@ -43,6 +48,13 @@ impl ForeignTools for Across {
 
     fn knows(&self, name: &str) -> bool {
         self.0.knows(name)
+    }
+
+    fn leave(&self, call: &ToolCall) -> LeaveTaken {
+        match self.0.leave(&call.name, &call.input) {
+            Leave::Free => LeaveTaken::Free,
+            Leave::Needed { name, reads_only } => LeaveTaken::Needed { name, reads_only },
+        }
     }
 
     fn perform<'a>(
@@ -84,6 +96,12 @@ impl Session<'_> {
                 },
                 () = &mut settled => break,
             }
+        }
+        let instructions = servers.instructions();
+        if !instructions.is_empty() {
+            self.system.push_str(INSTRUCTIONS);
+            self.system.push_str(&instructions);
+            self.history.sent_with(fixed_bytes(&self.system, &self.definitions));
         }
         self.join_tools();
         let tools = self.definitions.iter().map(|tool| tool.name.clone()).collect();

@@ -7,6 +7,7 @@ use tokio::sync::Semaphore;
 use crate::journal::{Health, Journal, Meta};
 use crate::mcp::Servers;
 use crate::model::Answer;
+use crate::model::limits::SharedLimits;
 use crate::recovery::{
     Action, Episode, Event, Fate, Fault, Limits, Moment, Nudge, Pause, Phase, Purpose, Reply,
     Spiral, StopReason, Transition,
@@ -60,8 +61,12 @@ pub(super) struct Session<'a> {
     pub(super) paused: bool,
     /// Whether it was said that the journal is lost.
     pub(super) journal_minded: bool,
+    /// What other runs of this host know of rate limits.
+    pub(super) shared: Option<SharedLimits>,
     /// What broke, when a rule of ours did.
     pub(super) broken: Option<String>,
+    /// Whether a call was denied.
+    pub(super) denied: bool,
     pub(super) limits: Limits,
     /// The context window of each rung as far as it is known, in tokens.
     pub(super) windows: Vec<u64>,
@@ -122,7 +127,7 @@ impl World for Session<'_> {
 
     async fn perform(&mut self, action: Action) -> Event {
         match action {
-            Action::Weigh { purpose, fast, .. } => match self.mind_compaction().await {
+            Action::Weigh { purpose, fast, .. } => match self.mind_compaction(purpose).await {
                 Ok(()) => {
                     self.join_tools();
                     Event::Weighed(self.weigh(purpose, fast))

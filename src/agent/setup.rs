@@ -9,6 +9,7 @@ use serde_json::Value;
 use crate::hooks::Hooks;
 use crate::journal::{Health as JournalHealth, Journal, ModelSpan};
 use crate::mcp::{self, Servers};
+use crate::model::limits::SharedLimits;
 use crate::model::{Client, ModelFacts, RateLimits};
 use crate::recovery::{Chronicle, Fault, Ledger, Limits, Money, Run, Spiral, StopReason};
 use crate::secrets::KnownSecrets;
@@ -43,6 +44,8 @@ pub struct Setup {
     /// `--budget-mode after`: stop once this much is spent, instead of reserving.
     pub stop_after: Option<Money>,
     pub journal: Journal,
+    /// What other runs of this host know of rate limits. `None`: it does not matter.
+    pub shared: Option<SharedLimits>,
     /// What must not be stored. The clients add to it.
     pub secrets: KnownSecrets,
     /// The user's own programs that have a say. `None`: there are none, and never were.
@@ -185,6 +188,8 @@ pub struct HookTally {
     pub failed: u32,
     /// How often one prevented something, or objected to it.
     pub blocked: u32,
+    /// How long the run waited for them.
+    pub waited: Duration,
     /// What the one said that stopped the run, or that objects to its end.
     pub why: Option<String>,
     /// Where failures are written down, if there are any, of this run or earlier ones.

@@ -10,12 +10,12 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::recovery::Event;
-use crate::tools::{Effect, Outcome, Refusal, Toolbox, Warrant};
+use crate::tools::{Effect, OnDenied, Outcome, Refusal, Toolbox, Warrant};
 use crate::transcript::{Block, ToolCall};
 
 use super::accept::Done;
 use super::conversation::{open_calls, synthetic};
-use super::guard::Ran;
+use super::guard::{Ran, Replaced};
 use super::observer::{Notice, WaitingFor};
 use super::session::Session;
 use super::watch::{CutBy, Disturbance, Figures};
@@ -58,7 +58,8 @@ impl Session<'_> {
             calls.into_iter().map(|call| Slot { call, result: None, took: None }).collect();
         let mut cut = None;
         let mut next = 0;
-        while next < slots.len() && cut.is_none() && self.counsellors.halt.is_none() {
+        let goes_on = |it: &Self| it.counsellors.halt.is_none() && !it.fails_for_denial();
+        while next < slots.len() && cut.is_none() && goes_on(self) {
             let end = self.batch_end(&slots, next);
             cut = self.run_batch(&mut slots[next..end]).await;
             next = end;
@@ -67,12 +68,18 @@ impl Session<'_> {
         let event = match cut {
             Some(cut) => cut.into(),
             None if self.counsellors.halt.is_some() => Event::HookStopped,
+            None if self.fails_for_denial() => Event::Denied,
             None => self.settle(&slots.iter().filter_map(Slot::done).collect::<Vec<_>>()).await,
         };
         // News is told where a turn follows, and kept for later where none does.
         let news = if matches!(event, Event::ToolsDone(_)) { self.work_news() } else { None };
         self.answer_all(slots, cut, news);
         event
+    }
+
+    /// Whether a call was denied in this process, and the run is to end of it.
+    fn fails_for_denial(&self) -> bool {
+        self.denied && self.toolbox.on_denied() == OnDenied::Fail
     }
 
     /// Where the batch that starts at `start` ends: read-only calls run side by side, all others
@@ -91,18 +98,46 @@ impl Session<'_> {
             Ok(verdicts) => verdicts,
             Err(cut) => return Some(cut),
         };
-        let mut admitted = Vec::new();
+        let (mut admitted, mut unasked) = (Vec::new(), Vec::<String>::new());
         for (index, (slot, verdict)) in batch.iter_mut().zip(verdicts).enumerate() {
-            match self.admit(&mut slot.call, &verdict) {
+            let decided = match self.admit(&mut slot.call, &verdict) {
+                Err(refusal) => self.petition(&mut slot.call, &verdict, refusal).await,
+                Ok(warrant) => Ok(Ok(warrant)),
+            };
+            let decided = match decided {
+                Ok(decided) => decided,
+                Err(cut) => return Some(cut),
+            };
+            match decided {
                 Ok(warrant) => admitted.push((index, slot.call.clone(), warrant)),
-                Err(refusal) => slot.result = Some(self.refuse(&slot.call, refusal)),
+                Err(refusal) => {
+                    if let (Refusal::Denied { reason, .. }, true) = (&refusal, verdict.allows()) {
+                        unasked.push(reason.clone());
+                    }
+                    slot.result = Some(self.refuse(&slot.call, refusal));
+                }
+            }
+        }
+        for message in unasked {
+            if let Err(cut) = self.notify("permission_prompt", &message).await {
+                return Some(cut);
             }
         }
         if let Some(cut) = self.run_admitted(batch, admitted).await {
             return Some(cut);
         }
         let ran: Vec<Ran<'_>> = batch.iter().filter_map(Slot::ran).collect();
-        self.after_tools(&ran).await.err()
+        match self.after_tools(&ran).await {
+            Ok(replaced) => {
+                for Replaced { id, result, detail } in replaced {
+                    if let Some(slot) = batch.iter_mut().find(|slot| slot.call.id == id) {
+                        slot.result = Some((result, detail));
+                    }
+                }
+                None
+            }
+            Err(cut) => Some(cut),
+        }
     }
 
     async fn run_admitted(
@@ -186,7 +221,9 @@ impl Session<'_> {
     }
 
     fn finish(&mut self, call: &ToolCall, outcome: Outcome) -> (Block, Value) {
-        if outcome.is_error {
+        if let Some(reason) = &outcome.denied {
+            self.note_denial(call, reason);
+        } else if outcome.is_error {
             self.books.tally.tools.failed += 1;
         }
         let block = Block::ToolResult {
@@ -206,12 +243,7 @@ impl Session<'_> {
                 outcome
             }
             Refusal::Denied { outcome, reason } => {
-                self.books.count_denial(&call.name, &call.id, &call.input);
-                self.watch.tell(&Notice::Denied {
-                    tool: &call.name,
-                    id: &call.id,
-                    reason: &reason,
-                });
+                self.note_denial(call, &reason);
                 outcome
             }
         };
@@ -223,12 +255,19 @@ impl Session<'_> {
         (block, outcome.detail)
     }
 
+    fn note_denial(&mut self, call: &ToolCall, reason: &str) {
+        self.denied = true;
+        self.books.count_denial(&call.name, &call.id, &call.input);
+        self.watch.tell(&Notice::Denied { tool: &call.name, id: &call.id, reason });
+    }
+
     /// Sends the results back in the order the model asked for them.
     fn answer_all(&mut self, slots: Vec<Slot>, cut: Option<CutBy>, news: Option<Block>) {
         let missing = match cut {
             Some(CutBy::Interrupt(_)) => "Interrupted by user",
             Some(CutBy::Deadline) => "Cut off: the time limit of this run was reached",
             None if self.counsellors.halt.is_some() => "Not run: a hook stopped the run",
+            None if self.fails_for_denial() => "Not run: an earlier call was denied",
             None => "The tool broke down without a result",
         };
         let (mut blocks, details): (Vec<Block>, Vec<Value>) = slots
@@ -244,6 +283,10 @@ impl Session<'_> {
         blocks.extend(news);
         if !blocks.is_empty() {
             self.say(blocks, &details);
+        }
+        if std::mem::take(&mut self.counsellors.replaced) {
+            // The journal knows the results as they came from the tools.
+            self.journal.rewrite(self.history.messages());
         }
     }
 }

@@ -86,6 +86,7 @@ pub(super) fn class_of(ending: &Ending) -> Option<ErrorClass> {
         | StopReason::MaxTurns
         | StopReason::MaxBudgetUsd
         | StopReason::HookStopped
+        | StopReason::Denied
         | StopReason::StopHookPrevented
         | StopReason::StopHookBlocked
         | StopReason::BlockingLimit
@@ -110,6 +111,9 @@ fn words(ending: &Ending) -> Option<(String, &'static str)> {
         StopReason::AbortedStreaming(by) => aborted(by, "while the model was answering"),
         StopReason::AbortedTools(by) => aborted(by, "while tools were running"),
         StopReason::HookStopped => (by_hook("a hook stopped the run", ending), ""),
+        StopReason::Denied => {
+            (denied(ending), "Allow it by a rule, or run with --on-denied continue.")
+        }
         StopReason::StopHookPrevented => (by_hook("a Stop hook ended the run", ending), ""),
         StopReason::StopHookBlocked => (
             by_hook("a Stop hook kept objecting to the end of the work", ending),
@@ -162,6 +166,15 @@ fn words(ending: &Ending) -> Option<(String, &'static str)> {
         StopReason::ModelError(class) => return Some(owned(of_call(class, ending))),
     };
     Some((what, advice))
+}
+
+/// Which tools the run was not allowed to use, each once.
+fn denied(ending: &Ending) -> String {
+    let mut names: Vec<&str> =
+        ending.tally.denials.iter().map(|denial| denial.tool_name.as_str()).collect();
+    names.sort_unstable();
+    names.dedup();
+    format!("a tool call was denied ({}), and --on-denied fail holds", names.join(", "))
 }
 
 fn of_call(class: ErrorClass, ending: &Ending) -> (&'static str, &'static str) {

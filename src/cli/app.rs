@@ -1,6 +1,5 @@
 //! From the process's arguments to its exit code.
 
-use std::collections::BTreeMap;
 use std::env;
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -128,7 +127,7 @@ fn obey(raw: Vec<OsString>, signals: &Signals, last: &Testament) -> Result<u8, U
 
 /// What is read from the process, once.
 fn world(signals: &Signals, last: &Testament) -> Result<World, UsageError> {
-    let variables: Variables = env::vars_os().collect::<BTreeMap<_, _>>();
+    let variables: Variables = env::vars_os().collect();
     let cwd = env::current_dir().map_err(|error| {
         UsageError::new(format!("the working folder cannot be read: {error}; change to another"))
     })?;

@@ -8,8 +8,9 @@ use std::time::Duration;
 use uuid::Uuid;
 
 use crate::agent::{Clock, Rung, Setup};
-use crate::hooks::{CrashLog, HookEvent, HookScene, Hooks};
+use crate::hooks::{CrashLog, HookScene, Hooks};
 use crate::mcp::{Servers, Surroundings};
+use crate::model::limits::SharedLimits;
 use crate::model::{self, Client, ModelFacts, Secret, Timers};
 use crate::process::Supervisor;
 use crate::recovery::{FastMode, Ledger, Limits, Money};
@@ -19,15 +20,17 @@ use crate::tools::{
 };
 use crate::transcript::Block;
 
-use super::args::{BudgetMode, ChildEnv, PermissionMode};
+use super::args::{BudgetMode, ChildEnv, OnDenied, PermissionMode};
 use super::environment;
 use super::memory::{Memory, Search};
+use super::prompts::SkillFolder;
 use super::session::Session;
 use super::settings::{Chain, Credential, Endpoint, Link, Price, Settings};
-use super::system::{Facts, compose, demand, remember};
+use super::system::{Facts, brief, compose, demand, remember};
 use super::usage::UsageError;
 use super::values::price_of_one;
 use super::wall::Now;
+use super::web;
 
 /// Puts a run together. The session's journal is opened last: whatever is wrong with the rest,
 /// nothing has changed by then.
@@ -55,13 +58,15 @@ pub(super) fn assemble(
         settings.budget,
     );
     let memory = memory(settings);
-    let system = remember(compose(&settings.system, &here), &memory);
+    let system = brief(compose(&settings.system, &here), settings.briefing());
+    let system = remember(system, &memory);
     let system = demand(system, &settings.demands);
     let supervisor = Supervisor::own();
     let rungs = rungs(settings, models, clock, secrets, &supervisor)?;
     let session = Session::find(settings, prompt)?;
     let prompt = session.unsaid(prompt);
-    let tools = tool_settings(settings, &session, secrets, &supervisor);
+    let kept = (scratch(settings, &session), session.id());
+    let tools = tool_settings(settings, kept, secrets, &supervisor);
     let toolbox = Toolbox::new(&tools).map_err(bad_tools)?;
     let servers = Arc::new(servers(settings, &toolbox, &supervisor));
     let limits = limits(settings, &rungs);
@@ -73,6 +78,7 @@ pub(super) fn assemble(
         BudgetMode::Ceiling => (settings.budget, None),
         BudgetMode::After => (None, settings.budget),
     };
+    let seed = Uuid::new_v4().as_u64_pair().0;
     Ok(Setup {
         session_id,
         prompt: if prompt.is_empty() { Vec::new() } else { vec![Block::text(prompt)] },
@@ -86,13 +92,14 @@ pub(super) fn assemble(
             .carrying(legacy.spent.minus(legacy.unsettled))
             .carrying_unsettled(legacy.unsettled),
         clock,
-        seed: Uuid::new_v4().as_u64_pair().0,
+        seed,
         permission_mode: settings.tools.mode.name().to_owned(),
         api_key_source: settings.endpoint.credential.source().to_owned(),
         thinking: settings.thinking,
         stream_events: settings.output.partial_messages,
         stop_after,
         journal,
+        shared: shared_limits(settings, clock, seed),
         secrets: secrets.clone(),
         hooks: Some(hooks),
         memory_files: memory.files.into_iter().map(|file| file.path).collect(),
@@ -190,7 +197,7 @@ pub(super) fn doubts_of_speed(settings: &Settings, rungs: &[Rung]) -> Option<Str
 }
 
 /// What is known about a model: its name, what it holds and what it costs, the user's word first.
-fn facts(link: &Link, settings: &Settings) -> Result<ModelFacts, UsageError> {
+pub(super) fn facts(link: &Link, settings: &Settings) -> Result<ModelFacts, UsageError> {
     let mut known = model::facts(&link.model);
     if let Some(window) = link.context_window {
         known.context_window = window.into();
@@ -264,7 +271,7 @@ fn limits(settings: &Settings, rungs: &[Rung]) -> Limits {
     let demands = &settings.demands;
     limits.structured = demands.schema.is_some();
     limits.requirement = demands.requirement.is_some();
-    limits.stop_hooks = settings.hooks.iter().any(|hook| hook.event == HookEvent::Stop);
+    limits.stop_hooks = settings.asks_hooks_to_stop();
     limits.budgets.schema_tries = demands.schema_tries.saturating_sub(1);
     limits.budgets.amendments = demands.require_retries;
     limits.auto_compact = settings.auto_compact;
@@ -289,17 +296,19 @@ fn per_mille(part: f64) -> u16 {
     (part.clamp(0.001, 1.0) * 1_000.0).round() as u16
 }
 
-fn tool_settings(
+pub(super) fn tool_settings(
     settings: &Settings,
-    session: &Session,
+    (scratch, session_id): (PathBuf, String),
     secrets: &KnownSecrets,
     supervisor: &Supervisor,
 ) -> ToolSettings {
     let rules = &settings.tools;
+    let skills = settings.skill_folders();
     ToolSettings {
         cwd: settings.cwd.clone(),
         home: environment::home(&settings.variables),
         additional_dirs: rules.directories.clone(),
+        readable: skills.iter().map(|skill| skill.path.clone()).collect(),
         offered: rules.only.clone().map_or(Offered::All, Offered::Only),
         mode: match rules.mode {
             PermissionMode::Default => tools::PermissionMode::Default,
@@ -308,6 +317,11 @@ fn tool_settings(
             PermissionMode::DontAsk => tools::PermissionMode::DontAsk,
             PermissionMode::BypassPermissions => tools::PermissionMode::BypassPermissions,
         },
+        on_denied: match rules.on_denied {
+            OnDenied::Continue => tools::OnDenied::Continue,
+            OnDenied::Fail => tools::OnDenied::Fail,
+        },
+        prompt_tool: rules.prompt_tool.clone(),
         allow: rules.allow.clone(),
         deny: rules.deny.clone(),
         ask: rules.ask.clone(),
@@ -329,21 +343,24 @@ fn tool_settings(
         pass_env: rules.pass_env.clone(),
         credentials: settings.chain.key_variables.clone(),
         secrets: secrets.clone(),
-        scratch: scratch(settings, session),
-        session_id: session.id(),
+        scratch,
+        session_id,
         answer: settings.demands.schema.clone(),
         requirement: settings.demands.requirement.clone(),
         supervisor: supervisor.clone(),
         sandbox: SandboxSettings {
             config_dir: Some(settings.config_dir.clone()),
+            // The user's own skills may lie where the user's secrets do.
+            allow_read: [rules.sandbox.allow_read.clone(), SkillFolder::opened(&skills)].concat(),
             ..rules.sandbox.clone()
         },
+        web: Some(web::settings(settings)),
     }
 }
 
 /// The servers, which see what commands see and talk over the same kind of connection as the
 /// model's client.
-fn servers(settings: &Settings, toolbox: &Toolbox, supervisor: &Supervisor) -> Servers {
+pub(super) fn servers(settings: &Settings, toolbox: &Toolbox, supervisor: &Supervisor) -> Servers {
     let first = &settings.endpoint;
     let (ca_files, proxies) = (first.ca_files.clone(), first.proxies.clone());
     let (connect, dead_path) = (first.connect, first.dead_path);
@@ -353,11 +370,18 @@ fn servers(settings: &Settings, toolbox: &Toolbox, supervisor: &Supervisor) -> S
     };
     let around = Surroundings {
         cwd: settings.cwd.clone(),
+        folders: settings.tools.directories.clone(),
         environment: toolbox.environment().to_vec(),
         supervisor: supervisor.clone(),
         http: Box::new(http),
     };
     Servers::new(settings.mcp.servers.clone(), around, settings.mcp.timers)
+}
+
+/// What other runs know of rate limits. Those know nothing of rehearsed time.
+fn shared_limits(settings: &Settings, clock: Clock, seed: u64) -> Option<SharedLimits> {
+    (settings.shared_limits && clock.keeps_pace())
+        .then(|| SharedLimits::new(&environment::limit_folders(&settings.variables), seed))
 }
 
 /// Where long output goes: beside the session, or among other passing things when none is kept.
@@ -375,12 +399,13 @@ pub(super) fn passing_folder(session_id: &str) -> PathBuf {
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "the shape that map_err asks for")]
-fn bad_tools(error: BadSettings) -> UsageError {
+pub(super) fn bad_tools(error: BadSettings) -> UsageError {
     UsageError::new(match error {
         BadSettings::NoFolder { .. } => format!("{error}; correct --add-dir"),
         BadSettings::Rule { .. } => format!("{error}; correct it in the flags or settings"),
         BadSettings::Tool { .. } => format!("{error}; correct --tools"),
         BadSettings::Sandbox { .. } => format!("{error}; or choose another --sandbox"),
+        BadSettings::Web { .. } => error.to_string(),
         BadSettings::Requirement { .. } => format!("{error}; correct --require"),
     })
 }

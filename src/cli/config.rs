@@ -3,14 +3,18 @@
 use std::fmt::Write as _;
 
 use serde_json::{Value, json};
+use tokio::time::timeout;
 
+use crate::doctor::CHECK_MAX;
+use crate::process::reading;
 use crate::secrets::{KnownSecrets, Mask};
 
 use super::args::{self, ConfigArgs};
 use super::doctor::{say, shown};
 use super::output::one_line;
+use super::prompts::Library;
 use super::run::{World, interrupted};
-use super::settings::{self, Survey};
+use super::settings::{self, SettingsFile, Survey};
 use super::usage::{Cause, UsageError};
 use super::version::SCHEMA_VERSION;
 
@@ -26,7 +30,7 @@ pub(super) async fn config(args: ConfigArgs, world: World) -> Result<u8, UsageEr
     let survey = tokio::select! {
         biased;
         interrupt = signals.first() => return Err(interrupted(interrupt)),
-        survey = working => survey.map_err(|error| {
+        survey = timeout(CHECK_MAX, working) => survey.map_err(|_| late())?.map_err(|error| {
             UsageError::of(Cause::Internal, format!("outlast itself broke: {error}"))
         })?,
     };
@@ -41,11 +45,24 @@ pub(super) async fn config(args: ConfigArgs, world: World) -> Result<u8, UsageEr
     Ok(if survey.mistakes.is_empty() { 0 } else { 2 })
 }
 
+fn late() -> UsageError {
+    let file = reading::under_way();
+    let file = file.map_or("a file".to_owned(), |path| path.display().to_string());
+    let seconds = CHECK_MAX.as_secs_f32();
+    UsageError::new(format!(
+        "the settings could not be read within {seconds} s: {file} does not come to its end; see \
+         whether it is a pipe, or on a disk that hangs"
+    ))
+}
+
 fn text(survey: &Survey) -> String {
     let mut text = String::new();
     for one in &survey.effective {
         let value = one_line(&shown(&one.value));
         let _ = writeln!(text, "{} = {value}  ({})", one.name, one_line(&one.origin));
+    }
+    for (kind, name, file) in named(&survey.library) {
+        let _ = writeln!(text, "{kind}: {}  ({})", one_line(name), one_line(file));
     }
     for (key, place) in &survey.foreign {
         let _ = writeln!(text, "unknown: {place}: {key} is another tool's, and has no effect");
@@ -58,15 +75,26 @@ fn text(survey: &Survey) -> String {
     text
 }
 
+/// What there is to call by name, and where it is.
+fn named(library: &Library) -> Vec<(&'static str, &str, &str)> {
+    let agents = library.agents.iter().map(|it| ("agent", &it.definition.name, &it.file));
+    let commands = library.commands.iter().map(|it| (it.kind.word(), &it.name, &it.file));
+    agents.chain(commands).map(|(kind, name, file)| (kind, name.as_str(), file.as_str())).collect()
+}
+
 fn object(survey: &Survey) -> Value {
     let setting = |one: &settings::Effective| json!({ "name": one.name, "value": one.value, "origin": one.origin });
     let ignored =
         |one: &settings::Ignored| json!({ "file": one.file, "key": one.key, "why": one.why });
+    let file = |file: &SettingsFile| json!({ "path": file.path, "state": file.state.words() });
+    let definition = |(kind, name, file): (&str, &str, &str)| json!({ "kind": kind, "name": name, "file": file });
     let foreign = survey.foreign.iter().map(|(key, place)| json!({ "key": key, "place": place }));
     json!({
         "type": "config",
         "schema_version": SCHEMA_VERSION,
+        "files": survey.files.iter().map(file).collect::<Vec<_>>(),
         "settings": survey.effective.iter().map(setting).collect::<Vec<_>>(),
+        "definitions": named(&survey.library).into_iter().map(definition).collect::<Vec<_>>(),
         "unknown": foreign.collect::<Vec<_>>(),
         "ignored_settings": survey.ignored.iter().map(ignored).collect::<Vec<_>>(),
         "warnings": survey.warnings,

@@ -2,46 +2,34 @@
 
 use std::collections::BTreeMap;
 use std::env;
+use std::ffi::OsStr;
 use std::io::{self, Write};
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use serde_json::Value;
 
 use crate::agent::Clock;
-use crate::doctor::{self, How, Known, Scene, Server};
-use crate::hooks::HookSettings;
-use crate::model::{self, Address, Secret};
+use crate::doctor::{self, HookLine, How, Known, Scene, Server};
+use crate::hooks::{Handler, HookSettings};
+use crate::mcp::{Config, Place, Servers, Timers};
+use crate::model::{self, Address, HelperCommand, Secret};
 use crate::secrets::{KnownSecrets, Mask};
 
 use super::args::{self, DoctorArgs};
 use super::assemble;
 use super::environment;
+use super::preview::preview;
 use super::run::{World, interrupted};
-use super::settings::{self, Credential, FileState, SettingsFile, Survey};
+use super::settings::{self, Credential, FileState, Settings, SettingsFile, Survey};
 use super::usage::UsageError;
+use super::values;
 use super::version::{COMMIT, SCHEMA_VERSION, VERSION};
+use super::wall::span;
 
-/// The limits that are shown, by their names in settings.
-const SHOWN: [&str; 18] = [
-    "connectTimeout",
-    "firstByteTimeout",
-    "streamIdleTimeout",
-    "streamProgressTimeout",
-    "requestTimeout",
-    "deadPathTimeout",
-    "stdinTimeout",
-    "heartbeatInterval",
-    "bashTimeout",
-    "bashMaxTimeout",
-    "backgroundLifetime",
-    "backgroundWait",
-    "maxRetries",
-    "maxRetryWait",
-    "unattendedRetry",
-    "maxTurns",
-    "maxDuration",
-    "maxBudgetUsd",
-];
+/// The limits that are shown beside all durations, by their names in settings.
+const SHOWN: [&str; 6] =
+    ["maxRetries", "unattendedRetry", "maxTurns", "maxBudgetUsd", "tokenBudget", "maxCompactions"];
 
 /// Examines this machine and prints the report. The exit code is 1 if there are problems.
 ///
@@ -67,7 +55,8 @@ pub(super) async fn doctor(args: &DoctorArgs, world: World) -> Result<u8, UsageE
         for secret in survey.secrets() {
             learned.learn(&secret);
         }
-        known(survey, &learned)
+        let preview = preview(&run, &variables, &cwd, &learned);
+        known(survey, preview, &learned)
     };
     let report = tokio::select! {
         biased;
@@ -98,38 +87,100 @@ pub(super) fn say(text: &str) -> Result<(), UsageError> {
     written.map_err(|error| UsageError::new(format!("standard output cannot be written: {error}")))
 }
 
-/// The survey as the doctor needs it.
-fn known(survey: Survey, secrets: &KnownSecrets) -> Known {
-    let (hooks, bad_hooks) = hooks(&survey.files);
+/// The survey as the doctor needs it, and the run as it would be.
+fn known(
+    survey: Survey,
+    preview: Result<(Settings, Servers), UsageError>,
+    secrets: &KnownSecrets,
+) -> Known {
+    let (hooks, bad_hooks, hook_commands) = hooks(&survey.files);
     let files = survey.files.iter().filter(|file| file.state != FileState::Absent);
-    let files = files.map(|file| (file.path.clone(), state(file.state))).collect();
+    let files = files.map(|file| (file.path.clone(), file.state.words())).collect();
     let ignored = survey.ignored.iter().map(|one| {
         let key = one.key.as_ref().map_or(String::new(), |key| format!(" {key}"));
         format!("{}{key} ({})", one.file, one.why)
     });
-    let limits = survey.effective.iter().filter(|one| SHOWN.contains(&one.name.as_str()));
-    let limits = limits.map(|one| (one.name.clone(), shown(&one.value), one.origin.clone()));
-    let credentials = survey.credentials.iter();
     let (endpoint, login_expired) = endpoint(&survey, secrets);
-    Known {
+    let off = survey.effective.iter().find(|one| one.name == "disableAllHooks");
+    let hooks_off = off.is_some_and(|one| one.value == true);
+    let mut known = Known {
         files,
         ignored: ignored.collect(),
-        limits: limits.collect(),
-        credentials: credentials
+        limits: limits(&survey),
+        credentials: survey
+            .credentials
+            .iter()
             .map(|(kind, source)| ((*kind).to_owned(), source.clone()))
             .collect(),
         login_expired,
         needs_credential: survey.needs_credential,
+        ca_files: survey.endpoint.ca_files.clone(),
         endpoint: Some(endpoint),
         model: crate::model::resolve_alias(&survey.model).to_owned(),
         hooks,
         bad_hooks,
-        servers: survey.servers.as_deref().map(servers).unwrap_or_default(),
+        hook_commands,
+        hooks_off,
         mistakes: survey.mistakes,
         // What is ignored is listed by itself.
         warnings: survey.warnings.into_iter().filter(|line| !line.contains("ignored")).collect(),
+        strange_variables: survey.strange_variables,
         variables: survey.variables,
+        ..Known::default()
+    };
+    match preview {
+        Ok((settings, start)) => take_in(&mut known, settings, start, &survey.servers),
+        Err(error) => {
+            let error = error.to_string();
+            if !known.mistakes.contains(&error) {
+                known.mistakes.push(error);
+            }
+        }
     }
+    known
+}
+
+/// Adds what shows only when a run is put together.
+fn take_in(
+    known: &mut Known,
+    settings: Settings,
+    start: Servers,
+    places: &BTreeMap<String, String>,
+) {
+    known.servers = servers(&settings, places);
+    known.start = Arc::new(start);
+    // The survey has looked at the files, and only at them.
+    for line in settings.warnings {
+        if line.contains("the MCP server") {
+            known.bad_servers.push(line);
+        } else if !known.warnings.contains(&line) && !line.contains("ignored") {
+            known.warnings.push(line);
+        }
+    }
+}
+
+/// Every timer and limit in force, with its origin.
+fn limits(survey: &Survey) -> Vec<(String, String, String)> {
+    let timers = settings::settings().into_iter().filter(|one| one.takes.starts_with("a duration"));
+    let timers: Vec<&str> = timers.map(|one| one.name).collect();
+    let wanted = |name: &str| timers.contains(&name) || SHOWN.contains(&name);
+    let limits = survey.effective.iter().filter(|one| wanted(&one.name));
+    let limits = limits.map(|one| (one.name.clone(), shown(&one.value), one.origin.clone()));
+    // These have a variable and no setting.
+    let usual = Timers::default();
+    let helper = HelperCommand::new("").ttl;
+    let by_variable = [
+        ("MCP_TIMEOUT", usual.start),
+        ("MCP_TOOL_TIMEOUT", usual.call),
+        ("CLAUDE_CODE_API_KEY_HELPER_TTL_MS", helper),
+    ];
+    let by_variable = by_variable.into_iter().map(|(name, usual)| {
+        let said = survey.variables.get(OsStr::new(name)).and_then(|text| text.to_str());
+        let said = said.and_then(|text| values::millis(text.trim()).ok());
+        let origin = if said.is_some() { format!("env {name}") } else { "default".to_owned() };
+        (name.to_owned(), span(said.unwrap_or(usual)), origin)
+    });
+    limits.chain(by_variable).collect()
 }
 
 /// Where to ask, with what. A login is used as it stands: to renew it would change it.
@@ -149,63 +200,44 @@ fn endpoint(survey: &Survey, secrets: &KnownSecrets) -> (model::Endpoint, bool) 
     (endpoint, expired)
 }
 
-fn state(state: FileState) -> &'static str {
-    match state {
-        FileState::Absent => "absent",
-        FileState::Used => "used",
-        FileState::Untrusted => "not trusted: only what forbids is used",
-        FileState::Broken => "broken",
-    }
-}
-
 /// A value in one line.
 pub(super) fn shown(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// How many hooks there are for each event, and which will not run.
-fn hooks(files: &[SettingsFile]) -> (Vec<(String, usize)>, Vec<String>) {
-    let (mut counts, mut bad) = (BTreeMap::new(), Vec::new());
+/// How many hooks there are for each event, which will not run, and what the others run.
+fn hooks(files: &[SettingsFile]) -> (Vec<(String, usize)>, Vec<String>, Vec<HookLine>) {
+    let (mut counts, mut bad, mut lines) = (BTreeMap::new(), Vec::new(), Vec::new());
     for file in files.iter().filter(|file| !file.hooks.is_null()) {
-        match HookSettings::read(&file.hooks, &file.path) {
-            Ok(hooks) => {
-                for handler in &hooks.handlers {
-                    *counts.entry(handler.event.name().to_owned()).or_insert(0) += 1;
-                }
-                let skipped = hooks.skipped.iter();
-                bad.extend(skipped.map(|one| format!("{}: {}: {}", file.path, one.place, one.why)));
-            }
-            Err(error) => bad.push(format!("{}: {error}", file.path)),
+        // What makes no sense in it is told as a mistake of the settings.
+        let Ok(hooks) = HookSettings::read(&file.hooks, &file.path) else { continue };
+        for handler in hooks.handlers {
+            let event = handler.event.name();
+            *counts.entry(event.to_owned()).or_insert(0) += 1;
+            let Handler { command, timeout, source, .. } = handler;
+            lines.push(HookLine { event, command, timeout, source });
         }
+        let skipped = hooks.skipped.iter();
+        bad.extend(skipped.map(|one| format!("{}: {}: {}", file.path, one.place, one.why)));
     }
-    (counts.into_iter().collect(), bad)
+    (counts.into_iter().collect(), bad, lines)
 }
 
-/// The servers that a list names. Of commands only the program is told, of addresses only whose
-/// they are: the rest may hold secrets.
-fn servers(content: &[u8]) -> Vec<Server> {
-    let source = ".mcp.json".to_owned();
-    let wrong = |name: &str, why: &str| Server {
-        name: name.to_owned(),
-        source: source.clone(),
-        how: How::Wrong(why.to_owned()),
-    };
-    let Ok(list) = serde_json::from_slice::<Value>(content) else {
-        return vec![wrong("all servers", "the file is no valid JSON")];
-    };
-    let Some(servers) = list.get("mcpServers").and_then(Value::as_object) else {
-        return vec![wrong("all servers", "the file has no object \"mcpServers\"")];
-    };
-    let server = |(name, server): (&String, &Value)| {
-        let text = |key: &str| server.get(key).and_then(Value::as_str);
-        let how = match (text("command"), text("url").map(Address::parse)) {
-            (Some(program), _) => How::Program(program.to_owned()),
-            (None, Some(Ok(address))) => How::Address(address.origin()),
-            (None, Some(Err(_))) => How::Wrong("its \"url\" is no address".to_owned()),
-            (None, None) => How::Wrong("it has neither \"command\" nor \"url\"".to_owned()),
+/// The servers of a run. Of commands only the program is told, of addresses only whose they are:
+/// the rest may hold secrets.
+fn servers(settings: &Settings, places: &BTreeMap<String, String>) -> Vec<Server> {
+    let server = |config: &Config| {
+        let how = match &config.place {
+            Place::Program { command, .. } => How::Program(command.clone()),
+            Place::Http { url, .. } => {
+                How::Address(Address::parse(url).map_or("an address".to_owned(), |at| at.origin()))
+            }
         };
-        let name = name.chars().take(64).collect();
-        Server { name, source: source.clone(), how }
+        let source = settings.mcp.places.get(&config.name).cloned().unwrap_or_default();
+        // A settings file has lines, too.
+        let line = places.get(&config.name).filter(|_| source == "settings");
+        let source = line.cloned().unwrap_or(source);
+        Server { name: config.name.clone(), source, how, disabled: config.disabled }
     };
-    servers.iter().map(server).collect()
+    settings.mcp.servers.iter().map(server).collect()
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::num::NonZeroU32;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use nix::unistd::{Uid, User};
@@ -11,7 +11,7 @@ use nix::unistd::{Uid, User};
 use super::settings::Unattended;
 use super::usage::UsageError;
 use super::values;
-use crate::model::Proxies;
+use crate::model::{Proxies, limits};
 
 /// Every variable that is read, and what for, as the manual has it.
 #[rustfmt::skip]
@@ -52,6 +52,7 @@ pub const VARIABLES: &[(&str, &str)] = &[
     ("OUTLAST_TRUST_PROJECT", "1, true, yes or on: the same as --trust-project."),
     ("OUTLAST_CONFIG_DIR", "Where settings and sessions are kept, instead of ~/.outlast."),
     ("CLAUDE_CONFIG_DIR", "Read when OUTLAST_CONFIG_DIR is not set."),
+    ("OUTLAST_NO_SHARED_LIMITS", "1, true, yes or on: the same as --no-shared-limits."),
     ("DISABLE_AUTO_COMPACT", "1, true, yes or on: the same as --no-auto-compact."),
     ("CLAUDE_AUTOCOMPACT_PCT_OVERRIDE", "The setting compactAt, in per cent."),
     ("CLAUDE_CODE_DISABLE_CLAUDE_MDS", "1, true, yes or on: the same as --no-memory."),
@@ -64,6 +65,7 @@ pub const VARIABLES: &[(&str, &str)] = &[
         outlast is started with it, as is usual."),
     ("NODE_EXTRA_CA_CERTS", "A file of further certificate authorities to trust, as with --ca-file."),
     ("HOME", "Where ~ is."),
+    ("XDG_RUNTIME_DIR, TMPDIR", "Where runs tell each other about rate limits; see FILES."),
     ("CI, GITHUB_ACTIONS", "The run is a CI job's: it ends, with its result, when the process that \
         started it dies."),
     ("NO_COLOR, TERM=dumb", "No progress bar, even on a terminal."),
@@ -71,7 +73,13 @@ pub const VARIABLES: &[(&str, &str)] = &[
 ];
 
 /// Every file that is read or written, and what for, as the manual has it.
-pub const FILES: [(&str, &str); 5] = [
+pub const FILES: [(&str, &str); 7] = [
+    (
+        "/etc/claude-code/managed-settings.json, /etc/outlast/managed-settings.json",
+        "Settings of whoever keeps the machine. They outrank everything, flags and variables too; \
+         a mistake in them ends outlast. On macOS they are below /Library/Application Support, in \
+         ClaudeCode and in outlast.",
+    ),
     ("~/.outlast/settings.json", "The user's settings. The folder is moved by OUTLAST_CONFIG_DIR."),
     (
         "~/.outlast/.credentials.json",
@@ -89,6 +97,12 @@ pub const FILES: [(&str, &str); 5] = [
     (
         "~/.outlast/projects/",
         "The journals of sessions, one file each, by working folder. --resume reads them.",
+    ),
+    (
+        "$XDG_RUNTIME_DIR/outlast/limits/, /tmp/outlast-UID/limits/",
+        "What the runs of a user on one host tell each other about rate limits: one file for each \
+         service, key and family of models, none of which can be read off it. May be removed at \
+         any time.",
     ),
     ("--result-file, --heartbeat-file", "Written where you say."),
 ];
@@ -123,6 +137,7 @@ pub struct Environment {
     /// Answers that may fail to fit a schema.
     pub schema_tries: Option<u8>,
     pub unattended: Option<Unattended>,
+    pub no_shared_limits: bool,
     pub no_auto_compact: bool,
     pub no_memory: bool,
     /// A part of the context window, above 0 and at most 1.
@@ -132,8 +147,7 @@ pub struct Environment {
     pub plain: bool,
 }
 
-/// Variables by name.
-pub type Variables = BTreeMap<OsString, OsString>;
+pub use crate::secrets::Variables;
 
 /// Whether this is a job of a CI system, which may end the shell that started us and nothing else.
 pub(super) fn is_ci(variables: &Variables) -> bool {
@@ -193,6 +207,21 @@ pub(super) fn config_dir(variables: &Variables) -> PathBuf {
     })
 }
 
+/// The folders of the user's own agents, commands and skills, the one that counts more first:
+/// outlast's, and the one that other tools of the family share.
+pub(super) fn own_folders(variables: &Variables) -> Vec<PathBuf> {
+    let moved = variables.get(OsStr::new("CLAUDE_CONFIG_DIR")).filter(|value| !value.is_empty());
+    let shared = || home(variables).map(|home| home.join(".claude"));
+    let shared = moved.map(PathBuf::from).or_else(shared);
+    [config_dir(variables)].into_iter().chain(shared).collect()
+}
+
+/// Where runs of this host tell each other about rate limits, the best place first.
+pub(super) fn limit_folders(variables: &Variables) -> Vec<PathBuf> {
+    let runtime = variables.get(OsStr::new("XDG_RUNTIME_DIR")).map(Path::new);
+    limits::folders(runtime, &std::env::temp_dir())
+}
+
 impl Environment {
     /// Reads it.
     ///
@@ -242,6 +271,7 @@ impl Environment {
             schema_tries: vars.parsed("MAX_STRUCTURED_OUTPUT_RETRIES", values::retries)?,
             unattended: vars.unattended()?,
             no_memory: vars.flag("CLAUDE_CODE_DISABLE_CLAUDE_MDS")?,
+            no_shared_limits: vars.flag("OUTLAST_NO_SHARED_LIMITS")?,
             no_auto_compact: vars.flag("DISABLE_AUTO_COMPACT")?,
             compact_at: vars.parsed("CLAUDE_AUTOCOMPACT_PCT_OVERRIDE", values::per_cent)?,
             proxies: vars.proxies()?,

@@ -40,7 +40,8 @@ pub const MEANINGS: [(u8, &str); 20] = [
     (
         NOT_ACCEPTED,
         "The work was not accepted: a required command did not pass, a Stop hook kept objecting, \
-         no answer had the shape that was asked for, or background commands did not end in time.",
+         no answer had the shape that was asked for, background commands did not end in time, or \
+         a tool call was denied under --on-denied fail.",
     ),
     (
         TEMPORARY,
@@ -126,6 +127,7 @@ pub fn verdict(reason: StopReason) -> Verdict {
         StopReason::EmptyResponse | StopReason::Stalled => Verdict::failure(NO_PROGRESS),
         StopReason::RequirementFailed
         | StopReason::StopHookBlocked
+        | StopReason::Denied
         | StopReason::BackgroundPending => Verdict::failure(NOT_ACCEPTED),
         StopReason::StructuredOutputRetryExhausted => Verdict::Failure(Failed {
             code: NOT_ACCEPTED,

@@ -54,7 +54,8 @@ fn prepare(args: &RehearseArgs) -> Result<Plan, UsageError> {
     let scale = format!("--time-scale={}", scenario.time_scale);
     // A rehearsal leaves nothing behind, and the user's settings may lead to real services, or
     // fetch a real key. Who wants them nevertheless says so after `--`.
-    let alone = ["--no-session-persistence", "--setting-sources="].map(str::to_owned);
+    let alone = ["--no-session-persistence", "--setting-sources=", "--no-shared-limits"];
+    let alone = alone.map(str::to_owned);
     let begin = [vec!["run".to_owned(), scale], alone.to_vec()].concat();
     let own = scenario.args.iter().map(|arg| stage.server.fill_in(arg)).collect();
     match args::parse(&[begin, own, args.flags.clone()].concat())? {

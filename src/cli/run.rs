@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use tokio::time::Instant;
+use tokio::time::{Instant, interval_at};
 
 use crate::agent::{self, Clock, Ending, Observer, Setup};
 use crate::journal::clear_old;
@@ -19,10 +19,12 @@ use super::args::{OutputFormat, RunArgs};
 use super::assemble::{assemble, doubts_of_speed};
 use super::environment::{self, Variables};
 use super::output::{
-    Bar, Lines, Out, Probe, StreamJson, Watchers, Witness, pipe, remove_result_file,
+    Bar, Lines, Offers, Out, Probe, StreamJson, Watchers, Witness, one_line, pipe,
+    remove_result_file,
 };
 use super::panics;
 use super::prompt::{self, Gathered};
+use super::prompts::Called;
 use super::settings::{self, Settings};
 use super::signals::Signals;
 use super::startup::Startup;
@@ -78,7 +80,7 @@ async fn prepare_and_begin(
     let clock = Clock::start(scale);
     let World { variables, cwd, signals, testament } = world;
     let limit = args.limits.max_duration;
-    let wanted = args.clone();
+    let (wanted, around) = (args.clone(), (variables.clone(), cwd.clone()));
     let settings = Startup::new(&signals, &shared.voice, limit)
         .step("reading the settings", move || settings::resolve(&wanted, variables, cwd))
         .await?;
@@ -91,8 +93,20 @@ async fn prepare_and_begin(
             testament.expect_end(end);
         }
     }
-    let job = Job { settings: Arc::new(settings), clock, scale, signals, testament, shared };
-    job.begin(limit, judge).await
+    let job = Job { settings: Arc::new(settings), clock, scale, limit, signals, testament, shared };
+    let prompt = job.prompt().await?;
+    let (job, prompt) = job.heed(prompt, args, around).await?;
+    job.begin(prompt, judge).await
+}
+
+/// What there is to call by name.
+fn offers(settings: &Settings) -> Offers {
+    let library = &settings.library;
+    Offers {
+        agents: settings.agents.iter().map(|agent| agent.name.clone()).collect(),
+        commands: library.callable().map(|command| command.name.clone()).collect(),
+        skills: library.skills().map(|skill| skill.name.clone()).collect(),
+    }
 }
 
 pub(super) fn interrupted(interrupt: Interrupt) -> UsageError {
@@ -131,17 +145,47 @@ pub(super) struct Job {
     pub settings: Arc<Settings>,
     pub clock: Clock,
     scale: f64,
+    /// How long the run may take.
+    limit: Option<Duration>,
     pub signals: Signals,
     pub testament: Testament,
     pub shared: Shared,
 }
 
 impl Job {
-    async fn begin(&self, limit: Option<Duration>, judge: Judge<'_>) -> Result<u8, UsageError> {
+    /// Does what a command says with whose name the prompt begins.
+    async fn heed(
+        mut self,
+        prompt: String,
+        args: &RunArgs,
+        (variables, cwd): (Variables, PathBuf),
+    ) -> Result<(Self, String), UsageError> {
+        let Some(called) = Called::by(&prompt, &self.settings.library)? else {
+            return Ok((self, prompt));
+        };
+        let home = environment::home(&variables);
+        let called = called.vetted(&cwd, home.as_deref());
+        let mut settings = Settings::clone(&self.settings);
+        if called.model.is_some() || !called.grants.is_empty() {
+            let mut wanted = args.clone();
+            wanted.model.model = wanted.model.model.or(called.model);
+            wanted.tools.allowed_tools.extend(called.grants);
+            let session = settings.session;
+            settings = Startup::new(&self.signals, &self.shared.voice, self.limit)
+                .step("reading the settings", move || settings::resolve(&wanted, variables, cwd))
+                .await?;
+            settings.session = session;
+        }
+        settings.warnings.extend(called.warnings);
+        settings.ignored.extend(called.ignored);
+        self.settings = Arc::new(settings);
+        Ok((self, called.prompt))
+    }
+
+    async fn begin(&self, prompt: String, judge: Judge<'_>) -> Result<u8, UsageError> {
         let settings = &self.settings;
-        let prompt = self.prompt().await?;
         let job = self.clone();
-        let (setup, probe) = Startup::new(&self.signals, &self.shared.voice, limit)
+        let (setup, probe) = Startup::new(&self.signals, &self.shared.voice, self.limit)
             .step("opening the session", move || job.open(&prompt))
             .await?;
         self.require_servers(&setup).await?;
@@ -153,7 +197,8 @@ impl Job {
         let partial = settings.output.partial_messages;
         let programs = (settings.output.format == OutputFormat::StreamJson)
             .then(|| StreamJson::new(out.clone(), &subject.session_id, partial))
-            .map(|programs| programs.ignoring(&settings.ignored));
+            .map(|programs| programs.ignoring(&settings.ignored).offering(offers(settings)))
+            .map(|programs| programs.telling_hooks(settings.output.hook_events));
         let witness = Witness::default();
         self.testament.rewrite(self.last_words(witness.clone(), &subject, &out));
         let mut watchers = Watchers { witness, people: self.people(), programs, probe };
@@ -177,15 +222,48 @@ impl Job {
     async fn require_servers(&self, setup: &Setup) -> Result<(), UsageError> {
         setup.servers.start();
         let Some(names) = &self.settings.mcp.required else { return Ok(()) };
-        let found = tokio::select! {
-            biased;
-            interrupt = self.signals.first() => return Err(interrupted(interrupt)),
-            found = setup.servers.require(names) => found,
-        };
-        found.map_err(|why| {
-            let what = format!("{why}; mend it, or run without --mcp-required");
-            UsageError::of(Cause::McpUnavailable, what)
-        })
+        let (began, limit) = (Instant::now(), self.settings.mcp.timers.start);
+        let missing = || setup.servers.missing(names).join(", ");
+        let heartbeat = self.settings.limits.heartbeat.max(Duration::from_millis(1));
+        let mut beats = interval_at(began + heartbeat, heartbeat);
+        let found = setup.servers.require(names);
+        let late = self.late();
+        tokio::pin!(found, late);
+        loop {
+            tokio::select! {
+                biased;
+                interrupt = self.signals.first() => return Err(interrupted(interrupt)),
+                () = &mut late => {
+                    let what = format!(
+                        "time ran out while required MCP servers were waited for ({}); mend them, \
+                         or raise --max-duration",
+                        missing()
+                    );
+                    return Err(UsageError::of(Cause::Late, what));
+                }
+                found = &mut found => return found.map_err(|why| {
+                    let what = format!("{why}; mend it, or run without --mcp-required");
+                    UsageError::of(Cause::McpUnavailable, what)
+                }),
+                _ = beats.tick() => {
+                    let line = format!(
+                        "waiting for required MCP servers ({}), {} so far, {} left",
+                        missing(),
+                        passed(began.elapsed()),
+                        span(limit.saturating_sub(began.elapsed()))
+                    );
+                    self.shared.voice.offer(&format!("outlast: {}", one_line(&line)));
+                }
+            }
+        }
+    }
+
+    /// Waits until the time for the whole run is over.
+    async fn late(&self) {
+        match self.settings.limits.deadline {
+            Some(deadline) => self.clock.sleep_until(deadline).await,
+            None => std::future::pending().await,
+        }
     }
 
     /// Makes room, beside the run and without holding it up.
@@ -221,18 +299,12 @@ impl Job {
                 .offer(&format!("outlast: waiting for standard input, {} so far", passed(waited)));
         };
         let heartbeat = self.settings.limits.heartbeat;
-        let late = async {
-            match self.settings.limits.deadline {
-                Some(deadline) => self.clock.sleep_until(deadline).await,
-                None => std::future::pending().await,
-            }
-        };
         let gathered = tokio::select! {
             biased;
             interrupt = self.signals.first() => {
                 return Err(interrupted(interrupt));
             }
-            () = late => {
+            () = self.late() => {
                 let what = "time ran out while standard input was waited for; close it, or raise \
                             --max-duration";
                 return Err(UsageError::of(Cause::Late, what));

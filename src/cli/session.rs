@@ -10,7 +10,7 @@ use crate::model;
 use crate::recovery::{Fast, Limits, Money, Run, Spiral};
 use crate::transcript::{Role, strip_thinking};
 
-use super::settings::{Demands, Settings, Start};
+use super::settings::{Settings, Start};
 use super::usage::{Cause, UsageError};
 use super::version::VERSION;
 
@@ -30,7 +30,7 @@ pub(super) struct Session {
 enum Rest {
     /// The model is to be asked.
     Asking,
-    /// Nothing but the command of `--require`.
+    /// Nothing but the hooks of Stop and the command of `--require`.
     Judging,
     /// Nothing: it was completed, and how it ended is said once more.
     Nothing,
@@ -87,7 +87,7 @@ impl Session {
                 return Ok(Self::new(id, place, Kind::New));
             }
             Start::ResumeOrStart { session_id } => {
-                return Self::resume_or_start(id(session_id)?, place, prompt, &settings.demands);
+                return Self::resume_or_start(id(session_id)?, place, prompt, settings);
             }
             Start::Resume { session_id, fork } => (id(session_id)?, fork),
             Start::Continue { fork } => (newest(&place)?, fork),
@@ -105,7 +105,7 @@ impl Session {
                 (source, Kind::Recalled(Box::new(restored)))
             }
         };
-        Self::new(id, place, kind).prepared(prompt, &settings.demands)
+        Self::new(id, place, kind).prepared(prompt, settings)
     }
 
     fn new(id: SessionId, place: Place, kind: Kind) -> Self {
@@ -118,14 +118,14 @@ impl Session {
         id: SessionId,
         place: Place,
         prompt: &str,
-        demands: &Demands,
+        settings: &Settings,
     ) -> Result<Self, UsageError> {
         match Held::take(&place, &id) {
             Ok(held) => {
                 let prompted = !held.restored().messages.is_empty();
                 let kind = Kind::Resumed(Box::new(held));
                 let session = Self { prompted, ..Self::new(id, place, kind) };
-                session.prepared(if prompted { "" } else { prompt }, demands)
+                session.prepared(if prompted { "" } else { prompt }, settings)
             }
             Err(JournalError::Unknown { .. }) => Ok(Self::new(id, place, Kind::New)),
             Err(error) => Err(refused(error)),
@@ -133,9 +133,9 @@ impl Session {
     }
 
     /// Sees what there is to do.
-    fn prepared(mut self, prompt: &str, demands: &Demands) -> Result<Self, UsageError> {
+    fn prepared(mut self, prompt: &str, settings: &Settings) -> Result<Self, UsageError> {
         if prompt.is_empty() {
-            self.rest = self.rest(demands)?;
+            self.rest = self.rest(settings)?;
         }
         Ok(self)
     }
@@ -156,7 +156,8 @@ impl Session {
 
     /// What is left to do without a prompt. An answer in a shape was not kept apart from the
     /// conversation, so the model is asked for it once more where it did not come to its end.
-    fn rest(&self, demands: &Demands) -> Result<Rest, UsageError> {
+    fn rest(&self, settings: &Settings) -> Result<Rest, UsageError> {
+        let demands = &settings.demands;
         let Some(restored) = self.restored() else { return Ok(Rest::Asking) };
         let unanswered = restored.messages.last().is_some_and(|last| last.role == Role::User);
         if unanswered || agent::has_lost_work(&restored.messages) {
@@ -166,7 +167,10 @@ impl Session {
         let shaped = demands.schema.is_some() || demanded.is_some_and(|then| then.structured);
         if !forked && !shaped && !restored.messages.is_empty() {
             let (done, run) = (restored.finished, restored.run);
-            if demands.requirement.is_some() {
+            // What the hooks of Stop say to an end that was told already is told as well.
+            let untold = restored.ended.is_none() || restored.unjudged;
+            let consults = settings.asks_hooks_to_stop() && untold;
+            if demands.requirement.is_some() || consults {
                 if (done || restored.unjudged) && run.is_some() {
                     return Ok(Rest::Judging);
                 }

@@ -76,13 +76,24 @@ impl<'a> Facts<'a> {
 pub fn compose(prompt: &SystemPrompt, facts: &Facts<'_>) -> String {
     let mut text = match &prompt.replaced {
         Some(own) => own.clone(),
-        None => OURS.to_owned() + &facts.text(),
+        None => prompt.role.as_deref().unwrap_or(OURS).trim_end().to_owned() + "\n" + &facts.text(),
     };
     if let Some(more) = &prompt.appended {
         if !text.is_empty() {
             text.push_str(if text.ends_with('\n') { "\n" } else { "\n\n" });
         }
         text.push_str(more);
+    }
+    text
+}
+
+/// Adds what the model is told of skills.
+pub fn brief(mut text: String, briefing: Option<String>) -> String {
+    if let Some(briefing) = briefing {
+        if !text.is_empty() {
+            text.push_str(if text.ends_with('\n') { "\n" } else { "\n\n" });
+        }
+        text.push_str(&briefing);
     }
     text
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 use super::finding::Finding;
+use crate::process::reading;
 
 /// The longest that one check may take. Two of them come after each other, and no more.
 pub const CHECK_MAX: Duration = Duration::from_millis(9_500);
@@ -34,7 +35,21 @@ pub(super) async fn bounded<T: Send + 'static>(
             "what it would have looked at is not known",
             "please report this",
         )),
-        Err(_) => Err(late(name)),
+        Err(_) => Err(stuck(name)),
+    }
+}
+
+/// The same as [`late`], with the file that is being read.
+fn stuck(name: &str) -> Finding {
+    let finding = late(name);
+    let Some(path) = reading::under_way() else { return finding };
+    let path = path.display();
+    Finding {
+        what: format!("{}: it waits for {path}", finding.what),
+        fix: format!(
+            "see what {path} is: if it is a pipe, take it away; if its disk hangs, mend that first"
+        ),
+        ..finding
     }
 }
 

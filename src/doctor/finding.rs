@@ -29,6 +29,8 @@ pub struct Finding {
     pub check: String,
     pub level: Level,
     pub what: String,
+    /// More of the same, a line each.
+    pub details: Vec<String>,
     /// Why it matters; empty where nothing is wrong.
     pub why: String,
     /// How to mend it; empty where nothing is wrong.
@@ -58,8 +60,15 @@ impl Finding {
         Self::new(check, Level::Problem, what.into(), why.as_ref(), fix.as_ref())
     }
 
+    /// The same with more lines.
+    #[must_use]
+    pub fn with(self, details: impl IntoIterator<Item = String>) -> Self {
+        Self { details: details.into_iter().collect(), ..self }
+    }
+
     fn new(check: &str, level: Level, what: String, why: &str, fix: &str) -> Self {
-        Self { check: check.to_owned(), level, what, why: why.to_owned(), fix: fix.to_owned() }
+        let (check, why, fix) = (check.to_owned(), why.to_owned(), fix.to_owned());
+        Self { check, level, what, details: Vec::new(), why, fix }
     }
 }
 

@@ -12,11 +12,14 @@ pub fn text(report: &Report) -> String {
     sorted.sort_by_key(|finding| finding.level);
     let mut text = String::new();
     for finding in sorted {
-        let Finding { check, level, what, why, fix } = finding;
-        let _ = writeln!(text, "{:<8} {}: {}", level.name(), plain(check), plain(what));
+        let Finding { check, level, what, details, why, fix } = finding;
+        let _ = writeln!(text, "{:<8} {:<13} {}", level.name(), plain(check), plain(what));
+        for line in details {
+            let _ = writeln!(text, "{:<8} {:<13} {}", "", "", plain(line));
+        }
         for (word, said) in [("why", why), ("fix", fix)] {
             if !said.is_empty() {
-                let _ = writeln!(text, "         {word}: {}", plain(said));
+                let _ = writeln!(text, "{:<8} {word:>12}: {}", "", plain(said));
             }
         }
     }
@@ -40,6 +43,7 @@ pub fn json(report: &Report, schema_version: u32) -> Value {
             "check": finding.check,
             "level": finding.level.name(),
             "what": finding.what,
+            "details": finding.details,
             "why": said(&finding.why),
             "fix": said(&finding.fix),
         })

@@ -29,6 +29,13 @@ pub(super) struct Performance {
     pub(super) err: String,
 }
 
+impl Performance {
+    /// One of which nothing was heard.
+    pub(super) fn of(end: HookEnd) -> Self {
+        Self { end, out: String::new(), err: String::new() }
+    }
+}
+
 /// What a hook wants.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Say {
@@ -109,6 +116,8 @@ struct Specific {
     permission_decision_reason: Option<String>,
     updated_input: Option<Value>,
     updated_tool_output: Option<Value>,
+    #[serde(rename = "updatedMCPToolOutput")]
+    updated_mcp_tool_output: Option<Value>,
     additional_context: Option<String>,
     #[serde(default)]
     suppress_original_prompt: bool,
@@ -214,7 +223,7 @@ impl Specific {
             return Err("updatedInput is no object".to_owned());
         }
         say.input = self.updated_input;
-        say.output = self.updated_tool_output;
+        say.output = self.updated_tool_output.or(self.updated_mcp_tool_output);
         let context = self.additional_context.as_deref().map(clipped);
         say.context = context.filter(|context| !context.trim().is_empty());
         say.hides_prompt |= self.suppress_original_prompt;
@@ -229,7 +238,7 @@ fn mishap(kind: MishapKind, what: &str, hook: &Performance) -> Mishap {
     Mishap { kind, detail }
 }
 
-fn clipped(text: &str) -> String {
+pub(super) fn clipped(text: &str) -> String {
     match text.char_indices().nth(TEXT_MAX) {
         Some((end, _)) => format!("{} [… cut after {TEXT_MAX} characters]", &text[..end]),
         None => text.to_owned(),

@@ -30,7 +30,7 @@ pub struct Handler {
     pub event: HookEvent,
     pub(super) matcher: Matcher,
     /// A permission rule: the hook is only for tool calls that it covers.
-    pub(super) condition: Option<String>,
+    pub condition: Option<String>,
     pub command: HookCommand,
     pub timeout: Duration,
     /// Whether a guard that fails forbids what it guards.
@@ -39,6 +39,8 @@ pub struct Handler {
     pub detached: bool,
     /// Where it is from: a file, or a flag.
     pub source: String,
+    /// Where it stands there: `hooks.PreToolUse[0].hooks[1]`.
+    pub place: String,
 }
 
 /// What a hook runs.
@@ -160,7 +162,7 @@ impl HookSettings {
             let place = format!("{place}.hooks[{index}]");
             let entry =
                 Entry::deserialize(entry).map_err(|error| bad(&place, &error.to_string()))?;
-            match entry.handler(event, &matcher, source) {
+            match entry.handler(event, &matcher, (source, &place)) {
                 Ok(handler) => self.add(handler),
                 Err(Unusable::Wrong(why)) => return Err(bad(&place, &why)),
                 Err(Unusable::Unsupported(why)) => self.skip(&place, &why, source),
@@ -202,7 +204,7 @@ impl Entry {
         self,
         event: HookEvent,
         matcher: &Matcher,
-        source: &str,
+        (source, place): (&str, &str),
     ) -> Result<Handler, Unusable> {
         let timeout = self.limit(event)?;
         if self.kind != "command" {
@@ -234,6 +236,7 @@ impl Entry {
             fail_closed: self.fail_closed,
             detached: self.detached || self.async_rewake,
             source: source.to_owned(),
+            place: place.to_owned(),
         })
     }
 

@@ -101,6 +101,23 @@ impl HookEvent {
         }
     }
 
+    /// Whether it comes up in a sub-agent's work, and not only in the run's own.
+    pub(super) fn is_of_agents(self) -> bool {
+        match self {
+            Self::PreToolUse
+            | Self::PostToolUse
+            | Self::PostToolUseFailure
+            | Self::SubagentStop
+            | Self::PreCompact
+            | Self::Notification => true,
+            Self::SessionStart
+            | Self::UserPromptSubmit
+            | Self::Stop
+            | Self::StopFailure
+            | Self::SessionEnd => false,
+        }
+    }
+
     /// Whether there is something that a matcher can be compared with.
     pub(super) fn has_subject(self) -> bool {
         match self {

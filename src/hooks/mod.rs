@@ -12,7 +12,9 @@ mod answer;
 mod config;
 mod crash;
 mod event;
+mod follow;
 mod matcher;
+mod news;
 mod run;
 mod verdict;
 
@@ -20,5 +22,6 @@ pub use answer::{Mishap, MishapKind, Permission};
 pub use config::{BadHook, Handler, HookCommand, HookSettings, Skipped};
 pub use crash::CrashLog;
 pub use event::{HookEvent, Objection};
+pub use news::{HookNews, HookOutcome, Over};
 pub use run::{HookScene, Hooks, Occasion};
 pub use verdict::Verdict;

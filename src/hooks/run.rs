@@ -1,37 +1,24 @@
 //! Runs the hooks of an event side by side, each within its time.
 
 use std::ffi::OsString;
-use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
-use std::process::ExitStatus;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::unix::pipe::{Receiver, Sender};
+use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::process::{Job, Running, Supervisor};
+use crate::process::{Job, Supervisor};
 use crate::secrets::{KnownSecrets, Mask};
 
 use super::answer::{HookEnd, Mishap, Performance, Say, judge};
 use super::config::{Handler, HookCommand};
 use super::crash::CrashLog;
 use super::event::{HookEvent, Objection};
+use super::follow::perform;
+use super::news::{HookNews, HookReport};
 use super::verdict::Verdict;
-
-/// What is read of each stream of a hook, in bytes. The rest is thrown away.
-const HEARD_MAX: usize = 1 << 20;
-
-const CHUNK: usize = 16 << 10;
-
-/// How long output is still read when the hook itself is over but others hold its pipes.
-const DRAIN: Duration = Duration::from_millis(200);
-
-/// How long a hook has to end by itself once it is asked to.
-const GRACE: Duration = Duration::from_millis(500);
 
 /// What all hooks of a run are told, and what they are run with.
 #[derive(Clone, Debug)]
@@ -52,6 +39,14 @@ pub struct HookScene {
     pub supervisor: Supervisor,
 }
 
+impl HookScene {
+    /// Writes down that a hook failed. Without a log the result still tells of it.
+    fn write_down(&self, handler: &Handler, mishap: &Mishap) {
+        let mask = Mask::new(self.secrets.clone());
+        let _ = self.log.add(handler, mishap, &self.session_id, &mask);
+    }
+}
+
 /// What happened.
 #[derive(Clone, Debug)]
 pub struct Occasion {
@@ -68,13 +63,71 @@ pub struct Hooks {
     handlers: Vec<Handler>,
     scene: HookScene,
     past_failures: usize,
+    /// The sub-agent whose hooks they are, if they are not the run's own.
+    agent: Option<Agent>,
+    /// Where to tell of each hook that begins and ends.
+    witness: Option<UnboundedSender<HookNews>>,
+}
+
+#[derive(Clone, Debug)]
+struct Agent {
+    id: String,
+    kind: String,
+    transcript: PathBuf,
 }
 
 impl Hooks {
     /// Looks into the crash log.
     pub fn new(handlers: Vec<Handler>, scene: HookScene) -> Self {
         let past_failures = scene.log.count();
-        Self { handlers, scene, past_failures }
+        Self { handlers, scene, past_failures, agent: None, witness: None }
+    }
+
+    /// The same hooks for a sub-agent, `kind` being its type. They are told whose calls they see;
+    /// of its beginning and its end, and of what is said to it, only `SubagentStop` hears.
+    #[must_use]
+    pub fn for_agent(&self, id: &str, kind: &str, transcript: PathBuf) -> Self {
+        let agent = Agent { id: id.to_owned(), kind: kind.to_owned(), transcript };
+        Self { agent: Some(agent), past_failures: 0, ..self.clone() }
+    }
+
+    /// The same hooks, with somebody who is told of each that begins and ends.
+    #[must_use]
+    pub fn witnessed_by(self, witness: UnboundedSender<HookNews>) -> Self {
+        Self { witness: Some(witness), ..self }
+    }
+
+    /// The event that asks whether the work may end: a run's, or a sub-agent's.
+    pub fn closing(&self) -> HookEvent {
+        if self.agent.is_some() { HookEvent::SubagentStop } else { HookEvent::Stop }
+    }
+
+    /// The type of the sub-agent whose hooks they are.
+    pub fn agent_type(&self) -> Option<&str> {
+        self.agent.as_ref().map(|agent| agent.kind.as_str())
+    }
+
+    /// Asks whether a sub-agent may end. `pressing` says whether it goes on because of an
+    /// objection already.
+    pub async fn subagent_stop(
+        &self,
+        (id, kind): (&str, &str),
+        last_words: &str,
+        pressing: bool,
+        cancel: &CancellationToken,
+    ) -> Verdict {
+        let fields = json!({
+            "agent_id": id,
+            "agent_type": kind,
+            "stop_hook_active": pressing,
+            "last_assistant_message": last_words,
+            "background_tasks": [],
+            "session_crons": [],
+        });
+        let fields = fields.as_object().cloned().unwrap_or_default();
+        let event = HookEvent::SubagentStop;
+        let occasion = Occasion { event, subject: kind.to_owned(), fields };
+        self.tell(&occasion, &|_| true, cancel).await
     }
 
     /// How many failures the crash log told of when this began.
@@ -84,7 +137,12 @@ impl Hooks {
 
     /// Whether any hook is there for an event at all.
     pub fn listens_to(&self, event: HookEvent) -> bool {
-        self.handlers.iter().any(|handler| handler.event == event)
+        self.hears_of(event) && self.handlers.iter().any(|handler| handler.event == event)
+    }
+
+    /// Whether an event of this kind is one of the run's, or of the sub-agent's, at all.
+    fn hears_of(&self, event: HookEvent) -> bool {
+        self.agent.is_none() || event.is_of_agents()
     }
 
     /// What the crash log tells of.
@@ -102,7 +160,8 @@ impl Hooks {
         cancel: &CancellationToken,
     ) -> Verdict {
         let is_for_it = |handler: &&Handler| {
-            handler.event == occasion.event
+            self.hears_of(occasion.event)
+                && handler.event == occasion.event
                 && handler.matcher.matches(&occasion.subject)
                 && handler.condition.as_deref().is_none_or(covers)
         };
@@ -111,16 +170,16 @@ impl Hooks {
             return Verdict::default();
         }
         let input = self.input(occasion);
-        let performances = self.perform(&handlers, &input, cancel).await;
+        let performances = self.perform(&handlers, &occasion.subject, &input, cancel).await;
         if cancel.is_cancelled() {
             // Nothing was wrong with them, and nobody listens any more.
             return Verdict::default();
         }
-        let ran = u32::try_from(handlers.len()).unwrap_or(u32::MAX);
-        let mut verdict = Verdict { ran, ..Verdict::default() };
+        let mut verdict = Verdict::default();
         for (handler, performance) in handlers.into_iter().zip(performances) {
             // One that nobody waited for has no say.
             let Some(performance) = performance else { continue };
+            verdict.ran += 1;
             match judge(occasion.event, &performance) {
                 Ok(say) => verdict.hear(say),
                 Err(mishap) => self.mind(handler, mishap, &mut verdict),
@@ -130,9 +189,7 @@ impl Hooks {
     }
 
     fn mind(&self, handler: &Handler, mishap: Mishap, verdict: &mut Verdict) {
-        // Without a log the result still tells of it.
-        let mask = Mask::new(self.scene.secrets.clone());
-        let _ = self.scene.log.add(handler, &mishap, &self.scene.session_id, &mask);
+        self.scene.write_down(handler, &mishap);
         if handler.fail_closed && handler.event.objection() == Objection::Prevents {
             let why = format!(
                 "the guard `{}` failed ({}), and what it guards is forbidden then",
@@ -148,6 +205,7 @@ impl Hooks {
     async fn perform(
         &self,
         handlers: &[&Handler],
+        subject: &str,
         input: &[u8],
         cancel: &CancellationToken,
     ) -> Vec<Option<Performance>> {
@@ -159,14 +217,23 @@ impl Hooks {
             let (input, stop) = (input.to_vec(), cancel.child_token());
             let supervisor = self.scene.supervisor.clone();
             if handler.detached {
-                tokio::spawn(perform(supervisor, job, input, limit, stop));
+                let (scene, handler) = (self.scene.clone(), Handler::clone(handler));
+                tokio::spawn(async move {
+                    let performance = perform(supervisor, job, input, limit, stop).await;
+                    if let Err(mishap) = judge(handler.event, &performance) {
+                        scene.write_down(&handler, &mishap);
+                    }
+                });
                 continue;
             }
             // Should the budget end first, this is what is said of it.
-            let late = HookEnd::TimedOut;
-            performances[index] =
-                Some(Performance { end: late, out: String::new(), err: String::new() });
-            tasks.spawn(async move { (index, perform(supervisor, job, input, limit, stop).await) });
+            performances[index] = Some(Performance::of(HookEnd::TimedOut));
+            let report = self.announce(handler.event, subject);
+            tasks.spawn(async move {
+                let performance = perform(supervisor, job, input, limit, stop.clone()).await;
+                report.end(&performance, stop.is_cancelled());
+                (index, performance)
+            });
         }
         let all = async {
             while let Some(done) = tasks.join_next().await {
@@ -178,6 +245,11 @@ impl Hooks {
         // Those still running are ended when they are dropped.
         let _ = tokio::time::timeout(budget, all).await;
         performances
+    }
+
+    /// Tells whoever watches that a hook begins.
+    fn announce(&self, event: HookEvent, subject: &str) -> HookReport {
+        HookReport::begin(event, subject, self.witness.clone(), &self.scene.secrets)
     }
 
     fn job(&self, handler: &Handler) -> Job {
@@ -217,6 +289,13 @@ impl Hooks {
             "hook_event_name": occasion.event.name(),
             "permission_mode": scene.permission_mode,
         });
+        if let Some(agent) = &self.agent {
+            input["agent_id"] = json!(agent.id);
+            input["agent_type"] = json!(agent.kind);
+            if occasion.event == HookEvent::SubagentStop {
+                input["agent_transcript_path"] = json!(agent.transcript);
+            }
+        }
         if let Some(input) = input.as_object_mut() {
             input.extend(occasion.fields.clone());
         }
@@ -227,91 +306,4 @@ impl Hooks {
 /// How long the hooks of an event may take together: twice the longest of their limits (SPEC 14).
 fn budget(handlers: &[&Handler]) -> Duration {
     handlers.iter().map(|handler| handler.timeout).max().unwrap_or_default() * 2
-}
-
-/// Runs one hook to its end.
-async fn perform(
-    supervisor: Supervisor,
-    job: Job,
-    input: Vec<u8>,
-    limit: Duration,
-    cancel: CancellationToken,
-) -> Performance {
-    let running = match supervisor.start(&job).await {
-        Ok(running) => running,
-        Err(error) => {
-            let end = HookEnd::Failed(format!("cannot be started: {error}"));
-            return Performance { end, out: String::new(), err: String::new() };
-        }
-    };
-    follow(running, input, limit, cancel).await
-}
-
-/// Sees a hook through: tells it what happened, hears what it says, minds its time.
-async fn follow(
-    mut running: Running,
-    input: Vec<u8>,
-    limit: Duration,
-    cancel: CancellationToken,
-) -> Performance {
-    let stdin = running.stdin.take().and_then(|pipe| Sender::from_owned_fd(pipe.into()).ok());
-    let out = running.stdout.take().and_then(|pipe| Receiver::from_owned_fd(pipe.into()).ok());
-    let err = running.stderr.take().and_then(|pipe| Receiver::from_owned_fd(pipe.into()).ok());
-    let (told, said) = (Heard::default(), Heard::default());
-    let mut streams = JoinSet::new();
-    streams.spawn(async move {
-        if let Some(mut stdin) = stdin {
-            // One that does not read what it is told has ended, or does not care.
-            let _ = stdin.write_all(&input).await;
-        }
-    });
-    streams.spawn(told.clone().listen(out));
-    streams.spawn(said.clone().listen(err));
-    let mut exit = std::pin::pin!(running.exit());
-    let exited = tokio::select! {
-        biased;
-        status = &mut exit => Some(ended(status)),
-        () = tokio::time::sleep(limit) => None,
-        () = cancel.cancelled() => None,
-    };
-    if exited.is_none() {
-        running.terminate();
-        let _ = tokio::time::timeout(GRACE, exit).await;
-    }
-    // What it left behind would hold its pipes open.
-    running.sweep().await;
-    let drained = async { while streams.join_next().await.is_some() {} };
-    let _ = tokio::time::timeout(DRAIN, drained).await;
-    Performance { end: exited.unwrap_or(HookEnd::TimedOut), out: told.text(), err: said.text() }
-}
-
-/// What was read of a stream so far.
-#[derive(Clone, Debug, Default)]
-struct Heard(Arc<Mutex<Vec<u8>>>);
-
-impl Heard {
-    /// Reads to the end, and keeps what may be of use.
-    async fn listen(self, pipe: Option<Receiver>) {
-        let Some(mut pipe) = pipe else { return };
-        let mut chunk = vec![0; CHUNK];
-        // What cannot be read has nothing more to say.
-        while let Ok(count @ 1..) = pipe.read(&mut chunk).await {
-            let mut heard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            let room = HEARD_MAX.saturating_sub(heard.len()).min(count);
-            heard.extend_from_slice(&chunk[..room]);
-        }
-    }
-
-    fn text(&self) -> String {
-        let heard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        String::from_utf8_lossy(&heard).into_owned()
-    }
-}
-
-fn ended(status: Option<ExitStatus>) -> HookEnd {
-    match status.map(|status| (status.code(), status.signal())) {
-        Some((Some(code), _)) => HookEnd::Exited(code),
-        Some((None, Some(signal))) => HookEnd::Killed { signal },
-        Some((None, None)) | None => HookEnd::Failed("its exit code is unknown".to_owned()),
-    }
 }

@@ -60,6 +60,12 @@ impl Verdict {
         let denied = self.permission.as_ref().filter(|(word, _)| *word == Permission::Deny);
         self.objection.as_deref().or(denied.map(|(_, why)| why.as_str()))
     }
+
+    /// Whether no hook keeps a tool call from happening.
+    pub fn allows(&self) -> bool {
+        let asks = self.permission.as_ref().is_some_and(|(word, _)| *word == Permission::Ask);
+        self.halt.is_none() && self.denial().is_none() && !asks
+    }
 }
 
 /// Adds words, on a line of their own, unless they were said already.

@@ -68,7 +68,15 @@ pub(super) fn worst_case(before: Money, transition: &Transition) -> Money {
         (Event::Weighed(weight), Action::Ask(ask)) => {
             weight.input + weight.token * u64::from(ask.cap)
         }
-        (Event::Replied(_) | Event::Failed(_), _) => Money::ZERO,
+        // What a hook says comes before the call, and so does what other runs know.
+        (
+            Event::Replied(_)
+            | Event::Failed(_)
+            | Event::Held { .. }
+            | Event::Prevented
+            | Event::HookStopped,
+            _,
+        ) => Money::ZERO,
         (
             Event::Begin
             | Event::Weighed(_)
@@ -79,7 +87,7 @@ pub(super) fn worst_case(before: Money, transition: &Transition) -> Money {
             | Event::Misfit
             | Event::Checked { .. }
             | Event::Consulted(_)
-            | Event::HookStopped
+            | Event::Denied
             | Event::Refreshed
             | Event::Woke
             | Event::Interrupted(_)

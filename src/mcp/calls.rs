@@ -8,8 +8,9 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::content::Reply;
-use super::link::{Line, Miss, miss};
+use super::link::Line;
 use super::member::Member;
+use super::miss::{Miss, miss};
 use super::servers::Timers;
 use super::state::{Loss, Status};
 
@@ -32,51 +33,71 @@ impl Member {
         timers: Timers,
         cancel: &CancellationToken,
     ) -> Reply {
-        let name = &self.config.name;
+        let arguments = input.as_object().cloned().unwrap_or_default();
+        let params = CallToolRequestParams::new(tool.to_owned()).with_arguments(arguments);
+        let request = ClientRequest::CallToolRequest(CallToolRequest::new(params));
+        match self.request(&request, timers, cancel).await {
+            Ok(result) => Reply::of(&result),
+            Err(why) => Reply::failure(why),
+        }
+    }
+
+    /// Asks the server for something.
+    ///
+    /// # Errors
+    /// Why there is no answer, in words for the model.
+    pub(super) async fn request(
+        &self,
+        request: &ClientRequest,
+        timers: Timers,
+        cancel: &CancellationToken,
+    ) -> Result<Value, String> {
         let limit = self.config.timeout.unwrap_or(timers.call);
         for renewed in [false, true] {
-            let (line, epoch) = match self.line(cancel).await {
-                Ok(found) => found,
-                Err(why) => return Reply::failure(why),
-            };
-            let failure = match ask(&line, tool, input, limit, timers.call_max, cancel).await {
-                Ok(result) => return Reply::of(&result),
-                Err(failure) => failure,
-            };
-            return Reply::failure(match failure {
-                Failure::Missed(Miss::Expired) => {
+            let (line, epoch) = self.line(cancel).await?;
+            match ask(&line, request.clone(), limit, timers.call_max, cancel).await {
+                Ok(result) => return Ok(result),
+                // The server has not looked at the call, so it may be made again.
+                Err(Failure::Missed(Miss::Expired)) if !renewed => {
                     self.lose(epoch, Loss::Expired);
-                    if !renewed {
-                        // The server has not looked at the call, so it may be made again.
-                        continue;
-                    }
-                    format!("MCP server {name:?} lost its session again; the call was not made")
                 }
-                Failure::Missed(Miss::NeedsAuth) => {
-                    self.lose(epoch, Loss::NeedsAuth("it wants a login".to_owned()));
-                    format!("MCP server {name:?} wants a login, and nobody is there to give one")
-                }
-                Failure::Missed(Miss::Refused(why)) => why,
-                Failure::Missed(Miss::Lost(why)) => {
-                    self.lose(epoch, Loss::Passing("it ended, or hung up".to_owned()));
-                    format!(
-                        "MCP server {name:?} was lost while the call was under way ({why}). \
-                         Whether it had an effect is unknown: look before you call again. The \
-                         server is being started anew."
-                    )
-                }
-                Failure::Late(limit) => {
-                    self.suspect();
-                    format!(
-                        "MCP server {name:?} did not answer within {} s and was told to stop. \
-                         Whether the call had an effect is unknown.",
-                        limit.as_secs_f32()
-                    )
-                }
-                Failure::Cancelled => "Interrupted by user".to_owned(),
-            });
+                Err(failure) => return Err(self.take(failure, epoch)),
+            }
         }
-        Reply::failure("the call was not made")
+        Err("the call was not made".to_owned())
+    }
+
+    /// Takes note of a failure, and says what the model should know of it.
+    fn take(&self, failure: Failure, epoch: u64) -> String {
+        let name = &self.config.name;
+        match failure {
+            Failure::Missed(Miss::Expired) => {
+                self.lose(epoch, Loss::Expired);
+                format!("MCP server {name:?} lost its session again; the call was not made")
+            }
+            Failure::Missed(Miss::NeedsAuth) => {
+                self.lose(epoch, Loss::NeedsAuth("it wants a login".to_owned()));
+                format!("MCP server {name:?} wants a login, and nobody is there to give one")
+            }
+            Failure::Missed(Miss::Refused(why)) => why,
+            Failure::Missed(Miss::Lost(why)) => {
+                self.lose(epoch, Loss::Passing("it ended, or hung up".to_owned()));
+                format!(
+                    "MCP server {name:?} was lost while the call was under way ({why}). Whether \
+                     it had an effect is unknown: look before you call again. The server is being \
+                     started anew."
+                )
+            }
+            Failure::Late(limit) => {
+                self.suspect();
+                format!(
+                    "MCP server {name:?} did not answer within {:.1} s and was told to stop. \
+                     Whether the call had an effect is unknown.",
+                    limit.as_secs_f32()
+                )
+            }
+            Failure::Cancelled => "Interrupted by user".to_owned(),
+        }
     }
 
     /// The connection, waited for a while if it is being made.
@@ -111,18 +132,14 @@ impl Member {
     }
 }
 
-/// Makes the call. Progress puts off the end of patience, up to `max` in all.
+/// Asks. Progress puts off the end of patience, up to `max` in all.
 async fn ask(
     line: &Line,
-    tool: &str,
-    input: &Value,
+    request: ClientRequest,
     limit: Duration,
     max: Duration,
     cancel: &CancellationToken,
 ) -> Result<Value, Failure> {
-    let params = CallToolRequestParams::new(tool.to_owned())
-        .with_arguments(input.as_object().cloned().unwrap_or_default());
-    let request = ClientRequest::CallToolRequest(CallToolRequest::new(params));
     let sent = line.send(request).await;
     let (mut handle, mut progress) = sent.map_err(|error| Failure::Missed(miss(&error)))?;
     let (id, token) = (handle.id.clone(), handle.progress_token.0.clone());

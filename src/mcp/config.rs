@@ -1,6 +1,7 @@
 //! How a server is described in a configuration. Pure.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::time::Duration;
 
 use serde_json::{Map, Value};
@@ -17,10 +18,12 @@ pub struct Config {
     pub timeout: Option<Duration>,
     /// Somebody wants it not to be started.
     pub disabled: bool,
+    /// The user has chosen it, and not a repository: what it says of its tools may be believed.
+    pub vouched: bool,
 }
 
-/// Where a server is.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Where a server is. Arguments, variables and headers may hold secrets, and are not shown.
+#[derive(Clone, PartialEq, Eq)]
 pub enum Place {
     /// A program that is talked to over its standard input and output.
     Program {
@@ -32,6 +35,19 @@ pub enum Place {
         url: String,
         headers: Vec<(String, String)>,
     },
+}
+
+impl fmt::Debug for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Program { command, .. } => f.debug_tuple("Program").field(command).finish(),
+            Self::Http { url, .. } => {
+                let host = reqwest::Url::parse(url);
+                let host = host.ok().and_then(|url| url.host_str().map(ToOwned::to_owned));
+                f.debug_tuple("Http").field(&host).finish()
+            }
+        }
+    }
 }
 
 impl Config {
@@ -79,7 +95,8 @@ impl Config {
         };
         let disabled = entry.get("disabled").and_then(Value::as_bool).unwrap_or(false);
         let timeout = timeout.map(Duration::from_millis);
-        Ok((Self { name: name.to_owned(), place, timeout, disabled }, reader.unset))
+        let name = name.to_owned();
+        Ok((Self { name, place, timeout, disabled, vouched: true }, reader.unset))
     }
 }
 
@@ -146,7 +163,9 @@ impl Reader<'_> {
                 Value::String(text) if !text.contains('\0') => self.expanded(text),
                 Value::Number(number) => number.to_string(),
                 Value::Bool(flag) => flag.to_string(),
-                _ => return Err(wrong()),
+                Value::Null | Value::String(_) | Value::Array(_) | Value::Object(_) => {
+                    return Err(wrong());
+                }
             };
             if name.is_empty() || name.contains(['=', '\0']) {
                 return Err(format!("its \"{key}\" has a name that cannot be one"));

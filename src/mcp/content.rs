@@ -52,6 +52,22 @@ impl Reply {
     }
 }
 
+impl Reply {
+    /// Reads the result of `resources/read`, whatever shape it has.
+    pub(super) fn of_resource(result: &Value) -> Self {
+        let contents = result["contents"].as_array().into_iter().flatten();
+        let mut pieces: Vec<Piece> = contents.map(resource).collect();
+        if pieces.is_empty() {
+            pieces.push(text("(the resource is empty)"));
+        }
+        Self { pieces, is_error: false }
+    }
+
+    pub(super) fn of_text(words: impl Into<String>) -> Self {
+        Self { pieces: vec![text(words)], is_error: false }
+    }
+}
+
 fn text(text: impl Into<String>) -> Piece {
     Piece::Block(Block::text(text))
 }

@@ -1,29 +1,28 @@
 //! One connection to a server, from its start to its loss.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use rmcp::model::{
-    CancelledNotification, CancelledNotificationParam, ClientCapabilities, ClientConfig,
-    ClientRequest, Implementation, ListToolsRequest, NumberOrString, PaginatedRequestParams,
-    PingRequest, ProgressNotificationParam,
+    CancelledNotification, CancelledNotificationParam, ClientRequest, ListToolsRequest,
+    NumberOrString, PaginatedRequestParams, PingRequest,
 };
 use rmcp::service::{
-    ClientInitializeError, NotificationContext, Peer, PeerRequestOptions, RequestHandle,
-    RunningService, ServiceError,
+    ClientInitializeError, Peer, PeerRequestOptions, RequestHandle, RunningService, ServiceError,
 };
 use rmcp::transport::StreamableHttpClientTransport;
 use rmcp::transport::common::client_side_sse::ExponentialBackoff;
 use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
-use rmcp::{ClientHandler, RoleClient, serve_client};
+use rmcp::{RoleClient, serve_client};
 use serde_json::Value;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::mpsc;
 
 use crate::process::{Job, Supervisor};
 
 use super::config::{Config, Place};
+use super::ear::Ear;
+use super::miss::{Miss, loss_over_http, miss};
 use super::servers::Surroundings;
 use super::state::Loss;
 use super::stdio::{Program, Said};
@@ -51,43 +50,12 @@ pub(super) struct Line {
     ear: Ear,
 }
 
-/// What a server says unasked.
-#[derive(Clone, Default)]
-pub(super) struct Ear(Arc<Heard>);
-
-#[derive(Default)]
-struct Heard {
-    /// Who waits for progress, by token.
-    progress: Mutex<HashMap<NumberOrString, mpsc::UnboundedSender<()>>>,
-    tools_changed: Notify,
-}
-
-impl Ear {
-    fn progress(&self) -> MutexGuard<'_, HashMap<NumberOrString, mpsc::UnboundedSender<()>>> {
-        self.0.progress.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl ClientHandler for Ear {
-    fn get_info(&self) -> ClientConfig {
-        let own = Implementation::new("outlast", env!("CARGO_PKG_VERSION"));
-        ClientConfig::new(ClientCapabilities::default(), own)
-    }
-
-    async fn on_progress(
-        &self,
-        params: ProgressNotificationParam,
-        _: NotificationContext<RoleClient>,
-    ) {
-        if let Some(listener) = self.progress().get(&params.progress_token.0) {
-            // The call may be over.
-            let _ = listener.send(());
-        }
-    }
-
-    async fn on_tool_list_changed(&self, _: NotificationContext<RoleClient>) {
-        self.0.tools_changed.notify_one();
-    }
+/// What a server says of itself.
+#[derive(Clone, Debug, Default)]
+pub(super) struct About {
+    pub(super) has_resources: bool,
+    /// How it wants to be used.
+    pub(super) instructions: Option<String>,
 }
 
 /// Connects to a server.
@@ -116,7 +84,7 @@ async fn over_pipes(
     let (program, pipes) = started.map_err(|error| {
         Loss::Final(format!("{} cannot be started: {error}", job.program.display()))
     })?;
-    let ear = Ear::default();
+    let ear = Ear::new(around);
     match tokio::time::timeout(patience, serve_client(ear.clone(), pipes)).await {
         Ok(Ok(service)) => Ok(Link { service, program: Some(program), ear }),
         Ok(Err(error)) => {
@@ -132,11 +100,13 @@ async fn over_pipes(
 }
 
 fn words(error: &ClientInitializeError) -> String {
-    match error {
-        ClientInitializeError::ConnectionClosed(_) => String::new(),
-        ClientInitializeError::JsonRpcError(error) => error.message.to_string(),
-        other => other.to_string(),
+    if matches!(error, ClientInitializeError::ConnectionClosed(_)) {
+        return String::new();
     }
+    if let ClientInitializeError::JsonRpcError(error) = error {
+        return error.message.to_string();
+    }
+    error.to_string()
 }
 
 /// What happened, and what the server itself said of it.
@@ -144,6 +114,9 @@ pub(super) fn with_words(what: &str, why: &str, said: &Said) -> String {
     let mut text = what.to_owned();
     if !why.is_empty() {
         text = format!("{text}: {}", why.chars().take(300).collect::<String>());
+    }
+    if let Some(fault) = said.fault() {
+        return format!("{what}: {fault}");
     }
     match said.last_line() {
         Some(line) => format!("{text} (it said: {line})"),
@@ -201,89 +174,11 @@ async fn over_http(
     retries.max_delay = Some(Duration::from_secs(30));
     config.retry_config = Arc::new(retries);
     let transport = StreamableHttpClientTransport::with_client(client, config);
-    let ear = Ear::default();
+    let ear = Ear::new(around);
     match tokio::time::timeout(patience, serve_client(ear.clone(), transport)).await {
         Ok(Ok(service)) => Ok(Link { service, program: None, ear }),
         Ok(Err(error)) => Err(loss_over_http(&error)),
         Err(_) => Err(Loss::Passing("it did not answer in time".to_owned())),
-    }
-}
-
-fn loss_over_http(error: &ClientInitializeError) -> Loss {
-    let text = chain(error);
-    if error.is_authorization_required() || wants_login(&text) {
-        Loss::NeedsAuth("it wants a login".to_owned())
-    } else if ["400", "403", "404", "405", "410"].iter().any(|code| {
-        // Two wordings of the library's.
-        text.contains(&format!("({code} ")) || text.contains(&format!("HTTP {code}"))
-    }) {
-        Loss::Final(text.chars().take(300).collect())
-    } else {
-        Loss::Passing(text.chars().take(300).collect())
-    }
-}
-
-/// An error and what it comes from, on one line.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(inner) = source {
-        let more = inner.to_string();
-        if !text.contains(&more) {
-            text = format!("{text}: {more}");
-        }
-        source = inner.source();
-    }
-    // The library's own names say nothing to people.
-    match text.split_once("] error: ") {
-        Some((_, rest)) => rest.to_owned(),
-        None => text,
-    }
-}
-
-fn wants_login(text: &str) -> bool {
-    ["Auth required", "authorization required", "(401 ", "HTTP 401", "Insufficient scope"]
-        .iter()
-        .any(|words| text.contains(words))
-}
-
-/// What became of a call that was not answered, or the words that came instead of an answer.
-#[derive(Debug, PartialEq)]
-pub(super) enum Miss {
-    /// The connection is gone. Whether the call had an effect is unknown.
-    Lost(String),
-    /// The server has forgotten the session, and has not looked at the call.
-    Expired,
-    NeedsAuth,
-    /// The server answered with an error of its own.
-    Refused(String),
-}
-
-pub(super) fn miss(error: &ServiceError) -> Miss {
-    match error {
-        ServiceError::McpError(error) => {
-            let text = error.message.to_lowercase();
-            let forgotten = ["session not found", "session expired", "no valid session"]
-                .iter()
-                .any(|words| text.contains(words))
-                || text.contains("session") && error.code.0 == -32001;
-            if forgotten && [-32000, -32001].contains(&error.code.0) {
-                Miss::Expired
-            } else {
-                Miss::Refused(error.message.to_string())
-            }
-        }
-        other => {
-            let text = chain(other);
-            let lower = text.to_lowercase();
-            if lower.contains("session expired") || lower.contains("no valid session") {
-                Miss::Expired
-            } else if wants_login(&text) {
-                Miss::NeedsAuth
-            } else {
-                Miss::Lost(text.chars().take(300).collect())
-            }
-        }
     }
 }
 
@@ -294,7 +189,7 @@ impl Link {
 
     /// Waits for word that the tools are others now.
     pub(super) async fn tools_change(&self) {
-        self.ear.0.tools_changed.notified().await;
+        self.ear.tools_change().await;
     }
 
     /// What the server said last, to explain its end.
@@ -337,13 +232,13 @@ impl Line {
             Err(_) => return Err(ServiceError::TransportClosed),
         };
         let (tell, progress) = mpsc::unbounded_channel();
-        self.ear.progress().insert(handle.progress_token.0.clone(), tell);
+        self.ear.listen(handle.progress_token.0.clone(), tell);
         Ok((handle, progress))
     }
 
     /// Forgets a request that is over.
     pub(super) fn forget(&self, token: &NumberOrString) {
-        self.ear.progress().remove(token);
+        self.ear.forget(token);
     }
 
     /// Tells the server that nobody waits for that request any more. Waits for nothing.
@@ -363,6 +258,15 @@ impl Line {
             // That it knows no ping is an answer too.
             Ok(Ok(_) | Err(ServiceError::McpError(_))) => true,
             Ok(Err(_)) | Err(_) => false,
+        }
+    }
+
+    /// What the server said of itself when it was connected.
+    pub(super) fn about(&self) -> About {
+        let Some(info) = self.peer.peer_info() else { return About::default() };
+        About {
+            has_resources: info.capabilities.resources.is_some(),
+            instructions: info.instructions.clone().filter(|text| !text.trim().is_empty()),
         }
     }
 

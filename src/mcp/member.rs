@@ -9,7 +9,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::config::Config;
-use super::link::{self, Line, Link, Miss};
+use super::link::{self, About, Line, Link};
+use super::miss::Miss;
 use super::offer::{Offer, offers};
 use super::servers::{Surroundings, Timers};
 use super::state::{Backoff, Loss, Standing, Status};
@@ -39,6 +40,8 @@ pub(super) struct State {
     pub(super) epoch: u64,
     /// The last that are known, also while it is not connected.
     pub(super) offers: Arc<Vec<Offer>>,
+    /// The last that it said of itself.
+    pub(super) about: Arc<About>,
 }
 
 impl Member {
@@ -51,6 +54,7 @@ impl Member {
             line: None,
             epoch: 0,
             offers: Arc::default(),
+            about: Arc::default(),
         };
         Self {
             config,
@@ -96,7 +100,7 @@ impl Member {
     /// A call found out that this connection is of no use any more.
     pub(super) fn lose(&self, epoch: u64, loss: Loss) {
         // Whoever asks next must not be sent down the same line.
-        let lost = self.state.send_if_modified(|state| {
+        let is_news = self.state.send_if_modified(|state| {
             let current = state.epoch == epoch && state.line.take().is_some();
             if current {
                 (state.status, state.why) = match &loss {
@@ -106,7 +110,7 @@ impl Member {
             }
             current
         });
-        if !lost {
+        if !is_news {
             return;
         }
         *self.loss.lock().unwrap_or_else(PoisonError::into_inner) = Some(loss);
@@ -157,15 +161,17 @@ impl Member {
     /// Connects and learns the tools.
     async fn connect(&self, around: &Surroundings, patience: Duration) -> Result<Link, Loss> {
         let link = link::connect(&self.config, around, patience).await?;
-        let line = link.line();
-        let listed = tokio::time::timeout(patience, line.tools()).await;
+        let wire = link.line();
+        let listed = tokio::time::timeout(patience, wire.tools()).await;
         let why = match listed {
             Ok(Ok(listed)) => {
                 self.offer(&listed);
                 self.lost_of(None);
+                let about = Arc::new(wire.about());
                 self.state.send_modify(|state| {
+                    state.about = about;
                     (state.status, state.why) = (Status::Connected, None);
-                    (state.tried, state.line) = (true, Some(line));
+                    (state.tried, state.line) = (true, Some(wire));
                     state.epoch += 1;
                 });
                 return Ok(link);
@@ -204,12 +210,12 @@ impl Member {
         patience: Duration,
         stop: &CancellationToken,
     ) -> Option<Loss> {
-        let line = link.line();
+        let wire = link.line();
         loop {
             tokio::select! {
                 biased;
                 () = stop.cancelled() => return None,
-                () = line.closed() => {
+                () = wire.closed() => {
                     return Some(Loss::Passing(link.last_words("it ended, or hung up")));
                 }
                 () = self.lost.notified() => {
@@ -224,14 +230,14 @@ impl Member {
                 () = self.suspected.notified() => {
                     let alive = tokio::select! {
                         () = stop.cancelled() => return None,
-                        alive = line.is_alive() => alive,
+                        alive = wire.is_alive() => alive,
                     };
                     if !alive {
                         return Some(Loss::Passing(link.last_words("it does not answer any more")));
                     }
                 }
                 () = link.tools_change() => {
-                    let listing = tokio::time::timeout(patience, line.tools());
+                    let listing = tokio::time::timeout(patience, wire.tools());
                     let listed = tokio::select! {
                         () = stop.cancelled() => return None,
                         listed = listing => listed,

@@ -12,14 +12,19 @@
 mod calls;
 mod config;
 mod content;
+mod ear;
 mod link;
 mod member;
+mod miss;
 mod offer;
+mod resources;
+mod schema;
 mod servers;
 mod state;
 mod stdio;
 
 pub use config::{Config, Place, expand};
 pub use content::{Piece, Reply};
-pub use servers::{Servers, Surroundings, Timers};
+pub use offer::prefix;
+pub use servers::{Leave, MakeClient, Servers, Surroundings, Timers};
 pub use state::{Standing, Status, Tally};

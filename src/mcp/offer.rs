@@ -6,14 +6,16 @@ use serde_json::Value;
 
 use crate::transcript::ToolDefinition;
 
+use super::schema;
+
 /// The longest name of a tool that the service takes.
 const LONGEST_NAME: usize = 128;
 
+/// The longest that every gateway to it takes.
+const LONGEST_SAFE_NAME: usize = 64;
+
 /// The longest description that is passed on, in characters: servers put whole manuals there.
 const LONGEST_DESCRIPTION: usize = 4096;
-
-/// The largest schema that is passed on, in bytes.
-const LARGEST_SCHEMA: usize = 64 << 10;
 
 /// The most tools that one server may offer.
 const MOST_TOOLS: usize = 500;
@@ -24,6 +26,8 @@ pub(super) struct Offer {
     /// As the server calls it.
     pub(super) name: String,
     pub(super) definition: ToolDefinition,
+    /// The server says that it changes nothing.
+    pub(super) reads_only: bool,
 }
 
 /// Reads what a server lists. What cannot be offered is left out, and said: one bad tool must not
@@ -33,7 +37,18 @@ pub(super) fn offers(server: &str, listed: &[Value]) -> (Vec<Offer>, Vec<String>
     let mut names = HashSet::new();
     for tool in listed.iter().take(MOST_TOOLS) {
         match offer(server, tool) {
-            Ok(offer) if names.insert(offer.definition.name.clone()) => offers.push(offer),
+            Ok(offer) if names.insert(offer.definition.name.clone()) => {
+                let length = offer.definition.name.len();
+                if length > LONGEST_SAFE_NAME {
+                    complaints.push(format!(
+                        "{:?} has a name of {length} letters with its server's, and some gateways \
+                         refuse more than {LONGEST_SAFE_NAME}: if requests fail, give the server a \
+                         shorter name",
+                        offer.name
+                    ));
+                }
+                offers.push(offer);
+            }
             Ok(offer) => {
                 complaints.push(format!("{:?} is left out: it is there twice", offer.name));
             }
@@ -58,37 +73,19 @@ fn offer(server: &str, tool: &Value) -> Result<Offer, (String, String)> {
     if full.len() > LONGEST_NAME {
         return Err(wrong("its name is too long"));
     }
-    let schema = &tool["inputSchema"];
-    check_schema(schema).map_err(wrong)?;
+    let input_schema = schema::fit(&tool["inputSchema"]).map_err(wrong)?;
     let description = tool["description"].as_str().unwrap_or_default();
     let description = match description.char_indices().nth(LONGEST_DESCRIPTION) {
         Some((end, _)) => format!("{}...", &description[..end]),
         None => description.to_owned(),
     };
-    let definition = ToolDefinition { name: full, description, input_schema: schema.clone() };
-    Ok(Offer { name: name.to_owned(), definition })
-}
-
-fn check_schema(schema: &Value) -> Result<(), &'static str> {
-    let Some(members) = schema.as_object() else { return Err("its input schema is no object") };
-    // The service refuses a request over these at the top of a schema.
-    if ["oneOf", "anyOf", "allOf"].iter().any(|key| members.contains_key(*key)) {
-        return Err("its input schema has oneOf, anyOf or allOf at the top");
-    }
-    if members.get("type").and_then(Value::as_str) != Some("object") {
-        return Err("its input schema is not of the type \"object\"");
-    }
-    if members.get("properties").is_some_and(|properties| !properties.is_object()) {
-        return Err("the properties of its input schema are no object");
-    }
-    if schema.to_string().len() > LARGEST_SCHEMA {
-        return Err("its input schema is too large");
-    }
-    Ok(())
+    let definition = ToolDefinition { name: full, description, input_schema };
+    let reads_only = tool["annotations"]["readOnlyHint"] == Value::Bool(true);
+    Ok(Offer { name: name.to_owned(), definition, reads_only })
 }
 
 /// How the names of a server's tools begin.
-pub(super) fn prefix(server: &str) -> String {
+pub fn prefix(server: &str) -> String {
     format!("mcp__{}__", plain(server))
 }
 
@@ -125,5 +122,18 @@ mod tests {
         assert_eq!(offer.definition.description, "Adds");
         assert_eq!(complaints.len(), 8, "{complaints:?}");
         assert!(complaints[7].contains("there twice"), "{complaints:?}");
+    }
+
+    #[test]
+    fn a_long_name_is_offered_with_a_warning_and_a_hint_is_kept() {
+        let name = "x".repeat(60);
+        let listed = [json!({
+            "name": name,
+            "inputSchema": { "type": "object" },
+            "annotations": { "readOnlyHint": true },
+        })];
+        let (offers, complaints) = offers("s", &listed);
+        assert!(offers[0].reads_only);
+        assert!(complaints[0].contains("a name of 68 letters"), "{complaints:?}");
     }
 }

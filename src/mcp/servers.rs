@@ -18,18 +18,23 @@ use crate::transcript::ToolDefinition;
 use super::config::Config;
 use super::content::Reply;
 use super::member::Member;
-use super::offer::prefix;
+use super::offer::{Offer, prefix};
 use super::state::{Standing, Status, Tally};
+
+/// Makes the client for an address, or says why it cannot.
+pub type MakeClient = dyn Fn(&str) -> Result<reqwest::Client, String> + Send + Sync;
 
 /// What servers are started with.
 pub struct Surroundings {
     /// Where programs start.
     pub cwd: PathBuf,
+    /// Where else the run works: servers that ask are told of it.
+    pub folders: Vec<PathBuf>,
     /// What programs see. A server's own variables come on top.
     pub environment: Vec<(OsString, OsString)>,
     pub supervisor: Supervisor,
     /// Makes the client for an address.
-    pub http: Box<dyn Fn(&str) -> Result<reqwest::Client, String> + Send + Sync>,
+    pub http: Box<MakeClient>,
 }
 
 /// How long things may take.
@@ -55,6 +60,25 @@ impl Default for Timers {
         }
     }
 }
+
+/// What leave a call takes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Leave {
+    /// None at all.
+    Free,
+    /// A rule that speaks of this name.
+    Needed {
+        name: String,
+        /// Somebody whom the user trusts says that it changes nothing.
+        reads_only: bool,
+    },
+}
+
+/// How much of a server's instructions is passed on, in characters.
+const LONGEST_INSTRUCTIONS: usize = 2_000;
+
+/// How much of all of them.
+const ALL_INSTRUCTIONS: usize = 8_000;
 
 /// The servers of a run. Dropped, they are left to the supervisor.
 #[derive(Default)]
@@ -134,15 +158,8 @@ impl Servers {
         if let Some(name) = names.iter().find(unknown) {
             return Err(format!("the MCP server {name:?} is required, and configured nowhere"));
         }
-        let wanted = |member: &&Arc<Member>| {
-            if names.is_empty() {
-                !member.config.disabled
-            } else {
-                names.contains(&member.config.name)
-            }
-        };
         let end = Instant::now() + self.timers.start;
-        for member in self.members.iter().filter(wanted) {
+        for member in self.wanted(names) {
             let mut watch = member.watch();
             let over = watch.wait_for(|state| state.status != Status::Pending);
             let _ = timeout_at(end, over).await;
@@ -164,6 +181,23 @@ impl Servers {
         Ok(())
     }
 
+    fn wanted<'a>(&'a self, names: &'a [String]) -> impl Iterator<Item = &'a Arc<Member>> {
+        self.members.iter().filter(move |member| {
+            if names.is_empty() {
+                !member.config.disabled
+            } else {
+                names.contains(&member.config.name)
+            }
+        })
+    }
+
+    /// Which of these, or of all if there is no name, are not connected.
+    pub fn missing(&self, names: &[String]) -> Vec<String> {
+        let standings = self.wanted(names).map(|member| member.standing());
+        let gone = standings.filter(|standing| standing.status != Status::Connected);
+        gone.map(|standing| standing.name).collect()
+    }
+
     /// What the model is told of their tools, in a fixed order. Those of a server that is lost
     /// for a while stay.
     pub fn definitions(&self) -> Vec<ToolDefinition> {
@@ -172,19 +206,54 @@ impl Servers {
             let state = member.watch().borrow().clone();
             definitions.extend(state.offers.iter().map(|offer| offer.definition.clone()));
         }
+        definitions.extend(self.resource_tools());
         definitions
+    }
+
+    /// How those that are connected want to be used, in their own words. Empty if they have none.
+    pub fn instructions(&self) -> String {
+        let mut text = String::new();
+        for member in &self.members {
+            let about = Arc::clone(&member.watch().borrow().about);
+            let Some(own) = &about.instructions else { continue };
+            let own: String = own.trim().chars().take(LONGEST_INSTRUCTIONS).collect();
+            let section = format!("\n\n## {}\n{own}", prefix(&member.config.name));
+            if text.len() + section.len() <= ALL_INSTRUCTIONS {
+                text.push_str(&section);
+            }
+        }
+        text
+    }
+
+    /// What leave a call of theirs takes.
+    pub fn leave(&self, tool: &str, input: &Value) -> Leave {
+        if self.knows_resource_tool(tool) {
+            return Self::leave_of_resource_tool(tool, input);
+        }
+        let reads_only = self
+            .find(tool)
+            .is_some_and(|(member, offer)| member.config.vouched && offer.reads_only);
+        Leave::Needed { name: tool.to_owned(), reads_only }
+    }
+
+    pub(super) fn members(&self) -> &[Arc<Member>] {
+        &self.members
+    }
+
+    pub(super) fn timers(&self) -> Timers {
+        self.timers
     }
 
     /// Whether a tool is theirs, by the name that the model knows.
     pub fn knows(&self, tool: &str) -> bool {
-        self.find(tool).is_some()
+        self.find(tool).is_some() || self.knows_resource_tool(tool)
     }
 
-    fn find(&self, tool: &str) -> Option<(&Arc<Member>, String)> {
+    fn find(&self, tool: &str) -> Option<(&Arc<Member>, Offer)> {
         self.members.iter().find_map(|member| {
             let offers = Arc::clone(&member.watch().borrow().offers);
             let offer = offers.iter().find(|offer| offer.definition.name == tool)?;
-            Some((member, offer.name.clone()))
+            Some((member, offer.clone()))
         })
     }
 
@@ -192,7 +261,8 @@ impl Servers {
     pub async fn call(&self, tool: &str, input: &Value, cancel: &CancellationToken) -> Reply {
         self.calls.fetch_add(1, Ordering::Relaxed);
         let reply = match self.find(tool) {
-            Some((member, name)) => member.call(&name, input, self.timers, cancel).await,
+            Some((member, offer)) => member.call(&offer.name, input, self.timers, cancel).await,
+            None if self.knows_resource_tool(tool) => self.use_resources(tool, input, cancel).await,
             None => Reply::failure(format!("No such tool available: {tool}")),
         };
         if reply.is_error {
@@ -204,6 +274,11 @@ impl Servers {
     /// How each stands.
     pub fn standings(&self) -> Vec<Standing> {
         self.members.iter().map(|member| member.standing()).collect()
+    }
+
+    /// How many tools each offers, in the order of the standings.
+    pub fn tool_counts(&self) -> Vec<usize> {
+        self.members.iter().map(|member| member.watch().borrow().offers.len()).collect()
     }
 
     /// What should be said about them and was not yet, a line each.

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::process::ExitStatus;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rmcp::RoleClient;
@@ -76,20 +76,39 @@ impl Program {
 /// What a server says of itself: the end of its standard error, or what it prints that is no
 /// message.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Said(Arc<Mutex<VecDeque<u8>>>);
+pub(super) struct Said(Arc<Mutex<Words>>);
+
+#[derive(Debug, Default)]
+struct Words {
+    bytes: VecDeque<u8>,
+    /// Why it is not listened to any more. What it says after that is about a broken pipe.
+    fault: Option<&'static str>,
+}
 
 impl Said {
+    fn words(&self) -> MutexGuard<'_, Words> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn hear(&self, bytes: &[u8]) {
-        let mut said = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let said = &mut self.words().bytes;
         said.extend(&bytes[bytes.len().saturating_sub(SAID_BYTES)..]);
         let excess = said.len().saturating_sub(SAID_BYTES);
         said.drain(..excess);
     }
 
+    fn blame(&self, fault: &'static str) {
+        self.words().fault = Some(fault);
+    }
+
+    /// What was wrong with it, if it was us who hung up.
+    pub(super) fn fault(&self) -> Option<&'static str> {
+        self.words().fault
+    }
+
     /// Its last line, for people.
     pub(super) fn last_line(&self) -> Option<String> {
-        let mut said = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let text = String::from_utf8_lossy(said.make_contiguous()).into_owned();
+        let text = String::from_utf8_lossy(self.words().bytes.make_contiguous()).into_owned();
         let line = text.lines().rev().find(|line| !line.trim().is_empty())?;
         let plain = |letter: char| if letter.is_control() { ' ' } else { letter };
         Some(line.trim().chars().map(plain).take(300).collect())
@@ -194,7 +213,7 @@ async fn read_messages(
         match (&mut stdout).take(limit).read_until(b'\n', &mut line).await {
             Ok(0) | Err(_) => return,
             Ok(_) if line.len() >= LONGEST_LINE => {
-                said.hear(b"\nit sent a message that is longer than 32 MiB\n");
+                said.blame("it sent a message that is longer than 32 MiB");
                 return;
             }
             Ok(_) => {}
@@ -211,7 +230,7 @@ async fn read_messages(
             said.hear(&line);
             garbage += line.len();
             if garbage > MOST_GARBAGE {
-                said.hear(b"\nit prints what is no message\n");
+                said.blame("it prints what is no message");
                 return;
             }
         }

@@ -9,11 +9,13 @@ use uuid::Uuid;
 use crate::recovery::FaultKind;
 use crate::transcript::{Block, Usage};
 
+use super::headers::RateLimits;
+
 /// Something that happened while a reply streamed in.
 #[derive(Clone, Debug)]
 pub enum Progress {
-    /// The status line and headers came: the service is alive.
-    Accepted,
+    /// The status line and headers came: the service is alive. What they say of rate limits.
+    Accepted(Option<RateLimits>),
     /// Any byte, pings included.
     Bytes(usize),
     /// An event of the stream as the service sent it, pings left out.

@@ -16,6 +16,7 @@ use super::endpoint::{Endpoint, EndpointError, Timers, host};
 use super::exchange::Exchange;
 use super::fault::scrubbed;
 use super::headers::RateLimits;
+use super::limits::Account;
 use super::request::{FAST_BETA, Prompt, body};
 use super::transport::{Transport, read_roots};
 
@@ -30,6 +31,7 @@ pub struct Client {
     timers: Timers,
     transport: Transport,
     limits: Mutex<Option<RateLimits>>,
+    account: Account,
 }
 
 impl Client {
@@ -39,13 +41,15 @@ impl Client {
     /// What is wrong with it.
     pub fn new(endpoint: Endpoint) -> Result<Self, EndpointError> {
         let url = endpoint.url()?;
+        let account = Account::new(&endpoint, &url);
         let roots = read_roots(&endpoint.ca_files)
             .map_err(|(path, reason)| EndpointError::CaFile { path, reason })?;
         let headers = fixed_headers(&endpoint)?;
         let (timers, proxies) = (endpoint.timers, endpoint.proxies.clone());
         let keyring = Keyring::new(endpoint, &roots).ok_or(EndpointError::Credential)?;
         let transport = Transport::new(&url, timers, roots, &proxies);
-        Ok(Self { url, headers, keyring, timers, transport, limits: Mutex::new(None) })
+        let limits = Mutex::new(None);
+        Ok(Self { url, headers, keyring, timers, transport, limits, account })
     }
 
     /// Makes one attempt at one request. Exactly one request goes out, or none if it cannot be
@@ -102,6 +106,11 @@ impl Client {
     /// The rate limits, as the last answer that mentioned any told them.
     pub fn rate_limits(&self) -> Option<RateLimits> {
         self.limits.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The name of the limit that requests for `model` fall under, for the runs of this host.
+    pub fn limit_of(&self, model: &str) -> String {
+        self.account.limit_of(model)
     }
 
     /// Who is asked, and through whom. Nothing else of the address, which may hold secrets.

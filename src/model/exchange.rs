@@ -91,7 +91,7 @@ impl Exchange {
         if !response.status().is_success() {
             return Err(read_refusal(response).await);
         }
-        progress(Progress::Accepted);
+        progress(Progress::Accepted(self.limits.clone()));
         let mut answer = self.read(response, progress).await?;
         answer.request_id = self.request_id.take();
         Ok(answer)

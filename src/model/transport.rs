@@ -1,11 +1,13 @@
 //! The HTTP client beneath: connections, certificates, proxies.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use reqwest::dns::Resolve;
 use reqwest::{Certificate, ClientBuilder, Url};
 use tower_layer::Layer;
 use tower_service::Service;
@@ -39,6 +41,17 @@ struct Recipe {
     /// Whether certificates can play a part at all.
     plain: bool,
     proxy: Option<Proxy>,
+    /// Instead of how this machine looks names up.
+    names: Option<Names>,
+}
+
+/// How names are looked up.
+struct Names(Arc<dyn Resolve>);
+
+impl fmt::Debug for Names {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Names")
+    }
 }
 
 impl Transport {
@@ -51,7 +64,7 @@ impl Transport {
         let plain = is_loopback(url) && url.scheme() == "http";
         let proxy = proxies.toward(url).cloned();
         Self {
-            recipe: Recipe { timers, extra_roots, plain, proxy },
+            recipe: Recipe { timers, extra_roots, plain, proxy, names: None },
             pooled: OnceLock::new(),
             fresh: OnceLock::new(),
         }
@@ -124,6 +137,10 @@ impl Recipe {
             .http2_keep_alive_interval(dead * 6 / 11)
             .http2_keep_alive_timeout(dead * 5 / 11)
             .connector_layer(NoteDials);
+        let builder = match &self.names {
+            Some(Names(names)) => builder.dns_resolver(Arc::clone(names)),
+            None => builder,
+        };
         #[cfg(any(target_os = "linux", target_os = "android", target_os = "fuchsia"))]
         let builder = builder.tcp_user_timeout(dead);
         builder
@@ -145,6 +162,27 @@ pub fn http_client(
     let roots = read_roots(ca_files)
         .map_err(|(file, why)| format!("{} cannot be used: {why}", file.display()))?;
     Transport::new(&url, timers, roots, proxies).client(Connection::Pooled).cloned()
+}
+
+/// A client for any page of the web, with the same rules, that keeps no connection. Names are
+/// looked up by `names`, unless a proxy does that: whether one does comes with the client.
+///
+/// # Errors
+/// A certificate cannot be read, or TLS cannot be set up.
+pub fn web_client(
+    url: &Url,
+    timers: Timers,
+    ca_files: &[PathBuf],
+    proxies: &Proxies,
+    names: Arc<dyn Resolve>,
+) -> Result<(reqwest::Client, bool), String> {
+    let roots = read_roots(ca_files)
+        .map_err(|(file, why)| format!("{} cannot be used: {why}", file.display()))?;
+    let mut transport = Transport::new(url, timers, roots, proxies);
+    let is_proxied = transport.proxy().is_some();
+    // The proxy itself may well be on a private network.
+    transport.recipe.names = (!is_proxied).then_some(Names(names));
+    Ok((transport.client(Connection::Fresh)?.clone(), is_proxied))
 }
 
 /// Reads certificates to trust beside the system's.

@@ -54,6 +54,8 @@ pub enum Budget {
     Objection,
     /// One turn in which the model hears of background work after it was done. Per session.
     Report,
+    /// One wait for a rate limit that other runs have met.
+    Hold,
 }
 
 /// What is left to spend. Every recovery counts one of these down; what renews it is said by the
@@ -89,6 +91,8 @@ pub struct Budgets {
     pub reports: u8,
     #[serde(default = "all_objections")]
     pub objections: u8,
+    #[serde(default = "all_holds")]
+    pub holds: u8,
 }
 
 /// What a session has that was begun before there were reports.
@@ -99,6 +103,11 @@ fn all_reports() -> u8 {
 /// What a session has that was begun before there were hooks.
 fn all_objections() -> u8 {
     Budgets::DEFAULT.objections
+}
+
+/// What a session has that was begun before limits were shared.
+fn all_holds() -> u8 {
+    Budgets::DEFAULT.holds
 }
 
 impl Budgets {
@@ -129,6 +138,7 @@ impl Budgets {
         amendments: 3,
         reports: 24,
         objections: 2,
+        holds: 20,
     };
 
     /// Pays for one recovery. `None` when there is nothing left.
@@ -169,6 +179,7 @@ impl Budgets {
             Budget::Amendment => self.amendments = self.amendments.checked_sub(1)?,
             Budget::Report => self.reports = self.reports.checked_sub(1)?,
             Budget::Objection => self.objections = self.objections.checked_sub(1)?,
+            Budget::Hold => self.holds = self.holds.checked_sub(1)?,
         }
         Some(self)
     }
@@ -185,6 +196,7 @@ impl Budgets {
             reactive_compactions: full.reactive_compactions,
             strips: full.strips,
             heals: full.heals,
+            holds: full.holds,
             ..self
         }
     }
@@ -195,7 +207,8 @@ impl Budgets {
     pub(super) fn renewed_by_success(self, full: &Self, first_try: bool) -> Self {
         let bucket =
             if first_try { self.bucket.saturating_add(1).min(full.bucket) } else { self.bucket };
-        Self { retries: full.retries, refreshes: full.refreshes, bucket, ..self }
+        let (retries, refreshes, holds) = (full.retries, full.refreshes, full.holds);
+        Self { retries, refreshes, holds, bucket, ..self }
     }
 
     /// A reply that ended as replies should renews what a single turn may spend.
@@ -230,7 +243,8 @@ impl Budgets {
     /// A new model starts with a full set of attempts. The bucket is the run's, not the model's.
     #[must_use]
     pub(super) fn renewed_by_switch(self, full: &Self) -> Self {
-        Self { retries: full.retries, refreshes: full.refreshes, ..self }
+        let (retries, refreshes, holds) = (full.retries, full.refreshes, full.holds);
+        Self { retries, refreshes, holds, ..self }
     }
 
     /// The preferred model is asked again: what led away from it may lead away once more. Bounded

@@ -7,11 +7,12 @@
 //! ```text
 //! setback ─► retry, switch, compact … ─► a whole reply, or the summary            saved
 //!            nudge, ask for its form  ─► an answer that is taken for one          saved
+//!            heed                     ─► no Stop hook objects                     saved
 //!            amend                    ─► the command passes                       saved
 //!                                     └► the run ends                             lost
 //! ```
 //! A call has one recovery at a time: what goes wrong while one is under way joins it. So do the
-//! answer's form, its effort and its acceptance, each beside the calls that are made for it.
+//! answer's form, its effort, what hooks say to it and its acceptance, each beside the calls that are made for it.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -19,7 +20,7 @@ use std::time::Duration;
 
 use super::episode::{Counts, Episode, Goal, setback};
 use super::{
-    Action, Event, Fate, Moment, Money, Phase, RecoveryPlan, Reply, StopReason, Transition,
+    Action, Counsel, Event, Fate, Moment, Money, Phase, RecoveryPlan, Reply, StopReason, Transition,
 };
 
 /// How many recoveries are remembered in full: the latest.
@@ -31,8 +32,8 @@ pub struct Chronicle {
     totals: Totals,
     open: Vec<Open>,
     over: VecDeque<Episode>,
-    /// When the pause at hand began.
-    pausing: Option<Moment>,
+    /// When the pause at hand began, and whether it is for others.
+    pausing: Option<(Moment, bool)>,
     /// When the last step was taken.
     now: Moment,
     /// What the last call cost, until it shows what it was for.
@@ -50,6 +51,10 @@ pub struct Totals {
     pub strategies: Counts,
     /// Spent in pauses that are over.
     pub waited: Duration,
+    /// Pauses for a rate limit that other runs of this host had met.
+    pub holds: u32,
+    /// Of `waited`, what was spent in those.
+    pub held: Duration,
     /// Summaries that took the place of an older part of the conversation.
     pub compactions: u32,
     /// Changes from one model to another because of a failure.
@@ -112,6 +117,9 @@ impl Chronicle {
         if let (Action::Ask(_), Some(open)) = (step.action, self.of_the_call()) {
             open.episode.attempts = open.episode.attempts.saturating_add(1);
         }
+        if let (Event::Held { .. }, Some(open)) = (step.event, self.of_the_call()) {
+            open.episode.attempts = open.episode.attempts.saturating_sub(1);
+        }
         let open = mem::take(&mut self.open);
         let (came, rest) = open.into_iter().partition(|open| open.has_come(step));
         self.open = rest;
@@ -143,17 +151,21 @@ impl Chronicle {
 
     fn tell_time(&mut self, step: &Transition) {
         self.now = step.at;
-        if !matches!(step.next.phase, Phase::Pausing { .. }) {
+        if let Phase::Pausing { why, .. } = step.next.phase {
+            self.pausing.get_or_insert((step.at, why.is_for_others()));
+        } else {
             self.stop_waiting();
-        } else if self.pausing.is_none() {
-            self.pausing = Some(step.at);
         }
     }
 
     fn stop_waiting(&mut self) {
-        let Some(since) = self.pausing.take() else { return };
+        let Some((since, for_others)) = self.pausing.take() else { return };
         let waited = since.until(self.now);
         self.totals.waited += waited;
+        if for_others {
+            self.totals.holds += 1;
+            self.totals.held += waited;
+        }
         if let Some(open) = self.of_the_call() {
             open.episode.waited += waited;
         }
@@ -162,6 +174,8 @@ impl Chronicle {
     fn count(&mut self, step: &Transition) {
         let totals = &mut self.totals;
         totals.requests += u32::from(matches!(step.action, Action::Ask(_)));
+        // It was counted when it was to be made.
+        totals.requests -= u32::from(matches!(step.event, Event::Held { .. })).min(totals.requests);
         totals.compactions += u32::from(step.edit.reply == Fate::Summary);
         let Some(plan) = step.plan.filter(|plan| !matches!(plan, RecoveryPlan::Stop(_))) else {
             return;
@@ -257,8 +271,13 @@ impl Open {
             Goal::Reply => whole,
             Goal::Shape => matches!(step.event, Event::Delivered | Event::DeliveredEarly),
             Goal::Effort => {
-                (answered || matches!(step.event, Event::Delivered | Event::Worked(_))) && taken
+                let heard = matches!(
+                    step.event,
+                    Event::Delivered | Event::Worked(_) | Event::Consulted(Counsel::Pass)
+                );
+                (answered || heard) && taken
             }
+            Goal::Consent => step.event == Event::Consulted(Counsel::Pass),
             Goal::Acceptance => step.event == Event::Checked { passed: true },
         }
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize, Serializer};
 
-use super::{Event, Money, RecoveryPlan, Reply, Transition};
+use super::{Counsel, Event, Money, RecoveryPlan, Reply, Transition};
 
 /// A recovery that is over. All of a call's troubles are one, until a whole reply comes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -107,6 +107,8 @@ pub(super) enum Goal {
     Shape,
     /// An answer with enough effort behind it.
     Effort,
+    /// An answer that no Stop hook objects to.
+    Consent,
     /// A command that passes.
     Acceptance,
 }
@@ -116,7 +118,7 @@ impl Goal {
     pub(super) fn is_of_a_call(self) -> bool {
         match self {
             Self::Summary | Self::Reply => true,
-            Self::Shape | Self::Effort | Self::Acceptance => false,
+            Self::Shape | Self::Effort | Self::Consent | Self::Acceptance => false,
         }
     }
 
@@ -124,13 +126,13 @@ impl Goal {
     pub(super) fn of(step: &Transition) -> Self {
         match (step.plan, step.event) {
             (Some(RecoveryPlan::Compact), _) => Self::Summary,
-            (Some(RecoveryPlan::Nudge), _) => Self::Effort,
+            (Some(RecoveryPlan::Nudge), _) | (_, Event::Consulted(Counsel::Pass)) => Self::Effort,
             (Some(RecoveryPlan::Restructure), _)
             | (_, Event::Misfit | Event::Replied(Reply::Answer { .. } | Reply::Early { .. })) => {
                 Self::Shape
             }
-            (Some(RecoveryPlan::Amend | RecoveryPlan::Heed), _)
-            | (_, Event::Checked { .. } | Event::Consulted(_)) => Self::Acceptance,
+            (Some(RecoveryPlan::Heed), _) | (_, Event::Consulted(_)) => Self::Consent,
+            (Some(RecoveryPlan::Amend), _) | (_, Event::Checked { .. }) => Self::Acceptance,
             (
                 _,
                 Event::Begin
@@ -142,7 +144,10 @@ impl Goal {
                 | Event::DeliveredEarly
                 | Event::Worked(_)
                 | Event::HookStopped
+                | Event::Prevented
+                | Event::Denied
                 | Event::Refreshed
+                | Event::Held { .. }
                 | Event::Woke
                 | Event::Interrupted(_)
                 | Event::DeadlinePassed
@@ -161,20 +166,18 @@ pub(super) fn setback(step: &Transition) -> Option<&'static str> {
         Event::Replied(Reply::CutShort(_)) => Some("max_output_tokens"),
         Event::Replied(Reply::Empty) => Some("empty_response"),
         Event::Replied(Reply::Paused) => Some("pause_turn"),
-        Event::Replied(Reply::Answer { .. })
-        | Event::Delivered
-        | Event::Worked(_)
-        | Event::Consulted(_)
+        Event::Replied(Reply::Answer { .. }) | Event::Delivered | Event::Worked(_)
             if plan == RecoveryPlan::Nudge =>
         {
             Some("token_budget")
         }
+        Event::Consulted(Counsel::Pass) => Some("token_budget"),
         Event::Replied(Reply::Answer { .. } | Reply::Early { .. }) | Event::Misfit => {
             Some("structured_output")
         }
         Event::Replied(Reply::ToolCalls { .. } | Reply::Refusal) => Some("no_summary"),
         Event::Weighed(_) if plan == RecoveryPlan::Compact => Some("context_window"),
-        Event::Weighed(_) => Some("no_summary"),
+        Event::Weighed(_) | Event::Prevented => Some("no_summary"),
         Event::ToolsDone(_) if plan == RecoveryPlan::Return => Some("on_fallback_model"),
         Event::Checked { .. } => Some("requirement"),
         Event::Consulted(_) => Some("stop_hook"),
@@ -184,7 +187,9 @@ pub(super) fn setback(step: &Transition) -> Option<&'static str> {
         | Event::DeliveredEarly
         | Event::Worked(_)
         | Event::HookStopped
+        | Event::Denied
         | Event::Refreshed
+        | Event::Held { .. }
         | Event::Woke
         | Event::Interrupted(_)
         | Event::DeadlinePassed

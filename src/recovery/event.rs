@@ -13,6 +13,11 @@ pub enum Event {
     Weighed(Weight),
     Replied(Reply),
     Failed(Failure),
+    /// The request was not sent: other runs of this host know that the service would refuse it
+    /// before then.
+    Held {
+        until: Moment,
+    },
     /// Every tool call has its result; whether they lead anywhere, the loop detector says.
     ToolsDone(Pace),
     /// The same, and among them was the structured output that was asked for.
@@ -29,8 +34,12 @@ pub enum Event {
     },
     /// The hooks of Stop were heard.
     Consulted(Counsel),
-    /// A hook said, before the first request or around a tool, that the run should stop.
+    /// A hook said, before a request or around a tool, that the run should stop.
     HookStopped,
+    /// A hook does not want the summary to be asked for that was about to be.
+    Prevented,
+    /// A tool call was denied, and that is to end the run. Every call has its result.
+    Denied,
     Refreshed,
     Woke,
     Interrupted(Interrupt),
@@ -223,6 +232,9 @@ pub struct Ask {
     pub attempt: u8,
     /// Whether fast mode is asked for.
     pub fast: bool,
+    /// Whether it may be [held](Event::Held). Not when others were waited for in vain.
+    #[serde(default)]
+    pub yields: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -53,6 +53,7 @@ impl Run {
             torn: 0,
             connection: Connection::Pooled,
             not_before: Moment::default(),
+            yields_until: Moment::default(),
             may_escalate: false,
             effort_left: limits.effort.map_or(0, |tokens| tokens / 10 * 9),
             since_nudge: 0,
@@ -70,6 +71,7 @@ impl Run {
             phase: Phase::Ready,
             connection: Connection::Pooled,
             not_before: Moment::default(),
+            yields_until: Moment::default(),
             home: None,
             away_until: Moment::default(),
             fast: if self.fast == Fast::Off { Fast::Off } else { Fast::On },
@@ -113,9 +115,18 @@ impl Run {
             (Phase::Awaiting { until }, Event::Worked(work)) => self.worked(until, work, scene),
             (Phase::Working, Event::Misfit) => self.restructure(None, scene),
             (
-                Phase::Ready | Phase::Working | Phase::Consulting | Phase::Checking,
+                Phase::Ready
+                | Phase::Weighing(_)
+                | Phase::Calling(Call::Ask(_))
+                | Phase::Working
+                | Phase::Consulting
+                | Phase::Checking,
                 Event::HookStopped,
             ) => self.stop(StopReason::HookStopped),
+            (Phase::Calling(Call::Ask(Purpose::Summary(occasion))), Event::Prevented) => {
+                self.without_summary(occasion, scene)
+            }
+            (Phase::Working, Event::Denied) => self.stop(StopReason::Denied),
             (Phase::Consulting, Event::Consulted(counsel)) => self.consulted(counsel, scene),
             (Phase::Checking, Event::Checked { passed }) => self.checked(passed, scene),
             (Phase::Weighing(Purpose::Reply), Event::Weighed(weight)) => {
@@ -134,6 +145,9 @@ impl Run {
                 self.call(Call::Ask(purpose), scene)
             }
             (Phase::Calling(call), Event::Failed(failure)) => self.recover(call, failure, scene),
+            (Phase::Calling(call @ Call::Ask(_)), Event::Held { until }) if self.yields() => {
+                self.hold(until, call, scene)
+            }
             (Phase::Pausing { until, .. }, Event::Woke) if at < until => self.wait(until, scene),
             (Phase::Pausing { then, .. }, Event::Woke) => self.call(then, scene),
             (phase, event) => return Err(Breach { phase, event }),
@@ -234,6 +248,7 @@ impl Run {
             connection: self.connection,
             attempt: self.failures.saturating_add(1),
             fast: self.fast == Fast::On,
+            yields: self.yields(),
         };
         let may_escalate = weight.after(cap).grants(caps.escalated.min(most)) > cap;
         let calling = Phase::Calling(Call::Ask(purpose));
@@ -272,7 +287,7 @@ impl Run {
 
     /// Waits in steps no longer than a heartbeat, so that silence never looks like death to
     /// whoever watches the run.
-    fn wait(self, until: Moment, scene: Scene<'_>) -> Outcome {
+    pub(super) fn wait(self, until: Moment, scene: Scene<'_>) -> Outcome {
         self.doing(Action::Wait { until: until.min(scene.at.after(scene.limits.heartbeat)) })
     }
 

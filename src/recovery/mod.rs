@@ -29,6 +29,7 @@ mod money;
 mod nudges;
 mod plan;
 mod setbacks;
+mod sharing;
 mod spiral;
 mod state;
 mod stop;

@@ -34,6 +34,9 @@ pub struct Run {
     pub connection: Connection,
     /// No call to this model before then: the server asked for it.
     pub not_before: Moment,
+    /// Where waiting for others ends that the call at hand has begun with.
+    #[serde(default)]
+    pub yields_until: Moment,
     /// Whether a larger output cap would have given the call at hand more room.
     pub may_escalate: bool,
     /// Output tokens still wanted by the token budget.
@@ -135,10 +138,18 @@ pub enum Compaction {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Pause {
     pub class: ErrorClass,
-    /// Which retry follows, counted from 1.
+    /// Which retry follows, counted from 1. 0 when nothing of ours has failed, and the wait is for
+    /// the rate limit that [other runs](crate::recovery::Event::Held) have met.
     pub retry: u8,
     /// Of how many; `None` when they are not counted.
     pub of: Option<u8>,
+}
+
+impl Pause {
+    /// Whether it is others who met a limit.
+    pub fn is_for_others(self) -> bool {
+        self.retry == 0
+    }
 }
 
 /// Which output cap the turn uses.

@@ -15,6 +15,8 @@ pub enum StopReason {
     AbortedStreaming(Interrupt),
     AbortedTools(Interrupt),
     HookStopped,
+    /// A tool call was denied, and that was to end the run.
+    Denied,
     /// A Stop hook said that the run is to end.
     StopHookPrevented,
     /// A Stop hook kept objecting past its bound.
@@ -67,6 +69,7 @@ impl StopReason {
             Self::AbortedStreaming(_) => "aborted_streaming",
             Self::AbortedTools(_) => "aborted_tools",
             Self::HookStopped => "hook_stopped",
+            Self::Denied => "denied",
             Self::StopHookPrevented => "stop_hook_prevented",
             Self::StopHookBlocked => "stop_hook_blocked",
             Self::BlockingLimit => "blocking_limit",

@@ -18,11 +18,13 @@ mod mask;
 mod pass;
 mod shapes;
 mod stream;
+mod variables;
 
 pub use known::KnownSecrets;
 pub use mask::Mask;
 pub use shapes::{PASSWORD_IN_ADDRESS, SHAPES, Shape};
 pub use stream::Stream;
+pub use variables::Variables;
 
 /// What stands in the place of a secret, everywhere.
 pub const REDACTED: &str = "[redacted]";

@@ -4,6 +4,9 @@ use std::ffi::OsString;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use jsonschema::error::ValidationError;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
@@ -12,8 +15,16 @@ use crate::transcript::{Block, ToolCall, ToolDefinition};
 use super::capture::{Capture, Scratch, Stream};
 use super::catalog::Tool;
 use super::contain::contain;
-use super::outcome::{Outcome, Refusal};
+use super::media;
+use super::outcome::{Outcome, Refusal, Warrant};
+use super::text::clipped;
 use super::toolbox::Toolbox;
+
+/// How many faults of an input the model is told of at once.
+const FAULTS_MAX: usize = 5;
+
+/// How long each may be, in characters.
+const FAULT_CHARS_MAX: usize = 300;
 
 /// Tools that are not built in. Whoever performs them answers every call.
 pub trait ForeignTools: Send + Sync {
@@ -23,12 +34,28 @@ pub trait ForeignTools: Send + Sync {
     /// Whether a tool of this name is theirs.
     fn knows(&self, name: &str) -> bool;
 
+    /// What leave a call takes.
+    fn leave(&self, call: &ToolCall) -> Leave;
+
     /// Performs a call. Ends soon once it is cancelled.
     fn perform<'a>(
         &'a self,
         call: &'a ToolCall,
         cancel: CancellationToken,
     ) -> Pin<Box<dyn Future<Output = Brought> + Send + 'a>>;
+}
+
+/// What leave a foreign call takes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Leave {
+    /// None, unless a rule denies the tool.
+    Free,
+    /// A rule that speaks of this name.
+    Needed {
+        name: String,
+        /// Somebody whom the user trusts says that it changes nothing.
+        reads_only: bool,
+    },
 }
 
 /// What came of a foreign call, before it is made fit to be read.
@@ -42,6 +69,7 @@ pub struct Brought {
 
 impl Toolbox {
     /// Adds tools that somebody else performs.
+    #[must_use]
     pub fn joined_by(mut self, foreign: Arc<dyn ForeignTools>) -> Self {
         self.foreign = Some(foreign);
         self
@@ -66,8 +94,23 @@ impl Toolbox {
     }
 
     #[expect(clippy::result_large_err, reason = "a refusal is rare, and used up at once")]
-    pub(super) fn admit_foreign(&self, name: &str) -> Result<(), Refusal> {
-        self.kit.permissions.judge_foreign(name).map_err(Refusal::denied)
+    pub(super) fn admit_foreign(
+        &self,
+        foreign: &dyn ForeignTools,
+        call: &ToolCall,
+        warrant: Warrant,
+    ) -> Result<(), Refusal> {
+        let permissions = &self.kit.permissions;
+        if permissions.removes_foreign(&call.name) {
+            return Err(Refusal::denied(format!("{} is denied by a rule", call.name)));
+        }
+        check_input(&foreign.definitions(), call).map_err(Refusal::invalid)?;
+        match foreign.leave(call) {
+            Leave::Free => Ok(()),
+            Leave::Needed { name, reads_only } => {
+                permissions.judge_foreign(&name, reads_only, warrant).map_err(Refusal::denied)
+            }
+        }
     }
 
     /// Runs an admitted call of somebody else's tool, by the rules as they are.
@@ -86,15 +129,45 @@ impl Toolbox {
     }
 }
 
+/// Whether the input is what whoever performs the tool asks for. Where their schema is none, they
+/// are left to say so themselves.
+fn check_input(definitions: &[ToolDefinition], call: &ToolCall) -> Result<(), String> {
+    let known = definitions.iter().find(|known| known.name == call.name);
+    let Some(schema) = known.and_then(|known| jsonschema::validator_for(&known.input_schema).ok())
+    else {
+        return Ok(());
+    };
+    let faults: Vec<String> = schema.iter_errors(&call.input).take(FAULTS_MAX).map(fault).collect();
+    if faults.is_empty() {
+        return Ok(());
+    }
+    Err(format!("InputValidationError: {}: {}", call.name, faults.join("; ")))
+}
+
+fn fault(error: ValidationError<'_>) -> String {
+    let place = error.instance_path().to_string();
+    let place = if place.is_empty() { String::new() } else { format!("{place}: ") };
+    let what = error.masked_with("the value").to_string();
+    format!("{place}{}", clipped(&what, FAULT_CHARS_MAX))
+}
+
 /// Makes an outcome of what came: long text is cut in the middle and saved whole, and so is what
 /// cannot be shown.
 async fn fit(brought: Brought, limit: usize, scratch: &Arc<Scratch>) -> Outcome {
     let Brought { blocks, files, is_error } = brought;
     let (mut texts, mut others) = (Vec::new(), Vec::new());
     for block in blocks {
-        match block {
-            Block::Text { text } => texts.push(text),
-            other => others.push(other),
+        let Block::Text { text } = block else {
+            others.push(block);
+            continue;
+        };
+        texts.push(text);
+    }
+    let mut files = files;
+    for (at, block) in std::mem::take(&mut others).into_iter().enumerate() {
+        match shown(block).await {
+            Ok(block) => others.push(block),
+            Err((why, bytes)) => files.push((format!("image {} ({why})", at + 1), bytes)),
         }
     }
     for (what, bytes) in files {
@@ -116,5 +189,16 @@ async fn fit(brought: Brought, limit: usize, scratch: &Arc<Scratch>) -> Outcome 
     } else {
         serde_json::to_value(&content).unwrap_or_default()
     };
-    Outcome { content, is_error, detail }
+    Outcome { content, is_error, detail, denied: None }
+}
+
+/// Makes an image fit to be sent: what the service refuses it would refuse with every later
+/// request. What cannot be shown comes back as bytes, with the reason.
+async fn shown(block: Block) -> Result<Block, (String, Vec<u8>)> {
+    let Block::Image { source } = &block else { return Ok(block) };
+    let data = source["data"].as_str().unwrap_or_default();
+    let bytes = STANDARD.decode(data).unwrap_or_default();
+    let looked =
+        tokio::task::spawn_blocking(move || media::shown(&bytes).map_err(|why| (why, bytes)));
+    looked.await.unwrap_or_else(|_| Err(("it cannot be read".to_owned(), Vec::new())))
 }

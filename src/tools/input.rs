@@ -20,6 +20,7 @@ pub(super) enum Request {
     Edit(EditInput),
     Glob(GlobInput),
     Grep(GrepInput),
+    WebFetch(WebFetchInput),
     TodoWrite(TodoInput),
 }
 
@@ -113,6 +114,11 @@ pub(super) struct GrepInput {
 }
 
 #[derive(Debug, Deserialize)]
+pub(super) struct WebFetchInput {
+    pub(super) url: String,
+}
+
+#[derive(Debug, Deserialize)]
 pub(super) struct TodoInput {
     pub(super) todos: Value,
 }
@@ -141,6 +147,7 @@ fn read(tool: Tool, input: Value) -> Result<Request, serde_json::Error> {
         Tool::Edit => Request::Edit(serde_json::from_value(input)?),
         Tool::Glob => Request::Glob(serde_json::from_value(input)?),
         Tool::Grep => Request::Grep(serde_json::from_value(input)?),
+        Tool::WebFetch => Request::WebFetch(serde_json::from_value(input)?),
         Tool::TodoWrite => Request::TodoWrite(serde_json::from_value(input)?),
     })
 }

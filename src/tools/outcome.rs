@@ -20,11 +20,13 @@ pub struct Outcome {
     pub is_error: bool,
     /// What programs see: the tool's structured result, or `"Error: …"`.
     pub detail: Value,
+    /// Why it was not done, if it was not allowed after all.
+    pub denied: Option<String>,
 }
 
 impl Outcome {
     pub(super) fn text(text: impl Into<String>, detail: Value) -> Self {
-        Self { content: vec![Block::text(text)], is_error: false, detail }
+        Self { content: vec![Block::text(text)], is_error: false, detail, denied: None }
     }
 
     pub(super) fn failure(message: impl AsRef<str>) -> Self {
@@ -33,6 +35,7 @@ impl Outcome {
             content: vec![Block::text(format!("<tool_use_error>{message}</tool_use_error>"))],
             is_error: true,
             detail: Value::String(format!("Error: {message}")),
+            denied: None,
         }
     }
 
@@ -48,6 +51,8 @@ pub enum Warrant {
     Rules,
     /// A hook, where no rule says otherwise.
     Hook,
+    /// Whoever was asked, where no rule denies it.
+    Asked,
 }
 
 /// Why a call was not run.
@@ -77,10 +82,20 @@ impl Refusal {
         Self::denied(why.to_owned())
     }
 
+    /// Whoever was asked does not allow it. `why` is for the model.
+    pub fn by_answer(why: &str) -> Self {
+        let outcome = Outcome::failure(format!(
+            "{why}\nDo not work around this: go on with what is allowed, and say at the end what \
+             was not done."
+        ));
+        Self::Denied { outcome, reason: why.to_owned() }
+    }
+
     /// What to tell the model.
     pub fn into_outcome(self) -> Outcome {
         match self {
-            Self::Invalid(outcome) | Self::Denied { outcome, .. } => outcome,
+            Self::Invalid(outcome) => outcome,
+            Self::Denied { outcome, reason } => Outcome { denied: Some(reason), ..outcome },
         }
     }
 }

@@ -15,6 +15,8 @@ pub(super) struct Places {
     roots: Vec<PathBuf>,
     /// Where long output goes. Reading there is free.
     scratch: PathBuf,
+    /// Where instructions for the model are kept. Reading there is free, too.
+    readable: Vec<PathBuf>,
     pub(super) home: Option<PathBuf>,
 }
 
@@ -32,7 +34,7 @@ pub(super) struct Place {
 pub(super) enum Standing {
     /// In a folder that the run may work in.
     Inside,
-    /// Among the session's own long outputs.
+    /// Among the session's own long outputs, or in a folder that is only read.
     Scratch,
     Outside,
 }
@@ -43,7 +45,12 @@ const LINKS_MAX: u32 = 40;
 impl Places {
     pub(super) fn new(roots: &[PathBuf], scratch: &Path, home: Option<PathBuf>) -> Self {
         let roots = roots.iter().map(|root| resolve(root)).collect();
-        Self { roots, scratch: resolve(scratch), home }
+        Self { roots, scratch: resolve(scratch), readable: Vec::new(), home }
+    }
+
+    /// With further folders in which reading is free.
+    pub(super) fn reading(self, folders: &[PathBuf]) -> Self {
+        Self { readable: folders.iter().map(|folder| resolve(folder)).collect(), ..self }
     }
 
     pub(super) fn cwd(&self) -> &Path {
@@ -56,7 +63,7 @@ impl Places {
         let real = resolve(&joined);
         let standing = if self.contains(&real) {
             Standing::Inside
-        } else if real.starts_with(&self.scratch) {
+        } else if self.is_free_to_read(&real) {
             Standing::Scratch
         } else {
             Standing::Outside
@@ -66,6 +73,10 @@ impl Places {
 
     pub(super) fn contains(&self, real: &Path) -> bool {
         self.roots.iter().any(|root| real.starts_with(root))
+    }
+
+    fn is_free_to_read(&self, real: &Path) -> bool {
+        [&self.scratch].into_iter().chain(&self.readable).any(|folder| real.starts_with(folder))
     }
 
     fn expand(&self, path: &str) -> PathBuf {

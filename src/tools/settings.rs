@@ -12,6 +12,7 @@ use super::permission::PermissionMode;
 use super::require::Requirement;
 use super::sandbox::SandboxSettings;
 use super::schema::AnswerSchema;
+use super::web::WebSettings;
 
 /// Which built-in tools the model is offered.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -34,6 +35,16 @@ impl Offered {
     }
 }
 
+/// What becomes of a run when a call is denied.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnDenied {
+    /// The model is told, and makes the best of it.
+    #[default]
+    Continue,
+    /// It ends.
+    Fail,
+}
+
 /// Everything the tools need to know about the run and its host.
 #[derive(Clone, Debug)]
 pub struct ToolSettings {
@@ -43,12 +54,17 @@ pub struct ToolSettings {
     pub home: Option<PathBuf>,
     /// Further folders that the run may work in.
     pub additional_dirs: Vec<PathBuf>,
+    /// Folders in which reading is free, and nothing else.
+    pub readable: Vec<PathBuf>,
     pub offered: Offered,
     pub mode: PermissionMode,
     /// Rules such as `Bash(cargo test *)`, merged from flags and settings.
     pub allow: Vec<String>,
     pub deny: Vec<String>,
     pub ask: Vec<String>,
+    pub on_denied: OnDenied,
+    /// The tool that is asked about what the rules leave open, by the name the model would know.
+    pub prompt_tool: Option<String>,
     /// How long a command may take when it does not say.
     pub bash_timeout: Duration,
     /// How long a command may ask for.
@@ -79,6 +95,8 @@ pub struct ToolSettings {
     pub supervisor: Supervisor,
     /// How far commands are fenced in.
     pub sandbox: SandboxSettings,
+    /// How the web is reached. `None`: not at all, and the model is offered no way.
+    pub web: Option<WebSettings>,
 }
 
 impl ToolSettings {
@@ -88,11 +106,14 @@ impl ToolSettings {
             cwd: cwd.to_path_buf(),
             home: None,
             additional_dirs: Vec::new(),
+            readable: Vec::new(),
             offered: Offered::All,
             mode: PermissionMode::Default,
             allow: Vec::new(),
             deny: Vec::new(),
             ask: Vec::new(),
+            on_denied: OnDenied::Continue,
+            prompt_tool: None,
             bash_timeout: Duration::from_mins(2),
             bash_timeout_max: Duration::from_mins(10),
             background_lifetime: Duration::from_hours(1),
@@ -109,7 +130,14 @@ impl ToolSettings {
             requirement: None,
             supervisor: Supervisor::own(),
             sandbox: SandboxSettings::default(),
+            web: None,
         }
+    }
+
+    /// Whether pages can be fetched. Commands without a network, and a tool with one, would be no
+    /// fence at all.
+    pub(super) fn reaches_web(&self) -> bool {
+        self.web.is_some() && !self.sandbox.no_network
     }
 }
 
@@ -126,4 +154,6 @@ pub enum BadSettings {
     Requirement { why: String },
     #[error("{why}")]
     Sandbox { why: String },
+    #[error("bad entry of webFetchPrivateHosts: {why}")]
+    Web { why: String },
 }

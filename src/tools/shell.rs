@@ -358,6 +358,7 @@ impl Verdict<'_> {
                 "output_bytes": self.captured.bytes,
                 "output_file": self.captured.file,
             }),
+            denied: None,
         }
     }
 

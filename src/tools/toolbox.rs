@@ -20,21 +20,24 @@ use super::glob;
 use super::grep;
 use super::input::{self, Request};
 use super::outcome::{Effect, Outcome, Refusal, Warrant};
-use super::permission::{Deed, List, Permissions};
+use super::permission::{Deed, List, PermissionMode, Permissions};
 use super::places::{Place, Places};
 use super::read;
 use super::sandbox::{Sandbox, SandboxState, Surroundings};
 use super::seen::Seen;
-use super::settings::{BadSettings, Offered, ToolSettings};
+use super::settings::{BadSettings, Offered, OnDenied, ToolSettings};
 use super::shell::{Shell, ShellParts};
 use super::todo::Todos;
 use super::walk::{self, Bounds, Scope};
+use super::web::{self, Web};
 use super::write;
 
 /// The tools of a run.
 pub struct Toolbox {
     definitions: Vec<ToolDefinition>,
     mask: Mask,
+    on_denied: OnDenied,
+    prompt_tool: Option<String>,
     pub(super) kit: Arc<Kit>,
     pub(super) foreign: Option<Arc<dyn ForeignTools>>,
 }
@@ -45,6 +48,7 @@ pub(super) struct Kit {
     pub(super) places: Places,
     pub(super) shell: Shell,
     pub(super) demands: Demands,
+    web: Option<Web>,
     seen: Seen,
     todos: Todos,
     output_limit: usize,
@@ -80,7 +84,7 @@ impl Toolbox {
         if let Some(path) = roots.iter().find(|root| !root.is_dir()) {
             return Err(BadSettings::NoFolder { path: path.clone() });
         }
-        let places = Places::new(&roots, &settings.scratch, home);
+        let places = Places::new(&roots, &settings.scratch, home).reading(&settings.readable);
         let lists = [
             (List::Deny, settings.deny.as_slice()),
             (List::Ask, settings.ask.as_slice()),
@@ -96,17 +100,20 @@ impl Toolbox {
         let definitions = offered
             .iter()
             .filter(|tool| !permissions.removes(**tool))
+            .filter(|tool| **tool != Tool::WebFetch || settings.reaches_web())
             .filter(|tool| tool.belongs_to().is_none_or(|owner| !permissions.removes(owner)))
             .map(|tool| tool.define(settings, sandbox.briefing().as_deref()))
             .chain(demands.define())
             .collect();
+        let scratch = Scratch::new(&settings.scratch, &settings.secrets);
+        let web = Web::of(settings, &scratch)?;
         let shell = Shell::new(ShellParts {
             environment,
             timeout: settings.bash_timeout.min(settings.bash_timeout_max),
             timeout_max: settings.bash_timeout_max,
             lifetime: settings.background_lifetime,
             output_limit: settings.output_limit,
-            scratch: Scratch::new(&settings.scratch, &settings.secrets),
+            scratch,
             cwd: places.cwd().to_path_buf(),
             supervisor: settings.supervisor.clone(),
             sandbox,
@@ -117,18 +124,39 @@ impl Toolbox {
             places,
             shell,
             demands,
+            web,
             seen: Seen::default(),
             todos: Todos::default(),
             output_limit: settings.output_limit,
             foreign_output_limit: settings.foreign_output_limit,
         };
         let mask = Mask::toward_model(settings.secrets.clone());
-        Ok(Self { definitions, mask, kit: Arc::new(kit), foreign: None })
+        // Where nobody may be asked, nobody is.
+        let prompt_tool =
+            settings.prompt_tool.clone().filter(|_| settings.mode != PermissionMode::DontAsk);
+        Ok(Self {
+            definitions,
+            mask,
+            on_denied: settings.on_denied,
+            prompt_tool,
+            kit: Arc::new(kit),
+            foreign: None,
+        })
     }
 
     /// What the model is told of the built-in tools, in a fixed order.
     pub fn definitions(&self) -> &[ToolDefinition] {
         &self.definitions
+    }
+
+    /// What becomes of the run when a call is denied.
+    pub fn on_denied(&self) -> OnDenied {
+        self.on_denied
+    }
+
+    /// The tool that is asked about what the rules leave open.
+    pub fn prompt_tool(&self) -> Option<&str> {
+        self.prompt_tool.as_deref()
     }
 
     /// Names of variables that commands do not see because they are, or look like, secrets.
@@ -170,14 +198,17 @@ impl Toolbox {
         if self.kit.demands.answers(&call.name).is_some() {
             return Ok(());
         }
-        if self.owner(&call.name).is_some() {
-            return self.admit_foreign(&call.name);
+        if let Some(foreign) = self.owner(&call.name) {
+            return self.admit_foreign(foreign.as_ref(), call, warrant);
         }
         self.kit.admit(call, warrant).map(drop)
     }
 
     /// Whether a permission rule speaks of this call. Where nobody can tell, it does.
     pub fn covers(&self, rule: &str, call: &ToolCall) -> bool {
+        if Tool::named(&call.name).is_none() {
+            return self.kit.permissions.covers_foreign(rule, &call.name);
+        }
         self.kit.covers(rule, call)
     }
 
@@ -263,11 +294,14 @@ fn offered(wanted: &Offered) -> Result<Vec<Tool>, BadSettings> {
 impl Kit {
     #[expect(clippy::result_large_err, reason = "a refusal is rare, and used up at once")]
     fn admit(&self, call: &ToolCall, warrant: Warrant) -> Result<Errand, Refusal> {
-        self.judge(call, &|tool, deed| self.permissions.judge(tool, deed, warrant))
+        let judge =
+            |tool: Tool, deed: &Deed<'_>| self.permissions.judge(tool, &call.input, deed, warrant);
+        self.judge(call, &judge)
     }
 
     fn covers(&self, rule: &str, call: &ToolCall) -> bool {
-        let judge = |tool: Tool, deed: &Deed<'_>| self.permissions.checks(rule, tool, deed);
+        let judge =
+            |tool: Tool, deed: &Deed<'_>| self.permissions.checks(rule, tool, &call.input, deed);
         self.judge(call, &judge).is_err()
     }
 
@@ -289,6 +323,7 @@ impl Kit {
             (Request::Read(_) | Request::Glob(_) | Request::Grep(_), Some(place)) => {
                 Deed::Look(place.clone())
             }
+            (Request::WebFetch(fetch), _) => web::deed(self.web.as_ref(), fetch)?,
             (_, None)
             | (Request::TodoWrite(_) | Request::BashOutput(_) | Request::KillShell(_), _) => {
                 Deed::Note
@@ -314,6 +349,7 @@ impl Kit {
             Request::BashOutput(look) => background::filter(look).map(drop),
             Request::Read(_)
             | Request::Write(_)
+            | Request::WebFetch(_)
             | Request::TodoWrite(_)
             | Request::KillShell(_) => Ok(()),
         }
@@ -345,6 +381,7 @@ impl Kit {
                 }
                 Request::KillShell(which) => background::kill(&self.shell.background, &which).await,
                 Request::TodoWrite(todo) => self.todos.replace(todo),
+                Request::WebFetch(fetch) => web::fetch(self.web.as_ref(), &fetch, &cancel).await,
                 Request::Read(_)
                 | Request::Write(_)
                 | Request::Edit(_)
@@ -390,6 +427,7 @@ impl Kit {
             Request::Bash(_)
             | Request::BashOutput(_)
             | Request::KillShell(_)
+            | Request::WebFetch(_)
             | Request::TodoWrite(_) => Outcome::failure("the call touches no files"),
         }
     }
@@ -426,6 +464,7 @@ fn path(request: &Request) -> Option<String> {
         Request::Bash(_)
         | Request::BashOutput(_)
         | Request::KillShell(_)
+        | Request::WebFetch(_)
         | Request::TodoWrite(_) => None,
     }
 }

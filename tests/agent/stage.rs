@@ -59,13 +59,17 @@ impl Said {
                 WaitingFor::Hook { event } => format!("hook {event}"),
                 WaitingFor::Work { running } => format!("work {running}"),
             }),
-            Notice::StreamEvent(_) | Notice::RecoveryEnds(_) | Notice::Task(_) => return None,
+            Notice::StreamEvent(_)
+            | Notice::RecoveryEnds(_)
+            | Notice::Task(_)
+            | Notice::Hook(_) => return None,
             Notice::Assistant { message, .. } => Self::Assistant(message.content.clone()),
             Notice::User { message, .. } => Self::User(message.content.clone()),
             Notice::Compacted { .. } => Self::Compacted,
             Notice::ModelSwitched { from, to } => Self::Switched(format!("{from} to {to}")),
             Notice::Denied { tool, .. } => Self::Denied((*tool).to_owned()),
             Notice::HookSays { text, .. } => Self::HookSays((*text).to_owned()),
+            Notice::Remark(_) => return None,
             Notice::Warning(text) => Self::Warning((*text).to_owned()),
         })
     }
@@ -136,6 +140,7 @@ impl Play {
             thinking: None,
             stream_events: false,
             stop_after: None,
+            shared: None,
             journal: Journal::off(),
             secrets: KnownSecrets::default(),
             hooks: None,

@@ -33,7 +33,7 @@ fn tells(report: &Value, check: &str, level: &str, words: &[&str]) {
     let findings = report["findings"].as_array().expect("a list");
     let of_it = findings.iter().filter(|one| one["check"] == check && one["level"] == level);
     let fits = |one: &&Value| {
-        let all = format!("{} {}", one["what"], one["fix"]);
+        let all = format!("{} {} {}", one["what"], one["details"], one["fix"]);
         words.iter().all(|word| all.contains(word))
             && (level == "ok" || one["why"].is_string() && one["fix"].is_string())
     };
@@ -86,7 +86,7 @@ async fn a_machine_in_order_is_healthy_and_stays_as_it_was() {
     tells(&report, "installation", "ok", &["(development)"]);
     tells(&report, "credentials", "ok", &["API key from the variable ANTHROPIC_API_KEY"]);
     tells(&report, "acceptance", "ok", &["accepts the API key"]);
-    tells(&report, "limits", "ok", &["connectTimeout 15s", "bashTimeout 2m00s"]);
+    tells(&report, "limits", "ok", &["connectTimeout 15s", "bashTimeout 2m00s", "MCP_TIMEOUT 30s"]);
     for check in ["search", "hooks", "mcp", "store", "sessions", "commands", "ci", "disk"] {
         tells(&report, check, "ok", &[]);
     }
@@ -101,10 +101,10 @@ async fn for_people_there_are_lines_with_the_reason_and_the_fix() {
     let ended = trial.run().await;
     assert_eq!(ended.code, Some(1), "{ended:?}");
     let lines: Vec<&str> = ended.stdout.lines().collect();
-    let at = lines.iter().position(|line| line.starts_with("problem  service: ")).expect("it");
+    let at = lines.iter().position(|line| line.starts_with("problem  service       ")).expect("it");
     assert!(lines[at].contains("http://127.0.0.1:9"), "{}", ended.stdout);
-    assert!(lines[at + 1].starts_with("         why: "), "{}", ended.stdout);
-    assert!(lines[at + 2].starts_with("         fix: "), "{}", ended.stdout);
+    assert!(lines[at + 1].starts_with("                  why: "), "{}", ended.stdout);
+    assert!(lines[at + 2].starts_with("                  fix: "), "{}", ended.stdout);
     assert!(lines.last().expect("a line").starts_with("not healthy: 1 problem"), "{lines:?}");
 }
 
@@ -166,27 +166,29 @@ async fn every_mistake_in_settings_is_told_with_its_place_and_the_rest_goes_on()
 }
 
 #[tokio::test]
-async fn servers_whose_programs_are_gone_and_settings_without_trust_are_told() {
+async fn settings_and_servers_without_trust_are_told_and_nothing_of_them_runs() {
     let server = serve(Scenario::new());
     let trial = doctor(&server.base_url());
     let servers = json!({ "mcpServers": {
-        "dead": { "command": "no-such-program-77", "args": ["--token", "arg-secret-0123456789"] },
-        "far": { "url": "https://mcp.test/x?key=url-secret-0123456789" },
-        "odd": {},
+        "evil": { "command": "touch", "args": ["ran", "arg-secret-0123456789"] },
     } });
     fs::write(trial.work().join(".mcp.json"), servers.to_string()).expect("the folder is ours");
     fs::create_dir(trial.work().join(".claude")).expect("a folder");
-    let settings = json!({ "env": { "SECRET_ONE": "env-secret-0123456789" } }).to_string();
+    let hook = json!([{ "hooks": [{ "type": "command", "command": "touch hook-secret" }] }]);
+    let settings = json!({ "env": { "SECRET_ONE": "env-secret-0123456789" },
+        "hooks": { "Stop": hook }, "apiKeyHelper": "touch ran-too" });
+    let settings = settings.to_string();
     fs::write(trial.work().join(".claude/settings.json"), settings).expect("the folder is ours");
     let ended = trial.run().await;
     let report = report(&ended);
-    tells(&report, "mcp", "warning", &["dead", "no-such-program-77", "install"]);
-    tells(&report, "mcp", "ok", &["far", "https://mcp.test"]);
-    tells(&report, "mcp", "warning", &["odd", "command"]);
-    tells(&report, "trust", "warning", &["env.SECRET_ONE", "--trust-project"]);
-    for secret in ["arg-secret", "url-secret", "env-secret"] {
+    let wanted = ["env.SECRET_ONE", "hooks.Stop", "mcpServers.evil", "--trust-project"];
+    tells(&report, "trust", "warning", &wanted);
+    tells(&report, "mcp", "ok", &["no MCP servers"]);
+    tells(&report, "hooks", "ok", &["none"]);
+    for secret in ["arg-secret", "hook-secret", "env-secret"] {
         assert!(!ended.stdout.contains(secret), "{secret}: {ended:?}");
     }
+    assert!(!ended.work().join("ran").exists() && !ended.work().join("ran-too").exists());
 }
 
 #[tokio::test]

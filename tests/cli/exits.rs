@@ -28,6 +28,7 @@ pub(super) fn every_reason() -> Vec<StopReason> {
         StopReason::MaxBudgetUsd,
         StopReason::Deadline,
         StopReason::HookStopped,
+        StopReason::Denied,
         StopReason::StopHookPrevented,
         StopReason::StopHookBlocked,
         StopReason::BlockingLimit,
@@ -54,6 +55,7 @@ pub(super) fn every_reason() -> Vec<StopReason> {
             | StopReason::AbortedStreaming(_)
             | StopReason::AbortedTools(_)
             | StopReason::HookStopped
+            | StopReason::Denied
             | StopReason::StopHookPrevented
             | StopReason::StopHookBlocked
             | StopReason::BlockingLimit

@@ -45,9 +45,11 @@ fn page() -> String {
     });
     page += &section("SETTINGS", |roff| {
         roff.text([roman(
-            "Keys of a settings file, which is a JSON object. Flags outrank variables, variables \
-             outrank --settings, and that outranks the files. A mistake in a settings file ends \
-             outlast before anything is sent, with its file, line and column.",
+            "Keys of a settings file, which is a JSON object without comments. Managed files \
+             outrank flags, flags outrank variables, variables outrank --settings, and that \
+             outranks the files. A mistake in a settings file ends outlast before anything is \
+             sent, with its file, line and column. So does a key that is almost one that holds a \
+             run back; other unknown keys have no effect, and are told in one line.",
         )]);
         let settings = settings::settings();
         let texts: Vec<(String, String)> = settings
@@ -65,6 +67,11 @@ fn page() -> String {
     page += &section("HOOKS", |roff| {
         for paragraph in HOOKS {
             roff.text([roman(*paragraph)]).control("PP", []);
+        }
+    });
+    page += &section("AGENTS", |roff| {
+        for paragraph in AGENTS {
+            roff.control("PP", []).text([roman(*paragraph)]);
         }
     });
     page += &section("TRUST", |roff| {
@@ -105,8 +112,8 @@ const HOOKS: &[&str] = &[
     "The setting hooks names programs of yours for each event: {\"hooks\": {\"PreToolUse\": \
      [{\"matcher\": \"Bash|Write\", \"hooks\": [{\"type\": \"command\", \"command\": \
      \"./guard.sh\", \"timeout\": 10, \"failClosed\": true}]}]}}. The events are SessionStart, \
-     UserPromptSubmit, PreToolUse, PostToolUse, PostToolUseFailure, Stop, StopFailure, PreCompact \
-     and SessionEnd. A hook reads a JSON object about what happens from standard input. Exit code 0 \
+     UserPromptSubmit, PreToolUse, PostToolUse, PostToolUseFailure, Stop, StopFailure, SubagentStop, \
+     PreCompact, Notification (of a call that was denied) and SessionEnd. A hook reads a JSON object about what happens from standard input. Exit code 0 \
      is consent, 2 objects with what stands on standard error; a JSON object on standard output may \
      say more.",
     "A hook that crashes, hangs past its timeout, prints rubbish or is missing counts as not there, \
@@ -114,6 +121,33 @@ const HOOKS: &[&str] = &[
      hooks/.logs/hook-log.jsonl in the configuration folder. Hooks see your environment without \
      the credentials of the model. A Stop hook that still objects at its third pass, or says the \
      same twice in a row, ends the run as stop_hook_blocked, exit code 9.",
+];
+
+const AGENTS: &[&str] = &[
+    "Agents, commands and skills are Markdown files below agents, commands and skills of .outlast and \
+     .claude: of the working folder and of those above it up to the root of the repository, of the \
+     configuration folder, and of ~/.claude (or CLAUDE_CONFIG_DIR). Of several of a name the nearest \
+     counts. --setting-sources says whether the project's and the user's are read. Files beyond 256 \
+     kB, 500 of a kind, 8 MB in all or eight folders deep are left out, as is what cannot be read, \
+     with a warning that names the file, and the line and column where its front matter is no YAML.",
+    "An agent's front matter has name and description, and perhaps tools, disallowedTools, model, \
+     maxTurns, permissionMode and background; its text is the prompt. --agents takes the same as \
+     JSON, with the text as prompt, and outranks files. --agent, or the setting agent, has the run \
+     itself work as one: with its prompt in place of outlast's, its tools unless --tools names some, \
+     and its model unless --model does.",
+    "A command is called by a prompt that begins with a slash and its name, with its folders before \
+     it (/git:commit) or without them; a skill (skills/NAME/SKILL.md) by its folder's name. \
+     $ARGUMENTS stands for all that follows, $1 to $9 for single words of it, which quotes hold \
+     together; without a place for them, arguments are added at the end. allowed-tools is added to \
+     the allowed tools of that run, and model is its model unless --model names one. An unknown name \
+     is a mistake, exit code 2, unless it is a path or a file. What other tools would run in a \
+     command, !`like this`, is left as it is, with a warning: the model may run it as any other \
+     command.",
+    "The model is told of skills by name, description and file (8 kB at most) when it has the tool \
+     Read, and may read their folders whole, yours even where credentials are kept from it.",
+    "Of a repository that is not trusted, model, permissionMode, hooks and mcpServers of agents and \
+     allowed-tools and model of commands have no effect and are listed in ignored_settings, and no \
+     file takes the place of one of yours.",
 ];
 
 const TRUST: &[&str] = &[
@@ -179,11 +213,18 @@ const MCP: &[&str] = &[
      that is trusted, and in --mcp-config; of the same name, the later one counts. ${NAME} and \
      ${NAME:-default} stand for variables. An entry that is no good is left out, with a warning.",
     "A call needs leave like any other: a rule mcp__SERVER or mcp__SERVER__TOOL, with * behind the \
-     server's name, or --permission-mode bypassPermissions.",
+     server's name, or --permission-mode bypassPermissions. While the run only plans, a tool that \
+     says of itself that it only reads may be used with such a rule, unless a repository named the \
+     server. Resources are listed with ListMcpResources, and read with ReadMcpResource, which takes \
+     the leave of the server's tools.",
+    "A tool is left out, with a warning, when the service would refuse its name or schema: that \
+     would have every request refused. Servers that ask are told the working directory and those of \
+     --add-dir as their roots; questions to people are declined, since nobody is there. What a \
+     server says of its use stands in the system prompt, 2,000 characters at most.",
     "Servers start side by side. The first request waits for them for five seconds at most; the \
      tools of later ones join at the next turn. --mcp-required names those without which the run \
-     does not begin: it waits for them as long as MCP_TIMEOUT says, and then ends with exit 1 and \
-     the reason mcp_unavailable.",
+     does not begin: it waits for them as long as MCP_TIMEOUT says, within --max-duration, and then \
+     ends with exit 1 and the reason mcp_unavailable.",
     "Nothing that a server does ends a run. A call that goes wrong is an error that the model \
      reads. A server that is lost is started anew after 1, 2, 4, 8 and 16 seconds, and then given \
      up; one that wants a login is not asked again. A call is repeated only when the server has \
@@ -207,7 +248,8 @@ const SANDBOX: &[&str] = &[
      that commands write to: such paths are listed in \"exposed\", \"enforced\" is then partial, and \
      with --sandbox required the run does not begin.",
     "Not held back are: reading names of files, changing modes and owners, UDP, and connecting to \
-     sockets in the file system. --sandbox-network off takes TCP away, since Linux 6.7.",
+     sockets in the file system. --sandbox-network off takes TCP away, since Linux \
+     6.7, and WebFetch with it.",
 ];
 
 const HEARTBEATS: &[&str] = &[

@@ -132,7 +132,17 @@ fn refusal(status: u16, message: &str) -> Fault {
 fn by_hook(reason: StopReason) -> Ending {
     let why = Some("the tests do not pass".to_owned());
     let log = Some("/home/.outlast/hooks/.logs/hook-log.jsonl".into());
-    Ending { hooks: HookTally { ran: 3, failed: 1, blocked: 2, why, log }, ..ending(reason) }
+    Ending {
+        hooks: HookTally {
+            ran: 3,
+            failed: 1,
+            blocked: 2,
+            waited: Duration::from_millis(40),
+            why,
+            log,
+        },
+        ..ending(reason)
+    }
 }
 
 fn failed(class: ErrorClass, fault: Fault) -> Ending {

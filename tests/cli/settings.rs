@@ -42,18 +42,25 @@ fn every_mistake_has_file_line_and_column() {
         ("{\n  \"maxTurns\": \"ten\"\n}", "2:15: \"maxTurns\" takes a whole number, at least 1"),
         ("{\"maxTurns\": 0}", "1:14: \"maxTurns\" takes a whole number, at least 1; found integer"),
         ("{\n\n   \"maxTurn\": 3}", "3:4: unknown setting \"maxTurn\"; did you mean \"maxTurns\"?"),
-        ("{\"frobnicate\": 3}", "1:2: unknown setting \"frobnicate\"; remove it"),
-        ("{\"model\": \"ä\", \"maxRetrys\": 1}", "1:16: unknown setting \"maxRetrys\""),
-        ("{\"maxTurns\": 3,}", "1:16: not valid JSON: trailing comma"),
+        ("{\"a\": 1, \"permisions\": {}}", "1:10: unknown setting \"permisions\"; did you mean"),
+        ("{\"permissions\": {\"denny\": []}}", "1:18: unknown setting \"permissions.denny\""),
+        (
+            "{\"sandbox\": {\"filesystem\": {\"denyReed\": []}}}",
+            "mean \"sandbox.filesystem.denyRead\"",
+        ),
+        ("{\"maxTurns\": 3,}", "1:16: not valid JSON: trailing comma; take away the comma"),
+        ("{\n  // so many\n  \"maxTurns\": 3}", "2:3: not valid JSON: there are no comments"),
+        ("{\"maxTurns\": 3 /* so many */}", "1:16: not valid JSON: there are no comments"),
+        ("{\"env\": {\"A\": \"1\",\n \"A\": \"2\"}}", "2:2: duplicate key \"env.A\", which line 1"),
+        ("{\"env\": \"KEY=hush\"}", "1:9: \"env\" takes an object of texts; found a text"),
         ("{\"maxTurns\": 3", "1:14: not valid JSON: EOF"),
         ("[1]", "1:1: settings are a JSON object"),
         ("{\"permissions\": {\"allow\": [\"Read\", 7]}}", "1:36: \"permissions.allow.1\": integer"),
-        ("{\"permissions\": {\"allou\": []}}", "1:27: \"permissions.allou\": unknown field"),
         ("{\"maxDuration\": \"soon\"}", "1:17: \"maxDuration\" takes a duration"),
         ("{\"maxBudgetUsd\": -1}", "1:18: \"maxBudgetUsd\" must be above 0"),
         ("{\"wrapUpAt\": 1.5}", "1:14: \"wrapUpAt\" must be above 0 and at most 1"),
         ("{\"prices\": {\"m\": {\"input\": -3, \"output\": 1}}}", "1:12: \"prices\" has no price"),
-        ("{\"maxTurns\": 1, \"maxTurns\": 2}", "duplicate field"),
+        ("{\"maxTurns\": 1, \"maxTurns\": 2}", "1:17: duplicate key \"maxTurns\""),
         ("{\"maxThinkingTokens\": 9}", "1:23: \"maxThinkingTokens\" must be 0, or at least 1024"),
         ("{\"budgetMode\": \"never\"}", "1:16: \"budgetMode\" takes \"ceiling\" or \"after\""),
     ];
@@ -61,6 +68,7 @@ fn every_mistake_has_file_line_and_column() {
         let error = resolve(&["hi"], &[], text).unwrap_err();
         let file = "HOME/.outlast/settings.json:";
         assert!(error.starts_with(file) && error.contains(wanted), "{text}\n{error}\n{wanted}");
+        assert!(!error.contains("hush"), "{error}");
         let inline = resolve(&["hi", "--settings", text], &[], "{}");
         if text.starts_with('{') {
             assert!(inline.unwrap_err().starts_with("--settings:"), "{text}");
@@ -84,6 +92,48 @@ fn keys_of_other_tools_are_accepted_quietly_unless_someone_counts_on_them() {
     let [warning] = &resolve(&["hi"], &[], hooks).unwrap().warnings[..] else { panic!("one") };
     assert!(warning.contains("hooks.Setup has no effect"), "{warning}");
     assert!(resolve(&["hi"], &[], r#"{"hooks": {}}"#).unwrap().warnings.is_empty());
+}
+
+#[test]
+fn keys_that_nobody_knows_are_told_in_one_line_and_stop_nobody() {
+    let text = "{\n \"frobnicate\": 3,\n \"maxRetrys\": 1, \"statusLine\": {},\n \
+        \"permissions\": {\"allou\": [], \"deny\": [\"WebFetch\"]}\n}";
+    let settings = resolve(&["hi"], &[], text).unwrap();
+    assert_eq!(settings.tools.deny, ["WebFetch"]);
+    let [warning] = &settings.warnings[..] else { panic!("{:?}", settings.warnings) };
+    let wanted = "unknown settings have no effect: \"frobnicate\" (line 2), \"maxRetrys\" (line 3; \
+        did you mean \"maxRetries\"?), \"permissions.allou\" (line 4; did you mean \
+        \"permissions.allow\"?)";
+    assert!(warning.ends_with(wanted), "{warning}");
+    let many: Vec<String> = (0..500).map(|n| format!("\"key{n}\": 1")).collect();
+    let many = resolve(&["hi"], &[], &format!("{{{}}}", many.join(","))).unwrap().warnings;
+    assert!(many.len() == 1 && many[0].ends_with("492 more"), "{many:?}");
+}
+
+#[test]
+fn a_file_may_begin_with_a_mark_and_may_not_be_endless() {
+    let marked = resolve(&["hi"], &[], "\u{feff}{\"maxTurns\": 7}").unwrap();
+    assert_eq!(marked.limits.budgets.turns, Some(7));
+    let mistake = resolve(&["hi"], &[], "\u{feff}{\"maxTurns\": 0}").unwrap_err();
+    assert!(mistake.contains("settings.json:1:14: "), "{mistake}");
+    let huge = format!("{{\"model\": \"{}\"}}", "x".repeat(2 << 20));
+    let error = resolve(&["hi"], &[], &huge).unwrap_err();
+    assert!(error.contains("larger than 1024 kB") && error.len() < 300, "{error}");
+}
+
+#[test]
+fn nothing_that_is_printed_for_debugging_holds_a_secret() {
+    let file = r#"{"env": {"A_KEY": "hush-1"}, "mcpServers": {
+        "a": {"command": "x", "args": ["hush-2"], "env": {"T": "hush-3"}},
+        "b": {"type": "http", "url": "https://h/hush-4", "headers": {"Authorization": "hush-5"}}}}"#;
+    let variables = [
+        ("ANTHROPIC_API_KEY", "hush-6"),
+        ("ANTHROPIC_CUSTOM_HEADERS", "X-Key: hush-7"),
+        ("HTTPS_PROXY", "http://u:hush-8@p.test"),
+    ];
+    let shown = format!("{:?}", resolve(&["hi"], &variables, file).unwrap());
+    assert!(!shown.contains("hush"), "{shown}");
+    assert!(shown.contains("ANTHROPIC_API_KEY"), "{shown}");
 }
 
 #[test]
@@ -277,7 +327,9 @@ fn every_setting_of_the_table_is_one_and_has_a_meaning() {
             Err(error) => error,
         };
         assert!(!said.is_empty(), "{}", setting.name);
-        assert!(!said.contains("unknown setting"), "{said}");
+        let unknown = format!("unknown setting \"{}\"", setting.name);
+        assert!(!said.contains(&unknown), "{said}");
+        assert!(!said.contains(&format!("\"{}\" (line", setting.name)), "{said}");
         assert!(setting.meaning.ends_with('.'), "{}", setting.name);
         assert!(!setting.takes.is_empty());
     }

@@ -53,10 +53,11 @@ fn a_prompt_of_the_user_s_own_replaces_ours_and_may_be_empty() {
     let own = |replaced: &str, appended: Option<&str>| SystemPrompt {
         replaced: Some(replaced.to_owned()),
         appended: appended.map(ToOwned::to_owned),
+        ..SystemPrompt::default()
     };
     assert_eq!(told(cwd, &now, &own("", None)), "");
     assert_eq!(told(cwd, &now, &own("Mine.", Some("More."))), "Mine.\n\nMore.");
-    let added = SystemPrompt { replaced: None, appended: Some("More.".to_owned()) };
+    let added = SystemPrompt { appended: Some("More.".to_owned()), ..SystemPrompt::default() };
     let text = told(cwd, &now, &added);
     assert!(text.starts_with("You are outlast") && text.ends_with("\n\nMore."), "{text}");
 }

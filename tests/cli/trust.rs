@@ -324,7 +324,8 @@ type Make = fn(&Path);
 
 /// What becomes of a repository whose settings file is made by `make`.
 fn oddity(make: impl Fn(&Path)) -> (Settings, Result<Settings, String>) {
-    let secret = r#"{"token-of-mine": "hush", "permissions": {"deny": ["WebFetch"]}}"#;
+    let secret =
+        r#"{"token-of-mine": "hush", "maxTurns": 0, "permissions": {"deny": ["WebFetch"]}}"#;
     let world = World::new().file("home/private.json", secret);
     fs::create_dir(world.work().join(".claude")).expect("a folder");
     fs::create_dir(world.work().join(".git")).expect("a folder");

@@ -1,20 +1,26 @@
 //! Facts in, findings out.
 
-use std::collections::BTreeMap;
-use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
-use outlast::doctor::checks::{self, credentials, machine, service, settings, store};
+use outlast::doctor::checks::{
+    self, credentials, hooks, machine, servers, service, settings, store,
+};
 use outlast::doctor::facts::install::{Install, Kind};
 use outlast::doctor::facts::machine::Machine;
+use outlast::doctor::facts::servers::Tried;
 use outlast::doctor::facts::service::{Seen, Service};
 use outlast::doctor::facts::shell::shadows;
 use outlast::doctor::facts::store::{HookLog, Kept};
-use outlast::doctor::{Finding, Known, Level, Report, Scene, json, text};
+use outlast::doctor::{Finding, How, Known, Level, Report, Scene, Server as Listed, json, text};
 use outlast::journal::Store;
+use outlast::mcp::{Standing, Status};
+use outlast::secrets::Variables;
 
-fn variables(pairs: &[(&str, &str)]) -> BTreeMap<OsString, OsString> {
+/// Names with values.
+type Pairs = &'static [(&'static str, &'static str)];
+
+fn variables(pairs: &[(&str, &str)]) -> Variables {
     pairs.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect()
 }
 
@@ -42,7 +48,8 @@ fn says(findings: &[Finding], level: Level, words: &[&str]) {
     let [one] = bad[..] else { panic!("not one: {findings:#?}") };
     assert_eq!(one.level, level, "{one:?}");
     assert!(!one.why.is_empty() && !one.fix.is_empty(), "{one:?}");
-    let all = format!("{} {} {} {}", one.check, one.what, one.why, one.fix);
+    let details = one.details.join(" ");
+    let all = format!("{} {} {details} {} {}", one.check, one.what, one.why, one.fix);
     for word in words {
         assert!(all.contains(word), "{word:?} is not in {one:?}");
     }
@@ -90,8 +97,8 @@ fn variables_that_contradict_each_other_are_told() {
 
 #[test]
 fn every_way_in_which_the_service_fails_has_a_fix_of_its_own() {
-    let mut known = Known::default();
-    known.credentials = vec![("API key".into(), "the variable K".into())];
+    let credentials = vec![("API key".into(), "the variable K".into())];
+    let known = Known { credentials, ..Known::default() };
     let judge = |seen: Seen| {
         let origin = "https://h:1".to_owned();
         service::judge(&Service { origin, proxy: None, seen }, &known)
@@ -160,9 +167,46 @@ fn mistakes_ignored_settings_and_failed_hooks_are_told() {
     says(&settings::judge(&mistake), Level::Problem, &["/s.json:2:3: wrong", "exit code 2"]);
     let ignored = Known { ignored: vec![".claude/settings.json env.X".into()], ..Known::default() };
     says(&settings::judge(&ignored), Level::Warning, &["env.X", "--trust-project"]);
-    let log = |failures| HookLog { path: "/c/log".into(), failures };
-    is_fine(&settings::hooks(&Known::default(), &log(0)));
-    says(&settings::hooks(&Known::default(), &log(7)), Level::Warning, &["7 failures", "/c/log"]);
+    let last = vec!["yesterday Stop: ./x (exit: 3)".to_owned()];
+    let log = |failures| HookLog { path: "/c/log".into(), failures, last: last.clone() };
+    is_fine(&hooks::log(&log(0)));
+    says(&hooks::log(&log(7)), Level::Warning, &["7 failures", "/c/log", "yesterday Stop"]);
+    let strange = vec!["OUTLAST_CONFIG_DIRR".to_owned()];
+    let strange = Known { strange_variables: strange, ..known(&[("HOME", "/h")]) };
+    says(&checks::environment(&strange), Level::Warning, &["no variable OUTLAST_CONFIG_DIRR"]);
+}
+
+#[test]
+fn a_server_is_judged_by_its_start_or_by_its_looks_when_it_is_not_tried() {
+    let server = |how: How| Listed { name: "s".into(), source: "F".into(), how, disabled: false };
+    let judge = |how: How, tried: Option<(Status, Option<&str>)>| {
+        let known = Known { servers: vec![server(how)], ..known(&[("PATH", "/usr/bin:/bin")]) };
+        let tried = tried.map(|(status, why)| Tried {
+            standing: Standing { name: "s".into(), status, why: why.map(Into::into) },
+            tools: 3,
+        });
+        servers::judge(&known, &scene(&[]), tried.as_slice())
+    };
+    let program = |path: &str| How::Program(path.to_owned());
+    let far = || How::Address("https://h".to_owned());
+    let rows: [(Vec<Finding>, &[&str]); 6] = [
+        (judge(program("no-such-77"), None), &["no-such-77 is not there", "install", "F"]),
+        (judge(program("/no/such"), Some((Status::Failed, Some("x")))), &["/no/such is not there"]),
+        (judge(program("sh"), Some((Status::Failed, Some("boom")))), &["boom", "sh by hand", "F"]),
+        (judge(program("sh"), Some((Status::Pending, None))), &["not answer within 8 s"]),
+        (judge(far(), Some((Status::NeedsAuth, Some("401")))), &["login", "headers", "F"]),
+        (judge(far(), Some((Status::Failed, Some("404")))), &["404", "https://h", "\"url\""]),
+    ];
+    for (findings, words) in rows {
+        says(&findings, Level::Problem, words);
+    }
+    let connected = judge(far(), Some((Status::Connected, None)));
+    assert!(connected[0].what.contains("connected, 3 tools"), "{connected:?}");
+    for fine in [connected, judge(far(), None), judge(program("sh"), None)] {
+        is_fine(&fine);
+    }
+    let left_out = Known { bad_servers: vec!["F: no good".into()], ..Known::default() };
+    says(&servers::judge(&left_out, &scene(&[]), &[]), Level::Problem, &["F: no good"]);
 }
 
 #[test]
@@ -202,7 +246,7 @@ fn limits_of_the_process_and_a_missing_sandbox_are_told() {
 
 #[test]
 fn ci_systems_are_told_with_what_they_do_about_silence() {
-    let rows: [(&[(&str, &str)], &[&str]); 9] = [
+    let rows: [(Pairs, &[&str]); 9] = [
         (&[("CI", "true"), ("GITHUB_ACTIONS", "true")], &["GitHub Actions", "6 hours"]),
         (&[("GITLAB_CI", "true")], &["GitLab CI"]),
         (&[("CIRCLECI", "true")], &["CircleCI", "10 minutes"]),

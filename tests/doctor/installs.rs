@@ -7,6 +7,9 @@ use std::path::Path;
 
 use outlast::doctor::facts::install::{all_on, kind};
 
+/// Paths with what is in them.
+type Files<'a> = &'a [(&'a str, &'a str)];
+
 /// Writes files below a root, each with its content, and a binary. Returns its kind.
 fn kind_of(binary: &str, beside: &[(&str, &str)]) -> &'static str {
     let root = tempfile::tempdir().expect("a folder");
@@ -25,7 +28,7 @@ fn kind_of(binary: &str, beside: &[(&str, &str)]) -> &'static str {
 #[test]
 fn every_kind_is_told_from_what_lies_around() {
     let rpm = "SQLite\0x\0outlast\0y";
-    let rows: [(&str, &[(&str, &str)], &str); 26] = [
+    let rows: [(&str, Files, &str); 26] = [
         ("src/outlast/target/debug/outlast", &[("src/outlast/Cargo.toml", "")], "development"),
         ("w/target/x86_64-linux/release/outlast", &[("w/Cargo.toml", "")], "development"),
         ("srv/target/outlast", &[], "native"),

@@ -243,3 +243,50 @@ async fn nobody_waits_for_a_hook_that_says_so() {
     };
     tokio::time::timeout(Duration::from_secs(20), finished).await.expect("it goes on by itself");
 }
+
+#[tokio::test]
+async fn a_sub_agent_has_its_own_stop_and_none_of_the_sessions_moments() {
+    let stage = Stage::open();
+    let groups = HookEvent::ALL.map(|event| {
+        (
+            event.name().to_owned(),
+            json!([{ "hooks": [script("cat >> told; echo no >&2; exit 2")] }]),
+        )
+    });
+    let hooks = stage.hooks(&Value::Object(Map::from_iter(groups)));
+    assert_eq!(hooks.closing(), HookEvent::Stop);
+    let theirs = hooks.for_agent("agent-7", "Explore", "/sessions/agent-7.jsonl".into());
+    assert_eq!((theirs.closing(), theirs.agent_type()), (HookEvent::SubagentStop, Some("Explore")));
+    for event in HookEvent::ALL {
+        let own = matches!(
+            event,
+            HookEvent::SessionStart
+                | HookEvent::UserPromptSubmit
+                | HookEvent::Stop
+                | HookEvent::StopFailure
+                | HookEvent::SessionEnd
+        );
+        assert_eq!(theirs.listens_to(event), !own, "{event:?}");
+        assert_eq!(tell(&theirs, event, "Explore").await.ran, u32::from(!own), "{event:?}");
+    }
+    let text = stage.read("told");
+    let told: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(told.iter().all(|one| one["agent_id"] == "agent-7" && one["agent_type"] == "Explore"));
+    let with_transcript = told.iter().filter(|one| one["agent_transcript_path"].is_string());
+    assert_eq!(with_transcript.count(), 1);
+}
+
+#[tokio::test]
+async fn a_sub_agents_end_is_asked_about_by_its_type() {
+    let stage = Stage::open();
+    let hooks = stage.hooks(&json!({ "SubagentStop": [
+        { "matcher": "Explore", "hooks": [script("cat >> told; echo look again >&2; exit 2")] },
+        { "matcher": "Plan", "hooks": [script("echo wrong >&2; exit 2")] },
+    ] }));
+    let cancel = CancellationToken::new();
+    let verdict = hooks.subagent_stop(("agent-7", "Explore"), "Found it.", true, &cancel).await;
+    assert_eq!((verdict.ran, verdict.objection.as_deref()), (1, Some("look again")));
+    let told: Value = serde_json::from_str(&stage.read("told")).expect("one object");
+    assert_eq!(told["last_assistant_message"], "Found it.");
+    assert_eq!((&told["stop_hook_active"], &told["agent_id"]), (&json!(true), &json!("agent-7")));
+}

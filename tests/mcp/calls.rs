@@ -55,7 +55,7 @@ async fn a_call_that_is_not_answered_ends_in_time_and_is_cancelled() {
     assert!(late.is_error && words(&late).contains("did not answer within"), "{late:?}");
     // The server lives: it is not started anew, and has heard that nobody waits.
     assert_eq!(words(&bench.call("echo", "hi").await), "echo: hi");
-    assert!(bench.log().contains("notifications/cancelled"), "{}", bench.log());
+    bench.hears("notifications/cancelled").await;
     assert_eq!(bench.log().matches("start ").count(), 1);
 }
 
@@ -95,19 +95,12 @@ async fn an_interrupt_ends_a_call_at_once_and_the_server_hears_of_it() {
     let input = json!({});
     let call = bench.servers.call("mcp__test__hang", &input, &cancel);
     let stop = async {
-        while !bench.log().contains("call hang") {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+        bench.hears("call hang").await;
         cancel.cancel();
     };
-    let (reply, ()) = within("the end", async { tokio::join!(call, stop) }).await;
+    let (reply, ()) = within("the end", Box::pin(async { tokio::join!(call, stop) })).await;
     assert!(reply.is_error && words(&reply).contains("Interrupted"), "{reply:?}");
-    within("word of it", async {
-        while !bench.log().contains("notifications/cancelled") {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    })
-    .await;
+    bench.hears("notifications/cancelled").await;
 }
 
 #[tokio::test]
@@ -130,4 +123,41 @@ async fn tools_that_come_later_are_found() {
     .await;
     let names = bench.servers.definitions();
     assert_eq!(names.last().map(|tool| tool.name.as_str()), Some("mcp__test__grown"));
+}
+
+#[tokio::test]
+async fn a_server_that_asks_is_answered() {
+    let bench = Bench::of(&["well"]).ready().await;
+    let roots = words(&bench.call("ask", "roots/list").await);
+    assert!(roots.contains(&format!("file://{}", bench.folder.path().display())), "{roots}");
+    let sampling = words(&bench.call("ask", "sampling/createMessage").await);
+    assert!(sampling.contains("\"error\""), "nobody lends it a model: {sampling}");
+    let question = words(&bench.call("ask", "elicitation/create").await);
+    assert!(question.contains("decline") || question.contains("\"error\""), "{question}");
+    assert!(words(&bench.call("ask", "ping").await).contains("\"result\""));
+}
+
+#[tokio::test]
+async fn resources_are_listed_and_read() {
+    let plain = Bench::of(&["well"]).ready().await;
+    assert!(!plain.servers.knows("ListMcpResources"), "only where there are any");
+    let bench = Bench::of(&["rich"]).ready().await;
+    let cancel = CancellationToken::new();
+    let list = bench.servers.call("ListMcpResources", &json!({}), &cancel).await;
+    let listed = words(&list);
+    let first = r#"{"server":"test","uri":"x://notes","name":"notes"}"#;
+    assert!(listed.contains(first) && listed.contains("x://{id}"), "{listed}");
+    let read = |server: &str, uri: &str| json!({ "server": server, "uri": uri });
+    let reply = bench.servers.call("ReadMcpResource", &read("test", "x://notes"), &cancel).await;
+    assert_eq!(words(&reply), "[x://notes]\nread it");
+    let blob = bench.servers.call("ReadMcpResource", &read("test", "x://blob"), &cancel).await;
+    assert!(matches!(&blob.pieces[..], [Piece::Data { bytes, .. }] if bytes == b"hi"), "{blob:?}");
+    for (server, uri) in [("other", "x://notes"), ("test", "x://none")] {
+        let reply = bench.servers.call("ReadMcpResource", &read(server, uri), &cancel).await;
+        assert!(reply.is_error, "{reply:?}");
+    }
+    let nothing = bench.servers.call("ReadMcpResource", &json!({}), &cancel).await;
+    assert!(nothing.is_error, "{nothing:?}");
+    assert!(bench.servers.instructions().contains("## mcp__test__\nEcho first."));
+    assert!(bench.servers.instructions().chars().count() < 2_100, "bounded");
 }

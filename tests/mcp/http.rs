@@ -16,7 +16,7 @@ use crate::support::within;
 /// A server over HTTP, and the process that it is.
 struct Http {
     bench: Bench,
-    _child: Child,
+    child: Child,
 }
 
 async fn serve(mode: &str, folder: &Path) -> (Child, String) {
@@ -43,10 +43,11 @@ async fn http(mode: &str) -> Http {
         place: Place::Http { url, headers },
         timeout: None,
         disabled: false,
+        vouched: true,
     };
     let servers = Servers::new(vec![config], surroundings(folder.path()), Timers::default());
     servers.start();
-    Http { bench: Bench { servers, folder }, _child: child }
+    Http { bench: Bench { servers, folder }, child: child }
 }
 
 #[tokio::test]
@@ -82,7 +83,8 @@ async fn a_server_that_forgets_every_session_is_not_asked_for_ever() {
 
 #[tokio::test]
 async fn who_wants_a_login_is_asked_once() {
-    let closed = http("login").await.bench;
+    let http_closed = http("login").await;
+    let closed = &http_closed.bench;
     closed.becomes(Status::NeedsAuth).await;
     assert!(closed.servers.require(&[]).await.expect_err("no login").contains("wants a login"));
     assert_eq!(closed.log().lines().count(), 1, "no second attempt: {}", closed.log());
@@ -100,7 +102,7 @@ async fn who_wants_a_login_is_asked_once() {
 async fn a_server_that_is_down_is_an_error_and_not_the_end() {
     let http = http("well").await;
     let bench = http.bench.ready().await;
-    let mut child = http._child;
+    let mut child = http.child;
     child.kill().await.expect("it is ours");
     let cancel = CancellationToken::new();
     let nothing = json!({});

@@ -2,6 +2,7 @@
 
 mod calls;
 mod configs;
+mod ends;
 mod http;
 mod runs;
 mod starts;
@@ -40,12 +41,14 @@ fn program(name: &str, arguments: &[&str], log: &Path) -> Config {
         },
         timeout: None,
         disabled: false,
+        vouched: true,
     }
 }
 
 fn surroundings(folder: &Path) -> Surroundings {
     Surroundings {
         cwd: folder.to_path_buf(),
+        folders: Vec::new(),
         environment: vec![("PATH".into(), std::env::var_os("PATH").unwrap_or_default())],
         supervisor: supervisor(),
         http: Box::new(|url| {
@@ -74,6 +77,16 @@ impl Bench {
         std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }
 
+    /// Waits until its log says so.
+    async fn hears(&self, words: &str) {
+        within(words, async {
+            while !self.log().contains(words) {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        })
+        .await;
+    }
+
     async fn ready(self) -> Self {
         within("the server", self.servers.require(&[])).await.expect("it starts");
         self
@@ -99,7 +112,7 @@ impl Bench {
 fn words(reply: &Reply) -> String {
     let text = |piece: &Piece| match piece {
         Piece::Block(Block::Text { text }) => text.clone(),
-        other => format!("{other:?}"),
+        Piece::Block(_) | Piece::Data { .. } => format!("{piece:?}"),
     };
     reply.pieces.iter().map(text).collect::<Vec<_>>().join("\n")
 }

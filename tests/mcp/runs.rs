@@ -72,14 +72,18 @@ async fn a_model_uses_a_servers_tool_and_the_result_counts_it() {
 
 #[tokio::test]
 async fn nobody_may_use_a_servers_tool_without_leave() {
-    let table: [(&[&str], bool); 7] = [
+    let table: [(&[&str], bool); 10] = [
         (&[], false),
         (&["--permission-mode", "acceptEdits"], false),
         (&["--allowedTools", "mcp__test"], true),
         (&["--allowedTools", "mcp__test__echo"], true),
         (&["--allowedTools", "mcp__test__e*"], true),
         (&["--allowedTools", "mcp__*", "mcp__other"], false),
-        (&["--allowedTools", "mcp__test", "--permission-mode", "plan"], false),
+        (&["--allowedTools", "mcp__test__*"], true),
+        (&["--allowedTools", "mcp__test", "--disallowedTools", "mcp__test__*"], false),
+        // It says itself that it only reads, and is the user's own server.
+        (&["--allowedTools", "mcp__test", "--permission-mode", "plan"], true),
+        (&["--permission-mode", "plan"], false),
     ];
     for (flags, wanted) in table {
         let server = serve(calls("echo", "hello"));
@@ -90,6 +94,110 @@ async fn nobody_may_use_a_servers_tool_without_leave() {
         assert_eq!(told(&server).contains("echo: hello"), wanted, "{flags:?}: {}", told(&server));
         let denied = result["permission_denials"].as_array().map_or(0, Vec::len);
         assert_eq!(denied, usize::from(!wanted), "{flags:?}");
+    }
+}
+
+/// Settings with a hook of `PreToolUse`, and one that notes what was told afterwards.
+fn hooked(matcher: &str, says: &str) -> String {
+    let says =
+        format!(r#"echo '{{"hookSpecificOutput": {{"hookEventName": "PreToolUse", {says}}}}}'"#);
+    let hook = |text: &str| json!([{ "type": "command", "command": text }]);
+    json!({ "hooks": {
+        "PreToolUse": [{ "matcher": matcher, "hooks": hook(&says) }],
+        "PostToolUse": [{ "matcher": matcher, "hooks": hook("cat >> told") }],
+    } })
+    .to_string()
+}
+
+#[tokio::test]
+async fn hooks_allow_deny_and_change_calls_of_servers() {
+    let allow = r#""permissionDecision": "allow""#;
+    let changed = r#""permissionDecision": "allow", "updatedInput": {"text": "changed"}"#;
+    let misfit = r#""permissionDecision": "allow", "updatedInput": {"text": 7}"#;
+    let (deny, ask) = (r#""permissionDecision": "deny""#, r#""permissionDecision": "ask""#);
+    let denied = &["--disallowedTools", "mcp__other", "mcp__test__fail"][..];
+    let rows: [(&str, &str, &[&str], Option<&str>); 11] = [
+        ("mcp__test__echo", allow, &[], Some("echo: hello")),
+        ("mcp__test__.*", allow, denied, Some("echo: hello")),
+        ("*", allow, &[], Some("echo: hello")),
+        ("mcp__test", allow, &[], None),
+        ("Bash", allow, &[], None),
+        ("*", allow, &["--permission-mode", "plan"], None),
+        ("*", allow, &["--settings-deny"], None),
+        ("*", changed, &[], Some("echo: changed")),
+        ("*", misfit, &[], None),
+        ("*", deny, &["--allowedTools", "mcp__test"], None),
+        ("*", ask, &["--allowedTools", "mcp__test"], None),
+    ];
+    for (matcher, says, flags, wanted) in rows {
+        let server = serve(calls("echo", "hello"));
+        let mut settings: Value =
+            serde_json::from_str(&hooked(matcher, says)).expect("it was just made");
+        let by_rule = flags == ["--settings-deny"];
+        if by_rule {
+            settings["permissions"] = json!({ "ask": ["mcp__test__echo"] });
+        }
+        let trial = Trial::bare(&server.base_url())
+            .args(["go", "--mcp-config", &config(&["well"], &json!({}))])
+            .args(["--settings", &settings.to_string()])
+            .args(if by_rule { &[][..] } else { flags });
+        let ended = trial.run().await;
+        succeeded(&ended);
+        let text = told(&server);
+        let ran = text.contains("echo: hello") || text.contains("echo: changed");
+        assert_eq!(ran, wanted.is_some(), "{matcher} {says} {flags:?}: {text}");
+        assert!(wanted.is_none_or(|wanted| text.contains(wanted)), "{matcher} {says}: {text}");
+        let after = std::fs::read_to_string(ended.work().join("told")).unwrap_or_default();
+        assert_eq!(after.contains("mcp__test__echo"), wanted.is_some(), "{matcher} {says}");
+        assert_eq!(text.contains("InputValidationError"), says == misfit, "{text}");
+    }
+}
+
+#[tokio::test]
+async fn what_changes_something_is_not_used_while_planning() {
+    let flags = ["--allowedTools", "mcp__test", "--permission-mode", "plan"];
+    let server = serve(calls("env", "HOME"));
+    let trial = Trial::bare(&server.base_url());
+    let trial = trial.args(["go", "--mcp-config", &config(&["well"], &json!({}))]).args(flags);
+    succeeded(&trial.run().await);
+    assert!(told(&server).contains("the run only plans"), "{}", told(&server));
+    // A repository's server is not believed.
+    let server = serve(calls("echo", "hello"));
+    let trial = Trial::bare(&server.base_url()).args(["go", "--trust-project"]).args(flags);
+    let file = trial.work().join(".mcp.json");
+    std::fs::write(file, config(&["well"], &json!({}))).expect("a file");
+    succeeded(&trial.run().await);
+    assert!(told(&server).contains("the run only plans"), "{}", told(&server));
+}
+
+#[tokio::test]
+async fn resources_need_leave_to_be_read_and_none_to_be_listed() {
+    for (flags, wanted) in [(&[][..], false), (&["--allowedTools", "mcp__test"], true)] {
+        let scenario = Scenario::new()
+            .tool("ListMcpResources", json!({}))
+            .tool("ReadMcpResource", json!({ "server": "test", "uri": "x://notes" }))
+            .reply("Done.");
+        let server = serve(scenario);
+        let trial = Trial::bare(&server.base_url());
+        let config = config(&["rich"], &json!({}));
+        let ended = trial.args(["go", "--mcp-config", &config]).args(flags).run().await;
+        let result = succeeded(&ended);
+        assert_eq!(told(&server).contains("read it"), wanted, "{flags:?}: {}", told(&server));
+        let denials = result["permission_denials"].as_array().map_or(0, Vec::len);
+        assert_eq!(denials, usize::from(!wanted), "{result}");
+        let system = server.requests()[0].body["system"].to_string();
+        assert!(system.contains("Echo first."), "{system}");
+    }
+}
+
+#[tokio::test]
+async fn a_picture_that_the_service_would_refuse_is_saved_instead() {
+    for (which, wanted) in [("good", true), ("bad", false)] {
+        let server = serve(calls("picture", which));
+        succeeded(&trial(&server, &["well"]).run().await);
+        let told = told(&server);
+        assert_eq!(told.contains("\"image/png\""), wanted, "{which}: {told}");
+        assert_eq!(told.contains("the picture is damaged"), !wanted, "{which}: {told}");
     }
 }
 
@@ -171,6 +279,19 @@ async fn a_required_server_that_cannot_be_had_ends_it_before_it_begins() {
     }
     let server = serve(Scenario::new().reply("Done."));
     succeeded(&trial(&server, &["well"]).args(["--mcp-required=all"]).run().await);
+}
+
+#[tokio::test]
+async fn the_wait_for_required_servers_is_told_of_and_keeps_to_the_deadline() {
+    let server = serve(Scenario::new().reply("Done."));
+    let settings = json!({ "heartbeatInterval": "300ms" }).to_string();
+    let flags = ["--mcp-required", "all", "--max-duration", "2s", "--settings", &settings];
+    let ended = trial(&server, &["never"]).args(flags).run().await;
+    assert!(ended.stderr.contains("waiting for required MCP servers (test)"), "{}", ended.stderr);
+    let result = ended.result();
+    assert_eq!(result["terminal_reason"], "deadline", "{result}");
+    assert!(result["errors"][0].to_string().contains("(test)"), "{result}");
+    assert_eq!(server.requests().len(), 0);
 }
 
 #[tokio::test]

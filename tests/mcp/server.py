@@ -15,7 +15,18 @@ MODE = sys.argv[1] if len(sys.argv) > 1 else "well"
 ARGUMENT = sys.argv[2] if len(sys.argv) > 2 else ""
 OBJECT = {"type": "object", "properties": {"text": {"type": "string"}}}
 NAMES = ["echo", "fail", "refuse", "image", "data", "big", "slow", "hang", "die", "env", "mute",
-         "huge", "resource", "grow"]
+         "huge", "resource", "grow", "ask", "picture"]
+QUESTIONS = {
+    "sampling/createMessage": {"messages": [], "maxTokens": 1},
+    "elicitation/create": {"message": "Sure?", "requestedSchema": {"type": "object",
+                                                                   "properties": {}}},
+}
+PICTURES = {
+    "good": "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5Er"
+            "kJggg==",
+    "bad": base64.b64encode(b"\x89PNG\r\n\x1a\nnot really").decode(),
+}
+RESOURCES = {"x://notes": {"text": "read it"}, "x://blob": {"blob": "aGk="}}
 
 
 def log(line):
@@ -32,6 +43,7 @@ def send(message):
 def tools():
     listed = [{"name": name, "description": "Does " + name, "inputSchema": OBJECT}
               for name in NAMES]
+    listed[0]["annotations"] = {"readOnlyHint": True}
     if MODE == "badtool":
         listed += [{"name": "bad", "inputSchema": "nonsense"}, {"name": "worse"}]
     return listed
@@ -77,6 +89,14 @@ def call(params, ident, token):
         NAMES.append("grown")
         send({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
         return text("there is one more")
+    if name == "ask":
+        send({"jsonrpc": "2.0", "id": "ours", "method": words, "params": QUESTIONS.get(words, {})})
+        while True:
+            answered = json.loads(sys.stdin.readline())
+            if answered.get("id") == "ours" and "method" not in answered:
+                return text(json.dumps(answered))
+    if name == "picture":
+        return {"content": [{"type": "image", "mimeType": "image/png", "data": PICTURES[words]}]}
     if name == "env":
         return text(str(os.environ.get(words)))
     return text("echo: " + words)
@@ -86,9 +106,20 @@ def answer(message):
     method, ident = message.get("method"), message.get("id")
     params = message.get("params") or {}
     if method == "initialize":
-        return {"protocolVersion": params.get("protocolVersion", "2025-06-18"),
-                "capabilities": {"tools": {"listChanged": True}},
-                "serverInfo": {"name": "test", "version": "1"}}
+        hello = {"protocolVersion": params.get("protocolVersion", "2025-06-18"),
+                 "capabilities": {"tools": {"listChanged": True}},
+                 "serverInfo": {"name": "test", "version": "1"}}
+        if MODE == "rich":
+            hello["capabilities"]["resources"] = {}
+            hello["instructions"] = "Echo first. " + "x" * 10_000
+        return hello
+    if method == "resources/list":
+        return {"resources": [{"uri": uri, "name": uri[4:]} for uri in RESOURCES]}
+    if method == "resources/templates/list":
+        return {"resourceTemplates": [{"uriTemplate": "x://{id}", "name": "any"}]}
+    if method == "resources/read":
+        uri = params["uri"]
+        return {"contents": [{"uri": uri, **RESOURCES[uri]}]}
     if method == "tools/list":
         return {"tools": tools()}
     if method == "tools/call":
@@ -101,8 +132,11 @@ def serve():
     if MODE == "crash":
         sys.stderr.write("cannot find my config\n")
         sys.exit(1)
-    if MODE == "never":
+    if MODE == "never" or (MODE == "relapse" and os.path.exists(ARGUMENT)):
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
         time.sleep(600)
+    if MODE == "relapse":
+        open(ARGUMENT, "w").close()
     if MODE == "late":
         while not os.path.exists(ARGUMENT):
             time.sleep(0.05)
@@ -127,6 +161,10 @@ def serve():
             if not os.path.exists(ARGUMENT):
                 open(ARGUMENT, "w").close()
                 os._exit(9)
+        if (message.get("params") or {}).get("uri", "x://notes") not in RESOURCES:
+            send({"jsonrpc": "2.0", "id": message["id"],
+                  "error": {"code": -32002, "message": "Resource not found"}})
+            continue
         if (message.get("params") or {}).get("name") == "refuse":
             send({"jsonrpc": "2.0", "id": message["id"],
                   "error": {"code": -32602, "message": "no such argument"}})

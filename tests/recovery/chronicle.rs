@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use outlast::recovery::{
-    Budgets, Chronicle, Cut, Episode, ErrorClass, Event, Failure, Fate, Interrupt, Limits, Money,
-    RecoveryPlan, Remedies, Reply, StopReason, Weight,
+    Budgets, Chronicle, Counsel, Cut, Episode, ErrorClass, Event, Failure, Fate, Interrupt, Limits,
+    Money, RecoveryPlan, Remedies, Reply, StopReason, Weight,
 };
 use serde_json::json;
 
@@ -433,4 +433,43 @@ fn the_loop_s_transitions_have_the_names_that_the_specification_gives_them() {
     for plan in [RecoveryPlan::Retry { tokens: 5 }, RecoveryPlan::Compact, RecoveryPlan::Heal] {
         assert_eq!(plan.transition(), None);
     }
+}
+
+// --- Stop hooks ---------------------------------------------------------------------------------
+
+#[test]
+fn an_objection_that_is_satisfied_is_saved_and_one_that_is_not_is_lost() {
+    let block = Event::Consulted(Counsel::Block);
+    let pass = Event::Consulted(Counsel::Pass);
+    let rules = Limits { stop_hooks: true, requirement: true, ..limits() };
+    let story = Story::begin(rules).then(ANSWER).then(block).then(ANSWER);
+    let told_so_far = told(&Story { told: story.told.clone(), ..story });
+    assert_eq!(told_so_far.classes(), [], "it is under way");
+    let story = story.then(pass);
+    assert_eq!(told(&story).classes(), [("stop_hook", true)]);
+    let story = story.then(FAILED).then(ANSWER).then(pass).then(PASSED);
+    assert_eq!(told(&story).classes(), [("stop_hook", true), ("requirement", true)]);
+    let again = Event::Consulted(Counsel::BlockAgain);
+    let story = Story::begin(rules).then(ANSWER).then(block).then(ANSWER).then(again);
+    let episode = told(&story).only();
+    assert_eq!((episode.class.as_str(), episode.saved), ("stop_hook", false));
+    assert_eq!(episode.lost_to.as_deref(), Some("stop_hook_blocked"));
+}
+
+#[test]
+fn effort_that_was_asked_for_has_come_when_the_hooks_agree_too() {
+    let pass = Event::Consulted(Counsel::Pass);
+    let rules = Limits { stop_hooks: true, effort: Some(10_000), ..limits() };
+    let enough = Event::Replied(Reply::Answer { tokens: 9_990 });
+    let little = Event::Replied(Reply::Answer { tokens: 10 });
+    let story = Story::begin(rules).then(little).then(pass).then(enough).then(pass);
+    assert_eq!(told(&story).classes(), [("token_budget", true)]);
+}
+
+#[test]
+fn a_compaction_that_a_hook_prevents_is_gone_without() {
+    let story = begin(CROWDED, limits()).then(Event::Prevented);
+    assert_eq!(story.decision().plan, Some(RecoveryPlan::Forgo));
+    let told = told(&story.then(ANSWER));
+    assert_eq!(told.classes(), [("context_window", true)]);
 }

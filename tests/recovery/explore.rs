@@ -91,6 +91,12 @@ fn fast() -> Limits {
     Limits { budgets, fast: Some(FastMode::default()), ..small() }
 }
 
+/// Other runs may say that a limit was met.
+fn sharing() -> Limits {
+    let budgets = Budgets { turns: Some(2), retries: 1, bucket: 10, refreshes: 1, ..NOTHING };
+    Limits { budgets: Budgets { holds: 2, ..budgets }, ..small() }
+}
+
 /// Nothing is done before it is accepted.
 fn demanding() -> Limits {
     let budgets = Budgets { turns: Some(4), nudges: 1, ..NOTHING };
@@ -125,6 +131,7 @@ fn settings() -> Vec<(&'static str, Limits)> {
         ("poisoned requests", poisoned()),
         ("a chain with a way back", chained()),
         ("fast mode", fast()),
+        ("limits shared with other runs", sharing()),
         ("a schema and a requirement", demanding()),
         ("a requirement", Limits { structured: false, ..demanding() }),
         ("Stop hooks and a requirement", advised()),
@@ -174,7 +181,12 @@ fn every_event() -> Vec<Event> {
         Event::Consulted(Counsel::BlockAgain),
         Event::Consulted(Counsel::Halt),
         Event::HookStopped,
+        Event::Prevented,
+        Event::Denied,
         Event::Refreshed,
+        Event::Held { until: Moment::default() },
+        Event::Held { until: Moment::default().after(secs(5)) },
+        Event::Held { until: Moment::default().after(secs(3_600)) },
         Event::Woke,
         Event::Interrupted(Interrupt::Sigint),
         Event::DeadlinePassed,
@@ -232,7 +244,8 @@ fn every_event_by_kind() -> Vec<(Event, bool)> {
 }
 
 /// Whether the phase waits for the event.
-fn fits(phase: Phase, event: Event) -> bool {
+fn fits(run: Run, event: Event) -> bool {
+    let phase = run.phase;
     match event {
         Event::Interrupted(_) | Event::DeadlinePassed | Event::Broke => {
             !matches!(phase, Phase::Stopped(_))
@@ -242,12 +255,24 @@ fn fits(phase: Phase, event: Event) -> bool {
         Event::Replied(_) => matches!(phase, Phase::Calling(Call::Ask(_))),
         Event::Failed(_) => matches!(phase, Phase::Calling(_)),
         Event::Refreshed => matches!(phase, Phase::Calling(Call::Refresh(_))),
-        Event::ToolsDone(_) | Event::Delivered | Event::DeliveredEarly | Event::Misfit => {
-            phase == Phase::Working
+        Event::Held { .. } => {
+            run.budgets.holds > 0 && matches!(phase, Phase::Calling(Call::Ask(_)))
         }
-        Event::HookStopped => {
-            matches!(phase, Phase::Ready | Phase::Working | Phase::Consulting | Phase::Checking)
-        }
+        Event::ToolsDone(_)
+        | Event::Delivered
+        | Event::DeliveredEarly
+        | Event::Misfit
+        | Event::Denied => phase == Phase::Working,
+        Event::HookStopped => matches!(
+            phase,
+            Phase::Ready
+                | Phase::Weighing(_)
+                | Phase::Calling(Call::Ask(_))
+                | Phase::Working
+                | Phase::Consulting
+                | Phase::Checking
+        ),
+        Event::Prevented => matches!(phase, Phase::Calling(Call::Ask(Purpose::Summary(_)))),
         Event::Consulted(_) => phase == Phase::Consulting,
         Event::Worked(_) => matches!(phase, Phase::Awaiting { .. }),
         Event::Checked { .. } => phase == Phase::Checking,
@@ -290,7 +315,8 @@ fn timeless(run: Run, now: Moment) -> Run {
         run.fast
     };
     let failures = run.failures.min(1);
-    Run { phase, may_escalate, not_before, away_until, fast, failures, ..run }
+    let yields_until = Moment::default().after(secs(600));
+    Run { phase, may_escalate, not_before, yields_until, away_until, fast, failures, ..run }
 }
 
 #[derive(Default)]
@@ -327,7 +353,7 @@ impl Graph {
             let run = graph.states[from];
             for &(event, first) in &events {
                 let at = when(run, event);
-                if fits(run.phase, event) {
+                if fits(run, event) {
                     let step = run.step(at, event, limits).expect("the event fits the phase");
                     check(run, &step);
                     let to = graph.number(timeless(step.next, at));
@@ -377,7 +403,7 @@ pub(super) fn wander_by(tape: &[u8]) {
     let mut run = Run::new(u64::from(*first), &limits);
     for pair in rest.chunks_exact(2).take(600) {
         let fitting: Vec<Event> =
-            events.iter().copied().filter(|&event| fits(run.phase, event)).collect();
+            events.iter().copied().filter(|&event| fits(run, event)).collect();
         let Some(&event) = fitting.get(usize::from(pair[0]) % fitting.len().max(1)) else { break };
         now = now.max(when(run, event)).after(Duration::from_millis(u64::from(pair[1]) * 40));
         let step = run.step(now, event, &limits).expect("the event fits the phase");
@@ -464,7 +490,10 @@ fn ends_as(run: Run, event: Event) -> Option<StopReason> {
         | Event::Checked { .. }
         | Event::Consulted(_)
         | Event::HookStopped
+        | Event::Prevented
+        | Event::Denied
         | Event::Refreshed
+        | Event::Held { .. }
         | Event::Woke => None,
     }
 }
@@ -572,6 +601,7 @@ fn check_price(run: Run, step: &Transition, limits: &Limits) {
         Some(Budget::Amendment) => after.amendments + 1 == before.amendments,
         Some(Budget::Objection) => after.objections + 1 == before.objections,
         Some(Budget::Report) => after.reports + 1 == before.reports,
+        Some(Budget::Hold) => after.holds + 1 == before.holds,
     };
     assert!(paid, "nobody paid for this: {step:?}");
     let rung_kept = step.next.rung == run.rung
@@ -625,7 +655,7 @@ fn no_state_outlives_its_deadline() {
         let late = Limits { deadline: Some(Moment::default()), ..limits };
         let soon = Limits { deadline: Some(Moment::from_millis(700)), ..limits };
         for &run in &graph.states {
-            for &event in events.iter().filter(|&&event| fits(run.phase, event)) {
+            for &event in events.iter().filter(|&&event| fits(run, event)) {
                 let step =
                     run.step(when(run, event), event, &late).expect("the event fits the phase");
                 let done = matches!(step.action, Action::Finish(_));

@@ -72,6 +72,7 @@ const NOTHING: Budgets = Budgets {
     amendments: 0,
     reports: 0,
     objections: 0,
+    holds: 0,
 };
 
 /// A call that costs nothing, for a model that allows any output.

@@ -62,6 +62,7 @@ impl Trial {
             .env("HOME", folder.path())
             .env("TZ", "UTC")
             .env("OUTLAST_CONFIG_DIR", folder.path().join("config"))
+            .env("XDG_RUNTIME_DIR", folder.path())
             .env("ANTHROPIC_BASE_URL", base_url)
             .env("ANTHROPIC_API_KEY", "test-key-0123456789")
             .stdin(Stdio::null())
@@ -101,6 +102,11 @@ impl Trial {
         let mut other = other.env("OUTLAST_CONFIG_DIR", &config);
         other.command.current_dir(self.work());
         other
+    }
+
+    /// Tells other runs about rate limits in `folder`.
+    pub(crate) fn sharing(self, folder: &Path) -> Self {
+        self.env("XDG_RUNTIME_DIR", &folder.display().to_string())
     }
 
     /// Without a variable of its environment.

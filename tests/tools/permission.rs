@@ -377,7 +377,7 @@ fn a_reason_says_what_to_start_outlast_with() {
             bash("ls && ./run.sh a"),
             "--allowedTools 'Bash(./run.sh *)'",
         ),
-        (Default, Rules::None, "Bash", bash("a $(b)"), "--allowedTools Bash"),
+        (Default, Rules::None, "Bash", bash("a $(b"), "--allowedTools Bash"),
         (Plan, Rules::None, "Bash", bash("make"), "--permission-mode plan"),
         (
             Default,
@@ -491,4 +491,44 @@ fn what_a_checkout_configures_for_git_is_not_run_unasked() {
         free += u32::from(allowed);
     }
     assert_eq!(free, 8);
+}
+
+#[test]
+fn a_riddle_of_a_command_is_refused_soon() {
+    let units = [
+        "(",
+        "$(",
+        "<<",
+        "<<A\n",
+        "{ ",
+        "if ",
+        "f() ",
+        "a|",
+        "a&&",
+        "a=(",
+        "x <<E; ",
+        "`",
+        "\"$(",
+        "${a:-",
+        "case a in a) ",
+        "cd a;",
+        "cd a && ",
+        "eval '",
+        "[[ ",
+        "\\\n",
+        "é",
+        "((",
+        "<(",
+        "!",
+    ];
+    let bench = bench(Default, Rules::Allow(&["Bash(a *)"]));
+    let began = tokio::time::Instant::now();
+    for unit in units {
+        for letters in [100, 9_999] {
+            let command = unit.repeat(letters / unit.len());
+            assert!(answer(&bench, "Bash", json!({ "command": command })).is_ok(), "{unit}");
+        }
+    }
+    // A hundred times what it takes: any of them could keep a run for hours.
+    assert!(began.elapsed() < std::time::Duration::from_mins(1), "{:?}", began.elapsed());
 }

@@ -106,7 +106,7 @@ fn simple() -> impl Strategy<Value = String> {
 
 /// Harmless commands that the judge knows, with something in an argument.
 fn known(inner: impl Strategy<Value = String>) -> impl Strategy<Value = String> {
-    (inner, 0..20_u8).prop_map(|(inner, how)| match how {
+    (inner, 0..36_u8).prop_map(|(inner, how)| match how {
         0 => format!("echo $({inner})"),
         1 => format!("echo \"$({inner})\""),
         2 => format!("echo `{}`", inner.replace('`', "")),
@@ -126,6 +126,22 @@ fn known(inner: impl Strategy<Value = String>) -> impl Strategy<Value = String> 
         16 => format!("echo $(( $({inner}) ))"),
         17 => format!("echo \"$[a[\\$({inner})]]\""),
         18 => format!("X=$({inner}) ls"),
+        19 => format!("cat <<-\"END\"\n$({inner})\n\tEND\n{inner}"),
+        20 => format!("cat <<END\nx\nEND\n{inner}"),
+        21 => format!("cat <<'END' | cat\n`{inner}`\nEND\n{inner}"),
+        22 => format!("cat <<E\\ND\n{inner}\nEND\n{inner}\nE\\ND"),
+        23 => format!("cat <<END\n'$({inner})'\nEND"),
+        24 => format!("echo \"$(echo \"$({inner})\")\""),
+        25 => format!("echo \"${{X:-'$({inner})'}}\""),
+        26 => format!("echo $(( 1 + $({inner}) ))"),
+        27 => format!("beta <(beta <({inner}))"),
+        28 => format!("echo ${{X/$({inner})/y}} ${{X:$({inner})}}"),
+        29 => format!("echo $(cat <<END\n{inner}\nEND\n)"),
+        30 => format!("cat <<END; {inner}\nx\nEND"),
+        31 => format!("echo ${{ {inner}; }}"),
+        32 => format!("echo $(case x in x) {inner};; esac)"),
+        33 => format!("cat <<END\nx\\\nEND\n{inner}\nEND"),
+        34 => format!("echo \"`echo \\`{}\\``\"", inner.replace('`', "")),
         _ => format!("echo \\$({inner})"),
     })
 }
@@ -137,7 +153,7 @@ fn script() -> impl Strategy<Value = String> {
         prop_oneof![
             3 => pair.prop_map(|(one, joint, other)| format!("{one} {joint} {other}")),
             3 => known(inner.clone()),
-            3 => (inner, 0..18_u8).prop_map(|(inner, how)| match how {
+            4 => (inner, 0..34_u8).prop_map(|(inner, how)| match how {
                 0 => format!("( {inner} )"),
                 1 => format!("{{ {inner}; }}"),
                 2 => format!("if {inner}; then {inner}; fi"),
@@ -155,6 +171,22 @@ fn script() -> impl Strategy<Value = String> {
                 14 => format!("[[ x ]] && {inner}"),
                 15 => format!("function g {{ {inner}; }}; g"),
                 16 => format!("env bash -ec {}", quoted(&inner)),
+                17 => format!("case x in y|$({inner})) ls;; x) ls;; esac"),
+                18 => format!("case $({inner}) in *) ls;& y) {inner};; esac"),
+                19 => format!("h() ( {inner} ); h"),
+                20 => format!("beta() {{ {inner}; }}; beta x"),
+                21 => format!("coproc {inner}"),
+                22 => format!("for i in $({inner}); do ls; done"),
+                23 => format!("for PATH in bin; do {inner}; done"),
+                24 => format!("[[ -n $({inner}) && -f x ]]"),
+                25 => format!("if beta; then {inner}; elif {inner}; then ls; fi"),
+                26 => format!("( beta && {inner} ) > out 2>&1"),
+                27 => format!("{{ beta; {inner}; }} | cat"),
+                28 => format!("for i in a b; do beta $i; {inner}; done"),
+                29 => format!("beta $(beta x) \"$({inner})\""),
+                30 => format!("!({inner})"),
+                31 => format!("for ((i=$({inner}); i<1; i++)); do ls; done"),
+                32 => format!("(( a[$({inner})] ))"),
                 _ => format!("if true; then {inner}; else {inner}; fi"),
             }),
         ]
@@ -221,4 +253,84 @@ fn nothing_runs_in_bash_that_was_not_judged() {
     for script in ["beta x && echo y | beta", "gamma; (beta)", "if gamma; then beta x; fi"] {
         assert!(admits(&denying, script) && !ran(cwd, script).is_empty(), "{script}");
     }
+}
+
+/// Every place in a compound command where another can stand, as `%`.
+const POSITIONS: [&str; 48] = [
+    "%",
+    "x; %",
+    "x && %",
+    "x || %",
+    "x | %",
+    "x |& %",
+    "x & %",
+    "x\n%",
+    "! %",
+    "time %",
+    "(%)",
+    "( x; % )",
+    "{ %; }",
+    "{ x; %; }",
+    "if %; then x; fi",
+    "if x; then %; fi",
+    "if x; then x; else %; fi",
+    "if x; then x; elif %; then x; fi",
+    "if x; then x; elif x; then %; fi",
+    "while %; do x; done",
+    "while x; do %; done",
+    "until %; do x; done",
+    "until x; do %; done",
+    "for i in a b; do %; done",
+    "for i in $(%); do x; done",
+    "for i in a `%`; do x; done",
+    "select i in a; do %; done",
+    "case x in x) %;; esac",
+    "case x in y) x;; *) %;; esac",
+    "case $(%) in x) x;; esac",
+    "case x in $(%)) x;; esac",
+    "f() { %; }",
+    "f() ( % )",
+    "function f { %; }",
+    "f() { x; }; %",
+    "x $(%)",
+    "x \"$(%)\"",
+    "x `%`",
+    "x \"a `%` b\"",
+    "x ${y:-$(%)}",
+    "x <(%)",
+    "x > >(%)",
+    "x <<<$(%)",
+    "x > \"$(%)\"",
+    "y=$(%) x",
+    "y=$(%)",
+    "x <<E\n$(%)\nE",
+    "[[ -n $(%) ]]",
+];
+
+#[test]
+fn a_command_is_found_wherever_it_stands() {
+    let judge = |mode, allow: &[&str], deny: &[&str]| {
+        Bench::with(|settings| {
+            settings.mode = mode;
+            settings.allow = allow.iter().map(ToString::to_string).collect();
+            settings.deny = deny.iter().map(ToString::to_string).collect();
+        })
+    };
+    let denying = judge(PermissionMode::BypassPermissions, &["Bash"], &["Bash(evil *)"]);
+    let allowing = judge(PermissionMode::Default, &["Bash(x *)"], &[]);
+    let admits = |bench: &Bench, script: &str| {
+        bench.toolbox.admit(&call("Bash", json!({ "command": script }))).is_ok()
+    };
+    let mut told = 0_u32;
+    for outer in POSITIONS {
+        for inner in POSITIONS {
+            let place = outer.replace('%', inner);
+            let script = place.replace('%', "evil 1");
+            assert!(!admits(&denying, &script), "denied, and run: {script}");
+            assert!(!admits(&allowing, &script), "no rule allows it: {script}");
+            told += u32::from(admits(&allowing, &place.replace('%', "x 1")));
+        }
+    }
+    // The judge is of some use: much of what is allowed throughout is allowed.
+    assert!(told > 1_000, "{told} of {}", POSITIONS.len() * POSITIONS.len());
 }

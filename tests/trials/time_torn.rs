@@ -43,6 +43,7 @@ async fn length() -> usize {
     let ask = Ask {
         purpose: Purpose::Reply,
         fast: false,
+        yields: true,
         rung: 0,
         cap: 8_192,
         mode: Mode::Streaming,

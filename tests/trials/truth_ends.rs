@@ -254,6 +254,7 @@ async fn within_this_process(server: &Server, folder: &std::path::Path, bears: u
         thinking: None,
         stream_events: false,
         stop_after: None,
+        shared: None,
         journal: Journal::off(),
         secrets: KnownSecrets::default(),
         hooks: None,

@@ -161,7 +161,7 @@ async fn progress_is_told_as_it_happens() {
     let server = Server::start(vec![script]).await;
     let (mut told, mut bytes) = (Vec::new(), 0);
     let answer = ask_watched(&client(&server.url), STREAMING, &mut |progress| match progress {
-        Progress::Accepted => told.push("accepted".to_owned()),
+        Progress::Accepted(_) => told.push("accepted".to_owned()),
         Progress::Bytes(count) => bytes += count,
         Progress::Event(event) => told.push(event["type"].as_str().unwrap().to_owned()),
         Progress::Block { index, block } => told.push(format!("block {index} {block:?}")),

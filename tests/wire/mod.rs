@@ -6,6 +6,7 @@ mod connections;
 mod credentials;
 mod headers;
 mod oauth;
+mod pace;
 mod prices;
 mod proxies;
 mod replies;
@@ -27,6 +28,7 @@ const PATIENCE: Duration = Duration::from_mins(1);
 const STREAMING: Ask = Ask {
     purpose: Purpose::Reply,
     fast: false,
+    yields: true,
     rung: 0,
     cap: 8192,
     mode: Mode::Streaming,

@@ -168,23 +168,18 @@ fn is_rule(word: &str) -> bool {
 
 /// Flags of the same family of tools that mean something outlast does not do yet. Taking them and
 /// doing nothing would be a lie; calling them unknown would send people looking for a typo.
-const UNSUPPORTED: [&str; 21] = [
-    "--agent",
-    "--agents",
+const UNSUPPORTED: [&str; 16] = [
     "--append-subagent-system-prompt",
     "--bare",
     "--betas",
     "--debug",
     "--debug-file",
     "--debug-to-stderr",
-    "--disable-slash-commands",
     "--effort",
     "--forward-subagent-text",
-    "--include-hook-events",
     "--init",
     "--init-only",
     "--maintenance",
-    "--permission-prompt-tool",
     "--permission-prompts",
     "--plugin-dir",
     "--replay-user-messages",

@@ -68,6 +68,16 @@ impl PermissionMode {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "camelCase")]
+pub enum OnDenied {
+    /// The model is told, and makes the best of it.
+    #[default]
+    Continue,
+    /// The run ends.
+    Fail,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub enum ChildEnv {
     /// Everything but what looks like a secret.
     #[default]
@@ -116,6 +126,9 @@ pub struct OutputArgs {
     /// With stream-json: raw stream events too
     #[arg(long)]
     pub include_partial_messages: bool,
+    /// With stream-json: when each hook begins, and how it ends
+    #[arg(long)]
+    pub include_hook_events: bool,
     /// Write the result object to this file too, atomically
     #[arg(long, value_name = "PATH")]
     pub result_file: Option<PathBuf>,
@@ -151,6 +164,9 @@ pub struct LimitArgs {
     /// End instead of waiting longer than this for the service
     #[arg(long, value_name = "TIME", value_parser = values::duration, allow_negative_numbers = true)]
     pub max_retry_wait: Option<Duration>,
+    /// Neither tell other runs on this host about rate limits nor heed what they tell
+    #[arg(long)]
+    pub no_shared_limits: bool,
 }
 
 #[derive(Clone, Debug, Default, Args)]
@@ -236,6 +252,12 @@ pub struct ToolArgs {
     /// What is allowed without a rule
     #[arg(long, value_enum, value_name = "MODE")]
     pub permission_mode: Option<PermissionMode>,
+    /// The MCP tool that is asked about what the rules leave open, named as in a rule
+    #[arg(long, value_name = "TOOL")]
+    pub permission_prompt_tool: Option<String>,
+    /// What becomes of the run when a tool call is denied
+    #[arg(long, value_enum, value_name = "WHAT")]
+    pub on_denied: Option<OnDenied>,
     /// The same as --permission-mode bypassPermissions
     #[arg(long)]
     pub dangerously_skip_permissions: bool,
@@ -254,6 +276,19 @@ pub struct ToolArgs {
     /// A variable that commands see in any case; may be repeated
     #[arg(long, value_name = "NAME")]
     pub pass_env: Vec<String>,
+}
+
+#[derive(Clone, Debug, Default, Args)]
+pub struct PromptArgs {
+    /// Kinds of sub-agents, by name: JSON, or a file of it
+    #[arg(long, value_name = "JSON|PATH")]
+    pub agents: Option<String>,
+    /// Work as an agent of this kind: with its prompt, its tools and its model
+    #[arg(long, value_name = "NAME")]
+    pub agent: Option<String>,
+    /// Take /NAME at the beginning of the prompt as it is, and tell the model of no skills
+    #[arg(long)]
+    pub disable_slash_commands: bool,
 }
 
 #[derive(Clone, Debug, Default, Args)]

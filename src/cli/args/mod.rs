@@ -12,8 +12,8 @@ use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand};
 pub(super) use argv::{Wanted, from_os};
 pub use groups::{
     AcceptanceArgs, BudgetMode, ChildEnv, InputFormat, LimitArgs, McpArgs, ModelArgs, NetworkArgs,
-    OutputArgs, OutputFormat, PermissionMode, SandboxMode, SandboxNetwork, SessionArgs, TimerArgs,
-    ToolArgs,
+    OnDenied, OutputArgs, OutputFormat, PermissionMode, PromptArgs, SandboxMode, SandboxNetwork,
+    SessionArgs, TimerArgs, ToolArgs,
 };
 
 use super::usage::UsageError;
@@ -75,6 +75,8 @@ pub struct RunArgs {
     pub model: ModelArgs,
     #[command(flatten, next_help_heading = "Tools and permissions")]
     pub tools: ToolArgs,
+    #[command(flatten, next_help_heading = "Agents, commands and skills")]
+    pub prompts: PromptArgs,
     #[command(flatten, next_help_heading = "MCP servers")]
     pub mcp: McpArgs,
     #[command(flatten, next_help_heading = "Session and settings")]

@@ -4,6 +4,8 @@ use std::ops::Range;
 
 use pulldown_cmark::{Event, Parser, Tag, TagEnd};
 
+use crate::cli::front_matter;
+
 /// The text of a memory file in pieces, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Piece<'a> {
@@ -17,7 +19,7 @@ pub(super) enum Piece<'a> {
 
 /// Takes a Markdown text apart. Comments are left out; nothing within code is an import.
 pub(super) fn pieces(text: &str) -> Vec<Piece<'_>> {
-    let body = without_front_matter(text);
+    let body = front_matter::body(text);
     let Marks { comments, code } = marks(body);
     let mut pieces = Vec::new();
     let mut from = 0;
@@ -27,28 +29,6 @@ pub(super) fn pieces(text: &str) -> Vec<Piece<'_>> {
     }
     add_text(body, from..body.len(), &code, &mut pieces);
     pieces
-}
-
-/// Whether a file's front matter says that it is only for certain paths.
-pub(super) fn is_for_some_paths(text: &str) -> bool {
-    let body = without_front_matter(text);
-    let front = &text[..text.len() - body.len()];
-    front.lines().any(|line| line.starts_with("paths:"))
-}
-
-/// The text after a block of settings that it begins with.
-fn without_front_matter(text: &str) -> &str {
-    let Some(rest) = text.strip_prefix("---\n").or_else(|| text.strip_prefix("---\r\n")) else {
-        return text;
-    };
-    let mut at = text.len() - rest.len();
-    for line in rest.split_inclusive('\n') {
-        at += line.len();
-        if line.trim_end() == "---" {
-            return &text[at..];
-        }
-    }
-    text
 }
 
 #[derive(Default)]
@@ -163,7 +143,5 @@ mod tests {
         assert_eq!(told("---\npaths: x\n---\nbody"), "body");
         assert_eq!(told("---\nno end"), "---\nno end");
         assert_eq!(told("```\n<!-- kept -->\n```"), "```\n<!-- kept -->\n```");
-        assert!(is_for_some_paths("---\npaths:\n  - src/**\n---\nbody"));
-        assert!(!is_for_some_paths("---\ntitle: x\n---\npaths: y"));
     }
 }

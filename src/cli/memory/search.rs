@@ -4,9 +4,10 @@ use std::collections::HashSet;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::cli::front_matter;
 use crate::process::reading;
 
-use super::imports::{Piece, is_for_some_paths, pieces};
+use super::imports::{Piece, pieces};
 use super::{Memory, MemoryFile, Origin};
 
 /// The names of memory files, in each folder.
@@ -155,7 +156,7 @@ impl Reader<'_> {
             }
         };
         // Such a rule waits for a file that it is for, and nobody says here when one is read.
-        if depth == 0 && is_rule(path) && is_for_some_paths(&text) {
+        if depth == 0 && is_rule(path) && self.is_for_some_paths(path, &text) {
             return None;
         }
         self.bytes += text.len();
@@ -179,6 +180,13 @@ impl Reader<'_> {
             }
         }
         Some(told)
+    }
+
+    fn is_for_some_paths(&mut self, path: &Path, text: &str) -> bool {
+        let fields = front_matter::fields(text).inspect_err(|mistake| {
+            self.warnings.push(format!("{}:{mistake}; the rest of it counts", path.display()));
+        });
+        fields.is_ok_and(|fields| fields.is_some_and(|fields| fields.has("paths")))
     }
 
     fn resolve(&self, path: &str, folder: &Path) -> PathBuf {

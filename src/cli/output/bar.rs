@@ -111,6 +111,9 @@ fn lock(view: &Mutex<View>) -> MutexGuard<'_, View> {
 }
 
 fn retry(pause: Pause) -> String {
+    if pause.is_for_others() {
+        return "rate limit shared by other runs".to_owned();
+    }
     match pause.of {
         Some(of) => format!("retry {} of {of} after {}", pause.retry, pause.class),
         None => format!("retry {} after {}", pause.retry, pause.class),
@@ -155,7 +158,9 @@ impl Observer for Bar {
             | Notice::RecoveryEnds(_)
             | Notice::Task(_)
             | Notice::Denied { .. }
+            | Notice::Hook(_)
             | Notice::HookSays { .. }
+            | Notice::Remark(_)
             | Notice::Warning(_) => {}
         }
         if let Some(line) = line {

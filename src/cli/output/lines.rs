@@ -47,9 +47,9 @@ impl Lines {
                 let now = (self.clock)();
                 let end = *self.end.insert(now.after(wait));
                 Some(format!(
-                    "waiting {} to retry ({}), until {}{}, {spent} spent",
+                    "waiting {} {}, until {}{}, {spent} spent",
                     span(wait),
-                    retry(pause, fault),
+                    purpose(pause, fault),
                     now.wall(end),
                     so_far(self.waited),
                 ))
@@ -74,6 +74,7 @@ impl Lines {
                 Some(format!("warning: {tool} ({id}) was not allowed: {reason}"))
             }
             Notice::HookSays { event, text } => Some(format!("{event} hook: {text}")),
+            Notice::Remark(text) => self.verbose.then(|| text.to_owned()),
             Notice::Warning(text) => Some(format!("warning: {text}")),
             Notice::Assistant { message, usage, .. } => {
                 self.turns += 1;
@@ -83,7 +84,7 @@ impl Lines {
             Notice::Init(init) => {
                 self.verbose.then(|| format!("session {}, model {}", init.session_id, init.model))
             }
-            Notice::StreamEvent(_) | Notice::User { .. } => None,
+            Notice::StreamEvent(_) | Notice::User { .. } | Notice::Hook(_) => None,
         }
     }
 
@@ -139,7 +140,7 @@ impl Lines {
                 });
                 // The wait at hand is in it, and not in ours: that one is told when it ends.
                 let waited = so_far(heartbeat.waited_in_all);
-                format!("waiting to retry ({}){end}{waited}, {spent} spent", retry(pause, None))
+                format!("waiting {}{end}{waited}, {spent} spent", purpose(pause, None))
             }
             WaitingFor::Model(model) => {
                 let silence = heartbeat.since_last_byte.map_or_else(String::new, |silence| {
@@ -201,13 +202,18 @@ pub fn one_line(text: &str) -> String {
     text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect()
 }
 
-fn retry(pause: Pause, fault: Option<&Fault>) -> String {
+fn purpose(pause: Pause, fault: Option<&Fault>) -> String {
+    if pause.is_for_others() {
+        return "to ask (rate limit shared by other runs)".to_owned();
+    }
     let status = fault.and_then(Fault::status).map(|status| format!("HTTP {status}, "));
     let timer = fault.and_then(Fault::timer).map(|timer| format!("{}, ", timer.name()));
     let cause = status.or(timer).unwrap_or_default();
     match pause.of {
-        Some(of) => format!("{}, {cause}retry {} of {of}", pause.class, pause.retry),
-        None => format!("{}, {cause}retry {}, as many as it takes", pause.class, pause.retry),
+        Some(of) => format!("to retry ({}, {cause}retry {} of {of})", pause.class, pause.retry),
+        None => {
+            format!("to retry ({}, {cause}retry {}, as many as it takes)", pause.class, pause.retry)
+        }
     }
 }
 

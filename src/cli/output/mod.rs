@@ -17,7 +17,7 @@ pub use pipe::{Drain, Out, pipe};
 pub use probe::Probe;
 pub use result::{Keep, Report, refused, remove_result_file, write_result_file};
 pub use shrink::shrink;
-pub use stream_json::StreamJson;
+pub use stream_json::{Offers, StreamJson};
 pub use witness::Witness;
 
 use crate::agent::{Notice, Observer};

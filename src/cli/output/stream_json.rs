@@ -6,6 +6,7 @@ use uuid::Uuid;
 use crate::agent::{Heartbeat, Init, Notice, Observer, WaitingFor};
 use crate::cli::settings::Ignored;
 use crate::cli::version::{COMMIT, SCHEMA_VERSION, VERSION};
+use crate::hooks::{HookEvent, HookNews};
 use crate::recovery::{ErrorClass, Fault, Pause, RecoveryPlan, classify};
 use crate::tools::{BackgroundEnd, BackgroundTask};
 use crate::transcript::{Block, Message, Usage};
@@ -25,9 +26,20 @@ pub struct StreamJson {
     deltas: Option<Deltas>,
     /// What the repository's own settings wanted, and did not get.
     ignored: Vec<Ignored>,
+    offers: Offers,
+    /// Whether every hook is told of, and not only those of a session's start.
+    tells_hooks: bool,
     /// Whether the init message is out. Until then everything else waits: it comes first.
     begun: bool,
     held: Vec<Value>,
+}
+
+/// The names of what there is to call by name.
+#[derive(Clone, Debug, Default)]
+pub struct Offers {
+    pub agents: Vec<String>,
+    pub commands: Vec<String>,
+    pub skills: Vec<String>,
 }
 
 impl StreamJson {
@@ -37,14 +49,26 @@ impl StreamJson {
     pub fn new(out: Out, session_id: &str, partial_messages: bool) -> Self {
         let session_id = session_id.to_owned();
         let deltas = partial_messages.then(Deltas::default);
-        let (ignored, held) = (Vec::new(), Vec::new());
-        Self { out, session_id, deltas, ignored, begun: false, held }
+        let (ignored, held, offers) = (Vec::new(), Vec::new(), Offers::default());
+        Self { out, session_id, deltas, ignored, offers, tells_hooks: false, begun: false, held }
+    }
+
+    /// Tells of every hook, where that was asked for.
+    #[must_use]
+    pub fn telling_hooks(self, tells_hooks: bool) -> Self {
+        Self { tells_hooks, ..self }
     }
 
     /// Tells in the init message what of the repository's settings is ignored.
     #[must_use]
     pub fn ignoring(self, ignored: &[Ignored]) -> Self {
         Self { ignored: ignored.to_vec(), ..self }
+    }
+
+    /// Tells in the init message what there is to call by name.
+    #[must_use]
+    pub fn offering(self, offers: Offers) -> Self {
+        Self { offers, ..self }
     }
 
     fn emit(&mut self, mut frame: Map<String, Value>) {
@@ -82,7 +106,7 @@ impl StreamJson {
                 "mcp_servers": init.servers.iter().map(server).collect::<Vec<_>>(),
                 "model": init.model,
                 "permissionMode": init.permission_mode,
-                "slash_commands": [],
+                "slash_commands": self.offers.commands,
                 "apiKeySource": init.api_key_source,
                 "claude_code_version": SPOKEN_VERSION,
                 "outlast_version": VERSION,
@@ -90,8 +114,8 @@ impl StreamJson {
                 "schema_version": SCHEMA_VERSION,
                 "ignored_settings": ignored(&self.ignored),
                 "output_style": "default",
-                "agents": [],
-                "skills": [],
+                "agents": self.offers.agents,
+                "skills": self.offers.skills,
                 "plugins": [],
                 "sandbox": init.sandbox,
                 "dropped_env": init.dropped_variables,
@@ -179,6 +203,7 @@ impl StreamJson {
 
     fn heartbeat(&mut self, heartbeat: &Heartbeat<'_>) {
         let waiting_for = match heartbeat.waiting_for {
+            WaitingFor::Retry(pause) if pause.is_for_others() => json!({ "kind": "shared_limit" }),
             WaitingFor::Retry(pause) => json!({
                 "kind": "retry",
                 "error_class": pause.class.name(),
@@ -243,6 +268,25 @@ impl StreamJson {
         self.system("task_notification", notification);
     }
 
+    /// A hook begins, or is over.
+    fn hook(&mut self, news: &HookNews) {
+        if !self.tells_hooks && news.event != HookEvent::SessionStart {
+            return;
+        }
+        let mut fields = json!({
+            "hook_id": news.id,
+            "hook_name": news.name,
+            "hook_event": news.event.name(),
+        });
+        let Some(over) = &news.over else { return self.system("hook_started", fields) };
+        fields["output"] = json!(over.stdout);
+        fields["stdout"] = json!(over.stdout);
+        fields["stderr"] = json!(over.stderr);
+        fields["exit_code"] = json!(over.exit_code);
+        fields["outcome"] = json!(over.outcome.name());
+        self.system("hook_response", fields);
+    }
+
     /// A recovery that is not a wait: those are told by `api_retry`.
     fn recovery(&mut self, plan: RecoveryPlan, fault: Option<&Fault>) {
         if !plan.is_told_elsewhere() {
@@ -284,6 +328,10 @@ impl Observer for StreamJson {
                     self.recovery(plan, fault);
                 }
             }
+            Notice::WaitBegins { pause, until, now, .. } if pause.is_for_others() => {
+                let delay = millis(now.until(until));
+                self.system("shared_limit_wait", json!({ "delay_ms": delay }));
+            }
             Notice::WaitBegins { pause, until, now, fault, .. } => {
                 self.api_retry(pause, millis(now.until(until)), fault);
             }
@@ -316,10 +364,14 @@ impl Observer for StreamJson {
                 "permission_denied",
                 json!({ "tool_name": tool, "tool_use_id": id, "message": reason }),
             ),
+            Notice::Hook(news) => self.hook(news),
             Notice::HookSays { event, text } => self.system(
                 "informational",
                 json!({ "content": text, "level": "info", "hook_event": event }),
             ),
+            Notice::Remark(text) => {
+                self.system("informational", json!({ "content": text, "level": "info" }));
+            }
             Notice::Warning(text) => {
                 self.system("informational", json!({ "content": text, "level": "warning" }));
             }

@@ -112,10 +112,12 @@ impl Observer for Witness {
             Notice::Denied { .. } => seen.tally.tools.denied += 1,
             Notice::Init(_) => seen.begun = true,
             Notice::WaitBegins { .. }
+            | Notice::Remark(_)
             | Notice::WaitEnds { .. }
             | Notice::RecoveryEnds(_)
             | Notice::StreamEvent(_)
             | Notice::User { .. }
+            | Notice::Hook(_)
             | Notice::HookSays { .. }
             | Notice::Compacted { .. }
             | Notice::ModelSwitched { .. } => {}

@@ -14,7 +14,7 @@ use super::entry::Entries;
 use super::load::says_something;
 use super::trust::TrustedProject;
 use super::windows::Sizes;
-use crate::cli::args::{BudgetMode, ChildEnv, PermissionMode, SandboxMode};
+use crate::cli::args::{BudgetMode, ChildEnv, OnDenied, PermissionMode, SandboxMode};
 use crate::cli::values;
 
 /// One settings file, or several merged. `None` and empty mean: not said here.
@@ -25,6 +25,7 @@ pub(super) struct Layer {
     pub oauth_endpoint: Option<String>,
     pub oauth_client_id: Option<String>,
     pub model: Option<String>,
+    pub agent: Option<String>,
     pub fallback_model: Entries,
     pub fallback_return: Option<bool>,
     pub fast: Option<bool>,
@@ -39,6 +40,11 @@ pub(super) struct Layer {
     #[serde(rename = "hooks")]
     pub _hooks: Option<Value>,
     pub disable_all_hooks: Option<bool>,
+    /// These two count in managed files only, where they are looked for before.
+    #[serde(rename = "allowManagedHooksOnly")]
+    pub _managed_hooks: Option<bool>,
+    #[serde(rename = "allowManagedPermissionRulesOnly")]
+    pub _managed_rules: Option<bool>,
     pub trusted_projects: Vec<TrustedProject>,
     pub mcp_servers: BTreeMap<String, Value>,
 
@@ -69,6 +75,7 @@ pub(super) struct Layer {
     pub torn_streams_per_whole: Option<u8>,
     pub empty_reply_retries: Option<u8>,
     pub paused_turn_resumptions: Option<u8>,
+    pub shared_limits: Option<bool>,
     pub account_kind: Option<AccountKind>,
     pub heartbeat_interval: Option<Span>,
 
@@ -91,9 +98,12 @@ pub(super) struct Layer {
     pub bash_max_timeout: Option<Span>,
     pub background_lifetime: Option<Span>,
     pub background_wait: Option<Span>,
+    pub web_fetch_timeout: Option<Span>,
+    pub web_fetch_private_hosts: Words,
     pub max_tool_result_chars: Option<NonZeroU32>,
     pub sandbox: Sandbox,
     pub child_env: Option<ChildEnv>,
+    pub on_denied: Option<OnDenied>,
     pub cleanup_period_days: Option<u32>,
     pub pass_env: Words,
 
@@ -103,7 +113,7 @@ pub(super) struct Layer {
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+#[serde(rename_all = "camelCase", default)]
 pub(super) struct Permissions {
     pub allow: Vec<String>,
     pub ask: Vec<String>,
@@ -111,11 +121,13 @@ pub(super) struct Permissions {
     pub additional_directories: Vec<PathBuf>,
     pub default_mode: Option<PermissionMode>,
     pub disable_bypass_permissions_mode: Option<String>,
+    #[serde(flatten)]
+    pub others: BTreeMap<String, Value>,
 }
 
 /// What commands may touch. Some keys of the same family of tools ask for what is not there.
 #[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+#[serde(rename_all = "camelCase", default)]
 pub(super) struct Sandbox {
     pub mode: Option<SandboxMode>,
     pub enabled: Option<bool>,
@@ -130,15 +142,19 @@ pub(super) struct Sandbox {
     pub ignore_violations: Option<Value>,
     #[serde(rename = "enableWeakerNestedSandbox")]
     pub weaker_when_nested: Option<Value>,
+    #[serde(flatten)]
+    pub others: BTreeMap<String, Value>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+#[serde(rename_all = "camelCase", default)]
 pub(super) struct SandboxFiles {
     pub allow_write: Vec<String>,
     pub deny_write: Vec<String>,
     pub allow_read: Vec<String>,
     pub deny_read: Vec<String>,
+    #[serde(flatten)]
+    pub others: BTreeMap<String, Value>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]

@@ -7,27 +7,17 @@ use serde_json::{Map, Value};
 
 use super::layer::Layer;
 use super::locate::{self, Place};
-use super::table;
+use super::{strange, table};
 use crate::cli::usage::UsageError;
-use crate::hooks::{HookSettings, Skipped};
+use crate::hooks::{BadHook, HookSettings, Skipped};
 use crate::process::reading;
+use crate::tools::check_restriction;
 
-/// Keys of the same family of tools that mean nothing to us, and do no harm when left alone.
-const FOREIGN: [&str; 13] = [
-    "$schema",
-    "attribution",
-    "claudeMdExcludes",
-    "cleanupPeriodDays",
-    "disabledMcpjsonServers",
-    "effortLevel",
-    "enableAllProjectMcpServers",
-    "enabledMcpjsonServers",
-    "includeCoAuthoredBy",
-    "outputStyle",
-    "respectGitignore",
-    "spinnerTipsEnabled",
-    "statusLine",
-];
+/// What is wrong in these is not quoted: it may be a key.
+const MAY_BE_SECRET: [&str; 4] = ["apiKeyHelper", "env", "hooks", "mcpServers"];
+
+/// No settings file is larger, in bytes.
+const LARGEST: u64 = 1 << 20;
 
 /// One text of settings, without mistakes.
 #[derive(Clone, Debug)]
@@ -35,6 +25,10 @@ pub(super) struct Parsed {
     /// The file's, for messages.
     pub name: String,
     pub value: Value,
+    /// As it was written, to find places in it.
+    pub text: String,
+    /// What should be said about it.
+    pub warnings: Vec<String>,
 }
 
 impl Parsed {
@@ -55,7 +49,8 @@ impl Loaded {
     /// Lays one text over what was read so far.
     pub(super) fn lay(mut self, parsed: Parsed) -> Self {
         let layer = parsed.layer();
-        let Parsed { name, value } = parsed;
+        let Parsed { name, value, warnings, .. } = parsed;
+        self.warnings.extend(warnings);
         if let Some(hooks) = hooks(&value, &name) {
             for Skipped { place, why, .. } in &hooks.skipped {
                 self.warnings.push(format!("{name}: {place} has no effect: {why}"));
@@ -78,6 +73,19 @@ impl Loaded {
         self
     }
 
+    /// Takes away all hooks that were read so far.
+    pub(super) fn forget_hooks(&mut self) {
+        self.hooks = HookSettings::default();
+    }
+
+    /// Takes away all rules so far that allow something.
+    pub(super) fn forget_leave(&mut self) {
+        if let Some(permissions) = self.merged.get_mut("permissions").and_then(Value::as_object_mut)
+        {
+            permissions.remove("allow");
+        }
+    }
+
     /// What all files come to.
     pub(super) fn layer(&self) -> Layer {
         typed(&self.merged)
@@ -92,7 +100,7 @@ fn typed(value: &Value) -> Layer {
 /// Reads one file. A missing one says nothing.
 pub(super) fn file(path: &Path) -> Result<Option<Parsed>, UsageError> {
     let shown = path.display().to_string();
-    match reading::read(path) {
+    match reading::read_bounded(path, LARGEST) {
         Ok(bytes) => content(&shown, bytes).map(Some),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) if error.kind() == io::ErrorKind::NotADirectory => Ok(None),
@@ -106,7 +114,8 @@ pub(super) fn flag(given: &str) -> Result<Parsed, UsageError> {
     if given.trim_start().starts_with('{') {
         return text("--settings", given);
     }
-    let bytes = reading::read(Path::new(given)).map_err(|error| unreadable(given, &error))?;
+    let bytes = reading::read_bounded(Path::new(given), LARGEST);
+    let bytes = bytes.map_err(|error| unreadable(given, &error))?;
     content(given, bytes)
 }
 
@@ -117,12 +126,9 @@ pub(super) fn content(name: &str, bytes: Vec<u8>) -> Result<Parsed, UsageError> 
 
 fn text(name: &str, text: &str) -> Result<Parsed, UsageError> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    Ok(Parsed { name: name.to_owned(), value: parse(name, text)? })
-}
-
-/// Whether a key belongs to another tool, and means nothing to us.
-pub(super) fn is_foreign(key: &str) -> bool {
-    FOREIGN.contains(&key)
+    let (value, strangers) = parse(name, text)?;
+    let warnings = strangers.into_iter().collect();
+    Ok(Parsed { name: name.to_owned(), value, text: text.to_owned(), warnings })
 }
 
 pub(super) fn says_something(value: &Value) -> bool {
@@ -148,14 +154,14 @@ pub(super) fn utf8(name: &str, bytes: Vec<u8>) -> Result<String, UsageError> {
     })
 }
 
-/// Checks one text for syntax, shape and unknown keys.
-fn parse(name: &str, text: &str) -> Result<Value, UsageError> {
+/// Checks one text for syntax, shape and unknown keys, and says what there is to say of these.
+fn parse(name: &str, text: &str) -> Result<(Value, Option<String>), UsageError> {
     let value: Value = serde_json::from_str(text).map_err(|error| {
         let at = locate::offset(text, error.line(), error.column());
         let (line, column) = locate::line_and_column(text, at);
         UsageError::new(format!(
-            "{name}:{line}:{column}: not valid JSON: {}; correct the file",
-            bare(&error)
+            "{name}:{line}:{column}: not valid JSON: {}",
+            no_json(text, &error)
         ))
     })?;
     let places = locate::places(text);
@@ -170,6 +176,14 @@ fn parse(name: &str, text: &str) -> Result<Value, UsageError> {
             here(at)
         )));
     }
+    if let Some((first, again)) = locate::repeated(&places) {
+        let (line, _) = locate::line_and_column(text, first.start);
+        return Err(UsageError::new(format!(
+            "{}: duplicate key \"{}\", which line {line} has already; make one of the two",
+            here(again.start),
+            again.path.join(".")
+        )));
+    }
     let layer: Layer = serde_json::from_str(text).map_err(|error| {
         let at = locate::offset(text, error.line(), error.column());
         let place = locate::at(&places, at);
@@ -179,12 +193,7 @@ fn parse(name: &str, text: &str) -> Result<Value, UsageError> {
             complaint(&bare(&error), place)
         ))
     })?;
-    if let Some(place) = places.iter().find(
-        |place| matches!(&place.path[..], [key] if layer.others.contains_key(key) && !is_foreign(key)),
-    ) {
-        let key = place.path.first().map_or("", String::as_str);
-        return Err(UsageError::new(format!("{}: {}", here(place.start), unknown(key))));
-    }
+    let strangers = strange::strangers(name, text, &layer, &places).map_err(UsageError::new)?;
     if let Err((key, why)) = super::resolve::check(&layer) {
         let at = places.iter().find(|place| place.path.first().is_some_and(|first| first == key));
         return Err(UsageError::new(format!(
@@ -192,7 +201,7 @@ fn parse(name: &str, text: &str) -> Result<Value, UsageError> {
             here(at.map_or(0, |place| place.value.start))
         )));
     }
-    if let Some(Err(bad)) = value.get("hooks").map(|hooks| HookSettings::read(hooks, name)) {
+    if let Some(Err(bad)) = value.get("hooks").map(|hooks| read_hooks(hooks, name)) {
         let at = locate::named(&places, &bad.place).map_or(0, |place| place.start);
         return Err(UsageError::new(format!(
             "{}: \"{}\": {}; see HOOKS in outlast(1)",
@@ -201,7 +210,34 @@ fn parse(name: &str, text: &str) -> Result<Value, UsageError> {
             bad.why
         )));
     }
-    Ok(value)
+    Ok((value, strangers))
+}
+
+/// Why a text is no JSON. Comments are what people most often expect of it.
+fn no_json(text: &str, error: &serde_json::Error) -> String {
+    let at = locate::offset(text, error.line(), error.column());
+    let rest = text.get(at..).unwrap_or_default();
+    if rest.starts_with("//") || rest.starts_with("/*") || rest.starts_with('#') {
+        return "there are no comments in JSON; take this one out".to_owned();
+    }
+    match bare(error) {
+        why if why == "trailing comma" => format!("{why}; take away the comma before it"),
+        why => format!("{why}; correct the file"),
+    }
+}
+
+/// Reads hooks, and looks at what only the tools know to be wrong.
+fn read_hooks(value: &Value, name: &str) -> Result<HookSettings, BadHook> {
+    let hooks = HookSettings::read(value, name)?;
+    for handler in &hooks.handlers {
+        let Some(rule) = &handler.condition else { continue };
+        // Whether it is a rule does not depend on where it is seen from.
+        if let Err(why) = check_restriction(rule, Path::new("/"), None) {
+            let why = format!("`{rule}` is no permission rule: {why}");
+            return Err(BadHook { place: format!("{}.if", handler.place), why });
+        }
+    }
+    Ok(hooks)
 }
 
 /// The hooks of one text, which was found without mistakes.
@@ -219,7 +255,11 @@ fn complaint(why: &str, place: Option<&Place>) -> String {
     let path = place.map(|place| place.path.join(".")).unwrap_or_default();
     let key = place.and_then(|place| place.path.first()).map_or("", String::as_str);
     let said = why.trim_start_matches("invalid type: ").trim_start_matches("invalid value: ");
-    let found = said.split(", expected").next().unwrap_or_default();
+    let mut found = said.split(", expected").next().unwrap_or_default();
+    let mut said = said;
+    if MAY_BE_SECRET.contains(&key) && found.starts_with("string") {
+        (found, said) = ("a text", "a text is in the place of something else");
+    }
     match (table::takes(key), place.map_or(0, |place| place.path.len())) {
         (Some(takes), 1) if !why.starts_with("missing") && !why.starts_with("unknown field") => {
             format!("\"{path}\" takes {takes}; found {found}")
@@ -227,41 +267,6 @@ fn complaint(why: &str, place: Option<&Place>) -> String {
         (Some(_), _) => format!("\"{path}\": {said}; see SETTINGS in outlast(1)"),
         (None, _) => format!("{said}; see SETTINGS in outlast(1)"),
     }
-}
-
-fn unknown(key: &str) -> String {
-    match nearest(key) {
-        Some(near) => format!("unknown setting \"{key}\"; did you mean \"{near}\"?"),
-        None => format!("unknown setting \"{key}\"; remove it, or see SETTINGS in outlast(1)"),
-    }
-}
-
-/// The known key that differs least, if it differs little.
-fn nearest(key: &str) -> Option<&'static str> {
-    table::names()
-        .map(|name| (distance(&key.to_lowercase(), &name.to_lowercase()), name))
-        .min()
-        .filter(|(distance, name)| *distance <= name.len() / 3)
-        .map(|(_, name)| name)
-}
-
-/// How many letters must be added, dropped or changed to turn one word into the other.
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.chars().enumerate() {
-        let mut diagonal = i;
-        let mut left = i + 1;
-        for (j, y) in b.iter().enumerate() {
-            let above = row[j + 1];
-            let cost = (diagonal + usize::from(x != *y)).min(left + 1).min(above + 1);
-            diagonal = above;
-            row[j] = left;
-            left = cost;
-        }
-        row[b.len()] = left;
-    }
-    row[b.len()]
 }
 
 /// Lays one value over another: objects merge, lists are joined, anything else is replaced.

@@ -1,5 +1,6 @@
 //! Where in a JSON text something stands, so that a complaint can point at it.
 
+use std::collections::HashMap;
 use std::ops::Range;
 
 /// A value of a JSON text: the keys that lead to it, and its bytes.
@@ -29,6 +30,12 @@ pub(super) fn named<'a>(places: &'a [Place], name: &str) -> Option<&'a Place> {
     let path = name.replace('[', ".").replace(']', "");
     let path: Vec<&str> = path.split('.').collect();
     places.iter().filter(|place| path.starts_with(&words(place))).max_by_key(|it| it.path.len())
+}
+
+/// The first key that is in an object twice: where it was first, and where again.
+pub(super) fn repeated(places: &[Place]) -> Option<(&Place, &Place)> {
+    let mut known: HashMap<&[String], &Place> = HashMap::new();
+    places.iter().find_map(|place| known.insert(&place.path, place).map(|first| (first, place)))
 }
 
 fn words(place: &Place) -> Vec<&str> {

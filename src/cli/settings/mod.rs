@@ -1,8 +1,8 @@
 //! What the flags, the environment and the settings files come to.
 //!
-//! Flags outrank the environment, the environment outranks `--settings`, and that outranks the
-//! files: the repository's over the user's, as far as the repository is trusted. Everything is
-//! read once, here, and never again.
+//! Managed files outrank everything. Flags outrank the environment, the environment outranks
+//! `--settings`, and that outranks the files: the repository's over the user's, as far as the
+//! repository is trusted. Everything is read once, here, and never again.
 
 mod chain;
 mod credential;
@@ -11,36 +11,45 @@ mod entry;
 mod layer;
 mod load;
 mod locate;
+mod managed;
 mod origins;
+mod prices;
+mod prompt_tool;
 mod repository;
 mod resolve;
+mod roster;
 mod rules;
 mod sandbox;
 mod schema;
 mod servers;
 mod sources;
+mod strange;
 mod survey;
+mod system;
 mod table;
 mod trust;
 mod windows;
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
 pub use chain::{Chain, Link};
 pub use credential::Credential;
 pub use layer::{Price, Unattended};
+pub use managed::MANAGED_FILES;
 pub use repository::Ignored;
 pub use servers::McpServers;
 pub use table::{Setting, names, settings};
 
-use crate::cli::args::{BudgetMode, ChildEnv, OutputFormat, PermissionMode};
+use crate::cli::args::{BudgetMode, ChildEnv, OnDenied, OutputFormat, PermissionMode};
 use crate::cli::environment::Variables;
-use crate::hooks::Handler;
-use crate::model::Proxies;
+use crate::cli::prompts::Library;
+use crate::hooks::{Handler, HookEvent};
+use crate::model::{Address, Proxies};
 use crate::recovery::{Limits, Money};
-use crate::tools::{AnswerSchema, Requirement, SandboxSettings, secret_values};
+use crate::tools::{AgentDefinition, AnswerSchema, Requirement, SandboxSettings, secret_values};
 
 /// The one table of defaults that are not [`Limits`]'.
 pub(super) struct Defaults {
@@ -57,6 +66,7 @@ pub(super) struct Defaults {
     pub bash: Duration,
     pub bash_max: Duration,
     pub background_lifetime: Duration,
+    pub web_fetch: Duration,
     pub tool_result_chars: u32,
     pub thinking: u32,
     pub max_retry_wait_unattended: Duration,
@@ -80,6 +90,7 @@ pub(super) const DEFAULTS: Defaults = Defaults {
     bash: Duration::from_mins(2),
     bash_max: Duration::from_mins(10),
     background_lifetime: Duration::from_hours(1),
+    web_fetch: Duration::from_mins(1),
     tool_result_chars: 30_000,
     thinking: 10_000,
     max_retry_wait_unattended: Duration::from_hours(6),
@@ -114,6 +125,8 @@ pub struct Settings {
     /// The part of the context window after which that is done, above 0 and at most 1, where
     /// somebody said so.
     pub compact_at: Option<f64>,
+    /// Whether runs of one host tell each other about rate limits.
+    pub shared_limits: bool,
     /// By model; the empty name is for every model that has no entry of its own.
     pub prices: BTreeMap<String, Price>,
     /// Where the first model is.
@@ -126,6 +139,10 @@ pub struct Settings {
     pub system: SystemPrompt,
     pub tools: ToolRules,
     pub mcp: McpServers,
+    /// Kinds of sub-agents, by name.
+    pub agents: Vec<AgentDefinition>,
+    /// Commands and skills, and where all of it is.
+    pub library: Library,
     pub demands: Demands,
     /// The user's own programs that have a say.
     pub hooks: Vec<Handler>,
@@ -146,14 +163,22 @@ impl Settings {
         let of_variables = secret_values(&self.variables);
         self.chain.secrets().chain(of_variables).chain(self.mcp.secrets()).collect()
     }
+
+    /// Whether hooks are asked before a run may end.
+    pub fn asks_hooks_to_stop(&self) -> bool {
+        self.hooks.iter().any(|hook| hook.event == HookEvent::Stop)
+    }
 }
 
 /// Who is told what.
 #[derive(Clone, Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub struct Output {
     pub format: OutputFormat,
     pub verbose: bool,
     pub partial_messages: bool,
+    /// Whether each hook that begins and ends is told of.
+    pub hook_events: bool,
     pub result_file: Option<PathBuf>,
     pub heartbeat_file: Option<PathBuf>,
     /// No progress bar, even on a terminal.
@@ -193,7 +218,7 @@ pub enum Start {
 }
 
 /// Where the model is, and how long it may take.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Endpoint {
     pub base_url: String,
     pub credential: Credential,
@@ -209,11 +234,27 @@ pub struct Endpoint {
     pub dead_path: Duration,
 }
 
+impl fmt::Debug for Endpoint {
+    /// Headers by name: what they say may be a secret.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let origin = Address::parse(&self.base_url).map(|address| address.origin());
+        let headers: Vec<&str> = self.headers.iter().map(|(name, _)| name.as_str()).collect();
+        f.debug_struct("Endpoint")
+            .field("origin", &origin)
+            .field("credential", &self.credential)
+            .field("headers", &headers)
+            .field("proxies", &self.proxies)
+            .finish_non_exhaustive()
+    }
+}
+
 /// The system prompt, before the facts of the run are added.
 #[derive(Clone, Debug, Default)]
 pub struct SystemPrompt {
-    /// Instead of ours.
+    /// Instead of ours, and of the facts.
     pub replaced: Option<String>,
+    /// Instead of ours: that of the agent which the run is.
+    pub role: Option<String>,
     pub appended: Option<String>,
 }
 
@@ -248,6 +289,9 @@ pub struct ToolRules {
     pub ask: Vec<String>,
     pub deny: Vec<String>,
     pub mode: PermissionMode,
+    pub on_denied: OnDenied,
+    /// The MCP tool that is asked about what the rules leave open.
+    pub prompt_tool: Option<String>,
     pub directories: Vec<PathBuf>,
     /// How far commands are fenced in.
     pub sandbox: SandboxSettings,
@@ -257,11 +301,15 @@ pub struct ToolRules {
     pub bash_max_timeout: Duration,
     /// How long a background command may run.
     pub background_lifetime: Duration,
+    /// How long fetching a page may take.
+    pub web_timeout: Duration,
+    /// Hosts that may be fetched from at private addresses.
+    pub web_private_hosts: Vec<String>,
     pub result_chars: u32,
     /// The same for tools of MCP servers.
     pub mcp_result_chars: u32,
 }
 
 pub use origins::Effective;
-pub use resolve::resolve;
-pub use survey::{FileState, SettingsFile, Survey, survey};
+pub use resolve::{resolve, resolve_under};
+pub use survey::{FileState, SettingsFile, Survey, survey, survey_under};

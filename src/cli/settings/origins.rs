@@ -7,8 +7,9 @@ use std::path::Path;
 use serde_json::{Map, Value};
 
 use super::Endpoint;
-use super::load::{Parsed, is_foreign};
+use super::load::Parsed;
 use super::locate::{line_and_column, places};
+use super::strange::is_ours;
 use super::table::settings;
 use crate::cli::args::Given;
 use crate::cli::environment::{VARIABLES, Variables};
@@ -27,7 +28,7 @@ pub struct Effective {
 }
 
 /// Settings that a variable may say too, and the variables, the one that counts most first.
-const BY_VARIABLE: [(&str, &[&str]); 15] = [
+pub(super) const BY_VARIABLE: [(&str, &[&str]); 15] = [
     ("model", &["ANTHROPIC_MODEL"]),
     ("oauthEndpoint", &["OUTLAST_OAUTH_ENDPOINT"]),
     ("oauthClientId", &["OUTLAST_OAUTH_CLIENT_ID"]),
@@ -49,7 +50,7 @@ const BY_VARIABLE: [(&str, &[&str]); 15] = [
 ];
 
 /// Flags whose names say something else than their setting's, as the parser calls them.
-const BY_FLAG: [(&str, &str); 9] = [
+pub(super) const BY_FLAG: [(&str, &str); 9] = [
     ("prices", "price"),
     ("permissions.allow", "allowed_tools"),
     ("permissions.deny", "disallowed_tools"),
@@ -69,19 +70,24 @@ pub(super) struct Origins {
 
 impl Origins {
     /// Lays the values of a file over those of the files before.
-    pub(super) fn add_file(&mut self, parsed: &Parsed, text: &str) {
-        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    pub(super) fn add_file(&mut self, parsed: &Parsed) {
+        let text = parsed.text.strip_prefix('\u{feff}').unwrap_or(&parsed.text);
         let places = places(text);
         let origin = |path: &[String]| {
             let place = places.iter().find(|place| place.path == path);
             let line = place.map_or(1, |place| line_and_column(text, place.start).0);
             format!("{}:{line}", parsed.name)
         };
+        // A server is one thing: of two entries the later one counts, all of it.
+        let servers = parsed.value.get("mcpServers").and_then(Value::as_object);
+        for name in servers.into_iter().flat_map(Map::keys) {
+            self.values.remove(&format!("mcpServers.{name}"));
+        }
         let mut leaves = Vec::new();
         walk(&parsed.value, &mut Vec::new(), &mut leaves);
         for (path, value) in leaves {
             let origin = origin(&path);
-            if path.first().is_some_and(|key| is_foreign(key) && key != "cleanupPeriodDays") {
+            if path.first().is_some_and(|key| !is_ours(key)) {
                 self.foreign.push((path[..1].join("."), origin));
             } else {
                 self.lay(&path.join("."), value.clone(), origin);
@@ -125,6 +131,10 @@ impl Origins {
             let origin = self.of_variable("DISABLE_AUTO_COMPACT", outer, all);
             self.replace("autoCompactEnabled", false.into(), origin);
         }
+        if text("OUTLAST_NO_SHARED_LIMITS").is_some_and(|text| yes(&text)) {
+            let origin = self.of_variable("OUTLAST_NO_SHARED_LIMITS", outer, all);
+            self.replace("sharedLimits", false.into(), origin);
+        }
         let per_cent = text("CLAUDE_AUTOCOMPACT_PCT_OVERRIDE");
         if let Some(part) = per_cent.and_then(|text| values::per_cent(&text).ok()) {
             let origin = self.of_variable("CLAUDE_AUTOCOMPACT_PCT_OVERRIDE", outer, all);
@@ -143,11 +153,21 @@ impl Origins {
 
     /// A variable, and the file that sets it where one does.
     fn of_variable(&self, name: &str, outer: &Variables, all: &Variables) -> String {
-        let own = outer.get(OsStr::new(name)) == all.get(OsStr::new(name));
-        match self.values.get(&format!("env.{name}")) {
-            Some((_, file)) if !own => format!("env {name}, set at {file}"),
-            Some(_) | None => format!("env {name}"),
+        match self.set_at(name, outer, all) {
+            Some(file) => format!("env {name}, set at {file}"),
+            None => format!("env {name}"),
         }
+    }
+
+    /// Where a file sets a variable to what it is, unless it was so before.
+    pub(super) fn set_at(&self, name: &str, outer: &Variables, all: &Variables) -> Option<&str> {
+        let own = outer.get(OsStr::new(name)) == all.get(OsStr::new(name));
+        self.place_of(&format!("env.{name}")).filter(|_| !own)
+    }
+
+    /// Where a value of this name comes from.
+    pub(super) fn place_of(&self, name: &str) -> Option<&str> {
+        self.values.get(name).map(|(_, origin)| origin.as_str())
     }
 
     fn replace(&mut self, name: &str, value: Value, origin: String) {
@@ -165,6 +185,7 @@ impl Origins {
         for (flag, setting, value) in [
             ("no_fallback", "fallbackModel", Value::Array(Vec::new())),
             ("no_auto_compact", "autoCompactEnabled", false.into()),
+            ("no_shared_limits", "sharedLimits", false.into()),
             ("dangerously_skip_permissions", "permissions.defaultMode", "bypassPermissions".into()),
         ] {
             if given.contains_key(flag) {
@@ -238,9 +259,12 @@ const NOT_SHOWN: &str = "(not shown)";
 
 /// The leaves of a value: whatever is no object, or an empty one.
 fn walk<'a>(value: &'a Value, path: &mut Vec<String>, leaves: &mut Vec<(Vec<String>, &'a Value)>) {
+    let is_server = path.len() == 2 && path.first().is_some_and(|key| key == "mcpServers");
     match value {
         // Hooks are listed by doctor, and what they run is nobody's setting.
-        Value::Object(members) if !members.is_empty() && path.first().is_none_or(is_setting) => {
+        Value::Object(members)
+            if !members.is_empty() && !is_server && path.first().is_none_or(is_setting) =>
+        {
             for (key, inner) in members {
                 path.push(key.clone());
                 walk(inner, path, leaves);
@@ -257,7 +281,7 @@ fn walk<'a>(value: &'a Value, path: &mut Vec<String>, leaves: &mut Vec<(Vec<Stri
 }
 
 fn is_setting(key: &String) -> bool {
-    key != "hooks" && !is_foreign(key)
+    key != "hooks" && is_ours(key)
 }
 
 /// What a variable's text means.
@@ -277,7 +301,29 @@ fn veiled(name: &str, value: Value, all: &Variables) -> Value {
         let known = all.contains_key(OsStr::new(variable));
         return if plain && !secret && known { value } else { NOT_SHOWN.into() };
     }
-    without_headers(value)
+    match (name, value) {
+        ("apiKeyHelper", value) if value != "none" => "(a command, not shown)".into(),
+        ("hooks", Value::Object(events)) => events.into_iter().map(|(event, _)| event).collect(),
+        (name, Value::Object(server)) if name.starts_with("mcpServers.") => {
+            server.into_iter().map(part_of_server).collect::<Map<_, _>>().into()
+        }
+        (_, value) => without_headers(value),
+    }
+}
+
+/// Of a server only what it is, and not what it is told.
+fn part_of_server((key, value): (String, Value)) -> (String, Value) {
+    let value = match key.as_str() {
+        "type" | "command" | "timeout" | "disabled" => value,
+        "url" => address(value.as_str().unwrap_or_default()),
+        _ => NOT_SHOWN.into(),
+    };
+    (key, value)
+}
+
+/// An address without what may be secret in it.
+fn address(text: &str) -> Value {
+    Address::parse(text).map_or_else(|_| NOT_SHOWN.into(), |address| address.base().into())
 }
 
 fn without_headers(value: Value) -> Value {
@@ -290,6 +336,7 @@ fn without_headers(value: Value) -> Value {
             };
             Value::Object(members.into_iter().map(veil).collect::<Map<_, _>>())
         }
+        Value::String(text) if text.starts_with("http") => address(&text),
         other @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_)) => other,
     }
 }
@@ -298,7 +345,7 @@ fn named(flag: &str) -> String {
     format!("--{}", flag.replace('_', "-"))
 }
 
-fn snake(camel: &str) -> String {
+pub(super) fn snake(camel: &str) -> String {
     let mut snake = String::new();
     for letter in camel.chars() {
         if letter.is_ascii_uppercase() {

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
 
-use super::load;
+use super::strange;
 use super::trust::{Trust, root};
 use crate::process::reading;
 use crate::tools::check_restriction;
@@ -113,9 +113,13 @@ impl Leavings {
                         self.key(file, &format!("{key}.{name}"), UNTRUSTED);
                     }
                 }
+                // That ends a run sooner, and allows nothing.
+                ("onDenied", Value::String(what)) if what == "fail" => {
+                    narrow.insert(key.clone(), value.clone());
+                }
                 ("trustedProjects", _) => self.key(file, key, SELF_TRUST),
                 // Nobody's settings of this name have an effect.
-                (key, _) if load::is_foreign(key) => {}
+                (key, _) if strange::is_foreign(key) => {}
                 (key, _) => self.key(file, key, UNTRUSTED),
             }
         }
@@ -127,6 +131,16 @@ impl Leavings {
         let Some(members) = settings.as_object_mut() else { return };
         if members.remove("trustedProjects").is_some() {
             self.key(file, "trustedProjects", SELF_TRUST);
+        }
+    }
+
+    /// Lists what agents and commands would like to do.
+    pub(super) fn definitions(&mut self, withheld: &[Ignored]) {
+        for Ignored { file, key, why } in withheld {
+            match key {
+                Some(key) => self.key(file, key, why),
+                None => self.file(file, why),
+            }
         }
     }
 

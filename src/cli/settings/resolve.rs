@@ -1,7 +1,5 @@
 //! Flags, environment and files, weighed.
 
-use std::collections::BTreeMap;
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use uuid::Uuid;
@@ -9,19 +7,21 @@ use uuid::Uuid;
 use super::chain;
 use super::credential::credential;
 use super::layer::{Layer, Price};
+use super::managed;
+use super::prices::prices;
+use super::repository::Paths;
 use super::rules::{self, time};
 use super::sources::{Sources, read_all};
 use super::windows::Sizes;
 use super::{
-    Credential, DEFAULTS, Endpoint, Output, PromptSource, Settings, Start, SystemPrompt, ToolRules,
-    demands, sandbox, servers,
+    Credential, DEFAULTS, Endpoint, Output, PromptSource, Settings, Start, ToolRules, demands,
+    prompt_tool, roster, sandbox, servers, system,
 };
-use crate::cli::args::{InputFormat, OutputFormat, PermissionMode, RunArgs};
+use crate::cli::args::{InputFormat, ModelArgs, OutputFormat, PermissionMode, RunArgs};
 use crate::cli::environment::{self, Environment, Variables};
 use crate::cli::usage::UsageError;
 use crate::cli::values;
 use crate::model::Address;
-use crate::process::reading;
 use crate::recovery::{Limits, Money};
 
 /// Decides what a run is to be. Reads files, changes nothing.
@@ -30,37 +30,52 @@ use crate::recovery::{Limits, Money};
 /// The first mistake found, wherever it is.
 pub fn resolve(
     args: &RunArgs,
+    variables: impl Into<Variables>,
+    cwd: PathBuf,
+) -> Result<Settings, UsageError> {
+    let settings = resolve_under(&managed::files(), args, variables.into(), cwd)?;
+    check_credential(&settings.endpoint)?;
+    Ok(settings)
+}
+
+/// The same with these managed files, and whether there is a credential or not.
+///
+/// # Errors
+/// The first mistake found, wherever it is.
+pub fn resolve_under(
+    managed: &[PathBuf],
+    args: &RunArgs,
     mut variables: Variables,
     cwd: PathBuf,
 ) -> Result<Settings, UsageError> {
     check_input(args)?;
     let config_dir = environment::config_dir(&variables);
     let hook_depth = environment::hook_depth(&variables)?;
-    let Sources { loaded, ignored, memory, servers } =
-        read_all(&args.session, &variables, &config_dir, &cwd)?;
+    let Sources { loaded, managed, ignored, memory, servers, mut library } =
+        read_all(args, &variables, &config_dir, &cwd, managed)?;
     let file = loaded.layer();
-    variables
-        .extend(file.env.iter().map(|(name, value)| (OsString::from(name), OsString::from(value))));
+    let role = roster::muster(args, &file, &mut library)?;
+    let args = &managed.settle(&roster::dressed(args, role.as_ref()), &file, &mut variables);
     let env = Environment::read(&variables)?;
 
     let prices = prices(&args.model.price, file.prices.clone())?;
     let credential = credential(&args.model, &env, &file, &config_dir)?;
     let endpoint = rules::endpoint(args, &env, &file, credential);
-    check_endpoint(&endpoint)?;
-    let sources = chain::Sources {
-        args: &args.model,
-        env: &env,
-        file: &file,
-        variables: &variables,
-        primary: endpoint.clone(),
-    };
-    let chain = sources.chain()?;
+    check_url(&endpoint.base_url)?;
+    let chain = chain(&args.model, &env, &file, &variables, &endpoint)?;
     let model = &args.model;
-    let handlers = loaded.hooks.handlers;
-    let hooks = if file.disable_all_hooks == Some(true) { Vec::new() } else { handlers };
-    let mut warnings = [loaded.warnings, chain.strangers(model)].concat();
+    let hooks = managed.choose(loaded.hooks.handlers, file.disable_all_hooks);
+    let found = std::mem::take(&mut library.warnings);
+    let mut warnings = [loaded.warnings, chain.strangers(model), found].concat();
     let mcp = servers::read(&args.mcp, &env, &file, servers, &variables, &mut warnings)?;
     let limits = limits(args, &env, &file, &chain, &endpoint);
+    let (mut system, mut tools) = (system::read(&args.model)?, tools(args, &env, &file)?);
+    if let Some(role) = &role {
+        let home = environment::home(&variables);
+        let paths = Paths { cwd: &cwd, home: home.as_deref() };
+        roster::cast(role, &mut system, &mut tools, &mcp, &paths)?;
+    }
+    let agents = library.agents.iter().map(|agent| agent.definition.clone()).collect();
     Ok(Settings {
         output: output(args, &env)?,
         prompt: prompt(args, &file),
@@ -73,6 +88,9 @@ pub fn resolve(
         auto_compact: !model.no_auto_compact
             && !env.no_auto_compact
             && file.auto_compact_enabled.unwrap_or(true),
+        shared_limits: !args.limits.no_shared_limits
+            && !env.no_shared_limits
+            && file.shared_limits.unwrap_or(true),
         compact_at: env.compact_at.or(file.compact_at),
         limits,
         prices,
@@ -80,9 +98,11 @@ pub fn resolve(
         budget: budget(args, &file),
         budget_mode: args.limits.budget_mode.or(file.budget_mode).unwrap_or_default(),
         thinking: thinking(args, &env, &file)?,
-        system: system(args)?,
-        tools: tools(args, &env, &file)?,
+        system,
+        tools,
         mcp,
+        agents,
+        library,
         demands: demands::read(&args.acceptance, &env, &file, &cwd)?,
         hooks,
         hook_depth,
@@ -93,6 +113,16 @@ pub fn resolve(
         warnings,
         ignored,
     })
+}
+
+fn chain(
+    args: &ModelArgs,
+    env: &Environment,
+    file: &Layer,
+    variables: &Variables,
+    first: &Endpoint,
+) -> Result<chain::Chain, UsageError> {
+    chain::Sources { args, env, file, variables, primary: first.clone() }.chain()
 }
 
 fn limits(
@@ -120,14 +150,14 @@ fn check_input(args: &RunArgs) -> Result<(), UsageError> {
     Ok(())
 }
 
-fn check_endpoint(endpoint: &Endpoint) -> Result<(), UsageError> {
+fn check_credential(endpoint: &Endpoint) -> Result<(), UsageError> {
     if endpoint.credential == Credential::Absent && endpoint.base_url == DEFAULTS.base_url {
         return Err(UsageError::credentials(
             "no credential is set; put an API key in ANTHROPIC_API_KEY or a bearer token in \
              ANTHROPIC_AUTH_TOKEN, or name another server in ANTHROPIC_BASE_URL",
         ));
     }
-    check_url(&endpoint.base_url)
+    Ok(())
 }
 
 /// Checks what the shape of a value alone does not say. The error is the key and what is wrong.
@@ -166,39 +196,6 @@ pub(super) fn check(layer: &Layer) -> Result<(), (&'static str, String)> {
     Ok(())
 }
 
-/// Prices from the files, and over them those of `--price`.
-fn prices(
-    flags: &[String],
-    mut prices: BTreeMap<String, Price>,
-) -> Result<BTreeMap<String, Price>, UsageError> {
-    for flag in flags {
-        let wrong = || {
-            UsageError::new(format!(
-                "--price: {flag:?} is no price; write [MODEL=]IN/OUT[/CACHE-READ/CACHE-WRITE] in \
-                 US dollars per million tokens, for example my-model=3/15"
-            ))
-        };
-        let (model, amounts) = flag.rsplit_once('=').unwrap_or(("", flag));
-        let amounts: Vec<f64> = amounts
-            .split('/')
-            .map(|amount| amount.trim().parse().ok())
-            .collect::<Option<_>>()
-            .filter(|amounts: &Vec<f64>| {
-                amounts.iter().all(|amount| values::price_of_one(*amount).is_ok())
-            })
-            .ok_or_else(wrong)?;
-        let price = match amounts[..] {
-            [input, output] => Price { input, output, cache_read: None, cache_write: None },
-            [input, output, read, write] => {
-                Price { input, output, cache_read: Some(read), cache_write: Some(write) }
-            }
-            _ => return Err(wrong()),
-        };
-        prices.insert(model.trim().to_owned(), price);
-    }
-    Ok(prices)
-}
-
 fn check_url(url: &str) -> Result<(), UsageError> {
     let wrong = "ANTHROPIC_BASE_URL is not an http:// or https:// address; correct it";
     Address::parse(url).map(drop).map_err(|_| UsageError::new(wrong))
@@ -214,15 +211,20 @@ fn output(args: &RunArgs, env: &Environment) -> Result<Output, UsageError> {
         }
     }
     let format = output.output_format.unwrap_or_default();
-    if output.include_partial_messages && format != OutputFormat::StreamJson {
-        return Err(UsageError::new(
-            "--include-partial-messages needs --output-format stream-json; add it",
-        ));
+    for (flag, given) in [
+        ("--include-partial-messages", output.include_partial_messages),
+        ("--include-hook-events", output.include_hook_events),
+    ] {
+        if given && format != OutputFormat::StreamJson {
+            let line = format!("{flag} needs --output-format stream-json; add it");
+            return Err(UsageError::new(line));
+        }
     }
     Ok(Output {
         format,
         verbose: output.verbose,
         partial_messages: output.include_partial_messages,
+        hook_events: output.include_hook_events,
         result_file: output.result_file.clone(),
         heartbeat_file: output.heartbeat_file.clone(),
         plain: env.plain,
@@ -319,28 +321,6 @@ fn thinking(args: &RunArgs, env: &Environment, file: &Layer) -> Result<Option<u3
     }
 }
 
-fn system(args: &RunArgs) -> Result<SystemPrompt, UsageError> {
-    let model = &args.model;
-    let either = |text: &Option<String>, flag: &str, file: &Option<PathBuf>| match (text, file) {
-        (Some(text), _) => Ok(Some(text.clone())),
-        (None, Some(path)) => reading::read_to_string(path).map(Some).map_err(|error| {
-            UsageError::new(format!(
-                "{flag} {}: cannot be read: {error}; name a readable text file",
-                path.display()
-            ))
-        }),
-        (None, None) => Ok(None),
-    };
-    Ok(SystemPrompt {
-        replaced: either(&model.system_prompt, "--system-prompt-file", &model.system_prompt_file)?,
-        appended: either(
-            &model.append_system_prompt,
-            "--append-system-prompt-file",
-            &model.append_system_prompt_file,
-        )?,
-    })
-}
-
 fn tools(args: &RunArgs, env: &Environment, file: &Layer) -> Result<ToolRules, UsageError> {
     let (flags, permissions) = (&args.tools, &file.permissions);
     let mode = if flags.dangerously_skip_permissions {
@@ -376,6 +356,8 @@ fn tools(args: &RunArgs, env: &Environment, file: &Layer) -> Result<ToolRules, U
         ask: permissions.ask.clone(),
         deny: joined(&permissions.deny, &values::list(&flags.disallowed_tools)),
         mode,
+        prompt_tool: prompt_tool::read(flags)?,
+        on_denied: flags.on_denied.or(file.on_denied).unwrap_or_default(),
         directories,
         sandbox: sandbox::read(flags, &file.sandbox, mode)?,
         child_env: flags.child_env.or(file.child_env).unwrap_or_default(),
@@ -387,6 +369,8 @@ fn tools(args: &RunArgs, env: &Environment, file: &Layer) -> Result<ToolRules, U
             .unwrap_or(DEFAULTS.bash_max)
             .max(bash_timeout),
         background_lifetime: time(file.background_lifetime).unwrap_or(DEFAULTS.background_lifetime),
+        web_timeout: time(file.web_fetch_timeout).unwrap_or(DEFAULTS.web_fetch),
+        web_private_hosts: file.web_fetch_private_hosts.0.clone(),
         result_chars,
         mcp_result_chars: env
             .mcp_result_tokens

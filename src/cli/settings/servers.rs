@@ -23,6 +23,8 @@ pub struct McpServers {
     /// The run does not begin without these: all of them when there is no name.
     pub required: Option<Vec<String>>,
     pub timers: Timers,
+    /// Who names each server.
+    pub places: BTreeMap<String, String>,
 }
 
 impl McpServers {
@@ -33,14 +35,32 @@ impl McpServers {
                 let pair = |(name, value): (&String, &String)| (name.into(), value.into());
                 secret_values(&variables.iter().map(pair).collect())
             }
-            Place::Http { headers, .. } => {
+            Place::Http { url, headers } => {
                 let values = headers.iter().map(|(_, value)| value);
                 let words = values.flat_map(|value| value.split_whitespace());
-                words.filter(|word| word.len() >= SECRET_BYTES_MIN).map(ToOwned::to_owned).collect()
+                let words = words.filter(|word| word.len() >= SECRET_BYTES_MIN);
+                words.chain(secret_parts(url)).map(ToOwned::to_owned).collect()
             }
         })
     }
 }
+
+/// What of an address may be a secret: user, password, what follows the path, and what looks like
+/// no name in the path. Errors of the network quote addresses.
+fn secret_parts(url: &str) -> impl Iterator<Item = &str> {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let (user, rest) = rest.split_once('@').unwrap_or(("", rest));
+    let (place, query) = rest.split_once(['?', '#']).unwrap_or((rest, ""));
+    let coded = |part: &&str| {
+        part.len() >= CODE_BYTES_MIN && part.bytes().any(|byte| byte.is_ascii_digit())
+    };
+    let path = place.split('/').skip(1).filter(coded);
+    let values = user.split(':').chain(query.split(['&', '=', '#']));
+    values.filter(|value| value.len() >= SECRET_BYTES_MIN).chain(path)
+}
+
+/// A longer part of a path that has digits is rather a secret than a name.
+const CODE_BYTES_MIN: usize = 20;
 
 /// A shorter word of a header is no secret: `Bearer`, `application/json`.
 const SECRET_BYTES_MIN: usize = 12;
@@ -80,7 +100,11 @@ impl Entries {
                     )))
                 }
             },
-            _ => Err(UsageError::new(format!(
+            Value::Null
+            | Value::Bool(_)
+            | Value::Number(_)
+            | Value::String(_)
+            | Value::Array(_) => Err(UsageError::new(format!(
                 "{}: a list of MCP servers is a JSON object; write {{\"mcpServers\": ...}}",
                 here(0)
             ))),
@@ -132,21 +156,24 @@ pub(super) fn read(
         variables.get(OsStr::new(name)).and_then(|value| value.to_str()).map(ToOwned::to_owned)
     };
     let mut found: BTreeMap<String, Config> = BTreeMap::new();
+    let mut places = BTreeMap::new();
     for (Entries { name: place, servers }, of_project) in sources {
         for (name, entry) in servers {
             match Config::read(&name, &entry, &lookup) {
                 Ok((mut config, unset)) => {
                     config.disabled |= of_project && !approval.admits(&name);
+                    config.vouched = !of_project;
                     for variable in unset {
                         warnings.push(format!(
                             "{place}: the MCP server {name:?} names the variable {variable}, which \
                              is not set"
                         ));
                     }
+                    places.insert(name.clone(), place.clone());
                     found.insert(name, config);
                 }
                 Err(why) => {
-                    warnings.push(format!("{place}: the MCP server {name:?} is left out: {why}"))
+                    warnings.push(format!("{place}: the MCP server {name:?} is left out: {why}"));
                 }
             }
         }
@@ -154,7 +181,8 @@ pub(super) fn read(
     let defaults = Timers::default();
     let call = env.mcp_call.unwrap_or(defaults.call);
     let timers = Timers { start: env.mcp_start.unwrap_or(defaults.start), call, ..defaults };
-    Ok(McpServers { servers: found.into_values().collect(), required: required(args), timers })
+    let servers = found.into_values().collect();
+    Ok(McpServers { servers, required: required(args), timers, places })
 }
 
 /// The servers that `--mcp-required` names. `all` stands for every one.

@@ -1,15 +1,20 @@
 //! Which settings files are read, and in which order they lie over each other.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
 
 use super::load::{self, Loaded, Parsed};
+use super::managed::Managed;
 use super::repository::{Found, Leavings, MCP_FILE, Paths, read};
 use super::servers::Entries;
 use super::trust::Trust;
 use super::{Ignored, MemorySources};
-use crate::cli::args::SessionArgs;
+use crate::cli::args::RunArgs;
 use crate::cli::environment::{self, Variables};
+use crate::cli::prompts::{Library, Search};
 use crate::cli::usage::UsageError;
+use crate::tools::anchor_rule;
 
 /// Files of a repository, lowest first.
 pub(super) const OF_THE_REPOSITORY: [(&str, &str); 4] = [
@@ -24,8 +29,12 @@ pub(super) struct Sources {
     pub(super) loaded: Loaded,
     pub(super) ignored: Vec<Ignored>,
     pub(super) memory: MemorySources,
+    /// What whoever keeps the machine says. It is in `loaded` already.
+    pub(super) managed: Managed,
     /// The servers that a trusted repository names.
     pub(super) servers: Option<Entries>,
+    /// Agents, commands and skills.
+    pub(super) library: Library,
 }
 
 /// Reads the user's files, what `--settings` names, and the repository's as far as it is trusted:
@@ -34,21 +43,25 @@ pub(super) struct Sources {
 /// # Errors
 /// The first mistake in a file that is used.
 pub(super) fn read_all(
-    args: &SessionArgs,
+    args: &RunArgs,
     variables: &Variables,
     config_dir: &Path,
     cwd: &Path,
+    managed: &[PathBuf],
 ) -> Result<Sources, UsageError> {
-    let vouches = args.trust_project || environment::trusts_project(variables)?;
+    let managed = Managed::read(managed)?;
+    let session = &args.session;
+    let vouches = session.trust_project || environment::trusts_project(variables)?;
     let home = environment::home(variables);
     let paths = Paths { cwd, home: home.as_deref() };
-    let wanted = named(args.setting_sources.as_deref())?;
+    let wanted = named(session.setting_sources.as_deref())?;
     let wants = |source: &str| wanted.contains(&source);
     let user = config_dir.join("settings.json");
     let user = if wants("user") { load::file(&user)? } else { None };
-    let flag = args.settings.as_deref().map(load::flag).transpose()?;
+    let user = user.map(|parsed| anchored(parsed, config_dir));
+    let flag = session.settings.as_deref().map(load::flag).transpose()?;
 
-    let own = [&user, &flag].into_iter().flatten();
+    let own = [&user, &flag].into_iter().flatten().chain(&managed.files);
     let trusted: Vec<_> = own.flat_map(|parsed| parsed.layer().trusted_projects).collect();
     let trust = if vouches { Trust::Full } else { Trust::of(&trusted, cwd, paths.home) };
 
@@ -60,7 +73,17 @@ pub(super) fn read_all(
         }
     }
     let servers = if wants("project") { servers(cwd, &trust, &mut leavings)? } else { None };
-    let mut loaded = flag.into_iter().fold(loaded, Loaded::lay);
+    let search = Search {
+        cwd,
+        own: if wants("user") { environment::own_folders(variables) } else { Vec::new() },
+        project: wants("project"),
+        trusts: &|content| trust.covers(content),
+        anywhere: trust == Trust::Full,
+        commands: !args.prompts.disable_slash_commands,
+    };
+    let library = search.read();
+    leavings.definitions(&library.withheld);
+    let mut loaded = managed.lay_over(flag.into_iter().fold(loaded, Loaded::lay));
     let (ignored, line) = leavings.told();
     loaded.warnings.extend(line);
     let memory = MemorySources {
@@ -69,7 +92,21 @@ pub(super) fn read_all(
         local: wants("local"),
         trusted: trust == Trust::Full,
     };
-    Ok(Sources { loaded, ignored, memory, servers })
+    Ok(Sources { loaded, ignored, memory, managed, servers, library })
+}
+
+/// What a file says, its path rules as seen from the folder that it is in.
+fn anchored(mut parsed: Parsed, root: &Path) -> Parsed {
+    for list in ["allow", "ask", "deny"] {
+        let pointer = format!("/permissions/{list}");
+        let rules = parsed.value.pointer_mut(&pointer).and_then(Value::as_array_mut);
+        for rule in rules.into_iter().flatten() {
+            if let Some(text) = rule.as_str() {
+                *rule = Value::String(anchor_rule(text, root));
+            }
+        }
+    }
+    parsed
 }
 
 pub(super) fn of_the_repository(
@@ -96,11 +133,12 @@ pub(super) fn of_the_repository(
         return Ok(Some(parsed));
     }
     let value = leavings.narrow(file, &content, paths);
-    Ok(Some(Parsed { name, value }))
+    let text = String::from_utf8_lossy(&content).into_owned();
+    Ok(Some(Parsed { name, value, text, warnings: Vec::new() }))
 }
 
 /// The servers of the repository, if it is trusted with any.
-fn servers(
+pub(super) fn servers(
     cwd: &Path,
     trust: &Trust,
     leavings: &mut Leavings,

@@ -1,20 +1,23 @@
 //! The settings as a doctor looks at them: every source, and every mistake in any of them.
 
+use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use super::credential::credential;
 use super::layer::Layer;
 use super::load::{self, Loaded, Parsed};
+use super::managed::{self, Managed};
 use super::origins::{Effective, Origins};
-use super::repository::{Found, Leavings, MCP_FILE, Paths, read};
-use super::rules;
-use super::sources::{OF_THE_REPOSITORY, named, of_the_repository};
+use super::repository::{Found, Leavings, Paths, read};
+use super::sources::{self, OF_THE_REPOSITORY, named, of_the_repository};
 use super::trust::Trust;
 use super::{Credential, DEFAULTS, Endpoint, Ignored};
+use super::{roster, rules};
 use crate::cli::args::{Given, RunArgs};
 use crate::cli::environment::{self, Environment, VARIABLES, Variables};
-use crate::process::reading;
+use crate::cli::prompts::{Library, Search};
+use crate::cli::usage::UsageError;
 use crate::recovery::Limits;
 
 /// What became of a settings file.
@@ -26,6 +29,18 @@ pub enum FileState {
     Untrusted,
     /// It has a mistake, and a run would not begin.
     Broken,
+}
+
+impl FileState {
+    /// For people.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Absent => "absent",
+            Self::Used => "used",
+            Self::Untrusted => "not trusted: only what forbids is used",
+            Self::Broken => "broken",
+        }
+    }
 }
 
 /// One place where settings may be.
@@ -58,21 +73,47 @@ pub struct Survey {
     pub effective: Vec<Effective>,
     /// Keys of other tools, with their places.
     pub foreign: Vec<(String, String)>,
-    /// The content of the repository's list of servers.
-    pub servers: Option<Vec<u8>>,
+    /// Agents, commands and skills.
+    pub library: Library,
+    /// Where each server is named, as far as a settings file names it.
+    pub servers: BTreeMap<String, String>,
+    /// Variables whose names begin like ours, and that nobody reads.
+    pub strange_variables: Vec<String>,
 }
 
 /// Looks at all of it. Reads files, changes nothing, and stops at no mistake.
 pub fn survey(args: &RunArgs, given: &Given, variables: &Variables, cwd: &Path) -> Survey {
+    survey_under(&managed::files(), args, given, variables, cwd)
+}
+
+/// The same with these managed files.
+pub fn survey_under(
+    managed: &[PathBuf],
+    args: &RunArgs,
+    given: &Given,
+    variables: &Variables,
+    cwd: &Path,
+) -> Survey {
     let config_dir = environment::config_dir(variables);
     let mut gathering = Gathering::default();
-    gathering.read_all(args, variables, &config_dir, cwd);
-    let Gathering { loaded, files, mut mistakes, leavings, mut origins, servers } = gathering;
+    gathering.read_all(args, variables, &config_dir, cwd, managed);
+    let Gathering { loaded, managed, files, mut mistakes, leavings, mut origins, mut library } =
+        gathering;
     let file = loaded.layer();
+    if let Err(error) = roster::muster(args, &file, &mut library) {
+        mistakes.push(error.to_string());
+    }
+    let left_out = std::mem::take(&mut library.warnings);
     let mut all = variables.clone();
     all.extend(file.env.iter().map(|(name, value)| (OsString::from(name), OsString::from(value))));
+    let (mut args, mut given) = (args.clone(), given.clone());
+    managed.outrank(&mut args, &mut given, &mut all);
+    let (args, given) = (&args, &given);
     let env = environment_of(&all, &mut mistakes);
-    let found = credentials(args, &env, &file, &config_dir);
+    let found = credentials(args, &env, &file, &config_dir, &|name| {
+        origins.set_at(name, variables, &all).map(ToOwned::to_owned)
+    });
+    let found = found_at(found, origins.place_of("apiKeyHelper"));
     let credential = credential(&args.model, &env, &file, &config_dir).unwrap_or_else(|error| {
         mistakes.push(error.to_string());
         Credential::Absent
@@ -84,10 +125,17 @@ pub fn survey(args: &RunArgs, given: &Given, variables: &Variables, cwd: &Path) 
     origins.add_flags(given);
     let foreign = origins.take_foreign();
     let needs_credential = endpoint.base_url == DEFAULTS.base_url;
+    let named = file.mcp_servers.keys();
+    let servers = named.filter_map(|name| {
+        let place = origins.place_of(&format!("mcpServers.{name}"))?;
+        Some((name.clone(), place.to_owned()))
+    });
+    let servers = servers.collect();
     Survey {
+        strange_variables: strange_variables(&all),
         effective: origins.effective(&endpoint, &config_dir, &found, &all),
         limits: rules::limits(&args.limits, &args.model, &env, &file, 0),
-        warnings: loaded.warnings.into_iter().chain(line).collect(),
+        warnings: loaded.warnings.into_iter().chain(line).chain(left_out).collect(),
         credentials: found,
         model: model.unwrap_or_else(|| DEFAULTS.model.to_owned()),
         variables: all,
@@ -98,6 +146,7 @@ pub fn survey(args: &RunArgs, given: &Given, variables: &Variables, cwd: &Path) 
         endpoint,
         needs_credential,
         foreign,
+        library,
         servers,
     }
 }
@@ -121,11 +170,19 @@ struct Gathering {
     mistakes: Vec<String>,
     leavings: Leavings,
     origins: Origins,
-    servers: Option<Vec<u8>>,
+    managed: Managed,
+    library: Library,
 }
 
 impl Gathering {
-    fn read_all(&mut self, args: &RunArgs, variables: &Variables, config_dir: &Path, cwd: &Path) {
+    fn read_all(
+        &mut self,
+        args: &RunArgs,
+        variables: &Variables,
+        config_dir: &Path,
+        cwd: &Path,
+        managed: &[PathBuf],
+    ) {
         let vouches = args.session.trust_project
             || environment::trusts_project(variables).unwrap_or_default();
         let home = environment::home(variables);
@@ -135,47 +192,57 @@ impl Gathering {
             Vec::new()
         });
         let user = config_dir.join("settings.json");
-        let user = if wanted.contains(&"user") { self.user(&user) } else { None };
+        let user = if wanted.contains(&"user") { self.own(&user) } else { None };
         let flag = args.session.settings.as_deref().and_then(|given| self.flag(given));
-        let own = [&user, &flag].into_iter().flatten();
-        let trusted: Vec<_> = own.flat_map(|(parsed, _)| parsed.layer().trusted_projects).collect();
+        let ruling: Vec<Parsed> = managed.iter().filter_map(|path| self.own(path)).collect();
+        let own = [&user, &flag].into_iter().flatten().chain(&ruling);
+        let trusted: Vec<_> = own.flat_map(|parsed| parsed.layer().trusted_projects).collect();
         let trust = if vouches { Trust::Full } else { Trust::of(&trusted, cwd, paths.home) };
-        if let Some((parsed, text)) = user {
-            self.lay(parsed, &text);
+        if let Some(parsed) = user {
+            self.lay(parsed);
         }
         for (_, file) in OF_THE_REPOSITORY.iter().filter(|(source, _)| wanted.contains(source)) {
             self.repository(file, &paths, &trust);
         }
         if wanted.contains(&"project")
-            && let Found::Content(content) = read(cwd, MCP_FILE, &trust)
+            && let Err(error) = sources::servers(cwd, &trust, &mut self.leavings)
         {
-            self.servers = Some(content);
+            self.mistakes.push(error.to_string());
         }
-        if let Some((parsed, text)) = flag {
-            self.lay(parsed, &text);
+        let search = Search {
+            cwd,
+            own: if wanted.contains(&"user") {
+                environment::own_folders(variables)
+            } else {
+                Vec::new()
+            },
+            project: wanted.contains(&"project"),
+            trusts: &|content| trust.covers(content),
+            anywhere: trust == Trust::Full,
+            commands: !args.prompts.disable_slash_commands,
+        };
+        self.library = search.read();
+        self.leavings.definitions(&self.library.withheld);
+        if let Some(parsed) = flag {
+            self.lay(parsed);
         }
+        self.managed = Managed { files: ruling };
+        let Self { managed, origins, loaded, .. } = self;
+        managed.files.iter().for_each(|parsed| origins.add_file(parsed));
+        *loaded = managed.lay_over(std::mem::take(loaded));
     }
 
-    fn user(&mut self, path: &Path) -> Option<(Parsed, String)> {
-        let shown = path.display().to_string();
-        let read = load::file(path);
-        self.note(shown, read, || reading::read(path).unwrap_or_default())
+    fn own(&mut self, path: &Path) -> Option<Parsed> {
+        self.note(path.display().to_string(), load::file(path))
     }
 
-    fn flag(&mut self, given: &str) -> Option<(Parsed, String)> {
+    fn flag(&mut self, given: &str) -> Option<Parsed> {
         let inline = given.trim_start().starts_with('{');
         let shown = if inline { "--settings" } else { given };
-        self.note(shown.to_owned(), load::flag(given).map(Some), || {
-            if inline { given.into() } else { reading::read(Path::new(given)).unwrap_or_default() }
-        })
+        self.note(shown.to_owned(), load::flag(given).map(Some))
     }
 
-    fn note(
-        &mut self,
-        path: String,
-        read: Result<Option<Parsed>, crate::cli::usage::UsageError>,
-        text: impl FnOnce() -> Vec<u8>,
-    ) -> Option<(Parsed, String)> {
+    fn note(&mut self, path: String, read: Result<Option<Parsed>, UsageError>) -> Option<Parsed> {
         let (state, parsed) = match read {
             Ok(None) => (FileState::Absent, None),
             Ok(Some(parsed)) => (FileState::Used, Some(parsed)),
@@ -186,7 +253,7 @@ impl Gathering {
         };
         let hooks = parsed.as_ref().and_then(|parsed| parsed.value.get("hooks")).cloned();
         self.files.push(SettingsFile { path, state, hooks: hooks.unwrap_or_default() });
-        Some((parsed?, String::from_utf8_lossy(&text()).into_owned()))
+        parsed
     }
 
     fn repository(&mut self, file: &str, paths: &Paths<'_>, trust: &Trust) {
@@ -198,7 +265,7 @@ impl Gathering {
         let trusted = trust.covers(&content);
         let read = of_the_repository(file, paths, trust, &mut self.leavings);
         let broken = read.is_err();
-        let laid = self.note(path, read, || content);
+        let laid = self.note(path, read);
         if let Some(last) = self.files.last_mut()
             && !trusted
             && !broken
@@ -206,13 +273,13 @@ impl Gathering {
         {
             last.state = FileState::Untrusted;
         }
-        if let Some((parsed, text)) = laid {
-            self.lay(parsed, &text);
+        if let Some(parsed) = laid {
+            self.lay(parsed);
         }
     }
 
-    fn lay(&mut self, parsed: Parsed, text: &str) {
-        self.origins.add_file(&parsed, text);
+    fn lay(&mut self, parsed: Parsed) {
+        self.origins.add_file(&parsed);
         self.loaded = std::mem::take(&mut self.loaded).lay(parsed);
     }
 }
@@ -223,7 +290,7 @@ fn environment_of(variables: &Variables, mistakes: &mut Vec<String>) -> Environm
     let names = VARIABLES.iter().flat_map(|(names, _)| names.split(", "));
     for name in names.flat_map(|name| [name.to_owned(), name.to_ascii_lowercase()]) {
         let Some(value) = variables.get(OsStr::new(&name)) else { continue };
-        let alone = Variables::from([(OsString::from(&name), value.clone())]);
+        let alone = Variables::from_iter([(OsString::from(&name), value.clone())]);
         let read = Environment::read(&alone).map(drop);
         let read = read.and_then(|()| environment::trusts_project(&alone).map(drop));
         if let Err(error) = read {
@@ -234,26 +301,54 @@ fn environment_of(variables: &Variables, mistakes: &mut Vec<String>) -> Environm
     Environment::read(&good).unwrap_or_default()
 }
 
+/// Names that begin like ours and are not.
+fn strange_variables(all: &Variables) -> Vec<String> {
+    let known =
+        |name: &str| VARIABLES.iter().any(|(names, _)| names.split(", ").any(|it| it == name));
+    let names = all.keys().filter_map(|name| name.to_str());
+    let strange = names.filter(|name| name.starts_with("OUTLAST_") && !known(name));
+    strange.map(ToOwned::to_owned).collect()
+}
+
+/// The same with the place of the command, where a file names it.
+fn found_at(
+    found: Vec<(&'static str, String)>,
+    helper: Option<&str>,
+) -> Vec<(&'static str, String)> {
+    let place = |(kind, source): (&'static str, String)| match helper {
+        Some(place) if source == HELPER => (kind, format!("{source} at {place}")),
+        Some(_) | None => (kind, source),
+    };
+    found.into_iter().map(place).collect()
+}
+
+const HELPER: &str = "the setting apiKeyHelper";
+
 /// Every credential, in the order in which they outrank each other.
 fn credentials(
     args: &RunArgs,
     env: &Environment,
     file: &Layer,
     config_dir: &Path,
+    set_at: &dyn Fn(&str) -> Option<String>,
 ) -> Vec<(&'static str, String)> {
     let said =
         |command: &Option<String>| command.as_ref().is_some_and(|one| !one.trim().is_empty());
+    let variable = |name: &str| match set_at(name) {
+        Some(place) => format!("the variable {name}, set at {place}"),
+        None => format!("the variable {name}"),
+    };
     let mut found = Vec::new();
     if said(&args.model.api_key_helper) {
         found.push(("API key helper", "--api-key-helper".to_owned()));
     } else if args.model.api_key_helper.is_none() && said(&file.api_key_helper) {
-        found.push(("API key helper", "the setting apiKeyHelper".to_owned()));
+        found.push(("API key helper", HELPER.to_owned()));
     }
     if env.auth_token.is_some() {
-        found.push(("bearer token", "the variable ANTHROPIC_AUTH_TOKEN".to_owned()));
+        found.push(("bearer token", variable("ANTHROPIC_AUTH_TOKEN")));
     }
     if env.api_key.is_some() {
-        found.push(("API key", "the variable ANTHROPIC_API_KEY".to_owned()));
+        found.push(("API key", variable("ANTHROPIC_API_KEY")));
     }
     let login = crate::model::LoginFile::within(config_dir);
     if matches!(login.read(), Ok(Some(_))) {

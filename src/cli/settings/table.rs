@@ -34,6 +34,7 @@ const SHAPES: &[(&str, &str, &str)] = &[
     ("oauthClientId", "a text", "What the token endpoint knows outlast by; outranks the login \
         file."),
     ("model", "a text", "The model, or an alias of one."),
+    ("agent", "the name of an agent", "Work as an agent of this kind, as with --agent."),
     ("fallbackModel", "a list of models, MODEL@URL#KEY_VARIABLE or objects with \"model\" and \
         perhaps \"baseUrl\", \"apiKeyEnv\" or \"authTokenEnv\", \"headers\", \"contextWindow\"; or \
         one text with commas", "Models to fall back to, best first; see FALLBACK."),
@@ -45,9 +46,13 @@ const SHAPES: &[(&str, &str, &str)] = &[
     ("permissions", "an object with \"allow\", \"ask\", \"deny\", \"additionalDirectories\", \
         \"defaultMode\" and \"disableBypassPermissionsMode\"", "What tools may do without asking \
         anyone. What would be asked is denied: nobody is there."),
+    ("onDenied", "\"continue\" or \"fail\"", "Whether a tool call that is denied ends the run."),
     ("hooks", "an object of events, as in HOOKS", "Programs that are told what happens and have a \
         say in it. Those of all files run."),
     ("disableAllHooks", BOOL, "Run no hooks."),
+    ("allowManagedHooksOnly", BOOL, "Run no hooks but those of managed settings. Only there."),
+    ("allowManagedPermissionRulesOnly", BOOL, "Rules that allow something count in managed \
+        settings only, and not even as flags. Only there."),
     ("trustedProjects", "a list of folders, or of objects with \"path\", \"sha256\" or both", "Repositories \
         whose own settings are used; see TRUST. Never read from a repository."),
     ("mcpServers", "an object of servers, each with \"command\", \"args\" and \"env\", or with \
@@ -86,6 +91,7 @@ const SHAPES: &[(&str, &str, &str)] = &[
     ("tornStreamsPerWhole", UP_TO_255, "Broken streams in a row before asking without streaming."),
     ("emptyReplyRetries", UP_TO_255, "Further tries after a reply that said nothing."),
     ("pausedTurnResumptions", UP_TO_255, "How often a reply that the service paused is resumed."),
+    ("sharedLimits", BOOL, "Tell other runs on this host about rate limits, and heed what they tell."),
     ("accountKind", "\"apiKey\", \"enterprise\" or \"subscription\"", "Who pays. A rate limit of a \
         subscription is not retried: it lasts for hours."),
     ("heartbeatInterval", DURATION, "The longest silence on standard error while waiting."),
@@ -116,6 +122,9 @@ const SHAPES: &[(&str, &str, &str)] = &[
     ("backgroundLifetime", DURATION, "How long a background command may run."),
     ("backgroundWait", DURATION, "How long background commands are waited for once the model is \
         done."),
+    ("webFetchTimeout", DURATION, "How long fetching a page may take, with all redirects."),
+    ("webFetchPrivateHosts", NAMES, "Hosts that WebFetch may reach at addresses that are not of the \
+        open internet: localhost, *.corp.example, 10.0.0.7, or * for all."),
     ("maxToolResultChars", COUNT, "Longer results are cut in the middle, and kept in a file."),
     ("sandbox", "an object with \"mode\" (\"off\", \"workspace\", \"read-only\" or \"required\"; or \
         \"enabled\" and \"failIfUnavailable\"), \"filesystem\" (lists of paths: \"allowWrite\", \
@@ -189,7 +198,7 @@ fn other_default(name: &str, defaults: &Defaults) -> Option<String> {
         "schemaTries" => defaults.schema_tries.to_string(),
         "budgetMode" => "ceiling".to_owned(),
         "fallbackReturn" | "fast" => "false".to_owned(),
-        "autoCompactEnabled" => "true".to_owned(),
+        "autoCompactEnabled" | "sharedLimits" => "true".to_owned(),
         "wrapUpAt" => defaults.wrap_up_at.to_string(),
         "unattendedRetry" => "off".to_owned(),
         "accountKind" => "what a login says, else apiKey".to_owned(),
@@ -203,9 +212,11 @@ fn other_default(name: &str, defaults: &Defaults) -> Option<String> {
         "bashTimeout" => span(defaults.bash),
         "bashMaxTimeout" => span(defaults.bash_max),
         "backgroundLifetime" => span(defaults.background_lifetime),
+        "webFetchTimeout" => span(defaults.web_fetch),
         "maxToolResultChars" => defaults.tool_result_chars.to_string(),
         "sandbox" => "workspace; off with bypassPermissions".to_owned(),
         "childEnv" => "scrub".to_owned(),
+        "onDenied" => "continue".to_owned(),
         "cleanupPeriodDays" => defaults.cleanup_period_days.to_string(),
         _ => return None,
     })

@@ -1,7 +1,9 @@
 //! Judges facts. Nothing is looked at here that was not looked at before.
 
 pub mod credentials;
+pub mod hooks;
 pub mod machine;
+pub mod servers;
 pub mod service;
 pub mod settings;
 pub mod store;
@@ -112,6 +114,18 @@ pub fn shell(shadows: &[Shadow]) -> Vec<Finding> {
     shadows.iter().map(told).collect()
 }
 
+/// Variables that nobody reads.
+fn strange(known: &Known) -> impl Iterator<Item = Finding> {
+    known.strange_variables.iter().map(|name| {
+        Finding::warning(
+            "environment",
+            format!("outlast reads no variable {name}"),
+            "whoever set it counts on something that does not happen",
+            "see ENVIRONMENT in outlast(1) for its spelling, or unset it",
+        )
+    })
+}
+
 /// Variables that are right each for itself, and wrong together.
 pub fn environment(known: &Known) -> Vec<Finding> {
     let get = |name: &str| {
@@ -162,6 +176,7 @@ pub fn environment(known: &Known) -> Vec<Finding> {
             "set HOME, or OUTLAST_CONFIG_DIR for outlast alone",
         );
     }
+    findings.extend(strange(known));
     if findings.is_empty() {
         findings.push(Finding::ok("environment", "no variables contradict each other"));
     }

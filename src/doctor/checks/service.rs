@@ -11,6 +11,15 @@ const SKEW_MAX: Duration = Duration::from_mins(1);
 
 const UNREACHED: &str = "no request reaches the service, so that every run fails";
 
+/// Certificate files beside the system's. One that cannot be used is told with the service.
+pub fn trusted(known: &Known) -> Vec<Finding> {
+    let files: Vec<String> = known.ca_files.iter().map(|file| file.display().to_string()).collect();
+    if files.is_empty() {
+        return Vec::new();
+    }
+    vec![Finding::ok("certificates", format!("trusted beside the system's: {}", files.join(", ")))]
+}
+
 /// Tells apart what can go wrong on the way.
 pub fn judge(service: &Service, known: &Known) -> Vec<Finding> {
     let at = &service.origin;
@@ -96,8 +105,13 @@ fn accepted(status: u16, message: &str, foreign: bool, known: &Known) -> Finding
             "acceptance",
             format!("the service rejects {used} (HTTP 401{said})"),
             "every run ends at once with exit code 77",
-            "set another credential: the key is wrong, revoked, or for another service than \
-             ANTHROPIC_BASE_URL names",
+            format!(
+                "{}: it is wrong, revoked, or for another service than ANTHROPIC_BASE_URL names",
+                known.credentials.first().map_or_else(
+                    || "put a key into ANTHROPIC_API_KEY".to_owned(),
+                    |(kind, source)| format!("put a good {kind} into {source}"),
+                )
+            ),
         ),
         403 => Finding::problem(
             "acceptance",

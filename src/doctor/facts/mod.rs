@@ -1,8 +1,10 @@
 //! Looks at the machine. Nothing is judged here, and nothing is changed.
 
+pub mod hooks;
 pub mod install;
 pub mod machine;
 pub mod search;
+pub mod servers;
 pub mod service;
 pub mod shell;
 pub mod store;

@@ -6,9 +6,11 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use nix::sys::statvfs::statvfs;
+use serde_json::Value;
 
 use crate::hooks::CrashLog;
 use crate::journal;
+use crate::process::reading;
 
 /// What is written to see whether that can be done, in bytes: a page, so that a full disk shows.
 const PROBE: usize = 4096;
@@ -57,11 +59,40 @@ fn probe(folder: &Path) -> io::Result<()> {
 pub struct HookLog {
     pub path: PathBuf,
     pub failures: usize,
+    /// The last few, a line each.
+    pub last: Vec<String>,
 }
 
-/// Counts the failures in the log.
+/// So many failures are shown.
+const SHOWN_MAX: usize = 3;
+
+/// Longer words of a failure are cut.
+const SHOWN_CHARS: usize = 120;
+
+/// No log is read further, in bytes.
+const LOG_MAX: u64 = 2 << 20;
+
+/// Counts the failures in the log, and reads the last few.
 pub fn hook_log(config_dir: &Path) -> HookLog {
-    let log = CrashLog::of(config_dir);
-    let failures = if log.path().is_file() { log.count() } else { 0 };
-    HookLog { path: log.path().to_path_buf(), failures }
+    let path = CrashLog::of(config_dir).path().to_path_buf();
+    let text = reading::read_regular(&path, LOG_MAX).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text).into_owned();
+    let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+    let last = lines.iter().skip(lines.len().saturating_sub(SHOWN_MAX)).map(|line| told(line));
+    HookLog { failures: lines.len(), last: last.collect(), path }
+}
+
+/// A line of the log, for people.
+fn told(line: &str) -> String {
+    let failure: Value = serde_json::from_str(line).unwrap_or_default();
+    let text = |key: &str| failure[key].as_str().unwrap_or("?").chars().take(SHOWN_CHARS);
+    let text = |key: &str| text(key).collect::<String>();
+    format!(
+        "{} {}: {} ({}: {})",
+        text("time"),
+        text("event"),
+        text("command"),
+        text("kind"),
+        text("detail")
+    )
 }

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use crate::transcript::Block;
 
 use super::super::outcome::Outcome;
-use super::kind::Kind;
+use super::kind::{Kind, kind};
 use super::pages::PAGES_MAX;
 use super::pdf::{self, PDF_BYTES_MAX, PdfFlaw};
 use super::picture::{self, PictureFlaw};
@@ -64,6 +64,19 @@ pub(in crate::tools) fn read(
     }
 }
 
+/// Makes a block of a picture that did not come from a file. Blocks.
+///
+/// # Errors
+/// Why it cannot be shown.
+pub(in crate::tools) fn shown(data: &[u8]) -> Result<Block, String> {
+    let Some(Kind::Picture(format)) = kind(data) else {
+        return Err("of a kind that cannot be shown".to_string());
+    };
+    let _alone = UNPACKING.lock().unwrap_or_else(PoisonError::into_inner);
+    let picture = picture::prepare(format, data.to_vec()).map_err(|flaw| picture_flaw(&flaw))?;
+    Ok(Block::Image { source: source(picture.format.to_mime_type(), &picture.data) })
+}
+
 fn whole(file: fs::File) -> io::Result<Vec<u8>> {
     let mut data = Vec::new();
     file.take(FILE_BYTES_MAX).read_to_end(&mut data)?;
@@ -95,7 +108,7 @@ fn show_picture(picture: &picture::Picture, size: u64, path: &Path) -> Outcome {
             "shown": { "width": width, "height": height, "bytes": picture.data.len() },
         },
     });
-    Outcome { content, is_error: false, detail }
+    Outcome { content, is_error: false, detail, denied: None }
 }
 
 fn show_pdf(pdf: &pdf::Pdf, size: u64, path: &Path) -> Outcome {
@@ -114,7 +127,7 @@ fn show_pdf(pdf: &pdf::Pdf, size: u64, path: &Path) -> Outcome {
             "shown": { "bytes": pdf.data.len() },
         },
     });
-    Outcome { content, is_error: false, detail }
+    Outcome { content, is_error: false, detail, denied: None }
 }
 
 fn source(media_type: &str, data: &[u8]) -> Value {

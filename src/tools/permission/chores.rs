@@ -3,6 +3,7 @@
 use std::path::{Component, Path, PathBuf};
 
 use super::script::{self, Simple, Word};
+use super::sed;
 use super::wrapper::{self, Overlook};
 
 /// What a well-known command would touch.
@@ -99,6 +100,7 @@ pub(super) fn recognise(simple: &Simple) -> Option<Chore<'_>> {
         },
         "date" => rest.iter().all(|word| word.plain.starts_with('+')).then(|| looks(&[])),
         "git" => git(rest),
+        "sed" => sed::files(rest).map(Chore::Tidies),
         _ if SEARCHERS.contains(&name) => search(rest),
         _ if LOOKERS.contains(&name) => look(name, rest),
         _ if TIDIERS.contains(&name) && rest.iter().all(|word| !word.globs) => {
@@ -232,42 +234,60 @@ pub(super) fn base_name(command: &str) -> &str {
     command.rsplit('/').next().unwrap_or(command)
 }
 
-/// Whether these words would remove a folder that a run must never remove.
-pub(super) fn is_ruinous(words: &[&str], cwd: &Path, home: Option<&Path>) -> bool {
+/// What `rm` and `rmdir` are told to remove, if these words are one of them.
+fn removals<'a>(words: &'a [&'a str]) -> impl Iterator<Item = &'a str> {
     let mut words = words;
+    let mut targets: &[&str] = &[];
     while let Some((first, rest)) = words.split_first() {
         match base_name(first) {
             "sudo" | "doas" | "env" | "command" | "nohup" | "exec" | "time" => words = rest,
             _ if first.starts_with('-') || first.contains('=') => words = rest,
-            "rm" | "rmdir" => {
-                let targets = rest.iter().filter(|word| !word.starts_with('-'));
-                return targets.into_iter().any(|target| is_critical(target, cwd, home));
+            name => {
+                targets = if matches!(name, "rm" | "rmdir") { rest } else { targets };
+                break;
             }
-            _ => return false,
         }
     }
-    false
+    targets.iter().filter(|word| !word.starts_with('-')).copied()
 }
 
-fn is_critical(target: &str, cwd: &Path, home: Option<&Path>) -> bool {
+/// Folders that a run must never remove, nor what they are in.
+#[derive(Clone, Copy)]
+pub(super) struct Grounds<'a> {
+    pub(super) home: Option<&'a Path>,
+    pub(super) work: [&'a Path; 2],
+}
+
+/// Whether these words would, standing in `base`, remove a folder that a run must never remove.
+pub(super) fn is_ruinous(words: &[&str], base: &Path, grounds: Grounds<'_>) -> bool {
+    removals(words).any(|target| is_critical(target, base, grounds))
+}
+
+/// Whether they remove something that is named as seen from where they run.
+pub(super) fn removes_from_here(words: &[&str]) -> bool {
+    removals(words).any(|target| !target.starts_with('/'))
+}
+
+fn is_critical(target: &str, from: &Path, grounds: Grounds<'_>) -> bool {
     let bare = target.trim_matches(['"', '\'']);
-    let bare = bare.strip_suffix("/*").unwrap_or(bare);
+    let bare = if bare == "*" { "." } else { bare.strip_suffix("/*").unwrap_or(bare) };
     if bare.starts_with('$') {
         // Empty, `"$X"/*` is everything; `$HOME` is home.
         return target.ends_with(['*', '/']) || matches!(bare, "$HOME" | "${HOME}");
     }
-    let path = match (bare, home) {
+    let path = match (bare, grounds.home) {
         ("", _) => PathBuf::from("/"),
         ("~" | "~/", Some(home)) => home.to_path_buf(),
         ("~" | "~/", None) => return true,
-        (bare, _) => flatten(&cwd.join(bare)),
+        (bare, _) => flatten(&from.join(bare)),
     };
     let depth = path.components().count();
     // `/` counts as one component.
-    depth <= 2 || cwd.starts_with(&path) || home.is_some_and(|home| home.starts_with(&path))
+    let mut kept = grounds.work.into_iter().chain(grounds.home);
+    depth <= 2 || kept.any(|folder| folder.starts_with(&path))
 }
 
-fn flatten(path: &Path) -> PathBuf {
+pub(super) fn flatten(path: &Path) -> PathBuf {
     let mut flat = PathBuf::new();
     for component in path.components() {
         match component {

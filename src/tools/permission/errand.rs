@@ -1,24 +1,25 @@
 //! Judges a command line part by part, and the files it names.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::super::catalog::Tool;
 use super::super::places::Place;
 use super::chores::{self, Chore};
+use super::footing::Footing;
 use super::judge::Permissions;
 use super::mode::PermissionMode;
 use super::rule::Rule;
-use super::script::{self, Joint, Simple, Unsure, Word};
+use super::script::{self, Simple, Word};
+use super::shred;
 use super::wrapper::{self, Overlook};
+
+type Sure = Result<(), String>;
 
 /// One command line on its way through the rules.
 pub(super) struct Errand<'a> {
     permissions: &'a Permissions,
     find: &'a dyn Fn(&str, &Path) -> Place,
-    /// Where it may be standing: after `cd x; …` nobody knows whether `cd` succeeded.
-    bases: Vec<PathBuf>,
-    /// Where it stands if a `cd` in this chain of `&&` has failed.
-    stayed: Vec<PathBuf>,
+    footing: Footing,
 }
 
 impl<'a> Errand<'a> {
@@ -27,50 +28,51 @@ impl<'a> Errand<'a> {
         find: &'a dyn Fn(&str, &Path) -> Place,
         cwd: &Path,
     ) -> Self {
-        Self { permissions, find, bases: vec![cwd.to_path_buf()], stayed: Vec::new() }
+        Self { permissions, find, footing: Footing::new(cwd) }
     }
 
     /// Deny and ask rules for the files that are named.
-    pub(super) fn forbidden_paths(
-        &self,
-        parts: &Result<Vec<Simple>, Unsure>,
-    ) -> Result<(), String> {
-        let Ok(parts) = parts else { return Ok(()) };
-        for part in parts {
-            for word in &part.writes {
-                self.each(&word.plain, |place| self.permissions.forbidden(Tool::Write, place))?;
+    pub(super) fn forbidden_paths(&self, command: &str, readings: &[Vec<Simple>]) -> Sure {
+        let look = |path: &str| self.forbids(Tool::Read, path);
+        let change = |path: &str| self.forbids(Tool::Write, path);
+        if readings.is_empty() {
+            // Whatever looks like a file may be one.
+            let pieces = shred::shred(command);
+            let words = pieces.iter().flatten().map(String::as_str);
+            words.filter(|word| !word.starts_with('-')).try_for_each(look)?;
+            let targets = command.split('>').skip(1);
+            let mut targets = targets.filter_map(|text| text.split_whitespace().next());
+            return targets.try_for_each(|word| change(word.trim_matches(['"', '\'', '|'])));
+        }
+        for part in readings.iter().flatten() {
+            part.writes.iter().try_for_each(|word| change(&word.plain))?;
+            if let Some(Chore::Tidies(paths)) = chores::recognise(part) {
+                paths.into_iter().try_for_each(change)?;
             }
             let arguments = part.words.iter().skip(1).chain(&part.reads);
-            for word in arguments.filter(|word| !word.plain.starts_with('-')) {
-                self.each(&word.plain, |place| self.permissions.forbidden(Tool::Read, place))?;
-            }
+            let mut paths = arguments.filter(|word| !word.plain.starts_with('-'));
+            paths.try_for_each(|word| look(&word.plain))?;
         }
         Ok(())
+    }
+
+    fn forbids(&self, tool: Tool, path: &str) -> Sure {
+        self.each(path, |place| self.permissions.forbidden(tool, place))
     }
 
     /// Whether every part of it is allowed: harmless, or by a rule, or by the mode.
-    pub(super) fn allowed(mut self, parts: &[Simple]) -> Result<(), String> {
-        let mut before = Joint::Other;
+    pub(super) fn allowed(mut self, parts: &[Simple]) -> Sure {
         for part in parts {
             self.part(part)?;
-            if let Some(Chore::Moves(folder)) = chores::recognise(part) {
-                let moved: Vec<PathBuf> =
-                    self.bases.iter().map(|base| (self.find)(folder, base).real).collect();
-                // In a pipe it moves only itself.
-                if part.then == Joint::And && before != Joint::Pipe {
-                    self.stayed.append(&mut self.bases);
-                }
-                self.bases.extend(moved);
+            self.footing.pass(part, |folder, base| (self.find)(folder, base).real);
+            if self.footing.is_lost() {
+                return Err("Bash needs permission: it changes folders too often".to_string());
             }
-            if part.then == Joint::Other {
-                self.bases.append(&mut self.stayed);
-            }
-            before = part.then;
         }
         Ok(())
     }
 
-    fn part(&self, part: &Simple) -> Result<(), String> {
+    fn part(&self, part: &Simple) -> Sure {
         self.redirections(part)?;
         let mode = self.permissions.mode;
         if mode != PermissionMode::Plan && self.rule_for(part) {
@@ -88,14 +90,14 @@ impl<'a> Errand<'a> {
         paths_are_fine.map_err(|why| why.replacen("Read needs", "Bash needs", 1))
     }
 
-    fn tidy(&self, place: &Place) -> Result<(), String> {
+    fn tidy(&self, place: &Place) -> Sure {
         if self.permissions.cwd.starts_with(&place.real) {
             return Err(format!("Bash needs permission to change {}", place.written.display()));
         }
         self.permissions.change(Tool::Write, place)
     }
 
-    fn redirections(&self, part: &Simple) -> Result<(), String> {
+    fn redirections(&self, part: &Simple) -> Sure {
         let vague = |word: &&Word| word.expands || word.globs;
         if let Some(word) = part.writes.iter().chain(&part.reads).find(vague) {
             return Err(format!("Bash needs permission: where `{}` leads is unclear", word.raw));
@@ -112,7 +114,11 @@ impl<'a> Errand<'a> {
     fn rule_for(&self, part: &Simple) -> bool {
         let inner = wrapper::unwrap(&part.words, Overlook::Harmless);
         let forms = [part.text(), script::text(inner)];
-        let fits = |rule: &Rule| forms.iter().any(|form| rule.is_about_command(form));
+        // What such a command runs stands in its arguments: only the whole of it can be allowed.
+        let open = wrapper::runs_its_arguments(&part.words);
+        let fits = |rule: &Rule| {
+            (!open || rule.is_exact()) && forms.iter().any(|form| rule.is_about_command(form))
+        };
         // A command that is nothing but a redirection is judged by that alone.
         part.words.is_empty() || self.permissions.allow.iter().any(fits)
     }
@@ -134,8 +140,8 @@ impl<'a> Errand<'a> {
     }
 
     /// Applies `check` to where `path` leads from everywhere that the command may be standing.
-    fn each(&self, path: &str, check: impl Fn(&Place) -> Result<(), String>) -> Result<(), String> {
-        self.bases.iter().try_for_each(|base| check(&(self.find)(path, base)))
+    fn each(&self, path: &str, check: impl Fn(&Place) -> Result<(), String>) -> Sure {
+        self.footing.bases().iter().try_for_each(|base| check(&(self.find)(path, base)))
     }
 }
 

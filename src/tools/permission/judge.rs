@@ -2,18 +2,15 @@
 
 use std::path::{Path, PathBuf};
 
+use serde_json::Value;
+
 use super::super::catalog::Tool;
 use super::super::outcome::Warrant;
 use super::super::places::{Place, Standing};
 use super::super::sandbox::Secrets;
-use super::chores;
-use super::errand::Errand;
 use super::mode::PermissionMode;
 use super::paths::is_protected;
 use super::rule::{List, Rule};
-use super::script::{self, Simple, Unsure};
-use super::shred;
-use super::wrapper::{self, Overlook};
 
 /// What a call would do.
 pub(in super::super) enum Deed<'a> {
@@ -21,6 +18,8 @@ pub(in super::super) enum Deed<'a> {
     Note,
     Look(Place),
     Change(Place),
+    /// A visit to this host, as [`super::host_of`] writes it.
+    Visit(String),
     Command {
         command: &'a str,
         cwd: &'a Path,
@@ -34,12 +33,21 @@ pub(in super::super) enum Deed<'a> {
 pub(in super::super) struct Permissions {
     pub(super) mode: PermissionMode,
     pub(super) allow: Vec<Rule>,
-    ask: Vec<Rule>,
-    deny: Vec<Rule>,
+    pub(super) ask: Vec<Rule>,
+    pub(super) deny: Vec<Rule>,
     pub(super) cwd: PathBuf,
-    home: Option<PathBuf>,
+    pub(super) home: Option<PathBuf>,
     /// What no rule opens that does not name it.
     secrets: Secrets,
+    pub(super) critical: Critical,
+}
+
+/// Whether the folders that a machine or a run stands on may be removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Critical {
+    Kept,
+    /// Whoever was asked said so.
+    Asked,
 }
 
 /// A rule that is none.
@@ -63,6 +71,7 @@ impl Permissions {
             cwd: cwd.to_path_buf(),
             home: home.map(Path::to_path_buf),
             secrets: Secrets::default(),
+            critical: Critical::Kept,
         };
         for (list, texts) in lists {
             for text in texts {
@@ -94,15 +103,22 @@ impl Permissions {
     }
 
     /// Judges a call of a tool that is not built in. Nobody knows what it does, so it takes a rule
-    /// that names it, or its server.
+    /// that names it, or its server, or a hook's word. What only reads, so says somebody who is
+    /// trusted, may be used while planning.
     ///
     /// # Errors
     /// Why it is not allowed, and how to allow it.
-    pub(in super::super) fn judge_foreign(&self, name: &str) -> Result<(), String> {
+    pub(in super::super) fn judge_foreign(
+        &self,
+        name: &str,
+        reads_only: bool,
+        warrant: Warrant,
+    ) -> Result<(), String> {
         if let Some(rule) = self.deny.iter().find(|rule| rule.is_about_foreign(name)) {
             return Err(format!("{name} is denied by the rule `{}`", rule.text));
         }
-        if let Some(rule) = self.ask.iter().find(|rule| rule.is_about_foreign(name)) {
+        let asking = self.ask.iter().find(|rule| rule.is_about_foreign(name));
+        if let Some(rule) = asking.filter(|_| warrant != Warrant::Asked) {
             return Err(format!(
                 "{name} must be asked about by the rule `{}`, and nobody is there",
                 rule.text
@@ -110,16 +126,26 @@ impl Permissions {
         }
         match self.mode {
             PermissionMode::BypassPermissions => Ok(()),
-            PermissionMode::Plan => Err(format!(
+            PermissionMode::Plan if !reads_only => Err(format!(
                 "{name} may change something, and the run only plans (--permission-mode plan)"
             )),
-            PermissionMode::Default | PermissionMode::AcceptEdits | PermissionMode::DontAsk => {
-                if self.allow.iter().any(|rule| rule.is_about_foreign(name)) {
+            PermissionMode::Plan
+            | PermissionMode::Default
+            | PermissionMode::AcceptEdits
+            | PermissionMode::DontAsk => {
+                let allowed = self.allow.iter().any(|rule| rule.is_about_foreign(name));
+                if allowed || warrant != Warrant::Rules {
                     return Ok(());
                 }
                 Err(format!("{name} needs permission: allow it with --allowedTools '{name}'"))
             }
         }
+    }
+
+    /// Whether one rule is about a tool that is not built in. One that is no rule is about all.
+    pub(in super::super) fn covers_foreign(&self, rule: &str, name: &str) -> bool {
+        Rule::parse(rule, List::Deny, &self.cwd, self.home.as_deref())
+            .map_or(true, |rule| rule.is_about_foreign(name))
     }
 
     /// Whether a search must not show this file.
@@ -140,13 +166,28 @@ impl Permissions {
     pub(in super::super) fn judge(
         &self,
         tool: Tool,
+        input: &Value,
         deed: &Deed<'_>,
         warrant: Warrant,
     ) -> Result<(), String> {
         match warrant {
-            Warrant::Rules => self.judge_by_rules(tool, deed),
-            Warrant::Hook => self.allowing(tool).judge_by_rules(tool, deed),
+            Warrant::Rules => self.judge_by_rules(tool, input, deed),
+            Warrant::Hook => self.allowing(tool).judge_by_rules(tool, input, deed),
+            Warrant::Asked => self.asked().judge_by_rules(tool, input, deed),
         }
+    }
+
+    /// What nobody can allow: the rules that deny, what is kept to the user, and every change where
+    /// the run only plans.
+    fn asked(&self) -> Self {
+        let mode = match self.mode {
+            PermissionMode::Plan => PermissionMode::Plan,
+            PermissionMode::Default
+            | PermissionMode::AcceptEdits
+            | PermissionMode::DontAsk
+            | PermissionMode::BypassPermissions => PermissionMode::BypassPermissions,
+        };
+        Self { mode, ask: Vec::new(), critical: Critical::Asked, ..self.clone() }
     }
 
     /// The same with a rule for all of a tool.
@@ -165,6 +206,7 @@ impl Permissions {
         &self,
         rule: &str,
         tool: Tool,
+        input: &Value,
         deed: &Deed<'_>,
     ) -> Result<(), String> {
         let rule = Rule::parse(rule, List::Deny, &self.cwd, self.home.as_deref())?;
@@ -176,20 +218,27 @@ impl Permissions {
             secrets: Secrets::default(),
             ..self.clone()
         };
-        alone.judge_by_rules(tool, deed)
+        alone.judge_by_rules(tool, input, deed)
     }
 
-    fn judge_by_rules(&self, tool: Tool, deed: &Deed<'_>) -> Result<(), String> {
+    fn judge_by_rules(&self, tool: Tool, input: &Value, deed: &Deed<'_>) -> Result<(), String> {
         if let Some(rule) = self.deny.iter().find(|rule| rule.is_all_of(tool)) {
             return Err(format!("{} is denied by the rule `{}`", tool.name(), rule.text));
         }
         if let Some(rule) = self.ask.iter().find(|rule| rule.is_all_of(tool)) {
             return Err(by_asking(tool, rule));
         }
+        if let Some(rule) = self.deny.iter().find(|rule| rule.is_about_input(tool, input)) {
+            return Err(format!("this call is denied by the rule `{}`", rule.text));
+        }
+        if let Some(rule) = self.ask.iter().find(|rule| rule.is_about_input(tool, input)) {
+            return Err(by_asking(tool, rule));
+        }
         match deed {
             Deed::Note => Ok(()),
             Deed::Look(place) => self.look(tool, place),
             Deed::Change(place) => self.change(tool, place),
+            Deed::Visit(host) => self.visit(host),
             Deed::Command { command, cwd, find } => self.command(command, cwd, find),
         }
     }
@@ -217,8 +266,10 @@ impl Permissions {
     }
 
     fn allows(&self, tool: Tool, place: &Place) -> bool {
-        // Where it really leads decides, whatever it is called.
-        self.allow.iter().any(|rule| rule.is_all_of(tool) || rule.is_about(tool, &place.real))
+        // A link has to be allowed, and so has what it leads to.
+        let about = |path: &Path| self.allow.iter().any(|rule| rule.is_about(tool, path));
+        self.allow.iter().any(|rule| rule.is_all_of(tool))
+            || about(&place.real) && about(&place.written)
     }
 
     pub(super) fn look(&self, tool: Tool, place: &Place) -> Result<(), String> {
@@ -265,134 +316,9 @@ impl Permissions {
             Err(outside(tool, place))
         }
     }
-
-    fn command(
-        &self,
-        command: &str,
-        cwd: &Path,
-        find: &dyn Fn(&str, &Path) -> Place,
-    ) -> Result<(), String> {
-        let parts = script::split(command);
-        self.forbidden_command(command, &parts)?;
-        let errand = Errand::new(self, find, cwd);
-        errand.forbidden_paths(&parts)?;
-        if self.is_ruinous(command, &parts, cwd) {
-            return Err("Bash may not remove a system folder, the home folder or the working \
-                        directory: no rule allows that"
-                .to_string());
-        }
-        if self.mode == PermissionMode::BypassPermissions {
-            return Ok(());
-        }
-        let all = self.allow.iter().any(|rule| {
-            rule.is_all_of(Tool::Bash) || rule.is_about_command(command) && !has_wildcard(rule)
-        });
-        if all && self.mode != PermissionMode::Plan {
-            return Ok(());
-        }
-        let parts = parts.map_err(|Unsure(why)| {
-            format!(
-                "Bash needs permission: {why}, so rules for single commands cannot be applied. Use \
-                 plain commands, or start with --allowedTools Bash"
-            )
-        })?;
-        errand.allowed(&parts)
-    }
-
-    fn forbidden_command(
-        &self,
-        command: &str,
-        parts: &Result<Vec<Simple>, Unsure>,
-    ) -> Result<(), String> {
-        let forms = forms(command, parts);
-        let about = |rule: &&Rule| forms.iter().any(|form| rule.is_about_command(form));
-        if let Some(rule) = self.deny.iter().find(about) {
-            return Err(format!("this command is denied by the rule `{}`", rule.text));
-        }
-        if let Some(rule) = self.ask.iter().find(about) {
-            return Err(by_asking(Tool::Bash, rule));
-        }
-        let mut rules = self.deny.iter().chain(&self.ask);
-        match rules.find(|rule| rule.is_about_commands()) {
-            Some(rule) if hides_a_name(command, parts) => Err(format!(
-                "nobody can tell which command this runs before it runs, and the rule `{}` is to \
-                 hold: write the command's name out",
-                rule.text
-            )),
-            Some(_) | None => Ok(()),
-        }
-    }
-
-    fn is_ruinous(&self, command: &str, parts: &Result<Vec<Simple>, Unsure>, cwd: &Path) -> bool {
-        let home = self.home.as_deref();
-        let ruins = |words: &[&str]| {
-            chores::is_ruinous(words, cwd, home) || chores::is_ruinous(words, &self.cwd, home)
-        };
-        match parts {
-            Ok(parts) => parts.iter().any(|part| {
-                wrapper::suspects(&part.words).into_iter().any(|words| {
-                    let inner = wrapper::script_within(words);
-                    inner.is_some_and(|inner| self.is_ruinous(&inner, &script::split(&inner), cwd))
-                        || ruins(&words.iter().map(|word| word.plain.as_str()).collect::<Vec<_>>())
-                })
-            }),
-            Err(Unsure(_)) => shred::shred(command).iter().any(|piece| {
-                let words: Vec<&str> = piece.iter().map(String::as_str).collect();
-                wrapper::suspects(&words).into_iter().any(ruins)
-            }),
-        }
-    }
 }
 
-/// Whether some part runs what only the shell knows the name of: `$X`, `/bin/r?`.
-fn hides_a_name(command: &str, parts: &Result<Vec<Simple>, Unsure>) -> bool {
-    match parts {
-        Ok(parts) => parts.iter().any(|part| {
-            let words = wrapper::unwrap(&part.words, Overlook::All);
-            let within = wrapper::script_within(words);
-            wrapper::hides_a_name(&part.words, |word| word.expands || word.globs)
-                || within.is_some_and(|inner| hides_a_name(&inner, &script::split(&inner)))
-        }),
-        Err(Unsure(_)) => {
-            shred::commands(command).iter().any(|words| wrapper::may_hide_a_name(words))
-        }
-    }
-}
-
-/// All the ways to say the same command, for rules that must not be dodged.
-fn forms(command: &str, parts: &Result<Vec<Simple>, Unsure>) -> Vec<String> {
-    let mut forms = vec![command.trim().to_string()];
-    if let Ok(parts) = parts {
-        for part in parts {
-            forms.extend([part.text(), script::plain(&part.words)]);
-            for suspect in wrapper::suspects(&part.words) {
-                forms.push(script::plain(suspect));
-                if let Some(within) = wrapper::script_within(suspect) {
-                    forms.extend(self::forms(&within, &script::split(&within)));
-                }
-            }
-        }
-    } else {
-        let pieces = shred::shred(command);
-        let suspects = pieces.iter().flat_map(|piece| wrapper::suspects(piece));
-        forms.extend(suspects.map(|words| words.join(" ")));
-    }
-    let by_name: Vec<String> = forms
-        .iter()
-        .filter_map(|form| {
-            let (name, rest) = form.split_once(' ').unwrap_or((form, ""));
-            name.contains('/').then(|| format!("{} {rest}", chores::base_name(name)))
-        })
-        .collect();
-    forms.extend(by_name);
-    forms
-}
-
-fn has_wildcard(rule: &Rule) -> bool {
-    rule.text.contains('*')
-}
-
-fn by_asking(tool: Tool, rule: &Rule) -> String {
+pub(super) fn by_asking(tool: Tool, rule: &Rule) -> String {
     format!("{} must be asked about by the rule `{}`, and nobody is there", tool.name(), rule.text)
 }
 

@@ -5,17 +5,25 @@
 //! to allow it.
 
 mod chores;
+mod command;
+mod document;
+mod domain;
 mod errand;
+mod footing;
 mod judge;
 mod mode;
 mod paths;
 mod rule;
 mod script;
+mod sed;
 mod shred;
+mod test;
+mod tree;
 mod wrapper;
 
 pub(super) use chores::tells_by_exit_code;
+pub(super) use domain::{Domain, host_of};
 pub(super) use judge::{Deed, Permissions};
 pub use mode::PermissionMode;
 pub(super) use rule::List;
-pub use rule::{check_restriction, split_rules};
+pub use rule::{anchor_rule, check_restriction, split_rules};

@@ -2,7 +2,10 @@
 
 use std::path::Path;
 
+use serde_json::Value;
+
 use super::super::catalog::Tool;
+use super::domain::Domain;
 use super::paths::PathPattern;
 
 /// Which list a rule stands in.
@@ -27,6 +30,9 @@ enum Scope {
     Everything,
     Command(String),
     Path(PathPattern),
+    Host(Domain),
+    /// A field of the input, and what it is.
+    Field(String, String),
     /// A tool that is not built in: kept, and never matched here.
     Foreign,
 }
@@ -60,6 +66,34 @@ pub fn split_rules(list: &str) -> Vec<String> {
 /// Why it is no rule.
 pub fn check_restriction(text: &str, cwd: &Path, home: Option<&Path>) -> Result<(), String> {
     Rule::parse(text, List::Deny, cwd, home).map(drop)
+}
+
+/// A rule of a settings file elsewhere, as it is written where the run works: there `/x` means a
+/// path below the file's own folder.
+pub fn anchor_rule(text: &str, root: &Path) -> String {
+    let Some((tool, spec)) = text.split_once('(') else { return text.to_owned() };
+    let takes_paths = match Tool::named(tool.trim()) {
+        Some(Tool::Read | Tool::Write | Tool::Edit | Tool::Glob | Tool::Grep) => true,
+        Some(
+            Tool::Bash | Tool::BashOutput | Tool::KillShell | Tool::TodoWrite | Tool::WebFetch,
+        )
+        | None => false,
+    };
+    let below = spec.trim_start().strip_prefix('/').filter(|rest| !rest.starts_with('/'));
+    match below.filter(|_| takes_paths) {
+        Some(rest) => format!("{tool}(/{}/{rest}", escaped(&root.to_string_lossy())),
+        None => text.to_owned(),
+    }
+}
+
+/// A path that is to mean itself in a pattern.
+fn escaped(path: &str) -> String {
+    let special = |letter: char| "*?[]{}\\!#".contains(letter);
+    path.chars().fold(String::new(), |mut escaped, letter| {
+        escaped.extend(special(letter).then_some('\\'));
+        escaped.push(letter);
+        escaped
+    })
 }
 
 impl Rule {
@@ -102,6 +136,9 @@ impl Rule {
         cwd: &Path,
         home: Option<&Path>,
     ) -> Result<Scope, String> {
+        if let Some((field, value)) = field(tool, spec).filter(|_| list != List::Allow) {
+            return Ok(Scope::Field(field.to_string(), value.to_string()));
+        }
         match Tool::named(tool) {
             Some(Tool::Bash) => Ok(Scope::Command(match spec.strip_suffix(":*") {
                 Some(prefix) => format!("{prefix} *"),
@@ -110,6 +147,10 @@ impl Rule {
             Some(Tool::Read | Tool::Write | Tool::Edit | Tool::Glob | Tool::Grep) => {
                 PathPattern::compile(spec, list, cwd, home).map(Scope::Path)
             }
+            Some(Tool::WebFetch) => match spec.strip_prefix("domain:") {
+                Some(host) => Domain::parse(host.trim()).map(Scope::Host),
+                None => Err("write it like WebFetch(domain:example.com)".to_string()),
+            },
             Some(Tool::TodoWrite | Tool::BashOutput | Tool::KillShell) => {
                 Err(format!("{tool} rules take no pattern"))
             }
@@ -161,8 +202,43 @@ impl Rule {
     pub(super) fn is_about_command(&self, command: &str) -> bool {
         match &self.scope {
             Scope::Command(pattern) => matches_command(pattern, command),
-            Scope::Everything | Scope::Path(_) | Scope::Foreign => false,
+            Scope::Everything
+            | Scope::Path(_)
+            | Scope::Field(_, _)
+            | Scope::Host(_)
+            | Scope::Foreign => false,
         }
+    }
+
+    /// Whether this rule is about a host, as [`super::host_of`] writes it.
+    pub(super) fn is_about_host(&self, host: &str) -> bool {
+        match &self.scope {
+            Scope::Host(domain) => domain.covers(host),
+            Scope::Everything
+            | Scope::Command(_)
+            | Scope::Path(_)
+            | Scope::Field(_, _)
+            | Scope::Foreign => false,
+        }
+    }
+
+    /// Whether this rule names one command and no others.
+    pub(super) fn is_exact(&self) -> bool {
+        matches!(&self.scope, Scope::Command(pattern) if !pattern.contains('*'))
+    }
+
+    /// Whether this rule is about a field of this input.
+    pub(super) fn is_about_input(&self, tool: Tool, input: &Value) -> bool {
+        let Scope::Field(field, value) = &self.scope else { return false };
+        let told = input.get(field).map(|told| match told {
+            Value::String(text) => text.clone(),
+            Value::Null
+            | Value::Bool(_)
+            | Value::Number(_)
+            | Value::Array(_)
+            | Value::Object(_) => told.to_string(),
+        });
+        self.tool == tool.name() && told.is_some_and(|told| wildcard(value, &told))
     }
 
     /// Whether this rule tells commands apart.
@@ -181,11 +257,22 @@ impl Rule {
                 | Tool::Write
                 | Tool::Glob
                 | Tool::Grep
+                | Tool::WebFetch
                 | Tool::TodoWrite,
             )
             | None => &[],
         }
     }
+}
+
+/// What `run_in_background:true` names: a field of the tool's input. Commands and paths have
+/// patterns of their own, and `timeout:*` is a command.
+fn field<'a>(tool: &str, spec: &'a str) -> Option<(&'a str, &'a str)> {
+    let (name, value) = spec.split_once(':')?;
+    let has_pattern =
+        matches!(name, "command" | "timeout" | "description" | "file_path" | "path" | "pattern");
+    let schema = Tool::named(tool)?.schema();
+    (!has_pattern && schema["properties"].get(name).is_some()).then_some((name, value))
 }
 
 /// `*` stands for anything; ` *` at the end for nothing, or a blank and anything.

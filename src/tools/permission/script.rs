@@ -1,7 +1,7 @@
-//! Takes a shell command apart, as far as that can be done for sure.
+//! Takes a plain shell command apart, as far as that can be done for sure.
 //!
 //! This is no shell parser. It knows quotes, the operators between simple commands, and
-//! redirections; at anything else it says that it is unsure, and unsure means ask.
+//! redirections; at anything else it says that it is unsure, and `tree` has a parser look.
 
 /// A word of a command.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -41,7 +41,8 @@ pub(super) enum Joint {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Unsure(pub(super) &'static str);
 
-const LETTERS_MAX: usize = 10_000;
+/// What is longer is not looked at.
+pub(super) const LETTERS_MAX: usize = 10_000;
 
 const KEYWORDS: &[&str] = &[
     "if", "then", "else", "elif", "fi", "for", "while", "until", "do", "done", "case", "esac",
@@ -66,6 +67,20 @@ pub(super) fn split(command: &str) -> Result<Vec<Simple>, Unsure> {
     }
     lexer.end_simple(Joint::Other)?;
     Ok(lexer.done)
+}
+
+/// What one word written like this means, if it is one.
+pub(super) fn single_word(raw: &str) -> Option<Word> {
+    // Keywords mean nothing after a first word.
+    let parts = split(&format!(": {raw}")).ok()?;
+    let [Simple { words, writes, reads, .. }] = parts.as_slice() else { return None };
+    let [_, word] = words.as_slice() else { return None };
+    (writes.is_empty() && reads.is_empty() && word.raw == raw).then(|| word.clone())
+}
+
+/// Whether a command cannot begin with this word.
+pub(super) fn is_keyword(word: &str) -> bool {
+    KEYWORDS.contains(&word)
 }
 
 /// Whether a word sets a variable for the command that follows.

@@ -55,6 +55,21 @@ fn runs_another(name: &str) -> bool {
     RUNNERS.contains(&name) || SHELLS.contains(&name)
 }
 
+/// Whether these words hand their arguments on as a command, in a way that is not looked into.
+pub(super) fn runs_its_arguments(words: &[Word]) -> bool {
+    let words = unwrap(words, Overlook::All);
+    let Some((first, rest)) = words.split_first() else { return false };
+    match base_name(&first.plain) {
+        "watch" | "setsid" | "ionice" | "flock" => true,
+        "find" => {
+            let acts = ["-exec", "-ok", "-delete", "-fprint", "-fls"];
+            rest.iter()
+                .any(|word| word.expands || acts.iter().any(|act| word.plain.starts_with(act)))
+        }
+        _ => false,
+    }
+}
+
 /// Every command that these words may run, whatever flags come before it: for rules that must not
 /// be dodged.
 pub(super) fn suspects<T: AsRef<str>>(words: &[T]) -> Vec<&[T]> {
@@ -158,7 +173,8 @@ fn is_flag(word: Option<&Word>) -> bool {
     word.is_some_and(|word| word.raw.starts_with('-'))
 }
 
-/// The script inside `sh -c '…'`, `eval …`, `trap '…' EXIT` or `test -v 'a[$(…)]'`. Always shorter than what it is in.
+/// The script inside `sh -c '…'`, `eval …`, `trap '…' EXIT` or `test -v 'a[$(…)]'`. Always
+/// shorter than what it is in.
 pub(super) fn script_within(words: &[Word]) -> Option<String> {
     let (first, rest) = words.split_first()?;
     match base_name(&first.plain) {

@@ -34,11 +34,13 @@ fn admits(tools: &Toolbox, command: &str) -> bool {
     tools.admit(&call).is_ok()
 }
 
-const PIECES: [&str; 48] = [
+const PIECES: [&str; 72] = [
     "ok", "zz", "ls", "echo", "cat", "cd", "src", "test", "printf", "git", "status", "time", "if",
     "then", "fi", "{", "}", "(", ")", "$(", "`", "\"", "'", "$'", "$[", "]", "\\", "\n", ";", "&",
     "&&", "|", "||", ">", "<", "<<", "<<<", ">&", "#", " ", " ", " ", "-v", "a[", "!", "$X", "X=1",
-    "command",
+    "command", "else ", "elif ", "for i in ", "while ", "until ", "do ", "; done", "case x in ",
+    "x) ", ";; ", "esac", "f() ", "function f ", "; }", "; then ", "; fi", "<(", ">(", "${X:-",
+    "<<'E'\n", "\nE\n", "$((", "[[ ", " ]]",
 ];
 
 fn command(data: &[u8]) -> String {
@@ -84,6 +86,12 @@ fuzz_target!(|data: &[u8]| {
                 format!("{EVIL} x | {command}"),
                 format!("( {command}\n{EVIL} x )"),
                 format!("echo \"$({EVIL} x)\"; {command}"),
+                format!("if {EVIL} x; then ls; fi\n{command}"),
+                format!("{command}\nfor i in a; do {EVIL} x; done"),
+                format!("case a in a) {EVIL} x;; esac\n{command}"),
+                format!("f() {{ {EVIL} x; }}\n{command}"),
+                format!("cat <({EVIL} x)\n{command}"),
+                format!("echo ${{X:-$({EVIL} x)}}\n{command}"),
             ] {
                 assert!(!admits(&judges.allowing, &joined), "it slipped in: {joined:?}");
                 assert!(!admits(&judges.denying, &joined), "denied, and run: {joined:?}");

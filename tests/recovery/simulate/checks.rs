@@ -221,7 +221,10 @@ impl World {
             | Event::Misfit
             | Event::Consulted(_)
             | Event::HookStopped
+            | Event::Prevented
+            | Event::Denied
             | Event::Refreshed
+            | Event::Held { .. }
             | Event::Woke
             | Event::Interrupted(_)
             | Event::DeadlinePassed
@@ -562,6 +565,7 @@ impl World {
             | StopReason::AbortedStreaming(_)
             | StopReason::AbortedTools(_)
             | StopReason::HookStopped
+            | StopReason::Denied
             | StopReason::StopHookPrevented
             | StopReason::StopHookBlocked
             | StopReason::BlockingLimit

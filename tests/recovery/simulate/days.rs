@@ -424,7 +424,7 @@ impl World {
         }
         let delivers = self.limits.structured && self.dice.one_in(2);
         if self.dice.one_in(50) {
-            Event::HookStopped
+            if self.seed.is_multiple_of(2) { Event::HookStopped } else { Event::Denied }
         } else if delivers {
             self.dice.pick(&[Event::Delivered, Event::Misfit])
         } else {

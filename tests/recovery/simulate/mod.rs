@@ -110,6 +110,7 @@ impl Tally {
             "aborted_streaming",
             "aborted_tools",
             "blocking_limit",
+            "denied",
             "empty_response",
             "hook_stopped",
             "image_error",

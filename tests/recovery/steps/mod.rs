@@ -10,6 +10,7 @@ mod fast;
 mod limits;
 mod media;
 mod replies;
+mod sharing;
 mod switches;
 
 use outlast::recovery::{Action, Pause, Phase, RecoveryPlan};

@@ -40,6 +40,8 @@ fn a_refusal_is_the_result() {
 fn a_hook_stops_the_run_after_its_tools() {
     let story = Story::begin(limits()).then(TOOL_CALLS).then(Event::HookStopped);
     story.ends_as(StopReason::HookStopped);
+    let story = Story::begin(limits()).then(TOOL_CALLS).then(Event::Denied);
+    story.ends_as(StopReason::Denied);
 }
 
 // --- the output limit ---------------------------------------------------------------------------

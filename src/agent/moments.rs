@@ -1,0 +1,239 @@
+//! The moments of a session at which hooks are told of it, and not of a tool.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::hooks::HookEvent;
+use crate::recovery::{Counsel, Event, Occasion, Purpose, StopReason};
+use crate::transcript::Block;
+
+use super::conversation::text_of;
+use super::hooks::{Compacting, Matter};
+use super::observer::Notice;
+use super::session::Session;
+use super::watch::CutBy;
+
+/// How long the hooks of a session's end have in all once somebody wants the process to end: it
+/// has four seconds for everything.
+const LAST_INTERRUPTED: Duration = Duration::from_secs(2);
+
+/// The same after the deadline, with two seconds for everything.
+const LAST_LATE: Duration = Duration::from_secs(1);
+
+impl Session<'_> {
+    /// Tells the hooks that the session begins and what is asked, and asks it.
+    ///
+    /// # Errors
+    /// The event with which the run ends instead.
+    pub(super) async fn begin(&mut self, prompt: Vec<Block>, goes_on: bool) -> Result<(), Event> {
+        let source = if goes_on { "resume" } else { "startup" };
+        let mut blocks = self.session_starts(source).await?;
+        if !prompt.is_empty() {
+            let text = text_of(&prompt);
+            let event = HookEvent::UserPromptSubmit;
+            let matter = Matter::of(event, "", json!({ "prompt": text }));
+            let verdict = self.tell_hooks(matter).await.map_err(Event::from)?;
+            if let Some(why) = verdict.halt.as_ref().or(verdict.objection.as_ref()) {
+                self.halt(event, why);
+                return Err(Event::HookStopped);
+            }
+            blocks.extend(self.hook_blocks(&verdict));
+            let hidden = verdict.hides_prompt && !blocks.is_empty();
+            let prompt = if hidden { Vec::new() } else { prompt };
+            self.ask_for(prompt.into_iter().chain(blocks).collect());
+        } else if !blocks.is_empty() && self.waits_for_model() {
+            self.say(blocks, &[]);
+        }
+        Ok(())
+    }
+
+    async fn session_starts(&mut self, source: &str) -> Result<Vec<Block>, Event> {
+        let model = self.rung().label.clone();
+        let event = HookEvent::SessionStart;
+        let matter = Matter::of(event, source, json!({ "source": source, "model": model }));
+        let verdict = self.tell_hooks(matter).await.map_err(Event::from)?;
+        if let Some(why) = &verdict.halt {
+            self.halt(event, why);
+            return Err(Event::HookStopped);
+        }
+        Ok(self.hook_blocks(&verdict))
+    }
+
+    /// The conversation was compacted: whoever tells the model something at the start of a session
+    /// may want to say it again.
+    ///
+    /// # Errors
+    /// The event with which the run ends instead.
+    pub(super) async fn mind_compaction(&mut self, purpose: Purpose) -> Result<(), Event> {
+        if purpose != Purpose::Reply {
+            return Ok(());
+        }
+        let compaction = std::mem::take(&mut self.counsellors.compaction);
+        if compaction != Compacting::Done {
+            return Ok(());
+        }
+        let blocks = self.session_starts("compact").await?;
+        if !blocks.is_empty() {
+            self.say(blocks, &[]);
+        }
+        Ok(())
+    }
+
+    /// Tells the hooks, once, that the conversation is about to be compacted.
+    ///
+    /// # Errors
+    /// The event that comes of it instead: one of them objects, or wants the run to end.
+    pub(super) async fn before_compaction(&mut self, why: Occasion) -> Result<(), Event> {
+        if matches!(self.counsellors.compaction, Compacting::Begun(_)) {
+            self.counsellors.compaction = Compacting::Begun(why);
+            return Ok(());
+        }
+        let event = HookEvent::PreCompact;
+        let fields = json!({ "trigger": "auto", "custom_instructions": "" });
+        let verdict = self.tell_hooks(Matter::of(event, "auto", fields)).await?;
+        if let Some(why) = &verdict.halt {
+            self.halt(event, why);
+            return Err(Event::HookStopped);
+        }
+        if let Some(why) = &verdict.objection {
+            let warning = format!(
+                "a PreCompact hook objects, so the conversation is not compacted: {}",
+                self.hook_words(why)
+            );
+            self.watch.tell(&Notice::Warning(&warning));
+            return Err(Event::Prevented);
+        }
+        self.counsellors.compaction = Compacting::Begun(why);
+        Ok(())
+    }
+
+    /// Hears the hooks of Stop.
+    pub(super) async fn consult(&mut self) -> Event {
+        let event = self.counsellors.closing();
+        let fields = json!({
+            "stop_hook_active": self.counsellors.pressing,
+            "last_assistant_message": self.words.text,
+            "background_tasks": self.running(),
+            "session_crons": [],
+        });
+        let kind = self.counsellors.kind().to_owned();
+        let verdict = match self.tell_hooks(Matter::of(event, &kind, fields)).await {
+            Ok(verdict) => verdict,
+            Err(cut) => return cut.into(),
+        };
+        if let Some(why) = &verdict.halt {
+            self.halt(event, why);
+            return Event::Consulted(Counsel::Halt);
+        }
+        let words: Vec<&String> = verdict.objection.iter().chain(&verdict.context).collect();
+        let words = words.into_iter().map(|text| self.hook_words(text)).collect::<Vec<_>>();
+        let said = (!words.is_empty()).then(|| words.join("\n\n"));
+        self.counsellors.pressing = said.is_some();
+        self.counsellors.tally.why.clone_from(&said);
+        let before = std::mem::replace(&mut self.counsellors.objection, said);
+        Event::Consulted(match &self.counsellors.objection {
+            None => Counsel::Pass,
+            now if *now == before => Counsel::BlockAgain,
+            Some(_) => Counsel::Block,
+        })
+    }
+
+    /// The background commands that are under way.
+    fn running(&self) -> Vec<Value> {
+        let tasks = self.toolbox.tasks().into_iter().filter(|task| task.end.is_none());
+        let told = tasks.map(|task| {
+            json!({
+                "id": task.id,
+                "type": "shell",
+                "status": "running",
+                "description": task.description,
+                "command": task.command,
+            })
+        });
+        told.collect()
+    }
+
+    /// Tells people, by their hooks, that somebody would have to do something.
+    pub(super) async fn notify(&mut self, kind: &str, message: &str) -> Result<(), CutBy> {
+        let event = HookEvent::Notification;
+        let fields = json!({ "message": message, "title": "outlast", "notification_type": kind });
+        let verdict = self.tell_hooks(Matter::of(event, kind, fields)).await?;
+        if let Some(why) = &verdict.halt {
+            self.halt(event, why);
+        }
+        let blocks = self.hook_blocks(&verdict);
+        self.counsellors.asides.extend(blocks);
+        Ok(())
+    }
+
+    /// Tells the hooks how it ended. Nothing that they say changes that, and nobody waits longer
+    /// for them than the end may take.
+    pub(super) async fn tell_end(&mut self, reason: StopReason) {
+        if let Some(error) = failure(reason) {
+            let details = self.fault.as_ref().map(|fault| fault.detail().to_owned());
+            let fields = json!({
+                "error": error,
+                "error_details": details,
+                "last_assistant_message": self.words.text,
+            });
+            let _ = self.tell_hooks(Matter::of(HookEvent::StopFailure, error, fields)).await;
+        }
+        let matter = Matter::of(HookEvent::SessionEnd, "other", json!({ "reason": "other" }));
+        let Some((since, cut)) = self.watch.cut() else {
+            let _ = self.tell_hooks(matter).await;
+            return;
+        };
+        let most = match cut {
+            CutBy::Interrupt(_) => LAST_INTERRUPTED,
+            CutBy::Deadline => LAST_LATE,
+        };
+        self.tell_in_a_hurry(matter, since + most).await;
+    }
+
+    /// Tells hooks until `end`, come what may.
+    async fn tell_in_a_hurry(&mut self, matter: Matter, end: Instant) {
+        let event = matter.occasion.event;
+        if !self.counsellors.listen_to(event) || Instant::now() >= end {
+            return;
+        }
+        let cancel = CancellationToken::new();
+        let mut telling = self.start_telling(vec![matter], &cancel);
+        if let Ok(Some(Ok((_, verdict)))) = tokio::time::timeout_at(end, telling.join_next()).await
+        {
+            self.take_down(event, &verdict);
+        }
+        drop(telling);
+        self.tell_news();
+    }
+}
+
+/// What hooks of `StopFailure` are told, if the service failed the run.
+fn failure(reason: StopReason) -> Option<&'static str> {
+    match reason {
+        StopReason::ModelError(class) => Some(class.name()),
+        StopReason::PromptTooLong | StopReason::ImageError | StopReason::MaxOutputTokens => {
+            Some(reason.name())
+        }
+        StopReason::Completed
+        | StopReason::MaxTurns
+        | StopReason::MaxBudgetUsd
+        | StopReason::Deadline
+        | StopReason::AbortedStreaming(_)
+        | StopReason::AbortedTools(_)
+        | StopReason::HookStopped
+        | StopReason::Denied
+        | StopReason::StopHookPrevented
+        | StopReason::StopHookBlocked
+        | StopReason::BlockingLimit
+        | StopReason::EmptyResponse
+        | StopReason::Refusal
+        | StopReason::Stalled
+        | StopReason::BackgroundPending
+        | StopReason::RequirementFailed
+        | StopReason::StructuredOutputRetryExhausted
+        | StopReason::InternalError => None,
+    }
+}

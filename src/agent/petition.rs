@@ -1,0 +1,166 @@
+//! Asks about calls that the rules leave open: `--permission-prompt-tool`.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use crate::hooks::{Permission, Verdict};
+use crate::mcp::{Piece, Reply};
+use crate::tools::{Refusal, Warrant};
+use crate::transcript::{Block, ToolCall};
+
+use super::observer::WaitingFor;
+use super::session::Session;
+use super::watch::{CutBy, Disturbance};
+use super::work::patience;
+
+/// What was answered.
+#[derive(Debug, PartialEq)]
+enum Answer {
+    /// Perhaps with another input.
+    Allow(Option<Value>),
+    /// Why not, in words for the model.
+    Deny(String),
+}
+
+impl Session<'_> {
+    /// Asks about a call that was refused, if there is whom to ask and it is open to them: what a
+    /// rule or a hook denies is not. An input that they change is judged as if the model had
+    /// chosen it.
+    ///
+    /// # Errors
+    /// The run was cut meanwhile.
+    pub(super) async fn petition(
+        &mut self,
+        call: &mut ToolCall,
+        verdict: &Verdict,
+        refusal: Refusal,
+    ) -> Result<Result<Warrant, Refusal>, CutBy> {
+        let by_hook = verdict.halt.is_some()
+            || verdict.denial().is_some()
+            || matches!(verdict.permission, Some((Permission::Deny, _)));
+        let Some(tool) = self.toolbox.prompt_tool().map(str::to_owned) else {
+            return Ok(Err(refusal));
+        };
+        let is_open = matches!(refusal, Refusal::Denied { .. })
+            && self.toolbox.admit_by(call, Warrant::Asked).is_ok();
+        if by_hook || !is_open {
+            return Ok(Err(refusal));
+        }
+        let reply = self.ask_tool(&tool, call).await?;
+        let why = match read(&tool, &reply) {
+            Answer::Deny(why) => why,
+            Answer::Allow(input) => {
+                let asked = ToolCall { input: input.unwrap_or(call.input.clone()), ..call.clone() };
+                match self.toolbox.admit_by(&asked, Warrant::Asked) {
+                    Ok(()) => {
+                        *call = asked;
+                        return Ok(Ok(Warrant::Asked));
+                    }
+                    Err(Refusal::Denied { reason, .. }) => reason,
+                    Err(Refusal::Invalid(_)) => {
+                        format!("{tool} allowed this with an input that does not fit the tool")
+                    }
+                }
+            }
+        };
+        Ok(Err(Refusal::by_answer(&self.hook_words(&why))))
+    }
+
+    /// Puts the question. It takes as long as a call of the tool may take.
+    async fn ask_tool(&mut self, tool: &str, call: &ToolCall) -> Result<Reply, CutBy> {
+        let question = json!({
+            "tool_name": call.name,
+            "input": call.input,
+            "tool_use_id": call.id,
+        });
+        let (servers, cancel) = (Arc::clone(&self.servers), CancellationToken::new());
+        let asking = servers.call(tool, &question, &cancel);
+        tokio::pin!(asking);
+        let mut vigil = self.watch.begin();
+        let figures = self.figures();
+        loop {
+            tokio::select! {
+                biased;
+                disturbance = self.watch.disturbance(&mut vigil) => match disturbance {
+                    Disturbance::Cut(cut) => {
+                        cancel.cancel();
+                        self.begin_to_end(cut);
+                        let _ = tokio::time::timeout(patience(cut), &mut asking).await;
+                        return Err(cut);
+                    }
+                    Disturbance::Tick => {
+                        let waiting = WaitingFor::Tool { name: tool, id: &call.id };
+                        self.watch.beat(&vigil, waiting, figures, None);
+                    }
+                },
+                reply = &mut asking => return Ok(reply),
+            }
+        }
+    }
+}
+
+/// Reads an answer: JSON in a text. Whatever is no clear leave is none.
+fn read(tool: &str, reply: &Reply) -> Answer {
+    let texts = reply.pieces.iter().filter_map(|piece| match piece {
+        Piece::Block(Block::Text { text }) => Some(text.as_str()),
+        Piece::Block(_) | Piece::Data { .. } => None,
+    });
+    let text = texts.collect::<Vec<_>>().join("\n");
+    if reply.is_error {
+        let bare = text.trim_start_matches("<tool_use_error>");
+        let bare = bare.trim_end_matches("</tool_use_error>");
+        return Answer::Deny(format!(
+            "{tool} was asked whether this is allowed, and failed: {bare}"
+        ));
+    }
+    let answer: Value = serde_json::from_str(text.trim()).unwrap_or_default();
+    let input = answer.get("updatedInput").filter(|input| !input.is_null());
+    match (answer["behavior"].as_str(), input) {
+        (Some("allow"), None) => Answer::Allow(None),
+        (Some("allow"), Some(input)) if input.is_object() => Answer::Allow(Some(input.clone())),
+        (Some("deny"), _) => {
+            let why = answer["message"].as_str().filter(|why| !why.trim().is_empty());
+            let why =
+                why.map_or_else(|| ", and does not say why".to_owned(), |why| format!(": {why}"));
+            Answer::Deny(format!("{tool} was asked, and does not allow this{why}"))
+        }
+        _ => Answer::Deny(format!(
+            "{tool} was asked whether this is allowed, and its answer is none that outlast knows"
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(text: &str) -> Reply {
+        Reply { pieces: vec![Piece::Block(Block::text(text))], is_error: false }
+    }
+
+    #[test]
+    fn only_a_clear_leave_is_one() {
+        assert_eq!(read("t", &said(r#"{"behavior":"allow"}"#)), Answer::Allow(None));
+        let changed = read("t", &said(r#" {"behavior":"allow","updatedInput":{"a":1}}"#));
+        assert_eq!(changed, Answer::Allow(Some(json!({ "a": 1 }))));
+        let odd = [
+            "",
+            "allow",
+            "true",
+            "[]",
+            "{}",
+            r#"{"behavior":"Allow"}"#,
+            r#"{"behavior":"allow","updatedInput":"rm"}"#,
+            r#"{"behavior":["allow"]}"#,
+            r#"{"behavior":"deny","message":"no"}"#,
+            r#"{"behavior":"deny"}"#,
+        ];
+        for text in odd {
+            assert!(matches!(read("t", &said(text)), Answer::Deny(_)), "{text}");
+        }
+        let failed = Reply { is_error: true, ..said(r#"{"behavior":"allow"}"#) };
+        assert!(matches!(read("t", &failed), Answer::Deny(_)));
+    }
+}

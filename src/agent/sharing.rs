@@ -1,0 +1,35 @@
+//! What a run and the others of its host tell each other about rate limits.
+
+use crate::recovery::{Ask, ErrorClass, Failure, Moment};
+
+use super::observer::Notice;
+use super::session::Session;
+
+impl Session<'_> {
+    /// Until when a request has to wait for the sake of others, if it has to.
+    pub(super) async fn held(&mut self, ask: &Ask) -> Option<Moment> {
+        let rung = self.rung_at(ask.rung);
+        let name = rung.client.limit_of(&rung.facts.name);
+        let wait = self.shared.as_mut()?.claim(&name, !ask.yields).await;
+        self.mind_sharing();
+        Some(self.watch.clock.now().after(wait?))
+    }
+
+    /// Tells the others of a rate limit.
+    pub(super) fn warn_others(&mut self, failure: Failure) {
+        if let Some(shared) = &mut self.shared
+            && failure.class == ErrorClass::RateLimit
+        {
+            shared.refused(failure.wish.map(|wish| wish.wait));
+        }
+    }
+
+    /// Says once that nothing is known of other runs. Nothing is wrong with this one.
+    fn mind_sharing(&mut self) {
+        let Some(trouble) = self.shared.as_mut().and_then(|shared| shared.trouble()) else {
+            return;
+        };
+        let remark = format!("rate limits are not shared with other runs: {trouble}");
+        self.watch.tell(&Notice::Remark(&remark));
+    }
+}

@@ -1,0 +1,292 @@
+//! The block of YAML that a Markdown file may begin with, as people really write it. Pure.
+//!
+//! ```text
+//! ---
+//! name: reviewer
+//! description: Looks for bugs. Use it like this: "review what I did"
+//! tools: Read, Grep
+//! ---
+//! You look for bugs...
+//! ```
+//!
+//! The description above is no YAML, since there is a colon in it; other tools take it all the
+//! same. So what does not parse is read once more with its plain values in quotes.
+
+use std::fmt::Write as _;
+
+use serde_json::{Map, Value};
+
+use super::values;
+
+/// No front matter is longer, in bytes: people write a few lines.
+const LONGEST: usize = 64 << 10;
+
+/// Names of what is always a text, as they are looked up.
+const TEXTS: [&str; 4] = ["argumenthint", "description", "name", "whentouse"];
+
+/// What front matter says, by name. Names are the same in `kebab-case` and in `camelCase`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Fields(Map<String, Value>);
+
+/// Where in a file its front matter cannot be read, and why.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{line}:{column}: its front matter is no YAML: {why}")]
+pub(super) struct Mistake {
+    pub(super) line: u64,
+    pub(super) column: u64,
+    pub(super) why: String,
+}
+
+/// What a text's front matter says. `None`: it has none.
+///
+/// # Errors
+/// It is no list of names with values.
+pub(super) fn fields(text: &str) -> Result<Option<Fields>, Mistake> {
+    split(text).0.map(Fields::read).transpose()
+}
+
+/// The text after its front matter.
+pub(super) fn body(text: &str) -> &str {
+    split(text).1
+}
+
+fn split(text: &str) -> (Option<&str>, &str) {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let Some((first, rest)) = text.split_once('\n') else { return (None, text) };
+    if first.trim_end() != "---" {
+        return (None, text);
+    }
+    let mut at = 0;
+    for line in rest.split_inclusive('\n') {
+        if line.trim_end() == "---" {
+            return (Some(&rest[..at]), &rest[at + line.len()..]);
+        }
+        at += line.len();
+    }
+    (None, text)
+}
+
+impl Fields {
+    fn read(yaml: &str) -> Result<Self, Mistake> {
+        if yaml.len() > LONGEST {
+            let why = format!("it is longer than {} kB", LONGEST >> 10);
+            return Err(Mistake { line: 1, column: 1, why });
+        }
+        let holds_nothing = |line: &str| line.trim().is_empty() || line.starts_with('#');
+        if yaml.lines().all(holds_nothing) {
+            return Ok(Self::default());
+        }
+        parse(yaml).or_else(|mistake| parse(&with_quotes(yaml)).map_err(|_| mistake))
+    }
+
+    /// Takes values as JSON has them.
+    pub(super) fn of(fields: Map<String, Value>) -> Self {
+        Self(fields.into_iter().map(|(name, value)| (plain(&name), value)).collect())
+    }
+
+    fn get(&self, name: &str) -> Option<&Value> {
+        self.0.get(&plain(name)).filter(|value| !value.is_null())
+    }
+
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.get(name).is_some()
+    }
+
+    /// A text, or what can be written as one. Without the blanks around it; never empty.
+    pub(super) fn text(&self, name: &str) -> Option<String> {
+        let text = match self.get(name)? {
+            Value::String(text) => text.trim().to_owned(),
+            Value::Number(number) => number.to_string(),
+            Value::Bool(flag) => flag.to_string(),
+            // `[file] [pattern]` in brackets is how people hint at arguments.
+            Value::Array(items) => {
+                let words: Vec<&str> = items.iter().filter_map(Value::as_str).collect();
+                format!("[{}]", words.join(", "))
+            }
+            Value::Object(_) | Value::Null => return None,
+        };
+        Some(text).filter(|text| !text.is_empty())
+    }
+
+    /// A list, or one text with commas or blanks between its items.
+    pub(super) fn words(&self, name: &str) -> Option<Vec<String>> {
+        match self.get(name)? {
+            Value::String(text) if text.trim().is_empty() => None,
+            Value::String(text) => Some(values::list(&[text])),
+            Value::Array(items) => {
+                let texts = items.iter().filter_map(Value::as_str).map(str::trim);
+                Some(texts.filter(|text| !text.is_empty()).map(ToOwned::to_owned).collect())
+            }
+            Value::Number(_) | Value::Bool(_) | Value::Object(_) | Value::Null => None,
+        }
+    }
+
+    pub(super) fn count(&self, name: &str) -> Option<u32> {
+        let count = match self.get(name)? {
+            Value::Number(number) => number.as_u64()?,
+            Value::String(text) => text.trim().parse().ok()?,
+            Value::Bool(_) | Value::Array(_) | Value::Object(_) | Value::Null => return None,
+        };
+        u32::try_from(count).ok()
+    }
+
+    pub(super) fn flag(&self, name: &str) -> Option<bool> {
+        match self.get(name)? {
+            Value::Bool(flag) => Some(*flag),
+            Value::String(text) => match text.trim().to_ascii_lowercase().as_str() {
+                "true" | "yes" | "on" => Some(true),
+                "false" | "no" | "off" => Some(false),
+                _ => None,
+            },
+            Value::Number(_) | Value::Array(_) | Value::Object(_) | Value::Null => None,
+        }
+    }
+}
+
+fn parse(yaml: &str) -> Result<Fields, Mistake> {
+    // A name may well be `n` or `on`.
+    let options = serde_saphyr::options! { strict_booleans: true };
+    let read = serde_saphyr::from_str_with_options::<Map<String, Value>>(yaml, options);
+    read.map(Fields::of).map_err(|error| {
+        let place = error.location().map(|place| (place.line(), place.column()));
+        let (line, column) = place.unwrap_or((1, 1));
+        let told = error.without_snippet().to_string();
+        let why = told.lines().next().unwrap_or_default();
+        // The first line of the file is the one with the hyphens.
+        Mistake { line: line + 1, column, why: without_place(why).chars().take(160).collect() }
+    })
+}
+
+/// The complaint alone: the parser says the place as well, seen from the front matter.
+fn without_place(why: &str) -> &str {
+    let why = why.split(" at line ").next().unwrap_or(why);
+    why.trim_start_matches("error: ").trim_end_matches([':', ' '])
+}
+
+/// A name as it is looked up.
+fn plain(name: &str) -> String {
+    name.chars().filter(|letter| !"-_".contains(*letter)).flat_map(char::to_lowercase).collect()
+}
+
+/// The same YAML with every plain value of the outermost names in quotes.
+fn with_quotes(yaml: &str) -> String {
+    let mut quoted = String::with_capacity(yaml.len() + 64);
+    let mut lines = yaml.lines().peekable();
+    while let Some(line) = lines.next() {
+        let Some((name, value)) = plain_value(line) else {
+            quoted.push_str(line);
+            quoted.push('\n');
+            continue;
+        };
+        let mut value = value.to_owned();
+        // A plain value may go on in indented lines.
+        while let Some(more) = lines.next_if(|next| next.starts_with([' ', '\t'])) {
+            value.push(' ');
+            value.push_str(more.trim());
+        }
+        // Whatever JSON calls a text, YAML does too.
+        let _ = writeln!(quoted, "{name}: {}", Value::String(value));
+    }
+    quoted
+}
+
+/// The name and the value of a line, if that is neither quoted nor a list nor a block.
+fn plain_value(line: &str) -> Option<(&str, &str)> {
+    let (name, value) = line.split_once(':')?;
+    let is_name = |name: &str| {
+        name.starts_with(|letter: char| letter.is_ascii_alphabetic())
+            && name.chars().all(|letter| letter.is_ascii_alphanumeric() || "-_".contains(letter))
+    };
+    let value = value.strip_prefix([' ', '\t'])?.trim();
+    // What is no list in YAML's eyes may be one to people: `[file] [pattern]`.
+    let is_text = TEXTS.contains(&plain(name).as_str());
+    let stands = value.is_empty()
+        || value.starts_with(['"', '\'', '|', '>'])
+        || !is_text && value.starts_with(['[', '{']);
+    (is_name(name) && !stands).then_some((name, value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(yaml: &str) -> Fields {
+        let text = format!("---\n{yaml}\n---\nbody");
+        assert_eq!(body(&text), "body");
+        let said = fields(&text).unwrap_or_else(|mistake| panic!("{mistake}: {yaml}"));
+        said.expect("there is front matter")
+    }
+
+    #[test]
+    fn what_people_write_is_read_whether_it_is_yaml_or_not() {
+        let rows = [
+            ("description: Plain words", "Plain words"),
+            ("description: \"Quoted: words\"", "Quoted: words"),
+            ("description: Use it: \"like this\", # and so", "Use it: \"like this\", # and so"),
+            ("description: ends in a colon:", "ends in a colon:"),
+            ("description: goes on: here\n  and there", "goes on: here and there"),
+            ("description: >\n  folded\n  words", "folded words"),
+            ("description: |\n  kept: so", "kept: so"),
+            ("description: @me and *you*", "@me and *you*"),
+            ("description: 42", "42"),
+            ("description: on", "on"),
+            (
+                "Description: <example>user: \"hi\"\\n</example>",
+                "<example>user: \"hi\"\\n</example>",
+            ),
+        ];
+        for (yaml, expected) in rows {
+            assert_eq!(said(yaml).text("description").as_deref(), Some(expected), "{yaml}");
+        }
+        let hint = said("argument-hint: [file] [pattern]\ntools: [Read, Grep]");
+        assert_eq!(hint.text("argumentHint").as_deref(), Some("[file] [pattern]"));
+        assert_eq!(hint.words("tools").expect("a list"), ["Read", "Grep"]);
+    }
+
+    #[test]
+    fn lists_are_lists_or_texts_with_commas() {
+        for yaml in [
+            "allowed-tools: Read, Bash(git log:*)",
+            "allowedTools: [Read, 'Bash(git log:*)']",
+            "allowed_tools:\n  - Read\n  - Bash(git log:*)",
+        ] {
+            let words = said(yaml).words("allowed-tools").expect("a list");
+            assert_eq!(words, ["Read", "Bash(git log:*)"], "{yaml}");
+        }
+        assert_eq!(said("tools:").words("tools"), None);
+        assert_eq!(said("tools: []").words("tools"), Some(Vec::new()));
+        assert_eq!(said("tools: *").words("tools").expect("a list"), ["*"]);
+    }
+
+    #[test]
+    fn a_text_is_taken_apart_whatever_its_lines_end_with() {
+        for (text, front, rest) in [
+            ("---\na: b\n---\nbody", true, "body"),
+            ("\u{feff}---\r\na: b\r\n---\r\nbody", true, "body"),
+            ("---\n---\n", true, ""),
+            ("---\na: b\n---", true, ""),
+            ("---\nno end", false, "---\nno end"),
+            ("no front\n---\n", false, "no front\n---\n"),
+            ("", false, ""),
+        ] {
+            let found = fields(text).expect("no mistake");
+            assert_eq!((found.is_some(), body(text)), (front, rest), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_mistake_has_a_place() {
+        let mistake = fields("---\nname: x\ntools: [Read, Grep\n---\n").expect_err("it is open");
+        assert!(mistake.line >= 3 && mistake.column >= 1, "{mistake}");
+        assert!(!mistake.to_string().contains('\n') && !mistake.why.is_empty(), "{mistake}");
+        assert!(fields("---\n- a\n- b\n---\n").is_err(), "a list has no names");
+        let long = format!("---\na: {}\n---\n", "x".repeat(LONGEST));
+        assert!(fields(&long).expect_err("too long").why.contains("64 kB"));
+        let bomb = "---\na: &a [x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a]\n\
+                    c: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b]\nd: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c]\n\
+                    e: &e [*d,*d,*d,*d,*d,*d,*d,*d,*d]\nf: [*e,*e,*e,*e,*e,*e,*e,*e,*e]\n---\n";
+        let _ = fields(bomb);
+        let deep = format!("---\na: {}\n---\n", "[".repeat(20_000));
+        assert!(fields(&deep).is_err());
+    }
+}

@@ -1,0 +1,174 @@
+//! Kinds of sub-agents: from files, and from `--agents`.
+
+use std::path::Path;
+
+use serde_json::{Map, Value};
+
+use crate::process::reading;
+use crate::tools::{AgentDefinition, PermissionMode};
+
+use super::folders::Sheet;
+use super::library::{Entry, Library, NamedAgent};
+use crate::cli::front_matter::{self, Fields};
+use crate::cli::usage::UsageError;
+
+/// No name is longer, in characters: the model has to say it.
+const NAME_MAX: usize = 64;
+
+/// How much of a description counts, in characters. The model reads all of them.
+const DESCRIPTION_MAX: usize = 4_000;
+
+/// The largest file that `--agents` may name, in bytes.
+const FLAG_BYTES_MAX: u64 = 4 << 20;
+
+/// Fields that other tools know and this one does nothing about.
+const WITHOUT_EFFECT: [&str; 7] =
+    ["hooks", "mcpServers", "skills", "memory", "effort", "isolation", "initialPrompt"];
+
+/// What nobody but the user may say: it widens rights, or what is spent.
+const FOR_THE_TRUSTED: [&str; 4] = ["permissionMode", "hooks", "mcpServers", "model"];
+
+/// What the kind that a file defines is called.
+///
+/// # Errors
+/// Why the file defines none. `None`: it does not look as if it wanted to.
+pub(super) fn name(sheet: &Sheet, fields: &Fields) -> Result<String, Option<String>> {
+    let stem = sheet.relative.file_stem().unwrap_or_default();
+    if stem.eq_ignore_ascii_case("readme") && !fields.has("name") {
+        return Err(None);
+    }
+    let Some(name) = fields.text("name") else {
+        return Err(Some("its front matter has no \"name\"".to_owned()));
+    };
+    check_name(&name)?;
+    if fields.text("description").is_none() {
+        return Err(Some("its front matter has no \"description\"".to_owned()));
+    }
+    Ok(name)
+}
+
+fn check_name(name: &str) -> Result<(), String> {
+    if name.chars().any(char::is_control) || name.chars().count() > NAME_MAX {
+        return Err(format!("its name is longer than {NAME_MAX} letters, or no plain text"));
+    }
+    Ok(())
+}
+
+/// Takes in the kind that a file defines.
+pub(super) fn read(entry: &Entry, library: &mut Library) {
+    let Entry { sheet, fields, name } = entry;
+    let mut definition = define(name, fields, front_matter::body(&sheet.text));
+    if !sheet.trusted {
+        let harmless = |field: &str| {
+            field == "model" && fields.text(field).is_some_and(|model| model == "inherit")
+        };
+        let withheld = FOR_THE_TRUSTED.iter().filter(|field| fields.has(field) && !harmless(field));
+        for field in withheld {
+            library.withhold(sheet, Some(field), "the repository is not trusted");
+        }
+        (definition.permission_mode, definition.model) = (None, None);
+    }
+    let told = |field: &&&str| sheet.trusted || !FOR_THE_TRUSTED.contains(*field);
+    let idle = WITHOUT_EFFECT.iter().filter(|field| fields.has(field)).filter(told).copied();
+    library.warnings.extend(without_effect(&sheet.shown, &idle.collect::<Vec<_>>()));
+    library.warnings.extend(odd(&sheet.shown, fields));
+    library.agents.push(NamedAgent { definition, file: sheet.shown.clone() });
+}
+
+fn define(name: &str, fields: &Fields, prompt: &str) -> AgentDefinition {
+    let all = |words: &Vec<String>| words.iter().any(|word| word == "*");
+    let description = fields.text("description").unwrap_or_default();
+    AgentDefinition {
+        name: name.to_owned(),
+        description: description.chars().take(DESCRIPTION_MAX).collect(),
+        prompt: prompt.trim().to_owned(),
+        tools: fields.words("tools").filter(|words| !all(words)).map(names),
+        disallowed_tools: fields.words("disallowedTools").unwrap_or_default(),
+        model: fields.text("model").filter(|model| model != "inherit"),
+        max_turns: fields.count("maxTurns").filter(|turns| *turns > 0),
+        permission_mode: fields.text("permissionMode").and_then(|m| PermissionMode::parse(&m)),
+        background: fields.flag("background").unwrap_or_default(),
+    }
+}
+
+/// Tools by name, each once: what a rule in parentheses says is for rules to say.
+fn names(tools: Vec<String>) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for tool in tools {
+        let name = tool.split('(').next().unwrap_or_default().trim();
+        if !name.is_empty() && !names.iter().any(|known| known == name) {
+            names.push(name.to_owned());
+        }
+    }
+    names
+}
+
+fn without_effect(file: &str, fields: &[&str]) -> Option<String> {
+    (!fields.is_empty()).then(|| {
+        let fields = fields.join(", ");
+        format!("{file}: {fields}: not supported for agents by this version of outlast, no effect")
+    })
+}
+
+/// Values that make no sense.
+fn odd(file: &str, fields: &Fields) -> Option<String> {
+    let mode = fields.text("permissionMode");
+    let bad_mode = mode.is_some_and(|mode| PermissionMode::parse(&mode).is_none());
+    let turns = fields.has("maxTurns") && fields.count("maxTurns").is_none_or(|turns| turns == 0);
+    let bad = [(bad_mode, "permissionMode"), (turns, "maxTurns")];
+    let bad: Vec<&str> = bad.iter().filter(|(bad, _)| *bad).map(|(_, field)| *field).collect();
+    (!bad.is_empty()).then(|| format!("{file}: {} makes no sense, no effect", bad.join(" and ")))
+}
+
+/// Reads the value of `--agents`: JSON, or a file of it.
+///
+/// # Errors
+/// What is wrong with it: the user gave it for this very run.
+pub(in crate::cli) fn of_flag(given: &str) -> Result<(Vec<NamedAgent>, Vec<String>), UsageError> {
+    let (place, text) = if given.trim_start().starts_with('{') {
+        ("--agents".to_owned(), given.to_owned())
+    } else {
+        let wrong = |why: String| {
+            UsageError::new(format!("--agents {given}: {why}; give JSON, or a file of it"))
+        };
+        let bytes = reading::read_bounded(Path::new(given), FLAG_BYTES_MAX)
+            .map_err(|error| wrong(format!("cannot be read: {error}")))?;
+        let text = String::from_utf8(bytes).map_err(|_| wrong("it is not UTF-8".to_owned()))?;
+        (given.to_owned(), text)
+    };
+    let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
+    let all: Map<String, Value> = serde_json::from_str(text).map_err(|error| {
+        let why = error.to_string();
+        let why = why.split(" at line ").next().unwrap_or_default();
+        let (line, column) = (error.line(), error.column());
+        UsageError::new(format!(
+            "{place}:{line}:{column}: no object of agents: {why}; write {{\"name\": \
+             {{\"description\": \"...\", \"prompt\": \"...\"}}}}"
+        ))
+    })?;
+    let (mut agents, mut warnings) = (Vec::new(), Vec::new());
+    for (name, value) in all {
+        let wrong = |what: &str| UsageError::new(format!("{place}: {name:?} {what}"));
+        let Value::Object(fields) = value else { return Err(wrong("is no object")) };
+        let fields = Fields::of(fields);
+        for field in ["description", "prompt"] {
+            if fields.text(field).is_none() {
+                return Err(wrong(&format!("needs a text {field:?}")));
+            }
+        }
+        check_name(name.trim()).map_err(|why| wrong(&why))?;
+        if name.trim().is_empty() {
+            return Err(wrong("is no name"));
+        }
+        let about = format!("{place}: {name:?}");
+        if let Some(odd) = odd(&about, &fields) {
+            return Err(UsageError::new(odd.replace("no effect", "correct it")));
+        }
+        let idle = WITHOUT_EFFECT.iter().filter(|field| fields.has(field)).copied();
+        warnings.extend(without_effect(&about, &idle.collect::<Vec<_>>()));
+        let prompt = fields.text("prompt").unwrap_or_default();
+        let definition = define(name.trim(), &fields, &prompt);
+        agents.push(NamedAgent { definition, file: place.clone() });
+    }
+    Ok((agents, warnings))
+}

@@ -1,0 +1,215 @@
+//! A prompt that begins with the name of a command.
+
+use std::path::Path;
+
+use super::commands::{Command, is_name};
+use super::fill::{TooLong, fill, holds_commands};
+use super::library::Library;
+use crate::cli::nearness::distance;
+use crate::cli::settings::Ignored;
+use crate::cli::usage::UsageError;
+use crate::tools::check_restriction;
+
+/// Commands of people's own terminals, which mean nothing where nobody sits.
+const OF_TERMINALS: [&str; 20] = [
+    "agents",
+    "clear",
+    "compact",
+    "config",
+    "context",
+    "cost",
+    "doctor",
+    "exit",
+    "export",
+    "help",
+    "hooks",
+    "init",
+    "login",
+    "logout",
+    "mcp",
+    "memory",
+    "model",
+    "permissions",
+    "resume",
+    "status",
+];
+
+/// How many names an error lists.
+const NAMES_MAX: usize = 5;
+
+/// What a command makes of a prompt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::cli) struct Called {
+    /// Instead of what was written.
+    pub(in crate::cli) prompt: String,
+    /// What is allowed for this run.
+    pub(in crate::cli) grants: Vec<String>,
+    pub(in crate::cli) model: Option<String>,
+    /// Where it is defined.
+    pub(in crate::cli) file: String,
+    /// What of it has no effect, for people.
+    pub(in crate::cli) warnings: Vec<String>,
+    /// The same, because the repository is not trusted.
+    pub(in crate::cli) ignored: Vec<Ignored>,
+}
+
+impl Called {
+    /// Sees whether a prompt calls a command. `None`: it is a prompt like any other.
+    ///
+    /// # Errors
+    /// It looks like a call, and there is no such command.
+    pub(in crate::cli) fn by(prompt: &str, library: &Library) -> Result<Option<Self>, UsageError> {
+        let call = name_of(prompt).filter(|_| library.takes_calls);
+        let Some((name, arguments)) = call else { return Ok(None) };
+        match find(name, library) {
+            Some(command) => of(command, arguments).map(Some),
+            None if is_something_else(name) => Ok(None),
+            None => Err(UsageError::new(unknown(name, library))),
+        }
+    }
+}
+
+impl Called {
+    /// Without what it allows in words that are no rule, which is told.
+    pub(in crate::cli) fn vetted(mut self, cwd: &Path, home: Option<&Path>) -> Self {
+        for rule in std::mem::take(&mut self.grants) {
+            match check_restriction(&rule, cwd, home) {
+                Ok(()) => self.grants.push(rule),
+                Err(why) => self
+                    .warnings
+                    .push(format!("{}: allowed-tools: {rule:?} has no effect: {why}", self.file)),
+            }
+        }
+        self
+    }
+}
+
+/// What stands after the slash at the very beginning, and what follows it.
+fn name_of(prompt: &str) -> Option<(&str, &str)> {
+    let rest = prompt.trim_start().strip_prefix('/')?;
+    let end = rest.find(char::is_whitespace).unwrap_or(rest.len());
+    let (name, arguments) = rest.split_at(end);
+    is_name(name).then(|| (name, arguments.trim()))
+}
+
+/// A path (`/tmp is full`), a file's name, a number: no one would call a command that.
+fn is_something_else(name: &str) -> bool {
+    !name.starts_with(char::is_alphabetic)
+        || name.contains('.')
+        || Path::new("/").join(name).symlink_metadata().is_ok()
+}
+
+/// The command of this name; else the one that is called so without its folders.
+fn find<'a>(name: &str, library: &'a Library) -> Option<&'a Command> {
+    let last = |command: &Command| command.name.rsplit(':').next() == Some(name);
+    let best = |fits: &dyn Fn(&Command) -> bool| {
+        let fitting = library.callable().filter(|command| fits(command));
+        fitting.min_by_key(|command| (command.rank, command.kind))
+    };
+    best(&|command| command.name == name).or_else(|| best(&last))
+}
+
+fn of(command: &Command, arguments: &str) -> Result<Called, UsageError> {
+    let folder = command.path.parent().unwrap_or(Path::new("/")).display().to_string();
+    let mut prompt = fill(&command.body, arguments, &folder).map_err(|TooLong| {
+        UsageError::new(format!(
+            "/{}: its text becomes longer than 12 MB with these arguments; name a file in the \
+             prompt instead",
+            command.name
+        ))
+    })?;
+    let mut warnings = Vec::new();
+    if command.kind == super::Kind::Skill {
+        prompt = format!("{prompt}\n\n(The files that go with these instructions: {folder})");
+    }
+    if holds_commands(&command.body) {
+        warnings.push(format!(
+            "{}: commands like !`this` are not run before the model reads them; it may run them",
+            command.file
+        ));
+        prompt += "\n\n(Where this text has !`a command`, nobody has run it. Run those whose \
+                   output you need.)";
+    }
+    if !command.withheld.is_empty() {
+        let fields = command.withheld.join(" and ");
+        let file = &command.file;
+        warnings.push(format!(
+            "{file}: {fields} ignored, the repository is not trusted; see TRUST in outlast(1)"
+        ));
+    }
+    let ignored = command.withheld.iter().map(|field| Ignored {
+        file: command.file.clone(),
+        key: Some((*field).to_owned()),
+        why: "the repository is not trusted".to_owned(),
+    });
+    Ok(Called {
+        prompt,
+        grants: command.grants.clone(),
+        model: command.model.clone(),
+        file: command.file.clone(),
+        warnings,
+        ignored: ignored.collect(),
+    })
+}
+
+fn unknown(name: &str, library: &Library) -> String {
+    if name == "compact" {
+        return "/compact: outlast summarises a conversation by itself when it gets long; take it \
+                out, and see --no-auto-compact and the setting compactAt"
+            .to_owned();
+    }
+    if OF_TERMINALS.contains(&name) {
+        return format!("/{name} is for a terminal with somebody at it; outlast does not have it");
+    }
+    let mut near: Vec<(usize, &str)> = library
+        .callable()
+        .map(|command| (distance(name, &command.name), command.name.as_str()))
+        .collect();
+    near.sort_unstable();
+    near.dedup_by_key(|(_, name)| *name);
+    let names: Vec<String> =
+        near.iter().take(NAMES_MAX).map(|(_, name)| format!("/{name}")).collect();
+    let there = match near.first() {
+        None => "there are no commands here".to_owned(),
+        Some((far, nearest)) if *far <= nearest.chars().count() / 3 => {
+            format!("did you mean /{nearest}?")
+        }
+        Some(_) if near.len() > NAMES_MAX => {
+            format!("the nearest of {} are {}", near.len(), names.join(", "))
+        }
+        Some(_) => format!("there are {}", names.join(", ")),
+    };
+    format!(
+        "unknown command /{name}: {there} (if it is no command, begin with another word, or add \
+         --disable-slash-commands)"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_begins_with_a_slash_and_a_name_and_nothing_else_does() {
+        for (prompt, expected) in [
+            ("/review", Some(("review", ""))),
+            ("  /git:commit  all of it\nnow ", Some(("git:commit", "all of it\nnow"))),
+            ("/etc/hosts is wrong", None),
+            ("/ is the root", None),
+            ("//comment", None),
+            ("/* comment */", None),
+            ("/^x/ does not match", None),
+            ("see /review", None),
+            ("/-x", None),
+            ("/~user", None),
+            ("", None),
+        ] {
+            assert_eq!(name_of(prompt), expected, "{prompt:?}");
+        }
+        for (name, expected) in
+            [("tmp", true), ("2", true), ("a.txt", true), ("no-such-thing", false)]
+        {
+            assert_eq!(is_something_else(name), expected, "{name}");
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! Commands and skills: prompts that are called by name.
+
+use std::path::{Component, Path, PathBuf};
+
+use super::folders::Sheet;
+use super::library::{Entry, Library};
+use crate::cli::front_matter;
+
+/// How much of a text's first line serves as its description, in characters.
+const DESCRIPTION_MAX: usize = 200;
+
+/// What a name may hold beside letters and digits.
+const MARKS: &str = "_-.:";
+
+/// A prompt that is called by name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Command {
+    /// As it is called, the folders that it is in before it: `git:commit`.
+    pub name: String,
+    pub kind: Kind,
+    /// One line, never empty.
+    pub description: String,
+    /// Which arguments it wants, in the words of whoever wrote it.
+    pub hint: Option<String>,
+    pub path: PathBuf,
+    /// The file, as people are told of it.
+    pub file: String,
+    pub body: String,
+    /// What it allows for the run that calls it. Nothing if it is not trusted.
+    pub grants: Vec<String>,
+    /// The model of such a run.
+    pub model: Option<String>,
+    /// What it says of these two, and does not get.
+    pub withheld: Vec<&'static str>,
+    pub trusted: bool,
+    /// Whether a prompt may begin with it.
+    pub for_people: bool,
+    /// Whether the model may take it up by itself.
+    pub for_model: bool,
+    /// Of several that fit a name, the one with the lowest counts.
+    pub(super) rank: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    Skill,
+    Command,
+}
+
+impl Kind {
+    /// What people call it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Skill => "skill",
+            Self::Command => "command",
+        }
+    }
+}
+
+/// What a command's file is called as.
+///
+/// # Errors
+/// Why it is not called at all.
+pub(super) fn command_name(sheet: &Sheet) -> Result<String, Option<String>> {
+    let stem = sheet.relative.with_extension("");
+    let parts = stem.components().map(|part| match part {
+        Component::Normal(part) => part.to_str().filter(|part| is_name(part)),
+        Component::Prefix(_) | Component::RootDir | Component::CurDir | Component::ParentDir => {
+            None
+        }
+    });
+    let parts: Option<Vec<&str>> = parts.collect();
+    parts.map(|parts| parts.join(":")).ok_or_else(|| Some(NO_NAME.to_owned()))
+}
+
+/// What a skill's file is called as: the folder's name, which its front matter only repeats.
+///
+/// # Errors
+/// Why it is not called at all.
+pub(super) fn skill_name(sheet: &Sheet) -> Result<String, Option<String>> {
+    let folder = sheet.relative.parent().and_then(Path::to_str);
+    let name = folder.filter(|name| is_name(name)).map(ToOwned::to_owned);
+    name.ok_or_else(|| Some(NO_NAME.to_owned()))
+}
+
+const NO_NAME: &str = "its name holds other signs than letters, digits, hyphens and dots";
+
+/// Whether this could be called.
+pub(super) fn is_name(text: &str) -> bool {
+    text.starts_with(char::is_alphanumeric)
+        && text.chars().all(|letter| letter.is_alphanumeric() || MARKS.contains(letter))
+}
+
+/// Takes in what a file holds.
+pub(super) fn read(entry: &Entry, kind: Kind, library: &mut Library) {
+    let Entry { sheet, fields, name } = entry;
+    let body = front_matter::body(&sheet.text).trim().to_owned();
+    if body.is_empty() {
+        library.warnings.push(format!("{} is left out: it says nothing", sheet.shown));
+        return;
+    }
+    let description = [fields.text("description"), fields.text("when-to-use")];
+    let description = description.into_iter().flatten().collect::<Vec<_>>().join(" ");
+    let description = if description.is_empty() { first_line(&body) } else { description };
+    let grants = fields.words("allowed-tools").unwrap_or_default();
+    let model = fields.text("model").filter(|model| model != "inherit" && model != "default");
+    let wanted = [(!grants.is_empty(), "allowed-tools"), (model.is_some(), "model")];
+    let withheld = wanted.into_iter().filter(|(wanted, _)| *wanted && !sheet.trusted);
+    library.commands.push(Command {
+        name: name.clone(),
+        kind,
+        description: description.split_whitespace().collect::<Vec<_>>().join(" "),
+        hint: fields.text("argument-hint"),
+        path: sheet.path.clone(),
+        file: sheet.shown.clone(),
+        body,
+        withheld: withheld.map(|(_, field)| field).collect(),
+        grants: if sheet.trusted { grants } else { Vec::new() },
+        model: model.filter(|_| sheet.trusted),
+        trusted: sheet.trusted,
+        for_people: fields.flag("user-invocable").unwrap_or(true),
+        for_model: !fields.flag("disable-model-invocation").unwrap_or_default(),
+        rank: sheet.rank,
+    });
+}
+
+fn first_line(body: &str) -> String {
+    let line = body.lines().map(|line| line.trim_start_matches('#').trim());
+    let line = line.into_iter().find(|line| !line.is_empty()).unwrap_or("no description");
+    line.chars().take(DESCRIPTION_MAX).collect()
+}

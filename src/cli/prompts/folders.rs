@@ -1,0 +1,244 @@
+//! Where definitions are, and how far what is found there is read and believed.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::process::reading;
+
+use super::library::Search;
+
+/// The folders of a project that are looked into, the one that counts more first.
+const NAMES: [&str; 2] = [".outlast", ".claude"];
+
+/// No file is read further, in bytes.
+const FILE_BYTES_MAX: u64 = 256 << 10;
+
+/// All of them together, in bytes: they are kept in memory.
+const ALL_BYTES_MAX: usize = 8 << 20;
+
+/// How many files of one kind are read.
+const FILES_MAX: usize = 500;
+
+/// How many entries of a folder are looked at, in all of its depth.
+const ENTRIES_MAX: usize = 2_000;
+
+/// How deep folders may lie within folders.
+const DEPTH_MAX: usize = 8;
+
+/// A folder that holds `agents`, `commands` and `skills`.
+struct Shelf {
+    folder: PathBuf,
+    /// As people are told of it, with a slash at its end.
+    shown: String,
+    /// What must not be led out of. `None`: it may lead anywhere.
+    bound: Option<PathBuf>,
+    whose: Whose,
+    /// How far it is away from the working folder.
+    distance: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Whose {
+    User,
+    Project,
+}
+
+/// A file that was read.
+#[derive(Clone, Debug)]
+pub(super) struct Sheet {
+    pub(super) path: PathBuf,
+    /// As people are told of it.
+    pub(super) shown: String,
+    /// Seen from the folder of its kind.
+    pub(super) relative: PathBuf,
+    pub(super) text: String,
+    pub(super) trusted: bool,
+    /// Of several that are called the same, the one with the lowest counts.
+    pub(super) rank: usize,
+}
+
+/// Finds and reads files, and remembers what could not be read.
+pub(super) struct Finder<'a> {
+    search: &'a Search<'a>,
+    shelves: Vec<Shelf>,
+    bytes: usize,
+    pub(super) warnings: Vec<String>,
+}
+
+impl<'a> Finder<'a> {
+    pub(super) fn new(search: &'a Search<'a>) -> Self {
+        Self { search, shelves: shelves(search), bytes: 0, warnings: Vec::new() }
+    }
+
+    /// The Markdown files below the folders of this name.
+    pub(super) fn files(&mut self, kind: &str) -> Vec<Sheet> {
+        self.sheets(kind, markdown)
+    }
+
+    /// The `SKILL.md` of each folder in the folders of this name.
+    pub(super) fn skills(&mut self, kind: &str) -> Vec<Sheet> {
+        self.sheets(kind, |root, _, _| {
+            let entries = fs::read_dir(root).into_iter().flatten().take(ENTRIES_MAX).flatten();
+            let skill = |entry: fs::DirEntry| entry.path().join("SKILL.md");
+            let mut files: Vec<PathBuf> = entries.map(skill).filter(|path| path.exists()).collect();
+            files.sort();
+            files
+        })
+    }
+
+    fn sheets(
+        &mut self,
+        kind: &str,
+        list: impl Fn(&Path, Option<&Path>, &mut Vec<String>) -> Vec<PathBuf>,
+    ) -> Vec<Sheet> {
+        let mut sheets = Vec::new();
+        let shelves = std::mem::take(&mut self.shelves);
+        for shelf in &shelves {
+            let root = shelf.folder.join(kind);
+            let Ok(real) = root.canonicalize() else { continue };
+            let shown = format!("{}{kind}/", shelf.shown);
+            if shelf.bound.as_ref().is_some_and(|bound| !real.starts_with(bound)) {
+                self.warn(&shown, "it leads out of the project, which is not trusted");
+                continue;
+            }
+            for path in list(&root, shelf.bound.as_deref(), &mut self.warnings) {
+                if sheets.len() >= FILES_MAX {
+                    let why = format!("only {FILES_MAX} files of a kind are read");
+                    self.warn(&shown, &why);
+                    break;
+                }
+                sheets.extend(self.read(shelf, &root, &shown, path));
+            }
+        }
+        self.shelves = shelves;
+        sheets
+    }
+
+    fn read(&mut self, place: &Shelf, root: &Path, shown: &str, path: PathBuf) -> Option<Sheet> {
+        let relative = path.strip_prefix(root).unwrap_or(&path).to_owned();
+        let shown = format!("{shown}{}", relative.display());
+        match self.text(place, &path) {
+            Ok((trusted, text)) => {
+                // What is not trusted never takes the place of the user's own.
+                let rank = match (place.whose, trusted) {
+                    (Whose::Project, true) => place.distance,
+                    (Whose::User, _) => USERS + place.distance,
+                    (Whose::Project, false) => STRANGERS + place.distance,
+                };
+                Some(Sheet { path, shown, relative, text, trusted, rank })
+            }
+            Err(why) => {
+                self.warn(&shown, &why);
+                None
+            }
+        }
+    }
+
+    /// Whether a file is trusted, and its text.
+    fn text(&mut self, place: &Shelf, path: &Path) -> Result<(bool, String), String> {
+        let real = path.canonicalize().map_err(|error| error.to_string())?;
+        if place.bound.as_ref().is_some_and(|bound| !real.starts_with(bound)) {
+            return Err("it leads out of the project, which is not trusted".to_owned());
+        }
+        let bytes =
+            reading::read_regular(&real, FILE_BYTES_MAX).map_err(|error| error.to_string())?;
+        self.bytes += bytes.len();
+        if self.bytes > ALL_BYTES_MAX {
+            let most = ALL_BYTES_MAX >> 20;
+            return Err(format!("all such files together are larger than {most} MB"));
+        }
+        let trusted = place.whose == Whose::User || (self.search.trusts)(&bytes);
+        let text = String::from_utf8(bytes).map_err(|_| "it is not UTF-8".to_owned())?;
+        Ok((trusted, text.replace("\r\n", "\n")))
+    }
+
+    pub(super) fn warn(&mut self, shown: &str, why: &str) {
+        self.warnings.push(format!("{shown} is left out: {why}"));
+    }
+}
+
+/// The ranks of the user's own files begin here.
+const USERS: usize = 1 << 16;
+
+/// And here those of a project that nobody vouches for.
+const STRANGERS: usize = 1 << 17;
+
+/// Where to look, in the order in which it counts.
+fn shelves(search: &Search<'_>) -> Vec<Shelf> {
+    let mut shelves: Vec<Shelf> = Vec::new();
+    let mut add = |shelf: Shelf| {
+        // A home folder may be the project as well: what is the user's stays the user's.
+        let real = |shelf: &Shelf| shelf.folder.canonicalize().ok();
+        if let Some(place) = real(&shelf)
+            && !shelves.iter().any(|known| real(known).as_ref() == Some(&place))
+        {
+            shelves.push(shelf);
+        }
+    };
+    for (distance, folder) in search.own.iter().enumerate() {
+        let shown = format!("{}/", folder.display());
+        let whose = Whose::User;
+        add(Shelf { folder: folder.clone(), shown, bound: None, whose, distance });
+    }
+    if search.project {
+        let root = root(search.cwd);
+        let bound = (!search.anywhere).then(|| root.canonicalize().unwrap_or(root.to_owned()));
+        let levels = search.cwd.ancestors().take_while(|folder| folder.starts_with(root));
+        for (level, folder) in levels.enumerate() {
+            for (place, name) in NAMES.iter().enumerate() {
+                add(Shelf {
+                    folder: folder.join(name),
+                    shown: format!("{}{name}/", "../".repeat(level)),
+                    bound: bound.clone(),
+                    whose: Whose::Project,
+                    distance: level * NAMES.len() + place,
+                });
+            }
+        }
+    }
+    shelves
+}
+
+/// The repository that the run works in, or its folder.
+fn root(cwd: &Path) -> &Path {
+    cwd.ancestors().find(|folder| folder.join(".git").exists()).unwrap_or(cwd)
+}
+
+/// The Markdown files below a folder, by name.
+fn markdown(root: &Path, bound: Option<&Path>, warnings: &mut Vec<String>) -> Vec<PathBuf> {
+    let bound = bound.map(Path::to_path_buf);
+    let stays = move |entry: &ignore::DirEntry| {
+        let Some(bound) = bound.as_ref().filter(|_| entry.path_is_symlink()) else { return true };
+        // A file that leads out is named when it is read.
+        entry.path().is_file()
+            || entry.path().canonicalize().is_ok_and(|real| real.starts_with(bound))
+    };
+    let walk = ignore::WalkBuilder::new(root)
+        .standard_filters(false)
+        .follow_links(true)
+        .max_depth(Some(DEPTH_MAX))
+        .sort_by_file_name(Ord::cmp)
+        .filter_entry(stays)
+        .build();
+    let mut files = Vec::new();
+    for (count, entry) in walk.enumerate() {
+        match entry {
+            _ if count == ENTRIES_MAX => {
+                let root = root.display();
+                let why = format!("it holds more than {ENTRIES_MAX} files and folders");
+                warnings.push(format!("a part of {root} is left out: {why}"));
+                break;
+            }
+            Ok(entry) => {
+                let is_folder = entry.file_type().is_some_and(|kind| kind.is_dir());
+                if !is_folder && entry.path().extension().is_some_and(|kind| kind == "md") {
+                    files.push(entry.into_path());
+                }
+            }
+            Err(error) => {
+                warnings.push(format!("a part of {} is left out: {error}", root.display()));
+            }
+        }
+    }
+    files
+}

@@ -1,0 +1,238 @@
+//! Everything that was found, and which of several of the same name counts.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use crate::tools::AgentDefinition;
+
+use super::agents;
+use super::commands::{self, Command, Kind};
+use super::folders::{Finder, Sheet};
+use crate::cli::front_matter::{self, Fields};
+use crate::cli::settings::Ignored;
+
+/// Where to look, and how far to believe what is found.
+pub struct Search<'a> {
+    pub cwd: &'a Path,
+    /// The user's own folders, the one that counts more first. None where they do not count.
+    pub own: Vec<PathBuf>,
+    /// Whether the files of the project count.
+    pub project: bool,
+    /// Whether a file of the project with this content is trusted.
+    pub trusts: &'a dyn Fn(&[u8]) -> bool,
+    /// Whether the project may lead out of itself.
+    pub anywhere: bool,
+    /// Whether commands and skills count.
+    pub commands: bool,
+}
+
+/// What was found.
+#[derive(Clone, Debug, Default)]
+pub struct Library {
+    /// Whether a prompt may call commands at all.
+    pub takes_calls: bool,
+    pub agents: Vec<NamedAgent>,
+    /// Commands and skills.
+    pub commands: Vec<Command>,
+    /// What was left out, and why. For people.
+    pub warnings: Vec<String>,
+    /// What files of a project that is not trusted say, and do not get.
+    pub withheld: Vec<Ignored>,
+}
+
+/// A kind of sub-agent, and where it is defined.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedAgent {
+    pub definition: AgentDefinition,
+    /// As people are told of it.
+    pub file: String,
+}
+
+/// A folder with instructions for the model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SkillFolder {
+    /// Where it really is.
+    pub path: PathBuf,
+    pub trusted: bool,
+}
+
+impl SkillFolder {
+    /// Those of whoever is trusted, as a sandbox takes them.
+    pub fn opened(folders: &[Self]) -> Vec<String> {
+        let trusted = folders.iter().filter(|folder| folder.trusted);
+        let paths = trusted.filter_map(|folder| Some(folder.path.to_str()?.to_owned()));
+        // It would refuse a pattern.
+        paths.filter(|path| !path.contains(['*', '?', '['])).collect()
+    }
+}
+
+/// How long the list of skills may be that the model is told of, in bytes.
+const LIST_MAX: usize = 8_000;
+
+/// How many files are complained of. A checkout may be full of broken ones.
+const WARNINGS_MAX: usize = 20;
+
+/// How much of a skill's description is told, in characters.
+const DESCRIPTION_MAX: usize = 400;
+
+impl Search<'_> {
+    /// Reads everything there is. What cannot be read is left out, with a warning.
+    pub fn read(&self) -> Library {
+        let mut library = Library { takes_calls: self.commands, ..Library::default() };
+        let mut finder = Finder::new(self);
+        for sheet in counting(finder.files("agents"), &mut library, agents::name) {
+            agents::read(&sheet, &mut library);
+        }
+        if self.commands {
+            // A skill counts more than a command of its name.
+            let skills = finder.skills("skills");
+            for sheet in counting(skills, &mut library, |sheet, _| commands::skill_name(sheet)) {
+                commands::read(&sheet, Kind::Skill, &mut library);
+            }
+            let files = finder.files("commands");
+            for sheet in counting(files, &mut library, |sheet, _| commands::command_name(sheet)) {
+                commands::read(&sheet, Kind::Command, &mut library);
+            }
+        }
+        library.warnings.extend(finder.warnings);
+        let untold = library.warnings.len().saturating_sub(WARNINGS_MAX);
+        if untold > 0 {
+            library.warnings.truncate(WARNINGS_MAX);
+            library.warnings.push(format!("{untold} more files like these are left out"));
+        }
+        library
+    }
+}
+
+/// A file whose front matter was read.
+pub(super) struct Entry {
+    pub(super) sheet: Sheet,
+    pub(super) fields: Fields,
+    pub(super) name: String,
+}
+
+/// Reads the front matter of all files, and keeps one for each name.
+fn counting(
+    sheets: Vec<Sheet>,
+    library: &mut Library,
+    name: impl Fn(&Sheet, &Fields) -> Result<String, Option<String>>,
+) -> Vec<Entry> {
+    let mut kept: BTreeMap<String, Entry> = BTreeMap::new();
+    for sheet in sheets {
+        let fields = match front_matter::fields(&sheet.text) {
+            Ok(fields) => fields.unwrap_or_default(),
+            Err(mistake) => {
+                library.warnings.push(format!("{}:{mistake}; it is left out", sheet.shown));
+                continue;
+            }
+        };
+        let name = match name(&sheet, &fields) {
+            Ok(name) => name,
+            Err(why) => {
+                library
+                    .warnings
+                    .extend(why.map(|why| format!("{} is left out: {why}", sheet.shown)));
+                continue;
+            }
+        };
+        let entry = Entry { sheet, fields, name: name.clone() };
+        let lost = match kept.remove(&name) {
+            None => {
+                kept.insert(name, entry);
+                continue;
+            }
+            Some(known) if known.sheet.rank <= entry.sheet.rank => {
+                let lost = entry;
+                kept.insert(name.clone(), known);
+                lost
+            }
+            Some(known) => {
+                kept.insert(name.clone(), entry);
+                known
+            }
+        };
+        library.shadowed(&lost, kept.get(&name));
+    }
+    kept.into_values().collect()
+}
+
+impl Library {
+    /// Says that a file does not count, where nobody would expect that.
+    fn shadowed(&mut self, lost: &Entry, by: Option<&Entry>) {
+        let Some(by) = by else { return };
+        let (file, other, name) = (&lost.sheet.shown, &by.sheet.shown, &lost.name);
+        if lost.sheet.rank == by.sheet.rank {
+            self.warnings.push(format!("{file} is left out: {other} is called {name:?} as well"));
+        } else if by.sheet.trusted && !lost.sheet.trusted {
+            self.withhold(&lost.sheet, None, "something of yours is called the same");
+        }
+    }
+
+    pub(super) fn withhold(&mut self, sheet: &Sheet, key: Option<&str>, why: &str) {
+        self.withheld.push(Ignored {
+            file: sheet.shown.clone(),
+            key: key.map(ToOwned::to_owned),
+            why: why.to_owned(),
+        });
+    }
+
+    /// The names of everything that a prompt may begin with.
+    pub fn callable(&self) -> impl Iterator<Item = &Command> {
+        self.commands.iter().filter(|command| command.for_people)
+    }
+
+    /// The skills that the model is told of.
+    pub fn skills(&self) -> impl Iterator<Item = &Command> {
+        self.commands.iter().filter(|command| command.kind == Kind::Skill && command.for_model)
+    }
+
+    /// The folders of skills, which the model may read whole. Not those that hold more than a
+    /// skill, nor, of a project that is not trusted, those that links lead to.
+    pub fn skill_folders(&self, cwd: &Path, home: Option<&Path>) -> Vec<SkillFolder> {
+        let skills = self.commands.iter().filter(|command| command.kind == Kind::Skill);
+        let folder = |skill: &Command| {
+            let written = skill.path.parent()?;
+            let path = written.canonicalize().ok()?;
+            let holds = |place: &Path| place.starts_with(&path);
+            let too_much = holds(cwd) || home.is_some_and(holds);
+            let trusted = skill.trusted;
+            (!too_much && (trusted || is_plain(written, cwd)))
+                .then_some(SkillFolder { path, trusted })
+        };
+        skills.filter_map(folder).collect()
+    }
+
+    /// What the model is told of skills, if there are any.
+    pub fn briefing(&self) -> Option<String> {
+        let mut text = String::from(
+            "Skills: instructions for certain tasks, each in a file. When a task is what one is \
+             for, Read its file first and follow it. Other files that it names are beside it.\n",
+        );
+        let mut untold = 0_usize;
+        let start = text.len();
+        for skill in self.skills() {
+            let description: String = skill.description.chars().take(DESCRIPTION_MAX).collect();
+            let line = format!("- {}: {description} ({})", skill.name, skill.path.display());
+            if text.len() + line.len() > start + LIST_MAX {
+                untold += 1;
+            } else {
+                let _ = writeln!(text, "{line}");
+            }
+        }
+        if untold > 0 {
+            let _ = writeln!(text, "- and {untold} more, in the folders of these");
+        }
+        (text.len() > start).then_some(text)
+    }
+}
+
+/// Whether no link leads from the folders around the working one to this folder below them.
+fn is_plain(folder: &Path, cwd: &Path) -> bool {
+    cwd.ancestors().any(|around| {
+        let (Ok(below), Ok(real)) = (folder.strip_prefix(around), around.canonicalize()) else {
+            return false;
+        };
+        folder.canonicalize().is_ok_and(|folder| folder == real.join(below))
+    })
+}

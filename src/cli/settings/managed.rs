@@ -1,0 +1,218 @@
+//! The settings of whoever keeps the machine. They outrank everything else: a flag or a variable
+//! that says otherwise has no effect.
+
+use std::ffi::OsStr;
+use std::path::PathBuf;
+
+use serde_json::Value;
+
+use super::layer::Layer;
+use super::load::{self, Loaded, Parsed};
+use super::origins::{BY_FLAG, BY_VARIABLE, snake};
+use super::table;
+use crate::cli::args::{Given, RunArgs};
+use crate::cli::environment::Variables;
+use crate::cli::usage::UsageError;
+use crate::hooks::Handler;
+
+/// Where they are, lowest first.
+#[cfg(target_os = "macos")]
+pub const MANAGED_FILES: [&str; 2] = [
+    "/Library/Application Support/ClaudeCode/managed-settings.json",
+    "/Library/Application Support/outlast/managed-settings.json",
+];
+/// Where they are, lowest first.
+#[cfg(not(target_os = "macos"))]
+pub const MANAGED_FILES: [&str; 2] =
+    ["/etc/claude-code/managed-settings.json", "/etc/outlast/managed-settings.json"];
+
+/// The files of this machine.
+pub(super) fn files() -> Vec<PathBuf> {
+    MANAGED_FILES.iter().map(PathBuf::from).collect()
+}
+
+/// What managed files say.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Managed {
+    pub(super) files: Vec<Parsed>,
+}
+
+impl Managed {
+    /// Reads them.
+    ///
+    /// # Errors
+    /// The first mistake in them. Who cannot read what is forbidden must not begin.
+    pub(super) fn read(paths: &[PathBuf]) -> Result<Self, UsageError> {
+        let mut files = Vec::new();
+        for path in paths {
+            files.extend(load::file(path)?);
+        }
+        Ok(Self { files })
+    }
+
+    /// Lays them over everything that was read so far.
+    pub(super) fn lay_over(&self, mut loaded: Loaded) -> Loaded {
+        if self.says("allowManagedHooksOnly") {
+            loaded.forget_hooks();
+        }
+        if self.says("allowManagedPermissionRulesOnly") {
+            loaded.forget_leave();
+        }
+        self.files.iter().cloned().fold(loaded, Loaded::lay)
+    }
+
+    /// Takes away flags and variables about what is decided already.
+    pub(super) fn outrank(&self, args: &mut RunArgs, given: &mut Given, variables: &mut Variables) {
+        for file in &self.files {
+            let members = file.value.as_object().into_iter().flatten();
+            for (key, value) in members {
+                self.decide(key, value, args, given, variables);
+            }
+        }
+        if self.says("allowManagedPermissionRulesOnly") {
+            args.tools.allowed_tools.clear();
+            given.remove("allowed_tools");
+        }
+    }
+
+    fn decide(
+        &self,
+        key: &str,
+        value: &Value,
+        args: &mut RunArgs,
+        given: &mut Given,
+        variables: &mut Variables,
+    ) {
+        let names: Vec<String> = match (key, value) {
+            ("permissions" | "sandbox", Value::Object(members)) => {
+                members.keys().map(|inner| format!("{key}.{inner}")).collect()
+            }
+            _ => vec![key.to_owned()],
+        };
+        for name in &names {
+            let others = OTHERS.iter().filter(|row| row.0 == name);
+            let known = BY_VARIABLE.iter().filter(|row| row.0 == name);
+            let known = known.flat_map(|row| row.1.iter().copied());
+            // The same file may set it.
+            for variable in known.chain(others.clone().map(|row| row.1)) {
+                if !self.sets(variable) {
+                    variables.remove(OsStr::new(variable));
+                }
+            }
+            for flag in flags(name).chain(others.map(|row| row.2.to_owned())) {
+                given.remove(&flag);
+            }
+            withdraw(name, args);
+            withdraw_timer(name, args);
+        }
+    }
+
+    /// Adds what the files say to the variables, and takes away what has no say any more.
+    pub(super) fn settle(
+        &self,
+        args: &RunArgs,
+        file: &Layer,
+        variables: &mut Variables,
+    ) -> RunArgs {
+        let own = file.env.iter().map(|(name, value)| (name.into(), value.into()));
+        variables.extend(own);
+        let mut args = args.clone();
+        self.outrank(&mut args, &mut Given::new(), variables);
+        args
+    }
+
+    /// The hooks that run. Where somebody wants none, those of managed files are left.
+    pub(super) fn choose(&self, hooks: Vec<Handler>, off: Option<bool>) -> Vec<Handler> {
+        if off != Some(true) {
+            return hooks;
+        }
+        if self.says("disableAllHooks") {
+            return Vec::new();
+        }
+        let own = |hook: &Handler| self.files.iter().any(|file| file.name == hook.source);
+        hooks.into_iter().filter(own).collect()
+    }
+
+    fn says(&self, key: &str) -> bool {
+        let last = self.files.iter().rev().find_map(|file| file.value.get(key));
+        last.and_then(Value::as_bool) == Some(true)
+    }
+
+    fn sets(&self, variable: &str) -> bool {
+        self.files.iter().any(|file| file.value["env"].get(variable).is_some())
+    }
+}
+
+/// What else says something about a setting: a variable, and a flag. Either may be nothing.
+const OTHERS: [(&str, &str, &str); 4] = [
+    ("autoCompactEnabled", "DISABLE_AUTO_COMPACT", "no_auto_compact"),
+    ("compactAt", "CLAUDE_AUTOCOMPACT_PCT_OVERRIDE", ""),
+    ("fallbackModel", "", "no_fallback"),
+    ("permissions.defaultMode", "", "dangerously_skip_permissions"),
+];
+
+/// The flags about a setting, as the parser calls them.
+fn flags(setting: &str) -> impl Iterator<Item = String> {
+    // Lists of rules and folders are joined, whoever wrote them.
+    let joined =
+        ["permissions.allow", "permissions.deny", "permissions.additionalDirectories", "passEnv"];
+    let joined = joined.contains(&setting);
+    let own = table::names().any(|known| known == setting && !joined).then(|| snake(setting));
+    let inside = format!("{setting}.");
+    let about = move |row: &&(&str, &str)| {
+        !joined && (inside.trim_end_matches('.') == row.0 || row.0.starts_with(&inside))
+    };
+    own.into_iter().chain(BY_FLAG.iter().filter(about).map(|row| row.1.to_owned()))
+}
+
+/// Makes a flag as if it had not been given.
+fn withdraw(setting: &str, args: &mut RunArgs) {
+    let RunArgs { limits, acceptance, model, tools, .. } = args;
+    match setting {
+        "apiKeyHelper" => model.api_key_helper = None,
+        "model" => model.model = None,
+        "fallbackModel" => {
+            model.fallback_model.clear();
+            model.no_fallback = false;
+        }
+        "fallbackReturn" => model.fallback_return = false,
+        "fast" => model.fast = false,
+        "prices" => model.price.clear(),
+        "contextWindow" => model.context_window.clear(),
+        "autoCompactEnabled" => model.no_auto_compact = false,
+        "maxCompactions" => model.max_compactions = None,
+        "maxThinkingTokens" => model.max_thinking_tokens = None,
+        "maxOutputTokens" => model.max_output_tokens = None,
+        "maxTurns" => limits.max_turns = None,
+        "maxBudgetUsd" => limits.max_budget_usd = None,
+        "budgetMode" => limits.budget_mode = None,
+        "maxDuration" => limits.max_duration = None,
+        "tokenBudget" => limits.token_budget = None,
+        "maxRetries" => limits.max_retries = None,
+        "maxRetryWait" => limits.max_retry_wait = None,
+        "require" => acceptance.require = None,
+        "requireTimeout" => acceptance.require_timeout = None,
+        "permissions.defaultMode" => {
+            tools.permission_mode = None;
+            tools.dangerously_skip_permissions = false;
+        }
+        "sandbox.mode" | "sandbox.enabled" => tools.sandbox = None,
+        "sandbox.network" => tools.sandbox_network = None,
+        "childEnv" => tools.child_env = None,
+        _ => {}
+    }
+}
+
+/// The same for those that are durations of one request.
+fn withdraw_timer(setting: &str, args: &mut RunArgs) {
+    let timers = &mut args.timers;
+    match setting {
+        "connectTimeout" => timers.connect_timeout = None,
+        "firstByteTimeout" => timers.first_byte_timeout = None,
+        "streamIdleTimeout" => timers.stream_idle_timeout = None,
+        "streamProgressTimeout" => timers.stream_progress_timeout = None,
+        "requestTimeout" => timers.request_timeout = None,
+        "deadPathTimeout" => timers.dead_path_timeout = None,
+        _ => {}
+    }
+}

@@ -1,0 +1,20 @@
+//! Reads `--permission-prompt-tool`.
+
+use crate::cli::args::ToolArgs;
+use crate::cli::usage::UsageError;
+
+/// The tool that is asked about permissions, if there is one.
+///
+/// # Errors
+/// It cannot be one.
+pub(super) fn read(flags: &ToolArgs) -> Result<Option<String>, UsageError> {
+    let Some(name) = &flags.permission_prompt_tool else { return Ok(None) };
+    let parts = name.strip_prefix("mcp__").and_then(|rest| rest.split_once("__"));
+    match parts {
+        Some((server, tool)) if !server.is_empty() && !tool.is_empty() => Ok(Some(name.clone())),
+        _ => Err(UsageError::new(format!(
+            "--permission-prompt-tool {name}: is no tool of an MCP server; name one as \
+             mcp__SERVER__TOOL"
+        ))),
+    }
+}

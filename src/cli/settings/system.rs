@@ -1,0 +1,34 @@
+//! The user's own words for the system prompt.
+
+use std::path::PathBuf;
+
+use super::SystemPrompt;
+use crate::cli::args::ModelArgs;
+use crate::cli::usage::UsageError;
+use crate::process::reading;
+
+/// Reads it from the flags, and from the files that they name.
+///
+/// # Errors
+/// A file that cannot be read.
+pub(super) fn read(model: &ModelArgs) -> Result<SystemPrompt, UsageError> {
+    let either = |text: &Option<String>, flag: &str, file: &Option<PathBuf>| match (text, file) {
+        (Some(text), _) => Ok(Some(text.clone())),
+        (None, Some(path)) => reading::read_to_string(path).map(Some).map_err(|error| {
+            UsageError::new(format!(
+                "{flag} {}: cannot be read: {error}; name a readable text file",
+                path.display()
+            ))
+        }),
+        (None, None) => Ok(None),
+    };
+    Ok(SystemPrompt {
+        replaced: either(&model.system_prompt, "--system-prompt-file", &model.system_prompt_file)?,
+        appended: either(
+            &model.append_system_prompt,
+            "--append-system-prompt-file",
+            &model.append_system_prompt_file,
+        )?,
+        role: None,
+    })
+}

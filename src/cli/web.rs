@@ -1,0 +1,30 @@
+//! How the run reaches the web.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::model::{self, Timers};
+use crate::tools::{MakeClient, WebClient, WebSettings};
+
+use super::settings::Settings;
+
+/// How pages are fetched: over the same kind of connection as the model's client, and with
+/// nothing of its credentials.
+pub(super) fn settings(settings: &Settings) -> WebSettings {
+    let first = &settings.endpoint;
+    let (ca_files, proxies) = (first.ca_files.clone(), first.proxies.clone());
+    let connect = first.connect.min(WEB_CONNECT);
+    let timers = Timers { connect, dead_path: first.dead_path, ..Timers::default() };
+    let client: MakeClient = Arc::new(move |url, names| {
+        let made = model::web_client(url, timers, &ca_files, &proxies, names);
+        made.map(|(http, is_proxied)| WebClient { http, is_proxied })
+    });
+    WebSettings {
+        timeout: settings.tools.web_timeout,
+        private_hosts: settings.tools.web_private_hosts.clone(),
+        client,
+    }
+}
+
+/// How long connecting to a page's server may take: the model has other pages.
+const WEB_CONNECT: Duration = Duration::from_secs(10);

@@ -1,0 +1,112 @@
+//! What whoever watches is told of single hooks: that one begins, and how it ended.
+
+use tokio::sync::mpsc::UnboundedSender;
+use uuid::Uuid;
+
+use crate::secrets::{KnownSecrets, Mask};
+
+use super::answer::{HookEnd, Performance, clipped};
+use super::event::HookEvent;
+
+/// A hook begins, or is over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HookNews {
+    /// The same at its beginning and its end, and for no other hook.
+    pub id: String,
+    pub event: HookEvent,
+    /// The event and what it is about: `PreToolUse:Bash`.
+    pub name: String,
+    /// How it ended, if it did.
+    pub over: Option<Over>,
+}
+
+/// How a hook ended. Without the secrets of the run, and not endless.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Over {
+    pub stdout: String,
+    pub stderr: String,
+    pub exit_code: Option<i32>,
+    pub outcome: HookOutcome,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HookOutcome {
+    Success,
+    Error,
+    /// The run was cut while it ran.
+    Cancelled,
+}
+
+impl HookOutcome {
+    /// As messages write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Success => "success",
+            Self::Error => "error",
+            Self::Cancelled => "cancelled",
+        }
+    }
+}
+
+/// The report on one hook, of which the first half is told.
+pub(super) struct HookReport {
+    news: HookNews,
+    witness: Option<UnboundedSender<HookNews>>,
+    mask: Mask,
+    told: bool,
+}
+
+impl HookReport {
+    pub(super) fn begin(
+        event: HookEvent,
+        subject: &str,
+        witness: Option<UnboundedSender<HookNews>>,
+        secrets: &KnownSecrets,
+    ) -> Self {
+        let name = if subject.is_empty() {
+            event.name().to_owned()
+        } else {
+            format!("{}:{subject}", event.name())
+        };
+        let news = HookNews { id: Uuid::new_v4().to_string(), event, name, over: None };
+        let report = Self { news, witness, mask: Mask::new(secrets.clone()), told: false };
+        report.tell(report.news.clone());
+        report
+    }
+
+    pub(super) fn end(mut self, performance: &Performance, cancelled: bool) {
+        let exit_code = match performance.end {
+            HookEnd::Exited(code) => Some(code),
+            HookEnd::Killed { .. } | HookEnd::TimedOut | HookEnd::Failed(_) => None,
+        };
+        let outcome = match exit_code {
+            _ if cancelled => HookOutcome::Cancelled,
+            Some(0) => HookOutcome::Success,
+            Some(_) | None => HookOutcome::Error,
+        };
+        let words = |text: &str| self.mask.hide(&clipped(text));
+        let (stdout, stderr) = (words(&performance.out), words(&performance.err));
+        self.told = true;
+        let over = Some(Over { stdout, stderr, exit_code, outcome });
+        self.tell(HookNews { over, ..self.news.clone() });
+    }
+
+    fn tell(&self, news: HookNews) {
+        if let Some(witness) = &self.witness {
+            // Nobody listens once the run is over.
+            let _ = witness.send(news);
+        }
+    }
+}
+
+impl Drop for HookReport {
+    /// One that is not waited for any more has been cut.
+    fn drop(&mut self) {
+        if !self.told {
+            let (stdout, stderr) = (String::new(), String::new());
+            let outcome = HookOutcome::Cancelled;
+            let over = Some(Over { stdout, stderr, exit_code: None, outcome });
+            self.tell(HookNews { over, ..self.news.clone() });
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! What servers have to be read beside their tools: two tools of ours list it and read it.
+
+use std::sync::Arc;
+
+use rmcp::model::{
+    ClientRequest, ListResourceTemplatesRequest, ListResourcesRequest, PaginatedRequestParams,
+    ReadResourceRequest, ReadResourceRequestParams,
+};
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use crate::transcript::ToolDefinition;
+
+use super::content::Reply;
+use super::member::Member;
+use super::offer::prefix;
+use super::servers::{Leave, Servers};
+use super::state::Status;
+
+/// Lists what there is.
+pub(super) const LIST: &str = "ListMcpResources";
+
+/// Reads one of them.
+pub(super) const READ: &str = "ReadMcpResource";
+
+/// The most that are listed of one server.
+const MOST_LISTED: usize = 500;
+
+/// The most pages that a list may have.
+const MOST_PAGES: usize = 20;
+
+/// A kind of list: the request for a page of it, and the key of the answer.
+type Listing = (fn(PaginatedRequestParams) -> ClientRequest, &'static str);
+
+const LISTINGS: [Listing; 2] = [
+    (
+        |page| ClientRequest::ListResourcesRequest(ListResourcesRequest::with_param(page)),
+        "resources",
+    ),
+    (
+        |page| {
+            let request = ListResourceTemplatesRequest::with_param(page);
+            ClientRequest::ListResourceTemplatesRequest(request)
+        },
+        "resourceTemplates",
+    ),
+];
+
+impl Servers {
+    /// What the model is told of the two tools, where a server has resources.
+    pub(super) fn resource_tools(&self) -> Vec<ToolDefinition> {
+        if self.with_resources().next().is_none() {
+            return Vec::new();
+        }
+        let server = json!({ "type": "string", "description": "A server's name" });
+        let uri = json!({ "type": "string", "description": "Its URI, as it is listed" });
+        vec![
+            ToolDefinition {
+                name: LIST.to_owned(),
+                description: "Lists the resources that MCP servers have, one a line: those of one \
+                              server, or of all."
+                    .to_owned(),
+                input_schema: json!({ "type": "object", "properties": { "server": server } }),
+            },
+            ToolDefinition {
+                name: READ.to_owned(),
+                description: "Reads a resource of an MCP server.".to_owned(),
+                input_schema: json!({
+                    "type": "object",
+                    "properties": { "server": server, "uri": uri },
+                    "required": ["server", "uri"],
+                }),
+            },
+        ]
+    }
+
+    /// Whether a tool is one of the two, and they are offered.
+    pub(super) fn knows_resource_tool(&self, tool: &str) -> bool {
+        [LIST, READ].contains(&tool) && self.with_resources().next().is_some()
+    }
+
+    fn with_resources(&self) -> impl Iterator<Item = &Arc<Member>> {
+        self.members().iter().filter(|member| member.watch().borrow().about.has_resources)
+    }
+
+    /// What one of the two tools takes leave by. To list costs nothing and changes nothing; to
+    /// read is judged like a tool of the server.
+    pub(super) fn leave_of_resource_tool(tool: &str, input: &Value) -> Leave {
+        if tool == LIST {
+            return Leave::Free;
+        }
+        let name = format!("{}{READ}", prefix(input["server"].as_str().unwrap_or_default()));
+        Leave::Needed { name, reads_only: true }
+    }
+
+    /// Performs one of the two.
+    pub(super) async fn use_resources(
+        &self,
+        tool: &str,
+        input: &Value,
+        cancel: &CancellationToken,
+    ) -> Reply {
+        let wanted = input["server"].as_str();
+        let members: Vec<&Arc<Member>> = self
+            .with_resources()
+            .filter(|member| wanted.is_none_or(|wanted| member.config.name == wanted))
+            .collect();
+        if members.is_empty() {
+            let names: Vec<&str> =
+                self.with_resources().map(|member| member.config.name.as_str()).collect();
+            let names = names.join(", ");
+            return Reply::failure(format!("no such server has resources; there are: {names}"));
+        }
+        if tool == LIST {
+            return self.list_resources(&members, cancel).await;
+        }
+        let (Some(uri), [member]) = (input["uri"].as_str(), &members[..]) else {
+            return Reply::failure("\"server\" and \"uri\" must both be given, as texts");
+        };
+        let params = ReadResourceRequestParams::new(uri);
+        let request = ClientRequest::ReadResourceRequest(ReadResourceRequest::new(params));
+        match member.request(&request, self.timers(), cancel).await {
+            Ok(result) => Reply::of_resource(&result),
+            Err(why) => Reply::failure(why),
+        }
+    }
+
+    async fn list_resources(&self, members: &[&Arc<Member>], cancel: &CancellationToken) -> Reply {
+        let (mut lines, mut failures) = (Vec::new(), Vec::new());
+        for member in members {
+            let name = &member.config.name;
+            let is_gone = matches!(
+                member.standing().status,
+                Status::Failed | Status::NeedsAuth | Status::Disabled
+            );
+            if is_gone {
+                failures.push(format!("{name}: it is not there any more"));
+                continue;
+            }
+            for listing in LISTINGS {
+                match self.list(member, listing, cancel).await {
+                    Ok(found) => lines.extend(found),
+                    // A server need not have templates.
+                    Err(_) if listing.1 != "resources" => {}
+                    Err(why) => failures.push(format!("{name}: {why}")),
+                }
+            }
+        }
+        if lines.is_empty() && !failures.is_empty() {
+            return Reply::failure(failures.join("\n"));
+        }
+        if lines.is_empty() {
+            lines.push("(there are none)".to_owned());
+        }
+        lines.extend(failures);
+        Reply::of_text(lines.join("\n"))
+    }
+
+    /// One list of a server, a line for each.
+    async fn list(
+        &self,
+        member: &Member,
+        (request, key): Listing,
+        cancel: &CancellationToken,
+    ) -> Result<Vec<String>, String> {
+        let (mut lines, mut cursor) = (Vec::new(), None);
+        for _ in 0..MOST_PAGES {
+            let page = request(PaginatedRequestParams::default().with_cursor(cursor));
+            let page = member.request(&page, self.timers(), cancel).await?;
+            let listed = page[key].as_array().into_iter().flatten();
+            lines.extend(listed.map(|resource| line(&member.config.name, resource)));
+            cursor = page["nextCursor"].as_str().map(ToOwned::to_owned);
+            if cursor.is_none() || lines.len() > MOST_LISTED {
+                break;
+            }
+        }
+        if lines.len() > MOST_LISTED {
+            lines.truncate(MOST_LISTED);
+            lines.push(format!("({} has more, which are left out)", member.config.name));
+        }
+        Ok(lines)
+    }
+}
+
+fn line(server: &str, resource: &Value) -> String {
+    let mut shown = json!({ "server": server });
+    for key in ["uri", "uriTemplate", "name", "description", "mimeType"] {
+        if let Some(text) = resource[key].as_str() {
+            shown[key] = json!(text.chars().take(300).collect::<String>());
+        }
+    }
+    shown.to_string()
+}

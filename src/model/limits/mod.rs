@@ -1,0 +1,20 @@
+//! One rate limit, many runs: what the runs of a host tell each other about it.
+//!
+//! ```text
+//! claim ──► store (a file, locked) ──► pace (pure): go, or wait
+//! answer ─► store ───────────────────► pace: room left, or a block
+//! ```
+//! Only requests are shared, not tokens: nobody knows how many a reply will take. An overload (529)
+//! is not shared either: it speaks of the service, not of the key, and each run backs off from it
+//! by itself, with jitter.
+
+mod name;
+pub mod pace;
+mod share;
+mod store;
+
+pub use pace::{Asker, Grant, Leave, Pace, Room, Told};
+pub use share::SharedLimits;
+pub use store::{StateFile, Trouble, folders, state_files};
+
+pub(super) use name::Account;

@@ -1,0 +1,104 @@
+//! Which runs share a limit: those that ask the same service, with the same key, for models of the
+//! same family.
+
+use std::fmt::Write as _;
+
+use reqwest::Url;
+use sha2::{Digest, Sha256};
+
+use super::super::credentials::Credential;
+use super::super::endpoint::Endpoint;
+
+/// Stands for a service and a key. It is shown to nobody, and no file's name depends on the key
+/// alone.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Account([u8; 32]);
+
+/// Families whose models share a limit, whatever their version.
+const FAMILIES: [&str; 3] = ["opus", "sonnet", "haiku"];
+
+impl Account {
+    pub(crate) fn new(endpoint: &Endpoint, url: &Url) -> Self {
+        let (kind, key) = match &endpoint.credential {
+            Credential::None => ("none", String::new()),
+            Credential::ApiKey(secret) => ("key", secret.reveal().to_owned()),
+            Credential::Bearer(secret) => ("bearer", secret.reveal().to_owned()),
+            // What they come to changes; where they come from does not.
+            Credential::Helper(command) => ("helper", command.command.clone()),
+            Credential::OAuth(file) => ("login", file.path.display().to_string()),
+        };
+        let mut hash = Sha256::new();
+        let mut add = |piece: &str| {
+            hash.update((piece.len() as u64).to_le_bytes());
+            hash.update(piece);
+        };
+        for piece in ["outlast limits", url.as_str(), kind, &key] {
+            add(piece);
+        }
+        // A header of the user's own may be what the service goes by.
+        for (name, value) in &endpoint.extra_headers {
+            let name = name.trim().to_ascii_lowercase();
+            if ["authorization", "x-api-key", "api-key"].contains(&name.as_str()) {
+                add(&name);
+                add(value.trim());
+            }
+        }
+        Self(hash.finalize().into())
+    }
+
+    /// The name of the limit that a model has.
+    pub(crate) fn limit_of(self, model: &str) -> String {
+        let hash = Sha256::new().chain_update(self.0).chain_update(family(model)).finalize();
+        hash.iter().take(16).fold(String::new(), |mut name, byte| {
+            let _ = write!(name, "{byte:02x}");
+            name
+        })
+    }
+}
+
+/// A model's family: one that is known, or its name without a date.
+fn family(model: &str) -> String {
+    let model = model.to_ascii_lowercase();
+    if let Some(family) = FAMILIES.iter().find(|family| model.contains(**family)) {
+        return (*family).to_owned();
+    }
+    let is_date = |end: &str| end.len() == 8 && end.bytes().all(|byte| byte.is_ascii_digit());
+    match model.rsplit_once('-') {
+        Some((name, end)) if is_date(end) || end == "latest" => name.to_owned(),
+        Some(_) | None => model,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::credentials::Secret;
+    use super::*;
+
+    fn limit(url: &str, credential: Credential, headers: &[(&str, &str)], model: &str) -> String {
+        let own = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+        let extra_headers = headers.iter().map(own).collect();
+        let endpoint = Endpoint { extra_headers, ..Endpoint::new(url, credential) };
+        let url = endpoint.url().expect("it is an address");
+        Account::new(&endpoint, &url).limit_of(model)
+    }
+
+    #[test]
+    fn a_limit_belongs_to_a_service_a_key_and_a_family() {
+        let key = |key: &str| Credential::ApiKey(Secret::new(key));
+        let url = "https://api.example.com";
+        let one = limit(url, key("sk-1"), &[], "claude-opus-4-20250514");
+        assert_eq!(one, limit(url, key("sk-1"), &[("X-Job", "7")], "claude-opus-latest"));
+        assert_eq!(one.len(), 32);
+        for other in [
+            limit("https://api.example.org", key("sk-1"), &[], "claude-opus-4"),
+            limit(url, key("sk-2"), &[], "claude-opus-4"),
+            limit(url, Credential::Bearer(Secret::new("sk-1")), &[], "claude-opus-4"),
+            limit(url, key("sk-1"), &[("X-Api-Key", "sk-3")], "claude-opus-4"),
+            limit(url, key("sk-1"), &[], "claude-sonnet-4"),
+        ] {
+            assert_ne!(one, other);
+        }
+        assert_eq!(family("Qwen3-20250101"), "qwen3");
+        assert_eq!(family("gpt-oss-120b"), "gpt-oss-120b");
+    }
+}

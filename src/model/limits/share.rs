@@ -1,0 +1,137 @@
+//! One run's part in what the runs of a host know about rate limits.
+
+use std::path::PathBuf;
+use std::time::{Duration, UNIX_EPOCH};
+
+use tokio::task::{JoinHandle, spawn_blocking};
+use tokio::time::timeout;
+
+use super::super::headers::{RateLimits, wall_clock};
+use super::pace::{Asker, Grant, Leave, Told};
+use super::store::{Trouble, change, prepare};
+
+/// How long a file may take. Far above what the lock may; a file system that hangs is left alone.
+const PATIENCE: Duration = Duration::from_millis(250);
+
+/// What a run asks before each request, and tells after it.
+///
+/// It never fails: without a file that can be used, it lets everything go.
+#[derive(Debug)]
+pub struct SharedLimits {
+    folder: Option<PathBuf>,
+    id: u64,
+    /// The slot that is waited for, and in which file it was given.
+    slot: Option<(PathBuf, u64)>,
+    /// The request under way.
+    grant: Option<(PathBuf, Grant)>,
+    /// What is being written.
+    writing: Option<JoinHandle<Result<(), Trouble>>>,
+    trouble: Option<Trouble>,
+    /// Whether it was asked for.
+    told: bool,
+}
+
+impl SharedLimits {
+    /// Takes the first of `folders` that can be used. `seed` is another one for each run.
+    pub fn new(folders: &[PathBuf], seed: u64) -> Self {
+        let (folder, trouble) = match prepare(folders) {
+            Ok(folder) => (Some(folder), None),
+            Err(trouble) => (None, Some(trouble)),
+        };
+        Self { trouble, ..Self::within(folder, seed) }
+    }
+
+    /// The part of another run of this process.
+    #[must_use]
+    pub fn of_another_run(&self, seed: u64) -> Self {
+        Self::within(self.folder.clone(), seed)
+    }
+
+    fn within(folder: Option<PathBuf>, seed: u64) -> Self {
+        let (slot, grant, writing, trouble) = (None, None, None, None);
+        Self { folder, id: seed.max(1), slot, grant, writing, trouble, told: false }
+    }
+
+    /// May a request go out, under the limit of this `name`? If not, how long to wait before the
+    /// next try. Whoever `insists` is never told to wait.
+    pub async fn claim(&mut self, name: &str, insists: bool) -> Option<Duration> {
+        self.settle().await;
+        self.grant = None;
+        let path = self.folder.as_ref()?.join(format!("{name}.json"));
+        let slot = self.slot.take().filter(|(file, _)| *file == path).map(|(_, slot)| slot);
+        let asker = Asker { id: self.id, jitter: fraction(self.id), slot, insists };
+        let file = path.clone();
+        let claiming =
+            spawn_blocking(move || change(&file, |now, pace| (now, pace.claim(now, asker))));
+        match self.outcome(claiming).await? {
+            (_, Leave::Go(grant)) => {
+                self.grant = Some((path, grant));
+                None
+            }
+            (now, Leave::Wait { slot, until }) => {
+                self.slot = Some((path, slot));
+                Some(Duration::from_millis(until.saturating_sub(now)))
+            }
+        }
+    }
+
+    /// The service took the request. Others learn what is left before the answer is whole.
+    pub fn accepted(&mut self, limits: Option<&RateLimits>) {
+        let Some((path, grant)) = self.grant.take() else { return };
+        let told = limits.and_then(told);
+        let writing = move || change(&path, |now, pace| pace.served(now, grant, told));
+        self.writing = Some(spawn_blocking(writing));
+    }
+
+    /// The service refused the request: a 429. `wish` is how long it wants us to stay away.
+    pub fn refused(&mut self, wish: Option<Duration>) {
+        let Some((path, grant)) = self.grant.take() else { return };
+        let wish = wish.map(|wait| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
+        let writing = move || change(&path, |now, pace| pace.refused(now, grant, wish));
+        self.writing = Some(spawn_blocking(writing));
+    }
+
+    /// Waits, not for long, until what was told is written down.
+    pub async fn settle(&mut self) {
+        if let Some(writing) = self.writing.take() {
+            self.outcome(writing).await;
+        }
+    }
+
+    /// What went wrong first. Told once.
+    pub fn trouble(&mut self) -> Option<Trouble> {
+        let trouble = self.trouble.take().filter(|_| !self.told)?;
+        self.told = true;
+        Some(trouble)
+    }
+
+    async fn outcome<T>(&mut self, work: JoinHandle<Result<T, Trouble>>) -> Option<T> {
+        let trouble = match timeout(PATIENCE, work).await {
+            Ok(Ok(Ok(outcome))) => return Some(outcome),
+            Ok(Ok(Err(trouble))) => trouble,
+            // It hangs, or broke: whichever, it will again.
+            Ok(Err(_)) | Err(_) => {
+                self.folder = None;
+                Trouble::Stuck
+            }
+        };
+        self.trouble.get_or_insert(trouble);
+        None
+    }
+}
+
+/// What is left of the window of requests, when an answer says so in full.
+fn told(limits: &RateLimits) -> Option<Told> {
+    let window = limits.windows.iter().find(|window| window.name == "requests")?;
+    let left = u32::try_from(window.remaining?).unwrap_or(u32::MAX);
+    let reset = UNIX_EPOCH.checked_add(Duration::from_secs(window.reset?))?;
+    let resets_in = reset.duration_since(wall_clock()).ok()?;
+    let limit = window.limit.and_then(|limit| u32::try_from(limit).ok());
+    Some(Told { limit, left, resets_in: u64::try_from(resets_in.as_millis()).ok()? })
+}
+
+/// A number from 0 to below 1 that is another one for each run.
+fn fraction(seed: u64) -> f64 {
+    let top = u32::try_from(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32).unwrap_or(u32::MAX);
+    f64::from(top) / (f64::from(u32::MAX) + 1.0)
+}

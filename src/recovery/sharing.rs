@@ -1,0 +1,40 @@
+//! Waiting for a rate limit that other runs of the same host have met.
+
+use std::time::Duration;
+
+use super::machine::{Outcome, Scene};
+use super::state::{Call, Pause, Phase, Run};
+use super::{Budget, Budgets, ErrorClass, Moment};
+
+impl Run {
+    /// Whether a request may be held back for the sake of others.
+    pub(super) fn yields(self) -> bool {
+        self.budgets.holds > 0
+    }
+
+    /// Waits until others say that the service has room again.
+    ///
+    /// They say so in a file, and a file must not end a run, nor keep it for ever: all such waits
+    /// of a call together are no longer than one for the service itself may be, nor too many, and
+    /// none goes beyond the deadline. After that, requests are made whatever others say, until one
+    /// is answered.
+    pub(super) fn hold(self, until: Moment, call: Call, scene: Scene<'_>) -> Outcome {
+        let first = self.budgets.holds == scene.limits.budgets.holds;
+        let patience = scene.at.after(scene.limits.max_retry_wait);
+        let yields_until = if first { patience } else { self.yields_until };
+        let late = scene.limits.deadline.is_some_and(|deadline| until >= deadline);
+        if late || until > yields_until {
+            let budgets = Budgets { holds: 0, ..self.budgets };
+            return Self { budgets, ..self }.call(call, scene);
+        }
+        let budgets = self.budgets.spend(Budget::Hold).unwrap_or(self.budgets);
+        let run = Self { budgets, yields_until, ..self };
+        let why = Pause { class: ErrorClass::RateLimit, retry: 0, of: None };
+        // A moment that has passed already is no reason to go round without a wait.
+        let until = until.max(scene.at.after(SHORTEST));
+        run.enter(Phase::Pausing { until, why, then: call }).wait(until, scene)
+    }
+}
+
+/// The shortest wait.
+const SHORTEST: Duration = Duration::from_millis(1);

@@ -1,0 +1,72 @@
+//! Variables of an environment, most of whose values are nobody's business.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::{IntoIter, Iter};
+use std::ffi::OsString;
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+
+/// Variables by name. Printed for debugging they are names alone: any value may be a secret.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Variables(BTreeMap<OsString, OsString>);
+
+impl fmt::Debug for Variables {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.0.keys()).finish()
+    }
+}
+
+impl Deref for Variables {
+    type Target = BTreeMap<OsString, OsString>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
+
+impl DerefMut for Variables {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.0
+    }
+}
+
+impl From<BTreeMap<OsString, OsString>> for Variables {
+    fn from(variables: BTreeMap<OsString, OsString>) -> Self {
+        Self(variables)
+    }
+}
+
+impl FromIterator<(OsString, OsString)> for Variables {
+    fn from_iter<I: IntoIterator<Item = (OsString, OsString)>>(pairs: I) -> Self {
+        Self(pairs.into_iter().collect())
+    }
+}
+
+impl IntoIterator for Variables {
+    type Item = (OsString, OsString);
+    type IntoIter = IntoIter<OsString, OsString>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
+}
+
+impl<'a> IntoIterator for &'a Variables {
+    type Item = (&'a OsString, &'a OsString);
+    type IntoIter = Iter<'a, OsString, OsString>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.iter()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_shown_and_values_never() {
+        let variables: Variables = [("API_KEY".into(), "hush-hush".into())].into_iter().collect();
+        assert_eq!(format!("{variables:?}"), r#"{"API_KEY"}"#);
+    }
+}

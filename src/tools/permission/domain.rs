@@ -1,0 +1,145 @@
+//! Hosts as rules name them: `example.com`, `*.example.com`, `*`.
+
+use reqwest::Url;
+
+use super::super::catalog::Tool;
+use super::judge::{Permissions, by_asking};
+use super::mode::PermissionMode;
+
+/// Which hosts are meant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in super::super) enum Domain {
+    All,
+    Exactly(String),
+    /// Every host whose name ends so, and not the one that is called just that.
+    Below(String),
+}
+
+impl Domain {
+    /// Reads what stands behind `domain:`.
+    ///
+    /// # Errors
+    /// Why it names no host.
+    pub(in super::super) fn parse(text: &str) -> Result<Self, String> {
+        let named = match text.strip_prefix("*.") {
+            _ if text == "*" => return Ok(Self::All),
+            Some(parent) => plain(parent).map(Self::Below),
+            None => plain(text).map(Self::Exactly),
+        };
+        named.ok_or_else(|| {
+            format!("`{text}` is no host; write example.com, *.example.com or *, without a port")
+        })
+    }
+
+    /// Whether `host` is meant, as [`host_of`] writes it.
+    pub(in super::super) fn covers(&self, host: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::Exactly(name) => name == host,
+            Self::Below(parent) => {
+                host.strip_suffix(parent.as_str()).is_some_and(|rest| rest.ends_with('.'))
+            }
+        }
+    }
+}
+
+/// The host of an address in the one way to write it: small letters, ASCII, no last dot, numbers
+/// as four decimal ones. So `EXAMPLE.com.`, `xn--…` and `0x7f.1` are no ways around a rule.
+pub(in super::super) fn host_of(url: &Url) -> String {
+    url.host_str().unwrap_or_default().trim_end_matches('.').to_owned()
+}
+
+fn plain(host: &str) -> Option<String> {
+    let is_v6 = host.matches(':').count() > 1 && !host.starts_with('[');
+    let host = if is_v6 { format!("[{host}]") } else { host.to_owned() };
+    let odd = |letter: char| letter.is_whitespace() || "/\\@?#*%,".contains(letter);
+    if host.contains(odd) || (host.contains(':') && !host.ends_with(']')) {
+        return None;
+    }
+    let url = Url::parse(&format!("http://{host}/")).ok()?;
+    Some(host_of(&url)).filter(|host| !host.is_empty())
+}
+
+impl Permissions {
+    /// Judges a visit to a host. What is there is not ours to know: it takes a rule.
+    ///
+    /// # Errors
+    /// Why it is not allowed, and how to allow it.
+    pub(super) fn visit(&self, host: &str) -> Result<(), String> {
+        let tool = Tool::WebFetch;
+        if let Some(rule) = self.deny.iter().find(|rule| rule.is_about_host(host)) {
+            return Err(format!("{host} is denied to WebFetch by the rule `{}`", rule.text));
+        }
+        if let Some(rule) = self.ask.iter().find(|rule| rule.is_about_host(host)) {
+            return Err(by_asking(tool, rule));
+        }
+        let mut rules = self.allow.iter();
+        if self.mode == PermissionMode::BypassPermissions
+            || rules.any(|rule| rule.is_all_of(tool) || rule.is_about_host(host))
+        {
+            return Ok(());
+        }
+        Err(format!(
+            "WebFetch needs permission for {host}: allow it with --allowedTools \
+             'WebFetch(domain:{host})'"
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a rule says of the host of an address.
+    fn covers(rule: &str, address: &str) -> bool {
+        let url = Url::parse(address).expect("an address");
+        Domain::parse(rule).expect("a rule").covers(&host_of(&url))
+    }
+
+    #[test]
+    fn a_host_is_the_same_however_it_is_written() {
+        for (rule, address) in [
+            ("example.com", "https://example.com/a"),
+            ("Example.COM.", "http://eXample.com:8080"),
+            ("example.com", "https://EXAMPLE.com./"),
+            ("example.com", "https://user@example.com/"),
+            ("example.com", "https://ex%61mple.com/"),
+            ("bücher.example", "https://xn--bcher-kva.example"),
+            ("xn--bcher-kva.example", "https://BÜCHER.example"),
+            ("127.0.0.1", "http://2130706433/"),
+            ("127.0.0.1", "http://0x7f.1/"),
+            ("::1", "http://[0:0::1]/"),
+            ("[::1]", "http://[::1]:80/"),
+            ("*.example.com", "https://a.b.example.com"),
+            ("*", "https://anything.example"),
+        ] {
+            assert!(covers(rule, address), "{rule} and {address}");
+        }
+    }
+
+    #[test]
+    fn another_host_is_another_however_alike_it_looks() {
+        for (rule, address) in [
+            ("good.com", "https://good.com@evil.com/"),
+            ("good.com", "https://good.com.evil.com/"),
+            ("good.com", "https://evil.com/good.com"),
+            ("good.com", "https://evil.com#good.com"),
+            ("good.com", "https://evil.com\\@good.com/"),
+            ("good.com", "https://notgood.com"),
+            ("good.com", "https://www.good.com"),
+            ("good.com", "https://gооd.com"),
+            ("*.good.com", "https://good.com"),
+            ("*.good.com", "https://notgood.com"),
+            ("*.good.com", "https://good.com.evil.com"),
+        ] {
+            assert!(!covers(rule, address), "{rule} and {address}");
+        }
+    }
+
+    #[test]
+    fn what_names_no_host_is_no_rule() {
+        for text in ["", "*.", "a b", "example.com:8080", "a/b", "x@y", "*x.com", "a.*", "[::1"] {
+            assert!(Domain::parse(text).is_err(), "{text}");
+        }
+    }
+}

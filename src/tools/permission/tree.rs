@@ -1,0 +1,392 @@
+//! Takes compound commands apart with a shell grammar: loops, choices, groups, substitutions.
+//!
+//! The grammar is not trusted with what it may read otherwise than bash does. Every kind of node
+//! that may stand in a tree is listed here, every letter of the text must belong to one, and what
+//! is left over, unknown or unusual is unsure. Nothing here recurses: a command may nest as deep
+//! as it likes.
+
+use std::ops::ControlFlow;
+
+use tree_sitter::{Node, ParseOptions, ParseState, Parser, Tree, TreeCursor};
+
+use super::document::without_document;
+use super::script::{self, LETTERS_MAX, Simple, Unsure, Word};
+use super::test;
+
+/// How often the parser may report progress, each time after a hundred of its steps: about ten
+/// times as often as the longest plain command takes.
+const REPORTS_MAX: u32 = 5_000;
+/// How many of the signs may stand in a command of which many, where it is no shell, take the
+/// parser a time that grows with their square, and that it reports nothing of.
+const SIGNS_MAX: usize = 400;
+
+const INTRICATE: Unsure = Unsure("it is too intricate to be checked");
+const UNREADABLE: Unsure = Unsure("it cannot be parsed for sure");
+const UNUSUAL: Unsure = Unsure("it has an unusual expansion");
+const ARITHMETIC: Unsure = Unsure("it contains arithmetic with more than numbers");
+const REDIRECTION: Unsure = Unsure("it has an unusual redirection");
+
+type Sure = Result<(), Unsure>;
+
+/// What holds others, and nothing besides that matters.
+const FRAMES: &[&str] = &[
+    "program",
+    "list",
+    "pipeline",
+    "negated_command",
+    "redirected_statement",
+    "subshell",
+    "compound_statement",
+    "if_statement",
+    "elif_clause",
+    "else_clause",
+    "for_statement",
+    "while_statement",
+    "do_group",
+    "case_statement",
+    "case_item",
+    "function_definition",
+    "process_substitution",
+    "command_name",
+    "concatenation",
+    "string",
+    "simple_expansion",
+    "variable_assignments",
+    "brace_expression",
+];
+
+/// What stands for itself.
+const LEAVES: &[&str] = &[
+    "word",
+    "number",
+    "string_content",
+    "raw_string",
+    "variable_name",
+    "special_variable_name",
+    "extglob_pattern",
+    "file_descriptor",
+];
+
+/// Keywords and signs, wherever the grammar has them.
+const SIGNS: &[&str] = &[
+    "\n", ";", ";;", ";&", ";;&", "&", "&&", "|", "||", "|&", "!", "(", ")", "{", "}", "$(", "<(",
+    ">(", "`", "\"", "$", "${", "=", "==", "=~", "+=", "..", "<", ">", ">>", ">|", "&>", "&>>",
+    ">&", "<&", ">&-", "<&-", "<<<", "if", "then", "elif", "else", "fi", "for", "select", "in",
+    "do", "done", "while", "until", "case", "esac", "function", "export", "declare", "typeset",
+    "local", "readonly", "unset",
+];
+
+/// What is a command with words of its own.
+const COMMANDS: &[&str] = &["command", "declaration_command", "unset_command"];
+
+/// What a plain expansion in braces is made of.
+const EXPANSION: &[&str] = &[
+    "${",
+    "}",
+    ":-",
+    ":+",
+    "-",
+    "+",
+    "variable_name",
+    "special_variable_name",
+    "word",
+    "number",
+    "string",
+    "simple_expansion",
+    "command_substitution",
+];
+
+/// Every simple command that may run, in the order of the text. Which of them runs after which is
+/// not told.
+///
+/// # Errors
+/// Nobody can tell for sure.
+pub(super) fn split(command: &str) -> Result<Vec<Simple>, Unsure> {
+    if command.len() > LETTERS_MAX {
+        return Err(Unsure("it is too long to be checked"));
+    }
+    let script = without_document(command)?;
+    // Bash joins lines before it looks at anything else, and the grammar does not.
+    let joins = script.match_indices("\\\n").map(|(at, _)| &script[..at]);
+    if joins.into_iter().any(|before| !before.is_empty() && !before.ends_with([' ', '\t', '\n'])) {
+        return Err(Unsure("it joins lines in a word"));
+    }
+    let tree = parse(&script)?;
+    let mut walk = Walk { script: &script, ancestors: Vec::new(), done: Vec::new(), read: 0 };
+    walk.all(&mut tree.walk())?;
+    if script[walk.read..].trim().is_empty() { Ok(walk.done) } else { Err(UNREADABLE) }
+}
+
+fn parse(script: &str) -> Result<Tree, Unsure> {
+    if script.matches(['|', '<', '(']).count() > SIGNS_MAX {
+        return Err(INTRICATE);
+    }
+    let mut parser = Parser::new();
+    parser.set_language(&tree_sitter_bash::LANGUAGE.into()).map_err(|_| UNREADABLE)?;
+    let mut reports = 0;
+    let mut heed = |_: &ParseState| {
+        reports += 1;
+        if reports < REPORTS_MAX { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    };
+    let options = ParseOptions::new().progress_callback(&mut heed);
+    let mut rest = |from: usize, _| script.as_bytes().get(from..).unwrap_or_default();
+    let tree = parser.parse_with_options(&mut rest, None, Some(options)).ok_or(INTRICATE)?;
+    if tree.root_node().has_error() { Err(UNREADABLE) } else { Ok(tree) }
+}
+
+struct Walk<'a> {
+    script: &'a str,
+    ancestors: Vec<Node<'a>>,
+    done: Vec<Simple>,
+    /// Up to where the text belongs to nodes that were seen.
+    read: usize,
+}
+
+/// Whether to look at what a node is made of.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Next {
+    Inside,
+    Past,
+}
+
+impl<'a> Walk<'a> {
+    fn all(&mut self, cursor: &mut TreeCursor<'a>) -> Sure {
+        loop {
+            let node = cursor.node();
+            let next = self.see(node)?;
+            if next == Next::Inside && cursor.goto_first_child() {
+                self.ancestors.push(node);
+                continue;
+            }
+            self.finish(node)?;
+            while !cursor.goto_next_sibling() {
+                if !cursor.goto_parent() {
+                    return Ok(());
+                }
+                self.ancestors.pop();
+            }
+        }
+    }
+
+    /// Notes that the text is read up to the end of a node, and that nothing was left out.
+    fn finish(&mut self, node: Node<'a>) -> Sure {
+        let skipped = self.script.get(self.read..node.start_byte()).ok_or(UNREADABLE)?;
+        if !skipped.replace("\\\n", "").trim_matches([' ', '\t', '\n']).is_empty() {
+            return Err(UNREADABLE);
+        }
+        self.read = node.end_byte();
+        Ok(())
+    }
+
+    fn see(&mut self, node: Node<'a>) -> Result<Next, Unsure> {
+        if node.is_error() || node.is_missing() {
+            return Err(UNREADABLE);
+        }
+        let kind = node.kind();
+        match kind {
+            "arithmetic_expansion" => return self.sum(node),
+            "test_command" => return self.test(node),
+            "file_redirect" | "herestring_redirect" => return self.redirect_alone(node),
+            "variable_assignment" => self.setting(node),
+            "expansion" => check_expansion(node)?,
+            "comment" => self.check_comment(node)?,
+            "command_substitution" => self.check_backquotes(node)?,
+            "for_statement" => self.check_loop(node)?,
+            "while_statement" => self.check_folder(node)?,
+            "function_definition" => self.check_folder(node)?,
+            "compound_statement" if !self.text(node).starts_with('{') => return Err(ARITHMETIC),
+            _ if COMMANDS.contains(&kind) => self.command(node)?,
+            _ if node.is_named() && LEAVES.contains(&kind) => self.check_leaf(node)?,
+            _ if node.is_named() && FRAMES.contains(&kind) => {}
+            _ if !node.is_named() && (SIGNS.contains(&kind) || self.is_within("expansion")) => {}
+            _ => return Err(UNREADABLE),
+        }
+        Ok(Next::Inside)
+    }
+
+    fn is_within(&self, kind: &str) -> bool {
+        self.ancestors.last().is_some_and(|parent| parent.kind() == kind)
+    }
+
+    fn text(&self, node: Node<'a>) -> &'a str {
+        self.script.get(node.byte_range()).unwrap_or_default()
+    }
+
+    fn add(&mut self, simple: Simple) {
+        if simple != Simple::default() {
+            self.done.push(simple);
+        }
+    }
+
+    /// The value of a variable is a sum too, and may hold a subscript with a substitution: only
+    /// numbers are safe.
+    fn sum(&mut self, node: Node<'a>) -> Result<Next, Unsure> {
+        let sum = self.text(node).trim_start_matches('$');
+        let safe =
+            |letter: char| letter.is_ascii_digit() || " +-*/%()<>=!&|^~?:[]".contains(letter);
+        if sum.chars().all(safe) { Ok(Next::Past) } else { Err(ARITHMETIC) }
+    }
+
+    fn test(&mut self, node: Node<'a>) -> Result<Next, Unsure> {
+        let mut simple = self.around(node)?;
+        simple.words = test::words(self.text(node))?;
+        self.add(simple);
+        Ok(Next::Past)
+    }
+
+    /// A variable that is set and stays so, for no command.
+    fn setting(&mut self, node: Node<'a>) {
+        let is_part = |parent: &Node<'_>| COMMANDS.contains(&parent.kind());
+        if !self.ancestors.last().is_some_and(is_part) {
+            let words = vec![self.word(node)];
+            self.add(Simple { words, ..Simple::default() });
+        }
+    }
+
+    fn command(&mut self, node: Node<'a>) -> Sure {
+        let mut simple = self.around(node)?;
+        let mut end = None;
+        for child in node.children(&mut node.walk()) {
+            if matches!(child.kind(), "file_redirect" | "herestring_redirect") {
+                self.redirect(child, &mut simple)?;
+            } else if end == Some(child.start_byte()) {
+                // To bash they are one.
+                return Err(UNREADABLE);
+            } else {
+                simple.words.push(self.word(child));
+            }
+            end = Some(child.end_byte());
+        }
+        let named = |word: &&Word| word.assigns().is_none();
+        let odd = |word: &Word| script::is_keyword(&word.raw) || word.raw.starts_with(['{', '-']);
+        if simple.words.iter().find(named).is_some_and(odd) || follows_time(&simple.words) {
+            return Err(UNREADABLE);
+        }
+        self.add(simple);
+        Ok(())
+    }
+
+    /// Where a command is redirected to by what it stands in.
+    fn around(&self, node: Node<'a>) -> Result<Simple, Unsure> {
+        let mut simple = Simple::default();
+        let Some(parent) = self.ancestors.last() else { return Ok(simple) };
+        if parent.kind() == "redirected_statement" {
+            let children = parent.children(&mut parent.walk()).collect::<Vec<_>>();
+            if children.first() == Some(&node) {
+                children[1..].iter().try_for_each(|child| self.redirect(*child, &mut simple))?;
+            }
+        }
+        Ok(simple)
+    }
+
+    /// A redirection of something that is no simple command, as a command of its own. Those of
+    /// simple commands are theirs.
+    fn redirect_alone(&mut self, node: Node<'a>) -> Result<Next, Unsure> {
+        let is_owned = self.ancestors.last().is_some_and(|parent| {
+            let first = parent.child(0).map(|first| first.kind());
+            let owner = if parent.kind() == "redirected_statement" { first } else { None };
+            let owner = owner.unwrap_or(parent.kind());
+            COMMANDS.contains(&owner) || owner == "test_command"
+        });
+        if !is_owned {
+            let mut simple = Simple::default();
+            self.redirect(node, &mut simple)?;
+            self.add(simple);
+        }
+        Ok(Next::Inside)
+    }
+
+    fn redirect(&self, node: Node<'a>, simple: &mut Simple) -> Sure {
+        let children: Vec<Node<'a>> = node.children(&mut node.walk()).collect();
+        let parts = match children.as_slice() {
+            [stream, rest @ ..] if stream.kind() == "file_descriptor" => rest,
+            all => all,
+        };
+        let (sign, target) = match parts {
+            [sign] if matches!(sign.kind(), ">&-" | "<&-") => return Ok(()),
+            [sign, target] => (sign.kind(), *target),
+            _ => return Err(REDIRECTION),
+        };
+        if target.kind() == "process_substitution" && sign != "<<<" {
+            return Ok(());
+        }
+        let word = self.word(target);
+        let is_stream = word.raw == "-" || word.raw.bytes().all(|byte| byte.is_ascii_digit());
+        match sign {
+            "<<<" => {}
+            ">&" | "<&" if is_stream => {}
+            ">" | ">>" | ">|" | "&>" | "&>>" | ">&" => simple.writes.push(word),
+            "<" => simple.reads.push(word),
+            _ => return Err(REDIRECTION),
+        }
+        Ok(())
+    }
+
+    /// Reads a word as the splitter of plain commands does; what that does not know can only be a
+    /// word that expands.
+    fn word(&self, node: Node<'a>) -> Word {
+        let raw = self.text(node);
+        script::single_word(raw).unwrap_or_else(|| Word {
+            raw: raw.to_owned(),
+            plain: raw.to_owned(),
+            expands: true,
+            globs: raw.contains(['*', '?', '[']),
+        })
+    }
+
+    /// What the grammar made nothing of, bash may make something of.
+    fn check_leaf(&self, node: Node<'a>) -> Sure {
+        let text = self.text(node);
+        let literal = matches!(node.kind(), "raw_string" | "special_variable_name");
+        let marked = text.contains(['$', '`', '(', ')', '<', '>', ';', '&', '\n'])
+            || text.contains('|') && node.kind() != "extglob_pattern";
+        let within = node.kind() == "string_content" && !text.contains(['$', '`']);
+        if literal || within || !marked || script::single_word(text).is_some() {
+            return Ok(());
+        }
+        Err(UNUSUAL)
+    }
+
+    /// To bash, what begins inside of a word is no comment.
+    fn check_comment(&self, node: Node<'a>) -> Sure {
+        let before = &self.script[..node.start_byte()];
+        let begins =
+            before.is_empty() || before.ends_with([' ', '\t', '\n', ';', '&', '|', '(', ')']);
+        if begins { Ok(()) } else { Err(UNREADABLE) }
+    }
+
+    /// Backslashes between backquotes are read twice.
+    fn check_backquotes(&self, node: Node<'a>) -> Sure {
+        let text = self.text(node);
+        if text.starts_with('`') && text.contains('\\') { Err(UNUSUAL) } else { Ok(()) }
+    }
+
+    /// Variables that programs heed have names in capitals.
+    fn check_loop(&self, node: Node<'a>) -> Sure {
+        let name = node.child_by_field_name("variable").map_or("", |name| self.text(name));
+        let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
+        if !name.bytes().all(fits) || name.contains("proxy") {
+            return Err(Unsure("it sets a variable that programs may heed"));
+        }
+        self.check_folder(node)
+    }
+
+    /// What runs again runs from where it left off.
+    fn check_folder(&self, node: Node<'a>) -> Sure {
+        // Too many are better than too few.
+        let moves = ["cd", "pushd", "popd"].iter().any(|name| self.text(node).contains(name));
+        if moves { Err(Unsure("it changes folders in a loop or function")) } else { Ok(()) }
+    }
+}
+
+/// Whether a keyword follows `time`, which is one itself.
+fn follows_time(words: &[Word]) -> bool {
+    let mut later =
+        words.iter().skip_while(|word| matches!(word.raw.as_str(), "time" | "-p" | "--"));
+    later.next().is_some_and(|word| script::is_keyword(&word.raw))
+}
+
+fn check_expansion(node: Node<'_>) -> Sure {
+    let fits = |child: Node<'_>| EXPANSION.contains(&child.kind());
+    if node.children(&mut node.walk()).all(fits) { Ok(()) } else { Err(UNUSUAL) }
+}

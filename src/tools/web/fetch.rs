@@ -1,0 +1,158 @@
+//! Gets a page: one request, and a few more where the same site sends us on.
+
+use std::error::Error;
+use std::time::Duration;
+
+use reqwest::header::{ACCEPT, CONTENT_TYPE, LOCATION, RETRY_AFTER, USER_AGENT};
+use reqwest::{Response, StatusCode, Url};
+use tokio::time::{Instant, timeout_at};
+
+use super::guard::Private;
+use super::target::{is_same_site, parse};
+
+/// How often the same site may send us on.
+const REDIRECTS_MAX: usize = 8;
+/// How much of a page is read, in bytes, unpacked.
+pub(super) const BODY_BYTES_MAX: usize = 10 << 20;
+/// How much of the page beside an error is read, in bytes.
+const ERROR_BYTES_MAX: usize = 64 << 10;
+
+const AGENT: &str = concat!("outlast/", env!("CARGO_PKG_VERSION"), " (WebFetch)");
+const WANTED: &str = "text/markdown, text/html;q=0.9, application/xhtml+xml;q=0.9, text/*;q=0.8, \
+     application/json;q=0.8, */*;q=0.5";
+
+/// What came of asking for a page.
+#[derive(Debug)]
+pub(super) enum Got {
+    Page(Page),
+    /// The page is at another site, which nobody has allowed yet.
+    Elsewhere {
+        status: StatusCode,
+        to: Url,
+    },
+}
+
+/// A page as it came.
+#[derive(Debug)]
+pub(super) struct Page {
+    /// Where it was in the end.
+    pub(super) url: Url,
+    pub(super) status: StatusCode,
+    /// What it is said to be.
+    pub(super) content_type: Option<String>,
+    pub(super) retry_after: Option<String>,
+    pub(super) body: Vec<u8>,
+    /// There was more of it than is read.
+    pub(super) is_cut: bool,
+}
+
+/// Asks for `url` until there is a page. `send` sends one request.
+///
+/// # Errors
+/// Why there is none, for the model.
+pub(super) async fn get<S, F>(url: Url, timeout: Duration, send: S) -> Result<Got, String>
+where
+    S: Fn(Url) -> F,
+    F: Future<Output = Result<Response, String>>,
+{
+    let end = Instant::now() + timeout;
+    let late = |what: &str| format!("{what} within {}s", timeout.as_secs_f64());
+    let mut url = url;
+    for _ in 0..=REDIRECTS_MAX {
+        let answered = timeout_at(end, send(url.clone())).await;
+        let response = answered.map_err(|_| late("the server did not answer"))??;
+        let Some(next) = onward(&response, &url)? else {
+            return read(response, url, end, &late).await.map(Got::Page);
+        };
+        if !is_same_site(&url, &next) {
+            return Ok(Got::Elsewhere { status: response.status(), to: next });
+        }
+        url = next;
+    }
+    Err(format!("the site sent us on more than {REDIRECTS_MAX} times, last to {url}"))
+}
+
+/// One request, with nothing in it of ours but a name.
+///
+/// # Errors
+/// Why there is no answer.
+pub(super) async fn send(client: &reqwest::Client, url: Url) -> Result<Response, String> {
+    let request = client.get(url).header(USER_AGENT, AGENT).header(ACCEPT, WANTED);
+    request.send().await.map_err(|error| explain(&error))
+}
+
+/// Where an answer sends us.
+fn onward(response: &Response, from: &Url) -> Result<Option<Url>, String> {
+    let status = response.status().as_u16();
+    let Some(place) =
+        response.headers().get(LOCATION).filter(|_| matches!(status, 301 | 302 | 303 | 307 | 308))
+    else {
+        return Ok(None);
+    };
+    let bad =
+        |why: &str| format!("HTTP {status}: the site sends us to where nothing is fetched: {why}");
+    let place = str::from_utf8(place.as_bytes()).map_err(|_| bad("no text"))?;
+    let next = from.join(place).map_err(|error| bad(&error.to_string()))?;
+    parse(next.as_str()).map(Some).map_err(|why| bad(&why))
+}
+
+async fn read(
+    mut response: Response,
+    url: Url,
+    end: Instant,
+    late: &impl Fn(&str) -> String,
+) -> Result<Page, String> {
+    let status = response.status();
+    let most = if status.is_success() { BODY_BYTES_MAX } else { ERROR_BYTES_MAX };
+    let header = |name| {
+        let value = response.headers().get(name)?;
+        Some(String::from_utf8_lossy(value.as_bytes()).into_owned())
+    };
+    let (content_type, retry_after) = (header(CONTENT_TYPE), header(RETRY_AFTER));
+    let mut body = Vec::new();
+    let mut is_cut = false;
+    while !is_cut {
+        let came = timeout_at(end, response.chunk()).await;
+        let so_far = body.len();
+        let came = came.map_err(|_| {
+            format!("{}; {so_far} bytes of it had come", late("the page did not end"))
+        })?;
+        match came {
+            Ok(Some(chunk)) => {
+                let room = most.saturating_sub(body.len()).min(chunk.len());
+                body.extend_from_slice(&chunk[..room]);
+                is_cut = room < chunk.len();
+            }
+            Ok(None) => break,
+            Err(error) => {
+                return Err(format!(
+                    "the page broke off after {so_far} bytes: {}",
+                    explain(&error)
+                ));
+            }
+        }
+    }
+    Ok(Page { url, status, content_type, retry_after, body, is_cut })
+}
+
+/// What went wrong, from the inside out, and without the library's own wrapping.
+fn explain(error: &reqwest::Error) -> String {
+    let causes = std::iter::successors(error.source(), |cause| (*cause).source());
+    let mut innermost = None;
+    for cause in causes {
+        if let Some(private) = cause.downcast_ref::<Private>() {
+            return private.to_string();
+        }
+        innermost = Some(cause);
+    }
+    let what = if error.is_timeout() {
+        "the connection took too long"
+    } else if error.is_connect() {
+        "no connection"
+    } else if error.is_decode() {
+        "it cannot be unpacked"
+    } else {
+        "the connection failed"
+    };
+    innermost.map_or_else(|| what.to_owned(), |cause| format!("{what} ({cause})"))
+}

@@ -1,0 +1,152 @@
+//! Keeps the model from what only this machine and its neighbours may reach.
+//!
+//! What counts is where a name leads at the moment of connecting: the addresses that pass here are
+//! the very ones that are connected to, so that no second look-up can lead elsewhere.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use reqwest::Url;
+use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+
+use super::super::permission::host_of;
+use super::address::private;
+
+/// A host that is not on the open internet.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{host} is at {place}, which is not fetched from unless the setting webFetchPrivateHosts \
+     names the host"
+)]
+pub(super) struct Private {
+    host: String,
+    place: String,
+}
+
+/// Looks names up as the machine does.
+pub(super) struct System;
+
+impl Resolve for System {
+    fn resolve(&self, name: Name) -> Resolving {
+        let host = name.as_str().to_owned();
+        Box::pin(async move {
+            let found = tokio::net::lookup_host((host.as_str(), 0)).await?;
+            Ok(Box::new(found.collect::<Vec<_>>().into_iter()) as Addrs)
+        })
+    }
+}
+
+/// Leaves only addresses of the open internet.
+pub(super) struct Guard(pub(super) Arc<dyn Resolve>);
+
+impl Resolve for Guard {
+    fn resolve(&self, name: Name) -> Resolving {
+        let host = name.as_str().to_owned();
+        let looked_up = self.0.resolve(name);
+        Box::pin(async move {
+            let found = admit(&host, looked_up.await?)?;
+            Ok(Box::new(found.into_iter()) as Addrs)
+        })
+    }
+}
+
+fn admit(host: &str, found: Addrs) -> Result<Vec<SocketAddr>, Private> {
+    let mut hidden = None;
+    let mut open = Vec::new();
+    for address in found {
+        match private(address.ip()) {
+            Some(what) => hidden = Some((address.ip(), what)),
+            None => open.push(address),
+        }
+    }
+    match hidden {
+        Some((address, what)) if open.is_empty() => Err(refuse(host, address, what)),
+        Some(_) | None => Ok(open),
+    }
+}
+
+fn refuse(host: &str, address: IpAddr, what: &str) -> Private {
+    Private { host: host.to_owned(), place: format!("{address}, {what}") }
+}
+
+/// Checks a host that is written as an address, which nobody looks up.
+///
+/// # Errors
+/// It is none of the open internet's.
+pub(super) fn check_literal(url: &Url) -> Result<(), Private> {
+    let host = host_of(url);
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    match bare.parse::<IpAddr>().ok().and_then(|address| Some((address, private(address)?))) {
+        Some((address, what)) => Err(refuse(&host, address, what)),
+        None => Ok(()),
+    }
+}
+
+/// Checks a name that somebody else looks up: only what it says of itself can be judged.
+///
+/// # Errors
+/// It means this machine.
+pub(super) fn check_name(url: &Url) -> Result<(), Private> {
+    let host = host_of(url);
+    let own = host == "localhost" || host.ends_with(".localhost");
+    if own { Err(Private { place: "this machine".to_owned(), host }) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::str::FromStr;
+    use std::sync::Mutex;
+
+    use super::*;
+
+    /// Answers with one list after another, as a name does whose owner means ill.
+    struct Rebinding(Mutex<Vec<Vec<&'static str>>>);
+
+    impl Resolve for Rebinding {
+        fn resolve(&self, _name: Name) -> Resolving {
+            let answer = self.0.lock().expect("nobody panics with it").remove(0);
+            let parse = |address: &str| SocketAddr::new(address.parse().expect("an address"), 0);
+            let found: Vec<SocketAddr> = answer.into_iter().map(parse).collect();
+            Box::pin(async move { Ok(Box::new(found.into_iter()) as Addrs) })
+        }
+    }
+
+    async fn ask(guard: &Guard) -> Result<Vec<String>, String> {
+        let name = Name::from_str("evil.example").expect("a name");
+        let found = guard.resolve(name).await.map_err(|error| error.to_string())?;
+        Ok(found.map(|address| address.ip().to_string()).collect())
+    }
+
+    #[tokio::test]
+    async fn each_look_up_is_checked_and_private_addresses_are_left_out() {
+        let answers = vec![vec!["8.8.8.8"], vec!["127.0.0.1"], vec!["10.0.0.1", "1.1.1.1"]];
+        let guard = Guard(Arc::new(Rebinding(Mutex::new(answers))));
+        assert_eq!(ask(&guard).await, Ok(vec!["8.8.8.8".to_owned()]));
+        let refused = ask(&guard).await.unwrap_err();
+        assert!(refused.contains("evil.example is at 127.0.0.1, this machine"), "{refused}");
+        assert_eq!(ask(&guard).await, Ok(vec!["1.1.1.1".to_owned()]));
+    }
+
+    #[test]
+    fn an_address_is_seen_through_in_every_spelling() {
+        for host in [
+            "127.0.0.1",
+            "2130706433",
+            "0x7f000001",
+            "0177.0.0.1",
+            "127.1",
+            "[::1]",
+            "0",
+            "[::ffff:7f00:1]",
+            "169.254.169.254",
+            "0xa9fea9fe",
+            "127.0.0.1.",
+            "127。0。0。1",
+        ] {
+            let url = Url::parse(&format!("http://{host}/")).expect("an address");
+            assert!(check_literal(&url).is_err(), "{host}");
+        }
+        let open = Url::parse("http://8.8.8.8/").expect("an address");
+        assert_eq!(check_literal(&open), Ok(()));
+    }
+}

@@ -1,0 +1,204 @@
+//! Makes Markdown of a page, whatever the page is like.
+
+use std::rc::Rc;
+use std::thread;
+use std::time::Duration;
+
+use htmd::HtmlToMarkdown;
+use htmd::options::{BulletListMarker, Options};
+use html5ever::tendril::StrTendril;
+use markup5ever_rcdom::{Handle, Node, NodeData};
+use tokio::sync::{Semaphore, oneshot};
+use tokio_util::sync::CancellationToken;
+
+use super::sink::{Tree, grow};
+
+/// No honest page takes longer.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Conversions at once: what goes on after its time was up counts as well.
+const AT_ONCE: usize = 4;
+/// The converter calls itself for each level of a page, so deeper ones are laid flat.
+const LEVELS_MAX: usize = 200;
+/// Enough for so many levels of an unoptimized build. What is not used is not taken.
+const STACK_BYTES: usize = 64 << 20;
+
+/// What is for machines.
+const SKIPPED: [&str; 8] =
+    ["script", "style", "template", "svg", "iframe", "object", "canvas", "head"];
+
+/// A page that can be read.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Converted {
+    pub(super) text: String,
+    pub(super) title: Option<String>,
+    /// Why its end is missing, if it is.
+    pub(super) cut: Option<&'static str>,
+}
+
+/// Converts pages, a few at once.
+#[derive(Debug)]
+pub(super) struct Converter(std::sync::Arc<Semaphore>);
+
+impl Default for Converter {
+    fn default() -> Self {
+        Self(std::sync::Arc::new(Semaphore::new(AT_ONCE)))
+    }
+}
+
+impl Converter {
+    /// Converts a page on a thread of its own, which is left behind when it takes too long or the
+    /// run ends.
+    ///
+    /// # Errors
+    /// Why there is no text.
+    pub(super) async fn convert(&self, html: String) -> Result<Converted, String> {
+        let stop = CancellationToken::new();
+        let _stops_when_dropped = stop.clone().drop_guard();
+        let work = async {
+            let permit = std::sync::Arc::clone(&self.0).acquire_owned().await;
+            let (tell, told) = oneshot::channel();
+            let body = move || {
+                // Nobody may be there to listen any more.
+                let _ = tell.send(markdown(&html, &stop));
+                drop(permit);
+            };
+            let named = thread::Builder::new().name("html".to_owned()).stack_size(STACK_BYTES);
+            named.spawn(body).map_err(|error| format!("no thread can be started: {error}"))?;
+            told.await.map_err(|_| "the converter failed on it".to_owned())
+        };
+        let end = tokio::time::timeout(PATIENCE, work).await;
+        end.unwrap_or_else(|_| Err(format!("that takes longer than {}s", PATIENCE.as_secs())))
+    }
+}
+
+fn markdown(html: &str, stop: &CancellationToken) -> Converted {
+    let Tree { document, cut } = grow(html, stop);
+    flatten(&document);
+    let title = title(&document);
+    let options = Options {
+        bullet_list_marker: BulletListMarker::Dash,
+        ul_bullet_spacing: 1,
+        ..Options::default()
+    };
+    let converter = HtmlToMarkdown::builder().options(options).skip_tags(SKIPPED.to_vec()).build();
+    let text = converter.tree_to_markdown(&document);
+    Converted { text, title, cut }
+}
+
+/// Puts all that lies too deep side by side, as text only.
+fn flatten(document: &Handle) {
+    let mut open = vec![(Rc::clone(document), 0)];
+    while let Some((node, level)) = open.pop() {
+        if level < LEVELS_MAX {
+            let children = node.children.borrow();
+            open.extend(children.iter().map(|child| (Rc::clone(child), level + 1)));
+        } else if !node.children.borrow().is_empty() {
+            let text = text_within(&node);
+            let leaf = Node::new(NodeData::Text { contents: StrTendril::from_slice(&text).into() });
+            node.children.replace(vec![leaf]);
+        }
+    }
+}
+
+/// All text below a node, in order.
+fn text_within(node: &Handle) -> String {
+    let mut text = String::new();
+    let mut open = vec![Rc::clone(node)];
+    while let Some(node) = open.pop() {
+        match &node.data {
+            NodeData::Text { contents } => {
+                text.push_str(&contents.borrow());
+                text.push(' ');
+            }
+            NodeData::Element { name, .. } if SKIPPED.contains(&&*name.local) => {}
+            NodeData::Document
+            | NodeData::Doctype { .. }
+            | NodeData::Comment { .. }
+            | NodeData::Element { .. }
+            | NodeData::ProcessingInstruction { .. } => {
+                open.extend(node.children.borrow().iter().rev().cloned());
+            }
+        }
+    }
+    text
+}
+
+/// What the page calls itself.
+fn title(document: &Handle) -> Option<String> {
+    let mut place = Rc::clone(document);
+    for tag in ["html", "head", "title"] {
+        let is_it = |node: &&Handle| match &node.data {
+            NodeData::Element { name, .. } => &*name.local == tag,
+            NodeData::Document
+            | NodeData::Doctype { .. }
+            | NodeData::Text { .. }
+            | NodeData::Comment { .. }
+            | NodeData::ProcessingInstruction { .. } => false,
+        };
+        let found = place.children.borrow().iter().find(is_it).cloned()?;
+        place = found;
+    }
+    let title = text_within(&place).split_whitespace().collect::<Vec<_>>().join(" ");
+    let short: String = title.chars().take(200).collect();
+    Some(short).filter(|title| !title.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn convert(html: impl Into<String>) -> Converted {
+        Converter::default().convert(html.into()).await.expect("every page can be converted")
+    }
+
+    #[tokio::test]
+    async fn a_page_becomes_markdown_without_what_is_for_machines() {
+        let page = "<!doctype html><html><head><title>A \n page</title><style>p{}</style></head>\
+                    <body><h1>Head</h1><script>alert(1)</script><p>One <b>two</b> \
+                    <a href=\"/x\">three</a>.</p><ul><li>a<li>b</ul><noscript>plain</noscript>\
+                    <pre><code>let x = 1;\n  y</code></pre></body></html>";
+        let page = convert(page).await;
+        assert_eq!(page.title.as_deref(), Some("A page"));
+        assert_eq!(page.cut, None);
+        for part in ["# Head", "One **two** [three](/x).", "- a\n- b", "plain", "let x = 1;\n  y"] {
+            assert!(page.text.contains(part), "no {part:?} in:\n{}", page.text);
+        }
+        for part in ["alert", "p{}", "A page"] {
+            assert!(!page.text.contains(part), "{part:?} in:\n{}", page.text);
+        }
+    }
+
+    #[tokio::test]
+    async fn text_below_the_levels_that_are_converted_is_kept() {
+        let depth = LEVELS_MAX + 100;
+        let page = format!("{}deep<i>er</i>{}after", "<div>".repeat(depth), "</div>".repeat(depth));
+        let page = convert(page).await;
+        assert_eq!(page.cut, None);
+        assert!(page.text.contains("deep er"), "{}", page.text);
+        assert!(page.text.ends_with("after"), "{}", page.text);
+    }
+
+    #[tokio::test]
+    async fn a_page_that_is_nothing_but_depth_costs_neither_the_stack_nor_the_day() {
+        for tag in ["<div>", "<b>", "<table><td>", "<svg><g>", "<template>", "<object>"] {
+            let page = convert(format!("<p>first</p>{}", tag.repeat((1 << 20) / tag.len()))).await;
+            assert!(page.text.contains("first"), "{tag}");
+            assert!(page.cut.is_some(), "{tag}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_page_that_grows_by_what_it_leaves_open_is_cut() {
+        let open: String = (0..400).map(|number| format!("<font color={number}>")).collect();
+        let page = convert(format!("{open}{}", "<p>x".repeat(500_000))).await;
+        assert!(page.cut.is_some());
+    }
+
+    #[tokio::test]
+    async fn as_many_siblings_as_there_may_be_are_converted_in_time() {
+        let page = convert("<b>x</b>".repeat(99_000)).await;
+        assert!(page.text.contains("xxx"));
+        let page = convert("<!---->".repeat(200_000)).await;
+        assert!(page.cut.is_some());
+    }
+}

@@ -1,0 +1,86 @@
+//! Which addresses are fetched at all. Pure.
+
+use reqwest::Url;
+
+use super::super::permission::host_of;
+
+/// No honest address is longer, in bytes.
+const LONGEST: usize = 8192;
+
+/// Reads an address as the model writes it.
+///
+/// # Errors
+/// Why it is not fetched.
+pub(super) fn parse(text: &str) -> Result<Url, String> {
+    if text.len() > LONGEST {
+        return Err(format!("the url is longer than {LONGEST} bytes"));
+    }
+    let mut url = Url::parse(text.trim()).map_err(|error| {
+        format!("the url is no address ({error}); write it whole, like https://example.com/page")
+    })?;
+    if !matches!(url.scheme(), "http" | "https") {
+        return Err(format!("only http and https are fetched, not {}", url.scheme()));
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err("the url holds a user name or password; pages are fetched without".to_owned());
+    }
+    if host_of(&url).is_empty() {
+        return Err("the url names no host".to_owned());
+    }
+    url.set_fragment(None);
+    Ok(url)
+}
+
+/// Whether whoever was asked for `from` is asked for `to` as well: the same host and port, or
+/// from http to https where both are as usual. Never from https to http.
+pub(super) fn is_same_site(from: &Url, to: &Url) -> bool {
+    let same_port = from.port_or_known_default() == to.port_or_known_default();
+    let secured = from.scheme() == "http" && to.scheme() == "https";
+    let usual = from.port().is_none() && to.port().is_none();
+    let ways_agree = from.scheme() == to.scheme() && same_port || secured && usual;
+    host_of(from) == host_of(to) && ways_agree
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_whole_addresses_of_the_web_are_fetched() {
+        for text in [
+            "",
+            "example.com",
+            "/page",
+            "file:///etc/passwd",
+            "ftp://example.com/",
+            "data:,x",
+            "javascript:1",
+            "http://",
+            "http://./",
+            "https://good.com@evil.com/",
+            "https://:pw@example.com",
+            "http://exa mple.com/",
+            "http://example.com:99999/",
+        ] {
+            assert!(parse(text).is_err(), "{text}");
+        }
+        assert!(parse(&format!("http://example.com/{}", "a".repeat(9000))).is_err());
+        let url = parse(" https://Example.com/a?b#c ").expect("an address");
+        assert_eq!(url.as_str(), "https://example.com/a?b");
+    }
+
+    #[test]
+    fn a_site_is_a_host_at_a_port_and_may_become_secure() {
+        let same = |from: &str, to: &str| {
+            is_same_site(&Url::parse(from).unwrap(), &Url::parse(to).unwrap())
+        };
+        assert!(same("http://a.com/1", "http://a.com/2"));
+        assert!(same("http://a.com/", "https://A.com./"));
+        assert!(same("http://a.com:8080/", "http://a.com:8080/x"));
+        assert!(!same("https://a.com/", "http://a.com/"));
+        assert!(!same("http://a.com/", "http://a.com:22/"));
+        assert!(!same("http://a.com:8080/", "https://a.com/"));
+        assert!(!same("http://a.com/", "http://www.a.com/"));
+        assert!(!same("http://a.com/", "http://a.com.evil.com/"));
+    }
+}

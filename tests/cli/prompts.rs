@@ -1,0 +1,350 @@
+//! Agents, commands and skills: which files are read, which of several counts, and what of them is
+//! not believed.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
+
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
+use outlast::cli::prompts::{Library, Search};
+use outlast::tools::{AgentDefinition, PermissionMode};
+use tempfile::TempDir;
+
+/// A home with a repository in it, and a folder of that to work in.
+struct Home {
+    folder: TempDir,
+    trusted: bool,
+}
+
+impl Home {
+    fn new() -> Self {
+        let home = Self { folder: tempfile::tempdir().expect("a folder"), trusted: false };
+        fs::create_dir_all(home.path("repo/.git")).expect("made");
+        fs::create_dir_all(home.path("repo/part")).expect("made");
+        home
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().canonicalize().expect("it is there").join(name)
+    }
+
+    fn write(&self, name: &str, text: impl AsRef<[u8]>) -> &Self {
+        let path = self.path(name);
+        fs::create_dir_all(path.parent().expect("a folder")).expect("made");
+        fs::write(path, text).expect("written");
+        self
+    }
+
+    fn agent(&self, file: &str, name: &str, more: &str) -> &Self {
+        self.write(file, format!("---\nname: {name}\ndescription: From {file}\n{more}---\nPrompt"))
+    }
+
+    fn read(&self) -> Library {
+        let trusts = |_: &[u8]| self.trusted;
+        let search = Search {
+            cwd: &self.path("repo/part"),
+            own: vec![self.path("config"), self.path(".claude")],
+            project: true,
+            trusts: &trusts,
+            anywhere: self.trusted,
+            commands: true,
+        };
+        search.read()
+    }
+}
+
+/// Names, and the end of each file's path.
+fn agents(library: &Library) -> Vec<(&str, &str)> {
+    library.agents.iter().map(|it| (it.definition.name.as_str(), it.file.as_str())).collect()
+}
+
+fn commands(library: &Library) -> Vec<&str> {
+    library.callable().map(|command| command.name.as_str()).collect()
+}
+
+#[test]
+fn of_several_agents_of_a_name_the_nearest_counts() {
+    let home = Home { trusted: true, ..Home::new() };
+    for file in [
+        ".claude/agents/a.md",
+        "config/agents/a.md",
+        "repo/.claude/agents/a.md",
+        "repo/.outlast/agents/a.md",
+        "repo/part/.claude/agents/deep/er/a.md",
+    ] {
+        home.agent(file, "a", "");
+    }
+    let expected = [
+        ("repo/part/.claude/agents/deep/er/a.md", ".claude/agents/deep/er/a.md"),
+        ("repo/.outlast/agents/a.md", "../.outlast/agents/a.md"),
+        ("repo/.claude/agents/a.md", "../.claude/agents/a.md"),
+        ("config/agents/a.md", "config/agents/a.md"),
+        (".claude/agents/a.md", ".claude/agents/a.md"),
+    ];
+    for (file, shown) in expected {
+        let library = home.read();
+        let [(name, counts)] = agents(&library)[..] else { panic!("{library:?}") };
+        assert!(name == "a" && counts.ends_with(shown), "{counts} is not {shown}");
+        assert_eq!(library.warnings, Vec::<String>::new());
+        fs::remove_file(home.path(file)).expect("it was there");
+    }
+    assert!(home.read().agents.is_empty());
+}
+
+#[test]
+fn an_agent_is_read_whole() {
+    let home = Home { trusted: true, ..Home::new() };
+    home.agent(
+        "repo/.claude/agents/x.md",
+        "code-reviewer",
+        "tools: Read, Bash(git log:*), mcp__x__y, NoSuchTool, Read\ndisallowedTools: [Write]\n\
+         model: opus\nmaxTurns: 7\npermissionMode: acceptEdits\nbackground: true\ncolor: pink\n",
+    );
+    let expected = AgentDefinition {
+        name: "code-reviewer".to_owned(),
+        description: "From repo/.claude/agents/x.md".to_owned(),
+        prompt: "Prompt".to_owned(),
+        tools: Some(["Read", "Bash", "mcp__x__y", "NoSuchTool"].map(str::to_owned).to_vec()),
+        disallowed_tools: vec!["Write".to_owned()],
+        model: Some("opus".to_owned()),
+        max_turns: Some(7),
+        permission_mode: Some(PermissionMode::AcceptEdits),
+        background: true,
+    };
+    let library = home.read();
+    assert_eq!(library.agents[0].definition, expected);
+    assert_eq!((library.warnings, library.withheld), (Vec::new(), Vec::new()));
+    home.agent("repo/.claude/agents/x.md", "any", "tools: \"*\"\nmodel: inherit\nmaxTurns: none\n");
+    let library = home.read();
+    let any = &library.agents[0].definition;
+    assert_eq!((&any.tools, &any.model, any.max_turns), (&None, &None, None));
+    assert!(library.warnings[0].contains("maxTurns makes no sense"), "{:?}", library.warnings);
+}
+
+#[test]
+fn whatever_lies_there_is_named_and_harms_nothing() {
+    let (good, dir) = ("---\nname: n\ndescription: d\n---\n", "repo/.claude/agents");
+    let rows: [(&str, Vec<u8>, &str); 9] = [
+        ("no-front.md", b"Just text.".to_vec(), "has no \"name\""),
+        ("empty.md", Vec::new(), "has no \"name\""),
+        ("no-name.md", b"---\ndescription: d\n---\n".to_vec(), "has no \"name\""),
+        ("no-description.md", b"---\nname: x\n---\n".to_vec(), "has no \"description\""),
+        ("yaml.md", b"---\nname: x\ntools: [Read\n---\n".to_vec(), ".md:"),
+        ("large.md", vec![b'x'; 10 << 20], "larger than 256 kB"),
+        ("latin.md", b"---\nname: \xe9\n---\n".to_vec(), "not UTF-8"),
+        ("nul.md", b"---\nname: \"a\\0b\"\ndescription: d\n---\n".to_vec(), "no plain text"),
+        ("open.md", b"---\nname: x\n".to_vec(), "has no \"name\""),
+    ];
+    for (name, content, why) in rows {
+        let home = Home { trusted: true, ..Home::new() };
+        home.write(&format!("{dir}/{name}"), content).write(&format!("{dir}/good.md"), good);
+        let library = home.read();
+        assert_eq!(agents(&library), [("n", "../.claude/agents/good.md")], "{name}");
+        let [warning] = &library.warnings[..] else { panic!("{name}: {:?}", library.warnings) };
+        assert!(warning.contains(&format!("../.claude/agents/{name}")), "{warning}");
+        assert!(warning.contains(why) && !warning.contains('\n'), "{name}: {warning}");
+    }
+}
+
+#[test]
+fn bad_yaml_is_told_with_line_and_column() {
+    let home = Home::new();
+    home.write("repo/.claude/agents/x.md", "---\nname: x\ntools: [Read, Grep\n---\n");
+    let library = home.read();
+    let place = library.warnings[0].strip_prefix("../.claude/agents/x.md:").expect("the file");
+    let mut parts = place.split(':');
+    let mut number = || parts.next().and_then(|part| part.parse::<u32>().ok());
+    assert!(number().is_some_and(|line| line >= 3) && number().is_some(), "{place}");
+}
+
+#[test]
+fn odd_encodings_are_read_and_readmes_are_not_meant() {
+    let home = Home::new();
+    home.write(
+        "repo/.claude/agents/bom.md",
+        "\u{feff}---\r\nname: b\r\ndescription: d\r\n---\r\nP\r\nQ",
+    )
+    .write("repo/.claude/agents/README.md", "How we write agents")
+    .write("repo/.claude/agents/notes.txt", "---\nname: no\ndescription: no\n---\n");
+    let library = home.read();
+    assert_eq!(library.agents[0].definition.prompt, "P\nQ");
+    assert_eq!((library.agents.len(), library.warnings.len()), (1, 0), "{:?}", library.warnings);
+}
+
+#[test]
+fn pipes_loops_and_links_to_nowhere_hold_nobody_up() {
+    let home = Home { trusted: true, ..Home::new() };
+    home.agent("repo/.claude/agents/good.md", "good", "");
+    let dir = home.path("repo/.claude/agents");
+    mkfifo(&dir.join("pipe.md"), Mode::S_IRWXU).expect("made");
+    fs::create_dir(dir.join("folder.md")).expect("made");
+    symlink("nowhere.md", dir.join("lost.md")).expect("linked");
+    symlink(&dir, dir.join("loop")).expect("linked");
+    symlink("/dev/zero", dir.join("zero.md")).expect("linked");
+    let deep = "repo/.claude/agents/1/2/3/4/5/6/7/8/9/deep.md";
+    home.agent(deep, "deep", "").agent("repo/.claude/agents/1/2/3/4/shallow.md", "shallow", "");
+    let library = home.read();
+    let names: Vec<&str> = agents(&library).into_iter().map(|(name, _)| name).collect();
+    assert_eq!(names, ["good", "shallow"]);
+    for name in ["pipe.md", "zero.md"] {
+        let told = library.warnings.iter().filter(|line| line.contains(name)).count();
+        assert_eq!(told, 1, "{name}: {:?}", library.warnings);
+    }
+}
+
+#[test]
+fn two_agents_of_a_name_side_by_side_are_told() {
+    let home = Home::new();
+    home.agent("repo/.claude/agents/a.md", "same", "").agent(
+        "repo/.claude/agents/b.md",
+        "same",
+        "",
+    );
+    let library = home.read();
+    assert_eq!(agents(&library), [("same", "../.claude/agents/a.md")]);
+    assert!(library.warnings[0].starts_with("../.claude/agents/b.md is left out"));
+}
+
+#[test]
+fn files_are_bounded_in_number_and_in_all() {
+    let home = Home::new();
+    for number in 0..510 {
+        home.agent(&format!("repo/.claude/agents/{number}.md"), &format!("n{number}"), "");
+    }
+    let library = home.read();
+    assert_eq!(library.agents.len(), 500);
+    assert!(library.warnings[0].contains("only 500 files"), "{:?}", library.warnings);
+    let home = Home::new();
+    for number in 0..2_100 {
+        home.write(&format!("repo/.claude/agents/{number}.txt"), "");
+    }
+    assert!(home.read().warnings[0].contains("more than 2000 files"));
+    let home = Home::new();
+    for number in 0..40 {
+        let name = format!("repo/.claude/commands/{number}.md");
+        home.write(&name, "x".repeat(250 << 10));
+    }
+    let library = home.read();
+    assert_eq!(commands(&library).len(), (8 << 20) / (250 << 10));
+    assert!(library.warnings.iter().all(|line| line.contains("larger than 8 MB")));
+}
+
+#[test]
+fn a_folder_full_of_rubbish_is_complained_of_in_a_few_lines() {
+    let home = Home::new();
+    for number in 0..100 {
+        home.write(&format!("repo/.claude/agents/{number}.md"), "rubbish");
+    }
+    let warnings = home.read().warnings;
+    assert_eq!(warnings.len(), 21, "{warnings:?}");
+    assert_eq!(warnings[20], "80 more files like these are left out");
+}
+
+#[test]
+fn a_project_that_is_not_trusted_widens_nothing() {
+    let home = Home::new();
+    let more = "tools: Read\nmodel: opus\npermissionMode: bypassPermissions\nhooks:\n  Stop: []\n\
+                mcpServers: [x]\n";
+    home.agent("repo/.claude/agents/theirs.md", "theirs", more)
+        .agent("repo/.claude/agents/mine.md", "mine", "")
+        .agent("config/agents/mine.md", "mine", "model: opus\npermissionMode: plan\n")
+        .write("repo/.claude/commands/go.md", "---\nallowed-tools: Bash\nmodel: opus\n---\nGo");
+    let library = home.read();
+    let [mine, theirs] = &library.agents[..] else { panic!("{library:?}") };
+    assert_eq!(mine.definition.permission_mode, Some(PermissionMode::Plan));
+    assert_eq!(mine.definition.model.as_deref(), Some("opus"));
+    assert_eq!((&theirs.definition.permission_mode, &theirs.definition.model), (&None, &None));
+    assert_eq!(theirs.definition.tools, Some(vec!["Read".to_owned()]));
+    let told: Vec<(&str, Option<&str>)> =
+        library.withheld.iter().map(|one| (one.file.as_str(), one.key.as_deref())).collect();
+    let of_theirs = |key| ("../.claude/agents/theirs.md", Some(key));
+    let mut expected = ["permissionMode", "hooks", "mcpServers", "model"].map(of_theirs).to_vec();
+    expected.insert(0, ("../.claude/agents/mine.md", None));
+    assert_eq!(told, expected);
+    assert_eq!(library.warnings, Vec::<String>::new());
+    let go = library.callable().next().expect("it can be called");
+    assert_eq!(
+        (&go.grants, &go.model, &go.withheld[..]),
+        (&vec![], &None, &["allowed-tools", "model"][..])
+    );
+
+    let library = Home { trusted: true, ..home }.read();
+    assert_eq!(library.withheld, Vec::new());
+    assert!(library.agents[0].file.starts_with("../.claude"), "{library:?}");
+    assert_eq!(library.callable().next().expect("still").grants, ["Bash"]);
+    assert!(library.warnings[0].contains("hooks, mcpServers: not supported"), "{library:?}");
+}
+
+#[test]
+fn a_project_that_is_not_trusted_leads_nowhere_outside() {
+    let home = Home::new();
+    home.agent("secret/a.md", "secret", "").write("secret/SKILL.md", "secret");
+    let dir = home.path("repo/.claude/agents");
+    fs::create_dir_all(&dir).expect("made");
+    fs::create_dir_all(home.path("repo/.claude/skills")).expect("made");
+    symlink(home.path("secret/a.md"), dir.join("file.md")).expect("linked");
+    symlink(home.path("secret"), dir.join("folder")).expect("linked");
+    symlink(home.path("secret"), home.path("repo/.claude/skills/skill")).expect("linked");
+    symlink(home.path("secret"), home.path("repo/.claude/commands")).expect("linked");
+    home.write("repo/notes/SKILL.md", "plain").write("repo/.claude/skills/own/SKILL.md", "own");
+    symlink(home.path("repo/notes"), home.path("repo/.claude/skills/notes")).expect("linked");
+    let library = home.read();
+    assert!(library.agents.is_empty(), "{library:?}");
+    assert_eq!(commands(&library), ["notes", "own"]);
+    let told = library.warnings.iter().filter(|line| line.contains("out of the project")).count();
+    assert_eq!(told, 3, "{:?}", library.warnings);
+    let cwd = home.path("repo/part");
+    let folders = library.skill_folders(&cwd, None);
+    let folders: Vec<_> = folders.into_iter().map(|folder| folder.path).collect();
+    assert_eq!(folders, [home.path("repo/.claude/skills/own")], "a link opens nothing");
+
+    let trusted = Home { trusted: true, ..home };
+    let library = trusted.read();
+    assert_eq!(library.agents.len(), 1);
+    assert_eq!(library.skill_folders(&cwd, None).len(), 3);
+    assert_eq!(library.skill_folders(&cwd, Some(&trusted.path("secret/home"))).len(), 2);
+}
+
+#[test]
+fn commands_are_called_by_their_folders_and_names() {
+    let home = Home::new();
+    home.write("repo/.claude/commands/review.md", "# Look\n\nWell")
+        .write("repo/.claude/commands/git/commit.md", "---\nargument-hint: [what]\n---\nCommit")
+        .write("repo/.claude/commands/a b.md", "no name")
+        .write("repo/.claude/commands/blank.md", " \n")
+        .write("repo/part/.claude/commands/review.md", "Nearer")
+        .write(
+            "config/skills/pdf/SKILL.md",
+            "---\nname: PDF things\ndescription: For PDFs\n---\nDo",
+        )
+        .write("config/skills/hidden/SKILL.md", "---\nuser-invocable: false\n---\nBehind")
+        .write("config/skills/asked/SKILL.md", "---\ndisable-model-invocation: true\n---\nAsk")
+        .write("config/skills/no-skill/README.md", "x");
+    let library = home.read();
+    assert_eq!(commands(&library), ["asked", "pdf", "git:commit", "review"]);
+    let skills: Vec<&str> = library.skills().map(|skill| skill.name.as_str()).collect();
+    assert_eq!(skills, ["hidden", "pdf"]);
+    let named = |name: &str| library.callable().find(|one| one.name == name).expect(name);
+    assert_eq!(named("git:commit").hint.as_deref(), Some("[what]"));
+    assert_eq!(named("review").description, "Nearer");
+    let told: Vec<bool> = ["a b.md", "blank.md"]
+        .map(|name| library.warnings.iter().any(|line| line.contains(name)))
+        .to_vec();
+    assert_eq!((told, library.warnings.len()), (vec![true, true], 2), "{:?}", library.warnings);
+    let briefing = library.briefing().expect("there are skills");
+    let file = home.path("config/skills/pdf/SKILL.md").display().to_string();
+    assert!(briefing.contains(&format!("- pdf: For PDFs ({file})")), "{briefing}");
+    assert!(!briefing.contains("asked"), "{briefing}");
+}
+
+#[test]
+fn the_list_of_skills_is_short_however_many_there_are() {
+    let home = Home::new();
+    for number in 0..200 {
+        let text = format!("---\ndescription: {}\n---\nDo", "word ".repeat(1_000));
+        home.write(&format!("config/skills/s{number}/SKILL.md"), text);
+    }
+    let briefing = home.read().briefing().expect("there are skills");
+    assert!(briefing.len() < 9_000 && briefing.contains("more, in the folders"), "{briefing}");
+}

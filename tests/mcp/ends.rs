@@ -1,0 +1,148 @@
+//! Trials T22 and T23 with servers: whatever they are at when a run is stopped, it ends in one
+//! result within four seconds, and nothing of theirs is left.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use outlast::rehearsal::{Scenario, Server};
+use serde_json::json;
+use tokio::time::Instant;
+
+use super::script;
+use crate::support::{Running, Trial, is_alive, serve, within};
+
+/// What the servers are at.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Phase {
+    Calling,
+    Starting,
+    Required,
+    Reconnecting,
+}
+
+const PHASES: [Phase; 4] = [Phase::Calling, Phase::Starting, Phase::Required, Phase::Reconnecting];
+
+impl Phase {
+    fn mode(self) -> &'static str {
+        match self {
+            Self::Calling => "well",
+            Self::Starting | Self::Required => "never",
+            Self::Reconnecting => "relapse",
+        }
+    }
+
+    fn scenario(self) -> Scenario {
+        let tool = |name: &str| (format!("mcp__test__{name}"), json!({}));
+        let calls = match self {
+            Self::Calling => vec![tool("hang")],
+            Self::Starting | Self::Required => Vec::new(),
+            Self::Reconnecting => vec![tool("die"), tool("echo")],
+        };
+        let scenario = Scenario::new();
+        let scenario =
+            calls.iter().fold(scenario, |all, (name, input)| all.tool(name, input.clone()));
+        scenario.reply("Done.")
+    }
+
+    /// What its log says once it is reached, and how often.
+    fn sign(self) -> (&'static str, usize) {
+        match self {
+            Self::Calling => ("call hang", 1),
+            Self::Starting | Self::Required => ("start ", 1),
+            Self::Reconnecting => ("start ", 2),
+        }
+    }
+}
+
+struct Reached {
+    running: Running,
+    server: Server,
+    log: PathBuf,
+}
+
+async fn reach(phase: Phase, flags: &[&str]) -> Reached {
+    let server = serve(phase.scenario());
+    let trial = Trial::against(&server);
+    let (log, mark) = (trial.work().join("log"), trial.work().join("mark"));
+    let entry = json!({
+        "command": "python3",
+        "args": [script(), phase.mode(), mark],
+        "env": { "SERVER_LOG": log },
+    });
+    let config = json!({ "mcpServers": { "test": entry } }).to_string();
+    let required: &[&str] = if phase == Phase::Required { &["--mcp-required=all"] } else { &[] };
+    let trial = trial.args(["go", "--output-format", "stream-json", "--mcp-config", &config]);
+    let running = trial.args(required).args(flags).start();
+    let (words, count) = phase.sign();
+    within("the phase", async {
+        while read(&log).matches(words).count() < count {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await;
+    Reached { running, server, log }
+}
+
+fn read(log: &Path) -> String {
+    std::fs::read_to_string(log).unwrap_or_default()
+}
+
+/// Waits until no process of the servers is left.
+async fn gone(log: &str, of: &str) {
+    let pids = log.lines().filter_map(|line| line.strip_prefix("start ")?.parse::<i32>().ok());
+    let pids: Vec<i32> = pids.collect();
+    assert!(!pids.is_empty(), "{of}: {log}");
+    let end = Instant::now() + Duration::from_secs(5);
+    while pids.iter().any(|pid| is_alive(*pid)) {
+        assert!(Instant::now() < end, "{of}: a server survived");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+async fn stop(phase: Phase, signal: Signal) {
+    let of = format!("{phase:?}, {signal}");
+    let Reached { running, server, log } = reach(phase, &[]).await;
+    let requests = server.requests().len();
+    let began = Instant::now();
+    running.signal(signal);
+    let work = running.work();
+    let ended = running.end().await;
+    assert!(began.elapsed() < Duration::from_secs(4), "{of}: {:?}", began.elapsed());
+    let log = read(&log);
+    assert!(work.is_dir());
+    if signal == Signal::SIGKILL {
+        assert_eq!(ended.code, None, "{of}");
+    } else {
+        assert_eq!(ended.code, Some(128 + signal as i32), "{of}: {ended:?}");
+        let results = ended.frames().iter().filter(|frame| frame["type"] == "result").count();
+        assert_eq!(results, 1, "{of}: {ended:?}");
+        assert!(server.requests().len() <= requests + 1, "{of}: it went on asking");
+    }
+    gone(&log, &of).await;
+}
+
+#[tokio::test]
+async fn a_signal_ends_a_run_whatever_its_servers_are_at() {
+    for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGKILL] {
+        let [a, b, c, d] = PHASES.map(|phase| stop(phase, signal));
+        tokio::join!(a, b, c, d);
+    }
+}
+
+async fn run_out(phase: Phase) {
+    let began = Instant::now();
+    let Reached { running, log, .. } = reach(phase, &["--max-duration", "4s"]).await;
+    let ended = running.end().await;
+    assert!(began.elapsed() < Duration::from_secs(9), "{phase:?}: {:?}", began.elapsed());
+    let result = ended.result();
+    // A server that never starts holds the first request up for five seconds only.
+    assert_eq!(result["terminal_reason"], "deadline", "{phase:?}: {result}");
+    gone(&read(&log), &format!("{phase:?}")).await;
+}
+
+#[tokio::test]
+async fn the_deadline_ends_a_run_whatever_its_servers_are_at() {
+    let [a, b, c, d] = PHASES.map(run_out);
+    tokio::join!(a, b, c, d);
+}

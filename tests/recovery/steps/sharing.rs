@@ -1,0 +1,97 @@
+//! Rate limits that other runs of the host have met.
+
+use outlast::recovery::{
+    Budgets, Chronicle, ErrorClass, Event, Interrupt, Limits, Moment, Pause, Run, StopReason,
+};
+
+use super::super::{ANSWER, Story, TOOL_CALLS, TOOLS_DONE, after, limits, secs, with_budgets};
+
+/// `Story::begin` with this many waits for others.
+fn sharing(holds: u8) -> Limits {
+    let rules = limits();
+    with_budgets(Budgets { holds, ..rules.budgets })
+}
+
+fn held(until: Moment) -> Event {
+    Event::Held { until }
+}
+
+#[test]
+fn what_others_met_is_waited_out_and_costs_no_try() {
+    let story = Story::begin(sharing(3));
+    assert!(story.asked().yields);
+    let story = story.then(held(after(40)));
+    assert_eq!(story.pause(), Pause { class: ErrorClass::RateLimit, retry: 0, of: None });
+    assert!(story.pause().is_for_others());
+    assert_eq!(story.pause_millis(), 40_000);
+    let story = story.wakes();
+    assert_eq!((story.now, story.asked().attempt), (after(40), 1));
+    assert_eq!(story.run.budgets.retries, limits().budgets.retries);
+    assert_eq!(story.run.budgets.holds, 2);
+    assert!(story.plans().is_empty(), "nothing went wrong");
+    // An answer renews what was spent.
+    assert_eq!(story.then(ANSWER).run.budgets.holds, 3);
+}
+
+#[test]
+fn nobody_is_waited_for_beyond_the_deadline_or_for_too_long() {
+    let soon = Limits { deadline: Some(after(30)), ..sharing(3) };
+    for (rules, until) in [(soon, after(30)), (sharing(3), after(601))] {
+        let story = Story::begin(rules).then(held(until));
+        assert!(story.went_on_at_once(), "{until:?}");
+        assert!(!story.asked().yields, "it is asked for all the same");
+        assert_eq!(story.now, Moment::default());
+    }
+    assert!(!Story::begin(sharing(3)).then(held(after(600))).went_on_at_once());
+}
+
+#[test]
+fn waits_for_others_are_bounded_together() {
+    let story = Story::begin(sharing(9)).then(held(after(400))).wakes();
+    assert!(story.asked().yields);
+    let story = story.then(held(after(601)));
+    assert!(story.went_on_at_once() && !story.asked().yields);
+    // The next call has its own patience.
+    let story = story.then(TOOL_CALLS).then(TOOLS_DONE);
+    assert!(story.asked().yields);
+    assert!(!story.then(held(after(900))).went_on_at_once());
+    // And however short they are, there are only so many.
+    let mut story = Story::begin(sharing(3));
+    for nth in 1..=3 {
+        assert!(story.asked().yields);
+        story = story.then(held(after(nth))).wakes();
+    }
+    assert!(!story.asked().yields);
+    let (run, rules, now) = (story.run, sharing(3), story.now);
+    assert!(run.step(now, held(after(9)), &rules).is_err(), "nobody holds back who insists");
+}
+
+#[test]
+fn a_moment_that_has_passed_is_waited_for_all_the_same() {
+    let story = Story::begin(sharing(1)).then(held(Moment::default()));
+    assert_eq!(story.pause_millis(), 1);
+}
+
+#[test]
+fn such_a_wait_ends_as_any_other() {
+    let story = Story::begin(sharing(3)).then(held(after(40)));
+    let by = Interrupt::Sigterm;
+    story.then(Event::Interrupted(by)).ends_as(StopReason::AbortedStreaming(by));
+}
+
+#[test]
+fn what_was_not_sent_is_not_counted() {
+    let rules = sharing(3);
+    let mut chronicle = Chronicle::default();
+    let mut run = Run::new(7, &rules);
+    let steps = Story::begin(rules).then(held(after(40))).wakes().then(ANSWER).told;
+    for step in &steps {
+        chronicle.observe(step, 0);
+        run = step.next;
+    }
+    let totals = chronicle.totals();
+    assert_eq!((totals.requests, totals.holds, totals.held), (1, 1, secs(40)));
+    assert_eq!(totals.waited, secs(40));
+    assert_eq!(chronicle.episodes().len(), 0);
+    assert_eq!(run.budgets.holds, 3);
+}

@@ -1,0 +1,375 @@
+//! Fetching pages, from servers that are well and ill.
+
+use std::io::Read;
+use std::sync::Arc;
+use std::time::Duration;
+
+use outlast::model::{Proxies, Timers, web_client};
+use outlast::tools::{
+    Effect, MakeClient, Outcome, PermissionMode, Refusal, ToolSettings, WebClient, WebSettings,
+};
+use rustls::StreamOwned;
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+
+use super::bench::{Bench, assert_fails_with, call, text};
+use super::web_server::{Answer, Site, page, response};
+use crate::support::wire::session_as;
+
+/// How long a page may take here that is to come.
+const LONG: Duration = Duration::from_secs(50);
+/// And one that is not.
+const SHORT: Duration = Duration::from_millis(300);
+
+fn web(timeout: Duration, private_hosts: &[&str]) -> WebSettings {
+    web_by(Proxies::default(), timeout, private_hosts)
+}
+
+fn web_by(proxies: Proxies, timeout: Duration, private_hosts: &[&str]) -> WebSettings {
+    let client: MakeClient = Arc::new(move |url, names| {
+        let made = web_client(url, Timers::default(), &[], &proxies, names);
+        made.map(|(http, is_proxied)| WebClient { http, is_proxied })
+    });
+    let private_hosts = private_hosts.iter().map(ToString::to_string).collect();
+    WebSettings { timeout, private_hosts, client }
+}
+
+/// Everything is allowed, and this machine may be fetched from.
+fn bench() -> Bench {
+    bench_with(LONG, &["127.0.0.1"])
+}
+
+fn bench_with(timeout: Duration, private_hosts: &[&str]) -> Bench {
+    Bench::with(|settings| {
+        settings.mode = PermissionMode::BypassPermissions;
+        settings.web = Some(web(timeout, private_hosts));
+    })
+}
+
+async fn fetch(bench: &Bench, url: &str) -> Outcome {
+    bench.run("WebFetch", json!({ "url": url, "prompt": "what is it?" })).await
+}
+
+#[tokio::test]
+async fn a_page_comes_as_markdown_with_a_word_of_caution_and_nothing_of_ours_goes_out() {
+    let html = "<html><head><title>Doc</title></head><body><h1>Hi</h1>\
+                <p>A <a href='/x'>link</a>.</p><script>steal()</script></body></html>";
+    let site = Site::start(move |_| page("text/html\r\nset-cookie: id=1", html)).await;
+    let bench = bench();
+    let url = site.url("/a?b#c");
+    let outcome = fetch(&bench, &url).await;
+    assert!(!outcome.is_error, "{outcome:?}");
+    let shown = text(&outcome);
+    for part in ["HTTP 200", "Title: Doc", "written by strangers", "# Hi", "A [link](/x)."] {
+        assert!(shown.contains(part), "no {part:?} in:\n{shown}");
+    }
+    assert!(!shown.contains("steal"), "{shown}");
+    assert_eq!(outcome.detail["code"], 200);
+    fetch(&bench, &url).await;
+    let seen = site.seen();
+    assert_eq!(seen.len(), 2);
+    for request in seen {
+        let request = request.to_ascii_lowercase();
+        assert!(request.starts_with("get /a?b http/1.1"), "{request}");
+        assert!(request.contains("user-agent: outlast/"), "{request}");
+        for name in ["cookie", "authorization", "x-api-key", "referer"] {
+            assert!(!request.contains(&format!("{name}:")), "{request}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_only_this_machine_may_reach_is_not_fetched_unless_it_is_named() {
+    let site = Site::start(|_| page("text/plain", "inside")).await;
+    let port = site.port();
+    let guarded = bench_with(LONG, &["elsewhere.example"]);
+    for host in ["127.0.0.1", "localhost", "2130706433", "0x7f.1", "[::ffff:127.0.0.1]", "0.0.0.0"]
+    {
+        let outcome = fetch(&guarded, &format!("http://{host}:{port}/")).await;
+        assert_fails_with(&outcome, "webFetchPrivateHosts");
+    }
+    assert!(site.seen().is_empty(), "{:?}", site.seen());
+    let open = bench_with(LONG, &["localhost"]);
+    let outcome = fetch(&open, &format!("http://localhost:{port}/")).await;
+    assert!(text(&outcome).contains("inside"), "{outcome:?}");
+    assert_fails_with(&fetch(&open, &site.url("/")).await, "webFetchPrivateHosts");
+    assert_eq!(site.seen().len(), 1);
+}
+
+#[tokio::test]
+async fn through_a_proxy_only_what_an_address_says_of_itself_can_be_refused() {
+    let proxy = Site::start(|_| page("text/plain", "by proxy")).await;
+    let named = proxy.url("/");
+    let read = |name: &str| (name == "http_proxy").then(|| named.clone());
+    let proxies = Proxies::read(read).expect("it is one");
+    let bench = Bench::with(|settings| {
+        settings.mode = PermissionMode::BypassPermissions;
+        settings.web = Some(web_by(proxies, LONG, &[]));
+    });
+    let outcome = fetch(&bench, "http://docs.example/a").await;
+    assert!(text(&outcome).ends_with("by proxy"), "{outcome:?}");
+    for host in ["10.0.0.7", "169.254.169.254", "0xa9fea9fe", "x.localhost", "localhost."] {
+        assert_fails_with(&fetch(&bench, &format!("http://{host}/")).await, "webFetchPrivateHosts");
+    }
+    assert_eq!(proxy.seen().len(), 1);
+    assert!(proxy.seen()[0].starts_with("GET http://docs.example/a HTTP/1.1"));
+}
+
+#[tokio::test]
+async fn the_same_site_may_send_on_a_few_times_and_another_site_is_only_told_of() {
+    let site = Site::start(|request| {
+        let path = request.split(' ').nth(1).unwrap_or_default();
+        match path {
+            "/relative" => response("302 Found", "location: end\r\n", ""),
+            "/end" => page("text/plain", "arrived"),
+            "/away" => response("301 Moved", "location: http://localhost:1/x\r\n", ""),
+            "/port" => response("307 X", "location: http://127.0.0.1:1/\r\n", ""),
+            "/file" => response("302 X", "location: file:///etc/passwd\r\n", ""),
+            "/login" => response("302 X", "location: http://a:b@127.0.0.1/\r\n", ""),
+            "/nowhere" => response("302 X", "content-type: text/plain\r\n", "no place"),
+            _ => response("302 Found", "location: /round\r\n", ""),
+        }
+    })
+    .await;
+    let bench = bench();
+    let outcome = fetch(&bench, &site.url("/relative")).await;
+    assert!(text(&outcome).contains("arrived"), "{outcome:?}");
+    assert!(text(&outcome).starts_with(&site.url("/end")), "{outcome:?}");
+    let away = fetch(&bench, &site.url("/away")).await;
+    assert_fails_with(&away, "leads to another site (HTTP 301): http://localhost:1/x");
+    assert_fails_with(&fetch(&bench, &site.url("/port")).await, "another site");
+    assert_fails_with(&fetch(&bench, &site.url("/file")).await, "only http and https");
+    assert_fails_with(&fetch(&bench, &site.url("/login")).await, "user name or password");
+    assert_fails_with(&fetch(&bench, &site.url("/nowhere")).await, "HTTP 302");
+    let before = site.seen().len();
+    assert_fails_with(&fetch(&bench, &site.url("/round")).await, "more than 8 times");
+    assert_eq!(site.seen().len() - before, 9);
+}
+
+#[tokio::test]
+async fn a_server_that_is_silent_slow_or_endless_is_left_in_time() {
+    let bench = bench_with(SHORT, &["127.0.0.1"]);
+    let silent = Site::start(|_| Answer::Held(Vec::new())).await;
+    assert_fails_with(&fetch(&bench, &silent.url("/")).await, "did not answer within 0.3s");
+    let head = b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nabc".to_vec();
+    let slow = Site::start(move |_| Answer::Held(head.clone())).await;
+    let outcome = fetch(&bench, &slow.url("/")).await;
+    assert_fails_with(&outcome, "did not end within 0.3s; 3 bytes of it had come");
+    let patient = bench_with(LONG, &["127.0.0.1"]);
+    let again = b"x-more: and more\r\n".repeat(100);
+    let endless =
+        Site::start(move |_| Answer::Endless(b"HTTP/1.1 200 OK\r\n".to_vec(), again.clone()));
+    assert_fails_with(&fetch(&patient, &endless.await.url("/")).await, "could not be fetched");
+}
+
+#[tokio::test]
+async fn a_stop_ends_a_fetch_at_once_and_hangs_up() {
+    let site = Site::start(|_| Answer::Held(Vec::new())).await;
+    let (bench, cancel) = (bench(), CancellationToken::new());
+    let input = json!({ "url": site.url("/") });
+    let stopping = async {
+        site.is_asked().await;
+        cancel.cancel();
+    };
+    let (outcome, ()) = tokio::join!(bench.run_until("WebFetch", input, cancel.clone()), stopping);
+    assert_fails_with(&outcome, "Interrupted");
+    site.is_left().await;
+}
+
+#[tokio::test]
+async fn of_a_page_without_end_the_beginning_is_read() {
+    let bench = bench();
+    let head = b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\n\r\nbeginning ".to_vec();
+    let again = b"and so on ".repeat(10_000);
+    let site = Site::start(move |_| Answer::Endless(head.clone(), again.clone())).await;
+    let outcome = fetch(&bench, &site.url("/")).await;
+    let shown = text(&outcome);
+    assert!(!outcome.is_error, "{shown}");
+    for part in ["beginning", "only its first 10 MB were read", "all of it is in"] {
+        assert!(shown.contains(part), "no {part:?} in:\n{}", &shown[..500]);
+    }
+    assert!(shown.chars().count() < 31_000);
+    assert_eq!(outcome.detail["bytes"], 10 << 20);
+}
+
+#[tokio::test]
+async fn a_page_that_is_small_only_while_it_is_packed_is_cut_as_well() {
+    let packed = bomb(200_000);
+    assert!(packed.len() < 400_000);
+    let headers = "content-type: text/plain\r\ncontent-encoding: gzip\r\n";
+    let site = Site::start(move |_| response("200 OK", headers, &packed)).await;
+    let outcome = fetch(&bench(), &site.url("/")).await;
+    assert_eq!(outcome.detail["bytes"], 10 << 20, "{}", &text(&outcome)[..300]);
+}
+
+/// A packed file that unpacks to so many times 258 letters: one letter, and matches of it.
+fn bomb(matches: usize) -> Vec<u8> {
+    let (mut bytes, mut filled) = (vec![0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255], 0);
+    let mut push = |bits: &str| {
+        for bit in bits.bytes() {
+            if filled % 8 == 0 {
+                bytes.push(0);
+            }
+            let last = bytes.last_mut().expect("one was pushed");
+            *last |= (bit - b'0') << (filled % 8);
+            filled += 1;
+        }
+    };
+    // The last block, with fixed codes; the letter a; then length 258, distance 1.
+    push("110");
+    push("10010001");
+    (0..matches).for_each(|_| push("1100010100000"));
+    bytes
+}
+
+#[tokio::test]
+async fn a_page_that_breaks_off_or_cannot_be_unpacked_is_an_error() {
+    let bench = bench();
+    let short = b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nabc".to_vec();
+    let site = Site::start(move |_| Answer::Whole(short.clone())).await;
+    assert_fails_with(&fetch(&bench, &site.url("/")).await, "broke off after 3 bytes");
+    let site = Site::start(|_| response("200 OK", "content-encoding: gzip\r\n", "no gzip")).await;
+    assert_fails_with(&fetch(&bench, &site.url("/")).await, "cannot be unpacked");
+    let site = Site::start(|_| Answer::Whole(b"220 mail.example ESMTP\r\n".to_vec())).await;
+    assert_fails_with(&fetch(&bench, &site.url("/")).await, "could not be fetched");
+}
+
+#[tokio::test]
+async fn a_certificate_that_nobody_vouches_for_is_not_taken() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback is there");
+    let address = listener.local_addr().expect("bound");
+    std::thread::spawn(move || {
+        for socket in listener.incoming() {
+            let socket = socket.expect("a connection");
+            // Whoever does not trust us hangs up.
+            let _ = StreamOwned::new(session_as("model.test"), socket).read(&mut [0; 1024]);
+        }
+    });
+    let outcome = fetch(&bench(), &format!("https://{address}/")).await;
+    assert_fails_with(&outcome, "no connection (invalid peer certificate");
+}
+
+#[tokio::test]
+async fn an_error_shows_its_status_its_page_and_when_to_come_back() {
+    let bench = bench();
+    let long = format!("<p>No such page. Try <b>/b</b>.</p>{}", "<p>more</p>".repeat(5000));
+    let site =
+        Site::start(move |_| response("404 Not Found", "content-type: text/html\r\n", &long));
+    let outcome = fetch(&bench, &site.await.url("/a")).await;
+    assert_fails_with(&outcome, "HTTP 404 Not Found");
+    assert_fails_with(&outcome, "No such page. Try **/b**.");
+    assert!(text(&outcome).len() < 3000);
+    let site = Site::start(|_| response("429 Too Many Requests", "retry-after: 120\r\n", "")).await;
+    assert_fails_with(&fetch(&bench, &site.url("/")).await, "(retry-after: 120)");
+    let zip = Site::start(|_| response("500 X", "content-type: application/zip\r\n", "PK")).await;
+    assert_fails_with(&fetch(&bench, &zip.url("/")).await, "HTTP 500 Internal Server Error");
+}
+
+#[tokio::test]
+async fn what_is_no_text_is_refused_or_kept_for_read() {
+    let bench = bench();
+    let site = Site::start(|_| page("application/zip", "PK\u{3}\u{4}")).await;
+    assert_fails_with(&fetch(&bench, &site.url("/")).await, "it is application/zip, 4 bytes");
+    let site = Site::start(|_| page("text/plain", "a\0b\0c")).await;
+    let shown = text(&fetch(&bench, &site.url("/")).await);
+    assert!(!shown.contains("a\0b"), "{shown:?}");
+    let site = Site::start(|_| page("application/pdf", "%PDF-1.7 and so on")).await;
+    let shown = text(&fetch(&bench, &site.url("/")).await);
+    let (_, path) = shown.split_once("Read it at ").expect("it is kept");
+    assert_eq!(std::fs::read(path.trim()).unwrap(), b"%PDF-1.7 and so on");
+    let latin = b"HTTP/1.1 200 OK\r\ncontent-type: text/html; charset=iso-8859-1\r\n\r\ncaf\xe9";
+    let site = Site::start(move |_| Answer::Whole(latin.to_vec())).await;
+    assert!(text(&fetch(&bench, &site.url("/")).await).contains("café"));
+    let site = Site::start(|_| page("application/json", "{\"a\": [1, 2]}")).await;
+    assert!(text(&fetch(&bench, &site.url("/")).await).ends_with("{\"a\": [1, 2]}"));
+}
+
+#[tokio::test]
+async fn a_wrong_url_is_told_before_anything_is_asked() {
+    let bench = bench();
+    for (url, part) in [
+        ("example.com", "https://example.com/page"),
+        ("file:///etc/passwd", "only http and https"),
+        ("https://me:pw@example.com/", "user name or password"),
+        ("", "InputValidationError"),
+    ] {
+        assert_fails_with(&fetch(&bench, url).await, part);
+    }
+}
+
+/// What a bench with these rules says to a call.
+fn admitted(url: &str, arrange: impl FnOnce(&mut ToolSettings)) -> Result<(), String> {
+    let bench = Bench::with(|settings| {
+        settings.web = Some(web(LONG, &[]));
+        arrange(settings);
+    });
+    match bench.toolbox.admit(&call("WebFetch", json!({ "url": url }))) {
+        Ok(()) => Ok(()),
+        Err(Refusal::Denied { reason, .. }) => Err(reason),
+        Err(Refusal::Invalid(outcome)) => panic!("{outcome:?}"),
+    }
+}
+
+#[test]
+fn a_host_takes_a_rule_in_every_mode_but_bypass() {
+    let url = "https://docs.example.com/a";
+    for mode in [
+        PermissionMode::Default,
+        PermissionMode::AcceptEdits,
+        PermissionMode::Plan,
+        PermissionMode::DontAsk,
+    ] {
+        let refused = admitted(url, |settings| settings.mode = mode).unwrap_err();
+        assert!(refused.contains("'WebFetch(domain:docs.example.com)'"), "{refused}");
+        for rule in ["WebFetch", "WebFetch(domain:*.example.com)", "WebFetch(domain:*)"] {
+            let by_rule = admitted(url, |settings| {
+                settings.mode = mode;
+                settings.allow = vec![rule.to_owned()];
+            });
+            assert_eq!(by_rule, Ok(()), "{rule}");
+        }
+    }
+    let bypass = |settings: &mut ToolSettings| settings.mode = PermissionMode::BypassPermissions;
+    assert_eq!(admitted(url, bypass), Ok(()));
+}
+
+#[test]
+fn rules_hold_for_the_host_however_the_address_is_written() {
+    let allows = |rule: &str, url: &str| {
+        admitted(url, |settings| settings.allow = vec![rule.to_owned()]).is_ok()
+    };
+    let good = "WebFetch(domain:good.com)";
+    assert!(allows(good, "HTTP://GOOD.com.:8080/x?y=evil.com"));
+    for url in ["https://good.com.evil.com/", "https://evil.com/@good.com", "https://a.good.com"] {
+        assert!(!allows(good, url), "{url}");
+    }
+    for url in ["https://bad.com", "https://BAD.COM./", "https://b%61d.com/"] {
+        let denied = admitted(url, |settings| {
+            settings.mode = PermissionMode::BypassPermissions;
+            settings.deny = vec!["WebFetch(domain:bad.com)".to_owned()];
+        });
+        assert!(denied.unwrap_err().contains("denied to WebFetch by the rule"), "{url}");
+        let asked = admitted(url, |settings| {
+            settings.allow = vec!["WebFetch".to_owned()];
+            settings.ask = vec!["WebFetch(domain:bad.com)".to_owned()];
+        });
+        assert!(asked.unwrap_err().contains("must be asked about"), "{url}");
+    }
+}
+
+#[test]
+fn without_a_network_there_is_no_way_to_fetch() {
+    let offers =
+        |bench: &Bench| bench.toolbox.definitions().iter().any(|tool| tool.name == "WebFetch");
+    assert!(offers(&bench()));
+    let closed = Bench::with(|settings| {
+        settings.mode = PermissionMode::BypassPermissions;
+        settings.web = Some(web(LONG, &["*"]));
+        settings.sandbox.no_network = true;
+    });
+    assert!(!offers(&closed));
+    let fetch = call("WebFetch", json!({ "url": "https://example.com/" }));
+    let refused = closed.toolbox.admit(&fetch).unwrap_err();
+    assert!(matches!(&refused, Refusal::Denied { reason, .. } if reason.contains("no network")));
+    assert_eq!(closed.toolbox.effect(&fetch), Effect::ReadOnly);
+}

@@ -1,0 +1,239 @@
+//! Hooks beyond a single call: sessions that go on, compactions, MCP servers, other results, and
+//! what is told of them.
+
+use std::path::Path;
+
+use nix::sys::signal::Signal;
+use outlast::rehearsal::{Scenario, Server};
+use serde_json::{Value, json};
+
+use super::spending::{CROWDED, crowding, summaries};
+use crate::support::{Bell, Ended, Trial, serve};
+
+fn script(text: &str) -> Value {
+    json!({ "type": "command", "command": text })
+}
+
+fn one(event: &str, text: &str) -> Value {
+    json!({ "hooks": { event: [{ "hooks": [script(text)] }] } })
+}
+
+fn trial(server: &Server, settings: &Value) -> Trial {
+    let settings = settings.to_string();
+    let args = ["--settings", &settings, "--output-format", "stream-json", "--verbose"];
+    Trial::against(server).args(args)
+}
+
+fn told(server: &Server, request: usize) -> String {
+    server.requests()[request].body["messages"].to_string()
+}
+
+fn read(folder: &Path, name: &str) -> String {
+    std::fs::read_to_string(folder.join(name)).unwrap_or_default()
+}
+
+fn short() -> Scenario {
+    Scenario::new().reply("In short.")
+}
+
+fn warnings(ended: &Ended) -> String {
+    let frames = ended.frames().into_iter().filter(|frame| frame["subtype"] == "informational");
+    frames.map(|frame| frame["content"].to_string()).collect()
+}
+
+#[tokio::test]
+async fn a_run_killed_in_its_stop_hooks_asks_them_again_when_it_goes_on() {
+    for (then, code, reason) in
+        [("exit 0", 0, "completed"), ("echo not yet >&2; exit 2", 9, "stop_hook_blocked")]
+    {
+        let server = serve(Scenario::new().reply("Done."));
+        let first = trial(&server, &one("Stop", "echo $$ > bell; exec sleep 1000"));
+        let mut bell = Bell::at(&first.work().join("bell"));
+        let running = first.args(["do it"]).start();
+        bell.rings().await;
+        running.signal(Signal::SIGKILL);
+        let ended = running.end().await;
+        let next = serve(Scenario::new().reply("Really done."));
+        let settings = one("Stop", &format!("cat >> told; {then}")).to_string();
+        let args = ["--settings", &settings, "--output-format", "json", "--continue"];
+        let ended = ended.again(&next.base_url()).args(args).run().await;
+        let result = ended.result();
+        assert_eq!((ended.code, &result["terminal_reason"]), (Some(code), &json!(reason)));
+        assert!(read(&ended.work(), "told").contains(r#""last_assistant_message":"Done.""#));
+        assert_eq!(next.requests().len(), usize::from(code != 0));
+    }
+}
+
+#[tokio::test]
+async fn what_was_agreed_to_and_told_is_not_asked_again() {
+    let server = serve(Scenario::new().reply("Done."));
+    let settings = one("Stop", "echo asked >> asked");
+    let ended = trial(&server, &settings).args(["do it"]).run().await;
+    let settings = settings.to_string();
+    let args = ["--settings", &settings, "--output-format", "json", "--continue"];
+    let ended = ended.again(&server.base_url()).args(args).run().await;
+    assert_eq!((ended.code, &ended.result()["result"]), (Some(0), &json!("Done.")));
+    assert_eq!(read(&ended.work(), "asked"), "asked\n");
+}
+
+#[tokio::test]
+async fn a_compaction_is_told_of_once_and_can_be_prevented_or_end_the_run() {
+    let rows = [
+        ("exit 0", [false, false, true, false].as_slice(), Some(0)),
+        ("exit 2", &[false, false, false], Some(0)),
+        (r#"echo '{"continue": false, "stopReason": "enough"}'"#, &[false, false], Some(6)),
+    ];
+    for (then, requests, code) in rows {
+        let server = serve(crowding(json!({ "command": "true" })).compactions(short()));
+        let settings = one("PreCompact", &format!("cat >> told; {then}")).to_string();
+        let trial = Trial::against(&server).args(CROWDED).args(["--settings", &settings]);
+        let ended = trial.args(["--verbose", "do it"]).run().await;
+        assert_eq!((ended.code, summaries(&server)), (code, requests.to_vec()), "{then} {ended:?}");
+        let text = read(&ended.work(), "told");
+        assert_eq!(text.matches(r#""trigger":"auto""#).count(), 1, "{then}: {text}");
+        assert_eq!(warnings(&ended).contains("is not compacted"), then == "exit 2", "{then}");
+    }
+}
+
+#[tokio::test]
+async fn after_a_compaction_the_session_starts_anew_for_hooks_and_may_end() {
+    let only = |then: &str| json!({ "hooks": { "SessionStart": [{ "matcher": "compact", "hooks": [script(then)] }] } });
+    for (then, code) in [
+        ("echo the tide is high", 0),
+        (r#"echo '{"continue": false, "stopReason": "low tide"}'"#, 6),
+    ] {
+        let server = serve(crowding(json!({ "command": "true" })).compactions(short()));
+        let settings = only(then).to_string();
+        let trial = Trial::against(&server).args(CROWDED).args(["--settings", &settings]);
+        let ended = trial.args(["--verbose", "do it"]).run().await;
+        assert_eq!(ended.code, Some(code), "{ended:?}");
+        assert_eq!(server.violations(), [""; 0]);
+        if code == 0 {
+            assert!(told(&server, 3).contains("the tide is high"), "{}", told(&server, 3));
+        } else {
+            assert_eq!(server.requests().len(), 3, "{ended:?}");
+            assert!(ended.result()["errors"].to_string().contains("low tide"));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_hook_puts_its_own_words_in_the_place_of_a_result() {
+    let answer = |output: &str| {
+        one(
+            "PostToolUse",
+            &format!(
+                r#"echo '{{"hookSpecificOutput": {{"hookEventName": "PostToolUse",
+                "updatedToolOutput": {output}}}}}'"#
+            ),
+        )
+    };
+    let shape = r#"{"stdout": "gone", "stderr": "", "interrupted": false, "isImage": false}"#;
+    for (output, replaced) in [(shape, true), (r#""gone""#, true), (r#"{"out": "gone"}"#, false)] {
+        let call = json!({ "command": "echo secret" });
+        let server = serve(Scenario::new().tool("Bash", call).reply("Done."));
+        let ended = trial(&server, &answer(output)).args(["do it"]).run().await;
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        let result = server.requests()[1].body["messages"][2]["content"][0].to_string();
+        assert_eq!(result.contains("gone"), replaced, "{output}: {result}");
+        assert_eq!(result.contains("secret"), !replaced, "{output}: {result}");
+        assert_eq!(warnings(&ended).contains("updatedToolOutput"), !replaced, "{output}");
+        // Who goes on with it hears the same.
+        let next = serve(Scenario::new().reply("Went on."));
+        let args = ["--output-format", "json", "--continue", "go on"];
+        ended.again(&next.base_url()).args(args).run().await;
+        let result = next.requests()[0].body["messages"][2]["content"][0].to_string();
+        assert_eq!(result.contains("gone"), replaced, "{output}: {result}");
+    }
+}
+
+#[tokio::test]
+async fn who_would_have_to_be_asked_is_notified() {
+    let server = serve(Scenario::new().tool("Bash", json!({ "command": "whoami" })).reply("Done."));
+    let mut settings = one("Notification", "cat >> told");
+    settings["permissions"] = json!({ "deny": ["Bash(whoami)"] });
+    settings["hooks"]["Notification"][0]["matcher"] = json!("permission_prompt");
+    let ended = trial(&server, &settings).args(["do it"]).run().await;
+    let text = read(&ended.work(), "told");
+    let told: Value = serde_json::from_str(text.trim()).unwrap_or_else(|_| panic!("{text}"));
+    assert_eq!(told["notification_type"], "permission_prompt");
+    assert!(told["message"].as_str().is_some_and(|it| it.contains("whoami")), "{told}");
+}
+
+#[tokio::test]
+async fn hooks_are_told_of_one_by_one_where_that_is_wanted() {
+    let hooks = |frames: &[Value]| -> Vec<Value> {
+        let is_hook =
+            |frame: &&Value| frame["subtype"].as_str().is_some_and(|it| it.starts_with("hook_"));
+        frames.iter().filter(is_hook).cloned().collect()
+    };
+    let mut settings = one("PreToolUse", "echo no >&2; exit 2");
+    settings["hooks"]["SessionStart"] = json!([{ "hooks": [script("echo hello")] }]);
+    for (flag, count) in [(None, 2), (Some("--include-hook-events"), 4)] {
+        let server =
+            serve(Scenario::new().tool("Bash", json!({ "command": "true" })).reply("Done."));
+        let ended = trial(&server, &settings).args(flag).args(["do it"]).run().await;
+        let told = hooks(&ended.frames());
+        assert_eq!(told.len(), count, "{told:?}");
+        assert_eq!(told[0]["subtype"], "hook_started");
+        assert_eq!(
+            (&told[1]["subtype"], &told[1]["stdout"]),
+            (&json!("hook_response"), &json!("hello\n"))
+        );
+        assert_eq!(told[0]["hook_id"], told[1]["hook_id"]);
+        assert_eq!(told[1]["outcome"], "success");
+        if let Some(last) = told.get(3) {
+            assert_eq!(last["hook_name"], "PreToolUse:Bash");
+            assert_eq!((&last["exit_code"], &last["outcome"]), (&json!(2), &json!("error")));
+            assert_eq!(last["stderr"], "no\n");
+        }
+    }
+    let server = serve(Scenario::new());
+    let ended = Trial::against(&server).args(["--include-hook-events", "do it"]).run().await;
+    assert_eq!(ended.code, Some(2), "{ended:?}");
+}
+
+#[tokio::test]
+async fn a_rule_that_is_none_is_told_with_its_place() {
+    let server = serve(Scenario::new());
+    let trial = Trial::against(&server).args(["--settings", "mine.json", "do it"]);
+    let text = "{\"hooks\": {\"PreToolUse\": [{\"hooks\": [\n  {\"type\": \"command\",\n   \
+                \"if\": \"Bash(git\", \"command\": \"true\"}]}]}}";
+    std::fs::write(trial.work().join("mine.json"), text).expect("written");
+    let ended = trial.run().await;
+    assert_eq!(ended.code, Some(2), "{ended:?}");
+    assert!(ended.stderr.contains("mine.json:3:4:"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("hooks.PreToolUse[0].hooks[0].if"), "{}", ended.stderr);
+}
+
+#[tokio::test]
+async fn hooks_can_be_switched_off_and_those_of_a_stranger_never_run() {
+    for (settings, args, ran) in [
+        (json!({ "disableAllHooks": true }), &[][..], false),
+        (json!({}), &["--trust-project"][..], true),
+        (json!({}), &[][..], false),
+    ] {
+        let server = serve(Scenario::new().reply("Done."));
+        let trial = trial(&server, &settings).args(args).args(["do it"]);
+        let folder = trial.work().join(".claude");
+        std::fs::create_dir(&folder).expect("a folder");
+        let theirs = one("SessionStart", "touch ran").to_string();
+        std::fs::write(folder.join("settings.json"), theirs).expect("written");
+        let ended = trial.run().await;
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        assert_eq!(ended.work().join("ran").exists(), ran, "{settings} {args:?}");
+        let ignored = ended.result()["ignored_settings"].to_string();
+        assert_eq!(ignored.contains("hooks"), args.is_empty(), "{ignored}");
+    }
+}
+
+#[tokio::test]
+async fn a_detached_hook_that_fails_is_written_down() {
+    let call = json!({ "command": "until [ -e config ] || grep -q crash ../config/hooks/.logs/*; do sleep 0.05; done" });
+    let server = serve(Scenario::new().tool("Bash", call).reply("Done."));
+    let mut settings = one("UserPromptSubmit", "exit 3");
+    settings["hooks"]["UserPromptSubmit"][0]["hooks"][0]["async"] = json!(true);
+    let ended = trial(&server, &settings).args(["do it"]).run().await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(read(&ended.config(), "hooks/.logs/hook-log.jsonl").contains("exit code 3"));
+}

@@ -1,0 +1,432 @@
+//! Trials of the rate limits that runs of one host share: 32 processes on one key, and everything
+//! that can be wrong with the file in which they tell each other.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use nix::sys::signal::Signal;
+use outlast::rehearsal::{After, Scenario, Server};
+use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+
+use crate::support::wire::read_request;
+use crate::support::{Ended, Running, Trial, serve, within};
+
+const CROWD: usize = 32;
+/// How many replies each run needs.
+const TURNS: usize = 6;
+/// Sixty requests in six seconds stand for sixty in a minute.
+const LIMIT: u64 = 60;
+const WINDOW: u64 = 6_000;
+
+/// A service that allows so many requests in a window, and says so in its headers.
+#[derive(Clone, Debug)]
+struct Service {
+    url: String,
+    meter: Arc<Mutex<Meter>>,
+}
+
+#[derive(Debug, Default)]
+struct Meter {
+    window: u64,
+    used: u64,
+    requests: u64,
+    refusals: u64,
+}
+
+impl Meter {
+    /// The headers of the answer, and whether it is one.
+    fn take(&mut self) -> (String, bool) {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).expect("it is after 1970");
+        let now = u64::try_from(since.as_millis()).expect("it is not that late");
+        if std::mem::replace(&mut self.window, now / WINDOW) != now / WINDOW {
+            self.used = 0;
+        }
+        self.requests += 1;
+        let reset = (now / WINDOW + 1) * WINDOW / 1_000;
+        if self.used >= LIMIT {
+            self.refusals += 1;
+            let wait = (reset * 1_000 - now).div_ceil(1_000);
+            return (format!("retry-after: {wait}\r\n"), false);
+        }
+        self.used += 1;
+        let name = "anthropic-ratelimit-requests";
+        let left = LIMIT - self.used;
+        let told = format!("{name}-limit: {LIMIT}\r\n{name}-remaining: {left}\r\n");
+        (format!("{told}{name}-reset: {reset}\r\n"), true)
+    }
+}
+
+impl Service {
+    async fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback has a free port");
+        let url = format!("http://{}", listener.local_addr().expect("it is bound"));
+        let meter = Arc::new(Mutex::new(Meter::default()));
+        let service = Self { url, meter };
+        let own = service.clone();
+        tokio::spawn(async move {
+            while let Ok((socket, _)) = listener.accept().await {
+                tokio::spawn(own.clone().serve(socket));
+            }
+        });
+        service
+    }
+
+    async fn serve(self, mut socket: TcpStream) {
+        while let Some(request) = read_request(&mut socket).await {
+            let (headers, granted) = self.meter.lock().expect("nobody panics").take();
+            let turns = request.matches("\"tool_result\"").count();
+            let (status, body) = match (granted, turns + 1 < TURNS) {
+                (false, _) => ("429 Too Many Requests", refusal()),
+                (true, true) => ("200 OK", message(&call(turns), "tool_use")),
+                (true, false) => {
+                    ("200 OK", message(&json!({ "type": "text", "text": "Done." }), "end_turn"))
+                }
+            };
+            let (body, kind) = (body.to_string(), "content-type: application/json");
+            let length = body.len();
+            let answer = format!(
+                "HTTP/1.1 {status}\r\n{kind}\r\n{headers}content-length: {length}\r\n\r\n{body}"
+            );
+            if socket.write_all(answer.as_bytes()).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// How many requests came, and how many of them were refused.
+    fn counts(&self) -> (u64, u64) {
+        let meter = self.meter.lock().expect("nobody panics");
+        (meter.requests, meter.refusals)
+    }
+}
+
+fn refusal() -> Value {
+    json!({ "type": "error", "error": { "type": "rate_limit_error", "message": "Too many." } })
+}
+
+fn call(turn: usize) -> Value {
+    let input = json!({ "pattern": format!("*.{turn}") });
+    json!({ "type": "tool_use", "id": format!("toolu_{turn}"), "name": "Glob", "input": input })
+}
+
+fn message(block: &Value, stop_reason: &str) -> Value {
+    json!({
+        "type": "message", "id": "msg_1", "role": "assistant", "model": "claude-sonnet-5-5",
+        "content": [block], "stop_reason": stop_reason,
+        "usage": { "input_tokens": 10, "output_tokens": 10 },
+    })
+}
+
+/// Runs all of the crowd at once, on one folder for what they share.
+async fn crowd(flags: &[&str]) -> (Service, Vec<Ended>) {
+    let service = Service::start().await;
+    let shared = tempfile::tempdir().expect("a folder can be made");
+    let mut runs = JoinSet::new();
+    for _ in 0..CROWD {
+        let trial = Trial::at(&service.url)
+            .sharing(shared.path())
+            .args(["--output-format", "json", "--no-session-persistence", "Do it."])
+            .args(flags);
+        runs.spawn(trial.run());
+    }
+    let ended = within("the end of all", runs.join_all()).await;
+    for one in &ended {
+        assert_eq!(one.code, Some(0), "{one:?}");
+        assert_eq!(one.result()["num_turns"], TURNS, "{one:?}");
+    }
+    (service, ended)
+}
+
+fn shared_waits(ended: &Ended) -> (u64, u64) {
+    let shared = &ended.result()["recovery"]["shared_limits"];
+    let count = |name: &str| shared[name].as_u64().expect("it is told");
+    (count("waits"), count("waited_ms"))
+}
+
+/// T58.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_crowd_that_shares_its_limit_hardly_ever_meets_it() {
+    let (service, ended) = crowd(&[]).await;
+    let (requests, refusals) = service.counts();
+    let waits: u64 = ended.iter().map(|one| shared_waits(one).0).sum();
+    let longest = ended.iter().map(|one| shared_waits(one).1).max();
+    println!("{refusals} of {requests} refused; {waits} waits, the longest {longest:?} ms in all");
+    assert_eq!(requests - refusals, (CROWD * TURNS) as u64, "no request was in vain");
+    // Two in a hundred, and two for a machine so busy that a lock is not had in time.
+    assert!(refusals * 50 <= requests + 100, "{refusals} of {requests} were refused");
+    assert!(waits > 0, "there was enough room for all: nothing was tried");
+    // All of them had the same to do: the last one waited no longer than that takes.
+    let ideal = Duration::from_millis((CROWD * TURNS) as u64 * WINDOW / LIMIT);
+    let most = u64::try_from(ideal.as_millis()).expect("it is short") * 3;
+    assert!(longest < Some(most), "somebody starved: {longest:?} ms");
+    let (apart, _) = crowd(&["--no-shared-limits"]).await;
+    let (all, without) = apart.counts();
+    println!("apart: {without} of {all} refused");
+    assert!(without > refusals, "sharing brought nothing: {without} of {all}");
+}
+
+/// A refusal that lasts `seconds`, and then nothing but answers.
+fn refuses_once(seconds: &str) -> Server {
+    serve(
+        Scenario::new()
+            .status(429)
+            .header("retry-after", seconds)
+            .reply("Done.")
+            .after(After::RepeatLast),
+    )
+}
+
+fn trial(server: &Server, shared: &Path) -> Trial {
+    Trial::against(server).sharing(shared).args(["--output-format", "json", "Do it."])
+}
+
+/// Starts a run that is refused, and returns when it waits.
+async fn refused(server: &Server, shared: &Path) -> Running {
+    let mut run = trial(server, shared).start();
+    run.hears("to retry (rate_limit").await;
+    run
+}
+
+/// The one file in which they tell each other.
+fn state(shared: &Path) -> PathBuf {
+    let folder = shared.join("outlast/limits");
+    let mut files = fs::read_dir(&folder).expect("the folder was made");
+    let file = files.next().expect("there is a file").expect("it is readable");
+    assert!(files.next().is_none(), "there is but one");
+    file.path()
+}
+
+#[tokio::test]
+async fn what_one_run_is_told_another_heeds() {
+    let (server, shared) = (refuses_once("3"), tempfile::tempdir().expect("a folder"));
+    let first = refused(&server, shared.path()).await;
+    let mut second = trial(&server, shared.path()).start();
+    second.hears("to ask (rate limit shared by other runs)").await;
+    // Killed while others wait for it: it takes nobody along.
+    first.signal(Signal::SIGKILL);
+    let ended = second.end().await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert_eq!(server.requests().len(), 2, "nobody asked in vain");
+    let (waits, waited) = shared_waits(&ended);
+    assert!(waits >= 1 && waited > 500, "{ended:?}");
+    let result = ended.result();
+    assert_eq!(result["recovery"]["requests"], 1, "what was not sent is not counted: {result}");
+    assert_eq!(result["recovery"]["retries"], 0, "{result}");
+    assert_eq!(result["recovery"]["records"], json!([]), "nothing went wrong here: {result}");
+    let text = fs::read_to_string(state(shared.path())).expect("it can be read");
+    assert!(!text.contains("test-key"), "{text}");
+}
+
+#[tokio::test]
+async fn hosts_are_told_of_the_wait_and_of_no_retry() {
+    let (server, shared) = (refuses_once("2"), tempfile::tempdir().expect("a folder"));
+    let first = refused(&server, shared.path()).await;
+    let args = ["--output-format", "stream-json", "--verbose"];
+    let ended = trial(&server, shared.path()).args(args).run().await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let frames = ended.frames();
+    let of = |kind: &str| frames.iter().filter(|frame| frame["subtype"] == kind).count();
+    assert!(of("shared_limit_wait") >= 1, "{ended:?}");
+    assert_eq!(of("api_retry"), 0, "{ended:?}");
+    assert_eq!(first.end().await.code, Some(0));
+}
+
+#[tokio::test]
+async fn a_file_ends_no_run() {
+    // So long that the first run ends over it.
+    let (server, shared) = (refuses_once("3600"), tempfile::tempdir().expect("a folder"));
+    let first = trial(&server, shared.path()).run().await;
+    assert_eq!(first.code, Some(75), "{first:?}");
+    assert_eq!(first.result()["errors"][0].as_str().map(str::is_empty), Some(false));
+    // The second is not told to end by anybody but the service.
+    let second = trial(&server, shared.path()).run().await;
+    assert_eq!((second.code, shared_waits(&second).0), (Some(0), 0), "{second:?}");
+}
+
+#[tokio::test]
+async fn a_wait_beyond_the_deadline_is_not_begun() {
+    let (server, shared) = (refuses_once("40"), tempfile::tempdir().expect("a folder"));
+    let first = refused(&server, shared.path()).await;
+    let second = trial(&server, shared.path()).args(["--max-duration", "30s"]).run().await;
+    assert_eq!((second.code, shared_waits(&second).0), (Some(0), 0), "{second:?}");
+    first.signal(Signal::SIGKILL);
+}
+
+#[tokio::test]
+async fn who_does_not_share_does_not_wait() {
+    let (server, shared) = (refuses_once("40"), tempfile::tempdir().expect("a folder"));
+    let first = refused(&server, shared.path()).await;
+    let off = json!({ "sharedLimits": false }).to_string();
+    for (flags, variable) in
+        [(vec!["--no-shared-limits"], ""), (vec!["--settings", &off], ""), (vec![], "1")]
+    {
+        let trial = trial(&server, shared.path()).env("OUTLAST_NO_SHARED_LIMITS", variable);
+        let ended = trial.args(&flags).run().await;
+        assert_eq!((ended.code, shared_waits(&ended).0), (Some(0), 0), "{flags:?}: {ended:?}");
+    }
+    first.signal(Signal::SIGKILL);
+}
+
+/// Everything that can be wrong with a file that says that nobody may ask.
+#[tokio::test]
+async fn what_cannot_be_believed_is_not() {
+    let (server, shared) = (refuses_once("40"), tempfile::tempdir().expect("a folder"));
+    let first = refused(&server, shared.path()).await;
+    first.signal(Signal::SIGKILL);
+    let path = state(shared.path());
+    let whole = fs::read_to_string(&path).expect("it can be read");
+    let value: Value = serde_json::from_str(&whole).expect("it is JSON");
+    let with = |pointer: &str, to: Value| {
+        let mut changed = value.clone();
+        *changed.pointer_mut(pointer).expect("it is there") = to;
+        changed.to_string()
+    };
+    let began = value["began"].as_u64().expect("it is told");
+    for (what, text) in [
+        ("empty", String::new()),
+        ("torn", whole[..whole.len() / 2].to_owned()),
+        ("noise", "\u{0}\u{1}{{{".repeat(500)),
+        ("long", " ".repeat(100_000) + &whole),
+        ("of another start of the system", with("/boot", json!("another"))),
+        ("from before the clock was set", with("/began", json!(began - 3_600_000))),
+        ("from after the clock was set", with("/began", json!(began + 3_600_000))),
+        ("of another version", with("/v", json!(2))),
+        ("from the future", with("/pace/touched", json!(u64::MAX))),
+        ("for ever", with("/pace/blocked_until", json!(u64::MAX))),
+        ("of another shape", with("/pace", json!([1, 2, 3]))),
+    ] {
+        fs::write(&path, text).expect("it can be written");
+        let ended = trial(&server, shared.path()).run().await;
+        assert_eq!((ended.code, shared_waits(&ended).0), (Some(0), 0), "{what}: {ended:?}");
+    }
+    // What was not changed is believed.
+    fs::write(&path, whole).expect("it can be written");
+    let mut run = trial(&server, shared.path()).start();
+    run.hears("rate limit shared by other runs").await;
+    run.signal(Signal::SIGTERM);
+    assert_eq!(run.end().await.code, Some(143), "an interrupt ends this wait as any other");
+}
+
+/// Runs beside something that is in the way, and tells whether it was said once, to those who
+/// want to know.
+async fn goes_on_without(server: &Server, shared: &Path, why: &str) {
+    for verbose in [false, true] {
+        let flags: &[&str] = if verbose { &["--verbose"] } else { &[] };
+        let ended = trial(server, shared).args(flags).run().await;
+        assert_eq!((ended.code, shared_waits(&ended).0), (Some(0), 0), "{why}: {ended:?}");
+        let said = ended.stderr.matches("rate limits are not shared with other runs").count();
+        assert_eq!(said, usize::from(verbose), "{why}: {ended:?}");
+        assert!(!verbose || ended.stderr.contains(why), "{why}: {ended:?}");
+        assert_eq!(ended.result()["warnings"], json!([]), "{why}: {ended:?}");
+    }
+}
+
+/// What stops while it holds the lock keeps it.
+#[tokio::test]
+async fn a_stale_lock_holds_nobody_up() {
+    let server = serve(
+        Scenario::new()
+            .tool("Bash", json!({ "command": "true" }))
+            .reply("Done.")
+            .after(After::RepeatLast),
+    );
+    let shared = tempfile::tempdir().expect("a folder");
+    let ended = trial(&server, shared.path()).run().await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let file = fs::File::open(state(shared.path())).expect("it can be opened");
+    file.lock().expect("nobody else has it");
+    goes_on_without(&server, shared.path(), "another process holds the lock").await;
+}
+
+#[tokio::test]
+async fn a_folder_that_cannot_be_trusted_is_not_used() {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    let server = refuses_once("0");
+    let elsewhere = tempfile::tempdir().expect("a folder");
+    let scene = |prepare: &dyn Fn(&Path)| {
+        let shared = tempfile::tempdir().expect("a folder");
+        prepare(shared.path());
+        shared
+    };
+    let open = |path: &Path| {
+        fs::create_dir_all(path).expect("a folder can be made");
+        fs::set_permissions(path, fs::Permissions::from_mode(0o777)).expect("it is ours");
+    };
+    let scenes = [
+        ("a file", scene(&|path| fs::write(path.join("outlast"), "").expect("written"))),
+        ("open to all", scene(&|path| open(&path.join("outlast/limits")))),
+        (
+            "within one that is",
+            scene(&|path| {
+                fs::create_dir_all(path.join("outlast/limits")).expect("a folder can be made");
+                open(&path.join("outlast"));
+            }),
+        ),
+        (
+            "a link",
+            scene(&|path| {
+                symlink(elsewhere.path(), path.join("outlast")).expect("a link can be made");
+            }),
+        ),
+    ];
+    for (what, shared) in &scenes {
+        // The other place is no better.
+        let own = shared.path().join(format!("outlast-{}", nix::unistd::geteuid()));
+        fs::write(own, "").expect("it can be written");
+        let temporary = shared.path().display().to_string();
+        let trial = trial(&server, shared.path()).env("TMPDIR", &temporary).args(["--verbose"]);
+        let ended = trial.run().await;
+        assert_eq!(ended.code, Some(0), "{what}: {ended:?}");
+        assert!(ended.stderr.contains("rate limits are not shared"), "{what}: {ended:?}");
+    }
+    let made = fs::read_dir(elsewhere.path().join("limits")).map(Iterator::count);
+    assert_eq!(made.unwrap_or_default(), 0, "no link is followed");
+}
+
+#[tokio::test]
+async fn a_file_that_is_a_link_or_a_pipe_is_left_alone() {
+    let server = refuses_once("0");
+    let shared = tempfile::tempdir().expect("a folder");
+    let ended = trial(&server, shared.path()).run().await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let path = state(shared.path());
+    let target = shared.path().join("target");
+    fs::write(&target, "mine").expect("it can be written");
+    fs::remove_file(&path).expect("it is ours");
+    std::os::unix::fs::symlink(&target, &path).expect("a link can be made");
+    goes_on_without(&server, shared.path(), "the file cannot be used").await;
+    assert_eq!(fs::read_to_string(&target).expect("it is there"), "mine");
+    fs::remove_file(&path).expect("it is ours");
+    nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).expect("a pipe can be made");
+    goes_on_without(&server, shared.path(), "not a plain file").await;
+}
+
+#[tokio::test]
+async fn a_full_disk_costs_nothing_but_the_sharing() {
+    let probe = ["-rm", "sh", "-c", "mount -t tmpfs -o size=16k none /mnt"];
+    let probe = std::process::Command::new("unshare").args(probe).stderr(Stdio::null()).status();
+    if !probe.is_ok_and(|status| status.success()) {
+        println!("no disk can be mounted here: a disk that is really full is not tried");
+        return;
+    }
+    let server = refuses_once("0");
+    let disk = tempfile::tempdir().expect("a folder");
+    let ended = trial(&server, disk.path())
+        .env("DISK", &disk.path().display().to_string())
+        .args(["--verbose"])
+        .in_shell(
+            "exec unshare -rm sh -c 'mount -t tmpfs -o size=16k none \"$DISK\"; \
+             head -c 50000 /dev/zero > \"$DISK/other\"; exec \"$@\"' sh \"$@\"",
+        )
+        .run()
+        .await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(ended.stderr.contains("rate limits are not shared with other runs"), "{ended:?}");
+}

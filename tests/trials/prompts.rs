@@ -1,0 +1,245 @@
+//! A repository with agents, commands and skills, as users of other tools have them.
+
+use std::fs;
+use std::path::Path;
+use std::process::Stdio;
+
+use outlast::rehearsal::{Scenario, Server};
+use serde_json::{Value, json};
+
+use super::truth::agrees;
+use crate::support::{Ended, Trial, serve};
+
+fn plant(folder: &Path, name: &str, text: &str) {
+    let path = folder.join(name);
+    fs::create_dir_all(path.parent().expect("a file is in a folder")).expect("a folder");
+    fs::write(path, text).expect("a file can be written");
+}
+
+/// What a repository of this kind looks like.
+fn furnish(work: &Path) {
+    plant(work, ".git/HEAD", "ref: refs/heads/main\n");
+    plant(
+        work,
+        ".claude/agents/code-reviewer.md",
+        "---\nname: code-reviewer\ndescription: Use it after changes. Examples: user: \"done\"\n\
+         tools: Read, Grep, Glob\nmodel: inherit\ncolor: blue\n---\n\nYou review code.\n",
+    );
+    plant(
+        work,
+        ".claude/commands/fix-issue.md",
+        "---\ndescription: Fix an issue\nargument-hint: [number] [priority]\n---\n\
+         Fix issue $1 with priority $2.\nAll: $ARGUMENTS\n",
+    );
+    plant(
+        work,
+        ".claude/commands/git/commit.md",
+        "---\nallowed-tools: Bash(touch *)\n---\nStatus: !`git status`\nCommit.\n",
+    );
+    plant(
+        work,
+        ".claude/skills/tables/SKILL.md",
+        "---\nname: tables\ndescription: Draws tables\n---\nSee [more](more.md).\n",
+    );
+    plant(work, ".claude/skills/tables/more.md", "Tables have rows.\n");
+}
+
+/// What the user said, in the first request.
+fn said(server: &Server) -> String {
+    let message = &server.requests()[0].body["messages"][0]["content"];
+    let blocks = message.as_array().expect("a list of blocks");
+    blocks.iter().filter_map(|block| block["text"].as_str()).collect()
+}
+
+fn system(server: &Server) -> String {
+    server.requests()[0].body["system"].to_string()
+}
+
+fn init(ended: &Ended) -> Value {
+    let frames = ended.frames();
+    frames.into_iter().find(|frame| frame["subtype"] == "init").expect("there is one")
+}
+
+fn names(list: &Value) -> Vec<&str> {
+    list.as_array().expect("a list").iter().filter_map(Value::as_str).collect()
+}
+
+#[tokio::test]
+async fn a_repository_of_other_tools_users_is_used_as_it_is() {
+    let server = serve(Scenario::new().reply("Fixed."));
+    let trial = Trial::bare(&server.base_url()).args(["--output-format", "stream-json"]);
+    furnish(&trial.work());
+    let ended = trial.args(["/fix-issue 42 'very high'"]).run().await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert_eq!(ended.stderr, "", "nothing is amiss");
+    assert_eq!(agrees(&ended)["result"], "Fixed.");
+    let expected = "Fix issue 42 with priority very high.\nAll: 42 'very high'";
+    assert_eq!(said(&server), expected);
+    let init = init(&ended);
+    assert_eq!(names(&init["slash_commands"]), ["tables", "fix-issue", "git:commit"]);
+    assert_eq!(names(&init["skills"]), ["tables"]);
+    assert!(names(&init["agents"]).contains(&"code-reviewer"), "{init}");
+    assert!(system(&server).contains("- tables: Draws tables ("), "{}", system(&server));
+}
+
+#[tokio::test]
+async fn the_model_reads_a_skill_from_wherever_the_run_works() {
+    let scenario = |folder: &str| {
+        let file = |name: &str| json!({ "file_path": format!("{folder}/{name}") });
+        Scenario::new().tool("Read", file("SKILL.md")).tool("Read", file("more.md")).reply("Read.")
+    };
+    // In the repository, above the folder that is worked in.
+    let server = serve(scenario("../.claude/skills/tables"));
+    let trial = Trial::bare(&server.base_url());
+    furnish(&trial.work());
+    fs::create_dir(trial.work().join("part")).expect("a folder");
+    let ended = trial.in_shell("cd part && exec \"$@\"").args(["draw"]).run().await;
+    assert_eq!(ended.result()["permission_denials"], json!([]), "{ended:?}");
+    // In outlast's own folder, which is otherwise kept from the model.
+    let server = serve(scenario("../config/skills/mine"));
+    let trial = Trial::bare(&server.base_url());
+    plant(&trial.config(), "skills/mine/SKILL.md", "---\ndescription: Mine\n---\nDo it.");
+    plant(&trial.config(), "skills/mine/more.md", "More.");
+    let ended = trial.args(["/mine so"]).run().await;
+    assert_eq!(ended.result()["permission_denials"], json!([]), "{ended:?}");
+    assert!(
+        said(&server).starts_with("Do it.\n\nArguments: so\n\n(The files"),
+        "{}",
+        said(&server)
+    );
+    let server = serve(scenario("../config"));
+    let ended = Trial::bare(&server.base_url()).args(["draw"]).run().await;
+    let denials = ended.result()["permission_denials"].as_array().map(Vec::len);
+    assert_eq!(denials, Some(2), "nothing else is open: {ended:?}");
+}
+
+#[tokio::test]
+async fn what_a_command_allows_holds_for_its_run_if_it_is_trusted() {
+    let touches =
+        || Scenario::new().tool("Bash", json!({ "command": "touch made" })).reply("Done.");
+    for (trust, prompt, made) in [
+        ("--trust-project", "/commit", true),
+        ("--trust-project", "/git:commit", true),
+        ("--trust-project", "commit", false),
+        ("--verbose", "/commit", false),
+    ] {
+        let server = serve(touches());
+        let trial = Trial::bare(&server.base_url()).args(["--output-format", "stream-json", trust]);
+        furnish(&trial.work());
+        let ended = trial.args([prompt]).run().await;
+        assert_eq!(ended.work().join("made").exists(), made, "{trust} {prompt}: {ended:?}");
+        let ignored = init(&ended)["ignored_settings"].to_string();
+        assert_eq!(ignored.contains("allowed-tools"), trust == "--verbose", "{ignored}");
+        assert_eq!(ended.result()["ignored_settings"].to_string(), ignored);
+        let called = prompt.starts_with('/');
+        assert_eq!(said(&server).contains("Status: !`git status`"), called, "it is left as it is");
+        assert_eq!(ended.stderr.contains("are not run before"), called, "{}", ended.stderr);
+    }
+}
+
+#[tokio::test]
+async fn a_command_chooses_the_model_unless_a_flag_does() {
+    for (flags, expected) in
+        [(&[][..], "my-model"), (&["--model", "other-model"][..], "other-model")]
+    {
+        let server = serve(Scenario::new().reply("Done."));
+        let trial = Trial::bare(&server.base_url()).args(flags);
+        plant(
+            &trial.config(),
+            "commands/quick.md",
+            "---\nmodel: my-model\nallowed-tools: Bash(ls, Read\n---\nBe quick",
+        );
+        let id = "0198c0de-0000-7000-8000-000000000001";
+        let ended = trial.args(["--session-id", id, "/quick"]).run().await;
+        assert_eq!(server.requests()[0].body["model"], expected, "{ended:?}");
+        assert_eq!(ended.result()["session_id"], id);
+        assert!(ended.stderr.contains("quick.md: allowed-tools: \"Bash(ls, Read\""), "{ended:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_name_that_nothing_is_called_ends_the_run_before_it_begins() {
+    let rows = [
+        ("/fix-isue 1", "did you mean /fix-issue?"),
+        ("/zzz", "there are /"),
+        ("/compact now", "summarises a conversation by itself"),
+        ("/login", "for a terminal"),
+    ];
+    for (prompt, expected) in rows {
+        let server = serve(Scenario::new().reply("Never."));
+        let trial = Trial::bare(&server.base_url());
+        furnish(&trial.work());
+        let ended = trial.args([prompt]).run().await;
+        assert_eq!((ended.code, server.requests().len()), (Some(2), 0), "{ended:?}");
+        assert!(ended.stderr.contains(expected) && ended.stderr.lines().count() == 1, "{ended:?}");
+        assert_eq!(ended.result()["is_error"], true);
+    }
+}
+
+#[tokio::test]
+async fn a_prompt_that_merely_begins_with_a_slash_is_a_prompt() {
+    for prompt in ["/etc/hosts is wrong", "/tmp is full", "/* a comment */", "/x.log is large"] {
+        let server = serve(Scenario::new().reply("I see."));
+        let trial = Trial::bare(&server.base_url());
+        furnish(&trial.work());
+        let ended = trial.args([prompt]).run().await;
+        assert_eq!((ended.code, said(&server).as_str()), (Some(0), prompt), "{ended:?}");
+    }
+    let server = serve(Scenario::new().reply("I see."));
+    let trial = Trial::bare(&server.base_url()).args(["--output-format", "stream-json"]);
+    furnish(&trial.work());
+    let ended = trial.args(["--disable-slash-commands", "/fix-issue 1"]).run().await;
+    assert_eq!(said(&server), "/fix-issue 1", "{ended:?}");
+    assert_eq!(names(&init(&ended)["slash_commands"]), [""; 0]);
+    assert!(!system(&server).contains("tables"), "{}", system(&server));
+}
+
+#[tokio::test]
+async fn a_command_may_come_from_standard_input_and_takes_it_for_arguments() {
+    let server = serve(Scenario::new().reply("Done."));
+    let trial = Trial::bare(&server.base_url()).stdin(Stdio::piped());
+    plant(&trial.config(), "commands/explain.md", "Explain this: $ARGUMENTS");
+    let ended = trial.in_shell("printf 'it\\nbroke' | \"$@\"").args(["/explain"]).run().await;
+    assert_eq!(said(&server), "Explain this: it\nbroke", "{ended:?}");
+    let server = serve(Scenario::new().reply("Done."));
+    let trial = Trial::bare(&server.base_url());
+    plant(&trial.config(), "commands/explain.md", "Explain this: $ARGUMENTS");
+    let ended = trial.in_shell("printf '/explain x' | \"$@\"").run().await;
+    assert_eq!(said(&server), "Explain this: x", "{ended:?}");
+}
+
+#[tokio::test]
+async fn a_run_that_is_an_agent_has_its_prompt_and_its_tools() {
+    let server = serve(Scenario::new().reply("Reviewed."));
+    let trial = Trial::bare(&server.base_url());
+    furnish(&trial.work());
+    let ended = trial.args(["--agent", "code-reviewer", "review"]).run().await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let request = &server.requests()[0].body;
+    let system = request["system"].to_string();
+    assert!(system.contains("You review code.") && !system.contains("You are outlast"), "{system}");
+    assert!(system.contains("Facts of this run"), "{system}");
+    let tools = request["tools"].as_array().expect("tools").iter();
+    let tools: Vec<&str> = tools.filter_map(|tool| tool["name"].as_str()).collect();
+    assert_eq!(tools, ["Read", "Glob", "Grep"]);
+}
+
+#[tokio::test]
+async fn config_lists_what_there_is_to_call() {
+    let trial = Trial::bare("http://127.0.0.1:9").args(["config", "--json"]);
+    furnish(&trial.work());
+    plant(&trial.work(), ".claude/agents/broken.md", "---\nname: x\ntools: [Read\n---\n");
+    let ended = trial.run().await;
+    let object = &ended.frames()[0];
+    let list = object["definitions"].as_array().expect("a list").iter();
+    let list: Vec<String> =
+        list.map(|one| format!("{} {}", one["kind"], one["name"]).replace('"', "")).collect();
+    let expected =
+        ["agent code-reviewer", "skill tables", "command fix-issue", "command git:commit"];
+    assert_eq!(list, expected, "{object:#}");
+    assert!(object["warnings"].to_string().contains("broken.md:"), "{object:#}");
+    let trial = Trial::bare("http://127.0.0.1:9").args(["config"]);
+    furnish(&trial.work());
+    let ended = trial.run().await;
+    assert!(ended.stdout.contains("skill: tables  (.claude/skills/tables/SKILL.md)"), "{ended:?}");
+}

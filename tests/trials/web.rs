@@ -1,0 +1,109 @@
+//! Trials of fetching pages: the real binary fetches what it may, and nothing else.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+
+use outlast::rehearsal::Scenario;
+use serde_json::{Value, json};
+
+use super::truth::agrees;
+use crate::support::{Ended, Trial, serve};
+
+/// A site on loopback: its address, and how often it was asked. Its thread ends with the process.
+fn site(answer: &'static str) -> (SocketAddr, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("loopback is there");
+    let address = listener.local_addr().expect("bound");
+    let asked = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&asked);
+    std::thread::spawn(move || {
+        for socket in listener.incoming() {
+            let mut socket = socket.expect("a connection");
+            counted.fetch_add(1, Ordering::SeqCst);
+            let _ = socket.read(&mut [0; 4096]);
+            let _ = socket.write_all(answer.as_bytes());
+        }
+    });
+    (address, asked)
+}
+
+const PAGE: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: 25\r\n\r\n\
+                    <h1>The page</h1>of pages";
+
+/// Asks for a page, then says that it is done.
+fn fetches(address: SocketAddr) -> Scenario {
+    let url = format!("http://{address}/page");
+    Scenario::new().tool("WebFetch", json!({ "url": url, "prompt": "all" })).reply("Done.")
+}
+
+/// What the model was told of its page.
+fn told(ended: &Ended) -> Value {
+    let frames = ended.frames();
+    let user = frames.iter().find(|frame| frame["type"] == "user").expect("a tool result");
+    user["message"]["content"][0].clone()
+}
+
+const ALLOWED: [&str; 2] = ["--allowedTools", "WebFetch(domain:127.0.0.1)"];
+const OPENED: [&str; 2] = ["--settings", r#"{"webFetchPrivateHosts": ["127.0.0.1"]}"#];
+const FRAMES: [&str; 3] = ["Do it.", "--output-format", "stream-json"];
+
+#[tokio::test]
+async fn a_page_that_is_allowed_and_opened_reaches_the_model() {
+    let (address, asked) = site(PAGE);
+    let server = serve(fetches(address));
+    let trial = Trial::bare(&server.base_url()).args(FRAMES).args(ALLOWED).args(OPENED);
+    let ended = trial.run().await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let told = told(&ended).to_string();
+    assert!(told.contains("# The page") && told.contains("of pages"), "{told}");
+    assert_eq!(asked.load(Ordering::SeqCst), 1);
+    agrees(&ended);
+}
+
+#[tokio::test]
+async fn without_a_rule_nothing_is_asked_and_the_result_lists_it() {
+    let (address, asked) = site(PAGE);
+    let server = serve(fetches(address));
+    let ended = Trial::bare(&server.base_url()).args(FRAMES).args(OPENED).run().await;
+    let result = ended.result();
+    assert_eq!(result["permission_denials"][0]["tool_name"], "WebFetch", "{result}");
+    assert!(told(&ended).to_string().contains("WebFetch(domain:127.0.0.1)"), "{ended:?}");
+    assert_eq!(asked.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test]
+async fn this_machine_is_closed_and_no_untrusted_repository_opens_it() {
+    let (address, asked) = site(PAGE);
+    let server = serve(fetches(address));
+    let trial = Trial::bare(&server.base_url()).args(FRAMES).args(ALLOWED);
+    std::fs::create_dir(trial.work().join(".claude")).expect("a folder");
+    std::fs::write(trial.work().join(".claude/settings.json"), OPENED[1]).expect("a file");
+    let ended = trial.run().await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let told = told(&ended);
+    assert_eq!(told["is_error"], true);
+    assert!(told.to_string().contains("127.0.0.1, this machine"), "{told}");
+    assert_eq!(asked.load(Ordering::SeqCst), 0);
+    assert!(ended.stderr.contains("webFetchPrivateHosts"), "{}", ended.stderr);
+}
+
+#[tokio::test]
+async fn a_page_that_never_ends_holds_no_run_longer_than_its_deadline() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("loopback is there");
+    let address = listener.local_addr().expect("bound");
+    let (tell, asked) = mpsc::channel();
+    std::thread::spawn(move || {
+        let (mut socket, _) = listener.accept().expect("a connection");
+        let _ = socket.read(&mut [0; 4096]);
+        let _ = tell.send(());
+        let _ = socket.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\na");
+        // Until the other side hangs up.
+        let _ = socket.read(&mut [0; 16]);
+    });
+    let server = serve(fetches(address));
+    let trial = Trial::bare(&server.base_url()).args(FRAMES).args(ALLOWED).args(OPENED);
+    let ended = trial.args(["--max-duration", "3s"]).run().await;
+    assert_eq!(ended.code, Some(5), "{ended:?}");
+    assert_eq!(asked.try_recv(), Ok(()));
+}
