@@ -40,15 +40,16 @@ impl Session<'_> {
         if let Some(until) = self.held(&ask).await {
             return Event::Held { until };
         }
-        if let Purpose::Summary(occasion) = ask.purpose
-            && let Err(event) = self.before_compaction(occasion).await
-        {
-            return event;
-        }
         self.mend();
         let worst_case = self.worst_case(&ask);
         if !self.books.reserve(worst_case) {
             return self.broke("the budget changed between weighing a call and making it");
+        }
+        if let Purpose::Summary(occasion) = ask.purpose
+            && let Err(event) = self.before_compaction(occasion).await
+        {
+            self.books.release();
+            return event;
         }
         let began = self.watch.clock.now();
         let end = self.call(ask).await;
@@ -94,19 +95,16 @@ impl Session<'_> {
     async fn call(&mut self, ask: Ask) -> CallEnd {
         let figures = self.figures();
         let rung = self.rung_at(ask.rung).clone();
-        let summary = match ask.purpose {
-            Purpose::Summary(_) => Some(self.summary_messages()),
-            Purpose::Reply => None,
-        };
-        let thinking = self.thinking_for(&rung);
-        let model = rung.facts.name.as_str();
+        let summary = (ask.purpose != Purpose::Reply).then(|| self.summary_messages());
+        let (thinking, model) = (self.thinking_for(&rung), rung.facts.name.as_str());
         // Not every model of the chain has fast mode.
         let fast = ask.fast && rung.facts.fast.is_some();
         let prompt = if let Some(messages) = &summary {
             summary_prompt(model, messages, fast)
         } else {
             let (system, tools) = (self.system.as_str(), self.definitions.as_slice());
-            Prompt { model, system, tools, messages: self.history.messages(), thinking, fast }
+            let (messages, source) = (self.history.messages(), self.kin.source.as_deref());
+            Prompt { model, system, tools, messages, thinking, fast, source }
         };
         let (sender, mut progress) = mpsc::unbounded_channel();
         // Nobody listens once the call was cut, and nothing is lost by that.
@@ -264,7 +262,15 @@ impl Session<'_> {
 }
 
 fn summary_prompt<'a>(model: &'a str, messages: &'a [Message], fast: bool) -> Prompt<'a> {
-    Prompt { model, system: SUMMARISE.system, tools: &[], messages, thinking: None, fast }
+    Prompt {
+        model,
+        system: SUMMARISE.system,
+        tools: &[],
+        messages,
+        thinking: None,
+        fast,
+        source: None,
+    }
 }
 
 fn drain(progress: &mut UnboundedReceiver<Progress>, mut show: impl FnMut(&serde_json::Value)) {

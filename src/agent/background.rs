@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::recovery::{Event, Interrupt, Moment, Nudge, Reply, StopReason, WORK_GONE, Work};
-use crate::tools::STARTED_IN_BACKGROUND;
+use crate::tools::{BackgroundKind, BackgroundTask, STARTED_IN_BACKGROUND, is_agent_tool};
 use crate::transcript::{Block, Message};
 
 use super::conversation::text_of;
@@ -30,6 +30,15 @@ impl Session<'_> {
 
     /// Waits for news of background work, until `until` at most.
     pub(super) async fn await_work(&mut self, until: Moment) -> Event {
+        self.leave_place();
+        let event = self.await_news(until).await;
+        match self.take_place().await {
+            Ok(()) => event,
+            Err(cut) => cut.into(),
+        }
+    }
+
+    async fn await_news(&mut self, until: Moment) -> Event {
         let toolbox = Arc::clone(&self.toolbox);
         let news = toolbox.news_of_work();
         let over = self.watch.clock;
@@ -83,7 +92,8 @@ impl Session<'_> {
 
     /// Shows begins and ends to whoever watches.
     pub(super) fn show_tasks(&mut self) {
-        for task in self.toolbox.take_task_events() {
+        let commands = |task: &BackgroundTask| task.kind == BackgroundKind::Command;
+        for task in self.toolbox.take_task_events().into_iter().filter(commands) {
             self.watch.tell(&Notice::Task(&task));
         }
     }
@@ -172,6 +182,10 @@ impl Past {
                 Block::ToolUse { id, name, input } if name == "Bash" => {
                     let command = input["command"].as_str().unwrap_or_default();
                     calls.insert(id.as_str(), command.to_owned());
+                }
+                Block::ToolUse { id, name, input } if is_agent_tool(name) => {
+                    let what = input["description"].as_str().unwrap_or_default();
+                    calls.insert(id.as_str(), format!("agent: {what}"));
                 }
                 Block::ToolResult { tool_use_id, content, is_error: false } => {
                     let text = text_of(content);

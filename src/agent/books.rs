@@ -3,41 +3,60 @@
 use serde_json::Value;
 
 use crate::model::cost;
-use crate::recovery::{Ledger, Money, Reservation};
+use crate::recovery::{Money, Reservation};
 use crate::transcript::Usage;
 
-use super::setup::{Denial, ModelTally, Rung, Tally};
+use super::purse::{Purse, Turn, bill};
+use super::setup::{Denial, Rung, Tally};
 
-/// The ledger, the sums, and what is reserved for the call at hand.
+/// The purse, the sums, and what is reserved for the call at hand.
 pub(super) struct Books {
-    pub(super) ledger: Ledger,
+    /// Shared with sub-agents, and by them.
+    pub(super) purse: Purse,
     pub(super) tally: Tally,
+    /// What this run itself spent in this process, and how much of it is not settled.
+    pub(super) own: (Money, Money),
+    /// Held from the weighing of a call until its reservation.
+    pub(super) turn: Option<Turn>,
+    /// Whether it is a sub-agent's.
+    of_agent: bool,
     /// `--budget-mode after`: stop once this much is spent, without reserving.
     stop_after: Option<Money>,
     reserved: Option<Reservation>,
 }
 
 impl Books {
-    pub(super) fn new(ledger: Ledger, stop_after: Option<Money>, tally: Tally) -> Self {
-        Self { ledger, tally, stop_after, reserved: None }
+    pub(super) fn new(purse: Purse, of_agent: bool, after: Option<Money>, tally: Tally) -> Self {
+        let own = (Money::ZERO, Money::ZERO);
+        Self { purse, tally, own, turn: None, of_agent, stop_after: after, reserved: None }
+    }
+
+    /// Whether the next call has to wait for its turn to reserve.
+    pub(super) fn is_bounded(&self) -> bool {
+        self.stop_after.is_none() && self.purse.ledger().ceiling().is_some()
+    }
+
+    pub(super) fn stop_after(&self) -> Option<Money> {
+        self.stop_after
     }
 
     /// What the next call may cost at most; `None` when there is no ceiling.
     pub(super) fn left(&self) -> Option<Money> {
         match self.stop_after {
-            Some(limit) if self.ledger.spent() >= limit => Some(Money::ZERO),
+            Some(limit) if self.purse.ledger().spent() >= limit => Some(Money::ZERO),
             Some(_) => None,
-            None => self.ledger.left(),
+            None => self.purse.ledger().left(),
         }
     }
 
     pub(super) fn ceiling(&self) -> Option<Money> {
-        self.stop_after.or(self.ledger.ceiling())
+        self.stop_after.or(self.purse.ledger().ceiling())
     }
 
     /// Sets the worst case of a call aside. `false` when it does not fit.
     pub(super) fn reserve(&mut self, worst: Money) -> bool {
-        self.reserved = self.ledger.reserve(worst);
+        self.reserved = self.purse.reserve(worst);
+        self.turn = None;
         self.reserved.is_some()
     }
 
@@ -46,40 +65,31 @@ impl Books {
         let model = &rung.facts;
         let spent = model.prices_at(fast).map_or(Money::ZERO, |prices| cost(&prices, &usage));
         if let Some(reservation) = self.reserved.take() {
-            self.ledger.settle(reservation, spent);
+            self.purse.settle(reservation, spent);
         }
+        self.own.0 += spent;
         self.tally.usage += usage;
         self.tally.recovery.bill(spent, usage.input() + usage.output_tokens);
-        let by_model = &mut self.tally.by_model;
-        let line = by_model.iter().position(|line| line.model == rung.label).unwrap_or_else(|| {
-            by_model.push(ModelTally {
-                model: rung.label.clone(),
-                usage: Usage::default(),
-                cost: Money::ZERO,
-                context_window: model.context_window,
-                max_output: model.max_output,
-            });
-            by_model.len() - 1
-        });
-        by_model[line].usage += usage;
-        by_model[line].cost += spent;
+        bill(&mut self.tally.by_model, rung, usage, spent);
+        if self.of_agent {
+            self.purse.bill_agent(rung, usage, spent);
+        }
         spent
     }
 
     /// The service said no before it did any work: the call cost nothing.
     pub(super) fn release(&mut self) {
         if let Some(reservation) = self.reserved.take() {
-            self.ledger.settle(reservation, Money::ZERO);
+            self.purse.settle(reservation, Money::ZERO);
         }
     }
 
     /// Nobody knows whether the call was billed: it stays charged in full. Returns how much.
     pub(super) fn forfeit(&mut self) -> Money {
-        let before = self.ledger.spent();
-        if let Some(reservation) = self.reserved.take() {
-            self.ledger.forfeit(reservation);
-        }
-        let lost = self.ledger.spent().minus(before);
+        let Some(reservation) = self.reserved.take() else { return Money::ZERO };
+        let lost = reservation.amount();
+        self.purse.forfeit(reservation);
+        self.own = (self.own.0 + lost, self.own.1 + lost);
         self.tally.recovery.bill(lost, 0);
         lost
     }
@@ -91,5 +101,12 @@ impl Books {
             tool_use_id: tool_use_id.to_owned(),
             tool_input: input.clone(),
         });
+    }
+}
+
+impl Drop for Books {
+    /// Whoever is cut off in the middle of a call does not know whether it was billed.
+    fn drop(&mut self) {
+        self.forfeit();
     }
 }

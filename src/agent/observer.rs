@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use super::delegate::{AgentMark, AgentTask};
 use crate::hooks::HookNews;
 use crate::mcp::Standing;
 use crate::recovery::{Episode, Fault, Moment, Money, Pause, Transition};
@@ -49,6 +50,10 @@ pub enum Notice<'a> {
     RecoveryEnds(&'a Episode),
     /// A background command was started, or has ended.
     Task(&'a BackgroundTask),
+    /// A sub-agent was started, or has ended.
+    Agent(&'a AgentTask),
+    /// Something that happened to a sub-agent.
+    OfAgent { agent: &'a AgentMark, notice: &'a Notice<'a> },
     /// A tool call was refused.
     Denied { tool: &'a str, id: &'a str, reason: &'a str },
     /// A hook begins, or is over.
@@ -77,6 +82,8 @@ pub struct Init {
     pub dropped_variables: Vec<String>,
     /// The memory files that the system prompt holds.
     pub memory_files: Vec<String>,
+    /// The kinds of sub-agents there are.
+    pub agents: Vec<String>,
 }
 
 /// What is being waited for, and how it stands.
@@ -112,4 +119,10 @@ pub enum WaitingFor<'a> {
     Work {
         running: &'a str,
     },
+    /// Sub-agents: a line for each.
+    Agents {
+        running: &'a str,
+    },
+    /// Other agents' calls, for which so much is reserved that the next one does not fit.
+    Money,
 }

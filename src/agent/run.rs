@@ -9,14 +9,16 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 
 use crate::recovery::{Breach, Event, Limits, Phase, Run, StopReason, classify};
-use crate::tools::Toolbox;
+use crate::tools::{GENERAL_PURPOSE, Toolbox};
 use crate::transcript::{Block, History, fixed_bytes};
 
 use super::books::Books;
+use super::delegate::{AgentTask, Kin, Tree};
 use super::drive::drive;
 use super::early::EarlyTools;
 use super::hooks::Counsellors;
 use super::observer::{Init, Notice, Observer};
+use super::purse::{Purse, join};
 use super::servers::offering;
 use super::session::{LastWords, Session};
 use super::setup::{Ending, Rung, Setup};
@@ -36,11 +38,13 @@ pub async fn run(setup: Setup, observer: &mut dyn Observer, interrupts: Interrup
     setup.servers.start();
     let init = init(&setup);
     let machine = machine(&setup);
-    let watch = Watch::new(observer, clock, interrupts, limits.deadline, limits.heartbeat);
+    let watch = Watch::new(observer, clock, interrupts.clone(), limits.deadline, limits.heartbeat);
     let finished = setup.carried.finished;
-    let (mut session, prompt) = open(setup, watch);
+    let mut setup = setup;
+    let kin = kin(&mut setup, interrupts);
+    let (mut session, prompt) = open(setup, watch, kin);
     let leftovers = Leftovers(Arc::clone(&session.toolbox));
-    let init = session.await_servers(init).await;
+    let init = session.complete(init).await;
     let driven = if finished {
         session.watch.tell(&Notice::Init(&init));
         Ok(Ok(StopReason::Completed))
@@ -50,11 +54,7 @@ pub async fn run(setup: Setup, observer: &mut dyn Observer, interrupts: Interrup
         drop(tokio::task::spawn_blocking(move || toolbox.get_ready()));
         contained(go(&mut session, &init, prompt, machine, &limits)).await
     };
-    let broken = match driven {
-        Ok(Ok(reason)) => Ok(reason),
-        Ok(Err(breach)) => Err(breach.to_string()),
-        Err(panic) => Err(panic),
-    };
+    let broken = flat(driven);
     let reason = *broken.as_ref().unwrap_or(&StopReason::InternalError);
     // Whatever breaks here, what is left is ended all the same.
     let _ = contained(session.end_work(reason)).await;
@@ -63,16 +63,7 @@ pub async fn run(setup: Setup, observer: &mut dyn Observer, interrupts: Interrup
     }
     let _ = contained(session.end_servers(reason)).await;
     drop(leftovers);
-    let closed = match broken {
-        Ok(reason) => contained(async { session.close(reason) }).await.map(|()| reason),
-        Err(what) => Err(what),
-    };
-    let reason = closed.unwrap_or_else(|what| {
-        session.broken = Some(what);
-        // Whoever panicked is not asked again, so this ends well.
-        session.close(StopReason::InternalError);
-        StopReason::InternalError
-    });
+    let reason = close(&mut session, broken).await;
     if let Some(shared) = &mut session.shared {
         shared.settle().await;
     }
@@ -85,6 +76,54 @@ pub async fn run(setup: Setup, observer: &mut dyn Observer, interrupts: Interrup
     let _ = tokio::time::timeout(SETTLING, settling).await;
     session.books.tally.duration = clock.elapsed();
     ending(session, reason)
+}
+
+/// What the run breaks of, if it does.
+fn flat(driven: Result<Result<StopReason, Breach>, String>) -> Result<StopReason, String> {
+    driven.and_then(|ended| ended.map_err(|breach| breach.to_string()))
+}
+
+/// Closes a session, whatever it broke of. Whoever panicked is not asked again, so this ends well.
+async fn close(session: &mut Session<'_>, broken: Result<StopReason, String>) -> StopReason {
+    let closed = match broken {
+        Ok(reason) => contained(async { session.close(reason) }).await.map(|()| reason),
+        Err(what) => Err(what),
+    };
+    closed.unwrap_or_else(|what| {
+        session.broken = Some(what);
+        session.close(StopReason::InternalError);
+        StopReason::InternalError
+    })
+}
+
+/// Runs a sub-agent's session to its end. What it shares with others is left to them.
+pub(super) async fn conduct(
+    session: &mut Session<'_>,
+    prompt: Vec<Block>,
+    machine: Run,
+    limits: &Limits,
+) -> StopReason {
+    session.ask_for(prompt);
+    let broken = flat(contained(drive(machine, Event::Begin, limits, session)).await);
+    let reason = *broken.as_ref().unwrap_or(&StopReason::InternalError);
+    let _ = contained(session.end_work(reason)).await;
+    close(session, broken).await
+}
+
+/// What the run itself has to do with the runs within it.
+fn kin(setup: &mut Setup, interrupts: Interrupts) -> Kin {
+    let definitions = std::mem::take(&mut setup.agents);
+    let delegation = std::mem::take(&mut setup.delegation);
+    let nest = setup.journal.nest();
+    Kin {
+        tree: Tree::new(definitions, delegation, interrupts, nest, &setup.session_id),
+        purse: Purse::new(setup.ledger),
+        hooks: setup.hooks.take().map(Arc::new),
+        mark: None,
+        depth: 0,
+        seat: None,
+        source: None,
+    }
 }
 
 fn machine(setup: &Setup) -> Run {
@@ -124,6 +163,10 @@ impl Drop for Leftovers {
 
 fn init(setup: &Setup) -> Init {
     let definitions = setup.toolbox.definitions();
+    let mut agents = vec![GENERAL_PURPOSE.to_owned()];
+    for kind in setup.agents.iter().filter(|kind| kind.name != GENERAL_PURPOSE) {
+        agents.push(kind.name.clone());
+    }
     Init {
         session_id: setup.session_id.clone(),
         cwd: setup.cwd.display().to_string(),
@@ -135,11 +178,12 @@ fn init(setup: &Setup) -> Init {
         sandbox: setup.toolbox.sandbox().clone(),
         dropped_variables: setup.toolbox.dropped_variables().to_vec(),
         memory_files: setup.memory_files.iter().map(|path| path.display().to_string()).collect(),
+        agents,
     }
 }
 
-fn open(setup: Setup, watch: Watch<'_>) -> (Session<'_>, Vec<Block>) {
-    let toolbox = offering(setup.toolbox, &setup.servers);
+pub(super) fn open(setup: Setup, watch: Watch<'_>, kin: Kin) -> (Session<'_>, Vec<Block>) {
+    let toolbox = kin.offering(offering(setup.toolbox, &setup.servers));
     let definitions = toolbox.all_definitions();
     let fixed = fixed_bytes(&setup.system, &definitions);
     let carried = setup.carried;
@@ -153,7 +197,7 @@ fn open(setup: Setup, watch: Watch<'_>) -> (Session<'_>, Vec<Block>) {
     let thinking_stripped = !carried.messages.is_empty();
     let full = setup.limits.budgets.objections;
     let pressing = carried.run.is_some_and(|run| run.budgets.objections < full);
-    let counsellors = Counsellors::new(setup.hooks, pressing);
+    let counsellors = Counsellors::new(kin.hooks.as_deref().cloned(), pressing);
     let learned = |label: &str| carried.windows.iter().find(|(model, _)| model == label);
     let window = |rung: &Rung| {
         let known = rung.facts.context_window;
@@ -169,7 +213,8 @@ fn open(setup: Setup, watch: Watch<'_>) -> (Session<'_>, Vec<Block>) {
         thinking: setup.thinking,
         stream_events: setup.stream_events,
         history: History::new(carried.messages, fixed),
-        books: Books::new(setup.ledger, setup.stop_after, carried.tally),
+        books: Books::new(kin.purse.clone(), kin.mark.is_some(), setup.stop_after, carried.tally),
+        kin,
         journal: setup.journal,
         secrets: setup.secrets,
         guarded: 0,
@@ -200,7 +245,7 @@ fn open(setup: Setup, watch: Watch<'_>) -> (Session<'_>, Vec<Block>) {
     (session, setup.prompt)
 }
 
-fn ending(session: Session<'_>, reason: StopReason) -> Ending {
+fn ending(mut session: Session<'_>, reason: StopReason) -> Ending {
     let is_full = matches!(reason, StopReason::PromptTooLong | StopReason::BlockingLimit);
     let contributors = if is_full { session.contributors() } else { Vec::new() };
     let blames_fault = match reason {
@@ -227,8 +272,12 @@ fn ending(session: Session<'_>, reason: StopReason) -> Ending {
         | StopReason::StructuredOutputRetryExhausted
         | StopReason::InternalError => false,
     };
+    let ledger = session.books.purse.ledger();
+    let mut tally = std::mem::take(&mut session.books.tally);
+    join(&mut tally.by_model, session.books.purse.of_agents());
+    tally.denials.extend(session.kin.tree.take_denials());
     let rate_limits = session.rung().client.rate_limits();
-    let fault = if blames_fault { session.fault } else { None };
+    let fault = if blames_fault { session.fault.take() } else { None };
     let retry_at = fault.as_ref().filter(|_| reason != StopReason::Deadline).and_then(|fault| {
         let wish = classify(fault).wish?;
         Some(session.watch.clock.unix_seconds().saturating_add(wish.wait.as_secs()))
@@ -243,10 +292,11 @@ fn ending(session: Session<'_>, reason: StopReason) -> Ending {
         retry_at,
         text: session.words.text,
         stop_reason: session.words.stop_reason,
-        spent: session.books.ledger.spent(),
-        unsettled: session.books.ledger.unsettled(),
+        spent: ledger.spent(),
+        unsettled: ledger.unsettled(),
         budget: session.books.ceiling(),
-        tally: session.books.tally,
+        tally,
+        agents: session.kin.tree.tasks().into_iter().map(AgentTask::cut).collect(),
         journal: session.journal.health(),
         rate_limits,
         broken: session.broken,

@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::mcp::{Leave, Piece, Servers, Status};
 use crate::recovery::StopReason;
-use crate::tools::{Brought, ForeignTools, Leave as LeaveTaken, Toolbox};
+use crate::tools::{AGENT, Brought, ForeignTools, Leave as LeaveTaken, TASK, Toolbox};
 use crate::transcript::{ToolCall, ToolDefinition, fixed_bytes};
 
 use super::observer::{Init, Notice};
@@ -78,9 +78,17 @@ impl ForeignTools for Across {
 
 impl Session<'_> {
     /// Waits for the servers' first attempts, for a while, and completes what is told first.
-    pub(super) async fn await_servers(&mut self, init: Init) -> Init {
+    pub(super) async fn complete(&mut self, init: Init) -> Init {
+        self.await_servers().await;
+        let known = |name: &String| if name == AGENT { TASK.to_owned() } else { name.clone() };
+        let tools = self.definitions.iter().map(|tool| known(&tool.name)).collect();
+        let agents = if self.toolbox.offers_agents() { init.agents } else { Vec::new() };
+        Init { tools, agents, servers: self.servers.standings(), ..init }
+    }
+
+    async fn await_servers(&mut self) {
         if self.servers.is_empty() {
-            return init;
+            return;
         }
         let servers = Arc::clone(&self.servers);
         let settled = servers.settle(START_MAX);
@@ -104,8 +112,6 @@ impl Session<'_> {
             self.history.sent_with(fixed_bytes(&self.system, &self.definitions));
         }
         self.join_tools();
-        let tools = self.definitions.iter().map(|tool| tool.name.clone()).collect();
-        Init { tools, servers: servers.standings(), ..init }
     }
 
     /// Takes in what the servers offer by now, and passes on what is to be said of them.

@@ -19,6 +19,7 @@ use crate::transcript::{Block, History, Message, Role, ToolDefinition, strip_thi
 use super::books::Books;
 use super::context::Summarising;
 use super::conversation::{is_unsigned_thinking, open_calls, says_something, synthetic, text_of};
+use super::delegate::Kin;
 use super::drive::World;
 use super::early::EarlyTools;
 use super::hooks::Counsellors;
@@ -80,6 +81,8 @@ pub(super) struct Session<'a> {
     pub(super) thrashed: bool,
     /// Whether it was said that background commands are being stopped.
     pub(super) work_minded: bool,
+    /// The runs around this one.
+    pub(super) kin: Kin,
 }
 
 /// What the model said last: what the result shows.
@@ -126,11 +129,14 @@ impl World for Session<'_> {
     }
 
     async fn perform(&mut self, action: Action) -> Event {
+        if !matches!(action, Action::Weigh { .. } | Action::Ask(_)) {
+            self.books.turn = None;
+        }
         match action {
             Action::Weigh { purpose, fast, .. } => match self.mind_compaction(purpose).await {
                 Ok(()) => {
                     self.join_tools();
-                    Event::Weighed(self.weigh(purpose, fast))
+                    self.weigh_in_turn(purpose, fast).await
                 }
                 Err(event) => event,
             },
@@ -226,12 +232,7 @@ impl Session<'_> {
         };
         // In one block, which a compaction knows for ours by how it begins.
         let text = match report {
-            Some(report) => format!(
-                "{}
-
-{report}",
-                nudge.text()
-            ),
+            Some(report) => format!("{}\n\n{report}", nudge.text()),
             None => nudge.text().to_owned(),
         };
         self.say(vec![Block::text(text)], &[]);
@@ -342,13 +343,14 @@ impl Session<'_> {
         Figures {
             turn: self.books.tally.turns + 1,
             waited: self.books.tally.recovery.totals().waited,
-            spent: self.books.ledger.settled(),
+            spent: self.books.purse.ledger().settled(),
         }
     }
 
     /// Leaves the history valid and the journal closed.
     pub(super) fn close(&mut self, reason: StopReason) {
         self.early.discard();
+        self.books.turn = None;
         let open = open_calls(self.history.messages());
         if !open.is_empty() {
             self.books.tally.tools.abandoned += u32::try_from(open.len()).unwrap_or(u32::MAX);

@@ -13,10 +13,11 @@ use crate::model::limits::SharedLimits;
 use crate::model::{Client, ModelFacts, RateLimits};
 use crate::recovery::{Chronicle, Fault, Ledger, Limits, Money, Run, Spiral, StopReason};
 use crate::secrets::KnownSecrets;
-use crate::tools::{Acceptance, BackgroundTask, Toolbox};
+use crate::tools::{Acceptance, AgentDefinition, BackgroundTask, Toolbox};
 use crate::transcript::{Block, Contributor, Message, Usage};
 
 use super::clock::Clock;
+use super::delegate::{AgentTask, Delegation};
 
 /// Everything one run needs, decided before it starts.
 pub struct Setup {
@@ -55,6 +56,10 @@ pub struct Setup {
     /// What whoever watches should know before the run begins.
     pub warnings: Vec<String>,
     pub carried: Carried,
+    /// The kinds of sub-agents beside the one that is built in.
+    pub agents: Vec<AgentDefinition>,
+    /// What they are given.
+    pub delegation: Delegation,
 }
 
 /// One model of the chain, and who is asked for it.
@@ -120,6 +125,8 @@ pub struct Ending {
     pub hooks: HookTally,
     /// What came of the servers of the Model Context Protocol.
     pub servers: mcp::Tally,
+    /// The sub-agents that were started.
+    pub agents: Vec<AgentTask>,
 }
 
 impl Ending {

@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
+use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
 use crate::recovery::{Event, Interrupt, Moment, Money};
 
 use super::clock::Clock;
+use super::delegate::Said;
 use super::observer::{Heartbeat, Notice, Observer, WaitingFor};
 use super::signals::{Interrupts, interrupted};
 
@@ -15,8 +17,13 @@ pub(super) struct Watch<'a> {
     pub(super) observer: &'a mut dyn Observer,
     pub(super) clock: Clock,
     interrupts: Interrupts,
+    /// What stops this run alone, where it is a sub-agent's.
+    stop: Option<Interrupts>,
     deadline: Option<Moment>,
     heartbeat: Duration,
+    /// What sub-agents have to say, and what they say it into.
+    inbox: UnboundedReceiver<Said>,
+    pub(super) post: UnboundedSender<Said>,
     /// The observer panicked. It is not asked again: the run must be able to end.
     struck: bool,
     /// When a sign of life was last given. Silence is measured from there, and not from the start
@@ -58,6 +65,13 @@ pub(super) struct Figures {
     pub(super) spent: Money,
 }
 
+impl Figures {
+    /// Before anything was done.
+    pub(super) fn none() -> Self {
+        Self { turn: 0, waited: Duration::ZERO, spent: Money::ZERO }
+    }
+}
+
 /// One wait that is watched.
 pub(super) struct Vigil {
     began: Moment,
@@ -73,7 +87,25 @@ impl<'a> Watch<'a> {
         heartbeat: Duration,
     ) -> Self {
         let (said, struck) = (Instant::now(), false);
-        Self { observer, clock, interrupts, deadline, heartbeat, struck, said, cut: None }
+        let (post, inbox) = mpsc::unbounded_channel();
+        Self {
+            observer,
+            clock,
+            interrupts,
+            stop: None,
+            deadline,
+            heartbeat,
+            inbox,
+            post,
+            struck,
+            said,
+            cut: None,
+        }
+    }
+
+    /// The same, stopped by `stop` as well.
+    pub(super) fn stopped_by(self, stop: Interrupts) -> Self {
+        Self { stop: Some(stop), ..self }
     }
 
     pub(super) fn begin(&self) -> Vigil {
@@ -93,11 +125,19 @@ impl<'a> Watch<'a> {
                 None => std::future::pending().await,
             }
         };
-        let cut = tokio::select! {
-            biased;
-            meaning = interrupted(&mut self.interrupts) => CutBy::Interrupt(meaning),
-            () = passed => CutBy::Deadline,
-            _ = vigil.ticks.tick() => return Disturbance::Tick,
+        tokio::pin!(passed);
+        let cut = loop {
+            break tokio::select! {
+                biased;
+                meaning = interrupted(&mut self.interrupts) => CutBy::Interrupt(meaning),
+                meaning = stopped(&mut self.stop) => CutBy::Interrupt(meaning),
+                () = &mut passed => CutBy::Deadline,
+                Some(said) = self.inbox.recv() => {
+                    self.pass_on(&said);
+                    continue;
+                }
+                _ = vigil.ticks.tick() => return Disturbance::Tick,
+            };
         };
         self.cut.get_or_insert((Instant::now(), cut));
         Disturbance::Cut(cut)
@@ -148,13 +188,34 @@ impl<'a> Watch<'a> {
         self.tell(&Notice::Heartbeat(heartbeat));
     }
 
+    /// Tells what a sub-agent said.
+    fn pass_on(&mut self, said: &Said) {
+        said.tell(&mut |notice| self.observe(notice));
+    }
+
     pub(super) fn tell(&mut self, notice: &Notice<'_>) {
+        // What was said before is told before.
+        while let Ok(said) = self.inbox.try_recv() {
+            self.pass_on(&said);
+        }
         if matches!(notice, Notice::WaitBegins { .. } | Notice::Heartbeat(_)) {
             self.said = Instant::now();
         }
+        self.observe(notice);
+    }
+
+    fn observe(&mut self, notice: &Notice<'_>) {
         if !std::mem::replace(&mut self.struck, true) {
             self.observer.observe(notice);
             self.struck = false;
         }
+    }
+}
+
+/// Waits until this run alone is to stop; for ever, where nobody can stop it.
+async fn stopped(stop: &mut Option<Interrupts>) -> Interrupt {
+    match stop {
+        Some(stop) => interrupted(stop).await,
+        None => std::future::pending().await,
     }
 }

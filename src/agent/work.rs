@@ -10,7 +10,9 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::recovery::Event;
-use crate::tools::{Effect, OnDenied, Outcome, Refusal, Toolbox, Warrant};
+use crate::tools::{
+    AgentCall, Effect, OnDenied, OnFailure, Outcome, Refusal, Toolbox, Warrant, is_agent_tool,
+};
 use crate::transcript::{Block, ToolCall};
 
 use super::accept::Done;
@@ -42,6 +44,16 @@ impl Slot {
     fn done(&self) -> Option<Done<'_>> {
         let (result, detail) = self.result.as_ref()?;
         Some(Done { call: &self.call, result, detail })
+    }
+
+    fn is_agent_at_work(&self) -> bool {
+        self.result.is_none() && is_agent_tool(&self.call.name)
+    }
+
+    /// Whether the other sub-agents of its reply are stopped when this one fails.
+    fn cancels_siblings(&self) -> bool {
+        let policy = AgentCall::read(&self.call.input).map(|call| call.on_failure);
+        is_agent_tool(&self.call.name) && policy == Ok(OnFailure::CancelSiblings)
     }
 
     fn ran(&self) -> Option<Ran<'_>> {
@@ -82,12 +94,14 @@ impl Session<'_> {
         self.denied && self.toolbox.on_denied() == OnDenied::Fail
     }
 
-    /// Where the batch that starts at `start` ends: read-only calls run side by side, all others
-    /// alone and in order.
+    /// Where the batch that starts at `start` ends: read-only calls run side by side, and so do
+    /// sub-agents; all others alone and in order.
     fn batch_end(&self, slots: &[Slot], start: usize) -> usize {
         let read_only = |slot: &&Slot| self.toolbox.effect(&slot.call) == Effect::ReadOnly;
-        let together = slots[start..].iter().take_while(read_only).count();
-        start + together.max(1)
+        let agents = |slot: &&Slot| is_agent_tool(&slot.call.name);
+        let slots = &slots[start..];
+        let looking = slots.iter().take_while(read_only).count();
+        start + looking.max(slots.iter().take_while(agents).count()).max(1)
     }
 
     /// Runs a batch, and tells the hooks before and after. Returns early, with nothing left
@@ -123,7 +137,14 @@ impl Session<'_> {
                 return Some(cut);
             }
         }
+        let waits = admitted.iter().any(|(_, call, _)| is_awaited_agent(call));
+        if waits {
+            self.leave_place();
+        }
         if let Some(cut) = self.run_admitted(batch, admitted).await {
+            return Some(cut);
+        }
+        if waits && let Err(cut) = self.take_place().await {
             return Some(cut);
         }
         let ran: Vec<Ran<'_>> = batch.iter().filter_map(Slot::ran).collect();
@@ -152,8 +173,10 @@ impl Session<'_> {
         self.journal.intent(&calls);
         let began = Instant::now();
         let mut tasks = JoinSet::new();
+        // What stops those that are left of a batch, and not the batch.
+        let siblings = cancel.child_token();
         for (index, call, warrant) in admitted {
-            tasks.spawn(self.start((index, call, warrant), &cancel, finish.clone()));
+            tasks.spawn(self.start((index, call, warrant), &siblings, finish.clone()));
         }
         drop(finish);
         let mut vigil = self.watch.begin();
@@ -172,6 +195,11 @@ impl Session<'_> {
                         }
                         return Some(cut);
                     }
+                    Disturbance::Tick if batch.iter().any(Slot::is_agent_at_work) => {
+                        let running = self.doings();
+                        let waiting = WaitingFor::Agents { running: &running };
+                        self.watch.beat(&vigil, waiting, figures, None);
+                    }
                     Disturbance::Tick => {
                         if let Some(slot) = batch.iter().find(|slot| slot.result.is_none()) {
                             let waiting = WaitingFor::Tool { name: &slot.call.name, id: &slot.call.id };
@@ -183,6 +211,9 @@ impl Session<'_> {
                     Some((index, outcome)) => {
                         let slot: &mut Slot = &mut batch[index];
                         slot.took = Some(began.elapsed());
+                        if outcome.is_error && slot.cancels_siblings() {
+                            siblings.cancel();
+                        }
                         slot.result = Some(self.finish(&slot.call, outcome));
                     }
                     None => return None,
@@ -200,10 +231,14 @@ impl Session<'_> {
     ) -> impl Future<Output = ()> + Send + use<> {
         self.books.tally.tools.calls += 1;
         let early = self.early.take(&call.id);
+        let delegated =
+            is_agent_tool(&call.name).then(|| self.forge().perform(&call, cancel.clone()));
         let toolbox = Arc::clone(&self.toolbox);
         let (cancel, places) = (cancel.clone(), Arc::clone(&self.places));
         async move {
-            let outcome = if let Some((token, mut task)) = early {
+            let outcome = if let Some(delegated) = delegated {
+                Some(delegated.await)
+            } else if let Some((token, mut task)) = early {
                 tokio::select! {
                     biased;
                     () = cancel.cancelled() => { token.cancel(); (&mut task).await.ok() }
@@ -291,6 +326,11 @@ impl Session<'_> {
     }
 }
 
+/// Whether a call starts a sub-agent that is waited for.
+fn is_awaited_agent(call: &ToolCall) -> bool {
+    is_agent_tool(&call.name) && call.input["run_in_background"] != true
+}
+
 /// How long what was cut may take to die.
 pub(super) fn patience(cut: CutBy) -> Duration {
     match cut {
@@ -310,7 +350,8 @@ async fn let_die(
     let mut done = Vec::new();
     let ended = async {
         while let Some((index, outcome)) = finished.recv().await {
-            if !outcome.is_error {
+            // A sub-agent that was stopped says how far it came.
+            if !outcome.is_error || outcome.detail["agentId"].is_string() {
                 done.push((index, outcome));
             }
         }

@@ -21,6 +21,7 @@ use crate::tools::{
 use crate::transcript::Block;
 
 use super::args::{BudgetMode, ChildEnv, OnDenied, PermissionMode};
+use super::delegation::delegation;
 use super::environment;
 use super::memory::{Memory, Search};
 use super::prompts::SkillFolder;
@@ -60,6 +61,7 @@ pub(super) fn assemble(
     let memory = memory(settings);
     let system = brief(compose(&settings.system, &here), settings.briefing());
     let system = remember(system, &memory);
+    let delegation = delegation(settings, &here, &memory);
     let system = demand(system, &settings.demands);
     let supervisor = Supervisor::own();
     let rungs = rungs(settings, models, clock, secrets, &supervisor)?;
@@ -105,6 +107,8 @@ pub(super) fn assemble(
         memory_files: memory.files.into_iter().map(|file| file.path).collect(),
         warnings: memory.warnings,
         carried: legacy.carried,
+        agents: settings.agents.clone(),
+        delegation,
     })
 }
 
@@ -219,7 +223,7 @@ pub(super) fn facts(link: &Link, settings: &Settings) -> Result<ModelFacts, Usag
     Ok(ModelFacts { prices, ..known })
 }
 
-fn prices(price: &Price) -> Result<model::Prices, UsageError> {
+pub(super) fn prices(price: &Price) -> Result<model::Prices, UsageError> {
     let one = |per_million: f64| {
         price_of_one(per_million).map_err(|why| UsageError::new(format!("a price {why}")))
     };

@@ -15,6 +15,7 @@ pub mod args;
 mod assemble;
 mod classes;
 mod config;
+mod delegation;
 mod doctor;
 pub mod environment;
 pub mod exit;

@@ -103,7 +103,6 @@ async fn prepare_and_begin(
 fn offers(settings: &Settings) -> Offers {
     let library = &settings.library;
     Offers {
-        agents: settings.agents.iter().map(|agent| agent.name.clone()).collect(),
         commands: library.callable().map(|command| command.name.clone()).collect(),
         skills: library.skills().map(|skill| skill.name.clone()).collect(),
     }

@@ -38,7 +38,8 @@ impl<'a> Facts<'a> {
         Self { cwd, directories, date, limits, budget }
     }
 
-    fn text(&self) -> String {
+    /// The facts, a line each.
+    pub fn text(&self) -> String {
         let mut text = String::from("\nFacts of this run\n");
         let mut fact = |name: &str, value: &str| {
             let _ = writeln!(text, "- {name}: {value}");

@@ -16,7 +16,7 @@ use super::entry::{
     MessageLine, Meta, OUR_TYPE, Open, Opening, Record, RecordLine, Started, VERSION, WireMessage,
     seal,
 };
-use super::place::sync_folders;
+use super::place::{host_name, sync_folders};
 use super::redact::Redaction;
 use super::restore::Restored;
 use super::writer::{Sync, Writer};
@@ -26,18 +26,22 @@ use super::{JournalError, Place, SessionId, resume};
 /// after the first failure the journal is [`Health::Lost`] and everything else is a no-op.
 #[derive(Debug)]
 pub struct Journal {
-    sink: Sink,
-    path: PathBuf,
-    session: String,
-    cwd: String,
-    version: String,
-    redaction: Redaction,
+    pub(super) sink: Sink,
+    pub(super) path: PathBuf,
+    pub(super) session: String,
+    pub(super) cwd: String,
+    pub(super) version: String,
+    pub(super) redaction: Redaction,
     /// The number of the last line.
-    seq: u64,
+    pub(super) seq: u64,
     /// The last message.
-    leaf: Option<String>,
+    pub(super) leaf: Option<String>,
     /// Results of the last reply's calls that are written already.
-    answered: HashSet<String>,
+    pub(super) answered: HashSet<String>,
+    /// How many processes have written to the session, this one included.
+    pub(super) epoch: u64,
+    /// Whether it is a sub-agent's.
+    pub(super) aside: bool,
 }
 
 /// How a journal fares.
@@ -51,7 +55,7 @@ pub enum Health {
 }
 
 #[derive(Debug)]
-enum Sink {
+pub(super) enum Sink {
     File(Writer),
     Off,
     Lost {
@@ -83,6 +87,8 @@ impl Journal {
             seq: 0,
             leaf: None,
             answered: HashSet::new(),
+            epoch: 0,
+            aside: false,
         }
     }
 
@@ -295,6 +301,7 @@ impl Journal {
 
     pub(super) fn open(&mut self, opening: &Opening, beginning: Beginning) {
         let Beginning { epoch, dropped, forked_from } = beginning;
+        self.epoch = epoch;
         let open = Open {
             epoch,
             pid: std::process::id(),
@@ -336,7 +343,7 @@ impl Journal {
         let uuid = id.to_string();
         let line = MessageLine {
             parent_uuid: self.leaf.as_deref(),
-            is_sidechain: false,
+            is_sidechain: self.aside,
             user_type: "external",
             cwd: &self.cwd,
             session_id: &self.session,
@@ -387,10 +394,4 @@ pub(super) struct Beginning {
 
 fn timestamp() -> String {
     humantime::format_rfc3339_millis(SystemTime::now()).to_string()
-}
-
-fn host_name() -> String {
-    let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let name = name.trim();
-    if name.is_empty() { "localhost".to_owned() } else { name.to_owned() }
 }

@@ -10,6 +10,7 @@
 //!                                                       ▲ synced       outcome ▲ synced
 //! ```
 
+mod agents;
 mod entry;
 mod error;
 mod log;
@@ -24,6 +25,7 @@ mod sums;
 mod upkeep;
 mod writer;
 
+pub use agents::{Nest, Newcomer};
 pub use entry::{Carry, Meta, Opening};
 pub use error::{Holder, JournalError};
 pub use log::{Health, Journal};

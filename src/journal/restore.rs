@@ -5,18 +5,18 @@ use std::mem;
 use std::path::PathBuf;
 
 use crate::recovery::{
-    Action, Chronicle, Event, Fate, Limits, Moment, Money, Reply, Run, Spiral, StopReason,
-    Transition,
+    Chronicle, Fate, Limits, Moment, Money, Run, Spiral, StopReason, Transition,
 };
 use crate::transcript::{
     Block, Message, OUTCOME_UNKNOWN, Repair, Role, answer_calls, repair_history, strip_thinking,
 };
 
 use super::SessionId;
+use super::agents::{self, AgentTrace};
 use super::entry::{Carry, Open, Record};
 use super::pairs::{answers_of, call_ids, place_of, results_beside};
 use super::reader::{Contents, Entry, Said};
-use super::sums::{Sums, worst_case};
+use super::sums::{Sums, closing, leaves_unjudged, worst_case};
 
 /// The answer to a call that never ran.
 const NOT_STARTED: &str = "not started: the run was cut off before this ran";
@@ -81,7 +81,11 @@ pub(super) struct Loose {
     pub(super) answers: Vec<Block>,
 }
 
-pub(super) fn restore(id: SessionId, contents: Contents) -> (Restored, Loose) {
+pub(super) fn restore(
+    id: SessionId,
+    contents: Contents,
+    agents: &[AgentTrace],
+) -> (Restored, Loose) {
     let mut story = Story::default();
     for entry in contents.entries {
         story.hear(entry);
@@ -95,11 +99,14 @@ pub(super) fn restore(id: SessionId, contents: Contents) -> (Restored, Loose) {
         chain.iter().filter(|said| said.ours).flat_map(|said| call_ids(&said.message)).collect();
     let mut messages = story.join(&chain, answered_by.as_deref());
     let unknown = |id: &str| !ours.contains(id) || story.intents.contains(id);
-    let tell = |id: &str| if unknown(id) { OUTCOME_UNKNOWN } else { NOT_STARTED }.to_owned();
+    let outcome = |id: &str| if unknown(id) { OUTCOME_UNKNOWN } else { NOT_STARTED };
+    let tell = |id: &str| agents::told(agents, id, outcome(id).to_owned());
     let open = answer_calls(&mut messages, tell);
     let unknown_outcomes = open.iter().filter(|id| unknown(id)).count();
     let answers = answers_of(&messages, &open);
     let (messages, repairs) = repair_history(messages, tell);
+    agents::add_up(agents, &mut story.session, 0);
+    agents::add_up(agents, &mut story.prompt, story.begun);
     story.prompt.forfeit(story.in_flight);
     story.session.forfeit(story.in_flight);
     story.recovery.bill(story.in_flight, 0);
@@ -136,6 +143,8 @@ struct Story {
     said: Vec<Said>,
     /// How many of them are older than the process that was last to bring a prompt.
     heard: usize,
+    /// The number of that process.
+    begun: u64,
     /// Parents of what messages may follow, by uuid.
     links: HashMap<String, Option<String>>,
     intents: HashSet<String>,
@@ -217,6 +226,7 @@ impl Story {
                 match open.carry {
                     Carry::Fresh => {
                         self.begin_prompt();
+                        self.begun = open.epoch;
                         self.heard = self.said.len();
                     }
                     Carry::On => self.recovery = mem::take(&mut self.recovery).resumed(),
@@ -385,17 +395,4 @@ impl Story {
         }
         (messages, &chain[end..])
     }
-}
-
-fn closing(action: Action) -> Option<StopReason> {
-    if let Action::Finish(reason) = action { Some(reason) } else { None }
-}
-
-/// Whether an answer is left without a verdict. Only where it was cut off does it stay so.
-fn leaves_unjudged(transition: &Transition, before: bool) -> bool {
-    use StopReason::{AbortedTools, Deadline};
-    let cut_off = matches!(transition.action, Action::Finish(Deadline | AbortedTools(_)));
-    let answered = matches!(transition.event, Event::Replied(Reply::Answer { .. }));
-    matches!(transition.action, Action::Check | Action::Consult)
-        || (cut_off && (before || answered))
 }

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use crate::recovery::Money;
 
+use super::agents::traces;
 use super::entry::Opening;
 use super::error::Holder;
 use super::log::Beginning;
@@ -46,7 +47,7 @@ pub fn read(place: &Place, id: &SessionId) -> Result<Restored, JournalError> {
     let path = place.find(id)?;
     let unreadable = |cause| JournalError::Unreadable { path: path.clone(), cause };
     let bytes = std::fs::read(&path).map_err(unreadable)?;
-    Ok(restore(id.clone(), understand(&path, &bytes)?).0)
+    Ok(restore(id.clone(), understand(&path, &bytes)?, &traces(&path)).0)
 }
 
 impl Held {
@@ -67,7 +68,7 @@ impl Held {
         file.read_to_end(&mut bytes).map_err(unreadable)?;
         let contents = understand(&path, &bytes)?;
         let end = End { whole: contents.whole, seq: contents.seq, unended: contents.unended };
-        let (restored, loose) = restore(id.clone(), contents);
+        let (restored, loose) = restore(id.clone(), contents, &traces(&path));
         Ok(Self { restored, loose, file, path, end, unwritable })
     }
 

@@ -1,6 +1,6 @@
 //! Sums over a prompt or a session.
 
-use crate::recovery::{Action, Event, Money, Transition};
+use crate::recovery::{Action, Event, Money, Reply, StopReason, Transition};
 use crate::transcript::Usage;
 
 /// What replies have brought and cost.
@@ -44,6 +44,25 @@ impl Sums {
                 sum.usage += usage;
             }
             None => self.by_model.push(ModelSum { model: model.to_owned(), usage, cost }),
+        }
+    }
+
+    /// Adds what a sub-agent spent. Its turns and tokens are its own.
+    pub(super) fn absorb(&mut self, agent: &Self) {
+        self.spent += agent.spent;
+        self.unsettled += agent.unsettled;
+        for ModelSum { model, usage, cost } in &agent.by_model {
+            match self.by_model.iter_mut().find(|sum| sum.model == *model) {
+                Some(sum) => {
+                    sum.cost += *cost;
+                    sum.usage += *usage;
+                }
+                None => self.by_model.push(ModelSum {
+                    model: model.clone(),
+                    usage: *usage,
+                    cost: *cost,
+                }),
+            }
         }
     }
 
@@ -96,4 +115,18 @@ pub(super) fn worst_case(before: Money, transition: &Transition) -> Money {
             _,
         ) => before,
     }
+}
+
+/// How the machine wants the prompt to end, if it does.
+pub(super) fn closing(action: Action) -> Option<StopReason> {
+    if let Action::Finish(reason) = action { Some(reason) } else { None }
+}
+
+/// Whether an answer is left without a verdict. Only where it was cut off does it stay so.
+pub(super) fn leaves_unjudged(transition: &Transition, before: bool) -> bool {
+    use StopReason::{AbortedTools, Deadline};
+    let cut_off = matches!(transition.action, Action::Finish(Deadline | AbortedTools(_)));
+    let answered = matches!(transition.event, Event::Replied(Reply::Answer { .. }));
+    matches!(transition.action, Action::Check | Action::Consult)
+        || (cut_off && (before || answered))
 }

@@ -106,21 +106,36 @@ fn is_ours(file: &File) -> bool {
     read.is_ok() && check_seal(line.strip_suffix(b"\n").unwrap_or(&line)) == Seal::Intact
 }
 
-/// Removes the long outputs of a session, and its folder when nothing else is in there.
+/// Removes the long outputs of a session and the journals of its sub-agents, and its folder when
+/// nothing else is in there.
 fn clear_outputs(session: &Path, before: SystemTime) -> usize {
-    let folder = session.join("tool-results");
-    if !fs::symlink_metadata(&folder).is_ok_and(|facts| facts.is_dir()) {
+    let outputs = clear_folder(&session.join("tool-results"), is_output_name, before);
+    clear_folder(&session.join("subagents"), is_agent_name, before);
+    // It goes only when it is empty.
+    let _another_programs = fs::remove_dir(session);
+    outputs
+}
+
+fn clear_folder(folder: &Path, is_ours: fn(&str) -> bool, before: SystemTime) -> usize {
+    if !fs::symlink_metadata(folder).is_ok_and(|facts| facts.is_dir()) {
         return 0;
     }
-    let is_output = |path: &Path| {
-        let named = path.file_name().and_then(|name| name.to_str()).is_some_and(is_output_name);
+    let is_old_one = |path: &Path| {
+        let named = path.file_name().and_then(|name| name.to_str()).is_some_and(is_ours);
         named && fs::symlink_metadata(path).is_ok_and(|facts| is_old(&facts, before))
     };
-    let old = entries(&folder).into_iter().filter(|path| is_output(path));
+    let old = entries(folder).into_iter().filter(|path| is_old_one(path));
     let removed = old.filter(|path| fs::remove_file(path).is_ok()).count();
-    // They go only when they are empty.
-    let _another_programs = fs::remove_dir(&folder).and_then(|()| fs::remove_dir(session));
+    // It goes only when it is empty.
+    let _another_programs = fs::remove_dir(folder);
     removed
+}
+
+/// Sub-agents of ours are called `a1`, `a2` and so on.
+fn is_agent_name(name: &str) -> bool {
+    let bare = name.strip_suffix(".meta.json").or_else(|| name.strip_suffix(".jsonl"));
+    let number = bare.and_then(|bare| bare.strip_prefix("agent-a"));
+    number.is_some_and(|it| !it.is_empty() && it.bytes().all(|one| one.is_ascii_digit()))
 }
 
 /// Outputs are called `kind-number-hex`.

@@ -143,7 +143,9 @@ impl Client {
             Fault::new(FaultKind::Unsendable { detail: error.to_string() }, Reach::Nowhere)
         })?;
         let mut headers = self.headers.clone();
-        headers.insert("x-outlast-source", HeaderValue::from_static(source(ask.purpose)));
+        let own = prompt.source.and_then(|name| HeaderValue::from_str(name).ok());
+        let usual = HeaderValue::from_static(source(ask.purpose));
+        headers.insert("x-outlast-source", own.unwrap_or(usual));
         if prompt.fast {
             let betas = with_fast(headers.get(BETA));
             headers.insert(BETA, betas);

@@ -25,6 +25,8 @@ pub struct Prompt<'a> {
     pub thinking: Option<u32>,
     /// Whether fast mode is asked for.
     pub fast: bool,
+    /// Who asks, where it is not the run itself: `agent:general-purpose`.
+    pub source: Option<&'a str>,
 }
 
 /// The beta that fast mode is part of.

@@ -110,6 +110,13 @@ pub struct Ledger {
 #[must_use = "a reservation that is neither settled nor forfeited ties money up for ever"]
 pub struct Reservation(Money);
 
+impl Reservation {
+    /// How much is set aside.
+    pub fn amount(&self) -> Money {
+        self.0
+    }
+}
+
 impl Ledger {
     pub fn new(ceiling: Option<Money>) -> Self {
         Self { ceiling, ..Self::default() }

@@ -144,7 +144,11 @@ pub struct When {
     pub stream: Option<bool>,
     /// What the request's text must contain.
     pub contains: Option<String>,
-    /// Its header `x-outlast-source`.
+    /// What its first message must contain: the task itself, of a run or of a sub-agent.
+    pub prompt: Option<String>,
+    /// What its system prompt must contain.
+    pub system: Option<String>,
+    /// Its header `x-outlast-source`; a `*` at the end stands for any rest, as in `agent:*`.
     pub source: Option<String>,
     /// Whether fast mode is asked for.
     pub fast: Option<bool>,

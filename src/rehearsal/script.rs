@@ -251,16 +251,31 @@ pub(super) struct Asked<'a> {
 impl Asked<'_> {
     fn fits(&self, when: &When) -> bool {
         let model = self.body["model"].as_str().unwrap_or_default();
-        let fits_model = when.model.as_deref().is_none_or(|wanted| {
-            wanted.strip_suffix('*').map_or(model == wanted, |start| model.starts_with(start))
-        });
+        let alike = |wanted: &str, found: &str| {
+            wanted.strip_suffix('*').map_or(found == wanted, |start| found.starts_with(start))
+        };
+        let fits_model = when.model.as_deref().is_none_or(|wanted| alike(wanted, model));
+        let source = self.request.header(SOURCE).unwrap_or_default();
+        let within = |wanted: &str, value: &Value| strings(value).any(|it| it.contains(wanted));
         let streams = self.body["stream"].as_bool().unwrap_or(false);
         let fast = self.body["speed"] == "fast";
         let text = || String::from_utf8_lossy(&self.request.body);
         fits_model
             && when.stream.is_none_or(|wanted| wanted == streams)
             && when.fast.is_none_or(|wanted| wanted == fast)
-            && when.source.as_deref().is_none_or(|it| self.request.header(SOURCE) == Some(it))
+            && when.source.as_deref().is_none_or(|wanted| alike(wanted, source))
+            && when.system.as_deref().is_none_or(|it| within(it, &self.body["system"]))
+            && when.prompt.as_deref().is_none_or(|it| within(it, &self.body["messages"][0]))
             && when.contains.as_deref().is_none_or(|wanted| text().contains(wanted))
+    }
+}
+
+/// All texts in a value.
+fn strings(value: &Value) -> Box<dyn Iterator<Item = &str> + '_> {
+    match value {
+        Value::String(text) => Box::new(std::iter::once(text.as_str())),
+        Value::Array(items) => Box::new(items.iter().flat_map(strings)),
+        Value::Object(fields) => Box::new(fields.values().flat_map(strings)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => Box::new(std::iter::empty()),
     }
 }

@@ -1,6 +1,32 @@
-//! What is known of a kind of sub-agent: who it is, what it may use, how long it may work.
+//! What is known of a kind of sub-agent, and the tool that starts one. Who starts it is not here:
+//! a run within a run is the agent's business.
 
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::transcript::{Block, ToolCall, ToolDefinition};
+
+use super::foreign::{Brought, fit};
+use super::outcome::{Outcome, Refusal};
 use super::permission::PermissionMode;
+use super::structured::STRUCTURED_OUTPUT;
+use super::toolbox::Toolbox;
+
+/// The tool's name for the model.
+pub const AGENT: &str = "Agent";
+
+/// What programs and rules may call it as well.
+pub const TASK: &str = "Task";
+
+/// The kind that there always is.
+pub const GENERAL_PURPOSE: &str = "general-purpose";
+
+/// Who it is.
+const GENERAL_PROMPT: &str = "You are a sub-agent of outlast: another agent gave you one part of \
+    its work. Do that part with the tools you have, and nothing beside it. Nobody can answer \
+    questions: where something is left open, take the likeliest reading and say so. Check what you \
+    did before you claim it. Your last message is all that the other agent reads of your work: put \
+    every finding, path and outcome in it that it needs, say what was not done, and keep it short.";
 
 /// A kind of sub-agent, from a file, a flag or built in.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -23,4 +49,209 @@ pub struct AgentDefinition {
     pub permission_mode: Option<PermissionMode>,
     /// Whether it works in the background unless the call says otherwise.
     pub background: bool,
+}
+
+impl AgentDefinition {
+    /// The one that is built in.
+    pub fn general_purpose() -> Self {
+        Self {
+            name: GENERAL_PURPOSE.to_owned(),
+            description: "for a part of the work that needs several steps: a search that may take \
+                          several tries, a question about many files, a change that stands by \
+                          itself"
+                .to_owned(),
+            prompt: GENERAL_PROMPT.to_owned(),
+            ..Self::default()
+        }
+    }
+}
+
+/// What becomes of the other agents of a reply when one fails.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnFailure {
+    /// They go on.
+    #[default]
+    Continue,
+    /// They are stopped.
+    CancelSiblings,
+    /// They go on, and this one is started once more.
+    RetryOnce,
+}
+
+/// A call of the tool.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AgentCall {
+    /// What it is for, in a few words.
+    pub description: String,
+    pub prompt: String,
+    #[serde(default = "general_purpose")]
+    pub subagent_type: String,
+    pub model: Option<String>,
+    pub run_in_background: Option<bool>,
+    #[serde(default)]
+    pub on_failure: OnFailure,
+}
+
+fn general_purpose() -> String {
+    GENERAL_PURPOSE.to_owned()
+}
+
+impl AgentCall {
+    /// Reads a call's input.
+    ///
+    /// # Errors
+    /// What is wrong with it, for the model.
+    pub fn read(input: &Value) -> Result<Self, String> {
+        let mut input = input.clone();
+        if let Some(fields) = input.as_object_mut() {
+            fields.retain(|_, value| !value.is_null());
+        }
+        let wrong = |why: &str| format!("InputValidationError: {AGENT}: {why}");
+        let call: Self =
+            serde_json::from_value(input).map_err(|error| wrong(&error.to_string()))?;
+        if call.prompt.trim().is_empty() {
+            return Err(wrong("the field `prompt` is empty: say what the agent is to do"));
+        }
+        Ok(call)
+    }
+}
+
+/// Whether a call of this name starts a sub-agent.
+pub fn is_agent_tool(name: &str) -> bool {
+    name == AGENT || name == TASK
+}
+
+/// What the model is told of the tool.
+fn define(kinds: &[AgentDefinition]) -> ToolDefinition {
+    let list: Vec<String> =
+        kinds.iter().map(|kind| format!("- {}: {}", kind.name, kind.description)).collect();
+    let names: Vec<&str> = kinds.iter().map(|kind| kind.name.as_str()).collect();
+    let text = json!({ "type": "string" });
+    let about = |what: &str| json!({ "type": "string", "description": what });
+    ToolDefinition {
+        name: AGENT.to_owned(),
+        description: format!(
+            "Gives a part of the work to a sub-agent, which has a conversation of its own and \
+             sees nothing of this one: say in prompt all that it needs to know. Its last message \
+             comes back as the result. Several calls in one reply work side by side. One that \
+             fails comes back as an error with what it had finished. With run_in_background the \
+             call returns at once, and you are told when it ends; BashOutput and KillShell look \
+             at it and stop it by its id. Kinds:\n{}",
+            list.join("\n")
+        ),
+        input_schema: json!({
+            "type": "object",
+            "properties": {
+                "description": about("what it is for, in 3 to 5 words"),
+                "prompt": text,
+                "subagent_type": { "type": "string", "enum": names },
+                "model": about("another model's name or alias"),
+                "run_in_background": { "type": "boolean" },
+                "on_failure": {
+                    "type": "string",
+                    "enum": ["continue", "cancel_siblings", "retry_once"],
+                    "description": "if it fails: the other agents of this reply go on (default), \
+                                    or are stopped; or it is started once more",
+                },
+            },
+            "required": ["description", "prompt", "subagent_type"],
+            "additionalProperties": false,
+        }),
+    }
+}
+
+/// What tools a sub-agent has.
+#[derive(Clone, Debug, Default)]
+pub struct AgentTools {
+    /// The only ones, by name. `None`: those of whoever starts it.
+    pub only: Option<Vec<String>>,
+    pub not: Vec<String>,
+    pub mode: Option<PermissionMode>,
+}
+
+impl Toolbox {
+    /// Offers the tool that starts sub-agents of these kinds, unless the settings leave it out.
+    #[must_use]
+    pub fn with_agents(mut self, kinds: &[AgentDefinition]) -> Self {
+        let denied = self.kit.permissions.forbids_agents(None).is_some();
+        if self.settings.offered.names_agents() && !denied {
+            let may = |kind: &&AgentDefinition| {
+                self.kit.permissions.forbids_agents(Some(&kind.name)).is_none()
+            };
+            let kinds: Vec<AgentDefinition> = kinds.iter().filter(may).cloned().collect();
+            // The tool that ends it all comes last.
+            let last = self.definitions.iter().position(|tool| tool.name == STRUCTURED_OUTPUT);
+            self.definitions.insert(last.unwrap_or(self.definitions.len()), define(&kinds));
+        }
+        self
+    }
+
+    /// Whether sub-agents can be started.
+    pub fn offers_agents(&self) -> bool {
+        self.definitions.iter().any(|tool| tool.name == AGENT)
+    }
+
+    /// Whether this is the tool that starts sub-agents. One that is as deep as may be is not
+    /// offered it, and told why when it calls it all the same.
+    pub(super) fn knows_agents(&self, name: &str) -> bool {
+        let too_deep = !self.is_root && self.settings.offered.names_agents();
+        is_agent_tool(name) && (self.offers_agents() || too_deep)
+    }
+
+    #[expect(clippy::result_large_err, reason = "a refusal is rare, and used up at once")]
+    pub(super) fn admit_agent(&self, call: &ToolCall) -> Result<(), Refusal> {
+        let wanted = AgentCall::read(&call.input).map_err(Refusal::invalid)?;
+        let permissions = &self.kit.permissions;
+        let denied = permissions
+            .forbids_agents(None)
+            .or_else(|| permissions.forbids_agents(Some(&wanted.subagent_type)));
+        match denied {
+            Some(rule) => Err(Refusal::denied(format!(
+                "the agent {:?} is denied by the rule `{rule}`",
+                wanted.subagent_type
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    /// The tools of a sub-agent: some of these, and what it may do with them. What it starts ends
+    /// with this one's at the latest.
+    ///
+    /// # Errors
+    /// Why it cannot have any.
+    pub fn derived(&self, wanted: &AgentTools) -> Result<Self, String> {
+        let mut settings = self.settings.clone();
+        settings.answer = None;
+        settings.requirement = None;
+        if let Some(mode) = wanted.mode {
+            settings.mode = settings.mode.narrowed(mode);
+        }
+        settings.deny.extend(wanted.not.iter().cloned());
+        if let Some(names) = &wanted.only {
+            settings.offered = settings.offered.among(names)?;
+        }
+        let mut derived = Self::new(&settings).map_err(|bad| bad.to_string())?;
+        derived.foreign.clone_from(&self.foreign);
+        derived.only_foreign = wanted.only.clone().or_else(|| self.only_foreign.clone());
+        derived.is_root = false;
+        let names = wanted.only.as_deref().unwrap_or_default();
+        let has_some =
+            !derived.all_definitions().is_empty() || derived.settings.offered.names_agents();
+        if names.is_empty() || has_some {
+            Ok(derived)
+        } else {
+            Err(format!("none of its tools exists here ({})", names.join(", ")))
+        }
+    }
+
+    /// What came of an agent, made fit to be read: long text is cut and kept whole in a file, and
+    /// no secret is in it.
+    pub async fn word_of_agent(&self, text: String, is_error: bool, detail: Value) -> Outcome {
+        let brought = Brought { blocks: vec![Block::text(text)], is_error, ..Brought::default() };
+        let mut outcome = fit(brought, self.kit.output_limit, self.kit.shell.scratch()).await;
+        outcome.detail = detail;
+        self.masked(outcome)
+    }
 }

@@ -79,7 +79,9 @@ impl Toolbox {
     /// they are just now.
     pub fn all_definitions(&self) -> Vec<ToolDefinition> {
         let foreign = self.foreign.iter().flat_map(|foreign| foreign.definitions());
-        let allowed = |tool: &ToolDefinition| !self.kit.permissions.removes_foreign(&tool.name);
+        let allowed = |tool: &ToolDefinition| {
+            self.has_foreign(&tool.name) && !self.kit.permissions.removes_foreign(&tool.name)
+        };
         self.definitions().iter().cloned().chain(foreign.filter(allowed)).collect()
     }
 
@@ -90,7 +92,22 @@ impl Toolbox {
 
     /// Who performs a tool that is not built in.
     pub(super) fn owner(&self, name: &str) -> Option<&Arc<dyn ForeignTools>> {
-        self.foreign.as_ref().filter(|foreign| Tool::named(name).is_none() && foreign.knows(name))
+        let is_theirs = Tool::named(name).is_none() && self.has_foreign(name);
+        self.foreign.as_ref().filter(|foreign| is_theirs && foreign.knows(name))
+    }
+
+    /// Whether a tool of somebody else may be offered: a sub-agent may have some only, by their
+    /// names or their server's.
+    fn has_foreign(&self, name: &str) -> bool {
+        self.only_foreign.as_ref().is_none_or(|only| {
+            only.iter().any(|one| {
+                let one = one.trim_end_matches('*').trim_end_matches("__");
+                one.starts_with("mcp__")
+                    && name
+                        .strip_prefix(one)
+                        .is_some_and(|rest| rest.is_empty() || rest.starts_with("__"))
+            })
+        })
     }
 
     #[expect(clippy::result_large_err, reason = "a refusal is rare, and used up at once")]
@@ -153,7 +170,7 @@ fn fault(error: ValidationError<'_>) -> String {
 
 /// Makes an outcome of what came: long text is cut in the middle and saved whole, and so is what
 /// cannot be shown.
-async fn fit(brought: Brought, limit: usize, scratch: &Arc<Scratch>) -> Outcome {
+pub(super) async fn fit(brought: Brought, limit: usize, scratch: &Arc<Scratch>) -> Outcome {
     let Brought { blocks, files, is_error } = brought;
     let (mut texts, mut others) = (Vec::new(), Vec::new());
     for block in blocks {

@@ -35,13 +35,16 @@ mod structured;
 mod text;
 mod todo;
 mod toolbox;
+mod upkeep;
 mod walk;
 mod web;
 mod write;
 
 pub use acceptance::Acceptance;
-pub use agents::AgentDefinition;
-pub use background::{BackgroundEnd, BackgroundTask};
+pub use agents::{
+    AGENT, AgentCall, AgentDefinition, AgentTools, GENERAL_PURPOSE, OnFailure, TASK, is_agent_tool,
+};
+pub use background::{Adopted, AgentEnded, BackgroundEnd, BackgroundKind, BackgroundTask};
 pub use catalog::built_in_names;
 pub use environment::{ChildEnvironment, hook_environment, secret_values};
 pub use foreign::{Brought, ForeignTools, Leave};

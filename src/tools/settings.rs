@@ -7,6 +7,8 @@ use std::time::Duration;
 use crate::process::Supervisor;
 use crate::secrets::KnownSecrets;
 
+use super::agents::is_agent_tool;
+use super::catalog::Tool;
 use super::environment::ChildEnvironment;
 use super::permission::PermissionMode;
 use super::require::Requirement;
@@ -32,6 +34,36 @@ impl Offered {
             .map(ToString::to_string)
             .collect();
         if names.iter().any(|name| name == "default") { Self::All } else { Self::Only(names) }
+    }
+
+    /// Whether the tool that starts sub-agents is among them.
+    pub(super) fn names_agents(&self) -> bool {
+        match self {
+            Self::All => true,
+            Self::Only(names) => names.iter().any(|name| is_agent_tool(name)),
+        }
+    }
+
+    /// Those of these that `names` has too. Names of tools that are not built in are left out.
+    ///
+    /// # Errors
+    /// No name is any tool's.
+    pub(super) fn among(&self, names: &[String]) -> Result<Self, String> {
+        let is_known = |name: &&String| {
+            Tool::named(name).is_some() || is_agent_tool(name) || name.starts_with("mcp__")
+        };
+        if !names.is_empty() && !names.iter().any(|name| is_known(&name)) {
+            return Err(format!("none of its tools exists here ({})", names.join(", ")));
+        }
+        let has = |name: &str| match self {
+            Self::All => true,
+            Self::Only(own) => {
+                own.iter().any(|own| own == name || is_agent_tool(own) && is_agent_tool(name))
+            }
+        };
+        let built_in = |name: &&String| Tool::named(name).is_some() || is_agent_tool(name);
+        let both = names.iter().filter(built_in).filter(|name| has(name));
+        Ok(Self::Only(both.cloned().collect()))
     }
 }
 

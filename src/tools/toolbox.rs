@@ -20,26 +20,30 @@ use super::glob;
 use super::grep;
 use super::input::{self, Request};
 use super::outcome::{Effect, Outcome, Refusal, Warrant};
-use super::permission::{Deed, List, PermissionMode, Permissions};
+use super::permission::{Deed, List, Permissions};
 use super::places::{Place, Places};
 use super::read;
-use super::sandbox::{Sandbox, SandboxState, Surroundings};
 use super::seen::Seen;
-use super::settings::{BadSettings, Offered, OnDenied, ToolSettings};
+use super::settings::{BadSettings, ToolSettings};
 use super::shell::{Shell, ShellParts};
 use super::todo::Todos;
+use super::upkeep::{offered, sandbox};
 use super::walk::{self, Bounds, Scope};
 use super::web::{self, Web};
 use super::write;
 
 /// The tools of a run.
 pub struct Toolbox {
-    definitions: Vec<ToolDefinition>,
+    pub(super) definitions: Vec<ToolDefinition>,
     mask: Mask,
-    on_denied: OnDenied,
-    prompt_tool: Option<String>,
     pub(super) kit: Arc<Kit>,
     pub(super) foreign: Option<Arc<dyn ForeignTools>>,
+    /// The only tools of others that are offered, if not all.
+    pub(super) only_foreign: Option<Vec<String>>,
+    /// What it was made with, and what a sub-agent's is made of.
+    pub(super) settings: ToolSettings,
+    /// Whether it is the run's own, and not a sub-agent's.
+    pub(super) is_root: bool,
 }
 
 pub(super) struct Kit {
@@ -51,7 +55,7 @@ pub(super) struct Kit {
     web: Option<Web>,
     seen: Seen,
     todos: Todos,
-    output_limit: usize,
+    pub(super) output_limit: usize,
     pub(super) foreign_output_limit: usize,
 }
 
@@ -85,26 +89,16 @@ impl Toolbox {
             return Err(BadSettings::NoFolder { path: path.clone() });
         }
         let places = Places::new(&roots, &settings.scratch, home).reading(&settings.readable);
-        let lists = [
-            (List::Deny, settings.deny.as_slice()),
-            (List::Ask, settings.ask.as_slice()),
-            (List::Allow, settings.allow.as_slice()),
-        ];
         let home = places.home.as_deref();
-        let permissions = Permissions::new(settings.mode, lists, places.cwd(), home)
-            .map_err(|bad| BadSettings::Rule { rule: bad.rule, why: bad.why })?;
+        let permissions = rules(settings, places.cwd(), home)?;
         let sandbox = sandbox(settings, &roots, home)?;
         let permissions = permissions.guarding(sandbox.secrets());
         let demands = Demands::new(settings)?;
         let offered = offered(&settings.offered)?;
-        let definitions = offered
-            .iter()
-            .filter(|tool| !permissions.removes(**tool))
-            .filter(|tool| **tool != Tool::WebFetch || settings.reaches_web())
-            .filter(|tool| tool.belongs_to().is_none_or(|owner| !permissions.removes(owner)))
-            .map(|tool| tool.define(settings, sandbox.briefing().as_deref()))
-            .chain(demands.define())
-            .collect();
+        let told = |tool: &Tool| tool.define(settings, sandbox.briefing().as_deref());
+        let there = |tool: &&Tool| **tool != Tool::WebFetch || settings.reaches_web();
+        let left = left(&offered, &permissions);
+        let definitions = left.iter().filter(there).map(told).chain(demands.define()).collect();
         let scratch = Scratch::new(&settings.scratch, &settings.secrets);
         let web = Web::of(settings, &scratch)?;
         let shell = Shell::new(ShellParts {
@@ -131,47 +125,20 @@ impl Toolbox {
             foreign_output_limit: settings.foreign_output_limit,
         };
         let mask = Mask::toward_model(settings.secrets.clone());
-        // Where nobody may be asked, nobody is.
-        let prompt_tool =
-            settings.prompt_tool.clone().filter(|_| settings.mode != PermissionMode::DontAsk);
         Ok(Self {
             definitions,
             mask,
-            on_denied: settings.on_denied,
-            prompt_tool,
             kit: Arc::new(kit),
             foreign: None,
+            only_foreign: None,
+            settings: settings.clone(),
+            is_root: true,
         })
     }
 
     /// What the model is told of the built-in tools, in a fixed order.
     pub fn definitions(&self) -> &[ToolDefinition] {
         &self.definitions
-    }
-
-    /// What becomes of the run when a call is denied.
-    pub fn on_denied(&self) -> OnDenied {
-        self.on_denied
-    }
-
-    /// The tool that is asked about what the rules leave open.
-    pub fn prompt_tool(&self) -> Option<&str> {
-        self.prompt_tool.as_deref()
-    }
-
-    /// Names of variables that commands do not see because they are, or look like, secrets.
-    pub fn dropped_variables(&self) -> &[String] {
-        self.kit.shell.dropped()
-    }
-
-    /// The sandbox of commands, as it really is.
-    pub fn sandbox(&self) -> &SandboxState {
-        self.kit.shell.sandbox().state()
-    }
-
-    /// Why commands are less fenced in than was wanted, if they are. A line for a warning.
-    pub fn doubts_of_sandbox(&self) -> Option<&str> {
-        self.kit.shell.sandbox().doubts()
     }
 
     /// What this call may do. An unknown tool is taken for the worst.
@@ -197,6 +164,9 @@ impl Toolbox {
         // An answer is checked when it is taken: a misfit counts, and nothing is counted here.
         if self.kit.demands.answers(&call.name).is_some() {
             return Ok(());
+        }
+        if self.knows_agents(&call.name) {
+            return self.admit_agent(call);
         }
         if let Some(foreign) = self.owner(&call.name) {
             return self.admit_foreign(foreign.as_ref(), call, warrant);
@@ -235,7 +205,7 @@ impl Toolbox {
 
     /// What comes of a call, without the secrets of the run: nothing that the model reads can
     /// talk it into sending them anywhere.
-    fn masked(&self, mut outcome: Outcome) -> Outcome {
+    pub(super) fn masked(&self, mut outcome: Outcome) -> Outcome {
         for block in &mut outcome.content {
             if let Block::Text { text } = block {
                 self.mask.hide_in(text);
@@ -244,51 +214,28 @@ impl Toolbox {
         self.mask.hide_json(&mut outcome.detail);
         outcome
     }
-
-    /// Starts ahead what the first command needs. Blocks for a moment.
-    pub fn get_ready(&self) {
-        self.kit.shell.supervisor().get_ready();
-    }
-
-    /// Kills whatever was started in this run and still runs, wherever it went.
-    pub async fn kill_leftovers(&self) {
-        let supervisor = self.kit.shell.supervisor().clone();
-        // It is bounded by itself.
-        let _ = tokio::task::spawn_blocking(move || supervisor.close()).await;
-    }
-
-    /// The same where nothing can be awaited. Blocks, for a second at most.
-    pub fn kill_leftovers_at_once(&self) {
-        self.kit.shell.supervisor().close();
-    }
 }
 
-/// `roots` begins with where the run works.
-fn sandbox(
+/// The rules and the mode.
+fn rules(
     settings: &ToolSettings,
-    roots: &[PathBuf],
+    cwd: &Path,
     home: Option<&Path>,
-) -> Result<Arc<Sandbox>, BadSettings> {
-    let around = Surroundings {
-        cwd: roots.first().unwrap_or(&settings.cwd),
-        home,
-        folders: roots.get(1..).unwrap_or_default(),
-        scratch: &settings.scratch,
-        environment: &settings.environment,
-    };
-    let made = Sandbox::new(&settings.sandbox, &around);
-    made.map(Arc::new).map_err(|why| BadSettings::Sandbox { why })
+) -> Result<Permissions, BadSettings> {
+    let lists = [
+        (List::Deny, settings.deny.as_slice()),
+        (List::Ask, settings.ask.as_slice()),
+        (List::Allow, settings.allow.as_slice()),
+    ];
+    Permissions::new(settings.mode, lists, cwd, home)
+        .map_err(|bad| BadSettings::Rule { rule: bad.rule, why: bad.why })
 }
 
-fn offered(wanted: &Offered) -> Result<Vec<Tool>, BadSettings> {
-    let Offered::Only(names) = wanted else { return Ok(Tool::ALL.to_vec()) };
-    if let Some(name) = names.iter().find(|name| Tool::named(name).is_none()) {
-        let known = Tool::ALL.map(Tool::name).join(", ");
-        return Err(BadSettings::Tool { name: name.clone(), known });
-    }
-    let listed = |tool: Tool| names.iter().any(|name| name == tool.name());
-    let wanted = |tool: &Tool| listed(tool.belongs_to().unwrap_or(*tool));
-    Ok(Tool::ALL.into_iter().filter(wanted).collect())
+/// The tools that no rule takes away altogether.
+fn left(offered: &[Tool], permissions: &Permissions) -> Vec<Tool> {
+    let stays = |tool: Tool| !permissions.removes(tool);
+    let both = |tool: &Tool| stays(*tool) && tool.belongs_to().is_none_or(stays);
+    offered.iter().copied().filter(both).collect()
 }
 
 impl Kit {

@@ -6,6 +6,7 @@ pub mod compaction;
 mod contributors;
 mod dealings;
 mod excerpt;
+mod finished;
 mod heal;
 mod measure;
 mod media;
@@ -15,6 +16,7 @@ mod validity;
 mod weigh;
 
 pub use contributors::{Contributor, largest};
+pub use finished::finished;
 pub use heal::{Complaint, Healed, curable, heal, lacks_thinking};
 pub use measure::{Density, History, Meter, fixed_bytes};
 pub use media::{

@@ -1,6 +1,7 @@
 //! The agent shell: its driver on paused time, and whole runs at library level.
 
 mod accepting;
+mod delegating;
 mod drive;
 mod lease;
 mod notices;

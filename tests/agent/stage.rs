@@ -4,7 +4,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use outlast::agent::{
-    self, Carried, Clock, Ending, Interrupter, Notice, Observer, Rung, Setup, WaitingFor,
+    self, Carried, Clock, Delegation, Ending, Interrupter, Notice, Observer, Rung, Setup,
+    WaitingFor,
 };
 use outlast::journal::{Carry, Journal, Opening};
 use outlast::model::{self, Client, Credential, Endpoint, Secret};
@@ -58,10 +59,14 @@ impl Said {
                 WaitingFor::Tool { name, .. } => format!("tool {name}"),
                 WaitingFor::Hook { event } => format!("hook {event}"),
                 WaitingFor::Work { running } => format!("work {running}"),
+                WaitingFor::Agents { running } => format!("agents {running}"),
+                WaitingFor::Money => "money".to_owned(),
             }),
             Notice::StreamEvent(_)
             | Notice::RecoveryEnds(_)
             | Notice::Task(_)
+            | Notice::Agent(_)
+            | Notice::OfAgent { .. }
             | Notice::Hook(_) => return None,
             Notice::Assistant { message, .. } => Self::Assistant(message.content.clone()),
             Notice::User { message, .. } => Self::User(message.content.clone()),
@@ -147,6 +152,8 @@ impl Play {
             memory_files: Vec::new(),
             warnings: Vec::new(),
             carried: Carried::default(),
+            agents: Vec::new(),
+            delegation: Delegation::default(),
         };
         Self { setup, server, folder }
     }

@@ -95,6 +95,11 @@ fn page() -> String {
             roff.control("PP", []).text([roman(*paragraph)]);
         }
     });
+    page += &section("SUB-AGENTS", |roff| {
+        for paragraph in SUB_AGENTS {
+            roff.control("PP", []).text([roman(*paragraph)]);
+        }
+    });
     page += &section("HEARTBEATS", |roff| {
         for paragraph in HEARTBEATS {
             roff.control("PP", []).text([roman(*paragraph)]);
@@ -250,6 +255,21 @@ const SANDBOX: &[&str] = &[
     "Not held back are: reading names of files, changing modes and owners, UDP, and connecting to \
      sockets in the file system. --sandbox-network off takes TCP away, since Linux \
      6.7, and WebFetch with it.",
+];
+
+const SUB_AGENTS: &[&str] = &[
+    "With the tool Agent (Task is the same) the model gives a part of its work to a sub-agent: a run \
+     with a conversation, tools, model and turn limit of its own, and the budget, deadline, rules \
+     and hooks of the run. It may do no more than whoever starts it. The kind general-purpose is \
+     built in. Calls in one reply work side by side; with run_in_background the call returns at \
+     once, and the run waits for it in the end as it does for background commands. Without it, \
+     the work is in the foreground.",
+    "Only the last words come back. A sub-agent that fails comes back as an error with its stop \
+     reason, cost, session and what it had finished. on_failure in the call is continue, \
+     cancel_siblings or retry_once. maxAgentDepth, maxLiveAgents and maxAgents bound them; rules \
+     such as Agent(general-purpose) deny kinds of them. What ends the run ends them.",
+    "The result lists them in \"agents\". Costs and modelUsage are of all; usage, num_turns and \
+     recovery are the run's own. CLAUDE_CODE_SUBAGENT_MODEL names the model of all of them.",
 ];
 
 const HEARTBEATS: &[&str] = &[

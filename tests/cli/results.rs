@@ -115,6 +115,7 @@ pub(super) fn ending(reason: StopReason) -> Ending {
         acceptance: Acceptance::default(),
         servers: outlast::mcp::Tally::default(),
         tasks: Vec::new(),
+        agents: Vec::new(),
         hooks: HookTally::default(),
     }
 }

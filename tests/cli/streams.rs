@@ -26,6 +26,7 @@ fn init() -> Init {
         sandbox: fenced(),
         dropped_variables: vec!["A_TOKEN".to_owned()],
         memory_files: vec!["/work/CLAUDE.md".to_owned()],
+        agents: vec!["general-purpose".to_owned()],
     }
 }
 

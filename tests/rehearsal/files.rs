@@ -62,7 +62,7 @@ delay = "1s 500ms"
 [[step]]
 status = 429
 error = { type = "rate_limit_error", message = "Slow down", code = "ramp_limit_exceeded" }
-when = { model = "m*", stream = true, contains = "x", source = "compact", fast = false }
+when = { model = "m*", stream = true, contains = "x", source = "compact", fast = false, prompt = "p", system = "s" }
 
 [[step]]
 status = 200
@@ -184,6 +184,8 @@ fn a_file_and_the_builder_say_the_same() {
             model: Some("m*".to_owned()),
             stream: Some(true),
             contains: Some("x".to_owned()),
+            prompt: Some("p".to_owned()),
+            system: Some("s".to_owned()),
             source: Some("compact".to_owned()),
             fast: Some(false),
         })

@@ -1,6 +1,8 @@
 //! The failures that users of unattended agents suffer, each tried on the real binary over real
 //! HTTP (or on the machine's real time, where no socket is needed).
 
+mod agents;
+mod agents_ends;
 mod background;
 mod cancel_in_ci;
 mod chain;

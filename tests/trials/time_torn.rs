@@ -39,6 +39,7 @@ async fn length() -> usize {
         messages: &[Message::user(vec![Block::text("go")])],
         thinking: None,
         fast: false,
+        source: None,
     };
     let ask = Ask {
         purpose: Purpose::Reply,

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use outlast::agent::{
-    Carried, Clock, Ending, Interrupter, Notice, Observer, Rung, Setup, interrupt, run as run_agent,
+    Carried, Clock, Delegation, Ending, Interrupter, Notice, Observer, Rung, Setup, interrupt,
+    run as run_agent,
 };
 use outlast::journal::Journal;
 use outlast::model::{Client, Credential, Endpoint, facts};
@@ -261,6 +262,8 @@ async fn within_this_process(server: &Server, folder: &std::path::Path, bears: u
         memory_files: Vec::new(),
         warnings: Vec::new(),
         carried: Carried::default(),
+        agents: Vec::new(),
+        delegation: Delegation::default(),
     };
     let interrupter = Interrupter::new(None);
     let mut observer = Nervous { seen: 0, bears };

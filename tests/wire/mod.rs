@@ -78,6 +78,7 @@ async fn ask_watched(
         messages: &messages,
         thinking: None,
         fast: false,
+        source: None,
     };
     let asked = client.ask(&prompt, &ask, watch);
     let result = tokio::time::timeout(PATIENCE, asked).await.expect("an attempt always ends");

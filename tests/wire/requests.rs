@@ -71,6 +71,7 @@ fn requests_are_what_they_were() {
         messages: &messages,
         thinking: Some(4096),
         fast: false,
+        source: None,
     };
     check("full", &sent(&full));
     check("adaptive", &sent(&Prompt { model: "claude-sonnet-5-5", ..full }));
@@ -89,6 +90,7 @@ fn a_further_message_changes_nothing_before_it_but_the_mark() {
             messages: &all[..count],
             thinking: None,
             fast: false,
+            source: None,
         };
         let body = sent(&prompt);
         assert!(body.matches(MARK).count() <= 4, "the service takes four marks");
@@ -119,6 +121,7 @@ fn attempts_differ_only_behind_the_messages() {
         messages: &messages,
         thinking: Some(2000),
         fast: false,
+        source: None,
     };
     let end = |cap, mode| {
         let bytes = body(&prompt, cap, mode).expect("it can be said");
@@ -148,6 +151,7 @@ fn a_mark_is_put_only_where_one_may_be() {
         messages: &messages,
         thinking: None,
         fast: false,
+        source: None,
     };
     let body: Value = serde_json::from_str(&sent(&prompt)).unwrap();
     assert_eq!(body["messages"][1]["content"][1].get("cache_control"), None);

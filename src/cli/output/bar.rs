@@ -99,6 +99,8 @@ impl Bar {
             WaitingFor::Work { .. } => {
                 self.show("background commands".to_owned(), elapsed, whole);
             }
+            WaitingFor::Agents { .. } => self.show("agents".to_owned(), elapsed, None),
+            WaitingFor::Money => self.show("other agents' calls".to_owned(), elapsed, None),
         }
         let mut view = lock(&self.view);
         view.turn = heartbeat.turn;
@@ -157,6 +159,8 @@ impl Observer for Bar {
             | Notice::Compacted { .. }
             | Notice::RecoveryEnds(_)
             | Notice::Task(_)
+            | Notice::Agent(_)
+            | Notice::OfAgent { .. }
             | Notice::Denied { .. }
             | Notice::Hook(_)
             | Notice::HookSays { .. }

@@ -1,10 +1,12 @@
 //! Lines on standard error: plain, greppable, and none when there is nothing to say.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::agent::{Heartbeat, Notice, Observer, WaitingFor};
+use crate::agent::{AgentMark, AgentStatus, Heartbeat, Notice, Observer, WaitingFor};
 use crate::cli::wall::{Now, passed, span};
 use crate::recovery::{
     Counts, Episode, ErrorClass, Event, Fast, Fault, Pause, RecoveryPlan, Reply, Transition,
@@ -12,6 +14,7 @@ use crate::recovery::{
 use crate::transcript::{Block, Message};
 
 use super::Out;
+use super::agents;
 
 /// What every line begins with.
 const PREFIX: &str = "outlast: ";
@@ -19,7 +22,7 @@ const PREFIX: &str = "outlast: ";
 /// Tells people what goes on.
 pub struct Lines {
     out: Out,
-    clock: Box<dyn Fn() -> Now + Send>,
+    clock: Arc<dyn Fn() -> Now + Send + Sync>,
     verbose: bool,
     turns: u32,
     waited: Duration,
@@ -29,14 +32,36 @@ pub struct Lines {
     failed: Option<ErrorClass>,
     /// Whether the last step was to try the preferred model again.
     returning: bool,
+    /// What is remembered of sub-agents, by id.
+    agents: BTreeMap<String, Lines>,
 }
 
 impl Lines {
     /// `clock` says what the time is on the wall.
-    pub fn new(out: Out, clock: impl Fn() -> Now + Send + 'static, verbose: bool) -> Self {
-        let clock = Box::new(clock);
-        let waited = Duration::ZERO;
-        Self { out, clock, verbose, turns: 0, waited, end: None, failed: None, returning: false }
+    pub fn new(out: Out, clock: impl Fn() -> Now + Send + Sync + 'static, verbose: bool) -> Self {
+        Self::with(out, Arc::new(clock), verbose)
+    }
+
+    fn with(out: Out, clock: Arc<dyn Fn() -> Now + Send + Sync>, verbose: bool) -> Self {
+        Self {
+            out,
+            clock,
+            verbose,
+            turns: 0,
+            waited: Duration::ZERO,
+            end: None,
+            failed: None,
+            returning: false,
+            agents: BTreeMap::new(),
+        }
+    }
+
+    /// The line for something that happened to a sub-agent.
+    fn of_agent(&mut self, agent: &AgentMark, notice: &Notice<'_>) -> Option<String> {
+        let (out, clock, verbose) = (self.out.clone(), Arc::clone(&self.clock), self.verbose);
+        let own = self.agents.entry(agent.id.clone());
+        let line = own.or_insert_with(|| Self::with(out, clock, verbose)).line(notice)?;
+        Some(format!("agent {} ({}): {line}", agent.id, agent.kind))
     }
 
     /// The line for something that happened, if it deserves one.
@@ -70,6 +95,11 @@ impl Lines {
             Notice::Task(task) => self.verbose.then(|| {
                 format!("background command {} {}: {}", task.id, task.status(), task.command)
             }),
+            Notice::Agent(task) => {
+                let told = self.verbose || task.status == AgentStatus::Failed;
+                told.then(|| agents::line(task))
+            }
+            Notice::OfAgent { agent, notice } => self.of_agent(agent, notice),
             Notice::Denied { tool, id, reason } => {
                 Some(format!("warning: {tool} ({id}) was not allowed: {reason}"))
             }
@@ -161,6 +191,16 @@ impl Lines {
                     span(left)
                 )
             }
+            WaitingFor::Agents { running } => format!(
+                "waiting for agents, {} so far, turn {turn}, {spent} spent: {}",
+                passed(*elapsed),
+                running.trim_start_matches("- ").replace("\n- ", "; ")
+            ),
+            WaitingFor::Money => format!(
+                "waiting until other agents' calls are paid and the budget has room, {} so far, \
+                 turn {turn}, {spent} spent",
+                passed(*elapsed)
+            ),
             WaitingFor::Hook { event } => {
                 format!(
                     "running {event} hooks, {} so far, turn {turn}, {spent} spent",

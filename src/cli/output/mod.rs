@@ -1,6 +1,7 @@
 //! What a run says while it goes on and when it is over: standard output for programs, standard
 //! error for people, files for whoever looks later.
 
+mod agents;
 mod bar;
 mod deltas;
 mod lines;

@@ -16,8 +16,10 @@ use crate::cli::version::{COMMIT, SCHEMA_VERSION, VERSION};
 use crate::cli::wall::{Now, instant};
 use crate::mcp;
 use crate::recovery::{Counts, Episode, Money, StopReason};
-use crate::tools::{Acceptance, BackgroundEnd, BackgroundTask, SandboxState};
+use crate::tools::{Acceptance, SandboxState};
 use crate::transcript::Usage;
+
+use super::agents;
 
 /// Everything that the result of a run is made of.
 #[derive(Clone, Copy, Debug)]
@@ -88,7 +90,11 @@ impl Report<'_> {
             }),
         );
         extend(&mut object, sums(&ending.tally, ending.settled()));
-        let background: Vec<Value> = ending.tasks.iter().map(background).collect();
+        if !ending.agents.is_empty() {
+            let agents: Vec<Value> = ending.agents.iter().map(agents::agent).collect();
+            object.insert("agents".to_owned(), json!(agents));
+        }
+        let background: Vec<Value> = ending.tasks.iter().map(agents::background).collect();
         object.insert("background".to_owned(), json!(background));
         extend(
             &mut object,
@@ -244,21 +250,6 @@ fn demanded(acceptance: &Acceptance) -> Map<String, Value> {
         fields.insert("requirement".to_owned(), value);
     }
     fields
-}
-
-/// A background command, and how it ended.
-fn background(task: &BackgroundTask) -> Value {
-    json!({
-        "id": task.id,
-        "tool_use_id": task.call,
-        "command": task.command,
-        "status": task.status(),
-        "exit_code": task.exit_code,
-        "duration_ms": millis(task.took),
-        "output_bytes": task.output_bytes,
-        "output_file": task.output_file,
-        "cut": task.end == Some(BackgroundEnd::Cut),
-    })
 }
 
 /// Sums over all that was done against setbacks, who answered in which turn, and the latest

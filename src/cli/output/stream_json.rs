@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
-use crate::agent::{Heartbeat, Init, Notice, Observer, WaitingFor};
+use crate::agent::{AgentMark, Heartbeat, Init, Notice, Observer, WaitingFor};
 use crate::cli::settings::Ignored;
 use crate::cli::version::{COMMIT, SCHEMA_VERSION, VERSION};
 use crate::hooks::{HookEvent, HookNews};
@@ -12,6 +12,7 @@ use crate::tools::{BackgroundEnd, BackgroundTask};
 use crate::transcript::{Block, Message, Usage};
 
 use super::Out;
+use super::agents;
 use super::deltas::Deltas;
 use super::result::{ignored, millis, record, server};
 
@@ -32,12 +33,13 @@ pub struct StreamJson {
     /// Whether the init message is out. Until then everything else waits: it comes first.
     begun: bool,
     held: Vec<Value>,
+    /// The sub-agent that what is told now is about.
+    within: Option<AgentMark>,
 }
 
 /// The names of what there is to call by name.
 #[derive(Clone, Debug, Default)]
 pub struct Offers {
-    pub agents: Vec<String>,
     pub commands: Vec<String>,
     pub skills: Vec<String>,
 }
@@ -50,7 +52,8 @@ impl StreamJson {
         let session_id = session_id.to_owned();
         let deltas = partial_messages.then(Deltas::default);
         let (ignored, held, offers) = (Vec::new(), Vec::new(), Offers::default());
-        Self { out, session_id, deltas, ignored, offers, tells_hooks: false, begun: false, held }
+        let (begun, within) = (false, None);
+        Self { out, session_id, deltas, ignored, offers, tells_hooks: false, begun, held, within }
     }
 
     /// Tells of every hook, where that was asked for.
@@ -72,6 +75,11 @@ impl StreamJson {
     }
 
     fn emit(&mut self, mut frame: Map<String, Value>) {
+        if let Some(agent) = &self.within {
+            frame.insert("agent_id".to_owned(), json!(agent.id));
+            frame.insert("subagent_type".to_owned(), json!(agent.kind));
+            frame.insert("task_description".to_owned(), json!(agent.description));
+        }
         frame.insert("session_id".to_owned(), json!(self.session_id));
         frame.insert("uuid".to_owned(), json!(Uuid::new_v4().to_string()));
         if self.begun {
@@ -114,7 +122,7 @@ impl StreamJson {
                 "schema_version": SCHEMA_VERSION,
                 "ignored_settings": ignored(&self.ignored),
                 "output_style": "default",
-                "agents": self.offers.agents,
+                "agents": init.agents,
                 "skills": self.offers.skills,
                 "plugins": [],
                 "sandbox": init.sandbox,
@@ -134,7 +142,8 @@ impl StreamJson {
         if let Value::Object(fields) = fields {
             frame.extend(fields);
         }
-        frame.insert("parent_tool_use_id".to_owned(), Value::Null);
+        let parent = self.within.as_ref().map(|agent| agent.call.as_str());
+        frame.insert("parent_tool_use_id".to_owned(), json!(parent));
         self.emit(frame);
     }
 
@@ -142,6 +151,10 @@ impl StreamJson {
     fn assistant(&mut self, reply: &Reply<'_>) {
         let last = reply.message.content.len().saturating_sub(1);
         for (index, block) in reply.message.content.iter().enumerate() {
+            // Only what a sub-agent does is told: what it says goes to whoever started it.
+            if self.within.is_some() && !matches!(block, Block::ToolUse { .. }) {
+                continue;
+            }
             self.message(
                 "assistant",
                 json!({
@@ -174,7 +187,7 @@ impl StreamJson {
             );
         }
         let rest: Vec<&Block> = message.content.iter().filter(|block| !is_result(block)).collect();
-        if !rest.is_empty() {
+        if !rest.is_empty() && self.within.is_none() {
             self.message(
                 "user",
                 json!({
@@ -216,6 +229,8 @@ impl StreamJson {
             }
             WaitingFor::Hook { event } => json!({ "kind": "hook", "event": event }),
             WaitingFor::Work { running } => json!({ "kind": "background", "running": running }),
+            WaitingFor::Agents { running } => json!({ "kind": "agents", "running": running }),
+            WaitingFor::Money => json!({ "kind": "budget" }),
         };
         self.system(
             "heartbeat",
@@ -360,6 +375,16 @@ impl Observer for StreamJson {
             ),
             Notice::RecoveryEnds(episode) => self.system("recovery_end", record(episode)),
             Notice::Task(task) => self.task(task),
+            Notice::Agent(task) => {
+                for (subtype, fields) in agents::frames(task) {
+                    self.system(subtype, fields);
+                }
+            }
+            Notice::OfAgent { agent, notice } => {
+                let before = self.within.replace(agent.clone());
+                self.observe(notice);
+                self.within = before;
+            }
             Notice::Denied { tool, id, reason } => self.system(
                 "permission_denied",
                 json!({ "tool_name": tool, "tool_use_id": id, "message": reason }),

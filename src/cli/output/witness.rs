@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::agent::{Ending, HookTally, JournalHealth, Notice, Observer, Tally};
+use crate::agent::{AgentTask, Ending, HookTally, JournalHealth, Notice, Observer, Tally};
 use crate::mcp;
 use crate::recovery::{Fault, Moment, Money, Phase, StopReason};
 use crate::tools::{Acceptance, BackgroundTask};
@@ -25,6 +25,7 @@ struct Seen {
     working: bool,
     warnings: Vec<String>,
     tasks: Vec<BackgroundTask>,
+    agents: Vec<AgentTask>,
 }
 
 impl Witness {
@@ -75,6 +76,7 @@ impl Witness {
             hooks: HookTally::default(),
             // What was still running goes with the run.
             servers: mcp::Tally::default(),
+            agents: seen.agents.iter().map(|task| task.clone().cut()).collect(),
             tasks: seen.tasks.iter().map(|task| task.clone().cut()).collect(),
         }
     }
@@ -109,6 +111,12 @@ impl Observer for Witness {
                 seen.tasks.retain(|known| known.id != task.id);
                 seen.tasks.push((*task).clone());
             }
+            Notice::Agent(task) => {
+                match seen.agents.iter_mut().find(|known| known.mark.id == task.mark.id) {
+                    Some(known) => *known = (*task).clone(),
+                    None => seen.agents.push((*task).clone()),
+                }
+            }
             Notice::Denied { .. } => seen.tally.tools.denied += 1,
             Notice::Init(_) => seen.begun = true,
             Notice::WaitBegins { .. }
@@ -116,6 +124,7 @@ impl Observer for Witness {
             | Notice::WaitEnds { .. }
             | Notice::RecoveryEnds(_)
             | Notice::StreamEvent(_)
+            | Notice::OfAgent { .. }
             | Notice::User { .. }
             | Notice::Hook(_)
             | Notice::HookSays { .. }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::num::{NonZeroU8, NonZeroU32};
+use std::num::{NonZeroU8, NonZeroU16, NonZeroU32};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -100,6 +100,9 @@ pub(super) struct Layer {
     pub background_wait: Option<Span>,
     pub web_fetch_timeout: Option<Span>,
     pub web_fetch_private_hosts: Words,
+    pub max_agent_depth: Option<u8>,
+    pub max_live_agents: Option<NonZeroU16>,
+    pub max_agents: Option<u32>,
     pub max_tool_result_chars: Option<NonZeroU32>,
     pub sandbox: Sandbox,
     pub child_env: Option<ChildEnv>,

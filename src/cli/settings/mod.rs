@@ -43,6 +43,7 @@ pub use repository::Ignored;
 pub use servers::McpServers;
 pub use table::{Setting, names, settings};
 
+use crate::agent::AgentLimits;
 use crate::cli::args::{BudgetMode, ChildEnv, OnDenied, OutputFormat, PermissionMode};
 use crate::cli::environment::Variables;
 use crate::cli::prompts::Library;
@@ -139,11 +140,13 @@ pub struct Settings {
     pub system: SystemPrompt,
     pub tools: ToolRules,
     pub mcp: McpServers,
-    /// Kinds of sub-agents, by name.
+    /// The kinds of sub-agents beside the one that is built in, by name.
     pub agents: Vec<AgentDefinition>,
     /// Commands and skills, and where all of it is.
     pub library: Library,
     pub demands: Demands,
+    /// How many sub-agents there may be.
+    pub agent_limits: AgentLimits,
     /// The user's own programs that have a say.
     pub hooks: Vec<Handler>,
     /// How many hooks this process is within.

@@ -104,6 +104,7 @@ pub fn resolve_under(
         agents,
         library,
         demands: demands::read(&args.acceptance, &env, &file, &cwd)?,
+        agent_limits: rules::agents(&file),
         hooks,
         hook_depth,
         memory: (!args.session.no_memory && !env.no_memory).then_some(memory),

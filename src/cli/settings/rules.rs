@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::agent::AgentLimits;
 use crate::cli::args::{LimitArgs, RunArgs};
 use crate::cli::environment::Environment;
 use crate::recovery::{Account, Ladder, Limits, Moment, Persistence, WorkWait};
@@ -83,6 +84,15 @@ fn waits(limits: &mut Limits, args: &LimitArgs, env: &Environment, file: &Layer)
         let part = file.wrap_up_at.unwrap_or(DEFAULTS.wrap_up_at);
         limits.wrap_up = Some(begin.after(duration.mul_f64(part)));
     }
+}
+
+/// How many sub-agents there may be.
+pub(super) fn agents(file: &Layer) -> AgentLimits {
+    let mut limits = AgentLimits::default();
+    set(&mut limits.depth, file.max_agent_depth);
+    set(&mut limits.live, file.max_live_agents.map(|most| most.get().into()));
+    set(&mut limits.total, file.max_agents);
+    limits
 }
 
 fn set<T>(place: &mut T, value: Option<T>) {

@@ -1,6 +1,7 @@
 //! Every setting: what it takes, what it is without you, and what it does. The man page prints
 //! this, and error messages quote it.
 
+use crate::agent::AgentLimits;
 use crate::recovery::Limits;
 
 use super::{DEFAULTS, Defaults};
@@ -125,6 +126,11 @@ const SHAPES: &[(&str, &str, &str)] = &[
     ("webFetchTimeout", DURATION, "How long fetching a page may take, with all redirects."),
     ("webFetchPrivateHosts", NAMES, "Hosts that WebFetch may reach at addresses that are not of the \
         open internet: localhost, *.corp.example, 10.0.0.7, or * for all."),
+    ("maxAgentDepth", "a whole number from 0 to 255, 0 for none", "How deep sub-agents may be \
+        nested; see SUB-AGENTS."),
+    ("maxLiveAgents", "a whole number from 1 to 65535", "How many sub-agents may be at work at a \
+        time. Others wait in line."),
+    ("maxAgents", TIMES, "How many sub-agents a session may start."),
     ("maxToolResultChars", COUNT, "Longer results are cut in the middle, and kept in a file."),
     ("sandbox", "an object with \"mode\" (\"off\", \"workspace\", \"read-only\" or \"required\"; or \
         \"enabled\" and \"failIfUnavailable\"), \"filesystem\" (lists of paths: \"allowWrite\", \
@@ -217,6 +223,9 @@ fn other_default(name: &str, defaults: &Defaults) -> Option<String> {
         "sandbox" => "workspace; off with bypassPermissions".to_owned(),
         "childEnv" => "scrub".to_owned(),
         "onDenied" => "continue".to_owned(),
+        "maxAgentDepth" => AgentLimits::default().depth.to_string(),
+        "maxLiveAgents" => AgentLimits::default().live.to_string(),
+        "maxAgents" => AgentLimits::default().total.to_string(),
         "cleanupPeriodDays" => defaults.cleanup_period_days.to_string(),
         _ => return None,
     })

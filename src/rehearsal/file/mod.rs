@@ -33,8 +33,10 @@
 //! ```
 //!
 //! A step may choose its requests: `when = { model = "m*", stream = true, contains = "text",
-//! source = "compact", fast = true }`. `source` is the header `x-outlast-source`, `fast` is
-//! `speed = "fast"` in the body, which needs a `fast-mode-` beta.
+//! source = "compact", fast = true, prompt = "text", system = "text" }`. `source` is the header
+//! `x-outlast-source` (`main`, `compact`, `agent:general-purpose`; `agent:*` for any), `fast` is
+//! `speed = "fast"` in the body, which needs a `fast-mode-` beta. `prompt` must stand in the first
+//! message, which tells sub-agents apart: theirs is the task that they were given.
 //!
 //! What the server insists on is said once for all requests. Whoever asks too much gets the
 //! service's own 400, and a violation only for asking again:

@@ -1,6 +1,8 @@
 //! Commands in the background: started by Bash, looked at with `BashOutput`, ended with
-//! `KillShell`. Bounded in number, time, memory and disk, and none outlives the run.
+//! `KillShell`. Bounded in number, time, memory and disk, and none outlives the run. Sub-agents in
+//! the background stand beside them, and are looked at and ended alike.
 
+mod adopted;
 mod live;
 mod looks;
 mod run;
@@ -8,7 +10,8 @@ mod shells;
 mod task;
 mod words;
 
+pub use adopted::{Adopted, AgentEnded};
 pub(super) use live::Live;
 pub(super) use looks::{filter, kill, output};
 pub(super) use shells::{Begin, Shells};
-pub use task::{BackgroundEnd, BackgroundTask};
+pub use task::{BackgroundEnd, BackgroundKind, BackgroundTask};

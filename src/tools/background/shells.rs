@@ -18,7 +18,7 @@ use super::super::capture::{Capture, Captured, Scratch};
 use super::super::command::{Cause, Ended, follow};
 use super::super::text;
 use super::live::Live;
-use super::task::{BackgroundEnd, BackgroundTask};
+use super::task::{BackgroundEnd, BackgroundKind, BackgroundTask};
 use super::words;
 
 /// How many may run at a time.
@@ -35,30 +35,34 @@ const COMMAND_MAX: usize = 200;
 pub(in super::super) struct Shells {
     rack: Mutex<Rack>,
     /// Tells of every end.
-    ends: watch::Sender<usize>,
+    pub(super) ends: watch::Sender<usize>,
 }
 
 #[derive(Debug, Default)]
-struct Rack {
+pub(super) struct Rack {
     /// How many were started by earlier processes of the session.
     earlier: usize,
-    entries: Vec<Entry>,
+    /// How many of the entries are commands.
+    commands: usize,
+    pub(super) entries: Vec<Entry>,
     /// Dropped with this, which ends the commands.
-    tasks: JoinSet<()>,
+    pub(super) tasks: JoinSet<()>,
     /// What was not shown to those who watch.
-    unseen: Vec<BackgroundTask>,
+    pub(super) unseen: Vec<BackgroundTask>,
     /// When the run began to end.
-    closing: Option<Instant>,
+    pub(super) closing: Option<Instant>,
 }
 
 #[derive(Debug)]
-struct Entry {
-    task: BackgroundTask,
-    began: Instant,
-    live: Arc<Live>,
-    stop: CancellationToken,
+pub(super) struct Entry {
+    pub(super) task: BackgroundTask,
+    pub(super) began: Instant,
+    pub(super) live: Arc<Live>,
+    pub(super) stop: CancellationToken,
     /// Whether the model knows how it ended.
-    told: bool,
+    pub(super) told: bool,
+    /// What an agent said last. The model reads it with the news of its end.
+    pub(super) word: Option<String>,
 }
 
 /// What is to be run.
@@ -85,7 +89,7 @@ impl Shells {
         Arc::new(Self { rack: Mutex::default(), ends: watch::channel(0).0 })
     }
 
-    fn rack(&self) -> MutexGuard<'_, Rack> {
+    pub(super) fn rack(&self) -> MutexGuard<'_, Rack> {
         self.rack.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -103,10 +107,11 @@ impl Shells {
         if rack.closing.is_some() {
             return Err("the run is to end".to_string());
         }
-        if rack.alive().count() < ALIVE_MAX {
+        let is_command = |entry: &&Entry| entry.task.kind == BackgroundKind::Command;
+        if rack.alive().filter(is_command).count() < ALIVE_MAX {
             return Ok(());
         }
-        let list = rack.list(|entry| entry.task.end.is_none());
+        let list = rack.list(|entry| entry.task.end.is_none() && is_command(&entry));
         Err(format!(
             "{ALIVE_MAX} background commands are running already, and no more may. Stop one \
              with KillShell first:\n{list}"
@@ -122,8 +127,10 @@ impl Shells {
         let (shells, token, lifetime) = (Arc::downgrade(self), stop.clone(), begin.lifetime);
         let mut rack = self.rack();
         let index = rack.entries.len();
-        let id = format!("bash_{}", rack.earlier + index + 1);
+        rack.commands += 1;
+        let id = format!("bash_{}", rack.earlier + rack.commands);
         let task = BackgroundTask {
+            kind: BackgroundKind::Command,
             id: id.clone(),
             call: begin.call.to_string(),
             command: text::clipped(begin.command, COMMAND_MAX).to_string(),
@@ -135,7 +142,8 @@ impl Shells {
             output_file: None,
         };
         rack.unseen.push(task.clone());
-        rack.entries.push(Entry { task, began: Instant::now(), live, stop, told: false });
+        let entry = Entry { task, began: Instant::now(), live, stop, told: false, word: None };
+        rack.entries.push(entry);
         // Those that are over need no place any more.
         while rack.tasks.try_join_next().is_some() {}
         rack.tasks.spawn(async move {
@@ -245,7 +253,7 @@ impl Shells {
     /// A list of those that have ended unknown to the model, which then knows.
     pub(in super::super) fn take_news(&self) -> Option<String> {
         let mut rack = self.rack();
-        let list = rack.list(Entry::is_news);
+        let list = rack.news();
         for entry in &mut rack.entries {
             entry.told |= entry.is_news();
         }
@@ -314,7 +322,7 @@ impl Shells {
 }
 
 impl Rack {
-    fn alive(&self) -> impl Iterator<Item = &Entry> {
+    pub(super) fn alive(&self) -> impl Iterator<Item = &Entry> {
         self.entries.iter().filter(|entry| entry.task.end.is_none())
     }
 
@@ -342,7 +350,7 @@ impl Rack {
         list
     }
 
-    fn settle(
+    pub(super) fn settle(
         &mut self,
         index: usize,
         end: BackgroundEnd,
@@ -368,11 +376,11 @@ impl Rack {
 }
 
 impl Entry {
-    fn is_news(&self) -> bool {
+    pub(super) fn is_news(&self) -> bool {
         self.task.end.is_some() && !self.told
     }
 
-    fn snapshot(&self) -> BackgroundTask {
+    pub(super) fn snapshot(&self) -> BackgroundTask {
         let mut task = self.task.clone();
         if task.end.is_none() {
             task.took = self.began.elapsed();

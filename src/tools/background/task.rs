@@ -3,14 +3,15 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// A command that was started in the background.
+/// A command, or a sub-agent, that was started in the background.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackgroundTask {
+    pub kind: BackgroundKind,
     /// What the model calls it.
     pub id: String,
     /// The tool call that started it.
     pub call: String,
-    /// Its beginning, when it is long.
+    /// Its beginning, when it is long. Of a sub-agent: what kind it is of.
     pub command: String,
     /// What the model said that it is for.
     pub description: Option<String>,
@@ -24,6 +25,13 @@ pub struct BackgroundTask {
     pub output_bytes: u64,
     /// Where its output is kept, if that is long.
     pub output_file: Option<PathBuf>,
+}
+
+/// What works in the background.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BackgroundKind {
+    Command,
+    Agent,
 }
 
 /// How a background command ended.

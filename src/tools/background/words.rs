@@ -3,19 +3,31 @@
 use std::time::Duration;
 
 use super::super::text;
-use super::task::{BackgroundEnd, BackgroundTask};
+use super::task::{BackgroundEnd, BackgroundKind, BackgroundTask};
 
 /// How much of a command is quoted, in characters.
 const QUOTED: usize = 120;
 
 /// One command as a line of a list.
 pub(super) fn line(task: &BackgroundTask) -> String {
-    format!("{} ({}) {}", task.id, quoted(&task.command), how(task))
+    let what = match (task.kind, &task.description) {
+        (BackgroundKind::Command, _) => quoted(&task.command),
+        (BackgroundKind::Agent, None) => format!("agent {}", task.command),
+        (BackgroundKind::Agent, Some(what)) => format!("agent {}, {}", task.command, quoted(what)),
+    };
+    format!("{} ({what}) {}", task.id, how(task))
 }
 
 /// How it stands, as the end of a sentence that begins with its name.
 pub(super) fn how(task: &BackgroundTask) -> String {
     let took = span(task.took);
+    if task.kind == BackgroundKind::Agent {
+        match task.end {
+            Some(BackgroundEnd::Completed) => return format!("ended after {took}"),
+            Some(BackgroundEnd::Failed) => return format!("ended after {took} and did not finish"),
+            Some(BackgroundEnd::Killed | BackgroundEnd::TimedOut | BackgroundEnd::Cut) | None => {}
+        }
+    }
     let code = task.exit_code.map_or_else(
         || "with an unknown exit code".to_string(),
         |code| format!("with exit code {code}"),

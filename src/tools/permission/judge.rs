@@ -148,6 +148,12 @@ impl Permissions {
             .map_or(true, |rule| rule.is_about_foreign(name))
     }
 
+    /// The rule that keeps sub-agents of a kind from being started, or those of every kind.
+    pub(in super::super) fn forbids_agents(&self, kind: Option<&str>) -> Option<&str> {
+        let mut rules = self.deny.iter().chain(&self.ask);
+        rules.find(|rule| rule.is_about_agents(kind)).map(|rule| rule.text.as_str())
+    }
+
     /// Whether a search must not show this file.
     pub(in super::super) fn hides(&self, tool: Tool, path: &Path) -> bool {
         let mut rules = self.deny.iter().chain(&self.ask);

@@ -40,4 +40,20 @@ impl PermissionMode {
             Self::DontAsk => "dontAsk",
         }
     }
+
+    /// The other mode, unless it allows more than this one.
+    #[must_use]
+    pub fn narrowed(self, other: Self) -> Self {
+        if other.width() <= self.width() { other } else { self }
+    }
+
+    fn width(self) -> u8 {
+        match self {
+            Self::Plan => 0,
+            Self::DontAsk => 1,
+            Self::Default => 2,
+            Self::AcceptEdits => 3,
+            Self::BypassPermissions => 4,
+        }
+    }
 }

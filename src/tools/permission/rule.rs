@@ -4,6 +4,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use super::super::agents::is_agent_tool;
 use super::super::catalog::Tool;
 use super::domain::Domain;
 use super::paths::PathPattern;
@@ -185,6 +186,19 @@ impl Rule {
                 whole && (fits || of_server)
             }
             List::Ask | List::Deny => wildcard(&self.tool, name) || of_server,
+        }
+    }
+
+    /// Whether this rule is about sub-agents: of every kind, or of one, as in `Agent(Explore)`.
+    pub(super) fn is_about_agents(&self, kind: Option<&str>) -> bool {
+        if !is_agent_tool(&self.tool) && self.tool != "*" {
+            return false;
+        }
+        let spec = self.text.split_once('(').map(|(_, rest)| rest.trim_end_matches(')').trim());
+        match (spec.filter(|spec| !matches!(*spec, "" | "*")), kind) {
+            (None, None) => true,
+            (Some(spec), Some(kind)) => wildcard(spec, kind),
+            (None, Some(_)) | (Some(_), None) => false,
         }
     }
 

@@ -1,0 +1,247 @@
+//! One sub-agent, from its place in the line to its report.
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use uuid::Uuid;
+
+use crate::hooks::{HookEvent, Hooks};
+use crate::journal::{Journal, Newcomer};
+use crate::model::Client;
+use crate::recovery::{Limits, Money, Run, StopReason};
+use crate::tools::{AgentDefinition, Toolbox};
+use crate::transcript::{Block, finished};
+
+use super::super::observer::WaitingFor;
+use super::super::purse::Purse;
+use super::super::run::{conduct, open};
+use super::super::setup::{Carried, Rung, Setup, Tally};
+use super::super::signals::{Interrupter, Interrupts};
+use super::super::watch::{CutBy, Disturbance, Figures, Watch};
+use super::forge::Forge;
+use super::relay::Relay;
+use super::tree::{AgentMark, AgentTask, Seat, Tree};
+
+/// A sub-agent that is about to begin.
+pub(super) struct Child {
+    pub(super) forge: Forge,
+    pub(super) task: AgentTask,
+    pub(super) definition: AgentDefinition,
+    pub(super) toolbox: Toolbox,
+    pub(super) interrupter: Interrupter,
+    pub(super) stop: Interrupts,
+}
+
+/// What came of it.
+pub(super) struct Report {
+    pub(super) reason: StopReason,
+    pub(super) text: String,
+    /// What failed it, in the service's words, or ours.
+    pub(super) error: Option<String>,
+    pub(super) tally: Tally,
+    /// What it spent, and how much of that is not settled.
+    pub(super) own: (Money, Money),
+    /// The tools that ran without an error, a line each.
+    pub(super) finished: Vec<String>,
+}
+
+/// What a run has to do with the runs around it.
+pub(in super::super) struct Kin {
+    pub(in super::super) tree: Arc<Tree>,
+    pub(in super::super) purse: Purse,
+    pub(in super::super) hooks: Option<Arc<Hooks>>,
+    /// Who it is. `None`: the run itself.
+    pub(in super::super) mark: Option<Arc<AgentMark>>,
+    /// 0: the run itself.
+    pub(in super::super) depth: u8,
+    /// A sub-agent's place among those at work.
+    pub(in super::super) seat: Option<Seat>,
+    /// What the service is told of who asks.
+    pub(in super::super) source: Option<String>,
+}
+
+impl Kin {
+    /// Lets the run itself start sub-agents. Those have what they were given.
+    pub(in super::super) fn offering(&self, toolbox: Toolbox) -> Toolbox {
+        let may_start = self.mark.is_none() && self.tree.has_depth();
+        if may_start { toolbox.with_agents(&self.tree.definitions) } else { toolbox }
+    }
+}
+
+/// Runs a sub-agent. Boxed here, since a run may hold a run.
+pub(super) fn bring_up(child: Child) -> Pin<Box<dyn Future<Output = Report> + Send>> {
+    Box::pin(run(child))
+}
+
+async fn run(child: Child) -> Report {
+    let Child { forge, task, definition, toolbox, stop, interrupter: _ends_with_it } = child;
+    let (tree, mark) = (Arc::clone(&forge.tree), Arc::new(task.mark.clone()));
+    let (post, clock) = (forge.post.clone(), forge.clock);
+    let mut relay = Relay { mark: Arc::clone(&mark), tree: Arc::clone(&tree), post };
+    let limits = limits(&forge, &definition);
+    let interrupts = tree.interrupts.clone();
+    let watch = Watch::new(&mut relay, clock, interrupts, limits.deadline, limits.heartbeat);
+    let mut watch = watch.stopped_by(stop);
+    let mut seat = tree.seat();
+    let live = tree.delegation.limits.live;
+    tree.doing(&mark.id, format!("waiting in line for one of {live} places"));
+    if let Err(cut) = take_place(&mut seat, &mut watch).await {
+        return Report::unbegun(cut);
+    }
+    tree.doing(&mark.id, "starting".to_owned());
+    let journal = journal(&forge, &task, &limits);
+    let own = |hooks: &Arc<Hooks>| {
+        Arc::new(hooks.for_agent(&mark.id, &mark.kind, journal.path().to_path_buf()))
+    };
+    let kin = Kin {
+        tree,
+        purse: forge.purse.clone(),
+        hooks: forge.hooks.as_ref().map(own),
+        depth: task.depth,
+        seat: Some(seat),
+        source: Some(format!("agent:{}", mark.kind)),
+        mark: Some(mark),
+    };
+    let setup = setup(forge, &task, &definition, toolbox, limits, journal);
+    let machine = Run::new(setup.seed, &limits);
+    let (mut session, prompt) = open(setup, watch, kin);
+    session.join_tools();
+    let reason = conduct(&mut session, prompt, machine, &limits).await;
+    session.books.forfeit();
+    let fault = session.fault.take();
+    let error = session.broken.take().or_else(|| fault.map(|fault| words_of(&fault)));
+    let error = error.filter(|_| reason != StopReason::Completed);
+    Report {
+        reason,
+        text: std::mem::take(&mut session.words.text),
+        error,
+        tally: session.books.tally.clone(),
+        own: session.books.own,
+        finished: finished(session.history.messages()),
+    }
+}
+
+fn words_of(fault: &crate::recovery::Fault) -> String {
+    let detail: String = fault.detail().chars().take(300).collect();
+    let status = fault.status().map_or_else(String::new, |status| format!("HTTP {status}, "));
+    format!("{status}{}", detail.trim())
+}
+
+impl Report {
+    fn unbegun(cut: CutBy) -> Self {
+        let reason = match cut {
+            CutBy::Interrupt(by) => StopReason::AbortedStreaming(by),
+            CutBy::Deadline => StopReason::Deadline,
+        };
+        Self {
+            reason,
+            text: String::new(),
+            error: None,
+            tally: Tally::default(),
+            own: (Money::ZERO, Money::ZERO),
+            finished: Vec::new(),
+        }
+    }
+}
+
+/// Waits in line.
+pub(in super::super) async fn take_place(
+    seat: &mut Seat,
+    watch: &mut Watch<'_>,
+) -> Result<(), CutBy> {
+    let mut vigil = watch.begin();
+    let taking = seat.take();
+    tokio::pin!(taking);
+    loop {
+        tokio::select! {
+            biased;
+            disturbance = watch.disturbance(&mut vigil) => match disturbance {
+                Disturbance::Cut(cut) => return Err(cut),
+                Disturbance::Tick => {
+                    let figures = Figures::none();
+                    watch.beat(&vigil, WaitingFor::Agents { running: "" }, figures, None);
+                }
+            },
+            () = &mut taking => return Ok(()),
+        }
+    }
+}
+
+/// The rules of a sub-agent: those of whoever starts it, its own number of turns, and none of what
+/// only the run itself is held to.
+fn limits(forge: &Forge, definition: &AgentDefinition) -> Limits {
+    let mut limits = forge.limits;
+    limits.budgets.turns = definition.max_turns.or(limits.budgets.turns);
+    limits.effort = None;
+    limits.structured = false;
+    limits.requirement = false;
+    limits.stop_hooks =
+        forge.hooks.as_ref().is_some_and(|hooks| hooks.listens_to(HookEvent::SubagentStop));
+    let switches = forge.rungs.len().saturating_sub(1);
+    limits.budgets.switches = u8::try_from(switches).unwrap_or(u8::MAX);
+    limits.elsewhere = elsewhere(&forge.rungs);
+    limits
+}
+
+/// Which steps of a chain lead to another place.
+fn elsewhere(rungs: &[Rung]) -> u32 {
+    let apart = |pair: &[Rung]| !Arc::<Client>::ptr_eq(&pair[0].client, &pair[1].client);
+    let bits = rungs.windows(2).take(32).enumerate().filter(|(_, pair)| apart(pair));
+    bits.fold(0, |bits, (step, _)| bits | (1 << step))
+}
+
+/// A sub-agent whose conversation cannot be kept works all the same.
+fn journal(forge: &Forge, task: &AgentTask, limits: &Limits) -> Journal {
+    let Some(nest) = &forge.tree.nest else { return Journal::off() };
+    let newcomer = Newcomer {
+        id: &task.mark.id,
+        call: &task.mark.call,
+        kind: &task.mark.kind,
+        description: &task.mark.description,
+        parent: task.parent.as_deref(),
+        model: &task.model,
+        limits,
+        redact: forge.secrets.revealed(),
+    };
+    Journal::nested(nest, &newcomer)
+}
+
+fn setup(
+    forge: Forge,
+    task: &AgentTask,
+    definition: &AgentDefinition,
+    toolbox: Toolbox,
+    limits: Limits,
+    journal: Journal,
+) -> Setup {
+    let facts = &forge.tree.delegation.facts;
+    let system = [definition.prompt.trim_end(), facts.trim()].join("\n\n");
+    let seed = Uuid::new_v4().as_u64_pair().0;
+    Setup {
+        session_id: task.session.clone(),
+        prompt: vec![Block::text(task.prompt.clone())],
+        system: system.trim().to_owned(),
+        cwd: std::path::PathBuf::new(),
+        rungs: forge.rungs,
+        toolbox,
+        servers: forge.servers,
+        limits,
+        ledger: forge.purse.ledger(),
+        clock: forge.clock,
+        seed,
+        permission_mode: String::new(),
+        api_key_source: String::new(),
+        thinking: forge.thinking,
+        stream_events: false,
+        stop_after: forge.stop_after,
+        shared: forge.shared.map(|shared| shared.of_another_run(seed)),
+        journal,
+        secrets: forge.secrets,
+        hooks: None,
+        memory_files: Vec::new(),
+        warnings: Vec::new(),
+        carried: Carried::default(),
+        agents: Vec::new(),
+        delegation: super::Delegation::default(),
+    }
+}

@@ -1,0 +1,289 @@
+//! From a call to its result: what a sub-agent is made of, and what is told of it.
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use tokio::sync::{mpsc::UnboundedSender, watch};
+use tokio_util::sync::CancellationToken;
+
+use crate::hooks::Hooks;
+use crate::mcp::Servers;
+use crate::model::limits::SharedLimits;
+use crate::recovery::{Interrupt, Limits, Money, StopReason};
+use crate::secrets::{KnownSecrets, Mask};
+use crate::tools::{
+    Adopted, AgentCall, AgentDefinition, AgentEnded, AgentTools, OnFailure, Outcome, Toolbox,
+};
+use crate::transcript::ToolCall;
+
+use super::super::clock::Clock;
+use super::super::purse::Purse;
+use super::super::setup::Rung;
+use super::super::signals::interrupt;
+use super::child::{Child, Report, bring_up};
+use super::relay::Said;
+use super::report;
+use super::tree::{AgentMark, AgentStatus, AgentTask, Tree};
+
+/// What whoever starts sub-agents shares with them.
+#[derive(Clone)]
+pub(in super::super) struct Forge {
+    pub(in super::super) tree: Arc<Tree>,
+    /// Who starts them. `None`: the run itself.
+    pub(in super::super) parent: Option<String>,
+    /// How deep they are.
+    pub(in super::super) depth: u8,
+    /// The chain from the model in use on.
+    pub(in super::super) rungs: Vec<Rung>,
+    pub(in super::super) limits: Limits,
+    pub(in super::super) toolbox: Arc<Toolbox>,
+    pub(in super::super) servers: Arc<Servers>,
+    pub(in super::super) thinking: Option<u32>,
+    pub(in super::super) clock: Clock,
+    pub(in super::super) secrets: KnownSecrets,
+    pub(in super::super) hooks: Option<Arc<Hooks>>,
+    pub(in super::super) purse: Purse,
+    pub(in super::super) stop_after: Option<Money>,
+    /// What other runs of this host know of rate limits.
+    pub(in super::super) shared: Option<Arc<SharedLimits>>,
+    pub(in super::super) post: UnboundedSender<Said>,
+}
+
+/// What comes of a call, once it is awaited.
+pub(in super::super) type Delegated = Pin<Box<dyn Future<Output = Outcome> + Send>>;
+
+/// What a sub-agent is made of, once for each time it is started.
+struct Plan {
+    call: AgentCall,
+    definition: AgentDefinition,
+    rungs: Vec<Rung>,
+    /// The tool call.
+    id: String,
+    background: bool,
+}
+
+/// How one ended, and how it is known.
+struct Fate {
+    task: AgentTask,
+    report: Report,
+}
+
+impl Forge {
+    /// Performs a call. Never fails: whatever happens is an outcome. The sub-agent has its id when
+    /// this returns, so that ids follow the order of the calls.
+    pub(in super::super) fn perform(self, call: &ToolCall, cancel: CancellationToken) -> Delegated {
+        let begun = self.plan(call).and_then(|plan| {
+            let child = self.child(&plan, None)?;
+            Ok((plan, child))
+        });
+        Box::pin(async move {
+            match begun {
+                Ok((plan, child)) if plan.background => self.begin(plan, child).await,
+                Ok((plan, child)) => {
+                    let fate = self.see_through(&plan, child, cancel).await;
+                    self.outcome(&fate).await
+                }
+                Err(why) => self.refused(&why).await,
+            }
+        })
+    }
+
+    async fn refused(&self, why: &str) -> Outcome {
+        let text = format!("<tool_use_error>{why}</tool_use_error>");
+        let detail = Value::String(format!("Error: {why}"));
+        self.toolbox.word_of_agent(text, true, detail).await
+    }
+
+    /// Decides what the sub-agent is to be.
+    fn plan(&self, call: &ToolCall) -> Result<Plan, String> {
+        let wanted = AgentCall::read(&call.input)?;
+        let definition = self.tree.kind(&wanted.subagent_type)?.clone();
+        self.tree.admit(self.depth)?;
+        let rungs = self.rungs(&wanted, &definition)?;
+        let background = wanted.run_in_background.unwrap_or(definition.background);
+        Ok(Plan { call: wanted, definition, rungs, id: call.id.clone(), background })
+    }
+
+    /// The chain: the model that is wanted first, and then whatever the run falls back to.
+    fn rungs(&self, call: &AgentCall, kind: &AgentDefinition) -> Result<Vec<Rung>, String> {
+        let delegation = &self.tree.delegation;
+        let names = [delegation.model.as_ref(), call.model.as_ref(), kind.model.as_ref()];
+        let name = names.into_iter().flatten().find(|name| !name.trim().is_empty());
+        let Some(name) = name.filter(|name| *name != "inherit") else {
+            return Ok(self.rungs.clone());
+        };
+        let facts = (delegation.models)(name)?;
+        if let Some(known) = self.rungs.iter().position(|rung| rung.facts.name == facts.name) {
+            return Ok(self.rungs[known..].to_vec());
+        }
+        let bounded = self.stop_after.is_some() || self.purse.ledger().ceiling().is_some();
+        if bounded && facts.prices.is_none() {
+            return Err(format!(
+                "no price is known for the model {name:?}, so no budget can be kept with it: \
+                 leave the model out"
+            ));
+        }
+        let client = Arc::clone(&self.rungs[0].client);
+        let own = Rung { label: facts.name.clone(), facts, client };
+        Ok([own].into_iter().chain(self.rungs.iter().skip(1).cloned()).collect())
+    }
+
+    /// Starts it in the background.
+    async fn begin(self, plan: Plan, child: Child) -> Outcome {
+        let task = child.task.clone();
+        let AgentMark { id, call, kind, description } = task.mark.clone();
+        let stop = CancellationToken::new();
+        let (forge, token) = (self.clone(), stop.clone());
+        let work = Box::pin(async move {
+            let mut fate = forge.follow(child, token.clone()).await;
+            if let Some(again) = forge.again(&plan, &fate, &token) {
+                fate = forge.follow(again, token).await;
+            }
+            let completed = fate.task.status == AgentStatus::Completed;
+            let outcome = forge.outcome(&fate).await;
+            AgentEnded { completed, word: report::text_of(&outcome) }
+        });
+        let adopted = Adopted { id: id.clone(), call, kind, description, work, stop };
+        if let Err(why) = self.toolbox.adopt(adopted) {
+            return self.refused(&why).await;
+        }
+        let text = format!(
+            "{}{id}. You are told when it ends. BashOutput shows how it stands, and KillShell \
+             stops it.",
+            crate::tools::STARTED_IN_BACKGROUND
+        );
+        let detail = json!({ "status": "async_launched", "agentId": id });
+        self.toolbox.word_of_agent(text, false, detail).await
+    }
+
+    /// Waits for its end.
+    async fn see_through(&self, plan: &Plan, child: Child, cancel: CancellationToken) -> Fate {
+        let fate = self.follow(child, cancel.clone()).await;
+        match self.again(plan, &fate, &cancel) {
+            Some(again) => self.follow(again, cancel).await,
+            None => fate,
+        }
+    }
+
+    /// The same sub-agent anew, where that is wanted and may help.
+    fn again(&self, plan: &Plan, fate: &Fate, cancel: &CancellationToken) -> Option<Child> {
+        let failed = fate.task.status == AgentStatus::Failed && !cancel.is_cancelled();
+        let hopeless =
+            matches!(fate.report.reason, StopReason::MaxBudgetUsd | StopReason::Deadline);
+        if plan.call.on_failure != OnFailure::RetryOnce || !failed || hopeless {
+            return None;
+        }
+        self.child(plan, Some(fate.task.mark.id.clone())).ok()
+    }
+
+    /// Makes a sub-agent, and takes it in.
+    fn child(&self, plan: &Plan, retries: Option<String>) -> Result<Child, String> {
+        let kind = &plan.definition;
+        let toolbox = self.toolbox.derived(&AgentTools {
+            only: kind.tools.clone(),
+            not: kind.disallowed_tools.clone(),
+            mode: kind.permission_mode,
+        })?;
+        let toolbox = if self.depth < self.tree.delegation.limits.depth {
+            toolbox.with_agents(&self.tree.definitions)
+        } else {
+            toolbox
+        };
+        let task = AgentTask {
+            mark: AgentMark {
+                id: String::new(),
+                call: plan.id.clone(),
+                kind: kind.name.clone(),
+                description: plan.call.description.clone(),
+            },
+            parent: self.parent.clone(),
+            depth: self.depth,
+            retries,
+            background: plan.background,
+            prompt: plan.call.prompt.clone(),
+            model: plan.rungs[0].label.clone(),
+            session: String::new(),
+            status: AgentStatus::Running,
+            reason: None,
+            error: None,
+            cost: Money::ZERO,
+            unsettled: Money::ZERO,
+            turns: 0,
+            tokens: 0,
+            tool_calls: 0,
+            requests: 0,
+            took: std::time::Duration::ZERO,
+        };
+        let task = self.tree.enter(task, self.clock.now())?;
+        let (interrupter, stop) = watch::channel(None);
+        self.tell(&task);
+        let forge = Self { rungs: plan.rungs.clone(), ..self.clone() };
+        Ok(Child { forge, task, definition: kind.clone(), toolbox, interrupter, stop })
+    }
+
+    fn tell(&self, task: &AgentTask) {
+        // Nobody listens once the run is over.
+        let _ = self.post.send(Said::of(task));
+    }
+
+    /// Lets it work until it ends, by itself or because it is told to.
+    async fn follow(&self, child: Child, cancel: CancellationToken) -> Fate {
+        let (mut task, interrupter) = (child.task.clone(), child.interrupter.clone());
+        let began = self.clock.now();
+        let mut work = bring_up(child);
+        let report = tokio::select! {
+            biased;
+            report = &mut work => report,
+            () = cancel.cancelled() => {
+                interrupt(&interrupter, Interrupt::Sigterm);
+                work.await
+            }
+        };
+        task.status = match report.reason {
+            StopReason::Completed => AgentStatus::Completed,
+            StopReason::AbortedStreaming(_) | StopReason::AbortedTools(_) => AgentStatus::Stopped,
+            StopReason::MaxTurns
+            | StopReason::MaxBudgetUsd
+            | StopReason::Deadline
+            | StopReason::HookStopped
+            | StopReason::Denied
+            | StopReason::StopHookPrevented
+            | StopReason::StopHookBlocked
+            | StopReason::BlockingLimit
+            | StopReason::PromptTooLong
+            | StopReason::MaxOutputTokens
+            | StopReason::ImageError
+            | StopReason::ModelError(_)
+            | StopReason::EmptyResponse
+            | StopReason::Refusal
+            | StopReason::Stalled
+            | StopReason::BackgroundPending
+            | StopReason::RequirementFailed
+            | StopReason::StructuredOutputRetryExhausted
+            | StopReason::InternalError => AgentStatus::Failed,
+        };
+        task.reason = Some(report.reason);
+        let mask = Mask::toward_model(self.secrets.clone());
+        task.error = report.error.as_ref().map(|error| mask.hide(error));
+        (task.cost, task.unsettled) = report.own;
+        task.turns = report.tally.turns;
+        task.tokens = report.tally.usage.input() + report.tally.usage.output_tokens;
+        task.tool_calls = report.tally.tools.calls;
+        task.requests = report.tally.recovery.totals().requests;
+        task.took = began.until(self.clock.now());
+        self.tree.leave(&task, report.tally.denials.clone());
+        self.tell(&task);
+        Fate { task, report }
+    }
+
+    async fn outcome(&self, fate: &Fate) -> Outcome {
+        let Fate { task, report } = fate;
+        let completed = task.status == AgentStatus::Completed;
+        let text = if completed { report::answer(report) } else { report::failure(task, report) };
+        let detail = report::detail(task, &text);
+        let text =
+            if completed { text } else { format!("<tool_use_error>{text}</tool_use_error>") };
+        self.toolbox.word_of_agent(text, !completed, detail).await
+    }
+}

@@ -1,0 +1,252 @@
+//! How whoever watches the run hears of what sub-agents do.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::sync::mpsc::UnboundedSender;
+
+use crate::hooks::HookNews;
+use crate::recovery::{Fault, Moment, Money, Pause, Phase};
+use crate::transcript::{Block, Message, Usage};
+
+use super::super::observer::{Heartbeat, Notice, Observer, WaitingFor};
+use super::tree::{AgentMark, AgentTask, Tree};
+
+/// Something that a sub-agent said, or that is said of one.
+#[derive(Debug)]
+pub(in super::super) struct Said {
+    /// Whose it is. `None`: it is about a sub-agent, and nobody's own.
+    by: Option<Arc<AgentMark>>,
+    what: What,
+}
+
+/// A notice that is kept until it can be told.
+#[derive(Debug)]
+enum What {
+    Task(Box<AgentTask>),
+    Assistant {
+        message: Message,
+        id: String,
+        model: String,
+        stop_reason: Option<String>,
+        usage: Usage,
+        request_id: Option<String>,
+    },
+    User {
+        message: Message,
+        details: Vec<Value>,
+    },
+    Wait {
+        pause: Pause,
+        until: Moment,
+        now: Moment,
+        fault: Option<Box<Fault>>,
+        spent: Money,
+    },
+    WaitEnds {
+        pause: Pause,
+        waited: Duration,
+    },
+    ModelSwitched {
+        from: String,
+        to: String,
+    },
+    Compacted {
+        before: u64,
+        after: u64,
+    },
+    Denied {
+        tool: String,
+        id: String,
+        reason: String,
+    },
+    HookSays {
+        event: String,
+        text: String,
+    },
+    Hook(Box<HookNews>),
+    Remark(String),
+    Warning(String),
+    Nested(Box<Said>),
+}
+
+impl Said {
+    pub(super) fn of(task: &AgentTask) -> Self {
+        Self { by: None, what: What::Task(Box::new(task.clone())) }
+    }
+
+    /// Tells it as a notice.
+    pub(in super::super) fn tell(&self, hear: &mut dyn FnMut(&Notice<'_>)) {
+        let by = self.by.as_deref();
+        self.what.tell(&mut |notice| match by {
+            Some(agent) => hear(&Notice::OfAgent { agent, notice }),
+            None => hear(notice),
+        });
+    }
+}
+
+impl What {
+    fn tell(&self, hear: &mut dyn FnMut(&Notice<'_>)) {
+        match self {
+            Self::Task(task) => hear(&Notice::Agent(task)),
+            Self::Assistant { message, id, model, stop_reason, usage, request_id } => {
+                hear(&Notice::Assistant {
+                    message,
+                    id,
+                    model,
+                    stop_reason: stop_reason.as_deref(),
+                    usage: *usage,
+                    request_id: request_id.as_deref(),
+                });
+            }
+            Self::User { message, details } => hear(&Notice::User { message, details }),
+            Self::Wait { pause, until, now, fault, spent } => hear(&Notice::WaitBegins {
+                pause: *pause,
+                until: *until,
+                now: *now,
+                fault: fault.as_deref(),
+                spent: *spent,
+            }),
+            Self::WaitEnds { pause, waited } => {
+                hear(&Notice::WaitEnds { pause: *pause, waited: *waited });
+            }
+            Self::ModelSwitched { from, to } => hear(&Notice::ModelSwitched { from, to }),
+            Self::Compacted { before, after } => {
+                hear(&Notice::Compacted { before: *before, after: *after });
+            }
+            Self::Denied { tool, id, reason } => hear(&Notice::Denied { tool, id, reason }),
+            Self::HookSays { event, text } => hear(&Notice::HookSays { event, text }),
+            Self::Hook(news) => hear(&Notice::Hook(news)),
+            Self::Remark(text) => hear(&Notice::Remark(text)),
+            Self::Warning(text) => hear(&Notice::Warning(text)),
+            Self::Nested(said) => said.tell(hear),
+        }
+    }
+
+    /// What is worth being told of a sub-agent. Its waits for the model and for tools are in the
+    /// heartbeats of whoever waits for it.
+    fn of(notice: &Notice<'_>) -> Option<Self> {
+        Some(match *notice {
+            Notice::Assistant { message, id, model, stop_reason, usage, request_id } => {
+                Self::Assistant {
+                    message: message.clone(),
+                    id: id.to_owned(),
+                    model: model.to_owned(),
+                    stop_reason: stop_reason.map(str::to_owned),
+                    usage,
+                    request_id: request_id.map(str::to_owned),
+                }
+            }
+            Notice::User { message, details } => {
+                Self::User { message: message.clone(), details: details.to_vec() }
+            }
+            Notice::WaitBegins { pause, until, now, fault, spent } => {
+                Self::Wait { pause, until, now, fault: fault.cloned().map(Box::new), spent }
+            }
+            Notice::WaitEnds { pause, waited } => Self::WaitEnds { pause, waited },
+            Notice::ModelSwitched { from, to } => {
+                Self::ModelSwitched { from: from.to_owned(), to: to.to_owned() }
+            }
+            Notice::Compacted { before, after } => Self::Compacted { before, after },
+            Notice::Denied { tool, id, reason } => {
+                Self::Denied { tool: tool.to_owned(), id: id.to_owned(), reason: reason.to_owned() }
+            }
+            Notice::HookSays { event, text } => {
+                Self::HookSays { event: event.to_owned(), text: text.to_owned() }
+            }
+            Notice::Hook(news) => Self::Hook(Box::new(news.clone())),
+            Notice::Remark(text) => Self::Remark(text.to_owned()),
+            Notice::Warning(text) => Self::Warning(text.to_owned()),
+            Notice::Agent(task) => Self::Task(Box::new(task.clone())),
+            Notice::OfAgent { agent, notice } => {
+                let by = Some(Arc::new(agent.clone()));
+                Self::Nested(Box::new(Said { by, what: Self::of(notice)? }))
+            }
+            Notice::Init(_)
+            | Notice::Step { .. }
+            | Notice::Heartbeat(_)
+            | Notice::StreamEvent(_)
+            | Notice::RecoveryEnds(_)
+            | Notice::Task(_) => return None,
+        })
+    }
+}
+
+/// Watches a sub-agent for those who watch the run.
+pub(super) struct Relay {
+    pub(super) mark: Arc<AgentMark>,
+    pub(super) tree: Arc<Tree>,
+    pub(super) post: UnboundedSender<Said>,
+}
+
+impl Observer for Relay {
+    fn observe(&mut self, notice: &Notice<'_>) {
+        if let Some(doing) = doing(notice) {
+            self.tree.doing(&self.mark.id, doing);
+        }
+        // What is about another one is nobody's own.
+        let about = matches!(notice, Notice::Agent(_) | Notice::OfAgent { .. });
+        let by = (!about).then(|| Arc::clone(&self.mark));
+        if let Some(what) = What::of(notice) {
+            // Nobody listens once the run is over.
+            let _ = self.post.send(Said { by, what });
+        }
+    }
+}
+
+/// What a sub-agent does from now on, if that is another thing than before.
+fn doing(notice: &Notice<'_>) -> Option<String> {
+    Some(match notice {
+        Notice::Step { transition, .. } => match transition.next.phase {
+            Phase::Calling(_) => "asking the model".to_owned(),
+            Phase::Pausing { why, .. } => {
+                let of = why.of.map_or_else(String::new, |of| format!(" of {of}"));
+                format!("waiting to retry ({}, retry {}{of})", why.class, why.retry)
+            }
+            Phase::Consulting => "running hooks".to_owned(),
+            Phase::Awaiting { .. } => "waiting for background work".to_owned(),
+            Phase::Ready | Phase::Weighing(_) | Phase::Working | Phase::Checking => return None,
+            Phase::Stopped(_) => "ending".to_owned(),
+        },
+        Notice::Assistant { message, .. } => {
+            let calls = message.content.iter().filter_map(|block| {
+                if let Block::ToolUse { name, .. } = block { Some(name.as_str()) } else { None }
+            });
+            let calls: Vec<&str> = calls.collect();
+            if calls.is_empty() {
+                return None;
+            }
+            format!("running {}", calls.join(", "))
+        }
+        Notice::Heartbeat(Heartbeat { waiting_for, .. }) => match waiting_for {
+            WaitingFor::Money => "waiting for other agents' calls to be paid".to_owned(),
+            // It waits for a place again, and was said to.
+            WaitingFor::Agents { running: "" } => return None,
+            WaitingFor::Agents { running } => {
+                format!("waiting for {}", running.trim_start_matches("- ").replace("\n- ", "; "))
+            }
+            WaitingFor::Retry(_)
+            | WaitingFor::Model(_)
+            | WaitingFor::Tool { .. }
+            | WaitingFor::Hook { .. }
+            | WaitingFor::Work { .. } => return None,
+        },
+        Notice::Init(_)
+        | Notice::WaitBegins { .. }
+        | Notice::WaitEnds { .. }
+        | Notice::StreamEvent(_)
+        | Notice::User { .. }
+        | Notice::ModelSwitched { .. }
+        | Notice::Compacted { .. }
+        | Notice::RecoveryEnds(_)
+        | Notice::Task(_)
+        | Notice::Agent(_)
+        | Notice::OfAgent { .. }
+        | Notice::Denied { .. }
+        | Notice::Hook(_)
+        | Notice::HookSays { .. }
+        | Notice::Remark(_)
+        | Notice::Warning(_) => return None,
+    })
+}

@@ -1,0 +1,53 @@
+//! What a run does about the sub-agents that it starts.
+
+use std::sync::Arc;
+
+use super::super::session::Session;
+use super::super::watch::CutBy;
+use super::child::take_place;
+use super::forge::Forge;
+
+impl Session<'_> {
+    /// What the sub-agents of this run share with it.
+    pub(in super::super) fn forge(&self) -> Forge {
+        let kin = &self.kin;
+        Forge {
+            tree: Arc::clone(&kin.tree),
+            parent: kin.mark.as_ref().map(|mark| mark.id.clone()),
+            depth: kin.depth.saturating_add(1),
+            rungs: self.rungs[usize::from(self.rung).min(self.rungs.len() - 1)..].to_vec(),
+            limits: self.limits,
+            toolbox: Arc::clone(&self.toolbox),
+            servers: Arc::clone(&self.servers),
+            thinking: self.thinking,
+            clock: self.watch.clock,
+            secrets: self.secrets.clone(),
+            hooks: kin.hooks.clone(),
+            purse: self.books.purse.clone(),
+            stop_after: self.books.stop_after(),
+            shared: self.shared.as_ref().map(|shared| Arc::new(shared.of_another_run(0))),
+            post: self.watch.post.clone(),
+        }
+    }
+
+    /// What this run's sub-agents are doing, a line each.
+    pub(in super::super) fn doings(&self) -> String {
+        let parent = self.kin.mark.as_ref().map(|mark| mark.id.as_str());
+        self.kin.tree.doings(parent, self.watch.clock.now())
+    }
+
+    /// Leaves this sub-agent's place to those whom it waits for.
+    pub(in super::super) fn leave_place(&mut self) {
+        if let Some(seat) = &mut self.kin.seat {
+            seat.leave();
+        }
+    }
+
+    /// Takes a place again.
+    pub(in super::super) async fn take_place(&mut self) -> Result<(), CutBy> {
+        match &mut self.kin.seat {
+            Some(seat) => take_place(seat, &mut self.watch).await,
+            None => Ok(()),
+        }
+    }
+}

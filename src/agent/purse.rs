@@ -1,0 +1,132 @@
+//! The one ledger of a run and of all that runs within it.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::{OwnedMutexGuard, watch};
+
+use crate::recovery::{Ledger, Money, Reservation};
+use crate::transcript::Usage;
+
+use super::setup::{ModelTally, Rung};
+
+/// Shared by a run and its sub-agents: whoever calls the model reserves here, and settles here.
+/// Clones are the same.
+#[derive(Clone, Debug)]
+pub(super) struct Purse(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    sums: Mutex<Sums>,
+    /// Tells that something was settled.
+    settled: watch::Sender<u64>,
+    /// Held between weighing a call and reserving for it, where there is a ceiling: nobody else's
+    /// call may come in between.
+    turn: Arc<tokio::sync::Mutex<()>>,
+}
+
+#[derive(Debug)]
+struct Sums {
+    ledger: Ledger,
+    /// Calls under way for which something is reserved.
+    reservations: u32,
+    /// What sub-agents used and spent, by model.
+    of_agents: Vec<ModelTally>,
+}
+
+/// The right to be next to reserve.
+pub(super) type Turn = OwnedMutexGuard<()>;
+
+impl Purse {
+    pub(super) fn new(ledger: Ledger) -> Self {
+        let sums = Sums { ledger, reservations: 0, of_agents: Vec::new() };
+        Self(Arc::new(Shared {
+            sums: Mutex::new(sums),
+            settled: watch::channel(0).0,
+            turn: Arc::default(),
+        }))
+    }
+
+    fn sums(&self) -> MutexGuard<'_, Sums> {
+        self.0.sums.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn ledger(&self) -> Ledger {
+        self.sums().ledger
+    }
+
+    /// Waits until nobody else is between weighing and reserving.
+    pub(super) async fn turn(&self) -> Turn {
+        Arc::clone(&self.0.turn).lock_owned().await
+    }
+
+    pub(super) fn has_reservations(&self) -> bool {
+        self.sums().reservations > 0
+    }
+
+    /// Sees when something is settled from now on.
+    pub(super) fn settlements(&self) -> watch::Receiver<u64> {
+        self.0.settled.subscribe()
+    }
+
+    pub(super) fn reserve(&self, worst: Money) -> Option<Reservation> {
+        let mut sums = self.sums();
+        let reserved = sums.ledger.reserve(worst)?;
+        sums.reservations += 1;
+        Some(reserved)
+    }
+
+    pub(super) fn settle(&self, reservation: Reservation, cost: Money) {
+        self.close(|ledger| ledger.settle(reservation, cost));
+    }
+
+    pub(super) fn forfeit(&self, reservation: Reservation) {
+        self.close(|ledger| ledger.forfeit(reservation));
+    }
+
+    fn close(&self, close: impl FnOnce(&mut Ledger)) {
+        let mut sums = self.sums();
+        sums.reservations = sums.reservations.saturating_sub(1);
+        close(&mut sums.ledger);
+        drop(sums);
+        self.0.settled.send_modify(|count| *count += 1);
+    }
+
+    /// Notes what a sub-agent used.
+    pub(super) fn bill_agent(&self, rung: &Rung, usage: Usage, cost: Money) {
+        bill(&mut self.sums().of_agents, rung, usage, cost);
+    }
+
+    pub(super) fn of_agents(&self) -> Vec<ModelTally> {
+        self.sums().of_agents.clone()
+    }
+}
+
+/// Adds to a model's line.
+pub(super) fn bill(lines: &mut Vec<ModelTally>, rung: &Rung, usage: Usage, cost: Money) {
+    let model = &rung.facts;
+    let line = lines.iter().position(|line| line.model == rung.label).unwrap_or_else(|| {
+        lines.push(ModelTally {
+            model: rung.label.clone(),
+            usage: Usage::default(),
+            cost: Money::ZERO,
+            context_window: model.context_window,
+            max_output: model.max_output,
+        });
+        lines.len() - 1
+    });
+    lines[line].usage += usage;
+    lines[line].cost += cost;
+}
+
+/// Adds up what two kept books of.
+pub(super) fn join(lines: &mut Vec<ModelTally>, more: Vec<ModelTally>) {
+    for one in more {
+        match lines.iter_mut().find(|line| line.model == one.model) {
+            Some(line) => {
+                line.usage += one.usage;
+                line.cost += one.cost;
+            }
+            None => lines.push(one),
+        }
+    }
+}

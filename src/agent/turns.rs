@@ -1,0 +1,64 @@
+//! Whose turn it is to reserve, where several agents draw on one budget.
+
+use crate::recovery::{Event, Purpose};
+
+use super::observer::WaitingFor;
+use super::session::Session;
+use super::watch::{CutBy, Disturbance, Vigil};
+
+impl Session<'_> {
+    /// Weighs the next request. Where several agents draw on one budget, what others have reserved
+    /// for calls under way comes back for the most part: rather than end for it, or ask for half an
+    /// answer, it is waited for.
+    pub(super) async fn weigh_in_turn(&mut self, purpose: Purpose, fast: bool) -> Event {
+        if !self.books.is_bounded() {
+            return Event::Weighed(self.weigh(purpose, fast));
+        }
+        let mut vigil = self.watch.begin();
+        loop {
+            let mut settled = self.books.purse.settlements();
+            if let Err(cut) = self.take_turn(&mut vigil).await {
+                return cut.into();
+            }
+            let weight = self.weigh(purpose, fast);
+            let cap = self.limits.caps.first.min(weight.ceiling);
+            let most = weight.input + weight.token * u64::from(cap);
+            let fits = weight.left.is_none_or(|left| most <= left);
+            if fits || !self.books.purse.has_reservations() {
+                return Event::Weighed(weight);
+            }
+            self.books.turn = None;
+            if let Err(cut) = self.until(settled.changed(), &mut vigil).await {
+                return cut.into();
+            }
+        }
+    }
+
+    async fn take_turn(&mut self, vigil: &mut Vigil) -> Result<(), CutBy> {
+        if self.books.turn.is_none() {
+            let purse = self.books.purse.clone();
+            self.books.turn = Some(self.until(purse.turn(), vigil).await?);
+        }
+        Ok(())
+    }
+
+    /// Waits for other agents' calls.
+    async fn until<T>(
+        &mut self,
+        other: impl Future<Output = T>,
+        vigil: &mut Vigil,
+    ) -> Result<T, CutBy> {
+        let figures = self.figures();
+        tokio::pin!(other);
+        loop {
+            tokio::select! {
+                biased;
+                disturbance = self.watch.disturbance(vigil) => match disturbance {
+                    Disturbance::Cut(cut) => return Err(cut),
+                    Disturbance::Tick => self.watch.beat(vigil, WaitingFor::Money, figures, None),
+                },
+                done = &mut other => return Ok(done),
+            }
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! What sub-agents are given: the facts of the run, and what is known of models.
+
+use std::sync::Arc;
+
+use crate::agent::{Delegation, ModelBook};
+use crate::model::{ModelFacts, resolve_alias};
+
+use super::assemble::prices;
+use super::memory::Memory;
+use super::settings::Settings;
+use super::system::Facts;
+
+/// The variable that names the model of all sub-agents, whatever calls and definitions say.
+const MODEL: &str = "CLAUDE_CODE_SUBAGENT_MODEL";
+
+/// What sub-agents of a run are given.
+pub(super) fn delegation(settings: &Settings, facts: &Facts<'_>, memory: &Memory) -> Delegation {
+    let model = text(settings, MODEL);
+    let words = memory.prompt().unwrap_or_default();
+    Delegation {
+        limits: settings.agent_limits,
+        facts: format!("{}\n{words}", facts.text().trim()).trim().to_owned(),
+        model,
+        models: models(settings),
+    }
+}
+
+fn text(settings: &Settings, name: &str) -> Option<String> {
+    let value = settings.variables.get(std::ffi::OsStr::new(name))?.to_str()?.trim();
+    (!value.is_empty()).then(|| value.to_owned())
+}
+
+/// Models by name or alias, with the user's own aliases and prices.
+fn models(settings: &Settings) -> ModelBook {
+    let own_name = |alias: &str| {
+        let variable = format!("ANTHROPIC_DEFAULT_{}_MODEL", alias.to_uppercase());
+        text(settings, &variable).map(|name| (alias.to_owned(), name))
+    };
+    let aliases: Vec<(String, String)> =
+        ["opus", "sonnet", "haiku"].iter().filter_map(|alias| own_name(alias)).collect();
+    let known = settings.prices.clone();
+    Arc::new(move |name: &str| {
+        let name = name.trim();
+        let own_one = aliases.iter().find(|(alias, _)| alias == name);
+        let model = resolve_alias(own_one.map_or(name, |(_, full)| full));
+        let facts = crate::model::facts(model);
+        let own = [name, model].iter().find_map(|key| known.get(*key));
+        match own.map(prices) {
+            Some(Ok(own)) => Ok(ModelFacts { prices: Some(own), ..facts }),
+            Some(Err(error)) => Err(error.to_string()),
+            None => Ok(facts),
+        }
+    })
+}

@@ -1,0 +1,124 @@
+//! Sub-agents and background commands, as results and streams show them.
+
+use serde_json::{Value, json};
+
+use crate::agent::{AgentMark, AgentStatus, AgentTask};
+use crate::recovery::StopReason;
+use crate::tools::{BackgroundEnd, BackgroundKind, BackgroundTask};
+
+use super::result::millis;
+
+/// A sub-agent in a result.
+pub(super) fn agent(task: &AgentTask) -> Value {
+    let class = match task.reason {
+        Some(StopReason::ModelError(class)) => Some(class.name()),
+        Some(_) | None => None,
+    };
+    json!({
+        "id": task.mark.id,
+        "tool_use_id": task.mark.call,
+        "type": task.mark.kind,
+        "description": task.mark.description,
+        "parent": task.parent,
+        "depth": task.depth,
+        "retries": task.retries,
+        "background": task.background,
+        "status": task.status.name(),
+        "reason": task.reason.map(StopReason::name),
+        "error_class": class,
+        "error": task.error,
+        "model": task.model,
+        "session": task.session,
+        "num_turns": task.turns,
+        "tokens": task.tokens,
+        "tool_calls": task.tool_calls,
+        "requests": task.requests,
+        "duration_ms": millis(task.took),
+        "cost_usd": task.cost.minus(task.unsettled).as_dollars(),
+        "unsettled_usd": task.unsettled.as_dollars(),
+    })
+}
+
+/// Begin or end of a sub-agent as frames: subtype and fields.
+pub(super) fn frames(task: &AgentTask) -> Vec<(&'static str, Value)> {
+    let AgentMark { id, call, kind, description } = &task.mark;
+    let (update, status) = match task.status {
+        AgentStatus::Running => {
+            let started = json!({
+                "task_id": id,
+                "tool_use_id": call,
+                "description": description,
+                "task_type": "local_agent",
+                "subagent_type": kind,
+                "prompt": task.prompt,
+                "is_backgrounded": task.background,
+                "parent_agent_id": task.parent,
+            });
+            return vec![("task_started", started)];
+        }
+        AgentStatus::Completed => ("completed", "completed"),
+        AgentStatus::Failed => ("failed", "failed"),
+        AgentStatus::Stopped => ("killed", "stopped"),
+    };
+    let patch = json!({ "status": update });
+    let why = task.reason.map_or("cut off", StopReason::name);
+    let notification = json!({
+        "task_id": id,
+        "tool_use_id": call,
+        "status": status,
+        "output_file": "",
+        "summary": format!("{description}: {why}"),
+        "usage": {
+            "total_tokens": task.tokens,
+            "tool_uses": task.tool_calls,
+            "duration_ms": millis(task.took),
+        },
+        "total_cost_usd": task.cost.as_dollars(),
+    });
+    vec![
+        ("task_updated", json!({ "task_id": id, "patch": patch })),
+        ("task_notification", notification),
+    ]
+}
+
+/// A line about a sub-agent.
+pub(super) fn line(task: &AgentTask) -> String {
+    let AgentMark { id, kind, description, .. } = &task.mark;
+    match task.status {
+        AgentStatus::Running => format!("agent {id} ({kind}) begins: {description}"),
+        AgentStatus::Completed | AgentStatus::Failed | AgentStatus::Stopped => {
+            let error = task.error.as_ref().map_or_else(String::new, |error| format!(": {error}"));
+            let class = match task.reason {
+                Some(StopReason::ModelError(class)) => format!(", {class}"),
+                Some(_) | None => String::new(),
+            };
+            let why = task.reason.map_or("cut off", StopReason::name);
+            format!(
+                "agent {id} ({kind}) {}: {why}{class}{error}; turns {}, cost {}",
+                task.status.name(),
+                task.turns,
+                task.cost
+            )
+        }
+    }
+}
+
+/// A background command or sub-agent, and how it ended.
+pub(super) fn background(task: &BackgroundTask) -> Value {
+    let kind = match task.kind {
+        BackgroundKind::Command => "command",
+        BackgroundKind::Agent => "agent",
+    };
+    json!({
+        "id": task.id,
+        "kind": kind,
+        "tool_use_id": task.call,
+        "command": task.command,
+        "status": task.status(),
+        "exit_code": task.exit_code,
+        "duration_ms": millis(task.took),
+        "output_bytes": task.output_bytes,
+        "output_file": task.output_file,
+        "cut": task.end == Some(BackgroundEnd::Cut),
+    })
+}

@@ -1,0 +1,90 @@
+//! What a toolbox is made of and looked after with, beside the way that calls take.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::agents::is_agent_tool;
+use super::catalog::Tool;
+use super::permission::PermissionMode;
+use super::sandbox::{Sandbox, SandboxState, Surroundings};
+use super::settings::{BadSettings, Offered, OnDenied, ToolSettings};
+use super::toolbox::Toolbox;
+
+impl Toolbox {
+    /// Names of variables that commands do not see because they are, or look like, secrets.
+    pub fn dropped_variables(&self) -> &[String] {
+        self.kit.shell.dropped()
+    }
+
+    /// The sandbox of commands, as it really is.
+    pub fn sandbox(&self) -> &SandboxState {
+        self.kit.shell.sandbox().state()
+    }
+
+    /// Why commands are less fenced in than was wanted, if they are. A line for a warning.
+    pub fn doubts_of_sandbox(&self) -> Option<&str> {
+        self.kit.shell.sandbox().doubts()
+    }
+
+    /// What becomes of the run when a call is denied.
+    pub fn on_denied(&self) -> OnDenied {
+        self.settings.on_denied
+    }
+
+    /// The tool that is asked about what the rules leave open. Where nobody may be asked, none.
+    pub fn prompt_tool(&self) -> Option<&str> {
+        let tool = self.settings.prompt_tool.as_deref();
+        tool.filter(|_| self.settings.mode != PermissionMode::DontAsk)
+    }
+
+    /// Starts ahead what the first command needs. Blocks for a moment.
+    pub fn get_ready(&self) {
+        self.kit.shell.supervisor().get_ready();
+    }
+
+    /// Kills whatever was started in this run and still runs, wherever it went. A sub-agent's
+    /// cannot be told from the others': they go with the run.
+    pub async fn kill_leftovers(&self) {
+        if !self.is_root {
+            return;
+        }
+        let supervisor = self.kit.shell.supervisor().clone();
+        // It is bounded by itself.
+        let _ = tokio::task::spawn_blocking(move || supervisor.close()).await;
+    }
+
+    /// The same where nothing can be awaited. Blocks, for a second at most.
+    pub fn kill_leftovers_at_once(&self) {
+        self.kit.shell.supervisor().close();
+    }
+}
+
+/// `roots` begins with where the run works.
+pub(super) fn sandbox(
+    settings: &ToolSettings,
+    roots: &[PathBuf],
+    home: Option<&Path>,
+) -> Result<Arc<Sandbox>, BadSettings> {
+    let around = Surroundings {
+        cwd: roots.first().unwrap_or(&settings.cwd),
+        home,
+        folders: roots.get(1..).unwrap_or_default(),
+        scratch: &settings.scratch,
+        environment: &settings.environment,
+    };
+    let made = Sandbox::new(&settings.sandbox, &around);
+    made.map(Arc::new).map_err(|why| BadSettings::Sandbox { why })
+}
+
+/// The tools that are wanted.
+pub(super) fn offered(wanted: &Offered) -> Result<Vec<Tool>, BadSettings> {
+    let Offered::Only(names) = wanted else { return Ok(Tool::ALL.to_vec()) };
+    let strange = |name: &&String| Tool::named(name).is_none() && !is_agent_tool(name);
+    if let Some(name) = names.iter().find(strange) {
+        let known = Tool::ALL.map(Tool::name).join(", ");
+        return Err(BadSettings::Tool { name: name.clone(), known });
+    }
+    let listed = |tool: Tool| names.iter().any(|name| name == tool.name());
+    let wanted = |tool: &Tool| listed(tool.belongs_to().unwrap_or(*tool));
+    Ok(Tool::ALL.into_iter().filter(wanted).collect())
+}

@@ -1,0 +1,79 @@
+//! What a conversation has done for sure: the tools that ran without an error.
+
+use std::collections::HashMap;
+
+use serde_json::Value;
+
+use super::{Block, Message};
+
+/// The latest that are listed.
+const LISTED: usize = 30;
+
+/// How much of a call's input is shown, in characters.
+const SHOWN: usize = 120;
+
+/// The tools that ran without an error, a line each; the latest, where they are many.
+pub fn finished(messages: &[Message]) -> Vec<String> {
+    let mut calls = HashMap::new();
+    let mut lines = Vec::new();
+    for block in messages.iter().flat_map(|message| &message.content) {
+        match block {
+            Block::ToolUse { id, name, input } => {
+                calls.insert(id.as_str(), line(name, input));
+            }
+            Block::ToolResult { tool_use_id, is_error: false, .. } => {
+                lines.extend(calls.remove(tool_use_id.as_str()));
+            }
+            Block::ToolResult { .. }
+            | Block::Text { .. }
+            | Block::Thinking { .. }
+            | Block::RedactedThinking { .. }
+            | Block::Image { .. }
+            | Block::Document { .. }
+            | Block::Other(_) => {}
+        }
+    }
+    let more = lines.len().saturating_sub(LISTED);
+    let mut shown: Vec<String> = lines.split_off(more);
+    if more > 0 {
+        shown.insert(0, format!("({more} before those)"));
+    }
+    shown
+}
+
+fn line(name: &str, input: &Value) -> String {
+    let telling = ["file_path", "command", "pattern", "description", "url"];
+    let what = telling.iter().find_map(|field| input[*field].as_str());
+    let what = what.map_or_else(|| input.to_string(), str::to_owned);
+    let words: Vec<&str> = what.split_whitespace().collect();
+    let words = words.join(" ");
+    let shown: String = words.chars().take(SHOWN).collect();
+    let rest = if shown.len() < words.len() { " ..." } else { "" };
+    format!("{name}: {shown}{rest}")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn only_what_came_back_without_an_error_is_finished() {
+        let call = |id: &str, command: &str| Block::ToolUse {
+            id: id.to_owned(),
+            name: "Bash".to_owned(),
+            input: json!({ "command": command }),
+        };
+        let result = |id: &str, is_error: bool| Block::ToolResult {
+            tool_use_id: id.to_owned(),
+            content: Vec::new(),
+            is_error,
+        };
+        let messages = [
+            Message::assistant(vec![call("1", "make\n  all"), call("2", "rm x"), call("3", "ls")]),
+            Message::user(vec![result("1", false), result("2", true)]),
+        ];
+        assert_eq!(finished(&messages), ["Bash: make all"]);
+    }
+}

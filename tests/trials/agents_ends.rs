@@ -1,0 +1,188 @@
+//! Trials of how sub-agents end: stopped with the run, cut off by a kill, waited for in the
+//! background.
+
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use outlast::recovery::Nudge;
+use outlast::rehearsal::{After, Scenario};
+use serde_json::json;
+use tokio::time::Instant;
+
+use super::agents::{of_agent, of_root, requests, results, task};
+use super::demands::{asked, fails_as, told};
+use super::time::{messages, with};
+use super::truth::agrees;
+use crate::support::{Bell, Trial, is_alive, serve};
+
+/// Rings with its id, and never ends.
+const STUCK: &str = "echo $$ > bell; exec sleep 1000";
+
+fn pid(rung: &str) -> i32 {
+    rung.trim().parse().expect("a process rings with its id")
+}
+
+#[tokio::test]
+async fn a_signal_to_the_root_ends_every_descendant_and_no_request_follows() {
+    let scenario = Scenario::new()
+        .tool("Agent", task("outer"))
+        .and_tool("Agent", task("asks for ever"))
+        .when(of_root())
+        .tool("Agent", task("inner"))
+        .when(of_agent("outer"))
+        .tool("Bash", json!({ "command": STUCK }))
+        .when(of_agent("inner"))
+        .tool("Bash", json!({ "command": "true" }))
+        .when(of_agent("asks for ever"))
+        .delay(Duration::from_millis(50))
+        .after(After::RepeatLast);
+    let server = serve(scenario);
+    let settings = json!({ "loopNoteAt": 0, "loopStopAt": 0 });
+    let trial = with(Trial::against(&server), &settings).args(["Go."]);
+    let mut bell = Bell::at(&trial.work().join("bell"));
+    let running = trial.start();
+    let inner = pid(&bell.rings().await);
+    let began = Instant::now();
+    running.signal(Signal::SIGTERM);
+    let ended = running.end().await;
+    let took = began.elapsed();
+    let count = server.requests().len();
+    let result = fails_as(&ended, 143, "aborted_tools");
+    assert!(took < Duration::from_secs(3), "{took:?}");
+    assert!(!is_alive(inner));
+    let agents = result["agents"].as_array().expect("agents");
+    assert_eq!(agents.len(), 3, "{result}");
+    assert!(agents.iter().all(|agent| agent["status"] == "stopped"), "{result}");
+    assert_eq!(server.requests().len(), count, "nothing follows");
+}
+
+#[tokio::test]
+async fn the_deadline_holds_for_agents_too() {
+    let scenario = Scenario::new()
+        .tool("Agent", task("slow"))
+        .when(of_root())
+        .reply("Too late.")
+        .when(of_agent("slow"))
+        .delay(Duration::from_mins(5));
+    let server = serve(scenario);
+    let began = Instant::now();
+    let ended = Trial::against(&server).args(["--max-duration", "2s", "Go."]).run().await;
+    let result = fails_as(&ended, 5, "deadline");
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    assert_eq!(result["agents"][0]["reason"], "deadline", "{result}");
+}
+
+#[tokio::test]
+async fn an_agent_in_the_background_is_waited_for_and_its_words_are_told() {
+    let mut input = task("late");
+    input["run_in_background"] = json!(true);
+    let scenario = Scenario::new()
+        .tool("Agent", input)
+        .when(of_root())
+        .reply("It works.")
+        .when(of_root())
+        .reply("I found the answer.")
+        .when(of_agent("late"))
+        .delay(Duration::from_secs(1))
+        .reply("All is known.")
+        .when(of_root());
+    let server = serve(scenario);
+    let trial = Trial::against(&server).args(["--output-format", "stream-json", "Go."]);
+    let ended = trial.run().await;
+    let result = agrees(&ended);
+    assert_eq!((ended.code, &result["result"]), (Some(0), &json!("All is known.")), "{ended:?}");
+    asked(&server, 4);
+    let words = told(&server, 4);
+    assert!(words.starts_with(Nudge::WorkEnded.text()), "{words}");
+    assert!(words.contains("a1 (agent general-purpose, `a part`) ended after"), "{words}");
+    assert!(words.contains("  I found the answer."), "{words}");
+    let task = &result["background"][0];
+    assert_eq!((&task["id"], &task["kind"]), (&json!("a1"), &json!("agent")));
+    assert_eq!(result["agents"][0]["background"], true);
+    let started = messages(&ended, "task_started");
+    assert_eq!((started.len(), &started[0]["is_backgrounded"]), (1, &json!(true)));
+}
+
+#[tokio::test]
+async fn an_agent_in_the_background_that_does_not_end_is_cut_and_named() {
+    let mut input = task("never");
+    input["run_in_background"] = json!(true);
+    let scenario = Scenario::new()
+        .tool("Agent", input)
+        .when(of_root())
+        .reply("It works.")
+        .when(of_root())
+        .times(2)
+        .reply("Never.")
+        .when(of_agent("never"))
+        .delay(Duration::from_mins(5));
+    let server = serve(scenario);
+    let trial = with(Trial::against(&server), &json!({ "backgroundWait": "1s" })).args(["Go."]);
+    let ended = trial.run().await;
+    let result = fails_as(&ended, 9, "background_pending");
+    assert!(result["errors"][0].as_str().is_some_and(|why| why.contains("a1")), "{result}");
+    assert_eq!(result["background"][0]["status"], "cut");
+    assert_eq!(result["agents"][0]["status"], "stopped");
+}
+
+#[tokio::test]
+async fn an_agent_in_the_background_is_stopped_by_its_id() {
+    let mut input = task("never");
+    input["run_in_background"] = json!(true);
+    let scenario = Scenario::new()
+        .tool("Agent", input)
+        .when(of_root())
+        .tool("KillShell", json!({ "shell_id": "a1" }))
+        .when(of_root())
+        .reply("Never.")
+        .when(of_agent("never"))
+        .delay(Duration::from_mins(5))
+        .times(100)
+        .reply("Stopped.")
+        .when(of_root());
+    let server = serve(scenario);
+    let ended = Trial::against(&server).args(["Go."]).run().await;
+    let result = agrees(&ended);
+    assert_eq!((ended.code, &result["result"]), (Some(0), &json!("Stopped.")), "{ended:?}");
+    assert_eq!(result["background"][0]["status"], "killed");
+}
+
+#[tokio::test]
+async fn a_kill_leaves_word_of_what_the_agent_had_finished_and_its_spend_counts() {
+    let scenario = Scenario::new()
+        .tool("Agent", task("the part"))
+        .usage(1_000, 100)
+        .when(of_root())
+        .tool("Bash", json!({ "command": "echo done > finished" }))
+        .and_text("The first half is done.")
+        .usage(1_000, 1_000)
+        .when(of_agent("the part"))
+        .tool("Bash", json!({ "command": STUCK }))
+        .usage(1_000, 1_000)
+        .when(of_agent("the part"));
+    let server = serve(scenario);
+    let trial = Trial::against(&server).args(["--max-budget-usd", "5", "Go."]);
+    let mut bell = Bell::at(&trial.work().join("bell"));
+    let running = trial.start();
+    let stuck = pid(&bell.rings().await);
+    running.signal(Signal::SIGKILL);
+    let ended = running.end().await;
+    assert_eq!(ended.code, None);
+    let next = serve(Scenario::new().reply("I see.").usage(1_000, 100));
+    let again = ended.again(&next.base_url());
+    let ended = again.args(["--max-budget-usd", "5", "--continue"]).run().await;
+    let result = agrees(&ended);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let last = requests(&next, "main").pop().expect("it asked");
+    let [(text, is_error)] = &results(&last)[..] else { panic!("one result") };
+    assert!(*is_error, "{text}");
+    for part in ["outcome unknown", "agent a1", "Bash: echo done", "The first half is done."] {
+        assert!(text.contains(part), "no {part:?} in {text}");
+    }
+    assert!(!text.contains("sleep 1000"), "what did not end is not finished: {text}");
+    let usage = result["modelUsage"].as_object().expect("models");
+    let output: u64 = usage.values().filter_map(|line| line["outputTokens"].as_u64()).sum();
+    assert_eq!(output, 100 + 1_000 + 1_000 + 100, "{result}");
+    assert_eq!(result["num_turns"], 2);
+    assert!(!is_alive(stuck));
+}
