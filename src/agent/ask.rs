@@ -17,6 +17,7 @@ use super::conversation::{knows_call, text_of};
 use super::observer::{Notice, WaitingFor};
 use super::session::Session;
 use super::setup::Rung;
+use super::sharing::accepted;
 use super::watch::{CutBy, Disturbance};
 
 /// How a call ended.
@@ -140,11 +141,7 @@ impl Session<'_> {
                         Progress::Block { block, .. } if !guarded => {
                             self.early.consider(&block, &self.toolbox);
                         }
-                        Progress::Accepted(limits) => {
-                            if let Some(shared) = &mut self.shared {
-                                shared.accepted(limits.as_ref());
-                            }
-                        }
+                        Progress::Accepted(limits) => accepted(&mut self.shared, limits.as_ref()),
                         Progress::Block { .. } | Progress::Bytes(_) | Progress::Event(_) => {}
                     }
                 }

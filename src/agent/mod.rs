@@ -30,6 +30,7 @@ mod sharing;
 mod signals;
 mod turns;
 mod watch;
+mod words;
 mod work;
 
 pub use crate::journal::{Health as JournalHealth, ModelSpan};

@@ -20,10 +20,11 @@ use super::hooks::Counsellors;
 use super::observer::{Init, Notice, Observer};
 use super::purse::{Purse, join};
 use super::servers::offering;
-use super::session::{LastWords, Session};
+use super::session::Session;
 use super::setup::{Ending, Rung, Setup};
 use super::signals::Interrupts;
 use super::watch::Watch;
+use super::words::LastWords;
 use super::work::SIDE_BY_SIDE;
 
 /// How long a run's end waits for a login that is just being renewed. What it is worth is the
@@ -188,12 +189,7 @@ pub(super) fn open(setup: Setup, watch: Watch<'_>, kin: Kin) -> (Session<'_>, Ve
     let fixed = fixed_bytes(&setup.system, &definitions);
     let carried = setup.carried;
     let places = Arc::new(Semaphore::new(SIDE_BY_SIDE));
-    // What was said before is all there is to show when nothing more gets said.
-    let words = if carried.run.is_some() || carried.finished {
-        LastWords::carried(&carried.messages)
-    } else {
-        LastWords::default()
-    };
+    let words = LastWords::of(&carried);
     let thinking_stripped = !carried.messages.is_empty();
     let full = setup.limits.budgets.objections;
     let pressing = carried.run.is_some_and(|run| run.budgets.objections < full);

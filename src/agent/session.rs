@@ -26,6 +26,7 @@ use super::hooks::Counsellors;
 use super::observer::{Heartbeat, Notice, WaitingFor};
 use super::setup::Rung;
 use super::watch::{Disturbance, Figures, Watch};
+use super::words::LastWords;
 
 /// A run in progress: what the machine's decisions are carried out on.
 #[expect(clippy::struct_excessive_bools, reason = "each remembers something of its own")]
@@ -83,15 +84,6 @@ pub(super) struct Session<'a> {
     pub(super) work_minded: bool,
     /// The runs around this one.
     pub(super) kin: Kin,
-}
-
-/// What the model said last: what the result shows.
-#[derive(Debug, Default)]
-pub(super) struct LastWords {
-    pub(super) text: String,
-    pub(super) stop_reason: Option<String>,
-    /// Whether the text was cut and the next reply goes on with it.
-    unfinished: bool,
 }
 
 /// A retry wait that was announced.
@@ -381,24 +373,5 @@ impl Session<'_> {
             let warning = format!("the run goes on without a journal and cannot be resumed: {why}");
             self.watch.tell(&Notice::Warning(&warning));
         }
-    }
-}
-
-impl LastWords {
-    /// What the model said last in an earlier process.
-    pub(super) fn carried(messages: &[Message]) -> Self {
-        let last = messages.iter().rev().find(|message| message.role == Role::Assistant);
-        let text = last.map(|message| text_of(&message.content)).unwrap_or_default();
-        Self { text, ..Self::default() }
-    }
-
-    fn hear(&mut self, text: &str, cut: bool, stop_reason: &str) {
-        if self.unfinished {
-            self.text.push_str(text);
-        } else if !text.trim().is_empty() {
-            text.clone_into(&mut self.text);
-        }
-        self.unfinished = cut;
-        self.stop_reason = Some(stop_reason.to_owned());
     }
 }

@@ -1,5 +1,7 @@
 //! What a run and the others of its host tell each other about rate limits.
 
+use crate::model::RateLimits;
+use crate::model::limits::SharedLimits;
 use crate::recovery::{Ask, ErrorClass, Failure, Moment};
 
 use super::observer::Notice;
@@ -31,5 +33,12 @@ impl Session<'_> {
         };
         let remark = format!("rate limits are not shared with other runs: {trouble}");
         self.watch.tell(&Notice::Remark(&remark));
+    }
+}
+
+/// Tells the others that a request was accepted, and what the service said of its limits.
+pub(super) fn accepted(shared: &mut Option<SharedLimits>, limits: Option<&RateLimits>) {
+    if let Some(shared) = shared {
+        shared.accepted(limits);
     }
 }

@@ -119,14 +119,7 @@ fn words(ending: &Ending) -> Option<(String, &'static str)> {
             by_hook("a Stop hook kept objecting to the end of the work", ending),
             "Do what it asks for, or let the hook pass when stop_hook_active is true.",
         ),
-        StopReason::BlockingLimit => (
-            format!(
-                "the conversation fills the context window, and compacting it is switched \
-                 off{}",
-                largest(ending)
-            ),
-            "Allow compaction, or split the task.",
-        ),
+        StopReason::BlockingLimit => full(ending),
         StopReason::Stalled => (
             "the model repeated the same steps with the same outcome".to_owned(),
             "Look at its last steps, and say in the prompt what stood in its way.",
@@ -138,13 +131,7 @@ fn words(ending: &Ending) -> Option<(String, &'static str)> {
             "the reply did not fit the output limit, in several pieces either".to_owned(),
             "Raise --max-output-tokens, or ask for smaller steps.",
         ),
-        StopReason::InternalError => (
-            format!(
-                "outlast itself broke: {}",
-                ending.broken.as_deref().unwrap_or("no details are known")
-            ),
-            "Please report this with the journal of the session.",
-        ),
+        StopReason::InternalError => broke(ending),
         StopReason::PromptTooLong => {
             let class = class_of(ending).unwrap_or(ErrorClass::PromptTooLong);
             let (what, advice) = of_class(class);
@@ -166,6 +153,17 @@ fn words(ending: &Ending) -> Option<(String, &'static str)> {
         StopReason::ModelError(class) => return Some(owned(of_call(class, ending))),
     };
     Some((what, advice))
+}
+
+fn full(ending: &Ending) -> (String, &'static str) {
+    let what = "the conversation fills the context window, and compacting it is switched off";
+    (format!("{what}{}", largest(ending)), "Allow compaction, or split the task.")
+}
+
+fn broke(ending: &Ending) -> (String, &'static str) {
+    let what = ending.broken.as_deref().unwrap_or("no details are known");
+    let advice = "Please report this with the journal of the session.";
+    (format!("outlast itself broke: {what}"), advice)
 }
 
 /// Which tools the run was not allowed to use, each once.

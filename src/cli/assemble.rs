@@ -1,7 +1,7 @@
 //! From what was decided to what runs.
 
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,23 +15,20 @@ use crate::model::{self, Client, ModelFacts, Secret, Timers};
 use crate::process::Supervisor;
 use crate::recovery::{FastMode, Ledger, Limits, Money};
 use crate::secrets::KnownSecrets;
-use crate::tools::{
-    self, BadSettings, ChildEnvironment, Offered, SandboxSettings, ToolSettings, Toolbox,
-};
+use crate::tools::{Toolbox, hook_environment};
 use crate::transcript::Block;
 
-use super::args::{BudgetMode, ChildEnv, OnDenied, PermissionMode};
+use super::args::BudgetMode;
 use super::delegation::delegation;
 use super::environment;
 use super::memory::{Memory, Search};
-use super::prompts::SkillFolder;
 use super::session::Session;
 use super::settings::{Chain, Credential, Endpoint, Link, Price, Settings};
 use super::system::{Facts, brief, compose, demand, remember};
+use super::toolset::{bad_tools, scratch, tool_settings};
 use super::usage::UsageError;
 use super::values::price_of_one;
 use super::wall::Now;
-use super::web;
 
 /// Puts a run together. The session's journal is opened last: whatever is wrong with the rest,
 /// nothing has changed by then.
@@ -46,23 +43,13 @@ pub(super) fn assemble(
     now: &Now,
     secrets: &KnownSecrets,
 ) -> Result<Setup, UsageError> {
-    let links = &settings.chain.links;
-    let models = links
-        .iter()
-        .map(|link| facts(link, settings))
-        .collect::<Result<Vec<ModelFacts>, UsageError>>()?;
-    let here = Facts::new(
-        &settings.cwd,
-        &settings.tools.directories,
-        now,
-        &settings.limits,
-        settings.budget,
-    );
+    let models = models(settings)?;
+    let (dirs, bounds) = (&settings.tools.directories, &settings.limits);
+    let here = Facts::new(&settings.cwd, dirs, now, bounds, settings.budget);
     let memory = memory(settings);
     let system = brief(compose(&settings.system, &here), settings.briefing());
-    let system = remember(system, &memory);
+    let system = demand(remember(system, &memory), &settings.demands);
     let delegation = delegation(settings, &here, &memory);
-    let system = demand(system, &settings.demands);
     let supervisor = Supervisor::own();
     let rungs = rungs(settings, models, clock, secrets, &supervisor)?;
     let session = Session::find(settings, prompt)?;
@@ -76,10 +63,8 @@ pub(super) fn assemble(
     let (journal, mut legacy) = session.open(settings, &limits, &rungs[0].label)?;
     legacy.fit_to(&rungs);
     let hooks = hooks(settings, &session_id, journal.path(), secrets, &supervisor);
-    let (ceiling, stop_after) = match settings.budget_mode {
-        BudgetMode::Ceiling => (settings.budget, None),
-        BudgetMode::After => (None, settings.budget),
-    };
+    let stop_after = settings.budget.filter(|_| settings.budget_mode == BudgetMode::After);
+    let ceiling = settings.budget.filter(|_| settings.budget_mode == BudgetMode::Ceiling);
     let seed = Uuid::new_v4().as_u64_pair().0;
     Ok(Setup {
         session_id,
@@ -112,6 +97,10 @@ pub(super) fn assemble(
     })
 }
 
+fn models(settings: &Settings) -> Result<Vec<ModelFacts>, UsageError> {
+    settings.chain.links.iter().map(|link| facts(link, settings)).collect()
+}
+
 /// What people have written down for agents, read anew for each process.
 fn memory(settings: &Settings) -> Memory {
     let Some(sources) = settings.memory else { return Memory::default() };
@@ -141,7 +130,7 @@ fn hooks(
 ) -> Hooks {
     let own: Vec<(OsString, OsString)> = settings.variables.clone().into_iter().collect();
     let credentials = &settings.chain.key_variables;
-    let mut environment = tools::hook_environment(&own, credentials, session_id);
+    let mut environment = hook_environment(&own, credentials, session_id);
     let depth = settings.hook_depth.saturating_add(1).to_string();
     for (name, value) in [
         (environment::HOOK_DEPTH, OsString::from(depth)),
@@ -300,68 +289,6 @@ fn per_mille(part: f64) -> u16 {
     (part.clamp(0.001, 1.0) * 1_000.0).round() as u16
 }
 
-pub(super) fn tool_settings(
-    settings: &Settings,
-    (scratch, session_id): (PathBuf, String),
-    secrets: &KnownSecrets,
-    supervisor: &Supervisor,
-) -> ToolSettings {
-    let rules = &settings.tools;
-    let skills = settings.skill_folders();
-    ToolSettings {
-        cwd: settings.cwd.clone(),
-        home: environment::home(&settings.variables),
-        additional_dirs: rules.directories.clone(),
-        readable: skills.iter().map(|skill| skill.path.clone()).collect(),
-        offered: rules.only.clone().map_or(Offered::All, Offered::Only),
-        mode: match rules.mode {
-            PermissionMode::Default => tools::PermissionMode::Default,
-            PermissionMode::AcceptEdits => tools::PermissionMode::AcceptEdits,
-            PermissionMode::Plan => tools::PermissionMode::Plan,
-            PermissionMode::DontAsk => tools::PermissionMode::DontAsk,
-            PermissionMode::BypassPermissions => tools::PermissionMode::BypassPermissions,
-        },
-        on_denied: match rules.on_denied {
-            OnDenied::Continue => tools::OnDenied::Continue,
-            OnDenied::Fail => tools::OnDenied::Fail,
-        },
-        prompt_tool: rules.prompt_tool.clone(),
-        allow: rules.allow.clone(),
-        deny: rules.deny.clone(),
-        ask: rules.ask.clone(),
-        bash_timeout: rules.bash_timeout,
-        bash_timeout_max: rules.bash_max_timeout,
-        background_lifetime: rules.background_lifetime,
-        output_limit: usize::try_from(rules.result_chars).unwrap_or(usize::MAX),
-        foreign_output_limit: usize::try_from(rules.mcp_result_chars).unwrap_or(usize::MAX),
-        environment: settings
-            .variables
-            .iter()
-            .map(|(name, value)| (name.clone(), value.clone()))
-            .collect(),
-        child_environment: match rules.child_env {
-            ChildEnv::Scrub => ChildEnvironment::Scrub,
-            ChildEnv::Inherit => ChildEnvironment::Inherit,
-            ChildEnv::Allowlist => ChildEnvironment::Allowlist,
-        },
-        pass_env: rules.pass_env.clone(),
-        credentials: settings.chain.key_variables.clone(),
-        secrets: secrets.clone(),
-        scratch,
-        session_id,
-        answer: settings.demands.schema.clone(),
-        requirement: settings.demands.requirement.clone(),
-        supervisor: supervisor.clone(),
-        sandbox: SandboxSettings {
-            config_dir: Some(settings.config_dir.clone()),
-            // The user's own skills may lie where the user's secrets do.
-            allow_read: [rules.sandbox.allow_read.clone(), SkillFolder::opened(&skills)].concat(),
-            ..rules.sandbox.clone()
-        },
-        web: Some(web::settings(settings)),
-    }
-}
-
 /// The servers, which see what commands see and talk over the same kind of connection as the
 /// model's client.
 pub(super) fn servers(settings: &Settings, toolbox: &Toolbox, supervisor: &Supervisor) -> Servers {
@@ -386,30 +313,4 @@ pub(super) fn servers(settings: &Settings, toolbox: &Toolbox, supervisor: &Super
 fn shared_limits(settings: &Settings, clock: Clock, seed: u64) -> Option<SharedLimits> {
     (settings.shared_limits && clock.keeps_pace())
         .then(|| SharedLimits::new(&environment::limit_folders(&settings.variables), seed))
-}
-
-/// Where long output goes: beside the session, or among other passing things when none is kept.
-fn scratch(settings: &Settings, session: &Session) -> PathBuf {
-    if settings.persist {
-        session.folder().join("tool-results")
-    } else {
-        passing_folder(&session.id())
-    }
-}
-
-/// Where the long output of a run goes that keeps nothing. It goes with the run.
-pub(super) fn passing_folder(session_id: &str) -> PathBuf {
-    std::env::temp_dir().join(format!("outlast-{session_id}"))
-}
-
-#[expect(clippy::needless_pass_by_value, reason = "the shape that map_err asks for")]
-pub(super) fn bad_tools(error: BadSettings) -> UsageError {
-    UsageError::new(match error {
-        BadSettings::NoFolder { .. } => format!("{error}; correct --add-dir"),
-        BadSettings::Rule { .. } => format!("{error}; correct it in the flags or settings"),
-        BadSettings::Tool { .. } => format!("{error}; correct --tools"),
-        BadSettings::Sandbox { .. } => format!("{error}; or choose another --sandbox"),
-        BadSettings::Web { .. } => error.to_string(),
-        BadSettings::Requirement { .. } => format!("{error}; correct --require"),
-    })
 }

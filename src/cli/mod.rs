@@ -36,6 +36,7 @@ mod startup;
 pub mod system;
 mod telling;
 mod testament;
+mod toolset;
 pub mod usage;
 mod values;
 pub mod version;

@@ -4,9 +4,10 @@ use std::path::Path;
 
 use uuid::Uuid;
 
-use super::assemble::{bad_tools, facts, passing_folder, servers, tool_settings};
+use super::assemble::{facts, servers};
 use super::environment::Variables;
 use super::settings::{self, Settings};
+use super::toolset::{bad_tools, passing_folder, tool_settings};
 use super::usage::UsageError;
 use crate::cli::args::RunArgs;
 use crate::mcp::Servers;

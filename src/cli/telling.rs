@@ -11,13 +11,13 @@ use crate::agent::Ending;
 use crate::recovery::{Interrupt, StopReason};
 
 use super::args::OutputFormat;
-use super::assemble::passing_folder;
 use super::output::{
     Drain, Keep, Out, Report, StreamJson, Watchers, Witness, one_line, write_result_file,
 };
 use super::panics;
 use super::run::{Job, Subject, stopped};
 use super::testament::{LastWords, Overdue};
+use super::toolset::passing_folder;
 use super::wall::Now;
 
 /// How long a slow reader of standard output may take to read the result.

@@ -63,33 +63,6 @@ impl Run {
         }
     }
 
-    /// A run that goes on in a new process: what was spent stays spent, what was awaited is
-    /// asked for anew. Moments start again at zero, so an earlier wish no longer means anything.
-    #[must_use]
-    pub fn resumed(self) -> Self {
-        Self {
-            phase: Phase::Ready,
-            connection: Connection::Pooled,
-            not_before: Moment::default(),
-            yields_until: Moment::default(),
-            home: None,
-            away_until: Moment::default(),
-            fast: if self.fast == Fast::Off { Fast::Off } else { Fast::On },
-            compaction: Compaction::Idle,
-            useless: 0,
-            asked_about_work: false,
-            wrapping_up: false,
-            ..self
-        }
-    }
-
-    /// A run whose answer waits for the hooks of Stop or the command of `--require`, and for
-    /// nothing else.
-    #[must_use]
-    pub fn to_be_judged(self, limits: &Limits) -> Self {
-        self.enter(if limits.stop_hooks { Phase::Consulting } else { Phase::Checking })
-    }
-
     /// Advances the run by one event.
     ///
     /// # Errors

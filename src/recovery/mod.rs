@@ -28,6 +28,7 @@ mod moment;
 mod money;
 mod nudges;
 mod plan;
+mod resume;
 mod setbacks;
 mod sharing;
 mod spiral;

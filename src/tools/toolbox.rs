@@ -14,20 +14,19 @@ use super::capture::Scratch;
 use super::catalog::Tool;
 use super::contain::{change, contain, look};
 use super::edit;
-use super::environment::Environment;
 use super::foreign::ForeignTools;
 use super::glob;
 use super::grep;
 use super::input::{self, Request};
 use super::outcome::{Effect, Outcome, Refusal, Warrant};
-use super::permission::{Deed, List, Permissions};
+use super::permission::{Deed, Permissions};
 use super::places::{Place, Places};
 use super::read;
 use super::seen::Seen;
 use super::settings::{BadSettings, ToolSettings};
 use super::shell::{Shell, ShellParts};
 use super::todo::Todos;
-use super::upkeep::{offered, sandbox};
+use super::upkeep::{environment, left, offered, rules, sandbox};
 use super::walk::{self, Bounds, Scope};
 use super::web::{self, Web};
 use super::write;
@@ -75,13 +74,7 @@ impl Toolbox {
     /// # Errors
     /// What is wrong with the settings.
     pub fn new(settings: &ToolSettings) -> Result<Self, BadSettings> {
-        let environment = Environment::for_children(
-            &settings.environment,
-            settings.child_environment,
-            &settings.pass_env,
-            &settings.credentials,
-            &settings.session_id,
-        );
+        let environment = environment(settings);
         let home = settings.home.clone().filter(|home| home.is_absolute());
         let roots = [settings.cwd.clone()].into_iter().chain(settings.additional_dirs.clone());
         let roots: Vec<PathBuf> = roots.map(|root| settings.cwd.join(root)).collect();
@@ -214,28 +207,6 @@ impl Toolbox {
         self.mask.hide_json(&mut outcome.detail);
         outcome
     }
-}
-
-/// The rules and the mode.
-fn rules(
-    settings: &ToolSettings,
-    cwd: &Path,
-    home: Option<&Path>,
-) -> Result<Permissions, BadSettings> {
-    let lists = [
-        (List::Deny, settings.deny.as_slice()),
-        (List::Ask, settings.ask.as_slice()),
-        (List::Allow, settings.allow.as_slice()),
-    ];
-    Permissions::new(settings.mode, lists, cwd, home)
-        .map_err(|bad| BadSettings::Rule { rule: bad.rule, why: bad.why })
-}
-
-/// The tools that no rule takes away altogether.
-fn left(offered: &[Tool], permissions: &Permissions) -> Vec<Tool> {
-    let stays = |tool: Tool| !permissions.removes(tool);
-    let both = |tool: &Tool| stays(*tool) && tool.belongs_to().is_none_or(stays);
-    offered.iter().copied().filter(both).collect()
 }
 
 impl Kit {

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use super::agents::is_agent_tool;
 use super::catalog::Tool;
-use super::permission::PermissionMode;
+use super::environment::Environment;
+use super::permission::{List, PermissionMode, Permissions};
 use super::sandbox::{Sandbox, SandboxState, Surroundings};
 use super::settings::{BadSettings, Offered, OnDenied, ToolSettings};
 use super::toolbox::Toolbox;
@@ -87,4 +88,37 @@ pub(super) fn offered(wanted: &Offered) -> Result<Vec<Tool>, BadSettings> {
     let listed = |tool: Tool| names.iter().any(|name| name == tool.name());
     let wanted = |tool: &Tool| listed(tool.belongs_to().unwrap_or(*tool));
     Ok(Tool::ALL.into_iter().filter(wanted).collect())
+}
+
+/// The rules and the mode.
+pub(super) fn rules(
+    settings: &ToolSettings,
+    cwd: &Path,
+    home: Option<&Path>,
+) -> Result<Permissions, BadSettings> {
+    let lists = [
+        (List::Deny, settings.deny.as_slice()),
+        (List::Ask, settings.ask.as_slice()),
+        (List::Allow, settings.allow.as_slice()),
+    ];
+    Permissions::new(settings.mode, lists, cwd, home)
+        .map_err(|bad| BadSettings::Rule { rule: bad.rule, why: bad.why })
+}
+
+/// The tools that no rule takes away altogether.
+pub(super) fn left(offered: &[Tool], permissions: &Permissions) -> Vec<Tool> {
+    let stays = |tool: Tool| !permissions.removes(tool);
+    let both = |tool: &Tool| stays(*tool) && tool.belongs_to().is_none_or(stays);
+    offered.iter().copied().filter(both).collect()
+}
+
+/// What commands see of the environment.
+pub(super) fn environment(settings: &ToolSettings) -> Environment {
+    Environment::for_children(
+        &settings.environment,
+        settings.child_environment,
+        &settings.pass_env,
+        &settings.credentials,
+        &settings.session_id,
+    )
 }

@@ -3,6 +3,7 @@
 
 mod agents;
 mod bar;
+mod categories;
 mod deltas;
 mod lines;
 mod pipe;

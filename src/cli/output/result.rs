@@ -76,19 +76,8 @@ impl Report<'_> {
         let resume = self
             .resume_command()
             .map(|command| json!({ "session_id": self.session_id, "command": command }));
-        extend(
-            &mut object,
-            json!({
-                "terminal_reason": ending.reason.name(),
-                "stop_reason": ending.stop_reason,
-                "api_error_status": ending.fault.as_ref().and_then(crate::recovery::Fault::status),
-                "api_error_class": advice::class_of(ending).map(crate::recovery::ErrorClass::name),
-                "retryable": verdict.is_temporary(),
-                "retry_at": ending.retry_at.and_then(instant).map(|at| at.to_string()),
-                "request_id": ending.fault.as_ref().and_then(|fault| fault.request_id.clone()),
-                "resume": resume,
-            }),
-        );
+        extend(&mut object, why(ending, verdict));
+        object.insert("resume".to_owned(), json!(resume));
         extend(&mut object, sums(&ending.tally, ending.settled()));
         if !ending.agents.is_empty() {
             let agents: Vec<Value> = ending.agents.iter().map(agents::agent).collect();
@@ -126,6 +115,20 @@ impl Report<'_> {
         }
         Value::Object(object)
     }
+}
+
+/// Why it ended.
+fn why(ending: &Ending, verdict: Verdict) -> Value {
+    let fault = ending.fault.as_ref();
+    json!({
+        "terminal_reason": ending.reason.name(),
+        "stop_reason": ending.stop_reason,
+        "api_error_status": fault.and_then(crate::recovery::Fault::status),
+        "api_error_class": advice::class_of(ending).map(crate::recovery::ErrorClass::name),
+        "retryable": verdict.is_temporary(),
+        "retry_at": ending.retry_at.and_then(instant).map(|at| at.to_string()),
+        "request_id": fault.and_then(|fault| fault.request_id.clone()),
+    })
 }
 
 /// What came of the servers.

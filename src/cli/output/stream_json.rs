@@ -7,12 +7,13 @@ use crate::agent::{AgentMark, Heartbeat, Init, Notice, Observer, WaitingFor};
 use crate::cli::settings::Ignored;
 use crate::cli::version::{COMMIT, SCHEMA_VERSION, VERSION};
 use crate::hooks::{HookEvent, HookNews};
-use crate::recovery::{ErrorClass, Fault, Pause, RecoveryPlan, classify};
+use crate::recovery::{Fault, Pause, RecoveryPlan, classify};
 use crate::tools::{BackgroundEnd, BackgroundTask};
 use crate::transcript::{Block, Message, Usage};
 
 use super::Out;
 use super::agents;
+use super::categories::category;
 use super::deltas::Deltas;
 use super::result::{ignored, millis, record, server};
 
@@ -134,6 +135,15 @@ impl StreamJson {
             frame["session_id"] = json!(self.session_id);
             self.send(frame);
         }
+    }
+
+    fn compacted(&mut self, before: u64, after: u64) {
+        let sizes = json!({ "trigger": "auto", "pre_tokens": before, "post_tokens": after });
+        self.system("compact_boundary", json!({ "compact_metadata": sizes }));
+    }
+
+    fn inform(&mut self, text: &str, level: &str) {
+        self.system("informational", json!({ "content": text, "level": level }));
     }
 
     fn message(&mut self, kind: &str, fields: Value) {
@@ -365,14 +375,7 @@ impl Observer for StreamJson {
             Notice::ModelSwitched { from, to } => {
                 self.system("model_fallback", json!({ "from_model": from, "to_model": to }));
             }
-            Notice::Compacted { before, after } => self.system(
-                "compact_boundary",
-                json!({ "compact_metadata": {
-                    "trigger": "auto",
-                    "pre_tokens": before,
-                    "post_tokens": after,
-                } }),
-            ),
+            Notice::Compacted { before, after } => self.compacted(before, after),
             Notice::RecoveryEnds(episode) => self.system("recovery_end", record(episode)),
             Notice::Task(task) => self.task(task),
             Notice::Agent(task) => {
@@ -394,41 +397,8 @@ impl Observer for StreamJson {
                 "informational",
                 json!({ "content": text, "level": "info", "hook_event": event }),
             ),
-            Notice::Remark(text) => {
-                self.system("informational", json!({ "content": text, "level": "info" }));
-            }
-            Notice::Warning(text) => {
-                self.system("informational", json!({ "content": text, "level": "warning" }));
-            }
+            Notice::Remark(text) => self.inform(text, "info"),
+            Notice::Warning(text) => self.inform(text, "warning"),
         }
-    }
-}
-
-/// The class in the words that hosts know.
-fn category(class: ErrorClass) -> &'static str {
-    match class {
-        ErrorClass::InvalidApiKey | ErrorClass::TokenRevoked | ErrorClass::AuthError => {
-            "authentication_failed"
-        }
-        ErrorClass::CreditBalanceLow => "billing_error",
-        ErrorClass::RateLimit | ErrorClass::QuotaExhausted => "rate_limit",
-        ErrorClass::ServerOverload | ErrorClass::Repeated529 => "overloaded",
-        ErrorClass::InvalidModel => "model_not_found",
-        ErrorClass::ServerError
-        | ErrorClass::ApiTimeout
-        | ErrorClass::StreamStalled
-        | ErrorClass::ConnectionError
-        | ErrorClass::BadResponse => "server_error",
-        ErrorClass::PromptTooLong
-        | ErrorClass::RequestTooLarge
-        | ErrorClass::PdfTooLarge
-        | ErrorClass::ImageTooLarge
-        | ErrorClass::ToolUseMismatch
-        | ErrorClass::InvalidRequest => "invalid_request",
-        ErrorClass::Aborted
-        | ErrorClass::SslCertError
-        | ErrorClass::Refusal
-        | ErrorClass::EmptyResponse
-        | ErrorClass::Unknown => "unknown",
     }
 }

@@ -158,6 +158,11 @@ fn counting(
 }
 
 impl Library {
+    /// The kinds of sub-agents.
+    pub fn definitions(&self) -> Vec<AgentDefinition> {
+        self.agents.iter().map(|agent| agent.definition.clone()).collect()
+    }
+
     /// Says that a file does not count, where nobody would expect that.
     fn shadowed(&mut self, lost: &Entry, by: Option<&Entry>) {
         let Some(by) = by else { return };

@@ -59,9 +59,7 @@ pub fn resolve_under(
     let env = Environment::read(&variables)?;
 
     let prices = prices(&args.model.price, file.prices.clone())?;
-    let credential = credential(&args.model, &env, &file, &config_dir)?;
-    let endpoint = rules::endpoint(args, &env, &file, credential);
-    check_url(&endpoint.base_url)?;
+    let endpoint = endpoint(args, &env, &file, &config_dir)?;
     let chain = chain(&args.model, &env, &file, &variables, &endpoint)?;
     let model = &args.model;
     let hooks = managed.choose(loaded.hooks.handlers, file.disable_all_hooks);
@@ -70,12 +68,9 @@ pub fn resolve_under(
     let mcp = servers::read(&args.mcp, &env, &file, servers, &variables, &mut warnings)?;
     let limits = limits(args, &env, &file, &chain, &endpoint);
     let (mut system, mut tools) = (system::read(&args.model)?, tools(args, &env, &file)?);
-    if let Some(role) = &role {
-        let home = environment::home(&variables);
-        let paths = Paths { cwd: &cwd, home: home.as_deref() };
-        roster::cast(role, &mut system, &mut tools, &mcp, &paths)?;
-    }
-    let agents = library.agents.iter().map(|agent| agent.definition.clone()).collect();
+    let home = environment::home(&variables);
+    let paths = Paths { cwd: &cwd, home: home.as_deref() };
+    role.iter().try_for_each(|role| roster::cast(role, &mut system, &mut tools, &mcp, &paths))?;
     Ok(Settings {
         output: output(args, &env)?,
         prompt: prompt(args, &file),
@@ -85,12 +80,8 @@ pub fn resolve_under(
         chain,
         fallback_return: model.fallback_return || file.fallback_return.unwrap_or_default(),
         fast: model.fast || file.fast.unwrap_or_default(),
-        auto_compact: !model.no_auto_compact
-            && !env.no_auto_compact
-            && file.auto_compact_enabled.unwrap_or(true),
-        shared_limits: !args.limits.no_shared_limits
-            && !env.no_shared_limits
-            && file.shared_limits.unwrap_or(true),
+        auto_compact: compacts(args, &env, &file),
+        shared_limits: shares_limits(args, &env, &file),
         compact_at: env.compact_at.or(file.compact_at),
         limits,
         prices,
@@ -101,7 +92,7 @@ pub fn resolve_under(
         system,
         tools,
         mcp,
-        agents,
+        agents: library.definitions(),
         library,
         demands: demands::read(&args.acceptance, &env, &file, &cwd)?,
         agent_limits: rules::agents(&file),
@@ -114,6 +105,28 @@ pub fn resolve_under(
         warnings,
         ignored,
     })
+}
+
+fn endpoint(
+    args: &RunArgs,
+    env: &Environment,
+    file: &Layer,
+    config_dir: &Path,
+) -> Result<Endpoint, UsageError> {
+    let credential = credential(&args.model, env, file, config_dir)?;
+    let endpoint = rules::endpoint(args, env, file, credential);
+    check_url(&endpoint.base_url)?;
+    Ok(endpoint)
+}
+
+fn compacts(args: &RunArgs, env: &Environment, file: &Layer) -> bool {
+    let barred = args.model.no_auto_compact || env.no_auto_compact;
+    !barred && file.auto_compact_enabled.unwrap_or(true)
+}
+
+fn shares_limits(args: &RunArgs, env: &Environment, file: &Layer) -> bool {
+    let barred = args.limits.no_shared_limits || env.no_shared_limits;
+    !barred && file.shared_limits.unwrap_or(true)
 }
 
 fn chain(

@@ -125,12 +125,7 @@ pub fn survey_under(
     origins.add_flags(given);
     let foreign = origins.take_foreign();
     let needs_credential = endpoint.base_url == DEFAULTS.base_url;
-    let named = file.mcp_servers.keys();
-    let servers = named.filter_map(|name| {
-        let place = origins.place_of(&format!("mcpServers.{name}"))?;
-        Some((name.clone(), place.to_owned()))
-    });
-    let servers = servers.collect();
+    let servers = places_of_servers(&file, &origins);
     Survey {
         strange_variables: strange_variables(&all),
         effective: origins.effective(&endpoint, &config_dir, &found, &all),
@@ -149,6 +144,14 @@ pub fn survey_under(
         library,
         servers,
     }
+}
+
+fn places_of_servers(file: &Layer, origins: &Origins) -> BTreeMap<String, String> {
+    let place = |name: &String| {
+        let place = origins.place_of(&format!("mcpServers.{name}"))?;
+        Some((name.clone(), place.to_owned()))
+    };
+    file.mcp_servers.keys().filter_map(place).collect()
 }
 
 impl Survey {

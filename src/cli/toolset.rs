@@ -1,0 +1,108 @@
+//! From what was decided to the tools of a run.
+
+use std::path::PathBuf;
+
+use crate::process::Supervisor;
+use crate::secrets::KnownSecrets;
+use crate::tools::{self, BadSettings, ChildEnvironment, Offered, SandboxSettings, ToolSettings};
+
+use super::args::{ChildEnv, OnDenied, PermissionMode};
+use super::environment;
+use super::prompts::SkillFolder;
+use super::session::Session;
+use super::settings::Settings;
+use super::usage::UsageError;
+use super::web;
+
+/// The settings of the tools, with the folder of long output and the session's id.
+pub(super) fn tool_settings(
+    settings: &Settings,
+    (scratch, session_id): (PathBuf, String),
+    secrets: &KnownSecrets,
+    supervisor: &Supervisor,
+) -> ToolSettings {
+    let rules = &settings.tools;
+    let skills = settings.skill_folders();
+    ToolSettings {
+        cwd: settings.cwd.clone(),
+        home: environment::home(&settings.variables),
+        additional_dirs: rules.directories.clone(),
+        readable: skills.iter().map(|skill| skill.path.clone()).collect(),
+        offered: rules.only.clone().map_or(Offered::All, Offered::Only),
+        mode: mode(rules.mode),
+        on_denied: match rules.on_denied {
+            OnDenied::Continue => tools::OnDenied::Continue,
+            OnDenied::Fail => tools::OnDenied::Fail,
+        },
+        prompt_tool: rules.prompt_tool.clone(),
+        allow: rules.allow.clone(),
+        deny: rules.deny.clone(),
+        ask: rules.ask.clone(),
+        bash_timeout: rules.bash_timeout,
+        bash_timeout_max: rules.bash_max_timeout,
+        background_lifetime: rules.background_lifetime,
+        output_limit: usize::try_from(rules.result_chars).unwrap_or(usize::MAX),
+        foreign_output_limit: usize::try_from(rules.mcp_result_chars).unwrap_or(usize::MAX),
+        environment: settings
+            .variables
+            .iter()
+            .map(|(name, value)| (name.clone(), value.clone()))
+            .collect(),
+        child_environment: match rules.child_env {
+            ChildEnv::Scrub => ChildEnvironment::Scrub,
+            ChildEnv::Inherit => ChildEnvironment::Inherit,
+            ChildEnv::Allowlist => ChildEnvironment::Allowlist,
+        },
+        pass_env: rules.pass_env.clone(),
+        credentials: settings.chain.key_variables.clone(),
+        secrets: secrets.clone(),
+        scratch,
+        session_id,
+        answer: settings.demands.schema.clone(),
+        requirement: settings.demands.requirement.clone(),
+        supervisor: supervisor.clone(),
+        sandbox: SandboxSettings {
+            config_dir: Some(settings.config_dir.clone()),
+            // The user's own skills may lie where the user's secrets do.
+            allow_read: [rules.sandbox.allow_read.clone(), SkillFolder::opened(&skills)].concat(),
+            ..rules.sandbox.clone()
+        },
+        web: Some(web::settings(settings)),
+    }
+}
+
+fn mode(mode: PermissionMode) -> tools::PermissionMode {
+    match mode {
+        PermissionMode::Default => tools::PermissionMode::Default,
+        PermissionMode::AcceptEdits => tools::PermissionMode::AcceptEdits,
+        PermissionMode::Plan => tools::PermissionMode::Plan,
+        PermissionMode::DontAsk => tools::PermissionMode::DontAsk,
+        PermissionMode::BypassPermissions => tools::PermissionMode::BypassPermissions,
+    }
+}
+
+/// Where long output goes: beside the session, or among other passing things when none is kept.
+pub(super) fn scratch(settings: &Settings, session: &Session) -> PathBuf {
+    if settings.persist {
+        session.folder().join("tool-results")
+    } else {
+        passing_folder(&session.id())
+    }
+}
+
+/// Where the long output of a run goes that keeps nothing. It goes with the run.
+pub(super) fn passing_folder(session_id: &str) -> PathBuf {
+    std::env::temp_dir().join(format!("outlast-{session_id}"))
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "the shape that map_err asks for")]
+pub(super) fn bad_tools(error: BadSettings) -> UsageError {
+    UsageError::new(match error {
+        BadSettings::NoFolder { .. } => format!("{error}; correct --add-dir"),
+        BadSettings::Rule { .. } => format!("{error}; correct it in the flags or settings"),
+        BadSettings::Tool { .. } => format!("{error}; correct --tools"),
+        BadSettings::Sandbox { .. } => format!("{error}; or choose another --sandbox"),
+        BadSettings::Web { .. } => error.to_string(),
+        BadSettings::Requirement { .. } => format!("{error}; correct --require"),
+    })
+}
