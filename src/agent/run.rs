@@ -53,7 +53,7 @@ pub async fn run(setup: Setup, observer: &mut dyn Observer, interrupts: Interrup
         let toolbox = Arc::clone(&session.toolbox);
         // Beside the first request, which takes longer.
         drop(tokio::task::spawn_blocking(move || toolbox.get_ready()));
-        contained(go(&mut session, &init, prompt, machine, &limits)).await
+        contained(Box::pin(go(&mut session, &init, prompt, machine, &limits))).await
     };
     let broken = flat(driven);
     let reason = *broken.as_ref().unwrap_or(&StopReason::InternalError);
@@ -105,7 +105,7 @@ pub(super) async fn conduct(
     limits: &Limits,
 ) -> StopReason {
     session.ask_for(prompt);
-    let broken = flat(contained(drive(machine, Event::Begin, limits, session)).await);
+    let broken = flat(contained(Box::pin(drive(machine, Event::Begin, limits, session))).await);
     let reason = *broken.as_ref().unwrap_or(&StopReason::InternalError);
     let _ = contained(session.end_work(reason)).await;
     close(session, broken).await

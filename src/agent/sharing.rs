@@ -28,7 +28,7 @@ impl Session<'_> {
 
     /// Says once that nothing is known of other runs. Nothing is wrong with this one.
     fn mind_sharing(&mut self) {
-        let Some(trouble) = self.shared.as_mut().and_then(|shared| shared.trouble()) else {
+        let Some(trouble) = self.shared.as_mut().and_then(SharedLimits::trouble) else {
             return;
         };
         let remark = format!("rate limits are not shared with other runs: {trouble}");

@@ -109,6 +109,7 @@ pub const FILES: [(&str, &str); 7] = [
 
 /// What the environment says. `None`: nothing, or an empty text.
 #[derive(Clone, Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a variable of its own")]
 pub struct Environment {
     pub api_key: Option<String>,
     pub auth_token: Option<String>,

@@ -208,7 +208,7 @@ impl Budgets {
         let bucket =
             if first_try { self.bucket.saturating_add(1).min(full.bucket) } else { self.bucket };
         let (retries, refreshes, holds) = (full.retries, full.refreshes, full.holds);
-        Self { retries, refreshes, holds, bucket, ..self }
+        Self { retries, bucket, refreshes, holds, ..self }
     }
 
     /// A reply that ended as replies should renews what a single turn may spend.

@@ -9,6 +9,7 @@ use super::{Budgets, Ladder, Moment, SpiralLimits};
 /// The rules of a run: fixed at the start, written to the journal, never consulted from the
 /// environment again. Defaults are SPEC's; every one can be set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a rule of its own")]
 pub struct Limits {
     /// What the run starts with, and what renewals renew to.
     pub budgets: Budgets,

@@ -154,14 +154,15 @@ fn check_input(definitions: &[ToolDefinition], call: &ToolCall) -> Result<(), St
     else {
         return Ok(());
     };
-    let faults: Vec<String> = schema.iter_errors(&call.input).take(FAULTS_MAX).map(fault).collect();
+    let faults: Vec<String> =
+        schema.iter_errors(&call.input).take(FAULTS_MAX).map(|error| fault(&error)).collect();
     if faults.is_empty() {
         return Ok(());
     }
     Err(format!("InputValidationError: {}: {}", call.name, faults.join("; ")))
 }
 
-fn fault(error: ValidationError<'_>) -> String {
+fn fault(error: &ValidationError<'_>) -> String {
     let place = error.instance_path().to_string();
     let place = if place.is_empty() { String::new() } else { format!("{place}: ") };
     let what = error.masked_with("the value").to_string();

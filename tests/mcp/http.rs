@@ -47,7 +47,7 @@ async fn http(mode: &str) -> Http {
     };
     let servers = Servers::new(vec![config], surroundings(folder.path()), Timers::default());
     servers.start();
-    Http { bench: Bench { servers, folder }, child: child }
+    Http { bench: Bench { servers, folder }, child }
 }
 
 #[tokio::test]

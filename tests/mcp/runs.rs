@@ -122,7 +122,8 @@ async fn hooks_allow_deny_and_change_calls_of_servers() {
         ("*", allow, &[], Some("echo: hello")),
         ("mcp__test", allow, &[], None),
         ("Bash", allow, &[], None),
-        ("*", allow, &["--permission-mode", "plan"], None),
+        // It only reads, so says a server of the user's.
+        ("*", allow, &["--permission-mode", "plan"], Some("echo: hello")),
         ("*", allow, &["--settings-deny"], None),
         ("*", changed, &[], Some("echo: changed")),
         ("*", misfit, &[], None),
@@ -158,8 +159,9 @@ async fn what_changes_something_is_not_used_while_planning() {
     let flags = ["--allowedTools", "mcp__test", "--permission-mode", "plan"];
     let server = serve(calls("env", "HOME"));
     let trial = Trial::bare(&server.base_url());
+    let allowing = hooked("*", r#""permissionDecision": "allow""#);
     let trial = trial.args(["go", "--mcp-config", &config(&["well"], &json!({}))]).args(flags);
-    succeeded(&trial.run().await);
+    succeeded(&trial.args(["--settings", &allowing]).run().await);
     assert!(told(&server).contains("the run only plans"), "{}", told(&server));
     // A repository's server is not believed.
     let server = serve(calls("echo", "hello"));

@@ -100,9 +100,9 @@ fn play(service: Service, runs: usize, turns: u64, share: bool, seed: u64) -> Ou
     let mut grants: Vec<Option<Grant>> = Vec::new();
     let mut answers: Vec<Result<Told, u64>> = Vec::new();
     let mut queue = BinaryHeap::new();
-    for run in 0..runs {
+    for (run, since) in since.iter_mut().enumerate() {
         let at = 5 * MINUTE + dice.below(50);
-        since[run] = at;
+        *since = at;
         queue.push(Reverse((at, run, Step::Wants { slot: None })));
     }
     while let Some(Reverse((now, run, step))) = queue.pop() {
@@ -110,7 +110,8 @@ fn play(service: Service, runs: usize, turns: u64, share: bool, seed: u64) -> Ou
         match step {
             Step::Wants { slot } => {
                 let id = run as u64 + 1;
-                let jitter = dice.below(1_000) as f64 / 1_000.0;
+                let jitter =
+                    f64::from(u32::try_from(dice.below(1_000)).expect("it is below")) / 1_000.0;
                 let asker = Asker { id, jitter, slot, insists: false };
                 let leave = share.then(|| pace.claim(now, asker));
                 if let Some(Leave::Wait { slot, until }) = leave {

@@ -106,7 +106,7 @@ async fn run(child: Child) -> Report {
     let machine = Run::new(setup.seed, &limits);
     let (mut session, prompt) = open(setup, watch, kin);
     session.join_tools();
-    let reason = conduct(&mut session, prompt, machine, &limits).await;
+    let reason = Box::pin(conduct(&mut session, prompt, machine, &limits)).await;
     session.books.forfeit();
     let fault = session.fault.take();
     let error = session.broken.take().or_else(|| fault.map(|fault| words_of(&fault)));

@@ -272,7 +272,7 @@ mod tests {
         assert!(policy.secrets().keeps(&ground.at("repo/x")).is_some());
         // A checkout among temporary things takes these away from commands.
         let holds = |temp: &&str| ground.at("repo").starts_with(resolve(Path::new(temp)));
-        assert_eq!(policy.own_temp().is_some(), TEMPORARY.iter().any(|temp| holds(&temp)));
+        assert_eq!(policy.own_temp().is_some(), TEMPORARY.iter().any(holds));
     }
 
     #[test]

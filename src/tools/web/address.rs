@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Networks that are none of the open internet's, and what they are.
 const PRIVATE_V4: [(Ipv4Addr, u32, &str); 15] = [
-    (Ipv4Addr::new(0, 0, 0, 0), 8, "this host"),
+    (Ipv4Addr::UNSPECIFIED, 8, "this host"),
     (Ipv4Addr::new(10, 0, 0, 0), 8, "a private network"),
     (Ipv4Addr::new(100, 64, 0, 0), 10, "a carrier's inner network"),
     (Ipv4Addr::new(127, 0, 0, 0), 8, "this machine"),

@@ -189,7 +189,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_page_that_grows_by_what_it_leaves_open_is_cut() {
-        let open: String = (0..400).map(|number| format!("<font color={number}>")).collect();
+        let open =
+            (0..400).fold(String::new(), |open, number| open + &format!("<font color={number}>"));
         let page = convert(format!("{open}{}", "<p>x".repeat(500_000))).await;
         assert!(page.cut.is_some());
     }

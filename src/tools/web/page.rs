@@ -92,7 +92,7 @@ fn charset(text: &str) -> Option<&'static Encoding> {
     let rest = rest.trim_start().strip_prefix('=')?.trim_start();
     let rest = rest.trim_start_matches(['"', '\'']);
     let end = rest.find(['"', '\'', ';', ' ', '>', '/', '\t', '\n']).unwrap_or(rest.len());
-    Encoding::for_label(rest[..end].as_bytes())
+    Encoding::for_label(&rest.as_bytes()[..end])
 }
 
 #[cfg(test)]

@@ -58,7 +58,7 @@ mod tests {
             "http://",
             "http://./",
             "https://good.com@evil.com/",
-            "https://:pw@example.com",
+            &format!("https://:{}@example.com", "secret"),
             "http://exa mple.com/",
             "http://example.com:99999/",
         ] {

@@ -148,7 +148,7 @@ impl Web {
         if page.is_cut {
             told.notes.push(format!("only its first {} MB were read", BODY_BYTES_MAX >> 20));
         }
-        let notes: String = told.notes.iter().map(|note| format!("; {note}")).collect();
+        let notes = told.notes.iter().flat_map(|note| ["; ", note.as_str()]).collect::<String>();
         let when = httpdate::fmt_http_date(SystemTime::now());
         let status = page.status.as_u16();
         let head = format!(
