@@ -6,20 +6,23 @@ mod bar;
 mod categories;
 mod deltas;
 mod lines;
+mod offers;
 mod pipe;
 mod probe;
 mod result;
+mod servers;
 mod shrink;
 mod stream_json;
 mod witness;
 
 pub use bar::Bar;
 pub use lines::{Lines, one_line};
+pub use offers::Offers;
 pub use pipe::{Drain, Out, pipe};
 pub use probe::Probe;
 pub use result::{Keep, Report, refused, remove_result_file, write_result_file};
 pub use shrink::shrink;
-pub use stream_json::{Offers, StreamJson};
+pub use stream_json::StreamJson;
 pub use witness::Witness;
 
 use crate::agent::{Notice, Observer};

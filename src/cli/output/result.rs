@@ -14,12 +14,12 @@ use crate::cli::settings::Ignored;
 use crate::cli::usage::UsageError;
 use crate::cli::version::{COMMIT, SCHEMA_VERSION, VERSION};
 use crate::cli::wall::{Now, instant};
-use crate::mcp;
 use crate::recovery::{Counts, Episode, Money, StopReason};
 use crate::tools::{Acceptance, SandboxState};
 use crate::transcript::Usage;
 
 use super::agents;
+use super::servers::servers;
 
 /// Everything that the result of a run is made of.
 #[derive(Clone, Copy, Debug)]
@@ -129,25 +129,6 @@ fn why(ending: &Ending, verdict: Verdict) -> Value {
         "retry_at": ending.retry_at.and_then(instant).map(|at| at.to_string()),
         "request_id": fault.and_then(|fault| fault.request_id.clone()),
     })
-}
-
-/// What came of the servers.
-fn servers(tally: &mcp::Tally) -> Value {
-    json!({
-        "servers": tally.servers.iter().map(server).collect::<Vec<_>>(),
-        "calls": tally.calls,
-        "failed": tally.failed,
-        "reconnects": tally.reconnects,
-    })
-}
-
-/// A server, as streams and results show it.
-pub(super) fn server(standing: &mcp::Standing) -> Value {
-    let mut server = json!({ "name": standing.name, "status": standing.status.name() });
-    if let Some(why) = &standing.why {
-        server["error"] = json!(why);
-    }
-    server
 }
 
 /// The object for a run that never began.

@@ -15,7 +15,9 @@ use super::Out;
 use super::agents;
 use super::categories::category;
 use super::deltas::Deltas;
-use super::result::{ignored, millis, record, server};
+use super::offers::Offers;
+use super::result::{ignored, millis, record};
+use super::servers::server;
 
 /// The version of the reference whose messages these are like: hosts compare it before they talk.
 const SPOKEN_VERSION: &str = "2.1.248";
@@ -36,13 +38,6 @@ pub struct StreamJson {
     held: Vec<Value>,
     /// The sub-agent that what is told now is about.
     within: Option<AgentMark>,
-}
-
-/// The names of what there is to call by name.
-#[derive(Clone, Debug, Default)]
-pub struct Offers {
-    pub commands: Vec<String>,
-    pub skills: Vec<String>,
 }
 
 impl StreamJson {

@@ -58,13 +58,10 @@ pub fn resolve_under(
     let args = &managed.settle(&roster::dressed(args, role.as_ref()), &file, &mut variables);
     let env = Environment::read(&variables)?;
 
-    let prices = prices(&args.model.price, file.prices.clone())?;
     let endpoint = endpoint(args, &env, &file, &config_dir)?;
     let chain = chain(&args.model, &env, &file, &variables, &endpoint)?;
-    let model = &args.model;
-    let hooks = managed.choose(loaded.hooks.handlers, file.disable_all_hooks);
     let found = std::mem::take(&mut library.warnings);
-    let mut warnings = [loaded.warnings, chain.strangers(model), found].concat();
+    let mut warnings = [loaded.warnings, chain.strangers(&args.model), found].concat();
     let mcp = servers::read(&args.mcp, &env, &file, servers, &variables, &mut warnings)?;
     let limits = limits(args, &env, &file, &chain, &endpoint);
     let (mut system, mut tools) = (system::read(&args.model)?, tools(args, &env, &file)?);
@@ -78,13 +75,13 @@ pub fn resolve_under(
         persist: !args.session.no_session_persistence,
         keep_sessions: rules::keep_sessions(&file),
         chain,
-        fallback_return: model.fallback_return || file.fallback_return.unwrap_or_default(),
-        fast: model.fast || file.fast.unwrap_or_default(),
+        fallback_return: args.model.fallback_return || file.fallback_return.unwrap_or_default(),
+        fast: args.model.fast || file.fast.unwrap_or_default(),
         auto_compact: compacts(args, &env, &file),
         shared_limits: shares_limits(args, &env, &file),
         compact_at: env.compact_at.or(file.compact_at),
         limits,
-        prices,
+        prices: prices(&args.model.price, file.prices.clone())?,
         endpoint,
         budget: budget(args, &file),
         budget_mode: args.limits.budget_mode.or(file.budget_mode).unwrap_or_default(),
@@ -96,7 +93,7 @@ pub fn resolve_under(
         library,
         demands: demands::read(&args.acceptance, &env, &file, &cwd)?,
         agent_limits: rules::agents(&file),
-        hooks,
+        hooks: managed.choose(loaded.hooks.handlers, file.disable_all_hooks),
         hook_depth,
         memory: (!args.session.no_memory && !env.no_memory).then_some(memory),
         variables,

@@ -1,0 +1,24 @@
+//! Servers of the Model Context Protocol, as programs are told of them.
+
+use serde_json::{Value, json};
+
+use crate::mcp;
+
+/// What came of the servers.
+pub(super) fn servers(tally: &mcp::Tally) -> Value {
+    json!({
+        "servers": tally.servers.iter().map(server).collect::<Vec<_>>(),
+        "calls": tally.calls,
+        "failed": tally.failed,
+        "reconnects": tally.reconnects,
+    })
+}
+
+/// A server, as streams and results show it.
+pub(super) fn server(standing: &mcp::Standing) -> Value {
+    let mut server = json!({ "name": standing.name, "status": standing.status.name() });
+    if let Some(why) = &standing.why {
+        server["error"] = json!(why);
+    }
+    server
+}
