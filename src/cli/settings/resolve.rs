@@ -57,7 +57,6 @@ pub fn resolve_under(
     let role = roster::muster(args, &file, &mut library)?;
     let args = &managed.settle(&roster::dressed(args, role.as_ref()), &file, &mut variables);
     let env = Environment::read(&variables)?;
-
     let endpoint = endpoint(args, &env, &file, &config_dir)?;
     let chain = chain(&args.model, &env, &file, &variables, &endpoint)?;
     let found = std::mem::take(&mut library.warnings);
