@@ -160,7 +160,7 @@ impl Session<'_> {
         let (cancel, began) = (CancellationToken::new(), self.watch.clock.now());
         let mut telling = self.start_telling(matters, &cancel);
         let mut vigil = self.watch.begin();
-        let figures = self.figures();
+        let figures = self.figures_of_turn();
         loop {
             tokio::select! {
                 biased;

@@ -79,7 +79,7 @@ impl Session<'_> {
         let asking = servers.call(tool, &question, &cancel);
         tokio::pin!(asking);
         let mut vigil = self.watch.begin();
-        let figures = self.figures();
+        let figures = self.figures_of_turn();
         loop {
             tokio::select! {
                 biased;

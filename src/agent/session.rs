@@ -339,6 +339,11 @@ impl Session<'_> {
         }
     }
 
+    /// The same for what belongs to the reply that came last, if one came.
+    pub(super) fn figures_of_turn(&self) -> Figures {
+        Figures { turn: self.books.tally.turns.max(1), ..self.figures() }
+    }
+
     /// Leaves the history valid and the journal closed.
     pub(super) fn close(&mut self, reason: StopReason) {
         self.early.discard();

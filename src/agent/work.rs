@@ -89,9 +89,11 @@ impl Session<'_> {
         event
     }
 
-    /// Whether a call was denied in this process, and the run is to end of it.
+    /// Whether a call was denied in this process, a sub-agent's or its own, and the run is to end
+    /// of it.
     fn fails_for_denial(&self) -> bool {
-        self.denied && self.toolbox.on_denied() == OnDenied::Fail
+        let denied = self.denied || self.kin.tree.has_denials();
+        denied && self.toolbox.on_denied() == OnDenied::Fail
     }
 
     /// Where the batch that starts at `start` ends: read-only calls run side by side, and so do
@@ -161,6 +163,21 @@ impl Session<'_> {
         }
     }
 
+    /// Writes down what is about to run, and tells of an input that a hook, or whoever was asked,
+    /// has changed.
+    fn journal_intent(&mut self, admitted: &[(usize, ToolCall, Warrant)]) {
+        let asked = open_calls(self.history.messages());
+        let changed =
+            |call: &ToolCall| asked.iter().any(|one| one.id == call.id && one.input != call.input);
+        let calls: Vec<(ToolCall, bool)> =
+            admitted.iter().map(|(_, call, _)| (call.clone(), changed(call))).collect();
+        self.journal.intent(&calls);
+        for (call, _) in calls.iter().filter(|(_, changed)| *changed) {
+            let remark = format!("{} runs with a changed input: {}", call.name, call.input);
+            self.watch.tell(&Notice::Remark(&remark));
+        }
+    }
+
     async fn run_admitted(
         &mut self,
         batch: &mut [Slot],
@@ -169,8 +186,7 @@ impl Session<'_> {
         let cancel = CancellationToken::new();
         let (finish, mut finished) = mpsc::unbounded_channel();
         // The intent is on the disk before the effect.
-        let calls: Vec<ToolCall> = admitted.iter().map(|(_, call, _)| call.clone()).collect();
-        self.journal.intent(&calls);
+        self.journal_intent(&admitted);
         let began = Instant::now();
         let mut tasks = JoinSet::new();
         // What stops those that are left of a batch, and not the batch.

@@ -142,6 +142,9 @@ pub(super) fn judge(event: HookEvent, hook: &Performance) -> Result<Say, Mishap>
         (2, spoken) => Ok(objects(event, hook, spoken.and_then(Result::ok))),
         (_, Some(Ok(say))) => Ok(say),
         (0, Some(Err(why))) => Err(mishap(MishapKind::Rubbish, &why, hook)),
+        (0, None) if out.contains(char::REPLACEMENT_CHARACTER) => {
+            Err(mishap(MishapKind::Rubbish, "what it printed is no text", hook))
+        }
         (0, None) => Ok(Say { context: plain(event, out), ..Say::default() }),
         (code, None | Some(Err(_))) => {
             let missing = NOT_FOUND.contains(&code);

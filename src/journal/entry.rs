@@ -117,11 +117,14 @@ pub(super) struct Open {
     pub(super) forked_from: Option<String>,
 }
 
-/// A tool call that is about to run. Its input is in the reply that asked for it.
+/// A tool call that is about to run. Its input is in the reply that asked for it, unless somebody
+/// has changed it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Started {
     pub(super) id: String,
     pub(super) name: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) changed: Option<Value>,
 }
 
 #[derive(Serialize)]

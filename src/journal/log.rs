@@ -237,9 +237,14 @@ impl Journal {
         self.write_message(&message, &message.content, &meta, Sync::Now)
     }
 
-    /// Appends the intent to run tools. Only after it returned may they start.
-    pub fn intent(&mut self, calls: &[ToolCall]) {
-        let started = |call: &ToolCall| Started { id: call.id.clone(), name: call.name.clone() };
+    /// Appends the intent to run tools, and of each whether its input is another than was asked
+    /// for. Only after it returned may they start.
+    pub fn intent(&mut self, calls: &[(ToolCall, bool)]) {
+        let started = |(call, changed): &(ToolCall, bool)| Started {
+            id: call.id.clone(),
+            name: call.name.clone(),
+            changed: changed.then(|| call.input.clone()),
+        };
         let calls = calls.iter().map(started).collect();
         self.record(&Record::Intent { calls }, Sync::Now);
     }

@@ -4,6 +4,8 @@ use std::collections::{HashMap, HashSet};
 use std::mem;
 use std::path::PathBuf;
 
+use serde_json::Value;
+
 use crate::recovery::{
     Chronicle, Fate, Limits, Moment, Money, Run, Spiral, StopReason, Transition,
 };
@@ -98,9 +100,14 @@ pub(super) fn restore(
     let ours: HashSet<&str> =
         chain.iter().filter(|said| said.ours).flat_map(|said| call_ids(&said.message)).collect();
     let mut messages = story.join(&chain, answered_by.as_deref());
-    let unknown = |id: &str| !ours.contains(id) || story.intents.contains(id);
-    let outcome = |id: &str| if unknown(id) { OUTCOME_UNKNOWN } else { NOT_STARTED };
-    let tell = |id: &str| agents::told(agents, id, outcome(id).to_owned());
+    let unknown = |id: &str| !ours.contains(id) || story.intents.contains_key(id);
+    let outcome = |id: &str| match story.intents.get(id) {
+        Some(Some(input)) => format!("{OUTCOME_UNKNOWN}. It ran with a changed input: {input}"),
+        Some(None) => OUTCOME_UNKNOWN.to_owned(),
+        None if unknown(id) => OUTCOME_UNKNOWN.to_owned(),
+        None => NOT_STARTED.to_owned(),
+    };
+    let tell = |id: &str| agents::told(agents, id, outcome(id));
     let open = answer_calls(&mut messages, tell);
     let unknown_outcomes = open.iter().filter(|id| unknown(id)).count();
     let answers = answers_of(&messages, &open);
@@ -147,7 +154,8 @@ struct Story {
     begun: u64,
     /// Parents of what messages may follow, by uuid.
     links: HashMap<String, Option<String>>,
-    intents: HashSet<String>,
+    /// Calls that were about to run, and their inputs where these were changed.
+    intents: HashMap<String, Option<Value>>,
     opened: Option<Open>,
     run: Option<Run>,
     unjudged: bool,
@@ -235,7 +243,9 @@ impl Story {
                 self.opened = Some(*open);
             }
             Record::Transition { transition } => self.hear_transition(&transition),
-            Record::Intent { calls } => self.intents.extend(calls.into_iter().map(|call| call.id)),
+            Record::Intent { calls } => {
+                self.intents.extend(calls.into_iter().map(|call| (call.id, call.changed)));
+            }
             Record::Spend { cost, usage, model, unsettled } => {
                 self.goes_on();
                 for sums in [&mut self.prompt, &mut self.session] {

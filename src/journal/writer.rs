@@ -129,7 +129,7 @@ mod tests {
         let says = |block: &Block| Message::assistant(vec![block.clone()]);
         let user = Message::user(vec![text.clone()]);
         let meta = Meta::default();
-        assert!(syncs(|journal| journal.intent(&[call])));
+        assert!(syncs(|journal| journal.intent(&[(call, false)])));
         assert!(syncs(|journal| _ = journal.outcome(&text, &Value::Null)));
         assert!(syncs(|journal| _ = journal.message(&user, &meta)));
         assert!(syncs(|journal| _ = journal.message(&says(&text), &meta)));

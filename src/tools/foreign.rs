@@ -173,41 +173,41 @@ fn fault(error: &ValidationError<'_>) -> String {
 /// cannot be shown.
 pub(super) async fn fit(brought: Brought, limit: usize, scratch: &Arc<Scratch>) -> Outcome {
     let Brought { blocks, files, is_error } = brought;
-    let (mut texts, mut others) = (Vec::new(), Vec::new());
+    let (mut content, mut images) = (Vec::new(), 0);
     for block in blocks {
-        let Block::Text { text } = block else {
-            others.push(block);
-            continue;
-        };
-        texts.push(text);
-    }
-    let mut files = files;
-    for (at, block) in std::mem::take(&mut others).into_iter().enumerate() {
-        match shown(block).await {
-            Ok(block) => others.push(block),
-            Err((why, bytes)) => files.push((format!("image {} ({why})", at + 1), bytes)),
-        }
-    }
-    for (what, bytes) in files {
-        texts.push(match scratch.keep("file", &bytes).await {
-            Ok(path) => format!("[{what}, {} bytes, is in {}]", bytes.len(), path.display()),
-            Err(error) => format!("[{what} could not be saved: {error}]"),
+        images += usize::from(matches!(block, Block::Image { .. }));
+        content.push(match shown(block).await {
+            Ok(block) => block,
+            Err((why, bytes)) => kept(&format!("image {images} ({why})"), &bytes, scratch).await,
         });
     }
-    if texts.iter().map(|text| text.chars().count()).sum::<usize>() > limit {
-        let mut capture = Capture::new(limit, Arc::clone(scratch));
-        capture.push(Stream::Out, texts.join("\n").as_bytes()).await;
-        texts = vec![capture.finish().await.out];
+    for (what, bytes) in files {
+        content.push(kept(&what, &bytes, scratch).await);
     }
-    let words = texts.join("\n");
-    let mut content: Vec<Block> = texts.into_iter().map(Block::text).collect();
-    content.extend(others);
+    let text =
+        |block: &Block| if let Block::Text { text } = block { Some(text.clone()) } else { None };
+    let mut words = content.iter().filter_map(text).collect::<Vec<String>>().join("\n");
+    if words.chars().count() > limit {
+        let mut capture = Capture::new(limit, Arc::clone(scratch));
+        capture.push(Stream::Out, words.as_bytes()).await;
+        words = capture.finish().await.out;
+        content.retain(|block| text(block).is_none());
+        content.insert(0, Block::text(words.clone()));
+    }
     let detail = if is_error {
         Value::String(format!("Error: {words}"))
     } else {
         serde_json::to_value(&content).unwrap_or_default()
     };
     Outcome { content, is_error, detail, denied: None }
+}
+
+/// Keeps what cannot be shown in a file, and says where.
+async fn kept(what: &str, bytes: &[u8], scratch: &Arc<Scratch>) -> Block {
+    Block::text(match scratch.keep("file", bytes).await {
+        Ok(path) => format!("[{what}, {} bytes, is in {}]", bytes.len(), path.display()),
+        Err(error) => format!("[{what} could not be saved: {error}]"),
+    })
 }
 
 /// Makes an image fit to be sent: what the service refuses it would refuse with every later

@@ -42,6 +42,9 @@ pub(super) enum Standing {
 /// As many links as the kernel follows.
 const LINKS_MAX: u32 = 40;
 
+/// What is longer, in bytes, no system opens: there is nothing to look at.
+pub(super) const PATH_BYTES_MAX: usize = 4_096;
+
 impl Places {
     pub(super) fn new(roots: &[PathBuf], scratch: &Path, home: Option<PathBuf>) -> Self {
         let roots = roots.iter().map(|root| resolve(root)).collect();
@@ -107,10 +110,14 @@ pub(super) fn resolve(path: &Path) -> PathBuf {
             real.pop();
             continue;
         }
-        let next = real.join(&part);
-        match fs::read_link(&next) {
+        real.push(&part);
+        if real.as_os_str().len() > PATH_BYTES_MAX {
+            continue;
+        }
+        match fs::read_link(&real) {
             Ok(target) if links < LINKS_MAX => {
                 links += 1;
+                real.pop();
                 if target.is_absolute() {
                     real = PathBuf::from("/");
                 }
@@ -118,7 +125,7 @@ pub(super) fn resolve(path: &Path) -> PathBuf {
                 target.append(&mut ahead);
                 ahead = target;
             }
-            Ok(_) | Err(_) => real = next,
+            Ok(_) | Err(_) => {}
         }
     }
     real

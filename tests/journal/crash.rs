@@ -38,7 +38,7 @@ fn child_that_writes() {
         journal.message(&user("go"), &Meta::default());
         journal.message(&calls(&[&tool]), &reply());
         println!("\nstep");
-        journal.intent(&[call(&tool)]);
+        journal.intent(&[(call(&tool), false)]);
         println!("\nstep");
         effects.write_all(format!("{tool}\n").as_bytes()).expect("written");
         println!("\nstep");

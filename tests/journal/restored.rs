@@ -84,8 +84,10 @@ fn a_cut_off_call_is_answered_by_what_is_known_of_it() {
     let sandbox = Sandbox::new();
     let (id, mut journal) = sandbox.create();
     journal.message(&user("go"), &Meta::default());
-    journal.message(&calls(&["done", "begun", "waiting"]), &reply());
-    journal.intent(&[call("done"), call("begun")]);
+    journal.message(&calls(&["done", "begun", "changed", "waiting"]), &reply());
+    let changed = call("changed");
+    let input = changed.input.clone();
+    journal.intent(&[(call("done"), false), (call("begun"), false), (changed, true)]);
     journal.outcome(&result("done", "kept"), &Value::Null);
     drop(journal);
     let error = |id: &str, text: &str| Block::ToolResult {
@@ -96,12 +98,13 @@ fn a_cut_off_call_is_answered_by_what_is_known_of_it() {
     let expected = [
         result("done", "kept"),
         error("begun", OUTCOME_UNKNOWN),
+        error("changed", &format!("{OUTCOME_UNKNOWN}. It ran with a changed input: {input}")),
         error("waiting", "not started: the run was cut off before this ran"),
     ];
     let (journal, restored) = sandbox.resume(&id);
     assert_eq!(restored.messages[2].content, expected);
     assert_eq!(violations(&restored.messages), []);
-    assert_eq!(restored.unknown_outcomes, 1);
+    assert_eq!(restored.unknown_outcomes, 2);
     assert_eq!(restored.ended, None);
     drop(journal);
     let again = sandbox.read(&id);

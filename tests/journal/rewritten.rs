@@ -58,7 +58,7 @@ fn what_is_said_after_the_change_follows_it() {
     let mut messages = compact(&mut journal);
     journal.message(&user("Be quick."), &Meta::default());
     journal.message(&calls(&["t3"]), &reply());
-    journal.intent(&[call("t3")]);
+    journal.intent(&[(call("t3"), false)]);
     journal.outcome(&result("t3", "three"), &Value::Null);
     journal.message(&says("Fixed now."), &reply());
     // Words after results are part of the same message.
@@ -93,7 +93,7 @@ fn calls_that_were_cut_off_after_a_change_are_answered() {
     let (id, mut journal) = sandbox.create();
     compact(&mut journal);
     journal.message(&calls(&["begun", "waiting"]), &reply());
-    journal.intent(&[call("begun")]);
+    journal.intent(&[(call("begun"), false)]);
     drop(journal);
     let (journal, restored) = sandbox.resume(&id);
     assert_eq!(violations(&restored.messages), []);

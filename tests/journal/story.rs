@@ -158,7 +158,7 @@ pub(super) fn tell(journal: &mut Journal) -> Vec<Message> {
     journal.spend(cents(2), &usage(10), MODEL);
     journal.message(&messages[1], &reply());
     journal.transition(&steps[2]);
-    journal.intent(&[call("t1"), call("t2")]);
+    journal.intent(&[(call("t1"), false), (call("t2"), false)]);
     // The second call ends first.
     journal.outcome(&messages[2].content[1], &json!({ "stdout": "two" }));
     journal.outcome(&messages[2].content[0], &json!(null));

@@ -17,7 +17,7 @@ fn recorded(sandbox: &Sandbox) -> Vec<u8> {
     journal.transition(&steps(&[Event::Begin])[0]);
     journal.spend(cents(2), &usage(10), MODEL);
     journal.message(&calls(&["a"]), &reply());
-    journal.intent(&[call("a")]);
+    journal.intent(&[(call("a"), false)]);
     journal.outcome(&result("a", "done"), &Value::Null);
     journal.message(&says("Done."), &reply());
     journal.end(StopReason::Completed);

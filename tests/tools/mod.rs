@@ -11,6 +11,7 @@ mod inputs;
 mod media;
 mod pdfs;
 mod permission;
+mod permission_riddles;
 mod permission_table;
 mod reading;
 mod require;

@@ -36,7 +36,7 @@ pub(super) fn failure(task: &AgentTask, report: &Report) -> String {
     );
     // A string takes all that is written to it.
     if let Some(error) = &task.error {
-        let _ = write!(text, " The service said: {error}.");
+        let _ = write!(text, " What went wrong: {error}.");
     }
     if let Some(before) = &task.retries {
         let _ = write!(text, " It was the second try, after {before} had failed.");
@@ -45,7 +45,10 @@ pub(super) fn failure(task: &AgentTask, report: &Report) -> String {
         write!(text, "\nTurns: {}. Cost: {}. Session: {}.", task.turns, task.cost, task.session);
     let done = &report.finished;
     if done.is_empty() {
-        text.push_str("\nIt had finished nothing: no tool of it ran to its end.");
+        text.push_str(
+            "\nIt had finished nothing: no tool of it ran to its end without an error. What a tool did \
+             before it failed or was cut off may have had its effect.",
+        );
     } else {
         text.push_str("\nWhat it had finished, each tool that ran without an error:");
         for line in done {

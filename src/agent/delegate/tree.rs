@@ -243,6 +243,11 @@ impl Tree {
         self.roster().entries.iter().map(|entry| entry.task.clone()).collect()
     }
 
+    /// Whether something was not allowed to one that is over.
+    pub(in super::super) fn has_denials(&self) -> bool {
+        !self.roster().denials.is_empty()
+    }
+
     /// What was not allowed to them.
     pub(in super::super) fn take_denials(&self) -> Vec<Denial> {
         std::mem::take(&mut self.roster().denials)

@@ -33,6 +33,7 @@ pub fn resolve(
     variables: impl Into<Variables>,
     cwd: PathBuf,
 ) -> Result<Settings, UsageError> {
+    check_input(args)?;
     let settings = resolve_under(&managed::files(), args, variables.into(), cwd)?;
     check_credential(&settings.endpoint)?;
     Ok(settings)
@@ -48,7 +49,6 @@ pub fn resolve_under(
     mut variables: Variables,
     cwd: PathBuf,
 ) -> Result<Settings, UsageError> {
-    check_input(args)?;
     let config_dir = environment::config_dir(&variables);
     let hook_depth = environment::hook_depth(&variables)?;
     let Sources { loaded, managed, ignored, memory, servers, mut library } =
@@ -62,6 +62,7 @@ pub fn resolve_under(
     let found = std::mem::take(&mut library.warnings);
     let mut warnings = [loaded.warnings, chain.strangers(&args.model), found].concat();
     let mcp = servers::read(&args.mcp, &env, &file, servers, &variables, &mut warnings)?;
+    servers::check_named(&mcp, args.tools.permission_prompt_tool.as_deref())?;
     let limits = limits(args, &env, &file, &chain, &endpoint);
     let (mut system, mut tools) = (system::read(&args.model)?, tools(args, &env, &file)?);
     let home = environment::home(&variables);

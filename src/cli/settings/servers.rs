@@ -12,7 +12,7 @@ use super::locate;
 use crate::cli::args::McpArgs;
 use crate::cli::environment::{Environment, Variables};
 use crate::cli::usage::UsageError;
-use crate::mcp::{Config, Place, Timers};
+use crate::mcp::{self, Config, Place, Timers};
 use crate::process::reading;
 use crate::tools::secret_values;
 
@@ -183,6 +183,32 @@ pub(super) fn read(
     let timers = Timers { start: env.mcp_start.unwrap_or(defaults.start), call, ..defaults };
     let servers = found.into_values().collect();
     Ok(McpServers { servers, required: required(args), timers, places })
+}
+
+/// Whether the servers are there without which a run makes no sense.
+///
+/// # Errors
+/// One is not, and which there are.
+pub(super) fn check_named(mcp: &McpServers, asked: Option<&str>) -> Result<(), UsageError> {
+    let there: Vec<&str> = mcp.servers.iter().map(|server| server.name.as_str()).collect();
+    let known = || match there.as_slice() {
+        [] => "there is none (.mcp.json counts in a trusted repository only)".to_owned(),
+        names => format!("there are {}", names.join(", ")),
+    };
+    let required = mcp.required.iter().flatten().map(String::as_str);
+    if let Some(name) = required.filter(|name| *name != "all").find(|name| !there.contains(name)) {
+        let why = format!("--mcp-required {name}: no MCP server has this name; {}", known());
+        return Err(UsageError::new(why));
+    }
+    match asked {
+        Some(tool) if !there.iter().any(|name| tool.starts_with(&mcp::prefix(name))) => {
+            Err(UsageError::new(format!(
+                "--permission-prompt-tool {tool}: no MCP server has such a tool; {}",
+                known()
+            )))
+        }
+        Some(_) | None => Ok(()),
+    }
 }
 
 /// The servers that `--mcp-required` names. `all` stands for every one.

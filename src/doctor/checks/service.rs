@@ -100,6 +100,13 @@ fn accepted(status: u16, message: &str, foreign: bool, known: &Known) -> Finding
     });
     let said = if message.is_empty() { String::new() } else { format!(": {message}") };
     match status {
+        200..300 if !message.is_empty() => Finding::problem(
+            "acceptance",
+            format!("something answers that is not the service: {message} (HTTP {status})"),
+            "every run would end with an answer that cannot be read",
+            "see whether a login page of the network or a proxy is in between, and whether \
+             ANTHROPIC_BASE_URL is right",
+        ),
         200..300 => Finding::ok("acceptance", format!("the service accepts {used}")),
         401 => Finding::problem(
             "acceptance",

@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use reqwest::header::DATE;
+use reqwest::header::{CONTENT_TYPE, DATE};
 use reqwest::{Method, Request};
 use serde_json::json;
 
@@ -20,7 +20,7 @@ pub struct Knock {
     /// Method and path, for people.
     pub asked: &'static str,
     pub status: u16,
-    /// What it said when it refused.
+    /// What it said when it refused, or what is wrong with its consent.
     pub message: String,
     /// The service's clock and ours when the answer came.
     pub clocks: Option<(SystemTime, SystemTime)>,
@@ -83,7 +83,10 @@ impl Client {
         {
             body.extend_from_slice(&chunk);
         }
-        let message = if status < 300 {
+        let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+        let message = if status < 300 && kind.is_some_and(|kind| kind.starts_with("text/html")) {
+            "a web page came instead of an answer".to_owned()
+        } else if status < 300 {
             String::new()
         } else {
             hidden(refused(status, &headers, &body, now)).detail().to_owned()

@@ -234,21 +234,27 @@ pub(super) fn base_name(command: &str) -> &str {
     command.rsplit('/').next().unwrap_or(command)
 }
 
-/// What `rm` and `rmdir` are told to remove, if these words are one of them.
-fn removals<'a>(words: &'a [&'a str]) -> impl Iterator<Item = &'a str> {
-    let mut words = words;
-    let mut targets: &[&str] = &[];
-    while let Some((first, rest)) = words.split_first() {
-        match base_name(first) {
-            "sudo" | "doas" | "env" | "command" | "nohup" | "exec" | "time" => words = rest,
-            _ if first.starts_with('-') || first.contains('=') => words = rest,
-            name => {
-                targets = if matches!(name, "rm" | "rmdir") { rest } else { targets };
-                break;
-            }
-        }
-    }
-    targets.iter().filter(|word| !word.starts_with('-')).copied()
+/// What `rm` and `rmdir` are told to remove, if one of them is what these words run.
+pub(super) fn removals<T: AsRef<str>>(words: &[T]) -> impl Iterator<Item = &str> {
+    let removes = |word: &T| matches!(base_name(word.as_ref()), "rm" | "rmdir");
+    let suspects = wrapper::suspects(words);
+    let runs = if suspects.len() > 1 {
+        // The words after the first are also the words after any later.
+        words[suspects.clone()].iter().position(removes)
+    } else {
+        let skipped = |word: &&T| {
+            let word = word.as_ref();
+            let runs_another = matches!(
+                base_name(word),
+                "sudo" | "doas" | "env" | "command" | "nohup" | "exec" | "time"
+            );
+            runs_another || word.starts_with('-') || word.contains('=')
+        };
+        let at = words[suspects.start..].iter().take_while(skipped).count();
+        words.get(suspects.start + at).filter(|word| removes(word)).map(|_| at)
+    };
+    let targets = runs.map_or(&[][..], |at| &words[suspects.start + at + 1..]);
+    targets.iter().map(AsRef::as_ref).filter(|word| !word.starts_with('-'))
 }
 
 /// Folders that a run must never remove, nor what they are in.
@@ -258,17 +264,8 @@ pub(super) struct Grounds<'a> {
     pub(super) work: [&'a Path; 2],
 }
 
-/// Whether these words would, standing in `base`, remove a folder that a run must never remove.
-pub(super) fn is_ruinous(words: &[&str], base: &Path, grounds: Grounds<'_>) -> bool {
-    removals(words).any(|target| is_critical(target, base, grounds))
-}
-
-/// Whether they remove something that is named as seen from where they run.
-pub(super) fn removes_from_here(words: &[&str]) -> bool {
-    removals(words).any(|target| !target.starts_with('/'))
-}
-
-fn is_critical(target: &str, from: &Path, grounds: Grounds<'_>) -> bool {
+/// Whether this names, seen from a folder, what a run must never remove.
+pub(super) fn is_critical(target: &str, from: &Path, grounds: Grounds<'_>) -> bool {
     let bare = target.trim_matches(['"', '\'']);
     let bare = if bare == "*" { "." } else { bare.strip_suffix("/*").unwrap_or(bare) };
     if bare.starts_with('$') {

@@ -1,16 +1,18 @@
 //! Judges a command line part by part, and the files it names.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use super::super::catalog::Tool;
-use super::super::places::Place;
+use super::super::places::{PATH_BYTES_MAX, Place};
 use super::chores::{self, Chore};
+use super::effort::Effort;
 use super::footing::Footing;
 use super::judge::Permissions;
 use super::mode::PermissionMode;
 use super::rule::Rule;
 use super::script::{self, Simple, Word};
-use super::shred;
+use super::shred::Shreds;
 use super::wrapper::{self, Overlook};
 
 type Sure = Result<(), String>;
@@ -20,29 +22,46 @@ pub(super) struct Errand<'a> {
     permissions: &'a Permissions,
     find: &'a dyn Fn(&str, &Path) -> Place,
     footing: Footing,
+    effort: &'a Effort,
 }
+
+/// What it takes to follow a path through one folder, in letters: the system is asked.
+const STEP: usize = 40;
 
 impl<'a> Errand<'a> {
     pub(super) fn new(
         permissions: &'a Permissions,
         find: &'a dyn Fn(&str, &Path) -> Place,
         cwd: &Path,
+        effort: &'a Effort,
     ) -> Self {
-        Self { permissions, find, footing: Footing::new(cwd) }
+        Self { permissions, find, footing: Footing::new(cwd), effort }
     }
 
     /// Deny and ask rules for the files that are named.
     pub(super) fn forbidden_paths(&self, command: &str, readings: &[Vec<Simple>]) -> Sure {
+        if !self.permissions.forbids_paths() {
+            return Ok(());
+        }
         let look = |path: &str| self.forbids(Tool::Read, path);
         let change = |path: &str| self.forbids(Tool::Write, path);
         if readings.is_empty() {
             // Whatever looks like a file may be one.
-            let pieces = shred::shred(command);
-            let words = pieces.iter().flatten().map(String::as_str);
-            words.filter(|word| !word.starts_with('-')).try_for_each(look)?;
+            let shreds = Shreds::of(command);
+            let words: BTreeSet<&str> = shreds.pieces().flatten().collect();
             let targets = command.split('>').skip(1);
-            let mut targets = targets.filter_map(|text| text.split_whitespace().next());
-            return targets.try_for_each(|word| change(word.trim_matches(['"', '\'', '|'])));
+            let targets = targets.filter_map(|text| text.split_whitespace().next());
+            let targets = targets.map(|word| word.trim_matches(['"', '\'', '|']));
+            let mut targets: BTreeSet<&str> = targets.collect();
+            for word in words.into_iter().filter(|word| !word.starts_with('-')) {
+                let is_target = targets.remove(word);
+                self.each(word, |place| {
+                    self.permissions.forbidden(Tool::Read, place)?;
+                    let also = is_target.then(|| self.permissions.forbidden(Tool::Write, place));
+                    also.unwrap_or(Ok(()))
+                })?;
+            }
+            return targets.into_iter().try_for_each(change);
         }
         for part in readings.iter().flatten() {
             part.writes.iter().try_for_each(|word| change(&word.plain))?;
@@ -64,7 +83,8 @@ impl<'a> Errand<'a> {
     pub(super) fn allowed(mut self, parts: &[Simple]) -> Sure {
         for part in parts {
             self.part(part)?;
-            self.footing.pass(part, |folder, base| (self.find)(folder, base).real);
+            let find = |folder: &str, base: &Path| (self.find)(folder, base).real;
+            self.footing.pass(part, self.effort, find);
             if self.footing.is_lost() {
                 return Err("Bash needs permission: it changes folders too often".to_string());
             }
@@ -141,7 +161,16 @@ impl<'a> Errand<'a> {
 
     /// Applies `check` to where `path` leads from everywhere that the command may be standing.
     fn each(&self, path: &str, check: impl Fn(&Place) -> Result<(), String>) -> Sure {
-        self.footing.bases().iter().try_for_each(|base| check(&(self.find)(path, base)))
+        self.footing.bases().iter().try_for_each(|base| {
+            let letters = base.as_os_str().len() + path.len();
+            let slashes = |text: &[u8]| text.iter().filter(|byte| **byte == b'/').count();
+            let steps = 1 + slashes(base.as_os_str().as_encoded_bytes()) + slashes(path.as_bytes());
+            // A rule is held against every folder on the way. What is too long is not opened.
+            if !self.effort.spend(letters + steps * (STEP + letters.min(PATH_BYTES_MAX) / 16)) {
+                return Err(Effort::refusal());
+            }
+            check(&(self.find)(path, base))
+        })
     }
 }
 

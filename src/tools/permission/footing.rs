@@ -1,8 +1,10 @@
 //! Knows where a command line may be standing after each of its parts.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use super::chores::{self, Chore};
+use super::effort::Effort;
 use super::script::{Joint, Simple};
 
 /// How many folders are kept in mind. Each `cd` of which nobody knows whether it succeeded may
@@ -31,8 +33,15 @@ impl Footing {
     }
 
     /// It may stand in any of these.
-    pub(super) fn anywhere(bases: Vec<PathBuf>) -> Self {
-        let mut footing = Self { bases, ..Self::new(Path::new("/")) };
+    pub(super) fn anywhere(bases: impl Iterator<Item = PathBuf>) -> Self {
+        let mut kept = BTreeSet::new();
+        for base in bases {
+            kept.insert(base);
+            if kept.len() > BASES_MAX {
+                break;
+            }
+        }
+        let mut footing = Self { bases: kept.into_iter().collect(), ..Self::new(Path::new("/")) };
         footing.tidy();
         footing
     }
@@ -41,14 +50,29 @@ impl Footing {
         &self.bases
     }
 
-    /// Whether it changed folders more often than anybody kept in mind.
+    /// Whether it changed folders more often than anybody kept in mind. It may stand anywhere then,
+    /// and not only in the folders that are still known.
     pub(super) fn is_lost(&self) -> bool {
         self.lost
     }
 
     /// Takes note of a part that ran. `find` tells where a path leads, seen from a folder.
-    pub(super) fn pass(&mut self, part: &Simple, find: impl Fn(&str, &Path) -> PathBuf) {
-        if let Some(Chore::Moves(folder)) = chores::recognise(part) {
+    pub(super) fn pass(
+        &mut self,
+        part: &Simple,
+        effort: &Effort,
+        find: impl Fn(&str, &Path) -> PathBuf,
+    ) {
+        if self.lost {
+            return;
+        }
+        let chore = chores::recognise(part);
+        if let Some(Chore::Moves(folder)) = chore {
+            // They are sorted, too.
+            if !effort.spend(8 * self.letters(folder)) {
+                self.lost = true;
+                return;
+            }
             let moved: Vec<PathBuf> = self.bases.iter().map(|base| find(folder, base)).collect();
             // In a pipe it moves only itself.
             if part.then == Joint::And && self.before != Joint::Pipe {
@@ -56,11 +80,19 @@ impl Footing {
             }
             self.bases.extend(moved);
         }
-        if part.then == Joint::Other {
+        let joins = part.then == Joint::Other && !self.stayed.is_empty();
+        if joins {
             self.bases.append(&mut self.stayed);
         }
         self.before = part.then;
-        self.tidy();
+        if joins || matches!(chore, Some(Chore::Moves(_))) {
+            self.tidy();
+        }
+    }
+
+    /// How long the paths are that this one makes, seen from everywhere.
+    pub(super) fn letters(&self, path: &str) -> usize {
+        self.bases.iter().map(|base| base.as_os_str().len() + path.len() + 1).sum()
     }
 
     fn tidy(&mut self) {
@@ -69,6 +101,11 @@ impl Footing {
             list.dedup();
             self.lost |= list.len() > BASES_MAX;
             list.truncate(BASES_MAX);
+        }
+        if self.lost {
+            // Those who ask heed that, and need no folder but to say what means the same in each.
+            self.bases.truncate(1);
+            self.stayed.clear();
         }
     }
 }

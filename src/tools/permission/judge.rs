@@ -251,8 +251,10 @@ impl Permissions {
 
     /// Deny and ask rules, which no mode overrules.
     pub(super) fn forbidden(&self, tool: Tool, place: &Place) -> Result<(), String> {
-        let about =
-            |rule: &&Rule| rule.is_about(tool, &place.written) || rule.is_about(tool, &place.real);
+        let is_link = place.written != place.real;
+        let about = |rule: &&Rule| {
+            rule.is_about(tool, &place.written) || is_link && rule.is_about(tool, &place.real)
+        };
         if let Some(rule) = self.deny.iter().find(about) {
             let path = place.written.display();
             return Err(format!("{path} is denied to {} by the rule `{}`", tool.name(), rule.text));
@@ -269,6 +271,11 @@ impl Permissions {
             ));
         }
         Ok(())
+    }
+
+    /// Whether there is any path that [`Self::forbidden`] forbids.
+    pub(super) fn forbids_paths(&self) -> bool {
+        !self.secrets.hides_nothing() || self.deny.iter().chain(&self.ask).any(Rule::is_about_paths)
     }
 
     fn allows(&self, tool: Tool, place: &Place) -> bool {

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 
+use super::super::places::PATH_BYTES_MAX;
 use super::rule::List;
 
 #[derive(Clone, Debug)]
@@ -43,6 +44,11 @@ impl PathPattern {
     }
 
     pub(super) fn matches(&self, path: &Path) -> bool {
+        // To look through all parents takes a time that grows with the square of the length. No
+        // rule has to forbid what cannot be opened.
+        if path.as_os_str().len() > PATH_BYTES_MAX {
+            return false;
+        }
         let Ok(inner) = path.strip_prefix(&self.root) else { return false };
         if inner.as_os_str().is_empty() {
             return false;

@@ -224,6 +224,22 @@ impl Rule {
         }
     }
 
+    /// Whether this rule is about what begins at one of these places of a text, in their order, and
+    /// goes on to its end.
+    pub(super) fn is_about_rest(&self, text: &str, starts: &[usize]) -> bool {
+        match &self.scope {
+            Scope::Command(pattern) => {
+                let bare = pattern.strip_suffix(" *");
+                bare.into_iter().chain([pattern.as_str()]).any(|one| fits_rest(one, text, starts))
+            }
+            Scope::Everything
+            | Scope::Path(_)
+            | Scope::Field(_, _)
+            | Scope::Host(_)
+            | Scope::Foreign => false,
+        }
+    }
+
     /// Whether this rule is about a host, as [`super::host_of`] writes it.
     pub(super) fn is_about_host(&self, host: &str) -> bool {
         match &self.scope {
@@ -253,6 +269,11 @@ impl Rule {
             | Value::Object(_) => told.to_string(),
         });
         self.tool == tool.name() && told.is_some_and(|told| wildcard(value, &told))
+    }
+
+    /// Whether this rule tells paths apart.
+    pub(super) fn is_about_paths(&self) -> bool {
+        matches!(self.scope, Scope::Path(_))
     }
 
     /// Whether this rule tells commands apart.
@@ -294,6 +315,18 @@ fn matches_command(pattern: &str, command: &str) -> bool {
     match pattern.strip_suffix(" *") {
         Some(prefix) => wildcard(prefix, command) || wildcard(pattern, command),
         None => wildcard(pattern, command),
+    }
+}
+
+/// Whether what begins at one of these places of a text fits a pattern.
+fn fits_rest(pattern: &str, text: &str, starts: &[usize]) -> bool {
+    let mut rests = starts.iter().filter_map(|at| text.get(*at..));
+    match pattern.split_once('*') {
+        None => rests.any(|rest| rest == pattern),
+        // The star can stand for all that lies between this one and any later one that fits.
+        Some((begin, _)) => {
+            rests.find(|rest| rest.starts_with(begin)).is_some_and(|rest| wildcard(pattern, rest))
+        }
     }
 }
 

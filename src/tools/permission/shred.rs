@@ -11,13 +11,35 @@ pub(super) fn is_opener(word: &str) -> bool {
 
 /// What is left of a command when it is cut at everything that could begin another, with quotes
 /// and without.
-pub(super) fn shred(command: &str) -> Vec<Vec<String>> {
-    let bare = |text: &str| text.replace(['\\', '\'', '"'], "");
-    let joined = joined(command);
-    let texts = [command.to_owned(), bare(command), bare(&joined), joined];
-    let at = |letter: char| ";|&\n()`<>{}\"'".contains(letter);
-    let pieces = texts.iter().flat_map(|text| text.split(at)).map(words);
-    pieces.filter(|words| !words.is_empty()).collect()
+pub(super) struct Shreds {
+    /// The ways to write it that differ.
+    texts: Vec<String>,
+}
+
+impl Shreds {
+    pub(super) fn of(command: &str) -> Self {
+        let bare = |text: &str| text.replace(['\\', '\'', '"'], "");
+        let joined = joined(command);
+        let mut texts: Vec<String> = Vec::new();
+        for text in [command.to_owned(), bare(command), bare(&joined), joined] {
+            if !texts.contains(&text) {
+                texts.push(text);
+            }
+        }
+        Self { texts }
+    }
+
+    /// The words of each piece.
+    pub(super) fn pieces(&self) -> impl Iterator<Item = Vec<&str>> {
+        let at = |letter: char| {
+            matches!(
+                letter,
+                ';' | '|' | '&' | '\n' | '(' | ')' | '`' | '<' | '>' | '{' | '}' | '"' | '\''
+            )
+        };
+        let pieces = self.texts.iter().flat_map(move |text| text.split(at));
+        pieces.map(|piece| words(piece).collect::<Vec<_>>()).filter(|words| !words.is_empty())
+    }
 }
 
 /// Without the ends of lines that go on in the next. In a comment they are ends nevertheless: who
@@ -28,7 +50,12 @@ fn joined(command: &str) -> String {
 
 /// The pieces that begin where the shell looks for a command. Quotes are not looked at.
 pub(super) fn commands(command: &str) -> Vec<Vec<String>> {
-    [begun(command), begun(&joined(command))].concat()
+    let joined = joined(command);
+    let mut pieces = begun(command);
+    if joined != command {
+        pieces.extend(begun(&joined));
+    }
+    pieces
 }
 
 fn begun(command: &str) -> Vec<Vec<String>> {
@@ -61,17 +88,17 @@ fn begun(command: &str) -> Vec<Vec<String>> {
         };
         let ended = std::mem::take(&mut piece);
         if std::mem::replace(&mut begins, next_begins) {
-            pieces.push(words(&ended));
+            pieces.push(words(&ended).map(str::to_owned).collect());
         }
     }
     if begins {
-        pieces.push(words(&piece));
+        pieces.push(words(&piece).map(str::to_owned).collect());
     }
     pieces
 }
 
 /// The words of a piece, without the keywords before its command.
-fn words(piece: &str) -> Vec<String> {
+fn words(piece: &str) -> impl Iterator<Item = &str> {
     let words = piece.trim().trim_end_matches('$').split_whitespace();
-    words.skip_while(|word| is_opener(word)).map(str::to_owned).collect()
+    words.skip_while(|word| is_opener(word))
 }

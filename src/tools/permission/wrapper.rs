@@ -1,5 +1,7 @@
 //! Finds the command inside commands that only run another.
 
+use std::ops::Range;
+
 use super::chores::base_name;
 use super::script::{self, Word};
 use super::shred::is_opener;
@@ -70,18 +72,16 @@ pub(super) fn runs_its_arguments(words: &[Word]) -> bool {
     }
 }
 
-/// Every command that these words may run, whatever flags come before it: for rules that must not
-/// be dodged.
-pub(super) fn suspects<T: AsRef<str>>(words: &[T]) -> Vec<&[T]> {
+/// Where every command begins that these words may run, whatever flags come before it: for rules
+/// that must not be dodged. Each goes on to the last word: to look at all the words of each takes
+/// a time that grows with the square of their number.
+pub(super) fn suspects<T: AsRef<str>>(words: &[T]) -> Range<usize> {
     let is_setting = |word: &&T| script::is_assignment(word.as_ref());
-    let words = &words[words.iter().take_while(is_setting).count()..];
-    match words.split_first() {
-        Some((first, rest)) if runs_another(base_name(first.as_ref())) => {
-            let later = (0..rest.len()).map(|at| &rest[at..]);
-            std::iter::once(words).chain(later).collect()
-        }
-        Some(_) => vec![words],
-        None => Vec::new(),
+    let first = words.iter().take_while(is_setting).count();
+    match words.get(first) {
+        Some(name) if runs_another(base_name(name.as_ref())) => first..words.len(),
+        Some(_) => first..first + 1,
+        None => first..first,
     }
 }
 
@@ -118,20 +118,18 @@ pub(super) fn hides_a_name<T: AsRef<str>>(words: &[T], is_hidden: impl Fn(&T) ->
     false
 }
 
-/// Whether these words are a shell, or what is one in itself, that is told a script.
-fn tells_a_shell<T: AsRef<str>>(words: &[T]) -> bool {
-    let Some((first, rest)) = words.split_first() else { return false };
-    let name = base_name(first.as_ref());
-    let mut flags = rest.iter().map(AsRef::as_ref).filter(|word| word.starts_with('-'));
-    SHELLS.contains(&name)
-        && (matches!(name, "eval" | "trap") || flags.any(|word| word.ends_with('c')))
-}
-
 /// The same of words that were cut out of a command, where scripts in quotes are just words.
 pub(super) fn may_hide_a_name(words: &[String]) -> bool {
     let is_hidden = |word: &String| word.contains(['$', '*', '?', '[']) && word != "[[";
-    let told = |words: &[String]| tells_a_shell(words) && words.iter().any(is_hidden);
-    hides_a_name(words, is_hidden) || suspects(words).into_iter().any(told)
+    let last_hidden = words.iter().rposition(is_hidden);
+    let last_flag = words.iter().rposition(|word| word.starts_with('-') && word.ends_with('c'));
+    // A shell, or what is one in itself, that is told a script.
+    let is_told = |at: usize| {
+        let name = base_name(&words[at]);
+        let has_script = matches!(name, "eval" | "trap") || last_flag > Some(at);
+        SHELLS.contains(&name) && has_script && last_hidden >= Some(at)
+    };
+    hides_a_name(words, is_hidden) || suspects(words).any(is_told)
 }
 
 /// Which settings of variables may be overlooked.
@@ -171,6 +169,12 @@ pub(super) fn unwrap(mut words: &[Word], overlook: Overlook) -> &[Word] {
 
 fn is_flag(word: Option<&Word>) -> bool {
     word.is_some_and(|word| word.raw.starts_with('-'))
+}
+
+/// Whether these words may be a command that [`script_within`] looks into.
+pub(super) fn may_tell_a_script(words: &[Word]) -> bool {
+    let name = words.first().map_or("", |first| base_name(&first.plain));
+    SHELLS.contains(&name) || NAMERS.contains(&name)
 }
 
 /// The script inside `sh -c '…'`, `eval …`, `trap '…' EXIT` or `test -v 'a[$(…)]'`. Always

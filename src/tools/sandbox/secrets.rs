@@ -14,6 +14,11 @@ pub(in super::super) struct Secrets {
 }
 
 impl Secrets {
+    /// Whether no path is in a denied place.
+    pub(in super::super) fn hides_nothing(&self) -> bool {
+        self.denied.is_empty()
+    }
+
     /// Whether a path is in a denied place.
     pub(in super::super) fn hides(&self, path: &Path) -> bool {
         let deepest = |places: &[PathBuf]| {

@@ -1,0 +1,99 @@
+//! Reads a command and all the scripts in its words.
+
+use std::collections::HashMap;
+
+use super::effort::Effort;
+use super::script::{self, Joint, Simple, Unsure, Word};
+use super::tree;
+use super::wrapper::{self, Overlook};
+
+/// What a command line is made of, as far as that is sure.
+pub(super) struct Reading {
+    /// The lists of its parts by everyone who could take it apart, once if they agree. There are
+    /// two readers because each may be wrong: every list has to be allowed, and none denied.
+    pub(super) sure: Vec<Vec<Simple>>,
+    /// Why nothing can be allowed part by part.
+    pub(super) doubt: Option<Unsure>,
+    /// Whether our own splitter found more in it than plain commands. Then all that could be a
+    /// command counts as one for the rules that forbid.
+    pub(super) is_compound: bool,
+}
+
+impl Reading {
+    fn of(command: &str) -> Self {
+        let (own, parsed) = (script::split(command), tree::split(command));
+        let (is_compound, doubt) = (own.is_err(), parsed.as_ref().err().copied());
+        let sure = match (own, parsed) {
+            // Only our own knows what runs after which.
+            (Ok(own), Ok(parsed)) if are_same(&own, &parsed) => vec![own],
+            (own, parsed) => own.into_iter().chain(parsed).collect(),
+        };
+        Self { sure, doubt, is_compound }
+    }
+}
+
+/// Whether two lists of parts differ at most in how the parts follow each other.
+fn are_same(one: &[Simple], other: &[Simple]) -> bool {
+    let commands = |parts: &[Simple]| -> Vec<Simple> {
+        parts.iter().map(|part| Simple { then: Joint::Other, ..part.clone() }).collect()
+    };
+    commands(one) == commands(other)
+}
+
+/// A command line, or a script in words of one.
+pub(super) struct Script {
+    pub(super) text: String,
+    pub(super) reading: Reading,
+    /// Whether it surely runs. Of others only somebody who is to be dodged by nobody thinks so.
+    pub(super) told: bool,
+}
+
+/// What it takes to read a letter of a script, in letters that are only looked at.
+const READ: usize = 100;
+
+/// A command line, and after it every script in its words, in words of these, and so on. They get
+/// shorter all the time; the same text is read once, and `effort` bounds the rest.
+pub(super) fn scripts(command: &str, effort: &Effort) -> Vec<Script> {
+    let script = |text: String, told: bool| Script { reading: Reading::of(&text), text, told };
+    let mut found = vec![script(command.to_owned(), true)];
+    let mut seen = HashMap::new();
+    let mut at = 0;
+    while let Some(outer) = found.get(at) {
+        for (text, told) in within(outer, effort) {
+            if seen.get(&text).is_some_and(|before| *before || !told) {
+                continue;
+            }
+            seen.insert(text.clone(), told);
+            if !effort.spend(READ * (READ + text.len())) {
+                return found;
+            }
+            found.push(script(text, told));
+        }
+        at += 1;
+    }
+    found
+}
+
+/// The scripts in words of a script, and whether they run.
+fn within(outer: &Script, effort: &Effort) -> Vec<(String, bool)> {
+    let mut found = Vec::new();
+    let mut look = |words: &[Word], told: bool| {
+        // Each may be made of all words up to the last.
+        let letters = || words.iter().map(|word| 8 + word.plain.len()).sum();
+        if wrapper::may_tell_a_script(words) && effort.spend(letters()) {
+            found.extend(wrapper::script_within(words).map(|text| (text, told)));
+        }
+    };
+    for part in outer.reading.sure.iter().flatten() {
+        if outer.told {
+            look(wrapper::unwrap(&part.words, Overlook::All), true);
+        }
+        for at in wrapper::suspects(&part.words) {
+            if effort.is_spent() {
+                return found;
+            }
+            look(&part.words[at..], false);
+        }
+    }
+    found
+}

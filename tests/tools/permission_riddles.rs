@@ -1,0 +1,239 @@
+//! Commands that are written to be hard to judge: no judgement takes long, and none is dodged.
+
+use std::time::Duration;
+
+use outlast::tools::{PermissionMode, Refusal};
+use serde_json::json;
+use tokio::time::Instant;
+
+use super::bench::{Bench, call};
+
+/// For one command, where nothing is optimised and others use the processor too.
+const SOON: Duration = Duration::from_secs(2);
+
+/// What is more than the kernel takes as one argument is no valid call.
+const VALID_LETTERS: usize = 120_000;
+
+const UNITS: &[&str] = &[
+    "(",
+    "$(",
+    "<<",
+    "<<A\n",
+    "{ ",
+    "if ",
+    "if a; then ",
+    "for i in ",
+    "for i in a; do ",
+    "while cd a; do ",
+    "f() ",
+    "a|",
+    "a&&",
+    "a=(",
+    "a=$(",
+    "x <<E; ",
+    "`",
+    "\"",
+    "'",
+    "\"$(",
+    "\"'",
+    "'\"'\"",
+    "\"\\\"",
+    "${",
+    "${a:-",
+    "case a in a) ",
+    "cd a;",
+    "cd a && ",
+    "cd a & (",
+    "cd a/../..;",
+    "cat x; cd b; ",
+    "eval '",
+    "eval ",
+    "eval \"",
+    "eval a;",
+    "trap ",
+    "test $(",
+    "test `a` ",
+    "env test '$(a)' ",
+    "env ",
+    "env eval ",
+    "env rm ",
+    "env rm; (",
+    "xargs ",
+    "sudo ",
+    "sudo -u ",
+    "bash ",
+    "bash -c ",
+    "bash -c \"",
+    "bash -c 'a' ",
+    "env bash -c \"$a\" ",
+    "nice -n 1 ",
+    "timeout 5 ",
+    "stdbuf -o ",
+    "time ",
+    "find -exec ",
+    "A=1 ",
+    "rm a ",
+    "rm a; ",
+    "rm ../",
+    "rm -rf ../a; cd x; (",
+    "a/",
+    "../",
+    "a/../",
+    "~/",
+    "$a ",
+    "* ",
+    "> a ",
+    "< a ",
+    "[[ ",
+    "[ ",
+    "\\\n",
+    "a\\\n",
+    "é",
+    "((",
+    "<(",
+    "!",
+    "# ",
+    "#\n",
+    "-c ",
+    "-",
+    "sed s/a/b/ ",
+];
+
+fn benches() -> [(&'static str, Bench); 3] {
+    let owned = |rules: &[&str]| rules.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let some = Bench::with(|settings| settings.allow = owned(&["Bash(a *)", "Bash(* b)"]));
+    let none = Bench::with(|settings| {
+        settings.allow = owned(&["Bash"]);
+        settings.deny = owned(&["Bash(rm * b)", "Bash(* c * d)", "Read(.env)", "Edit(/x/*.y)"]);
+    });
+    let any = Bench::with(|settings| settings.mode = PermissionMode::BypassPermissions);
+    [("none", none), ("some", some), ("any", any)]
+}
+
+/// Whether it is allowed, and how long it took to say so.
+fn judge(bench: &Bench, command: &str) -> (bool, Duration) {
+    let began = Instant::now();
+    let answer = bench.toolbox.admit(&call("Bash", json!({ "command": command })));
+    let took = began.elapsed();
+    if let Err(Refusal::Invalid(outcome)) = &answer {
+        assert!(command.len() > VALID_LETTERS, "{outcome:?}");
+    }
+    (answer.is_ok(), took)
+}
+
+/// Judges it by all sorts of rules, and says who took too long. `TIMES=1` prints how long.
+fn slow(name: &str, command: &str, benches: &[(&str, Bench)]) -> Vec<String> {
+    let mut late = Vec::new();
+    for (rules, bench) in benches {
+        let (allowed, took) = judge(bench, command);
+        let told = format!("{took:?} {rules} {allowed} {} {name:?}", command.len());
+        if std::env::var_os("TIMES").is_some() {
+            println!("{told}");
+        }
+        late.extend((took > SOON).then_some(told));
+    }
+    late
+}
+
+#[test]
+fn no_riddle_of_a_command_takes_long_to_judge() {
+    let benches = benches();
+    let began = Instant::now();
+    let mut late = Vec::new();
+    for unit in UNITS {
+        for letters in [100, 9_999, 100_000, 1_000_000] {
+            let command = unit.repeat(letters / unit.len());
+            // Those that look at everything are enough where it takes longest.
+            let benches = if letters < 10_000 { &benches[..] } else { &benches[..1] };
+            late.extend(slow(unit, &command, benches));
+        }
+    }
+    assert!(late.is_empty(), "{late:#?}");
+    assert!(began.elapsed() < Duration::from_mins(1), "{:?}", began.elapsed());
+}
+
+#[test]
+fn no_command_of_many_different_words_takes_long_to_judge() {
+    let benches = benches();
+    let numbered =
+        ["cd a#;", "cd a#; rm b#; (", "rm a# ", "(rm #) ", "env a# ", "a# ", "> a# ", "(a#/b/c/d "];
+    let mut late = Vec::new();
+    for pattern in numbered {
+        for letters in [9_900, 119_000] {
+            let mut command = String::new();
+            for count in 0.. {
+                if command.len() + 40 > letters {
+                    break;
+                }
+                command.push_str(&pattern.replace('#', &format!("{count:x}")));
+            }
+            late.extend(slow(pattern, &command, &benches));
+        }
+    }
+    let scripts = (0..90).map(|count| format!("bash -c 'eval \"eval bash -c a{count}\"'; "));
+    late.extend(slow("scripts", &scripts.collect::<String>(), &benches));
+    let deep = format!("cd {}; {}", "a/".repeat(2_000), "cd b; cat c; ".repeat(400));
+    late.extend(slow("deep", &deep, &benches));
+    let wide = format!("{}{}", "cd a;".repeat(5), "cat c d e f g h;".repeat(600));
+    late.extend(slow("wide", &wide, &benches));
+    assert!(late.is_empty(), "{late:#?}");
+}
+
+#[test]
+fn a_long_command_hides_nothing_that_is_denied() {
+    let denied = ["rm -rf /", "rm -rf ~", "rm -rf \"$HOME\""];
+    let fillers = [
+        "env ",
+        "eval ",
+        "sudo ",
+        "xargs ",
+        "cd a; ",
+        "cd a && ",
+        "bash -c ",
+        "(:); ",
+        "nice -n 1 ",
+        "A=1 ",
+        "echo a/b; ",
+        "cat <(a); ",
+        "eval eval; ",
+        "rm a; ",
+    ];
+    let [_, _, (_, bypass)] = benches();
+    let owned = |rules: &[&str]| rules.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let ruled = Bench::with(|settings| {
+        settings.mode = PermissionMode::BypassPermissions;
+        settings.deny = owned(&["Bash(git push *)"]);
+    });
+    let mut dodged = Vec::new();
+    for filler in fillers {
+        for letters in [50, 900, 9_900, 110_000] {
+            let filling = filler.repeat(letters / filler.len());
+            let ruinous = denied.map(|end| (&bypass, end));
+            for (bench, end) in
+                ruinous.into_iter().chain([(&ruled, "git push x"), (&ruled, "/bin/git push")])
+            {
+                if judge(bench, &format!("{filling}{end}")).0 {
+                    dodged.push(format!("{letters} letters of {filler:?}, then {end}"));
+                }
+            }
+        }
+    }
+    assert!(dodged.is_empty(), "{dodged:#?}");
+}
+
+#[test]
+fn a_long_text_may_be_written_where_all_of_bash_is_allowed() {
+    let line =
+        "Then run `cargo test` and remove it: rm target/x; for more time, see https://a.b/c.\n";
+    let text = line.repeat(110_000 / line.len());
+    let [_, _, (_, bypass)] = benches();
+    let owned = |rules: &[&str]| rules.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let allowed = Bench::with(|settings| {
+        settings.allow = owned(&["Bash"]);
+        settings.deny = owned(&["Read(.env)"]);
+    });
+    for bench in [bypass, allowed] {
+        let (is_allowed, took) = judge(&bench, &format!("cat > notes <<'END'\n{text}END\n"));
+        assert!(is_allowed && took < SOON, "{took:?}");
+    }
+}
