@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::recovery::{Deed, Episode, Limits, Money, StopReason, Transition};
-use crate::transcript::{Block, Message, Repair, Role, Usage};
+use crate::transcript::{Block, Message, Repair, Role, ToolCall, Usage};
 
 /// The version of our own records. A reader refuses a higher one.
 pub(super) const VERSION: u32 = 1;
@@ -125,6 +125,14 @@ pub(super) struct Started {
     pub(super) name: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) changed: Option<Value>,
+}
+
+impl Started {
+    /// A call, and whether its input was changed.
+    pub(super) fn of((call, changed): &(ToolCall, bool)) -> Self {
+        let input = changed.then(|| call.input.clone());
+        Self { id: call.id.clone(), name: call.name.clone(), changed: input }
+    }
 }
 
 #[derive(Serialize)]

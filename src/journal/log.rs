@@ -240,12 +240,7 @@ impl Journal {
     /// Appends the intent to run tools, and of each whether its input is another than was asked
     /// for. Only after it returned may they start.
     pub fn intent(&mut self, calls: &[(ToolCall, bool)]) {
-        let started = |(call, changed): &(ToolCall, bool)| Started {
-            id: call.id.clone(),
-            name: call.name.clone(),
-            changed: changed.then(|| call.input.clone()),
-        };
-        let calls = calls.iter().map(started).collect();
+        let calls = calls.iter().map(Started::of).collect();
         self.record(&Record::Intent { calls }, Sync::Now);
     }
 

@@ -2,7 +2,9 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::transcript::{Block, Message, Role};
+use serde_json::Value;
+
+use crate::transcript::{Block, Message, OUTCOME_UNKNOWN, Role};
 
 use super::reader::Said;
 
@@ -52,5 +54,19 @@ impl Said {
     pub(super) fn is_answer(&self) -> bool {
         let whole = matches!(self.stop_reason.as_deref(), Some("end_turn" | "stop_sequence"));
         whole && call_ids(&self.message).next().is_none()
+    }
+}
+
+/// The answer to a call that never ran.
+const NOT_STARTED: &str = "not started: the run was cut off before this ran";
+
+/// What a call is answered with that was cut off. `intent` is what is known of its start: the
+/// input, if that was changed.
+pub(super) fn outcome_of(intent: Option<&Option<Value>>, unknown: bool) -> String {
+    match intent.map(Option::as_ref) {
+        Some(Some(input)) => format!("{OUTCOME_UNKNOWN}. It ran with a changed input: {input}"),
+        Some(None) => OUTCOME_UNKNOWN.to_owned(),
+        None if unknown => OUTCOME_UNKNOWN.to_owned(),
+        None => NOT_STARTED.to_owned(),
     }
 }

@@ -10,18 +10,15 @@ use crate::recovery::{
     Chronicle, Fate, Limits, Moment, Money, Run, Spiral, StopReason, Transition,
 };
 use crate::transcript::{
-    Block, Message, OUTCOME_UNKNOWN, Repair, Role, answer_calls, repair_history, strip_thinking,
+    Block, Message, Repair, Role, answer_calls, repair_history, strip_thinking,
 };
 
 use super::SessionId;
 use super::agents::{self, AgentTrace};
 use super::entry::{Carry, Open, Record};
-use super::pairs::{answers_of, call_ids, place_of, results_beside};
+use super::pairs::{answers_of, call_ids, outcome_of, place_of, results_beside};
 use super::reader::{Contents, Entry, Said};
 use super::sums::{Sums, closing, leaves_unjudged, worst_case};
-
-/// The answer to a call that never ran.
-const NOT_STARTED: &str = "not started: the run was cut off before this ran";
 
 /// A session as its file tells it.
 #[derive(Clone, Debug)]
@@ -101,12 +98,7 @@ pub(super) fn restore(
         chain.iter().filter(|said| said.ours).flat_map(|said| call_ids(&said.message)).collect();
     let mut messages = story.join(&chain, answered_by.as_deref());
     let unknown = |id: &str| !ours.contains(id) || story.intents.contains_key(id);
-    let outcome = |id: &str| match story.intents.get(id) {
-        Some(Some(input)) => format!("{OUTCOME_UNKNOWN}. It ran with a changed input: {input}"),
-        Some(None) => OUTCOME_UNKNOWN.to_owned(),
-        None if unknown(id) => OUTCOME_UNKNOWN.to_owned(),
-        None => NOT_STARTED.to_owned(),
-    };
+    let outcome = |id: &str| outcome_of(story.intents.get(id), unknown(id));
     let tell = |id: &str| agents::told(agents, id, outcome(id));
     let open = answer_calls(&mut messages, tell);
     let unknown_outcomes = open.iter().filter(|id| unknown(id)).count();

@@ -106,12 +106,20 @@ fn every_way_in_which_the_service_fails_has_a_fix_of_its_own() {
     let answered = |status, foreign, clocks| Seen::Answered {
         asked: "GET /v1/models",
         status,
-        message: "words".into(),
+        message: if status < 300 { String::new() } else { "words".into() },
         foreign,
         clocks,
     };
     let why = || "because".to_owned();
-    let rows: [(Seen, Level, &[&str]); 14] = [
+    let portal = Seen::Answered {
+        asked: "GET /v1/models",
+        status: 200,
+        message: "a web page came".into(),
+        foreign: false,
+        clocks: None,
+    };
+    let rows: [(Seen, Level, &[&str]); 15] = [
+        (portal, Level::Problem, &["a web page came", "not the service", "login page"]),
         (Seen::Unusable(why()), Level::Problem, &["because", "correct ANTHROPIC_BASE_URL"]),
         (
             Seen::NoProxy { proxy: "p:1".into(), why: why() },

@@ -139,10 +139,10 @@ async fn a_hook_that_fails_is_as_good_as_none_and_is_logged() {
         ])
         .await;
     let kinds: Vec<MishapKind> = verdict.mishaps.iter().map(|(_, mishap)| mishap.kind).collect();
-    assert_eq!(kinds, [Crash, Crash, Rubbish, Missing, Missing]);
+    assert_eq!(kinds, [Crash, Crash, Rubbish, Missing, Missing, Rubbish]);
     assert_eq!((verdict.denial(), &verdict.permission, &verdict.halt), (None, &None, &None));
     let log = stage.log();
-    assert_eq!(log.count(), 5);
+    assert_eq!(log.count(), 6);
     let lines = fs::read_to_string(log.path()).expect("a log");
     let first: Value = serde_json::from_str(lines.lines().next().expect("a line")).expect("JSON");
     assert_eq!((&first["event"], &first["kind"]), (&json!("PreToolUse"), &json!("crash")));
@@ -156,7 +156,9 @@ async fn a_hook_that_fails_is_as_good_as_none_and_is_logged() {
 #[tokio::test]
 async fn a_guard_that_fails_forbids_what_it_guards() {
     let stage = Stage::open();
-    for failing in ["exit 1", "echo '{ rubbish'", "kill -9 $$", "/no/such/program"] {
+    for failing in
+        ["exit 1", "echo '{ rubbish'", r"printf '\377'", "kill -9 $$", "/no/such/program"]
+    {
         let mut guard = script(failing);
         guard["failClosed"] = json!(true);
         let verdict = stage.before_bash(&[guard]).await;

@@ -269,7 +269,7 @@ async fn a_late_servers_tools_join_at_the_next_turn() {
 
 #[tokio::test]
 async fn a_required_server_that_cannot_be_had_ends_it_before_it_begins() {
-    for (names, mode) in [("all", "never"), ("test", "never"), ("other", "well")] {
+    for (names, mode) in [("all", "never"), ("test", "never")] {
         let server = serve(Scenario::new().reply("Done."));
         let trial = trial(&server, &[mode]).args(["--mcp-required", names]);
         let ended = trial.env("MCP_TIMEOUT", "700").run().await;
@@ -281,6 +281,13 @@ async fn a_required_server_that_cannot_be_had_ends_it_before_it_begins() {
     }
     let server = serve(Scenario::new().reply("Done."));
     succeeded(&trial(&server, &["well"]).args(["--mcp-required=all"]).run().await);
+    for flags in [["--mcp-required", "other"], ["--permission-prompt-tool", "mcp__other__go"]] {
+        let server = serve(Scenario::new().reply("Done."));
+        let ended = trial(&server, &["well"]).args(flags).run().await;
+        assert_eq!(ended.code, Some(2), "{ended:?}");
+        assert!(ended.stderr.contains(flags[1]) && ended.stderr.contains("there are test"));
+        assert_eq!(server.requests().len(), 0);
+    }
 }
 
 #[tokio::test]

@@ -150,6 +150,29 @@ async fn an_agent_that_the_service_fails_comes_back_with_what_it_had_finished() 
 }
 
 #[tokio::test]
+async fn what_is_denied_to_an_agent_ends_the_run_where_that_is_wanted() {
+    for (choice, code) in [("fail", 9), ("continue", 0)] {
+        let scenario = Scenario::new()
+            .tool("Agent", task("the part"))
+            .when(of_root())
+            .tool("Bash", json!({ "command": "rm kept" }))
+            .when(of_agent("the part"))
+            .reply("I could not.")
+            .when(of_agent("the part"))
+            .reply("Done.")
+            .when(of_root());
+        let server = serve(scenario);
+        let flags = ["--disallowed-tools", "Bash(rm *)", "--on-denied", choice];
+        let ended = go(&server).args(flags).run().await;
+        assert_eq!(ended.code, Some(code), "{ended:?}");
+        let result = agrees(&ended);
+        assert_eq!(result["permission_denials"][0]["tool_name"], "Bash", "{result}");
+        let reason = if code == 0 { "completed" } else { "denied" };
+        assert_eq!(result["terminal_reason"], reason, "{result}");
+    }
+}
+
+#[tokio::test]
 async fn an_unknown_kind_is_refused_with_those_that_there_are() {
     let mut input = task("x");
     input["subagent_type"] = json!("wizard");
