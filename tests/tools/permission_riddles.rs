@@ -122,6 +122,7 @@ fn judge(bench: &Bench, command: &str) -> (bool, Duration) {
 }
 
 /// Judges it by all sorts of rules, and says who took too long. `TIMES=1` prints how long.
+#[expect(clippy::print_stdout, reason = "whoever asks for the times reads them")]
 fn slow(name: &str, command: &str, benches: &[(&str, Bench)]) -> Vec<String> {
     let mut late = Vec::new();
     for (rules, bench) in benches {

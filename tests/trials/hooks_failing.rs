@@ -41,7 +41,7 @@ const ENDS: [(&str, &str, bool); 10] = [
     ("a hang", "exec sleep 1000", true),
     ("rubbish", "echo '{ \"decision\": '", true),
     ("much JSON", MUCH, false),
-    ("no UTF-8", r"printf '\377\376\300 words'", false),
+    ("no UTF-8", r"printf '\377\376\300 words'", true),
     ("no program", "./no-such-program", true),
     ("deaf", "exec 0<&-; exit 0", false),
 ];

@@ -163,8 +163,7 @@ impl<'a> Errand<'a> {
     fn each(&self, path: &str, check: impl Fn(&Place) -> Result<(), String>) -> Sure {
         self.footing.bases().iter().try_for_each(|base| {
             let letters = base.as_os_str().len() + path.len();
-            let slashes = |text: &[u8]| text.iter().filter(|byte| **byte == b'/').count();
-            let steps = 1 + slashes(base.as_os_str().as_encoded_bytes()) + slashes(path.as_bytes());
+            let steps = base.components().count() + path.split('/').count();
             // A rule is held against every folder on the way. What is too long is not opened.
             if !self.effort.spend(letters + steps * (STEP + letters.min(PATH_BYTES_MAX) / 16)) {
                 return Err(Effort::refusal());
