@@ -158,8 +158,7 @@ async fn a_crowd_that_shares_its_limit_hardly_ever_meets_it() {
     let longest = ended.iter().map(|one| shared_waits(one).1).max();
     println!("{refusals} of {requests} refused; {waits} waits, the longest {longest:?} ms in all");
     assert_eq!(requests - refusals, (CROWD * TURNS) as u64, "no request was in vain");
-    // Two in a hundred, and two for a machine so busy that a lock is not had in time.
-    assert!(refusals * 50 <= requests + 100, "{refusals} of {requests} were refused");
+    assert!(refusals * 50 <= requests, "{refusals} of {requests} were refused");
     assert!(waits > 0, "there was enough room for all: nothing was tried");
     // All of them had the same to do: the last one waited no longer than that takes.
     let ideal = Duration::from_millis((CROWD * TURNS) as u64 * WINDOW / LIMIT);

@@ -12,12 +12,15 @@
 //! - *the block*: a 429 says when to come back. Until then nobody asks. Then one request goes first,
 //!   as a probe; the others follow once it was answered, or has had time enough to be;
 //! - *the room*: headers say how many requests are left of the window. Every request that is let go
-//!   takes one of them, so the runs together do not send more than that;
+//!   takes one of them, so the runs together do not send more than that. When the window is over,
+//!   the next one is taken to be as large;
 //! - *the gap*: the time from one request to the next. There is none until a limit was met. Then it
-//!   is what the service was seen to take; it grows with each further refusal by a quarter at
-//!   least, shrinks a little with each answer, and is forgotten when nobody has to wait any more.
+//!   is what uses up a window evenly; where none is told, what the service was seen to take. It
+//!   grows with each further refusal by a quarter at least, shrinks a little with each answer, and
+//!   is forgotten when nobody has to wait any more.
 //!
-//! Slots are given out in the order in which they are asked for, one to a run: nobody starves.
+//! Slots are given out in the order in which they are asked for, one to a run, and whoever finds no
+//! room when its slot comes keeps its place: nobody starves.
 //! A run that is alone on its host is never slowed down by more than a block.
 
 use serde::{Deserialize, Serialize};
@@ -41,8 +44,12 @@ pub struct Pace {
     pub gap_us: u64,
     /// The first slot that nobody has.
     next: u64,
-    /// How many requests were let go, ever. It tells which of them an answer knew of.
+    /// How many requests were let go, ever.
     granted: u64,
+    /// The latest of them whose answer told of the room.
+    told_by: u64,
+    /// Those that were not answered yet: whose they are, and when they were let go.
+    under_way: Vec<(u64, u64)>,
     /// Answers since `since`: what the gap is measured by.
     served: u32,
     since: u64,
@@ -109,6 +116,7 @@ pub enum Leave {
 /// A request that was let go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grant {
+    owner: u64,
     number: u64,
     at: u64,
 }
@@ -123,6 +131,12 @@ const ALONE_AFTER: u64 = 2 * MINUTE;
 const PROBE_LIFE: u64 = 10 * SECOND;
 /// How far ahead of the others a probe goes, and how often they look whether it came back.
 const PROBE_LEAD: u64 = SECOND;
+/// A request that has been under way for so long counts as lost, and more of them than this are not
+/// kept in mind.
+const LOST_AFTER: u64 = MINUTE;
+const UNDER_WAY_MAX: usize = 200;
+/// How far the clocks of a service and of this host may be apart when a window is over.
+const EDGE: u64 = 50;
 /// No slot is given out further ahead; whoever would have to wait longer shares the last one.
 const HORIZON: u64 = 10 * MINUTE;
 /// The shortest and longest gaps, and the first one when nothing could be measured.
@@ -147,9 +161,17 @@ impl Pace {
         }
         let crowded = self.is_crowded(now);
         let earliest = self.earliest(now, who.id, crowded);
+        let room = if crowded { self.room_from(now) } else { now };
         if earliest == now && who.slot.is_some_and(|slot| slot <= now) {
-            return Leave::Go(self.grant(now, who.id));
+            if room == now {
+                return Leave::Go(self.grant(now, who.id));
+            }
+            // It keeps its place: those who have later slots come after it.
+            self.waited_at = now;
+            let until = room + part(self.gap_us / 1_000, who.jitter);
+            return Leave::Wait { slot: room, until };
         }
+        let earliest = earliest.max(room);
         let paced = crowded && self.gap_us > 0;
         let slot = if paced { earliest.max(self.next) } else { earliest };
         if paced {
@@ -167,7 +189,9 @@ impl Pace {
 
     /// The service took the request, and perhaps said what is left.
     pub fn served(&mut self, now: u64, grant: Grant, told: Option<Told>) {
+        self.forget(now);
         self.touched = now;
+        self.under_way.retain(|(owner, _)| *owner != grant.owner);
         self.measure(now);
         if grant.at > self.blocked_at {
             (self.unproven, self.probe, self.streak) = (false, None, 0);
@@ -182,6 +206,7 @@ impl Pace {
     /// The service refused the request: a 429. `wish` is when it wants us back, in milliseconds.
     pub fn refused(&mut self, now: u64, grant: Grant, wish: Option<u64>) {
         self.touched = now;
+        self.under_way.retain(|(owner, _)| *owner != grant.owner);
         let wish = wish.map(|wait| wait.min(FUTURE_MAX));
         // Requests that were under way when the first one was refused tell nothing new.
         let known = self.blocked_at > 0 && grant.at <= self.blocked_at;
@@ -196,10 +221,13 @@ impl Pace {
         self.blocked_until = self.blocked_until.max(now + wait);
         if wait <= RATE_BLOCK_MAX {
             let seen = now.saturating_sub(self.since).min(2 * MINUTE) + wait;
-            let measured = match u64::from(self.served) {
-                0 => 0,
+            let even = self.room.and_then(|room| even_gap(room.length, room.limit));
+            let measured = match (even, u64::from(self.served)) {
+                // What is told is better than what is seen: that depends on how busy we are.
+                (Some(even), _) => even,
+                (None, 0) => 0,
                 // A little slower than what was too fast.
-                served => seen * 1_100 / served,
+                (None, served) => seen * 1_100 / served,
             };
             let slower = self.gap_us + self.gap_us / 4;
             let gap = measured.max(slower);
@@ -223,10 +251,11 @@ impl Pace {
             && past.iter().all(|&time| time <= now)
             && self.gap_us <= GAP_MAX_US
             && self.room.is_none_or(|room| room.length <= FUTURE_MAX)
+            && self.under_way.len() <= UNDER_WAY_MAX
     }
 
-    /// When the first request can go out, if the slots of others did not matter.
-    fn earliest(&mut self, now: u64, who: u64, crowded: bool) -> u64 {
+    /// When the first request can go out, if neither the slots of others nor the room mattered.
+    fn earliest(&self, now: u64, who: u64, crowded: bool) -> u64 {
         let mut earliest = now.max(self.blocked_until);
         if !crowded {
             return earliest;
@@ -236,14 +265,19 @@ impl Pace {
         {
             earliest = earliest.max(probe.expires.min(now + PROBE_LEAD));
         }
-        if let Some(room) = self.room.filter(|room| room.left == 0 && now < room.resets) {
-            earliest = earliest.max(room.resets);
-            // From now on there is a crowd that wants more than there is.
-            if let Some(even) = even_gap(room.length, room.limit) {
-                self.gap_us = self.gap_us.max(even).clamp(GAP_MIN_US, GAP_MAX_US);
-            }
-        }
         earliest
+    }
+
+    /// When there is room for a request.
+    fn room_from(&mut self, now: u64) -> u64 {
+        let Some(room) = self.room.filter(|room| room.left == 0 && now < room.resets) else {
+            return now;
+        };
+        // From now on there is a crowd that wants more than there is.
+        if let Some(even) = even_gap(room.length, room.limit) {
+            self.gap_us = self.gap_us.max(even).clamp(GAP_MIN_US, GAP_MAX_US);
+        }
+        room.resets
     }
 
     /// From a slot to the next one. The first after a block is the probe's.
@@ -263,22 +297,36 @@ impl Pace {
             self.since = now;
         }
         self.granted = self.granted.wrapping_add(1);
-        Grant { number: self.granted, at: now }
+        // A run that asks again has no other request under way.
+        self.under_way.retain(|(owner, at)| *owner != who && now.saturating_sub(*at) < LOST_AFTER);
+        if self.under_way.len() >= UNDER_WAY_MAX {
+            self.under_way.remove(0);
+        }
+        self.under_way.push((who, now));
+        Grant { owner: who, number: self.granted, at: now }
     }
 
-    /// Takes in what is left. The service counted the requests up to this one; those that were let
-    /// go since are on their way.
+    /// What is left of `all`, if none of the requests under way was counted yet.
+    fn unclaimed(&self, all: u32) -> u32 {
+        all.saturating_sub(u32::try_from(self.under_way.len()).unwrap_or(u32::MAX))
+    }
+
+    /// Takes in what is left.
     fn tell(&mut self, now: u64, grant: Grant, told: Told) {
-        let resets = now.saturating_add(told.resets_in.min(FUTURE_MAX));
-        let on_their_way = self.granted.wrapping_sub(grant.number);
-        let on_their_way = u32::try_from(on_their_way).unwrap_or(u32::MAX);
-        let left = told.left.saturating_sub(on_their_way);
+        let resets = now.saturating_add(told.resets_in.saturating_add(EDGE).min(FUTURE_MAX));
+        let mut left = self.unclaimed(told.left);
         // Resets are told in whole seconds.
         let same = self.room.filter(|room| room.resets.abs_diff(resets) <= 2 * SECOND);
         let later = self.room.filter(|room| room.resets > resets + 2 * SECOND);
         if later.is_some_and(|room| grant.at < room.resets.saturating_sub(room.length)) {
             // The answer came late, and is about an earlier window.
             return;
+        }
+        if grant.number >= self.told_by {
+            self.told_by = grant.number;
+        } else if let Some(room) = same {
+            // It may have been counted before others that were answered already.
+            left = left.min(room.left);
         }
         let length = same.map_or(0, |room| room.length).max(resets - now);
         self.room = Some(Room { limit: told.limit, left, resets, length });
@@ -310,8 +358,10 @@ impl Pace {
         if now.saturating_sub(self.waited_at) > MEMORY {
             self.gap_us = 0;
         }
-        if self.room.is_some_and(|room| room.resets <= now) {
-            self.room = None;
+        if let Some(room) = self.room.filter(|room| room.resets <= now) {
+            let resets = room.resets + room.length;
+            let full = room.limit.filter(|_| now < resets).map(|limit| self.unclaimed(limit));
+            self.room = full.map(|left| Room { left, resets, ..room });
         }
     }
 }

@@ -7,11 +7,16 @@ use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::timeout;
 
 use super::super::headers::{RateLimits, wall_clock};
-use super::pace::{Asker, Grant, Leave, Told};
+use super::pace::{Asker, Grant, Leave, Pace, Told};
 use super::store::{Trouble, change, prepare};
 
-/// How long a file may take. Far above what the lock may; a file system that hangs is left alone.
-const PATIENCE: Duration = Duration::from_millis(250);
+/// How long a file may take. Far above what the lock may, on a busy machine too; a file system
+/// that hangs is left alone.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// How long a lock is waited for: as long as a crowd on a busy machine may need it, and hardly at
+/// all once it was not had in that time, for then its owner has been stopped.
+const LOCK_PATIENCE: Duration = Duration::from_secs(1);
+const LOCK_GLANCE: Duration = Duration::from_millis(20);
 
 /// What a run asks before each request, and tells after it.
 ///
@@ -29,6 +34,8 @@ pub struct SharedLimits {
     trouble: Option<Trouble>,
     /// Whether it was asked for.
     told: bool,
+    /// How long the next lock is waited for.
+    patience: Duration,
 }
 
 impl SharedLimits {
@@ -49,7 +56,8 @@ impl SharedLimits {
 
     fn within(folder: Option<PathBuf>, seed: u64) -> Self {
         let (slot, grant, writing, trouble) = (None, None, None, None);
-        Self { folder, id: seed.max(1), slot, grant, writing, trouble, told: false }
+        let (id, patience) = (seed.max(1), LOCK_PATIENCE);
+        Self { folder, id, slot, grant, writing, trouble, told: false, patience }
     }
 
     /// May a request go out, under the limit of this `name`? If not, how long to wait before the
@@ -60,9 +68,9 @@ impl SharedLimits {
         let path = self.folder.as_ref()?.join(format!("{name}.json"));
         let slot = self.slot.take().filter(|(file, _)| *file == path).map(|(_, slot)| slot);
         let asker = Asker { id: self.id, jitter: fraction(self.id), slot, insists };
-        let file = path.clone();
-        let claiming =
-            spawn_blocking(move || change(&file, |now, pace| (now, pace.claim(now, asker))));
+        let (file, patience) = (path.clone(), self.patience);
+        let claim = move |now, pace: &mut Pace| (now, pace.claim(now, asker));
+        let claiming = spawn_blocking(move || change(&file, patience, claim));
         match self.outcome(claiming).await? {
             (_, Leave::Go(grant)) => {
                 self.grant = Some((path, grant));
@@ -79,16 +87,14 @@ impl SharedLimits {
     pub fn accepted(&mut self, limits: Option<&RateLimits>) {
         let Some((path, grant)) = self.grant.take() else { return };
         let told = limits.and_then(told);
-        let writing = move || change(&path, |now, pace| pace.served(now, grant, told));
-        self.writing = Some(spawn_blocking(writing));
+        self.write(path, move |now, pace| pace.served(now, grant, told));
     }
 
     /// The service refused the request: a 429. `wish` is how long it wants us to stay away.
     pub fn refused(&mut self, wish: Option<Duration>) {
         let Some((path, grant)) = self.grant.take() else { return };
         let wish = wish.map(|wait| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
-        let writing = move || change(&path, |now, pace| pace.refused(now, grant, wish));
-        self.writing = Some(spawn_blocking(writing));
+        self.write(path, move |now, pace| pace.refused(now, grant, wish));
     }
 
     /// Waits, not for long, until what was told is written down.
@@ -105,10 +111,21 @@ impl SharedLimits {
         Some(trouble)
     }
 
+    fn write(&mut self, path: PathBuf, act: impl FnOnce(u64, &mut Pace) + Send + 'static) {
+        let patience = self.patience;
+        self.writing = Some(spawn_blocking(move || change(&path, patience, act)));
+    }
+
     async fn outcome<T>(&mut self, work: JoinHandle<Result<T, Trouble>>) -> Option<T> {
         let trouble = match timeout(PATIENCE, work).await {
-            Ok(Ok(Ok(outcome))) => return Some(outcome),
-            Ok(Ok(Err(trouble))) => trouble,
+            Ok(Ok(Ok(outcome))) => {
+                self.patience = LOCK_PATIENCE;
+                return Some(outcome);
+            }
+            Ok(Ok(Err(trouble))) => {
+                self.patience = LOCK_GLANCE;
+                trouble
+            }
             // It hangs, or broke: whichever, it will again.
             Ok(Err(_)) | Err(_) => {
                 self.folder = None;

@@ -18,9 +18,8 @@ use super::pace::Pace;
 
 /// The version of what is written.
 const VERSION: u32 = 1;
-/// How often somebody else's lock is looked at, and after how many looks we do without: 50 ms.
+/// How often somebody else's lock is looked at.
 const GLANCE: Duration = Duration::from_millis(2);
-const GLANCES: u32 = 25;
 /// No file of ours is longer, in bytes.
 const LONGEST: u64 = 16 * 1024;
 /// By how much the wall clock may differ from what it was, in milliseconds, beside what has passed.
@@ -157,11 +156,16 @@ fn clear(folder: &Path) {
     }
 }
 
-/// Lets `act` see and change what is known, while nobody else does.
+/// Lets `act` see and change what is known, while nobody else does. A lock of somebody else is
+/// waited for no longer than `patience`.
 ///
 /// # Errors
 /// Nothing was changed, or nobody will know of it.
-pub(super) fn change<T>(path: &Path, act: impl FnOnce(u64, &mut Pace) -> T) -> Result<T, Trouble> {
+pub(super) fn change<T>(
+    path: &Path,
+    patience: Duration,
+    act: impl FnOnce(u64, &mut Pace) -> T,
+) -> Result<T, Trouble> {
     let mut file = OpenOptions::new()
         .read(true)
         .write(true)
@@ -175,7 +179,7 @@ pub(super) fn change<T>(path: &Path, act: impl FnOnce(u64, &mut Pace) -> T) -> R
     if !facts.is_file() || facts.uid() != geteuid().as_raw() || facts.len() > LONGEST {
         return Err(Trouble::Odd);
     }
-    lock(&file)?;
+    lock(&file, patience)?;
     // After the lock: whoever held it may have written what would lie ahead of an earlier look.
     let instant = Instant::now().ok_or(Trouble::Clock)?;
     let mut text = Vec::new();
@@ -194,15 +198,18 @@ pub(super) fn change<T>(path: &Path, act: impl FnOnce(u64, &mut Pace) -> T) -> R
 }
 
 /// Whoever is killed loses the lock; whoever was stopped keeps it, and is not waited for.
-fn lock(file: &File) -> Result<(), Trouble> {
-    for _ in 0..GLANCES {
+fn lock(file: &File, patience: Duration) -> Result<(), Trouble> {
+    let until = tokio::time::Instant::now() + patience;
+    loop {
         match file.try_lock() {
             Ok(()) => return Ok(()),
             Err(TryLockError::Error(error)) => return Err(error.into()),
+            Err(TryLockError::WouldBlock) if tokio::time::Instant::now() >= until => {
+                return Err(Trouble::Busy);
+            }
             Err(TryLockError::WouldBlock) => thread::sleep(GLANCE),
         }
     }
-    Err(Trouble::Busy)
 }
 
 /// A point in time that all processes of this host agree on.
