@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tokio::sync::mpsc::{self, UnboundedReceiver};
+use tokio::sync::mpsc;
 use uuid::Uuid;
 
 use crate::hooks::HookEvent;
@@ -148,8 +148,15 @@ impl Session<'_> {
                 result = &mut call => break result.into(),
             }
         };
-        if self.stream_events {
-            drain(&mut progress, |event| self.watch.tell(&Notice::StreamEvent(event)));
+        // A reply that comes at once may be here before what was told on its way.
+        while let Ok(step) = progress.try_recv() {
+            match step {
+                Progress::Event(event) if self.stream_events => {
+                    self.watch.tell(&Notice::StreamEvent(&event));
+                }
+                Progress::Accepted(limits) => accepted(&mut self.shared, limits.as_ref()),
+                Progress::Block { .. } | Progress::Bytes(_) | Progress::Event(_) => {}
+            }
         }
         end
     }
@@ -267,14 +274,6 @@ fn summary_prompt<'a>(model: &'a str, messages: &'a [Message], fast: bool) -> Pr
         thinking: None,
         fast,
         source: None,
-    }
-}
-
-fn drain(progress: &mut UnboundedReceiver<Progress>, mut show: impl FnMut(&serde_json::Value)) {
-    while let Ok(step) = progress.try_recv() {
-        if let Progress::Event(event) = step {
-            show(&event);
-        }
     }
 }
 
