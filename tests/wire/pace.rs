@@ -295,6 +295,25 @@ fn requests_under_way_are_counted_as_gone() {
 }
 
 #[test]
+fn who_finds_no_room_at_its_slot_keeps_its_place() {
+    let mut pace = Pace::default();
+    let (one, two) = (granted(pace.claim(1_000, asker(1))), granted(pace.claim(1_000, asker(2))));
+    pace.served(1_100, one, Some(Told { limit: Some(2), left: 1, resets_in: 10_000 }));
+    // The second is on its way: nothing is left.
+    let (slot, until) = waits(pace.claim(1_200, asker(3)));
+    let (later, then) = waits(pace.claim(1_200, asker(4)));
+    assert!(slot > 11_000 && later > slot, "{slot}, {later}");
+    // The next window is as large, less the one that was never answered.
+    let three = granted(pace.claim(until, Asker { slot: Some(slot), ..asker(3) }));
+    let (kept, _) = waits(pace.claim(then, Asker { slot: Some(later), ..asker(4) }));
+    let (last, _) = waits(pace.claim(then, asker(5)));
+    assert!(kept > then && last >= kept, "{kept}, {last}");
+    pace.served(then + 10, two, None);
+    pace.served(then + 10, three, None);
+    granted(pace.claim(kept, Asker { slot: Some(kept), ..asker(4) }));
+}
+
+#[test]
 fn refusals_of_requests_that_were_under_way_count_as_one() {
     let mut pace = Pace::default();
     let grants: Vec<Grant> = (1..=20).map(|id| granted(pace.claim(1_000, asker(id)))).collect();
