@@ -6,6 +6,7 @@ use tokio::sync::mpsc;
 use uuid::Uuid;
 
 use crate::hooks::HookEvent;
+use crate::model::limits::SharedLimits;
 use crate::model::{Answer, Progress, Prompt, Renewal};
 use crate::recovery::{
     Ask, Cut, ErrorClass, Event, Failure, Fault, FaultKind, Moment, Money, Purpose, Reach, Reply,
@@ -18,7 +19,7 @@ use super::observer::{Notice, WaitingFor};
 use super::session::Session;
 use super::setup::Rung;
 use super::sharing::accepted;
-use super::watch::{CutBy, Disturbance};
+use super::watch::{CutBy, Disturbance, Watch};
 
 /// How a call ended.
 enum CallEnd {
@@ -134,29 +135,17 @@ impl Session<'_> {
                 },
                 Some(step) = progress.recv() => {
                     last_byte = Some(self.watch.clock.now());
-                    match step {
-                        Progress::Event(event) if self.stream_events => {
-                            self.watch.tell(&Notice::StreamEvent(&event));
-                        }
-                        Progress::Block { block, .. } if !guarded => {
-                            self.early.consider(&block, &self.toolbox);
-                        }
-                        Progress::Accepted(limits) => accepted(&mut self.shared, limits.as_ref()),
-                        Progress::Block { .. } | Progress::Bytes(_) | Progress::Event(_) => {}
+                    if let (Progress::Block { block, .. }, false) = (&step, guarded) {
+                        self.early.consider(block, &self.toolbox);
                     }
+                    pass_on(step, self.stream_events, &mut self.watch, &mut self.shared);
                 }
                 result = &mut call => break result.into(),
             }
         };
         // A reply that comes at once may be here before what was told on its way.
         while let Ok(step) = progress.try_recv() {
-            match step {
-                Progress::Event(event) if self.stream_events => {
-                    self.watch.tell(&Notice::StreamEvent(&event));
-                }
-                Progress::Accepted(limits) => accepted(&mut self.shared, limits.as_ref()),
-                Progress::Block { .. } | Progress::Bytes(_) | Progress::Event(_) => {}
-            }
+            pass_on(step, self.stream_events, &mut self.watch, &mut self.shared);
         }
         end
     }
@@ -300,5 +289,19 @@ fn judge(answer: &Answer) -> Reply {
         "max_tokens" => Reply::CutShort(Cut::Thinking),
         _ if says => Reply::Answer { tokens },
         _ => Reply::Empty,
+    }
+}
+
+/// Tells of what happens on the way to a reply: those who watch, and the runs beside this one.
+fn pass_on(
+    step: Progress,
+    streams: bool,
+    watch: &mut Watch<'_>,
+    shared: &mut Option<SharedLimits>,
+) {
+    match step {
+        Progress::Event(event) if streams => watch.tell(&Notice::StreamEvent(&event)),
+        Progress::Accepted(limits) => accepted(shared, limits.as_ref()),
+        Progress::Block { .. } | Progress::Bytes(_) | Progress::Event(_) => {}
     }
 }
