@@ -59,7 +59,7 @@ impl Session<'_> {
         self.books.tally.api_duration += began.until(self.watch.clock.now());
         match end {
             CallEnd::Answered(answer) => self.heard(*answer, &ask).await,
-            CallEnd::Failed(fault) => self.failed(*fault, &ask),
+            CallEnd::Failed(fault) => self.failed(*fault, &ask).await,
             CallEnd::Cut(cut) => {
                 self.early.discard();
                 self.forfeit();
@@ -166,7 +166,7 @@ impl Session<'_> {
                 code: String::new(),
                 message,
             };
-            return self.failed(Fault::new(kind, Reach::Block), ask);
+            return self.failed(Fault::new(kind, Reach::Block), ask).await;
         }
         let reply = judge(&answer);
         if matches!(ask.purpose, Purpose::Summary(_)) {
@@ -190,7 +190,7 @@ impl Session<'_> {
         }
     }
 
-    fn failed(&mut self, fault: Fault, ask: &Ask) -> Event {
+    async fn failed(&mut self, fault: Fault, ask: &Ask) -> Event {
         self.early.discard();
         match fault.reach {
             Reach::Nowhere | Reach::Status | Reach::StaleConnection => self.books.release(),
@@ -198,7 +198,7 @@ impl Session<'_> {
         }
         self.learn_window(&fault, ask.purpose);
         let failure = Failure { remedies: self.remedies(&fault, ask), ..classify(&fault) };
-        self.warn_others(failure);
+        self.warn_others(failure).await;
         self.fault = Some(fault);
         Event::Failed(failure)
     }

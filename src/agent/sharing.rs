@@ -17,12 +17,14 @@ impl Session<'_> {
         Some(self.watch.clock.now().after(wait?))
     }
 
-    /// Tells the others of a rate limit.
-    pub(super) fn warn_others(&mut self, failure: Failure) {
+    /// Tells the others of a rate limit. When this returns they know: nothing that happens to this
+    /// run while it waits takes that from them.
+    pub(super) async fn warn_others(&mut self, failure: Failure) {
         if let Some(shared) = &mut self.shared
             && failure.class == ErrorClass::RateLimit
         {
             shared.refused(failure.wish.map(|wish| wish.wait));
+            shared.settle().await;
         }
     }
 

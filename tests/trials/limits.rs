@@ -203,7 +203,7 @@ fn state(shared: &Path) -> PathBuf {
 
 #[tokio::test]
 async fn what_one_run_is_told_another_heeds() {
-    let (server, shared) = (refuses_once("3"), tempfile::tempdir().expect("a folder"));
+    let (server, shared) = (refuses_once("8"), tempfile::tempdir().expect("a folder"));
     let first = refused(&server, shared.path()).await;
     let mut second = trial(&server, shared.path()).start();
     second.hears("to ask (rate limit shared by other runs)").await;
@@ -224,7 +224,7 @@ async fn what_one_run_is_told_another_heeds() {
 
 #[tokio::test]
 async fn hosts_are_told_of_the_wait_and_of_no_retry() {
-    let (server, shared) = (refuses_once("2"), tempfile::tempdir().expect("a folder"));
+    let (server, shared) = (refuses_once("8"), tempfile::tempdir().expect("a folder"));
     let first = refused(&server, shared.path()).await;
     let args = ["--output-format", "stream-json", "--verbose"];
     let ended = trial(&server, shared.path()).args(args).run().await;
@@ -304,8 +304,10 @@ async fn what_cannot_be_believed_is_not() {
         let ended = trial(&server, shared.path()).run().await;
         assert_eq!((ended.code, shared_waits(&ended).0), (Some(0), 0), "{what}: {ended:?}");
     }
-    // What was not changed is believed.
-    fs::write(&path, whole).expect("it can be written");
+    // Such a block is believed if nothing is wrong with the file, however long the rows above took.
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).expect("it is after 1970");
+    let now = u64::try_from(since.as_millis()).expect("it is not that late") - began;
+    fs::write(&path, with("/pace/blocked_until", json!(now + 40_000))).expect("it can be written");
     let mut run = trial(&server, shared.path()).start();
     run.hears("rate limit shared by other runs").await;
     run.signal(Signal::SIGTERM);
