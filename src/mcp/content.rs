@@ -12,6 +12,9 @@ const LARGEST_IMAGE: usize = 5 << 20;
 /// The kinds of images that models see.
 const SHOWN: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
 
+/// How much is shown of an answer that is none, in characters.
+const LONGEST_EXCERPT: usize = 500;
+
 /// What came of a call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reply {
@@ -36,27 +39,67 @@ impl Reply {
         Self { pieces: vec![Piece::Block(Block::text(text))], is_error: true }
     }
 
-    /// Reads the result of `tools/call`, whatever shape it has.
+    /// Reads the result of `tools/call`, whatever shape it has. What is none is an error: nobody
+    /// can tell whether the call was done.
     pub(super) fn of(result: &Value) -> Self {
-        let is_error = result["isError"] == json!(true);
+        let content: Vec<&Value> = match &result["content"] {
+            Value::Array(items) => items.iter().collect(),
+            // Not what the protocol says, and yet what the tool has to say.
+            one @ (Value::String(_) | Value::Object(_)) => vec![one],
+            Value::Null | Value::Bool(_) | Value::Number(_) => Vec::new(),
+        };
+        let structured = result.get("structuredContent").filter(|value| !value.is_null());
+        if !result["content"].is_array() && content.is_empty() && structured.is_none() {
+            return Self::failure(no_result(result));
+        }
         let mut pieces: Vec<Piece> =
-            result["content"].as_array().into_iter().flatten().map(piece).collect();
+            content.into_iter().map(piece).filter(says_something).collect();
         if pieces.is_empty() {
-            let structured = result.get("structuredContent").filter(|value| !value.is_null());
             pieces.push(text(match structured {
                 Some(value) => value.to_string(),
                 None => "(the tool returned nothing)".to_owned(),
             }));
         }
-        Self { pieces, is_error }
+        Self { pieces, is_error: is_flagged(&result["isError"]) }
     }
+}
+
+/// Whether a result is an error. A flag that is no flag is taken for one: what is not known to be
+/// well is not told as well.
+fn is_flagged(flag: &Value) -> bool {
+    match flag {
+        Value::Bool(flag) => *flag,
+        Value::Null => false,
+        Value::Number(number) => number.as_f64() != Some(0.0),
+        Value::String(words) => words != "false",
+        Value::Array(_) | Value::Object(_) => true,
+    }
+}
+
+/// What to say of something that is no result of a call.
+fn no_result(result: &Value) -> String {
+    if result["resultType"] == "input_required" {
+        return "the tool asks for more input in the middle of the call, and nobody is there to \
+                give it: the call was not done"
+            .to_owned();
+    }
+    let shown: String = result.to_string().chars().take(LONGEST_EXCERPT).collect();
+    format!(
+        "the server answered with what is no result of a call: {shown}. Whether the call had an \
+         effect is unknown: look before you call again."
+    )
+}
+
+/// The service refuses text without a letter in it.
+fn says_something(piece: &Piece) -> bool {
+    !matches!(piece, Piece::Block(Block::Text { text }) if text.trim().is_empty())
 }
 
 impl Reply {
     /// Reads the result of `resources/read`, whatever shape it has.
     pub(super) fn of_resource(result: &Value) -> Self {
         let contents = result["contents"].as_array().into_iter().flatten();
-        let mut pieces: Vec<Piece> = contents.map(resource).collect();
+        let mut pieces: Vec<Piece> = contents.map(resource).filter(says_something).collect();
         if pieces.is_empty() {
             pieces.push(text("(the resource is empty)"));
         }
@@ -73,6 +116,9 @@ fn text(text: impl Into<String>) -> Piece {
 }
 
 fn piece(item: &Value) -> Piece {
+    if let Some(words) = item.as_str() {
+        return text(words);
+    }
     let field = |name: &str| item[name].as_str().unwrap_or_default();
     match field("type") {
         "text" => text(field("text")),
@@ -150,8 +196,10 @@ mod tests {
 
     #[test]
     fn every_shape_of_a_result_says_something() {
-        let nothing = Reply::of(&json!({}));
+        let nothing = Reply::of(&json!({ "content": [] }));
         assert_eq!(nothing.pieces, [text("(the tool returned nothing)")]);
+        let blank = Reply::of(&json!({ "content": [{ "type": "text", "text": " \n" }] }));
+        assert_eq!(blank, nothing, "the service refuses blank text");
         let structured = Reply::of(&json!({ "content": [], "structuredContent": { "n": 1 } }));
         assert_eq!(structured.pieces, [text(r#"{"n":1}"#)]);
         let failed = Reply::of(&json!({ "content": [], "isError": true }));
@@ -161,5 +209,52 @@ mod tests {
         let resource = json!({ "uri": "file:///a", "text": "words" });
         let resource = only(&json!({ "type": "resource", "resource": resource }));
         assert_eq!(resource, text("[file:///a]\nwords"));
+    }
+
+    #[test]
+    fn what_is_no_result_is_an_error_and_shown() {
+        for none in [
+            json!({ "foo": 1 }),
+            json!({}),
+            json!([1]),
+            json!("well"),
+            json!({ "content": 7 }),
+            json!({ "content": null, "structuredContent": null }),
+            json!({ "isError": false }),
+            json!({ "tools": [] }),
+        ] {
+            let reply = Reply::of(&none);
+            assert!(reply.is_error, "{none}");
+            let shown = format!("{:?}", reply.pieces).replace('\\', "");
+            assert!(shown.contains("no result of a call") && shown.contains("unknown"), "{shown}");
+            assert!(shown.contains(&none.to_string()), "{shown}");
+        }
+        let long = Reply::of(&json!({ "foo": "x".repeat(10_000) }));
+        assert!(format!("{long:?}").len() < 1_000, "bounded");
+        let asks = Reply::of(&json!({ "resultType": "input_required", "inputRequests": {} }));
+        assert!(asks.is_error && format!("{asks:?}").contains("asks for more input"));
+    }
+
+    #[test]
+    fn a_result_of_an_odd_shape_is_read_for_what_it_says() {
+        let words = json!({ "content": "well" });
+        assert_eq!(Reply::of(&words).pieces, [text("well")]);
+        let one = json!({ "content": { "type": "text", "text": "well" } });
+        assert_eq!(Reply::of(&one).pieces, [text("well")]);
+        let mixed = json!({ "content": ["a", { "type": "text" }, 7] });
+        assert_eq!(Reply::of(&mixed).pieces, [text("a"), text("7")]);
+        for (flag, wanted) in [
+            (json!(true), true),
+            (json!(false), false),
+            (json!(null), false),
+            (json!("false"), false),
+            (json!("true"), true),
+            (json!(0), false),
+            (json!(1), true),
+            (json!({}), true),
+        ] {
+            let result = json!({ "content": [], "isError": flag });
+            assert_eq!(Reply::of(&result).is_error, wanted, "{flag}");
+        }
     }
 }
