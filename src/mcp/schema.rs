@@ -3,6 +3,8 @@
 
 use serde_json::{Map, Value};
 
+use super::refs;
+
 /// The largest schema that is passed on, in bytes.
 const LARGEST: usize = 64 << 10;
 
@@ -38,7 +40,8 @@ pub(super) fn fit(schema: &Value) -> Result<Value, &'static str> {
     if ["oneOf", "anyOf", "allOf"].iter().any(|key| members.contains_key(*key)) {
         return Err("its input schema has oneOf, anyOf or allOf at the top");
     }
-    if members.get("type").and_then(Value::as_str) != Some("object") {
+    // Servers forget it where a tool takes nothing, and there is only one that it can be.
+    if members.get("type").is_some_and(|kind| kind != "object") {
         return Err("its input schema is not of the type \"object\"");
     }
     match members.get("properties") {
@@ -51,10 +54,12 @@ pub(super) fn fit(schema: &Value) -> Result<Value, &'static str> {
     if let Some(members) = schema.as_object_mut() {
         // Which draft it was written for is of no interest: it is read as the newest.
         members.remove("$schema");
+        members.entry("type").or_insert_with(|| Value::from("object"));
     }
     if !jsonschema::draft202012::meta::is_valid(&schema) {
         return Err("its input schema is no JSON schema of the draft 2020-12");
     }
+    refs::check(&schema, &|name| VALUES.contains(&name))?;
     Ok(schema)
 }
 
@@ -122,6 +127,8 @@ mod tests {
             with(json!({ "a": { "required": "b" } })),
             with(json!({ "a": { "description": "x".repeat(LARGEST) } })),
             with(json!({ "a": nested })),
+            with(json!({ "a": { "$ref": "#/properties/a" } })),
+            with(json!({ "a": { "$ref": "other.json" } })),
         ] {
             assert!(fit(&bad).is_err(), "{bad}");
         }
@@ -145,5 +152,6 @@ mod tests {
             },
         });
         assert_eq!(fit(&schema), Ok(wanted));
+        assert_eq!(fit(&json!({})), Ok(json!({ "type": "object" })), "it takes nothing");
     }
 }
