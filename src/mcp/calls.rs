@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use rmcp::model::{CallToolRequest, CallToolRequestParams, ClientRequest};
+use rmcp::service::ServiceError;
 use serde_json::Value;
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
@@ -36,18 +37,19 @@ impl Member {
         let arguments = input.as_object().cloned().unwrap_or_default();
         let params = CallToolRequestParams::new(tool.to_owned()).with_arguments(arguments);
         let request = ClientRequest::CallToolRequest(CallToolRequest::new(params));
-        match self.request(&request, timers, cancel).await {
+        match self.request(tool, &request, timers, cancel).await {
             Ok(result) => Reply::of(&result),
             Err(why) => Reply::failure(why),
         }
     }
 
-    /// Asks the server for something.
+    /// Asks the server for something, which people know as `what`.
     ///
     /// # Errors
     /// Why there is no answer, in words for the model.
     pub(super) async fn request(
         &self,
+        what: &str,
         request: &ClientRequest,
         timers: Timers,
         cancel: &CancellationToken,
@@ -61,43 +63,49 @@ impl Member {
                 Err(Failure::Missed(Miss::Expired)) if !renewed => {
                     self.lose(epoch, Loss::Expired);
                 }
-                Err(failure) => return Err(self.take(failure, epoch)),
+                Err(failure) => return Err(self.take(what, failure, epoch)),
             }
         }
         Err("the call was not made".to_owned())
     }
 
-    /// Takes note of a failure, and says what the model should know of it.
-    fn take(&self, failure: Failure, epoch: u64) -> String {
+    /// Takes note of a failure, has people told of it, and says what the model should know.
+    fn take(&self, what: &str, failure: Failure, epoch: u64) -> String {
         let name = &self.config.name;
-        match failure {
+        let (happened, advice) = match failure {
+            Failure::Cancelled => return "Interrupted by user".to_owned(),
+            // That a tool says no is between it and the model.
+            Failure::Missed(Miss::Refused(why)) => return why,
             Failure::Missed(Miss::Expired) => {
                 self.lose(epoch, Loss::Expired);
-                format!("MCP server {name:?} lost its session again; the call was not made")
+                ("lost its session again".to_owned(), "the call was not made")
             }
-            Failure::Missed(Miss::NeedsAuth) => {
-                self.lose(epoch, Loss::NeedsAuth("it wants a login".to_owned()));
-                format!("MCP server {name:?} wants a login, and nobody is there to give one")
+            Failure::Missed(Miss::NeedsAuth(why)) => {
+                self.lose(epoch, Loss::NeedsAuth(why.clone()));
+                // People are told once, with what they can do about it.
+                return format!(
+                    "MCP server {name:?} cannot be used: {why}, and nobody is there to log in. The \
+                     call was not made; go on without it."
+                );
             }
-            Failure::Missed(Miss::Refused(why)) => why,
+            Failure::Missed(Miss::Doubtful(why)) => {
+                self.suspect();
+                (why, "whether the call had an effect is unknown: look before you call again")
+            }
             Failure::Missed(Miss::Lost(why)) => {
-                self.lose(epoch, Loss::Passing("it ended, or hung up".to_owned()));
-                format!(
-                    "MCP server {name:?} was lost while the call was under way ({why}). Whether \
-                     it had an effect is unknown: look before you call again. The server is being \
-                     started anew."
-                )
+                self.lose(epoch, Loss::Passing(why.clone()));
+                let advice = "whether the call had an effect is unknown: look before you call \
+                              again. The server is being started anew";
+                (format!("was lost while the call was under way: {why}"), advice)
             }
             Failure::Late(limit) => {
                 self.suspect();
-                format!(
-                    "MCP server {name:?} did not answer within {:.1} s and was told to stop. \
-                     Whether the call had an effect is unknown.",
-                    limit.as_secs_f32()
-                )
+                let late = format!("did not answer within {:.1} s", limit.as_secs_f32());
+                (late, "it was told to stop, and whether the call had an effect is unknown")
             }
-            Failure::Cancelled => "Interrupted by user".to_owned(),
-        }
+        };
+        self.say(&format!("the call of {what:?} failed: {happened}; {advice}"));
+        format!("MCP server {name:?}: {happened}; {advice}.")
     }
 
     /// The connection, waited for a while if it is being made.
@@ -111,10 +119,15 @@ impl Member {
             match (state.line, state.status) {
                 (Some(line), _) => return Ok((line, state.epoch)),
                 (None, Status::NeedsAuth) => {
-                    return Err(format!("MCP server {name:?} cannot be used{why}"));
+                    return Err(format!(
+                        "MCP server {name:?} cannot be used{why}, and nobody is there to log in. \
+                         Go on without it."
+                    ));
                 }
                 (None, Status::Failed | Status::Disabled) => {
-                    return Err(format!("MCP server {name:?} is not there any more{why}"));
+                    return Err(format!(
+                        "MCP server {name:?} is not there any more{why}. Go on without it."
+                    ));
                 }
                 (None, Status::Pending | Status::Connected) => {}
             }
@@ -141,7 +154,7 @@ async fn ask(
     cancel: &CancellationToken,
 ) -> Result<Value, Failure> {
     let sent = line.send(request).await;
-    let (mut handle, mut progress) = sent.map_err(|error| Failure::Missed(miss(&error)))?;
+    let (mut handle, progress) = sent.map_err(|error| Failure::Missed(miss(&error)))?;
     let (id, token) = (handle.id.clone(), handle.progress_token.0.clone());
     let start = Instant::now();
     let latest = start + max.max(limit);
@@ -156,13 +169,14 @@ async fn ask(
             answer = &mut handle.rx => break match answer {
                 Ok(Ok(result)) => Ok(serde_json::to_value(result).unwrap_or_default()),
                 Ok(Err(error)) => Err(Failure::Missed(miss(&error))),
-                Err(_) => Err(Failure::Missed(Miss::Lost("it hung up".to_owned()))),
+                Err(_) => Err(Failure::Missed(miss(&ServiceError::TransportClosed))),
             },
-            Some(()) = progress.recv() => end = (Instant::now() + limit).min(latest),
+            // Before progress, which may come without end.
             () = sleep_until(end) => {
                 line.cancel(id, "out of time");
                 break Err(Failure::Late(start.elapsed()));
             }
+            () = progress.notified() => end = (Instant::now() + limit).min(latest),
         }
     };
     line.forget(&token);

@@ -50,6 +50,23 @@ impl fmt::Debug for Place {
     }
 }
 
+impl Place {
+    /// What somebody can do about a server that wants a login, as nobody is there to log in.
+    pub(super) fn login_advice(&self) -> &'static str {
+        let has_token = match self {
+            Self::Program { .. } => return "give it its key in its \"env\"",
+            Self::Http { headers, .. } => {
+                headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("authorization"))
+            }
+        };
+        if has_token {
+            "renew the token in its \"headers\""
+        } else {
+            "put a token into its \"headers\", as in \"Authorization\": \"Bearer ${TOKEN}\""
+        }
+    }
+}
+
 impl Config {
     /// Reads one entry of `mcpServers`. `lookup` knows the variables that values name. Variables
     /// that are not set stay as they are written, and are returned.
@@ -79,10 +96,13 @@ impl Config {
                 variables: reader.pairs("env")?,
             },
             (None | Some("stdio"), true) => {
-                return Err("it has a \"url\" but not \"type\": \"http\"".to_owned());
+                return Err("it has a \"url\" but not \"type\": \"http\"; add that".to_owned());
             }
-            (Some("sse" | "ws"), _) => {
-                return Err("its \"type\" is not supported; there are stdio and http".to_owned());
+            (Some(old @ ("sse" | "ws")), _) => {
+                return Err(format!(
+                    "the transport {old:?} is not supported; if the server speaks streamable HTTP \
+                     too, use \"type\": \"http\" and the \"url\" of that"
+                ));
             }
             (Some(_), _) => return Err("its \"type\" is none of stdio, http".to_owned()),
         };

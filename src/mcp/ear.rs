@@ -11,7 +11,7 @@ use rmcp::model::{
 };
 use rmcp::service::{NotificationContext, RequestContext};
 use rmcp::{ClientHandler, RoleClient};
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::Notify;
 
 use super::servers::Surroundings;
 
@@ -23,7 +23,7 @@ struct Heard {
     /// The folders that the run works in.
     roots: Vec<Root>,
     /// Who waits for progress, by token.
-    progress: Mutex<HashMap<NumberOrString, mpsc::UnboundedSender<()>>>,
+    progress: Mutex<HashMap<NumberOrString, Arc<Notify>>>,
     tools_changed: Notify,
 }
 
@@ -45,7 +45,7 @@ impl Ear {
     }
 
     /// Has a request's progress told.
-    pub(super) fn listen(&self, token: NumberOrString, tell: mpsc::UnboundedSender<()>) {
+    pub(super) fn listen(&self, token: NumberOrString, tell: Arc<Notify>) {
         self.progress().insert(token, tell);
     }
 
@@ -53,7 +53,7 @@ impl Ear {
         self.progress().remove(token);
     }
 
-    fn progress(&self) -> MutexGuard<'_, HashMap<NumberOrString, mpsc::UnboundedSender<()>>> {
+    fn progress(&self) -> MutexGuard<'_, HashMap<NumberOrString, Arc<Notify>>> {
         self.0.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -83,8 +83,7 @@ impl ClientHandler for Ear {
         _: NotificationContext<RoleClient>,
     ) {
         if let Some(listener) = self.progress().get(&params.progress_token.0) {
-            // The call may be over.
-            let _ = listener.send(());
+            listener.notify_one();
         }
     }
 

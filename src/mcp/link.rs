@@ -4,25 +4,26 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
+use rmcp::RoleClient;
 use rmcp::model::{
-    CancelledNotification, CancelledNotificationParam, ClientRequest, ListToolsRequest,
-    NumberOrString, PaginatedRequestParams, PingRequest,
+    CancelledNotification, CancelledNotificationParam, ClientRequest, ErrorCode, ListToolsRequest,
+    NumberOrString, PaginatedRequestParams, PingRequest, ProtocolVersion,
 };
 use rmcp::service::{
-    ClientInitializeError, Peer, PeerRequestOptions, RequestHandle, RunningService, ServiceError,
+    ClientInitializeError, ClientLifecycleMode, Peer, PeerRequestOptions, RequestHandle,
+    RunningService, ServiceError, serve_client_with_lifecycle,
 };
 use rmcp::transport::StreamableHttpClientTransport;
 use rmcp::transport::common::client_side_sse::ExponentialBackoff;
 use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
-use rmcp::{RoleClient, serve_client};
 use serde_json::Value;
-use tokio::sync::mpsc;
+use tokio::sync::Notify;
 
 use crate::process::{Job, Supervisor};
 
 use super::config::{Config, Place};
 use super::ear::Ear;
-use super::miss::{Miss, loss_over_http, miss};
+use super::miss::{Miss, initialize_words, loss_over_http, miss, quote};
 use super::servers::Surroundings;
 use super::state::Loss;
 use super::stdio::{Program, Said};
@@ -53,12 +54,40 @@ pub(super) struct Line {
 /// What a server says of itself.
 #[derive(Clone, Debug, Default)]
 pub(super) struct About {
+    pub(super) has_tools: bool,
     pub(super) has_resources: bool,
     /// How it wants to be used.
     pub(super) instructions: Option<String>,
 }
 
-/// Connects to a server.
+/// How a connection begins.
+#[derive(Clone, Copy)]
+enum Opening {
+    /// With a handshake, as nearly all servers know it.
+    Handshake,
+    /// Without: each request says for itself which version of the protocol it is in.
+    Stateless,
+}
+
+impl Opening {
+    fn mode(self) -> ClientLifecycleMode {
+        match self {
+            Self::Handshake => ClientLifecycleMode::Initialize,
+            Self::Stateless => ClientLifecycleMode::Discover {
+                preferred_versions: vec![ProtocolVersion::V_2026_07_28],
+            },
+        }
+    }
+}
+
+/// Why there is no connection.
+enum Unmet {
+    Lost(Loss),
+    /// The server answers, and knows no handshake of ours.
+    KnowsNoHandshake(Loss),
+}
+
+/// Connects to a server. One that refuses the handshake may be of those that have none.
 ///
 /// # Errors
 /// Why there is no connection.
@@ -67,9 +96,28 @@ pub(super) async fn connect(
     around: &Surroundings,
     patience: Duration,
 ) -> Result<Link, Loss> {
+    match open(config, around, patience, Opening::Handshake).await {
+        Ok(link) => Ok(link),
+        Err(Unmet::Lost(loss)) => Err(loss),
+        // What it says of the handshake tells more than what it says of the other way.
+        Err(Unmet::KnowsNoHandshake(loss)) => {
+            open(config, around, patience, Opening::Stateless).await.map_err(|_| loss)
+        }
+    }
+}
+
+async fn open(
+    config: &Config,
+    around: &Surroundings,
+    patience: Duration,
+    opening: Opening,
+) -> Result<Link, Unmet> {
     match &config.place {
-        Place::Program { .. } => over_pipes(config, around, patience).await,
-        Place::Http { url, headers } => over_http(url, headers, around, patience).await,
+        Place::Program { .. } => over_pipes(config, around, patience, opening).await,
+        Place::Http { url, headers } => {
+            let transport = transport(url, headers, around).map_err(Unmet::Lost)?;
+            over_http(transport, around, patience, opening).await
+        }
     }
 }
 
@@ -77,43 +125,52 @@ async fn over_pipes(
     config: &Config,
     around: &Surroundings,
     patience: Duration,
-) -> Result<Link, Loss> {
-    let job = job(config, around).map_err(Loss::Final)?;
+    opening: Opening,
+) -> Result<Link, Unmet> {
+    let job = job(config, around).map_err(|why| Unmet::Lost(Loss::Final(why)))?;
     let supervisor: &Supervisor = &around.supervisor;
-    let started = Program::start(supervisor, &job).await;
-    let (program, pipes) = started.map_err(|error| {
-        Loss::Final(format!("{} cannot be started: {error}", job.program.display()))
+    let (program, pipes) = Program::start(supervisor, &job).await.map_err(|error| {
+        let why = format!("{} cannot be started: {error}", job.program.display());
+        Unmet::Lost(Loss::Final(why))
     })?;
     let ear = Ear::new(around);
-    match tokio::time::timeout(patience, serve_client(ear.clone(), pipes)).await {
+    let serving = serve_client_with_lifecycle(ear.clone(), pipes, opening.mode());
+    match tokio::time::timeout(patience, serving).await {
         Ok(Ok(service)) => Ok(Link { service, program: Some(program), ear }),
         Ok(Err(error)) => {
             // What it says of its end may come after it.
             tokio::time::sleep(Duration::from_millis(50)).await;
-            Err(Loss::Passing(with_words("it did not start up", &words(&error), &program.said)))
+            let why = initialize_words(&error);
+            let why = with_words("it did not start up", &why, &program.said);
+            Err(unmet(&error, Loss::Passing(why)))
         }
         Err(_) => {
-            let late = format!("it did not answer within {} s", patience.as_secs_f32());
-            Err(Loss::Passing(with_words(&late, "", &program.said)))
+            let why = with_words(&late(patience), "", &program.said);
+            Err(Unmet::Lost(Loss::Passing(why)))
         }
     }
 }
 
-fn words(error: &ClientInitializeError) -> String {
-    if matches!(error, ClientInitializeError::ConnectionClosed(_)) {
-        return String::new();
+/// Tells who refuses the handshake from who does not answer.
+fn unmet(error: &ClientInitializeError, loss: Loss) -> Unmet {
+    const TELLING: [ErrorCode; 3] = [
+        ErrorCode::METHOD_NOT_FOUND,
+        ErrorCode::INVALID_REQUEST,
+        ErrorCode::UNSUPPORTED_PROTOCOL_VERSION,
+    ];
+    match error {
+        ClientInitializeError::JsonRpcError(error) if TELLING.contains(&error.code) => {
+            Unmet::KnowsNoHandshake(loss)
+        }
+        _ => Unmet::Lost(loss),
     }
-    if let ClientInitializeError::JsonRpcError(error) = error {
-        return error.message.to_string();
-    }
-    error.to_string()
 }
 
 /// What happened, and what the server itself said of it.
 pub(super) fn with_words(what: &str, why: &str, said: &Said) -> String {
     let mut text = what.to_owned();
     if !why.is_empty() {
-        text = format!("{text}: {}", why.chars().take(300).collect::<String>());
+        text = format!("{text}: {}", quote(why));
     }
     if let Some(fault) = said.fault() {
         return format!("{what}: {fault}");
@@ -151,12 +208,11 @@ fn job(config: &Config, around: &Surroundings) -> Result<Job, String> {
     })
 }
 
-async fn over_http(
+fn transport(
     url: &str,
     headers: &[(String, String)],
     around: &Surroundings,
-    patience: Duration,
-) -> Result<Link, Loss> {
+) -> Result<StreamableHttpClientTransport<reqwest::Client>, Loss> {
     let client = (around.http)(url).map_err(Loss::Final)?;
     let mut custom = HeaderMap::new();
     for (name, value) in headers {
@@ -173,13 +229,26 @@ async fn over_http(
     retries.max_times = Some(5);
     retries.max_delay = Some(Duration::from_secs(30));
     config.retry_config = Arc::new(retries);
-    let transport = StreamableHttpClientTransport::with_client(client, config);
+    Ok(StreamableHttpClientTransport::with_client(client, config))
+}
+
+async fn over_http(
+    transport: StreamableHttpClientTransport<reqwest::Client>,
+    around: &Surroundings,
+    patience: Duration,
+    opening: Opening,
+) -> Result<Link, Unmet> {
     let ear = Ear::new(around);
-    match tokio::time::timeout(patience, serve_client(ear.clone(), transport)).await {
+    let serving = serve_client_with_lifecycle(ear.clone(), transport, opening.mode());
+    match tokio::time::timeout(patience, serving).await {
         Ok(Ok(service)) => Ok(Link { service, program: None, ear }),
-        Ok(Err(error)) => Err(loss_over_http(&error)),
-        Err(_) => Err(Loss::Passing("it did not answer in time".to_owned())),
+        Ok(Err(error)) => Err(unmet(&error, loss_over_http(&error))),
+        Err(_) => Err(Unmet::Lost(Loss::Passing(late(patience)))),
     }
+}
+
+fn late(patience: Duration) -> String {
+    format!("it did not answer within {} s", patience.as_secs_f32())
 }
 
 impl Link {
@@ -224,15 +293,16 @@ impl Line {
     pub(super) async fn send(
         &self,
         request: ClientRequest,
-    ) -> Result<(RequestHandle<RoleClient>, mpsc::UnboundedReceiver<()>), ServiceError> {
+    ) -> Result<(RequestHandle<RoleClient>, Arc<Notify>), ServiceError> {
         let options = PeerRequestOptions::no_options();
         let sending = self.peer.send_cancellable_request(request, options);
         let handle = match tokio::time::timeout(ASIDE, sending).await {
             Ok(handle) => handle?,
             Err(_) => return Err(ServiceError::TransportClosed),
         };
-        let (tell, progress) = mpsc::unbounded_channel();
-        self.ear.listen(handle.progress_token.0.clone(), tell);
+        // However much of it comes, it is one sign of life until it is looked at.
+        let progress = Arc::new(Notify::new());
+        self.ear.listen(handle.progress_token.0.clone(), Arc::clone(&progress));
         Ok((handle, progress))
     }
 
@@ -265,6 +335,7 @@ impl Line {
     pub(super) fn about(&self) -> About {
         let Some(info) = self.peer.peer_info() else { return About::default() };
         About {
+            has_tools: info.capabilities.tools.is_some(),
             has_resources: info.capabilities.resources.is_some(),
             instructions: info.instructions.clone().filter(|text| !text.trim().is_empty()),
         }
@@ -280,7 +351,10 @@ impl Line {
                 Ok(page) => serde_json::to_value(page).unwrap_or_default(),
                 Err(error) => return Err(miss(&error)),
             };
-            tools.extend(page["tools"].as_array().into_iter().flatten().cloned());
+            let Some(listed) = page["tools"].as_array() else {
+                return Err(Miss::Refused("what it sent is no list of tools".to_owned()));
+            };
+            tools.extend(listed.iter().cloned());
             cursor = page["nextCursor"].as_str().map(ToOwned::to_owned);
             if cursor.is_none() {
                 break;

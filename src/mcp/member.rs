@@ -1,19 +1,26 @@
 //! One server of a run: a task that keeps it connected as long as that is of use.
 
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::config::Config;
 use super::link::{self, About, Line, Link};
-use super::miss::Miss;
+use super::miss::{Miss, quote};
 use super::offer::{Offer, offers};
 use super::servers::{Surroundings, Timers};
 use super::state::{Backoff, Loss, Standing, Status};
+
+/// How often a server's tools are listed at most, however often it says that they have changed.
+const LISTING_PAUSE: Duration = Duration::from_secs(1);
+
+/// The most complaints about its tools.
+const MOST_COMPLAINTS: usize = 100;
 
 /// A server.
 pub(super) struct Member {
@@ -26,6 +33,8 @@ pub(super) struct Member {
     lost: Notify,
     pub(super) reconnects: AtomicU32,
     news: Mutex<Vec<String>>,
+    /// What was said of its tools: it is not said again whenever they are listed.
+    complaints: Mutex<HashSet<String>>,
 }
 
 /// How it stands just now.
@@ -64,6 +73,7 @@ impl Member {
             lost: Notify::new(),
             reconnects: AtomicU32::new(0),
             news: Mutex::default(),
+            complaints: Mutex::default(),
         }
     }
 
@@ -89,6 +99,14 @@ impl Member {
         // A server that says the same again and again is heard once.
         if !news.contains(&line) && news.len() < 100 {
             news.push(line);
+        }
+    }
+
+    /// Says something of its tools, once.
+    pub(super) fn complain(&self, what: &str) {
+        let mut known = self.complaints.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() < MOST_COMPLAINTS && known.insert(what.to_owned()) {
+            self.say(what);
         }
     }
 
@@ -162,12 +180,17 @@ impl Member {
     async fn connect(&self, around: &Surroundings, patience: Duration) -> Result<Link, Loss> {
         let link = link::connect(&self.config, around, patience).await?;
         let wire = link.line();
-        let listed = tokio::time::timeout(patience, wire.tools()).await;
+        let about = wire.about();
+        let listed = match tokio::time::timeout(patience, wire.tools()).await {
+            // Who says that it has no tools need not list them.
+            Ok(Err(Miss::Refused(_))) if !about.has_tools => Ok(Ok(Vec::new())),
+            listed => listed,
+        };
         let why = match listed {
             Ok(Ok(listed)) => {
                 self.offer(&listed);
                 self.lost_of(None);
-                let about = Arc::new(wire.about());
+                let about = Arc::new(about);
                 self.state.send_modify(|state| {
                     state.about = about;
                     (state.status, state.why) = (Status::Connected, None);
@@ -176,13 +199,12 @@ impl Member {
                 });
                 return Ok(link);
             }
-            // A server without tools may say so in this way.
-            Ok(Err(Miss::Refused(why))) => format!("it does not list its tools: {why}"),
-            Ok(Err(Miss::NeedsAuth)) => {
-                return Err(Loss::NeedsAuth("it wants a login".to_owned()));
+            Ok(Err(Miss::NeedsAuth(why))) => return Err(Loss::NeedsAuth(why)),
+            Ok(Err(Miss::Refused(why) | Miss::Doubtful(why) | Miss::Lost(why))) => {
+                format!("it does not list its tools: {}", quote(&why))
             }
-            Ok(Err(Miss::Lost(_) | Miss::Expired)) => "it ended while listing its tools".to_owned(),
-            Err(_) => "it did not list its tools in time".to_owned(),
+            Ok(Err(Miss::Expired)) => "it forgot the session before listing its tools".to_owned(),
+            Err(_) => format!("it did not list its tools within {} s", patience.as_secs_f32()),
         };
         Err(Loss::Passing(link.last_words(&why)))
     }
@@ -194,7 +216,7 @@ impl Member {
     fn offer(&self, listed: &[serde_json::Value]) {
         let (offers, complaints) = offers(&self.config.name, listed);
         for complaint in complaints {
-            self.say(&format!("the tool {complaint}"));
+            self.complain(&format!("the tool {complaint}"));
         }
         self.state.send_modify(|state| {
             if *state.offers != offers {
@@ -211,6 +233,7 @@ impl Member {
         stop: &CancellationToken,
     ) -> Option<Loss> {
         let wire = link.line();
+        let (mut is_stale, mut next_listing) = (false, Instant::now());
         loop {
             tokio::select! {
                 biased;
@@ -236,7 +259,9 @@ impl Member {
                         return Some(Loss::Passing(link.last_words("it does not answer any more")));
                     }
                 }
-                () = link.tools_change() => {
+                () = link.tools_change(), if !is_stale => is_stale = true,
+                () = sleep_until(next_listing), if is_stale => {
+                    is_stale = false;
                     let listing = tokio::time::timeout(patience, wire.tools());
                     let listed = tokio::select! {
                         () = stop.cancelled() => return None,
@@ -246,6 +271,7 @@ impl Member {
                     if let Ok(Ok(listed)) = listed {
                         self.offer(&listed);
                     }
+                    next_listing = Instant::now() + LISTING_PAUSE;
                 }
             }
         }
@@ -265,8 +291,11 @@ impl Member {
         };
         self.say(&match (status, wait) {
             (Status::Pending, Some(wait)) => format!("{why}; next attempt in {} s", wait.as_secs()),
-            (Status::NeedsAuth, _) => format!("{why}; its tools cannot be used"),
-            (_, _) => format!("{why}; it is given up"),
+            (Status::NeedsAuth, _) => format!(
+                "{why}, and nobody is there to log in: {}; its tools cannot be used",
+                self.config.place.login_advice()
+            ),
+            (_, _) => format!("{why}; it is given up, and the run goes on without it"),
         });
         self.state.send_modify(|state| {
             (state.status, state.why) = (status, Some(why));

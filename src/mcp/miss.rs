@@ -1,46 +1,20 @@
-//! What the library's errors mean. Its types do not tell all of it; its words have to.
+//! What the library's errors mean, each in one plain line without an address: it may hold a secret.
 
+use std::error::Error;
+use std::io;
+use std::iter::successors;
+
+use reqwest::StatusCode;
 use rmcp::service::{ClientInitializeError, ServiceError};
+use rmcp::transport::streamable_http_client::StreamableHttpError;
 
 use super::state::Loss;
 
-pub(super) fn loss_over_http(error: &ClientInitializeError) -> Loss {
-    let text = chain(error);
-    if error.is_authorization_required() || wants_login(&text) {
-        Loss::NeedsAuth("it wants a login".to_owned())
-    } else if ["400", "403", "404", "405", "410"].iter().any(|code| {
-        // Two wordings of the library's.
-        text.contains(&format!("({code} ")) || text.contains(&format!("HTTP {code}"))
-    }) {
-        Loss::Final(text.chars().take(300).collect())
-    } else {
-        Loss::Passing(text.chars().take(300).collect())
-    }
-}
+/// What the library says of an exchange over HTTP.
+type OverHttp = StreamableHttpError<reqwest::Error>;
 
-/// An error and what it comes from, on one line.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(inner) = source {
-        let more = inner.to_string();
-        if !text.contains(&more) {
-            text = format!("{text}: {more}");
-        }
-        source = inner.source();
-    }
-    // The library's own names say nothing to people.
-    match text.split_once("] error: ") {
-        Some((_, rest)) => rest.to_owned(),
-        None => text,
-    }
-}
-
-fn wants_login(text: &str) -> bool {
-    ["Auth required", "authorization required", "(401 ", "HTTP 401", "Insufficient scope"]
-        .iter()
-        .any(|words| text.contains(words))
-}
+/// How much of somebody's own words is quoted, in characters.
+const LONGEST_QUOTE: usize = 200;
 
 /// How servers and the library say that a session is forgotten.
 const FORGOTTEN: [&str; 3] = ["session not found", "session expired", "no valid session"];
@@ -50,36 +24,265 @@ const FORGOTTEN: [&str; 3] = ["session not found", "session expired", "no valid 
 pub(super) enum Miss {
     /// The connection is gone. Whether the call had an effect is unknown.
     Lost(String),
+    /// Something was answered, but no result. Whether the call had an effect is unknown.
+    Doubtful(String),
     /// The server has forgotten the session, and has not looked at the call.
     Expired,
-    NeedsAuth,
+    /// The server wants a login, or another one.
+    NeedsAuth(String),
     /// The server answered with an error of its own.
     Refused(String),
 }
 
-pub(super) fn miss(error: &ServiceError) -> Miss {
-    if let ServiceError::McpError(error) = error {
-        let text = error.message.to_lowercase();
-        let is_about = |words: &str| text.contains(words);
-        let forgotten = FORGOTTEN.into_iter().any(is_about)
-            || text.contains("session") && error.code.0 == -32001;
-        return if forgotten && [-32000, -32001].contains(&error.code.0) {
-            Miss::Expired
-        } else {
-            Miss::Refused(error.message.to_string())
-        };
+/// What an exchange that failed shows of the other side.
+#[derive(Debug, PartialEq)]
+enum Fault {
+    NeedsAuth(String),
+    Expired,
+    Status(StatusCode, String),
+    /// It answers, but with something else than the protocol.
+    Foreign(String),
+    Gone(String),
+}
+
+/// Why a server over HTTP could not be connected to.
+pub(super) fn loss_over_http(error: &ClientInitializeError) -> Loss {
+    let fault = match error {
+        ClientInitializeError::TransportError { error, .. } => fault(error.error.as_ref()),
+        ClientInitializeError::ConnectionClosed(_) => {
+            Fault::Foreign("it did not answer the first message as the protocol wants".to_owned())
+        }
+        _ => Fault::Foreign(initialize_words(error)),
+    };
+    match fault {
+        Fault::NeedsAuth(why) => Loss::NeedsAuth(why),
+        Fault::Status(StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED, why) => {
+            Loss::Final(format!(
+                "{why}: its \"url\" may be wrong, or it speaks the old SSE transport, which is not \
+                 supported"
+            ))
+        }
+        Fault::Status(code, why) if is_for_good(code) => Loss::Final(why),
+        Fault::Status(_, why) | Fault::Foreign(why) | Fault::Gone(why) => Loss::Passing(why),
+        Fault::Expired => Loss::Passing("it forgot the session at once".to_owned()),
     }
-    let text = chain(error);
-    let lower = text.to_lowercase();
-    let short = text.chars().take(300).collect();
-    if FORGOTTEN.into_iter().any(|words| lower.contains(words)) {
-        Miss::Expired
-    } else if wants_login(&text) {
-        Miss::NeedsAuth
-    } else if text.contains("HTTP 4") {
-        // It answers, so the connection stands.
-        Miss::Refused(short)
+}
+
+/// What went wrong with the first messages, without the library's own names.
+pub(super) fn initialize_words(error: &ClientInitializeError) -> String {
+    match error {
+        ClientInitializeError::ConnectionClosed(_) => String::new(),
+        ClientInitializeError::JsonRpcError(error) => quote(&error.message),
+        ClientInitializeError::ExpectedInitResponse(_)
+        | ClientInitializeError::ExpectedInitResult(_)
+        | ClientInitializeError::ConflictInitResponseId(..)
+        | ClientInitializeError::UncorrelatedErrorResponse { .. } => {
+            "it answered the first message with something else".to_owned()
+        }
+        ClientInitializeError::NoCompatibleProtocolVersion { .. } => {
+            "it speaks no version of the protocol that is known here".to_owned()
+        }
+        ClientInitializeError::TransportError { error, .. } => quote(&innermost(error).to_string()),
+        _ => quote(&error.to_string()),
+    }
+}
+
+/// Whether trying again is of no use: the address or the request is wrong, and stays so.
+fn is_for_good(code: StatusCode) -> bool {
+    code.is_client_error()
+        && code != StatusCode::REQUEST_TIMEOUT
+        && code != StatusCode::TOO_MANY_REQUESTS
+}
+
+pub(super) fn miss(error: &ServiceError) -> Miss {
+    let error = match error {
+        ServiceError::McpError(error) => {
+            let text = error.message.to_lowercase();
+            let is_about = |words: &str| text.contains(words);
+            let forgotten = FORGOTTEN.into_iter().any(is_about)
+                || text.contains("session") && error.code.0 == -32001;
+            return if forgotten && [-32000, -32001].contains(&error.code.0) {
+                Miss::Expired
+            } else if error.message.trim().is_empty() {
+                Miss::Refused(format!("it refused, and said no more than {}", error.code.0))
+            } else {
+                Miss::Refused(error.message.to_string())
+            };
+        }
+        ServiceError::TransportSend(error) => error.error.as_ref(),
+        ServiceError::TransportClosed => {
+            return Miss::Lost("it ended, or hung up, before it answered".to_owned());
+        }
+        ServiceError::UnexpectedResponse => {
+            return Miss::Doubtful("it answered with something else than a result".to_owned());
+        }
+        _ => return Miss::Doubtful(quote(&error.to_string())),
+    };
+    match fault(error) {
+        Fault::NeedsAuth(why) => Miss::NeedsAuth(why),
+        Fault::Expired => Miss::Expired,
+        Fault::Status(code, why) if is_for_good(code) || code == StatusCode::TOO_MANY_REQUESTS => {
+            Miss::Refused(why)
+        }
+        Fault::Status(_, why) | Fault::Foreign(why) => Miss::Doubtful(why),
+        Fault::Gone(why) => Miss::Lost(why),
+    }
+}
+
+fn fault(error: &(dyn Error + Send + Sync + 'static)) -> Fault {
+    let Some(over_http) = error.downcast_ref::<OverHttp>() else {
+        return Fault::Gone(match error.downcast_ref::<io::Error>() {
+            Some(_) => "it takes no more messages".to_owned(),
+            None => quote(&innermost(error).to_string()),
+        });
+    };
+    match over_http {
+        OverHttp::AuthRequired(error) => {
+            Fault::NeedsAuth(login(StatusCode::UNAUTHORIZED, &error.www_authenticate_header))
+        }
+        OverHttp::InsufficientScope(error) => {
+            Fault::NeedsAuth(login(StatusCode::FORBIDDEN, &error.www_authenticate_header))
+        }
+        OverHttp::SessionExpired => Fault::Expired,
+        OverHttp::HttpStatus(error) => status(error.status, "", error.retry_after.as_deref()),
+        OverHttp::UnexpectedServerResponse(text) => of_words(text),
+        OverHttp::UnexpectedContentType(kind) => Fault::Foreign(format!(
+            "it answered with {}, which is none of the protocol's",
+            kind.as_deref().map_or_else(|| "content of no type".to_owned(), quote)
+        )),
+        OverHttp::ResponseBodyTooLarge { max_size } => {
+            Fault::Foreign(format!("its answer is larger than {} MiB", max_size >> 20))
+        }
+        OverHttp::ReservedHeaderConflict(name) => {
+            Fault::Foreign(format!("the header {name:?} of its \"headers\" is the protocol's own"))
+        }
+        OverHttp::Client(error) => of_client(error),
+        OverHttp::Deserialize(_) => Fault::Foreign("its answer is no message".to_owned()),
+        OverHttp::UnexpectedEndOfStream | OverHttp::Sse(_) | OverHttp::Io(_) => broken(),
+        _ => Fault::Gone("it hung up".to_owned()),
+    }
+}
+
+/// Reads the library's own words for a status without a message of the protocol.
+fn of_words(text: &str) -> Fault {
+    let Some((code, said)) = text.strip_prefix("HTTP ").and_then(|rest| rest.split_once(": "))
+    else {
+        return Fault::Foreign("its answer is no message of the protocol".to_owned());
+    };
+    let code = code.get(..3).and_then(|code| code.parse().ok()).unwrap_or_default();
+    let is_forgotten = FORGOTTEN.iter().any(|words| said.to_lowercase().contains(words));
+    if is_forgotten { Fault::Expired } else { status(code, said, None) }
+}
+
+fn status(code: u16, said: &str, retry_after: Option<&str>) -> Fault {
+    let Ok(code) = StatusCode::from_u16(code) else {
+        return Fault::Foreign("its answer is no message of the protocol".to_owned());
+    };
+    if code == StatusCode::UNAUTHORIZED {
+        return Fault::NeedsAuth(login(code, ""));
+    }
+    let mut why = format!("it answered HTTP {code}");
+    // A page for people says nothing here.
+    if !said.trim().is_empty() && !said.contains('<') {
+        why = format!("{why} (it said: {})", quote(said));
+    }
+    if let Some(wish) = retry_after {
+        why = format!("{why} (it asks to wait: {})", quote(wish));
+    }
+    Fault::Status(code, why)
+}
+
+/// What is wanted, as the challenge has it.
+fn login(code: StatusCode, challenge: &str) -> String {
+    let lower = challenge.to_lowercase();
+    let what = if lower.contains("insufficient_scope") {
+        "the token that it is given may not do this"
+    } else if lower.contains("resource_metadata") {
+        "it wants a login by OAuth"
+    } else if lower.contains("invalid_token") {
+        "it does not take the token that it is given"
     } else {
-        Miss::Lost(short)
+        "it wants a login"
+    };
+    format!("{what} (HTTP {})", code.as_u16())
+}
+
+fn of_client(error: &reqwest::Error) -> Fault {
+    if let Some(code) = error.status() {
+        return status(code.as_u16(), "", None);
+    }
+    let inner = innermost(error);
+    let kind = successors(Some(error as &(dyn Error + 'static)), |&error| error.source())
+        .find_map(|error| error.downcast_ref::<io::Error>())
+        .map(io::Error::kind);
+    Fault::Gone(match kind {
+        Some(io::ErrorKind::ConnectionRefused) => "nobody listens at its address".to_owned(),
+        _ if error.is_timeout() => "it could not be reached in time".to_owned(),
+        _ if error.is_connect() => format!("it cannot be reached: {}", quote(&inner.to_string())),
+        _ => return broken(),
+    })
+}
+
+fn broken() -> Fault {
+    Fault::Gone("the connection broke before it had answered".to_owned())
+}
+
+/// The error that all others come from. Those above it quote addresses.
+fn innermost<'a>(error: &'a (dyn Error + 'static)) -> &'a (dyn Error + 'static) {
+    successors(Some(error), |&error| error.source()).last().unwrap_or(error)
+}
+
+/// Somebody's own words, on one line of a certain length.
+pub(super) fn quote(text: &str) -> String {
+    let plain = |letter: char| if letter.is_control() { ' ' } else { letter };
+    text.trim().chars().map(plain).take(LONGEST_QUOTE).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_is_told_as_what_it_means() {
+        let words = |fault: Fault| match fault {
+            Fault::Status(_, why) | Fault::Foreign(why) | Fault::NeedsAuth(why) => why,
+            Fault::Expired => "expired".to_owned(),
+            Fault::Gone(why) => format!("gone: {why}"),
+        };
+        for (text, wanted) in [
+            (
+                "HTTP 500 Internal Server Error: <html>oops",
+                "it answered HTTP 500 Internal Server \
+                                                            Error",
+            ),
+            (
+                "HTTP 418 I'm a teapot: short\nand stout",
+                "it answered HTTP 418 I'm a teapot (it \
+                                                         said: short and stout)",
+            ),
+            ("HTTP 401 Unauthorized: no", "it wants a login (HTTP 401)"),
+            ("HTTP 403 Forbidden: <p>", "it answered HTTP 403 Forbidden"),
+            ("HTTP 400 Bad Request: No valid session ID", "expired"),
+            ("could not parse JSON: <html>", "its answer is no message of the protocol"),
+            ("HTTP ö: x", "its answer is no message of the protocol"),
+        ] {
+            assert_eq!(words(of_words(text)), wanted, "{text}");
+        }
+        let asked = words(status(429, "", Some("7")));
+        assert_eq!(asked, "it answered HTTP 429 Too Many Requests (it asks to wait: 7)");
+    }
+
+    #[test]
+    fn a_challenge_is_told_as_what_it_wants() {
+        let table = [
+            ("Bearer", "it wants a login (HTTP 401)"),
+            ("Bearer resource_metadata=\"https://x\"", "it wants a login by OAuth (HTTP 401)"),
+            ("Bearer error=\"invalid_token\"", "it does not take the token that it is given"),
+            ("Bearer error=\"insufficient_scope\", resource_metadata=\"x\"", "may not do this"),
+        ];
+        for (challenge, wanted) in table {
+            let told = login(StatusCode::UNAUTHORIZED, challenge);
+            assert!(told.contains(wanted), "{challenge}: {told}");
+        }
     }
 }

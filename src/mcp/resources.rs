@@ -119,7 +119,7 @@ impl Servers {
         };
         let params = ReadResourceRequestParams::new(uri);
         let request = ClientRequest::ReadResourceRequest(ReadResourceRequest::new(params));
-        match member.request(&request, self.timers(), cancel).await {
+        match member.request(READ, &request, self.timers(), cancel).await {
             Ok(result) => Reply::of_resource(&result),
             Err(why) => Reply::failure(why),
         }
@@ -166,7 +166,7 @@ impl Servers {
         let (mut lines, mut cursor) = (Vec::new(), None);
         for _ in 0..MOST_PAGES {
             let page = request(PaginatedRequestParams::default().with_cursor(cursor));
-            let page = member.request(&page, self.timers(), cancel).await?;
+            let page = member.request(LIST, &page, self.timers(), cancel).await?;
             let listed = page[key].as_array().into_iter().flatten();
             lines.extend(listed.map(|resource| line(&member.config.name, resource)));
             cursor = page["nextCursor"].as_str().map(ToOwned::to_owned);
