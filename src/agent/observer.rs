@@ -123,6 +123,10 @@ pub enum WaitingFor<'a> {
     Agents {
         running: &'a str,
     },
+    /// Servers of the Model Context Protocol that start, for the first request.
+    Servers {
+        names: &'a str,
+    },
     /// Other agents' calls, for which so much is reserved that the next one does not fit.
     Money,
 }

@@ -4,6 +4,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::mcp::{Leave, Piece, Servers, Status};
@@ -11,9 +12,9 @@ use crate::recovery::StopReason;
 use crate::tools::{AGENT, Brought, ForeignTools, Leave as LeaveTaken, TASK, Toolbox};
 use crate::transcript::{ToolCall, ToolDefinition, fixed_bytes};
 
-use super::observer::{Init, Notice};
+use super::observer::{Init, Notice, WaitingFor};
 use super::session::Session;
-use super::watch::Disturbance;
+use super::watch::{Disturbance, Figures};
 
 /// How long the first request waits for servers that start (SPEC 15). Later ones join later.
 const START_MAX: Duration = Duration::from_secs(5);
@@ -48,6 +49,10 @@ impl ForeignTools for Across {
 
     fn knows(&self, name: &str) -> bool {
         self.0.knows(name)
+    }
+
+    fn absent(&self, name: &str) -> Option<String> {
+        self.0.absent(name)
     }
 
     fn leave(&self, call: &ToolCall) -> LeaveTaken {
@@ -93,6 +98,7 @@ impl Session<'_> {
         let servers = Arc::clone(&self.servers);
         let settled = servers.settle(START_MAX);
         tokio::pin!(settled);
+        let began = Instant::now();
         let mut vigil = self.watch.begin();
         loop {
             tokio::select! {
@@ -100,7 +106,12 @@ impl Session<'_> {
                 disturbance = self.watch.disturbance(&mut vigil) => match disturbance {
                     // Whatever is waited for next will hear of it too.
                     Disturbance::Cut(_) => break,
-                    Disturbance::Tick => {}
+                    Disturbance::Tick => {
+                        let names = servers.pending().join(", ");
+                        let left = START_MAX.saturating_sub(began.elapsed());
+                        let waiting = WaitingFor::Servers { names: &names };
+                        self.watch.beat_until(&vigil, waiting, Figures::none(), left);
+                    }
                 },
                 () = &mut settled => break,
             }

@@ -57,7 +57,8 @@ pub(super) fn assemble(
     let kept = (scratch(settings, &session), session.id());
     let tools = tool_settings(settings, kept, secrets, &supervisor);
     let toolbox = Toolbox::new(&tools).map_err(bad_tools)?;
-    let servers = Arc::new(servers(settings, &toolbox, &supervisor));
+    let required = session.required_servers(settings);
+    let servers = Arc::new(servers(settings, &toolbox, &supervisor).requiring(required));
     let limits = limits(settings, &rungs);
     let session_id = session.id();
     let (journal, mut legacy) = session.open(settings, &limits, &rungs[0].label)?;

@@ -36,6 +36,9 @@ use super::wall::{Now, passed, span};
 /// the result this stays below four seconds.
 const GRACE: Duration = Duration::from_secs(3);
 
+/// How long required servers are waited for in silence.
+const MOMENT: Duration = Duration::from_secs(2);
+
 /// How long standard error is waited for, where nothing is worth waiting long for.
 const SLOW_PERSON: Duration = Duration::from_secs(1);
 
@@ -105,6 +108,7 @@ fn offers(settings: &Settings) -> Offers {
     Offers {
         commands: library.callable().map(|command| command.name.clone()).collect(),
         skills: library.skills().map(|skill| skill.name.clone()).collect(),
+        skipped_servers: settings.mcp.skipped.clone(),
     }
 }
 
@@ -220,11 +224,12 @@ impl Job {
     /// Starts the servers, and waits for those without which the run is not to begin.
     async fn require_servers(&self, setup: &Setup) -> Result<(), UsageError> {
         setup.servers.start();
-        let Some(names) = &self.settings.mcp.required else { return Ok(()) };
+        let Some(names) = setup.servers.required() else { return Ok(()) };
         let (began, limit) = (Instant::now(), self.settings.mcp.timers.start);
         let missing = || setup.servers.missing(names).join(", ");
         let heartbeat = self.settings.limits.heartbeat.max(Duration::from_millis(1));
-        let mut beats = interval_at(began + heartbeat, heartbeat);
+        // Who waits longer than a moment is told for whom and how long, and again with each beat.
+        let mut beats = interval_at(began + heartbeat.min(MOMENT), heartbeat);
         let found = setup.servers.require(names);
         let late = self.late();
         tokio::pin!(found, late);
@@ -241,7 +246,7 @@ impl Job {
                     return Err(UsageError::of(Cause::Late, what));
                 }
                 found = &mut found => return found.map_err(|why| {
-                    let what = format!("{why}; mend it, or run without --mcp-required");
+                    let what = format!("{why}; mend it, or say --mcp-required none");
                     UsageError::of(Cause::McpUnavailable, what)
                 }),
                 _ = beats.tick() => {

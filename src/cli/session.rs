@@ -195,6 +195,13 @@ impl Session {
         }
     }
 
+    /// The servers without which nothing is to be done: those that the flags name, or otherwise
+    /// those of the process before.
+    pub(super) fn required_servers(&self, settings: &Settings) -> Vec<String> {
+        let carried = || self.restored().map(|restored| restored.required_servers.clone());
+        settings.mcp.required.clone().or_else(carried).unwrap_or_default()
+    }
+
     /// Opens the journal and hands over what an earlier process left.
     ///
     /// # Errors
@@ -221,6 +228,7 @@ impl Session {
             permission_mode: settings.tools.mode.name().to_owned(),
             limits: *limits,
             carry,
+            required_servers: self.required_servers(settings),
             redact: settings.secrets(),
         };
         let (journal, restored) = match self.kind {

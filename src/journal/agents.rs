@@ -130,6 +130,7 @@ impl Journal {
             permission_mode: String::new(),
             limits: *newcomer.limits,
             carry: Carry::Fresh,
+            required_servers: Vec::new(),
             redact: newcomer.redact.clone(),
         };
         journal.open(&opening, Beginning { epoch: 1, dropped: 0, forked_from: None });

@@ -21,6 +21,8 @@ pub struct Opening {
     pub limits: Limits,
     /// Whether the sums of an unfinished prompt go on.
     pub carry: Carry,
+    /// The servers without which nothing is to be done, for whoever goes on.
+    pub required_servers: Vec<String>,
     /// Values that must never reach the disk, such as keys. Those under eight bytes are not
     /// secrets and are left alone.
     pub redact: Vec<String>,
@@ -115,6 +117,8 @@ pub(super) struct Open {
     pub(super) dropped: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) forked_from: Option<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) required_servers: Vec<String>,
 }
 
 /// A tool call that is about to run. Its input is in the reply that asked for it, unless somebody

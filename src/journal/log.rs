@@ -315,6 +315,7 @@ impl Journal {
             carry: opening.carry,
             dropped,
             forked_from,
+            required_servers: opening.required_servers.clone(),
         };
         self.record(&Record::Open(Box::new(open)), Sync::Now);
     }

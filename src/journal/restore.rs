@@ -67,6 +67,8 @@ pub struct Restored {
     pub signed_by: Option<String>,
     pub permission_mode: Option<String>,
     pub limits: Option<Limits>,
+    /// The servers without which the last process was not to begin.
+    pub required_servers: Vec<String>,
 }
 
 /// What whoever writes on must know, beside what was restored.
@@ -132,6 +134,7 @@ pub(super) fn restore(
         signed_by: story.signed_by,
         permission_mode: opened.as_ref().map(|open| open.permission_mode.clone()),
         limits: opened.as_ref().map(|open| open.limits),
+        required_servers: opened.as_ref().map_or_else(Vec::new, |it| it.required_servers.clone()),
     };
     (restored, Loose { leaf, epoch: opened.map_or(0, |open| open.epoch), answers })
 }

@@ -113,6 +113,7 @@ mod tests {
             permission_mode: String::new(),
             limits: Limits::default(),
             carry: Carry::Fresh,
+            required_servers: Vec::new(),
             redact: Vec::new(),
         };
         let place = Place::new(Path::new("/nowhere"), Path::new("/"));

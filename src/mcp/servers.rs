@@ -1,5 +1,6 @@
 //! All servers of a run.
 
+use std::collections::HashSet;
 use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
@@ -77,6 +78,12 @@ pub enum Leave {
 /// How much of a server's instructions is passed on, in characters.
 const LONGEST_INSTRUCTIONS: usize = 2_000;
 
+/// What stands for every server where servers are named.
+const ALL: &str = "all";
+
+/// How many of a server's tools are named to a model that named another.
+const MOST_NAMED: usize = 50;
+
 /// How much of all of them.
 const ALL_INSTRUCTIONS: usize = 8_000;
 
@@ -84,6 +91,7 @@ const ALL_INSTRUCTIONS: usize = 8_000;
 #[derive(Default)]
 pub struct Servers {
     members: Vec<Arc<Member>>,
+    required: Vec<String>,
     around: Option<Arc<Surroundings>>,
     timers: Timers,
     stop: CancellationToken,
@@ -115,6 +123,21 @@ impl Servers {
             members.push(Arc::new(member));
         }
         Self { members, around: Some(Arc::new(around)), timers, ..Self::default() }
+    }
+
+    /// Notes the names of those without which nothing is to be done; `all` for every one.
+    #[must_use]
+    pub fn requiring(self, required: Vec<String>) -> Self {
+        Self { required, ..self }
+    }
+
+    /// Which are to be waited for with [`Self::require`], if any are.
+    pub fn required(&self) -> Option<&[String]> {
+        match self.required.as_slice() {
+            [] => None,
+            names if names.iter().any(|name| name == ALL) => Some(&[]),
+            names => Some(names),
+        }
     }
 
     /// Whether there are any.
@@ -191,6 +214,13 @@ impl Servers {
         })
     }
 
+    /// Which are being started.
+    pub fn pending(&self) -> Vec<String> {
+        let standings = self.standings().into_iter();
+        let pending = standings.filter(|standing| standing.status == Status::Pending);
+        pending.map(|standing| standing.name).collect()
+    }
+
     /// Which of these, or of all if there is no name, are not connected.
     pub fn missing(&self, names: &[String]) -> Vec<String> {
         let standings = self.wanted(names).map(|member| member.standing());
@@ -201,10 +231,20 @@ impl Servers {
     /// What the model is told of their tools, in a fixed order. Those of a server that is lost
     /// for a while stay.
     pub fn definitions(&self) -> Vec<ToolDefinition> {
-        let mut definitions = Vec::new();
+        let (mut definitions, mut names) = (Vec::new(), HashSet::new());
         for member in &self.members {
-            let state = member.watch().borrow().clone();
-            definitions.extend(state.offers.iter().map(|offer| offer.definition.clone()));
+            let offers = Arc::clone(&member.watch().borrow().offers);
+            for offer in offers.iter() {
+                // The service refuses a request with two tools of one name.
+                if names.insert(offer.definition.name.clone()) {
+                    definitions.push(offer.definition.clone());
+                } else {
+                    member.complain(&format!(
+                        "the tool {:?} is left out: another server has one of its full name",
+                        offer.name
+                    ));
+                }
+            }
         }
         definitions.extend(self.resource_tools());
         definitions
@@ -249,6 +289,39 @@ impl Servers {
         self.find(tool).is_some() || self.knows_resource_tool(tool)
     }
 
+    /// Why a tool that is named like one of a server's is not there, in words for the model. None:
+    /// no server has such a name, or the tool is there.
+    pub fn absent(&self, tool: &str) -> Option<String> {
+        if self.knows(tool) {
+            return None;
+        }
+        let of = |member: &&Arc<Member>| tool.starts_with(&prefix(&member.config.name));
+        // Of servers named `a` and `a__b` the longer name says more.
+        let member = self.members.iter().filter(of).max_by_key(|it| it.config.name.len())?;
+        let Standing { name, status, why } = member.standing();
+        let why = why.map_or_else(String::new, |why| format!(": {why}"));
+        Some(match status {
+            Status::Connected => {
+                let offers = Arc::clone(&member.watch().borrow().offers);
+                let names = offers.iter().map(|offer| offer.definition.name.as_str());
+                let names: Vec<&str> = names.take(MOST_NAMED).collect();
+                format!("MCP server {name:?} has no tool {tool}; it has: {}", names.join(", "))
+            }
+            Status::Pending => format!(
+                "MCP server {name:?} is not connected yet{why}. Its tools join once it is: try \
+                 later, or go on without it."
+            ),
+            Status::NeedsAuth => format!(
+                "MCP server {name:?} is not connected{why}, and nobody is there to log in. Go on \
+                 without it."
+            ),
+            Status::Failed => {
+                format!("MCP server {name:?} is not connected{why}. Go on without it.")
+            }
+            Status::Disabled => format!("MCP server {name:?} is disabled. Go on without it."),
+        })
+    }
+
     fn find(&self, tool: &str) -> Option<(&Arc<Member>, Offer)> {
         self.members.iter().find_map(|member| {
             let offers = Arc::clone(&member.watch().borrow().offers);
@@ -263,7 +336,9 @@ impl Servers {
         let reply = match self.find(tool) {
             Some((member, offer)) => member.call(&offer.name, input, self.timers, cancel).await,
             None if self.knows_resource_tool(tool) => self.use_resources(tool, input, cancel).await,
-            None => Reply::failure(format!("No such tool available: {tool}")),
+            None => Reply::failure(
+                self.absent(tool).unwrap_or_else(|| format!("No such tool available: {tool}")),
+            ),
         };
         if reply.is_error {
             self.failed.fetch_add(1, Ordering::Relaxed);

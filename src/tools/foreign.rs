@@ -34,6 +34,9 @@ pub trait ForeignTools: Send + Sync {
     /// Whether a tool of this name is theirs.
     fn knows(&self, name: &str) -> bool;
 
+    /// Why a tool that seems to be theirs is not there, in words for the model.
+    fn absent(&self, name: &str) -> Option<String>;
+
     /// What leave a call takes.
     fn leave(&self, call: &ToolCall) -> Leave;
 
@@ -94,6 +97,14 @@ impl Toolbox {
     pub(super) fn owner(&self, name: &str) -> Option<&Arc<dyn ForeignTools>> {
         let is_theirs = Tool::named(name).is_none() && self.has_foreign(name);
         self.foreign.as_ref().filter(|foreign| is_theirs && foreign.knows(name))
+    }
+
+    /// What to say to a call of a tool that is not built in and not there.
+    pub(super) fn absent(&self, name: &str) -> Option<String> {
+        let may_be_told = Tool::named(name).is_none()
+            && self.has_foreign(name)
+            && !self.kit.permissions.removes_foreign(name);
+        self.foreign.as_ref().filter(|_| may_be_told)?.absent(name)
     }
 
     /// Whether a tool of somebody else may be offered: a sub-agent may have some only, by their

@@ -164,6 +164,9 @@ impl Toolbox {
         if let Some(foreign) = self.owner(&call.name) {
             return self.admit_foreign(foreign.as_ref(), call, warrant);
         }
+        if let Some(why) = self.absent(&call.name) {
+            return Err(Refusal::invalid(why));
+        }
         self.kit.admit(call, warrant).map(drop)
     }
 

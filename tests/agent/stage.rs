@@ -277,6 +277,7 @@ pub(super) fn opening() -> Opening {
         permission_mode: "bypassPermissions".to_owned(),
         limits: Limits::default(),
         carry: Carry::Fresh,
+        required_servers: Vec::new(),
         redact: Vec::new(),
     }
 }

@@ -65,6 +65,7 @@ pub(super) fn opening() -> Opening {
         permission_mode: "acceptEdits".to_owned(),
         limits: Limits::default(),
         carry: Carry::On,
+        required_servers: Vec::new(),
         redact: vec![],
     }
 }

@@ -184,7 +184,7 @@ async fn a_tool_that_is_not_there_allows_nothing() {
     let (ended, asked) =
         asked(r#"{"behavior":"allow"}"#, &["--permission-prompt-tool", "mcp__judge__other"]).await;
     assert_eq!((ended.code, asked.len(), denials(&ended).len()), (Some(0), 0, 1), "{ended:?}");
-    assert!(ended.stderr.contains("No such tool"), "{ended:?}");
+    assert!(ended.stderr.contains("has no tool mcp__judge__other"), "{ended:?}");
 }
 
 #[tokio::test]

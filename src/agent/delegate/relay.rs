@@ -230,6 +230,7 @@ fn doing(notice: &Notice<'_>) -> Option<String> {
             | WaitingFor::Model(_)
             | WaitingFor::Tool { .. }
             | WaitingFor::Hook { .. }
+            | WaitingFor::Servers { .. }
             | WaitingFor::Work { .. } => return None,
         },
         Notice::Init(_)

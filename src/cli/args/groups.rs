@@ -299,7 +299,7 @@ pub struct McpArgs {
     /// No servers but those of --mcp-config
     #[arg(long)]
     pub strict_mcp_config: bool,
-    /// Do not begin without these servers; all for every one
+    /// Do not begin without these servers; all for every one, none for none
     #[arg(long, value_name = "NAMES")]
     pub mcp_required: Vec<String>,
 }

@@ -100,6 +100,9 @@ impl Bar {
                 self.show("background commands".to_owned(), elapsed, whole);
             }
             WaitingFor::Agents { .. } => self.show("agents".to_owned(), elapsed, None),
+            WaitingFor::Servers { names } => {
+                self.show(format!("MCP servers ({names})"), elapsed, whole);
+            }
             WaitingFor::Money => self.show("other agents' calls".to_owned(), elapsed, None),
         }
         let mut view = lock(&self.view);

@@ -196,6 +196,12 @@ impl Lines {
                 passed(*elapsed),
                 running.trim_start_matches("- ").replace("\n- ", "; ")
             ),
+            WaitingFor::Servers { names } => format!(
+                "waiting for MCP servers ({names}), {} so far, {} left until the run begins \
+                 without them",
+                passed(*elapsed),
+                span(heartbeat.ends_in.unwrap_or_default())
+            ),
             WaitingFor::Money => format!(
                 "waiting until other agents' calls are paid and the budget has room, {} so far, \
                  turn {turn}, {spent} spent",

@@ -45,8 +45,7 @@ impl StreamJson {
     pub const LONGEST: usize = 1_000_000;
 
     pub fn new(out: Out, session_id: &str, partial_messages: bool) -> Self {
-        let session_id = session_id.to_owned();
-        let deltas = partial_messages.then(Deltas::default);
+        let (session_id, deltas) = (session_id.to_owned(), partial_messages.then(Deltas::default));
         let (ignored, held, offers) = (Vec::new(), Vec::new(), Offers::default());
         let (begun, within) = (false, None);
         Self { out, session_id, deltas, ignored, offers, tells_hooks: false, begun, held, within }
@@ -108,6 +107,7 @@ impl StreamJson {
                 "cwd": init.cwd,
                 "tools": init.tools,
                 "mcp_servers": init.servers.iter().map(server).collect::<Vec<_>>(),
+                "mcp_server_errors": self.offers.server_errors(),
                 "model": init.model,
                 "permissionMode": init.permission_mode,
                 "slash_commands": self.offers.commands,
@@ -235,6 +235,7 @@ impl StreamJson {
             WaitingFor::Hook { event } => json!({ "kind": "hook", "event": event }),
             WaitingFor::Work { running } => json!({ "kind": "background", "running": running }),
             WaitingFor::Agents { running } => json!({ "kind": "agents", "running": running }),
+            WaitingFor::Servers { names } => json!({ "kind": "mcp", "servers": names }),
             WaitingFor::Money => json!({ "kind": "budget" }),
         };
         self.system(

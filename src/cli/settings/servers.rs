@@ -20,8 +20,10 @@ use crate::tools::secret_values;
 #[derive(Clone, Debug, Default)]
 pub struct McpServers {
     pub servers: Vec<Config>,
-    /// The run does not begin without these: all of them when there is no name.
+    /// The run does not begin without these; `all` is every one. `None`: nobody said.
     pub required: Option<Vec<String>>,
+    /// Entries that were left out: their names, and why.
+    pub skipped: Vec<(String, String)>,
     pub timers: Timers,
     /// Who names each server.
     pub places: BTreeMap<String, String>,
@@ -70,6 +72,8 @@ pub(super) struct Entries {
     /// The place's, for messages.
     name: String,
     servers: Map<String, Value>,
+    /// Where each begins: line and column, as far as that is known.
+    lines: BTreeMap<String, (usize, usize)>,
 }
 
 impl Entries {
@@ -89,8 +93,11 @@ impl Entries {
         })?;
         match value {
             Value::Object(mut members) => match members.remove("mcpServers") {
-                Some(Value::Object(servers)) => Ok(Self { name: name.to_owned(), servers }),
-                None => Ok(Self { name: name.to_owned(), servers: Map::new() }),
+                Some(Value::Object(servers)) => {
+                    let lines = lines(text);
+                    Ok(Self { name: name.to_owned(), servers, lines })
+                }
+                None => Ok(Self::of(name, Map::new())),
                 Some(_) => {
                     let places = locate::places(text);
                     let at = places.iter().find(|place| place.path == ["mcpServers"]);
@@ -111,6 +118,18 @@ impl Entries {
         }
     }
 
+    fn of(name: &str, servers: Map<String, Value>) -> Self {
+        Self { name: name.to_owned(), servers, lines: BTreeMap::new() }
+    }
+
+    /// Where an entry is.
+    fn place(&self, server: &str) -> String {
+        match self.lines.get(server) {
+            Some((line, column)) => format!("{}:{line}:{column}", self.name),
+            None => self.name.clone(),
+        }
+    }
+
     /// Reads the content of a file.
     pub(super) fn content(name: &str, bytes: Vec<u8>) -> Result<Self, UsageError> {
         Self::parse(name, &utf8(name, bytes)?)
@@ -126,6 +145,13 @@ impl Entries {
         })?;
         Self::content(given, bytes)
     }
+}
+
+/// Where each entry of `mcpServers` begins.
+fn lines(text: &str) -> BTreeMap<String, (usize, usize)> {
+    let found = locate::places(text).into_iter();
+    let entry = found.filter(|place| place.path.len() == 2 && place.path[0] == "mcpServers");
+    entry.map(|mut at| (at.path.swap_remove(1), locate::line_and_column(text, at.start))).collect()
 }
 
 /// Decides which servers there are. Later ones take the place of earlier ones of the same name:
@@ -148,7 +174,7 @@ pub(super) fn read(
     let mut sources = Vec::new();
     if !args.strict_mcp_config {
         let servers = file.mcp_servers.clone().into_iter().collect();
-        sources.push((Entries { name: "settings".to_owned(), servers }, false));
+        sources.push((Entries::of("settings", servers), false));
         sources.extend(project.map(|project| (project, true)));
     }
     sources.extend(flags.into_iter().map(|flag| (flag, false)));
@@ -156,24 +182,26 @@ pub(super) fn read(
         variables.get(OsStr::new(name)).and_then(|value| value.to_str()).map(ToOwned::to_owned)
     };
     let mut found: BTreeMap<String, Config> = BTreeMap::new();
-    let mut places = BTreeMap::new();
-    for (Entries { name: place, servers }, of_project) in sources {
-        for (name, entry) in servers {
+    let (mut places, mut skipped) = (BTreeMap::new(), Vec::new());
+    for (mut entries, of_project) in sources {
+        for (name, entry) in std::mem::take(&mut entries.servers) {
+            let at = entries.place(&name);
             match Config::read(&name, &entry, &lookup) {
                 Ok((mut config, unset)) => {
                     config.disabled |= of_project && !approval.admits(&name);
                     config.vouched = !of_project;
                     for variable in unset {
                         warnings.push(format!(
-                            "{place}: the MCP server {name:?} names the variable {variable}, which \
-                             is not set"
+                            "{at}: the MCP server {name:?} names the variable {variable}, which \
+                             is not set: it stays as it is written"
                         ));
                     }
-                    places.insert(name.clone(), place.clone());
+                    places.insert(name.clone(), entries.name.clone());
                     found.insert(name, config);
                 }
                 Err(why) => {
-                    warnings.push(format!("{place}: the MCP server {name:?} is left out: {why}"));
+                    warnings.push(format!("{at}: the MCP server {name:?} is left out: {why}"));
+                    skipped.push((name, format!("{at}: {why}")));
                 }
             }
         }
@@ -182,7 +210,7 @@ pub(super) fn read(
     let call = env.mcp_call.unwrap_or(defaults.call);
     let timers = Timers { start: env.mcp_start.unwrap_or(defaults.start), call, ..defaults };
     let servers = found.into_values().collect();
-    Ok(McpServers { servers, required: required(args), timers, places })
+    Ok(McpServers { servers, required: required(args), skipped, timers, places })
 }
 
 /// Whether the servers are there without which a run makes no sense.
@@ -211,15 +239,13 @@ pub(super) fn check_named(mcp: &McpServers, asked: Option<&str>) -> Result<(), U
     }
 }
 
-/// The servers that `--mcp-required` names. `all` stands for every one.
+/// The servers that `--mcp-required` names. `none` takes back what a session was begun with.
 fn required(args: &McpArgs) -> Option<Vec<String>> {
     let names = crate::cli::values::list(&args.mcp_required);
-    if names.is_empty() {
-        None
-    } else if names.iter().any(|name| name == "all") {
-        Some(Vec::new())
-    } else {
-        Some(names)
+    match names.as_slice() {
+        [] => None,
+        [none] if none == "none" => Some(Vec::new()),
+        _ => Some(names),
     }
 }
 

@@ -62,6 +62,7 @@ fn opening() -> Opening {
         permission_mode: "default".to_owned(),
         limits: Limits::default(),
         carry: Carry::On,
+        required_servers: Vec::new(),
         redact: Vec::new(),
     }
 }
