@@ -14,9 +14,9 @@ use super::{Bench, script, surroundings, words};
 use crate::support::within;
 
 /// A server over HTTP, and the process that it is.
-struct Http {
-    bench: Bench,
-    child: Child,
+pub(super) struct Http {
+    pub(super) bench: Bench,
+    pub(super) child: Child,
 }
 
 async fn serve(mode: &str, folder: &Path) -> (Child, String) {
@@ -34,7 +34,7 @@ async fn serve(mode: &str, folder: &Path) -> (Child, String) {
     (child, format!("http://127.0.0.1:{port}/mcp"))
 }
 
-async fn http(mode: &str) -> Http {
+pub(super) async fn http(mode: &str) -> Http {
     let folder: TempDir = tempfile::tempdir().expect("a folder can be made");
     let (child, url) = serve(mode, folder.path()).await;
     let headers = vec![("Authorization".to_owned(), "Bearer abc".to_owned())];

@@ -3,9 +3,11 @@
 mod calls;
 mod configs;
 mod ends;
+mod faults;
 mod http;
 mod runs;
 mod starts;
+mod waits;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

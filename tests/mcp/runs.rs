@@ -21,19 +21,19 @@ fn config(arguments: &[&str], more: &Value) -> String {
     json!({ "mcpServers": { "test": entry } }).to_string()
 }
 
-fn trial(server: &Server, arguments: &[&str]) -> Trial {
+pub(super) fn trial(server: &Server, arguments: &[&str]) -> Trial {
     Trial::against(server)
         .args(["go", "--output-format", "stream-json", "--mcp-config"])
         .args([config(arguments, &json!({}))])
 }
 
-fn calls(tool: &str, text: &str) -> Scenario {
+pub(super) fn calls(tool: &str, text: &str) -> Scenario {
     let name = format!("mcp__test__{tool}");
     Scenario::new().tool(&name, json!({ "text": text })).reply("Done.")
 }
 
 /// What the model was told last, as text.
-fn told(server: &Server) -> String {
+pub(super) fn told(server: &Server) -> String {
     let body = server.requests().last().map(|request| request.body.clone()).unwrap_or_default();
     body["messages"].as_array().and_then(|all| all.last()).map(Value::to_string).unwrap_or_default()
 }
@@ -47,7 +47,7 @@ fn status(frame: &Value) -> &str {
 }
 
 #[track_caller]
-fn succeeded(ended: &Ended) -> Value {
+pub(super) fn succeeded(ended: &Ended) -> Value {
     let result = ended.result();
     assert_eq!(ended.code, Some(0), "{ended:?}");
     result

@@ -9,13 +9,14 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 MODE = sys.argv[1] if len(sys.argv) > 1 else "well"
 ARGUMENT = sys.argv[2] if len(sys.argv) > 2 else ""
 OBJECT = {"type": "object", "properties": {"text": {"type": "string"}}}
 NAMES = ["echo", "fail", "refuse", "image", "data", "big", "slow", "hang", "die", "env", "mute",
-         "huge", "resource", "grow", "ask", "picture"]
+         "huge", "resource", "grow", "ask", "picture", "shape", "flood", "stop", "noise", "tardy"]
 QUESTIONS = {
     "sampling/createMessage": {"messages": [], "maxTokens": 1},
     "elicitation/create": {"message": "Sure?", "requestedSchema": {"type": "object",
@@ -26,7 +27,29 @@ PICTURES = {
             "kJggg==",
     "bad": base64.b64encode(b"\x89PNG\r\n\x1a\nnot really").decode(),
 }
+UNANSWERED = []
+TURN = threading.Lock()
 RESOURCES = {"x://notes": {"text": "read it"}, "x://blob": {"blob": "aGk="}}
+
+
+# What an HTTP server answers instead: status, headers, body.
+FAULTS = {
+    "500": (500, {"Content-Type": "text/html"}, b"<html>oops</html>"),
+    "503": (503, {"Content-Type": "text/plain", "Retry-After": "7"}, b"busy"),
+    "429": (429, {"Content-Type": "text/plain"}, b"slow down"),
+    "400": (400, {"Content-Type": "text/plain"}, b"what was that"),
+    "404": (404, {"Content-Type": "text/html"}, b"<html>"),
+    "405": (405, {}, b""),
+    "403": (403, {"Content-Type": "text/plain"}, b"not from there"),
+    "401": (401, {}, b""),
+    "oauth": (401, {"WWW-Authenticate": 'Bearer resource_metadata="https://secret/x"'}, b""),
+    "scope": (403, {"WWW-Authenticate": 'Bearer error="insufficient_scope"'}, b""),
+    "page": (200, {"Content-Type": "text/html"}, b"<html>welcome</html>"),
+    "words": (200, {"Content-Type": "application/json"}, b"well done"),
+    "torn": (200, {"Content-Type": "application/json", "Content-Length": "999"}, b"{"),
+    "cut": (200, {"Content-Type": "text/event-stream", "Content-Length": "7"}, b": hi\n\n\n"),
+    "large": (200, {"Content-Type": "application/json"}, b" " * (17 << 20)),
+}
 
 
 def log(line):
@@ -36,14 +59,17 @@ def log(line):
 
 
 def send(message):
-    sys.stdout.write(json.dumps(message) + "\n")
-    sys.stdout.flush()
+    with TURN:
+        sys.stdout.write(json.dumps(message) + "\n")
+        sys.stdout.flush()
 
 
 def tools():
     listed = [{"name": name, "description": "Does " + name, "inputSchema": OBJECT}
               for name in NAMES]
     listed[0]["annotations"] = {"readOnlyHint": True}
+    if MODE == "named":
+        listed = [{"name": ARGUMENT, "inputSchema": OBJECT}]
     if MODE == "badtool":
         listed += [{"name": "bad", "inputSchema": "nonsense"}, {"name": "worse"}]
     return listed
@@ -76,6 +102,26 @@ def call(params, ident, token):
             send({"jsonrpc": "2.0", "method": "notifications/progress",
                   "params": {"progressToken": token, "progress": step}})
         return text("done at last")
+    if name == "shape":
+        return json.loads(words)
+    if name == "flood":
+        while True:
+            send({"jsonrpc": "2.0", "method": "notifications/progress",
+                  "params": {"progressToken": token, "progress": 1}})
+    if name == "stop":
+        os.kill(os.getpid(), signal.SIGSTOP)
+        return text("awake")
+    if name == "noise":
+        for odd in ({"id": 4711, "result": {}}, {"id": "none", "result": text("not yours")},
+                    {"id": None, "error": {"code": 1, "message": "whose?"}},
+                    {"id": "q", "method": "outlandish/request"},
+                    {"method": "notifications/outlandish"},
+                    {"id": ident, "result": text("the first")}):
+            send({"jsonrpc": "2.0", **odd})
+        return text("the second")
+    if name == "tardy":
+        UNANSWERED.append(ident)
+        return None
     if name == "hang":
         return None
     if name == "mute":
@@ -106,13 +152,19 @@ def answer(message):
     method, ident = message.get("method"), message.get("id")
     params = message.get("params") or {}
     if method == "initialize":
-        hello = {"protocolVersion": params.get("protocolVersion", "2025-06-18"),
+        version = ARGUMENT if MODE == "version" else params.get("protocolVersion", "2025-06-18")
+        hello = {"protocolVersion": version,
                  "capabilities": {"tools": {"listChanged": True}},
                  "serverInfo": {"name": "test", "version": "1"}}
+        if MODE == "toolless":
+            hello["capabilities"] = {"resources": {}}
         if MODE == "rich":
             hello["capabilities"]["resources"] = {}
             hello["instructions"] = "Echo first. " + "x" * 10_000
         return hello
+    if method == "server/discover":
+        return {"resultType": "complete", "supportedVersions": ["2026-07-28"],
+                "capabilities": {"tools": {}}, "ttlMs": 0, "cacheScope": "private"}
     if method == "resources/list":
         return {"resources": [{"uri": uri, "name": uri[4:]} for uri in RESOURCES]}
     if method == "resources/templates/list":
@@ -150,11 +202,29 @@ def serve():
         subprocess.Popen(["setsid", "sh", "-c", "trap '' TERM; echo $$ >>" + ARGUMENT + "; exec sleep 600"])
         with open(ARGUMENT, "a") as file:
             file.write(str(os.getpid()) + "\n")
+    if MODE == "storm":
+        def storm():
+            while True:
+                send({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
+                time.sleep(0.001)
+        threading.Thread(target=storm, daemon=True).start()
     if MODE == "dies-once" and not os.path.exists(ARGUMENT):
         NAMES.append("first-life")
     for line in sys.stdin:
         message = json.loads(line)
         log(message.get("method", "answer"))
+        if message.get("method") == "notifications/cancelled" and UNANSWERED:
+            send({"jsonrpc": "2.0", "id": UNANSWERED.pop(), "result": text("too late")})
+            log("answered too late")
+        if MODE == "stateless" and (message.get("method") in ("initialize", "ping") or
+                                    "_meta" not in (message.get("params") or {})):
+            send({"jsonrpc": "2.0", "id": message["id"],
+                  "error": {"code": int(ARGUMENT), "message": "there is no handshake"}})
+            continue
+        if MODE == "toolless" and message.get("method") == "tools/list":
+            send({"jsonrpc": "2.0", "id": message["id"],
+                  "error": {"code": -32601, "message": "Method not found"}})
+            continue
         if "id" not in message or "method" not in message:
             continue
         if MODE == "dies-once" and message["method"] == "tools/call":
@@ -204,10 +274,21 @@ def serve_http():
         def do_DELETE(self):
             self.reply(200, None)
 
+        def fault(self, kind):
+            code, headers, body = FAULTS[kind]
+            self.send_response(code)
+            for name, value in {"Content-Length": str(len(body)), **headers}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(body)
+            self.close_connection = True
+
         def do_POST(self):
             message = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             method, ident = message.get("method"), message.get("id")
             log((method or "answer") + " " + str(self.headers.get("Authorization")))
+            if ARGUMENT.startswith((method or "answer") + ":"):
+                return self.fault(ARGUMENT.split(":")[1])
             if ARGUMENT == "login":
                 return self.reply(401, {"error": "unauthorized"})
             if method == "initialize":

@@ -1,0 +1,277 @@
+//! Every way in which a server can be lost or make no sense, and what is said of it: to people one
+//! plain line with the server's name, to the model what it needs to go on.
+
+use std::time::Duration;
+
+use outlast::mcp::{Status, Timers};
+use serde_json::json;
+use tokio::time::Instant;
+
+use super::http::http;
+use super::{Bench, why, words};
+use crate::support::{is_alive, within};
+
+/// What nobody should have to read.
+const RAW: [&str; 7] =
+    ["http://", "secret", "error sending", "Transport", "Client error", "<html>", "StreamableHttp"];
+
+#[track_caller]
+fn is_plain(text: &str, of: &str) {
+    for raw in RAW {
+        assert!(!text.contains(raw), "{of}: {raw} in {text}");
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_http_fails_is_told_in_one_plain_line() {
+    // What is answered to the call, what the model is told, whether people are, and how the server
+    // stands then.
+    let doubt = "had an effect is unknown";
+    let table = [
+        ("500", vec!["it answered HTTP 500 Internal Server Error", doubt], Status::Connected),
+        ("503", vec!["HTTP 503", "it asks to wait: 7", doubt], Status::Connected),
+        ("429", vec!["HTTP 429"], Status::Connected),
+        ("400", vec!["HTTP 400", "it said: what was that"], Status::Connected),
+        ("403", vec!["HTTP 403", "not from there"], Status::Connected),
+        ("401", vec!["it wants a login (HTTP 401)", "go on without it"], Status::NeedsAuth),
+        ("oauth", vec!["a login by OAuth (HTTP 401)", "go on without it"], Status::NeedsAuth),
+        ("scope", vec!["the token that it is given may not do this"], Status::NeedsAuth),
+        ("page", vec!["it answered with text/html", doubt], Status::Connected),
+        ("words", vec!["no message of the protocol", doubt], Status::Connected),
+        ("large", vec!["larger than 16 MiB", doubt], Status::Connected),
+        ("torn", vec!["the connection broke before it had answered", doubt], Status::Connected),
+        ("cut", vec!["before it answered", doubt], Status::Connected),
+    ];
+    for (kind, wanted, status) in table {
+        let http = http(&format!("tools/call:{kind}")).await;
+        let bench = http.bench.ready().await;
+        let reply = bench.call("echo", "hi").await;
+        let told = words(&reply);
+        assert!(reply.is_error, "{kind}: {told}");
+        assert!(wanted.iter().all(|words| told.contains(words)), "{kind}: {told}");
+        is_plain(&told, kind);
+        bench.becomes(status).await;
+        let needs_auth = status == Status::NeedsAuth;
+        let mut news = bench.servers.take_news();
+        within("the news", async {
+            while news.is_empty() && (needs_auth || told.contains(doubt)) {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+                news = bench.servers.take_news();
+            }
+        })
+        .await;
+        let news = news.join("\n");
+        is_plain(&news, kind);
+        assert_eq!(news.contains("\"echo\" failed"), told.contains(doubt), "{kind}: {news}");
+        assert_eq!(news.contains("renew the token"), needs_auth, "{kind}: {news}");
+        // It is not asked again and again, and not at all for nothing.
+        let again = bench.call("echo", "hi").await;
+        assert!(again.is_error, "{kind}");
+        let calls = bench.log().matches("tools/call").count();
+        assert_eq!(calls, if needs_auth { 1 } else { 2 }, "{kind}: {}", bench.log());
+    }
+}
+
+#[tokio::test]
+async fn a_start_that_http_fails_is_told_in_one_plain_line() {
+    let table = [
+        ("500", "it answered HTTP 500", Status::Pending),
+        ("503", "it asks to wait: 7", Status::Pending),
+        ("400", "it said: what was that", Status::Failed),
+        ("403", "not from there", Status::Failed),
+        ("404", "it speaks the old SSE transport, which is not supported", Status::Failed),
+        ("405", "its \"url\" may be wrong", Status::Failed),
+        ("401", "it wants a login", Status::NeedsAuth),
+        ("oauth", "it wants a login by OAuth", Status::NeedsAuth),
+        ("scope", "may not do this", Status::NeedsAuth),
+        ("page", "it answered with text/html", Status::Pending),
+        ("words", "no message of the protocol", Status::Pending),
+        ("torn", "the connection broke", Status::Pending),
+        ("cut", "did not answer the first message", Status::Pending),
+    ];
+    for (kind, wanted, status) in table {
+        let http = http(&format!("initialize:{kind}")).await;
+        within("the first attempt", http.bench.servers.settle(Duration::from_mins(1))).await;
+        let (why, standing) = (why(&http.bench), &http.bench.servers.standings()[0]);
+        assert!(why.contains(wanted), "{kind}: {why}");
+        is_plain(&why, kind);
+        assert_eq!(standing.status, status, "{kind}: {why}");
+        let news = http.bench.servers.take_news().join("\n");
+        assert!(news.starts_with("MCP server \"test\": ") && news.contains(wanted), "{news}");
+        let next = match status {
+            Status::Pending => "next attempt in 1 s",
+            Status::NeedsAuth => "nobody is there to log in: renew the token in its \"headers\"",
+            Status::Failed | Status::Connected | Status::Disabled => "it is given up",
+        };
+        assert!(news.contains(next), "{kind}: {news}");
+        assert_eq!(news.lines().count(), 1, "{kind}: {news}");
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_there_any_more_is_told_in_plain_words() {
+    let http = http("well").await;
+    let bench = http.bench.ready().await;
+    let mut child = http.child;
+    child.kill().await.expect("it is ours");
+    let reply = bench.call("echo", "hi").await;
+    assert!(reply.is_error && words(&reply).contains("was lost while the call"), "{reply:?}");
+    is_plain(&words(&reply), "down");
+    within("the news", async {
+        while !bench.servers.standings()[0].why.as_ref().is_some_and(|why| why.contains("listens"))
+        {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await;
+    is_plain(&bench.servers.take_news().join("\n"), "down");
+}
+
+#[tokio::test]
+async fn a_call_that_is_late_is_told_to_people_too() {
+    let timers = Timers { call: Duration::from_millis(300), ..Timers::default() };
+    let bench = Bench::with(&["well"], timers, |_, _| {}).ready().await;
+    assert!(bench.call("hang", "").await.is_error);
+    let news = bench.servers.take_news().join("\n");
+    let wanted = "MCP server \"test\": the call of \"hang\" failed: did not answer within 0.3 s";
+    assert!(news.starts_with(wanted), "{news}");
+}
+
+#[tokio::test]
+async fn what_is_no_result_is_an_error_and_what_is_odd_is_shown() {
+    let bench = Bench::of(&["well"]).ready().await;
+    for (shape, wanted, is_error) in [
+        (json!({ "foo": 1 }), r#"no result of a call: {"foo":1}"#, true),
+        (json!({}), "no result of a call: {}", true),
+        (json!({ "content": [] }), "(the tool returned nothing)", false),
+        (json!({ "content": [{ "type": "text", "text": "" }] }), "returned nothing", false),
+        (json!({ "content": [{ "type": "hologram", "x": 1 }] }), "hologram", false),
+        (json!({ "structuredContent": { "n": 1 } }), r#"{"n":1}"#, false),
+        (json!({ "content": [{ "type": "text", "text": "a" }], "isError": "yes" }), "a", true),
+        (json!({ "resultType": "input_required", "inputRequests": {} }), "more input", true),
+    ] {
+        let reply = bench.call("shape", &shape.to_string()).await;
+        let told = words(&reply);
+        assert!(told.contains(wanted), "{shape}: {told}");
+        assert_eq!(reply.is_error, is_error, "{shape}: {told}");
+    }
+}
+
+#[tokio::test]
+async fn messages_that_nobody_asked_for_change_nothing() {
+    let bench = Bench::of(&["well"]).ready().await;
+    assert_eq!(words(&bench.call("noise", "").await), "the first");
+    assert_eq!(words(&bench.call("echo", "hi").await), "echo: hi");
+    assert_eq!(bench.log().matches("start ").count(), 1, "it is the same connection");
+}
+
+#[tokio::test]
+async fn an_answer_that_comes_too_late_is_nobody_elses() {
+    let timers = Timers { call: Duration::from_millis(300), ..Timers::default() };
+    let bench = Bench::with(&["well"], timers, |_, _| {}).ready().await;
+    assert!(bench.call("tardy", "").await.is_error);
+    bench.hears("answered too late").await;
+    assert_eq!(words(&bench.call("echo", "hi").await), "echo: hi");
+}
+
+#[tokio::test]
+async fn progress_without_end_does_not_hide_the_end_of_patience() {
+    let call = Duration::from_millis(500);
+    let timers = Timers { call, call_max: Duration::from_secs(1), ..Timers::default() };
+    let bench = Bench::with(&["well"], timers, |_, _| {}).ready().await;
+    let late = bench.call("flood", "").await;
+    assert!(words(&late).contains("did not answer within 1."), "{late:?}");
+}
+
+#[tokio::test]
+async fn a_server_that_is_stopped_in_a_call_is_started_anew_and_not_left_behind() {
+    let timers = Timers { call: Duration::from_millis(300), ..Timers::default() };
+    let bench = Bench::with(&["well"], timers, |_, _| {}).ready().await;
+    assert!(words(&bench.call("stop", "").await).contains("did not answer"));
+    bench.becomes(Status::Pending).await;
+    bench.becomes(Status::Connected).await;
+    assert_eq!(words(&bench.call("echo", "hi").await), "echo: hi");
+    let log = bench.log();
+    let pids: Vec<i32> =
+        log.lines().filter_map(|line| line.strip_prefix("start ")?.parse().ok()).collect();
+    assert_eq!(pids.len(), 2, "{log}");
+    within("the end of the first", async {
+        while is_alive(pids[0]) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_storm_of_news_about_tools_neither_starves_calls_nor_is_answered_in_kind() {
+    let bench = Bench::of(&["storm"]).ready().await;
+    let began = Instant::now();
+    for _ in 0..20 {
+        assert_eq!(words(&bench.call("echo", "hi").await), "echo: hi");
+    }
+    bench.hears("tools/list\n").await;
+    within("a second of it", async {
+        while began.elapsed() < Duration::from_secs(2) {
+            bench.call("echo", "hi").await;
+        }
+    })
+    .await;
+    let listings = bench.log().matches("tools/list\n").count();
+    let seconds = usize::try_from(began.elapsed().as_secs()).expect("a small number");
+    assert!((2..=seconds + 3).contains(&listings), "{listings} in {seconds} s");
+}
+
+#[tokio::test]
+async fn a_tool_that_is_not_there_is_explained_by_how_its_server_stands() {
+    let table = [
+        (&["well"][..], "has no tool mcp__test__nope; it has: mcp__test__echo, mcp__test__fail"),
+        (&["crash"][..], "is not connected yet: it did not start up (it said: cannot find"),
+    ];
+    for (mode, wanted) in table {
+        let bench = Bench::of(mode);
+        within("the first attempt", bench.servers.settle(Duration::from_mins(1))).await;
+        let told = words(&bench.call("nope", "").await);
+        assert!(told.contains(wanted), "{mode:?}: {told}");
+        assert_eq!(bench.servers.absent("mcp__other__nope"), None);
+        assert_eq!(bench.servers.absent("Bash"), None);
+    }
+    let closed = http("initialize:401").await.bench;
+    closed.becomes(Status::NeedsAuth).await;
+    let told = words(&closed.call("echo", "").await);
+    assert!(told.contains("is not connected: it wants a login (HTTP 401), and nobody"), "{told}");
+    let gone = http("initialize:404").await.bench;
+    gone.becomes(Status::Failed).await;
+    let told = words(&gone.call("echo", "").await);
+    assert!(told.contains("Go on without it") && told.contains("HTTP 404"), "{told}");
+    let disabled = Bench::with(&["well"], Timers::default(), |config, _| config.disabled = true);
+    assert!(words(&disabled.call("echo", "").await).contains("is disabled"));
+}
+
+#[tokio::test]
+async fn every_version_of_the_protocol_is_spoken() {
+    for version in ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"] {
+        let bench = Bench::of(&["version", version]).ready().await;
+        assert_eq!(words(&bench.call("echo", version).await), format!("echo: {version}"));
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_knows_no_handshake_is_talked_to_without() {
+    for code in ["-32601", "-32022"] {
+        let bench = Bench::of(&["stateless", code]).ready().await;
+        assert_eq!(words(&bench.call("echo", code).await), format!("echo: {code}"));
+    }
+    let bench = Bench::of(&["stateless", "-32603"]);
+    within("the first attempt", bench.servers.settle(Duration::from_mins(1))).await;
+    assert!(why(&bench).contains("did not start up: there is no handshake"), "{}", why(&bench));
+    assert_eq!(bench.log().matches("server/discover").count(), 0, "{}", bench.log());
+}
+
+#[tokio::test]
+async fn a_server_without_tools_is_connected_all_the_same() {
+    let bench = Bench::of(&["toolless"]).ready().await;
+    let names: Vec<String> =
+        bench.servers.definitions().into_iter().map(|tool| tool.name).collect();
+    assert_eq!(names, ["ListMcpResources", "ReadMcpResource"]);
+}
