@@ -217,7 +217,9 @@ fn transport(
     let mut custom = HeaderMap::new();
     for (name, value) in headers {
         let pair = HeaderName::try_from(name).ok().zip(HeaderValue::try_from(value).ok());
-        let (name, value) = pair.ok_or_else(|| Loss::Final("a header of it is none".to_owned()))?;
+        let (name, value) = pair.ok_or_else(|| {
+            Loss::Final("one of its \"headers\" cannot be a header of HTTP".to_owned())
+        })?;
         custom.insert(name, value);
     }
     let custom = custom.iter().map(|(name, value)| (name.clone(), value.clone())).collect();

@@ -20,6 +20,10 @@ const LONGEST_DESCRIPTION: usize = 4096;
 /// The most tools that one server may offer.
 const MOST_TOOLS: usize = 500;
 
+/// How much one server may say of all its tools, in bytes: each request carries it, and it must
+/// leave room for the work.
+const MOST_BYTES: usize = 256 << 10;
+
 /// A tool, under both of its names.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Offer {
@@ -30,14 +34,28 @@ pub(super) struct Offer {
     pub(super) reads_only: bool,
 }
 
+impl Offer {
+    /// About how much of each request it takes.
+    fn bytes(&self) -> usize {
+        let ToolDefinition { name, description, input_schema } = &self.definition;
+        name.len() + description.len() + input_schema.to_string().len()
+    }
+}
+
 /// Reads what a server lists. What cannot be offered is left out, and said: one bad tool must not
 /// have every request refused.
 pub(super) fn offers(server: &str, listed: &[Value]) -> (Vec<Offer>, Vec<String>) {
     let (mut offers, mut complaints) = (Vec::new(), Vec::new());
-    let mut names = HashSet::new();
+    let (mut names, mut bytes) = (HashSet::new(), 0);
     for tool in listed.iter().take(MOST_TOOLS) {
         match offer(server, tool) {
+            Ok(offer) if bytes + offer.bytes() > MOST_BYTES => complaints.push(format!(
+                "{:?} is left out: with it the server's tools would take more than {} KiB",
+                offer.name,
+                MOST_BYTES >> 10
+            )),
             Ok(offer) if names.insert(offer.definition.name.clone()) => {
+                bytes += offer.bytes();
                 let length = offer.definition.name.len();
                 if length > LONGEST_SAFE_NAME {
                     complaints.push(format!(
@@ -122,6 +140,21 @@ mod tests {
         assert_eq!(offer.definition.description, "Adds");
         assert_eq!(complaints.len(), 8, "{complaints:?}");
         assert!(complaints[7].contains("there twice"), "{complaints:?}");
+    }
+
+    #[test]
+    fn all_tools_of_a_server_together_leave_room_for_the_work() {
+        let tool = |name: usize, size: usize| {
+            let words = json!({ "type": "string", "description": "x".repeat(size) });
+            let schema = json!({ "type": "object", "properties": { "a": words } });
+            json!({ "name": format!("t{name}"), "inputSchema": schema })
+        };
+        let listed: Vec<Value> = (0..10).map(|n| tool(n, 60_000)).chain([tool(10, 10)]).collect();
+        let (offers, complaints) = offers("s", &listed);
+        let names: Vec<&str> = offers.iter().map(|offer| offer.name.as_str()).collect();
+        assert_eq!(names, ["t0", "t1", "t2", "t3", "t10"]);
+        assert_eq!(complaints.len(), 6, "{complaints:?}");
+        assert!(complaints[0].contains("\"t4\" is left out: with it"), "{complaints:?}");
     }
 
     #[test]
