@@ -61,6 +61,7 @@ impl Said {
                 WaitingFor::Work { running } => format!("work {running}"),
                 WaitingFor::Agents { running } => format!("agents {running}"),
                 WaitingFor::Money => "money".to_owned(),
+                WaitingFor::Servers { names } => format!("servers {names}"),
             }),
             Notice::StreamEvent(_)
             | Notice::RecoveryEnds(_)
