@@ -236,13 +236,13 @@ async fn a_tool_that_is_not_there_is_explained_by_how_its_server_stands() {
         assert_eq!(bench.servers.absent("mcp__other__nope"), None);
         assert_eq!(bench.servers.absent("Bash"), None);
     }
-    let closed = http("initialize:401").await.bench;
-    closed.becomes(Status::NeedsAuth).await;
-    let told = words(&closed.call("echo", "").await);
+    let closed = http("initialize:401").await;
+    closed.bench.becomes(Status::NeedsAuth).await;
+    let told = words(&closed.bench.call("echo", "").await);
     assert!(told.contains("is not connected: it wants a login (HTTP 401), and nobody"), "{told}");
-    let gone = http("initialize:404").await.bench;
-    gone.becomes(Status::Failed).await;
-    let told = words(&gone.call("echo", "").await);
+    let gone = http("initialize:404").await;
+    gone.bench.becomes(Status::Failed).await;
+    let told = words(&gone.bench.call("echo", "").await);
     assert!(told.contains("Go on without it") && told.contains("HTTP 404"), "{told}");
     let disabled = Bench::with(&["well"], Timers::default(), |config, _| config.disabled = true);
     assert!(words(&disabled.call("echo", "").await).contains("is disabled"));
