@@ -153,10 +153,12 @@ async fn over_pipes(
 
 /// Tells who refuses the handshake from who does not answer.
 fn unmet(error: &ClientInitializeError, loss: Loss) -> Unmet {
-    const TELLING: [ErrorCode; 3] = [
+    const TELLING: [ErrorCode; 4] = [
         ErrorCode::METHOD_NOT_FOUND,
         ErrorCode::INVALID_REQUEST,
         ErrorCode::UNSUPPORTED_PROTOCOL_VERSION,
+        // Over HTTP each request without a handshake says its version in a header.
+        ErrorCode::HEADER_MISMATCH,
     ];
     match error {
         ClientInitializeError::JsonRpcError(error) if TELLING.contains(&error.code) => {

@@ -229,9 +229,11 @@ const MCP: &[&str] = &[
     "Servers start side by side. The first request waits for them for five seconds at most; the \
      tools of later ones join at the next turn. --mcp-required names those without which the run \
      does not begin: it waits for them as long as MCP_TIMEOUT says, within --max-duration, and then \
-     ends with exit 1 and the reason mcp_unavailable.",
+     ends with exit 1 and the reason mcp_unavailable. A session that is resumed still requires them; \
+     none takes that back.",
     "Nothing that a server does ends a run. A call that goes wrong is an error that the model \
-     reads. A server that is lost is started anew after 1, 2, 4, 8 and 16 seconds, and then given \
+     reads, and a line on standard error with the server's name. What is no result is an error too. \
+     A server that is lost is started anew after 1, 2, 4, 8 and 16 seconds, and then given \
      up; one that wants a login is not asked again. A call is repeated only when the server has \
      said that it forgot the session. The result says in \"mcp\" what came of each.",
     "Servers see the variables that commands see, and those of their own entry. They are not \

@@ -258,7 +258,7 @@ async fn every_version_of_the_protocol_is_spoken() {
 
 #[tokio::test]
 async fn a_server_that_knows_no_handshake_is_talked_to_without() {
-    for code in ["-32601", "-32022"] {
+    for code in ["-32601", "-32022", "-32020"] {
         let bench = Bench::of(&["stateless", code]).ready().await;
         assert_eq!(words(&bench.call("echo", code).await), format!("echo: {code}"));
     }
