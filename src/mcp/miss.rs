@@ -89,7 +89,7 @@ pub(super) fn initialize_words(error: &ClientInitializeError) -> String {
 
 /// Whether trying again is of no use: the address or the request is wrong, and stays so.
 fn is_for_good(code: StatusCode) -> bool {
-    code.is_client_error()
+    (code.is_client_error() || code.is_redirection())
         && code != StatusCode::REQUEST_TIMEOUT
         && code != StatusCode::TOO_MANY_REQUESTS
 }
@@ -185,6 +185,12 @@ fn status(code: u16, said: &str, retry_after: Option<&str>) -> Fault {
     // A page for people says nothing here.
     if !said.trim().is_empty() && !said.contains('<') {
         why = format!("{why} (it said: {})", quote(said));
+    }
+    if code.is_redirection() {
+        why = format!(
+            "{why}, which is not followed: write the address that it leads to into its \"url\", \
+             often the same with or without a \"/\" at the end"
+        );
     }
     if let Some(wish) = retry_after {
         why = format!("{why} (it asks to wait: {})", quote(wish));

@@ -38,6 +38,7 @@ FAULTS = {
     "503": (503, {"Content-Type": "text/plain", "Retry-After": "7"}, b"busy"),
     "429": (429, {"Content-Type": "text/plain"}, b"slow down"),
     "400": (400, {"Content-Type": "text/plain"}, b"what was that"),
+    "307": (307, {"Location": "http://secret/"}, b""),
     "404": (404, {"Content-Type": "text/html"}, b"<html>"),
     "405": (405, {}, b""),
     "403": (403, {"Content-Type": "text/plain"}, b"not from there"),
