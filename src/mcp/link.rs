@@ -160,12 +160,12 @@ fn unmet(error: &ClientInitializeError, loss: Loss) -> Unmet {
         // Over HTTP each request without a handshake says its version in a header.
         ErrorCode::HEADER_MISMATCH,
     ];
-    match error {
-        ClientInitializeError::JsonRpcError(error) if TELLING.contains(&error.code) => {
-            Unmet::KnowsNoHandshake(loss)
-        }
-        _ => Unmet::Lost(loss),
+    if let ClientInitializeError::JsonRpcError(error) = error
+        && TELLING.contains(&error.code)
+    {
+        return Unmet::KnowsNoHandshake(loss);
     }
+    Unmet::Lost(loss)
 }
 
 /// What happened, and what the server itself said of it.

@@ -46,6 +46,7 @@ enum Fault {
 }
 
 /// Why a server over HTTP could not be connected to.
+#[expect(clippy::wildcard_enum_match_arm, reason = "the library's list of errors is open")]
 pub(super) fn loss_over_http(error: &ClientInitializeError) -> Loss {
     let fault = match error {
         ClientInitializeError::TransportError { error, .. } => fault(error.error.as_ref()),
@@ -69,6 +70,7 @@ pub(super) fn loss_over_http(error: &ClientInitializeError) -> Loss {
 }
 
 /// What went wrong with the first messages, without the library's own names.
+#[expect(clippy::wildcard_enum_match_arm, reason = "the library's list of errors is open")]
 pub(super) fn initialize_words(error: &ClientInitializeError) -> String {
     match error {
         ClientInitializeError::ConnectionClosed(_) => String::new(),
@@ -94,6 +96,7 @@ fn is_for_good(code: StatusCode) -> bool {
         && code != StatusCode::TOO_MANY_REQUESTS
 }
 
+#[expect(clippy::wildcard_enum_match_arm, reason = "the library's list of errors is open")]
 pub(super) fn miss(error: &ServiceError) -> Miss {
     let error = match error {
         ServiceError::McpError(error) => {
@@ -129,6 +132,7 @@ pub(super) fn miss(error: &ServiceError) -> Miss {
     }
 }
 
+#[expect(clippy::wildcard_enum_match_arm, reason = "the library's list of errors is open")]
 fn fault(error: &(dyn Error + Send + Sync + 'static)) -> Fault {
     let Some(over_http) = error.downcast_ref::<OverHttp>() else {
         return Fault::Gone(match error.downcast_ref::<io::Error>() {

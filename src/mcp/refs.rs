@@ -46,12 +46,12 @@ impl<'a> Search<'a> {
         match schema {
             Value::Object(members) => {
                 self.follow(schema, 0)?;
-                members.iter().try_for_each(|(name, value)| match value {
-                    Value::Object(named) if BY_NAME.contains(&name.as_str()) => {
-                        named.values().try_for_each(|schema| self.every(schema, is_value))
+                members.iter().try_for_each(|(name, value)| {
+                    match value.as_object().filter(|_| BY_NAME.contains(&name.as_str())) {
+                        Some(named) => named.values().try_for_each(|it| self.every(it, is_value)),
+                        None if is_value(name) => Ok(()),
+                        None => self.every(value, is_value),
                     }
-                    _ if is_value(name) => Ok(()),
-                    _ => self.every(value, is_value),
                 })
             }
             Value::Array(items) => items.iter().try_for_each(|item| self.every(item, is_value)),
