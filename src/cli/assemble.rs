@@ -59,8 +59,7 @@ pub(super) fn assemble(
     let toolbox = Toolbox::new(&tools).map_err(bad_tools)?;
     let required = session.required_servers(settings);
     let servers = Arc::new(servers(settings, &toolbox, &supervisor).requiring(required));
-    let limits = limits(settings, &rungs);
-    let session_id = session.id();
+    let (limits, session_id) = (limits(settings, &rungs), session.id());
     let (journal, mut legacy) = session.open(settings, &limits, &rungs[0].label)?;
     legacy.fit_to(&rungs);
     let hooks = hooks(settings, &session_id, journal.path(), secrets, &supervisor);

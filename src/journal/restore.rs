@@ -24,13 +24,11 @@ use super::sums::{Sums, closing, leaves_unjudged, worst_case};
 #[derive(Clone, Debug)]
 pub struct Restored {
     pub id: SessionId,
-    /// What was said: valid, but for the last word, which may be the assistant's. Empty when
-    /// nothing was said.
+    /// Valid, but for the last word, which may be the assistant's. Empty when nothing was said.
     pub messages: Vec<Message>,
     /// What had to be mended, answers to cut-off calls left out.
     pub repairs: Vec<Repair>,
-    /// The machine as it was after its last step; `None` when it took none, or took it in a
-    /// version whose state this one cannot read.
+    /// The machine after its last step; `None` when it took none, or this version cannot read it.
     pub run: Option<Run>,
     /// Whether the last answer waits for the verdict of the command of `--require`, which was cut
     /// off or never begun.
@@ -92,8 +90,7 @@ pub(super) fn restore(
         story.hear(entry);
     }
     let chain = story.chain();
-    let finished = story.finished(&chain);
-    let leaf = chain.last().map(|said| said.uuid.clone());
+    let (finished, leaf) = (story.finished(&chain), chain.last().map(|said| said.uuid.clone()));
     let answered_by = chain.iter().rev().find_map(|said| said.model.clone());
     let cwd = chain.last().and_then(|said| said.cwd.clone());
     let ours: HashSet<&str> =

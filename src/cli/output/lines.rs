@@ -196,12 +196,7 @@ impl Lines {
                 passed(*elapsed),
                 running.trim_start_matches("- ").replace("\n- ", "; ")
             ),
-            WaitingFor::Servers { names } => format!(
-                "waiting for MCP servers ({names}), {} so far, {} left until the run begins \
-                 without them",
-                passed(*elapsed),
-                span(heartbeat.ends_in.unwrap_or_default())
-            ),
+            WaitingFor::Servers { names } => for_servers(names, heartbeat),
             WaitingFor::Money => format!(
                 "waiting until other agents' calls are paid and the budget has room, {} so far, \
                  turn {turn}, {spent} spent",
@@ -229,6 +224,15 @@ impl Lines {
     pub(super) fn printable(&self, line: &str) -> String {
         self.out.hide(&one_line(line))
     }
+}
+
+/// What the first request waits for.
+fn for_servers(names: &str, heartbeat: &Heartbeat<'_>) -> String {
+    format!(
+        "waiting for MCP servers ({names}), {} so far, {} left until the run begins without them",
+        passed(heartbeat.elapsed),
+        span(heartbeat.ends_in.unwrap_or_default())
+    )
 }
 
 fn so_far(waited: Duration) -> String {
