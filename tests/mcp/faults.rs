@@ -213,12 +213,9 @@ async fn a_storm_of_news_about_tools_neither_starves_calls_nor_is_answered_in_ki
         assert_eq!(words(&bench.call("echo", "hi").await), "echo: hi");
     }
     bench.hears("tools/list\n").await;
-    within("a second of it", async {
-        while began.elapsed() < Duration::from_secs(2) {
-            bench.call("echo", "hi").await;
-        }
-    })
-    .await;
+    while began.elapsed() < Duration::from_secs(2) {
+        bench.call("echo", "hi").await;
+    }
     let listings = bench.log().matches("tools/list\n").count();
     let seconds = usize::try_from(began.elapsed().as_secs()).expect("a small number");
     assert!((2..=seconds + 3).contains(&listings), "{listings} in {seconds} s");
