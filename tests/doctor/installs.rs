@@ -27,13 +27,14 @@ fn kind_of(binary: &str, beside: &[(&str, &str)]) -> &'static str {
 
 #[test]
 fn every_kind_is_told_from_what_lies_around() {
+    let crates = "[v1]\n\"outlast 0.1.0 (registry)\" = [\"outlast\"]\n";
     let rpm = "SQLite\0x\0outlast\0y";
-    let rows: [(&str, Files, &str); 26] = [
+    let rows: [(&str, Files, &str); 42] = [
         ("src/outlast/target/debug/outlast", &[("src/outlast/Cargo.toml", "")], "development"),
         ("w/target/x86_64-linux/release/outlast", &[("w/Cargo.toml", "")], "development"),
         ("srv/target/outlast", &[], "native"),
         ("home/me/.cargo/bin/outlast", &[], "cargo"),
-        ("opt/rust/bin/outlast", &[("opt/rust/.crates.toml", "")], "cargo"),
+        ("opt/rust/bin/outlast", &[("opt/rust/.crates.toml", crates)], "cargo"),
         ("p/node_modules/outlast/bin/outlast", &[("p/package.json", "{}")], "npm-local"),
         ("p/node_modules/.bin/outlast", &[], "npm-local"),
         ("usr/lib/node_modules/outlast/outlast", &[], "npm-global"),
@@ -63,6 +64,43 @@ fn every_kind_is_told_from_what_lies_around() {
         ("usr/bin/outlast", &[("var/lib/rpm/rpmdb.sqlite", rpm)], "rpm"),
         ("usr/local/bin/outlast", &[("var/lib/rpm/rpmdb.sqlite", rpm)], "native"),
         ("home/me/.local/bin/outlast", &[], "native"),
+        // What looks like one kind and is another.
+        ("ci/cache/debug/outlast", &[("ci/cache/.rustc_info.json", "{}")], "development"),
+        ("ci/cache/x86/release/outlast", &[("ci/cache/.rustc_info.json", "{}")], "development"),
+        ("h/.cargo/bin/outlast", &[("h/.cargo/.crates.toml", "[v1]\n")], "native"),
+        ("h/outlast/bin/outlast", &[("h/outlast/Cargo.toml", "")], "native"),
+        (
+            "p/node_modules/a/lib/node_modules/outlast/outlast",
+            &[("p/package.json", "")],
+            "npm-local",
+        ),
+        (
+            "h/.npm/_npx/1a/node_modules/outlast/x",
+            &[("h/.npm/_npx/1a/package.json", "")],
+            "npm-local",
+        ),
+        (
+            "h/.local/share/pnpm/global/5/node_modules/outlast/outlast",
+            &[("h/.local/share/pnpm/global/5/package.json", "{}")],
+            "npm-global",
+        ),
+        (
+            "h/.bun/install/global/node_modules/outlast/outlast",
+            &[("h/.bun/install/global/package.json", "{}")],
+            "npm-global",
+        ),
+        ("h/global/node_modules/outlast/outlast", &[("h/global/package.json", "{}")], "npm-local"),
+        ("h/wine/cellar/notes/outlast", &[], "native"),
+        ("h/nix/store/outlast", &[], "native"),
+        ("h/mise/notes/outlast", &[], "native"),
+        ("h/asdf/plugins/outlast", &[], "native"),
+        ("h/winget/outlast", &[], "native"),
+        ("usr/bin/outlast", &[("var/lib/dpkg/info/outlast.list", "/bin/outlast\n")], "deb"),
+        (
+            "usr/local/bin/outlast",
+            &[("var/lib/dpkg/info/outlast.list", "/usr/bin/outlast\n")],
+            "native",
+        ),
     ];
     for (binary, beside, expected) in rows {
         assert_eq!(kind_of(binary, beside), expected, "{binary} {beside:?}");

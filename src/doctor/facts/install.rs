@@ -93,13 +93,18 @@ fn by_folders(binary: &Path) -> Option<Kind> {
         .collect();
     let has = |name: &str| names.iter().any(|known| known == name);
     let pair = |one: &str, two: &str| names.windows(2).any(|pair| pair[0] == one && pair[1] == two);
+    // Folders of a user may be called like anything: what comes next tells.
+    let ours = |one: &str| pair(one, "outlast");
+    let in_store = names
+        .windows(3)
+        .any(|three| three[0] == "nix" && three[1] == "store" && three[2].contains("-outlast"));
     if has("node_modules") {
         return Some(npm(binary));
     }
-    if pair("nix", "store") {
+    if in_store {
         return Some(Kind::Package("nix"));
     }
-    if has("cellar") || has("caskroom") || has(".linuxbrew") || pair("opt", "homebrew") {
+    if ours("cellar") || ours("caskroom") || has(".linuxbrew") || pair("opt", "homebrew") {
         return Some(Kind::Package("Homebrew"));
     }
     if pair("mise", "installs") || pair("mise", "shims") {
@@ -111,37 +116,57 @@ fn by_folders(binary: &Path) -> Option<Kind> {
     if pair("winget", "packages") || pair("winget", "links") {
         return Some(Kind::Package("winget"));
     }
-    let above = |name: &str| binary.ancestors().find(|folder| folder.ends_with(name));
-    if let Some(workshop) = above("target").and_then(Path::parent)
-        && workshop.join("Cargo.toml").is_file()
-    {
+    if is_workshop(binary) {
         return Some(Kind::Development);
     }
-    let folder = binary.parent()?;
-    let listed = folder.parent().is_some_and(|home| home.join(".crates.toml").is_file());
-    (folder.ends_with("bin") && (listed || folder.ends_with(".cargo/bin"))).then_some(Kind::Cargo)
+    let folder = binary.parent().filter(|folder| folder.ends_with("bin"))?;
+    let list = folder.parent()?.join(".crates.toml");
+    let installed = if list.is_file() {
+        String::from_utf8_lossy(&start_of(&list)).contains("\"outlast ")
+    } else {
+        folder.ends_with(".cargo/bin")
+    };
+    installed.then_some(Kind::Cargo)
 }
 
-/// Global modules lie in the prefix's `lib`, or in the global folder of pnpm, yarn or npm for
-/// Windows. A project's lie beside its package.json.
+/// Whether cargo has just built it: in the target folder of a package, or in one elsewhere, where
+/// cargo notes which compiler it has seen.
+fn is_workshop(binary: &Path) -> bool {
+    let target = binary.ancestors().find(|folder| folder.ends_with("target"));
+    let beside = target.and_then(Path::parent).is_some_and(|at| at.join("Cargo.toml").is_file());
+    let above = binary.ancestors().skip(2).take(2);
+    beside || above.map(|folder| folder.join(".rustc_info.json")).any(|note| note.is_file())
+}
+
+/// Global modules lie in the prefix's `lib`, in npm's own folder on Windows, or in the global
+/// folder of pnpm, yarn or bun, which looks like a project. A project's lie beside its
+/// package.json.
 fn npm(binary: &Path) -> Kind {
     let is_modules = |folder: &&Path| folder.ends_with("node_modules");
     let outermost = binary.ancestors().filter(is_modules).last().and_then(Path::parent);
     let Some(owner) = outermost else { return Kind::NpmLocal };
-    let global = owner.ends_with("lib")
-        || owner.ends_with("npm")
-        || owner.components().any(|part| part.as_os_str() == "global");
-    if global && !owner.join("package.json").is_file() { Kind::NpmGlobal } else { Kind::NpmLocal }
+    let is_global = |folder: &Path| {
+        let managers = ["pnpm/global", "yarn/global", "Yarn/Data/global", "bun/install/global"];
+        managers.iter().chain(&[".bun/install/global"]).any(|end| folder.ends_with(end))
+    };
+    if owner.ancestors().any(is_global) {
+        return Kind::NpmGlobal;
+    }
+    let prefix = owner.ends_with("lib") || owner.ends_with("npm");
+    if prefix && !owner.join("package.json").is_file() { Kind::NpmGlobal } else { Kind::NpmLocal }
 }
 
 fn by_package(binary: &Path, root: &Path) -> Option<Kind> {
     let shown = binary.strip_prefix(root).unwrap_or(binary);
     let name = shown.to_str()?;
+    // Where /bin is /usr/bin, a list may have either.
+    let names = [Some(name), name.strip_prefix("usr/")];
+    let is_it = |line: &str| names.contains(&Some(line.trim_start_matches('/')));
     let lists = |folder: &str, file: fn(&Path) -> Option<PathBuf>| {
         let entries = fs::read_dir(root.join(folder)).into_iter().flatten().flatten();
         entries.filter_map(|entry| file(&entry.path())).any(|list| {
             let text = start_of(&list);
-            String::from_utf8_lossy(&text).lines().any(|line| line.trim_start_matches('/') == name)
+            String::from_utf8_lossy(&text).lines().any(is_it)
         })
     };
     let about = |path: &Path| {
