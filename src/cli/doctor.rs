@@ -5,23 +5,23 @@ use std::env;
 use std::ffi::OsStr;
 use std::io::{self, Write};
 use std::sync::Arc;
-use std::time::SystemTime;
 
+use nix::unistd::Uid;
 use serde_json::Value;
 
-use crate::agent::Clock;
 use crate::doctor::{self, HookLine, How, Known, Scene, Server};
 use crate::hooks::{Handler, HookSettings};
 use crate::mcp::{Config, Place, Servers, Timers};
-use crate::model::{self, Address, HelperCommand, Secret};
+use crate::model::{Address, HelperCommand};
 use crate::secrets::{KnownSecrets, Mask};
 
-use super::args::{self, DoctorArgs};
-use super::assemble;
-use super::environment;
+use super::args::{self, DoctorArgs, PermissionMode};
+use super::environment::{self, VARIABLES};
+use super::nearness::distance;
+use super::places::{all_places, first_place};
 use super::preview::preview;
 use super::run::{World, interrupted};
-use super::settings::{self, Credential, FileState, Settings, SettingsFile, Survey};
+use super::settings::{self, FileState, Settings, SettingsFile, Survey};
 use super::usage::UsageError;
 use super::values;
 use super::version::{COMMIT, SCHEMA_VERSION, VERSION};
@@ -100,7 +100,8 @@ fn known(
         let key = one.key.as_ref().map_or(String::new(), |key| format!(" {key}"));
         format!("{}{key} ({})", one.file, one.why)
     });
-    let (endpoint, login_expired) = endpoint(&survey, secrets);
+    let place = first_place(&survey, secrets);
+    let strange_variables = strange_variables(&survey);
     let off = survey.effective.iter().find(|one| one.name == "disableAllHooks");
     let hooks_off = off.is_some_and(|one| one.value == true);
     let mut known = Known {
@@ -112,11 +113,11 @@ fn known(
             .iter()
             .map(|(kind, source)| ((*kind).to_owned(), source.clone()))
             .collect(),
-        login_expired,
         needs_credential: survey.needs_credential,
         ca_files: survey.endpoint.ca_files.clone(),
-        endpoint: Some(endpoint),
-        model: crate::model::resolve_alias(&survey.model).to_owned(),
+        places: vec![place],
+        broken: broken(&survey.files),
+        heartbeat: survey.limits.heartbeat,
         hooks,
         bad_hooks,
         hook_commands,
@@ -124,13 +125,14 @@ fn known(
         mistakes: survey.mistakes,
         // What is ignored is listed by itself.
         warnings: survey.warnings.into_iter().filter(|line| !line.contains("ignored")).collect(),
-        strange_variables: survey.strange_variables,
+        strange_variables,
         variables: survey.variables,
         ..Known::default()
     };
     match preview {
-        Ok((settings, start)) => take_in(&mut known, settings, start, &survey.servers),
+        Ok((settings, start)) => take_in(&mut known, settings, start, &survey.servers, secrets),
         Err(error) => {
+            known.unprepared = true;
             let error = error.to_string();
             if !known.mistakes.contains(&error) {
                 known.mistakes.push(error);
@@ -146,7 +148,12 @@ fn take_in(
     settings: Settings,
     start: Servers,
     places: &BTreeMap<String, String>,
+    secrets: &KnownSecrets,
 ) {
+    known.bypasses_as_root =
+        settings.tools.mode == PermissionMode::BypassPermissions && Uid::effective().is_root();
+    known.heartbeat = settings.limits.heartbeat;
+    all_places(known, &settings, secrets);
     known.servers = servers(&settings, places);
     known.start = Arc::new(start);
     // The survey has looked at the files, and only at them.
@@ -157,6 +164,35 @@ fn take_in(
             known.warnings.push(line);
         }
     }
+}
+
+/// Files of which nobody knows what they say.
+fn broken(files: &[SettingsFile]) -> Vec<String> {
+    let broken = files.iter().filter(|file| file.state == FileState::Broken);
+    broken.map(|file| file.path.clone()).collect()
+}
+
+/// Variables that are nobody's, each with the one that may be meant: those that begin like ours,
+/// and those of the service that are a letter or two off.
+fn strange_variables(survey: &Survey) -> Vec<(String, Option<&'static str>)> {
+    let ours = survey.strange_variables.iter().map(|name| (name.clone(), near(name)));
+    let known =
+        |name: &str| VARIABLES.iter().any(|(names, _)| names.split(", ").any(|it| it == name));
+    let names = survey.variables.keys().filter_map(|name| name.to_str());
+    let theirs = names.filter(|name| {
+        let like = ["ANTHROPIC_", "ANTRHOPIC_", "ANTROPIC_", "CLAUDE_CODE_"];
+        like.iter().any(|like| name.starts_with(like)) && !known(name)
+    });
+    let theirs = theirs.filter_map(|name| Some((name.to_owned(), Some(near(name)?))));
+    ours.chain(theirs).collect()
+}
+
+/// The variable that differs from this one by a sign or two.
+fn near(name: &str) -> Option<&'static str> {
+    let plain = |name: &str| name.replace(['_', '-'], "").to_ascii_lowercase();
+    let names = VARIABLES.iter().flat_map(|(names, _)| names.split(", "));
+    let near = names.map(|known| (distance(&plain(name), &plain(known)), known)).min();
+    near.filter(|(distance, _)| *distance <= 2).map(|(_, known)| known)
 }
 
 /// Every timer and limit in force, with its origin.
@@ -183,23 +219,6 @@ fn limits(survey: &Survey) -> Vec<(String, String, String)> {
     limits.chain(by_variable).collect()
 }
 
-/// Where to ask, with what. A login is used as it stands: to renew it would change it.
-fn endpoint(survey: &Survey, secrets: &KnownSecrets) -> (model::Endpoint, bool) {
-    let mut endpoint = assemble::endpoint(&survey.endpoint, Clock::start(1.0));
-    endpoint.secrets = secrets.clone();
-    let mut expired = false;
-    if let Credential::OAuth { login, .. } = &survey.endpoint.credential {
-        expired =
-            login.access.is_none() || login.expires.is_some_and(|end| end < SystemTime::now());
-        let token = login.access.as_ref().map_or("", Secret::reveal);
-        endpoint.credential = match token {
-            "" => model::Credential::None,
-            token => model::Credential::Bearer(Secret::new(token)),
-        };
-    }
-    (endpoint, expired)
-}
-
 /// A value in one line.
 pub(super) fn shown(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
@@ -214,8 +233,8 @@ fn hooks(files: &[SettingsFile]) -> (Vec<(String, usize)>, Vec<String>, Vec<Hook
         for handler in hooks.handlers {
             let event = handler.event.name();
             *counts.entry(event.to_owned()).or_insert(0) += 1;
-            let Handler { command, timeout, source, .. } = handler;
-            lines.push(HookLine { event, command, timeout, source });
+            let Handler { command, timeout, source, fail_closed: guard, .. } = handler;
+            lines.push(HookLine { event, command, timeout, guard, source });
         }
         let skipped = hooks.skipped.iter();
         bad.extend(skipped.map(|one| format!("{}: {}: {}", file.path, one.place, one.why)));

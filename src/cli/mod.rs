@@ -24,6 +24,7 @@ pub mod memory;
 mod nearness;
 pub mod output;
 mod panics;
+mod places;
 mod preview;
 pub mod prompt;
 pub mod prompts;

@@ -10,6 +10,9 @@ use crate::process::reading;
 /// The longest that one check may take. Two of them come after each other, and no more.
 pub const CHECK_MAX: Duration = Duration::from_millis(9_500);
 
+/// The longest that all of them may take together; what is asked last gets what is left.
+pub(super) const TOTAL_MAX: Duration = Duration::from_secs(19);
+
 /// Waits for facts.
 ///
 /// # Errors
@@ -53,7 +56,8 @@ fn stuck(name: &str) -> Finding {
     }
 }
 
-fn late(name: &str) -> Finding {
+/// What is said of a check that took too long.
+pub(super) fn late(name: &str) -> Finding {
     Finding::problem(
         name,
         format!("this check did not end within {} s", CHECK_MAX.as_secs_f32()),

@@ -27,7 +27,8 @@ impl Level {
 pub struct Finding {
     /// The name of the check.
     pub check: String,
-    pub level: Level,
+    /// How bad it is.
+    pub status: Level,
     pub what: String,
     /// More of the same, a line each.
     pub details: Vec<String>,
@@ -68,7 +69,7 @@ impl Finding {
 
     fn new(check: &str, level: Level, what: String, why: &str, fix: &str) -> Self {
         let (check, why, fix) = (check.to_owned(), why.to_owned(), fix.to_owned());
-        Self { check, level, what, details: Vec::new(), why, fix }
+        Self { check, status: level, what, details: Vec::new(), why, fix }
     }
 }
 
@@ -81,10 +82,25 @@ pub struct Report {
 
 impl Report {
     pub fn count(&self, level: Level) -> usize {
-        self.findings.iter().filter(|finding| finding.level == level).count()
+        self.findings.iter().filter(|finding| finding.status == level).count()
     }
 
     pub fn is_healthy(&self) -> bool {
         self.count(Level::Problem) == 0
+    }
+}
+
+/// A number with its noun.
+pub(super) fn counted(count: usize, what: &str) -> String {
+    let many = if count == 1 { "" } else { "s" };
+    format!("{count} {what}{many}")
+}
+
+/// The first of several names, and how many more there are.
+pub(super) fn listed(names: &[String], most: usize) -> String {
+    let (shown, rest) = names.split_at(names.len().min(most));
+    match rest.len() {
+        0 => shown.join(", "),
+        more => format!("{} and {more} more", shown.join(", ")),
     }
 }

@@ -18,6 +18,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 pub use bounds::CHECK_MAX;
 pub use finding::{Finding, Level, Report};
 pub use render::{json, text};
@@ -27,7 +29,7 @@ use crate::mcp::Servers;
 use crate::model;
 use crate::secrets::Variables;
 use bounds::bounded;
-use checks::{credentials, hooks, machine, servers, settings, store};
+use checks::{credentials, hooks, installation, machine, servers, settings, store};
 use facts::{install, service};
 
 /// What the process was started with.
@@ -49,6 +51,7 @@ pub struct Scene {
 
 /// What the settings come to.
 #[derive(Clone, Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is so or not, whatever the others")]
 pub struct Known {
     /// Path, and what became of it.
     pub files: Vec<(String, &'static str)>,
@@ -61,13 +64,18 @@ pub struct Known {
     pub limits: Vec<(String, String, String)>,
     /// Every credential, the one in use first: kind, source.
     pub credentials: Vec<(String, String)>,
-    /// When the login in use ends, if one is and it has.
-    pub login_expired: bool,
     /// Whether the service is one that surely wants a credential.
     pub needs_credential: bool,
-    /// Where the model is, and who asks it.
-    pub endpoint: Option<model::Endpoint>,
-    pub model: String,
+    /// Where the models are, the preferred one's first.
+    pub places: Vec<Place>,
+    /// Files with a mistake: nothing that they say is known.
+    pub broken: Vec<String>,
+    /// Whether no run can be put together, so that nobody knows its servers and fallbacks.
+    pub unprepared: bool,
+    /// Whether the run would ask nobody for permission, and be root.
+    pub bypasses_as_root: bool,
+    /// The longest silence while waiting.
+    pub heartbeat: Duration,
     /// Events with the number of their hooks, and what is wrong with any of them.
     pub hooks: Vec<(String, usize)>,
     pub bad_hooks: Vec<String>,
@@ -80,12 +88,26 @@ pub struct Known {
     pub bad_servers: Vec<String>,
     /// The same servers, ready to be started.
     pub start: Arc<Servers>,
-    /// Variables that begin like ours and are none.
-    pub strange_variables: Vec<String>,
+    /// Variables that nobody reads though they look like ours, and which one may be meant.
+    pub strange_variables: Vec<(String, Option<&'static str>)>,
     /// Certificate files beside the system's.
     pub ca_files: Vec<PathBuf>,
     /// The variables, with what the settings add.
     pub variables: Variables,
+}
+
+/// Where some models of the chain are, and how they are asked.
+#[derive(Clone, Debug)]
+pub struct Place {
+    pub endpoint: model::Endpoint,
+    /// As they are sent.
+    pub models: Vec<String>,
+    /// Kind and source of what they are asked with.
+    pub credential: Option<(String, String)>,
+    /// Whether that is a login that has ended.
+    pub login_expired: bool,
+    /// Whether it is asked only when another fails.
+    pub standby: bool,
 }
 
 /// One hook, as the settings name it.
@@ -94,6 +116,8 @@ pub struct HookLine {
     pub event: &'static str,
     pub command: HookCommand,
     pub timeout: Duration,
+    /// Whether its failure forbids what it guards.
+    pub guard: bool,
     /// The file that names it.
     pub source: String,
 }
@@ -119,14 +143,16 @@ pub enum How {
 
 /// Looks at everything. `know` reads the settings.
 pub async fn examine(scene: &Scene, know: impl FnOnce() -> Known + Send + 'static) -> Report {
-    let began = tokio::time::Instant::now();
+    let began = Instant::now();
     let one = scene.clone();
     let shell = bounded("shell", {
         let (home, variables) = (scene.home.clone(), scene.variables.clone());
         move || facts::shell::look(home.as_deref(), &variables)
     });
+    let until = began + bounds::TOTAL_MAX;
+    let around = (scene.home.clone(), scene.variables.clone());
     let (of_settings, install, search, shell, kept, machine, log, keeper) = tokio::join!(
-        judge_settings(scene, know),
+        judge_settings(scene, until, know),
         bounded("installation", move || install::look(&one)),
         bounds::within("search", facts::search::look(scene)),
         shell,
@@ -134,7 +160,7 @@ pub async fn examine(scene: &Scene, know: impl FnOnce() -> Known + Send + 'stati
             let config = scene.config_dir.clone();
             move || facts::store::look(&config)
         }),
-        bounded("machine", facts::machine::look),
+        bounded("machine", move || facts::machine::look(around.0.as_deref(), &around.1)),
         bounded("hook log", {
             let config = scene.config_dir.clone();
             move || facts::store::hook_log(&config)
@@ -142,14 +168,14 @@ pub async fn examine(scene: &Scene, know: impl FnOnce() -> Known + Send + 'stati
         bounds::within("keeper", facts::machine::start_one(scene)),
     );
     let findings = [
-        settled(install.map(|facts| checks::installation(scene, &facts))),
-        settled(search.map(|found| checks::search(found.as_deref()))),
-        settled(shell.map(|facts| checks::shell(&facts))),
+        settled(install.map(|facts| installation::judge(scene, &facts))),
+        settled(search.map(|found| installation::search(found.as_deref()))),
+        settled(shell.map(|facts| installation::shell(&facts))),
         of_settings,
         settled(log.map(|log| hooks::log(&log))),
         settled(kept.map(|facts| store::judge(&facts))),
         settled(keeper.map(|failed| machine::keeper(failed.as_deref()))),
-        settled(machine.map(|facts| machine::judge(&facts, scene))),
+        settled(machine.map(|facts| machine::judge(&facts))),
     ];
     Report { findings: findings.concat(), took: began.elapsed().min(Duration::from_hours(1)) }
 }
@@ -163,29 +189,46 @@ fn settled(found: Result<Vec<Finding>, Finding>) -> Vec<Finding> {
 /// side by side.
 async fn judge_settings(
     scene: &Scene,
+    until: Instant,
     know: impl FnOnce() -> Known + Send + 'static,
 ) -> Vec<Finding> {
     let known = match bounded("settings", know).await {
         Ok(known) => known,
-        Err(late) => return vec![late, settings::unknown()],
+        Err(late) => {
+            let usual = machine::ci(&scene.variables, Known::default().heartbeat);
+            return vec![late, settings::unknown(), usual];
+        }
     };
-    let (knock, tried, missing) = tokio::join!(
-        bounds::within("service", service::look(&known, scene.offline)),
+    let (services, tried, broken) = tokio::join!(
+        service::look(&known, scene.offline, until),
         bounds::within("mcp", facts::servers::look(&known.start, scene.offline)),
         bounded("hooks", {
             let (lines, cwd) = (known.hook_commands.clone(), scene.cwd.clone());
             let (home, variables) = (scene.home.clone(), known.variables.clone());
-            move || facts::hooks::missing(&lines, &cwd, home.as_deref(), &variables)
+            move || facts::hooks::broken(&lines, &cwd, home.as_deref(), &variables)
         }),
     );
     let findings = [
         settings::judge(&known),
         credentials::judge(&known),
         checks::service::trusted(&known),
-        settled(knock.map(|facts| checks::service::judge(&facts, &known))),
-        checks::environment(&known),
+        judge_services(services),
+        checks::environment::judge(&known),
         settled(tried.map(|tried| servers::judge(&known, scene, &tried))),
-        settled(missing.map(|missing| hooks::judge(&known, &missing))),
+        settled(broken.map(|broken| hooks::judge(&known, &broken))),
+        vec![machine::ci(&scene.variables, known.heartbeat)],
     ];
     findings.concat()
+}
+
+/// What several services have in common is said once, like a helper that hangs.
+fn judge_services(seen: Vec<Result<service::Service, Finding>>) -> Vec<Finding> {
+    let judge = |service: service::Service| checks::service::judge(&service);
+    let mut findings = Vec::new();
+    for finding in seen.into_iter().flat_map(|seen| settled(seen.map(judge))) {
+        if !findings.contains(&finding) {
+            findings.push(finding);
+        }
+    }
+    findings
 }

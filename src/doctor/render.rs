@@ -4,16 +4,16 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
-use super::finding::{Finding, Level, Report};
+use super::finding::{Finding, Level, Report, counted};
 
 /// For people: what is wrong last, where it is seen.
 pub fn text(report: &Report) -> String {
     let mut sorted: Vec<&Finding> = report.findings.iter().collect();
-    sorted.sort_by_key(|finding| finding.level);
+    sorted.sort_by_key(|finding| finding.status);
     let mut text = String::new();
     for finding in sorted {
-        let Finding { check, level, what, details, why, fix } = finding;
-        let _ = writeln!(text, "{:<8} {:<13} {}", level.name(), plain(check), plain(what));
+        let Finding { check, status, what, details, why, fix } = finding;
+        let _ = writeln!(text, "{:<8} {:<13} {}", status.name(), plain(check), plain(what));
         for line in details {
             let _ = writeln!(text, "{:<8} {:<13} {}", "", "", plain(line));
         }
@@ -41,7 +41,7 @@ pub fn json(report: &Report, schema_version: u32) -> Value {
         let said = |text: &String| (!text.is_empty()).then(|| text.clone());
         json!({
             "check": finding.check,
-            "level": finding.level.name(),
+            "status": finding.status.name(),
             "what": finding.what,
             "details": finding.details,
             "why": said(&finding.why),
@@ -57,11 +57,6 @@ pub fn json(report: &Report, schema_version: u32) -> Value {
         "duration_ms": u64::try_from(report.took.as_millis()).unwrap_or(u64::MAX),
         "findings": report.findings.iter().map(finding).collect::<Vec<_>>(),
     })
-}
-
-fn counted(count: usize, what: &str) -> String {
-    let many = if count == 1 { "" } else { "s" };
-    format!("{count} {what}{many}")
 }
 
 /// On one line, with nothing that a terminal would obey: names may be anybody's.

@@ -31,7 +31,7 @@ fn report(ended: &Ended) -> Value {
 #[track_caller]
 fn tells(report: &Value, check: &str, level: &str, words: &[&str]) {
     let findings = report["findings"].as_array().expect("a list");
-    let of_it = findings.iter().filter(|one| one["check"] == check && one["level"] == level);
+    let of_it = findings.iter().filter(|one| one["check"] == check && one["status"] == level);
     let fits = |one: &&Value| {
         let all = format!("{} {} {}", one["what"], one["details"], one["fix"]);
         words.iter().all(|word| all.contains(word))
@@ -214,7 +214,7 @@ async fn two_installations_on_path_are_told_and_which_one_wins() {
     let report = report(&trial.env("PATH", &path).run().await);
     let wins = format!("{} wins", one.join("outlast").display());
     let remove = format!("remove {}", two.join("outlast").display());
-    tells(&report, "path", "warning", &["2 installations", &wins, &remove]);
+    tells(&report, "path", "problem", &["2 installations", &wins, &remove]);
 }
 
 #[tokio::test]
@@ -236,8 +236,8 @@ async fn a_session_that_was_cut_off_is_told_and_one_that_ended_is_not() {
     let report = report(&doctor.run().await);
     tells(&report, "sessions", "ok", &["2 sessions"]);
     let id = "0190a0a0-0000-7000-8000-000000000000";
-    tells(&report, "sessions", "warning", &["1 left open by a crash", id, "--resume"]);
-    assert_eq!(report["healthy"], true, "{report:#}");
+    tells(&report, "sessions", "problem", &["1 session left open by a crash", id, "--resume"]);
+    assert_eq!(report["problems"], 1, "{report:#}");
 }
 
 #[tokio::test]

@@ -4,17 +4,22 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use outlast::doctor::checks::{
-    self, credentials, hooks, machine, servers, service, settings, store,
+    credentials, environment, hooks, installation, machine, servers, service, settings, store,
 };
+use outlast::doctor::facts::hooks::{Broken, Obstacle};
 use outlast::doctor::facts::install::{Install, Kind};
-use outlast::doctor::facts::machine::Machine;
+use outlast::doctor::facts::machine::{Folder, Machine, Trouble};
 use outlast::doctor::facts::servers::Tried;
-use outlast::doctor::facts::service::{Seen, Service};
+use outlast::doctor::facts::service::{Answer, Seen, Service};
 use outlast::doctor::facts::shell::shadows;
 use outlast::doctor::facts::store::{HookLog, Kept};
-use outlast::doctor::{Finding, How, Known, Level, Report, Scene, Server as Listed, json, text};
+use outlast::doctor::{
+    Finding, How, Known, Level, Place, Report, Scene, Server as Listed, json, text,
+};
 use outlast::journal::Store;
 use outlast::mcp::{Standing, Status};
+use outlast::model::{Credential, Endpoint, Knock};
+use outlast::recovery::{Fault, FaultKind, Reach};
 use outlast::secrets::Variables;
 
 /// Names with values.
@@ -44,9 +49,9 @@ fn known(pairs: &[(&str, &str)]) -> Known {
 /// Whether exactly one finding is no good news, of this level, and says all of this somewhere.
 #[track_caller]
 fn says(findings: &[Finding], level: Level, words: &[&str]) {
-    let bad: Vec<_> = findings.iter().filter(|one| one.level != Level::Ok).collect();
+    let bad: Vec<_> = findings.iter().filter(|one| one.status != Level::Ok).collect();
     let [one] = bad[..] else { panic!("not one: {findings:#?}") };
-    assert_eq!(one.level, level, "{one:?}");
+    assert_eq!(one.status, level, "{one:?}");
     assert!(!one.why.is_empty() && !one.fix.is_empty(), "{one:?}");
     let details = one.details.join(" ");
     let all = format!("{} {} {details} {} {}", one.check, one.what, one.why, one.fix);
@@ -57,7 +62,7 @@ fn says(findings: &[Finding], level: Level, words: &[&str]) {
 
 #[track_caller]
 fn is_fine(findings: &[Finding]) {
-    assert!(findings.iter().all(|one| one.level == Level::Ok), "{findings:#?}");
+    assert!(findings.iter().all(|one| one.status == Level::Ok), "{findings:#?}");
 }
 
 #[test]
@@ -68,58 +73,59 @@ fn whichever_outlast_wins_on_path_is_told() {
         on_path: on_path.iter().map(|at| (PathBuf::from(at), PathBuf::from(at))).collect(),
         writable,
     };
-    let judge = |facts: &Install| checks::installation(&scene(&[]), facts);
+    let judge = |facts: &Install| installation::judge(&scene(&[]), facts);
     is_fine(&judge(&install(&["/a/outlast"], true)));
     says(&judge(&install(&[], true)), Level::Warning, &["no outlast is on PATH", "/a/outlast"]);
-    let two = judge(&install(&["/a/outlast", "/b/outlast"], true));
-    says(&two, Level::Warning, &["2 installations", "/a/outlast wins", "remove /b/outlast"]);
+    let three = judge(&install(&["/a/outlast", "/b/outlast", "/c/outlast"], true));
+    let wanted = ["3 installations", "/a/outlast wins", "remove /b/outlast, /c/outlast"];
+    says(&three, Level::Problem, &wanted);
     let other = judge(&install(&["/b/outlast", "/a/outlast"], true));
-    says(&other, Level::Warning, &["another outlast, /b/outlast", "not to this one, /a/outlast"]);
+    let wanted = ["another outlast, /b/outlast", "not to this one, /a/outlast", "/b/outlast, /a"];
+    says(&other, Level::Problem, &wanted);
+    let many: Vec<String> = (0..12).map(|n| format!("/{n}/outlast")).collect();
+    let many: Vec<&str> = std::iter::once("/a/outlast").chain(many.iter().map(|n| &**n)).collect();
+    says(&judge(&install(&many, true)), Level::Problem, &["13 installations", "and 5 more"]);
     says(&judge(&install(&["/a/outlast"], false)), Level::Warning, &["cannot be written", "/a"]);
 }
 
 #[test]
 fn variables_that_contradict_each_other_are_told() {
     let home = ("HOME", "/h");
-    is_fine(&checks::environment(&known(&[home])));
-    let both = [home, ("ANTHROPIC_API_KEY", "k"), ("ANTHROPIC_AUTH_TOKEN", "t")];
-    says(&checks::environment(&known(&both)), Level::Warning, &["only the token is used"]);
-    let url = known(&[home, ("ANTHROPIC_BASE_URL", "http://h")]);
-    says(&checks::environment(&url), Level::Warning, &["ANTHROPIC_BASE_URL", "no credential"]);
+    let path = ("PATH", "/bin");
+    is_fine(&environment::judge(&known(&[home, path])));
+    let both = [home, path, ("ANTHROPIC_API_KEY", "k"), ("ANTHROPIC_AUTH_TOKEN", "t")];
+    says(&environment::judge(&known(&both)), Level::Warning, &["only the token is used"]);
+    let url = known(&[home, path, ("ANTHROPIC_BASE_URL", "http://h")]);
+    says(&environment::judge(&url), Level::Warning, &["ANTHROPIC_BASE_URL", "no credential"]);
     let keyed = Known { credentials: vec![("API key".into(), "X".into())], ..url };
-    is_fine(&checks::environment(&keyed));
-    let proxy = [home, ("https_proxy", "http://p")];
-    says(&checks::environment(&known(&proxy)), Level::Warning, &["https_proxy", "127.0.0.1,::1"]);
-    let spared = [home, ("HTTPS_PROXY", "http://p"), ("NO_PROXY", "corp, 127.0.0.1")];
-    is_fine(&checks::environment(&known(&spared)));
-    says(&checks::environment(&known(&[])), Level::Warning, &["HOME is not set"]);
+    is_fine(&environment::judge(&keyed));
+    let proxy = [home, path, ("https_proxy", "http://p")];
+    says(&environment::judge(&known(&proxy)), Level::Warning, &["https_proxy", "127.0.0.1,::1"]);
+    let spared = [home, path, ("HTTPS_PROXY", "http://p"), ("NO_PROXY", "corp, 127.0.0.1")];
+    is_fine(&environment::judge(&known(&spared)));
+    says(&environment::judge(&known(&[path])), Level::Warning, &["HOME is not set"]);
+    says(&environment::judge(&known(&[home])), Level::Warning, &["PATH is not set"]);
+    let root = Known { bypasses_as_root: true, ..known(&[home, path]) };
+    says(&environment::judge(&root), Level::Warning, &["as root", "bypassPermissions"]);
 }
 
 #[test]
 fn every_way_in_which_the_service_fails_has_a_fix_of_its_own() {
-    let credentials = vec![("API key".into(), "the variable K".into())];
-    let known = Known { credentials, ..Known::default() };
-    let judge = |seen: Seen| {
-        let origin = "https://h:1".to_owned();
-        service::judge(&Service { origin, proxy: None, seen }, &known)
-    };
-    let answered = |status, foreign, clocks| Seen::Answered {
-        asked: "GET /v1/models",
-        status,
-        message: if status < 300 { String::new() } else { "words".into() },
-        foreign,
-        clocks,
-    };
+    let answered = |status, message: &str, clocks| answer(status, "", message, clocks);
     let why = || "because".to_owned();
-    let portal = Seen::Answered {
-        asked: "GET /v1/models",
-        status: 200,
-        message: "a web page came".into(),
-        foreign: false,
-        clocks: None,
+    let portal = Knock {
+        fault: Some(Fault::new(
+            FaultKind::Nonsense { detail: "a web page came".into() },
+            Reach::Status,
+        )),
+        page: true,
+        ..knock(200, None)
     };
-    let rows: [(Seen, Level, &[&str]); 15] = [
-        (portal, Level::Problem, &["a web page came", "not the service", "login page"]),
+    let firewall = Knock { page: true, ..knock(403, Some(("", "Blocked"))) };
+    let late = "the API key helper did not end within 7 s".to_owned();
+    let rows: [(Seen, Level, &[&str]); 26] = [
+        (seen(portal), Level::Problem, &["a web page came", "not the service", "login page"]),
+        (seen(firewall), Level::Problem, &["Blocked", "403", "not the service", "firewall"]),
         (Seen::Unusable(why()), Level::Problem, &["because", "correct ANTHROPIC_BASE_URL"]),
         (
             Seen::NoProxy { proxy: "p:1".into(), why: why() },
@@ -130,25 +136,120 @@ fn every_way_in_which_the_service_fails_has_a_fix_of_its_own() {
         (Seen::NoConnection(why()), Level::Problem, &["cannot be reached", "firewall"]),
         (Seen::Silent(8), Level::Problem, &["does not answer within 8 s"]),
         (Seen::Certificate(why()), Level::Problem, &["TLS", "--ca-file"]),
-        (Seen::NoCredential(why()), Level::Problem, &["because", "apiKeyHelper"]),
-        (answered(407, false, None), Level::Problem, &["the proxy wants", "http://user:password"]),
         (
-            answered(401, false, None),
+            Seen::Certificate("certificate expired".into()),
             Level::Problem,
-            &["rejects the API key from the variable K", "401", "words"],
+            &["clock", "certificate renewed"],
         ),
-        (answered(403, false, None), Level::Problem, &["forbids", "403"]),
-        (answered(429, false, None), Level::Warning, &["accepts", "rate limit"]),
-        (answered(529, false, None), Level::Warning, &["in trouble", "529"]),
-        (answered(302, false, None), Level::Warning, &["302", "ANTHROPIC_BASE_URL"]),
-        (answered(200, false, Some(clocks(61))), Level::Warning, &["61 s ahead", "set the clock"]),
+        (
+            Seen::Certificate("certificate not valid for name \"h\"".into()),
+            Level::Problem,
+            &["correct the host"],
+        ),
+        (
+            Seen::NoKey { why: late, limit: Duration::from_secs(30) },
+            Level::Problem,
+            &["the API key helper from the variable K did not end within 7 s", "30 s", "by hand"],
+        ),
+        (Seen::NoCredential(why()), Level::Problem, &["because", "log in again"]),
+        (answered(407, "x", None), Level::Problem, &["the proxy wants", "http://user:password"]),
+        (
+            answered(401, "words", None),
+            Level::Problem,
+            &["rejects the API key from the variable K", "401", "words", "put a good API key into"],
+        ),
+        (answered(401, "token revoked", None), Level::Problem, &["revoked or has expired"]),
+        (answered(403, "words", None), Level::Problem, &["forbids", "403"]),
+        (answered(402, "pay", None), Level::Problem, &["no credit left", "402", "add credit"]),
+        (
+            answered(400, "Your credit balance is too low to access the API", None),
+            Level::Problem,
+            &["no credit left", "400", "console"],
+        ),
+        (answered(400, "bad beta", None), Level::Problem, &["simplest request", "betas"]),
+        (answered(413, "large", None), Level::Problem, &["413", "client_max_body_size"]),
+        (answered(429, "words", None), Level::Warning, &["accepts", "rate limit", "429"]),
+        (answered(500, "words", None), Level::Warning, &["in trouble", "500"]),
+        (answered(529, "words", None), Level::Warning, &["overloaded", "529", "--fallback-model"]),
+        (
+            answered(302, "redirected to http://x", None),
+            Level::Problem,
+            &["302", "http://x", "not the service", "ANTHROPIC_BASE_URL"],
+        ),
+        (
+            seen(Knock { page: true, ..knock(404, Some(("", "nginx"))) }),
+            Level::Warning,
+            &["web page", "404", "base URL"],
+        ),
+        (
+            seen(Knock { clocks: Some(clocks(61)), ..knock(200, None) }),
+            Level::Warning,
+            &["61 s ahead", "set the clock"],
+        ),
     ];
     for (seen, level, words) in rows {
-        says(&judge(seen), level, words);
+        says(&service::judge(&at(seen)), level, words);
     }
-    for fine in [Seen::Offline, answered(200, false, Some(clocks(60))), answered(404, true, None)] {
-        is_fine(&judge(fine));
+    let agrees = Knock { clocks: Some(clocks(60)), ..knock(200, None) };
+    for fine in [Seen::Offline, seen(agrees), answered(404, "no", None)] {
+        is_fine(&service::judge(&at(fine)));
     }
+}
+
+#[test]
+fn a_model_that_nobody_knows_and_a_fallback_that_fails_are_told_by_name() {
+    let unknown = vec![("no-such".to_owned(), "model: no-such".to_owned())];
+    let lacks = at(Seen::Answered(Answer { knock: knock(200, None), unknown }));
+    says(
+        &service::judge(&lacks),
+        Level::Problem,
+        &["does not know the model \"no-such\"", "--model", "fallback model"],
+    );
+    let other = Service { standby: true, ..at(Seen::Silent(8)) };
+    says(
+        &service::judge(&other),
+        Level::Problem,
+        &["https://h:1 (fallback, for m)", "falls back to it"],
+    );
+}
+
+/// A service on which nothing else is wrong.
+fn at(seen: Seen) -> Service {
+    Service {
+        origin: "https://h:1".into(),
+        proxy: None,
+        models: vec!["m".into()],
+        standby: false,
+        credential: Some(("API key".into(), "the variable K".into())),
+        seen,
+    }
+}
+
+fn seen(knock: Knock) -> Seen {
+    Seen::Answered(Answer { knock, unknown: Vec::new() })
+}
+
+fn answer(
+    status: u16,
+    label: &str,
+    message: &str,
+    clocks: Option<(SystemTime, SystemTime)>,
+) -> Seen {
+    seen(Knock { clocks, ..knock(status, Some((label, message))) })
+}
+
+/// An answer with this status, and the type and words of its refusal.
+fn knock(status: u16, refusal: Option<(&str, &str)>) -> Knock {
+    let fault = refusal.map(|(label, message)| {
+        let kind = FaultKind::Refused {
+            status,
+            label: label.to_owned(),
+            code: String::new(),
+            message: message.to_owned(),
+        };
+        Fault::new(kind, Reach::Status)
+    });
+    Knock { asked: "GET /v1/models", status, fault, page: false, clocks: None }
 }
 
 /// The service's clock, and ours, which is so many seconds ahead.
@@ -162,8 +263,17 @@ fn a_missing_credential_is_a_problem_only_where_one_is_wanted() {
     is_fine(&credentials::judge(&Known::default()));
     let wanted = Known { needs_credential: true, ..Known::default() };
     says(&credentials::judge(&wanted), Level::Problem, &["no credential", "ANTHROPIC_API_KEY"]);
+    let unread = Known { broken: vec!["/s.json".into()], ..wanted.clone() };
+    says(&credentials::judge(&unread), Level::Warning, &["not checked", "/s.json"]);
     let two = vec![("login".into(), "F".into()), ("API key".into(), "K".into())];
-    let expired = Known { credentials: two, login_expired: true, ..wanted };
+    let place = Place {
+        endpoint: Endpoint::new("http://h", Credential::None),
+        models: Vec::new(),
+        credential: None,
+        login_expired: true,
+        standby: false,
+    };
+    let expired = Known { credentials: two, places: vec![place], ..wanted.clone() };
     let findings = credentials::judge(&expired);
     says(&findings, Level::Warning, &["expired", "log in again"]);
     assert!(findings[0].what.contains("login from F; not used: API key from K"), "{findings:?}");
@@ -176,12 +286,25 @@ fn mistakes_ignored_settings_and_failed_hooks_are_told() {
     let ignored = Known { ignored: vec![".claude/settings.json env.X".into()], ..Known::default() };
     says(&settings::judge(&ignored), Level::Warning, &["env.X", "--trust-project"]);
     let last = vec!["yesterday Stop: ./x (exit: 3)".to_owned()];
-    let log = |failures| HookLog { path: "/c/log".into(), failures, last: last.clone() };
+    let log = |failures| HookLog {
+        path: "/c/log".into(),
+        failures,
+        last: last.clone(),
+        ..HookLog::default()
+    };
     is_fine(&hooks::log(&log(0)));
     says(&hooks::log(&log(7)), Level::Warning, &["7 failures", "/c/log", "yesterday Stop"]);
-    let strange = vec!["OUTLAST_CONFIG_DIRR".to_owned()];
-    let strange = Known { strange_variables: strange, ..known(&[("HOME", "/h")]) };
-    says(&checks::environment(&strange), Level::Warning, &["no variable OUTLAST_CONFIG_DIRR"]);
+    says(&hooks::log(&log(1)), Level::Warning, &["1 failure of"]);
+    let rubbish = HookLog { rubbish: 2, ..log(0) };
+    says(&hooks::log(&rubbish), Level::Warning, &["2 lines of /c/log", "delete it"]);
+    let strange = vec![("OUTLAST_CONFIG_DIRR".to_owned(), Some("OUTLAST_CONFIG_DIR"))];
+    let strange =
+        Known { strange_variables: strange, ..known(&[("HOME", "/h"), ("PATH", "/bin")]) };
+    says(
+        &environment::judge(&strange),
+        Level::Warning,
+        &["no variable OUTLAST_CONFIG_DIRR", "is OUTLAST_CONFIG_DIR meant?"],
+    );
 }
 
 #[test]
@@ -222,13 +345,19 @@ fn a_store_that_takes_nothing_is_a_problem_and_little_room_a_warning() {
     let kept = |unwritable: Option<&str>, free| Kept {
         folder: "/c/projects".into(),
         tried: "/c".into(),
+        is_folder: true,
         unwritable: unwritable.map(str::to_owned),
         store: Store::default(),
         free: Some(free),
+        free_files: Some(100),
     };
     is_fine(&store::judge(&kept(None, 1 << 30)));
     says(&store::judge(&kept(None, 50 << 20)), Level::Warning, &["52 MB", "make room"]);
     says(&store::judge(&kept(None, 1 << 20)), Level::Problem, &["1 MB", "make room"]);
+    let no_inodes = Kept { free_files: Some(0), ..kept(None, 1 << 30) };
+    says(&store::judge(&no_inodes), Level::Problem, &["only 0 files more", "inodes"]);
+    let a_file = Kept { is_folder: false, ..kept(Some("it is a file"), 1 << 30) };
+    says(&store::judge(&a_file), Level::Problem, &["it is a file", "move the file /c away"]);
     let full = kept(Some("No space left on device"), 1 << 30);
     says(&store::judge(&full), Level::Problem, &["No space left", "OUTLAST_CONFIG_DIR"]);
 }
@@ -236,40 +365,123 @@ fn a_store_that_takes_nothing_is_a_problem_and_little_room_a_warning() {
 #[test]
 fn limits_of_the_process_and_a_missing_sandbox_are_told() {
     let good = Machine { landlock: 6, holds_files: true, holds_tcp: true, ..Machine::default() };
-    let judge = |machine: Machine| machine::judge(&machine, &scene(&[]));
+    let judge = |machine: Machine| machine::judge(&machine);
     is_fine(&judge(good.clone()));
-    let rows: [(Machine, &[&str]); 6] = [
+    let temporary = |trouble| Folder { path: "/t".into(), trouble: Some(trouble) };
+    let rows: [(Machine, &[&str]); 10] = [
         (Machine { landlock: 0, ..good.clone() }, &["no sandbox", "Landlock"]),
         (Machine { holds_files: false, landlock: 2, ..good.clone() }, &["version 2"]),
         (Machine { open_files: Some(255), ..good.clone() }, &["ulimit -n", "255", "256"]),
         (Machine { file_size: Some(1), ..good.clone() }, &["ulimit -f"]),
         (Machine { address_space: Some(1), ..good.clone() }, &["ulimit -v"]),
+        (Machine { processes: Some(63), ..good.clone() }, &["ulimit -u", "63", "64"]),
+        (Machine { is_first: true, ..good.clone() }, &["process 1", "--init"]),
+        (Machine { lost_home: Some("/nowhere".into()), ..good.clone() }, &["/nowhere", "HOME"]),
+        (
+            Machine { temporary: temporary(Trouble::NoPrograms), ..good.clone() },
+            &["/t", "noexec", "TMPDIR"],
+        ),
         (Machine { processor: Some(Duration::from_secs(9)), ..good.clone() }, &["9 s"]),
     ];
     for (machine, words) in rows {
         says(&judge(machine), Level::Warning, words);
     }
-    is_fine(&judge(Machine { open_files: Some(256), ..good }));
+    is_fine(&judge(Machine { open_files: Some(256), ..good.clone() }));
+    for (trouble, word) in [(Trouble::Missing, "not there"), (Trouble::Unwritable, "written")] {
+        let machine = Machine { temporary: temporary(trouble), ..good.clone() };
+        says(&judge(machine), Level::Problem, &["/t", word, "TMPDIR"]);
+    }
 }
 
 #[test]
 fn ci_systems_are_told_with_what_they_do_about_silence() {
-    let rows: [(Pairs, &[&str]); 9] = [
+    let rows: [(Pairs, &[&str]); 15] = [
         (&[("CI", "true"), ("GITHUB_ACTIONS", "true")], &["GitHub Actions", "6 hours"]),
         (&[("GITLAB_CI", "true")], &["GitLab CI"]),
         (&[("CIRCLECI", "true")], &["CircleCI", "10 minutes"]),
         (&[("JENKINS_URL", "http://j")], &["Jenkins", "5 minutes"]),
         (&[("BUILDKITE", "true")], &["Buildkite"]),
         (&[("TF_BUILD", "True")], &["Azure Pipelines"]),
+        (&[("TRAVIS", "true")], &["Travis CI", "10 minutes"]),
+        (&[("CI", "true"), ("BITBUCKET_BUILD_NUMBER", "7")], &["Bitbucket Pipelines"]),
+        (&[("TEAMCITY_VERSION", "2026.1")], &["TeamCity"]),
+        (&[("APPVEYOR", "True")], &["AppVeyor"]),
+        (&[("DRONE", "true")], &["Drone"]),
+        (&[("CODEBUILD_BUILD_ID", "x:1")], &["AWS CodeBuild"]),
         (&[("CI", "1")], &["an unknown CI system", "30 s"]),
         (&[("CI", "false")], &["none detected"]),
         (&[], &["none detected"]),
     ];
     for (pairs, words) in rows {
-        let finding = machine::ci(&variables(pairs));
+        let finding = machine::ci(&variables(pairs), Duration::from_secs(30));
         for word in words {
             assert!(finding.what.contains(word), "{pairs:?}: {finding:?}");
         }
+    }
+}
+
+#[test]
+fn a_heartbeat_that_is_slower_than_the_ci_system_bears_is_a_problem() {
+    let of = |minutes, pairs: Pairs| machine::ci(&variables(pairs), Duration::from_mins(minutes));
+    let circle: Pairs = &[("CIRCLECI", "true")];
+    says(&[of(10, circle)], Level::Problem, &["600 s", "10 minutes", "heartbeatInterval"]);
+    is_fine(&[of(9, circle), of(10, &[("GITHUB_ACTIONS", "true")])]);
+}
+
+#[test]
+fn hooks_that_cannot_run_are_told_with_what_is_wrong() {
+    let judge = |obstacle, guard| {
+        let program = "/h/x.sh".to_owned();
+        let broken = Broken { event: "Stop", program, obstacle, source: "F".into(), guard };
+        hooks::judge(&Known::default(), &[broken])
+    };
+    let rows: [(Obstacle, &[&str]); 4] = [
+        (Obstacle::Missing, &["which is not there", "install /h/x.sh", "allowed"]),
+        (Obstacle::NotExecutable, &["not executable", "chmod +x /h/x.sh"]),
+        (Obstacle::NoInterpreter("/bin/zz".into()), &["wants /bin/zz", "install /bin/zz"]),
+        (Obstacle::CarriageReturn, &["CR LF", "sed -i"]),
+    ];
+    for (obstacle, words) in rows {
+        says(&judge(obstacle, false), Level::Problem, words);
+    }
+    says(&judge(Obstacle::Missing, true), Level::Problem, &["a guard", "is forbidden"]);
+}
+
+#[test]
+fn keys_that_were_not_pasted_as_they_are_are_told_and_never_shown() {
+    let rows = [
+        ("\"sk-secret-1\"", Level::Problem, "quotation marks"),
+        ("Bearer sk-secret-1", Level::Problem, "begins with the word Bearer"),
+        ("sk-sec ret-1", Level::Problem, "inside"),
+        ("sk-s\u{e9}cret-1", Level::Problem, "no header"),
+        ("sk-secret-1\n", Level::Warning, "at one of its ends"),
+        ("  ", Level::Warning, "empty"),
+    ];
+    for (value, level, word) in rows {
+        let set = [("HOME", "/h"), ("PATH", "/bin"), ("ANTHROPIC_API_KEY", value)];
+        let findings = environment::judge(&known(&set));
+        says(&findings, level, &["ANTHROPIC_API_KEY", word]);
+        let value = value.trim();
+        let told = |text: &str| !value.is_empty() && text.contains(value);
+        assert!(!findings.iter().any(|one| told(&one.what) || told(&one.fix)), "{findings:?}");
+    }
+}
+
+#[test]
+fn proxies_that_contradict_each_other_or_are_not_used_are_told() {
+    let judge = |pairs: &[(&str, &str)]| {
+        let base = [("HOME", "/h"), ("PATH", "/bin")];
+        environment::judge(&known(&[&base[..], pairs].concat()))
+    };
+    let local = ("NO_PROXY", "localhost");
+    let two = [("https_proxy", "http://a"), ("HTTPS_PROXY", "http://b"), local];
+    says(&judge(&two), Level::Warning, &["https_proxy and HTTPS_PROXY", "https_proxy counts"]);
+    let cgi = [("HTTP_PROXY", "http://a"), ("REQUEST_METHOD", "GET"), local];
+    says(&judge(&cgi), Level::Warning, &["HTTP_PROXY is not used", "REQUEST_METHOD"]);
+    for spared in
+        ["localhost", ".localhost,x", "127.0.0.0/8", "x ::1", "[::1]:80", "*", "LOCALHOST"]
+    {
+        is_fine(&judge(&[("HTTP_PROXY", "http://a"), ("NO_PROXY", spared)]));
     }
 }
 
@@ -293,6 +505,7 @@ fn reports_are_one_object_or_lines_without_control_characters() {
     assert!(lines.ends_with("not healthy: 1 problem, 0 warnings, 1.5 s\n"), "{lines}");
     let object = json(&report, 1);
     assert_eq!(object["healthy"], false);
+    assert_eq!(object["findings"][0]["status"], "problem");
     assert_eq!(object["findings"][0]["fix"], "fix");
     assert!(object["findings"][1]["fix"].is_null());
 }

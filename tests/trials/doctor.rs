@@ -16,19 +16,19 @@ use tokio::time::Instant;
 use crate::mcp::script;
 use crate::support::{Ended, Trial, is_alive, serve};
 
-const KEY: &str = "test-key-0123456789";
+pub(super) const KEY: &str = "test-key-0123456789";
 
-fn doctor(base_url: &str) -> Trial {
+pub(super) fn doctor(base_url: &str) -> Trial {
     let trial = Trial::bare(base_url).args(["doctor", "--json"]);
     fs::create_dir_all(trial.config()).expect("a folder");
     trial
 }
 
-fn user_settings(trial: &Trial, settings: &Value) {
+pub(super) fn user_settings(trial: &Trial, settings: &Value) {
     fs::write(trial.config().join("settings.json"), settings.to_string()).expect("ours");
 }
 
-fn report(ended: &Ended) -> Value {
+pub(super) fn report(ended: &Ended) -> Value {
     let frames = ended.frames();
     let [report] = &frames[..] else { panic!("not one object: {ended:?}") };
     let healthy = report["healthy"].as_bool().expect("a verdict");
@@ -39,12 +39,12 @@ fn report(ended: &Ended) -> Value {
 
 /// Whether a finding of this check and level says all of this, with a reason and a fix.
 #[track_caller]
-fn tells(report: &Value, check: &str, level: &str, words: &[&str]) {
+pub(super) fn tells(report: &Value, check: &str, level: &str, words: &[&str]) {
     let findings = report["findings"].as_array().expect("a list");
     let fits = |one: &&Value| {
         let all = format!("{} {} {}", one["what"], one["details"], one["fix"]);
         one["check"] == check
-            && one["level"] == level
+            && one["status"] == level
             && words.iter().all(|word| all.contains(word))
             && (level == "ok" || one["why"].is_string() && one["fix"].is_string())
     };
@@ -52,7 +52,9 @@ fn tells(report: &Value, check: &str, level: &str, words: &[&str]) {
 }
 
 /// A server on loopback that answers every request with this, or never. Counts who comes.
-async fn answering(answer: Option<&'static str>) -> (String, tokio::sync::watch::Receiver<u32>) {
+pub(super) async fn answering(
+    answer: Option<&'static str>,
+) -> (String, tokio::sync::watch::Receiver<u32>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback is there");
     let address = listener.local_addr().expect("bound");
     let (count, counted) = tokio::sync::watch::channel(0);
@@ -260,8 +262,8 @@ async fn hooks_whose_programs_are_gone_and_failures_of_hooks_are_shown() {
     fs::write(logs.join("hook-log.jsonl"), log.join("\n") + "\n").expect("ours");
     let ended = trial.run().await;
     let report = report(&ended);
-    tells(&report, "hooks", "warning", &["Stop", "./no-such-hook.sh", "install"]);
-    tells(&report, "hooks", "warning", &["PreToolUse", "./gone.py"]);
+    tells(&report, "hooks", "problem", &["Stop", "./no-such-hook.sh", "install"]);
+    tells(&report, "hooks", "problem", &["PreToolUse", "./gone.py"]);
     tells(&report, "hooks", "ok", &["SessionStart 1", "SessionStart: at most 600 s"]);
     let wanted = ["5 failures", "2026-01-02T03:04:05Z Stop: ./x4 (timeout: took 60 s)"];
     tells(&report, "hook log", "warning", &wanted);
@@ -295,6 +297,11 @@ fn full_of_secrets(trial: &Trial) {
         },
     });
     user_settings(trial, &settings);
+    let logs = trial.config().join("hooks/.logs");
+    fs::create_dir_all(&logs).expect("a folder");
+    let failure = json!({ "time": "2026-01-02T03:04:05Z", "event": "Stop", "kind": "exit",
+        "command": "post --user me:hush-key-0123456789 --to http://h/", "detail": "exit 1: hush-env-0123456789" });
+    fs::write(logs.join("hook-log.jsonl"), format!("{failure}\n")).expect("ours");
 }
 
 #[tokio::test]
@@ -306,6 +313,8 @@ async fn no_secret_is_told_by_doctor_or_config_in_text_or_json() {
         full_of_secrets(&trial);
         let ended = trial
             .args(words)
+            .args(["--", "--fallback-model", "b@http://127.0.0.1:9#SPARE,c@http://127.0.0.1:9/x"])
+            .env("SPARE", "hush-spare-0123456789")
             .env("HTTPS_PROXY", "http://me:hush-proxy-0123456789@127.0.0.1:9")
             .env("ANTHROPIC_CUSTOM_HEADERS", "X-Key: hush-custom-0123456789")
             .env("ANTHROPIC_API_KEY", "hush-key-0123456789")
@@ -335,6 +344,7 @@ async fn text_for_people_is_aligned_and_what_is_wrong_comes_last() {
     assert!(ranks.is_sorted(), "{}", ended.stdout);
     assert!(findings.iter().all(|line| line.as_bytes().get(22) == Some(&b' ')), "{findings:#?}");
     assert!(findings.iter().all(|line| line.as_bytes().get(23) != Some(&b' ')), "{findings:#?}");
+    assert!(!ended.stdout.contains('\u{1b}'), "colours for nobody: {}", ended.stdout);
     let last = lines.last().expect("a line");
     assert!(last.starts_with("not healthy: 1 problem"), "{last}");
 }

@@ -13,6 +13,8 @@ mod demands;
 mod demands_schema;
 mod disks;
 mod doctor;
+mod doctor_machines;
+mod doctor_services;
 mod endpoints;
 mod exits_on_time;
 mod fast;

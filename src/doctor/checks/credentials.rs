@@ -2,12 +2,20 @@
 
 use super::super::Known;
 use super::super::finding::Finding;
+use super::settings::unread;
 
 /// What is used, what is not, and what is missing.
 pub fn judge(known: &Known) -> Vec<Finding> {
     let shown = |(kind, source): &(String, String)| format!("{kind} from {source}");
     let Some((used, others)) = known.credentials.split_first() else {
-        return vec![if known.needs_credential {
+        return vec![if !known.broken.is_empty() {
+            Finding::warning(
+                "credentials",
+                format!("none in the variables{}", unread(known)),
+                "one of these files may name a credential, and nobody can tell",
+                "correct the settings first, and ask again",
+            )
+        } else if known.needs_credential {
             Finding::problem(
                 "credentials",
                 "no credential is set",
@@ -26,7 +34,7 @@ pub fn judge(known: &Known) -> Vec<Finding> {
         format!("; not used: {}", others.join(", "))
     };
     let mut findings = vec![Finding::ok("credentials", format!("{}{unused}", shown(used)))];
-    if known.login_expired {
+    if known.places.iter().any(|place| place.login_expired) {
         findings.push(Finding::warning(
             "credentials",
             "the login in use has expired",

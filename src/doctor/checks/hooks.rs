@@ -1,12 +1,13 @@
 //! Hooks: what is configured, what cannot run, and what failed before.
 
-use super::super::facts::hooks::Missing;
+use super::super::facts::hooks::{Broken, Obstacle};
 use super::super::facts::store::HookLog;
-use super::super::finding::Finding;
+use super::super::finding::{Finding, counted};
 use super::super::{HookLine, Known};
+use super::settings::unread;
 
 /// The hooks that are configured, and which of them will not run.
-pub fn judge(known: &Known, missing: &[Missing]) -> Vec<Finding> {
+pub fn judge(known: &Known, broken: &[Broken]) -> Vec<Finding> {
     let shown = |(event, count): &(String, usize)| format!("{event} {count}");
     let all: Vec<String> = known.hooks.iter().map(shown).collect();
     let all = match (all.is_empty(), known.hooks_off) {
@@ -18,35 +19,79 @@ pub fn judge(known: &Known, missing: &[Missing]) -> Vec<Finding> {
         let HookLine { event, timeout, source, .. } = hook;
         format!("{event}: at most {} s ({source})", timeout.as_secs_f32())
     };
+    let all = all + &unread(known);
     let mut findings = vec![Finding::ok("hooks", all).with(known.hook_commands.iter().map(line))];
     findings.extend(known.bad_hooks.iter().map(|bad| {
         Finding::warning("hooks", bad, "this hook does not run", "correct it, or take it away")
     }));
-    findings.extend(missing.iter().map(|missing| {
-        let Missing { event, program, source } = missing;
-        Finding::warning(
-            "hooks",
-            format!("the {event} hook of {source} runs {program}, which is not there to be run"),
-            "a hook that fails counts as one that is not there, unless it is a guard (failClosed), \
-             which then forbids everything",
-            format!("install {program}, make it executable, or correct the hook in {source}"),
-        )
-    }));
+    findings.extend(broken.iter().map(judge_broken));
     findings
+}
+
+fn judge_broken(broken: &Broken) -> Finding {
+    let Broken { event, program, obstacle, source, guard } = broken;
+    let about = |what: &str| format!("the {event} hook of {source} runs {program}, {what}");
+    let (what, fix) = match obstacle {
+        Obstacle::Missing => (
+            about("which is not there"),
+            format!("install {program}, or correct the hook in {source}"),
+        ),
+        Obstacle::NotExecutable => (
+            about("which may not be run: it is not executable"),
+            format!("chmod +x {program}, or correct the hook in {source}"),
+        ),
+        Obstacle::NoInterpreter(interpreter) => (
+            about(&format!("whose first line wants {interpreter}, which is not there")),
+            format!("install {interpreter}, or correct the first line of {program}"),
+        ),
+        Obstacle::CarriageReturn => (
+            about("whose lines end as on Windows (CR LF), so that it cannot be run"),
+            format!("convert it, for example with sed -i 's/\\r$//' {program}"),
+        ),
+    };
+    let why = if *guard {
+        "it is a guard (failClosed): as it fails, everything that it guards is forbidden"
+    } else {
+        "a hook that fails counts as one that is not there: whatever it was to forbid is allowed"
+    };
+    Finding::problem("hooks", what, why, fix)
 }
 
 /// The hooks that failed in runs before.
 pub fn log(log: &HookLog) -> Vec<Finding> {
-    if log.failures == 0 {
-        return vec![Finding::ok("hook log", "no failures of hooks on record")];
+    let path = log.path.display();
+    let mut findings = Vec::new();
+    if log.failures > 0 {
+        let at_least = if log.partial { "at least " } else { "" };
+        let finding = Finding::warning(
+            "hook log",
+            format!(
+                "{at_least}{} of hooks on record, the newest last",
+                counted(log.failures, "failure")
+            ),
+            "a hook that fails counts as one that is not there",
+            format!("read {path}, mend the hooks, and delete it"),
+        );
+        findings.push(finding.with(log.last.iter().cloned()));
     }
-    let (count, path) = (log.failures, log.path.display());
-    let many = if count == 1 { "failure" } else { "failures" };
-    let finding = Finding::warning(
-        "hook log",
-        format!("{count} {many} of hooks on record, the newest last"),
-        "a hook that fails counts as one that is not there",
-        format!("read {path}, mend the hooks, and delete it"),
-    );
-    vec![finding.with(log.last.iter().cloned())]
+    if let Some(why) = &log.unreadable {
+        findings.push(Finding::warning(
+            "hook log",
+            format!("{path} cannot be read: {why}"),
+            "nobody learns which hooks failed",
+            format!("see what {path} is; if it is no file of yours, take it away"),
+        ));
+    }
+    if log.rubbish > 0 {
+        findings.push(Finding::warning(
+            "hook log",
+            format!("{} of {path} cannot be understood", counted(log.rubbish, "line")),
+            "something else than outlast writes there, or a write was cut off",
+            format!("see what stands in {path}, and delete it"),
+        ));
+    }
+    if findings.is_empty() {
+        findings.push(Finding::ok("hook log", "no failures of hooks on record"));
+    }
+    findings
 }

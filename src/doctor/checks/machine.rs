@@ -2,25 +2,78 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
+use std::time::Duration;
 
-use super::super::Scene;
-use super::super::facts::machine::Machine;
+use super::super::facts::machine::{Machine, Trouble};
 use super::super::finding::Finding;
 
-/// CI systems: name, the variable that gives them away, and what they do about silence.
-const SYSTEMS: [(&str, &str, &str); 7] = [
-    ("GitHub Actions", "GITHUB_ACTIONS", "it sets no limit on silence; a job may take 6 hours"),
-    (
+/// A CI system.
+struct System {
+    name: &'static str,
+    /// What gives it away.
+    variable: &'static str,
+    /// How long nothing may be printed; `None` where nobody minds.
+    silence: Option<Duration>,
+    /// What it does about silence, and about time.
+    custom: &'static str,
+}
+
+const fn system(
+    name: &'static str,
+    variable: &'static str,
+    silence: Option<u64>,
+    custom: &'static str,
+) -> System {
+    let silence = match silence {
+        Some(minutes) => Some(Duration::from_mins(minutes)),
+        None => None,
+    };
+    System { name, variable, silence, custom }
+}
+
+const SYSTEMS: [System; 12] = [
+    system(
+        "GitHub Actions",
+        "GITHUB_ACTIONS",
+        None,
+        "it sets no limit on silence; a job may take 6 hours",
+    ),
+    system(
         "GitLab CI",
         "GITLAB_CI",
-        "it sets no limit on silence; a job may take 1 hour unless set \
-        otherwise",
+        None,
+        "it sets no limit on silence; a job may take 1 hour unless set otherwise",
     ),
-    ("CircleCI", "CIRCLECI", "it ends a job after 10 minutes without output"),
-    ("Jenkins", "JENKINS_URL", "it ends a step whose log stands still for 5 minutes"),
-    ("Buildkite", "BUILDKITE", "it sets no limit on silence"),
-    ("Azure Pipelines", "TF_BUILD", "it sets no limit on silence; a job may take 1 hour"),
-    ("Travis CI", "TRAVIS", "it ends a job after 10 minutes without output"),
+    system("CircleCI", "CIRCLECI", Some(10), "it ends a job after 10 minutes without output"),
+    system(
+        "Jenkins",
+        "JENKINS_URL",
+        Some(5),
+        "it ends a step whose log stands still for 5 minutes",
+    ),
+    system("Buildkite", "BUILDKITE", None, "it sets no limit on silence"),
+    system(
+        "Azure Pipelines",
+        "TF_BUILD",
+        None,
+        "it sets no limit on silence; a job may take 1 hour",
+    ),
+    system("Travis CI", "TRAVIS", Some(10), "it ends a job after 10 minutes without output"),
+    system(
+        "Bitbucket Pipelines",
+        "BITBUCKET_BUILD_NUMBER",
+        None,
+        "it sets no limit on silence; a step may take 2 hours",
+    ),
+    system("TeamCity", "TEAMCITY_VERSION", None, "it may call a silent build hung"),
+    system("AppVeyor", "APPVEYOR", None, "it sets no limit on silence; a job may take 1 hour"),
+    system("Drone", "DRONE", None, "it sets no limit on silence; a build may take 1 hour"),
+    system(
+        "AWS CodeBuild",
+        "CODEBUILD_BUILD_ID",
+        None,
+        "it sets no limit on silence; a build may take 1 hour",
+    ),
 ];
 
 /// Fewer open files are not enough for a server or two and a few commands.
@@ -32,8 +85,11 @@ const FILE_SIZE_MIN: u64 = 100 << 20;
 /// Less address space does not hold the threads and what they read, in bytes.
 const ADDRESSES_MIN: u64 = 1 << 30;
 
-/// Sandbox, limits, terminals, CI.
-pub fn judge(machine: &Machine, scene: &Scene) -> Vec<Finding> {
+/// Fewer processes are not enough for a build or a test.
+const PROCESSES_MIN: u64 = 64;
+
+/// Sandbox, limits, terminals, folders.
+pub fn judge(machine: &Machine) -> Vec<Finding> {
     let mut findings = vec![sandbox(machine)];
     findings.extend(limits(machine));
     let kinds = ["standard input", "standard output", "standard error"];
@@ -45,28 +101,82 @@ pub fn judge(machine: &Machine, scene: &Scene) -> Vec<Finding> {
         .collect();
     let terminals = if terminals.is_empty() { "none".to_owned() } else { terminals.join(", ") };
     findings.push(Finding::ok("terminals", terminals));
-    findings.push(ci(&scene.variables));
+    findings.extend(folders(machine));
+    if machine.is_first {
+        findings.push(Finding::warning(
+            "container",
+            "outlast is process 1 of its container",
+            "nobody collects what its commands leave behind, and some signals do not reach it",
+            "start the container with an init (docker run --init), or outlast from a shell in it",
+        ));
+    }
     findings
 }
 
-/// Which CI system this is.
-pub fn ci(variables: &BTreeMap<OsString, OsString>) -> Finding {
+fn folders(machine: &Machine) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let at = machine.temporary.path.display();
+    let elsewhere = "name another folder in TMPDIR";
+    findings.extend(machine.temporary.trouble.map(|trouble| match trouble {
+        Trouble::Missing => Finding::problem(
+            "temporary",
+            format!("the folder for temporary files, {at}, is not there"),
+            "commands that need one fail",
+            format!("make it, or {elsewhere}"),
+        ),
+        Trouble::Unwritable => Finding::problem(
+            "temporary",
+            format!("the folder for temporary files, {at}, cannot be written to by this user"),
+            "commands that need one fail",
+            format!("give this user the right to, or {elsewhere}"),
+        ),
+        Trouble::NoPrograms => Finding::warning(
+            "temporary",
+            format!("nothing in the folder for temporary files, {at}, may be run (noexec)"),
+            "commands that build a program there and run it fail: tests, installers",
+            format!("mount it without noexec, or {elsewhere}"),
+        ),
+    }));
+    findings.extend(machine.lost_home.as_ref().map(|home| {
+        Finding::warning(
+            "environment",
+            format!("the home folder, {}, is not there", home.display()),
+            "commands and other tools do not find their settings, and may fail to keep any",
+            "make it, or set HOME to one that is there",
+        )
+    }));
+    findings
+}
+
+/// Which CI system this is, and whether it bears with a silence of `heartbeat`.
+pub fn ci(variables: &BTreeMap<OsString, OsString>, heartbeat: Duration) -> Finding {
     let says_yes = |name: &str| {
         let value = variables.get(OsStr::new(name)).map(|value| value.to_ascii_lowercase());
         value.is_some_and(|value| {
             !["", "0", "false", "no", "off"].map(OsStr::new).contains(&&*value)
         })
     };
-    let beats = "outlast says something at least every 30 s while it waits";
-    match SYSTEMS.iter().find(|(_, variable, _)| says_yes(variable)) {
-        Some((name, variable, silence)) => {
-            Finding::ok("ci", format!("{name} ({variable} is set): {silence}; {beats}"))
-        }
-        None if says_yes("CI") => {
-            Finding::ok("ci", format!("an unknown CI system (CI is set); {beats}"))
-        }
-        None => Finding::ok("ci", "none detected"),
+    let seconds = heartbeat.as_secs_f32();
+    let beats = format!("outlast says something at least every {seconds} s while it waits");
+    let Some(system) = SYSTEMS.iter().find(|system| says_yes(system.variable)) else {
+        let what = if says_yes("CI") {
+            format!("an unknown CI system (CI is set); {beats}")
+        } else {
+            "none detected".to_owned()
+        };
+        return Finding::ok("ci", what);
+    };
+    let System { name, variable, silence, custom } = system;
+    let what = format!("{name} ({variable} is set): {custom}; {beats}");
+    if silence.is_some_and(|silence| heartbeat >= silence) {
+        return Finding::problem(
+            "ci",
+            what,
+            "the job is ended while outlast waits, and nobody learns why",
+            "shorten the setting heartbeatInterval to 30 s or so",
+        );
     }
+    Finding::ok("ci", what)
 }
 
 fn sandbox(machine: &Machine) -> Finding {
@@ -108,6 +218,12 @@ fn limits(machine: &Machine) -> Vec<Finding> {
             machine.open_files,
             OPEN_FILES_MIN,
             "connections, files and commands fail when there are several at a time",
+        ),
+        low(
+            "ulimit -u (processes)",
+            machine.processes,
+            PROCESSES_MIN,
+            "commands that start others fail",
         ),
         low(
             "ulimit -f (size of files, in bytes)",

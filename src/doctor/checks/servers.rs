@@ -4,8 +4,9 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
 use super::super::facts::servers::{PATIENCE, Tried};
-use super::super::finding::Finding;
+use super::super::finding::{Finding, counted};
 use super::super::{How, Known, Scene, Server};
+use super::settings::unread;
 use crate::mcp::Status;
 use crate::process::find_program;
 
@@ -18,6 +19,11 @@ pub fn judge(known: &Known, scene: &Scene, tried: &[Tried]) -> Vec<Finding> {
         .iter()
         .map(|bad| Finding::problem("mcp", bad, LACK, "correct the entry, or take it away"))
         .collect();
+    if known.unprepared {
+        let what = format!("not checked: no run can be put together{}", unread(known));
+        findings.push(Finding::ok("mcp", what));
+        return findings;
+    }
     if known.servers.is_empty() && findings.is_empty() {
         return vec![Finding::ok("mcp", "no MCP servers are configured")];
     }
@@ -60,7 +66,9 @@ fn judge_one(server: &Server, tried: Option<&Tried>, there: bool) -> Finding {
     let silent = format!("it does not answer within {} s", PATIENCE.as_secs());
     let why = standing.why.as_deref().unwrap_or(&silent);
     match standing.status {
-        Status::Connected => Finding::ok("mcp", about(&format!("connected, {tools} tools"))),
+        Status::Connected => {
+            Finding::ok("mcp", about(&format!("connected, {}", counted(*tools, "tool"))))
+        }
         Status::Disabled => Finding::warning(
             "mcp",
             about("it is disabled: the names of its tools would be another server's"),

@@ -1,7 +1,7 @@
 //! Settings files, and the limits that they set.
 
 use super::super::Known;
-use super::super::finding::Finding;
+use super::super::finding::{Finding, listed};
 
 /// Files, mistakes, what has no effect, and what is in force.
 pub fn judge(known: &Known) -> Vec<Finding> {
@@ -39,6 +39,14 @@ pub fn judge(known: &Known) -> Vec<Finding> {
         );
         findings.push(finding.with(known.ignored.iter().cloned()));
     }
+    if known.unprepared {
+        findings.push(Finding::warning(
+            "settings",
+            "MCP servers and fallback models were not checked",
+            "they are known only when a run can be put together, and with these mistakes none can",
+            "correct the mistakes first, and ask again",
+        ));
+    }
     if !known.limits.is_empty() {
         let shown = |(name, value, origin): &(String, String, String)| match origin.as_str() {
             "default" => format!("{name} {value}"),
@@ -54,6 +62,17 @@ pub fn judge(known: &Known) -> Vec<Finding> {
     }
     findings
 }
+
+/// What is to be added where files that could not be read may say more.
+pub(super) fn unread(known: &Known) -> String {
+    if known.broken.is_empty() {
+        return String::new();
+    }
+    format!("; not checked, because it could not be read: {}", listed(&known.broken, NAMED_MAX))
+}
+
+/// So many files are named.
+const NAMED_MAX: usize = 5;
 
 /// Said when nobody knows the settings: what depends on them is not judged.
 pub fn unknown() -> Finding {

@@ -1,13 +1,16 @@
 //! The folder of sessions.
 
 use super::super::facts::store::Kept;
-use super::super::finding::Finding;
+use super::super::finding::{Finding, counted};
 
 /// With less room than this a run may end with its disk full, in bytes.
 const ROOM_MIN: u64 = 200 << 20;
 
 /// With less there is hardly room for a journal.
 const ROOM_NONE: u64 = 10 << 20;
+
+/// A disk that takes fewer more files is as good as full.
+const FILES_MIN: u64 = 100;
 
 /// So many sessions that were cut off are named.
 const NAMED_MAX: usize = 3;
@@ -16,11 +19,14 @@ const NAMED_MAX: usize = 3;
 pub fn judge(kept: &Kept) -> Vec<Finding> {
     let mut findings = vec![writable(kept)];
     findings.extend(kept.free.map(|free| room(kept, free)));
+    findings.extend(kept.free_files.and_then(|free| room_for_files(kept, free)));
     let store = &kept.store;
     let at_least = if store.partial { "at least " } else { "" };
     let size = amount(store.bytes);
-    findings
-        .push(Finding::ok("sessions", format!("{at_least}{} sessions, {size}", store.sessions)));
+    findings.push(Finding::ok(
+        "sessions",
+        format!("{at_least}{}, {size}", counted(store.sessions, "session")),
+    ));
     let left = store.open.len();
     if left > 0 {
         let ids = store.open.iter().take(NAMED_MAX).map(|open| open.id.to_string());
@@ -29,9 +35,9 @@ pub fn judge(kept: &Kept) -> Vec<Finding> {
             ids.push(format!("{} more", left - NAMED_MAX));
         }
         let newest = store.open.first().map_or("ID", |open| open.id.as_str());
-        findings.push(Finding::warning(
+        findings.push(Finding::problem(
             "sessions",
-            format!("{left} left open by a crash: {}", ids.join(", ")),
+            format!("{} left open by a crash: {}", counted(left, "session"), ids.join(", ")),
             "the runs were cut off before they could say how they ended; their work is half done",
             format!(
                 "go on with outlast --resume {newest}, or delete their files in {}",
@@ -51,8 +57,14 @@ fn writable(kept: &Kept) -> Finding {
             format!("sessions cannot be kept in {folder}: {tried}: {why}"),
             "a run that is cut off cannot be taken up again, and no login can be renewed",
             format!(
-                "make room on the disk of {tried}, give this user the right to write there, or name \
-                 another folder in OUTLAST_CONFIG_DIR"
+                "{} or name another folder in OUTLAST_CONFIG_DIR",
+                if kept.is_folder {
+                    format!(
+                        "make room on the disk of {tried}, give this user the right to write there,"
+                    )
+                } else {
+                    format!("move the file {tried} away,")
+                }
             ),
         ),
     }
@@ -68,6 +80,23 @@ fn room(kept: &Kept, free: u64) -> Finding {
         ROOM_NONE..ROOM_MIN => Finding::warning("disk", what, why, fix),
         ROOM_MIN.. => Finding::ok("disk", what),
     }
+}
+
+/// A disk may be full of files while it has room for bytes.
+fn room_for_files(kept: &Kept, free: u64) -> Option<Finding> {
+    let folder = kept.tried.display();
+    (free < FILES_MIN).then(|| {
+        Finding::problem(
+            "disk",
+            format!("the disk of {folder} takes only {} more", counted_big(free, "file")),
+            "no journal can be begun once it takes none, though there is room (inodes)",
+            "remove files on that disk, or name another folder in OUTLAST_CONFIG_DIR",
+        )
+    })
+}
+
+fn counted_big(count: u64, what: &str) -> String {
+    counted(usize::try_from(count).unwrap_or(usize::MAX), what)
 }
 
 /// Bytes as people say them.

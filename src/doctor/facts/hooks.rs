@@ -1,116 +1,214 @@
-//! Whether the programs of hooks are there.
+//! Whether the programs of hooks are there, and can be run.
 
 use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::super::HookLine;
+use super::command::{Known, first_command};
 use crate::hooks::HookCommand;
 use crate::process::find_program;
 use crate::secrets::Variables;
 
 /// Words that a shell knows without a program.
-const BUILT_IN: [&str; 35] = [
-    ".", ":", "[", "[[", "case", "cd", "command", "echo", "eval", "exec", "exit", "export",
-    "false", "for", "function", "if", "printf", "read", "return", "set", "shift", "source", "test",
-    "time", "trap", "true", "type", "ulimit", "umask", "unset", "until", "wait", "while", "{", "!",
+const BUILT_IN: [&str; 32] = [
+    ".", ":", "[", "[[", "case", "cd", "echo", "eval", "exit", "export", "false", "for",
+    "function", "if", "printf", "read", "return", "set", "shift", "source", "test", "trap", "true",
+    "type", "ulimit", "umask", "unset", "until", "wait", "while", "{", "!",
 ];
 
-/// What runs another file, which comes first among its arguments.
-const INTERPRETERS: [&str; 9] =
-    ["bash", "bun", "deno", "node", "perl", "python", "python3", "ruby", "sh"];
+/// Words before another program's name.
+const WRAPPERS: [&str; 5] = ["command", "env", "exec", "nohup", "time"];
 
-/// A hook whose program is not there.
+/// What runs another file, which comes first among its arguments.
+const INTERPRETERS: [&str; 10] =
+    ["bash", "bun", "dash", "deno", "node", "perl", "python", "python3", "ruby", "sh"];
+
+/// Flags of these that take no word of their own.
+const FLAGS: [&str; 8] = ["-u", "-B", "-E", "-I", "-S", "-s", "-O", "-x"];
+
+/// How files of these are called where no folder is named.
+const ENDINGS: [&str; 8] = ["cjs", "js", "mjs", "pl", "py", "rb", "sh", "ts"];
+
+/// So much of a script is read to see who is to run it, in bytes.
+const SHEBANG_MAX: u64 = 256;
+
+/// What keeps a program from being run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Missing {
+pub enum Obstacle {
+    Missing,
+    /// It may not be run, or is a folder.
+    NotExecutable,
+    /// What its first line names to run it is not there.
+    NoInterpreter(String),
+    /// Its lines end as on Windows, so that the first one names nobody.
+    CarriageReturn,
+}
+
+/// A hook that will not run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Broken {
     pub event: &'static str,
     pub program: String,
+    pub obstacle: Obstacle,
     pub source: String,
+    /// Whether its failure forbids what it guards.
+    pub guard: bool,
 }
 
 /// Those whose programs are surely not there, or cannot be run.
-pub fn missing(
+pub fn broken(
     hooks: &[HookLine],
     cwd: &Path,
     home: Option<&Path>,
     variables: &Variables,
-) -> Vec<Missing> {
-    let path = variables.get(OsStr::new("PATH")).map(OsString::as_os_str).unwrap_or_default();
-    let is_missing = |file: &File| match file {
-        File::ToRun(program) if program.contains('/') => !is_program(&cwd.join(program)),
-        File::ToRun(program) => find_program(&[program], path, cwd).is_none(),
-        File::ToRead(file) => !cwd.join(file).is_file(),
-    };
+) -> Vec<Broken> {
+    let ground = Ground { cwd, home, variables };
     let look = |hook: &HookLine| {
-        let file = files(&hook.command, cwd, home).into_iter().find(is_missing)?;
-        let (File::ToRun(program) | File::ToRead(program)) = file;
-        Some(Missing { event: hook.event, program, source: hook.source.clone() })
+        let files = ground.files(&hook.command);
+        let (program, obstacle) = files.into_iter().find_map(|file| ground.obstacle(file))?;
+        let HookLine { event, ref source, guard, .. } = *hook;
+        Some(Broken { event, program, obstacle, source: source.clone(), guard })
     };
     hooks.iter().filter_map(look).collect()
 }
 
-fn is_program(path: &Path) -> bool {
-    path.metadata().is_ok_and(|facts| facts.is_file() && facts.permissions().mode() & 0o111 != 0)
-}
-
 /// A file that a hook needs.
 #[derive(Debug, PartialEq, Eq)]
-enum File {
+enum Needed {
     ToRun(String),
+    /// By a shell, or by another interpreter.
     ToRead(String),
 }
 
-/// The program of a hook, and the script that it is given, as far as that can be told without a
-/// shell.
-fn files(command: &HookCommand, cwd: &Path, home: Option<&Path>) -> Vec<File> {
-    let words: Vec<String> = match command {
-        HookCommand::Program { path, arguments } => {
-            std::iter::once(path.display().to_string()).chain(arguments.iter().cloned()).collect()
-        }
-        HookCommand::Script(script) => words(script),
-    };
-    let mut words = words.iter().map(|word| plain(word, cwd, home));
-    let Some(Some(program)) = words.next() else { return Vec::new() };
-    if BUILT_IN.contains(&program.as_str()) {
-        return Vec::new();
-    }
-    let name = program.rsplit('/').next().unwrap_or_default();
-    let runs_another = INTERPRETERS.contains(&name);
-    let script = words.next().flatten().filter(|word| runs_another && word.contains('/'));
-    let script = script.filter(|word| !word.starts_with('-'));
-    [File::ToRun(program)].into_iter().chain(script.map(File::ToRead)).collect()
+/// Where hooks run.
+struct Ground<'a> {
+    cwd: &'a Path,
+    home: Option<&'a Path>,
+    variables: &'a Variables,
 }
 
-/// The first two words of a command.
-fn words(script: &str) -> Vec<String> {
-    let (mut words, mut rest) = (Vec::new(), script.trim_start());
-    while words.len() < 2 && !rest.is_empty() {
-        let quote = rest.chars().next().filter(|first| ['"', '\''].contains(first));
-        let (word, after) = match quote {
-            Some(quote) => rest[1..].split_once(quote).unwrap_or((rest, "")),
-            None => rest.split_once(char::is_whitespace).unwrap_or((rest, "")),
+impl Ground<'_> {
+    /// The program of a hook, and the script that it is given, as far as that can be told without
+    /// a shell.
+    fn files(&self, command: &HookCommand) -> Vec<Needed> {
+        let words: Vec<Option<String>> = match command {
+            HookCommand::Program { path, arguments } => {
+                let project = self.cwd.display().to_string();
+                let words = std::iter::once(path.display().to_string());
+                let words = words.chain(arguments.iter().cloned());
+                words.map(|one| Some(one.replace("${CLAUDE_PROJECT_DIR}", &project))).collect()
+            }
+            HookCommand::Script(script) => {
+                let known = Known { value: &|name| self.value(name), home: self.home };
+                first_command(script, &known)
+            }
         };
-        let glued = quote.is_some() && !after.is_empty() && !after.starts_with(char::is_whitespace);
-        // What is glued together is for a shell to tell.
-        words.push(if glued { "$".to_owned() } else { word.to_owned() });
-        rest = after.trim_start();
+        let mut words = words.into_iter().peekable();
+        // `env` takes assignments before its program.
+        let wraps = |word: &str| WRAPPERS.contains(&word) || is_assignment(word);
+        while words.next_if(|word| word.as_deref().is_some_and(wraps)).is_some() {}
+        let Some(Some(program)) = words.next() else { return Vec::new() };
+        if BUILT_IN.contains(&program.as_str()) || program.starts_with('-') || program.is_empty() {
+            return Vec::new();
+        }
+        let name = program.rsplit('/').next().unwrap_or_default();
+        let runs_another = INTERPRETERS.contains(&name);
+        while words.next_if(|word| word.as_deref().is_some_and(|it| FLAGS.contains(&it))).is_some()
+        {
+        }
+        let script = words.next().flatten().filter(|word| runs_another && is_script(word));
+        [Needed::ToRun(program)].into_iter().chain(script.map(Needed::ToRead)).collect()
     }
-    words
-}
 
-/// A word without variables and signs that only a shell understands; `None` if there are others
-/// than we know.
-fn plain(word: &str, cwd: &Path, home: Option<&Path>) -> Option<String> {
-    let cwd = cwd.display().to_string();
-    let mut word = word.replace("${CLAUDE_PROJECT_DIR}", &cwd).replace("$CLAUDE_PROJECT_DIR", &cwd);
-    if let Some(home) = home.map(|home| home.display().to_string()) {
-        word = word.replace("${HOME}", &home).replace("$HOME", &home);
-        if let Some(rest) = word.strip_prefix("~/") {
-            word = format!("{home}/{rest}");
+    fn value(&self, name: &str) -> Option<String> {
+        match name {
+            "CLAUDE_PROJECT_DIR" | "PWD" => Some(self.cwd.display().to_string()),
+            "HOME" => self.home.map(|home| home.display().to_string()),
+            _ => Some(self.variables.get(OsStr::new(name))?.to_str()?.to_owned()),
         }
     }
-    let odd = |letter: char| "$`()=;&|<>*?{}[]\\\"'#~!".contains(letter);
-    (!word.is_empty() && !word.contains(odd)).then_some(word)
+
+    fn obstacle(&self, file: Needed) -> Option<(String, Obstacle)> {
+        let (name, found) = match file {
+            Needed::ToRun(name) => {
+                let found = self.of_program(&name);
+                (name, found)
+            }
+            Needed::ToRead(name) => {
+                let found = self.of_script(&name);
+                (name, found)
+            }
+        };
+        found.map(|obstacle| (name, obstacle))
+    }
+
+    fn of_script(&self, name: &str) -> Option<Obstacle> {
+        let path = self.cwd.join(name);
+        if !path.is_file() {
+            return Some(Obstacle::Missing);
+        }
+        // Other interpreters do not mind.
+        let is_shell = path.extension().is_some_and(|ending| ending == "sh");
+        let line = first_line(&path).filter(|line| is_shell && line.ends_with('\r'));
+        line.map(|_| Obstacle::CarriageReturn)
+    }
+
+    fn of_program(&self, name: &str) -> Option<Obstacle> {
+        let path = if name.contains('/') {
+            self.cwd.join(name)
+        } else {
+            match self.find(name) {
+                Some(path) => path,
+                None => return Some(Obstacle::Missing),
+            }
+        };
+        let Ok(facts) = path.metadata() else { return Some(Obstacle::Missing) };
+        if !facts.is_file() || facts.permissions().mode() & 0o111 == 0 {
+            return Some(Obstacle::NotExecutable);
+        }
+        let line = first_line(&path)?;
+        let line = line.strip_prefix("#!")?;
+        if line.ends_with('\r') {
+            return Some(Obstacle::CarriageReturn);
+        }
+        let mut words = line.split_whitespace();
+        let interpreter = words.next()?;
+        let by_name = words.next().filter(|word| {
+            interpreter.ends_with("/env") && !word.starts_with('-') && !word.contains('=')
+        });
+        if !Path::new(interpreter).exists() {
+            return Some(Obstacle::NoInterpreter(interpreter.to_owned()));
+        }
+        let missing = by_name.filter(|name| self.find(name).is_none());
+        missing.map(|name| Obstacle::NoInterpreter(name.to_owned()))
+    }
+
+    fn find(&self, name: &str) -> Option<PathBuf> {
+        let path = self.variables.get(OsStr::new("PATH")).map(OsString::as_os_str);
+        find_program(&[name], path.unwrap_or_default(), Path::new("/nowhere"))
+    }
+}
+
+fn is_assignment(word: &str) -> bool {
+    let name = word.split_once('=').map_or("", |(name, _)| name);
+    !name.is_empty() && name.chars().all(|letter| letter.is_ascii_alphanumeric() || letter == '_')
+}
+
+fn is_script(word: &str) -> bool {
+    let ending = Path::new(word).extension().and_then(OsStr::to_str);
+    !word.starts_with('-')
+        && (word.contains('/') || ending.is_some_and(|ending| ENDINGS.contains(&ending)))
+}
+
+/// With the carriage return at its end, if it has one.
+fn first_line(path: &Path) -> Option<String> {
+    let mut start = Vec::new();
+    File::open(path).ok()?.take(SHEBANG_MAX).read_to_end(&mut start).ok()?;
+    let line = start.split(|byte| *byte == b'\n').next()?;
+    Some(String::from_utf8_lossy(line).into_owned())
 }
 
 #[cfg(test)]
@@ -119,26 +217,39 @@ mod tests {
 
     #[test]
     fn programs_and_scripts_are_told_from_what_only_a_shell_knows() {
-        let run = |word: &str| File::ToRun(word.to_owned());
-        let read = |word: &str| File::ToRead(word.to_owned());
+        let run = |word: &str| Needed::ToRun(word.to_owned());
+        let read = |word: &str| Needed::ToRead(word.to_owned());
         let table = [
             ("./check.sh --fast", vec![run("./check.sh")]),
-            ("\"$CLAUDE_PROJECT_DIR\"/x.sh", vec![]),
+            ("\"$CLAUDE_PROJECT_DIR\"/x.sh", vec![run("/w/x.sh")]),
             ("\"$CLAUDE_PROJECT_DIR/a b.sh\" x", vec![run("/w/a b.sh")]),
             ("${CLAUDE_PROJECT_DIR}/x.sh", vec![run("/w/x.sh")]),
             ("~/x.py", vec![run("/h/x.py")]),
+            ("'/a b'/c\\ d", vec![run("/a b/c d")]),
             ("python3 ./x.py", vec![run("python3"), read("./x.py")]),
+            ("python3 -u x.py", vec![run("python3"), read("x.py")]),
             ("node -e 'x'", vec![run("node")]),
             ("jq -r .x", vec![run("jq")]),
-            ("KEY=1 x", vec![]),
+            ("jq . | ./x", vec![run("jq")]),
+            ("jq", vec![run("jq")]),
+            ("KEY=1 \\\n OTHER=\"$UNKNOWN\" x 2> /dev/null", vec![run("x")]),
+            ("exec env A=b ./x;", vec![run("./x")]),
+            ("# why\n./x # how", vec![run("./x")]),
             ("cd /x && y", vec![]),
             ("$HOOK x", vec![]),
+            ("$(which x)", vec![]),
+            ("*.sh", vec![]),
+            ("PATH=/x y", vec![]),
+            ("(cd x; y)", vec![]),
+            ("'unended", vec![]),
             ("", vec![]),
         ];
+        let variables = Variables::default();
+        let ground =
+            Ground { cwd: Path::new("/w"), home: Some(Path::new("/h")), variables: &variables };
         for (script, wanted) in table {
             let command = HookCommand::Script(script.to_owned());
-            let found = files(&command, Path::new("/w"), Some(Path::new("/h")));
-            assert_eq!(found, wanted, "{script}");
+            assert_eq!(ground.files(&command), wanted, "{script}");
         }
     }
 }

@@ -1,12 +1,17 @@
 //! The process and the kernel: limits, terminals, sandbox.
 
+use std::ffi::OsStr;
 use std::io::{self, IsTerminal};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
+use nix::sys::statvfs::{FsFlags, statvfs};
+use nix::unistd::{AccessFlags, Uid, access};
 
 use super::super::Scene;
 use crate::process::{Job, Supervisor, Support};
+use crate::secrets::Variables;
 
 /// What the process may and has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -22,10 +27,33 @@ pub struct Machine {
     pub processor: Option<Duration>,
     /// Which of standard input, output and error are terminals.
     pub terminals: [bool; 3],
+    /// How many processes this user may have; no limit for root.
+    pub processes: Option<u64>,
+    /// Whether this is the process that a container began with.
+    pub is_first: bool,
+    pub temporary: Folder,
+    /// The home folder, if it is named and not there.
+    pub lost_home: Option<PathBuf>,
+}
+
+/// The folder for temporary files.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Folder {
+    pub path: PathBuf,
+    pub trouble: Option<Trouble>,
+}
+
+/// What is wrong with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trouble {
+    Missing,
+    Unwritable,
+    /// Nothing that lies in it may be run.
+    NoPrograms,
 }
 
 /// Asks the system.
-pub fn look() -> Machine {
+pub fn look(home: Option<&Path>, variables: &Variables) -> Machine {
     let support = Support::probe();
     let limit = |resource| {
         let soft = getrlimit(resource).ok().map(|(soft, _)| soft)?;
@@ -44,7 +72,27 @@ pub fn look() -> Machine {
             io::stdout().is_terminal(),
             io::stderr().is_terminal(),
         ],
+        processes: limit(Resource::RLIMIT_NPROC).filter(|_| !Uid::effective().is_root()),
+        is_first: std::process::id() == 1,
+        temporary: temporary(variables),
+        lost_home: home.filter(|home| !home.is_dir()).map(Path::to_path_buf),
     }
+}
+
+/// Where commands put what they need for a while.
+fn temporary(variables: &Variables) -> Folder {
+    let named = variables.get(OsStr::new("TMPDIR")).filter(|path| !path.is_empty());
+    let path = named.map_or_else(|| PathBuf::from("/tmp"), PathBuf::from);
+    let runs_nothing =
+        || statvfs(&path).is_ok_and(|disk| disk.flags().contains(FsFlags::ST_NOEXEC));
+    let trouble = if !path.is_dir() {
+        Some(Trouble::Missing)
+    } else if access(&path, AccessFlags::W_OK | AccessFlags::X_OK).is_err() {
+        Some(Trouble::Unwritable)
+    } else {
+        runs_nothing().then_some(Trouble::NoPrograms)
+    };
+    Folder { path, trouble }
 }
 
 /// Starts a program that does nothing, as commands are started. Says why it could not.

@@ -1,5 +1,6 @@
 //! Looks at the machine. Nothing is judged here, and nothing is changed.
 
+mod command;
 pub mod hooks;
 pub mod install;
 pub mod machine;

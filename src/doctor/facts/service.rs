@@ -1,20 +1,32 @@
-//! Whether the service can be reached, and takes us in.
+//! Whether each service of the chain can be reached, and takes us in.
 
-use std::time::{Duration, SystemTime};
+use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::net::TcpStream;
-use tokio::time::timeout;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout, timeout_at};
 
-use super::super::Known;
-use super::super::bounds::CHECK_MAX;
-use crate::model::{Client, Endpoint, Knock};
-use crate::recovery::{Fault, FaultKind};
+use super::super::bounds::{self, CHECK_MAX};
+use super::super::finding::Finding;
+use super::super::{Known, Place};
+use crate::model::{Address, Client, Credential, Knock, Renewal};
+use crate::recovery::{ErrorClass, Fault, FaultKind, classify};
 
 /// How long a connection may take.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
 
 /// How long an answer may take: a second less than the check, so that this is what is told.
 const ANSWER_MAX: Duration = CHECK_MAX.saturating_sub(Duration::from_secs(1));
+
+/// How long a command that prints a key may take. It is no part of asking the service.
+const HELPER_MAX: Duration = Duration::from_secs(7);
+
+/// So much later than it should end, asking is given up: then something else hangs.
+const GRACE: Duration = Duration::from_millis(500);
+
+/// The code of a fault that such a command is to blame for.
+const HELPER_FAILED: &str = "api_key_helper_failed";
 
 /// What came of asking the service.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,7 +36,10 @@ pub enum Seen {
     /// The address or a certificate file makes no sense.
     Unusable(String),
     /// The proxy that leads there cannot be reached.
-    NoProxy { proxy: String, why: String },
+    NoProxy {
+        proxy: String,
+        why: String,
+    },
     /// The name of the host is not known.
     NoName(String),
     /// The connection was refused, cut, or led nowhere.
@@ -33,100 +48,211 @@ pub enum Seen {
     Silent(u64),
     /// The certificate is not to be trusted.
     Certificate(String),
-    /// The credential could not be had to ask with.
-    NoCredential(String),
-    Answered {
-        asked: &'static str,
-        status: u16,
-        message: String,
-        foreign: bool,
-        /// The service's clock and ours.
-        clocks: Option<(SystemTime, SystemTime)>,
+    /// The command that prints a key printed none.
+    NoKey {
+        why: String,
+        /// How long a run waits for it.
+        limit: Duration,
     },
+    /// The credential could not be had to ask with, for another reason.
+    NoCredential(String),
+    Answered(Answer),
 }
 
-/// The service as it was seen.
+/// What the service said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// The answer that tells most about the credential.
+    pub knock: Knock,
+    /// The models that it does not know, or not for us, with its words.
+    pub unknown: Vec<(String, String)>,
+}
+
+/// A service as it was seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Service {
     /// Scheme, host and port.
     pub origin: String,
     pub proxy: Option<String>,
+    /// The models that are asked for there.
+    pub models: Vec<String>,
+    /// Whether it is asked only when another fails.
+    pub standby: bool,
+    /// Kind and source of what it is asked with.
+    pub credential: Option<(String, String)>,
     pub seen: Seen,
 }
 
-/// Asks it, unless nobody is to be asked.
-pub async fn look(known: &Known, offline: bool) -> Service {
-    let Some(endpoint) = known.endpoint.clone() else {
-        let seen = Seen::Unusable("the settings do not say where it is".to_owned());
-        return Service { origin: String::new(), proxy: None, seen };
-    };
-    let address = crate::model::Address::parse(&endpoint.base_url);
+/// Asks all of them side by side, unless nobody is to be asked, until `until` at the latest.
+pub async fn look(known: &Known, offline: bool, until: Instant) -> Vec<Result<Service, Finding>> {
+    let mut asking = JoinSet::new();
+    for (index, place) in known.places.iter().cloned().enumerate() {
+        asking.spawn(async move {
+            let seen = timeout_at(until + GRACE, look_at(place, offline, until)).await;
+            let late = bounds::late("service");
+            (index, seen.unwrap_or(Err(late)))
+        });
+    }
+    let mut seen = Vec::new();
+    while let Some(done) = asking.join_next().await {
+        seen.extend(done.ok());
+    }
+    seen.sort_by_key(|(index, _)| *index);
+    let (_, services): (Vec<usize>, Vec<_>) = seen.into_iter().unzip();
+    services
+}
+
+async fn look_at(place: Place, offline: bool, until: Instant) -> Result<Service, Finding> {
+    let Place { mut endpoint, models, credential, standby, login_expired } = place;
+    let address = Address::parse(&endpoint.base_url);
     let origin = address.map(|address| address.origin()).unwrap_or_default();
-    let mut endpoint = endpoint;
+    let mut service =
+        Service { origin, proxy: None, models, standby, credential, seen: Seen::Offline };
     endpoint.timers.connect = endpoint.timers.connect.min(CONNECT_MAX);
-    let client = match Client::new(endpoint.clone()) {
-        Ok(client) => client,
-        Err(error) => {
-            return Service { origin, proxy: None, seen: Seen::Unusable(error.to_string()) };
+    let helper = match &mut endpoint.credential {
+        Credential::Helper(command) => {
+            let limit = command.limit;
+            command.limit = limit.min(HELPER_MAX);
+            // It runs once, and what it prints then is what the service is asked with.
+            command.ttl = command.ttl.max(Duration::from_mins(1));
+            limit
+        }
+        Credential::None | Credential::ApiKey(_) | Credential::Bearer(_) | Credential::OAuth(_) => {
+            Duration::ZERO
         }
     };
-    let proxy = client.proxy();
-    let seen = if offline {
-        Seen::Offline
-    } else {
-        ask(&client, proxy.as_deref(), known, &endpoint).await
+    let connect = endpoint.timers.connect;
+    // Certificate files are read, which may take for ever.
+    let client = match bounds::bounded("certificates", move || Client::new(endpoint)).await? {
+        Ok(client) => Arc::new(client),
+        Err(error) => return Ok(Service { seen: Seen::Unusable(error.to_string()), ..service }),
     };
-    Service { origin, proxy, seen }
+    service.proxy = client.proxy();
+    if !offline {
+        let asked = Asked { client, connect, helper, until };
+        service.seen = match service.proxy.as_deref() {
+            _ if login_expired => {
+                Seen::NoCredential("the login has expired; the next run renews it".to_owned())
+            }
+            proxy => asked.reach(proxy, &service.models).await,
+        };
+    }
+    Ok(service)
 }
 
-async fn ask(client: &Client, proxy: Option<&str>, known: &Known, endpoint: &Endpoint) -> Seen {
-    if let Some(proxy) = proxy
-        && let Some(why) = closed(proxy).await
-    {
-        return Seen::NoProxy { proxy: proxy.to_owned(), why };
+/// A service that is being asked.
+struct Asked {
+    client: Arc<Client>,
+    /// How long a connection may take.
+    connect: Duration,
+    /// How long a run waits for the command that prints a key.
+    helper: Duration,
+    until: Instant,
+}
+
+impl Asked {
+    /// First whatever has to be there before anybody is asked.
+    async fn reach(&self, proxy: Option<&str>, models: &[String]) -> Seen {
+        let (closed, renewal) = tokio::join!(closed(proxy), self.client.refresh());
+        if let Some((proxy, why)) = closed {
+            return Seen::NoProxy { proxy, why };
+        }
+        if let Renewal::Failed(fault) = renewal {
+            return self.failed(&fault);
+        }
+        let begin = Instant::now();
+        let until = self.until.min(begin + ANSWER_MAX);
+        match timeout_at(until, self.client.list_models()).await {
+            Err(_) => Seen::Silent(until.duration_since(begin).as_secs()),
+            Ok(Err(fault)) => self.failed(&fault),
+            Ok(Ok(list)) if list.fault.is_some() && !list.is_foreign() => {
+                Seen::Answered(Answer { knock: list, unknown: Vec::new() })
+            }
+            Ok(Ok(list)) => match timeout_at(until, self.count(models)).await {
+                Err(_) if list.is_foreign() => Seen::Silent(until.duration_since(begin).as_secs()),
+                Err(_) => Seen::Answered(Answer { knock: list, unknown: Vec::new() }),
+                Ok(counts) => self.weigh(list, counts),
+            },
+        }
     }
-    if known.login_expired {
-        return Seen::NoCredential("the login has expired; the next run renews it".to_owned());
+
+    /// Asks for each model, side by side.
+    async fn count(&self, models: &[String]) -> Vec<(String, Result<Knock, Box<Fault>>)> {
+        let mut counting = JoinSet::new();
+        for (index, model) in models.iter().cloned().enumerate() {
+            let client = Arc::clone(&self.client);
+            counting.spawn(async move {
+                let counted = client.count_word(&model).await;
+                (index, model, counted)
+            });
+        }
+        let mut counts: Vec<_> = counting.join_all().await;
+        counts.sort_by_key(|(index, ..)| *index);
+        counts.into_iter().map(|(_, model, counted)| (model, counted)).collect()
     }
-    match timeout(ANSWER_MAX, client.knock(&known.model)).await {
-        Err(_) => Seen::Silent(ANSWER_MAX.as_secs()),
-        Ok(Ok(knock)) => answered(knock),
-        Ok(Err(fault)) => failed(&fault, endpoint.timers.connect),
+
+    /// Which of the answers tells most, and which models nobody knows.
+    fn weigh(&self, list: Knock, counts: Vec<(String, Result<Knock, Box<Fault>>)>) -> Seen {
+        let (mut unknown, mut telling) = (Vec::new(), None);
+        for (model, counted) in counts {
+            let mut count = match counted {
+                Ok(count) => count,
+                Err(fault) if list.is_foreign() && telling.is_none() => return self.failed(&fault),
+                Err(_) => continue,
+            };
+            if let Some(words) = words_against(&model, &count) {
+                unknown.push((model, words));
+                // Whoever says so has let us in.
+                (count.fault, count.status) = (None, 200);
+            }
+            let unpaid = count.fault.as_ref().map(|fault| classify(fault).class)
+                == Some(ErrorClass::CreditBalanceLow);
+            if (list.is_foreign() && telling.is_none()) || unpaid {
+                telling = Some(count);
+            }
+        }
+        Seen::Answered(Answer { knock: telling.unwrap_or(list), unknown })
+    }
+
+    fn failed(&self, fault: &Fault) -> Seen {
+        let detail = fault.detail().to_owned();
+        match &fault.kind {
+            FaultKind::Certificate { .. } => Seen::Certificate(detail),
+            FaultKind::Timeout { .. } => Seen::Silent(self.connect.as_secs()),
+            FaultKind::Unsendable { .. } => Seen::Unusable(detail),
+            FaultKind::Refused { status: 407, .. } => {
+                let fault = Some(fault.clone());
+                let (asked, status, page) = ("CONNECT", 407, false);
+                let knock = Knock { asked, status, fault, page, clocks: None };
+                Seen::Answered(Answer { knock, unknown: Vec::new() })
+            }
+            FaultKind::Refused { code, .. } if code == HELPER_FAILED => {
+                Seen::NoKey { why: detail, limit: self.helper }
+            }
+            FaultKind::Refused { .. } => Seen::NoCredential(detail),
+            FaultKind::Connection { .. } if detail.contains("dns error") => Seen::NoName(detail),
+            FaultKind::Connection { .. }
+            | FaultKind::TornStream { .. }
+            | FaultKind::Nonsense { .. } => Seen::NoConnection(detail),
+        }
     }
 }
 
-/// Why nobody listens there.
-async fn closed(proxy: &str) -> Option<String> {
-    match timeout(CONNECT_MAX, TcpStream::connect(proxy)).await {
-        Ok(Ok(_)) => None,
-        Ok(Err(error)) => Some(error.to_string()),
-        Err(_) => Some(format!("no answer within {} s", CONNECT_MAX.as_secs())),
-    }
+/// What the service says against a model by its name. That it does not know the question, or the
+/// path, is said without one.
+fn words_against(model: &str, count: &Knock) -> Option<String> {
+    let fault = count.fault.as_ref()?;
+    let against = classify(fault).class == ErrorClass::InvalidModel;
+    (against && fault.detail().contains(model)).then(|| fault.detail().to_owned())
 }
 
-fn answered(knock: Knock) -> Seen {
-    let foreign = knock.is_foreign();
-    let Knock { asked, status, message, clocks } = knock;
-    Seen::Answered { asked, status, message, foreign, clocks }
-}
-
-fn failed(fault: &Fault, connect: Duration) -> Seen {
-    let detail = fault.detail().to_owned();
-    match &fault.kind {
-        FaultKind::Certificate { .. } => Seen::Certificate(detail),
-        FaultKind::Timeout { .. } => Seen::Silent(connect.as_secs()),
-        FaultKind::Unsendable { .. } => Seen::Unusable(detail),
-        FaultKind::Refused { status: 407, .. } => Seen::Answered {
-            asked: "CONNECT",
-            status: 407,
-            message: detail,
-            foreign: false,
-            clocks: None,
-        },
-        FaultKind::Refused { .. } => Seen::NoCredential(detail),
-        FaultKind::Connection { .. } if detail.contains("dns error") => Seen::NoName(detail),
-        FaultKind::Connection { .. }
-        | FaultKind::TornStream { .. }
-        | FaultKind::Nonsense { .. } => Seen::NoConnection(detail),
-    }
+/// The proxy, and why nobody listens there.
+async fn closed(proxy: Option<&str>) -> Option<(String, String)> {
+    let proxy = proxy?;
+    let why = match timeout(CONNECT_MAX, TcpStream::connect(proxy)).await {
+        Ok(Ok(_)) => return None,
+        Ok(Err(error)) => error.to_string(),
+        Err(_) => format!("no answer within {} s", CONNECT_MAX.as_secs()),
+    };
+    Some((proxy.to_owned(), why))
 }

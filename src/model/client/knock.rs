@@ -3,7 +3,7 @@
 use std::time::SystemTime;
 
 use reqwest::header::{CONTENT_TYPE, DATE};
-use reqwest::{Method, Request};
+use reqwest::{Method, Request, Url};
 use serde_json::json;
 
 use super::Client;
@@ -21,7 +21,9 @@ pub struct Knock {
     pub asked: &'static str,
     pub status: u16,
     /// What it said when it refused, or what is wrong with its consent.
-    pub message: String,
+    pub fault: Option<Fault>,
+    /// Whether a web page came, as from a login portal, a firewall or a proxy.
+    pub page: bool,
     /// The service's clock and ours when the answer came.
     pub clocks: Option<(SystemTime, SystemTime)>,
 }
@@ -39,27 +41,33 @@ impl Client {
         self.transport.proxy().map(ToString::to_string)
     }
 
-    /// Asks for the list of models, and where there is none, how many tokens a word has. Spends
-    /// nothing, and has no limit in time of its own but that of connecting.
+    /// Asks for the list of models. Spends nothing, and has no limit in time of its own but that
+    /// of connecting.
     ///
     /// # Errors
     /// There was no answer, or no credential to ask with.
-    pub async fn knock(&self, model: &str) -> Result<Knock, Box<Fault>> {
-        let url = |end: &str| {
-            let mut url = self.url.clone();
-            let path = url.path().trim_end_matches("messages").to_owned() + end;
-            url.set_path(&path);
-            url
-        };
-        let list = Request::new(Method::GET, url("models"));
-        let first = self.put("GET /v1/models", list).await?;
-        if !first.is_foreign() {
-            return Ok(first);
-        }
-        let mut count = Request::new(Method::POST, url("messages/count_tokens"));
+    pub async fn list_models(&self) -> Result<Knock, Box<Fault>> {
+        self.put("GET /v1/models", Request::new(Method::GET, self.beside("models"))).await
+    }
+
+    /// Asks how many tokens a word has for `model`, which tells whether the service knows it. As
+    /// [`list_models`](Self::list_models) otherwise.
+    ///
+    /// # Errors
+    /// The same.
+    pub async fn count_word(&self, model: &str) -> Result<Knock, Box<Fault>> {
+        let mut count = Request::new(Method::POST, self.beside("messages/count_tokens"));
         let word = json!({ "model": model, "messages": [{ "role": "user", "content": "Hello" }] });
         *count.body_mut() = Some(word.to_string().into());
         self.put("POST /v1/messages/count_tokens", count).await
+    }
+
+    /// The address of another question than for messages.
+    fn beside(&self, end: &str) -> Url {
+        let mut url = self.url.clone();
+        let path = url.path().trim_end_matches("messages").to_owned() + end;
+        url.set_path(&path);
+        url
     }
 
     async fn put(&self, asked: &'static str, mut request: Request) -> Result<Knock, Box<Fault>> {
@@ -84,13 +92,16 @@ impl Client {
             body.extend_from_slice(&chunk);
         }
         let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
-        let message = if status < 300 && kind.is_some_and(|kind| kind.starts_with("text/html")) {
-            "a web page came instead of an answer".to_owned()
-        } else if status < 300 {
-            String::new()
+        let page = kind.is_some_and(|kind| kind.to_ascii_lowercase().starts_with("text/html"));
+        let fault = if status >= 300 {
+            Some(*hidden(refused(status, &headers, &body, now)))
         } else {
-            hidden(refused(status, &headers, &body, now)).detail().to_owned()
+            page.then(|| {
+                let detail = "a web page came instead of an answer".to_owned();
+                Fault::new(FaultKind::Nonsense { detail }, Reach::Status)
+            })
         };
-        Ok(Knock { asked, status, message, clocks: theirs.map(|theirs| (theirs, now)) })
+        let clocks = theirs.map(|theirs| (theirs, now));
+        Ok(Knock { asked, status, fault, page, clocks })
     }
 }

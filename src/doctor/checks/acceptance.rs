@@ -1,0 +1,184 @@
+//! What the services' answers mean for whoever asks: credential, account, models.
+
+use super::super::facts::service::{Answer, Service};
+use super::super::finding::{Finding, Level};
+use crate::recovery::{ErrorClass, Fault, classify};
+
+/// Whether a run would be let in, and whether its models are there.
+pub(super) fn judge(service: &Service, answer: &Answer) -> Vec<Finding> {
+    let mut findings = vec![admission(service, answer)];
+    findings.extend(answer.unknown.iter().map(|(model, words)| {
+        Finding::problem(
+            "model",
+            format!(
+                "{} does not know the model {model:?}, or not for this account: {words}",
+                service.origin
+            ),
+            if service.standby {
+                "a run that falls back to it ends there"
+            } else {
+                "every run ends at once, or goes on with a fallback model"
+            },
+            "check its spelling in --model, ANTHROPIC_MODEL, \"model\" and \"fallbackModel\"; \
+             clouds and gateways have names of their own, and lists of who may use them",
+        )
+    }));
+    findings
+}
+
+fn admission(service: &Service, answer: &Answer) -> Finding {
+    let knock = &answer.knock;
+    let (status, used) = (knock.status, used(service));
+    match &knock.fault {
+        None => Finding::ok("acceptance", format!("the service accepts {used}")),
+        Some(_) if knock.is_foreign() && knock.page => Finding::warning(
+            "acceptance",
+            format!("{} answers each question with a web page (HTTP {status})", service.origin),
+            "it may not be a Messages API, so that every run would fail",
+            "see whether the base URL is right, and what it shows in a browser",
+        ),
+        Some(_) if knock.is_foreign() => Finding::ok(
+            "acceptance",
+            format!(
+                "the service lists no models and counts no tokens (HTTP {status}), so whether it \
+                 accepts {used} is known at the first real request"
+            ),
+        ),
+        Some(fault) if knock.page && status < 500 => Finding::problem(
+            "acceptance",
+            format!(
+                "something answers that is not the service: {} (HTTP {status})",
+                fault.detail()
+            ),
+            UNREADABLE,
+            "see whether a login page of the network, a firewall or a proxy is in between, and \
+             whether the base URL is right",
+        ),
+        Some(fault) => refused(service, fault, status),
+    }
+}
+
+fn used(service: &Service) -> String {
+    let used = service.credential.as_ref();
+    let used = used.map_or("the request without a credential".to_owned(), |(kind, source)| {
+        format!("the {kind} from {source}")
+    });
+    if service.standby { format!("{used} at {}", service.origin) } else { used }
+}
+
+/// A refusal, by what recovery makes of it.
+fn refused(service: &Service, fault: &Fault, status: u16) -> Finding {
+    let said = match fault.detail().trim() {
+        "" => format!("HTTP {status}"),
+        words => format!("HTTP {status}: {words}"),
+    };
+    let class = classify(fault).class;
+    let Meaning { level, what, why, fix } = meaning(class, &used(service), service);
+    let what = format!("{what} ({said})");
+    match level {
+        Level::Ok | Level::Warning => Finding::warning("acceptance", what, why, fix),
+        Level::Problem => Finding::problem("acceptance", what, why, fix),
+    }
+}
+
+/// What a class of refusals says to somebody who has not begun a run yet.
+struct Meaning {
+    level: Level,
+    what: String,
+    why: &'static str,
+    fix: String,
+}
+
+const ENDS: &str = "every run ends at once with exit code 77";
+const REFUSED: &str = "runs are refused, whatever they ask for";
+const UNREADABLE: &str = "every run would end with an answer that cannot be read";
+const WAITS: &str = "runs wait and try again, for as long as their limits allow";
+
+impl Meaning {
+    fn problem(what: impl Into<String>, why: &'static str, fix: impl Into<String>) -> Self {
+        Self { level: Level::Problem, what: what.into(), why, fix: fix.into() }
+    }
+
+    fn warning(what: impl Into<String>, why: &'static str, fix: impl Into<String>) -> Self {
+        Self { level: Level::Warning, what: what.into(), why, fix: fix.into() }
+    }
+
+    fn rejected(used: &str, service: &Service) -> Self {
+        let put = service.credential.as_ref().map_or_else(
+            || "put a key into ANTHROPIC_API_KEY".to_owned(),
+            |(kind, source)| format!("put a good {kind} into {source}"),
+        );
+        let fix =
+            format!("{put}: it is wrong, revoked, or for another service than {}", service.origin);
+        Self::problem(format!("the service rejects {used}"), ENDS, fix)
+    }
+
+    fn trouble(what: &str) -> Self {
+        let fix = "try again later, or name a further model with --fallback-model";
+        Self::warning(what, WAITS, fix)
+    }
+
+    fn misunderstood() -> Self {
+        Self::problem(
+            "the service calls the simplest request wrong",
+            REFUSED,
+            "see whether ANTHROPIC_BASE_URL leads to a Messages API, and whether the headers in \
+             ANTHROPIC_CUSTOM_HEADERS and the betas are ones that it knows",
+        )
+    }
+}
+
+fn meaning(class: ErrorClass, used: &str, service: &Service) -> Meaning {
+    match class {
+        ErrorClass::InvalidApiKey => Meaning::rejected(used, service),
+        ErrorClass::TokenRevoked => Meaning::problem(
+            format!("the service says that {used} was revoked or has expired"),
+            ENDS,
+            "make a new one; one that lives shorter than a run is best fetched by an apiKeyHelper",
+        ),
+        ErrorClass::AuthError => Meaning::problem(
+            format!("the service knows {used} and forbids its use"),
+            REFUSED,
+            "have the account, the region or the right to the model looked at by whoever owns it",
+        ),
+        ErrorClass::CreditBalanceLow | ErrorClass::QuotaExhausted => Meaning::problem(
+            format!("the account of {used} has no credit left, or has reached its spend limit"),
+            REFUSED,
+            "add credit or raise the limit in the console of the service or gateway; until then \
+             no retry helps",
+        ),
+        ErrorClass::RateLimit => Meaning::warning(
+            format!("the service accepts {used}, but its rate limit is used up"),
+            "runs begin with a wait",
+            "wait, or use fewer runs at a time, or have the account's limits raised",
+        ),
+        ErrorClass::ServerOverload | ErrorClass::Repeated529 => {
+            Meaning::trouble("the service is overloaded")
+        }
+        ErrorClass::ServerError
+        | ErrorClass::ApiTimeout
+        | ErrorClass::StreamStalled
+        | ErrorClass::ConnectionError => Meaning::trouble("the service is in trouble"),
+        ErrorClass::RequestTooLarge | ErrorClass::PromptTooLong => Meaning::problem(
+            "even a request of a few bytes is called too large",
+            REFUSED,
+            "raise the limit of whatever is in front of the service (nginx: client_max_body_size), \
+             and see whether the base URL is right",
+        ),
+        ErrorClass::BadResponse | ErrorClass::Unknown => Meaning::problem(
+            "something answers that is not the service",
+            UNREADABLE,
+            "correct ANTHROPIC_BASE_URL: see whether it leads to an API and not to a web page, a \
+             login portal or another address",
+        ),
+        ErrorClass::InvalidModel
+        | ErrorClass::InvalidRequest
+        | ErrorClass::PdfTooLarge
+        | ErrorClass::ImageTooLarge
+        | ErrorClass::ToolUseMismatch
+        | ErrorClass::SslCertError
+        | ErrorClass::Refusal
+        | ErrorClass::EmptyResponse
+        | ErrorClass::Aborted => Meaning::misunderstood(),
+    }
+}

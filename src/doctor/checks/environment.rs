@@ -1,0 +1,173 @@
+//! Variables: those that nobody reads, and those that are wrong, alone or together.
+
+use std::ffi::OsStr;
+
+use super::super::Known;
+use super::super::finding::Finding;
+
+/// What there is to say against the variables.
+pub fn judge(known: &Known) -> Vec<Finding> {
+    let mut findings: Vec<Finding> =
+        [credentials(known), proxies(known), places(known), strange(known)].concat();
+    if known.bypasses_as_root {
+        findings.push(Finding::warning(
+            "environment",
+            "outlast runs as root, and asks nobody for permission (bypassPermissions)",
+            "whatever the model does is done with all rights that there are",
+            "run it as a user of its own, or in a container with nothing else in it",
+        ));
+    }
+    if findings.is_empty() {
+        findings.push(Finding::ok("environment", "no variables contradict each other"));
+    }
+    findings
+}
+
+/// A variable's text without spaces around it, unless it has none.
+fn get<'a>(known: &'a Known, name: &str) -> Option<&'a str> {
+    raw(known, name).map(str::trim).filter(|value| !value.is_empty())
+}
+
+fn raw<'a>(known: &'a Known, name: &str) -> Option<&'a str> {
+    known.variables.get(OsStr::new(name))?.to_str()
+}
+
+fn warning(what: impl Into<String>, why: &str, fix: impl AsRef<str>) -> Finding {
+    Finding::warning("environment", what, why, fix)
+}
+
+fn credentials(known: &Known) -> Vec<Finding> {
+    let has = |name: &str| get(known, name).is_some();
+    let names = ["ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"];
+    let mut findings: Vec<Finding> =
+        names.into_iter().filter_map(|name| misshapen(name, raw(known, name)?)).collect();
+    if names.into_iter().all(has) {
+        findings.push(warning(
+            "both ANTHROPIC_API_KEY and ANTHROPIC_AUTH_TOKEN are set",
+            "only the token is used, and it decides who pays",
+            "unset the one that is not meant",
+        ));
+    }
+    if has("ANTHROPIC_BASE_URL") && known.credentials.is_empty() && known.broken.is_empty() {
+        findings.push(warning(
+            "ANTHROPIC_BASE_URL is set, and no credential",
+            "most servers refuse requests without one",
+            "set ANTHROPIC_API_KEY or ANTHROPIC_AUTH_TOKEN, unless the server wants none",
+        ));
+    }
+    findings
+}
+
+/// A key or token that was not pasted as it is. Nothing of it is told.
+fn misshapen(name: &str, value: &str) -> Option<Finding> {
+    let trimmed = value.trim();
+    if trimmed.is_empty() {
+        return Some(warning(
+            format!("{name} is set, and empty"),
+            "it counts as not set; a job without access to its secret looks like this",
+            format!("give the job its secret, or unset {name}"),
+        ));
+    }
+    let quotes = ['"', '\'', '`', '\u{201c}', '\u{201d}'];
+    let what = if trimmed.starts_with(quotes) || trimmed.ends_with(quotes) {
+        "stands in quotation marks, which are sent too"
+    } else if trimmed.to_ascii_lowercase().starts_with("bearer ") {
+        "begins with the word Bearer, which is sent twice then"
+    } else if trimmed.contains(char::is_whitespace) {
+        "has a space or a line break inside"
+    } else if !trimmed.is_ascii() {
+        "has signs in it that no header can carry"
+    } else if trimmed.len() < value.len() {
+        return Some(warning(
+            format!("{name} has a space or a line break at one of its ends"),
+            "outlast takes it away, and other programs that read it do not",
+            format!("store the secret of {name} without it, for example with printf %s"),
+        ));
+    } else {
+        return None;
+    };
+    Some(Finding::problem(
+        "environment",
+        format!("the value of {name} {what}"),
+        "the service does not know such a key",
+        format!("set {name} to the key and nothing else"),
+    ))
+}
+
+const PROXIES: [[&str; 2]; 3] =
+    [["https_proxy", "HTTPS_PROXY"], ["http_proxy", "HTTP_PROXY"], ["all_proxy", "ALL_PROXY"]];
+
+fn proxies(known: &Known) -> Vec<Finding> {
+    let has = |name: &&str| get(known, name).is_some();
+    let mut findings = Vec::new();
+    for [small, large] in PROXIES.into_iter().chain([["no_proxy", "NO_PROXY"]]) {
+        if let (Some(one), Some(other)) = (get(known, small), get(known, large))
+            && one != other
+        {
+            findings.push(warning(
+                format!("{small} and {large} say different things; {small} counts"),
+                "other programs go by the other one",
+                format!("set both to the same, or unset {large}"),
+            ));
+        }
+    }
+    // To a CGI program, HTTP_PROXY is what some client's header said.
+    let is_cgi = raw(known, "REQUEST_METHOD").is_some();
+    if is_cgi && has(&"HTTP_PROXY") && !has(&"http_proxy") {
+        findings.push(warning(
+            "HTTP_PROXY is not used, because REQUEST_METHOD is set",
+            "in a CGI program anybody may set it by a header",
+            "name the proxy in http_proxy, or unset REQUEST_METHOD",
+        ));
+    }
+    let used = |name: &&str| has(name) && !(is_cgi && *name == "HTTP_PROXY");
+    let proxy = PROXIES.into_iter().find_map(|names| names.into_iter().rev().find(used));
+    let except = get(known, "no_proxy").or(get(known, "NO_PROXY")).unwrap_or_default();
+    if let Some(proxy) = proxy.filter(|_| !except.split([',', ' ']).any(spares_this_machine)) {
+        findings.push(warning(
+            format!("{proxy} is set, and NO_PROXY does not name localhost"),
+            "outlast reaches this machine directly, but commands that it runs may ask the proxy \
+             for servers on this machine",
+            "add localhost,127.0.0.1,::1 to NO_PROXY",
+        ));
+    }
+    findings
+}
+
+/// Whether an entry of `NO_PROXY` is about this machine.
+fn spares_this_machine(entry: &str) -> bool {
+    let host = entry.trim().trim_start_matches('.').to_ascii_lowercase();
+    host == "*" || ["localhost", "127.", "::1", "[::1]"].iter().any(|one| host.starts_with(one))
+}
+
+fn places(known: &Known) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    if get(known, "HOME").is_none() {
+        findings.push(warning(
+            "HOME is not set",
+            "commands and other tools do not find their settings, and outlast has to guess its own",
+            "set HOME, or OUTLAST_CONFIG_DIR for outlast alone",
+        ));
+    }
+    if get(known, "PATH").is_none() {
+        findings.push(warning(
+            "PATH is not set, or is empty",
+            "commands, hooks and servers that are called by their names are not found",
+            "set PATH, for example to /usr/local/bin:/usr/bin:/bin",
+        ));
+    }
+    findings
+}
+
+/// Variables that nobody reads.
+fn strange(known: &Known) -> Vec<Finding> {
+    let told = |(name, meant): &(String, Option<&'static str>)| {
+        let guess = meant.map_or(String::new(), |meant| format!("; is {meant} meant?"));
+        warning(
+            format!("outlast reads no variable {name}{guess}"),
+            "whoever set it counts on something that does not happen",
+            "see ENVIRONMENT in outlast(1) for its spelling, or unset it",
+        )
+    };
+    known.strange_variables.iter().map(told).collect()
+}

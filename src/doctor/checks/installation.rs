@@ -1,0 +1,117 @@
+//! Version, path and kind of the installation, what searches, and what shadows the name.
+
+use super::super::Scene;
+use super::super::facts::install::{Install, Kind};
+use super::super::facts::shell::Shadow;
+use super::super::finding::{Finding, listed};
+
+/// So many installations are named.
+const NAMED_MAX: usize = 8;
+
+/// Version, path, kind of installation, and the others on PATH.
+pub fn judge(scene: &Scene, facts: &Install) -> Vec<Finding> {
+    let mut findings = vec![
+        Finding::ok(
+            "version",
+            format!(
+                "outlast {}, commit {}, called as {:?}",
+                scene.version, scene.commit, scene.called
+            ),
+        ),
+        Finding::ok("installation", format!("{} ({})", facts.binary.display(), facts.kind.name())),
+    ];
+    findings.push(on_path(facts));
+    findings.push(updates(facts));
+    findings
+}
+
+fn on_path(facts: &Install) -> Finding {
+    let at: Vec<String> = facts.on_path.iter().map(|(at, _)| at.display().to_string()).collect();
+    let this = facts.binary.display();
+    match facts.on_path.first() {
+        None => Finding::warning(
+            "path",
+            format!("no outlast is on PATH; this one is {this}"),
+            "scripts that call outlast by its name do not find it",
+            format!("add its folder to PATH, or call it as {this}"),
+        ),
+        Some((wins, real)) if *real != facts.binary => Finding::problem(
+            "path",
+            format!(
+                "PATH leads to another outlast, {}, and not to this one, {this}",
+                wins.display()
+            ),
+            "scripts run that one, which may have another version",
+            format!("remove {}, or put the folder of {this} first on PATH", listed(&at, NAMED_MAX)),
+        )
+        .with(links(facts)),
+        Some((wins, _)) if at.len() > 1 => Finding::problem(
+            "path",
+            format!(
+                "{} installations on PATH: {}; {} wins",
+                at.len(),
+                listed(&at, NAMED_MAX),
+                wins.display()
+            ),
+            "an update of one of them changes nothing for whoever runs another one",
+            format!("keep one, and remove {}", listed(&at[1..], NAMED_MAX)),
+        )
+        .with(links(facts)),
+        Some((wins, _)) => {
+            Finding::ok("path", format!("PATH leads to this one, by {}", wins.display()))
+        }
+    }
+}
+
+/// Where those on PATH lead that are links.
+fn links(facts: &Install) -> impl Iterator<Item = String> {
+    let links = facts.on_path.iter().take(NAMED_MAX).filter(|(at, real)| at != real);
+    links.map(|(at, real)| format!("{} leads to {}", at.display(), real.display()))
+}
+
+/// Told and never done: outlast does not update itself.
+fn updates(facts: &Install) -> Finding {
+    let folder = facts.binary.parent().unwrap_or(&facts.binary).display();
+    let how = match facts.kind {
+        Kind::Development => "build it anew",
+        Kind::Cargo => "install it anew with cargo",
+        Kind::NpmLocal | Kind::NpmGlobal => "update it with npm",
+        Kind::Native => "put the new binary in its place",
+        Kind::Package(_) => "update it with its package manager",
+    };
+    if facts.writable || matches!(facts.kind, Kind::Package(_)) {
+        return Finding::ok("updates", format!("outlast never updates itself; to update, {how}"));
+    }
+    Finding::warning(
+        "updates",
+        format!("{folder} cannot be written to by this user"),
+        "an update needs another user's rights",
+        format!("as a user who may write there, {how}"),
+    )
+}
+
+/// Searching is built in.
+pub fn search(ripgrep: Option<&str>) -> Vec<Finding> {
+    let beside = ripgrep.map_or_else(
+        || "no rg on PATH, and none is needed".to_owned(),
+        |ripgrep| format!("not used: {ripgrep}"),
+    );
+    vec![Finding::ok("search", format!("search is built in; {beside}"))]
+}
+
+/// Shell files that give the name another meaning.
+pub fn shell(shadows: &[Shadow]) -> Vec<Finding> {
+    let told = |shadow: &Shadow| {
+        let (file, line) = (shadow.file.display(), shadow.line);
+        Finding::warning(
+            "shell",
+            format!("{file}:{line}: the {} outlast shadows the program", shadow.what),
+            "typed in a shell, the name means something else than in a script",
+            format!("remove line {line} of {file}, or call the program by its path"),
+        )
+    };
+    if shadows.is_empty() {
+        return vec![Finding::ok("shell", "no alias or function shadows outlast")];
+    }
+    shadows.iter().map(told).collect()
+}

@@ -1,0 +1,156 @@
+//! The first command of a shell script, word for word, as far as it can be told without a shell.
+
+use std::iter::Peekable;
+use std::path::Path;
+use std::str::Chars;
+
+/// What is known of the shell that would run it.
+pub(super) struct Known<'a> {
+    pub(super) value: &'a dyn Fn(&str) -> Option<String>,
+    pub(super) home: Option<&'a Path>,
+}
+
+/// The words of the first command, without assignments before it. `None`: only a shell can tell
+/// the word. Empty: only a shell can tell the command.
+pub(super) fn first_command(script: &str, known: &Known<'_>) -> Vec<Option<String>> {
+    let mut reader = Reader { letters: script.chars().peekable(), known };
+    let mut words = Vec::new();
+    while let Some(word) = reader.word(words.is_empty()) {
+        match assigned(&word.text) {
+            // Then the programs are elsewhere.
+            Some("PATH") if words.is_empty() => return Vec::new(),
+            Some(_) if words.iter().all(|word| word == &Some("env".to_owned())) => {}
+            Some(_) | None => words.push(word.is_plain.then_some(word.text)),
+        }
+    }
+    words
+}
+
+/// The name of the variable that a word sets.
+fn assigned(word: &str) -> Option<&str> {
+    let (name, _) = word.split_once('=')?;
+    let letter = |one: char| one.is_ascii_alphanumeric() || one == '_';
+    (!name.is_empty() && name.chars().all(letter)).then_some(name)
+}
+
+struct Word {
+    text: String,
+    /// Whether the text is what a shell would make of it.
+    is_plain: bool,
+}
+
+struct Reader<'a> {
+    letters: Peekable<Chars<'a>>,
+    known: &'a Known<'a>,
+}
+
+impl Reader<'_> {
+    /// The next word; none at the end of the command, or where it gets difficult.
+    fn word(&mut self, is_first: bool) -> Option<Word> {
+        self.skip_space(is_first);
+        let mut word = Word { text: String::new(), is_plain: true };
+        let mut begun = false;
+        while let Some(letter) = self.letters.peek().copied() {
+            if letter.is_whitespace() || ";&|<>()".contains(letter) {
+                break;
+            }
+            self.letters.next();
+            match letter {
+                '\'' => self.quoted(&mut word),
+                '"' => self.double_quoted(&mut word),
+                '\\' => match self.letters.next() {
+                    Some('\n') => continue,
+                    escaped => word.text.extend(escaped),
+                },
+                '$' => self.variable(&mut word, Quotes::None),
+                '~' if !begun && self.letters.peek().is_none_or(|next| *next == '/') => {
+                    match self.known.home {
+                        Some(home) => word.text.push_str(&home.display().to_string()),
+                        None => word.is_plain = false,
+                    }
+                }
+                '`' | '*' | '?' | '[' | '{' if letter != '[' || begun => {
+                    word.is_plain = false;
+                    word.text.push(letter);
+                }
+                _ => word.text.push(letter),
+            }
+            begun = true;
+        }
+        begun.then_some(word)
+    }
+
+    /// Lines before the first word may be empty or comments; after it, they end the command.
+    fn skip_space(&mut self, is_first: bool) {
+        loop {
+            match self.letters.peek() {
+                Some('\n') if !is_first => return,
+                Some(letter) if letter.is_whitespace() => {
+                    self.letters.next();
+                }
+                Some('\\') => {
+                    let mut ahead = self.letters.clone();
+                    ahead.next();
+                    if ahead.next() != Some('\n') {
+                        return;
+                    }
+                    self.letters = ahead;
+                }
+                Some('#') => while self.letters.next_if(|letter| *letter != '\n').is_some() {},
+                Some(_) | None => return,
+            }
+        }
+    }
+
+    fn quoted(&mut self, word: &mut Word) {
+        for letter in self.letters.by_ref() {
+            if letter == '\'' {
+                return;
+            }
+            word.text.push(letter);
+        }
+        word.is_plain = false;
+    }
+
+    fn double_quoted(&mut self, word: &mut Word) {
+        while let Some(letter) = self.letters.next() {
+            match letter {
+                '"' => return,
+                '$' => self.variable(word, Quotes::Double),
+                '`' => word.is_plain = false,
+                '\\' => match self.letters.next() {
+                    Some(letter) if "\"\\$`".contains(letter) => word.text.push(letter),
+                    Some(letter) => word.text.extend(['\\', letter]),
+                    None => {}
+                },
+                _ => word.text.push(letter),
+            }
+        }
+        word.is_plain = false;
+    }
+
+    /// What comes after a dollar.
+    fn variable(&mut self, word: &mut Word, quotes: Quotes) {
+        let in_braces = self.letters.next_if_eq(&'{').is_some();
+        let mut name = String::new();
+        while let Some(letter) =
+            self.letters.next_if(|letter| letter.is_ascii_alphanumeric() || *letter == '_')
+        {
+            name.push(letter);
+        }
+        let is_whole = !in_braces || self.letters.next_if_eq(&'}').is_some();
+        let value = (self.known.value)(&name).filter(|_| is_whole && !name.is_empty());
+        // A shell makes several words of one with spaces, unless it is quoted.
+        let splits = |value: &String| quotes == Quotes::None && value.contains(char::is_whitespace);
+        match value.filter(|value| !splits(value)) {
+            Some(value) => word.text.push_str(&value),
+            None => word.is_plain = false,
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Quotes {
+    None,
+    Double,
+}

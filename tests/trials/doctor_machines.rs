@@ -1,0 +1,186 @@
+//! The doctor on machines that are wrong in ways that people seldom think of.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use nix::unistd::Uid;
+use outlast::rehearsal::Scenario;
+use serde_json::{Value, json};
+
+use super::doctor::{doctor, report, tells, user_settings};
+use crate::mcp::script;
+use crate::support::{Trial, serve};
+
+fn offline() -> Trial {
+    doctor("http://127.0.0.1:9").args(["--offline"])
+}
+
+fn of_check<'a>(report: &'a Value, check: &str) -> Vec<&'a Value> {
+    let findings = report["findings"].as_array().expect("a list");
+    findings.iter().filter(|one| one["check"] == check).collect()
+}
+
+#[tokio::test]
+async fn a_configuration_folder_that_is_a_file_is_named() {
+    let trial = offline();
+    let file = trial.work().join("file");
+    fs::write(&file, "x").expect("ours");
+    let file = file.display().to_string();
+    let report = report(&trial.env("OUTLAST_CONFIG_DIR", &file).run().await);
+    tells(&report, "store", "problem", &["it is a file", &format!("move the file {file} away")]);
+}
+
+#[tokio::test]
+async fn without_home_path_and_a_folder_for_temporary_files_each_is_named() {
+    let trial = offline().env("HOME", "/no/such/home").env("PATH", "");
+    let lost = report(&trial.env("TMPDIR", "/no/such/folder").run().await);
+    tells(&lost, "environment", "warning", &["/no/such/home", "HOME"]);
+    tells(&lost, "environment", "warning", &["PATH is not set", "/usr/bin"]);
+    tells(&lost, "temporary", "problem", &["/no/such/folder", "TMPDIR"]);
+    tells(&lost, "path", "warning", &["no outlast is on PATH"]);
+    let unset = report(&offline().without("HOME").run().await);
+    tells(&unset, "environment", "warning", &["HOME is not set"]);
+}
+
+#[tokio::test]
+async fn a_store_of_ten_thousand_sessions_is_counted_in_time() {
+    let trial = offline();
+    let folder = trial.config().join("projects/-work");
+    fs::create_dir_all(&folder).expect("ours");
+    for number in 0..10_000 {
+        let name = format!("0190a0a0-0000-7000-8000-{number:012}.jsonl");
+        fs::write(folder.join(name), "{}\n").expect("ours");
+    }
+    let report = report(&trial.run().await);
+    // On a busy machine it may give up before the last one, and says so.
+    tells(&report, "sessions", "ok", &[" sessions, "]);
+    assert!(report["duration_ms"].as_u64().is_some_and(|took| took < 20_000), "{report:#}");
+}
+
+#[tokio::test]
+async fn a_huge_crash_log_with_rubbish_in_it_still_tells_of_the_last_failures() {
+    let trial = offline();
+    let folder = trial.config().join("hooks/.logs");
+    fs::create_dir_all(&folder).expect("ours");
+    let failure = |n: u32| {
+        let line = json!({ "time": "2026-01-02T03:04:05Z", "event": "Stop", "kind": "timeout",
+            "command": format!("./x{n} {}", "h".repeat(130)),
+            "detail": "took 60 s" });
+        format!("{line}\n").into_bytes()
+    };
+    let mut log: Vec<u8> = (0..12_000).flat_map(failure).collect();
+    log.extend(b"\xff\xfe rubbish\n{\"time\": 1}\n[]\n");
+    assert!(log.len() > 2 << 20);
+    log.extend(failure(77_777));
+    fs::write(folder.join("hook-log.jsonl"), log).expect("ours");
+    let ended = trial.run().await;
+    let report = report(&ended);
+    tells(&report, "hook log", "warning", &["at least ", "Stop: ./x77777", "hook-log.jsonl"]);
+    tells(&report, "hook log", "warning", &["3 lines of ", "cannot be understood"]);
+    assert!(!ended.stdout.contains("hhhhhhhhhh"), "a word was cut: {ended:?}");
+}
+
+fn put(path: &Path, text: &str, mode: u32) {
+    fs::write(path, text).expect("ours");
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("ours");
+}
+
+#[tokio::test]
+async fn each_hook_that_cannot_run_is_named_with_what_is_wrong_with_it() {
+    let trial = offline();
+    let at = |name: &str| trial.work().join(name);
+    put(&at("plain.sh"), "#!/bin/sh\n", 0o644);
+    put(&at("windows.sh"), "#!/bin/sh\r\nexit 0\r\n", 0o755);
+    put(&at("nobody.sh"), "#!/no/such/sh\n", 0o755);
+    put(&at("envless.py"), "#!/usr/bin/env no-such-python-7\n", 0o755);
+    put(&at("good.sh"), "#!/usr/bin/env sh\n", 0o755);
+    let commands = [
+        "\"$CLAUDE_PROJECT_DIR\"/gone.sh --all",
+        "X=1 ./plain.sh",
+        "./windows.sh",
+        "./nobody.sh",
+        "exec ./envless.py",
+        "sh ./windows.sh",
+        "no-such-program-7 | cat",
+        "$CLAUDE_PROJECT_DIR/good.sh",
+        "sh plain.sh",
+        "test -x ./gone2.sh && ./gone2.sh",
+    ];
+    let hook = |command: &&str| json!({ "type": "command", "command": command });
+    let hooks: Vec<Value> = commands.iter().map(hook).collect();
+    user_settings(&trial, &json!({ "hooks": { "PreToolUse": [{ "hooks": hooks }] } }));
+    let report = report(&trial.run().await);
+    let rows: [&[&str]; 7] = [
+        &["/work/gone.sh, which is not there", "install"],
+        &["./plain.sh, which may not be run", "chmod +x"],
+        &["runs ./windows.sh, whose lines end as on Windows"],
+        &["./nobody.sh", "wants /no/such/sh"],
+        &["./envless.py", "wants no-such-python-7"],
+        &["./windows.sh", "sed -i"],
+        &["no-such-program-7, which is not there"],
+    ];
+    for words in rows {
+        tells(&report, "hooks", "problem", words);
+    }
+    let bad = of_check(&report, "hooks").into_iter().filter(|one| one["status"] == "problem");
+    assert_eq!(bad.count(), 7, "{report:#}");
+}
+
+#[tokio::test]
+async fn a_server_that_talks_rubbish_is_told_from_one_that_is_not_there() {
+    let server = serve(Scenario::new());
+    let trial = doctor(&server.base_url());
+    let rubbish = "while :; do echo 'Welcome! <b>not JSON</b>'; sleep 0.2; done";
+    user_settings(
+        &trial,
+        &json!({ "mcpServers": {
+            "babbler": { "command": "sh", "args": ["-c", rubbish] },
+            "well": { "command": "python3", "args": [script(), "well"] },
+        } }),
+    );
+    let report = report(&trial.run().await);
+    tells(&report, "mcp", "problem", &["babbler", "by hand"]);
+    tells(&report, "mcp", "ok", &["well", "connected, 16 tools"]);
+}
+
+#[tokio::test]
+async fn variables_that_are_misspelt_are_told_with_the_one_that_is_meant() {
+    let trial = offline()
+        .env("OUTLAST_CONFIGDIR", "/x")
+        .env("ANTHROPIC_APIKEY", "hush-0123456789")
+        .env("ANTHROPIC_VERTEX_PROJECT_ID", "p")
+        .env("CLAUDE_CODE_MAX_RETRY", "3");
+    let ended = trial.run().await;
+    let report = report(&ended);
+    let wanted = ["no variable OUTLAST_CONFIGDIR; is OUTLAST_CONFIG_DIR meant?"];
+    tells(&report, "environment", "warning", &wanted);
+    tells(&report, "environment", "warning", &["ANTHROPIC_APIKEY; is ANTHROPIC_API_KEY meant?"]);
+    let told = ended.stdout.contains("hush") || ended.stdout.contains("VERTEX");
+    assert!(!told, "{ended:?}");
+}
+
+#[tokio::test]
+async fn low_limits_and_root_without_questions_are_told() {
+    let limited = offline().in_shell("ulimit -n 100; exec \"$@\"").run().await;
+    tells(&report(&limited), "ulimit", "warning", &["open files", "only 100", "256"]);
+    if Uid::effective().is_root() {
+        let flags = ["--", "--permission-mode", "bypassPermissions"];
+        let root = report(&offline().args(flags).run().await);
+        tells(&root, "environment", "warning", &["as root", "bypassPermissions"]);
+    }
+}
+
+#[tokio::test]
+async fn a_folder_that_runs_no_programs_is_named() {
+    let mount = "mount -t tmpfs -o noexec none /mnt";
+    let probe = std::process::Command::new("unshare").args(["-rm", "sh", "-c", mount]).output();
+    if !probe.is_ok_and(|output| output.status.success()) {
+        println!("no disk can be mounted here: a noexec folder is not tried");
+        return;
+    }
+    let script =
+        "exec unshare -rm sh -c 'mount -t tmpfs -o noexec none /mnt; exec \"$@\"' sh \"$@\"";
+    let report = report(&offline().env("TMPDIR", "/mnt").in_shell(script).run().await);
+    tells(&report, "temporary", "warning", &["/mnt", "noexec", "TMPDIR"]);
+}

@@ -1,0 +1,235 @@
+//! The doctor and the services of a chain: each way in which one fails is told for what it is.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::time::{Duration, SystemTime};
+
+use rustls::StreamOwned;
+use serde_json::{Value, json};
+
+use super::doctor::{KEY, answering, doctor, report, tells, user_settings};
+use crate::support::Trial;
+use crate::support::wire::{session_as, tls};
+
+const LIST: &str = "{\"data\":[]}";
+
+/// An answer with this status line, type of content and body.
+fn answer(status: &str, kind: &str, body: &str) -> String {
+    let length = body.len();
+    format!(
+        "HTTP/1.1 {status}\r\ncontent-type: {kind}\r\nconnection: close\r\n\
+         content-length: {length}\r\n\r\n{body}"
+    )
+}
+
+fn refusal(status: &str, label: &str, message: &str) -> String {
+    let body = json!({ "type": "error", "error": { "type": label, "message": message } });
+    answer(status, "application/json", &body.to_string())
+}
+
+/// A service that answers by what it is asked, with what `reply` makes of the request.
+fn service(reply: impl Fn(&str) -> String + Send + 'static) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("loopback is there");
+    let url = format!("http://{}", listener.local_addr().expect("bound"));
+    std::thread::spawn(move || {
+        for socket in listener.incoming() {
+            let mut socket = socket.expect("a connection");
+            let mut request = [0; 8192];
+            // A client that hangs up has its reasons.
+            let count = socket.read(&mut request).unwrap_or_default();
+            let request = String::from_utf8_lossy(&request[..count]).into_owned();
+            let _ = socket.write_all(reply(&request).as_bytes());
+        }
+    });
+    url
+}
+
+fn took(report: &Value) -> Duration {
+    Duration::from_millis(report["duration_ms"].as_u64().expect("a number"))
+}
+
+#[tokio::test]
+async fn a_helper_that_hangs_or_fails_is_blamed_and_not_the_service() {
+    let (url, asked) = answering(Some("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")).await;
+    for (command, what) in [
+        ("sleep 1000", "did not end within 7 s"),
+        ("cat hush-0123456789; exit 3", "failed"),
+        ("true", "printed nothing"),
+    ] {
+        let trial = doctor(&url).without("ANTHROPIC_API_KEY");
+        // A second service with the same helper is no second fault.
+        let other = [format!("b@{url}/other")];
+        user_settings(&trial, &json!({ "apiKeyHelper": command, "fallbackModel": other }));
+        let ended = trial.run().await;
+        let report = report(&ended);
+        let place = "the API key helper from the setting apiKeyHelper at ";
+        let wanted = [place, "config/settings.json:1", what, "by hand", "was not asked"];
+        tells(&report, "credentials", "problem", &wanted);
+        assert_eq!(report["problems"], 1, "{command}: {report:#}");
+        assert!(took(&report) < Duration::from_secs(20), "{command}: {report:#}");
+        assert!(!ended.stdout.contains("hush"), "{ended:?}");
+    }
+    assert_eq!(*asked.borrow(), 0, "the service was asked without a key");
+}
+
+#[tokio::test]
+async fn each_refusal_is_told_for_what_it_is() {
+    let page = |status: &str| answer(status, "text/html; charset=utf-8", "<title>Log in</title>");
+    let money = "Your credit balance is too low to access the API.";
+    let moved = "HTTP/1.1 302 Found\r\nlocation: http://portal.test/login?token=hush-0123456789\r\n\
+        connection: close\r\ncontent-length: 0\r\n\r\n";
+    let rows: [(String, &str, &[&str]); 11] = [
+        (
+            refusal("400 Bad Request", "invalid_request_error", money),
+            "problem",
+            &["no credit left", money, "add credit"],
+        ),
+        (refusal("402 Payment Required", "billing_error", "pay"), "problem", &["no credit left"]),
+        (refusal("403 Forbidden", "permission_error", "no"), "problem", &["forbids its use"]),
+        (
+            refusal("413 Payload Too Large", "request_too_large", "big"),
+            "problem",
+            &["too large", "client_max_body_size"],
+        ),
+        (
+            refusal("429 Too Many Requests", "rate_limit_error", "slow"),
+            "warning",
+            &["rate limit is used up"],
+        ),
+        (
+            refusal("500 Internal", "api_error", "oops"),
+            "warning",
+            &["in trouble", "HTTP 500: oops"],
+        ),
+        (refusal("529 Overloaded", "overloaded_error", "full"), "warning", &["overloaded"]),
+        (page("200 OK"), "problem", &["not the service", "login page"]),
+        (page("403 Forbidden"), "problem", &["not the service", "Log in", "firewall"]),
+        (page("502 Bad Gateway"), "warning", &["in trouble", "Log in"]),
+        (moved.to_owned(), "problem", &["not the service", "redirected to http://portal.test"]),
+    ];
+    for (answer, status, words) in rows {
+        let url = service(move |_| answer.clone());
+        let ended = doctor(&url).run().await;
+        let report = report(&ended);
+        tells(&report, "acceptance", status, words);
+        tells(&report, "service", "ok", &[&url, "answers"]);
+        assert!(!ended.stdout.contains("hush"), "{ended:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_model_that_the_service_does_not_know_is_named_and_the_key_is_not_blamed() {
+    let url = service(|request| {
+        if request.starts_with("GET /v1/models ") {
+            answer("200 OK", "application/json", LIST)
+        } else if request.contains("no-such-model-7") {
+            refusal("404 Not Found", "not_found_error", "model: no-such-model-7")
+        } else {
+            answer("200 OK", "application/json", "{\"input_tokens\":8}")
+        }
+    });
+    let flags = ["--", "--model", "good", "--fallback-model", "no-such-model-7"];
+    let report = report(&doctor(&url).args(flags).run().await);
+    tells(&report, "model", "problem", &["no-such-model-7", "--model"]);
+    tells(&report, "acceptance", "ok", &["accepts the API key"]);
+    assert_eq!(report["problems"], 1, "{report:#}");
+}
+
+#[tokio::test]
+async fn every_service_of_the_chain_is_asked_side_by_side_with_its_own_key() {
+    let primary = service(|_| answer("200 OK", "application/json", LIST));
+    let closed = service(|request| {
+        let known = request.contains("x-api-key: other-key-0123456789");
+        assert!(known && !request.contains(KEY), "another's key was sent: {request}");
+        refusal("401 Unauthorized", "authentication_error", "no such key")
+    });
+    let (silent, _) = answering(None).await;
+    let (mute, _) = answering(None).await;
+    let chain = [
+        format!("b@{closed}#OTHER_KEY"),
+        format!("c@{silent}"),
+        format!("d@{mute}"),
+        "e@http://127.0.0.1:9".to_owned(),
+    ];
+    let trial = doctor(&primary).env("OTHER_KEY", "other-key-0123456789");
+    let ended = trial.args(["--", "--fallback-model", &chain.join(",")]).run().await;
+    let report = report(&ended);
+    tells(&report, "acceptance", "ok", &["accepts the API key from the variable ANTHROPIC"]);
+    let wanted = ["rejects the API key from the variable OTHER_KEY", &closed, "no such key"];
+    tells(&report, "acceptance", "problem", &wanted);
+    tells(&report, "service", "problem", &[&silent, "fallback, for c", "does not answer within 8"]);
+    tells(&report, "service", "problem", &[&mute, "fallback, for d", "does not answer within 8"]);
+    tells(&report, "service", "problem", &["http://127.0.0.1:9", "for e", "cannot be reached"]);
+    assert!(took(&report) < Duration::from_secs(16), "one after the other: {report:#}");
+    assert!(!ended.stdout.contains("other-key-0123456789"), "{ended:?}");
+}
+
+/// A service behind TLS whose clock is `hours` behind ours.
+fn behind_tls(host: &'static str, hours: u64) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("loopback is there");
+    let port = listener.local_addr().expect("bound").port();
+    std::thread::spawn(move || {
+        for socket in listener.incoming() {
+            let mut tls = StreamOwned::new(session_as(host), socket.expect("a connection"));
+            let mut request = vec![0; 64 * 1024];
+            if tls.read(&mut request).is_ok_and(|count| count > 0) {
+                let then = SystemTime::now() - Duration::from_hours(hours);
+                let date = httpdate::fmt_http_date(then);
+                let reply = format!(
+                    "HTTP/1.1 200 OK\r\ndate: {date}\r\nconnection: close\r\n\
+                     content-type: application/json\r\ncontent-length: 2\r\n\r\n{{}}"
+                );
+                let _ = tls.write_all(reply.as_bytes());
+                tls.conn.send_close_notify();
+                let _ = tls.flush();
+            }
+        }
+    });
+    format!("https://localhost:{port}")
+}
+
+fn trusting(trial: Trial, authority: &str) -> Trial {
+    trial.env("NODE_EXTRA_CA_CERTS", &tls(authority).display().to_string())
+}
+
+#[tokio::test]
+async fn certificates_and_clocks_are_told_apart_over_real_tls() {
+    let unknown = report(&doctor(&behind_tls("localhost", 0)).run().await);
+    tells(&unknown, "service", "problem", &["TLS", "not trusted", "--ca-file"]);
+
+    let trusted = trusting(doctor(&behind_tls("localhost", 0)), "authority.pem").run().await;
+    let trusted = report(&trusted);
+    tells(&trusted, "acceptance", "ok", &["accepts"]);
+    tells(&trusted, "clock", "ok", &["agrees"]);
+    tells(&trusted, "certificates", "ok", &["authority.pem"]);
+
+    let past = trusting(doctor(&behind_tls("expired", 0)), "expired.pem").run().await;
+    tells(&report(&past), "service", "problem", &["expired", "clock", "certificate renewed"]);
+
+    for (hours, skew) in [(1, "s ahead of"), (24, "s ahead of")] {
+        let url = behind_tls("localhost", hours);
+        let skewed = report(&trusting(doctor(&url), "authority.pem").run().await);
+        tells(&skewed, "clock", "warning", &[&format!("{}", hours * 36), skew, "NTP"]);
+    }
+}
+
+#[tokio::test]
+async fn after_broken_settings_nothing_is_made_up_about_what_they_say() {
+    let url = service(|_| answer("200 OK", "application/json", LIST));
+    let trial = doctor(&url).without("ANTHROPIC_API_KEY");
+    let path = trial.config().join("settings.json");
+    fs::write(&path, "{ \"apiKeyHelper\": \"echo hush-0123456789\", \"hooks\": {},, ")
+        .expect("ours");
+    let ended = trial.run().await;
+    let report = report(&ended);
+    let path = path.display().to_string();
+    tells(&report, "settings", "problem", &[&path, "not valid JSON"]);
+    tells(&report, "settings", "warning", &["MCP servers and fallback models were not checked"]);
+    tells(&report, "credentials", "warning", &["not checked", &path]);
+    tells(&report, "hooks", "ok", &["not checked", &path]);
+    tells(&report, "mcp", "ok", &["not checked", &path]);
+    assert!(!ended.stdout.contains("no MCP servers"), "{ended:?}");
+    assert!(!ended.stdout.contains("hush"), "{ended:?}");
+    assert_eq!(report["problems"], 1, "{report:#}");
+}
