@@ -1,10 +1,8 @@
 //! What the run has cost and done so far.
 
-use serde_json::Value;
-
 use crate::model::cost;
 use crate::recovery::{Money, Reservation};
-use crate::transcript::Usage;
+use crate::transcript::{ToolCall, Usage};
 
 use super::purse::{Purse, Turn, bill};
 use super::setup::{Denial, Rung, Tally};
@@ -94,12 +92,13 @@ impl Books {
         lost
     }
 
-    pub(super) fn count_denial(&mut self, tool_name: &str, tool_use_id: &str, input: &Value) {
+    pub(super) fn count_denial(&mut self, call: &ToolCall, reason: &str) {
         self.tally.tools.denied += 1;
         self.tally.denials.push(Denial {
-            tool_name: tool_name.to_owned(),
-            tool_use_id: tool_use_id.to_owned(),
-            tool_input: input.clone(),
+            tool_name: call.name.clone(),
+            tool_use_id: call.id.clone(),
+            tool_input: call.input.clone(),
+            reason: reason.to_owned(),
         });
     }
 }

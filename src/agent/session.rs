@@ -14,7 +14,7 @@ use crate::recovery::{
 };
 use crate::secrets::KnownSecrets;
 use crate::tools::Toolbox;
-use crate::transcript::{Block, History, Message, Role, ToolDefinition, strip_thinking};
+use crate::transcript::{Block, History, Message, Role, ToolDefinition, named, strip_thinking};
 
 use super::books::Books;
 use super::context::Summarising;
@@ -351,7 +351,15 @@ impl Session<'_> {
         let open = open_calls(self.history.messages());
         if !open.is_empty() {
             self.books.tally.tools.abandoned += u32::try_from(open.len()).unwrap_or(u32::MAX);
-            let text = format!("Not run: the run ended first ({}).", reason.name());
+            let text = if reason == StopReason::InternalError {
+                // They may have begun: what broke says nothing of that any more.
+                self.books.tally.cut.extend(open.iter().map(named));
+                "Outcome unknown: outlast broke while this was asked for. Check before doing it \
+                 again."
+                    .to_owned()
+            } else {
+                format!("Not run: the run ended first ({}).", reason.name())
+            };
             let results = open.into_iter().map(|call| synthetic(call.id, &text)).collect();
             self.say(results, &[]);
         }

@@ -156,6 +156,9 @@ pub struct Tally {
     pub repairs: u32,
     /// Tool calls of an earlier process whose outcome is unknown.
     pub unknown_outcomes: u32,
+    /// Tools that were at work when the run ended, by name and input: nobody knows how far they
+    /// came.
+    pub cut: Vec<String>,
     /// Journal records dropped as torn when the session was resumed.
     pub dropped_records: u32,
 }
@@ -209,4 +212,6 @@ pub struct Denial {
     pub tool_name: String,
     pub tool_use_id: String,
     pub tool_input: Value,
+    /// Why, in the words that the model read.
+    pub reason: String,
 }

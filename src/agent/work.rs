@@ -13,7 +13,7 @@ use crate::recovery::Event;
 use crate::tools::{
     AgentCall, Effect, OnDenied, OnFailure, Outcome, Refusal, Toolbox, Warrant, is_agent_tool,
 };
-use crate::transcript::{Block, ToolCall};
+use crate::transcript::{Block, ToolCall, named};
 
 use super::accept::Done;
 use super::conversation::{open_calls, synthetic};
@@ -36,6 +36,8 @@ pub(super) const DYING_LATE: Duration = Duration::from_millis(1_200);
 struct Slot {
     call: ToolCall,
     result: Option<(Block, Value)>,
+    /// Whether it was started.
+    began: bool,
     /// How long it took, if it was run.
     took: Option<Duration>,
 }
@@ -66,8 +68,8 @@ impl Session<'_> {
     /// Runs what the last reply asked for and answers every call.
     pub(super) async fn work(&mut self) -> Event {
         let calls = open_calls(self.history.messages());
-        let mut slots: Vec<Slot> =
-            calls.into_iter().map(|call| Slot { call, result: None, took: None }).collect();
+        let slot = |call| Slot { call, result: None, began: false, took: None };
+        let mut slots: Vec<Slot> = calls.into_iter().map(slot).collect();
         let mut cut = None;
         let mut next = 0;
         let goes_on = |it: &Self| it.counsellors.halt.is_none() && !it.fails_for_denial();
@@ -192,6 +194,7 @@ impl Session<'_> {
         // What stops those that are left of a batch, and not the batch.
         let siblings = cancel.child_token();
         for (index, call, warrant) in admitted {
+            batch[index].began = true;
             tasks.spawn(self.start((index, call, warrant), &siblings, finish.clone()));
         }
         drop(finish);
@@ -308,7 +311,7 @@ impl Session<'_> {
 
     fn note_denial(&mut self, call: &ToolCall, reason: &str) {
         self.denied = true;
-        self.books.count_denial(&call.name, &call.id, &call.input);
+        self.books.count_denial(call, reason);
         self.watch.tell(&Notice::Denied { tool: &call.name, id: &call.id, reason });
     }
 
@@ -326,6 +329,7 @@ impl Session<'_> {
             .map(|slot| {
                 slot.result.unwrap_or_else(|| {
                     self.books.tally.tools.abandoned += 1;
+                    self.books.tally.cut.extend(slot.began.then(|| named(&slot.call)));
                     (synthetic(slot.call.id, missing), Value::String(format!("Error: {missing}")))
                 })
             })

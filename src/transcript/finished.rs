@@ -1,10 +1,11 @@
-//! What a conversation has done for sure: the tools that ran without an error.
+//! What a conversation has done for sure, and what nobody knows of: the tools that ran without an
+//! error, and those that were cut off.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use serde_json::Value;
 
-use super::{Block, Message};
+use super::{Block, Message, ToolCall};
 
 /// The latest that are listed.
 const LISTED: usize = 30;
@@ -41,7 +42,39 @@ pub fn finished(messages: &[Message]) -> Vec<String> {
     shown
 }
 
+/// Names a call whose outcome nobody knows, as the beginning of a sentence.
+pub fn named(call: &ToolCall) -> String {
+    format!("{} `{}`", call.name, gist(&call.input))
+}
+
+/// The calls among those of `begun` that no result answers, in the order in which they were made.
+pub fn unanswered(messages: &[Message], begun: &HashSet<String>) -> Vec<String> {
+    let mut open: Vec<ToolCall> = Vec::new();
+    for block in messages.iter().flat_map(|message| &message.content) {
+        match block {
+            Block::ToolUse { id, name, input } if begun.contains(id) => {
+                let (id, name, input) = (id.clone(), name.clone(), input.clone());
+                open.push(ToolCall { id, name, input });
+            }
+            Block::ToolResult { tool_use_id, .. } => open.retain(|call| call.id != *tool_use_id),
+            Block::ToolUse { .. }
+            | Block::Text { .. }
+            | Block::Thinking { .. }
+            | Block::RedactedThinking { .. }
+            | Block::Image { .. }
+            | Block::Document { .. }
+            | Block::Other(_) => {}
+        }
+    }
+    open.iter().map(named).collect()
+}
+
 fn line(name: &str, input: &Value) -> String {
+    format!("{name}: {}", gist(input))
+}
+
+/// What tells most of an input, in one short line.
+fn gist(input: &Value) -> String {
     let telling = ["file_path", "command", "pattern", "description", "url"];
     let what = telling.iter().find_map(|field| input[*field].as_str());
     let what = what.map_or_else(|| input.to_string(), str::to_owned);
@@ -49,7 +82,7 @@ fn line(name: &str, input: &Value) -> String {
     let words = words.join(" ");
     let shown: String = words.chars().take(SHOWN).collect();
     let rest = if shown.len() < words.len() { " ..." } else { "" };
-    format!("{name}: {shown}{rest}")
+    format!("{shown}{rest}")
 }
 
 #[cfg(test)]
@@ -75,5 +108,8 @@ mod tests {
             Message::user(vec![result("1", false), result("2", true)]),
         ];
         assert_eq!(finished(&messages), ["Bash: make all"]);
+        let begun = HashSet::from(["2".to_owned(), "3".to_owned(), "4".to_owned()]);
+        assert_eq!(unanswered(&messages, &begun), ["Bash `ls`"]);
+        assert!(unanswered(&messages, &HashSet::new()).is_empty(), "it never began");
     }
 }

@@ -16,7 +16,7 @@ mod validity;
 mod weigh;
 
 pub use contributors::{Contributor, largest};
-pub use finished::finished;
+pub use finished::{finished, named, unanswered};
 pub use heal::{Complaint, Healed, curable, heal, lacks_thinking};
 pub use measure::{Density, History, Meter, fixed_bytes};
 pub use media::{

@@ -320,9 +320,11 @@ fn denials_are_listed_in_full() {
         tool_name: "Bash".to_owned(),
         tool_use_id: "toolu_1".to_owned(),
         tool_input: json!({ "command": "git push" }),
+        reason: "no rule allows it".to_owned(),
     }];
     let denial = &object(&ending)["permission_denials"][0];
     assert_eq!(denial["tool_input"]["command"], "git push");
+    assert_eq!(denial["reason"], "no rule allows it");
 }
 
 #[test]

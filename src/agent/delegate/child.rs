@@ -9,7 +9,7 @@ use crate::hooks::{HookEvent, Hooks};
 use crate::journal::{Journal, Newcomer};
 use crate::model::Client;
 use crate::recovery::{Limits, Money, Run, StopReason};
-use crate::tools::{AgentDefinition, Toolbox};
+use crate::tools::{AgentDefinition, BackgroundEnd, BackgroundKind, BackgroundTask, Toolbox};
 use crate::transcript::{Block, finished};
 
 use super::super::observer::WaitingFor;
@@ -43,6 +43,10 @@ pub(super) struct Report {
     pub(super) own: (Money, Money),
     /// The tools that ran without an error, a line each.
     pub(super) finished: Vec<String>,
+    /// Those that were at work when it ended, and background commands that ended with it.
+    pub(super) cut: Vec<String>,
+    /// What a hook said that stopped it, or that objects to its end.
+    pub(super) objection: Option<String>,
 }
 
 /// What a run has to do with the runs around it.
@@ -111,6 +115,10 @@ async fn run(child: Child) -> Report {
     let fault = session.fault.take();
     let error = session.broken.take().or_else(|| fault.map(|fault| words_of(&fault)));
     let error = error.filter(|_| reason != StopReason::Completed);
+    let ended_with_it = session.toolbox.tasks().into_iter().filter(is_cut);
+    let in_background = ended_with_it.map(|task| format!("{} `{}`", task.id, task.command));
+    let mut cut = session.books.tally.cut.clone();
+    cut.extend(in_background);
     Report {
         reason,
         text: std::mem::take(&mut session.words.text),
@@ -118,7 +126,14 @@ async fn run(child: Child) -> Report {
         tally: session.books.tally.clone(),
         own: session.books.own,
         finished: finished(session.history.messages()),
+        cut,
+        objection: session.counsellors.tally.why.take(),
     }
+}
+
+/// Whether it is a background command that was ended with whoever started it.
+fn is_cut(task: &BackgroundTask) -> bool {
+    task.kind == BackgroundKind::Command && task.end == Some(BackgroundEnd::Cut)
 }
 
 fn words_of(fault: &crate::recovery::Fault) -> String {
@@ -140,6 +155,8 @@ impl Report {
             tally: Tally::default(),
             own: (Money::ZERO, Money::ZERO),
             finished: Vec::new(),
+            cut: Vec::new(),
+            objection: None,
         }
     }
 }

@@ -195,6 +195,7 @@ fn sums(tally: &Tally, spent: Money) -> Value {
                 "tool_name": denial.tool_name,
                 "tool_use_id": denial.tool_use_id,
                 "tool_input": denial.tool_input,
+                "reason": denial.reason,
             })
         })
         .collect();
