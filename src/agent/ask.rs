@@ -121,7 +121,7 @@ impl Session<'_> {
             tokio::select! {
                 biased;
                 disturbance = self.watch.disturbance(&mut vigil) => match disturbance {
-                    Disturbance::Cut(cut @ CutBy::Interrupt(_)) => break CallEnd::Cut(cut),
+                    Disturbance::Cut(cut @ (CutBy::Interrupt(_) | CutBy::Denial)) => break CallEnd::Cut(cut),
                     // An answer that is there is not thrown away for being seen a moment late.
                     Disturbance::Cut(CutBy::Deadline) => break tokio::select! {
                         biased;

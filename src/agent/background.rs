@@ -130,7 +130,10 @@ impl Session<'_> {
         if let StopReason::AbortedStreaming(by) | StopReason::AbortedTools(by) = reason {
             self.begin_to_end(CutBy::Interrupt(by));
         }
-        let late = matches!(reason, StopReason::Deadline | StopReason::BackgroundPending);
+        let late = matches!(
+            reason,
+            StopReason::Deadline | StopReason::BackgroundPending | StopReason::Denied
+        );
         let patience = if late { DYING_LATE } else { DYING };
         Arc::clone(&self.toolbox).end_work(patience).await;
         self.show_tasks();
@@ -147,10 +150,14 @@ impl Session<'_> {
 
     /// Tells a model that goes on in this process what was lost with an earlier one.
     pub(super) fn tell_lost_work(&mut self) {
+        for agent in self.kin.tree.lost() {
+            self.watch.tell(&Notice::Agent(&agent));
+        }
         let past = Past::of(self.history.messages());
         self.toolbox.count_tasks_from(past.started);
         if !past.lost.is_empty() {
-            self.say(vec![Block::text(below(WORK_GONE, &past.list()))], &[]);
+            let list = past.list(&|id| self.kin.tree.known_of(id));
+            self.say(vec![Block::text(below(WORK_GONE, &list))], &[]);
         }
     }
 }
@@ -229,10 +236,14 @@ impl Past {
         }
     }
 
-    fn list(&self) -> String {
+    /// A line for each, and below it what is known of it.
+    fn list<'a>(&self, known: &dyn Fn(&str) -> Option<&'a str>) -> String {
         let line = |(name, command): (&String, &String)| {
             let command: String = command.chars().take(200).collect();
-            format!("- {name} (`{}`)", command.split_whitespace().collect::<Vec<_>>().join(" "))
+            let command = command.split_whitespace().collect::<Vec<_>>().join(" ");
+            let known = known(name).into_iter().flat_map(str::lines);
+            let known: String = known.map(|line| format!("\n  {line}")).collect();
+            format!("- {name} (`{command}`){known}")
         };
         self.lost.iter().map(line).collect::<Vec<_>>().join("\n")
     }

@@ -12,21 +12,23 @@ pub(super) struct Books {
     /// Shared with sub-agents, and by them.
     pub(super) purse: Purse,
     pub(super) tally: Tally,
-    /// What this run itself spent in this process, and how much of it is not settled.
-    pub(super) own: (Money, Money),
     /// Held from the weighing of a call until its reservation.
     pub(super) turn: Option<Turn>,
-    /// Whether it is a sub-agent's.
-    of_agent: bool,
+    /// Whose they are. `None`: the run's own.
+    agent: Option<String>,
     /// `--budget-mode after`: stop once this much is spent, without reserving.
     stop_after: Option<Money>,
     reserved: Option<Reservation>,
 }
 
 impl Books {
-    pub(super) fn new(purse: Purse, of_agent: bool, after: Option<Money>, tally: Tally) -> Self {
-        let own = (Money::ZERO, Money::ZERO);
-        Self { purse, tally, own, turn: None, of_agent, stop_after: after, reserved: None }
+    pub(super) fn new(
+        purse: Purse,
+        agent: Option<String>,
+        after: Option<Money>,
+        tally: Tally,
+    ) -> Self {
+        Self { purse, tally, turn: None, agent, stop_after: after, reserved: None }
     }
 
     /// Whether the next call has to wait for its turn to reserve.
@@ -65,12 +67,11 @@ impl Books {
         if let Some(reservation) = self.reserved.take() {
             self.purse.settle(reservation, spent);
         }
-        self.own.0 += spent;
         self.tally.usage += usage;
         self.tally.recovery.bill(spent, usage.input() + usage.output_tokens);
         bill(&mut self.tally.by_model, rung, usage, spent);
-        if self.of_agent {
-            self.purse.bill_agent(rung, usage, spent);
+        if let Some(agent) = &self.agent {
+            self.purse.bill_agent(agent, rung, usage, spent);
         }
         spent
     }
@@ -87,7 +88,9 @@ impl Books {
         let Some(reservation) = self.reserved.take() else { return Money::ZERO };
         let lost = reservation.amount();
         self.purse.forfeit(reservation);
-        self.own = (self.own.0 + lost, self.own.1 + lost);
+        if let Some(agent) = &self.agent {
+            self.purse.charge_agent(agent, lost);
+        }
         self.tally.recovery.bill(lost, 0);
         lost
     }

@@ -188,7 +188,7 @@ impl Session<'_> {
         };
         let most = match cut {
             CutBy::Interrupt(_) => LAST_INTERRUPTED,
-            CutBy::Deadline => LAST_LATE,
+            CutBy::Deadline | CutBy::Denial => LAST_LATE,
         };
         self.tell_in_a_hurry(matter, since + most).await;
     }

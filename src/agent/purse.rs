@@ -1,5 +1,6 @@
 //! The one ledger of a run and of all that runs within it.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{OwnedMutexGuard, watch};
@@ -31,6 +32,8 @@ struct Sums {
     reservations: u32,
     /// What sub-agents used and spent, by model.
     of_agents: Vec<ModelTally>,
+    /// What each spent, and how much of that is not settled.
+    accounts: BTreeMap<String, (Money, Money)>,
 }
 
 /// The right to be next to reserve.
@@ -38,7 +41,8 @@ pub(super) type Turn = OwnedMutexGuard<()>;
 
 impl Purse {
     pub(super) fn new(ledger: Ledger) -> Self {
-        let sums = Sums { ledger, reservations: 0, of_agents: Vec::new() };
+        let (of_agents, accounts) = (Vec::new(), BTreeMap::new());
+        let sums = Sums { ledger, reservations: 0, of_agents, accounts };
         Self(Arc::new(Shared {
             sums: Mutex::new(sums),
             settled: watch::channel(0).0,
@@ -92,8 +96,22 @@ impl Purse {
     }
 
     /// Notes what a sub-agent used.
-    pub(super) fn bill_agent(&self, rung: &Rung, usage: Usage, cost: Money) {
-        bill(&mut self.sums().of_agents, rung, usage, cost);
+    pub(super) fn bill_agent(&self, id: &str, rung: &Rung, usage: Usage, cost: Money) {
+        let mut sums = self.sums();
+        bill(&mut sums.of_agents, rung, usage, cost);
+        sums.accounts.entry(id.to_owned()).or_default().0 += cost;
+    }
+
+    /// Notes what a sub-agent is charged with, whether or not it was billed.
+    pub(super) fn charge_agent(&self, id: &str, lost: Money) {
+        let mut sums = self.sums();
+        let account = sums.accounts.entry(id.to_owned()).or_default();
+        *account = (account.0 + lost, account.1 + lost);
+    }
+
+    /// What a sub-agent spent so far, and how much of that is not settled.
+    pub(super) fn account(&self, id: &str) -> Option<(Money, Money)> {
+        self.sums().accounts.get(id).copied()
     }
 
     pub(super) fn of_agents(&self) -> Vec<ModelTally> {

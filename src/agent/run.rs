@@ -13,7 +13,7 @@ use crate::tools::{GENERAL_PURPOSE, Toolbox};
 use crate::transcript::{Block, History, fixed_bytes};
 
 use super::books::Books;
-use super::delegate::{AgentTask, Kin, Tree};
+use super::delegate::{Kin, Tree};
 use super::drive::drive;
 use super::early::EarlyTools;
 use super::hooks::Counsellors;
@@ -39,10 +39,11 @@ pub async fn run(setup: Setup, observer: &mut dyn Observer, interrupts: Interrup
     setup.servers.start();
     let init = init(&setup);
     let machine = machine(&setup);
-    let watch = Watch::new(observer, clock, interrupts.clone(), limits.deadline, limits.heartbeat);
     let finished = setup.carried.finished;
     let mut setup = setup;
-    let kin = kin(&mut setup, interrupts);
+    let kin = kin(&mut setup, interrupts.clone());
+    let watch = Watch::new(observer, clock, interrupts, limits.deadline, limits.heartbeat)
+        .alarmed_by(kin.tree.alarm());
     let (mut session, prompt) = open(setup, watch, kin);
     let leftovers = Leftovers(Arc::clone(&session.toolbox));
     let init = session.complete(init).await;
@@ -116,8 +117,9 @@ fn kin(setup: &mut Setup, interrupts: Interrupts) -> Kin {
     let definitions = std::mem::take(&mut setup.agents);
     let delegation = std::mem::take(&mut setup.delegation);
     let nest = setup.journal.nest();
+    let past = std::mem::take(&mut setup.carried.agents);
     Kin {
-        tree: Tree::new(definitions, delegation, interrupts, nest, &setup.session_id),
+        tree: Tree::new(definitions, delegation, interrupts, nest, &setup.session_id, past),
         purse: Purse::new(setup.ledger),
         hooks: setup.hooks.take().map(Arc::new),
         mark: None,
@@ -209,7 +211,12 @@ pub(super) fn open(setup: Setup, watch: Watch<'_>, kin: Kin) -> (Session<'_>, Ve
         thinking: setup.thinking,
         stream_events: setup.stream_events,
         history: History::new(carried.messages, fixed),
-        books: Books::new(kin.purse.clone(), kin.mark.is_some(), setup.stop_after, carried.tally),
+        books: Books::new(
+            kin.purse.clone(),
+            kin.mark.as_ref().map(|mark| mark.id.clone()),
+            setup.stop_after,
+            carried.tally,
+        ),
         kin,
         journal: setup.journal,
         secrets: setup.secrets,
@@ -292,7 +299,7 @@ fn ending(mut session: Session<'_>, reason: StopReason) -> Ending {
         unsettled: ledger.unsettled(),
         budget: session.books.ceiling(),
         tally,
-        agents: session.kin.tree.tasks().into_iter().map(AgentTask::cut).collect(),
+        agents: session.kin.tree.tasks(&session.books.purse),
         journal: session.journal.health(),
         rate_limits,
         broken: session.broken,

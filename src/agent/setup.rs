@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::hooks::Hooks;
-use crate::journal::{Health as JournalHealth, Journal, ModelSpan};
+use crate::journal::{Health as JournalHealth, Journal, ModelSpan, PastAgent};
 use crate::mcp::{self, Servers};
 use crate::model::limits::SharedLimits;
 use crate::model::{Client, ModelFacts, RateLimits};
@@ -87,6 +87,8 @@ pub struct Carried {
     pub spiral: Spiral,
     /// How large context windows turned out to be, by a rung's label, in tokens.
     pub windows: Vec<(String, u64)>,
+    /// The sub-agents of what goes on.
+    pub agents: Vec<PastAgent>,
     /// The sums to go on from.
     pub tally: Tally,
 }

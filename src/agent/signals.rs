@@ -10,6 +10,9 @@ pub type Interrupts = watch::Receiver<Option<Interrupt>>;
 /// The other end of [`Interrupts`].
 pub type Interrupter = watch::Sender<Option<Interrupt>>;
 
+/// Where a run learns that a call of a sub-agent was denied, and that this is its end.
+pub(super) type Alarm = watch::Receiver<bool>;
+
 /// Asks the run to stop. What asked first is what the run says it ended of.
 pub fn interrupt(interrupter: &Interrupter, meaning: Interrupt) {
     interrupter.send_if_modified(|current| {

@@ -10,7 +10,7 @@ use crate::recovery::{Event, Interrupt, Moment, Money};
 use super::clock::Clock;
 use super::delegate::Said;
 use super::observer::{Heartbeat, Notice, Observer, WaitingFor};
-use super::signals::{Interrupts, interrupted};
+use super::signals::{Alarm, Interrupts, interrupted};
 
 /// What a run is watched with, and what it watches for.
 pub(super) struct Watch<'a> {
@@ -19,6 +19,8 @@ pub(super) struct Watch<'a> {
     interrupts: Interrupts,
     /// What stops this run alone, where it is a sub-agent's.
     stop: Option<Interrupts>,
+    /// What says that a sub-agent's call was denied, where that ends the run.
+    alarm: Option<Alarm>,
     deadline: Option<Moment>,
     heartbeat: Duration,
     /// What sub-agents have to say, and what they say it into.
@@ -38,6 +40,8 @@ pub(super) struct Watch<'a> {
 pub(super) enum CutBy {
     Interrupt(Interrupt),
     Deadline,
+    /// A sub-agent's call was denied, and that ends the run.
+    Denial,
 }
 
 impl From<CutBy> for Event {
@@ -45,6 +49,7 @@ impl From<CutBy> for Event {
         match cut {
             CutBy::Interrupt(meaning) => Self::Interrupted(meaning),
             CutBy::Deadline => Self::DeadlinePassed,
+            CutBy::Denial => Self::Denied,
         }
     }
 }
@@ -93,6 +98,7 @@ impl<'a> Watch<'a> {
             clock,
             interrupts,
             stop: None,
+            alarm: None,
             deadline,
             heartbeat,
             inbox,
@@ -106,6 +112,11 @@ impl<'a> Watch<'a> {
     /// The same, stopped by `stop` as well.
     pub(super) fn stopped_by(self, stop: Interrupts) -> Self {
         Self { stop: Some(stop), ..self }
+    }
+
+    /// The same, ended by an alarm as well.
+    pub(super) fn alarmed_by(self, alarm: Alarm) -> Self {
+        Self { alarm: Some(alarm), ..self }
     }
 
     pub(super) fn begin(&self) -> Vigil {
@@ -131,6 +142,7 @@ impl<'a> Watch<'a> {
                 biased;
                 meaning = interrupted(&mut self.interrupts) => CutBy::Interrupt(meaning),
                 meaning = stopped(&mut self.stop) => CutBy::Interrupt(meaning),
+                () = alarmed(&mut self.alarm) => CutBy::Denial,
                 () = &mut passed => CutBy::Deadline,
                 Some(said) = self.inbox.recv() => {
                     self.pass_on(&said);
@@ -210,6 +222,16 @@ impl<'a> Watch<'a> {
             self.struck = false;
         }
     }
+}
+
+/// Waits until the alarm is raised; for ever, where there is none.
+async fn alarmed(alarm: &mut Option<Alarm>) {
+    if let Some(alarm) = alarm
+        && alarm.wait_for(|raised| *raised).await.is_ok()
+    {
+        return;
+    }
+    std::future::pending().await
 }
 
 /// Waits until this run alone is to stop; for ever, where nobody can stop it.

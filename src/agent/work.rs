@@ -29,7 +29,8 @@ pub(super) const SIDE_BY_SIDE: usize = 10;
 /// moment to notice (SPEC 12).
 pub(super) const DYING: Duration = Duration::from_millis(2_500);
 
-/// The same when time is up: the whole run has two seconds to end (SPEC 17).
+/// The same when time is up, or something was denied: the whole run has two seconds to end (SPEC
+/// 17).
 pub(super) const DYING_LATE: Duration = Duration::from_millis(1_200);
 
 /// One result, in the making.
@@ -91,11 +92,12 @@ impl Session<'_> {
         event
     }
 
-    /// Whether a call was denied in this process, a sub-agent's or its own, and the run is to end
-    /// of it.
+    /// Whether a call was denied in this process, its own or a sub-agent's of the run, and this is
+    /// to end of it.
     fn fails_for_denial(&self) -> bool {
-        let denied = self.denied || self.kin.tree.has_denials();
-        denied && self.toolbox.on_denied() == OnDenied::Fail
+        let is_root = self.kin.mark.is_none();
+        (self.denied && self.toolbox.on_denied() == OnDenied::Fail)
+            || (is_root && self.kin.tree.is_alarmed())
     }
 
     /// Where the batch that starts at `start` ends: read-only calls run side by side, and so do
@@ -140,6 +142,9 @@ impl Session<'_> {
             if let Err(cut) = self.notify("permission_prompt", &message).await {
                 return Some(cut);
             }
+        }
+        if self.fails_for_denial() {
+            return None;
         }
         let waits = admitted.iter().any(|(_, call, _)| is_awaited_agent(call));
         if waits {
@@ -311,6 +316,9 @@ impl Session<'_> {
 
     fn note_denial(&mut self, call: &ToolCall, reason: &str) {
         self.denied = true;
+        if self.kin.mark.is_some() && self.fails_for_denial() {
+            self.kin.tree.raise_alarm();
+        }
         self.books.count_denial(call, reason);
         self.watch.tell(&Notice::Denied { tool: &call.name, id: &call.id, reason });
     }
@@ -320,6 +328,7 @@ impl Session<'_> {
         let missing = match cut {
             Some(CutBy::Interrupt(_)) => "Interrupted by user",
             Some(CutBy::Deadline) => "Cut off: the time limit of this run was reached",
+            Some(CutBy::Denial) => "Cut off: a call of a sub-agent was denied",
             None if self.counsellors.halt.is_some() => "Not run: a hook stopped the run",
             None if self.fails_for_denial() => "Not run: an earlier call was denied",
             None => "The tool broke down without a result",
@@ -355,7 +364,7 @@ fn is_awaited_agent(call: &ToolCall) -> bool {
 pub(super) fn patience(cut: CutBy) -> Duration {
     match cut {
         CutBy::Interrupt(_) => DYING,
-        CutBy::Deadline => DYING_LATE,
+        CutBy::Deadline | CutBy::Denial => DYING_LATE,
     }
 }
 

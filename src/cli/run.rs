@@ -201,7 +201,8 @@ impl Job {
         let programs = (settings.output.format == OutputFormat::StreamJson)
             .then(|| StreamJson::new(out.clone(), &subject.session_id, partial))
             .map(|programs| programs.ignoring(&settings.ignored).offering(offers(settings)))
-            .map(|programs| programs.telling_hooks(settings.output.hook_events));
+            .map(|programs| programs.telling_hooks(settings.output.hook_events))
+            .map(|programs| programs.telling_agents(settings.output.subagent_text));
         let witness = Witness::default();
         self.testament.rewrite(self.last_words(witness.clone(), &subject, &out));
         let mut watchers = Watchers { witness, people: self.people(), programs, probe };

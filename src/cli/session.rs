@@ -264,7 +264,7 @@ fn inherit(restored: Restored, carry: Carry, limits: &Limits) -> Legacy {
         ..Tally::default()
     };
     let (mut run, mut spent, mut unsettled) = (None, Money::ZERO, Money::ZERO);
-    let mut spiral = Spiral::default();
+    let (mut spiral, mut agents) = (Spiral::default(), Vec::new());
     if carry == Carry::On {
         let done = restored.prompt;
         tally.turns = done.turns;
@@ -273,7 +273,7 @@ fn inherit(restored: Restored, carry: Carry, limits: &Limits) -> Legacy {
         tally.models = done.models;
         tally.recovery = restored.recovery;
         (spent, unsettled) = (done.spent, done.unsettled);
-        spiral = restored.spiral;
+        (spiral, agents) = (restored.spiral, restored.agents);
         run = restored.run.map(|run| within(run, done.turns, limits));
     }
     let carried = Carried {
@@ -282,6 +282,7 @@ fn inherit(restored: Restored, carry: Carry, limits: &Limits) -> Legacy {
         tally,
         spiral,
         windows: restored.windows,
+        agents,
         ..Carried::default()
     };
     Legacy { carried, spent, unsettled, model: restored.signed_by }

@@ -7,6 +7,7 @@
 //! <session id>/subagents/agent-a1.meta.json  whose it is, and which process started it
 //! ```
 
+use std::collections::HashSet;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -14,8 +15,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::recovery::{Limits, Money};
-use crate::transcript::{Message, finished, last_text};
+use crate::recovery::{Limits, Money, StopReason};
+use crate::transcript::{Message, Role, finished, last_text, unanswered};
 
 use super::Journal;
 use super::entry::{Carry, Opening, Record};
@@ -25,6 +26,12 @@ use super::reader::{self, Entry};
 use super::redact::Redaction;
 use super::sums::{Sums, worst_case};
 use super::writer::Writer;
+
+/// How much of an agent's last words is told, in characters.
+const LAST_WORDS: usize = 2_000;
+
+/// When no more is told of the agents of a call, in bytes.
+const TOLD_MAX: usize = 20_000;
 
 /// Where a session keeps the journals of its sub-agents.
 #[derive(Clone, Debug)]
@@ -47,6 +54,9 @@ pub struct Newcomer<'a> {
     /// The sub-agent that started it. `None`: the run itself.
     pub parent: Option<&'a str>,
     pub model: &'a str,
+    pub background: bool,
+    /// Of which it is the second try.
+    pub retries: Option<&'a str>,
     pub limits: &'a Limits,
     /// Values that must never reach the disk.
     pub redact: Vec<String>,
@@ -62,25 +72,40 @@ struct Meta {
     description: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     parent_agent_id: Option<String>,
+    #[serde(default)]
+    background: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    retries: Option<String>,
     /// Which process of the session started it, counted from 1.
     epoch: u64,
 }
 
 /// What is known of a sub-agent of an earlier process.
-#[derive(Clone, Debug, Default)]
-pub(super) struct AgentTrace {
-    pub(super) id: String,
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PastAgent {
+    pub id: String,
     /// The tool call that started it.
-    pub(super) call: String,
-    pub(super) kind: String,
-    pub(super) parent: Option<String>,
+    pub call: String,
+    pub kind: String,
+    pub description: String,
+    /// The sub-agent that started it. `None`: the run itself.
+    pub parent: Option<String>,
+    pub background: bool,
+    /// Of which it was the second try.
+    pub retries: Option<String>,
+    pub model: String,
     pub(super) epoch: u64,
-    /// What it spent, in its model's lines and in all.
-    pub(super) sums: Sums,
+    /// What it used and spent.
+    pub sums: Sums,
+    pub tool_calls: u32,
+    /// Why it ended. `None`: its process ended first.
+    pub ended: Option<StopReason>,
     /// The tools that ran without an error, a line each.
-    pub(super) finished: Vec<String>,
+    finished: Vec<String>,
+    /// Those that had begun, and of which nothing more is known.
+    unknown: Vec<String>,
     /// What it said last.
-    pub(super) text: String,
+    text: String,
 }
 
 impl Nest {
@@ -147,6 +172,8 @@ fn make(nest: &Nest, newcomer: &Newcomer<'_>, path: &Path) -> io::Result<File> {
         agent_type: newcomer.kind.to_owned(),
         description: newcomer.description.to_owned(),
         parent_agent_id: newcomer.parent.map(str::to_owned),
+        background: newcomer.background,
+        retries: newcomer.retries.map(str::to_owned),
         epoch: nest.epoch,
     };
     let json = Redaction::new(&newcomer.redact).mask(serde_json::to_vec(&meta)?);
@@ -165,95 +192,131 @@ fn folder_of(journal: &Path) -> PathBuf {
 }
 
 /// All sub-agents that the session of this journal had.
-pub(super) fn traces(journal: &Path) -> Vec<AgentTrace> {
+pub(super) fn traces(journal: &Path) -> Vec<PastAgent> {
     let metas = entries(&folder_of(journal)).into_iter().filter(|path| {
         path.file_name().and_then(|name| name.to_str()).is_some_and(|it| it.ends_with(".meta.json"))
     });
-    let mut traces: Vec<AgentTrace> = metas.filter_map(|path| trace(&path)).collect();
+    let mut traces: Vec<PastAgent> = metas.filter_map(|path| trace(&path)).collect();
     traces.sort_by_key(|trace| (trace.id.len(), trace.id.clone()));
     traces
 }
 
 /// What is known of one. A journal that is not there, or not whole, tells as far as it goes.
-fn trace(meta: &Path) -> Option<AgentTrace> {
+fn trace(meta: &Path) -> Option<PastAgent> {
     let meta_bytes = fs::read(meta).ok()?;
-    let Meta { agent_id, tool_use_id, agent_type, parent_agent_id, epoch, .. } =
-        serde_json::from_slice(&meta_bytes).ok()?;
-    let journal = meta.with_file_name(format!("agent-{agent_id}.jsonl"));
+    let known: Meta = serde_json::from_slice(&meta_bytes).ok()?;
+    let journal = meta.with_file_name(format!("agent-{}.jsonl", known.agent_id));
     let contents = fs::read(journal).ok().and_then(|bytes| reader::read(&bytes).ok());
-    let (mut sums, mut messages) = (Sums::default(), Vec::<Message>::new());
+    let mut agent = PastAgent {
+        id: known.agent_id,
+        call: known.tool_use_id,
+        kind: known.agent_type,
+        description: known.description,
+        parent: known.parent_agent_id,
+        background: known.background,
+        retries: known.retries,
+        epoch: known.epoch,
+        ..PastAgent::default()
+    };
+    let (mut messages, mut begun) = (Vec::<Message>::new(), HashSet::new());
     let mut in_flight = Money::ZERO;
     for entry in contents.into_iter().flat_map(|contents| contents.entries) {
         match entry {
-            Entry::Said(said) => messages.push(said.message),
-            Entry::Record(record) => match *record {
-                Record::Spend { cost, usage, model, unsettled } => {
-                    in_flight = Money::ZERO;
-                    if unsettled {
-                        sums.forfeit(cost);
-                    } else {
-                        sums.add(cost, usage, &model);
-                    }
+            Entry::Said(said) => {
+                agent.sums.turns += u32::from(said.message.role == Role::Assistant);
+                messages.push(said.message);
+            }
+            Entry::Record(record) => {
+                if let Record::Intent { calls } = record.as_ref() {
+                    begun.extend(calls.iter().map(|call| call.id.clone()));
                 }
-                Record::Transition { transition } => {
-                    in_flight = worst_case(in_flight, &transition);
-                }
-                Record::End { .. } => in_flight = Money::ZERO,
-                Record::Open(_)
-                | Record::Intent { .. }
-                | Record::Repair { .. }
-                | Record::Rewrite { .. }
-                | Record::Recovery(_)
-                | Record::Deeds { .. }
-                | Record::Window { .. } => {}
-            },
+                in_flight = agent.hear(*record, in_flight);
+            }
             Entry::Link { .. } | Entry::UnreadTransition | Entry::Other => {}
         }
     }
-    sums.forfeit(in_flight);
-    Some(AgentTrace {
-        id: agent_id,
-        call: tool_use_id,
-        kind: agent_type,
-        parent: parent_agent_id,
-        epoch,
-        sums,
-        finished: finished(&messages),
-        text: last_text(&messages).unwrap_or_default(),
-    })
+    agent.sums.forfeit(in_flight);
+    agent.tool_calls = u32::try_from(begun.len()).unwrap_or(u32::MAX);
+    agent.finished = finished(&messages);
+    agent.unknown = unanswered(&messages, &begun);
+    agent.text = last_text(&messages).unwrap_or_default();
+    Some(agent)
 }
 
 /// Adds what sub-agents spent that were started by the process of that number, or later.
-pub(super) fn add_up(agents: &[AgentTrace], sums: &mut Sums, since: u64) {
+pub(super) fn add_up(agents: &[PastAgent], sums: &mut Sums, since: u64) {
     for agent in agents.iter().filter(|agent| agent.epoch >= since) {
         sums.absorb(&agent.sums);
     }
 }
 
-/// What is told of a call whose outcome is unknown, and of the sub-agents that it started.
-pub(super) fn told(agents: &[AgentTrace], call: &str, mut text: String) -> String {
-    for agent in agents.iter().filter(|agent| agent.call == call && agent.parent.is_none()) {
+/// What is told of a call whose outcome is unknown, and of the sub-agents that it started, their
+/// own included.
+pub(super) fn told(agents: &[PastAgent], call: &str, mut text: String) -> String {
+    let first = agents.iter().filter(|agent| agent.call == call && agent.parent.is_none());
+    let mut kin: Vec<&PastAgent> = first.collect();
+    let mut next = 0;
+    while let Some(above) = kin.get(next) {
+        let id = above.id.clone();
+        kin.extend(agents.iter().filter(|agent| agent.parent.as_ref() == Some(&id)));
+        next += 1;
+    }
+    for agent in kin {
+        if text.len() > TOLD_MAX {
+            text.push_str("\nIt had more agents below it: their journals tell of them.");
+            break;
+        }
         text.push('\n');
         text.push_str(&agent.tell());
     }
     text
 }
 
-impl AgentTrace {
-    /// What the model is told of one whose run was cut off.
-    fn tell(&self) -> String {
-        let mut text = format!("The agent {} ({}) was cut off with it.", self.id, self.kind);
+impl PastAgent {
+    /// Takes in a record. Takes and returns what a call that is under way may cost at most.
+    fn hear(&mut self, record: Record, in_flight: Money) -> Money {
+        match record {
+            Record::Spend { cost, unsettled: true, .. } => self.sums.forfeit(cost),
+            Record::Spend { cost, usage, model, .. } => self.sums.add(cost, usage, &model),
+            Record::Transition { transition } => return worst_case(in_flight, &transition),
+            Record::End { reason } => self.ended = Some(reason),
+            Record::Open(open) => {
+                self.model = open.model;
+                return in_flight;
+            }
+            Record::Intent { .. }
+            | Record::Repair { .. }
+            | Record::Rewrite { .. }
+            | Record::Recovery(_)
+            | Record::Deeds { .. }
+            | Record::Window { .. } => return in_flight,
+        }
+        Money::ZERO
+    }
+
+    /// What the model is told of one whose report it never read.
+    pub fn tell(&self) -> String {
+        let (id, kind) = (&self.id, &self.kind);
+        let mut text = match self.ended {
+            None => format!("The agent {id} ({kind}) was lost with the process that it was part of."),
+            Some(reason) => {
+                let reason = reason.name();
+                format!("The agent {id} ({kind}) had come to its end before that: {reason}.")
+            }
+        };
         if self.finished.is_empty() {
             text.push_str(" As far as is known it had finished nothing.");
         } else {
-            text.push_str(" As far as is known it had finished:");
-            for line in &self.finished {
-                text.push_str("\n- ");
-                text.push_str(line);
-            }
+            text.push_str(" As far as is known it had finished:\n- ");
+            text.push_str(&self.finished.join("\n- "));
+        }
+        for call in &self.unknown {
+            text.push_str("\n- ");
+            text.push_str(call);
+            text.push_str(" was running when it ended: outcome unknown");
         }
         if !self.text.trim().is_empty() {
-            let words: String = self.text.trim().chars().take(2_000).collect();
+            let words: String = self.text.trim().chars().take(LAST_WORDS).collect();
             text.push_str("\nIts last words:\n");
             text.push_str(&words);
         }

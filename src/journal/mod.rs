@@ -25,7 +25,7 @@ mod sums;
 mod upkeep;
 mod writer;
 
-pub use agents::{Nest, Newcomer};
+pub use agents::{Nest, Newcomer, PastAgent};
 pub use entry::{Carry, Meta, Opening};
 pub use error::{Holder, JournalError};
 pub use log::{Health, Journal};

@@ -24,6 +24,29 @@ pub(super) fn answers_of(messages: &[Message], open: &[String]) -> Vec<Block> {
     blocks.filter(is_answer).cloned().collect()
 }
 
+/// Joins results that stand on side branches to the messages that answer their calls. With each
+/// message comes how many lines it is made of: where it is but one, its order is its own.
+pub(super) fn with_branches(
+    messages: Vec<(Message, usize)>,
+    mut on_branches: HashMap<String, Block>,
+) -> Vec<Message> {
+    let mut joined: Vec<Message> = Vec::with_capacity(messages.len());
+    for (mut message, mut lines) in messages {
+        let before = joined.last().filter(|before| before.role == Role::Assistant);
+        let order: Vec<String> =
+            before.into_iter().flat_map(call_ids).map(str::to_owned).collect();
+        for id in order.iter().filter(|_| message.role == Role::User) {
+            message.content.extend(on_branches.remove(id.as_str()));
+            lines += 1;
+        }
+        if lines > 1 && message.role == Role::User {
+            message.content.sort_by_key(|block| place_of(block, &order));
+        }
+        joined.push(message);
+    }
+    joined
+}
+
 /// The calls that a message makes.
 pub(super) fn call_ids(message: &Message) -> impl Iterator<Item = &str> {
     message.content.iter().filter_map(|block| {

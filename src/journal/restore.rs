@@ -14,9 +14,9 @@ use crate::transcript::{
 };
 
 use super::SessionId;
-use super::agents::{self, AgentTrace};
+use super::agents::{self, PastAgent};
 use super::entry::{Carry, Open, Record};
-use super::pairs::{answers_of, call_ids, outcome_of, place_of, results_beside};
+use super::pairs::{answers_of, call_ids, outcome_of, results_beside, with_branches};
 use super::reader::{Contents, Entry, Said};
 use super::sums::{Sums, closing, leaves_unjudged, worst_case};
 
@@ -67,6 +67,8 @@ pub struct Restored {
     pub limits: Option<Limits>,
     /// The servers without which the last process was not to begin.
     pub required_servers: Vec<String>,
+    /// The sub-agents of the last prompt.
+    pub agents: Vec<PastAgent>,
 }
 
 /// What whoever writes on must know, beside what was restored.
@@ -83,7 +85,7 @@ pub(super) struct Loose {
 pub(super) fn restore(
     id: SessionId,
     contents: Contents,
-    agents: &[AgentTrace],
+    agents: &[PastAgent],
 ) -> (Restored, Loose) {
     let mut story = Story::default();
     for entry in contents.entries {
@@ -132,6 +134,7 @@ pub(super) fn restore(
         permission_mode: opened.as_ref().map(|open| open.permission_mode.clone()),
         limits: opened.as_ref().map(|open| open.limits),
         required_servers: opened.as_ref().map_or_else(Vec::new, |it| it.required_servers.clone()),
+        agents: agents.iter().filter(|agent| agent.epoch >= story.begun).cloned().collect(),
     };
     (restored, Loose { leaf, epoch: opened.map_or(0, |open| open.epoch), answers })
 }
@@ -343,7 +346,7 @@ impl Story {
     /// Makes messages of lines. Lines in a row with the same role are one message; programs that
     /// write one line a block leave results on side branches, from where they are fetched.
     fn join(&self, chain: &[&Said], answered_by: Option<&str>) -> Vec<Message> {
-        let mut on_branches = results_beside(&self.said, chain);
+        let on_branches = results_beside(&self.said, chain);
         let (base, chain) = self.rewritten(chain, answered_by);
         let mut messages: Vec<(Message, usize)> =
             base.into_iter().map(|message| (message, 1)).collect();
@@ -361,21 +364,7 @@ impl Story {
                 Some(_) | None => messages.push((message, 1)),
             }
         }
-        let mut joined: Vec<Message> = Vec::with_capacity(messages.len());
-        for (mut message, mut lines) in messages {
-            let before = joined.last().filter(|before| before.role == Role::Assistant);
-            let order: Vec<String> =
-                before.into_iter().flat_map(call_ids).map(str::to_owned).collect();
-            for id in order.iter().filter(|_| message.role == Role::User) {
-                message.content.extend(on_branches.remove(id.as_str()));
-                lines += 1;
-            }
-            if lines > 1 && message.role == Role::User {
-                message.content.sort_by_key(|block| place_of(block, &order));
-            }
-            joined.push(message);
-        }
-        joined
+        with_branches(messages, on_branches)
     }
 
     /// The conversation as it was last changed to, and what was said after that. A change on

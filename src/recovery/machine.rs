@@ -77,6 +77,7 @@ impl Run {
             ) => self.stop(StopReason::AbortedTools(by)),
             (_, Event::Interrupted(by)) => self.stop(StopReason::AbortedStreaming(by)),
             (_, Event::Broke) => self.stop(StopReason::InternalError),
+            (_, Event::Denied) => self.stop(StopReason::Denied),
             (Phase::Awaiting { .. }, Event::DeadlinePassed) => {
                 self.stop(StopReason::BackgroundPending)
             }
@@ -99,7 +100,6 @@ impl Run {
             (Phase::Calling(Call::Ask(Purpose::Summary(occasion))), Event::Prevented) => {
                 self.without_summary(occasion, scene)
             }
-            (Phase::Working, Event::Denied) => self.stop(StopReason::Denied),
             (Phase::Consulting, Event::Consulted(counsel)) => self.consulted(counsel, scene),
             (Phase::Checking, Event::Checked { passed }) => self.checked(passed, scene),
             (Phase::Weighing(Purpose::Reply), Event::Weighed(weight)) => {

@@ -34,6 +34,7 @@ mod sharing;
 mod spiral;
 mod state;
 mod stop;
+mod throng;
 mod words;
 
 pub use backoff::Ladder;
@@ -57,4 +58,5 @@ pub use plan::{RecoveryPlan, Setback};
 pub use spiral::{Pace, Spiral, SpiralLimits};
 pub use state::{Call, Cap, Compaction, Fast, Pause, Phase, Run};
 pub use stop::{Interrupt, StopReason};
+pub use throng::Throng;
 pub use words::{Place, Poison};

@@ -247,7 +247,7 @@ fn every_event_by_kind() -> Vec<(Event, bool)> {
 fn fits(run: Run, event: Event) -> bool {
     let phase = run.phase;
     match event {
-        Event::Interrupted(_) | Event::DeadlinePassed | Event::Broke => {
+        Event::Interrupted(_) | Event::DeadlinePassed | Event::Denied | Event::Broke => {
             !matches!(phase, Phase::Stopped(_))
         }
         Event::Begin => phase == Phase::Ready,
@@ -258,11 +258,9 @@ fn fits(run: Run, event: Event) -> bool {
         Event::Held { .. } => {
             run.budgets.holds > 0 && matches!(phase, Phase::Calling(Call::Ask(_)))
         }
-        Event::ToolsDone(_)
-        | Event::Delivered
-        | Event::DeliveredEarly
-        | Event::Misfit
-        | Event::Denied => phase == Phase::Working,
+        Event::ToolsDone(_) | Event::Delivered | Event::DeliveredEarly | Event::Misfit => {
+            phase == Phase::Working
+        }
         Event::HookStopped => matches!(
             phase,
             Phase::Ready
@@ -478,6 +476,7 @@ fn ends_as(run: Run, event: Event) -> Option<StopReason> {
             Some(StopReason::AbortedTools(by))
         }
         Event::Interrupted(by) => Some(StopReason::AbortedStreaming(by)),
+        Event::Denied => Some(StopReason::Denied),
         Event::Begin
         | Event::Weighed(_)
         | Event::Replied(_)
@@ -491,7 +490,6 @@ fn ends_as(run: Run, event: Event) -> Option<StopReason> {
         | Event::Consulted(_)
         | Event::HookStopped
         | Event::Prevented
-        | Event::Denied
         | Event::Refreshed
         | Event::Held { .. }
         | Event::Woke => None,

@@ -8,7 +8,7 @@ use uuid::Uuid;
 use crate::hooks::{HookEvent, Hooks};
 use crate::journal::{Journal, Newcomer};
 use crate::model::Client;
-use crate::recovery::{Limits, Money, Run, StopReason};
+use crate::recovery::{Limits, Run, StopReason};
 use crate::tools::{AgentDefinition, BackgroundEnd, BackgroundKind, BackgroundTask, Toolbox};
 use crate::transcript::{Block, finished};
 
@@ -20,7 +20,8 @@ use super::super::signals::{Interrupter, Interrupts};
 use super::super::watch::{CutBy, Disturbance, Figures, Watch};
 use super::forge::Forge;
 use super::relay::Relay;
-use super::tree::{AgentMark, AgentTask, Seat, Tree};
+use super::places::Seat;
+use super::tree::{AgentMark, AgentTask, Tree};
 
 /// A sub-agent that is about to begin.
 pub(super) struct Child {
@@ -39,8 +40,6 @@ pub(super) struct Report {
     /// What failed it, in the service's words, or ours.
     pub(super) error: Option<String>,
     pub(super) tally: Tally,
-    /// What it spent, and how much of that is not settled.
-    pub(super) own: (Money, Money),
     /// The tools that ran without an error, a line each.
     pub(super) finished: Vec<String>,
     /// Those that were at work when it ended, and background commands that ended with it.
@@ -81,13 +80,13 @@ async fn run(child: Child) -> Report {
     let Child { forge, task, definition, toolbox, stop, interrupter: _ends_with_it } = child;
     let (tree, mark) = (Arc::clone(&forge.tree), Arc::new(task.mark.clone()));
     let (post, clock) = (forge.post.clone(), forge.clock);
-    let mut relay = Relay { mark: Arc::clone(&mark), tree: Arc::clone(&tree), post };
+    let mut relay = Relay::new(Arc::clone(&mark), Arc::clone(&tree), post);
     let limits = limits(&forge, &definition);
     let interrupts = tree.interrupts.clone();
     let watch = Watch::new(&mut relay, clock, interrupts, limits.deadline, limits.heartbeat);
     let mut watch = watch.stopped_by(stop);
     let mut seat = tree.seat();
-    let live = tree.delegation.limits.live;
+    let live = tree.places().limit();
     tree.doing(&mark.id, format!("waiting in line for one of {live} places"));
     if let Err(cut) = take_place(&mut seat, &mut watch).await {
         return Report::unbegun(cut);
@@ -124,7 +123,6 @@ async fn run(child: Child) -> Report {
         text: std::mem::take(&mut session.words.text),
         error,
         tally: session.books.tally.clone(),
-        own: session.books.own,
         finished: finished(session.history.messages()),
         cut,
         objection: session.counsellors.tally.why.take(),
@@ -147,13 +145,13 @@ impl Report {
         let reason = match cut {
             CutBy::Interrupt(by) => StopReason::AbortedStreaming(by),
             CutBy::Deadline => StopReason::Deadline,
+            CutBy::Denial => StopReason::Denied,
         };
         Self {
             reason,
             text: String::new(),
             error: None,
             tally: Tally::default(),
-            own: (Money::ZERO, Money::ZERO),
             finished: Vec::new(),
             cut: Vec::new(),
             objection: None,
@@ -217,6 +215,8 @@ fn journal(forge: &Forge, task: &AgentTask, limits: &Limits) -> Journal {
         description: &task.mark.description,
         parent: task.parent.as_deref(),
         model: &task.model,
+        background: task.background,
+        retries: task.retries.as_deref(),
         limits,
         redact: forge.secrets.revealed(),
     };

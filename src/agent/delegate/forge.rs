@@ -232,7 +232,7 @@ impl Forge {
         let (mut task, interrupter) = (child.task.clone(), child.interrupter.clone());
         let began = self.clock.now();
         let mut work = bring_up(child);
-        let report = tokio::select! {
+        let mut report = tokio::select! {
             biased;
             report = &mut work => report,
             () = cancel.cancelled() => {
@@ -240,33 +240,19 @@ impl Forge {
                 work.await
             }
         };
-        task.status = match report.reason {
-            StopReason::Completed => AgentStatus::Completed,
-            StopReason::AbortedStreaming(_) | StopReason::AbortedTools(_) => AgentStatus::Stopped,
-            StopReason::MaxTurns
-            | StopReason::MaxBudgetUsd
-            | StopReason::Deadline
-            | StopReason::HookStopped
-            | StopReason::Denied
-            | StopReason::StopHookPrevented
-            | StopReason::StopHookBlocked
-            | StopReason::BlockingLimit
-            | StopReason::PromptTooLong
-            | StopReason::MaxOutputTokens
-            | StopReason::ImageError
-            | StopReason::ModelError(_)
-            | StopReason::EmptyResponse
-            | StopReason::Refusal
-            | StopReason::Stalled
-            | StopReason::BackgroundPending
-            | StopReason::RequirementFailed
-            | StopReason::StructuredOutputRetryExhausted
-            | StopReason::InternalError => AgentStatus::Failed,
-        };
+        let stopped = matches!(
+            report.reason,
+            StopReason::AbortedStreaming(_) | StopReason::AbortedTools(_)
+        );
+        if stopped && self.tree.is_alarmed() && !report.tally.denials.is_empty() {
+            // What stopped it is what came of its own call.
+            report.reason = StopReason::Denied;
+        }
+        task.status = AgentStatus::of(report.reason);
         task.reason = Some(report.reason);
         let mask = Mask::toward_model(self.secrets.clone());
         task.error = report.error.as_ref().map(|error| mask.hide(error));
-        (task.cost, task.unsettled) = report.own;
+        (task.cost, task.unsettled) = self.purse.account(&task.mark.id).unwrap_or_default();
         task.turns = report.tally.turns;
         task.tokens = report.tally.usage.input() + report.tally.usage.output_tokens;
         task.tool_calls = report.tally.tools.calls;

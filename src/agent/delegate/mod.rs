@@ -9,6 +9,7 @@
 
 mod child;
 mod forge;
+mod places;
 mod relay;
 mod report;
 mod session;

@@ -7,7 +7,9 @@ use serde_json::Value;
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::hooks::HookNews;
-use crate::recovery::{Fault, Moment, Money, Pause, Phase};
+use crate::recovery::{
+    Action, ErrorClass, Event, Failure, Fault, Moment, Money, Pause, Phase, Transition,
+};
 use crate::transcript::{Block, Message, Usage};
 
 use super::super::observer::{Heartbeat, Notice, Observer, WaitingFor};
@@ -175,13 +177,80 @@ impl What {
 
 /// Watches a sub-agent for those who watch the run.
 pub(super) struct Relay {
-    pub(super) mark: Arc<AgentMark>,
-    pub(super) tree: Arc<Tree>,
-    pub(super) post: UnboundedSender<Said>,
+    mark: Arc<AgentMark>,
+    tree: Arc<Tree>,
+    post: UnboundedSender<Said>,
+    /// When its request began, as [`Places`](super::places::Places) count.
+    era: u32,
+}
+
+impl Relay {
+    pub(super) fn new(mark: Arc<AgentMark>, tree: Arc<Tree>, post: UnboundedSender<Said>) -> Self {
+        Self { mark, tree, post, era: 0 }
+    }
+
+    /// Lets fewer work at a time while the service is too busy, and more once it answers.
+    fn mind_service(&mut self, transition: &Transition) {
+        let places = self.tree.places();
+        let told = match transition.event {
+            Event::Failed(Failure { class, .. }) if is_throttling(class) => {
+                places.throttled(self.era).map(|limit| format!("{limit} instead of more ({class})"))
+            }
+            Event::Replied(_) => {
+                places.answered().map(|limit| format!("{limit} again, since the service answers"))
+            }
+            Event::Failed(_)
+            | Event::Begin
+            | Event::Weighed(_)
+            | Event::ToolsDone(_)
+            | Event::Delivered
+            | Event::DeliveredEarly
+            | Event::Worked(_)
+            | Event::Misfit
+            | Event::Checked { .. }
+            | Event::Consulted(_)
+            | Event::HookStopped
+            | Event::Prevented
+            | Event::Denied
+            | Event::Refreshed
+            | Event::Held { .. }
+            | Event::Woke
+            | Event::Interrupted(_)
+            | Event::DeadlinePassed
+            | Event::Broke => None,
+        };
+        if matches!(transition.action, Action::Ask(_)) {
+            self.era = places.era();
+        }
+        if let Some(told) = told {
+            let what = What::Remark(format!("agents at work at a time: {told}"));
+            // Nobody listens once the run is over.
+            let _ = self.post.send(Said { by: None, what });
+        }
+    }
+}
+
+/// Whether the service says that it is asked too much.
+fn is_throttling(class: ErrorClass) -> bool {
+    matches!(
+        class,
+        ErrorClass::RateLimit
+            | ErrorClass::ServerOverload
+            | ErrorClass::Repeated529
+            | ErrorClass::QuotaExhausted
+    )
 }
 
 impl Observer for Relay {
     fn observe(&mut self, notice: &Notice<'_>) {
+        if let Notice::Step { transition, .. } = notice {
+            self.mind_service(transition);
+        }
+        if let Notice::Assistant { message, usage, .. } = notice {
+            let calls = message.content.iter().filter(|it| matches!(it, Block::ToolUse { .. }));
+            let calls = u32::try_from(calls.count()).unwrap_or(u32::MAX);
+            self.tree.hears(&self.mark.id, usage.input() + usage.output_tokens, calls);
+        }
         if let Some(doing) = doing(notice) {
             self.tree.doing(&self.mark.id, doing);
         }

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
-use crate::recovery::{ErrorClass, StopReason};
+use crate::recovery::{ErrorClass, Money, StopReason};
 use crate::tools::Outcome;
 use crate::transcript::Block;
 
@@ -57,8 +57,12 @@ pub(super) fn failure(task: &AgentTask, report: &Report) -> String {
     };
     let denials = bounded(report.tally.denials.iter().map(denied).collect());
     list(&mut text, "What it was not allowed:", &denials);
-    let _ =
-        write!(text, "\nTurns: {}. Cost: {}. Session: {}.", task.turns, task.cost, task.session);
+    let AgentTask { turns, cost, unsettled, session, .. } = task;
+    let _ = write!(text, "\nTurns: {turns}. Cost: {cost}");
+    if *unsettled > Money::ZERO {
+        let _ = write!(text, " ({unsettled} of it charged for a call that may not be billed)");
+    }
+    let _ = write!(text, ". Session: {session}.");
     let done = &report.finished;
     if done.is_empty() {
         text.push_str(
@@ -241,7 +245,8 @@ pub(super) fn detail(task: &AgentTask, text: &str) -> Value {
         "totalTokens": task.tokens,
         "totalToolUseCount": task.tool_calls,
         "totalTurns": task.turns,
-        "totalCostUsd": task.cost.as_dollars(),
+        "totalCostUsd": task.cost.minus(task.unsettled).as_dollars(),
+        "unsettledUsd": task.unsettled.as_dollars(),
     })
 }
 

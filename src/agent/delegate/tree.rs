@@ -1,18 +1,21 @@
 //! All sub-agents of a run, however deep: who there is, and what each is doing.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::watch;
 
-use crate::journal::Nest;
+use crate::journal::{Nest, PastAgent};
 use crate::recovery::{Moment, Money, StopReason};
 use crate::tools::AgentDefinition;
 
+use super::super::purse::Purse;
 use super::super::setup::Denial;
-use super::super::signals::Interrupts;
+use super::super::signals::{Alarm, Interrupts};
 use super::Delegation;
+use super::places::{Places, Seat};
 
 /// Who a sub-agent is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,9 +39,38 @@ pub enum AgentStatus {
     Failed,
     /// Somebody stopped it.
     Stopped,
+    /// The process that it was part of ended first.
+    Lost,
 }
 
 impl AgentStatus {
+    /// How one stands that has ended.
+    pub(super) fn of(reason: StopReason) -> Self {
+        match reason {
+            StopReason::Completed => Self::Completed,
+            StopReason::AbortedStreaming(_) | StopReason::AbortedTools(_) => Self::Stopped,
+            StopReason::MaxTurns
+            | StopReason::MaxBudgetUsd
+            | StopReason::Deadline
+            | StopReason::HookStopped
+            | StopReason::Denied
+            | StopReason::StopHookPrevented
+            | StopReason::StopHookBlocked
+            | StopReason::BlockingLimit
+            | StopReason::PromptTooLong
+            | StopReason::MaxOutputTokens
+            | StopReason::ImageError
+            | StopReason::ModelError(_)
+            | StopReason::EmptyResponse
+            | StopReason::Refusal
+            | StopReason::Stalled
+            | StopReason::BackgroundPending
+            | StopReason::RequirementFailed
+            | StopReason::StructuredOutputRetryExhausted
+            | StopReason::InternalError => Self::Failed,
+        }
+    }
+
     /// The name used in results.
     pub fn name(self) -> &'static str {
         match self {
@@ -46,6 +78,7 @@ impl AgentStatus {
             Self::Completed => "completed",
             Self::Failed => "failed",
             Self::Stopped => "stopped",
+            Self::Lost => "lost",
         }
     }
 }
@@ -82,6 +115,31 @@ pub struct AgentTask {
 }
 
 impl AgentTask {
+    /// One of an earlier process.
+    fn past(agent: PastAgent, depth: u8, session_id: &str) -> Self {
+        let PastAgent { id, call, kind, description, ended, sums, .. } = agent;
+        Self {
+            session: format!("{session_id}/subagents/agent-{id}"),
+            mark: AgentMark { id, call, kind, description },
+            parent: agent.parent,
+            depth,
+            retries: agent.retries,
+            background: agent.background,
+            prompt: String::new(),
+            model: agent.model,
+            status: ended.map_or(AgentStatus::Lost, AgentStatus::of),
+            reason: ended,
+            error: None,
+            cost: sums.spent,
+            unsettled: sums.unsettled,
+            turns: sums.turns,
+            tokens: sums.usage.input() + sums.usage.output_tokens,
+            tool_calls: agent.tool_calls,
+            requests: 0,
+            took: Duration::ZERO,
+        }
+    }
+
     /// The same after the run has ended with it.
     #[must_use]
     pub fn cut(mut self) -> Self {
@@ -101,8 +159,11 @@ pub(in super::super) struct Tree {
     /// Where journals of sub-agents are kept, if they are.
     pub(super) nest: Option<Nest>,
     session_id: String,
-    places: Arc<Semaphore>,
+    places: Arc<Places>,
     roster: Mutex<Roster>,
+    alarm: watch::Sender<bool>,
+    /// What is known of those of earlier processes, by their ids.
+    untold: BTreeMap<String, String>,
 }
 
 #[derive(Debug, Default)]
@@ -127,22 +188,34 @@ impl Tree {
         interrupts: Interrupts,
         nest: Option<Nest>,
         session_id: &str,
+        past: Vec<PastAgent>,
     ) -> Arc<Self> {
         let mut kinds = vec![AgentDefinition::general_purpose()];
         for definition in definitions {
             kinds.retain(|known| known.name != definition.name);
             kinds.push(definition);
         }
-        let live = usize::try_from(delegation.limits.live).unwrap_or(usize::MAX);
+        let places = Places::new(delegation.limits.live);
         let started = nest.as_ref().map_or(0, Nest::highest);
+        let mut entries: Vec<Entry> = Vec::new();
+        let mut untold = BTreeMap::new();
+        for agent in past {
+            let above = entries.iter().find(|it| Some(&it.task.mark.id) == agent.parent.as_ref());
+            let depth = above.map_or(0, |above| above.task.depth).saturating_add(1);
+            untold.insert(agent.id.clone(), agent.tell());
+            let task = AgentTask::past(agent, depth, session_id);
+            entries.push(Entry { task, began: Moment::default(), doing: String::new() });
+        }
         Arc::new(Self {
             definitions: kinds,
             delegation,
             interrupts,
             nest,
             session_id: session_id.to_owned(),
-            places: Arc::new(Semaphore::new(live.clamp(1, Semaphore::MAX_PERMITS))),
-            roster: Mutex::new(Roster { started, ..Roster::default() }),
+            places,
+            roster: Mutex::new(Roster { started, entries, ..Roster::default() }),
+            untold,
+            alarm: watch::channel(false).0,
         })
     }
 
@@ -238,14 +311,53 @@ impl Tree {
         list
     }
 
-    /// All of them, in the order in which they were started.
-    pub(in super::super) fn tasks(&self) -> Vec<AgentTask> {
-        self.roster().entries.iter().map(|entry| entry.task.clone()).collect()
+    /// All of them as they are when the run has ended, in the order in which they were started.
+    pub(in super::super) fn tasks(&self, purse: &Purse) -> Vec<AgentTask> {
+        let roster = self.roster();
+        let task = |entry: &Entry| {
+            let mut task = entry.task.clone().cut();
+            if let Some(account) = purse.account(&task.mark.id) {
+                (task.cost, task.unsettled) = account;
+            }
+            task
+        };
+        roster.entries.iter().map(task).collect()
     }
 
-    /// Whether something was not allowed to one that is over.
-    pub(in super::super) fn has_denials(&self) -> bool {
-        !self.roster().denials.is_empty()
+    /// Those of an earlier process that it ended before.
+    pub(in super::super) fn lost(&self) -> Vec<AgentTask> {
+        let roster = self.roster();
+        let lost = roster.entries.iter().filter(|entry| entry.task.status == AgentStatus::Lost);
+        lost.map(|entry| entry.task.clone()).collect()
+    }
+
+    /// What is known of one of an earlier process.
+    pub(in super::super) fn known_of(&self, id: &str) -> Option<&str> {
+        self.untold.get(id).map(String::as_str)
+    }
+
+    /// Counts a reply of one that is still at work.
+    pub(super) fn hears(&self, id: &str, tokens: u64, calls: u32) {
+        if let Some(entry) = self.roster().entries.iter_mut().find(|it| it.task.mark.id == id) {
+            entry.task.turns += 1;
+            entry.task.tokens += tokens;
+            entry.task.tool_calls += calls;
+        }
+    }
+
+    /// Ends the whole run, since something was not allowed to one.
+    pub(in super::super) fn raise_alarm(&self) {
+        self.alarm.send_replace(true);
+    }
+
+    /// Whether it was raised.
+    pub(in super::super) fn is_alarmed(&self) -> bool {
+        *self.alarm.borrow()
+    }
+
+    /// What tells the run of it.
+    pub(in super::super) fn alarm(&self) -> Alarm {
+        self.alarm.subscribe()
     }
 
     /// What was not allowed to them.
@@ -255,27 +367,11 @@ impl Tree {
 
     /// A place to work at, still to be taken.
     pub(super) fn seat(&self) -> Seat {
-        Seat { places: Arc::clone(&self.places), taken: None }
-    }
-}
-
-/// A sub-agent's place among those at work. One that does nothing but wait for its own sub-agents
-/// leaves it to them: otherwise all could wait for each other.
-pub(in super::super) struct Seat {
-    places: Arc<Semaphore>,
-    taken: Option<OwnedSemaphorePermit>,
-}
-
-impl Seat {
-    pub(in super::super) fn leave(&mut self) {
-        self.taken = None;
+        self.places.seat()
     }
 
-    /// Waits for a place.
-    pub(in super::super) async fn take(&mut self) {
-        if self.taken.is_none() {
-            // It is never closed.
-            self.taken = Arc::clone(&self.places).acquire_owned().await.ok();
-        }
+    /// Where those at work are counted.
+    pub(super) fn places(&self) -> &Places {
+        &self.places
     }
 }

@@ -129,6 +129,9 @@ pub struct OutputArgs {
     /// With stream-json: when each hook begins, and how it ends
     #[arg(long)]
     pub include_hook_events: bool,
+    /// With stream-json: what sub-agents say and think too
+    #[arg(long)]
+    pub forward_subagent_text: bool,
     /// Write the result object to this file too, atomically
     #[arg(long, value_name = "PATH")]
     pub result_file: Option<PathBuf>,

@@ -59,9 +59,10 @@ pub(super) fn frames(task: &AgentTask) -> Vec<(&'static str, Value)> {
         AgentStatus::Completed => ("completed", "completed"),
         AgentStatus::Failed => ("failed", "failed"),
         AgentStatus::Stopped => ("killed", "stopped"),
+        AgentStatus::Lost => ("failed", "failed"),
     };
     let patch = json!({ "status": update });
-    let why = task.reason.map_or("cut off", StopReason::name);
+    let why = why(task);
     let notification = json!({
         "task_id": id,
         "tool_use_id": call,
@@ -73,10 +74,50 @@ pub(super) fn frames(task: &AgentTask) -> Vec<(&'static str, Value)> {
             "tool_uses": task.tool_calls,
             "duration_ms": millis(task.took),
         },
-        "total_cost_usd": task.cost.as_dollars(),
+        "total_cost_usd": task.cost.minus(task.unsettled).as_dollars(),
+        "unsettled_usd": task.unsettled.as_dollars(),
     });
     vec![
         ("task_updated", json!({ "task_id": id, "patch": patch })),
+        ("task_notification", notification),
+    ]
+}
+
+/// Begin or end of a background command as frames: subtype and fields.
+pub(super) fn work_frames(task: &BackgroundTask) -> Vec<(&'static str, Value)> {
+    let description = task.description.as_deref().unwrap_or(&task.command);
+    let Some(end) = task.end else {
+        let started = json!({
+            "task_id": task.id,
+            "tool_use_id": task.call,
+            "description": description,
+            "task_type": "local_bash",
+            "is_backgrounded": true,
+        });
+        return vec![("task_started", started)];
+    };
+    let (update, status) = match end {
+        BackgroundEnd::Completed => ("completed", "completed"),
+        BackgroundEnd::Failed => ("failed", "failed"),
+        BackgroundEnd::Killed | BackgroundEnd::TimedOut | BackgroundEnd::Cut => {
+            ("killed", "stopped")
+        }
+    };
+    let patch = json!({ "status": update });
+    let file = task.output_file.as_ref().map(|file| file.display().to_string());
+    let summary = match task.exit_code {
+        Some(code) => format!("{description}: {}, exit code {code}", end.name()),
+        None => format!("{description}: {}", end.name()),
+    };
+    let notification = json!({
+        "task_id": task.id,
+        "tool_use_id": task.call,
+        "status": status,
+        "output_file": file.unwrap_or_default(),
+        "summary": summary,
+    });
+    vec![
+        ("task_updated", json!({ "task_id": task.id, "patch": patch })),
         ("task_notification", notification),
     ]
 }
@@ -86,13 +127,16 @@ pub(super) fn line(task: &AgentTask) -> String {
     let AgentMark { id, kind, description, .. } = &task.mark;
     match task.status {
         AgentStatus::Running => format!("agent {id} ({kind}) begins: {description}"),
-        AgentStatus::Completed | AgentStatus::Failed | AgentStatus::Stopped => {
+        AgentStatus::Completed
+        | AgentStatus::Failed
+        | AgentStatus::Stopped
+        | AgentStatus::Lost => {
             let error = task.error.as_ref().map_or_else(String::new, |error| format!(": {error}"));
             let class = match task.reason {
                 Some(StopReason::ModelError(class)) => format!(", {class}"),
                 Some(_) | None => String::new(),
             };
-            let why = task.reason.map_or("cut off", StopReason::name);
+            let why = why(task);
             format!(
                 "agent {id} ({kind}) {}: {why}{class}{error}; turns {}, cost {}",
                 task.status.name(),
@@ -101,6 +145,12 @@ pub(super) fn line(task: &AgentTask) -> String {
             )
         }
     }
+}
+
+/// Why it ended, as far as anybody knows.
+fn why(task: &AgentTask) -> &'static str {
+    let unknown = if task.status == AgentStatus::Lost { "its process ended" } else { "cut off" };
+    task.reason.map_or(unknown, StopReason::name)
 }
 
 /// A background command or sub-agent, and how it ended.

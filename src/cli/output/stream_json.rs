@@ -8,7 +8,6 @@ use crate::cli::settings::Ignored;
 use crate::cli::version::{COMMIT, SCHEMA_VERSION, VERSION};
 use crate::hooks::{HookEvent, HookNews};
 use crate::recovery::{Fault, Pause, RecoveryPlan, classify};
-use crate::tools::{BackgroundEnd, BackgroundTask};
 use crate::transcript::{Block, Message, Usage};
 
 use super::Out;
@@ -33,6 +32,8 @@ pub struct StreamJson {
     offers: Offers,
     /// Whether every hook is told of, and not only those of a session's start.
     tells_hooks: bool,
+    /// Whether what sub-agents say and think is told, and not only what they do.
+    tells_agents: bool,
     /// Whether the init message is out. Until then everything else waits: it comes first.
     begun: bool,
     held: Vec<Value>,
@@ -47,14 +48,31 @@ impl StreamJson {
     pub fn new(out: Out, session_id: &str, partial_messages: bool) -> Self {
         let (session_id, deltas) = (session_id.to_owned(), partial_messages.then(Deltas::default));
         let (ignored, held, offers) = (Vec::new(), Vec::new(), Offers::default());
-        let (begun, within) = (false, None);
-        Self { out, session_id, deltas, ignored, offers, tells_hooks: false, begun, held, within }
+        let (tells_hooks, tells_agents, begun, within) = (false, false, false, None);
+        Self {
+            out,
+            session_id,
+            deltas,
+            ignored,
+            offers,
+            tells_hooks,
+            tells_agents,
+            begun,
+            held,
+            within,
+        }
     }
 
     /// Tells of every hook, where that was asked for.
     #[must_use]
     pub fn telling_hooks(self, tells_hooks: bool) -> Self {
         Self { tells_hooks, ..self }
+    }
+
+    /// Tells what sub-agents say and think, where that was asked for.
+    #[must_use]
+    pub fn telling_agents(self, tells_agents: bool) -> Self {
+        Self { tells_agents, ..self }
     }
 
     /// Tells in the init message what of the repository's settings is ignored.
@@ -96,6 +114,12 @@ impl StreamJson {
             frame.extend(fields);
         }
         self.emit(frame);
+    }
+
+    fn systems(&mut self, frames: Vec<(&str, Value)>) {
+        for (subtype, fields) in frames {
+            self.system(subtype, fields);
+        }
     }
 
     fn init(&mut self, init: &Init) {
@@ -156,8 +180,9 @@ impl StreamJson {
     fn assistant(&mut self, reply: &Reply<'_>) {
         let last = reply.message.content.len().saturating_sub(1);
         for (index, block) in reply.message.content.iter().enumerate() {
-            // Only what a sub-agent does is told: what it says goes to whoever started it.
-            if self.within.is_some() && !matches!(block, Block::ToolUse { .. }) {
+            // What a sub-agent does is told; what it says goes to whoever started it.
+            let told = self.tells_agents || matches!(block, Block::ToolUse { .. });
+            if self.within.is_some() && !told {
                 continue;
             }
             self.message(
@@ -252,43 +277,6 @@ impl StreamJson {
         );
     }
 
-    /// A background command begins, or has ended.
-    fn task(&mut self, task: &BackgroundTask) {
-        let description = task.description.as_deref().unwrap_or(&task.command);
-        let Some(end) = task.end else {
-            let started = json!({
-                "task_id": task.id,
-                "tool_use_id": task.call,
-                "description": description,
-                "task_type": "local_bash",
-                "is_backgrounded": true,
-            });
-            return self.system("task_started", started);
-        };
-        let (update, status) = match end {
-            BackgroundEnd::Completed => ("completed", "completed"),
-            BackgroundEnd::Failed => ("failed", "failed"),
-            BackgroundEnd::Killed | BackgroundEnd::TimedOut | BackgroundEnd::Cut => {
-                ("killed", "stopped")
-            }
-        };
-        let patch = json!({ "status": update });
-        self.system("task_updated", json!({ "task_id": task.id, "patch": patch }));
-        let file = task.output_file.as_ref().map(|file| file.display().to_string());
-        let summary = match task.exit_code {
-            Some(code) => format!("{description}: {}, exit code {code}", end.name()),
-            None => format!("{description}: {}", end.name()),
-        };
-        let notification = json!({
-            "task_id": task.id,
-            "tool_use_id": task.call,
-            "status": status,
-            "output_file": file.unwrap_or_default(),
-            "summary": summary,
-        });
-        self.system("task_notification", notification);
-    }
-
     /// A hook begins, or is over.
     fn hook(&mut self, news: &HookNews) {
         if !self.tells_hooks && news.event != HookEvent::SessionStart {
@@ -373,12 +361,8 @@ impl Observer for StreamJson {
             }
             Notice::Compacted { before, after } => self.compacted(before, after),
             Notice::RecoveryEnds(episode) => self.system("recovery_end", record(episode)),
-            Notice::Task(task) => self.task(task),
-            Notice::Agent(task) => {
-                for (subtype, fields) in agents::frames(task) {
-                    self.system(subtype, fields);
-                }
-            }
+            Notice::Task(task) => self.systems(agents::work_frames(task)),
+            Notice::Agent(task) => self.systems(agents::frames(task)),
             Notice::OfAgent { agent, notice } => {
                 let before = self.within.replace(agent.clone());
                 self.observe(notice);

@@ -182,6 +182,8 @@ pub struct Output {
     pub partial_messages: bool,
     /// Whether each hook that begins and ends is told of.
     pub hook_events: bool,
+    /// Whether what sub-agents say and think is told.
+    pub subagent_text: bool,
     pub result_file: Option<PathBuf>,
     pub heartbeat_file: Option<PathBuf>,
     /// No progress bar, even on a terminal.

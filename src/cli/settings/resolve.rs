@@ -225,6 +225,7 @@ fn output(args: &RunArgs, env: &Environment) -> Result<Output, UsageError> {
     for (flag, given) in [
         ("--include-partial-messages", output.include_partial_messages),
         ("--include-hook-events", output.include_hook_events),
+        ("--forward-subagent-text", output.forward_subagent_text),
     ] {
         if given && format != OutputFormat::StreamJson {
             let line = format!("{flag} needs --output-format stream-json; add it");
@@ -236,6 +237,7 @@ fn output(args: &RunArgs, env: &Environment) -> Result<Output, UsageError> {
         verbose: output.verbose,
         partial_messages: output.include_partial_messages,
         hook_events: output.include_hook_events,
+        subagent_text: output.forward_subagent_text,
         result_file: output.result_file.clone(),
         heartbeat_file: output.heartbeat_file.clone(),
         plain: env.plain,

@@ -1,0 +1,144 @@
+//! Places to work at, for as many sub-agents as the service bears.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::recovery::Throng;
+
+/// All places of a run. Whoever waits for one is served in order.
+#[derive(Debug)]
+pub(super) struct Places {
+    free: Arc<Semaphore>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    throng: Throng,
+    /// Places that nobody gets for now.
+    kept_back: Vec<OwnedSemaphorePermit>,
+}
+
+impl Places {
+    pub(super) fn new(most: u32) -> Arc<Self> {
+        let throng = Throng::new(most);
+        let free = usize::try_from(throng.limit()).unwrap_or(usize::MAX);
+        Arc::new(Self {
+            free: Arc::new(Semaphore::new(free.min(Semaphore::MAX_PERMITS))),
+            state: Mutex::new(State { throng, kept_back: Vec::new() }),
+        })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many may be taken at a time.
+    pub(super) fn limit(&self) -> u32 {
+        self.state().throng.limit()
+    }
+
+    /// What a request is to be remembered by that begins now.
+    pub(super) fn era(&self) -> u32 {
+        self.state().throng.era()
+    }
+
+    /// The service was too busy for a request of that era. Returns the new limit, if it is lower.
+    pub(super) fn throttled(&self, era: u32) -> Option<u32> {
+        self.adapt(|throng| throng.throttled(era))
+    }
+
+    /// The service answered a request. Returns the new limit, if it is higher.
+    pub(super) fn answered(&self) -> Option<u32> {
+        self.adapt(Throng::answered)
+    }
+
+    fn adapt(&self, change: impl FnOnce(Throng) -> Throng) -> Option<u32> {
+        let mut state = self.state();
+        let before = state.throng.limit();
+        state.throng = change(state.throng);
+        self.settle(&mut state);
+        let limit = state.throng.limit();
+        (limit != before).then_some(limit)
+    }
+
+    /// Keeps back as many free places as nobody is to have. Those at work are not sent away: what
+    /// is owed then is kept back as they leave.
+    fn settle(&self, state: &mut State) {
+        let wanted = usize::try_from(state.throng.withheld()).unwrap_or(usize::MAX);
+        state.kept_back.truncate(wanted);
+        while state.kept_back.len() < wanted {
+            let Ok(place) = Arc::clone(&self.free).try_acquire_owned() else { return };
+            state.kept_back.push(place);
+        }
+    }
+
+    /// A place, still to be taken.
+    pub(super) fn seat(self: &Arc<Self>) -> Seat {
+        Seat { places: Arc::clone(self), taken: None }
+    }
+
+    fn give_back(&self, place: OwnedSemaphorePermit) {
+        let mut state = self.state();
+        let wanted = usize::try_from(state.throng.withheld()).unwrap_or(usize::MAX);
+        if state.kept_back.len() < wanted {
+            state.kept_back.push(place);
+        }
+    }
+}
+
+/// A sub-agent's place among those at work. One that does nothing but wait for its own sub-agents
+/// leaves it to them: otherwise all could wait for each other.
+pub(in super::super) struct Seat {
+    places: Arc<Places>,
+    taken: Option<OwnedSemaphorePermit>,
+}
+
+impl Seat {
+    pub(in super::super) fn leave(&mut self) {
+        if let Some(place) = self.taken.take() {
+            self.places.give_back(place);
+        }
+    }
+
+    /// Waits for a place.
+    pub(in super::super) async fn take(&mut self) {
+        if self.taken.is_none() {
+            // It is never closed.
+            self.taken = Arc::clone(&self.places.free).acquire_owned().await.ok();
+        }
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn takes(seat: &mut Seat) -> bool {
+        let taking = std::pin::pin!(seat.take());
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        taking.poll(&mut context).is_ready()
+    }
+
+    #[test]
+    fn a_place_that_is_left_under_pressure_is_kept_back_and_given_again_later() {
+        let places = Places::new(4);
+        let mut seats: Vec<Seat> = (0..4).map(|_| places.seat()).collect();
+        assert!(seats.iter_mut().all(takes));
+        assert_eq!(places.throttled(places.era()), Some(2));
+        drop(seats.split_off(2));
+        let mut next = places.seat();
+        assert!(!takes(&mut next), "two are at work, and two may be");
+        assert_eq!((places.answered(), places.answered()), (None, Some(3)));
+        assert!(takes(&mut next), "a place is free again");
+        seats.pop();
+        assert!(takes(&mut places.seat()));
+    }
+}
