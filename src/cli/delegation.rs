@@ -17,9 +17,12 @@ const MODEL: &str = "CLAUDE_CODE_SUBAGENT_MODEL";
 pub(super) fn delegation(settings: &Settings, facts: &Facts<'_>, memory: &Memory) -> Delegation {
     let model = text(settings, MODEL);
     let words = memory.prompt().unwrap_or_default();
+    let more = settings.agent_words.as_deref().unwrap_or_default();
+    let parts = [facts.text().trim(), words.trim_end(), more.trim()].map(ToOwned::to_owned);
+    let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
     Delegation {
         limits: settings.agent_limits,
-        facts: format!("{}\n{words}", facts.text().trim()).trim().to_owned(),
+        facts: parts.join("\n"),
         model,
         models: models(settings),
     }

@@ -84,6 +84,11 @@ impl Fields {
         Self(fields.into_iter().map(|(name, value)| (plain(&name), value)).collect())
     }
 
+    /// Whatever is there.
+    pub(super) fn value(&self, name: &str) -> Option<&Value> {
+        self.get(name)
+    }
+
     fn get(&self, name: &str) -> Option<&Value> {
         self.0.get(&plain(name)).filter(|value| !value.is_null())
     }
@@ -118,6 +123,17 @@ impl Fields {
                 Some(texts.filter(|text| !text.is_empty()).map(ToOwned::to_owned).collect())
             }
             Value::Number(_) | Value::Bool(_) | Value::Object(_) | Value::Null => None,
+        }
+    }
+
+    /// Whether it is there and holds something else than texts.
+    pub(super) fn holds_more_than_texts(&self, name: &str) -> bool {
+        match self.get(name) {
+            Some(Value::Array(items)) => !items.iter().all(Value::is_string),
+            Some(Value::Object(_)) => true,
+            Some(Value::String(_) | Value::Number(_) | Value::Bool(_) | Value::Null) | None => {
+                false
+            }
         }
     }
 

@@ -37,6 +37,8 @@ pub struct Handler {
     pub fail_closed: bool,
     /// Whether nobody waits for it, so that it has no say.
     pub detached: bool,
+    /// The kind of sub-agents that it is for alone. `None`: for the run and all of them.
+    pub kind: Option<String>,
     /// Where it is from: a file, or a flag.
     pub source: String,
     /// Where it stands there: `hooks.PreToolUse[0].hooks[1]`.
@@ -171,6 +173,18 @@ impl HookSettings {
         Ok(())
     }
 
+    /// The same for sub-agents of one kind, which end with a stop of their own.
+    #[must_use]
+    pub fn of_kind(mut self, kind: &str) -> Self {
+        for handler in &mut self.handlers {
+            handler.kind = Some(kind.to_owned());
+            if handler.event == HookEvent::Stop {
+                handler.event = HookEvent::SubagentStop;
+            }
+        }
+        self
+    }
+
     /// Adds the hooks of another file.
     pub fn merge(&mut self, other: Self) {
         other.handlers.into_iter().for_each(|handler| self.add(handler));
@@ -235,6 +249,7 @@ impl Entry {
             timeout,
             fail_closed: self.fail_closed,
             detached: self.detached || self.async_rewake,
+            kind: None,
             source: source.to_owned(),
             place: place.to_owned(),
         })
@@ -263,6 +278,16 @@ impl Entry {
 }
 
 impl Handler {
+    /// The same for a run that is such an agent itself.
+    #[must_use]
+    pub fn of_the_run(mut self) -> Self {
+        self.kind = None;
+        if self.event == HookEvent::SubagentStop {
+            self.event = HookEvent::Stop;
+        }
+        self
+    }
+
     /// Whether it would do the same as `other` for the same calls.
     fn is_like(&self, other: &Self) -> bool {
         let same_matcher = match (&self.matcher, &other.matcher) {
@@ -273,6 +298,7 @@ impl Handler {
         };
         same_matcher
             && self.event == other.event
+            && self.kind == other.kind
             && self.condition == other.condition
             && self.command == other.command
     }

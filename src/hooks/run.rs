@@ -137,7 +137,13 @@ impl Hooks {
 
     /// Whether any hook is there for an event at all.
     pub fn listens_to(&self, event: HookEvent) -> bool {
-        self.hears_of(event) && self.handlers.iter().any(|handler| handler.event == event)
+        self.hears_of(event) && self.own().any(|handler| handler.event == event)
+    }
+
+    /// Those that are for the run, or for the sub-agent, whose hooks they are.
+    fn own(&self) -> impl Iterator<Item = &Handler> {
+        let kind = self.agent_type();
+        self.handlers.iter().filter(move |it| it.kind.is_none() || it.kind.as_deref() == kind)
     }
 
     /// Whether an event of this kind is one of the run's, or of the sub-agent's, at all.
@@ -165,7 +171,7 @@ impl Hooks {
                 && handler.matcher.matches(&occasion.subject)
                 && handler.condition.as_deref().is_none_or(covers)
         };
-        let handlers: Vec<&Handler> = self.handlers.iter().filter(is_for_it).collect();
+        let handlers: Vec<&Handler> = self.own().filter(is_for_it).collect();
         if handlers.is_empty() {
             return Verdict::default();
         }

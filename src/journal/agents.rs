@@ -298,7 +298,9 @@ impl PastAgent {
     pub fn tell(&self) -> String {
         let (id, kind) = (&self.id, &self.kind);
         let mut text = match self.ended {
-            None => format!("The agent {id} ({kind}) was lost with the process that it was part of."),
+            None => {
+                format!("The agent {id} ({kind}) was lost with the process that it was part of.")
+            }
             Some(reason) => {
                 let reason = reason.name();
                 format!("The agent {id} ({kind}) had come to its end before that: {reason}.")

@@ -33,8 +33,7 @@ pub(super) fn with_branches(
     let mut joined: Vec<Message> = Vec::with_capacity(messages.len());
     for (mut message, mut lines) in messages {
         let before = joined.last().filter(|before| before.role == Role::Assistant);
-        let order: Vec<String> =
-            before.into_iter().flat_map(call_ids).map(str::to_owned).collect();
+        let order: Vec<String> = before.into_iter().flat_map(call_ids).map(str::to_owned).collect();
         for id in order.iter().filter(|_| message.role == Role::User) {
             message.content.extend(on_branches.remove(id.as_str()));
             lines += 1;

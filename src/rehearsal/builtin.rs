@@ -63,6 +63,7 @@ const BUILTIN: &[(&str, &str)] = &[
     ("mcp-hangs", include_str!("scenarios/mcp-hangs.toml")),
     ("web-private", include_str!("scenarios/web-private.toml")),
     ("agent-fails", include_str!("scenarios/agent-fails.toml")),
+    ("agent-denied", include_str!("scenarios/agent-denied.toml")),
     ("agents-overload", include_str!("scenarios/agents-overload.toml")),
     ("agents-endless", include_str!("scenarios/agents-endless.toml")),
     ("loop", include_str!("scenarios/loop.toml")),

@@ -49,6 +49,9 @@ pub struct AgentDefinition {
     pub permission_mode: Option<PermissionMode>,
     /// Whether it works in the background unless the call says otherwise.
     pub background: bool,
+    /// The only servers whose tools it has, beside those that `tools` names, by the beginnings of
+    /// the names of their tools. `None`: those of whoever starts it.
+    pub servers: Option<Vec<String>>,
 }
 
 impl AgentDefinition {
@@ -169,6 +172,17 @@ pub struct AgentTools {
     pub only: Option<Vec<String>>,
     pub not: Vec<String>,
     pub mode: Option<PermissionMode>,
+    /// Servers whose tools it has beside those, by the beginnings of their names.
+    pub servers: Option<Vec<String>>,
+}
+
+impl AgentTools {
+    /// What it may have of tools that are not built in. `None`: all.
+    fn foreign(&self) -> Option<Vec<String>> {
+        let named = [&self.only, &self.servers].map(|names| names.iter().flatten().cloned());
+        let is_bounded = self.only.is_some() || self.servers.is_some();
+        is_bounded.then(|| named.into_iter().flatten().collect())
+    }
 }
 
 impl Toolbox {
@@ -234,7 +248,8 @@ impl Toolbox {
         }
         let mut derived = Self::new(&settings).map_err(|bad| bad.to_string())?;
         derived.foreign.clone_from(&self.foreign);
-        derived.only_foreign = wanted.only.clone().or_else(|| self.only_foreign.clone());
+        derived.only_foreign.clone_from(&self.only_foreign);
+        derived.only_foreign.extend(wanted.foreign());
         derived.is_root = false;
         let names = wanted.only.as_deref().unwrap_or_default();
         let has_some =

@@ -110,7 +110,7 @@ impl Toolbox {
     /// Whether a tool of somebody else may be offered: a sub-agent may have some only, by their
     /// names or their server's.
     fn has_foreign(&self, name: &str) -> bool {
-        self.only_foreign.as_ref().is_none_or(|only| {
+        self.only_foreign.iter().all(|only| {
             only.iter().any(|one| {
                 let one = one.trim_end_matches('*').trim_end_matches("__");
                 one.starts_with("mcp__")

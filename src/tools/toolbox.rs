@@ -37,8 +37,9 @@ pub struct Toolbox {
     mask: Mask,
     pub(super) kit: Arc<Kit>,
     pub(super) foreign: Option<Arc<dyn ForeignTools>>,
-    /// The only tools of others that are offered, if not all.
-    pub(super) only_foreign: Option<Vec<String>>,
+    /// The only tools of others that are offered, if not all: what each in a line of sub-agents
+    /// leaves to the next.
+    pub(super) only_foreign: Vec<Vec<String>>,
     /// What it was made with, and what a sub-agent's is made of.
     pub(super) settings: ToolSettings,
     /// Whether it is the run's own, and not a sub-agent's.
@@ -123,7 +124,7 @@ impl Toolbox {
             mask,
             kit: Arc::new(kit),
             foreign: None,
-            only_foreign: None,
+            only_foreign: Vec::new(),
             settings: settings.clone(),
             is_root: true,
         })

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 use outlast::cli::prompts::{Library, Search};
+use outlast::hooks::HookEvent;
 use outlast::tools::{AgentDefinition, PermissionMode};
 use tempfile::TempDir;
 
@@ -99,7 +100,8 @@ fn an_agent_is_read_whole() {
         "repo/.claude/agents/x.md",
         "code-reviewer",
         "tools: Read, Bash(git log:*), mcp__x__y, NoSuchTool, Read\ndisallowedTools: [Write]\n\
-         model: opus\nmaxTurns: 7\npermissionMode: acceptEdits\nbackground: true\ncolor: pink\n",
+         model: opus\nmaxTurns: 7\npermissionMode: acceptEdits\nbackground: true\ncolor: pink\n\
+         mcpServers: [git hub, db]\nskills: tone\n",
     );
     let expected = AgentDefinition {
         name: "code-reviewer".to_owned(),
@@ -111,15 +113,43 @@ fn an_agent_is_read_whole() {
         max_turns: Some(7),
         permission_mode: Some(PermissionMode::AcceptEdits),
         background: true,
+        servers: Some(["mcp__git_hub__", "mcp__db__"].map(str::to_owned).to_vec()),
     };
     let library = home.read();
     assert_eq!(library.agents[0].definition, expected);
+    assert_eq!(library.agents[0].skills, ["tone"]);
     assert_eq!((library.warnings, library.withheld), (Vec::new(), Vec::new()));
     home.agent("repo/.claude/agents/x.md", "any", "tools: \"*\"\nmodel: inherit\nmaxTurns: none\n");
     let library = home.read();
     let any = &library.agents[0].definition;
     assert_eq!((&any.tools, &any.model, any.max_turns), (&None, &None, None));
     assert!(library.warnings[0].contains("maxTurns makes no sense"), "{:?}", library.warnings);
+}
+
+#[test]
+fn hooks_of_a_kind_count_where_they_are_trusted_and_for_it_alone() {
+    let fields = "hooks:\n  Stop:\n    - hooks: [{ type: command, command: make check }]\n  \
+                  PreToolUse:\n    - matcher: Bash\n      hooks: [{ type: http, url: x }]\n";
+    for trusted in [true, false] {
+        let home = Home { trusted, ..Home::new() };
+        home.agent("repo/.claude/agents/x.md", "careful", fields);
+        let library = home.read();
+        let of_kind = library.hooks(None);
+        let withheld: Vec<_> = library.withheld.iter().map(|one| one.key.as_deref()).collect();
+        if !trusted {
+            assert!(of_kind.is_empty(), "{of_kind:?}");
+            assert_eq!(withheld, [Some("hooks")]);
+            continue;
+        }
+        let [hook] = &of_kind[..] else { panic!("{of_kind:?}") };
+        assert_eq!((hook.kind.as_deref(), hook.event), (Some("careful"), HookEvent::SubagentStop));
+        let [warning] = &library.warnings[..] else { panic!("{:?}", library.warnings) };
+        assert!(warning.contains("hooks.PreToolUse[0].hooks[0]"), "{warning}");
+        let role = library.agents[0].definition.clone();
+        let of_run = library.hooks(Some(&role));
+        assert_eq!(of_run.len(), 2, "the run's own, and those of agents of that kind");
+        assert_eq!((of_run[1].kind.as_deref(), of_run[1].event), (None, HookEvent::Stop));
+    }
 }
 
 #[test]

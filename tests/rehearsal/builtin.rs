@@ -56,6 +56,7 @@ const NAMES: &[&str] = &[
     "mcp-hangs",
     "web-private",
     "agent-fails",
+    "agent-denied",
     "agents-overload",
     "agents-endless",
     "loop",

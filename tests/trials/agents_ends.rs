@@ -179,7 +179,8 @@ async fn a_kill_leaves_word_of_what_the_agent_had_finished_and_its_spend_counts(
     for part in ["outcome unknown", "agent a1", "Bash: echo done", "The first half is done."] {
         assert!(text.contains(part), "no {part:?} in {text}");
     }
-    assert!(!text.contains("sleep 1000"), "what did not end is not finished: {text}");
+    assert!(!text.contains("Bash: echo $$"), "what did not end is not finished: {text}");
+    assert!(text.contains(&format!("Bash `{STUCK}` was running when it ended")), "{text}");
     let usage = result["modelUsage"].as_object().expect("models");
     let output: u64 = usage.values().filter_map(|line| line["outputTokens"].as_u64()).sum();
     assert_eq!(output, 100 + 1_000 + 1_000 + 100, "{result}");

@@ -2,7 +2,10 @@
 //! HTTP (or on the machine's real time, where no socket is needed).
 
 mod agents;
+mod agents_cut;
 mod agents_ends;
+mod agents_kinds;
+mod agents_more;
 mod background;
 mod cancel_in_ci;
 mod chain;

@@ -1,5 +1,6 @@
 //! One sub-agent, from its place in the line to its report.
 
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -19,8 +20,8 @@ use super::super::setup::{Carried, Rung, Setup, Tally};
 use super::super::signals::{Interrupter, Interrupts};
 use super::super::watch::{CutBy, Disturbance, Figures, Watch};
 use super::forge::Forge;
-use super::relay::Relay;
 use super::places::Seat;
+use super::relay::Relay;
 use super::tree::{AgentMark, AgentTask, Tree};
 
 /// A sub-agent that is about to begin.
@@ -190,8 +191,9 @@ fn limits(forge: &Forge, definition: &AgentDefinition) -> Limits {
     limits.effort = None;
     limits.structured = false;
     limits.requirement = false;
-    limits.stop_hooks =
-        forge.hooks.as_ref().is_some_and(|hooks| hooks.listens_to(HookEvent::SubagentStop));
+    let own = |hooks: &Arc<Hooks>| hooks.for_agent("", &definition.name, PathBuf::new());
+    let hooks = forge.hooks.as_ref().map(own);
+    limits.stop_hooks = hooks.is_some_and(|hooks| hooks.listens_to(HookEvent::SubagentStop));
     let switches = forge.rungs.len().saturating_sub(1);
     limits.budgets.switches = u8::try_from(switches).unwrap_or(u8::MAX);
     limits.elsewhere = elsewhere(&forge.rungs);
@@ -238,7 +240,7 @@ fn setup(
         session_id: task.session.clone(),
         prompt: vec![Block::text(task.prompt.clone())],
         system: system.trim().to_owned(),
-        cwd: std::path::PathBuf::new(),
+        cwd: PathBuf::new(),
         rungs: forge.rungs,
         toolbox,
         servers: forge.servers,

@@ -21,6 +21,7 @@ use super::super::clock::Clock;
 use super::super::purse::Purse;
 use super::super::setup::Rung;
 use super::super::signals::interrupt;
+use super::advice::may_be_mended;
 use super::child::{Child, Report, bring_up};
 use super::relay::Said;
 use super::report;
@@ -102,6 +103,14 @@ impl Forge {
         self.tree.admit(self.depth)?;
         let rungs = self.rungs(&wanted, &definition)?;
         let background = wanted.run_in_background.unwrap_or(definition.background);
+        if background && wanted.on_failure == OnFailure::CancelSiblings {
+            return Err(
+                "nobody waits for an agent in the background, so it cannot stop the others \
+                        of its reply: leave out on_failure \"cancel_siblings\", or set \
+                        run_in_background to false"
+                    .to_owned(),
+            );
+        }
         Ok(Plan { call: wanted, definition, rungs, id: call.id.clone(), background })
     }
 
@@ -169,9 +178,8 @@ impl Forge {
     /// The same sub-agent anew, where that is wanted and may help.
     fn again(&self, plan: &Plan, fate: &Fate, cancel: &CancellationToken) -> Option<Child> {
         let failed = fate.task.status == AgentStatus::Failed && !cancel.is_cancelled();
-        let hopeless =
-            matches!(fate.report.reason, StopReason::MaxBudgetUsd | StopReason::Deadline);
-        if plan.call.on_failure != OnFailure::RetryOnce || !failed || hopeless {
+        let may_help = may_be_mended(fate.report.reason);
+        if plan.call.on_failure != OnFailure::RetryOnce || !failed || !may_help {
             return None;
         }
         self.child(plan, Some(fate.task.mark.id.clone())).ok()
@@ -184,6 +192,7 @@ impl Forge {
             only: kind.tools.clone(),
             not: kind.disallowed_tools.clone(),
             mode: kind.permission_mode,
+            servers: kind.servers.clone(),
         })?;
         let toolbox = if self.depth < self.tree.delegation.limits.depth {
             toolbox.with_agents(&self.tree.definitions)
@@ -240,10 +249,8 @@ impl Forge {
                 work.await
             }
         };
-        let stopped = matches!(
-            report.reason,
-            StopReason::AbortedStreaming(_) | StopReason::AbortedTools(_)
-        );
+        let stopped =
+            matches!(report.reason, StopReason::AbortedStreaming(_) | StopReason::AbortedTools(_));
         if stopped && self.tree.is_alarmed() && !report.tally.denials.is_empty() {
             // What stopped it is what came of its own call.
             report.reason = StopReason::Denied;

@@ -7,6 +7,7 @@
 //! A child has its own conversation, machine, tools and journal. It shares the ledger, the clock,
 //! the deadline, the clients, the servers, the hooks and whatever stops the run.
 
+mod advice;
 mod child;
 mod forge;
 mod places;

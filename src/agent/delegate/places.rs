@@ -44,23 +44,24 @@ impl Places {
         self.state().throng.era()
     }
 
-    /// The service was too busy for a request of that era. Returns the new limit, if it is lower.
-    pub(super) fn throttled(&self, era: u32) -> Option<u32> {
+    /// The service was too busy for a request of that era. Returns the limit before and after, if
+    /// it is lower.
+    pub(super) fn throttled(&self, era: u32) -> Option<(u32, u32)> {
         self.adapt(|throng| throng.throttled(era))
     }
 
     /// The service answered a request. Returns the new limit, if it is higher.
     pub(super) fn answered(&self) -> Option<u32> {
-        self.adapt(Throng::answered)
+        self.adapt(Throng::answered).map(|(_, now)| now)
     }
 
-    fn adapt(&self, change: impl FnOnce(Throng) -> Throng) -> Option<u32> {
+    fn adapt(&self, change: impl FnOnce(Throng) -> Throng) -> Option<(u32, u32)> {
         let mut state = self.state();
         let before = state.throng.limit();
         state.throng = change(state.throng);
         self.settle(&mut state);
         let limit = state.throng.limit();
-        (limit != before).then_some(limit)
+        (limit != before).then_some((before, limit))
     }
 
     /// Keeps back as many free places as nobody is to have. Those at work are not sent away: what
@@ -132,7 +133,7 @@ mod tests {
         let places = Places::new(4);
         let mut seats: Vec<Seat> = (0..4).map(|_| places.seat()).collect();
         assert!(seats.iter_mut().all(takes));
-        assert_eq!(places.throttled(places.era()), Some(2));
+        assert_eq!(places.throttled(places.era()), Some((4, 2)));
         drop(seats.split_off(2));
         let mut next = places.seat();
         assert!(!takes(&mut next), "two are at work, and two may be");

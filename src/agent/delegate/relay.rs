@@ -194,11 +194,10 @@ impl Relay {
         let places = self.tree.places();
         let told = match transition.event {
             Event::Failed(Failure { class, .. }) if is_throttling(class) => {
-                places.throttled(self.era).map(|limit| format!("{limit} instead of more ({class})"))
+                let limits = places.throttled(self.era);
+                limits.map(|(before, now)| format!("{now} instead of {before} ({class})"))
             }
-            Event::Replied(_) => {
-                places.answered().map(|limit| format!("{limit} again, since the service answers"))
-            }
+            Event::Replied(_) => places.answered().map(|now| format!("{now} again")),
             Event::Failed(_)
             | Event::Begin
             | Event::Weighed(_)

@@ -10,6 +10,7 @@ use crate::transcript::Block;
 
 use super::super::conversation;
 use super::super::setup::Denial;
+use super::advice::advice;
 use super::child::Report;
 use super::tree::AgentTask;
 
@@ -52,9 +53,8 @@ pub(super) fn failure(task: &AgentTask, report: &Report) -> String {
     if let Some(objection) = objection(report) {
         let _ = write!(text, "\nThe hook said: {}", shortened(&objection, OBJECTION));
     }
-    let denied = |denial: &Denial| {
-        format!("{}: {}", denial.tool_name, shortened(&denial.reason, OBJECTION))
-    };
+    let denied =
+        |denial: &Denial| format!("{}: {}", denial.tool_name, shortened(&denial.reason, OBJECTION));
     let denials = bounded(report.tally.denials.iter().map(denied).collect());
     list(&mut text, "What it was not allowed:", &denials);
     let AgentTask { turns, cost, unsettled, session, .. } = task;
@@ -120,113 +120,6 @@ fn objection(report: &Report) -> Option<String> {
     report.objection.clone().filter(|_| by_hook)
 }
 
-/// What the reason means for whoever gave it the work, and what to do about it.
-fn advice(reason: StopReason) -> &'static str {
-    match reason {
-        StopReason::Completed => "It says that it is done.",
-        StopReason::MaxTurns => {
-            "It used up the replies that it may give: what is left is another, smaller part."
-        }
-        StopReason::MaxBudgetUsd => {
-            "The money of the whole run is spent or promised: no other agent can be paid for \
-             either, so end the work with what there is."
-        }
-        StopReason::Deadline => {
-            "The time of the whole run is up: end the work with what there is."
-        }
-        StopReason::AbortedStreaming(_) | StopReason::AbortedTools(_) => {
-            "It was told to stop and did not fail by itself."
-        }
-        StopReason::HookStopped | StopReason::StopHookPrevented => {
-            "A hook of the user stopped it, and will stop the same again: go another way, or say \
-             what the hook said."
-        }
-        StopReason::Denied => {
-            "A tool call of it was denied, and a denied call ends this run: do not try to get \
-             around it."
-        }
-        StopReason::StopHookBlocked => {
-            "A hook of the user kept objecting to its end, so its work is not accepted: what the \
-             hook wants is still to be done."
-        }
-        StopReason::BlockingLimit | StopReason::PromptTooLong => {
-            "Its conversation became too long for the model: split the task, and have large files \
-             read in parts."
-        }
-        StopReason::MaxOutputTokens => {
-            "What it wanted to say at once was too long: ask for less, or have it written to a \
-             file in pieces."
-        }
-        StopReason::ImageError => {
-            "An image or document that it looked at is too large: have a smaller one made, or its \
-             text extracted."
-        }
-        StopReason::ModelError(class) => advice_on(class),
-        StopReason::EmptyResponse => {
-            "The model kept answering nothing: put the task in other words, or do it yourself."
-        }
-        StopReason::Refusal => {
-            "The model declined, and will decline the same again. Why stands below, if it said so."
-        }
-        StopReason::Stalled => {
-            "It did the same again and again: say what to do differently, or do it yourself."
-        }
-        StopReason::BackgroundPending => {
-            "It was done, but what it had started in the background was not, and was stopped."
-        }
-        StopReason::RequirementFailed | StopReason::StructuredOutputRetryExhausted => {
-            "What it came to is not what was asked for."
-        }
-        StopReason::InternalError => {
-            "A fault of outlast ended it, and not the task: it may go well once more."
-        }
-    }
-}
-
-/// The same where the service failed it.
-fn advice_on(class: ErrorClass) -> &'static str {
-    match class {
-        ErrorClass::ApiTimeout
-        | ErrorClass::StreamStalled
-        | ErrorClass::ConnectionError
-        | ErrorClass::RateLimit
-        | ErrorClass::ServerOverload
-        | ErrorClass::Repeated529
-        | ErrorClass::ServerError
-        | ErrorClass::BadResponse
-        | ErrorClass::Aborted
-        | ErrorClass::EmptyResponse => {
-            "The service could not be reached, or was too busy, and it was asked as often as may \
-             be: go on with what is left later, or by yourself."
-        }
-        ErrorClass::QuotaExhausted | ErrorClass::CreditBalanceLow => {
-            "What may be used of the model is used up for now, for other agents as well: end the \
-             work with what there is."
-        }
-        ErrorClass::InvalidApiKey
-        | ErrorClass::TokenRevoked
-        | ErrorClass::AuthError
-        | ErrorClass::SslCertError => {
-            "The service did not let it in, and will not let in others either: nothing that you \
-             do can mend that."
-        }
-        ErrorClass::InvalidModel => {
-            "The service does not know its model, or not for this user: name another one, or none."
-        }
-        ErrorClass::PromptTooLong
-        | ErrorClass::RequestTooLarge
-        | ErrorClass::PdfTooLarge
-        | ErrorClass::ImageTooLarge
-        | ErrorClass::ToolUseMismatch
-        | ErrorClass::InvalidRequest
-        | ErrorClass::Refusal
-        | ErrorClass::Unknown => {
-            "The service refused what it sent, and would refuse the same again: put the task in \
-             other words or smaller parts."
-        }
-    }
-}
-
 pub(super) fn class_of(reason: StopReason) -> Option<ErrorClass> {
     if let StopReason::ModelError(class) = reason { Some(class) } else { None }
 }
@@ -256,4 +149,123 @@ pub(super) fn text_of(outcome: &Outcome) -> String {
     let text = conversation::text_of(&blocks);
     let bare = text.trim_start_matches("<tool_use_error>");
     bare.trim_end_matches("</tool_use_error>").to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::super::setup::Tally;
+    use super::super::tree::{AgentMark, AgentStatus};
+    use super::*;
+    use crate::recovery::Interrupt;
+
+    /// Every reason once, by way of the one before: one that is added does not compile until it is
+    /// here, too.
+    fn after(reason: StopReason) -> Option<StopReason> {
+        Some(match reason {
+            StopReason::Completed => StopReason::MaxTurns,
+            StopReason::MaxTurns => StopReason::MaxBudgetUsd,
+            StopReason::MaxBudgetUsd => StopReason::Deadline,
+            StopReason::Deadline => StopReason::AbortedStreaming(Interrupt::Sigterm),
+            StopReason::AbortedStreaming(by) => StopReason::AbortedTools(by),
+            StopReason::AbortedTools(_) => StopReason::HookStopped,
+            StopReason::HookStopped => StopReason::Denied,
+            StopReason::Denied => StopReason::StopHookPrevented,
+            StopReason::StopHookPrevented => StopReason::StopHookBlocked,
+            StopReason::StopHookBlocked => StopReason::BlockingLimit,
+            StopReason::BlockingLimit => StopReason::PromptTooLong,
+            StopReason::PromptTooLong => StopReason::MaxOutputTokens,
+            StopReason::MaxOutputTokens => StopReason::ImageError,
+            StopReason::ImageError => StopReason::ModelError(ErrorClass::ServerOverload),
+            StopReason::ModelError(_) => StopReason::EmptyResponse,
+            StopReason::EmptyResponse => StopReason::Refusal,
+            StopReason::Refusal => StopReason::Stalled,
+            StopReason::Stalled => StopReason::BackgroundPending,
+            StopReason::BackgroundPending => StopReason::RequirementFailed,
+            StopReason::RequirementFailed => StopReason::StructuredOutputRetryExhausted,
+            StopReason::StructuredOutputRetryExhausted => StopReason::InternalError,
+            StopReason::InternalError => return None,
+        })
+    }
+
+    fn task(reason: StopReason) -> AgentTask {
+        AgentTask {
+            mark: AgentMark {
+                id: "a1".to_owned(),
+                call: "toolu_1".to_owned(),
+                kind: "reviewer".to_owned(),
+                description: "look".to_owned(),
+            },
+            parent: None,
+            depth: 1,
+            retries: None,
+            background: false,
+            prompt: "Look.".to_owned(),
+            model: "m".to_owned(),
+            session: "s/subagents/agent-a1".to_owned(),
+            status: AgentStatus::of(reason),
+            reason: Some(reason),
+            error: None,
+            cost: Money::ZERO,
+            unsettled: Money::ZERO,
+            turns: 1,
+            tokens: 1,
+            tool_calls: 1,
+            requests: 1,
+            took: Duration::ZERO,
+        }
+    }
+
+    fn report(reason: StopReason) -> Report {
+        let denial = Denial {
+            tool_name: "Bash".to_owned(),
+            tool_use_id: "toolu_2".to_owned(),
+            tool_input: json!({}),
+            reason: "the rule Bash(rm *) denies it".to_owned(),
+        };
+        Report {
+            reason,
+            text: "I had begun.".to_owned(),
+            error: None,
+            tally: Tally { denials: vec![denial], ..Tally::default() },
+            finished: vec!["Bash: make".to_owned()],
+            cut: vec!["Bash `make test`".to_owned()],
+            objection: Some("the changelog is missing".to_owned()),
+        }
+    }
+
+    #[test]
+    fn whatever_ended_it_the_report_says_what_it_means_and_all_that_is_known() {
+        let (mut next, mut seen) = (Some(StopReason::Completed), 0);
+        while let Some(reason) = next {
+            (next, seen) = (after(reason), seen + 1);
+            let text = failure(&task(reason), &report(reason));
+            let by_hook = reason.name().contains("hook");
+            for part in [
+                &format!("Stop reason: {}", reason.name()),
+                advice(reason),
+                "Bash: the rule Bash(rm *) denies it",
+                "- Bash: make",
+                "Bash `make test` was running when it ended: outcome unknown",
+                "I had begun.",
+            ] {
+                assert!(text.contains(part), "{reason:?}: no {part:?} in {text}");
+            }
+            assert_eq!(text.contains("the changelog is missing"), by_hook, "{reason:?}: {text}");
+            assert!(advice(reason).ends_with('.') && advice(reason).len() > 20, "{reason:?}");
+        }
+        assert_eq!(seen, 22);
+    }
+
+    #[test]
+    fn a_report_stays_short_whatever_it_holds() {
+        let mut long = report(StopReason::MaxTurns);
+        long.cut = (0..500).map(|call| format!("Bash `{call}`")).collect();
+        long.text = "word ".repeat(100_000);
+        long.tally.denials[0].reason = "no ".repeat(100_000);
+        let text = failure(&task(StopReason::MaxTurns), &long);
+        assert!(text.len() < 10_000, "{}", text.len());
+        assert!(text.contains("(and 480 more)"), "{text}");
+    }
 }

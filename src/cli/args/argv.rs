@@ -168,15 +168,13 @@ fn is_rule(word: &str) -> bool {
 
 /// Flags of the same family of tools that mean something outlast does not do yet. Taking them and
 /// doing nothing would be a lie; calling them unknown would send people looking for a typo.
-const UNSUPPORTED: [&str; 16] = [
-    "--append-subagent-system-prompt",
+const UNSUPPORTED: [&str; 14] = [
     "--bare",
     "--betas",
     "--debug",
     "--debug-file",
     "--debug-to-stderr",
     "--effort",
-    "--forward-subagent-text",
     "--init",
     "--init-only",
     "--maintenance",

@@ -230,6 +230,9 @@ pub struct ModelArgs {
     /// Add a file's content to the system prompt
     #[arg(long, value_name = "PATH")]
     pub append_system_prompt_file: Option<PathBuf>,
+    /// Add to the system prompt of every sub-agent
+    #[arg(long, value_name = "TEXT")]
+    pub append_subagent_system_prompt: Option<String>,
     /// Let the model think first: enabled, adaptive or disabled
     #[arg(long, value_name = "MODE", value_parser = ["enabled", "adaptive", "disabled"])]
     pub thinking: Option<String>,

@@ -127,10 +127,7 @@ pub(super) fn line(task: &AgentTask) -> String {
     let AgentMark { id, kind, description, .. } = &task.mark;
     match task.status {
         AgentStatus::Running => format!("agent {id} ({kind}) begins: {description}"),
-        AgentStatus::Completed
-        | AgentStatus::Failed
-        | AgentStatus::Stopped
-        | AgentStatus::Lost => {
+        AgentStatus::Completed | AgentStatus::Failed | AgentStatus::Stopped | AgentStatus::Lost => {
             let error = task.error.as_ref().map_or_else(String::new, |error| format!(": {error}"));
             let class = match task.reason {
                 Some(StopReason::ModelError(class)) => format!(", {class}"),

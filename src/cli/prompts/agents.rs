@@ -4,6 +4,8 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
+use crate::hooks::{HookSettings, Skipped};
+use crate::mcp::prefix;
 use crate::process::reading;
 use crate::tools::{AgentDefinition, PermissionMode};
 
@@ -22,8 +24,7 @@ const DESCRIPTION_MAX: usize = 4_000;
 const FLAG_BYTES_MAX: u64 = 4 << 20;
 
 /// Fields that other tools know and this one does nothing about.
-const WITHOUT_EFFECT: [&str; 7] =
-    ["hooks", "mcpServers", "skills", "memory", "effort", "isolation", "initialPrompt"];
+const WITHOUT_EFFECT: [&str; 4] = ["memory", "effort", "isolation", "initialPrompt"];
 
 /// What nobody but the user may say: it widens rights, or what is spent.
 const FOR_THE_TRUSTED: [&str; 4] = ["permissionMode", "hooks", "mcpServers", "model"];
@@ -67,12 +68,23 @@ pub(super) fn read(entry: &Entry, library: &mut Library) {
             library.withhold(sheet, Some(field), "the repository is not trusted");
         }
         (definition.permission_mode, definition.model) = (None, None);
+        definition.servers = None;
     }
     let told = |field: &&&str| sheet.trusted || !FOR_THE_TRUSTED.contains(*field);
     let idle = WITHOUT_EFFECT.iter().filter(|field| fields.has(field)).filter(told).copied();
     library.warnings.extend(without_effect(&sheet.shown, &idle.collect::<Vec<_>>()));
+    if sheet.trusted {
+        library.warnings.extend(inline_servers(&sheet.shown, fields));
+    }
     library.warnings.extend(odd(&sheet.shown, fields));
-    library.agents.push(NamedAgent { definition, file: sheet.shown.clone() });
+    let hooks = hooks(name, fields, &sheet.shown).unwrap_or_else(|why| {
+        library.warnings.push(format!("{why}, so none of its hooks runs"));
+        HookSettings::default()
+    });
+    let hooks = if sheet.trusted { hooks } else { HookSettings::default() };
+    let (file, skills) = (sheet.shown.clone(), fields.words("skills").unwrap_or_default());
+    library.warnings.extend(hooks.skipped.iter().map(|it| skipped(&file, it)));
+    library.agents.push(NamedAgent { definition, file, skills, hooks: hooks.handlers });
 }
 
 fn define(name: &str, fields: &Fields, prompt: &str) -> AgentDefinition {
@@ -88,6 +100,9 @@ fn define(name: &str, fields: &Fields, prompt: &str) -> AgentDefinition {
         max_turns: fields.count("maxTurns").filter(|turns| *turns > 0),
         permission_mode: fields.text("permissionMode").and_then(|m| PermissionMode::parse(&m)),
         background: fields.flag("background").unwrap_or_default(),
+        servers: fields
+            .words("mcpServers")
+            .map(|names| names.iter().map(|it| prefix(it)).collect()),
     }
 }
 
@@ -107,6 +122,30 @@ fn without_effect(file: &str, fields: &[&str]) -> Option<String> {
     (!fields.is_empty()).then(|| {
         let fields = fields.join(", ");
         format!("{file}: {fields}: not supported for agents by this version of outlast, no effect")
+    })
+}
+
+/// The hooks of this kind alone.
+///
+/// # Errors
+/// What is wrong with them.
+fn hooks(kind: &str, fields: &Fields, file: &str) -> Result<HookSettings, String> {
+    let Some(value) = fields.value("hooks") else { return Ok(HookSettings::default()) };
+    let read = HookSettings::read(value, file).map_err(|bad| format!("{file}: {bad}"))?;
+    Ok(read.of_kind(kind))
+}
+
+fn skipped(file: &str, skipped: &Skipped) -> String {
+    format!("{file}: {}: {}, no effect", skipped.place, skipped.why)
+}
+
+/// Servers that are not only named.
+fn inline_servers(file: &str, fields: &Fields) -> Option<String> {
+    fields.holds_more_than_texts("mcpServers").then(|| {
+        format!(
+            "{file}: mcpServers: only names of servers that are configured elsewhere count for \
+             agents; what is defined there has no effect"
+        )
     })
 }
 
@@ -166,9 +205,13 @@ pub(in crate::cli) fn of_flag(given: &str) -> Result<(Vec<NamedAgent>, Vec<Strin
         }
         let idle = WITHOUT_EFFECT.iter().filter(|field| fields.has(field)).copied();
         warnings.extend(without_effect(&about, &idle.collect::<Vec<_>>()));
+        warnings.extend(inline_servers(&about, &fields));
         let prompt = fields.text("prompt").unwrap_or_default();
         let definition = define(name.trim(), &fields, &prompt);
-        agents.push(NamedAgent { definition, file: place.clone() });
+        let hooks = hooks(name.trim(), &fields, &about).map_err(UsageError::new)?;
+        let (file, skills) = (place.clone(), fields.words("skills").unwrap_or_default());
+        warnings.extend(hooks.skipped.iter().map(|it| skipped(&about, it)));
+        agents.push(NamedAgent { definition, file, skills, hooks: hooks.handlers });
     }
     Ok((agents, warnings))
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
+use crate::hooks::Handler;
 use crate::tools::AgentDefinition;
 
 use super::agents;
@@ -42,11 +43,15 @@ pub struct Library {
 }
 
 /// A kind of sub-agent, and where it is defined.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct NamedAgent {
     pub definition: AgentDefinition,
     /// As people are told of it.
     pub file: String,
+    /// What it is to have read from the start, by name.
+    pub skills: Vec<String>,
+    /// The hooks of this kind alone.
+    pub hooks: Vec<Handler>,
 }
 
 /// A folder with instructions for the model.
@@ -72,6 +77,9 @@ const LIST_MAX: usize = 8_000;
 
 /// How many files are complained of. A checkout may be full of broken ones.
 const WARNINGS_MAX: usize = 20;
+
+/// How long the skills may be together that an agent has read from the start, in bytes.
+const PRELOADED_MAX: usize = 100_000;
 
 /// How much of a skill's description is told, in characters.
 const DESCRIPTION_MAX: usize = 400;
@@ -163,6 +171,34 @@ impl Library {
         self.agents.iter().map(|agent| agent.definition.clone()).collect()
     }
 
+    /// The hooks of all kinds, and of the one that the run itself is.
+    pub fn hooks(&self, role: Option<&AgentDefinition>) -> Vec<Handler> {
+        let is_role = |agent: &&NamedAgent| Some(&agent.definition.name) == role.map(|it| &it.name);
+        let all = self.agents.iter().flat_map(|agent| agent.hooks.clone());
+        let own = self.agents.iter().filter(is_role).flat_map(|agent| agent.hooks.clone());
+        all.chain(own.map(Handler::of_the_run)).collect()
+    }
+
+    /// Puts the skills that agents are to have read into their prompts.
+    pub fn preload(&mut self) {
+        for agent in &mut self.agents {
+            let mut room = PRELOADED_MAX;
+            for name in std::mem::take(&mut agent.skills) {
+                let is_it = |skill: &&Command| skill.kind == Kind::Skill && skill.name == name;
+                let text = self.commands.iter().find(is_it).map(preloaded);
+                let Some(text) = text.filter(|text| text.len() <= room) else {
+                    let why = "there is none, or it is too long to be read in advance";
+                    let (file, of) = (&agent.file, &agent.definition.name);
+                    let warning = format!("{file}: {of:?}: the skill {name:?} is left out: {why}");
+                    self.warnings.push(warning);
+                    continue;
+                };
+                room -= text.len();
+                agent.definition.prompt.push_str(&text);
+            }
+        }
+    }
+
     /// Says that a file does not count, where nobody would expect that.
     fn shadowed(&mut self, lost: &Entry, by: Option<&Entry>) {
         let Some(by) = by else { return };
@@ -230,6 +266,13 @@ impl Library {
         }
         (text.len() > start).then_some(text)
     }
+}
+
+/// A skill as a part of a prompt.
+fn preloaded(skill: &Command) -> String {
+    let folder = skill.path.parent().unwrap_or(Path::new("")).display().to_string();
+    let body = skill.body.replace("${CLAUDE_SKILL_DIR}", &folder);
+    format!("\n\nThe skill {}, whose files are in {folder}:\n\n{body}", skill.name)
 }
 
 /// Whether no link leads from the folders around the working one to this folder below them.

@@ -123,7 +123,7 @@ impl Managed {
 
     /// The hooks that run. Where somebody wants none, those of managed files are left.
     pub(super) fn choose(&self, hooks: Vec<Handler>, off: Option<bool>) -> Vec<Handler> {
-        if off != Some(true) {
+        if off != Some(true) && !self.says("allowManagedHooksOnly") {
             return hooks;
         }
         if self.says("disableAllHooks") {

@@ -147,6 +147,8 @@ pub struct Settings {
     pub demands: Demands,
     /// How many sub-agents there may be.
     pub agent_limits: AgentLimits,
+    /// What is added to the system prompt of each.
+    pub agent_words: Option<String>,
     /// The user's own programs that have a say.
     pub hooks: Vec<Handler>,
     /// How many hooks this process is within.

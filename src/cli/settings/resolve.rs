@@ -67,6 +67,7 @@ pub fn resolve_under(
     let (mut system, mut tools) = (system::read(&args.model)?, tools(args, &env, &file)?);
     let home = environment::home(&variables);
     let paths = Paths { cwd: &cwd, home: home.as_deref() };
+    let hooks = [loaded.hooks.handlers, library.hooks(role.as_ref())].concat();
     role.iter().try_for_each(|role| roster::cast(role, &mut system, &mut tools, &mcp, &paths))?;
     Ok(Settings {
         output: output(args, &env)?,
@@ -93,7 +94,8 @@ pub fn resolve_under(
         library,
         demands: demands::read(&args.acceptance, &env, &file, &cwd)?,
         agent_limits: rules::agents(&file),
-        hooks: managed.choose(loaded.hooks.handlers, file.disable_all_hooks),
+        agent_words: args.model.append_subagent_system_prompt.clone(),
+        hooks: managed.choose(hooks, file.disable_all_hooks),
         hook_depth,
         memory: (!args.session.no_memory && !env.no_memory).then_some(memory),
         variables,

@@ -28,6 +28,7 @@ pub(super) fn muster(
         library.agents.extend(agents);
         library.warnings.extend(warnings);
     }
+    library.preload();
     let (place, name) = match (&args.prompts.agent, &file.agent) {
         (Some(name), _) => ("--agent", name),
         (None, Some(name)) => ("the setting agent", name),

@@ -1,0 +1,195 @@
+//! Trials of what definitions of sub-agents say beside prompt and tools: skills, servers, hooks.
+
+use std::fs;
+use std::path::Path;
+
+use outlast::rehearsal::{Recorded, Scenario, Server, When};
+use serde_json::{Value, json};
+
+use super::agents::{of_root, requests, results};
+use super::time::messages;
+use super::truth::agrees;
+use crate::mcp::script;
+use crate::support::{Trial, serve};
+
+fn of_kind(kind: &str) -> When {
+    When { source: Some(format!("agent:{kind}")), ..When::default() }
+}
+
+fn task(kind: &str) -> Value {
+    json!({ "description": "look", "prompt": "Look.", "subagent_type": kind })
+}
+
+fn go(server: &Server, agents: &Value) -> Trial {
+    let agents = agents.to_string();
+    Trial::against(server).args(["--output-format", "stream-json", "--agents", &agents, "Go."])
+}
+
+fn write(path: &Path, text: &str) {
+    fs::create_dir_all(path.parent().expect("it is in a folder")).expect("a folder can be made");
+    fs::write(path, text).expect("a file can be written");
+}
+
+fn warnings(ended: &crate::support::Ended) -> String {
+    let frames = messages(ended, "informational");
+    let texts = frames.iter().filter_map(|frame| frame["content"].as_str());
+    texts.collect::<Vec<_>>().join("\n")
+}
+
+fn tools(request: &Recorded, prefix: &str) -> Vec<String> {
+    let tools = request.body["tools"].as_array().cloned().unwrap_or_default();
+    let names = tools.iter().filter_map(|tool| tool["name"].as_str());
+    names.filter(|name| name.starts_with(prefix)).map(str::to_owned).collect()
+}
+
+#[tokio::test]
+async fn skills_of_a_kind_stand_in_its_prompt_and_unknown_ones_are_named() {
+    let agents = json!({ "writer": {
+        "description": "writes", "prompt": "You write.", "skills": ["style", "nonesuch"],
+    } });
+    let scenario = Scenario::new()
+        .tool("Agent", task("writer"))
+        .when(of_root())
+        .reply("Written.")
+        .when(of_kind("writer"))
+        .reply("Done.")
+        .when(of_root());
+    let server = serve(scenario);
+    let trial = go(&server, &agents);
+    let skill = "---\ndescription: how to write\n---\nNo adverbs. See ${CLAUDE_SKILL_DIR}/list.";
+    write(&trial.config().join("skills/style/SKILL.md"), skill);
+    let ended = trial.run().await;
+    agrees(&ended);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let request = requests(&server, "agent:").remove(0);
+    let system = request.body["system"][0]["text"].as_str().expect("a text");
+    assert!(system.starts_with("You write.\n\nThe skill style, whose files are in "), "{system}");
+    assert!(system.contains("No adverbs. See /"), "{system}");
+    let warnings = warnings(&ended);
+    assert!(warnings.contains("the skill \"nonesuch\" is left out"), "{warnings}");
+}
+
+#[tokio::test]
+async fn hooks_of_a_kind_are_asked_about_that_kind_alone() {
+    let hook = json!({ "type": "command", "command": "echo not by you >&2; exit 2" });
+    let stop = json!({ "type": "command", "command": "echo stopped >> stops" });
+    let agents = json!({
+        "careful": {
+            "description": "asks", "prompt": "You ask.",
+            "hooks": {
+                "PreToolUse": [{ "matcher": "Bash", "hooks": [hook] }],
+                "Stop": [{ "hooks": [stop] }],
+            },
+        },
+        "free": { "description": "does", "prompt": "You do." },
+    });
+    let bash = |file: &str| json!({ "command": format!("touch {file}") });
+    let scenario = Scenario::new()
+        .tool("Bash", bash("by-root"))
+        .when(of_root())
+        .tool("Agent", task("careful"))
+        .when(of_root())
+        .tool("Bash", bash("by-careful"))
+        .when(of_kind("careful"))
+        .reply("I may not.")
+        .when(of_kind("careful"))
+        .tool("Agent", task("free"))
+        .when(of_root())
+        .tool("Bash", bash("by-free"))
+        .when(of_kind("free"))
+        .reply("I did.")
+        .when(of_kind("free"))
+        .reply("Done.")
+        .when(of_root());
+    let server = serve(scenario);
+    let ended = go(&server, &agents).run().await;
+    agrees(&ended);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let made = |file: &str| ended.work().join(file).exists();
+    assert_eq!((made("by-root"), made("by-careful"), made("by-free")), (true, false, true));
+    let refused = requests(&server, "agent:careful").pop().expect("it asked twice");
+    assert!(results(&refused)[0].0.contains("not by you"), "{:?}", results(&refused));
+    let stops = fs::read_to_string(ended.work().join("stops")).expect("it was heard of its end");
+    assert_eq!(stops, "stopped\n", "once, for the one agent");
+}
+
+#[tokio::test]
+async fn a_kind_has_the_servers_that_it_names_and_so_have_those_that_it_starts() {
+    let server_of = |name: &str| {
+        (
+            name.to_owned(),
+            json!({
+                "command": "python3", "args": [script(), "well"],
+            }),
+        )
+    };
+    let servers: serde_json::Map<String, Value> =
+        ["one", "two"].map(server_of).into_iter().collect();
+    let config = json!({ "mcpServers": servers }).to_string();
+    let agents = json!({
+        "narrow": { "description": "one", "prompt": "One.", "mcpServers": ["one"] },
+        "wide": { "description": "two", "prompt": "Two.", "tools": ["Read", "mcp__two"] },
+        "inline": { "description": "x", "prompt": "X.", "mcpServers": [{ "x": { "url": "y" } }] },
+    });
+    let scenario = Scenario::new()
+        .tool("Agent", task("narrow"))
+        .when(of_root())
+        .tool("Agent", task("wide"))
+        .when(of_kind("narrow"))
+        .reply("Nothing.")
+        .when(of_kind("wide"))
+        .reply("Nothing.")
+        .when(of_kind("narrow"))
+        .reply("Done.")
+        .when(of_root());
+    let server = serve(scenario);
+    let ended = go(&server, &agents).args(["--mcp-config", &config]).run().await;
+    agrees(&ended);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let narrow = requests(&server, "agent:narrow").remove(0);
+    assert!(!tools(&narrow, "mcp__one__").is_empty(), "it has what it names");
+    assert_eq!(tools(&narrow, "mcp__two__"), [""; 0], "and nothing else of servers");
+    assert!(!tools(&narrow, "Bash").is_empty(), "what is built in is another matter");
+    let wide = requests(&server, "agent:wide").remove(0);
+    assert_eq!(tools(&wide, "mcp__"), [""; 0], "nobody gives on what he has not");
+    let warnings = warnings(&ended);
+    assert!(warnings.contains("\"inline\": mcpServers: only names"), "{warnings}");
+}
+
+#[tokio::test]
+async fn what_a_definition_says_in_vain_is_named_once() {
+    let agents = json!({ "old": {
+        "description": "x", "prompt": "X.", "color": "red", "memory": "user", "effort": "high",
+        "isolation": "worktree", "initialPrompt": "Begin.",
+    } });
+    let server = serve(Scenario::new().reply("Done."));
+    let ended = go(&server, &agents).run().await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let warnings = warnings(&ended);
+    let line = "\"old\": memory, effort, isolation, initialPrompt: not supported for agents";
+    assert_eq!(warnings.matches(line).count(), 1, "{warnings}");
+    assert!(!warnings.contains("color"), "it changes nothing anybody could miss: {warnings}");
+    let wrong = json!({ "bad": { "description": "x", "prompt": "X.", "hooks": { "Stop": 7 } } });
+    let ended = go(&server, &wrong).run().await;
+    assert_eq!(ended.code, Some(2), "{ended:?}");
+    assert!(ended.stderr.contains("\"bad\": hooks.Stop: is no list"), "{}", ended.stderr);
+}
+
+#[tokio::test]
+async fn words_for_all_sub_agents_stand_in_the_prompt_of_each_and_not_of_the_run() {
+    let scenario = Scenario::new()
+        .tool("Agent", task("general-purpose"))
+        .when(of_root())
+        .reply("I see.")
+        .when(of_kind("general-purpose"))
+        .reply("Done.")
+        .when(of_root());
+    let server = serve(scenario);
+    let words = "Answer in Latin.";
+    let flags = ["--append-subagent-system-prompt", words];
+    let ended = go(&server, &json!({})).args(flags).run().await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let system = |request: &Recorded| request.body["system"].to_string();
+    assert!(system(&requests(&server, "agent:")[0]).contains(words));
+    assert!(!system(&requests(&server, "main")[0]).contains(words));
+}
