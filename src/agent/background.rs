@@ -242,8 +242,8 @@ impl Past {
             let command: String = command.chars().take(200).collect();
             let command = command.split_whitespace().collect::<Vec<_>>().join(" ");
             let known = known(name).into_iter().flat_map(str::lines);
-            let known: String = known.map(|line| format!("\n  {line}")).collect();
-            format!("- {name} (`{command}`){known}")
+            let known: Vec<String> = known.map(|line| format!("\n  {line}")).collect();
+            format!("- {name} (`{command}`){}", known.concat())
         };
         self.lost.iter().map(line).collect::<Vec<_>>().join("\n")
     }

@@ -231,7 +231,7 @@ async fn alarmed(alarm: &mut Option<Alarm>) {
     {
         return;
     }
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }
 
 /// Waits until this run alone is to stop; for ever, where nobody can stop it.

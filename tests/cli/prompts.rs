@@ -285,6 +285,7 @@ fn a_project_that_is_not_trusted_widens_nothing() {
     assert_eq!(mine.definition.permission_mode, Some(PermissionMode::Plan));
     assert_eq!(mine.definition.model.as_deref(), Some("opus"));
     assert_eq!((&theirs.definition.permission_mode, &theirs.definition.model), (&None, &None));
+    assert_eq!(theirs.definition.servers, None);
     assert_eq!(theirs.definition.tools, Some(vec!["Read".to_owned()]));
     let told: Vec<(&str, Option<&str>)> =
         library.withheld.iter().map(|one| (one.file.as_str(), one.key.as_deref())).collect();
@@ -303,7 +304,9 @@ fn a_project_that_is_not_trusted_widens_nothing() {
     assert_eq!(library.withheld, Vec::new());
     assert!(library.agents[0].file.starts_with("../.claude"), "{library:?}");
     assert_eq!(library.callable().next().expect("still").grants, ["Bash"]);
-    assert!(library.warnings[0].contains("hooks, mcpServers: not supported"), "{library:?}");
+    let theirs = library.agents.iter().find(|agent| agent.definition.name == "theirs");
+    let servers = theirs.and_then(|agent| agent.definition.servers.clone());
+    assert_eq!(servers, Some(vec!["mcp__x__".to_owned()]));
 }
 
 #[test]

@@ -173,6 +173,11 @@ async fn what_a_definition_says_in_vain_is_named_once() {
     let ended = go(&server, &wrong).run().await;
     assert_eq!(ended.code, Some(2), "{ended:?}");
     assert!(ended.stderr.contains("\"bad\": hooks.Stop: is no list"), "{}", ended.stderr);
+    let one = "\"one\": {\"description\": \"x\", \"prompt\": \"X.\"}";
+    let flags = ["--agents", &format!("{{{one}, {one}}}"), "Go."];
+    let ended = Trial::against(&server).args(flags).run().await;
+    assert_eq!(ended.code, Some(2), "{ended:?}");
+    assert!(ended.stderr.contains("\"one\" is there twice"), "{}", ended.stderr);
 }
 
 #[tokio::test]

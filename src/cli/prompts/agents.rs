@@ -1,8 +1,10 @@
 //! Kinds of sub-agents: from files, and from `--agents`.
 
+use std::fmt;
 use std::path::Path;
 
-use serde_json::{Map, Value};
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+use serde_json::Value;
 
 use crate::hooks::{HookSettings, Skipped};
 use crate::mcp::prefix;
@@ -159,6 +161,33 @@ fn odd(file: &str, fields: &Fields) -> Option<String> {
     (!bad.is_empty()).then(|| format!("{file}: {} makes no sense, no effect", bad.join(" and ")))
 }
 
+/// The members of an object, in order, those of the same name included.
+struct Pairs(Vec<(String, Value)>);
+
+impl<'de> Deserialize<'de> for Pairs {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Members;
+
+        impl<'de> Visitor<'de> for Members {
+            type Value = Pairs;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object of agents")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Pairs, A::Error> {
+                let mut pairs = Vec::new();
+                while let Some(pair) = map.next_entry()? {
+                    pairs.push(pair);
+                }
+                Ok(Pairs(pairs))
+            }
+        }
+
+        deserializer.deserialize_map(Members)
+    }
+}
+
 /// Reads the value of `--agents`: JSON, or a file of it.
 ///
 /// # Errors
@@ -176,7 +205,7 @@ pub(in crate::cli) fn of_flag(given: &str) -> Result<(Vec<NamedAgent>, Vec<Strin
         (given.to_owned(), text)
     };
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
-    let all: Map<String, Value> = serde_json::from_str(text).map_err(|error| {
+    let Pairs(all) = serde_json::from_str(text).map_err(|error| {
         let why = error.to_string();
         let why = why.split(" at line ").next().unwrap_or_default();
         let (line, column) = (error.line(), error.column());
@@ -185,7 +214,7 @@ pub(in crate::cli) fn of_flag(given: &str) -> Result<(Vec<NamedAgent>, Vec<Strin
              {{\"description\": \"...\", \"prompt\": \"...\"}}}}"
         ))
     })?;
-    let (mut agents, mut warnings) = (Vec::new(), Vec::new());
+    let (mut agents, mut warnings) = (Vec::<NamedAgent>::new(), Vec::new());
     for (name, value) in all {
         let wrong = |what: &str| UsageError::new(format!("{place}: {name:?} {what}"));
         let Value::Object(fields) = value else { return Err(wrong("is no object")) };
@@ -198,6 +227,9 @@ pub(in crate::cli) fn of_flag(given: &str) -> Result<(Vec<NamedAgent>, Vec<Strin
         check_name(name.trim()).map_err(|why| wrong(&why))?;
         if name.trim().is_empty() {
             return Err(wrong("is no name"));
+        }
+        if agents.iter().any(|agent| agent.definition.name == name.trim()) {
+            return Err(wrong("is there twice; take one of them out"));
         }
         let about = format!("{place}: {name:?}");
         if let Some(odd) = odd(&about, &fields) {
