@@ -7,7 +7,7 @@
 //! <session id>/subagents/agent-a1.meta.json  whose it is, and which process started it
 //! ```
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -218,7 +218,7 @@ fn trace(meta: &Path) -> Option<PastAgent> {
         epoch: known.epoch,
         ..PastAgent::default()
     };
-    let (mut messages, mut begun) = (Vec::<Message>::new(), HashSet::new());
+    let (mut messages, mut begun) = (Vec::<Message>::new(), BTreeSet::new());
     let mut in_flight = Money::ZERO;
     for entry in contents.into_iter().flat_map(|contents| contents.entries) {
         match entry {

@@ -1,7 +1,7 @@
 //! What a conversation has done for sure, and what nobody knows of: the tools that ran without an
 //! error, and those that were cut off.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 
 use serde_json::Value;
 
@@ -48,7 +48,7 @@ pub fn named(call: &ToolCall) -> String {
 }
 
 /// The calls among those of `begun` that no result answers, in the order in which they were made.
-pub fn unanswered(messages: &[Message], begun: &HashSet<String>) -> Vec<String> {
+pub fn unanswered(messages: &[Message], begun: &BTreeSet<String>) -> Vec<String> {
     let mut open: Vec<ToolCall> = Vec::new();
     for block in messages.iter().flat_map(|message| &message.content) {
         match block {
@@ -108,8 +108,8 @@ mod tests {
             Message::user(vec![result("1", false), result("2", true)]),
         ];
         assert_eq!(finished(&messages), ["Bash: make all"]);
-        let begun = HashSet::from(["2".to_owned(), "3".to_owned(), "4".to_owned()]);
+        let begun = BTreeSet::from(["2".to_owned(), "3".to_owned(), "4".to_owned()]);
         assert_eq!(unanswered(&messages, &begun), ["Bash `ls`"]);
-        assert!(unanswered(&messages, &HashSet::new()).is_empty(), "it never began");
+        assert!(unanswered(&messages, &BTreeSet::new()).is_empty(), "it never began");
     }
 }
