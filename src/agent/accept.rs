@@ -14,8 +14,6 @@ use crate::transcript::{Block, ToolCall};
 
 use super::observer::WaitingFor;
 use super::session::Session;
-use super::watch::{Disturbance, Figures};
-use super::work::patience;
 
 /// A file larger than this is known to the loop detector by its size and time alone, in bytes.
 const FILE_MAX: u64 = 8_000_000;
@@ -73,31 +71,12 @@ impl Session<'_> {
     pub(super) async fn check(&mut self) -> Event {
         let cancel = CancellationToken::new();
         let toolbox = Arc::clone(&self.toolbox);
-        let checking = toolbox.check(cancel.clone());
-        let mut checking = Box::pin(checking);
-        let mut vigil = self.watch.begin();
-        let figures = Figures { turn: self.books.tally.turns, ..self.figures() };
-        let check = loop {
-            tokio::select! {
-                biased;
-                disturbance = self.watch.disturbance(&mut vigil) => match disturbance {
-                    Disturbance::Cut(cut) => {
-                        cancel.cancel();
-                        self.begin_to_end(cut);
-                        // One that does not end by itself is killed when it is dropped.
-                        let _ = tokio::time::timeout(patience(cut), checking).await;
-                        return cut.into();
-                    }
-                    Disturbance::Tick => {
-                        let waiting = WaitingFor::Tool { name: "--require", id: "" };
-                        self.watch.beat(&vigil, waiting, figures, None);
-                    }
-                },
-                check = &mut checking => break check,
-            }
-        };
-        let Some(check) = check else {
-            return self.broke("a requirement was to be checked that there is not");
+        let checking = Box::pin(toolbox.check(cancel.clone()));
+        let waiting_for = WaitingFor::Tool { name: "--require", id: "" };
+        let check = match self.see_through(waiting_for, &cancel, checking).await {
+            Ok(Some(check)) => check,
+            Ok(None) => return self.broke("a requirement was to be checked that there is not"),
+            Err(cut) => return cut.into(),
         };
         let passed = check.passed();
         self.unmet = (!passed).then(|| check.report());

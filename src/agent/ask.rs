@@ -19,13 +19,19 @@ use super::observer::{Notice, WaitingFor};
 use super::session::Session;
 use super::setup::Rung;
 use super::sharing::accepted;
-use super::watch::{CutBy, Disturbance, Watch};
+use super::watch::{CutBy, Vigil, Watch};
 
 /// How a call ended.
 enum CallEnd {
     Answered(Box<Answer>),
     Failed(Box<Fault>),
     Cut(CutBy),
+}
+
+/// What comes next of a call.
+enum Next {
+    Step(Progress),
+    Over(Result<Answer, Box<Fault>>),
 }
 
 impl From<Result<Answer, Box<Fault>>> for CallEnd {
@@ -118,29 +124,35 @@ impl Session<'_> {
         // Nothing runs before its hooks were asked.
         let guarded = self.counsellors.listen_to(HookEvent::PreToolUse);
         let end = loop {
-            tokio::select! {
-                biased;
-                disturbance = self.watch.disturbance(&mut vigil) => match disturbance {
-                    Disturbance::Cut(cut @ (CutBy::Interrupt(_) | CutBy::Denial)) => break CallEnd::Cut(cut),
-                    // An answer that is there is not thrown away for being seen a moment late.
-                    Disturbance::Cut(CutBy::Deadline) => break tokio::select! {
-                        biased;
-                        result = &mut call => result.into(),
-                        () = std::future::ready(()) => CallEnd::Cut(CutBy::Deadline),
-                    },
-                    Disturbance::Tick => {
-                        let silence = last_byte.map(|then| then.until(self.watch.clock.now()));
-                        self.watch.beat(&vigil, WaitingFor::Model(&rung.label), figures, silence);
-                    }
-                },
-                Some(step) = progress.recv() => {
+            let show = |watch: &mut Watch<'_>, vigil: &Vigil| {
+                let silence = last_byte.map(|then| then.until(watch.clock.now()));
+                watch.beat(vigil, WaitingFor::Model(&rung.label), figures, silence);
+            };
+            let next = async {
+                tokio::select! {
+                    biased;
+                    Some(step) = progress.recv() => Next::Step(step),
+                    result = &mut call => Next::Over(result),
+                }
+            };
+            match self.watch.wait_for(&mut vigil, show, next).await {
+                Ok(Next::Step(step)) => {
                     last_byte = Some(self.watch.clock.now());
                     if let (Progress::Block { block, .. }, false) = (&step, guarded) {
                         self.early.consider(block, &self.toolbox);
                     }
                     pass_on(step, self.stream_events, &mut self.watch, &mut self.shared);
                 }
-                result = &mut call => break result.into(),
+                Ok(Next::Over(result)) => break result.into(),
+                Err(cut @ (CutBy::Interrupt(_) | CutBy::Denial)) => break CallEnd::Cut(cut),
+                // An answer that is there is not thrown away for being seen a moment late.
+                Err(cut @ CutBy::Deadline) => {
+                    break tokio::select! {
+                        biased;
+                        result = &mut call => result.into(),
+                        () = std::future::ready(()) => CallEnd::Cut(cut),
+                    };
+                }
             }
         };
         // A reply that comes at once may be here before what was told on its way.
@@ -217,18 +229,12 @@ impl Session<'_> {
         let figures = self.figures();
         let client = Arc::clone(&self.rung().client);
         let refreshing = client.refresh();
-        tokio::pin!(refreshing);
-        let renewal = loop {
-            tokio::select! {
-                biased;
-                disturbance = self.watch.disturbance(&mut vigil) => match disturbance {
-                    Disturbance::Cut(cut) => return cut.into(),
-                    Disturbance::Tick => {
-                        self.watch.beat(&vigil, WaitingFor::Model("credentials"), figures, None);
-                    }
-                },
-                renewal = &mut refreshing => break renewal,
-            }
+        let show = |watch: &mut Watch<'_>, vigil: &Vigil| {
+            watch.beat(vigil, WaitingFor::Model("credentials"), figures, None);
+        };
+        let renewal = match self.watch.wait_for(&mut vigil, show, refreshing).await {
+            Ok(renewal) => renewal,
+            Err(cut) => return cut.into(),
         };
         self.guard();
         // The rejection that led here stays what the run reports, unless there is more to say.

@@ -9,10 +9,10 @@ use crate::tools::{BackgroundKind, BackgroundTask, STARTED_IN_BACKGROUND, is_age
 use crate::transcript::{Block, Message};
 
 use super::conversation::text_of;
+use super::cut::{DYING, DYING_LATE};
 use super::observer::{Notice, WaitingFor};
 use super::session::Session;
-use super::watch::{CutBy, Disturbance, Figures};
-use super::work::{DYING, DYING_LATE};
+use super::watch::{CutBy, Vigil, Watch};
 
 impl Session<'_> {
     /// An end that the model comes to, seen together with background work.
@@ -43,26 +43,25 @@ impl Session<'_> {
         let news = toolbox.news_of_work();
         let over = self.watch.clock;
         let over = async move { over.sleep_until(until).await };
-        tokio::pin!(news, over);
-        let mut vigil = self.watch.begin();
-        let figures = Figures { turn: self.books.tally.turns, ..self.figures() };
-        loop {
+        let news = async {
             tokio::select! {
                 biased;
-                work = &mut news => return Event::Worked(work),
-                disturbance = self.watch.disturbance(&mut vigil) => match disturbance {
-                    Disturbance::Cut(cut) => {
-                        self.begin_to_end(cut);
-                        return cut.into();
-                    }
-                    Disturbance::Tick => {
-                        let running = self.toolbox.running_work();
-                        let waiting = WaitingFor::Work { running: &running };
-                        let left = self.watch.clock.now().until(until);
-                        self.watch.beat_until(&vigil, waiting, figures, left);
-                    }
-                },
-                () = &mut over => return Event::Worked(Work::Alive),
+                work = news => work,
+                () = over => Work::Alive,
+            }
+        };
+        let mut vigil = self.watch.begin();
+        let figures = self.figures_of_turn();
+        let show = |watch: &mut Watch<'_>, vigil: &Vigil| {
+            let running = toolbox.running_work();
+            let left = watch.clock.now().until(until);
+            watch.beat_until(vigil, WaitingFor::Work { running: &running }, figures, left);
+        };
+        match self.watch.wait_for(&mut vigil, show, news).await {
+            Ok(work) => Event::Worked(work),
+            Err(cut) => {
+                self.begin_to_end(cut);
+                cut.into()
             }
         }
     }

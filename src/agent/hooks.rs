@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
@@ -15,11 +15,11 @@ use crate::recovery::{HOOK_SAYS, Occasion};
 use crate::secrets::Mask;
 use crate::transcript::{Block, ToolCall};
 
+use super::cut::patience;
 use super::observer::{Notice, WaitingFor};
 use super::session::Session;
 use super::setup::HookTally;
-use super::watch::{CutBy, Disturbance};
-use super::work::patience;
+use super::watch::{CutBy, Vigil, Watch};
 
 /// The hooks of a run, and what they have said so far.
 #[derive(Debug, Default)]
@@ -161,33 +161,26 @@ impl Session<'_> {
         let mut telling = self.start_telling(matters, &cancel);
         let mut vigil = self.watch.begin();
         let figures = self.figures_of_turn();
+        let show = |watch: &mut Watch<'_>, vigil: &Vigil| {
+            watch.beat(vigil, WaitingFor::Hook { event: event.name() }, figures, None);
+        };
         loop {
-            tokio::select! {
-                biased;
-                disturbance = self.watch.disturbance(&mut vigil) => match disturbance {
-                    Disturbance::Cut(cut) => {
-                        cancel.cancel();
-                        self.begin_to_end(cut);
-                        let ended = async { while telling.join_next().await.is_some() {} };
-                        // Those that do not end are killed when they are dropped.
-                        let _ = timeout(patience(cut), ended).await;
-                        self.tell_news();
-                        return Err(cut);
-                    }
-                    Disturbance::Tick => {
-                        let waiting = WaitingFor::Hook { event: event.name() };
-                        self.watch.beat(&vigil, waiting, figures, None);
-                    }
-                },
-                Some(news) = next_news(&mut self.counsellors.news) => {
-                    self.watch.tell(&Notice::Hook(&news));
+            let next = next_word(&mut self.counsellors.news, &mut telling);
+            match self.watch.wait_for(&mut vigil, show, next).await {
+                Ok(Word::News(news)) => self.watch.tell(&Notice::Hook(&news)),
+                Ok(Word::Told(Some(Ok((index, verdict))))) => verdicts[index] = verdict,
+                // One that broke has said nothing.
+                Ok(Word::Told(Some(Err(_)))) => {}
+                Ok(Word::Told(None)) => break,
+                Err(cut) => {
+                    cancel.cancel();
+                    self.begin_to_end(cut);
+                    let ended = async { while telling.join_next().await.is_some() {} };
+                    // Those that do not end are killed when they are dropped.
+                    let _ = timeout(patience(cut), ended).await;
+                    self.tell_news();
+                    return Err(cut);
                 }
-                told = telling.join_next() => match told {
-                    Some(Ok((index, verdict))) => verdicts[index] = verdict,
-                    // One that broke has said nothing.
-                    Some(Err(_)) => {}
-                    None => break,
-                },
             }
         }
         self.counsellors.tally.waited += began.until(self.watch.clock.now());
@@ -269,6 +262,25 @@ impl Session<'_> {
         };
         self.counsellors.halt.get_or_insert(why.clone());
         self.counsellors.tally.why.get_or_insert(why);
+    }
+}
+
+/// What is heard while hooks are told something.
+enum Word {
+    News(HookNews),
+    /// A verdict on one of the matters; `None` when there is one on each.
+    Told(Option<Result<(usize, Verdict), JoinError>>),
+}
+
+/// Waits for the next word. Cancel-safe.
+async fn next_word(
+    news: &mut Option<UnboundedReceiver<HookNews>>,
+    telling: &mut JoinSet<(usize, Verdict)>,
+) -> Word {
+    tokio::select! {
+        biased;
+        Some(news) = next_news(news) => Word::News(news),
+        told = telling.join_next() => Word::Told(told),
     }
 }
 

@@ -13,6 +13,7 @@ mod books;
 mod clock;
 mod context;
 mod conversation;
+mod cut;
 mod delegate;
 mod drive;
 mod early;

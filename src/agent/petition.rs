@@ -12,8 +12,7 @@ use crate::transcript::{Block, ToolCall};
 
 use super::observer::WaitingFor;
 use super::session::Session;
-use super::watch::{CutBy, Disturbance};
-use super::work::patience;
+use super::watch::CutBy;
 
 /// What was answered.
 #[derive(Debug, PartialEq)]
@@ -76,28 +75,9 @@ impl Session<'_> {
             "tool_use_id": call.id,
         });
         let (servers, cancel) = (Arc::clone(&self.servers), CancellationToken::new());
+        let waiting_for = WaitingFor::Tool { name: tool, id: &call.id };
         let asking = servers.call(tool, &question, &cancel);
-        tokio::pin!(asking);
-        let mut vigil = self.watch.begin();
-        let figures = self.figures_of_turn();
-        loop {
-            tokio::select! {
-                biased;
-                disturbance = self.watch.disturbance(&mut vigil) => match disturbance {
-                    Disturbance::Cut(cut) => {
-                        cancel.cancel();
-                        self.begin_to_end(cut);
-                        let _ = tokio::time::timeout(patience(cut), &mut asking).await;
-                        return Err(cut);
-                    }
-                    Disturbance::Tick => {
-                        let waiting = WaitingFor::Tool { name: tool, id: &call.id };
-                        self.watch.beat(&vigil, waiting, figures, None);
-                    }
-                },
-                reply = &mut asking => return Ok(reply),
-            }
-        }
+        self.see_through(waiting_for, &cancel, asking).await
     }
 }
 

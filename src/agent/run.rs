@@ -196,12 +196,7 @@ pub(super) fn open(setup: Setup, watch: Watch<'_>, kin: Kin) -> (Session<'_>, Ve
     let full = setup.limits.budgets.objections;
     let pressing = carried.run.is_some_and(|run| run.budgets.objections < full);
     let counsellors = Counsellors::new(kin.hooks.as_deref().cloned(), pressing);
-    let learned = |label: &str| carried.windows.iter().find(|(model, _)| model == label);
-    let window = |rung: &Rung| {
-        let known = rung.facts.context_window;
-        learned(&rung.label).map_or(known, |(_, tokens)| known.min(*tokens))
-    };
-    let windows = setup.rungs.iter().map(window).collect();
+    let windows = setup.rungs.iter().map(|rung| window(rung, &carried.windows)).collect();
     let session = Session {
         system: setup.system,
         definitions,
@@ -246,6 +241,13 @@ pub(super) fn open(setup: Setup, watch: Watch<'_>, kin: Kin) -> (Session<'_>, Ve
         work_minded: false,
     };
     (session, setup.prompt)
+}
+
+/// How much a model takes at once, as far as is known or was learned.
+fn window(rung: &Rung, learned: &[(String, u64)]) -> u64 {
+    let known = rung.facts.context_window;
+    let learned = learned.iter().find(|(model, _)| *model == rung.label);
+    learned.map_or(known, |(_, tokens)| known.min(*tokens))
 }
 
 fn ending(mut session: Session<'_>, reason: StopReason) -> Ending {

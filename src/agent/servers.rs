@@ -14,7 +14,7 @@ use crate::transcript::{ToolCall, ToolDefinition, fixed_bytes};
 
 use super::observer::{Init, Notice, WaitingFor};
 use super::session::Session;
-use super::watch::{Disturbance, Figures};
+use super::watch::{Figures, Vigil, Watch};
 
 /// How long the first request waits for servers that start (SPEC 15). Later ones join later.
 const START_MAX: Duration = Duration::from_secs(5);
@@ -97,25 +97,15 @@ impl Session<'_> {
         }
         let servers = Arc::clone(&self.servers);
         let settled = servers.settle(START_MAX);
-        tokio::pin!(settled);
         let began = Instant::now();
         let mut vigil = self.watch.begin();
-        loop {
-            tokio::select! {
-                biased;
-                disturbance = self.watch.disturbance(&mut vigil) => match disturbance {
-                    // Whatever is waited for next will hear of it too.
-                    Disturbance::Cut(_) => break,
-                    Disturbance::Tick => {
-                        let names = servers.pending().join(", ");
-                        let left = START_MAX.saturating_sub(began.elapsed());
-                        let waiting = WaitingFor::Servers { names: &names };
-                        self.watch.beat_until(&vigil, waiting, Figures::none(), left);
-                    }
-                },
-                () = &mut settled => break,
-            }
-        }
+        let show = |watch: &mut Watch<'_>, vigil: &Vigil| {
+            let names = servers.pending().join(", ");
+            let left = START_MAX.saturating_sub(began.elapsed());
+            watch.beat_until(vigil, WaitingFor::Servers { names: &names }, Figures::none(), left);
+        };
+        // Whatever is waited for next will hear of a cut too.
+        let _ = self.watch.wait_for(&mut vigil, show, settled).await;
         let instructions = servers.instructions();
         if !instructions.is_empty() {
             self.system.push_str(INSTRUCTIONS);

@@ -25,7 +25,7 @@ use super::early::EarlyTools;
 use super::hooks::Counsellors;
 use super::observer::{Heartbeat, Notice, WaitingFor};
 use super::setup::Rung;
-use super::watch::{Disturbance, Figures, Watch};
+use super::watch::{Figures, Watch};
 use super::words::LastWords;
 
 /// A run in progress: what the machine's decisions are carried out on.
@@ -318,16 +318,9 @@ impl Session<'_> {
         let clock = self.watch.clock;
         let mut vigil = self.watch.begin();
         let woke = clock.sleep_until(until);
-        tokio::pin!(woke);
-        loop {
-            tokio::select! {
-                biased;
-                disturbance = self.watch.disturbance(&mut vigil) => match disturbance {
-                    Disturbance::Cut(cut) => return cut.into(),
-                    Disturbance::Tick => {}
-                },
-                () = &mut woke => return Event::Woke,
-            }
+        match self.watch.wait_for(&mut vigil, |_, _| {}, woke).await {
+            Ok(()) => Event::Woke,
+            Err(cut) => cut.into(),
         }
     }
 

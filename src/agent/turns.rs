@@ -4,7 +4,7 @@ use crate::recovery::{Event, Purpose};
 
 use super::observer::WaitingFor;
 use super::session::Session;
-use super::watch::{CutBy, Disturbance, Vigil};
+use super::watch::{CutBy, Vigil, Watch};
 
 impl Session<'_> {
     /// Weighs the next request. Where several agents draw on one budget, what others have reserved
@@ -49,16 +49,9 @@ impl Session<'_> {
         vigil: &mut Vigil,
     ) -> Result<T, CutBy> {
         let figures = self.figures();
-        tokio::pin!(other);
-        loop {
-            tokio::select! {
-                biased;
-                disturbance = self.watch.disturbance(vigil) => match disturbance {
-                    Disturbance::Cut(cut) => return Err(cut),
-                    Disturbance::Tick => self.watch.beat(vigil, WaitingFor::Money, figures, None),
-                },
-                done = &mut other => return Ok(done),
-            }
-        }
+        let show = |watch: &mut Watch<'_>, vigil: &Vigil| {
+            watch.beat(vigil, WaitingFor::Money, figures, None);
+        };
+        self.watch.wait_for(vigil, show, other).await
     }
 }

@@ -56,7 +56,7 @@ impl From<CutBy> for Event {
 
 /// What happened while we waited for something else.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Disturbance {
+enum Disturbance {
     Cut(CutBy),
     /// It is time to show that we are alive.
     Tick,
@@ -126,8 +126,32 @@ impl<'a> Watch<'a> {
         Vigil { began: self.clock.now(), ticks }
     }
 
+    /// Waits for `other`, and meanwhile for whatever cuts the run off, which comes first. `show`
+    /// shows that we are alive, each time that it is time to.
+    ///
+    /// # Errors
+    /// What cut the run off. `other` goes no further than it has come, unless it is lent.
+    pub(super) async fn wait_for<T>(
+        &mut self,
+        vigil: &mut Vigil,
+        mut show: impl FnMut(&mut Self, &Vigil),
+        other: impl Future<Output = T>,
+    ) -> Result<T, CutBy> {
+        tokio::pin!(other);
+        loop {
+            tokio::select! {
+                biased;
+                disturbance = self.disturbance(vigil) => match disturbance {
+                    Disturbance::Cut(cut) => return Err(cut),
+                    Disturbance::Tick => show(self, vigil),
+                },
+                done = &mut other => return Ok(done),
+            }
+        }
+    }
+
     /// Waits for the next disturbance. Cancel-safe.
-    pub(super) async fn disturbance(&mut self, vigil: &mut Vigil) -> Disturbance {
+    async fn disturbance(&mut self, vigil: &mut Vigil) -> Disturbance {
         let clock = self.clock;
         let deadline = self.deadline;
         let passed = async move {

@@ -17,21 +17,14 @@ use crate::transcript::{Block, ToolCall, named};
 
 use super::accept::Done;
 use super::conversation::{open_calls, synthetic};
+use super::cut::patience;
 use super::guard::{Ran, Replaced};
 use super::observer::{Notice, WaitingFor};
 use super::session::Session;
-use super::watch::{CutBy, Disturbance, Figures};
+use super::watch::{CutBy, Vigil, Watch};
 
 /// Read-only tools that run side by side (SPEC 13).
 pub(super) const SIDE_BY_SIDE: usize = 10;
-
-/// How long a cancelled tool may take to die: two seconds of grace before it is killed, and a
-/// moment to notice (SPEC 12).
-pub(super) const DYING: Duration = Duration::from_millis(2_500);
-
-/// The same when time is up, or something was denied: the whole run has two seconds to end (SPEC
-/// 17).
-pub(super) const DYING_LATE: Duration = Duration::from_millis(1_200);
 
 /// One result, in the making.
 struct Slot {
@@ -204,46 +197,48 @@ impl Session<'_> {
         }
         drop(finish);
         let mut vigil = self.watch.begin();
-        // The reply that asked for these tools is counted already, and they are part of its turn.
-        let figures = Figures { turn: self.books.tally.turns, ..self.figures() };
         loop {
-            tokio::select! {
-                biased;
-                disturbance = self.watch.disturbance(&mut vigil) => match disturbance {
-                    Disturbance::Cut(cut) => {
-                        cancel.cancel();
-                        self.begin_to_end(cut);
-                        for (index, outcome) in let_die(&self.toolbox, cut, tasks, finished).await {
-                            let slot: &mut Slot = &mut batch[index];
-                            slot.result = Some(self.finish(&slot.call, outcome));
-                        }
-                        return Some(cut);
+            match self.next_finished(batch, &mut finished, &mut vigil).await {
+                Ok(Some((index, outcome))) => {
+                    let slot: &mut Slot = &mut batch[index];
+                    slot.took = Some(began.elapsed());
+                    if outcome.is_error && slot.cancels_siblings() {
+                        siblings.cancel();
                     }
-                    Disturbance::Tick if batch.iter().any(Slot::is_agent_at_work) => {
-                        let running = self.doings();
-                        let waiting = WaitingFor::Agents { running: &running };
-                        self.watch.beat(&vigil, waiting, figures, None);
-                    }
-                    Disturbance::Tick => {
-                        if let Some(slot) = batch.iter().find(|slot| slot.result.is_none()) {
-                            let waiting = WaitingFor::Tool { name: &slot.call.name, id: &slot.call.id };
-                            self.watch.beat(&vigil, waiting, figures, None);
-                        }
-                    }
-                },
-                one = finished.recv() => match one {
-                    Some((index, outcome)) => {
+                    slot.result = Some(self.finish(&slot.call, outcome));
+                }
+                Ok(None) => return None,
+                Err(cut) => {
+                    cancel.cancel();
+                    self.begin_to_end(cut);
+                    for (index, outcome) in let_die(&self.toolbox, cut, tasks, finished).await {
                         let slot: &mut Slot = &mut batch[index];
-                        slot.took = Some(began.elapsed());
-                        if outcome.is_error && slot.cancels_siblings() {
-                            siblings.cancel();
-                        }
                         slot.result = Some(self.finish(&slot.call, outcome));
                     }
-                    None => return None,
-                },
+                    return Some(cut);
+                }
             }
         }
+    }
+
+    /// Waits for the next call of a batch that is done. `None`: all are.
+    async fn next_finished(
+        &mut self,
+        batch: &[Slot],
+        finished: &mut mpsc::UnboundedReceiver<(usize, Outcome)>,
+        vigil: &mut Vigil,
+    ) -> Result<Option<(usize, Outcome)>, CutBy> {
+        let (figures, kin) = (self.figures_of_turn(), &self.kin);
+        let show = |watch: &mut Watch<'_>, vigil: &Vigil| {
+            if batch.iter().any(Slot::is_agent_at_work) {
+                let running = kin.doings(watch.clock.now());
+                watch.beat(vigil, WaitingFor::Agents { running: &running }, figures, None);
+            } else if let Some(slot) = batch.iter().find(|slot| slot.result.is_none()) {
+                let waiting_for = WaitingFor::Tool { name: &slot.call.name, id: &slot.call.id };
+                watch.beat(vigil, waiting_for, figures, None);
+            }
+        };
+        self.watch.wait_for(vigil, show, finished.recv()).await
     }
 
     /// The work of one call, to be spawned.
@@ -358,14 +353,6 @@ impl Session<'_> {
 /// Whether a call starts a sub-agent that is waited for.
 fn is_awaited_agent(call: &ToolCall) -> bool {
     is_agent_tool(&call.name) && call.input["run_in_background"] != true
-}
-
-/// How long what was cut may take to die.
-pub(super) fn patience(cut: CutBy) -> Duration {
-    match cut {
-        CutBy::Interrupt(_) => DYING,
-        CutBy::Deadline | CutBy::Denial => DYING_LATE,
-    }
 }
 
 /// Waits until cancelled tools have ended, and ends those that do not. Returns the outcomes of

@@ -9,7 +9,7 @@ use uuid::Uuid;
 use crate::hooks::{HookEvent, Hooks};
 use crate::journal::{Journal, Newcomer};
 use crate::model::Client;
-use crate::recovery::{Limits, Run, StopReason};
+use crate::recovery::{Limits, Moment, Run, StopReason};
 use crate::tools::{AgentDefinition, BackgroundEnd, BackgroundKind, BackgroundTask, Toolbox};
 use crate::transcript::{Block, finished};
 
@@ -18,7 +18,7 @@ use super::super::purse::Purse;
 use super::super::run::{conduct, open};
 use super::super::setup::{Carried, Rung, Setup, Tally};
 use super::super::signals::{Interrupter, Interrupts};
-use super::super::watch::{CutBy, Disturbance, Figures, Watch};
+use super::super::watch::{CutBy, Figures, Vigil, Watch};
 use super::forge::Forge;
 use super::places::Seat;
 use super::relay::Relay;
@@ -69,6 +69,11 @@ impl Kin {
     pub(in super::super) fn offering(&self, toolbox: Toolbox) -> Toolbox {
         let may_start = self.mark.is_none() && self.tree.has_depth();
         if may_start { toolbox.with_agents(&self.tree.definitions) } else { toolbox }
+    }
+
+    /// What this run's sub-agents are doing, a line each.
+    pub(in super::super) fn doings(&self, now: Moment) -> String {
+        self.tree.doings(self.mark.as_ref().map(|mark| mark.id.as_str()), now)
     }
 }
 
@@ -166,21 +171,10 @@ pub(in super::super) async fn take_place(
     watch: &mut Watch<'_>,
 ) -> Result<(), CutBy> {
     let mut vigil = watch.begin();
-    let taking = seat.take();
-    tokio::pin!(taking);
-    loop {
-        tokio::select! {
-            biased;
-            disturbance = watch.disturbance(&mut vigil) => match disturbance {
-                Disturbance::Cut(cut) => return Err(cut),
-                Disturbance::Tick => {
-                    let figures = Figures::none();
-                    watch.beat(&vigil, WaitingFor::Agents { running: "" }, figures, None);
-                }
-            },
-            () = &mut taking => return Ok(()),
-        }
-    }
+    let show = |watch: &mut Watch<'_>, vigil: &Vigil| {
+        watch.beat(vigil, WaitingFor::Agents { running: "" }, Figures::none(), None);
+    };
+    watch.wait_for(&mut vigil, show, seat.take()).await
 }
 
 /// The rules of a sub-agent: those of whoever starts it, its own number of turns, and none of what

@@ -30,12 +30,6 @@ impl Session<'_> {
         }
     }
 
-    /// What this run's sub-agents are doing, a line each.
-    pub(in super::super) fn doings(&self) -> String {
-        let parent = self.kin.mark.as_ref().map(|mark| mark.id.as_str());
-        self.kin.tree.doings(parent, self.watch.clock.now())
-    }
-
     /// Leaves this sub-agent's place to those whom it waits for.
     pub(in super::super) fn leave_place(&mut self) {
         if let Some(seat) = &mut self.kin.seat {

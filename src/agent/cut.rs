@@ -1,0 +1,51 @@
+//! How what is under way comes to its end when the run is cut off.
+
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use super::observer::WaitingFor;
+use super::session::Session;
+use super::watch::{CutBy, Vigil, Watch};
+
+/// How long a cancelled tool may take to die: two seconds of grace before it is killed, and a
+/// moment to notice (SPEC 12).
+pub(super) const DYING: Duration = Duration::from_millis(2_500);
+
+/// The same when time is up, or something was denied: the whole run has two seconds to end (SPEC
+/// 17).
+pub(super) const DYING_LATE: Duration = Duration::from_millis(1_200);
+
+/// How long what was cut may take to die.
+pub(super) fn patience(cut: CutBy) -> Duration {
+    match cut {
+        CutBy::Interrupt(_) => DYING,
+        CutBy::Deadline | CutBy::Denial => DYING_LATE,
+    }
+}
+
+impl Session<'_> {
+    /// Waits for work that ends by itself once it is told to, which it is when the run is cut off.
+    /// What does not is ended where it is dropped.
+    pub(super) async fn see_through<T>(
+        &mut self,
+        waiting_for: WaitingFor<'_>,
+        cancel: &CancellationToken,
+        work: impl Future<Output = T>,
+    ) -> Result<T, CutBy> {
+        tokio::pin!(work);
+        let mut vigil = self.watch.begin();
+        let figures = self.figures_of_turn();
+        let show = |watch: &mut Watch<'_>, vigil: &Vigil| {
+            watch.beat(vigil, waiting_for, figures, None);
+        };
+        let cut = match self.watch.wait_for(&mut vigil, show, work.as_mut()).await {
+            Ok(done) => return Ok(done),
+            Err(cut) => cut,
+        };
+        cancel.cancel();
+        self.begin_to_end(cut);
+        let _ = tokio::time::timeout(patience(cut), work).await;
+        Err(cut)
+    }
+}
