@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
-use tokio::task::{JoinError, JoinSet};
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
@@ -73,6 +73,11 @@ impl Counsellors {
 
     pub(super) fn listen_to(&self, event: HookEvent) -> bool {
         self.hooks.as_ref().is_some_and(|hooks| hooks.listens_to(event))
+    }
+
+    /// The event that says that the work begins.
+    pub(super) fn opening(&self) -> HookEvent {
+        self.hooks.as_ref().map_or(HookEvent::SessionStart, |hooks| hooks.opening())
     }
 
     /// The event that asks whether the work may end.
@@ -153,10 +158,10 @@ impl Session<'_> {
         event: HookEvent,
         matters: Vec<Matter>,
     ) -> Result<Vec<Verdict>, CutBy> {
-        let mut verdicts = vec![Verdict::default(); matters.len()];
         if !self.counsellors.listen_to(event) {
-            return Ok(verdicts);
+            return Ok(vec![Verdict::default(); matters.len()]);
         }
+        let mut verdicts: Vec<Option<Verdict>> = vec![None; matters.len()];
         let (cancel, began) = (CancellationToken::new(), self.watch.clock.now());
         let mut telling = self.start_telling(matters, &cancel);
         let mut vigil = self.watch.begin();
@@ -168,26 +173,44 @@ impl Session<'_> {
             let next = next_word(&mut self.counsellors.news, &mut telling);
             match self.watch.wait_for(&mut vigil, show, next).await {
                 Ok(Word::News(news)) => self.watch.tell(&Notice::Hook(&news)),
-                Ok(Word::Told(Some(Ok((index, verdict))))) => verdicts[index] = verdict,
-                // One that broke has said nothing.
-                Ok(Word::Told(Some(Err(_)))) => {}
-                Ok(Word::Told(None)) => break,
+                Ok(Word::Told(told)) => verdicts[told.0] = Some(told.1),
+                Ok(Word::Lost) => {}
+                Ok(Word::Silence) => break,
                 Err(cut) => {
                     cancel.cancel();
                     self.begin_to_end(cut);
-                    let ended = async { while telling.join_next().await.is_some() {} };
+                    let ended = async {
+                        while let Some(told) = telling.join_next().await {
+                            verdicts.extend(told.ok().map(|(_, verdict)| Some(verdict)));
+                        }
+                    };
                     // Those that do not end are killed when they are dropped.
-                    let _ = timeout(patience(cut), ended).await;
+                    let in_time = timeout(patience(cut), ended).await.is_ok();
+                    self.counsellors.tally.waited += began.until(self.watch.clock.now());
                     self.tell_news();
+                    verdicts.iter().flatten().for_each(|verdict| self.take_down(event, verdict));
+                    if !in_time {
+                        self.note_cut(event, "one that did not end by itself");
+                    }
                     return Err(cut);
                 }
             }
         }
         self.counsellors.tally.waited += began.until(self.watch.clock.now());
+        let hooks = self.counsellors.hooks.clone();
+        let break_down = || hooks.as_ref().map(|hooks| hooks.break_down(event)).unwrap_or_default();
+        let verdicts: Vec<Verdict> =
+            verdicts.into_iter().map(|verdict| verdict.unwrap_or_else(break_down)).collect();
         for verdict in &verdicts {
             self.take_down(event, verdict);
         }
         Ok(verdicts)
+    }
+
+    /// Notes that a hook was ended with the run.
+    pub(super) fn note_cut(&mut self, event: HookEvent, which: &str) {
+        let line = format!("{}: {}", event.name(), self.hook_words(which));
+        self.counsellors.tally.cut.push(line);
     }
 
     pub(super) fn start_telling(
@@ -234,6 +257,9 @@ impl Session<'_> {
                 self.watch.tell(&Notice::Warning(&warning));
             }
         }
+        for command in &verdict.cut {
+            self.note_cut(event, command);
+        }
         for text in &verdict.messages {
             self.watch.tell(&Notice::HookSays { event: event.name(), text });
         }
@@ -268,8 +294,12 @@ impl Session<'_> {
 /// What is heard while hooks are told something.
 enum Word {
     News(HookNews),
-    /// A verdict on one of the matters; `None` when there is one on each.
-    Told(Option<Result<(usize, Verdict), JoinError>>),
+    /// A verdict on one of the matters.
+    Told(Box<(usize, Verdict)>),
+    /// There will be no verdict on one of them: our own code broke down.
+    Lost,
+    /// There is nothing more to wait for.
+    Silence,
 }
 
 /// Waits for the next word. Cancel-safe.
@@ -280,7 +310,11 @@ async fn next_word(
     tokio::select! {
         biased;
         Some(news) = next_news(news) => Word::News(news),
-        told = telling.join_next() => Word::Told(told),
+        told = telling.join_next() => match told {
+            Some(Ok(told)) => Word::Told(Box::new(told)),
+            Some(Err(_)) => Word::Lost,
+            None => Word::Silence,
+        },
     }
 }
 

@@ -1,5 +1,6 @@
 //! The moments of a session at which hooks are told of it, and not of a tool.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -8,11 +9,12 @@ use tokio_util::sync::CancellationToken;
 
 use crate::hooks::HookEvent;
 use crate::recovery::{Counsel, Event, Occasion, Purpose, StopReason};
+use crate::secrets::Mask;
 use crate::transcript::Block;
 
 use super::conversation::text_of;
 use super::hooks::{Compacting, Matter};
-use super::observer::Notice;
+use super::observer::{Notice, WaitingFor};
 use super::session::Session;
 use super::watch::CutBy;
 
@@ -51,15 +53,55 @@ impl Session<'_> {
     }
 
     async fn session_starts(&mut self, source: &str) -> Result<Vec<Block>, Event> {
-        let model = self.rung().label.clone();
-        let event = HookEvent::SessionStart;
-        let matter = Matter::of(event, source, json!({ "source": source, "model": model }));
+        let event = self.counsellors.opening();
+        let matter = if event == HookEvent::SubagentStart {
+            Matter::of(event, self.counsellors.kind(), json!({}))
+        } else {
+            let model = self.rung().label.clone();
+            Matter::of(event, source, json!({ "source": source, "model": model }))
+        };
         let verdict = self.tell_hooks(matter).await.map_err(Event::from)?;
         if let Some(why) = &verdict.halt {
             self.halt(event, why);
             return Err(Event::HookStopped);
         }
+        match &verdict.exports {
+            Some(Ok(text)) => self.take_exports(event, text).await?,
+            Some(Err(why)) => self.forgo_exports(why),
+            None => {}
+        }
         Ok(self.hook_blocks(&verdict))
+    }
+
+    /// Lets later commands see what hooks have exported for them.
+    async fn take_exports(&mut self, event: HookEvent, text: &str) -> Result<(), CutBy> {
+        let Some(hooks) = self.counsellors.hooks.clone() else { return Ok(()) };
+        let (toolbox, cancel) = (Arc::clone(&self.toolbox), CancellationToken::new());
+        let reading = hooks.exports(text, toolbox.shell(), toolbox.environment(), &cancel);
+        let waiting_for = WaitingFor::Hook { event: event.name() };
+        let exports = match self.see_through(waiting_for, &cancel, reading).await? {
+            Ok(exports) => exports,
+            Err(why) => {
+                self.forgo_exports(&why);
+                return Ok(());
+            }
+        };
+        let mask = Mask::new(self.secrets.clone());
+        let (open, secret): (Vec<_>, Vec<_>) =
+            exports.into_iter().partition(|(_, value)| mask.hide(value) == *value);
+        let mut kept: Vec<String> = secret.into_iter().map(|(name, _)| name).collect();
+        kept.extend(toolbox.adopt_exports(open));
+        if !kept.is_empty() {
+            let why = format!("{}: no command sees credentials of the run", kept.join(", "));
+            self.forgo_exports(&why);
+        }
+        Ok(())
+    }
+
+    fn forgo_exports(&mut self, why: &str) {
+        let why = self.hook_words(why);
+        let warning = format!("what a hook wrote to CLAUDE_ENV_FILE has no effect: {why}");
+        self.watch.tell(&Notice::Warning(&warning));
     }
 
     /// The conversation was compacted: whoever tells the model something at the start of a session
@@ -72,7 +114,8 @@ impl Session<'_> {
             return Ok(());
         }
         let compaction = std::mem::take(&mut self.counsellors.compaction);
-        if compaction != Compacting::Done {
+        // A sub-agent begins but once.
+        if compaction != Compacting::Done || self.counsellors.opening() != HookEvent::SessionStart {
             return Ok(());
         }
         let blocks = self.session_starts("compact").await?;
@@ -201,9 +244,11 @@ impl Session<'_> {
         }
         let cancel = CancellationToken::new();
         let mut telling = self.start_telling(vec![matter], &cancel);
-        if let Ok(Some(Ok((_, verdict)))) = tokio::time::timeout_at(end, telling.join_next()).await
-        {
-            self.take_down(event, &verdict);
+        match tokio::time::timeout_at(end, telling.join_next()).await {
+            Ok(Some(Ok((_, verdict)))) => self.take_down(event, &verdict),
+            // There is nothing left that a guard could forbid.
+            Ok(Some(Err(_)) | None) => {}
+            Err(_) => self.note_cut(event, "one that took longer than the end of the run may"),
         }
         drop(telling);
         self.tell_news();

@@ -105,8 +105,11 @@ pub(super) async fn conduct(
     machine: Run,
     limits: &Limits,
 ) -> StopReason {
-    session.ask_for(prompt);
-    let broken = flat(contained(Box::pin(drive(machine, Event::Begin, limits, session))).await);
+    let run = async {
+        let event = session.begin(prompt, false).await.err().unwrap_or(Event::Begin);
+        drive(machine, event, limits, session).await
+    };
+    let broken = flat(contained(Box::pin(run)).await);
     let reason = *broken.as_ref().unwrap_or(&StopReason::InternalError);
     let _ = contained(session.end_work(reason)).await;
     close(session, broken).await

@@ -202,6 +202,8 @@ pub struct HookTally {
     pub blocked: u32,
     /// How long the run waited for them.
     pub waited: Duration,
+    /// Those that were ended with the run, by their events and command lines.
+    pub cut: Vec<String>,
     /// What the one said that stopped the run, or that objects to its end.
     pub why: Option<String>,
     /// Where failures are written down, if there are any, of this run or earlier ones.

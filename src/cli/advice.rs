@@ -99,6 +99,13 @@ pub(super) fn class_of(ending: &Ending) -> Option<ErrorClass> {
     }
 }
 
+fn late(ending: &Ending) -> String {
+    match ending.hooks.cut.as_slice() {
+        [] => "time ran out".to_owned(),
+        cut => format!("time ran out, and hooks were cut off with the run: {}", cut.join("; ")),
+    }
+}
+
 fn words(ending: &Ending) -> Option<(String, &'static str)> {
     let turns = ending.tally.turns;
     let (what, advice) = match ending.reason {
@@ -107,7 +114,7 @@ fn words(ending: &Ending) -> Option<(String, &'static str)> {
             (format!("the turn limit was reached after {turns} replies"), "Raise --max-turns.")
         }
         StopReason::MaxBudgetUsd => (budget(ending), "Raise --max-budget-usd."),
-        StopReason::Deadline => ("time ran out".to_owned(), "Raise --max-duration."),
+        StopReason::Deadline => (late(ending), "Raise --max-duration."),
         StopReason::AbortedStreaming(by) => aborted(by, "while the model was answering"),
         StopReason::AbortedTools(by) => aborted(by, "while tools were running"),
         StopReason::HookStopped => (by_hook("a hook stopped the run", ending), ""),

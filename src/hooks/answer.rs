@@ -1,9 +1,9 @@
 //! What one hook has said, by its exit code and what it printed. Pure.
 
-use serde::Deserialize;
 use serde_json::Value;
 
 use super::event::{HookEvent, Objection};
+use super::output::{hides_json, read};
 
 /// No text of a hook is taken further than this, in characters.
 const TEXT_MAX: usize = 10_000;
@@ -17,6 +17,10 @@ pub(super) enum HookEnd {
     },
     /// It took longer than it may, and was ended.
     TimedOut,
+    /// It was ended with the run. Nothing was wrong with it.
+    Cut,
+    /// Our own code broke down over it.
+    Lost,
     /// Why it could not be started, or followed.
     Failed(String),
 }
@@ -68,6 +72,14 @@ pub struct Mishap {
     pub detail: String,
 }
 
+impl Mishap {
+    /// A mistake of outlast's own, and not the hook's.
+    pub(super) fn ours() -> Self {
+        let detail = "outlast itself broke down over it, which is a bug of outlast".to_owned();
+        Self { kind: MishapKind::Crash, detail }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MishapKind {
     /// It ended with a code that means nothing here, or was killed.
@@ -93,36 +105,6 @@ impl MishapKind {
 /// The codes by which a shell says that there is no such program.
 const NOT_FOUND: [i32; 2] = [126, 127];
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Output {
-    #[serde(rename = "continue")]
-    goes_on: Option<bool>,
-    stop_reason: Option<String>,
-    system_message: Option<String>,
-    decision: Option<String>,
-    reason: Option<String>,
-    #[serde(default)]
-    suppress_original_prompt: bool,
-    #[serde(rename = "hookSpecificOutput")]
-    specific: Option<Specific>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Specific {
-    hook_event_name: String,
-    permission_decision: Option<String>,
-    permission_decision_reason: Option<String>,
-    updated_input: Option<Value>,
-    updated_tool_output: Option<Value>,
-    #[serde(rename = "updatedMCPToolOutput")]
-    updated_mcp_tool_output: Option<Value>,
-    additional_context: Option<String>,
-    #[serde(default)]
-    suppress_original_prompt: bool,
-}
-
 /// Judges what a hook did.
 ///
 /// # Errors
@@ -133,10 +115,13 @@ pub(super) fn judge(event: HookEvent, hook: &Performance) -> Result<Say, Mishap>
         HookEnd::Killed { signal } => {
             return Err(mishap(MishapKind::Crash, &format!("killed by signal {signal}"), hook));
         }
+        HookEnd::Cut => return Err(mishap(MishapKind::Crash, "was ended with the run", hook)),
+        HookEnd::Lost => return Err(Mishap::ours()),
         HookEnd::TimedOut => return Err(mishap(MishapKind::TimedOut, "took too long", hook)),
         HookEnd::Failed(why) => return Err(mishap(MishapKind::Missing, why, hook)),
     };
-    let out = hook.out.trim();
+    // Some programs begin whatever they write with a mark of their encoding.
+    let out = hook.out.trim_start_matches('\u{feff}').trim();
     let spoken = out.starts_with('{').then(|| read(event, out));
     match (code, spoken) {
         (2, spoken) => Ok(objects(event, hook, spoken.and_then(Result::ok))),
@@ -144,6 +129,10 @@ pub(super) fn judge(event: HookEvent, hook: &Performance) -> Result<Say, Mishap>
         (0, Some(Err(why))) => Err(mishap(MishapKind::Rubbish, &why, hook)),
         (0, None) if out.contains(char::REPLACEMENT_CHARACTER) => {
             Err(mishap(MishapKind::Rubbish, "what it printed is no text", hook))
+        }
+        (0, None) if hides_json(event, out) => {
+            let why = "what it printed has JSON in it, and does not begin with it";
+            Err(mishap(MishapKind::Rubbish, why, hook))
         }
         (0, None) => Ok(Say { context: plain(event, out), ..Say::default() }),
         (code, None | Some(Err(_))) => {
@@ -172,66 +161,6 @@ fn objects(event: HookEvent, hook: &Performance, spoken: Option<Say>) -> Say {
 
 fn plain(event: HookEvent, out: &str) -> Option<String> {
     (event.takes_plain_text() && !out.is_empty()).then(|| clipped(out))
-}
-
-/// Reads what a hook says as JSON.
-fn read(event: HookEvent, text: &str) -> Result<Say, String> {
-    let output: Output = serde_json::from_str(text).map_err(|error| error.to_string())?;
-    let reason = output.reason.as_deref().map(clipped);
-    let mut say = Say {
-        halt: (output.goes_on == Some(false))
-            .then(|| output.stop_reason.as_deref().map(clipped).unwrap_or_default()),
-        message: output.system_message.as_deref().map(clipped),
-        hides_prompt: output.suppress_original_prompt,
-        ..Say::default()
-    };
-    match (output.decision.as_deref(), event) {
-        (None, _) => {}
-        (Some("approve" | "allow"), HookEvent::PreToolUse) => {
-            say.permission = Some((Permission::Allow, reason.unwrap_or_default()));
-        }
-        (Some("approve"), _) => {}
-        (Some("block" | "deny"), _) if event.objection() == Objection::Unheard => {}
-        (Some("block" | "deny"), _) => {
-            let silent = || "a hook objects, and does not say why".to_owned();
-            say.objection = Some(reason.filter(|why| !why.is_empty()).unwrap_or_else(silent));
-        }
-        (Some(other), _) => return Err(format!("there is no decision {other:?}")),
-    }
-    if let Some(specific) = output.specific {
-        specific.add_to(&mut say, event)?;
-    }
-    Ok(say)
-}
-
-impl Specific {
-    fn add_to(self, say: &mut Say, event: HookEvent) -> Result<(), String> {
-        if self.hook_event_name != event.name() {
-            let (said, is) = (&self.hook_event_name, event.name());
-            return Err(format!("hookEventName is {said:?}, and the event is {is:?}"));
-        }
-        let why = self.permission_decision_reason.as_deref().map(clipped).unwrap_or_default();
-        let permission = match self.permission_decision.as_deref() {
-            None => None,
-            Some("allow") => Some(Permission::Allow),
-            // With nobody to defer to, it is asked of nobody.
-            Some("ask" | "defer") => Some(Permission::Ask),
-            Some("deny") => Some(Permission::Deny),
-            Some(other) => return Err(format!("there is no permissionDecision {other:?}")),
-        };
-        if let Some(permission) = permission {
-            say.permission = Some((permission, why));
-        }
-        if self.updated_input.as_ref().is_some_and(|input| !input.is_object()) {
-            return Err("updatedInput is no object".to_owned());
-        }
-        say.input = self.updated_input;
-        say.output = self.updated_tool_output.or(self.updated_mcp_tool_output);
-        let context = self.additional_context.as_deref().map(clipped);
-        say.context = context.filter(|context| !context.trim().is_empty());
-        say.hides_prompt |= self.suppress_original_prompt;
-        Ok(())
-    }
 }
 
 fn mishap(kind: MishapKind, what: &str, hook: &Performance) -> Mishap {
@@ -337,6 +266,30 @@ mod tests {
         ] {
             assert_eq!(failed(HookEvent::PreToolUse, 0, out), MishapKind::Rubbish, "{out}");
         }
+    }
+
+    #[test]
+    fn plain_text_is_consent_unless_json_was_begun_in_it() {
+        let deny = r#"{"decision": "block"}"#;
+        let rows = [
+            ("all is well".to_owned(), false, false),
+            ("braces { in } a line".to_owned(), false, false),
+            (format!("loading\n{deny}"), true, true),
+            (format!("loading\n  {deny}\n"), true, true),
+            ("loading\n{ \"decision\": ".to_owned(), true, false),
+            ("fn main()\n{\n}".to_owned(), true, false),
+            (format!("[{deny}]"), true, false),
+            ("[info] all is well".to_owned(), false, false),
+        ];
+        for (out, guard, start) in rows {
+            for (event, rubbish) in
+                [(HookEvent::PreToolUse, guard), (HookEvent::SessionStart, start)]
+            {
+                let is = judge(event, &performed(0, &out, "")).is_err();
+                assert_eq!(is, rubbish, "{event:?}: {out}");
+            }
+        }
+        assert!(said(HookEvent::PreToolUse, 0, &format!("\u{feff}{deny}"), "").objection.is_some());
     }
 
     #[test]

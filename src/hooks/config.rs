@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::event::{HookEvent, is_foreign};
+use super::event::{HookEvent, Objection, is_foreign};
 use super::matcher::Matcher;
 
 /// How long a hook may take when it does not say.
@@ -138,8 +138,11 @@ impl HookSettings {
                 let why = if is_foreign(name) {
                     "outlast has no such event"
                 } else {
-                    "there is no such event; check its spelling"
+                    "there is no such event"
                 };
+                if groups.iter().any(has_guard) {
+                    return Err(bad(&place, &format!("{why}, and so no use for a guard there")));
+                }
                 settings.skip(&place, why, source);
                 continue;
             };
@@ -164,8 +167,23 @@ impl HookSettings {
             let place = format!("{place}.hooks[{index}]");
             let entry =
                 Entry::deserialize(entry).map_err(|error| bad(&place, &error.to_string()))?;
+            let (guards, wakes) = (entry.guards(event), entry.async_rewake);
+            if wakes {
+                let why = "it runs in the background, and wakes nobody";
+                self.skip(&format!("{place}.asyncRewake"), why, source);
+            }
             match entry.handler(event, &matcher, (source, &place)) {
+                Ok(handler) if guards && handler.detached => {
+                    let why = "nobody waits for it (async), so that it is no guard (failClosed)";
+                    return Err(bad(&place, why));
+                }
                 Ok(handler) => self.add(handler),
+                Err(Unusable::Unsupported(why)) if guards => {
+                    return Err(bad(
+                        &place,
+                        &format!("{why}, and this one is a guard (failClosed)"),
+                    ));
+                }
                 Err(Unusable::Wrong(why)) => return Err(bad(&place, &why)),
                 Err(Unusable::Unsupported(why)) => self.skip(&place, &why, source),
             }
@@ -214,6 +232,11 @@ enum Unusable {
 }
 
 impl Entry {
+    /// Whether it is to forbid something when it fails.
+    fn guards(&self, event: HookEvent) -> bool {
+        self.fail_closed && event.objection() == Objection::Prevents
+    }
+
     fn handler(
         self,
         event: HookEvent,
@@ -265,6 +288,7 @@ impl Entry {
             | HookEvent::PostToolUseFailure
             | HookEvent::Stop
             | HookEvent::StopFailure
+            | HookEvent::SubagentStart
             | HookEvent::SubagentStop
             | HookEvent::PreCompact
             | HookEvent::Notification => (TIMEOUT, TIMEOUT_MAX),
@@ -302,6 +326,12 @@ impl Handler {
             && self.condition == other.condition
             && self.command == other.command
     }
+}
+
+/// Whether a group holds a guard.
+fn has_guard(group: &Value) -> bool {
+    let hooks = group.get("hooks").and_then(Value::as_array);
+    hooks.is_some_and(|hooks| hooks.iter().any(|hook| hook["failClosed"] == true))
 }
 
 fn bad(place: &str, why: &str) -> BadHook {

@@ -10,6 +10,7 @@ pub enum HookEvent {
     PostToolUseFailure,
     Stop,
     StopFailure,
+    SubagentStart,
     SubagentStop,
     PreCompact,
     SessionEnd,
@@ -28,13 +29,12 @@ pub enum Objection {
 }
 
 /// Events of the same convention that never come up here. A hook for one of them is no mistake.
-const FOREIGN: [&str; 19] = [
+const FOREIGN: [&str; 18] = [
     "Setup",
     "UserPromptExpansion",
     "PermissionRequest",
     "PermissionDenied",
     "PostToolBatch",
-    "SubagentStart",
     "PostCompact",
     "InstructionsLoaded",
     "ConfigChange",
@@ -51,7 +51,7 @@ const FOREIGN: [&str; 19] = [
 ];
 
 impl HookEvent {
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::SessionStart,
         Self::UserPromptSubmit,
         Self::PreToolUse,
@@ -59,6 +59,7 @@ impl HookEvent {
         Self::PostToolUseFailure,
         Self::Stop,
         Self::StopFailure,
+        Self::SubagentStart,
         Self::SubagentStop,
         Self::PreCompact,
         Self::SessionEnd,
@@ -75,6 +76,7 @@ impl HookEvent {
             Self::PostToolUseFailure => "PostToolUseFailure",
             Self::Stop => "Stop",
             Self::StopFailure => "StopFailure",
+            Self::SubagentStart => "SubagentStart",
             Self::SubagentStop => "SubagentStop",
             Self::PreCompact => "PreCompact",
             Self::SessionEnd => "SessionEnd",
@@ -94,6 +96,7 @@ impl HookEvent {
             | Self::UserPromptSubmit
             | Self::Stop
             | Self::StopFailure
+            | Self::SubagentStart
             | Self::SubagentStop
             | Self::PreCompact
             | Self::SessionEnd
@@ -107,6 +110,7 @@ impl HookEvent {
             Self::PreToolUse
             | Self::PostToolUse
             | Self::PostToolUseFailure
+            | Self::SubagentStart
             | Self::SubagentStop
             | Self::PreCompact
             | Self::Notification => true,
@@ -127,6 +131,7 @@ impl HookEvent {
             | Self::PostToolUse
             | Self::PostToolUseFailure
             | Self::StopFailure
+            | Self::SubagentStart
             | Self::SubagentStop
             | Self::PreCompact
             | Self::SessionEnd
@@ -147,14 +152,16 @@ impl HookEvent {
             | Self::SubagentStop
             | Self::PreCompact => Objection::Prevents,
             Self::PostToolUse | Self::PostToolUseFailure => Objection::Informs,
-            Self::SessionStart | Self::StopFailure | Self::SessionEnd | Self::Notification => {
-                Objection::Unheard
-            }
+            Self::SessionStart
+            | Self::StopFailure
+            | Self::SubagentStart
+            | Self::SessionEnd
+            | Self::Notification => Objection::Unheard,
         }
     }
 }
 
 /// Whether other programs of this convention know an event that outlast has no use for.
-pub(super) fn is_foreign(name: &str) -> bool {
+pub fn is_foreign(name: &str) -> bool {
     FOREIGN.contains(&name)
 }

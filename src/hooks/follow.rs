@@ -65,11 +65,11 @@ async fn follow(
     let mut exit = std::pin::pin!(running.exit());
     let exited = tokio::select! {
         biased;
-        status = &mut exit => Some(ended(status)),
-        () = tokio::time::sleep(limit) => None,
-        () = cancel.cancelled() => None,
+        status = &mut exit => Ok(ended(status)),
+        () = tokio::time::sleep(limit) => Err(HookEnd::TimedOut),
+        () = cancel.cancelled() => Err(HookEnd::Cut),
     };
-    if exited.is_none() {
+    if exited.is_err() {
         running.terminate();
         let _ = tokio::time::timeout(GRACE, exit).await;
     }
@@ -77,7 +77,7 @@ async fn follow(
     running.sweep().await;
     let drained = async { while streams.join_next().await.is_some() {} };
     let _ = tokio::time::timeout(DRAIN, drained).await;
-    Performance { end: exited.unwrap_or(HookEnd::TimedOut), out: told.text(), err: said.text() }
+    Performance { end: exited.unwrap_or_else(|end| end), out: told.text(), err: said.text() }
 }
 
 /// What was read of a stream so far.

@@ -77,7 +77,11 @@ impl HookReport {
     pub(super) fn end(mut self, performance: &Performance, cancelled: bool) {
         let exit_code = match performance.end {
             HookEnd::Exited(code) => Some(code),
-            HookEnd::Killed { .. } | HookEnd::TimedOut | HookEnd::Failed(_) => None,
+            HookEnd::Killed { .. }
+            | HookEnd::TimedOut
+            | HookEnd::Cut
+            | HookEnd::Lost
+            | HookEnd::Failed(_) => None,
         };
         let outcome = match exit_code {
             _ if cancelled => HookOutcome::Cancelled,

@@ -1,7 +1,7 @@
 //! Runs the hooks of an event side by side, each within its time.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
@@ -16,6 +16,7 @@ use super::answer::{HookEnd, Mishap, Performance, Say, judge};
 use super::config::{Handler, HookCommand};
 use super::crash::CrashLog;
 use super::event::{HookEvent, Objection};
+use super::exports::{ExportFile, VARIABLE, exports};
 use super::follow::perform;
 use super::news::{HookNews, HookReport};
 use super::verdict::Verdict;
@@ -84,7 +85,7 @@ impl Hooks {
     }
 
     /// The same hooks for a sub-agent, `kind` being its type. They are told whose calls they see;
-    /// of its beginning and its end, and of what is said to it, only `SubagentStop` hears.
+    /// of its beginning and its end, `SubagentStart` and `SubagentStop` hear.
     #[must_use]
     pub fn for_agent(&self, id: &str, kind: &str, transcript: PathBuf) -> Self {
         let agent = Agent { id: id.to_owned(), kind: kind.to_owned(), transcript };
@@ -95,6 +96,11 @@ impl Hooks {
     #[must_use]
     pub fn witnessed_by(self, witness: UnboundedSender<HookNews>) -> Self {
         Self { witness: Some(witness), ..self }
+    }
+
+    /// The event that says that the work begins: a run's, or a sub-agent's.
+    pub fn opening(&self) -> HookEvent {
+        if self.agent.is_some() { HookEvent::SubagentStart } else { HookEvent::SessionStart }
     }
 
     /// The event that asks whether the work may end: a run's, or a sub-agent's.
@@ -176,10 +182,12 @@ impl Hooks {
             return Verdict::default();
         }
         let input = self.input(occasion);
-        let performances = self.perform(&handlers, &occasion.subject, &input, cancel).await;
+        let file = offers_exports(occasion).then(ExportFile::create);
+        let path = file.as_ref().and_then(|file| file.as_ref().ok()).map(ExportFile::path);
+        let performances = self.perform(&handlers, (&occasion.subject, &input), path, cancel).await;
         if cancel.is_cancelled() {
             // Nothing was wrong with them, and nobody listens any more.
-            return Verdict::default();
+            return cut_off(&handlers, &performances);
         }
         let mut verdict = Verdict::default();
         for (handler, performance) in handlers.into_iter().zip(performances) {
@@ -190,6 +198,36 @@ impl Hooks {
                 Ok(say) => verdict.hear(say),
                 Err(mishap) => self.mind(handler, mishap, &mut verdict),
             }
+        }
+        verdict.exports = file.and_then(|file| match file.map(|file| file.read()) {
+            Ok(Ok(text)) if text.trim().is_empty() => None,
+            Ok(read) => Some(read),
+            Err(error) => Some(Err(format!("it cannot be made: {error}"))),
+        });
+        verdict
+    }
+
+    /// The variables that differ once a shell with `environment` has run what hooks wrote for it.
+    ///
+    /// # Errors
+    /// Why nothing is known of them.
+    pub async fn exports(
+        &self,
+        text: &str,
+        shell: &Path,
+        environment: &[(OsString, OsString)],
+        cancel: &CancellationToken,
+    ) -> Result<Vec<(String, String)>, String> {
+        let supervisor = self.scene.supervisor.clone();
+        exports(text, (shell, &self.scene.cwd), environment, supervisor, cancel).await
+    }
+
+    /// What is to be made of it when our own code broke down before the hooks were heard: no guard
+    /// has agreed.
+    pub fn break_down(&self, event: HookEvent) -> Verdict {
+        let mut verdict = Verdict::default();
+        for handler in self.handlers.iter().filter(|handler| handler.event == event) {
+            self.mind(handler, Mishap::ours(), &mut verdict);
         }
         verdict
     }
@@ -211,15 +249,17 @@ impl Hooks {
     async fn perform(
         &self,
         handlers: &[&Handler],
-        subject: &str,
-        input: &[u8],
+        (subject, input): (&str, &[u8]),
+        exports: Option<&Path>,
         cancel: &CancellationToken,
     ) -> Vec<Option<Performance>> {
         let budget = budget(handlers);
         let mut performances: Vec<Option<Performance>> = vec![None; handlers.len()];
-        let mut tasks = JoinSet::new();
+        let (mut tasks, mut awaited) = (JoinSet::new(), Vec::new());
         for (index, handler) in handlers.iter().enumerate() {
-            let (job, limit) = (self.job(handler), handler.timeout);
+            let (mut job, limit) = (self.job(handler), handler.timeout);
+            let path = exports.filter(|_| !handler.detached);
+            job.environment.extend(path.map(|path| (VARIABLE.into(), path.into())));
             let (input, stop) = (input.to_vec(), cancel.child_token());
             let supervisor = self.scene.supervisor.clone();
             if handler.detached {
@@ -232,8 +272,7 @@ impl Hooks {
                 });
                 continue;
             }
-            // Should the budget end first, this is what is said of it.
-            performances[index] = Some(Performance::of(HookEnd::TimedOut));
+            awaited.push(index);
             let report = self.announce(handler.event, subject);
             tasks.spawn(async move {
                 let performance = perform(supervisor, job, input, limit, stop.clone()).await;
@@ -249,7 +288,15 @@ impl Hooks {
             }
         };
         // Those still running are ended when they are dropped.
-        let _ = tokio::time::timeout(budget, all).await;
+        let in_time = tokio::time::timeout(budget, all).await.is_ok();
+        let unheard = match (cancel.is_cancelled(), in_time) {
+            (true, _) => HookEnd::Cut,
+            (false, true) => HookEnd::Lost,
+            (false, false) => HookEnd::TimedOut,
+        };
+        for index in awaited {
+            performances[index].get_or_insert_with(|| Performance::of(unheard.clone()));
+        }
         performances
     }
 
@@ -307,6 +354,25 @@ impl Hooks {
         }
         format!("{input}\n").into_bytes()
     }
+}
+
+/// Whether hooks may export something for later commands. After a summary those of the model may be
+/// running, and could write there.
+fn offers_exports(occasion: &Occasion) -> bool {
+    occasion.event == HookEvent::SessionStart && occasion.subject != "compact"
+}
+
+/// What is left to say of hooks when the run is cut off: which of them were.
+fn cut_off(handlers: &[&Handler], performances: &[Option<Performance>]) -> Verdict {
+    let mut verdict = Verdict::default();
+    for (handler, performance) in handlers.iter().zip(performances) {
+        let Some(performance) = performance else { continue };
+        verdict.ran += 1;
+        if performance.end == HookEnd::Cut {
+            verdict.cut.push(handler.command.line());
+        }
+    }
+    verdict
 }
 
 /// How long the hooks of an event may take together: twice the longest of their limits (SPEC 14).

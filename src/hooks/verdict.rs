@@ -27,6 +27,10 @@ pub struct Verdict {
     pub hides_prompt: bool,
     /// Hooks that failed, by their command lines.
     pub mishaps: Vec<(String, Mishap)>,
+    /// What they wrote for a shell to export, or why that has no effect.
+    pub exports: Option<Result<String, String>>,
+    /// Hooks that were ended with the run, by their command lines.
+    pub cut: Vec<String>,
 }
 
 impl Verdict {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
+use std::sync::{Mutex, PoisonError};
 
 use crate::process::absolute_path;
 use crate::secrets::{Mask, PASSWORD_IN_ADDRESS};
@@ -35,6 +36,8 @@ pub(super) struct Environment {
     pub(super) variables: Vec<(OsString, OsString)>,
     /// Names that were dropped because they are, or look like, secrets.
     pub(super) dropped: Vec<String>,
+    /// What the user's hooks have exported since.
+    exports: Mutex<Vec<(OsString, OsString)>>,
 }
 
 /// Nothing that a command starts may wait for a person.
@@ -146,7 +149,8 @@ impl Environment {
             is_git_setting(&name) && rules.drops(&name, value)
         });
         rules.drops_git_settings = beside;
-        let mut made = Self { variables: Vec::new(), dropped: Vec::new() };
+        let mut made =
+            Self { variables: Vec::new(), dropped: Vec::new(), exports: Mutex::default() };
         for (name, value) in own {
             let shown = name.to_string_lossy();
             if rules.drops(&shown, value) {
@@ -166,6 +170,26 @@ impl Environment {
 
     pub(super) fn get(&self, wanted: &str) -> Option<&OsStr> {
         self.variables.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.as_os_str())
+    }
+
+    /// Adds variables that later commands see, and says which of them they do not: the model's
+    /// credentials.
+    pub(super) fn adopt(&self, exports: Vec<(String, String)>) -> Vec<String> {
+        let (kept, exports): (Vec<_>, Vec<_>) =
+            exports.into_iter().partition(|(name, value)| is_credential(name, OsStr::new(value)));
+        let exports = exports.into_iter().map(|(name, value)| {
+            let value = OsString::from(value);
+            let value = if name == "PATH" { absolute_path(Some(&value)) } else { value };
+            (OsString::from(name), value)
+        });
+        self.exports.lock().unwrap_or_else(PoisonError::into_inner).extend(exports);
+        kept.into_iter().map(|(name, _)| name).collect()
+    }
+
+    /// All variables of a command. Of two values for a name the later one counts.
+    pub(super) fn of_a_command(&self) -> Vec<(OsString, OsString)> {
+        let exports = self.exports.lock().unwrap_or_else(PoisonError::into_inner);
+        self.variables.iter().chain(exports.iter()).cloned().collect()
     }
 
     fn make_unattended(&mut self, session_id: &str) {

@@ -1,6 +1,7 @@
 //! Tools that somebody else performs, and how they join those that are built in.
 
 use std::ffi::OsString;
+use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -91,6 +92,17 @@ impl Toolbox {
     /// The environment that commands see.
     pub fn environment(&self) -> &[(OsString, OsString)] {
         self.kit.shell.environment()
+    }
+
+    /// What runs commands.
+    pub fn shell(&self) -> &Path {
+        &self.kit.shell.program
+    }
+
+    /// Lets later commands see what the user's hooks have exported. Says which of them they do not
+    /// see, since they are credentials.
+    pub fn adopt_exports(&self, exports: Vec<(String, String)>) -> Vec<String> {
+        self.kit.shell.environment.adopt(exports)
     }
 
     /// Who performs a tool that is not built in.

@@ -39,8 +39,8 @@ pub const STARTED_IN_BACKGROUND: &str = "Runs in the background as ";
 /// What the shell knows from one command to the next.
 #[derive(Debug)]
 pub(super) struct Shell {
-    program: PathBuf,
-    environment: Environment,
+    pub(super) program: PathBuf,
+    pub(super) environment: Environment,
     timeout: Duration,
     timeout_max: Duration,
     /// How long a background command may run.
@@ -253,7 +253,7 @@ impl Shell {
             format!("trap '{saving}' EXIT\n")
         });
         let script = format!("{trap}eval \"$1\"");
-        let mut environment = self.environment.variables.clone();
+        let mut environment = self.environment.of_a_command();
         environment.push(("PWD".into(), cwd.into()));
         environment.extend(self.sandbox.own_temp().map(|temp| ("TMPDIR".into(), temp.into())));
         Job {

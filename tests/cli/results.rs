@@ -139,6 +139,7 @@ fn by_hook(reason: StopReason) -> Ending {
             failed: 1,
             blocked: 2,
             waited: Duration::from_millis(40),
+            cut: vec!["Stop: ./slow.sh".to_owned()],
             why,
             log,
         },

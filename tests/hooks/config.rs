@@ -112,18 +112,47 @@ fn what_outlast_cannot_run_is_listed_and_not_an_error() {
             { "type": "prompt", "prompt": "is it done?" },
             { "type": "http", "url": "http://127.0.0.1:1/" },
             { "type": "command", "command": "x", "if": "Bash" },
+            { "type": "command", "command": "awake", "asyncRewake": true },
             script("kept"),
         ] }],
     }));
-    assert_eq!(settings.handlers.len(), 1);
+    assert_eq!(settings.handlers.len(), 2);
     let told: Vec<String> =
         settings.skipped.iter().map(|one| format!("{}: {}", one.place, one.why)).collect();
     let expected = [
         "hooks.PermissionRequest: outlast has no such event",
-        "hooks.PreToolUs: there is no such event; check its spelling",
+        "hooks.PreToolUs: there is no such event",
         "hooks.Stop[0].hooks[0]: hooks of type \"prompt\" are not supported; only \"command\" is",
         "hooks.Stop[0].hooks[1]: hooks of type \"http\" are not supported; only \"command\" is",
         "hooks.Stop[0].hooks[2]: `if` is for tools, so that this Stop never runs",
+        "hooks.Stop[0].hooks[3].asyncRewake: it runs in the background, and wakes nobody",
     ];
     assert_eq!(told, expected);
+}
+
+#[test]
+fn a_guard_that_could_not_guard_is_a_mistake() {
+    let guard = |mut entry: Value| {
+        entry["failClosed"] = json!(true);
+        entry
+    };
+    let prompt = json!({ "type": "prompt", "prompt": "is it done?" });
+    let mut detached = script("x");
+    detached["async"] = json!(true);
+    let mut conditional = script("x");
+    conditional["if"] = json!("Bash");
+    let rows = [
+        (one("Stop", &guard(prompt.clone())), "not supported"),
+        (one("PreToolUse", &guard(detached.clone())), "nobody waits for it"),
+        (one("Stop", &guard(conditional)), "never runs"),
+        (one("PermissionRequest", &guard(script("x"))), "outlast has no such event"),
+        (one("BeforeAll", &guard(script("x"))), "there is no such event"),
+    ];
+    for (value, expected) in rows {
+        let error = refused(&value);
+        assert!(error.contains(expected) && error.contains("guard"), "{value}: {error}");
+    }
+    for harmless in [one("SessionEnd", &guard(detached)), one("SessionEnd", &guard(prompt))] {
+        assert!(HookSettings::read(&harmless, "x").is_ok(), "{harmless}");
+    }
 }

@@ -18,24 +18,24 @@ use tokio_util::sync::CancellationToken;
 use crate::support::{is_alive, supervisor, within};
 
 /// A folder for hooks to work in.
-struct Stage {
+pub(super) struct Stage {
     folder: TempDir,
 }
 
 impl Stage {
-    fn open() -> Self {
+    pub(super) fn open() -> Self {
         Self { folder: tempfile::tempdir().expect("a folder can be made") }
     }
 
-    fn cwd(&self) -> PathBuf {
+    pub(super) fn cwd(&self) -> PathBuf {
         self.folder.path().to_path_buf()
     }
 
-    fn log(&self) -> CrashLog {
+    pub(super) fn log(&self) -> CrashLog {
         CrashLog::of(&self.folder.path().join("config"))
     }
 
-    fn hooks(&self, value: &Value) -> Hooks {
+    pub(super) fn hooks(&self, value: &Value) -> Hooks {
         let settings = HookSettings::read(value, "settings.json").expect("these are right");
         let scene = HookScene {
             session_id: "the-session".to_owned(),
@@ -52,7 +52,7 @@ impl Stage {
     }
 
     /// Tells hooks for every tool of a call of Bash.
-    async fn before_bash(&self, entries: &[Value]) -> Verdict {
+    pub(super) async fn before_bash(&self, entries: &[Value]) -> Verdict {
         let hooks = self.hooks(&json!({ "PreToolUse": [{ "hooks": entries }] }));
         tell(&hooks, HookEvent::PreToolUse, "Bash").await
     }
@@ -68,7 +68,7 @@ async fn tell(hooks: &Hooks, event: HookEvent, subject: &str) -> Verdict {
     hooks.tell(&occasion, &|rule| rule == "Bash(git *)", &CancellationToken::new()).await
 }
 
-fn script(text: &str) -> Value {
+pub(super) fn script(text: &str) -> Value {
     json!({ "type": "command", "command": text })
 }
 

@@ -135,6 +135,25 @@ async fn whatever_a_hook_does_the_run_ends_in_one_truthful_result() {
     }
 }
 
+#[tokio::test]
+async fn a_hook_of_any_event_can_stop_the_run_while_there_is_one() {
+    for event in EVENTS {
+        let script = r#"echo '{"continue": false, "stopReason": "enough is enough"}'"#;
+        let server = stage(event);
+        let trial = begin(&server, event, &json!({ "type": "command", "command": script }));
+        let ended = within(event, trial.run()).await;
+        let code = match event {
+            "SessionEnd" => 0,
+            "StopFailure" => 1,
+            _anything => 6,
+        };
+        assert_eq!(ended.code, Some(code), "{event}: {ended:?}");
+        let errors = ended.result()["errors"].to_string();
+        assert_eq!(errors.contains("enough is enough"), code == 6, "{event}: {errors}");
+        assert_eq!(server.violations(), [""; 0], "{event}");
+    }
+}
+
 /// A signal while a hook of the event runs, which does not heed it, and neither does its child.
 async fn signalled(event: &'static str, signal: Signal) {
     let of = format!("{signal} in a hook of {event}");

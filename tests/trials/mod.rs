@@ -31,6 +31,7 @@ mod history_sessions;
 mod history_tools;
 mod hooks;
 mod hooks_failing;
+mod hooks_hostile;
 mod hooks_more;
 mod kills;
 mod limits;

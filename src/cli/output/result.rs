@@ -107,6 +107,9 @@ impl Report<'_> {
                 },
             }),
         );
+        if !ending.hooks.cut.is_empty() {
+            object["hooks"]["cut"] = json!(ending.hooks.cut);
+        }
         if !ending.servers.servers.is_empty() {
             object.insert("mcp".to_owned(), servers(&ending.servers));
         }

@@ -8,8 +8,9 @@ use serde_json::{Map, Value};
 use super::layer::Layer;
 use super::locate::{self, Place};
 use super::{strange, table};
+use crate::cli::nearness::distance;
 use crate::cli::usage::UsageError;
-use crate::hooks::{BadHook, HookSettings, Skipped};
+use crate::hooks::{BadHook, HookEvent, HookSettings, Skipped, is_foreign_event};
 use crate::process::reading;
 use crate::tools::check_restriction;
 
@@ -36,6 +37,9 @@ impl Parsed {
         typed(&self.value)
     }
 }
+
+/// Mistyped no further than this, an event is still the event. All that there are differ by more.
+const EVENT_TYPO_MAX: usize = 2;
 
 /// Settings that were read: the merged values, and what should be said about them.
 #[derive(Clone, Debug, Default)]
@@ -229,6 +233,15 @@ fn no_json(text: &str, error: &serde_json::Error) -> String {
 /// Reads hooks, and looks at what only the tools know to be wrong.
 fn read_hooks(value: &Value, name: &str) -> Result<HookSettings, BadHook> {
     let hooks = HookSettings::read(value, name)?;
+    for Skipped { place, .. } in &hooks.skipped {
+        let event = place.trim_start_matches("hooks.");
+        let near = |known: &HookEvent| is_mistyped(event, known.name());
+        let known_elsewhere = is_foreign_event(event);
+        if let Some(meant) = HookEvent::ALL.into_iter().find(near).filter(|_| !known_elsewhere) {
+            let why = format!("there is no such event; did you mean \"{}\"?", meant.name());
+            return Err(BadHook { place: place.clone(), why });
+        }
+    }
     for handler in &hooks.handlers {
         let Some(rule) = &handler.condition else { continue };
         // Whether it is a rule does not depend on where it is seen from.
@@ -238,6 +251,11 @@ fn read_hooks(value: &Value, name: &str) -> Result<HookSettings, BadHook> {
         }
     }
     Ok(hooks)
+}
+
+/// Whether a word is another one, but for a letter or two and their cases.
+fn is_mistyped(word: &str, meant: &str) -> bool {
+    distance(&word.to_lowercase(), &meant.to_lowercase()) <= EVENT_TYPO_MAX
 }
 
 /// The hooks of one text, which was found without mistakes.

@@ -1,0 +1,121 @@
+//! The JSON that a hook prints. Pure.
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::answer::{Permission, Say, clipped};
+use super::event::{HookEvent, Objection};
+
+/// In so many places of a text an answer is looked for.
+const ANSWERS_MAX: usize = 100;
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Output {
+    #[serde(rename = "continue")]
+    goes_on: Option<bool>,
+    stop_reason: Option<String>,
+    system_message: Option<String>,
+    decision: Option<String>,
+    reason: Option<String>,
+    #[serde(default)]
+    suppress_original_prompt: bool,
+    #[serde(rename = "hookSpecificOutput")]
+    specific: Option<Specific>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Specific {
+    hook_event_name: String,
+    permission_decision: Option<String>,
+    permission_decision_reason: Option<String>,
+    updated_input: Option<Value>,
+    updated_tool_output: Option<Value>,
+    #[serde(rename = "updatedMCPToolOutput")]
+    updated_mcp_tool_output: Option<Value>,
+    additional_context: Option<String>,
+    #[serde(default)]
+    suppress_original_prompt: bool,
+}
+
+/// Reads what a hook says as JSON.
+///
+/// # Errors
+/// Why it is not what a hook says.
+pub(super) fn read(event: HookEvent, text: &str) -> Result<Say, String> {
+    let output: Output = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    let reason = output.reason.as_deref().map(clipped);
+    let mut say = Say {
+        halt: (output.goes_on == Some(false))
+            .then(|| output.stop_reason.as_deref().map(clipped).unwrap_or_default()),
+        message: output.system_message.as_deref().map(clipped),
+        hides_prompt: output.suppress_original_prompt,
+        ..Say::default()
+    };
+    match (output.decision.as_deref(), event) {
+        (None, _) => {}
+        (Some("approve" | "allow"), HookEvent::PreToolUse) => {
+            say.permission = Some((Permission::Allow, reason.unwrap_or_default()));
+        }
+        (Some("approve"), _) => {}
+        (Some("block" | "deny"), _) if event.objection() == Objection::Unheard => {}
+        (Some("block" | "deny"), _) => {
+            let silent = || "a hook objects, and does not say why".to_owned();
+            say.objection = Some(reason.filter(|why| !why.is_empty()).unwrap_or_else(silent));
+        }
+        (Some(other), _) => return Err(format!("there is no decision {other:?}")),
+    }
+    if let Some(specific) = output.specific {
+        specific.add_to(&mut say, event)?;
+    }
+    Ok(say)
+}
+
+impl Specific {
+    fn add_to(self, say: &mut Say, event: HookEvent) -> Result<(), String> {
+        if self.hook_event_name != event.name() {
+            let (said, is) = (&self.hook_event_name, event.name());
+            return Err(format!("hookEventName is {said:?}, and the event is {is:?}"));
+        }
+        let why = self.permission_decision_reason.as_deref().map(clipped).unwrap_or_default();
+        let permission = match self.permission_decision.as_deref() {
+            None => None,
+            Some("allow") => Some(Permission::Allow),
+            // With nobody to defer to, it is asked of nobody.
+            Some("ask" | "defer") => Some(Permission::Ask),
+            Some("deny") => Some(Permission::Deny),
+            Some(other) => return Err(format!("there is no permissionDecision {other:?}")),
+        };
+        if let Some(permission) = permission {
+            say.permission = Some((permission, why));
+        }
+        if self.updated_input.as_ref().is_some_and(|input| !input.is_object()) {
+            return Err("updatedInput is no object".to_owned());
+        }
+        say.input = self.updated_input;
+        say.output = self.updated_tool_output.or(self.updated_mcp_tool_output);
+        let context = self.additional_context.as_deref().map(clipped);
+        say.context = context.filter(|context| !context.trim().is_empty());
+        say.hides_prompt |= self.suppress_original_prompt;
+        Ok(())
+    }
+}
+
+/// Whether plain text has words in it that were to be heard: a program that prints a line of its own
+/// before its answer has not answered. Where text is for the model, only an answer counts as one.
+pub(super) fn hides_json(event: HookEvent, out: &str) -> bool {
+    let text_counts = event.takes_plain_text();
+    let is_answer = |text: &str| {
+        let value = serde_json::from_str::<Value>(text).unwrap_or_default();
+        ["continue", "decision", "hookSpecificOutput"].iter().any(|key| value.get(key).is_some())
+    };
+    let lines = out.match_indices('\n').map(|(end, _)| out[end..].trim_start());
+    let mut begun = lines.filter(|rest| rest.starts_with('{'));
+    let list = out.starts_with('[') && serde_json::from_str::<Value>(out).is_ok();
+    if text_counts {
+        begun.take(ANSWERS_MAX).any(is_answer)
+    } else {
+        list || begun.next().is_some()
+    }
+}

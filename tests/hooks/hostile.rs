@@ -1,0 +1,150 @@
+//! Hooks that mean harm, or were made without care: each comes to a truthful end, in its time.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use outlast::hooks::MishapKind::{Crash, Missing, Rubbish};
+use outlast::hooks::{HookEvent, Occasion, Verdict};
+use serde_json::{Map, Value, json};
+use tokio_util::sync::CancellationToken;
+
+use super::run::{Stage, script};
+use crate::support::within;
+
+fn guard(text: &str) -> Value {
+    let mut guard = script(text);
+    guard["failClosed"] = json!(true);
+    guard
+}
+
+#[tokio::test]
+async fn a_guard_whose_answer_comes_after_other_words_forbids() {
+    let stage = Stage::open();
+    let deny = r#"echo loading; echo '{"decision": "block", "reason": "no"}'"#;
+    let verdict = stage.before_bash(&[guard(deny)]).await;
+    assert_eq!(verdict.mishaps[0].1.kind, Rubbish);
+    assert!(verdict.denial().is_some_and(|why| why.contains("does not begin with it")));
+    let fine = stage.before_bash(&[guard("echo all is well")]).await;
+    assert_eq!((fine.denial(), fine.mishaps.len()), (None, 0), "plain text is consent");
+}
+
+#[tokio::test]
+async fn when_outlast_itself_breaks_down_its_guards_forbid_and_the_log_tells() {
+    let stage = Stage::open();
+    let hooks = stage.hooks(&json!({
+        "PreToolUse": [{ "hooks": [script("exit 0"), guard("./guard")] }],
+        "PostToolUse": [{ "hooks": [guard("./late")] }],
+    }));
+    let verdict = hooks.break_down(HookEvent::PreToolUse);
+    assert!(verdict.denial().is_some_and(|why| why.contains("./guard") && why.contains("bug")));
+    assert_eq!(verdict.mishaps.iter().map(|(_, it)| it.kind).collect::<Vec<_>>(), [Crash, Crash]);
+    assert_eq!(stage.log().count(), 2);
+    let late = hooks.break_down(HookEvent::PostToolUse);
+    assert_eq!(late.denial(), None, "what has happened cannot be forbidden");
+}
+
+#[tokio::test]
+async fn hooks_that_are_cut_off_are_named_and_are_no_failures() {
+    let stage = Stage::open();
+    let slow = "touch began; exec sleep 1000";
+    let hooks = stage.hooks(&json!({ "Stop": [{ "hooks": [guard(slow), script("exit 2")] }] }));
+    let cancel = CancellationToken::new();
+    let occasion = Occasion { event: HookEvent::Stop, subject: String::new(), fields: Map::new() };
+    let began = stage.cwd().join("began");
+    let cut = async {
+        while !began.exists() {
+            tokio::task::yield_now().await;
+        }
+        cancel.cancel();
+    };
+    let (verdict, ()) = within("hooks that are cut", async {
+        tokio::join!(hooks.tell(&occasion, &|_| true, &cancel), cut)
+    })
+    .await;
+    let Verdict { ran, cut, objection, mishaps, .. } = verdict;
+    assert_eq!((ran, objection, mishaps.len()), (2, None, 0));
+    assert!(cut.contains(&slow.to_owned()), "{cut:?}");
+    assert_eq!(stage.log().count(), 0);
+}
+
+#[tokio::test]
+async fn ten_megabytes_that_nobody_reads_are_no_obstacle() {
+    let stage = Stage::open();
+    let hooks =
+        stage.hooks(&json!({ "PreToolUse": [{ "hooks": [script("echo no >&2; exit 2")] }] }));
+    let fields = Map::from_iter([("tool_input".to_owned(), json!("x".repeat(10_000_000)))]);
+    let occasion = Occasion { event: HookEvent::PreToolUse, subject: "Bash".to_owned(), fields };
+    let cancel = CancellationToken::new();
+    let verdict = within("a deaf hook", hooks.tell(&occasion, &|_| true, &cancel)).await;
+    assert_eq!(verdict.denial(), Some("no"));
+}
+
+#[tokio::test]
+async fn a_hook_that_prints_without_end_is_heard_in_its_time() {
+    let stage = Stage::open();
+    let mut endless = guard("exec yes '{'");
+    endless["timeout"] = json!(0.5);
+    let verdict = within("an endless hook", stage.before_bash(&[endless])).await;
+    assert!(verdict.denial().is_some_and(|why| why.contains("took too long")));
+}
+
+#[tokio::test]
+async fn what_is_no_program_is_missing_and_not_there() {
+    let stage = Stage::open();
+    let foreign = stage.cwd().join("foreign");
+    fs::write(&foreign, "#!/bin/sh\r\nexit 2\r\n").expect("written");
+    fs::set_permissions(&foreign, fs::Permissions::from_mode(0o755)).expect("a mode");
+    let dull = stage.cwd().join("dull");
+    fs::write(&dull, "#!/bin/sh\nexit 2\n").expect("written");
+    for program in [stage.cwd(), foreign, dull] {
+        let name = program.to_string_lossy().into_owned();
+        for args in [json!(null), json!([])] {
+            let hook = json!({
+                "type": "command", "command": name, "args": args, "failClosed": true,
+            });
+            let verdict = within(&name, stage.before_bash(&[hook])).await;
+            assert!(verdict.denial().is_some(), "{name} {args}: {verdict:?}");
+            assert_eq!(verdict.mishaps[0].1.kind, Missing, "{name} {args}: {verdict:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_hook_that_kills_whoever_started_it_counts_as_failed() {
+    let stage = Stage::open();
+    for text in ["kill -9 0; sleep 1000", "kill -9 $PPID; exec sleep 1000"] {
+        let mut hook = guard(text);
+        hook["timeout"] = json!(20);
+        let verdict = within(text, stage.before_bash(&[hook])).await;
+        assert!(verdict.denial().is_some(), "{text}: {verdict:?}");
+        let after =
+            within("another hook", stage.before_bash(&[script("echo no >&2; exit 2")])).await;
+        assert_eq!(after.denial(), Some("no"), "the next one runs as ever, after {text}");
+    }
+}
+
+#[tokio::test]
+async fn two_hundred_hooks_are_all_heard() {
+    let stage = Stage::open();
+    let mut all: Vec<Value> =
+        (0..199).map(|number| script(&format!("exit 0 # {number}"))).collect();
+    all.insert(150, guard("echo no >&2; exit 2"));
+    let verdict = within("two hundred hooks", stage.before_bash(&all)).await;
+    assert_eq!((verdict.ran, verdict.denial()), (200, Some("no")), "{:?}", verdict.mishaps);
+}
+
+#[tokio::test]
+async fn decisions_about_what_cannot_be_prevented_prevent_nothing() {
+    let stage = Stage::open();
+    for event in ["SessionStart", "SubagentStart", "SessionEnd", "StopFailure", "Notification"] {
+        let out = r#"echo '{"decision": "block", "reason": "no"}'"#;
+        let hooks = [guard(out), guard("echo no >&2; exit 2"), guard("exit 1")];
+        let hooks = stage.hooks(&json!({ event: [{ "hooks": hooks }] }));
+        let event = HookEvent::named(event).expect("an event");
+        let occasion = Occasion { event, subject: String::new(), fields: Map::new() };
+        let cancel = CancellationToken::new();
+        let verdict = hooks.tell(&occasion, &|_| true, &cancel).await;
+        assert_eq!((verdict.denial(), verdict.ran), (None, 3), "{event:?}");
+        assert_eq!(verdict.mishaps.len(), 1, "{event:?}");
+    }
+}
