@@ -117,15 +117,21 @@ const HOOKS: &[&str] = &[
     "The setting hooks names programs of yours for each event: {\"hooks\": {\"PreToolUse\": \
      [{\"matcher\": \"Bash|Write\", \"hooks\": [{\"type\": \"command\", \"command\": \
      \"./guard.sh\", \"timeout\": 10, \"failClosed\": true}]}]}}. The events are SessionStart, \
-     UserPromptSubmit, PreToolUse, PostToolUse, PostToolUseFailure, Stop, StopFailure, SubagentStop, \
-     PreCompact, Notification (of a call that was denied) and SessionEnd. A hook reads a JSON object about what happens from standard input. Exit code 0 \
-     is consent, 2 objects with what stands on standard error; a JSON object on standard output may \
-     say more.",
+     UserPromptSubmit, PreToolUse, PostToolUse, PostToolUseFailure, Stop, StopFailure, \
+     SubagentStart, SubagentStop, PreCompact, Notification (of a call that was denied) and SessionEnd. \
+     A hook reads a JSON object about what happens from standard input. Exit code 0 is consent, 2 \
+     objects with what stands on standard error; a JSON object on standard output, with nothing \
+     before it, may say more. Other text is consent.",
     "A hook that crashes, hangs past its timeout, prints rubbish or is missing counts as not there, \
-     unless it is a guard with failClosed: then it forbids. Failures are written to \
+     unless it is a guard with failClosed: then it forbids. A guard that could not guard (async, of \
+     another type than command, of an event that there is not) is a mistake, as is an event that is \
+     nearly one; what else outlast cannot run is named in a warning. Failures are written to \
      hooks/.logs/hook-log.jsonl in the configuration folder. Hooks see your environment without \
      the credentials of the model. A Stop hook that still objects at its third pass, or says the \
-     same twice in a row, ends the run as stop_hook_blocked, exit code 9.",
+     same twice in a row, ends the run as stop_hook_blocked, exit code 9. Hooks that are ended with \
+     the run are named in hooks.cut of the result.",
+    "What a SessionStart hook appends to the file that CLAUDE_ENV_FILE names is run by a shell when \
+     the session starts or is resumed, and later commands see what it exports, without credentials.",
 ];
 
 const AGENTS: &[&str] = &[
