@@ -1,5 +1,6 @@
 //! One call to the model: a reply or a fault, never both, never neither.
 
+use std::pin::Pin;
 use std::sync::Arc;
 
 use tokio::sync::mpsc;
@@ -128,13 +129,7 @@ impl Session<'_> {
                 let silence = last_byte.map(|then| then.until(watch.clock.now()));
                 watch.beat(vigil, WaitingFor::Model(&rung.label), figures, silence);
             };
-            let next = async {
-                tokio::select! {
-                    biased;
-                    Some(step) = progress.recv() => Next::Step(step),
-                    result = &mut call => Next::Over(result),
-                }
-            };
+            let next = next_of(&mut progress, call.as_mut());
             match self.watch.wait_for(&mut vigil, show, next).await {
                 Ok(Next::Step(step)) => {
                     last_byte = Some(self.watch.clock.now());
@@ -257,6 +252,18 @@ impl Session<'_> {
     pub(super) fn broke(&mut self, what: &str) -> Event {
         self.broken = Some(what.to_owned());
         Event::Broke
+    }
+}
+
+/// Waits for what comes next of a call. Nothing is lost if it is not waited for to the end.
+async fn next_of(
+    progress: &mut mpsc::UnboundedReceiver<Progress>,
+    call: Pin<&mut impl Future<Output = Result<Answer, Box<Fault>>>>,
+) -> Next {
+    tokio::select! {
+        biased;
+        Some(step) = progress.recv() => Next::Step(step),
+        result = call => Next::Over(result),
     }
 }
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use serde_json::{Map, Value, json};
 
-use crate::agent::{Ending, JournalHealth, ModelTally, Tally};
+use crate::agent::{Ending, HookTally, JournalHealth, ModelTally, Tally};
 use crate::cli::advice;
 use crate::cli::exit::{self, Verdict};
 use crate::cli::settings::Ignored;
@@ -98,18 +98,9 @@ impl Report<'_> {
                 "warnings": self.warnings,
                 "sandbox": self.sandbox,
                 "ignored_settings": ignored(self.ignored),
-                "hooks": {
-                    "ran": ending.hooks.ran,
-                    "failed": ending.hooks.failed,
-                    "blocked": ending.hooks.blocked,
-                    "waited_ms": millis(ending.hooks.waited),
-                    "log": ending.hooks.log,
-                },
+                "hooks": hooks(&ending.hooks),
             }),
         );
-        if !ending.hooks.cut.is_empty() {
-            object["hooks"]["cut"] = json!(ending.hooks.cut);
-        }
         if !ending.servers.servers.is_empty() {
             object.insert("mcp".to_owned(), servers(&ending.servers));
         }
@@ -118,6 +109,21 @@ impl Report<'_> {
         }
         Value::Object(object)
     }
+}
+
+/// What hooks did, and which of them were ended with the run.
+fn hooks(tally: &HookTally) -> Value {
+    let mut hooks = json!({
+        "ran": tally.ran,
+        "failed": tally.failed,
+        "blocked": tally.blocked,
+        "waited_ms": millis(tally.waited),
+        "log": tally.log,
+    });
+    if !tally.cut.is_empty() {
+        hooks["cut"] = json!(tally.cut);
+    }
+    hooks
 }
 
 /// Why it ended.
