@@ -137,7 +137,7 @@ impl Journal {
                 unwritable(cause)
             }
         })?;
-        match file.try_lock() {
+        match resume::lock(&file) {
             Err(TryLockError::WouldBlock) => return Err(resume::locked(id, &path)),
             // Where there are no locks, the writer still notices who takes the session over.
             Ok(()) | Err(TryLockError::Error(_)) => {}

@@ -3,6 +3,8 @@
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -16,6 +18,12 @@ use super::reader::{self, Contents, Why};
 use super::restore::{Loose, restore};
 use super::writer::Writer;
 use super::{Journal, JournalError, Place, Restored, SessionId};
+
+/// How often a lock is tried, and how long after each other. A holder that was killed while it
+/// started a program has left the lock to that one for a moment, and whoever looks for sessions
+/// that were left has it for no longer.
+const TRIES: u32 = 20;
+const GLANCE: Duration = Duration::from_millis(10);
 
 /// A session that was read and is locked, but not yet written to.
 #[derive(Debug)]
@@ -59,7 +67,7 @@ impl Held {
         let path = place.find(id)?;
         let unreadable = |cause| JournalError::Unreadable { path: path.clone(), cause };
         let (mut file, unwritable) = open(&path).map_err(unreadable)?;
-        match file.try_lock() {
+        match lock(&file) {
             Err(TryLockError::WouldBlock) => return Err(locked(id, &path)),
             // Where there are no locks, the writer still notices who takes the session over.
             Ok(()) | Err(TryLockError::Error(_)) => {}
@@ -136,4 +144,18 @@ pub(super) fn locked(id: &SessionId, path: &Path) -> JournalError {
         since: open.since,
     });
     JournalError::Locked { id: id.clone(), holder }
+}
+
+/// Locks a session's file for its one writer.
+///
+/// # Errors
+/// As for [`File::try_lock`], after a moment's patience.
+pub(super) fn lock(file: &File) -> Result<(), TryLockError> {
+    for _ in 1..TRIES {
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) => thread::sleep(GLANCE),
+            end => return end,
+        }
+    }
+    file.try_lock()
 }

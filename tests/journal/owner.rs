@@ -24,10 +24,34 @@ fn a_session_in_use_is_refused_and_says_by_whom() {
     drop(held);
 }
 
+/// As whoever looks for sessions that were left holds it, or a program that its writer was about
+/// to start when it was killed.
+#[test]
+fn a_session_that_is_held_for_a_moment_is_had_after_it() {
+    let sandbox = Sandbox::new();
+    let (id, journal) = sandbox.create();
+    drop(journal);
+    let other = fs::File::open(sandbox.file(&id)).expect("a file");
+    other.lock().expect("nobody else has it");
+    let opened = || {
+        let files = fs::read_dir("/proc/self/fd").expect("Linux").flatten();
+        let targets = files.filter_map(|file| fs::read_link(file.path()).ok());
+        targets.filter(|target| *target == sandbox.file(&id)).count()
+    };
+    thread::scope(|scope| {
+        let taking = scope.spawn(|| Held::take(&sandbox.place, &id).map(drop));
+        while opened() < 2 && !taking.is_finished() {
+            thread::yield_now();
+        }
+        drop(other);
+        taking.join().expect("no panic").expect("it is free again");
+    });
+}
+
 #[test]
 fn of_two_that_start_at_once_one_gets_the_session() {
     let sandbox = Sandbox::new();
-    for round in 0..100 {
+    for round in 0..30 {
         let id = SessionId::fresh();
         let (start, end) = (Barrier::new(2), Barrier::new(2));
         let compete = || {
