@@ -4,8 +4,8 @@
 use jiff::Timestamp;
 use outlast::rehearsal::{After, Harm, Place, Scenario, Server, builtin, list};
 use serde_json::{Value, json};
-use tokio::task::JoinSet;
 
+use super::time::all;
 use crate::support::{Ended, Trial, serve};
 
 /// Where a run is sent.
@@ -279,22 +279,17 @@ pub(super) fn agrees(ended: &Ended) -> Value {
 
 #[tokio::test]
 async fn every_scenario_that_is_built_in_ends_as_the_list_says() {
-    let mut runs = JoinSet::new();
-    for listing in list() {
-        runs.spawn(async move {
-            let trial = Trial::bare("http://127.0.0.1:9").args(["rehearse", &listing.name]);
-            (listing, trial.run().await)
-        });
-    }
-    while let Some(run) = runs.join_next().await {
-        let (listing, ended) = run.expect("no panic");
+    all(list().into_iter().map(|listing| async move {
+        let trial = Trial::bare("http://127.0.0.1:9").args(["rehearse", &listing.name]);
+        let ended = trial.run().await;
         assert_eq!(ended.code, listing.exit, "{}: {ended:?}", listing.name);
         agrees(&ended);
         let scenario = builtin(&listing.name).expect("it is listed").expect("it can be read");
         for words in &scenario.expect.stderr {
             assert!(ended.stderr.contains(words), "{}: no {words:?}: {ended:?}", listing.name);
         }
-    }
+    }))
+    .await;
 }
 
 #[tokio::test]
