@@ -11,7 +11,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::timeout;
 
 /// Much shorter than the kernel's patience with holders of leases.
-const BOUND: Duration = Duration::from_secs(20);
+const BOUND: Duration = Duration::from_secs(40);
 
 /// Files under lease.
 pub(super) struct Leases {

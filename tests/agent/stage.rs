@@ -22,7 +22,7 @@ use tokio::task::JoinHandle;
 use crate::support::{serve, supervisor};
 
 /// No run may take longer.
-const BOUND: Duration = Duration::from_secs(40);
+const BOUND: Duration = Duration::from_mins(4);
 
 /// What was observed, in a form that can be kept.
 #[derive(Clone, Debug, PartialEq)]

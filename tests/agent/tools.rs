@@ -13,7 +13,7 @@ use super::stage::{Play, Said, opening};
 
 /// How long something that must not happen is watched for.
 const NEVER: Duration = Duration::from_millis(300);
-const SOON: Duration = Duration::from_secs(20);
+const SOON: Duration = Duration::from_secs(40);
 
 fn search(file: &str) -> Value {
     json!({ "pattern": "file", "path": file, "output_mode": "content" })
@@ -134,7 +134,7 @@ async fn an_early_tool_runs_once_whatever_becomes_of_its_id() {
         .id("call_0")
         .tool("Grep", search("file00"))
         .id("call_0")
-        .pace(None, Duration::from_millis(150))
+        .pace(None, Duration::from_millis(500))
         .reply("Done.");
     let play = Play::of(scenario);
     let mut leases = Leases::on(play.folder.path(), &names(1));
@@ -156,7 +156,7 @@ async fn an_early_result_of_a_broken_reply_is_not_used() {
     let scenario = Scenario::new()
         .tool("Grep", search("file00"))
         .fault(Harm::Stall, Place::Events(7))
-        .hold(Duration::from_secs(1))
+        .hold(Duration::from_secs(4))
         .tool("Read", json!({ "file_path": "file00" }))
         .reply("Done.");
     let play = Play::of(scenario);

@@ -12,9 +12,9 @@ use outlast::hooks::{
 use outlast::secrets::KnownSecrets;
 use serde_json::{Map, Value, json};
 use tempfile::TempDir;
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::support::stopwatch::Stopwatch;
 use crate::support::{is_alive, supervisor, within};
 
 /// A folder for hooks to work in.
@@ -176,11 +176,12 @@ async fn a_hook_that_hangs_is_ended_with_all_that_it_started() {
     let mut hangs = script(
         "trap '' TERM; setsid sleep 1000 & echo $! > child; echo $$ > leader; wait; sleep 1000",
     );
-    hangs["timeout"] = json!(0.3);
+    // By then it must not heed the signal any more, even on a busy machine.
+    hangs["timeout"] = json!(3);
     hangs["failClosed"] = json!(true);
-    let began = Instant::now();
+    let began = Stopwatch::start();
     let verdict = stage.before_bash(&[hangs]).await;
-    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    began.keeps(Duration::from_secs(8), "the end of the hook");
     assert_eq!(verdict.mishaps[0].1.kind, MishapKind::TimedOut);
     assert!(verdict.denial().is_some());
     for name in ["child", "leader"] {
@@ -201,9 +202,9 @@ async fn a_run_that_ends_does_not_wait_for_its_hooks() {
     let cancel = CancellationToken::new();
     cancel.cancel();
     let occasion = Occasion { event: HookEvent::Stop, subject: String::new(), fields: Map::new() };
-    let began = Instant::now();
+    let began = Stopwatch::start();
     hooks.tell(&occasion, &|_| true, &cancel).await;
-    assert!(began.elapsed() < Duration::from_secs(5));
+    began.keeps(Duration::from_secs(5), "the end of the hooks");
 }
 
 #[tokio::test]
@@ -224,10 +225,10 @@ async fn endless_words_and_deaf_ears_do_no_harm() {
 #[tokio::test]
 async fn what_a_hook_said_counts_even_if_its_child_holds_the_pipe() {
     let stage = Stage::open();
-    let began = Instant::now();
+    let began = Stopwatch::start();
     let verdict = stage.before_bash(&[script("sleep 1000 & echo no >&2; exit 2")]).await;
     assert_eq!(verdict.denial(), Some("no"));
-    assert!(began.elapsed() < Duration::from_secs(10));
+    began.keeps(Duration::from_secs(10), "the end of the hook");
 }
 
 #[tokio::test]
@@ -243,7 +244,7 @@ async fn nobody_waits_for_a_hook_that_says_so() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(20), finished).await.expect("it goes on by itself");
+    within("what it does by itself", finished).await;
 }
 
 #[tokio::test]

@@ -49,7 +49,7 @@ async fn a_server_that_dies_in_a_call_is_an_error_and_comes_back() {
 
 #[tokio::test]
 async fn a_call_that_is_not_answered_ends_in_time_and_is_cancelled() {
-    let timers = Timers { call: Duration::from_millis(300), ..Timers::default() };
+    let timers = Timers { call: Duration::from_secs(3), ..Timers::default() };
     let bench = Bench::with(&["well"], timers, |_, _| {}).ready().await;
     let late = bench.call("hang", "").await;
     assert!(late.is_error && words(&late).contains("did not answer within"), "{late:?}");
@@ -61,7 +61,7 @@ async fn a_call_that_is_not_answered_ends_in_time_and_is_cancelled() {
 
 #[tokio::test]
 async fn a_server_that_went_silent_is_started_anew() {
-    let timers = Timers { call: Duration::from_millis(300), ..Timers::default() };
+    let timers = Timers { call: Duration::from_secs(3), ..Timers::default() };
     let bench = Bench::with(&["well"], timers, |_, _| {}).ready().await;
     assert!(bench.call("mute", "").await.is_error);
     bench.becomes(Status::Pending).await;
@@ -71,12 +71,13 @@ async fn a_server_that_went_silent_is_started_anew() {
 
 #[tokio::test]
 async fn progress_puts_off_the_end_of_patience_but_not_for_ever() {
-    let call = Duration::from_millis(1_500);
-    let timers = Timers { call, call_max: Duration::from_secs(4), ..Timers::default() };
+    let call = Duration::from_secs(3);
+    let timers = Timers { call, call_max: Duration::from_secs(9), ..Timers::default() };
     let bench = Bench::with(&["well"], timers, |_, _| {}).ready().await;
-    assert_eq!(words(&bench.call("slow", "8").await), "done at last");
+    // Three seconds and a half.
+    assert_eq!(words(&bench.call("slow", "12").await), "done at last");
     let late = bench.call("slow", "100").await;
-    assert!(words(&late).contains("did not answer within 4"), "{late:?}");
+    assert!(words(&late).contains("did not answer within 9"), "{late:?}");
 }
 
 #[tokio::test]

@@ -243,6 +243,9 @@ def serve():
         result = answer(message)
         if result is not None:
             send({"jsonrpc": "2.0", "id": message["id"], "result": result})
+        if MODE == "late" and message["method"] == "tools/list":
+            # Who answers this has read what came before it.
+            send({"jsonrpc": "2.0", "id": "ours", "method": "ping"})
     log("input closed")
     while MODE == "stubborn":
         time.sleep(60)

@@ -1,12 +1,13 @@
 //! What every server of the tests does: reads a request whole, and shows a certificate.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, ServerConnection};
 use tokio::io::AsyncReadExt;
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 
 /// Head and body of the next request. `None`: the client hung up before it was whole.
 pub(crate) async fn read_request(socket: &mut TcpStream) -> Option<String> {
@@ -25,6 +26,14 @@ pub(crate) async fn read_request(socket: &mut TcpStream) -> Option<String> {
             return None;
         }
     }
+}
+
+/// An address at which nobody listens, and what keeps it from everybody else meanwhile.
+pub(crate) fn dead_end() -> (TcpSocket, SocketAddr) {
+    let socket = TcpSocket::new_v4().expect("loopback is there");
+    socket.bind(([127, 0, 0, 1], 0).into()).expect("a free port");
+    let address = socket.local_addr().expect("bound");
+    (socket, address)
 }
 
 /// A file of the tests' own authority.

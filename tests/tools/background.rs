@@ -12,8 +12,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::bench::{Bench, PATIENCE, appears, assert_fails_with, assert_gone, call, text};
 
+use crate::support::stopwatch::Stopwatch;
+
 /// More than enough for whatever ends by itself, in milliseconds.
-const LONG: u64 = 60_000;
+const LONG: u64 = 200_000;
 
 async fn begin(bench: &Bench, command: &str) -> Outcome {
     let outcome = bench.run("Bash", json!({ "command": command, "run_in_background": true })).await;
@@ -161,9 +163,9 @@ async fn the_end_of_the_run_is_the_end_of_them_all() {
     begin(&bench, "trap '' TERM; echo $$ > stubborn; while true; do sleep 1000; done").await;
     let polite = appears(&bench.cwd.join("polite")).await;
     let stubborn = appears(&bench.cwd.join("stubborn")).await;
-    let began = Instant::now();
+    let began = Stopwatch::start();
     bench.toolbox.end_work(Duration::from_millis(500)).await;
-    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    began.keeps(Duration::from_secs(5), "the end of the work");
     for pid in [polite, stubborn] {
         assert_gone(&pid).await;
     }
@@ -232,9 +234,9 @@ const FLOODS: [&str; 6] = [
 async fn a_flood_is_cut_with_its_command_and_little_of_it_stays() {
     for command in FLOODS {
         let bench = Bench::open();
-        let began = Instant::now();
-        let outcome = bench.run("Bash", json!({ "command": command, "timeout": 700 })).await;
-        assert!(began.elapsed() < Duration::from_secs(30), "{command}: {:?}", began.elapsed());
+        let began = Stopwatch::start();
+        let outcome = bench.run("Bash", json!({ "command": command, "timeout": 2_000 })).await;
+        began.keeps(Duration::from_secs(30), command);
         assert_eq!(outcome.detail["timed_out"], true, "{command}");
         assert!(outcome.detail["output_bytes"].as_u64() > Some(100_000), "{command}");
         assert!(text(&outcome).chars().count() < 31_000, "{command}");

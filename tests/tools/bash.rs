@@ -204,11 +204,11 @@ async fn a_working_directory_that_is_gone_is_left() {
 #[tokio::test]
 async fn a_timeout_is_an_error_with_what_came_before_it() {
     let bench = Bench::open();
-    let input = json!({ "command": "echo begun; sleep 60", "timeout": 1_500 });
+    let input = json!({ "command": "echo begun; sleep 600", "timeout": 4_500 });
     let outcome = bench.run("Bash", input).await;
     assert_fails_with(
         &outcome,
-        "Timed out after 1s 500ms: the command was stopped. What needs longer",
+        "Timed out after 4s 500ms: the command was stopped. What needs longer",
     );
     assert!(text(&outcome).contains("run_in_background.\nbegun"), "{outcome:?}");
     assert_eq!(outcome.detail["timed_out"], true);

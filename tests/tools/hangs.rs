@@ -4,18 +4,19 @@ use std::fs;
 use std::time::Duration;
 
 use serde_json::json;
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::bench::{Bench, appears, assert_fails_with, assert_gone, is_alive, text};
+
+use crate::support::stopwatch::Stopwatch;
 
 /// Far less than any of the commands here would take on its own.
 const SOON: Duration = Duration::from_secs(25);
 
 async fn soon(bench: &Bench, command: &str) -> outlast::tools::Outcome {
-    let start = Instant::now();
-    let outcome = bench.run("Bash", json!({ "command": command, "timeout": 40_000 })).await;
-    assert!(start.elapsed() < SOON, "{command} took {:?}: {outcome:?}", start.elapsed());
+    let start = Stopwatch::start();
+    let outcome = bench.run("Bash", json!({ "command": command, "timeout": 120_000 })).await;
+    start.keeps(SOON, format_args!("{command}: {outcome:?}"));
     assert_ne!(outcome.detail["timed_out"], true, "{command}: {outcome:?}");
     outcome
 }
@@ -135,12 +136,13 @@ async fn a_timeout_ends_the_whole_group_even_if_it_ignores_sigterm() {
     let bench = Bench::open();
     let command = "trap '' TERM; sleep 1000 & echo $! > child; echo $$ > leader; \
                    while :; do wait; done";
-    let start = Instant::now();
-    let outcome = bench.run("Bash", json!({ "command": command, "timeout": 1_500 })).await;
-    assert_fails_with(&outcome, "Timed out after 1s 500ms: the command was stopped.");
+    let start = Stopwatch::start();
+    // By then it must not heed the signal any more, even on a busy machine.
+    let outcome = bench.run("Bash", json!({ "command": command, "timeout": 4_500 })).await;
+    assert_fails_with(&outcome, "Timed out after 4s 500ms: the command was stopped.");
     assert_eq!(outcome.detail["exit_code"], 137);
-    assert!(start.elapsed() > Duration::from_millis(3_500), "SIGTERM comes first");
-    assert!(start.elapsed() < SOON);
+    assert!(start.elapsed() > Duration::from_millis(6_500), "SIGTERM comes first");
+    start.keeps(SOON, "the end of the group");
     assert!(!is_alive(&bench.content("leader")));
     assert_gone(&bench.content("child")).await;
 }
@@ -155,10 +157,10 @@ async fn a_cancel_ends_the_whole_group_and_comes_back_at_once() {
     let stopping = async {
         appears(&bench.cwd.join("leader")).await;
         cancel.cancel();
-        Instant::now()
+        Stopwatch::start()
     };
     let (outcome, stopped) = tokio::join!(running, stopping);
-    assert!(stopped.elapsed() < Duration::from_secs(2), "{:?}", stopped.elapsed());
+    stopped.keeps(Duration::from_secs(2), "the end of the call");
     assert_fails_with(&outcome, "Interrupted by user: the command was stopped.\nbegun");
     assert_eq!(outcome.detail["interrupted"], true);
     for name in ["leader", "child", "escaped"] {
@@ -190,37 +192,27 @@ async fn a_call_that_is_dropped_takes_its_processes_with_it() {
     assert_gone(&bench.content("child")).await;
 }
 
+/// That memory is bounded as well is tried on a process of its own, in `trials::background`: here
+/// other tests take theirs.
 #[tokio::test]
-async fn endless_output_is_bounded_in_time_memory_and_disk() {
+async fn endless_output_is_bounded_in_time_and_disk() {
     let bench = Bench::open();
-    let before = resident();
-    let outcome = bench.run("Bash", json!({ "command": "yes", "timeout": 1_500 })).await;
+    let outcome = bench.run("Bash", json!({ "command": "yes", "timeout": 3_000 })).await;
     assert_fails_with(&outcome, "Timed out");
     assert!(text(&outcome).chars().count() < 31_000);
     let file = outcome.detail["output_file"].as_str().expect("a file");
     assert!(fs::metadata(file).unwrap().len() <= 64 << 20);
-    assert!(resident().saturating_sub(before) < 100 << 20, "memory grew without bound");
 }
 
 #[tokio::test]
 async fn a_large_output_is_kept_only_in_part() {
     let bench = Bench::open();
-    let before = resident();
     let outcome = soon(&bench, "head -c 150000000 /dev/zero; echo end").await;
-    assert!(resident().saturating_sub(before) < 100 << 20, "memory grew without bound");
     let shown = text(&outcome);
     assert!(shown.contains("150000004 bytes of binary output are not shown"), "{shown}");
     assert!(shown.contains("its first part is in"), "{shown}");
     let file = outcome.detail["output_file"].as_str().expect("a file");
     assert_eq!(fs::metadata(file).unwrap().len(), 64 << 20);
-}
-
-/// This process's memory, in bytes.
-fn resident() -> usize {
-    let status = fs::read_to_string("/proc/self/status").expect("Linux");
-    let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("a figure");
-    let kilobytes = line.split_whitespace().nth(1).and_then(|figure| figure.parse::<usize>().ok());
-    kilobytes.expect("a figure") << 10
 }
 
 #[tokio::test]

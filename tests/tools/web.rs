@@ -19,7 +19,7 @@ use crate::support::wire::session_as;
 /// How long a page may take here that is to come.
 const LONG: Duration = Duration::from_secs(50);
 /// And one that is not.
-const SHORT: Duration = Duration::from_millis(300);
+const SHORT: Duration = Duration::from_secs(3);
 
 fn web(timeout: Duration, private_hosts: &[&str]) -> WebSettings {
     web_by(Proxies::default(), timeout, private_hosts)
@@ -150,11 +150,11 @@ async fn the_same_site_may_send_on_a_few_times_and_another_site_is_only_told_of(
 async fn a_server_that_is_silent_slow_or_endless_is_left_in_time() {
     let bench = bench_with(SHORT, &["127.0.0.1"]);
     let silent = Site::start(|_| Answer::Held(Vec::new())).await;
-    assert_fails_with(&fetch(&bench, &silent.url("/")).await, "did not answer within 0.3s");
+    assert_fails_with(&fetch(&bench, &silent.url("/")).await, "did not answer within 3s");
     let head = b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nabc".to_vec();
     let slow = Site::start(move |_| Answer::Held(head.clone())).await;
     let outcome = fetch(&bench, &slow.url("/")).await;
-    assert_fails_with(&outcome, "did not end within 0.3s; 3 bytes of it had come");
+    assert_fails_with(&outcome, "did not end within 3s; 3 bytes of it had come");
     let patient = bench_with(LONG, &["127.0.0.1"]);
     let again = b"x-more: and more\r\n".repeat(100);
     let endless =

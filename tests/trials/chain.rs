@@ -3,10 +3,10 @@
 use nix::sys::signal::Signal;
 use outlast::rehearsal::{After, Harm, Place, Recorded, Scenario, Server};
 use serde_json::{Value, json};
-use tokio::net::TcpSocket;
 
 use super::history::messages as conversation;
 use super::time::{all, hasty, messages, with};
+use crate::support::wire::dead_end;
 use crate::support::{Ended, Trial, serve, within};
 
 pub(super) const FIRST: &str = "claude-sonnet-5-5";
@@ -25,9 +25,13 @@ pub(super) const TIMELESS: [&str; 3] = [
 /// A thousand seconds in one.
 pub(super) const QUICKLY: &str = "--time-scale=1000";
 
-/// A command that takes more than ten minutes of a run whose time passes quickly.
-pub(super) fn eleven_minutes() -> Value {
-    json!({ "command": "sleep 0.66" })
+/// Slowly enough for what must happen within ten minutes, even on a busy machine.
+const BRISKLY: &str = "--time-scale=250";
+
+/// A command that takes more than ten minutes of a run whose time passes so many times faster.
+fn eleven_minutes(pace: &str) -> Value {
+    let scale: f64 = pace.rsplit('=').next().and_then(|it| it.parse().ok()).expect("a number");
+    json!({ "command": format!("sleep {:.2}", 660.0 / scale) })
 }
 
 fn models(server: &Server) -> Vec<String> {
@@ -220,10 +224,8 @@ async fn another_model_at_the_same_address_does_not_help_against_its_troubles() 
 
 #[tokio::test]
 async fn a_provider_that_nobody_answers_for_is_left_for_another() {
-    // A port that is taken and not listened at: nobody else gets it meanwhile.
-    let port = TcpSocket::new_v4().expect("loopback is there");
-    port.bind(([127, 0, 0, 1], 0).into()).expect("a free port");
-    let dead = format!("http://{}", port.local_addr().expect("bound"));
+    let (_taken, address) = dead_end();
+    let dead = format!("http://{address}");
     let other = serve(Scenario::new().reply("Done."));
     let label = at("model-b", &other);
     let hasty = json!({ "retryFirstDelay": "1ms", "retryLongestDelay": "1ms" });
@@ -243,8 +245,8 @@ async fn a_provider_that_nobody_answers_for_is_left_for_another() {
 #[tokio::test]
 async fn a_provider_that_falls_silent_is_left_for_another() {
     let silences = [
-        (Place::Request, ["--first-byte-timeout=1500ms", "--max-retries=1"], "api_timeout"),
-        (Place::Events(1), ["--stream-idle-timeout=1500ms", "--max-retries=1"], "stream_stalled"),
+        (Place::Request, ["--first-byte-timeout=3s", "--max-retries=1"], "api_timeout"),
+        (Place::Events(1), ["--stream-idle-timeout=3s", "--max-retries=1"], "stream_stalled"),
     ];
     all(silences.map(|(place, flags, class)| async move {
         let primary = serve(Scenario::new().breaks(Harm::Stall, place).times(2));
@@ -283,7 +285,7 @@ async fn without_a_way_back_each_model_has_one_time() {
         .status(529)
         .times(3)
         .tool("Bash", turn.clone())
-        .tool("Bash", eleven_minutes())
+        .tool("Bash", eleven_minutes(QUICKLY))
         .status(529)
         .times(3)
         .tool("Bash", turn)
@@ -350,7 +352,7 @@ async fn a_mistake_in_the_settings_of_a_chain_has_a_file_a_line_and_a_column() {
 
 fn returning(primary: &Server, other: &Server) -> Trial {
     let label = at(SECOND, other);
-    let flags = ["--output-format=stream-json", "--fallback-return", QUICKLY];
+    let flags = ["--output-format=stream-json", "--fallback-return", BRISKLY];
     let trial = Trial::against(primary).env("NIGHT_KEY", NIGHT_KEY).args(flags).args(TIMELESS);
     trial.args(["--fallback-model", &label, "Do it."])
 }
@@ -365,12 +367,13 @@ async fn the_first_provider_is_looked_in_on_every_ten_minutes_until_it_is_back()
             .status(529)
             .times(3)
             .status(503)
-            .tool("Bash", eleven_minutes())
+            .tool("Bash", eleven_minutes(BRISKLY))
             .and_thinking("Of the first, again.")
             .reply("Done at home."),
     );
-    let away =
-        |scenario: Scenario| scenario.tool("Bash", eleven_minutes()).and_thinking("Of the second.");
+    let away = |scenario: Scenario| {
+        scenario.tool("Bash", eleven_minutes(BRISKLY)).and_thinking("Of the second.")
+    };
     let other = serve(away(away(Scenario::new())));
     let ended = returning(&primary, &other).run().await;
     let result = ended.result();

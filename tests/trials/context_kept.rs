@@ -9,7 +9,6 @@ use outlast::model::{cost, facts};
 use outlast::rehearsal::{Harm, Place, Recorded, Scenario, Server};
 use outlast::transcript::Usage;
 use serde_json::{Value, json};
-use tokio::time::Instant;
 
 use super::context::{
     SUMMARY, after_summaries, assert_clean, assert_paired, assert_read, reading, refused, strategy,
@@ -17,6 +16,7 @@ use super::context::{
 };
 use super::history::{journal, messages};
 use super::time::{UNHURRIED, messages as frames, with};
+use crate::support::stopwatch::Stopwatch;
 use crate::support::{Ended, Running, Trial, serve, within};
 
 const SESSION: &str = "5e551011-0000-4000-8000-0000000000c0";
@@ -210,7 +210,7 @@ fn slow(compactions: Scenario) -> Scenario {
 
 #[tokio::test]
 async fn a_slow_summary_is_waited_for_with_heartbeats() {
-    let scenario = slow(Scenario::new().reply(SUMMARY).delay(Duration::from_secs(100)));
+    let scenario = slow(Scenario::new().reply(SUMMARY).delay(Duration::from_secs(250)));
     let server = serve(scenario.time_scale(50.0));
     let args = [&KNOWN[..], &UNHURRIED, &["--time-scale", "50"]].concat();
     let ended = super::context::run(&server, &args).await;
@@ -218,7 +218,8 @@ async fn a_slow_summary_is_waited_for_with_heartbeats() {
     let (before, _) = ended.stderr.split_once("compacted").expect("it was compacted");
     let beats =
         before.lines().filter(|line| line.contains("waiting for claude-sonnet-5-5")).count();
-    assert!(beats >= 3, "one in every 30 s: {ended:?}");
+    // One in every 30 s of 250, if the machine is never busy.
+    assert!(beats >= 3, "{ended:?}");
     assert_clean(&server, &ended);
 }
 
@@ -251,9 +252,9 @@ async fn a_signal_during_a_summary_ends_the_run_soon_and_the_session_goes_on() {
     let running = begin(&server);
     until_asked(&server, 1).await;
     running.signal(Signal::SIGTERM);
-    let asked = Instant::now();
+    let asked = Stopwatch::start();
     let ended = running.end().await;
-    assert!(asked.elapsed() < Duration::from_secs(4), "{:?}: {ended:?}", asked.elapsed());
+    asked.keeps(Duration::from_secs(4), format_args!("{ended:?}"));
     let result = ended.result();
     assert_eq!((ended.code, &result["terminal_reason"]), (Some(143), &json!("aborted_streaming")));
     assert_eq!(result["durable"], true, "{result}");

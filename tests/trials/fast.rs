@@ -5,12 +5,13 @@ use std::time::Duration;
 use outlast::rehearsal::{Recorded, Scenario, Server};
 use serde_json::{Value, json};
 
-use super::chain::{QUICKLY, SECOND, TIMELESS, eleven_minutes};
+use super::chain::{QUICKLY, SECOND, TIMELESS};
 use super::time::{announcements, messages};
 use crate::support::{Ended, Trial, serve};
 
 /// A model that has fast mode, at twice the price: 8 dollars in and 40 out.
 const MODEL: &str = SECOND;
+const DAY: i64 = 86_400;
 const BETA: &str = "fast-mode-";
 const DENIED: &str = "anthropic-ratelimit-unified-overage-disabled-reason";
 
@@ -71,7 +72,7 @@ async fn a_short_limit_is_waited_out_and_speed_is_kept() {
 #[tokio::test]
 async fn a_longer_limit_costs_ten_minutes_of_speed_and_not_a_moment_of_time() {
     let scenario = Scenario::new().status(429).header("retry-after", "20");
-    let scenario = a_turn(scenario, &eleven_minutes());
+    let scenario = a_turn(scenario, &half_an_hour());
     let server = serve(scenario.reply("Done.").usage(1000, 100));
     let ended = fast(&server).args(["Do it."]).run().await;
     let result = ended.result();
@@ -92,17 +93,38 @@ async fn a_longer_limit_costs_ten_minutes_of_speed_and_not_a_moment_of_time() {
     assert_eq!(frames[0]["error_class"], "rate_limit");
 }
 
+/// The second of the day, by the world's clock.
+fn second_of_the_day() -> i64 {
+    jiff::Timestamp::now().as_second().rem_euclid(DAY)
+}
+
+/// When speed is asked for again, as people are told.
+fn fast_again(ended: &Ended) -> i64 {
+    let (_, end) = ended.stderr.split_once("fast again after ").expect("it is told");
+    let clock = end.lines().next().and_then(|end| end.rsplit(' ').next()).expect("a time");
+    clock.split(':').fold(0, |sum, part| sum * 60 + part.parse::<i64>().expect("a number"))
+}
+
 #[tokio::test]
 async fn a_shortage_without_a_word_costs_half_an_hour_of_speed() {
-    // Five hundred seconds in one: eleven minutes, and then twenty more.
-    let turns = ["sleep 1.32", "sleep 2.4"].map(|command| json!({ "command": command }));
-    let scenario = a_turn(a_turn(Scenario::new().status(529), &turns[0]), &turns[1]);
-    let server = serve(scenario.reply("Done."));
-    let flags = ["--model", MODEL, "--fast", "--time-scale=500", "Do it."];
-    let ended = Trial::against(&server).args(TIMELESS).args(flags).run().await;
+    let shortage = |command: &Value| {
+        serve(a_turn(Scenario::new().status(529), command).reply("Done.").usage(1000, 100))
+    };
+    // At the world's pace nobody waits for that, but it is said when it is over.
+    let (server, begun) = (shortage(&json!({ "command": "true" })), second_of_the_day());
+    let flags = ["--model", MODEL, "--fast", "Do it."];
+    let ended = Trial::against(&server).args(flags).run().await;
+    let lasted = (second_of_the_day() - begun).rem_euclid(DAY);
     assert_eq!(ended.code, Some(0), "{ended:?}");
-    assert_eq!(speeds(&server), [true, false, false, true], "{ended:?}");
+    assert_eq!(speeds(&server), [true, false, false], "{ended:?}");
     assert!(ended.stderr.contains("normal speed (server_overload)"), "{ended:?}");
+    let cooling = (fast_again(&ended) - begun).rem_euclid(DAY);
+    assert!((1_799..=1_801 + lasted).contains(&cooling), "{cooling} s: {ended:?}");
+    // Where time passes quickly it is.
+    let server = shortage(&half_an_hour());
+    let ended = fast(&server).args(["Do it."]).run().await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert_eq!(speeds(&server), [true, false, true], "{ended:?}");
 }
 
 #[tokio::test]

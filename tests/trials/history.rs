@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 
 use crate::support::{Ended, Running, Trial, serve};
 
-const BOUND: Duration = Duration::from_mins(1);
+const BOUND: Duration = Duration::from_mins(4);
 const SESSION: &str = "5e551011-0000-4000-8000-000000000001";
 const TURNS: usize = 8;
 /// What each reply costs: 1,000 tokens in and 100 out, at the usual model's prices.

@@ -203,7 +203,7 @@ fn state(shared: &Path) -> PathBuf {
 
 #[tokio::test]
 async fn what_one_run_is_told_another_heeds() {
-    let (server, shared) = (refuses_once("8"), tempfile::tempdir().expect("a folder"));
+    let (server, shared) = (refuses_once("15"), tempfile::tempdir().expect("a folder"));
     let first = refused(&server, shared.path()).await;
     let mut second = trial(&server, shared.path()).start();
     second.hears("to ask (rate limit shared by other runs)").await;
@@ -224,7 +224,7 @@ async fn what_one_run_is_told_another_heeds() {
 
 #[tokio::test]
 async fn hosts_are_told_of_the_wait_and_of_no_retry() {
-    let (server, shared) = (refuses_once("8"), tempfile::tempdir().expect("a folder"));
+    let (server, shared) = (refuses_once("15"), tempfile::tempdir().expect("a folder"));
     let first = refused(&server, shared.path()).await;
     let args = ["--output-format", "stream-json", "--verbose"];
     let ended = trial(&server, shared.path()).args(args).run().await;
@@ -250,7 +250,7 @@ async fn a_file_ends_no_run() {
 
 #[tokio::test]
 async fn a_wait_beyond_the_deadline_is_not_begun() {
-    let (server, shared) = (refuses_once("40"), tempfile::tempdir().expect("a folder"));
+    let (server, shared) = (refuses_once("500"), tempfile::tempdir().expect("a folder"));
     let first = refused(&server, shared.path()).await;
     let second = trial(&server, shared.path()).args(["--max-duration", "30s"]).run().await;
     assert_eq!((second.code, shared_waits(&second).0), (Some(0), 0), "{second:?}");
@@ -259,7 +259,7 @@ async fn a_wait_beyond_the_deadline_is_not_begun() {
 
 #[tokio::test]
 async fn who_does_not_share_does_not_wait() {
-    let (server, shared) = (refuses_once("40"), tempfile::tempdir().expect("a folder"));
+    let (server, shared) = (refuses_once("500"), tempfile::tempdir().expect("a folder"));
     let first = refused(&server, shared.path()).await;
     let off = json!({ "sharedLimits": false }).to_string();
     for (flags, variable) in
@@ -275,7 +275,7 @@ async fn who_does_not_share_does_not_wait() {
 /// Everything that can be wrong with a file that says that nobody may ask.
 #[tokio::test]
 async fn what_cannot_be_believed_is_not() {
-    let (server, shared) = (refuses_once("40"), tempfile::tempdir().expect("a folder"));
+    let (server, shared) = (refuses_once("500"), tempfile::tempdir().expect("a folder"));
     let first = refused(&server, shared.path()).await;
     first.signal(Signal::SIGKILL);
     let path = state(shared.path());

@@ -21,11 +21,11 @@ use nix::unistd::{Pid, mkfifo};
 use outlast::rehearsal::{Harm, Place, Scenario, Server};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
-use tokio::time::Instant;
 
 use super::spending::{CROWDED, crowding};
 use super::time::with;
 use super::truth::agrees;
+use crate::support::stopwatch::Stopwatch;
 use crate::support::tokens::{Tokens, keep};
 use crate::support::{Bell, Ended, Running, Trial, is_alive, serve, within};
 
@@ -210,7 +210,7 @@ async fn are_gone(children: &[i32], of: &str) -> usize {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    let _ = tokio::time::timeout(Duration::from_secs(5), gone).await;
+    within(of, gone).await;
     let left: Vec<_> = children.iter().filter(|pid| is_alive(**pid)).collect();
     assert!(left.is_empty(), "{of}: {left:?} of {children:?}");
     left.len()
@@ -228,11 +228,11 @@ async fn goes_on(ended: Ended, of: &str) {
 async fn cell(phase: Phase, signal: Signal) -> Duration {
     let of = format!("{signal} in {phase:?}");
     let Reached { running, server, requests, children, held: _held } = reach(phase).await;
+    let asked = Stopwatch::start();
     running.signal(signal);
-    let asked = Instant::now();
     let ended = running.end().await;
     let took = asked.elapsed();
-    assert!(took < SOON, "{of}: {took:?}");
+    asked.keeps(SOON, &of);
     assert_eq!(ended.code, Some(128 + signal as i32), "{of}: {ended:?}");
     are_gone(&children, &of).await;
     let result = kept(&ended.work());
@@ -325,8 +325,9 @@ async fn what_the_parent_ignores_stays_ignored() {
 /// A shell without job control has what it starts by `&` ignore SIGINT, and nothing else.
 #[tokio::test]
 async fn a_background_job_ignores_what_its_shell_says_and_hears_the_rest() {
-    let (Reached { running, held: _held, children, .. }, _) =
-        prepared("\"$@\" & echo $! > pid; wait $!; exit $?").await;
+    // Its process id is there before the run begins.
+    let script = "sh -c 'echo $$ > pid; exec \"$@\"' sh \"$@\" & wait $!; exit $?";
+    let (Reached { running, held: _held, children, .. }, _) = prepared(script).await;
     let pid = std::fs::read_to_string(running.work().join("pid")).expect("the shell told");
     let job = Pid::from_raw(pid.trim().parse().expect("a pid"));
     nix::sys::signal::kill(job, SIGINT).expect("it lives");
@@ -368,9 +369,9 @@ async fn a_run_that_was_stopped_hears_what_came_meanwhile() {
     assert_eq!(stopped, nix::sys::wait::WaitStatus::Stopped(pid, SIGSTOP));
     running.signal(SIGTERM);
     running.signal(SIGCONT);
-    let asked = Instant::now();
+    let asked = Stopwatch::start();
     let ended = running.end().await;
-    assert!(asked.elapsed() < SOON, "{:?}", asked.elapsed());
+    asked.keeps(SOON, "after it went on");
     assert_eq!((ended.code, &agrees(&ended)["exit_code"]), (Some(143), &json!(143)));
     are_gone(&children, "stopped").await;
 }
@@ -410,7 +411,7 @@ fn hang_the_run(pid: i32) {
         {
         }
     });
-    told.recv_timeout(Duration::from_secs(20)).expect("it hangs soon");
+    told.recv_timeout(Duration::from_mins(4)).expect("it hangs soon");
 }
 
 /// How a run is made to end while a command runs.
@@ -471,7 +472,7 @@ const WAYS: [Way; 20] = [
 const PLAIN: &str = "echo $$ > bell; exec sleep 1000";
 
 /// Does the deed. When the run was asked to end.
-async fn doom(deed: Deed, running: &mut Running, bell: &mut Bell) -> Instant {
+async fn doom(deed: Deed, running: &mut Running, bell: &mut Bell) -> Stopwatch {
     match deed {
         Deed::Signal(signal) => running.signal(signal),
         Deed::Mute => running.signal(SIGTERM),
@@ -489,7 +490,7 @@ async fn doom(deed: Deed, running: &mut Running, bell: &mut Bell) -> Instant {
         Deed::Deadline => {}
         Deed::Unread => drop(running.child.stdout.take()),
     }
-    Instant::now()
+    Stopwatch::start()
 }
 
 /// One way of dying, as a row of the table.
@@ -502,7 +503,8 @@ async fn die(way: &Way) -> String {
     let server = serve(Scenario::new().tool("Bash", json!({ "command": command })));
     let in_time = matches!(way.deed, Deed::Deadline | Deed::HungDeadline);
     let args: &[&str] = if in_time {
-        &["--max-duration", "3s"]
+        // By then the command must run, even on a busy machine.
+        &["--max-duration", "8s"]
     } else if matches!(way.deed, Deed::Unread) {
         // A heartbeat finds out that nobody reads.
         &["--output-format=stream-json", "--settings", r#"{"heartbeatInterval": "50ms"}"#]
@@ -519,11 +521,10 @@ async fn die(way: &Way) -> String {
     let mut running = trial.start();
     let children = pids(&bell.rings().await);
     let asked = doom(way.deed, &mut running, &mut bell).await;
-    let ended = tokio::time::timeout(Duration::from_secs(30), running.end()).await;
-    let ended = ended.unwrap_or_else(|_| panic!("{} does not end", way.name));
+    let ended = within(way.name, running.end()).await;
     let took = asked.elapsed();
-    let bound = if in_time { SOON + Duration::from_secs(3) } else { SOON };
-    assert!(took < bound, "{}: {took:?}", way.name);
+    let bound = if in_time { SOON + Duration::from_secs(8) } else { SOON };
+    asked.keeps(bound, way.name);
     assert_eq!(ended.code, way.code, "{}: {ended:?}", way.name);
     let told = match (way.code, way.deed) {
         (None, _) => {

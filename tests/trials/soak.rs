@@ -52,7 +52,7 @@ fn task() -> Task {
             window: 20_000,
             look: 4,
             slope: SHORT_SLOPE,
-            bound: Duration::from_mins(2),
+            bound: Duration::from_mins(15),
         },
     }
 }

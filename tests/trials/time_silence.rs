@@ -7,7 +7,8 @@ use std::time::SystemTime;
 use outlast::rehearsal::{Scenario, Server};
 use serde_json::{Value, json};
 
-use super::time::{UNHURRIED, all, announcements, hasty, is_heartbeat, messages, millis};
+use super::time::{UNHURRIED, all, announcements, hasty, is_heartbeat, messages, millis, took};
+use crate::support::stopwatch::Stopwatch;
 use crate::support::{Ended, Trial, serve};
 
 /// How many seconds of these runs pass in one of the world: half a minute takes one.
@@ -46,22 +47,30 @@ async fn a_slow_model_and_a_long_tool_are_heard_of_in_every_mode() {
         slow().into_iter().map(move |(name, scenario, start)| (name, scenario, start, format))
     });
     all(cases.map(|(name, scenario, start, format)| async move {
-        let server = serve(scenario);
+        let (server, watch) = (serve(scenario), Stopwatch::start());
         let trial = scaled(&server, format).args(["go"]);
         std::fs::write(trial.work().join("before"), "").expect("it can be written");
         let ended = trial.run().await;
         assert_eq!(ended.code, Some(0), "{name}, {format}: {ended:?}");
         let beats = heartbeats(&ended);
-        assert!((2..=6).contains(&beats.len()), "{name}, {format}: {}", ended.stderr);
+        // None of them comes earlier than half a minute after another.
+        let most = watch.elapsed().mul_f64(SCALE).as_secs() / 29;
+        let many = u64::try_from(beats.len()).expect("few");
+        assert!((2..=most).contains(&many), "{name}, {format}: {}", ended.stderr);
         assert_eq!(beats.len(), ended.stderr.lines().count(), "and nothing else: {}", ended.stderr);
+        let mut before = 0;
         for (nth, beat) in (1..).zip(&beats) {
             assert!(beat.starts_with(&format!("outlast: {start}")), "{name}: {beat}");
             // Silence counts from the last sign of life, which may be well before the wait began.
-            assert!(so_far(beat) <= 30 * nth + 25, "{name}, {nth}: {beat}");
+            let since = so_far(beat) - before;
+            let most = watch.stretched(seconds(55)).as_secs();
+            assert!(since <= most, "{name}, {nth}: {beats:?}");
+            before += since;
             assert!(beat.contains(", turn 1, $") && beat.ends_with(" spent"), "{name}: {beat}");
-            let heard = beat.contains("last byte ");
-            assert_eq!(heard, name == "a slow stream", "{name}: {beat}");
         }
+        // A busy machine may be late with the first byte, but not with all of them.
+        let heard = beats.iter().filter(|beat| beat.contains("last byte ")).count();
+        assert_eq!(heard > 0, name == "a slow stream", "{name}: {beats:?}");
         if format == "stream-json" {
             let frames = messages(&ended, "heartbeat");
             assert_eq!(frames.len(), beats.len(), "{name}");
@@ -100,28 +109,28 @@ async fn many_short_waits_are_no_long_silence() {
     let ended = scaled(&server, "json").args(["go"]).run().await;
     assert_eq!(ended.code, Some(0), "{ended:?}");
     // 126 seconds, none of which was waited for longer than fourteen.
-    let beats = heartbeats(&ended);
-    assert!((3..=9).contains(&beats.len()), "{}", ended.stderr);
+    let most = took(&ended.result()) / 30_000;
+    let beats = u64::try_from(heartbeats(&ended).len()).expect("few");
+    assert!((3..=most).contains(&beats), "{}", ended.stderr);
 }
 
 #[tokio::test]
 async fn money_is_told_as_it_is_spent() {
-    let bash = json!({ "command": "sleep 1.3" });
+    let wait =
+        |turn: u32| json!({ "command": format!("until [ -e heard{turn} ]; do sleep 0.02; done") });
     let scenario = Scenario::new().time_scale(SCALE);
-    let scenario = scenario.tool("Bash", bash.clone()).usage(100_000, 1_000);
-    let scenario = scenario.tool("Bash", bash).usage(100_000, 1_000);
+    let scenario = scenario.tool("Bash", wait(1)).usage(100_000, 1_000);
+    let scenario = scenario.tool("Bash", wait(2)).usage(100_000, 1_000);
     let scenario = scenario.tool("Bash", json!({ "command": "true" })).usage(100_000, 1_000);
     let server = serve(scenario.status(529).reply("Done."));
     let flags = ["--price", "3/15", "--max-budget-usd", "50", "go"];
-    let ended = scaled(&server, "json").args(flags).run().await;
-    let beats = heartbeats(&ended);
-    let running = |turn| {
-        let turn = format!(" so far, turn {turn}, ");
-        beats.iter().find(|beat| beat.contains("running Bash") && beat.contains(&turn))
-    };
-    let (first, second) = (running(1).expect("a beat"), running(2).expect("a beat"));
-    assert!(first.ends_with(", $0.3150 spent"), "{beats:?}");
-    assert!(second.ends_with(", $0.6300 spent"), "{beats:?}");
+    let mut running = scaled(&server, "json").args(flags).start();
+    for (turn, spent) in [(1, "$0.3150"), (2, "$0.6300")] {
+        running.hears(&format!(" so far, turn {turn}, {spent} spent\n")).await;
+        std::fs::write(running.work().join(format!("heard{turn}")), "").expect("a new file");
+    }
+    let ended = running.end().await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
     let told = announcements(&ended);
     assert!(told.len() == 1 && told[0].ends_with(", $0.9450 spent"), "{told:?}");
 }
@@ -148,6 +157,7 @@ async fn the_wall_clock_passes_at_the_runs_pace() {
     const DAY: i64 = 86_400;
 
     let server = serve(Scenario::new().status(529).times(9).reply("Through."));
+    let watch = Stopwatch::start();
     let trial = Trial::against(&server).env("OUTLAST_UNATTENDED_RETRY", "1").args(UNHURRIED);
     let ended = trial.args(["--time-scale", "60", "go"]).run().await;
     assert_eq!(ended.code, Some(0), "{ended:?}");
@@ -164,10 +174,11 @@ async fn the_wall_clock_passes_at_the_runs_pace() {
     let waited: Vec<i64> =
         ends.windows(2).map(|pair| (pair[1] - pair[0]).rem_euclid(DAY)).collect();
     // A wait, a quarter more by jitter, and what a busy machine adds: two seconds are two minutes.
+    let more = i64::try_from(watch.stretched(seconds(120)).as_secs()).expect("few");
     for (nth, waited) in (1..).zip(waited) {
         let bare = 1_i64 << (nth - 1);
         assert!(
-            (bare - 1..bare * 5 / 4 + 120).contains(&waited),
+            (bare - 1..bare * 5 / 4 + more).contains(&waited),
             "wait {nth}: {waited} s: {told:?}"
         );
     }

@@ -103,7 +103,7 @@ async fn a_page_that_never_ends_holds_no_run_longer_than_its_deadline() {
     });
     let server = serve(fetches(address));
     let trial = Trial::bare(&server.base_url()).args(FRAMES).args(ALLOWED).args(OPENED);
-    let ended = trial.args(["--max-duration", "3s"]).run().await;
+    let ended = trial.args(["--max-duration", "7s"]).run().await;
     assert_eq!(ended.code, Some(5), "{ended:?}");
     assert_eq!(asked.try_recv(), Ok(()));
 }

@@ -23,7 +23,7 @@ use outlast::recovery::{Ask, Connection, Fault, Mode, Purpose};
 use outlast::transcript::{Block, Message};
 
 /// Longer than anything here takes, however busy the machine is.
-const PATIENCE: Duration = Duration::from_mins(1);
+const PATIENCE: Duration = Duration::from_mins(4);
 
 const STREAMING: Ask = Ask {
     purpose: Purpose::Reply,

@@ -6,7 +6,7 @@ use outlast::recovery::{ErrorClass, Fault, Reach, classify};
 use super::server::{Server, stream};
 use super::{FRESH, STREAMING, ask, endpoint, recorded};
 use crate::support::proxy::{HOST, Manners, Proxy};
-use crate::support::wire::tls;
+use crate::support::wire::{dead_end, tls};
 
 /// `user:pass word` as the header has it.
 const LOGIN: &str = "basic dxnlcjpwyxnzihdvcmq=";
@@ -82,9 +82,7 @@ async fn a_refused_login_is_final_and_names_the_proxy_and_its_variable() {
 
 #[tokio::test]
 async fn a_dead_proxy_is_named_beside_the_host() {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback is there");
-    let address = listener.local_addr().expect("bound");
-    drop(listener);
+    let (_taken, address) = dead_end();
     for (scheme, port) in [("http", 80), ("https", 443)] {
         let fault = fault(scheme, &format!("http://{USER}{address}")).await;
         assert_eq!(classify(&fault).class, ErrorClass::ConnectionError);

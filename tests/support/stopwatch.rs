@@ -1,0 +1,90 @@
+//! A stopwatch for bounds that are themselves on trial: to the letter on a machine that has time,
+//! and as much longer as the machine itself is slower.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
+use std::thread;
+use std::time::Duration;
+
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeValLike;
+use tokio::time::Instant;
+
+/// How long the probe sleeps, and then how much it computes: little enough to slow nothing down.
+const REST: Duration = Duration::from_millis(20);
+const WORK: Duration = Duration::from_millis(1);
+
+/// Runs from its start until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Stopwatch {
+    begun: Instant,
+    probe: Arc<Probe>,
+}
+
+/// What a thread sees of the machine that does a little work again and again.
+#[derive(Debug, Default)]
+struct Probe {
+    /// What its work took of a processor's time, in microseconds.
+    work: AtomicU64,
+    /// What it had to wait for a processor beside, in microseconds.
+    lost: AtomicU64,
+}
+
+impl Stopwatch {
+    pub(crate) fn start() -> Self {
+        let probe = Arc::new(Probe::default());
+        let looking = Arc::downgrade(&probe);
+        thread::spawn(move || look(&looking));
+        Self { begun: Instant::now(), probe }
+    }
+
+    /// How many times longer than on a machine of its own a process takes now. At least 1.
+    pub(crate) fn slowness(&self) -> f64 {
+        let [work, lost] = [&self.probe.work, &self.probe.lost].map(|sum| sum.load(Relaxed).max(1));
+        let [work, lost] = [work, lost].map(|sum| Duration::from_micros(sum).as_secs_f64());
+        (work + lost) / work
+    }
+
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.begun.elapsed()
+    }
+
+    /// A bound as it is on this machine.
+    pub(crate) fn stretched(&self, bound: Duration) -> Duration {
+        bound.mul_f64(self.slowness())
+    }
+
+    /// Whatever was begun with the watch is over within `bound`.
+    #[track_caller]
+    pub(crate) fn keeps(&self, bound: Duration, what: impl fmt::Display) {
+        let (took, slowness) = (self.begun.elapsed(), self.slowness());
+        assert!(took < bound.mul_f64(slowness), "{what}: {took:?} at slowness {slowness:.1}");
+    }
+}
+
+/// Looks until nobody wants to know any more.
+fn look(probe: &Weak<Probe>) {
+    loop {
+        let asleep = Instant::now();
+        thread::sleep(REST);
+        let late = asleep.elapsed().saturating_sub(REST);
+        let (awake, before) = (Instant::now(), processor_time());
+        while processor_time() < before + WORK {
+            std::hint::spin_loop();
+        }
+        let work = processor_time() - before;
+        let lost = late + awake.elapsed().saturating_sub(work);
+        let Some(probe) = probe.upgrade() else { return };
+        let micros = |span: Duration| u64::try_from(span.as_micros()).unwrap_or(u64::MAX);
+        probe.work.fetch_add(micros(work), Relaxed);
+        probe.lost.fetch_add(micros(lost), Relaxed);
+    }
+}
+
+/// What this thread had of a processor so far.
+pub(crate) fn processor_time() -> Duration {
+    let usage = getrusage(UsageWho::RUSAGE_THREAD).expect("Linux tells");
+    let micros = usage.user_time().num_microseconds() + usage.system_time().num_microseconds();
+    Duration::from_micros(u64::try_from(micros).unwrap_or_default())
+}
