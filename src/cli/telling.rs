@@ -12,7 +12,8 @@ use crate::recovery::{Interrupt, StopReason};
 
 use super::args::OutputFormat;
 use super::output::{
-    Drain, Keep, Out, Report, StreamJson, Watchers, Witness, one_line, write_result_file,
+    Drain, Keep, Out, Report, StreamJson, Watchers, Witness, one_line, remove_result_file,
+    write_result_file,
 };
 use super::panics;
 use super::run::{Job, Subject, stopped};
@@ -65,6 +66,32 @@ impl Job {
         })
     }
 
+    /// Takes back what the result file says of a success, should the process end before anybody
+    /// has heard of it. No result at all is better than one that is not true.
+    fn denial(
+        &self,
+        ending: Ending,
+        subject: &Subject,
+        uuid: &str,
+        warnings: &[String],
+    ) -> LastWords {
+        let (job, subject) = (self.clone(), subject.clone());
+        let (uuid, warnings) = (uuid.to_owned(), warnings.to_vec());
+        Box::new(move |why| {
+            let Some(path) = &job.settings.output.result_file else { return };
+            // Where even this fails there is nothing left to try.
+            let _ = remove_result_file(path);
+            let by = match why {
+                Overdue::Asked(interrupt) => interrupt,
+                Overdue::Late | Overdue::Broken => Interrupt::StdoutClosed,
+            };
+            let lost = Ending { reason: StopReason::AbortedStreaming(by), ..ending };
+            let now = Now::by(&job.clock);
+            let report = job.report(&lost, &subject, (&uuid, &now), &warnings);
+            let _ = job.keep(&report.object(), Keep::AtOnce);
+        })
+    }
+
     /// Tells everybody how it ended. The process ends with what the result says.
     pub(super) async fn finish(
         &self,
@@ -90,6 +117,9 @@ impl Job {
             warnings.push(warning);
         }
         let report = self.report(&ending, subject, (&uuid, &now), &warnings);
+        if !report.verdict().is_error() {
+            self.testament.deny_by(self.denial(ending.clone(), subject, &uuid, &warnings));
+        }
         if !self.testament.speak(report.verdict().exit_code()) {
             // The last words were said, and the process is about to end.
             std::future::pending::<()>().await;

@@ -3,7 +3,8 @@
 //! ```text
 //!            speak                    told
 //! Silent ───────────► Speaking(code) ──────► Told(code)
-//!    │ execute
+//!    │ execute              │ execute
+//!    │                      └────────► a success that nobody heard of is taken back
 //!    └───────────────► the last words are said instead, and the run is not asked any more
 //! ```
 
@@ -70,6 +71,8 @@ enum Stage {
 #[derive(Clone)]
 pub(super) struct Testament {
     words: Arc<Mutex<Option<LastWords>>>,
+    /// Takes back what is on its way, if that is a success.
+    denial: Arc<Mutex<Option<LastWords>>>,
     stage: watch::Sender<Stage>,
     deadline: watch::Sender<Option<Instant>>,
 }
@@ -78,6 +81,7 @@ impl Testament {
     pub(super) fn new(words: LastWords) -> Self {
         Self {
             words: Arc::new(Mutex::new(Some(words))),
+            denial: Arc::default(),
             stage: watch::Sender::new(Stage::Silent),
             deadline: watch::Sender::new(None),
         }
@@ -85,6 +89,15 @@ impl Testament {
 
     fn words(&self) -> MutexGuard<'_, Option<LastWords>> {
         self.words.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn denial(&self) -> MutexGuard<'_, Option<LastWords>> {
+        self.denial.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What takes a success back that was written down, should nobody hear of it.
+    pub(super) fn deny_by(&self, denial: LastWords) {
+        *self.denial() = Some(denial);
     }
 
     /// There is more to say from now on, if nothing was said yet.
@@ -187,7 +200,13 @@ impl Testament {
             }
             (None, Stage::Told(code)) => code,
             // A success that nobody was told of is none.
-            (None, Stage::Speaking(0) | Stage::Silent) => overdue.exit_code(),
+            (None, Stage::Speaking(0) | Stage::Silent) => {
+                let denial = self.denial().take();
+                if let Some(denial) = denial {
+                    say(denial, overdue);
+                }
+                overdue.exit_code()
+            }
             (None, Stage::Speaking(code)) => code,
         }
     }

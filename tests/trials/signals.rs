@@ -414,6 +414,20 @@ fn hang_the_run(pid: i32) {
     told.recv_timeout(Duration::from_mins(4)).expect("it hangs soon");
 }
 
+/// It has said that all went well, in the file, when its thread hangs. Nobody has read that yet.
+#[tokio::test]
+async fn a_success_that_nobody_heard_of_is_taken_back_even_when_the_run_hangs() {
+    let Reached { running, held: _held, .. } = telling().await;
+    assert_eq!(kept(&running.work())["exit_code"], 0);
+    hang_the_run(running.pid());
+    running.signal(SIGTERM);
+    let ended = running.end().await;
+    assert_eq!(ended.code, Some(143), "{ended:?}");
+    let kept = kept(&ended.work());
+    assert_eq!((&kept["exit_code"], &kept["is_error"]), (&json!(143), &json!(true)));
+    assert_eq!(kept["partial_result"].as_str().map(str::len), Some(60_000 * 5));
+}
+
 /// How a run is made to end while a command runs.
 #[derive(Clone, Copy)]
 enum Deed {
