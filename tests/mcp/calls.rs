@@ -7,7 +7,7 @@ use outlast::transcript::Block;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use super::{Bench, words};
+use super::{Bench, patient, words};
 use crate::support::within;
 
 #[tokio::test]
@@ -49,7 +49,7 @@ async fn a_server_that_dies_in_a_call_is_an_error_and_comes_back() {
 
 #[tokio::test]
 async fn a_call_that_is_not_answered_ends_in_time_and_is_cancelled() {
-    let timers = Timers { call: Duration::from_secs(3), ..Timers::default() };
+    let timers = Timers { call: Duration::from_secs(3), ..patient() };
     let bench = Bench::with(&["well"], timers, |_, _| {}).ready().await;
     let late = bench.call("hang", "").await;
     assert!(late.is_error && words(&late).contains("did not answer within"), "{late:?}");
@@ -61,7 +61,7 @@ async fn a_call_that_is_not_answered_ends_in_time_and_is_cancelled() {
 
 #[tokio::test]
 async fn a_server_that_went_silent_is_started_anew() {
-    let timers = Timers { call: Duration::from_secs(3), ..Timers::default() };
+    let timers = Timers { call: Duration::from_secs(3), ..patient() };
     let bench = Bench::with(&["well"], timers, |_, _| {}).ready().await;
     assert!(bench.call("mute", "").await.is_error);
     bench.becomes(Status::Pending).await;
@@ -72,7 +72,7 @@ async fn a_server_that_went_silent_is_started_anew() {
 #[tokio::test]
 async fn progress_puts_off_the_end_of_patience_but_not_for_ever() {
     let call = Duration::from_secs(3);
-    let timers = Timers { call, call_max: Duration::from_secs(9), ..Timers::default() };
+    let timers = Timers { call, call_max: Duration::from_secs(9), ..patient() };
     let bench = Bench::with(&["well"], timers, |_, _| {}).ready().await;
     // Three seconds and a half.
     assert_eq!(words(&bench.call("slow", "12").await), "done at last");
@@ -82,7 +82,7 @@ async fn progress_puts_off_the_end_of_patience_but_not_for_ever() {
 
 #[tokio::test]
 async fn a_server_has_a_time_of_its_own() {
-    let bench = Bench::with(&["well"], Timers::default(), |config, _| {
+    let bench = Bench::with(&["well"], patient(), |config, _| {
         config.timeout = Some(Duration::from_millis(200));
     });
     let bench = bench.ready().await;

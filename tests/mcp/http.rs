@@ -3,14 +3,14 @@
 use std::path::Path;
 use std::process::Stdio;
 
-use outlast::mcp::{Config, Place, Servers, Status, Timers};
+use outlast::mcp::{Config, Place, Servers, Status};
 use serde_json::json;
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio_util::sync::CancellationToken;
 
-use super::{Bench, script, surroundings, words};
+use super::{Bench, patient, script, surroundings, words};
 use crate::support::within;
 
 /// A server over HTTP, and the process that it is.
@@ -45,7 +45,7 @@ pub(super) async fn http(mode: &str) -> Http {
         disabled: false,
         vouched: true,
     };
-    let servers = Servers::new(vec![config], surroundings(folder.path()), Timers::default());
+    let servers = Servers::new(vec![config], surroundings(folder.path()), patient());
     servers.start();
     Http { bench: Bench { servers, folder }, child }
 }

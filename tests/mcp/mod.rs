@@ -31,6 +31,11 @@ struct Bench {
     folder: TempDir,
 }
 
+/// However busy the machine is, nobody starts too late, unless that is on trial.
+fn patient() -> Timers {
+    Timers { start: Duration::from_mins(4), ..Timers::default() }
+}
+
 fn program(name: &str, arguments: &[&str], log: &Path) -> Config {
     let script = script().display().to_string();
     let arguments = arguments.iter().map(ToString::to_string);
@@ -63,7 +68,7 @@ fn surroundings(folder: &Path) -> Surroundings {
 impl Bench {
     /// One server named `test`, of that mode.
     fn of(mode: &[&str]) -> Self {
-        Self::with(mode, Timers::default(), |_, _| {})
+        Self::with(mode, patient(), |_, _| {})
     }
 
     fn with(mode: &[&str], timers: Timers, change: impl FnOnce(&mut Config, &Path)) -> Self {

@@ -195,7 +195,7 @@ def serve():
             time.sleep(0.05)
     if MODE == "yes":
         while True:
-            sys.stdout.write("y\n" * 4096)
+            sys.stdout.write(("y" * 99 + "\n") * 4096)
     if MODE == "garbage":
         print("Starting up...\n\n{\"half\": \n[1,2]\n\x1b[31mred\x1b[0m", flush=True)
     if MODE == "stubborn":

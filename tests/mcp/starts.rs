@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use outlast::mcp::{Place, Servers, Status, Timers};
 
-use super::{Bench, program, surroundings, why, words};
+use super::{Bench, patient, program, surroundings, why, words};
 use crate::support::stopwatch::Stopwatch;
 use crate::support::{is_alive, within};
 
@@ -24,7 +24,7 @@ async fn a_slow_server_holds_nobody_up_and_joins_later() {
 #[tokio::test]
 async fn a_server_that_crashes_says_why_and_is_tried_again() {
     let bench = Bench::of(&["crash"]);
-    within("the first attempt", bench.servers.settle(Duration::from_mins(1))).await;
+    within("the first attempt", bench.servers.settle(Duration::from_mins(4))).await;
     let standing = &bench.servers.standings()[0];
     assert_eq!(standing.status, Status::Pending);
     assert!(why(&bench).contains("cannot find my config"), "{}", why(&bench));
@@ -38,7 +38,7 @@ async fn a_server_that_crashes_says_why_and_is_tried_again() {
 
 #[tokio::test]
 async fn a_program_that_is_not_there_is_given_up_at_once() {
-    let bench = Bench::with(&[], Timers::default(), |config, _| {
+    let bench = Bench::with(&[], patient(), |config, _| {
         let variables = std::collections::BTreeMap::default();
         let (command, arguments) = ("no-such-server".to_owned(), Vec::new());
         config.place = Place::Program { command, arguments, variables };
@@ -58,7 +58,7 @@ async fn a_server_that_never_answers_is_waited_for_no_longer_than_its_start_may_
     let bench = Bench::with(&["never"], timers, |_, _| {});
     let late = within("the verdict", bench.servers.require(&[])).await.expect_err("it is late");
     assert!(late.contains("not there in time"), "{late}");
-    within("the first attempt", bench.servers.settle(Duration::from_mins(1))).await;
+    within("the first attempt", bench.servers.settle(Duration::from_mins(4))).await;
     assert!(why(&bench).contains("did not answer within 0.3 s"), "{}", why(&bench));
 }
 
@@ -67,7 +67,7 @@ async fn garbage_is_passed_over_but_not_for_ever() {
     let bench = Bench::of(&["garbage"]).ready().await;
     assert_eq!(words(&bench.call("echo", "hi").await), "echo: hi");
     let endless = Bench::of(&["yes"]);
-    within("the first attempt", endless.servers.settle(Duration::from_mins(1))).await;
+    within("the first attempt", endless.servers.settle(Duration::from_mins(4))).await;
     assert!(why(&endless).contains("prints what is no message"), "{}", why(&endless));
 }
 
@@ -87,7 +87,7 @@ async fn servers_start_side_by_side_and_of_two_alike_the_first_counts() {
     let names = ["a b", "a_b", "c"];
     let mut configs: Vec<_> = names.map(|name| program(name, &["well"], &log)).into();
     configs[2].disabled = true;
-    let servers = Servers::new(configs, surroundings(folder.path()), Timers::default());
+    let servers = Servers::new(configs, surroundings(folder.path()), patient());
     servers.start();
     within("the servers", servers.require(&["a b".to_owned()])).await.expect("it starts");
     let standings: Vec<Status> = servers.standings().iter().map(|one| one.status).collect();

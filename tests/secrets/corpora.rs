@@ -123,7 +123,7 @@ fn ten_megabytes_of_plain_text_take_no_time() {
     let text = line.repeat((10 << 20) / line.len());
     let before = processor_time();
     assert!(Mask::default().hide(&text) == text);
-    let took = processor_time() - before;
+    let took = processor_time().saturating_sub(before);
     assert!(took.as_secs() < 20, "{took:?}");
     eprintln!("10 MB in {took:?}");
 }

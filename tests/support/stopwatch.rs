@@ -18,36 +18,47 @@ const WORK: Duration = Duration::from_millis(1);
 /// Runs from its start until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Stopwatch {
-    begun: Instant,
     probe: Arc<Probe>,
 }
 
 /// What a thread sees of the machine that does a little work again and again.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Probe {
+    begun: Instant,
     /// What its work took of a processor's time, in microseconds.
     work: AtomicU64,
     /// What it had to wait for a processor beside, in microseconds.
     lost: AtomicU64,
+    /// Since the start, in microseconds: when it last went to sleep.
+    round: AtomicU64,
 }
 
 impl Stopwatch {
     pub(crate) fn start() -> Self {
-        let probe = Arc::new(Probe::default());
+        let probe = Arc::new(Probe {
+            begun: Instant::now(),
+            work: AtomicU64::new(0),
+            lost: AtomicU64::new(0),
+            round: AtomicU64::new(0),
+        });
         let looking = Arc::downgrade(&probe);
         thread::spawn(move || look(&looking));
-        Self { begun: Instant::now(), probe }
+        Self { probe }
     }
 
     /// How many times longer than on a machine of its own a process takes now. At least 1.
     pub(crate) fn slowness(&self) -> f64 {
-        let [work, lost] = [&self.probe.work, &self.probe.lost].map(|sum| sum.load(Relaxed).max(1));
-        let [work, lost] = [work, lost].map(|sum| Duration::from_micros(sum).as_secs_f64());
-        (work + lost) / work
+        let Probe { work, lost, round, .. } = &*self.probe;
+        let [work, lost, round] =
+            [work, lost, round].map(|it| Duration::from_micros(it.load(Relaxed)));
+        // What is under way counts too: it may be held up at this very moment.
+        let late = self.elapsed().saturating_sub(round + REST + WORK);
+        let work = work.max(WORK).as_secs_f64();
+        (work + (lost + late).as_secs_f64()) / work
     }
 
     pub(crate) fn elapsed(&self) -> Duration {
-        self.begun.elapsed()
+        self.probe.begun.elapsed()
     }
 
     /// A bound as it is on this machine.
@@ -58,7 +69,7 @@ impl Stopwatch {
     /// Whatever was begun with the watch is over within `bound`.
     #[track_caller]
     pub(crate) fn keeps(&self, bound: Duration, what: impl fmt::Display) {
-        let (took, slowness) = (self.begun.elapsed(), self.slowness());
+        let (took, slowness) = (self.elapsed(), self.slowness());
         assert!(took < bound.mul_f64(slowness), "{what}: {took:?} at slowness {slowness:.1}");
     }
 }
@@ -73,12 +84,13 @@ fn look(probe: &Weak<Probe>) {
         while processor_time() < before + WORK {
             std::hint::spin_loop();
         }
-        let work = processor_time() - before;
+        let work = processor_time().saturating_sub(before);
         let lost = late + awake.elapsed().saturating_sub(work);
         let Some(probe) = probe.upgrade() else { return };
         let micros = |span: Duration| u64::try_from(span.as_micros()).unwrap_or(u64::MAX);
         probe.work.fetch_add(micros(work), Relaxed);
         probe.lost.fetch_add(micros(lost), Relaxed);
+        probe.round.store(micros(probe.begun.elapsed()), Relaxed);
     }
 }
 
