@@ -250,6 +250,7 @@ impl Ended {
         command
             .current_dir(self.work())
             .env("HOME", self.folder.path())
+            .env("XDG_RUNTIME_DIR", self.folder.path())
             .env("OUTLAST_CONFIG_DIR", self.config());
         Trial { command, folder: self.folder }
     }
