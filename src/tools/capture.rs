@@ -54,12 +54,16 @@ impl Scratch {
         room(before.unwrap_or_else(|used| used))
     }
 
-    /// Makes the folder, readable by its owner only, and names a file in it.
-    pub(super) async fn file(&self, kind: &str) -> io::Result<PathBuf> {
+    /// Makes an empty file, and the folder around it. Both are for their owner only.
+    pub(super) async fn create(&self, kind: &str) -> io::Result<(PathBuf, File)> {
         DirBuilder::new().recursive(true).mode(0o700).create(&self.folder).await?;
         let number = self.files.fetch_add(1, Ordering::Relaxed);
         let unique = uuid::Uuid::new_v4().simple().to_string();
-        Ok(self.folder.join(format!("{kind}-{number}-{}", &unique[..8])))
+        let path = self.folder.join(format!("{kind}-{number}-{}", &unique[..8]));
+        let mut options = OpenOptions::new();
+        let options = options.read(true).write(true).create_new(true).mode(0o600);
+        let file = options.open(&path).await?;
+        Ok((path, file))
     }
 
     /// Saves bytes that are whole already.
@@ -68,9 +72,7 @@ impl Scratch {
         if length > SPILL_BYTES_MAX || self.reserve(length) < length {
             return Err(io::Error::other("the session has saved too much already"));
         }
-        let path = self.file(kind).await?;
-        let mut options = OpenOptions::new();
-        let mut file = options.write(true).create_new(true).mode(0o600).open(&path).await?;
+        let (path, mut file) = self.create(kind).await?;
         file.write_all(bytes).await?;
         file.flush().await?;
         Ok(path)
@@ -234,13 +236,7 @@ impl Capture {
     }
 
     async fn begin_file(&self, all: &[u8]) -> Spill {
-        let opened = async {
-            let path = self.scratch.file("output").await?;
-            let mut options = OpenOptions::new();
-            let file = options.write(true).create_new(true).mode(0o600).open(&path).await?;
-            Ok((path, file))
-        };
-        match opened.await {
+        match self.scratch.create("output").await {
             Ok((path, file)) => {
                 if let Some(live) = &self.live {
                     live.spills_to(path.clone());

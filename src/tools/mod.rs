@@ -38,6 +38,7 @@ mod toolbox;
 mod upkeep;
 mod walk;
 mod web;
+mod whereabouts;
 mod write;
 
 pub use acceptance::Acceptance;

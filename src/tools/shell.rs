@@ -1,7 +1,6 @@
 //! The Bash tool: one command, in a shell of its own.
 
 use std::ffi::OsString;
-use std::fs;
 use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -24,8 +23,9 @@ use super::environment::Environment;
 use super::input::BashInput;
 use super::outcome::Outcome;
 use super::permission;
-use super::places::{Places, resolve};
+use super::places::Places;
 use super::sandbox::Sandbox;
+use super::whereabouts::{Told, Whereabouts};
 
 /// The kernel takes no argument longer than 128 KiB.
 const COMMAND_BYTES_MAX: usize = 120_000;
@@ -131,15 +131,15 @@ impl Shell {
         }
         let mut notes = Vec::new();
         let cwd = self.usable_cwd(places, &mut notes);
-        let report = self.scratch.file("cwd").await.ok();
-        let job = self.job(&input.command, &cwd, report.as_deref());
+        let whereabouts = Whereabouts::ask(&self.scratch).await.ok();
+        let job = self.job(&input.command, &cwd, whereabouts.as_ref());
         let limit = input.timeout.map_or(self.timeout, Duration::from_millis);
         let (ended, captured) = match self.see_through(job, &cwd, limit, cancel).await {
             Ok(done) => done,
             Err(why) => return Outcome::failure(why),
         };
-        if let Some(report) = report {
-            self.carry_over(&report, places, &mut notes);
+        if let Some(whereabouts) = whereabouts {
+            self.carry_over(whereabouts.learn().await, places, &mut notes);
         }
         if ended.left_behind {
             notes.push(
@@ -246,12 +246,8 @@ impl Shell {
         *self.cwd.lock().unwrap_or_else(PoisonError::into_inner) = cwd;
     }
 
-    fn job(&self, text: &str, cwd: &Path, report: Option<&Path>) -> Job {
-        let trap = report.map_or(String::new(), |report| {
-            let report = report.display().to_string().replace('\'', "'\\''");
-            let saving = format!("{{ pwd -P >| '{report}'; }} 2> /dev/null").replace('\'', "'\\''");
-            format!("trap '{saving}' EXIT\n")
-        });
+    fn job(&self, text: &str, cwd: &Path, whereabouts: Option<&Whereabouts>) -> Job {
+        let trap = whereabouts.map_or(String::new(), Whereabouts::trap);
         let script = format!("{trap}eval \"$1\"");
         let mut environment = self.environment.of_a_command();
         environment.push(("PWD".into(), cwd.into()));
@@ -267,25 +263,24 @@ impl Shell {
     }
 
     /// Takes over where the command ended, unless it went where the run may not work.
-    fn carry_over(&self, report: &Path, places: &Places, notes: &mut Vec<String>) {
-        let told = fs::read_to_string(report);
-        // Most commands leave the report; one that replaced the shell does not.
-        let _ = fs::remove_file(report);
-        let Ok(told) = told else { return };
-        let there = resolve(Path::new(told.strip_suffix('\n').unwrap_or(&told)));
-        if told.is_empty() || there == self.cwd() {
-            return;
-        }
-        if places.contains(&there) {
-            self.set_cwd(there);
-        } else {
-            let home = places.cwd().to_path_buf();
-            notes.push(format!(
-                "{} is outside the working directories; the working directory is {} again.",
-                there.display(),
-                home.display()
-            ));
-            self.set_cwd(home);
+    fn carry_over(&self, told: Told, places: &Places, notes: &mut Vec<String>) {
+        match told {
+            Told::Nothing => {}
+            Told::Folder(there) if there == self.cwd() => {}
+            Told::Folder(there) if places.contains(&there) => self.set_cwd(there),
+            Told::Folder(there) => {
+                let home = places.cwd().to_path_buf();
+                notes.push(format!(
+                    "{} is outside the working directories; the working directory is {} again.",
+                    there.display(),
+                    home.display()
+                ));
+                self.set_cwd(home);
+            }
+            Told::Nonsense => notes.push(format!(
+                "Where the command ended cannot be told; the working directory is still {}.",
+                self.cwd().display()
+            )),
         }
     }
 }

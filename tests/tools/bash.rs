@@ -179,6 +179,52 @@ async fn leaving_the_working_directories_is_undone_and_said() {
     assert_eq!(text(&bench.bash("pwd").await), bench.cwd.display().to_string());
 }
 
+/// Finds the file that the shell is to tell its folder in, and keeps it from doing so.
+const FINDING_THE_REPORT: &str =
+    r#"p=$(trap -p EXIT | grep -o "/[^' ]*cwd-[^' ;]*" | head -1); trap - EXIT; rm -f "$p"; "#;
+
+/// Runs what tampers with that file, and returns what the model is shown. It went on as before.
+async fn tampering(bench: &Bench, how: &str) -> String {
+    let outcome = bench.bash(&format!("{FINDING_THE_REPORT}{how} && echo done")).await;
+    let shown = text(&outcome);
+    assert!(shown.starts_with("done"), "the report was not found: {shown}");
+    assert_eq!(text(&bench.bash("pwd").await), bench.cwd.display().to_string());
+    shown
+}
+
+#[tokio::test]
+async fn nothing_that_a_command_links_to_is_taken_for_its_folder_and_shown() {
+    let bench = Bench::open();
+    let secret = bench.outside().join("key");
+    fs::write(&secret, "/the/secret/itself").unwrap();
+    let shown = tampering(&bench, &format!("ln -s {} \"$p\"", secret.display())).await;
+    assert!(!shown.contains("secret"), "{shown}");
+}
+
+#[tokio::test]
+async fn a_pipe_in_place_of_a_commands_folder_is_not_waited_for() {
+    tampering(&Bench::open(), "mkfifo \"$p\"").await;
+}
+
+#[tokio::test]
+async fn a_device_without_end_in_place_of_a_commands_folder_is_not_read() {
+    tampering(&Bench::open(), "ln -s /dev/zero \"$p\"").await;
+}
+
+#[tokio::test]
+async fn what_is_no_folder_is_not_told_as_one() {
+    let bench = Bench::open();
+    // Into the file itself, which this time stays.
+    let find = FINDING_THE_REPORT.replace("rm -f \"$p\"; ", "");
+    for flood in ["/etc/passwd", "no/path", "/$(head -c 1000000 /dev/zero | tr '\\0' /)"] {
+        let outcome = bench.bash(&format!("{find} echo \"{flood}\" >| \"$p\"")).await;
+        let shown = text(&outcome);
+        assert!(shown.contains("Where the command ended cannot be told"), "{shown:.200}");
+        assert!(shown.len() < 1_000 && !shown.contains("passwd"), "{shown:.200}");
+    }
+    assert_eq!(text(&bench.bash("pwd").await), bench.cwd.display().to_string());
+}
+
 #[tokio::test]
 async fn an_added_folder_is_a_working_directory_too() {
     let more = tempfile::tempdir().unwrap();
