@@ -11,7 +11,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::recovery::Event;
 use crate::tools::{
-    AgentCall, Effect, OnDenied, OnFailure, Outcome, Refusal, Toolbox, Warrant, is_agent_tool,
+    AgentCall, Effect, OnDenied, OnFailure, Outcome, Refusal, Toolbox, Warrant, end_tasks,
+    is_agent_tool,
 };
 use crate::transcript::{Block, ToolCall, named};
 
@@ -360,7 +361,7 @@ fn is_awaited_agent(call: &ToolCall) -> bool {
 async fn let_die(
     toolbox: &Toolbox,
     cut: CutBy,
-    mut tasks: JoinSet<()>,
+    tasks: JoinSet<()>,
     mut finished: mpsc::UnboundedReceiver<(usize, Outcome)>,
 ) -> Vec<(usize, Outcome)> {
     let mut done = Vec::new();
@@ -374,7 +375,7 @@ async fn let_die(
     };
     if tokio::time::timeout(patience(cut), ended).await.is_err() {
         // Dropping a command kills it and its group; the hunt finds what has left the group.
-        tasks.shutdown().await;
+        end_tasks(tasks).await;
         toolbox.kill_leftovers().await;
     }
     done

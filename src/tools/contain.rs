@@ -81,6 +81,17 @@ pub(super) async fn contain(
     }
 }
 
+/// How long a task that was aborted may take to be gone.
+const ABORTING: Duration = Duration::from_millis(300);
+
+/// Ends tasks and drops what they hold. One that blocks its thread is never over, so it is left
+/// behind: the end of a run does not wait for it.
+pub async fn end_tasks<T: 'static>(mut tasks: JoinSet<T>) {
+    tasks.abort_all();
+    let gone = async { while tasks.join_next().await.is_some() {} };
+    let _ = tokio::time::timeout(ABORTING, gone).await;
+}
+
 fn words(panic: &(dyn Any + Send)) -> &str {
     panic
         .downcast_ref::<&str>()
@@ -103,6 +114,23 @@ mod tests {
             assert!(outcome.detail.as_str().unwrap().contains(text), "{outcome:?}");
         }
     }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_task_that_blocks_its_thread_is_left_behind() {
+        let (start, started) = tokio::sync::oneshot::channel();
+        let (release, released) = std::sync::mpsc::channel::<()>();
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async move {
+            let _ = start.send(());
+            // As if the disk did not answer. No longer than the test can tell the difference.
+            let _ = released.recv_timeout(Duration::from_secs(20));
+        });
+        started.await.unwrap();
+        let ending = tokio::time::timeout(Duration::from_secs(10), end_tasks(tasks)).await;
+        drop(release);
+        assert!(ending.is_ok(), "the end waited for it");
+    }
+
     #[tokio::test]
     async fn looking_is_left_alone_when_the_run_stops() {
         let cancel = CancellationToken::new();

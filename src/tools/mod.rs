@@ -47,6 +47,7 @@ pub use agents::{
 };
 pub use background::{Adopted, AgentEnded, BackgroundEnd, BackgroundKind, BackgroundTask};
 pub use catalog::built_in_names;
+pub use contain::end_tasks;
 pub use environment::{ChildEnvironment, hook_environment, secret_values};
 pub use foreign::{Brought, ForeignTools, Leave};
 pub use outcome::{Effect, Outcome, Refusal, Warrant};
