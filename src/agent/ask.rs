@@ -199,9 +199,10 @@ impl Session<'_> {
 
     async fn failed(&mut self, fault: Fault, ask: &Ask) -> Event {
         self.early.discard();
-        match fault.reach {
-            Reach::Nowhere | Reach::Status | Reach::StaleConnection => self.books.release(),
-            Reach::FreshConnection | Reach::Stream | Reach::Block => self.forfeit(),
+        if fault.was_surely_not_billed() {
+            self.books.release();
+        } else {
+            self.forfeit();
         }
         self.learn_window(&fault, ask.purpose);
         let failure = Failure { remedies: self.remedies(&fault, ask), ..classify(&fault) };

@@ -104,6 +104,27 @@ impl Fault {
         }
     }
 
+    /// Whether the service certainly did no work for the call, so that it cost nothing: the request
+    /// never left, or was turned down, or met a connection that was closed already. Of all else
+    /// nobody knows. A service may finish, and bill, an answer that nobody waits for any more.
+    pub fn was_surely_not_billed(&self) -> bool {
+        let never_left = self.reach == Reach::Nowhere;
+        match &self.kind {
+            FaultKind::Certificate { .. }
+            | FaultKind::Unsendable { .. }
+            | FaultKind::Timeout { timer: Timer::Connect } => true,
+            FaultKind::Refused { .. } => {
+                never_left || (self.reach == Reach::Status && self.status().is_some())
+            }
+            FaultKind::Connection { .. } => never_left || self.reach == Reach::StaleConnection,
+            FaultKind::Timeout {
+                timer: Timer::FirstByte | Timer::StreamIdle | Timer::StreamProgress | Timer::Whole,
+            }
+            | FaultKind::TornStream { .. }
+            | FaultKind::Nonsense { .. } => never_left,
+        }
+    }
+
     /// What was said or seen, in the words of whoever said it.
     pub fn detail(&self) -> &str {
         match &self.kind {
