@@ -161,8 +161,7 @@ impl Session<'_> {
         // What failed before was overcome: it explains nothing that comes now.
         self.fault = None;
         let rung = self.rung().clone();
-        let cost = self.books.settle(&rung, ask.fast, answer.usage);
-        self.journal.spend(cost, &answer.usage, &rung.label);
+        self.settle_call(&rung, ask, &answer);
         let first_token = answer.first_token.map(|real| self.watch.clock.scaled(real));
         self.books.tally.first_token = self.books.tally.first_token.or(first_token);
         if answer.stop_reason == "model_context_window_exceeded" {
@@ -209,6 +208,23 @@ impl Session<'_> {
         self.warn_others(failure).await;
         self.fault = Some(fault);
         Event::Failed(failure)
+    }
+
+    /// Charges what the reply cost, on paper too.
+    fn settle_call(&mut self, rung: &Rung, ask: &Ask, answer: &Answer) {
+        let cost = self.books.settle(rung, ask, answer);
+        self.journal.spend(cost.counted, &answer.usage, &rung.label);
+        if cost.uncounted > Money::ZERO {
+            self.journal.forfeit(cost.uncounted, &rung.label);
+        }
+        if self.books.minds_uncounted(cost) {
+            let warning = format!(
+                "{} does not count all tokens of its replies: what it does not count is charged \
+                 at the most that it can cost",
+                rung.label
+            );
+            self.watch.tell(&Notice::Warning(&warning));
+        }
     }
 
     /// Charges the call at hand in full, on paper too.

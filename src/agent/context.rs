@@ -21,6 +21,7 @@ use crate::transcript::{
     fixed_bytes, has_media, heal, largest, strip_media, strip_thinking,
 };
 
+use super::books::Worst;
 use super::conversation::text_of;
 use super::observer::Notice;
 use super::session::Session;
@@ -73,9 +74,9 @@ impl Session<'_> {
     }
 
     /// The most that a request can cost.
-    pub(super) fn worst_case(&mut self, ask: &Ask) -> Money {
+    pub(super) fn worst_case(&mut self, ask: &Ask) -> Worst {
         let (input, token) = self.costs(ask.purpose, ask.fast);
-        input + token * u64::from(ask.cap)
+        Worst { input, token, cap: ask.cap }
     }
 
     /// The most that the input of the next request can cost, and each token of its output.

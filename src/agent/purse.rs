@@ -79,8 +79,12 @@ impl Purse {
         Some(reserved)
     }
 
-    pub(super) fn settle(&self, reservation: Reservation, cost: Money) {
-        self.close(|ledger| ledger.settle(reservation, cost));
+    /// `uncounted` is what the call may have cost beyond `cost`.
+    pub(super) fn settle(&self, reservation: Reservation, cost: Money, uncounted: Money) {
+        self.close(|ledger| {
+            ledger.settle(reservation, cost);
+            ledger.charge_uncounted(uncounted);
+        });
     }
 
     pub(super) fn forfeit(&self, reservation: Reservation) {

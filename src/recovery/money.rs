@@ -165,6 +165,11 @@ impl Ledger {
         self.settle(reservation, amount);
     }
 
+    /// Charges what a settled call may have cost beyond what its service counted.
+    pub fn charge_uncounted(&mut self, amount: Money) {
+        *self = self.carrying_unsettled(amount);
+    }
+
     /// Everything that counts against the ceiling.
     pub fn spent(&self) -> Money {
         self.spent

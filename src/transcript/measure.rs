@@ -25,6 +25,23 @@ const LINKED_DOCUMENT_TOKENS_MAX: u64 = 1_000_000;
 /// A byte count below this many per token is taken for a service that does not count.
 const BYTES_PER_TOKEN_MAX: u64 = 64;
 
+/// How few tokens a reply can have been. A service that counts fewer does not count: some name one
+/// token when a reply begins, and none when it ends.
+pub fn fewest_tokens(content: &[Block]) -> u64 {
+    let of = |block: &Block| match block {
+        Block::Text { text } => u64::from(!text.is_empty()),
+        Block::Thinking { thinking, .. } => u64::from(!thinking.is_empty()),
+        // It has a name and an input.
+        Block::ToolUse { .. } => 2,
+        Block::RedactedThinking { .. }
+        | Block::ToolResult { .. }
+        | Block::Image { .. }
+        | Block::Document { .. }
+        | Block::Other(_) => 0,
+    };
+    content.iter().map(of).sum()
+}
+
 /// A conversation and its size. Earlier messages can only be changed through [`History::edit`],
 /// so the size is always that of the messages.
 #[derive(Clone, Debug)]

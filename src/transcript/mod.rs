@@ -18,7 +18,7 @@ mod weigh;
 pub use contributors::{Contributor, largest};
 pub use finished::{finished, named, unanswered};
 pub use heal::{Complaint, Healed, curable, heal, lacks_thinking};
-pub use measure::{Density, History, Meter, fixed_bytes};
+pub use measure::{Density, History, Meter, fewest_tokens, fixed_bytes};
 pub use media::{
     Medium, Spot, Strip, Stripped, has_media, media_bytes, strip_media, visible_pages,
 };

@@ -1,6 +1,7 @@
 //! The agent shell: its driver on paused time, and whole runs at library level.
 
 mod accepting;
+mod counting;
 mod delegating;
 mod drive;
 mod lease;
