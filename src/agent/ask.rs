@@ -46,8 +46,10 @@ impl From<Result<Answer, Box<Fault>>> for CallEnd {
 
 impl Session<'_> {
     pub(super) async fn ask(&mut self, ask: Ask) -> Event {
-        if let Some(until) = self.held(&ask).await {
-            return Event::Held { until };
+        match self.held(&ask).await {
+            Ok(None) => {}
+            Ok(Some(until)) => return Event::Held { until },
+            Err(cut) => return cut.into(),
         }
         self.mend();
         let worst_case = self.worst_case(&ask);

@@ -4,27 +4,36 @@ use crate::model::RateLimits;
 use crate::model::limits::SharedLimits;
 use crate::recovery::{Ask, ErrorClass, Failure, Moment};
 
-use super::observer::Notice;
+use super::observer::{Notice, WaitingFor};
 use super::session::Session;
+use super::watch::{CutBy, Figures, Vigil, Watch};
 
 impl Session<'_> {
     /// Until when a request has to wait for the sake of others, if it has to.
-    pub(super) async fn held(&mut self, ask: &Ask) -> Option<Moment> {
+    ///
+    /// # Errors
+    /// What cut the run off while it looked.
+    pub(super) async fn held(&mut self, ask: &Ask) -> Result<Option<Moment>, CutBy> {
         let rung = self.rung_at(ask.rung);
-        let name = rung.client.limit_of(&rung.facts.name);
-        let wait = self.shared.as_mut()?.claim(&name, !ask.yields).await;
+        let (name, label) = (rung.client.limit_of(&rung.facts.name), rung.label.clone());
+        let figures = self.figures();
+        let Some(shared) = &mut self.shared else { return Ok(None) };
+        let claiming = shared.claim(&name, !ask.yields);
+        let wait = unless_cut(&mut self.watch, &label, figures, claiming).await?;
         self.mind_sharing();
-        Some(self.watch.clock.now().after(wait?))
+        Ok(wait.map(|wait| self.watch.clock.now().after(wait)))
     }
 
-    /// Tells the others of a rate limit. When this returns they know: nothing that happens to this
-    /// run while it waits takes that from them.
+    /// Tells the others of a rate limit. When this returns they know, unless the run was cut off:
+    /// then its end gives them what time it has.
     pub(super) async fn warn_others(&mut self, failure: Failure) {
+        let (label, figures) = (self.rung().label.clone(), self.figures());
         if let Some(shared) = &mut self.shared
             && failure.class == ErrorClass::RateLimit
         {
             shared.refused(failure.wish.map(|wish| wish.wait));
-            shared.settle().await;
+            // Whatever is waited for next hears of a cut too.
+            let _ = unless_cut(&mut self.watch, &label, figures, shared.settle()).await;
         }
     }
 
@@ -36,6 +45,20 @@ impl Session<'_> {
         let remark = format!("rate limits are not shared with other runs: {trouble}");
         self.watch.tell(&Notice::Remark(&remark));
     }
+}
+
+/// Waits for the file in which runs tell each other, unless the run is cut off before.
+async fn unless_cut<T>(
+    watch: &mut Watch<'_>,
+    model: &str,
+    figures: Figures,
+    file: impl Future<Output = T>,
+) -> Result<T, CutBy> {
+    let mut vigil = watch.begin();
+    let show = |watch: &mut Watch<'_>, vigil: &Vigil| {
+        watch.beat(vigil, WaitingFor::Model(model), figures, None);
+    };
+    watch.wait_for(&mut vigil, show, file).await
 }
 
 /// Tells the others that a request was accepted, and what the service said of its limits.

@@ -7,6 +7,7 @@ mod drive;
 mod lease;
 mod notices;
 mod sending;
+mod sharing;
 mod stage;
 mod tools;
 mod windows;

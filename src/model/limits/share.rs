@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 use std::time::{Duration, UNIX_EPOCH};
 
-use tokio::task::{JoinHandle, spawn_blocking};
+use tokio::task::{JoinError, JoinHandle, spawn_blocking};
+use tokio::time::error::Elapsed;
 use tokio::time::timeout;
 
 use super::super::headers::{RateLimits, wall_clock};
@@ -37,6 +38,9 @@ pub struct SharedLimits {
     /// How long the next lock is waited for.
     patience: Duration,
 }
+
+/// What came of work on a file: in time or not, whole or not.
+type Done<T> = Result<Result<Result<T, Trouble>, JoinError>, Elapsed>;
 
 impl SharedLimits {
     /// Takes the first of `folders` that can be used. `seed` is another one for each run.
@@ -98,9 +102,12 @@ impl SharedLimits {
     }
 
     /// Waits, not for long, until what was told is written down.
+    /// Cut off, it can be gone on with.
     pub async fn settle(&mut self) {
-        if let Some(writing) = self.writing.take() {
-            self.outcome(writing).await;
+        if let Some(writing) = &mut self.writing {
+            let done = timeout(PATIENCE, writing).await;
+            self.writing = None;
+            self.judge(done);
         }
     }
 
@@ -117,7 +124,12 @@ impl SharedLimits {
     }
 
     async fn outcome<T>(&mut self, work: JoinHandle<Result<T, Trouble>>) -> Option<T> {
-        let trouble = match timeout(PATIENCE, work).await {
+        let done = timeout(PATIENCE, work).await;
+        self.judge(done)
+    }
+
+    fn judge<T>(&mut self, done: Done<T>) -> Option<T> {
+        let trouble = match done {
             Ok(Ok(Ok(outcome))) => {
                 self.patience = LOCK_PATIENCE;
                 return Some(outcome);
