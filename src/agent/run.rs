@@ -31,6 +31,9 @@ use super::work::SIDE_BY_SIDE;
 /// next run; who was told to end has no more than four seconds.
 const SETTLING: Duration = Duration::from_secs(2);
 
+/// The same when somebody waits for the run to end. More would cost the run its own result.
+const SETTLING_LATE: Duration = Duration::from_millis(300);
+
 /// Runs a task to its end. Never fails: whatever happens, a panic included, is an [`Ending`].
 /// Nothing that tools have started is left when it is over, or when it is dropped before that.
 pub async fn run(setup: Setup, observer: &mut dyn Observer, interrupts: Interrupts) -> Ending {
@@ -66,18 +69,23 @@ pub async fn run(setup: Setup, observer: &mut dyn Observer, interrupts: Interrup
     let _ = contained(session.end_servers(reason)).await;
     drop(leftovers);
     let reason = close(&mut session, broken).await;
-    if let Some(shared) = &mut session.shared {
-        shared.settle().await;
-    }
-    let settling = async {
-        for rung in &session.rungs {
-            rung.client.settle(SETTLING).await;
-        }
-    };
-    // Of all together, not of each.
-    let _ = tokio::time::timeout(SETTLING, settling).await;
+    settle(&mut session).await;
     session.books.tally.duration = clock.elapsed();
     ending(session, reason)
+}
+
+/// Waits for what is of worth to other runs, for all of it together.
+async fn settle(session: &mut Session<'_>) {
+    let patience = if session.watch.cut().is_some() { SETTLING_LATE } else { SETTLING };
+    let settling = async {
+        if let Some(shared) = &mut session.shared {
+            shared.settle().await;
+        }
+        for rung in &session.rungs {
+            rung.client.settle(patience).await;
+        }
+    };
+    let _ = tokio::time::timeout(patience, settling).await;
 }
 
 /// What the run breaks of, if it does.

@@ -135,12 +135,22 @@ impl Session<'_> {
         if self.servers.is_empty() {
             return;
         }
-        let hurried = matches!(
+        self.warn_of_missing();
+        let cut_off = matches!(
             reason,
             StopReason::AbortedStreaming(_) | StopReason::AbortedTools(_) | StopReason::Deadline
         );
-        self.warn_of_missing();
-        self.servers.close(if hurried { END_LATE } else { END_MAX }).await;
+        let servers = Arc::clone(&self.servers);
+        // A run that is over may be told to end as well, by now or while its servers end.
+        if cut_off || self.watch.cut().is_some() {
+            return servers.close(END_LATE).await;
+        }
+        let closing = servers.close(END_MAX);
+        tokio::pin!(closing);
+        let mut vigil = self.watch.begin();
+        if self.watch.wait_for(&mut vigil, |_, _| {}, closing.as_mut()).await.is_err() {
+            let _ = tokio::time::timeout(END_LATE, closing).await;
+        }
     }
 
     /// Says which servers never came, so that nobody takes their silence for success.
