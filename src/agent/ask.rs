@@ -207,9 +207,18 @@ impl Session<'_> {
         }
         self.learn_window(&fault, ask.purpose);
         let failure = Failure { remedies: self.remedies(&fault, ask), ..classify(&fault) };
+        self.blame(fault);
         self.warn_others(failure).await;
-        self.fault = Some(fault);
         Event::Failed(failure)
+    }
+
+    /// Keeps what the run reports should it end of this, with when the service wants it back: that
+    /// counts from now, however long the end takes.
+    fn blame(&mut self, fault: Fault) {
+        let now = self.watch.clock.unix_seconds();
+        let wish = classify(&fault).wish;
+        self.retry_at = wish.map(|wish| now.saturating_add(wish.wait.as_secs()));
+        self.fault = Some(fault);
     }
 
     /// Charges what the reply cost, on paper too.
@@ -259,7 +268,7 @@ impl Session<'_> {
             Renewal::Same => Event::Failed(Failure::of(rejection)),
             Renewal::Failed(fault) => {
                 let failure = classify(&fault);
-                self.fault = Some(*fault);
+                self.blame(*fault);
                 // Why no other credential could be had says nothing against the verdict.
                 let final_too = failure.class == ErrorClass::InvalidApiKey;
                 let class = if final_too { rejection } else { failure.class };

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::sync::Semaphore;
 
-use crate::recovery::{Breach, Event, Limits, Phase, Run, StopReason, classify};
+use crate::recovery::{Breach, Event, Limits, Phase, Run, StopReason};
 use crate::tools::{GENERAL_PURPOSE, Toolbox};
 use crate::transcript::{Block, History, fixed_bytes};
 
@@ -235,6 +235,7 @@ pub(super) fn open(setup: Setup, watch: Watch<'_>, kin: Kin) -> (Session<'_>, Ve
         rung: carried.run.map_or(0, |run| run.rung),
         pending: None,
         fault: None,
+        retry_at: None,
         words,
         waiting: None,
         paused: false,
@@ -294,10 +295,8 @@ fn ending(mut session: Session<'_>, reason: StopReason) -> Ending {
     tally.denials.extend(session.kin.tree.take_denials());
     let rate_limits = session.rung().client.rate_limits();
     let fault = if blames_fault { session.fault.take() } else { None };
-    let retry_at = fault.as_ref().filter(|_| reason != StopReason::Deadline).and_then(|fault| {
-        let wish = classify(fault).wish?;
-        Some(session.watch.clock.unix_seconds().saturating_add(wish.wait.as_secs()))
-    });
+    let is_awaited = fault.is_some() && reason != StopReason::Deadline;
+    let retry_at = session.retry_at.filter(|_| is_awaited);
     Ending {
         reason,
         contributors,

@@ -57,6 +57,8 @@ pub(super) struct Session<'a> {
     pub(super) pending: Option<Answer>,
     /// The facts of the last failure.
     pub(super) fault: Option<Fault>,
+    /// When the service wants the run back after its last fault, in Unix seconds.
+    pub(super) retry_at: Option<u64>,
     pub(super) words: LastWords,
     pub(super) waiting: Option<Waiting>,
     /// Whether the last reply was a `pause_turn`, which goes back as the last word.

@@ -267,6 +267,22 @@ fn is_out_of_quota(server: &Server, ended: &Ended, wait: Duration, watch: &Stopw
 }
 
 #[tokio::test]
+async fn when_it_may_work_again_does_not_depend_on_how_long_the_end_takes() {
+    let server = serve(Scenario::new().status(429).header("retry-after", "36000"));
+    let hook = json!({ "type": "command", "command": "sleep 3", "timeout": 60 });
+    let settings = json!({ "hooks": { "SessionEnd": [{ "hooks": [hook] }] } });
+    let ended = with(Trial::against(&server), &settings).args(["go"]).run().await;
+    let result = ended.result();
+    assert_eq!(ended.code, Some(75), "{ended:?}");
+    assert!(took(&result) >= 3_000, "the hook was waited for: {result}");
+    let at: jiff::Timestamp =
+        result["retry_at"].as_str().expect("a time").parse().expect("an instant");
+    // The service said it before the hook began.
+    let left = at.as_second() - jiff::Timestamp::now().as_second();
+    assert!(left <= 36_000 - 2, "{left} s");
+}
+
+#[tokio::test]
 async fn a_short_limit_is_waited_out_in_full() {
     let limited = || Scenario::new().status(429);
     let cases = [
