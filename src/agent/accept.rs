@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
+use crate::process::reading::read_regular;
 use crate::recovery::{Deed, Event, Mark, Nature, is_wait};
 use crate::tools::{Delivery, Effect, Others, STRUCTURED_OUTPUT};
 use crate::transcript::{Block, ToolCall};
@@ -107,13 +108,19 @@ fn written<'a>(done: &Done<'a>) -> Option<&'a Path> {
 
 /// A mark of a file's content. Only of plain files: nothing else can be read without waiting.
 async fn content_mark(path: &Path) -> Option<Mark> {
-    let facts = tokio::fs::metadata(path).await.ok().filter(std::fs::Metadata::is_file)?;
+    let path = path.to_owned();
+    let looking = tokio::task::spawn_blocking(move || look(&path));
+    tokio::time::timeout(LOOK_MAX, looking).await.ok()?.ok()?
+}
+
+fn look(path: &Path) -> Option<Mark> {
+    let facts = std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file)?;
     if facts.len() > FILE_MAX {
         let time = format!("{:?}", facts.modified().ok());
         return Some(Mark::of(&[&facts.len().to_le_bytes(), time.as_bytes()]));
     }
-    let read = tokio::time::timeout(LOOK_MAX, tokio::fs::read(path)).await.ok()?;
-    Some(Mark::of(&[&read.ok()?]))
+    // A command in the background may change what it is, and how long.
+    Some(Mark::of(&[&read_regular(path, FILE_MAX).ok()?]))
 }
 
 fn is_error(result: &Block) -> bool {

@@ -1,18 +1,16 @@
 //! The Grep tool: searches what is in files, with ripgrep's engine.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Read};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use grep_regex::{RegexMatcher, RegexMatcherBuilder};
 use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder, Sink, SinkContext, SinkMatch};
-use nix::libc;
 use serde_json::json;
 
 use super::input::{GrepInput, GrepMode};
 use super::outcome::Outcome;
-use super::places::shown;
+use super::places::{open_regular, shown};
 use super::text;
 use super::walk::{Bounds, Scope, files};
 
@@ -78,12 +76,8 @@ pub(super) fn run(
         if found.more {
             break;
         }
-        // It may have become a link since.
-        let opened = OpenOptions::new()
-            .read(true)
-            .custom_flags(libc::O_NOCTTY | libc::O_NOFOLLOW)
-            .open(entry.path());
-        let Ok(file) = opened else {
+        // It, or a folder above it, may have become a link or a pipe since.
+        let Ok(file) = open_regular(entry.path()) else {
             found.skipped += 1;
             continue;
         };

@@ -131,13 +131,49 @@ pub(super) fn resolve(path: &Path) -> PathBuf {
     real
 }
 
+/// How a path is opened of which only the kind matters.
+#[cfg(target_os = "linux")]
+const GLIMPSE: OFlag = OFlag::O_PATH;
+
+/// Opens a real path for reading if a regular file is there. A pipe in its place is not waited for;
+/// whoever holds a lease on the file is, since that has an end.
+///
+/// # Errors
+/// As of [`open_real`]; also that something else is there.
+pub(super) fn open_regular(path: &Path) -> io::Result<File> {
+    let regular = |file: &File| {
+        let is_file = file.metadata()?.is_file();
+        if is_file { Ok(()) } else { Err(io::Error::other("it is no regular file")) }
+    };
+    #[cfg(target_os = "linux")]
+    {
+        use std::os::fd::AsRawFd;
+
+        let held = open_real(path, GLIMPSE)?;
+        regular(&held)?;
+        // The very file that was looked at.
+        let opened = File::open(format!("/proc/self/fd/{}", held.as_raw_fd()));
+        if opened.as_ref().is_ok_and(|file| regular(file).is_ok()) {
+            return opened;
+        }
+    }
+    let file = open_real(path, OFlag::O_RDONLY)?;
+    regular(&file)?;
+    Ok(file)
+}
+
 /// Opens a real path, and waits for nobody. While it was judged a command may have put a link in
 /// the place of a folder of it, or of itself: such a link is not followed.
 ///
 /// # Errors
 /// As of the system; also that a link is there.
 pub(super) fn open_real(path: &Path, flags: OFlag) -> io::Result<File> {
-    let patience = if flags == HOLD { OFlag::empty() } else { OFlag::O_NONBLOCK | OFlag::O_NOCTTY };
+    // What is not opened for reading takes no such flags.
+    #[cfg(target_os = "linux")]
+    let looks = flags.contains(GLIMPSE);
+    #[cfg(not(target_os = "linux"))]
+    let looks = flags == HOLD;
+    let patience = if looks { OFlag::empty() } else { OFlag::O_NONBLOCK | OFlag::O_NOCTTY };
     let flags = flags | patience | OFlag::O_CLOEXEC;
     #[cfg(target_os = "linux")]
     {
@@ -186,5 +222,37 @@ pub(super) fn shown(path: &Path, base: &Path) -> String {
         Ok(rest) if rest.as_os_str().is_empty() => ".".to_string(),
         Ok(rest) => rest.display().to_string(),
         Err(_) => path.display().to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::os::unix::fs::symlink;
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use nix::sys::stat::Mode;
+
+    use super::*;
+
+    #[test]
+    fn only_a_regular_file_is_opened_and_a_pipe_is_not_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path().canonicalize().unwrap();
+        fs::write(folder.join("file"), "words").unwrap();
+        symlink("file", folder.join("link")).unwrap();
+        fs::create_dir(folder.join("sub")).unwrap();
+        symlink(&folder, folder.join("sub/up")).unwrap();
+        nix::unistd::mkfifo(&folder.join("pipe"), Mode::S_IRWXU).unwrap();
+        let mut read = String::new();
+        open_regular(&folder.join("file")).unwrap().read_to_string(&mut read).unwrap();
+        assert_eq!(read, "words");
+        for other in ["link", "sub", "sub/up/file", "none"] {
+            assert!(open_regular(&folder.join(other)).is_err(), "{other}");
+        }
+        let (tell, told) = mpsc::channel();
+        std::thread::spawn(move || tell.send(open_regular(&folder.join("pipe")).is_err()));
+        assert_eq!(told.recv_timeout(Duration::from_secs(20)), Ok(true));
     }
 }
