@@ -71,10 +71,9 @@ impl Run {
         let scene = Scene { at, limits };
         let Outcome { run: next, plan, edit, action } = match (self.phase, event) {
             (Phase::Stopped(_), _) => return Err(Breach { phase: self.phase, event }),
-            (
-                Phase::Working | Phase::Consulting | Phase::Checking | Phase::Awaiting { .. },
-                Event::Interrupted(by),
-            ) => self.stop(StopReason::AbortedTools(by)),
+            (phase, Event::Interrupted(by)) if phase.is_at_work() => {
+                self.stop(StopReason::AbortedTools(by))
+            }
             (_, Event::Interrupted(by)) => self.stop(StopReason::AbortedStreaming(by)),
             (_, Event::Broke) => self.stop(StopReason::InternalError),
             (_, Event::Denied) => self.stop(StopReason::Denied),

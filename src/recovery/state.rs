@@ -91,6 +91,21 @@ pub enum Phase {
     Stopped(StopReason),
 }
 
+impl Phase {
+    /// Whether the model has answered and its answer is being worked on: a run that is cut off then
+    /// is cut off at work, and not while the model was answering.
+    pub fn is_at_work(self) -> bool {
+        match self {
+            Self::Working | Self::Consulting | Self::Checking | Self::Awaiting { .. } => true,
+            Self::Ready
+            | Self::Weighing(_)
+            | Self::Calling(_)
+            | Self::Pausing { .. }
+            | Self::Stopped(_) => false,
+        }
+    }
+}
+
 /// A request that can fail and be tried again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -87,13 +87,9 @@ impl Observer for Witness {
         let mut seen = self.seen();
         match notice {
             Notice::Step { transition, fault } => {
-                seen.working = matches!(
-                    transition.next.phase,
-                    Phase::Working
-                        | Phase::Consulting
-                        | Phase::Awaiting { .. }
-                        | Phase::Stopped(StopReason::AbortedTools(_))
-                );
+                let phase = transition.next.phase;
+                seen.working = phase.is_at_work()
+                    || matches!(phase, Phase::Stopped(StopReason::AbortedTools(_)));
                 seen.fault = fault.cloned();
                 seen.now = transition.at;
                 let turns = seen.tally.turns;
@@ -142,4 +138,35 @@ fn text_of(blocks: &[Block]) -> String {
         )
         .collect();
     texts.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::recovery::{Event, Interrupt, Limits, Purpose, Run, Transition};
+
+    use super::*;
+
+    /// What the witness says of a run that hangs is what the machine would have said.
+    #[test]
+    fn a_run_is_at_work_for_the_witness_when_it_is_for_the_machine() {
+        let (limits, at, by) = (Limits::default(), Moment::default(), Interrupt::Sigterm);
+        let begun = Run::new(1, &limits).step(at, Event::Begin, &limits).unwrap();
+        let phases = [
+            Phase::Ready,
+            Phase::Weighing(Purpose::Reply),
+            Phase::Working,
+            Phase::Consulting,
+            Phase::Checking,
+            Phase::Awaiting { until: at },
+        ];
+        for phase in phases {
+            let next = Run { phase, ..begun.next };
+            let mut witness = Witness::default();
+            let transition = Transition { next, ..begun };
+            witness.observe(&Notice::Step { transition: &transition, fault: None });
+            let cut = next.step(at, Event::Interrupted(by), &limits).unwrap().next.phase;
+            let at_work = cut == Phase::Stopped(StopReason::AbortedTools(by));
+            assert_eq!(witness.is_working(), at_work, "{phase:?}");
+        }
+    }
 }
