@@ -22,10 +22,10 @@ use super::args::BudgetMode;
 use super::delegation::delegation;
 use super::environment;
 use super::memory::{Memory, Search};
-use super::session::Session;
+use super::session::{Legacy, Session};
 use super::settings::{Chain, Credential, Endpoint, Link, Price, Settings};
 use super::system::{Facts, brief, compose, demand, remember};
-use super::toolset::{bad_tools, scratch, tool_settings};
+use super::toolset::{bad_tools, prepare_scratch, scratch, tool_settings};
 use super::usage::UsageError;
 use super::values::price_of_one;
 use super::wall::Now;
@@ -64,8 +64,9 @@ pub(super) fn assemble(
     legacy.fit_to(&rungs);
     let hooks = hooks(settings, &session_id, journal.path(), secrets, &supervisor);
     let stop_after = settings.budget.filter(|_| settings.budget_mode == BudgetMode::After);
-    let ceiling = settings.budget.filter(|_| settings.budget_mode == BudgetMode::Ceiling);
     let seed = Uuid::new_v4().as_u64_pair().0;
+    // Last, so that no mistake in the settings leaves it behind.
+    prepare_scratch(settings, &tools.scratch)?;
     Ok(Setup {
         session_id,
         prompt: if prompt.is_empty() { Vec::new() } else { vec![Block::text(prompt)] },
@@ -75,9 +76,7 @@ pub(super) fn assemble(
         toolbox,
         servers,
         limits,
-        ledger: Ledger::new(ceiling)
-            .carrying(legacy.spent.minus(legacy.unsettled))
-            .carrying_unsettled(legacy.unsettled),
+        ledger: ledger(settings, &legacy),
         clock,
         seed,
         permission_mode: settings.tools.mode.name().to_owned(),
@@ -95,6 +94,13 @@ pub(super) fn assemble(
         agents: settings.agents.clone(),
         delegation,
     })
+}
+
+fn ledger(settings: &Settings, legacy: &Legacy) -> Ledger {
+    let ceiling = settings.budget.filter(|_| settings.budget_mode == BudgetMode::Ceiling);
+    Ledger::new(ceiling)
+        .carrying(legacy.spent.minus(legacy.unsettled))
+        .carrying_unsettled(legacy.unsettled)
 }
 
 fn models(settings: &Settings) -> Result<Vec<ModelFacts>, UsageError> {

@@ -1,6 +1,10 @@
 //! From what was decided to the tools of a run.
 
-use std::path::PathBuf;
+use std::fs::{self, DirBuilder};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use nix::unistd::geteuid;
 
 use crate::process::Supervisor;
 use crate::secrets::KnownSecrets;
@@ -93,6 +97,31 @@ pub(super) fn scratch(settings: &Settings, session: &Session) -> PathBuf {
 /// Where the long output of a run goes that keeps nothing. It goes with the run.
 pub(super) fn passing_folder(session_id: &str) -> PathBuf {
     std::env::temp_dir().join(format!("outlast-{session_id}"))
+}
+
+/// What of a mode is about others than the owner.
+const OTHERS: u32 = 0o077;
+
+/// Makes the folder of a run that keeps nothing. It lies where everybody may make folders, and its
+/// name can be known beforehand: one that somebody else made would let them read and replace what
+/// is kept in it. Where none can be made nothing is kept.
+///
+/// # Errors
+/// It is there, and not this user's alone.
+pub(super) fn prepare_scratch(settings: &Settings, folder: &Path) -> Result<(), UsageError> {
+    if settings.persist {
+        return Ok(());
+    }
+    let _there_or_done_without = DirBuilder::new().mode(0o700).create(folder);
+    let Ok(facts) = fs::symlink_metadata(folder) else { return Ok(()) };
+    if facts.is_dir() && facts.uid() == geteuid().as_raw() && facts.mode() & OTHERS == 0 {
+        return Ok(());
+    }
+    Err(UsageError::new(format!(
+        "{} is not this user's alone, so no output can be kept there; choose another --session-id \
+         or TMPDIR",
+        folder.display()
+    )))
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "the shape that map_err asks for")]

@@ -207,6 +207,33 @@ async fn long_output_of_a_run_that_keeps_nothing_goes_with_it() {
     assert_eq!(fs::read_dir(passing).expect("it is there").count(), 0, "and is gone");
 }
 
+/// Others may make folders there too, and a session's name can be known beforehand.
+#[tokio::test]
+async fn a_folder_that_others_have_a_hand_in_is_not_used_for_long_output() {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    for is_link in [false, true] {
+        let server = serve(Scenario::new().reply("Done."));
+        let trial = Trial::against(&server);
+        let passing = trial.work().join("passing");
+        let (folder, theirs) = (passing.join(format!("outlast-{SESSION}")), passing.join("theirs"));
+        fs::create_dir_all(&theirs).expect("the folder is ours");
+        fs::write(theirs.join("kept"), "").expect("a file");
+        if is_link {
+            symlink(&theirs, &folder).expect("a link");
+        } else {
+            fs::create_dir(&folder).expect("a folder");
+            fs::set_permissions(&folder, fs::Permissions::from_mode(0o777)).expect("ours");
+        }
+        let trial = trial.env("TMPDIR", &passing.display().to_string());
+        let args = ["--no-session-persistence", "--session-id", SESSION, "Do it."];
+        let ended = trial.args(args).run().await;
+        assert_eq!((ended.code, server.requests().len()), (Some(2), 0), "{ended:?}");
+        assert!(ended.stderr.contains("not this user's alone"), "{}", ended.stderr);
+        assert!(theirs.join("kept").exists() && folder.exists());
+    }
+}
+
 #[tokio::test]
 async fn an_answer_that_nobody_can_be_given_is_no_success_and_is_kept() {
     let server = serve(task());
