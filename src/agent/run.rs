@@ -321,7 +321,7 @@ fn ending(mut session: Session<'_>, reason: StopReason) -> Ending {
 }
 
 /// Polls a future and turns a panic of it into a value.
-async fn contained<F: Future>(future: F) -> Result<F::Output, String> {
+pub(super) async fn contained<F: Future>(future: F) -> Result<F::Output, String> {
     let mut future = pin!(future);
     std::future::poll_fn(|context| {
         // A future that panicked is never polled again, so nothing half-done is seen through it.

@@ -66,18 +66,30 @@ pub(super) async fn contain(
     name: &str,
     tool: impl Future<Output = Outcome> + Send + 'static,
 ) -> Outcome {
+    match alone(name, tool).await {
+        Ok(Some(outcome)) => outcome,
+        Ok(None) => Outcome::interrupted(),
+        Err(why) => Outcome::failure(why),
+    }
+}
+
+/// Runs work in a task of its own. `None` if the whole process is about to end. Dropped, it takes
+/// the work with it.
+///
+/// # Errors
+/// In whole words: it panicked.
+pub(super) async fn alone<T: Send + 'static>(
+    name: &str,
+    work: impl Future<Output = T> + Send + 'static,
+) -> Result<Option<T>, String> {
     let mut tasks = JoinSet::new();
-    tasks.spawn(tool);
+    tasks.spawn(work);
     match tasks.join_next().await {
-        Some(Ok(outcome)) => outcome,
-        Some(Err(error)) => match error.try_into_panic() {
-            Ok(panic) => Outcome::failure(format!(
-                "{name} failed from a defect in outlast: {}",
-                words(panic.as_ref())
-            )),
-            Err(_) => Outcome::interrupted(),
-        },
-        None => Outcome::interrupted(),
+        Some(Ok(done)) => Ok(Some(done)),
+        Some(Err(error)) => error.try_into_panic().map_or(Ok(None), |panic| {
+            Err(format!("{name} failed from a defect in outlast: {}", words(panic.as_ref())))
+        }),
+        None => Ok(None),
     }
 }
 

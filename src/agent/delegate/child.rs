@@ -15,7 +15,7 @@ use crate::transcript::{Block, finished};
 
 use super::super::observer::WaitingFor;
 use super::super::purse::Purse;
-use super::super::run::{conduct, open};
+use super::super::run::{conduct, contained, open};
 use super::super::setup::{Carried, Rung, Setup, Tally};
 use super::super::signals::{Interrupter, Interrupts};
 use super::super::watch::{CutBy, Figures, Vigil, Watch};
@@ -79,7 +79,10 @@ impl Kin {
 
 /// Runs a sub-agent. Boxed here, since a run may hold a run.
 pub(super) fn bring_up(child: Child) -> Pin<Box<dyn Future<Output = Report> + Send>> {
-    Box::pin(run(child))
+    Box::pin(async move {
+        // Conducted or not, it ends: whoever waits for its report waits for nothing else.
+        contained(Box::pin(run(child))).await.unwrap_or_else(Report::broken)
+    })
 }
 
 async fn run(child: Child) -> Report {
@@ -153,10 +156,19 @@ impl Report {
             CutBy::Deadline => StopReason::Deadline,
             CutBy::Denial => StopReason::Denied,
         };
+        Self::empty(reason, None)
+    }
+
+    /// Of one that panicked, with what it said.
+    fn broken(why: String) -> Self {
+        Self::empty(StopReason::InternalError, Some(why))
+    }
+
+    fn empty(reason: StopReason, error: Option<String>) -> Self {
         Self {
             reason,
             text: String::new(),
-            error: None,
+            error,
             tally: Tally::default(),
             finished: Vec::new(),
             cut: Vec::new(),

@@ -9,6 +9,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::super::contain::alone;
 use super::super::toolbox::Toolbox;
 use super::live::Live;
 use super::shells::{Entry, Rack, Shells};
@@ -71,7 +72,12 @@ impl Shells {
         rack.entries.push(Entry { task, began, live, stop, told: false, word: None });
         while rack.tasks.try_join_next().is_some() {}
         rack.tasks.spawn(async move {
-            let ended = work.await;
+            let ended = match alone("The sub-agent", work).await {
+                Ok(Some(ended)) => ended,
+                Ok(None) => return,
+                // Nobody else would ever say that it is over.
+                Err(word) => AgentEnded { completed: false, word },
+            };
             if let Some(shells) = shells.upgrade() {
                 shells.agent_has_ended(index, ended);
             }
@@ -110,5 +116,51 @@ impl Rack {
             }
         }
         list
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio_util::sync::DropGuard;
+
+    use super::*;
+
+    fn adopted(work: impl Future<Output = AgentEnded> + Send + 'static) -> Adopted {
+        Adopted {
+            id: "agent_1".to_owned(),
+            call: "toolu_1".to_owned(),
+            kind: "general-purpose".to_owned(),
+            description: "look".to_owned(),
+            work: Box::pin(work),
+            stop: CancellationToken::new(),
+        }
+    }
+
+    #[tokio::test]
+    async fn an_agent_that_panics_has_failed() {
+        let shells = Shells::new();
+        let mut ends = shells.ends.subscribe();
+        let work = async { panic!("the floor is gone") };
+        shells.adopt(adopted(work), 1_000).expect("nothing is to end");
+        let told = tokio::time::timeout(Duration::from_secs(20), ends.changed()).await;
+        assert!(told.is_ok(), "it runs for ever");
+        let rack = shells.rack();
+        assert_eq!(rack.entries[0].task.end, Some(BackgroundEnd::Failed));
+        assert!(rack.news().contains("the floor is gone"), "{}", rack.news());
+    }
+
+    /// What it holds, above all what it reserved, is settled when it is dropped.
+    #[tokio::test]
+    async fn an_agent_that_does_not_end_is_gone_when_the_end_is_over() {
+        let (shells, gone) = (Shells::new(), CancellationToken::new());
+        let held = gone.clone().drop_guard();
+        let work = async move {
+            let _held: DropGuard = held;
+            std::future::pending().await
+        };
+        shells.adopt(adopted(work), 1_000).expect("nothing is to end");
+        tokio::task::yield_now().await;
+        assert!(shells.end(Duration::ZERO).await, "it had to be cut");
+        assert!(gone.is_cancelled(), "it is still there");
     }
 }
