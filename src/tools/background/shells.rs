@@ -16,6 +16,7 @@ use crate::recovery::Work;
 
 use super::super::capture::{Capture, Captured, Scratch};
 use super::super::command::{Cause, Ended, follow};
+use super::super::contain::end_tasks;
 use super::super::text;
 use super::live::Live;
 use super::task::{BackgroundEnd, BackgroundKind, BackgroundTask};
@@ -309,9 +310,10 @@ impl Shells {
         if tokio::time::timeout_at(until, all).await.is_ok() {
             return false;
         }
+        // Dropping a command kills it, and an agent's books are closed when it is dropped.
+        let tasks = std::mem::take(&mut self.rack().tasks);
+        end_tasks(tasks).await;
         let mut rack = self.rack();
-        // Dropping a command kills it.
-        rack.tasks.abort_all();
         for index in 0..rack.entries.len() {
             if rack.entries[index].task.end.is_none() {
                 rack.settle(index, BackgroundEnd::Cut, None, None);
