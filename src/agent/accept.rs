@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::process::reading::read_regular;
 use crate::recovery::{Deed, Event, Mark, Nature, is_wait};
-use crate::tools::{Delivery, Effect, Others, STRUCTURED_OUTPUT};
+use crate::tools::{Delivery, Others, STRUCTURED_OUTPUT};
 use crate::transcript::{Block, ToolCall};
 
 use super::observer::WaitingFor;
@@ -61,7 +61,7 @@ impl Session<'_> {
             Nature::Waited
         } else if is_error(done.result) {
             Nature::Failed
-        } else if self.toolbox.effect(done.call) == Effect::ReadOnly || name == "TodoWrite" {
+        } else if self.toolbox.effect(done.call).changes_nothing() || name == "TodoWrite" {
             Nature::Looked
         } else {
             Nature::Changed

@@ -30,10 +30,9 @@ impl EarlyTools {
     pub(super) fn consider(&mut self, block: &Block, toolbox: &Arc<Toolbox>) {
         let Block::ToolUse { id, name, input } = block else { return };
         let call = ToolCall { id: id.clone(), name: name.clone(), input: input.clone() };
-        if toolbox.effect(&call) == Effect::Changes {
-            self.held = true;
-        }
-        if self.held || toolbox.admit(&call).is_err() {
+        let effect = toolbox.effect(&call);
+        self.held |= effect == Effect::Changes;
+        if self.held || effect != Effect::ReadOnly || toolbox.admit(&call).is_err() {
             return;
         }
         let cancel = CancellationToken::new();

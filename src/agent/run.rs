@@ -27,8 +27,8 @@ use super::watch::Watch;
 use super::words::LastWords;
 use super::work::SIDE_BY_SIDE;
 
-/// How long a run's end waits for a login that is just being renewed. What it is worth is the
-/// next run; who was told to end has no more than four seconds.
+/// How long a run's end waits for what is of worth to other runs only: a login that is just being
+/// renewed, a word on a rate limit.
 const SETTLING: Duration = Duration::from_secs(2);
 
 /// The same when somebody waits for the run to end. More would cost the run its own result.

@@ -11,8 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::recovery::Event;
 use crate::tools::{
-    AgentCall, Effect, OnDenied, OnFailure, Outcome, Refusal, Toolbox, Warrant, end_tasks,
-    is_agent_tool,
+    AgentCall, OnDenied, OnFailure, Outcome, Refusal, Toolbox, Warrant, end_tasks, is_agent_tool,
 };
 use crate::transcript::{Block, ToolCall, named};
 
@@ -97,7 +96,7 @@ impl Session<'_> {
     /// Where the batch that starts at `start` ends: read-only calls run side by side, and so do
     /// sub-agents; all others alone and in order.
     fn batch_end(&self, slots: &[Slot], start: usize) -> usize {
-        let read_only = |slot: &&Slot| self.toolbox.effect(&slot.call) == Effect::ReadOnly;
+        let read_only = |slot: &&Slot| self.toolbox.effect(&slot.call).changes_nothing();
         let agents = |slot: &&Slot| is_agent_tool(&slot.call.name);
         let slots = &slots[start..];
         let looking = slots.iter().take_while(read_only).count();

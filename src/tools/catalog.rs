@@ -77,7 +77,8 @@ impl Tool {
 
     pub(super) fn effect(self) -> Effect {
         match self {
-            Self::Read | Self::Glob | Self::Grep | Self::WebFetch => Effect::ReadOnly,
+            Self::Read | Self::Glob | Self::Grep => Effect::ReadOnly,
+            Self::WebFetch => Effect::Visits,
             // The list is only in memory, but its order matters; output is shown only once.
             Self::Bash
             | Self::BashOutput

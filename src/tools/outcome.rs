@@ -9,7 +9,20 @@ use crate::transcript::Block;
 pub enum Effect {
     /// Running it twice, or not at all, changes nothing.
     ReadOnly,
+    /// The same as far as this machine knows. But others hear of it, so it is not done for a reply
+    /// that may yet be thrown away.
+    Visits,
     Changes,
+}
+
+impl Effect {
+    /// Whether it may run beside others of its kind.
+    pub fn changes_nothing(self) -> bool {
+        match self {
+            Self::ReadOnly | Self::Visits => true,
+            Self::Changes => false,
+        }
+    }
 }
 
 /// What came of a tool call.

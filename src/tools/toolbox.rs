@@ -314,7 +314,7 @@ impl Kit {
         let effect = Tool::named(&call.name).map_or(Effect::Changes, Tool::effect);
         let work = move |stop: &CancellationToken| self.work(request, &place, stop);
         match effect {
-            Effect::ReadOnly => look(cancel, work).await,
+            Effect::ReadOnly | Effect::Visits => look(cancel, work).await,
             Effect::Changes => change(cancel, work).await,
         }
     }

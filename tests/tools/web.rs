@@ -371,5 +371,5 @@ fn without_a_network_there_is_no_way_to_fetch() {
     let fetch = call("WebFetch", json!({ "url": "https://example.com/" }));
     let refused = closed.toolbox.admit(&fetch).unwrap_err();
     assert!(matches!(&refused, Refusal::Denied { reason, .. } if reason.contains("no network")));
-    assert_eq!(closed.toolbox.effect(&fetch), Effect::ReadOnly);
+    assert_eq!(closed.toolbox.effect(&fetch), Effect::Visits);
 }

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 
-use outlast::rehearsal::Scenario;
+use outlast::rehearsal::{Harm, Place, Scenario};
 use serde_json::{Value, json};
 
 use super::truth::agrees;
@@ -59,6 +59,19 @@ async fn a_page_that_is_allowed_and_opened_reaches_the_model() {
     assert!(told.contains("# The page") && told.contains("of pages"), "{told}");
     assert_eq!(asked.load(Ordering::SeqCst), 1);
     agrees(&ended);
+}
+
+/// A page is asked for by a whole reply only: others hear of it, and a torn reply comes again.
+#[tokio::test]
+async fn no_page_is_asked_for_on_behalf_of_a_reply_that_is_thrown_away() {
+    let (address, asked) = site(PAGE);
+    let url = format!("http://{address}/page");
+    let torn = Scenario::new().tool("WebFetch", json!({ "url": url, "prompt": "all" }));
+    let server = serve(torn.fault(Harm::Stall, Place::Events(7)).reply("Done."));
+    let trial = Trial::bare(&server.base_url()).args(FRAMES).args(ALLOWED).args(OPENED);
+    let ended = trial.args(["--stream-idle-timeout", "2s"]).run().await;
+    assert_eq!((ended.code, server.requests().len()), (Some(0), 2), "{ended:?}");
+    assert_eq!(asked.load(Ordering::SeqCst), 0);
 }
 
 #[tokio::test]
