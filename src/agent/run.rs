@@ -34,7 +34,8 @@ const SETTLING: Duration = Duration::from_secs(2);
 /// The same when somebody waits for the run to end. More would cost the run its own result.
 const SETTLING_LATE: Duration = Duration::from_millis(300);
 
-/// Runs a task to its end. Never fails: whatever happens, a panic included, is an [`Ending`].
+/// Runs a task to its end. Whatever its model, tools, hooks and servers do is an [`Ending`], and so
+/// is a panic of the run itself; one while it is put together or summed up is the caller's to catch.
 /// Nothing that tools have started is left when it is over, or when it is dropped before that.
 pub async fn run(setup: Setup, observer: &mut dyn Observer, interrupts: Interrupts) -> Ending {
     let limits = setup.limits;
