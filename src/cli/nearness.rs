@@ -1,17 +1,26 @@
 //! How much two words look like each other, for whoever mistyped one. Pure.
 
-/// How many letters must be added, dropped or changed to turn one word into the other.
+/// How many letters must be added, dropped, changed or swapped with the next to turn one word into
+/// the other.
 pub(super) fn distance(one: &str, other: &str) -> usize {
-    let other: Vec<char> = other.chars().collect();
-    let mut row: Vec<usize> = (0..=other.len()).collect();
-    for (line, letter) in one.chars().enumerate() {
-        let (mut diagonal, mut left) = (line, line + 1);
+    let (one, other): (Vec<char>, Vec<char>) = (one.chars().collect(), other.chars().collect());
+    let first: Vec<usize> = (0..=other.len()).collect();
+    // What the words cost up to the letter before the last, and up to the last.
+    let (mut before, mut row) = (first.clone(), first);
+    for (line, letter) in one.iter().enumerate() {
+        let mut next = vec![line + 1];
         for (column, there) in other.iter().enumerate() {
-            let above = row[column + 1];
-            let cost = (diagonal + usize::from(letter != *there)).min(left + 1).min(above + 1);
-            (row[column], diagonal, left) = (left, above, cost);
+            let changed = row[column] + usize::from(letter != there);
+            let mut cost = changed.min(next[column] + 1).min(row[column + 1] + 1);
+            let is_swap = line > 0
+                && column > 0
+                && (one[line - 1], *letter) == (*there, other[column - 1]);
+            if is_swap {
+                cost = cost.min(before[column - 1] + 1);
+            }
+            next.push(cost);
         }
-        row[other.len()] = left;
+        (before, row) = (row, next);
     }
     row[other.len()]
 }
@@ -28,6 +37,9 @@ mod tests {
             ("", "abc", 3),
             ("abc", "", 3),
             ("kitten", "sitting", 3),
+            ("raed", "read", 1),
+            ("dney", "deny", 1),
+            ("abcd", "badc", 2),
         ] {
             assert_eq!(distance(one, other), far, "{one} {other}");
         }

@@ -12,6 +12,7 @@ mod heartbeats;
 mod managed;
 mod manual;
 mod memory;
+mod misnamed;
 mod oauth;
 mod pipes;
 mod prompts;

@@ -319,6 +319,20 @@ fn rules_that_are_none_are_left_out_and_the_others_count() {
     assert_eq!(settings.ignored, [bad, one("permissions.ask", "it is no list of rules")]);
 }
 
+#[test]
+fn a_rule_of_anybody_that_names_no_tool_is_told_and_ends_nothing() {
+    let rules =
+        "{\"permissions\": {\"deny\": [\"Read(x)\",\n \"bash(hush *)\"], \"ask\": [\"Hush\"]}}";
+    let world = World::new().file("work/.claude/settings.json", rules);
+    let settings = at_work(&world, &[]);
+    let told = settings.warnings.join("\n");
+    let place = ".claude/settings.json:2:2: permissions.deny[1] (and 1 more) names no tool";
+    assert!(told.contains(place) && !told.contains("ush"), "{told}");
+    assert_eq!(settings.tools.deny[0], "Read(x)");
+    let told = resolve(&world, &world.work(), &["--trust-project"], &[]).unwrap_err();
+    assert!(told.contains(":2:2: ") && told.contains("\"Bash\""), "{told}");
+}
+
 /// Makes something at a path.
 type Make = fn(&Path);
 

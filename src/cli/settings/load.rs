@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::layer::Layer;
 use super::locate::{self, Place};
-use super::{strange, table};
+use super::{naming, strange, table};
 use crate::cli::nearness::distance;
 use crate::cli::usage::UsageError;
 use crate::hooks::{BadHook, HookEvent, HookSettings, Skipped, is_foreign_event};
@@ -130,8 +130,7 @@ pub(super) fn content(name: &str, bytes: Vec<u8>) -> Result<Parsed, UsageError> 
 
 fn text(name: &str, text: &str) -> Result<Parsed, UsageError> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let (value, strangers) = parse(name, text)?;
-    let warnings = strangers.into_iter().collect();
+    let (value, warnings) = parse(name, text)?;
     Ok(Parsed { name: name.to_owned(), value, text: text.to_owned(), warnings })
 }
 
@@ -158,8 +157,9 @@ pub(super) fn utf8(name: &str, bytes: Vec<u8>) -> Result<String, UsageError> {
     })
 }
 
-/// Checks one text for syntax, shape and unknown keys, and says what there is to say of these.
-fn parse(name: &str, text: &str) -> Result<(Value, Option<String>), UsageError> {
+/// Checks one text for syntax, shape, unknown keys and rules about no tool, and says what there is
+/// to say of these.
+fn parse(name: &str, text: &str) -> Result<(Value, Vec<String>), UsageError> {
     let value: Value = serde_json::from_str(text).map_err(|error| {
         let at = locate::offset(text, error.line(), error.column());
         let (line, column) = locate::line_and_column(text, at);
@@ -198,6 +198,9 @@ fn parse(name: &str, text: &str) -> Result<(Value, Option<String>), UsageError> 
         ))
     })?;
     let strangers = strange::strangers(name, text, &layer, &places).map_err(UsageError::new)?;
+    let mut warnings = Vec::from_iter(strangers);
+    let misnamed = naming::misnamed(name, text, &layer.permissions, &places);
+    warnings.extend(misnamed.map_err(UsageError::new)?);
     if let Err((key, why)) = super::resolve::check(&layer) {
         let at = places.iter().find(|place| place.path.first().is_some_and(|first| first == key));
         return Err(UsageError::new(format!(
@@ -214,7 +217,7 @@ fn parse(name: &str, text: &str) -> Result<(Value, Option<String>), UsageError> 
             bad.why
         )));
     }
-    Ok((value, strangers))
+    Ok((value, warnings))
 }
 
 /// Why a text is no JSON. Comments are what people most often expect of it.
@@ -245,9 +248,14 @@ fn read_hooks(value: &Value, name: &str) -> Result<HookSettings, BadHook> {
     for handler in &hooks.handlers {
         let Some(rule) = &handler.condition else { continue };
         // Whether it is a rule does not depend on where it is seen from.
+        let place = || format!("{}.if", handler.place);
         if let Err(why) = check_restriction(rule, Path::new("/"), None) {
             let why = format!("`{rule}` is no permission rule: {why}");
-            return Err(BadHook { place: format!("{}.if", handler.place), why });
+            return Err(BadHook { place: place(), why });
+        }
+        if let Some(misnomer) = naming::misnomer(rule).filter(|misnomer| misnomer.is_near) {
+            let why = format!("`{rule}` {}", misnomer.why);
+            return Err(BadHook { place: place(), why });
         }
     }
     Ok(hooks)

@@ -12,6 +12,7 @@ mod layer;
 mod load;
 mod locate;
 mod managed;
+mod naming;
 mod origins;
 mod prices;
 mod prompt_tool;

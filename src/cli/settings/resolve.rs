@@ -8,6 +8,7 @@ use super::chain;
 use super::credential::credential;
 use super::layer::{Layer, Price};
 use super::managed;
+use super::naming;
 use super::prices::prices;
 use super::repository::Paths;
 use super::rules::{self, time};
@@ -64,7 +65,9 @@ pub fn resolve_under(
     let mcp = servers::read(&args.mcp, &env, &file, servers, &variables, &mut warnings)?;
     servers::check_named(&mcp, args.tools.permission_prompt_tool.as_deref())?;
     let limits = limits(args, &env, &file, &chain, &endpoint);
-    let (mut system, mut tools) = (system::read(&args.model)?, tools(args, &env, &file)?);
+    let mut system = system::read(&args.model)?;
+    let mut tools = tools(args, &env, &file)?;
+    warnings.extend(naming::of_run(&args.tools, &tools, &mcp)?);
     let home = environment::home(&variables);
     let paths = Paths { cwd: &cwd, home: home.as_deref() };
     let hooks = [loaded.hooks.handlers, library.hooks(role.as_ref())].concat();

@@ -9,6 +9,7 @@ use crate::mcp;
 use crate::tools::{AgentDefinition, built_in_names, check_restriction};
 
 use super::layer::Layer;
+use super::naming::{Misnomer, misnomer};
 use super::repository::Paths;
 use super::{McpServers, Settings, SystemPrompt, ToolRules};
 
@@ -85,6 +86,15 @@ pub(super) fn cast(
     if let Some(bad) = role.disallowed_tools.iter().find(no_rule) {
         return Err(UsageError::new(format!(
             "the agent {:?}: {bad:?} in disallowedTools is no rule; correct it",
+            role.name
+        )));
+    }
+    let near = |rule: &&String| misnomer(rule).filter(|misnomer| misnomer.is_near);
+    if let Some((rule, Misnomer { why, .. })) =
+        role.disallowed_tools.iter().find_map(|rule| Some((rule, near(&rule)?)))
+    {
+        return Err(UsageError::new(format!(
+            "the agent {:?}: {rule:?} in disallowedTools {why}",
             role.name
         )));
     }

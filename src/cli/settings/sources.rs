@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::load::{self, Loaded, Parsed};
 use super::managed::Managed;
+use super::naming;
 use super::repository::{Found, Leavings, MCP_FILE, Paths, read};
 use super::servers::Entries;
 use super::trust::Trust;
@@ -134,7 +135,8 @@ pub(super) fn of_the_repository(
     }
     let value = leavings.narrow(file, &content, paths);
     let text = String::from_utf8_lossy(&content).into_owned();
-    Ok(Some(Parsed { name, value, text, warnings: Vec::new() }))
+    let warnings = Vec::from_iter(naming::misnamed_by_others(&name, &content));
+    Ok(Some(Parsed { name, value, text, warnings }))
 }
 
 /// The servers of the repository, if it is trusted with any.

@@ -331,7 +331,7 @@ fn fits_rest(pattern: &str, text: &str, starts: &[usize]) -> bool {
 }
 
 /// Whether `text` fits `pattern`, in which `*` stands for anything.
-fn wildcard(pattern: &str, text: &str) -> bool {
+pub(super) fn wildcard(pattern: &str, text: &str) -> bool {
     let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
     let (mut at, mut seen) = (0, 0);
     let mut star: Option<(usize, usize)> = None;

@@ -1,0 +1,185 @@
+//! Rules that name no tool that there is: they can never match.
+//!
+//! Whoever mistypes a rule that holds a run back must not get a run without it. Of others it is
+//! enough to hear.
+
+use serde_json::Value;
+
+use super::layer::Permissions;
+use super::locate::{self, Place};
+use super::{McpServers, ToolRules};
+use crate::cli::args::ToolArgs;
+use crate::cli::nearness::distance;
+use crate::cli::usage::UsageError;
+use crate::cli::values;
+use crate::mcp;
+use crate::tools::{Naming, built_in_names, naming};
+
+/// More are not named.
+const NAMED_MAX: usize = 8;
+
+/// What is wrong with the name in a rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Misnomer {
+    /// In words, after the place and the rule.
+    pub(super) why: String,
+    /// Whether it is next to a name that there is.
+    pub(super) is_near: bool,
+}
+
+/// Whether a rule is there to hold the run back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Purpose {
+    Restricts,
+    Allows,
+}
+
+/// What is wrong with the name in a rule, if there is something.
+pub(super) fn misnomer(rule: &str) -> Option<Misnomer> {
+    let name = match naming(rule) {
+        Naming::Known | Naming::OfServer(_) => return None,
+        Naming::Misspelt(meant) => {
+            let why = format!("names no tool; did you mean \"{meant}\"?");
+            return Some(Misnomer { why, is_near: true });
+        }
+        Naming::Unknown(name) => name.to_lowercase(),
+    };
+    let known = built_in_names().into_iter();
+    let near = known.map(|tool| (distance(&name, &tool.to_lowercase()), tool)).min();
+    let near = near.filter(|(distance, tool)| *distance <= tool.len().div_ceil(4).min(2));
+    Some(match near {
+        Some((_, tool)) => {
+            Misnomer { why: format!("names no tool; did you mean \"{tool}\"?"), is_near: true }
+        }
+        None => Misnomer {
+            why: "names no tool of this version of outlast, and has no effect".to_owned(),
+            is_near: false,
+        },
+    })
+}
+
+/// Lines about the rules of a text that name no tool.
+///
+/// # Errors
+/// Where, and what: one that holds a run back is next to the name of a tool.
+pub(super) fn misnamed(
+    name: &str,
+    text: &str,
+    rules: &Permissions,
+    places: &[Place],
+) -> Result<Vec<String>, String> {
+    let lists = [
+        ("deny", &rules.deny, Purpose::Restricts),
+        ("ask", &rules.ask, Purpose::Restricts),
+        ("allow", &rules.allow, Purpose::Allows),
+    ];
+    let mut told = Vec::new();
+    for (list, rules, purpose) in lists {
+        for (index, rule) in rules.iter().enumerate() {
+            let Some(Misnomer { why, is_near }) = misnomer(rule) else { continue };
+            let at = locate::named(places, &format!("permissions.{list}[{index}]"));
+            let (line, column) = locate::line_and_column(text, at.map_or(0, |place| place.start));
+            let said =
+                format!("{name}:{line}:{column}: the rule \"{rule}\" of permissions.{list} {why}");
+            if is_near && purpose == Purpose::Restricts {
+                return Err(said);
+            }
+            told.push(said);
+        }
+    }
+    told.truncate(NAMED_MAX);
+    Ok(told)
+}
+
+/// The same of a text that nobody vouches for: nothing of what it holds is said, and no mistake in
+/// it ends the run.
+pub(super) fn misnamed_by_others(file: &str, content: &[u8]) -> Option<String> {
+    let text = String::from_utf8_lossy(content);
+    let text = text.trim_start_matches('\u{feff}');
+    let settings: Value = serde_json::from_str(text).ok()?;
+    let mut strange = Vec::new();
+    for list in ["deny", "ask"] {
+        let rules = settings["permissions"][list].as_array().into_iter().flatten();
+        for (index, rule) in rules.enumerate() {
+            if rule.as_str().is_some_and(|rule| misnomer(rule).is_some()) {
+                strange.push(format!("permissions.{list}[{index}]"));
+            }
+        }
+    }
+    let first = strange.first()?;
+    let places = locate::places(text);
+    let at = locate::named(&places, first).map_or(0, |place| place.start);
+    let (line, column) = locate::line_and_column(text, at);
+    let more = match strange.len() - 1 {
+        0 => String::new(),
+        more => format!(" (and {more} more)"),
+    };
+    Some(format!("{file}:{line}:{column}: {first}{more} names no tool, and has no effect"))
+}
+
+/// What is to be said of the rules of flags that name no tool, and of any that hold the tools of a
+/// server back which there is not.
+///
+/// # Errors
+/// A rule of a flag that holds the run back is next to the name of a tool.
+pub(super) fn of_run(
+    flags: &ToolArgs,
+    rules: &ToolRules,
+    servers: &McpServers,
+) -> Result<Vec<String>, UsageError> {
+    let denied = of_flag("--disallowedTools", &flags.disallowed_tools, Purpose::Restricts)?;
+    let allowed = of_flag("--allowedTools", &flags.allowed_tools, Purpose::Allows)?;
+    Ok([denied, allowed, serverless(rules, servers)].concat())
+}
+
+fn of_flag(flag: &str, given: &[String], purpose: Purpose) -> Result<Vec<String>, UsageError> {
+    let mut told = Vec::new();
+    for rule in &values::list(given) {
+        let Some(Misnomer { why, is_near }) = misnomer(rule) else { continue };
+        let said = format!("{flag}: the rule \"{rule}\" {why}");
+        if is_near && purpose == Purpose::Restricts {
+            return Err(UsageError::new(said));
+        }
+        told.push(said);
+    }
+    told.truncate(NAMED_MAX);
+    Ok(told)
+}
+
+fn serverless(rules: &ToolRules, servers: &McpServers) -> Vec<String> {
+    let known: Vec<String> =
+        servers.servers.iter().map(|server| mcp::prefix(&server.name)).collect();
+    let lists = [("deny", &rules.deny), ("ask", &rules.ask)];
+    let mut told = Vec::new();
+    for (list, rule) in
+        lists.into_iter().flat_map(|(list, all)| all.iter().map(move |one| (list, one)))
+    {
+        let Naming::OfServer(rest) = naming(rule) else { continue };
+        let (head, is_open) = rest.split_once('*').map_or((rest, false), |(head, _)| (head, true));
+        let head = format!("mcp__{head}");
+        let fits = |prefix: &String| {
+            head.starts_with(prefix.as_str())
+                || prefix.trim_end_matches('_') == head.trim_end_matches('_')
+                || is_open && prefix.starts_with(&head)
+        };
+        // A pattern that leaves the server open is about those that may come.
+        let names_none = is_open && !head["mcp__".len()..].contains("__");
+        if names_none || known.iter().any(fits) {
+            continue;
+        }
+        let server = rest.split("__").next().unwrap_or_default();
+        let near = servers
+            .servers
+            .iter()
+            .map(|known| (distance(server, &known.name), known))
+            .min_by_key(|(far, _)| *far);
+        let hint = near.filter(|(far, _)| *far <= 2).map_or(String::new(), |(_, known)| {
+            format!("; did you mean \"{}\"?", mcp::prefix(&known.name).trim_end_matches('_'))
+        });
+        told.push(format!(
+            "the {list} rule \"{rule}\" names no MCP server of this run, and has no effect{hint}"
+        ));
+    }
+    told.truncate(NAMED_MAX);
+    told
+}

@@ -1,0 +1,96 @@
+//! Knows the names of tools that a rule may speak of.
+
+use super::super::agents::is_agent_tool;
+use super::super::catalog::{Tool, built_in_names};
+use super::rule::wildcard;
+
+/// Tools of other clients that read the same settings. A rule about one means nothing here, and
+/// nobody mistyped it.
+#[rustfmt::skip]
+const OF_OTHERS: [&str; 38] = [
+    "AskUserQuestion", "CronCreate", "CronDelete", "CronList", "EnterPlanMode", "EnterWorktree",
+    "ExitPlanMode", "ExitWorktree", "KillBash", "LS", "LSP", "ListMcpResourcesTool", "Monitor",
+    "MultiEdit", "NotebookEdit", "NotebookRead", "PowerShell", "PushNotification",
+    "ReadMcpResourceTool", "RemoteTrigger", "ScheduleWakeup", "SendMessage", "Skill",
+    "SlashCommand", "StructuredOutput", "TaskCreate", "TaskGet", "TaskList", "TaskOutput",
+    "TaskStop", "TaskUpdate", "TeamCreate", "TeamDelete", "TodoRead", "ToolSearch",
+    "WaitForMcpServers", "WebSearch", "Workflow",
+];
+
+/// What stands before the name of a server.
+const MCP: &str = "mcp__";
+
+/// What the name in a rule means.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Naming<'a> {
+    /// A tool that there is, or one of another client.
+    Known,
+    /// A tool of an MCP server, or all of them: what stands behind `mcp__`.
+    OfServer(&'a str),
+    /// It differs from a name that there is in nothing but small and capital letters, or in how
+    /// that begins. This is the name.
+    Misspelt(String),
+    /// There is no such tool.
+    Unknown(&'a str),
+}
+
+/// Tells what the name in a rule means.
+pub fn naming(rule: &str) -> Naming<'_> {
+    let name = rule.split_once('(').map_or(rule, |(name, _)| name).trim();
+    if let Some(rest) = name.strip_prefix(MCP) {
+        return Naming::OfServer(rest);
+    }
+    let known = || built_in_names().into_iter().chain(OF_OTHERS);
+    let fits =
+        |pattern: &str| is_agent_tool(pattern) || known().any(|tool| wildcard(pattern, tool));
+    if fits(name) || wildcard(name, MCP) {
+        return Naming::Known;
+    }
+    let small = name.to_lowercase();
+    let told = Tool::ALL.map(Tool::name).into_iter().chain(["Agent", "Task"]);
+    for tool in told.filter(|tool| wildcard(&small, &tool.to_lowercase())) {
+        return Naming::Misspelt(tool.to_owned());
+    }
+    let rest = small.strip_prefix("mcp").and_then(|_| name.get("mcp".len()..));
+    match rest.map(|rest| (rest, rest.trim_start_matches(['_', '-', ':', '.']))) {
+        Some((rest, server)) if rest.len() > server.len() && !server.is_empty() => {
+            Naming::Misspelt(format!("{MCP}{server}"))
+        }
+        Some(_) | None => Naming::Unknown(name),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_known_misspelt_or_unknown() {
+        let misspelt = |name: &str| Naming::Misspelt(name.to_owned());
+        for (rule, meant) in [
+            ("Read(./x)", Naming::Known),
+            (" Bash ( rm * )", Naming::Known),
+            ("*", Naming::Known),
+            ("Glo*", Naming::Known),
+            ("mcp*", Naming::Known),
+            ("Agent(Explore)", Naming::Known),
+            ("Task", Naming::Known),
+            ("NotebookEdit(x)", Naming::Known),
+            ("Notebook*", Naming::Known),
+            ("mcp__srv__x", Naming::OfServer("srv__x")),
+            ("mcp__*", Naming::OfServer("*")),
+            ("bash(curl *)", misspelt("Bash")),
+            ("bas*", misspelt("Bash")),
+            ("Webfetch(domain:x)", misspelt("WebFetch")),
+            ("agent(Explore)", misspelt("Agent")),
+            ("mcp_srv__x", misspelt("mcp__srv__x")),
+            ("MCP__srv", misspelt("mcp__srv")),
+            ("mcp-srv", misspelt("mcp__srv")),
+            ("mcp", Naming::Unknown("mcp")),
+            ("Raed(./x)", Naming::Unknown("Raed")),
+            ("Frobnicate", Naming::Unknown("Frobnicate")),
+        ] {
+            assert_eq!(naming(rule), meant, "{rule}");
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! Rules that name no tool: what holds a run back is not lost for a typing mistake.
+
+use super::settings::resolve;
+
+/// The settings of a user with one rule in a list.
+fn with(list: &str, rule: &str) -> String {
+    format!("{{\n  \"permissions\": {{\"{list}\": [\"Read(x)\",\n    \"{rule}\"]}}\n}}")
+}
+
+#[test]
+fn a_mistyped_rule_that_holds_back_ends_the_run_before_it_begins() {
+    for (rule, meant) in [
+        ("Raed(./x)", "Read"),
+        ("bash(curl *)", "Bash"),
+        ("Webfetch(domain:x)", "WebFetch"),
+        ("Wirte", "Write"),
+        ("grep", "Grep"),
+        ("mcp_srv__x", "mcp__srv__x"),
+    ] {
+        for list in ["deny", "ask"] {
+            let error = resolve(&["hi"], &[], &with(list, rule)).unwrap_err();
+            let wanted = format!(
+                "HOME/.outlast/settings.json:3:5: the rule \"{rule}\" of permissions.{list} names \
+                 no tool; did you mean \"{meant}\"?"
+            );
+            assert_eq!(error, wanted);
+        }
+        let settings = resolve(&["hi"], &[], &with("allow", rule)).expect("it holds nothing back");
+        assert!(settings.warnings[0].contains(meant), "{:?}", settings.warnings);
+        let error = resolve(&["--disallowedTools", rule, "hi"], &[], "{}").unwrap_err();
+        assert!(error.contains("--disallowedTools") && error.contains(meant), "{error}");
+        let settings = resolve(&["--allowedTools", rule, "hi"], &[], "{}").expect("a warning");
+        assert!(settings.warnings[0].contains("--allowedTools"), "{:?}", settings.warnings);
+        let hook = format!(
+            r#"{{"hooks": {{"PreToolUse": [{{"hooks": [{{"type": "command", "command": "x",
+                "if": "{rule}"}}]}}]}}}}"#
+        );
+        let error = resolve(&["hi"], &[], &hook).unwrap_err();
+        assert!(error.contains(meant), "{error}");
+    }
+}
+
+#[test]
+fn a_rule_about_what_nobody_knows_is_told_once() {
+    let settings = resolve(&["hi"], &[], &with("deny", "Frobnicate(x)")).expect("a warning");
+    let [warning] = &settings.warnings[..] else { panic!("{:?}", settings.warnings) };
+    assert!(warning.contains("settings.json:3:5: the rule \"Frobnicate(x)\""), "{warning}");
+    for rule in ["NotebookEdit", "TodoWrite", "Task", "Agent(x)", "LSP", "Skill", "*", "mcp__*"] {
+        let settings = resolve(&["hi"], &[], &with("deny", rule)).expect("it is known");
+        assert!(settings.warnings.is_empty(), "{rule}: {:?}", settings.warnings);
+    }
+}
+
+#[test]
+fn a_rule_about_a_server_that_is_not_there_is_told() {
+    let server = r#"{"mcpServers": {"github": {"command": "true"}}}"#;
+    let warnings = |rule: &str| {
+        let flags = ["--mcp-config", server, "--disallowedTools", rule, "hi"];
+        resolve(&flags, &[], "{}").expect("a warning").warnings
+    };
+    for rule in ["mcp__gihub", "mcp__gihub__x", "mcp__gihub__*"] {
+        let told = warnings(rule);
+        let [warning] = &told[..] else { panic!("{rule}: {told:?}") };
+        assert!(warning.contains(rule) && warning.contains("\"mcp__github\"?"), "{warning}");
+    }
+    for rule in ["mcp__github", "mcp__github__x", "mcp__github__*", "mcp__*", "mcp__git*"] {
+        assert!(warnings(rule).is_empty(), "{rule}: {:?}", warnings(rule));
+    }
+}
