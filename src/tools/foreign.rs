@@ -141,8 +141,8 @@ impl Toolbox {
         warrant: Warrant,
     ) -> Result<(), Refusal> {
         let permissions = &self.kit.permissions;
-        if permissions.removes_foreign(&call.name) {
-            return Err(Refusal::denied(format!("{} is denied by a rule", call.name)));
+        if let Some(why) = permissions.denial_of_foreign(&call.name) {
+            return Err(Refusal::denied(why));
         }
         check_input(&foreign.definitions(), call).map_err(Refusal::invalid)?;
         match foreign.leave(call) {

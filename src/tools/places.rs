@@ -42,6 +42,9 @@ pub(super) enum Standing {
 /// As many links as the kernel follows.
 const LINKS_MAX: u32 = 40;
 
+/// No more files than these are held against a pattern.
+const SPREAD_MAX: usize = 10_000;
+
 /// What is longer, in bytes, no system opens: there is nothing to look at.
 pub(super) const PATH_BYTES_MAX: usize = 4_096;
 
@@ -214,6 +217,91 @@ fn normal(path: &Path) -> PathBuf {
         }
     }
     made
+}
+
+/// The paths that fit a pattern of the shell, seen from `base`. `?` and `[…]` stand for any letter
+/// here: rather too many than too few. Also how many files were looked at; `None` where they are
+/// more than anybody looks at.
+pub(super) fn spread(pattern: &str, base: &Path) -> Option<(Vec<String>, usize)> {
+    let begin = if pattern.starts_with('/') { "/" } else { "" };
+    let (mut found, mut looked) = (vec![begin.to_owned()], 0);
+    for part in pattern.split('/').filter(|part| !part.is_empty()) {
+        if !part.contains(['*', '?', '[']) {
+            found.iter_mut().for_each(|path| *path = format!("{path}{part}/"));
+            continue;
+        }
+        let pattern = loosened(part);
+        let mut next = Vec::new();
+        for folder in found {
+            looked += 1;
+            let Ok(entries) = fs::read_dir(base.join(&folder)) else { continue };
+            for entry in entries.filter_map(Result::ok) {
+                looked += 1;
+                if looked > SPREAD_MAX {
+                    return None;
+                }
+                let name = entry.file_name().to_string_lossy().into_owned();
+                let is_shown = !name.starts_with('.') || part.starts_with('.');
+                if is_shown && fits(&pattern, &name.chars().collect::<Vec<_>>()) {
+                    next.push(format!("{folder}{name}/"));
+                }
+            }
+        }
+        found = next;
+    }
+    let paths = found.into_iter().map(|path| path.trim_end_matches('/').to_owned());
+    Some((paths.collect(), looked))
+}
+
+/// What one sign of a pattern stands for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sign {
+    Is(char),
+    One,
+    Any,
+}
+
+fn loosened(part: &str) -> Vec<Sign> {
+    let mut signs = Vec::new();
+    let mut letters = part.chars();
+    while let Some(letter) = letters.next() {
+        signs.push(match letter {
+            '*' => Sign::Any,
+            '?' => Sign::One,
+            // Up to its end, or if it has none, just itself.
+            '[' if letters.as_str().contains(']') => {
+                let inner = letters.as_str();
+                let from = inner.len() - inner.trim_start_matches(['!', '^']).len();
+                let end = inner[from..].char_indices().skip(1).find(|(_, letter)| *letter == ']');
+                let end = end.map_or(inner.len(), |(at, _)| from + at + 1);
+                letters = inner[end..].chars();
+                Sign::One
+            }
+            letter => Sign::Is(letter),
+        });
+    }
+    signs
+}
+
+fn fits(pattern: &[Sign], name: &[char]) -> bool {
+    let (mut at, mut seen) = (0, 0);
+    let mut star: Option<(usize, usize)> = None;
+    while seen < name.len() {
+        match pattern.get(at) {
+            Some(Sign::Any) => {
+                star = Some((at, seen));
+                at += 1;
+            }
+            Some(Sign::One) => (at, seen) = (at + 1, seen + 1),
+            Some(Sign::Is(letter)) if *letter == name[seen] => (at, seen) = (at + 1, seen + 1),
+            Some(Sign::Is(_)) | None => {
+                let Some((back, from)) = star else { return false };
+                (at, seen) = (back + 1, from + 1);
+                star = Some((back, from + 1));
+            }
+        }
+    }
+    pattern[at..].iter().all(|sign| *sign == Sign::Any)
 }
 
 /// How a path is shown to the model: from where its shell stands, if it is below.

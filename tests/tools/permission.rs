@@ -388,17 +388,22 @@ fn a_reason_says_what_to_start_outlast_with() {
         ),
         (Default, Rules::None, "Read", json!({ "file_path": "/etc/passwd" }), "--add-dir '/etc'"),
         (Default, Deny(&["Bash(make *)"]), "Bash", bash("make x"), "the rule `Bash(make *)`"),
+        (Default, Deny(&["Bash(make *)"]), "Bash", bash("make x\ny"), "`make x...` is denied"),
         (Default, Ask(&["Bash"]), "Bash", bash("ls"), "the rule `Bash`"),
+        (Default, Ask(&["Bash(ls *)"]), "Bash", bash("ls"), "--permission-prompt-tool"),
     ];
     for (mode, rules, name, input, part) in table {
         let reason = reason(mode, rules, name, input.clone());
         assert!(reason.contains(part), "{name} {input}: {reason}");
+        // Of one line, and without what the model is told beside it.
+        let is_plain = !reason.contains('\n') && !reason.to_lowercase().contains("nobody is there");
+        assert!(is_plain, "{name} {input}: {reason}");
     }
 }
 
 #[test]
 fn a_denied_tool_is_not_even_told_of() {
-    let bench = bench(Default, Deny(&["Bash", "Glo*"]));
+    let bench = bench(Default, Deny(&["Bash", "Glo*", "Read(.env)"]));
     let names: Vec<&str> =
         bench.toolbox.definitions().iter().map(|tool| tool.name.as_str()).collect();
     assert_eq!(names, ["Read", "Write", "Edit", "Grep", "TodoWrite"]);

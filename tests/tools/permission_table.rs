@@ -31,6 +31,7 @@ fn bench(mode: &str, rules: &str) -> Bench {
         }
     });
     bench.file("src/a.rs", "a\n");
+    bench.file(".env", "A=1\n");
     fs::create_dir(bench.outside().join("home")).expect("a new folder");
     fs::write(bench.outside().join("secret"), "x").expect("a new file");
     symlink(bench.outside().join("secret"), bench.cwd.join("link-out")).expect("a new link");

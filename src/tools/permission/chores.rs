@@ -60,6 +60,11 @@ const SEARCHERS: &[&str] = &["grep", "egrep", "fgrep"];
 
 const TIDIERS: &[&str] = &["mkdir", "touch", "rm", "rmdir", "mv", "cp"];
 
+/// Whether a command makes, moves or removes what its arguments name.
+pub(super) fn is_tidier(name: &str) -> bool {
+    TIDIERS.contains(&name)
+}
+
 /// Questions to git that it answers without a look at the index or at an object. For anything
 /// else it may run what the repository's own configuration names: a monitor, a filter, a way to
 /// show a difference, a program that checks signatures or fetches what is missing. Only a rule
@@ -144,16 +149,32 @@ fn is_short_flag(flag: &str) -> bool {
 /// Flags that make a looking command write or run something.
 fn look<'a>(name: &str, rest: &'a [Word]) -> Option<Chore<'a>> {
     let forbidden: &[&str] = match name {
-        "find" => &["-exec", "-ok", "-delete", "-fprint", "-fls", "-files0"],
-        "sort" => &["-o", "--o", "-T", "--t", "--c", "--files0"],
-        "wc" | "du" => &["--files0"],
+        "find" => &["-exec", "-ok", "-delete", "-fprint", "-fls", "-files0", "-L", "-H", "-follow"],
+        "sort" => &["-o", "--o", "-T", "--t", "--c", "--fi"],
+        "wc" | "du" => &["--fi"],
+        "diff" => &["--to", "--fr"],
         "jq" => &["-f", "--from", "-L", "--slurpfile", "--rawfile", "--arg"],
         _ => &[],
     };
     let flags = rest.iter().map(|word| word.plain.as_str()).filter(|word| word.starts_with('-'));
     for flag in flags {
-        let bundle = !flag.starts_with("--") && name == "sort" && flag.contains(['o', 'T']);
-        if bundle || flag.contains('/') || forbidden.iter().any(|bad| flag.starts_with(bad)) {
+        let bundled: &[char] = match name {
+            "sort" => &['o', 'T'],
+            // What links lead to is not looked into.
+            "du" | "ls" => &['L', 'D', 'H'],
+            // The files are named in a file.
+            "md5sum" | "sha1sum" | "sha256sum" | "cksum" => &['c'],
+            _ => &[],
+        };
+        let follows = matches!(name, "du" | "ls") && flag.starts_with("--de");
+        let checks = name.ends_with("sum") && flag.starts_with("--c");
+        let bundle = !flag.starts_with("--") && flag.contains(bundled);
+        if bundle
+            || follows
+            || checks
+            || flag.contains('/')
+            || forbidden.iter().any(|bad| flag.starts_with(bad))
+        {
             return None;
         }
     }
@@ -161,7 +182,8 @@ fn look<'a>(name: &str, rest: &'a [Word]) -> Option<Chore<'a>> {
         return None;
     }
     let mut paths = arguments(rest);
-    if name == "uniq" && paths.len() > 1 {
+    let given = |word: &&Word| word.plain == "-" || !word.plain.starts_with('-');
+    if name == "uniq" && rest.iter().filter(given).count() > 1 {
         // The second is written to.
         return None;
     }

@@ -8,13 +8,17 @@ use super::chores::{self, Grounds};
 use super::effort::Effort;
 use super::errand::Errand;
 use super::footing::Footing;
-use super::judge::{Critical, Permissions, by_asking};
+use super::judge::{Critical, Permissions, by_asking, by_denying};
 use super::mode::PermissionMode;
 use super::reading::{self, Script};
 use super::rule::Rule;
-use super::script::Unsure;
+use super::script::{self, Unsure};
 use super::shred::{self, Shreds};
+use super::teller;
 use super::wrapper;
+
+/// How many letters of a command a reason shows.
+const SHOWN_MAX: usize = 80;
 
 impl Permissions {
     pub(super) fn command(
@@ -28,7 +32,7 @@ impl Permissions {
         let Some(Script { reading, .. }) = scripts.first() else { return Err(Effort::refusal()) };
         self.forbidden_command(&scripts)?;
         let errand = || Errand::new(self, find, cwd, &effort);
-        errand().forbidden_paths(command, &reading.sure)?;
+        errand().forbidden_paths(&scripts)?;
         let ruinous = || scripts.iter().any(|script| self.is_ruinous(script, cwd, &effort));
         if self.critical == Critical::Kept && ruinous() {
             return Err("Bash may not remove a system folder, the home folder or the working \
@@ -65,10 +69,11 @@ impl Permissions {
         let about =
             |rule: &&Rule| forms.iter().any(|form| rule.is_about_rest(&form.text, &form.starts));
         if let Some(rule) = self.deny.iter().find(about) {
-            return Err(format!("this command is denied by the rule `{}`", rule.text));
+            let command = scripts.first().map_or("", |script| script.text.as_str());
+            return Err(by_denying(&shown(command), "", rule));
         }
         if let Some(rule) = self.ask.iter().find(about) {
-            return Err(by_asking(Tool::Bash, rule));
+            return Err(by_asking(Tool::Bash.name(), rule));
         }
         if scripts.iter().filter(|script| script.told).any(hides_a_name) {
             return Err(format!(
@@ -91,7 +96,10 @@ impl Permissions {
                 footing.pass(part, effort, find);
             }
         }
-        script.reading.is_compound && self.shreds_ruin(&script.text, cwd, effort)
+        let parts = || script.reading.sure.iter().flatten();
+        let is_loose = script.reading.is_compound
+            || parts().any(|part| teller::may_read_a_script(&part.words));
+        is_loose && self.shreds_ruin(&script.text, cwd, effort)
     }
 
     /// Whether these words would, standing anywhere there, remove what must never be removed.
@@ -158,6 +166,15 @@ impl Form {
         Self { text, starts }
     }
 
+    /// A command may begin anywhere in a text, with its quotes or without, and end at any sign.
+    fn anywhere(text: &str) -> Vec<Self> {
+        let bare = text.replace(['\\', '\'', '"'], "");
+        let texts = [text, bare.as_str()].into_iter();
+        let texts = texts.flat_map(|text| std::iter::once(text).chain(teller::snippets(text)));
+        let form = |text: &str| Self { text: text.to_owned(), starts: teller::beginnings(text) };
+        texts.map(form).collect()
+    }
+
     fn of<T: AsRef<str>>(words: &[T]) -> Self {
         let suspects = wrapper::suspects(words);
         let (mut text, mut starts) = (String::new(), Vec::new());
@@ -175,13 +192,31 @@ impl Form {
 /// All the ways to say the same command.
 fn forms(script: &Script) -> Vec<Form> {
     let mut forms = vec![Form::new(script.text.trim().to_owned(), vec![0])];
-    for part in script.reading.sure.iter().flatten() {
+    let parts = || script.reading.sure.iter().flatten();
+    for part in parts() {
         forms.extend([Form::new(part.text(), vec![0]), Form::of(&part.words)]);
+        if teller::may_tell(&part.words) {
+            forms.extend(Form::anywhere(&script::plain(&part.words)));
+        }
+    }
+    if parts().any(|part| teller::may_read_a_script(&part.words)) {
+        forms.extend(Form::anywhere(&script.text));
     }
     if script.reading.is_compound {
         forms.extend(Shreds::of(&script.text).pieces().map(|piece| Form::of(&piece)));
     }
     forms
+}
+
+/// A command as far as one line has room for it.
+fn shown(command: &str) -> String {
+    let mut lines = command.trim().lines();
+    let line = lines.next().unwrap_or_default();
+    let mut shown: String = line.chars().take(SHOWN_MAX).collect();
+    if shown.len() < line.len() || lines.next().is_some() {
+        shown.push_str("...");
+    }
+    format!("`{shown}`")
 }
 
 fn has_wildcard(rule: &Rule) -> bool {

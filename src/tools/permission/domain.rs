@@ -3,7 +3,7 @@
 use reqwest::Url;
 
 use super::super::catalog::Tool;
-use super::judge::{Permissions, by_asking};
+use super::judge::{Permissions, by_asking, by_denying};
 use super::mode::PermissionMode;
 
 /// Which hosts are meant.
@@ -68,10 +68,10 @@ impl Permissions {
     pub(super) fn visit(&self, host: &str) -> Result<(), String> {
         let tool = Tool::WebFetch;
         if let Some(rule) = self.deny.iter().find(|rule| rule.is_about_host(host)) {
-            return Err(format!("{host} is denied to WebFetch by the rule `{}`", rule.text));
+            return Err(by_denying(host, " to WebFetch", rule));
         }
         if let Some(rule) = self.ask.iter().find(|rule| rule.is_about_host(host)) {
-            return Err(by_asking(tool, rule));
+            return Err(by_asking(tool.name(), rule));
         }
         let mut rules = self.allow.iter();
         if self.mode == PermissionMode::BypassPermissions

@@ -4,15 +4,18 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use super::super::catalog::Tool;
-use super::super::places::{PATH_BYTES_MAX, Place};
+use super::super::places::{PATH_BYTES_MAX, Place, spread};
 use super::chores::{self, Chore};
 use super::effort::Effort;
+use super::files;
 use super::footing::Footing;
 use super::judge::Permissions;
 use super::mode::PermissionMode;
+use super::reading::Script;
 use super::rule::Rule;
 use super::script::{self, Simple, Word};
 use super::shred::Shreds;
+use super::teller;
 use super::wrapper::{self, Overlook};
 
 type Sure = Result<(), String>;
@@ -39,38 +42,66 @@ impl<'a> Errand<'a> {
     }
 
     /// Deny and ask rules for the files that are named.
-    pub(super) fn forbidden_paths(&self, command: &str, readings: &[Vec<Simple>]) -> Sure {
+    pub(super) fn forbidden_paths(mut self, scripts: &[Script]) -> Sure {
         if !self.permissions.forbids_paths() {
             return Ok(());
         }
-        let look = |path: &str| self.forbids(Tool::Read, path);
-        let change = |path: &str| self.forbids(Tool::Write, path);
-        if readings.is_empty() {
-            // Whatever looks like a file may be one.
-            let shreds = Shreds::of(command);
-            let words: BTreeSet<&str> = shreds.pieces().flatten().collect();
-            let targets = command.split('>').skip(1);
-            let targets = targets.filter_map(|text| text.split_whitespace().next());
-            let targets = targets.map(|word| word.trim_matches(['"', '\'', '|']));
-            let mut targets: BTreeSet<&str> = targets.collect();
-            for word in words.into_iter().filter(|word| !word.starts_with('-')) {
-                let is_target = targets.remove(word);
-                self.each(word, |place| {
-                    self.permissions.forbidden(Tool::Read, place)?;
-                    let also = is_target.then(|| self.permissions.forbidden(Tool::Write, place));
-                    also.unwrap_or(Ok(()))
-                })?;
+        let start = self.footing.clone();
+        for Script { text, reading, .. } in scripts {
+            self.footing = start.clone();
+            if reading.sure.is_empty() {
+                self.forbidden_shreds(text)?;
             }
-            return targets.into_iter().try_for_each(change);
+            for parts in &reading.sure {
+                self.footing = start.clone();
+                for part in parts {
+                    self.forbidden_part(part)?;
+                    self.move_on(part)?;
+                }
+            }
         }
-        for part in readings.iter().flatten() {
-            part.writes.iter().try_for_each(|word| change(&word.plain))?;
-            if let Some(Chore::Tidies(paths)) = chores::recognise(part) {
-                paths.into_iter().try_for_each(change)?;
-            }
-            let arguments = part.words.iter().skip(1).chain(&part.reads);
-            let mut paths = arguments.filter(|word| !word.plain.starts_with('-'));
-            paths.try_for_each(|word| look(&word.plain))?;
+        Ok(())
+    }
+
+    /// Whatever looks like a file may be one.
+    fn forbidden_shreds(&mut self, text: &str) -> Sure {
+        let shreds = Shreds::of(text);
+        let base = self.footing.bases().first().cloned().unwrap_or_default();
+        let moves = shreds.pieces().filter_map(|piece| match piece.as_slice() {
+            ["cd", folder, ..] => Some(chores::flatten(&base.join(folder))),
+            _ => None,
+        });
+        self.footing = Footing::anywhere(std::iter::once(base.clone()).chain(moves));
+        let words: BTreeSet<&str> = shreds.pieces().flatten().collect();
+        let targets = text.split('>').skip(1);
+        let targets = targets.filter_map(|text| text.split_whitespace().next());
+        let targets = targets.map(|word| word.trim_matches(['"', '\'', '|']));
+        let mut targets: BTreeSet<&str> = targets.collect();
+        for word in words.into_iter().filter(|word| !word.starts_with('-')) {
+            let is_target = targets.remove(word);
+            self.each(word, |place| {
+                self.permissions.forbidden(Tool::Read, place)?;
+                let also = is_target.then(|| self.permissions.forbidden(Tool::Write, place));
+                also.unwrap_or(Ok(()))
+            })?;
+        }
+        targets.into_iter().try_for_each(|path| self.forbids(Tool::Write, path))
+    }
+
+    fn forbidden_part(&self, part: &Simple) -> Sure {
+        for word in &part.writes {
+            self.every(word, |place| self.permissions.forbidden(Tool::Write, place))?;
+        }
+        for word in files::changed(&part.words) {
+            self.every(&word, |place| self.permissions.forbidden_with_all(Tool::Write, place))?;
+        }
+        if teller::may_tell(&part.words) {
+            let text = script::plain(&part.words);
+            let names = teller::snippets(&text).flat_map(str::split_whitespace);
+            names.into_iter().try_for_each(|name| self.forbids(Tool::Read, name))?;
+        }
+        for word in files::named(&part.words).chain(part.reads.iter().cloned()) {
+            self.every(&word, |place| self.permissions.forbidden(Tool::Read, place))?;
         }
         Ok(())
     }
@@ -83,11 +114,17 @@ impl<'a> Errand<'a> {
     pub(super) fn allowed(mut self, parts: &[Simple]) -> Sure {
         for part in parts {
             self.part(part)?;
-            let find = |folder: &str, base: &Path| (self.find)(folder, base).real;
-            self.footing.pass(part, self.effort, find);
-            if self.footing.is_lost() {
-                return Err("Bash needs permission: it changes folders too often".to_string());
-            }
+            self.move_on(part)?;
+        }
+        Ok(())
+    }
+
+    /// Takes note of a part that ran.
+    fn move_on(&mut self, part: &Simple) -> Sure {
+        let find = |folder: &str, base: &Path| (self.find)(folder, base).real;
+        self.footing.pass(part, self.effort, find);
+        if self.footing.is_lost() {
+            return Err("Bash needs permission: it changes folders too often".to_string());
         }
         Ok(())
     }
@@ -100,7 +137,10 @@ impl<'a> Errand<'a> {
         }
         let look = |place: &Place| self.permissions.look(Tool::Read, place);
         let paths_are_fine = match chores::recognise(part) {
-            Some(Chore::Looks(paths)) => paths.iter().try_for_each(|path| self.each(path, look)),
+            Some(Chore::Looks(paths)) => paths.iter().try_for_each(|path| {
+                let globs = part.words.iter().any(|word| word.globs && word.plain == *path);
+                if globs { self.fitting(path, look) } else { self.each(path, look) }
+            }),
             Some(Chore::Moves(folder)) => self.each(folder, look),
             Some(Chore::Tidies(paths)) if mode == PermissionMode::AcceptEdits => {
                 paths.iter().try_for_each(|path| self.each(path, |place| self.tidy(place)))
@@ -136,9 +176,12 @@ impl<'a> Errand<'a> {
         let forms = [part.text(), script::text(inner)];
         // What such a command runs stands in its arguments: only the whole of it can be allowed.
         let open = wrapper::runs_its_arguments(&part.words);
-        let fits = |rule: &Rule| {
-            (!open || rule.is_exact()) && forms.iter().any(|form| rule.is_about_command(form))
+        let doors = teller::doors(wrapper::unwrap(&part.words, Overlook::All));
+        let means = |rule: &Rule| {
+            rule.is_exact() || !open && doors.iter().all(|door| rule.spells_out(&door.raw))
         };
+        let fits =
+            |rule: &Rule| means(rule) && forms.iter().any(|form| rule.is_about_command(form));
         // A command that is nothing but a redirection is judged by that alone.
         part.words.is_empty() || self.permissions.allow.iter().any(fits)
     }
@@ -157,6 +200,38 @@ impl<'a> Errand<'a> {
             part.text(),
             suggestion(part)
         )
+    }
+
+    /// Applies `check` to every file that a word may mean.
+    fn every(&self, word: &Word, check: impl Fn(&Place) -> Sure) -> Sure {
+        let spelt = files::alternatives(word);
+        spelt.iter().try_for_each(|path| {
+            if path.contains(['*', '?', '[']) && (word.globs || word.expands) {
+                self.fitting(path, &check)
+            } else {
+                self.each(path, &check)
+            }
+        })
+    }
+
+    /// Applies `check` to every file that fits a pattern, and to the pattern itself: where nothing
+    /// fits, it is a name.
+    fn fitting(&self, pattern: &str, check: impl Fn(&Place) -> Sure) -> Sure {
+        self.each(pattern, &check)?;
+        for base in self.footing.bases() {
+            let Some((paths, looked)) = spread(pattern, base) else {
+                return Err(format!(
+                    "Bash needs permission: `{pattern}` means more files than are looked at"
+                ));
+            };
+            if !self.effort.spend(4 * STEP * (looked + paths.len())) {
+                return Err(Effort::refusal());
+            }
+            for path in paths {
+                check(&(self.find)(&path, base))?;
+            }
+        }
+        Ok(())
     }
 
     /// Applies `check` to where `path` leads from everywhere that the command may be standing.

@@ -99,7 +99,13 @@ impl Permissions {
 
     /// The same for a tool that is not built in.
     pub(in super::super) fn removes_foreign(&self, name: &str) -> bool {
-        self.deny.iter().any(|rule| rule.is_about_foreign(name))
+        self.denial_of_foreign(name).is_some()
+    }
+
+    /// Why a tool that is not built in is taken away altogether, if it is.
+    pub(in super::super) fn denial_of_foreign(&self, name: &str) -> Option<String> {
+        let rule = self.deny.iter().find(|rule| rule.is_about_foreign(name))?;
+        Some(by_denying(name, "", rule))
     }
 
     /// Judges a call of a tool that is not built in. Nobody knows what it does, so it takes a rule
@@ -114,15 +120,12 @@ impl Permissions {
         reads_only: bool,
         warrant: Warrant,
     ) -> Result<(), String> {
-        if let Some(rule) = self.deny.iter().find(|rule| rule.is_about_foreign(name)) {
-            return Err(format!("{name} is denied by the rule `{}`", rule.text));
+        if let Some(why) = self.denial_of_foreign(name) {
+            return Err(why);
         }
         let asking = self.ask.iter().find(|rule| rule.is_about_foreign(name));
         if let Some(rule) = asking.filter(|_| warrant != Warrant::Asked) {
-            return Err(format!(
-                "{name} must be asked about by the rule `{}`, and nobody is there",
-                rule.text
-            ));
+            return Err(by_asking(name, rule));
         }
         match self.mode {
             PermissionMode::BypassPermissions => Ok(()),
@@ -229,16 +232,16 @@ impl Permissions {
 
     fn judge_by_rules(&self, tool: Tool, input: &Value, deed: &Deed<'_>) -> Result<(), String> {
         if let Some(rule) = self.deny.iter().find(|rule| rule.is_all_of(tool)) {
-            return Err(format!("{} is denied by the rule `{}`", tool.name(), rule.text));
+            return Err(by_denying(tool.name(), "", rule));
         }
         if let Some(rule) = self.ask.iter().find(|rule| rule.is_all_of(tool)) {
-            return Err(by_asking(tool, rule));
+            return Err(by_asking(tool.name(), rule));
         }
         if let Some(rule) = self.deny.iter().find(|rule| rule.is_about_input(tool, input)) {
-            return Err(format!("this call is denied by the rule `{}`", rule.text));
+            return Err(by_denying("this call", "", rule));
         }
         if let Some(rule) = self.ask.iter().find(|rule| rule.is_about_input(tool, input)) {
-            return Err(by_asking(tool, rule));
+            return Err(by_asking(tool.name(), rule));
         }
         match deed {
             Deed::Note => Ok(()),
@@ -257,10 +260,10 @@ impl Permissions {
         };
         if let Some(rule) = self.deny.iter().find(about) {
             let path = place.written.display();
-            return Err(format!("{path} is denied to {} by the rule `{}`", tool.name(), rule.text));
+            return Err(by_denying(&path.to_string(), &format!(" to {}", tool.name()), rule));
         }
         if let Some(rule) = self.ask.iter().find(about) {
-            return Err(by_asking(tool, rule));
+            return Err(by_asking(tool.name(), rule));
         }
         if self.is_secret(tool, &place.real) {
             let path = place.real.display();
@@ -271,6 +274,14 @@ impl Permissions {
             ));
         }
         Ok(())
+    }
+
+    /// The same of a folder with all that is in it.
+    pub(super) fn forbidden_with_all(&self, tool: Tool, place: &Place) -> Result<(), String> {
+        self.forbidden(tool, place)?;
+        let within = |path: &Path| path.join("everything");
+        let (written, real) = (within(&place.written), within(&place.real));
+        self.forbidden(tool, &Place { written, real, ..place.clone() })
     }
 
     /// Whether there is any path that [`Self::forbidden`] forbids.
@@ -331,8 +342,21 @@ impl Permissions {
     }
 }
 
-pub(super) fn by_asking(tool: Tool, rule: &Rule) -> String {
-    format!("{} must be asked about by the rule `{}`, and nobody is there", tool.name(), rule.text)
+/// That a deny rule speaks of something, perhaps `to` a tool.
+pub(super) fn by_denying(what: &str, to: &str, rule: &Rule) -> String {
+    format!(
+        "{what} is denied{to} by the rule `{}`: it is allowed only where that is no deny rule",
+        rule.text
+    )
+}
+
+/// That an ask rule speaks of something.
+pub(super) fn by_asking(what: &str, rule: &Rule) -> String {
+    format!(
+        "{what} must be asked about by the rule `{}`: take that out of the ask rules, or say who \
+         answers with --permission-prompt-tool",
+        rule.text
+    )
 }
 
 fn outside(tool: Tool, place: &Place) -> String {

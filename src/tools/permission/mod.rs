@@ -1,4 +1,4 @@
-//! Decides whether a call is allowed. Pure: where paths lead is found out before, or asked for.
+//! Decides whether a call is allowed. Where paths lead is found out before, or asked for.
 //!
 //! Deny rules come first, then ask rules, then the mode and the allow rules; how specific a rule
 //! is does not matter. Nobody is there to ask, so to ask is to deny, with a reason that says how
@@ -10,6 +10,7 @@ mod document;
 mod domain;
 mod effort;
 mod errand;
+mod files;
 mod footing;
 mod judge;
 mod mode;
@@ -20,6 +21,7 @@ mod rule;
 mod script;
 mod sed;
 mod shred;
+mod teller;
 mod test;
 mod tree;
 mod wrapper;

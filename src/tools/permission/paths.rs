@@ -24,8 +24,10 @@ impl PathPattern {
     ) -> Result<Self, String> {
         let (root, pattern) = if let Some(rest) = spec.strip_prefix("//") {
             (Path::new("/"), format!("/{rest}"))
-        } else if let Some(rest) = spec.strip_prefix("~/") {
+        } else if let Some(rest) = spec.strip_prefix("~/").or((spec == "~").then_some("")) {
             (home.ok_or("there is no home folder")?, format!("/{rest}"))
+        } else if let Some((root, rest)) = from_above(spec, cwd) {
+            (root, format!("/{rest}"))
         } else if let Some(rest) = spec.strip_prefix("./").or_else(|| spec.strip_prefix('/')) {
             (cwd, format!("/{rest}"))
         } else if spec.starts_with(['!', '#']) {
@@ -35,6 +37,10 @@ impl PathPattern {
         } else {
             (Path::new("/"), format!("**/{spec}"))
         };
+        if pattern.split('/').any(|part| part == "..") {
+            return Err("in a path pattern `..` can only come first".to_string());
+        }
+        let pattern = if pattern == "/" { "/**".to_string() } else { pattern };
         let mut builder = GitignoreBuilder::new(root);
         let added = builder.add_line(None, &pattern).map(|_| ());
         added.map_err(|error| format!("its path pattern is wrong: {error}"))?;
@@ -56,6 +62,21 @@ impl PathPattern {
         // A pattern that ends with a slash means a folder; the path itself may be one.
         self.pattern.matched_path_or_any_parents(inner, false).is_ignore()
             || self.pattern.matched(inner, true).is_ignore()
+    }
+}
+
+/// Splits `../x` and `.` into the folder that they are seen from, and the rest.
+fn from_above<'a>(spec: &'a str, cwd: &'a Path) -> Option<(&'a Path, &'a str)> {
+    let (mut root, mut rest, mut climbs) = (cwd, spec, false);
+    loop {
+        if let Some(below) = rest.strip_prefix("./").or((rest == ".").then_some("")) {
+            climbs |= rest == ".";
+            rest = below;
+        } else if let Some(below) = rest.strip_prefix("../").or((rest == "..").then_some("")) {
+            (root, rest, climbs) = (root.parent().unwrap_or(root), below, true);
+        } else {
+            return climbs.then_some((root, rest));
+        }
     }
 }
 

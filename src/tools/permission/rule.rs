@@ -257,6 +257,13 @@ impl Rule {
         matches!(&self.scope, Scope::Command(pattern) if !pattern.contains('*'))
     }
 
+    /// Whether a word stands in this rule before its first wildcard.
+    pub(super) fn spells_out(&self, word: &str) -> bool {
+        let Scope::Command(pattern) = &self.scope else { return false };
+        let head = pattern.split('*').next().unwrap_or_default();
+        head.split(' ').any(|spelt| spelt == word)
+    }
+
     /// Whether this rule is about a field of this input.
     pub(super) fn is_about_input(&self, tool: Tool, input: &Value) -> bool {
         let Scope::Field(field, value) = &self.scope else { return false };

@@ -31,6 +31,24 @@ pub(super) fn files(rest: &[Word]) -> Option<Vec<&str>> {
     (scripts > 0).then_some(files)
 }
 
+/// Whether a script may run a command: `e` after an address, or as a flag of `s`.
+pub(super) fn may_run(script: &str) -> bool {
+    if script.starts_with('-') {
+        return script.starts_with("-e") || script.starts_with("--expr");
+    }
+    let is_address = |letter: char| !letter.is_ascii_alphabetic() || letter == 'I';
+    script.split([';', '\n', '{', '}']).any(|command| {
+        let after_text = command.trim_start().strip_prefix('/');
+        let address = after_text.and_then(|rest| rest.split_once('/')).map(|(_, rest)| rest);
+        let command = address.unwrap_or(command).trim_start_matches(is_address);
+        let flags = command.strip_prefix('s').and_then(|change| {
+            let mark = change.chars().next()?;
+            change.rsplit(mark).next()
+        });
+        command.starts_with('e') || flags.is_some_and(|flags| flags.contains('e'))
+    })
+}
+
 /// `5,9p`, `/x/d` or `s/a/b/g`.
 fn is_plain(script: &str) -> bool {
     let lines = |letter: char| letter.is_ascii_digit() || matches!(letter, ',' | '$');

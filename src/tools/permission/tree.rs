@@ -362,12 +362,17 @@ impl<'a> Walk<'a> {
     }
 
     /// Variables that programs heed have names in capitals.
-    fn check_loop(&self, node: Node<'a>) -> Sure {
+    fn check_loop(&mut self, node: Node<'a>) -> Sure {
         let name = node.child_by_field_name("variable").map_or("", |name| self.text(name));
         let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
         if !name.bytes().all(fits) || name.contains("proxy") {
             return Err(Unsure("it sets a variable that programs may heed"));
         }
+        // What it goes through may be files, which are looked at like the arguments of a command.
+        let values = node.children_by_field_name("value", &mut node.walk()).collect::<Vec<_>>();
+        let mut words = vec![Word { raw: ":".into(), plain: ":".into(), ..Word::default() }];
+        words.extend(values.into_iter().map(|value| self.word(value)));
+        self.add(Simple { words, ..Simple::default() });
         self.check_folder(node)
     }
 

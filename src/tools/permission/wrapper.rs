@@ -53,6 +53,11 @@ const NAMERS: &[&str] = &[
     "wait",
 ];
 
+/// Whether a program is a shell, which takes a script from an argument or reads one.
+pub(super) fn is_shell(name: &str) -> bool {
+    SHELLS.contains(&name) && !matches!(name, "eval" | "trap")
+}
+
 fn runs_another(name: &str) -> bool {
     RUNNERS.contains(&name) || SHELLS.contains(&name)
 }

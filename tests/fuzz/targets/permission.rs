@@ -92,6 +92,16 @@ fuzz_target!(|data: &[u8]| {
                 format!("f() {{ {EVIL} x; }}\n{command}"),
                 format!("cat <({EVIL} x)\n{command}"),
                 format!("echo ${{X:-$({EVIL} x)}}\n{command}"),
+                format!("{command}\nsh <<< '{EVIL} x'"),
+                format!("{command}\necho '{EVIL} x' | bash"),
+                format!("{command}\nsource <(echo {EVIL} x)"),
+                format!("{command}\nenv -S'{EVIL} x'"),
+                format!("{command}\ngit -c alias.x='!{EVIL} x' x"),
+                format!("{command}\nGIT_PAGER='{EVIL} x' git log"),
+                format!("{command}\nawk 'BEGIN {{ system(\"{EVIL} x\") }}'"),
+                format!("{command}\nsed '1e {EVIL} x' src"),
+                format!("{command}\nfind . -exec sh -c '{EVIL} x' \\;"),
+                format!("{command}\nalias ls='{EVIL} x'; ls"),
             ] {
                 assert!(!admits(&judges.allowing, &joined), "it slipped in: {joined:?}");
                 assert!(!admits(&judges.denying, &joined), "denied, and run: {joined:?}");

@@ -1,0 +1,92 @@
+//! Finds the files that the words of a command name, for rules that must not be dodged: rather too
+//! many than too few.
+
+use super::chores::{self, Chore, base_name};
+use super::script::{Simple, Word};
+use super::wrapper::{self, Overlook};
+
+/// Commands that change what their arguments name.
+#[rustfmt::skip]
+const CHANGERS: &[&str] = &[
+    "chattr", "chgrp", "chmod", "chown", "install", "ln", "mkfifo", "mknod", "patch", "rsync",
+    "setfacl", "shred", "tee", "truncate", "unlink",
+];
+
+/// Flags whose value is written to.
+const OUTPUTS: &[&str] = &["-o", "--output", "--output-document", "-O"];
+
+/// How many words one in braces may stand for.
+const ALTERNATIVES_MAX: usize = 64;
+
+/// The words that name what a command changes.
+pub(super) fn changed(words: &[Word]) -> Vec<Word> {
+    let simple = Simple { words: words.to_vec(), ..Simple::default() };
+    if let Some(Chore::Tidies(paths)) = chores::recognise(&simple) {
+        let is_path = |word: &&Word| paths.contains(&word.plain.as_str());
+        return words.iter().filter(is_path).cloned().collect();
+    }
+    let words = wrapper::unwrap(words, Overlook::All);
+    let Some((first, rest)) = words.split_first() else { return Vec::new() };
+    let name = base_name(&first.plain);
+    let tidies = chores::is_tidier(name) || CHANGERS.contains(&name);
+    let mut found = Vec::new();
+    for (at, word) in rest.iter().enumerate() {
+        let is_flag = word.plain.starts_with('-');
+        let before = at.checked_sub(1).and_then(|at| rest.get(at));
+        let is_output = before.is_some_and(|flag| OUTPUTS.contains(&flag.plain.as_str()));
+        if !is_flag && (tidies || is_output) {
+            found.push(word.clone());
+        }
+        let value = word
+            .plain
+            .split_once('=')
+            .filter(|(flag, _)| OUTPUTS.contains(flag) || name == "dd" && *flag == "of");
+        found.extend(value.map(|(_, value)| part(word, value)));
+    }
+    found
+}
+
+/// The words, and ends of words, that may name a file: `x`, `--file=x`, `if=x`, `@x`, `HEAD:x`,
+/// `-fx`.
+pub(super) fn named(words: &[Word]) -> impl Iterator<Item = Word> {
+    words.iter().enumerate().flat_map(|(at, word)| {
+        let text = word.plain.as_str();
+        let is_flag = text.starts_with('-');
+        let whole = (at > 0 && !is_flag).then(|| word.clone());
+        let short = if is_flag && !text.starts_with("--") { text.get(2..) } else { None };
+        let ends = text.match_indices(['=', '@', ':']).map(|(at, _)| &text[at + 1..]);
+        let ends = ends.take(ALTERNATIVES_MAX).chain(short).filter(|end| !end.is_empty());
+        let ends: Vec<Word> = ends.map(|end| part(word, end)).collect();
+        whole.into_iter().chain(ends)
+    })
+}
+
+fn part(word: &Word, plain: &str) -> Word {
+    Word { raw: plain.to_owned(), plain: plain.to_owned(), ..word.clone() }
+}
+
+/// The ways to read a word: `a{b,c}` is `ab` and `ac`, `$PWD/x` and `~+/x` are `./x`.
+pub(super) fn alternatives(word: &Word) -> Vec<String> {
+    if !word.expands {
+        return vec![word.plain.clone()];
+    }
+    let mut open = vec![word.plain.clone()];
+    let mut done = Vec::new();
+    while let Some(text) = open.pop() {
+        let end = text.find('}').filter(|_| open.len() + done.len() < ALTERNATIVES_MAX);
+        let braces = end.and_then(|end| Some((text[..end].rfind('{')?, end)));
+        match braces.map(|(begin, end)| (&text[..begin], &text[begin + 1..end], &text[end + 1..])) {
+            Some((before, within, after)) if within.contains(',') && !before.ends_with('$') => {
+                open.extend(within.split(',').map(|one| format!("{before}{one}{after}")));
+            }
+            Some(_) | None => done.push(text),
+        }
+    }
+    let heres = ["$PWD/", "${PWD}/", "\"$PWD\"/", "~+/"];
+    let seen_from_here = done.iter().flat_map(|text| {
+        heres.iter().filter_map(|here| Some(format!("./{}", text.strip_prefix(here)?)))
+    });
+    let seen_from_here: Vec<String> = seen_from_here.collect();
+    done.extend(seen_from_here);
+    done
+}

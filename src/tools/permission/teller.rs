@@ -1,0 +1,301 @@
+//! Knows programs that run what an argument, a variable or their input tells them.
+//!
+//! Nobody can know them all, nor find in a program of another language what it puts together. What
+//! is said plainly is found; the sandbox holds the rest.
+
+use super::chores::base_name;
+use super::script::Word;
+use super::sed;
+use super::wrapper;
+
+/// Programs whose arguments are, or hold, a command or a script.
+#[rustfmt::skip]
+const ALWAYS: &[&str] = &[
+    "alias", "ash", "at", "awk", "batch", "bind", "bunx", "bwrap", "caffeinate", "capsh", "cgexec", "chpst",
+    "chrt", "compgen", "complete", "cpulimit", "csh", "daemonize", "dbus-run-session", "direnv",
+    "enable", "entr", "expect", "fakeroot", "fc", "firejail", "fish", "gawk", "gdb", "gosu",
+    "hash", "hyperfine", "ld.so", "linux32", "linux64", "ltrace", "mapfile", "mawk", "mksh",
+    "nawk", "newgrp", "nix-shell", "npx", "nsenter", "numactl", "perf", "pkexec", "prlimit",
+    "proot", "readarray", "runuser", "screen", "script", "setarch", "setpriv", "sg", "socat",
+    "ssh", "start-stop-daemon", "su", "su-exec", "systemd-run", "taskset", "tcsh", "tmux",
+    "unbuffer", "uvx", "valgrind", "watchexec", "winpty", "wsl", "xvfb-run",
+];
+
+/// Programs that do so with a word that begins like one of these.
+#[rustfmt::skip]
+const BY_FLAG: &[(&[&str], &[&str])] = &[
+    (&["bsdtar", "gtar", "tar"], &[
+        "--to-c", "--checkpoint-a", "--use-c", "-I", "-F", "--info-s", "--new-v", "--rsh", "--rmt",
+    ]),
+    (&["env"], &["-S", "--split"]),
+    (&["ex", "gvim", "nvim", "vi", "view", "vim", "vimdiff"], &["+", "-c", "--cmd", "-S", "-s"]),
+    (&["emacs"], &["-eval", "--eval", "-f", "--fun", "-l", "--load"]),
+    (&["fd", "fdfind"], &["-x", "-X", "--exec"]),
+    (&["less", "more", "most"], &["+"]),
+    (&["make", "gmake"], &["--eval", "-E", "SHELL=", "SHELL:", "SHELL?", "SHELL+", "MAKE="]),
+    (&["man"], &["-P", "--pager", "-H", "--html"]),
+    (&["nc", "ncat", "netcat"], &["-e", "-c", "--exec", "--sh-exec", "--lua-exec"]),
+    (&["rg"], &["--pre", "--hostname-bin"]),
+    (&["rsync"], &["-e", "--rsh", "--rsync-path"]),
+    (&["scp", "sftp"], &["-S", "-o", "-D"]),
+    (&["sort"], &["--com"]),
+    (&["split"], &["--fi"]),
+    (&["zip"], &["-TT", "--unzip"]),
+];
+
+/// Of these programs, flags of one letter that take such a word, wherever in a bundle they stand.
+const BUNDLED: &[(&str, char)] = &[("rsync", 'e'), ("tar", 'I'), ("tar", 'F')];
+
+/// Languages that take a program as an argument.
+const LANGUAGES: &[&str] = &[
+    "bun",
+    "deno",
+    "groovy",
+    "lua",
+    "node",
+    "nodejs",
+    "osascript",
+    "perl",
+    "php",
+    "python",
+    "ruby",
+    "Rscript",
+    "tclsh",
+];
+
+/// Programs that run another after one of these words, and mean something else by the same words
+/// before it.
+const AFTER: &[(&[&str], &[&str])] = &[
+    (&["docker", "podman", "nerdctl"], &["run", "exec"]),
+    (&["kubectl", "oc"], &["run", "exec", "debug"]),
+    (&["npm", "pnpm", "yarn"], &["exec", "dlx", "--"]),
+    (&["bundle", "nix", "flatpak", "toolbox", "distrobox"], &["exec", "run", "enter", "shell"]),
+    (&["pipenv", "pipx", "poetry", "uv"], &["run"]),
+];
+
+/// Settings of git that run nothing.
+const GIT_HARMLESS: &[&str] = &[
+    "advice.",
+    "author.",
+    "color.",
+    "committer.",
+    "commit.gpgsign",
+    "core.autocrlf",
+    "core.longpaths",
+    "core.quotepath",
+    "fetch.",
+    "gc.",
+    "init.",
+    "log.",
+    "protocol.version",
+    "pull.",
+    "push.",
+    "safe.",
+    "tag.gpgsign",
+    "user.",
+];
+
+/// Variables that name what another program runs.
+const VARIABLES: &[&str] = &[
+    "BASH_ENV",
+    "BROWSER",
+    "CC",
+    "CXX",
+    "EDITOR",
+    "ENV",
+    "IFS",
+    "LD_AUDIT",
+    "LD_PRELOAD",
+    "LESSCLOSE",
+    "LESSOPEN",
+    "MAKEFLAGS",
+    "NODE_OPTIONS",
+    "PAGER",
+    "PERL5OPT",
+    "PS0",
+    "PS1",
+    "PS2",
+    "PS4",
+    "PYTHONSTARTUP",
+    "SHELL",
+    "TAR_OPTIONS",
+    "VISUAL",
+];
+
+const VARIABLE_ENDS: &[&str] =
+    &["_ASKPASS", "_COMMAND", "_EDITOR", "_LINKER", "_PAGER", "_RSH", "_RUNNER", "_WRAPPER"];
+
+/// Whether what these words run may be told what to run in one of them, so that a command may stand
+/// anywhere in any of them.
+pub(super) fn may_tell(words: &[Word]) -> bool {
+    if words.iter().filter_map(Word::assigns).any(names_a_program) {
+        return true;
+    }
+    let suspects = wrapper::suspects(words);
+    if suspects.len() > 1 {
+        // Whose flags which are takes too long to find out where there may be many.
+        return words[suspects].iter().any(|word| {
+            let is_split = word.plain.starts_with("-S") || word.plain.starts_with("--split");
+            is_split || is_teller(base_name(&word.plain))
+        });
+    }
+    let words = &words[suspects.start..];
+    let Some((first, rest)) = words.split_first() else { return false };
+    let name = base_name(&first.plain);
+    ALWAYS.contains(&name)
+        || name.starts_with("ld-linux")
+        || is_language(name) && rest.iter().any(|word| is_program_flag(&word.plain))
+        || matches!(name, "npm" | "pnpm") && rest.first().is_some_and(|word| word.plain == "x")
+        || after(name).is_some_and(|after| rest.iter().any(|word| after.contains(&word.as_ref())))
+        || !doors(words).is_empty()
+        || name == "git" && rest.iter().any(|word| word.plain == "config")
+}
+
+/// Whether these words run what they read: a script, or the words of one, that another part of the
+/// command may write.
+pub(super) fn may_read_a_script(words: &[Word]) -> bool {
+    let words = wrapper::unwrap(words, wrapper::Overlook::All);
+    let Some((first, rest)) = words.split_first() else { return false };
+    let name = base_name(&first.plain);
+    let is_substitution = |word: &Word| word.raw.starts_with("<(") || word.plain == "/dev/stdin";
+    match name {
+        "." | "source" => rest.iter().any(is_substitution),
+        "at" | "batch" | "crontab" | "parallel" => true,
+        _ if wrapper::is_shell(name) || is_language(name) => {
+            let mut given = rest.iter().filter(|word| !word.plain.starts_with('-'));
+            given.clone().next().is_none()
+                || given.any(is_substitution)
+                || rest.iter().any(|word| matches!(word.plain.as_str(), "-s" | "-"))
+        }
+        _ => false,
+    }
+}
+
+/// The words through which a program that does something else is told to run another: a rule that
+/// allows the program does not mean that.
+pub(super) fn doors(words: &[Word]) -> Vec<&Word> {
+    let Some((first, rest)) = words.split_first() else { return Vec::new() };
+    let name = base_name(&first.plain);
+    match name {
+        "git" => return git_doors(rest),
+        "sed" => {
+            let is_odd = sed::files(rest).is_none();
+            return rest.iter().filter(|word| is_odd && sed::may_run(&word.plain)).collect();
+        }
+        "awk" | "gawk" | "mawk" | "nawk" => {
+            let signs = ["system", "getline", "| \"", "|\"", "|&"];
+            let runs = |word: &&Word| signs.iter().any(|sign| word.plain.contains(sign));
+            return rest.iter().filter(runs).collect();
+        }
+        _ => {}
+    }
+    let named = BY_FLAG.iter().find(|(names, _)| names.contains(&name));
+    let flags = named.map_or(&[][..], |(_, flags)| flags);
+    let bundled = |text: &str| {
+        let is_bundle = text.starts_with('-') && !text.starts_with("--");
+        BUNDLED.iter().any(|(of, flag)| *of == name && is_bundle && text.contains(*flag))
+    };
+    let opens = |word: &&Word| {
+        flags.iter().any(|flag| word.plain.starts_with(flag)) || bundled(&word.plain)
+    };
+    rest.iter().filter(opens).collect()
+}
+
+fn git_doors(rest: &[Word]) -> Vec<&Word> {
+    let is_harmless = |word: &Word| {
+        let key = word.plain.to_ascii_lowercase();
+        GIT_HARMLESS.iter().any(|harmless| key.starts_with(harmless))
+    };
+    let begins = [
+        "--config-env",
+        "--exec",
+        "--extcmd",
+        "--open-files",
+        "--receive-pack",
+        "--upload-pack",
+        "-O",
+        "ext::",
+    ];
+    let verb = rest.iter().position(|word| !word.plain.starts_with('-')).unwrap_or(rest.len());
+    let mut doors = Vec::new();
+    for (at, word) in rest.iter().enumerate() {
+        let next = rest.get(at + 1);
+        let opens = match word.plain.as_str() {
+            "-c" => next.is_none_or(|setting| !is_harmless(setting)),
+            "-x" => rest.iter().any(|word| matches!(word.plain.as_str(), "rebase" | "difftool")),
+            "config" => {
+                let said = rest[at + 1..].iter().filter(|word| !word.plain.starts_with('-'));
+                let key = said.clone().find(|word| word.plain.contains('.'));
+                key.is_some_and(|key| !is_harmless(key)) || rest.iter().any(|word| word.expands)
+            }
+            "filter-branch" => true,
+            "run" => rest.iter().any(|word| word.plain == "bisect"),
+            "foreach" => rest.iter().any(|word| word.plain == "submodule"),
+            text => begins.iter().any(|begin| text.starts_with(begin)),
+        };
+        // What a commit says, or a file is called, opens nothing.
+        let is_value = at > verb
+            && word.plain.contains(char::is_whitespace)
+            && !word.plain.starts_with(['-', 'e']);
+        if opens && !is_value {
+            doors.push(word);
+        }
+    }
+    doors
+}
+
+fn is_teller(name: &str) -> bool {
+    ALWAYS.contains(&name)
+        || is_language(name)
+        || after(name).is_some()
+        || matches!(name, "git" | "sed")
+        || BY_FLAG.iter().any(|(names, _)| names.contains(&name) && name != "env")
+}
+
+fn is_language(name: &str) -> bool {
+    let bare = name.trim_end_matches(|letter: char| letter.is_ascii_digit() || letter == '.');
+    LANGUAGES.contains(&bare)
+}
+
+/// `-c`, `-e`, `-ne`, `--eval`: the program follows, or is part of it.
+fn is_program_flag(flag: &str) -> bool {
+    let long = ["--eval", "--print", "--command", "--execute", "--run"];
+    match flag.strip_prefix('-') {
+        Some(letters) if !letters.starts_with('-') => letters.contains(['c', 'e', 'E', 'r', 'p']),
+        Some(_) => long.iter().any(|long| flag.starts_with(long)),
+        None => flag == "eval",
+    }
+}
+
+fn after(name: &str) -> Option<&'static [&'static str]> {
+    AFTER.iter().find(|(names, _)| names.contains(&name)).map(|(_, words)| *words)
+}
+
+fn names_a_program(variable: &str) -> bool {
+    VARIABLES.contains(&variable)
+        || variable.starts_with("GIT_")
+        || VARIABLE_ENDS.iter().any(|end| variable.ends_with(end))
+}
+
+/// Where a command could begin in a text of any language: at each word, and after each sign. Each
+/// goes on to the end.
+pub(super) fn beginnings(text: &str) -> Vec<usize> {
+    let mut found = vec![0];
+    let signs = |letter: char| letter.is_whitespace() || "'\"`()[]{}<>;|&!=,:@+/$".contains(letter);
+    found.extend(text.match_indices(signs).map(|(at, sign)| at + sign.len()));
+    // What stands right behind a flag of one letter is its value.
+    let bytes = text.as_bytes();
+    let has_value = |at: &&usize| {
+        bytes.get(**at) == Some(&b'-') && bytes.get(**at + 1).is_some_and(u8::is_ascii_alphabetic)
+    };
+    let values: Vec<usize> = found.iter().filter(has_value).map(|at| at + 2).collect();
+    found.extend(values);
+    found.sort_unstable();
+    found
+}
+
+/// What lies between the signs of a text.
+pub(super) fn snippets(text: &str) -> impl Iterator<Item = &str> {
+    let signs = |letter: char| "'\"`()[]{}<>;|&!=,\n".contains(letter);
+    text.split(signs).map(str::trim).filter(|snippet| !snippet.is_empty())
+}
