@@ -12,9 +12,8 @@ pub(super) fn distance(one: &str, other: &str) -> usize {
         for (column, there) in other.iter().enumerate() {
             let changed = row[column] + usize::from(letter != there);
             let mut cost = changed.min(next[column] + 1).min(row[column + 1] + 1);
-            let is_swap = line > 0
-                && column > 0
-                && (one[line - 1], *letter) == (*there, other[column - 1]);
+            let is_swap =
+                line > 0 && column > 0 && (one[line - 1], *letter) == (*there, other[column - 1]);
             if is_swap {
                 cost = cost.min(before[column - 1] + 1);
             }

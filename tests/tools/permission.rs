@@ -378,6 +378,13 @@ fn a_reason_says_what_to_start_outlast_with() {
             "--allowedTools 'Bash(./run.sh *)'",
         ),
         (Default, Rules::None, "Bash", bash("a $(b"), "--allowedTools Bash"),
+        (
+            Default,
+            Allow(&["Bash(git *)"]),
+            "Bash",
+            bash("git -c core.pager=x log"),
+            "--allowedTools 'Bash(git -c core.pager=x log)'",
+        ),
         (Plan, Rules::None, "Bash", bash("make"), "--permission-mode plan"),
         (
             Default,

@@ -255,6 +255,10 @@ fn suggestion(part: &Simple) -> String {
             && word.raw.chars().all(|letter| letter.is_alphanumeric() || "-_./".contains(letter))
     };
     let words = wrapper::unwrap(&part.words, Overlook::Harmless);
+    let open = wrapper::runs_its_arguments(&part.words) || !teller::doors(words).is_empty();
+    if open && !part.text().contains('\'') {
+        return format!("Bash({})", part.text());
+    }
     let Some(first) = words.first().filter(simple) else { return "Bash".to_string() };
     let is_program = first.raw.contains(['/', '.']);
     let verb = words.get(1).filter(|_| !is_program).filter(simple).filter(|word| {
