@@ -227,7 +227,10 @@ pub(super) fn spread(pattern: &str, base: &Path) -> Option<(Vec<String>, usize)>
     let (mut found, mut looked) = (vec![begin.to_owned()], 0);
     for part in pattern.split('/').filter(|part| !part.is_empty()) {
         if !part.contains(['*', '?', '[']) {
-            found.iter_mut().for_each(|path| *path = format!("{path}{part}/"));
+            for path in &mut found {
+                path.push_str(part);
+                path.push('/');
+            }
             continue;
         }
         let pattern = loosened(part);

@@ -47,8 +47,8 @@ pub fn naming(rule: &str) -> Naming<'_> {
         return Naming::Known;
     }
     let small = name.to_lowercase();
-    let told = Tool::ALL.map(Tool::name).into_iter().chain(["Agent", "Task"]);
-    for tool in told.filter(|tool| wildcard(&small, &tool.to_lowercase())) {
+    let mut told = Tool::ALL.map(Tool::name).into_iter().chain(["Agent", "Task"]);
+    if let Some(tool) = told.find(|tool| wildcard(&small, &tool.to_lowercase())) {
         return Naming::Misspelt(tool.to_owned());
     }
     let rest = small.strip_prefix("mcp").and_then(|_| name.get("mcp".len()..));

@@ -11,7 +11,8 @@ use super::wrapper;
 /// Programs whose arguments are, or hold, a command or a script.
 #[rustfmt::skip]
 const ALWAYS: &[&str] = &[
-    "alias", "ash", "at", "awk", "batch", "bind", "bunx", "bwrap", "caffeinate", "capsh", "cgexec", "chpst",
+    "alias", "ash", "at", "awk", "batch", "bind", "bunx", "bwrap", "caffeinate", "capsh", "cgexec",
+    "chpst",
     "chrt", "compgen", "complete", "cpulimit", "csh", "daemonize", "dbus-run-session", "direnv",
     "enable", "entr", "expect", "fakeroot", "fc", "firejail", "fish", "gawk", "gdb", "gosu",
     "hash", "hyperfine", "ld.so", "linux32", "linux64", "ltrace", "mapfile", "mawk", "mksh",
