@@ -123,19 +123,24 @@ fn known(
         hook_commands,
         hooks_off,
         mistakes: survey.mistakes,
-        // What is ignored is listed by itself.
-        warnings: survey.warnings.into_iter().filter(|line| !line.contains("ignored")).collect(),
+        // What is ignored is listed by itself, and so are servers.
+        warnings: survey
+            .warnings
+            .into_iter()
+            .filter(|line| !line.contains("ignored") && !line.contains("the MCP server"))
+            .collect(),
         strange_variables,
         variables: survey.variables,
         ..Known::default()
     };
     match preview {
-        Ok((settings, start)) => take_in(&mut known, settings, start, &survey.servers, secrets),
+        Ok((settings, start)) => take_in(&mut known, settings, start, secrets),
         Err(error) => {
             known.unprepared = true;
-            let error = error.to_string();
-            if !known.mistakes.contains(&error) {
-                known.mistakes.push(error);
+            for line in error.lines() {
+                if !known.mistakes.iter().any(|known| known == line) {
+                    known.mistakes.push(line.to_owned());
+                }
             }
         }
     }
@@ -143,18 +148,12 @@ fn known(
 }
 
 /// Adds what shows only when a run is put together.
-fn take_in(
-    known: &mut Known,
-    settings: Settings,
-    start: Servers,
-    places: &BTreeMap<String, String>,
-    secrets: &KnownSecrets,
-) {
+fn take_in(known: &mut Known, settings: Settings, start: Servers, secrets: &KnownSecrets) {
     known.bypasses_as_root =
         settings.tools.mode == PermissionMode::BypassPermissions && Uid::effective().is_root();
     known.heartbeat = settings.limits.heartbeat;
     all_places(known, &settings, secrets);
-    known.servers = servers(&settings, places);
+    known.servers = servers(&settings);
     known.start = Arc::new(start);
     // The survey has looked at the files, and only at them.
     for line in settings.warnings {
@@ -244,7 +243,7 @@ fn hooks(files: &[SettingsFile]) -> (Vec<(String, usize)>, Vec<String>, Vec<Hook
 
 /// The servers of a run. Of commands only the program is told, of addresses only whose they are:
 /// the rest may hold secrets.
-fn servers(settings: &Settings, places: &BTreeMap<String, String>) -> Vec<Server> {
+fn servers(settings: &Settings) -> Vec<Server> {
     let server = |config: &Config| {
         let how = match &config.place {
             Place::Program { command, .. } => How::Program(command.clone()),
@@ -253,9 +252,6 @@ fn servers(settings: &Settings, places: &BTreeMap<String, String>) -> Vec<Server
             }
         };
         let source = settings.mcp.places.get(&config.name).cloned().unwrap_or_default();
-        // A settings file has lines, too.
-        let line = places.get(&config.name).filter(|_| source == "settings");
-        let source = line.cloned().unwrap_or(source);
         Server { name: config.name.clone(), source, how, disabled: config.disabled }
     };
     settings.mcp.servers.iter().map(server).collect()

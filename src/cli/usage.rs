@@ -10,6 +10,8 @@ use super::exit::{self, Verdict};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UsageError {
     message: String,
+    /// Further mistakes, a line each.
+    others: Vec<String>,
     pub(super) cause: Cause,
 }
 
@@ -42,9 +44,19 @@ impl UsageError {
     }
 
     pub(super) fn of(cause: Cause, message: impl Into<String>) -> Self {
-        let message: String = message.into();
-        let line: Vec<&str> = message.split_whitespace().collect();
-        Self { message: line.join(" "), cause }
+        Self { message: in_one_line(&message.into()), others: Vec::new(), cause }
+    }
+
+    /// All mistakes of what we were given; `None` where there are none.
+    pub(super) fn all(mistakes: Vec<String>) -> Option<Self> {
+        let mut mistakes = mistakes.into_iter();
+        let first = Self::new(mistakes.next()?);
+        Some(Self { others: mistakes.map(|line| in_one_line(&line)).collect(), ..first })
+    }
+
+    /// Each mistake by itself, the first one first.
+    pub(super) fn lines(&self) -> impl Iterator<Item = &str> {
+        [&self.message].into_iter().chain(&self.others).map(String::as_str)
     }
 
     /// What the process ends with.
@@ -86,9 +98,17 @@ impl UsageError {
     }
 }
 
+fn in_one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
 impl fmt::Display for UsageError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
+        f.write_str(&self.message)?;
+        match self.others.len() {
+            0 => Ok(()),
+            more => write!(f, " (and {more} more: outlast doctor lists them)"),
+        }
     }
 }
 

@@ -51,7 +51,9 @@ pub use contain::end_tasks;
 pub use environment::{ChildEnvironment, hook_environment, secret_values};
 pub use foreign::{Brought, ForeignTools, Leave};
 pub use outcome::{Effect, Outcome, Refusal, Warrant};
-pub use permission::{Naming, PermissionMode, anchor_rule, check_restriction, naming, split_rules};
+pub use permission::{
+    Naming, PermissionMode, anchor_rule, check_allowance, check_restriction, naming, split_rules,
+};
 pub use require::{Check, CheckEnd, Requirement, Verified};
 pub use sandbox::{Enforced, SandboxMode, SandboxSettings, SandboxState};
 pub use schema::{AnswerSchema, BadSchema, SCHEMA_BYTES_MAX};

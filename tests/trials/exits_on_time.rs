@@ -127,13 +127,12 @@ async fn a_file_that_never_comes_is_named_before_it_is_given_up() {
         pipe_at(&config.join(file));
         trial
     };
-    let (settings, login) = ("settings.json", ".credentials.json");
+    let login = ".credentials.json";
     let words = Trial::against(&server).args(["--append-system-prompt-file", "words"]);
     pipe_at(&words.work().join("words"));
     let reading = "reading the settings";
     tokio::join!(
         names_its_file(roots, "opening the session", "roots.pem"),
-        names_its_file(at_home(settings), reading, settings),
         names_its_file(at_home(login), reading, login),
         names_its_file(words, reading, "words"),
     );

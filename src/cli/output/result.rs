@@ -146,7 +146,7 @@ pub fn refused(error: &UsageError, session_id: &str, uuid: &str) -> Value {
     extend(
         &mut object,
         json!({
-            "errors": [error.to_string()],
+            "errors": error.lines().collect::<Vec<_>>(),
             "stop_reason": null,
             "api_error_status": null,
             "api_error_class": error.class().map(crate::recovery::ErrorClass::name),

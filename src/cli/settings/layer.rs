@@ -46,7 +46,9 @@ pub(super) struct Layer {
     #[serde(rename = "allowManagedPermissionRulesOnly")]
     pub _managed_rules: Option<bool>,
     pub trusted_projects: Vec<TrustedProject>,
-    pub mcp_servers: BTreeMap<String, Value>,
+    /// Read apart: who wrote one decides what it may do.
+    #[serde(rename = "mcpServers")]
+    pub _servers: BTreeMap<String, Value>,
 
     pub max_turns: Option<NonZeroU32>,
     pub max_budget_usd: Option<f64>,

@@ -1,4 +1,4 @@
-//! Reads settings files, and says exactly what is wrong with them.
+//! Reads settings files, and lays them over each other.
 
 use std::io;
 use std::path::Path;
@@ -6,16 +6,13 @@ use std::path::Path;
 use serde_json::{Map, Value};
 
 use super::layer::Layer;
-use super::locate::{self, Place};
-use super::{naming, strange, table};
-use crate::cli::nearness::distance;
+use super::locate::{self, Places};
+use super::mistakes::{self, Sound};
 use crate::cli::usage::UsageError;
-use crate::hooks::{BadHook, HookEvent, HookSettings, Skipped, is_foreign_event};
+use crate::cli::values;
+use crate::hooks::{HookSettings, Skipped};
 use crate::process::reading;
-use crate::tools::check_restriction;
-
-/// What is wrong in these is not quoted: it may be a key.
-const MAY_BE_SECRET: [&str; 4] = ["apiKeyHelper", "env", "hooks", "mcpServers"];
+use crate::tools::anchor_rule;
 
 /// No settings file is larger, in bytes.
 const LARGEST: u64 = 1 << 20;
@@ -30,16 +27,57 @@ pub(super) struct Parsed {
     pub text: String,
     /// What should be said about it.
     pub warnings: Vec<String>,
+    /// Where each permission rule stands, by the rule.
+    pub rules: Vec<(String, String)>,
 }
 
 impl Parsed {
+    /// What a text comes to, as far as it is used.
+    pub(super) fn new(name: String, value: Value, text: String) -> Self {
+        let rules = rules(&name, &text);
+        Self { name, value, text, warnings: Vec::new(), rules }
+    }
+
     pub(super) fn layer(&self) -> Layer {
         typed(&self.value)
     }
+
+    /// The same with its path rules as seen from the folder that it is in.
+    pub(super) fn anchored(mut self, root: &Path) -> Self {
+        for list in RULES {
+            let pointer = format!("/permissions/{list}");
+            let rules = self.value.pointer_mut(&pointer).and_then(Value::as_array_mut);
+            for rule in rules.into_iter().flatten() {
+                if let Some(text) = rule.as_str() {
+                    *rule = Value::String(anchor_rule(text, root));
+                }
+            }
+        }
+        for (rule, _) in &mut self.rules {
+            *rule = anchor_rule(rule, root);
+        }
+        self
+    }
 }
 
-/// Mistyped no further than this, an event is still the event. All that there are differ by more.
-const EVENT_TYPO_MAX: usize = 2;
+/// The lists of permission rules.
+const RULES: [&str; 3] = ["allow", "ask", "deny"];
+
+/// Every rule of a text, and where it stands.
+fn rules(name: &str, text: &str) -> Vec<(String, String)> {
+    let places = Places::of(text);
+    let mut found = Vec::new();
+    for list in RULES {
+        let outer = places.nearest(["permissions", list]);
+        for index in places.children(outer).filter(|_| places.path(outer).len() == 2) {
+            let written = places.get(index).and_then(|place| text.get(place.value.clone()));
+            let rule = written.and_then(|written| serde_json::from_str::<String>(written).ok());
+            let (line, column) = places.start(index);
+            found.extend(rule.map(|rule| (rule, format!("{name}:{line}:{column}"))));
+        }
+    }
+    found
+}
 
 /// Settings that were read: the merged values, and what should be said about them.
 #[derive(Clone, Debug, Default)]
@@ -47,14 +85,17 @@ pub(super) struct Loaded {
     merged: Value,
     pub hooks: HookSettings,
     pub warnings: Vec<String>,
+    /// Where each permission rule stands, by the rule; the last counts.
+    pub rules: Vec<(String, String)>,
 }
 
 impl Loaded {
     /// Lays one text over what was read so far.
     pub(super) fn lay(mut self, parsed: Parsed) -> Self {
         let layer = parsed.layer();
-        let Parsed { name, value, warnings, .. } = parsed;
+        let Parsed { name, mut value, warnings, rules, .. } = parsed;
         self.warnings.extend(warnings);
+        self.rules.extend(rules);
         if let Some(hooks) = hooks(&value, &name) {
             for Skipped { place, why, .. } in &hooks.skipped {
                 self.warnings.push(format!("{name}: {place} has no effect: {why}"));
@@ -67,12 +108,7 @@ impl Loaded {
                  effect"
             ));
         }
-        // A server is one thing: of two entries the later one counts, all of it.
-        if let (Some(Value::Object(known)), Some(Value::Object(servers))) =
-            (self.merged.get_mut("mcpServers"), value.get("mcpServers"))
-        {
-            known.retain(|name, _| !servers.contains_key(name));
-        }
+        spell_out(&mut value);
         self.merged = merge(self.merged, value);
         self
     }
@@ -101,37 +137,50 @@ fn typed(value: &Value) -> Layer {
     serde_json::from_value(value).expect("every file had the right shape, and merging keeps shapes")
 }
 
-/// Reads one file. A missing one says nothing.
-pub(super) fn file(path: &Path) -> Result<Option<Parsed>, UsageError> {
+/// Reads one file. A missing one says nothing. Nobody is waited for.
+///
+/// # Errors
+/// What is wrong with it, one line each.
+pub(super) fn file(path: &Path) -> Result<Option<Parsed>, Vec<String>> {
     let shown = path.display().to_string();
-    match reading::read_bounded(path, LARGEST) {
+    match reading::read_regular(path, LARGEST) {
         Ok(bytes) => content(&shown, bytes).map(Some),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) if error.kind() == io::ErrorKind::NotADirectory => Ok(None),
-        Err(error) => Err(unreadable(&shown, &error)),
+        Err(error) => Err(vec![format!(
+            "{shown}: cannot be read: {error}; make it a readable file, or take it away"
+        )]),
     }
 }
 
-/// Reads what `--settings` names: JSON when it begins like it, otherwise a file that must be
-/// there.
-pub(super) fn flag(given: &str) -> Result<Parsed, UsageError> {
+/// Reads what `--settings` names: JSON when it begins like it, otherwise a file, or a pipe, that
+/// must be there.
+///
+/// # Errors
+/// What is wrong with it, one line each.
+pub(super) fn flag(given: &str) -> Result<Parsed, Vec<String>> {
     if given.trim_start().starts_with('{') {
         return text("--settings", given);
     }
-    let bytes = reading::read_bounded(Path::new(given), LARGEST);
-    let bytes = bytes.map_err(|error| unreadable(given, &error))?;
+    let bytes = reading::read_bounded(Path::new(given), LARGEST).map_err(|error| {
+        vec![format!("{given}: cannot be read: {error}; name a readable settings file")]
+    })?;
     content(given, bytes)
 }
 
 /// Reads the content of a file.
-pub(super) fn content(name: &str, bytes: Vec<u8>) -> Result<Parsed, UsageError> {
-    text(name, &utf8(name, bytes)?)
+///
+/// # Errors
+/// What is wrong with it, one line each.
+pub(super) fn content(name: &str, bytes: Vec<u8>) -> Result<Parsed, Vec<String>> {
+    let decoded = utf8(name, bytes).map_err(|error| vec![error.to_string()])?;
+    text(name, &decoded)
 }
 
-fn text(name: &str, text: &str) -> Result<Parsed, UsageError> {
+fn text(name: &str, text: &str) -> Result<Parsed, Vec<String>> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let (value, warnings) = parse(name, text)?;
-    Ok(Parsed { name: name.to_owned(), value, text: text.to_owned(), warnings })
+    let Sound { value, warnings } = mistakes::check(name, text)?;
+    Ok(Parsed { warnings, ..Parsed::new(name.to_owned(), value, text.to_owned()) })
 }
 
 pub(super) fn says_something(value: &Value) -> bool {
@@ -144,126 +193,19 @@ pub(super) fn says_something(value: &Value) -> bool {
     }
 }
 
-fn unreadable(name: &str, error: &io::Error) -> UsageError {
-    UsageError::new(format!("{name}: cannot be read: {error}; name a readable settings file"))
-}
-
+/// Reads a text.
+///
+/// # Errors
+/// Where it is none.
 pub(super) fn utf8(name: &str, bytes: Vec<u8>) -> Result<String, UsageError> {
+    let wide = bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]);
     String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
         let before = String::from_utf8_lossy(error.as_bytes().get(..at).unwrap_or_default());
         let (line, column) = locate::line_and_column(&before, before.len());
-        UsageError::new(format!("{name}:{line}:{column}: not valid UTF-8; save the file as UTF-8"))
+        let what = if wide { "this is UTF-16, and not UTF-8" } else { "not valid UTF-8" };
+        UsageError::new(format!("{name}:{line}:{column}: {what}; save the file as UTF-8"))
     })
-}
-
-/// Checks one text for syntax, shape, unknown keys and rules about no tool, and says what there is
-/// to say of these.
-fn parse(name: &str, text: &str) -> Result<(Value, Vec<String>), UsageError> {
-    let value: Value = serde_json::from_str(text).map_err(|error| {
-        let at = locate::offset(text, error.line(), error.column());
-        let (line, column) = locate::line_and_column(text, at);
-        UsageError::new(format!(
-            "{name}:{line}:{column}: not valid JSON: {}",
-            no_json(text, &error)
-        ))
-    })?;
-    let places = locate::places(text);
-    let here = |at: usize| {
-        let (line, column) = locate::line_and_column(text, at);
-        format!("{name}:{line}:{column}")
-    };
-    if !value.is_object() {
-        let at = places.first().map_or(0, |place| place.value.start);
-        return Err(UsageError::new(format!(
-            "{}: settings are a JSON object; write {{...}}",
-            here(at)
-        )));
-    }
-    if let Some((first, again)) = locate::repeated(&places) {
-        let (line, _) = locate::line_and_column(text, first.start);
-        return Err(UsageError::new(format!(
-            "{}: duplicate key \"{}\", which line {line} has already; make one of the two",
-            here(again.start),
-            again.path.join(".")
-        )));
-    }
-    let layer: Layer = serde_json::from_str(text).map_err(|error| {
-        let at = locate::offset(text, error.line(), error.column());
-        let place = locate::at(&places, at);
-        UsageError::new(format!(
-            "{}: {}",
-            here(place.map_or(at, |place| place.value.start)),
-            complaint(&bare(&error), place)
-        ))
-    })?;
-    let strangers = strange::strangers(name, text, &layer, &places).map_err(UsageError::new)?;
-    let mut warnings = Vec::from_iter(strangers);
-    let misnamed = naming::misnamed(name, text, &layer.permissions, &places);
-    warnings.extend(misnamed.map_err(UsageError::new)?);
-    if let Err((key, why)) = super::resolve::check(&layer) {
-        let at = places.iter().find(|place| place.path.first().is_some_and(|first| first == key));
-        return Err(UsageError::new(format!(
-            "{}: \"{key}\" {why}",
-            here(at.map_or(0, |place| place.value.start))
-        )));
-    }
-    if let Some(Err(bad)) = value.get("hooks").map(|hooks| read_hooks(hooks, name)) {
-        let at = locate::named(&places, &bad.place).map_or(0, |place| place.start);
-        return Err(UsageError::new(format!(
-            "{}: \"{}\": {}; see HOOKS in outlast(1)",
-            here(at),
-            bad.place,
-            bad.why
-        )));
-    }
-    Ok((value, warnings))
-}
-
-/// Why a text is no JSON. Comments are what people most often expect of it.
-fn no_json(text: &str, error: &serde_json::Error) -> String {
-    let at = locate::offset(text, error.line(), error.column());
-    let rest = text.get(at..).unwrap_or_default();
-    if rest.starts_with("//") || rest.starts_with("/*") || rest.starts_with('#') {
-        return "there are no comments in JSON; take this one out".to_owned();
-    }
-    match bare(error) {
-        why if why == "trailing comma" => format!("{why}; take away the comma before it"),
-        why => format!("{why}; correct the file"),
-    }
-}
-
-/// Reads hooks, and looks at what only the tools know to be wrong.
-fn read_hooks(value: &Value, name: &str) -> Result<HookSettings, BadHook> {
-    let hooks = HookSettings::read(value, name)?;
-    for Skipped { place, .. } in &hooks.skipped {
-        let event = place.trim_start_matches("hooks.");
-        let near = |known: &HookEvent| is_mistyped(event, known.name());
-        let known_elsewhere = is_foreign_event(event);
-        if let Some(meant) = HookEvent::ALL.into_iter().find(near).filter(|_| !known_elsewhere) {
-            let why = format!("there is no such event; did you mean \"{}\"?", meant.name());
-            return Err(BadHook { place: place.clone(), why });
-        }
-    }
-    for handler in &hooks.handlers {
-        let Some(rule) = &handler.condition else { continue };
-        // Whether it is a rule does not depend on where it is seen from.
-        let place = || format!("{}.if", handler.place);
-        if let Err(why) = check_restriction(rule, Path::new("/"), None) {
-            let why = format!("`{rule}` is no permission rule: {why}");
-            return Err(BadHook { place: place(), why });
-        }
-        if let Some(misnomer) = naming::misnomer(rule).filter(|misnomer| misnomer.is_near) {
-            let why = format!("`{rule}` {}", misnomer.why);
-            return Err(BadHook { place: place(), why });
-        }
-    }
-    Ok(hooks)
-}
-
-/// Whether a word is another one, but for a letter or two and their cases.
-fn is_mistyped(word: &str, meant: &str) -> bool {
-    distance(&word.to_lowercase(), &meant.to_lowercase()) <= EVENT_TYPO_MAX
 }
 
 /// The hooks of one text, which was found without mistakes.
@@ -271,27 +213,13 @@ fn hooks(value: &Value, name: &str) -> Option<HookSettings> {
     value.get("hooks").and_then(|hooks| HookSettings::read(hooks, name).ok())
 }
 
-/// An error of `serde_json` without the position at its end.
-pub(super) fn bare(error: &serde_json::Error) -> String {
-    let text = error.to_string();
-    text.split(" at line ").next().unwrap_or_default().to_owned()
-}
-
-fn complaint(why: &str, place: Option<&Place>) -> String {
-    let path = place.map(|place| place.path.join(".")).unwrap_or_default();
-    let key = place.and_then(|place| place.path.first()).map_or("", String::as_str);
-    let said = why.trim_start_matches("invalid type: ").trim_start_matches("invalid value: ");
-    let mut found = said.split(", expected").next().unwrap_or_default();
-    let mut said = said;
-    if MAY_BE_SECRET.contains(&key) && found.starts_with("string") {
-        (found, said) = ("a text", "a text is in the place of something else");
-    }
-    match (table::takes(key), place.map_or(0, |place| place.path.len())) {
-        (Some(takes), 1) if !why.starts_with("missing") && !why.starts_with("unknown field") => {
-            format!("\"{path}\" takes {takes}; found {found}")
+/// Writes lists that are one text with commas as lists, which can be joined.
+fn spell_out(value: &mut Value) {
+    for key in ["fallbackModel", "passEnv", "webFetchPrivateHosts"] {
+        let Some(list) = value.get_mut(key) else { continue };
+        if let Some(text) = list.as_str() {
+            *list = values::list(&[text]).into();
         }
-        (Some(_), _) => format!("\"{path}\": {said}; see SETTINGS in outlast(1)"),
-        (None, _) => format!("{said}; see SETTINGS in outlast(1)"),
     }
 }
 

@@ -3,43 +3,113 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// A value of a JSON text: the keys that lead to it, and its bytes.
+/// A value of a JSON text, and its bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Place {
-    pub path: Vec<String>,
+    /// The object or list that it is in. `None`: it is all of the text.
+    pub within: Option<usize>,
+    /// Its key there, or its index.
+    pub key: String,
     /// Where its key begins, or the value itself when it is an item of a list.
     pub start: usize,
     pub value: Range<usize>,
 }
 
 /// Every value of a text, outer ones before inner ones, as far as the text is JSON.
-pub(super) fn places(text: &str) -> Vec<Place> {
-    let mut scan = Scan { text: text.as_bytes(), at: 0, found: Vec::new() };
-    let start = scan.skip_space();
-    let _ = scan.value(&mut Vec::new(), start, 0);
-    scan.found
+#[derive(Clone, Debug)]
+pub(super) struct Places<'a> {
+    text: &'a str,
+    all: Vec<Place>,
+    /// Where each line begins.
+    lines: Vec<usize>,
+    /// The first value of each key, by what it is in.
+    known: HashMap<(usize, String), usize>,
+    /// Keys that an object has already: where first, and where again.
+    pub repeated: Vec<(usize, usize)>,
 }
 
-/// The innermost value that a position is in.
-pub(super) fn at(places: &[Place], offset: usize) -> Option<&Place> {
-    places.iter().rev().find(|place| place.start <= offset && offset <= place.value.end)
+impl<'a> Places<'a> {
+    pub(super) fn of(text: &'a str) -> Self {
+        let mut scan = Scan { text: text.as_bytes(), at: 0, found: Vec::new() };
+        let start = scan.skip_space();
+        let _ = scan.value((None, String::new()), start, 0);
+        let all = scan.found;
+        let (mut known, mut repeated) = (HashMap::new(), Vec::new());
+        for (index, place) in all.iter().enumerate() {
+            let Some(within) = place.within else { continue };
+            let first = *known.entry((within, place.key.clone())).or_insert(index);
+            if first != index {
+                repeated.push((first, index));
+            }
+        }
+        let ends = text.match_indices('\n').map(|(at, _)| at + 1);
+        Self { text, all, lines: [0].into_iter().chain(ends).collect(), known, repeated }
+    }
+
+    pub(super) fn get(&self, index: usize) -> Option<&Place> {
+        self.all.get(index)
+    }
+
+    /// The values in an object or a list, in order.
+    pub(super) fn children(&self, index: usize) -> impl Iterator<Item = usize> {
+        let end = self.get(index).map_or(0, |place| place.value.end);
+        let inner = self.all.iter().enumerate().skip(index + 1);
+        let inner = inner.take_while(move |(_, place)| place.start < end);
+        inner.filter(move |(_, place)| place.within == Some(index)).map(|(child, _)| child)
+    }
+
+    /// The keys that lead to a value.
+    pub(super) fn path(&self, index: usize) -> Vec<&str> {
+        let mut path = Vec::new();
+        let mut place = self.get(index);
+        while let Some(Place { within: Some(outer), key, .. }) = place {
+            path.push(key.as_str());
+            place = self.get(*outer);
+        }
+        path.reverse();
+        path
+    }
+
+    /// The value that these keys lead to, or as far as they lead.
+    pub(super) fn nearest<'k>(&self, path: impl IntoIterator<Item = &'k str>) -> usize {
+        let mut at = 0;
+        for key in path {
+            let Some(inner) = self.known.get(&(at, key.to_owned())) else { break };
+            at = *inner;
+        }
+        at
+    }
+
+    /// Line and column of where a value, or its key, begins.
+    pub(super) fn start(&self, index: usize) -> (usize, usize) {
+        self.line_and_column(self.get(index).map_or(0, |place| place.start))
+    }
+
+    /// Line and column of where a value begins.
+    pub(super) fn value(&self, index: usize) -> (usize, usize) {
+        self.line_and_column(self.get(index).map_or(0, |place| place.value.start))
+    }
+
+    /// The line of where a value, or its key, begins.
+    pub(super) fn line(&self, index: usize) -> usize {
+        self.line_of(self.get(index).map_or(0, |place| place.start))
+    }
+
+    fn line_of(&self, offset: usize) -> usize {
+        self.lines.partition_point(|begin| *begin <= offset)
+    }
+
+    fn line_and_column(&self, offset: usize) -> (usize, usize) {
+        let line = self.line_of(offset);
+        let begin = self.lines.get(line.saturating_sub(1)).copied().unwrap_or_default();
+        let before = self.text.get(begin..offset).unwrap_or_default();
+        (line, before.chars().count() + 1)
+    }
 }
 
-/// The value that is called `a.b[0].c`, or the innermost one around it.
-pub(super) fn named<'a>(places: &'a [Place], name: &str) -> Option<&'a Place> {
-    let path = name.replace('[', ".").replace(']', "");
-    let path: Vec<&str> = path.split('.').collect();
-    places.iter().filter(|place| path.starts_with(&words(place))).max_by_key(|it| it.path.len())
-}
-
-/// The first key that is in an object twice: where it was first, and where again.
-pub(super) fn repeated(places: &[Place]) -> Option<(&Place, &Place)> {
-    let mut known: HashMap<&[String], &Place> = HashMap::new();
-    places.iter().find_map(|place| known.insert(&place.path, place).map(|first| (first, place)))
-}
-
-fn words(place: &Place) -> Vec<&str> {
-    place.path.iter().map(String::as_str).collect()
+/// The keys of `a.b[0].c`.
+pub(super) fn keys(name: &str) -> impl Iterator<Item = &str> {
+    name.split(['.', '[']).map(|key| key.trim_end_matches(']'))
 }
 
 /// Line and column of a byte, both counted from 1, columns in characters.
@@ -82,14 +152,19 @@ impl Scan<'_> {
     }
 
     /// Reads one value. `None` when the text is not JSON from here on.
-    fn value(&mut self, path: &mut Vec<String>, start: usize, depth: usize) -> Option<()> {
+    fn value(
+        &mut self,
+        (within, key): (Option<usize>, String),
+        start: usize,
+        depth: usize,
+    ) -> Option<()> {
         let begin = self.skip_space();
         let index = self.found.len();
-        self.found.push(Place { path: path.clone(), start, value: begin..self.text.len() });
+        self.found.push(Place { within, key, start, value: begin..self.text.len() });
         match self.peek()? {
             _ if depth > DEEPEST => return None,
-            b'{' => self.members(path, depth)?,
-            b'[' => self.items(path, depth)?,
+            b'{' => self.members(index, depth)?,
+            b'[' => self.items(index, depth)?,
             b'"' => self.string().map(drop)?,
             _ => {
                 let end = |byte: &u8| byte.is_ascii_whitespace() || b",]}".contains(byte);
@@ -101,15 +176,13 @@ impl Scan<'_> {
         Some(())
     }
 
-    fn members(&mut self, path: &mut Vec<String>, depth: usize) -> Option<()> {
+    fn members(&mut self, within: usize, depth: usize) -> Option<()> {
         self.expect(b'{')?;
         while self.skip_space() < self.text.len() && self.peek()? != b'}' {
             let start = self.at;
-            path.push(self.string()?);
+            let key = self.string()?;
             self.expect(b':')?;
-            let read = self.value(path, start, depth + 1);
-            path.pop();
-            read?;
+            self.value((Some(within), key), start, depth + 1)?;
             if self.expect(b',').is_none() {
                 break;
             }
@@ -117,15 +190,12 @@ impl Scan<'_> {
         self.expect(b'}')
     }
 
-    fn items(&mut self, path: &mut Vec<String>, depth: usize) -> Option<()> {
+    fn items(&mut self, within: usize, depth: usize) -> Option<()> {
         self.expect(b'[')?;
         let mut index = 0_usize;
         while self.skip_space() < self.text.len() && self.peek()? != b']' {
             let start = self.at;
-            path.push(index.to_string());
-            let read = self.value(path, start, depth + 1);
-            path.pop();
-            read?;
+            self.value((Some(within), index.to_string()), start, depth + 1)?;
             index += 1;
             if self.expect(b',').is_none() {
                 break;

@@ -7,12 +7,11 @@ use std::path::PathBuf;
 use serde_json::Value;
 
 use super::layer::Layer;
-use super::load::{self, Loaded, Parsed};
+use super::load::{Loaded, Parsed};
 use super::origins::{BY_FLAG, BY_VARIABLE, snake};
 use super::table;
 use crate::cli::args::{Given, RunArgs};
 use crate::cli::environment::Variables;
-use crate::cli::usage::UsageError;
 use crate::hooks::Handler;
 
 /// Where they are, lowest first.
@@ -38,18 +37,6 @@ pub(super) struct Managed {
 }
 
 impl Managed {
-    /// Reads them.
-    ///
-    /// # Errors
-    /// The first mistake in them. Who cannot read what is forbidden must not begin.
-    pub(super) fn read(paths: &[PathBuf]) -> Result<Self, UsageError> {
-        let mut files = Vec::new();
-        for path in paths {
-            files.extend(load::file(path)?);
-        }
-        Ok(Self { files })
-    }
-
     /// Lays them over everything that was read so far.
     pub(super) fn lay_over(&self, mut loaded: Loaded) -> Loaded {
         if self.says("allowManagedHooksOnly") {

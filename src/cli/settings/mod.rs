@@ -12,10 +12,12 @@ mod layer;
 mod load;
 mod locate;
 mod managed;
+mod mistakes;
 mod naming;
 mod origins;
 mod prices;
 mod prompt_tool;
+mod ranges;
 mod repository;
 mod resolve;
 mod roster;
@@ -296,6 +298,8 @@ pub struct ToolRules {
     pub allow: Vec<String>,
     pub ask: Vec<String>,
     pub deny: Vec<String>,
+    /// Where rules of files stand, by the rule: `FILE:LINE:COLUMN`.
+    pub places: BTreeMap<String, String>,
     pub mode: PermissionMode,
     pub on_denied: OnDenied,
     /// The MCP tool that is asked about what the rules leave open.
@@ -318,6 +322,14 @@ pub struct ToolRules {
     pub mcp_result_chars: u32,
 }
 
+impl ToolRules {
+    /// Where a rule stands: `FILE:LINE:COLUMN`. `None`: no file says it.
+    pub fn place_of(&self, rule: &str) -> Option<&str> {
+        self.places.get(rule).map(String::as_str)
+    }
+}
+
 pub use origins::Effective;
 pub use resolve::{resolve, resolve_under};
-pub use survey::{FileState, SettingsFile, Survey, survey, survey_under};
+pub use sources::{FileState, SettingsFile};
+pub use survey::{Survey, survey, survey_under};

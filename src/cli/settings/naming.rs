@@ -5,8 +5,7 @@
 
 use serde_json::Value;
 
-use super::layer::Permissions;
-use super::locate::{self, Place};
+use super::locate::Places;
 use super::{McpServers, ToolRules};
 use crate::cli::args::ToolArgs;
 use crate::cli::nearness::distance;
@@ -58,62 +57,27 @@ pub(super) fn misnomer(rule: &str) -> Option<Misnomer> {
     })
 }
 
-/// Lines about the rules of a text that name no tool.
-///
-/// # Errors
-/// Where, and what: one that holds a run back is next to the name of a tool.
-pub(super) fn misnamed(
-    name: &str,
-    text: &str,
-    rules: &Permissions,
-    places: &[Place],
-) -> Result<Vec<String>, String> {
-    let lists = [
-        ("deny", &rules.deny, Purpose::Restricts),
-        ("ask", &rules.ask, Purpose::Restricts),
-        ("allow", &rules.allow, Purpose::Allows),
-    ];
-    let mut told = Vec::new();
-    for (list, rules, purpose) in lists {
-        for (index, rule) in rules.iter().enumerate() {
-            let Some(Misnomer { why, is_near }) = misnomer(rule) else { continue };
-            let at = locate::named(places, &format!("permissions.{list}[{index}]"));
-            let (line, column) = locate::line_and_column(text, at.map_or(0, |place| place.start));
-            let said =
-                format!("{name}:{line}:{column}: the rule \"{rule}\" of permissions.{list} {why}");
-            if is_near && purpose == Purpose::Restricts {
-                return Err(said);
-            }
-            told.push(said);
-        }
-    }
-    told.truncate(NAMED_MAX);
-    Ok(told)
-}
-
-/// The same of a text that nobody vouches for: nothing of what it holds is said, and no mistake in
-/// it ends the run.
-pub(super) fn misnamed_by_others(file: &str, content: &[u8]) -> Option<String> {
-    let text = String::from_utf8_lossy(content);
-    let text = text.trim_start_matches('\u{feff}');
+/// What there is to say of the rules of a text that nobody vouches for: nothing of what it holds is
+/// said, and no mistake in it ends the run.
+pub(super) fn misnamed_by_others(file: &str, text: &str) -> Option<String> {
     let settings: Value = serde_json::from_str(text).ok()?;
     let mut strange = Vec::new();
     for list in ["deny", "ask"] {
         let rules = settings["permissions"][list].as_array().into_iter().flatten();
         for (index, rule) in rules.enumerate() {
             if rule.as_str().is_some_and(|rule| misnomer(rule).is_some()) {
-                strange.push(format!("permissions.{list}[{index}]"));
+                strange.push((list, index.to_string()));
             }
         }
     }
-    let first = strange.first()?;
-    let places = locate::places(text);
-    let at = locate::named(&places, first).map_or(0, |place| place.start);
-    let (line, column) = locate::line_and_column(text, at);
+    let (list, index) = strange.first()?;
+    let places = Places::of(text);
+    let (line, column) = places.start(places.nearest(["permissions", list, index]));
     let more = match strange.len() - 1 {
         0 => String::new(),
         more => format!(" (and {more} more)"),
     };
+    let first = format!("permissions.{list}[{index}]");
     Some(format!("{file}:{line}:{column}: {first}{more} names no tool, and has no effect"))
 }
 

@@ -6,11 +6,11 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
-use super::Endpoint;
 use super::load::Parsed;
-use super::locate::{line_and_column, places};
+use super::locate::Places;
 use super::strange::is_ours;
 use super::table::settings;
+use super::{Endpoint, McpServers};
 use crate::cli::args::Given;
 use crate::cli::environment::{VARIABLES, Variables};
 use crate::cli::values;
@@ -71,23 +71,18 @@ pub(super) struct Origins {
 impl Origins {
     /// Lays the values of a file over those of the files before.
     pub(super) fn add_file(&mut self, parsed: &Parsed) {
-        let text = parsed.text.strip_prefix('\u{feff}').unwrap_or(&parsed.text);
-        let places = places(text);
+        let places = Places::of(&parsed.text);
         let origin = |path: &[String]| {
-            let place = places.iter().find(|place| place.path == path);
-            let line = place.map_or(1, |place| line_and_column(text, place.start).0);
-            format!("{}:{line}", parsed.name)
+            let index = places.nearest(path.iter().map(String::as_str));
+            format!("{}:{}", parsed.name, places.line(index))
         };
-        // A server is one thing: of two entries the later one counts, all of it.
-        let servers = parsed.value.get("mcpServers").and_then(Value::as_object);
-        for name in servers.into_iter().flat_map(Map::keys) {
-            self.values.remove(&format!("mcpServers.{name}"));
-        }
         let mut leaves = Vec::new();
         walk(&parsed.value, &mut Vec::new(), &mut leaves);
         for (path, value) in leaves {
             let origin = origin(&path);
-            if path.first().is_some_and(|key| !is_ours(key)) {
+            if path.first().is_some_and(|key| key == "mcpServers") {
+                // Those of all places are added together.
+            } else if path.first().is_some_and(|key| !is_ours(key)) {
                 self.foreign.push((path[..1].join("."), origin));
             } else {
                 self.lay(&path.join("."), value.clone(), origin);
@@ -95,11 +90,25 @@ impl Origins {
         }
     }
 
+    /// Adds the servers there are, each with who names it.
+    pub(super) fn add_servers(&mut self, mcp: McpServers) {
+        for (name, server) in mcp.shown {
+            let origin = mcp.places.get(&name).cloned().unwrap_or_default();
+            self.replace(&format!("mcpServers.{name}"), server, origin);
+        }
+    }
+
     fn lay(&mut self, name: &str, value: Value, origin: String) {
-        let inside = |outer: &str, inner: &str| {
-            inner.strip_prefix(outer).is_some_and(|rest| rest.starts_with('.'))
-        };
-        self.values.retain(|known, _| !inside(known, name) && !inside(name, known));
+        let inside = format!("{name}.");
+        let below = self.values.range(inside.clone()..);
+        let below: Vec<String> = below
+            .map(|(known, _)| known.clone())
+            .take_while(|known| known.starts_with(&inside))
+            .collect();
+        let above = name.match_indices('.').map(|(end, _)| name[..end].to_owned());
+        for known in below.into_iter().chain(above) {
+            self.values.remove(&known);
+        }
         let Some((known, from)) = self.values.get_mut(name) else {
             self.values.insert(name.to_owned(), (value, origin));
             return;
@@ -255,16 +264,13 @@ const DEFAULT: &str = "default";
 
 const CONFIG: [&str; 2] = ["OUTLAST_CONFIG_DIR", "CLAUDE_CONFIG_DIR"];
 
-const NOT_SHOWN: &str = "(not shown)";
+pub(super) const NOT_SHOWN: &str = "(not shown)";
 
 /// The leaves of a value: whatever is no object, or an empty one.
 fn walk<'a>(value: &'a Value, path: &mut Vec<String>, leaves: &mut Vec<(Vec<String>, &'a Value)>) {
-    let is_server = path.len() == 2 && path.first().is_some_and(|key| key == "mcpServers");
     match value {
         // Hooks are listed by doctor, and what they run is nobody's setting.
-        Value::Object(members)
-            if !members.is_empty() && !is_server && path.first().is_none_or(is_setting) =>
-        {
+        Value::Object(members) if !members.is_empty() && path.first().is_none_or(is_setting) => {
             for (key, inner) in members {
                 path.push(key.clone());
                 walk(inner, path, leaves);
@@ -281,7 +287,7 @@ fn walk<'a>(value: &'a Value, path: &mut Vec<String>, leaves: &mut Vec<(Vec<Stri
 }
 
 fn is_setting(key: &String) -> bool {
-    key != "hooks" && is_ours(key)
+    key != "hooks" && key != "mcpServers" && is_ours(key)
 }
 
 /// What a variable's text means.
@@ -304,25 +310,12 @@ fn veiled(name: &str, value: Value, all: &Variables) -> Value {
     match (name, value) {
         ("apiKeyHelper", value) if value != "none" => "(a command, not shown)".into(),
         ("hooks", Value::Object(events)) => events.into_iter().map(|(event, _)| event).collect(),
-        (name, Value::Object(server)) if name.starts_with("mcpServers.") => {
-            server.into_iter().map(part_of_server).collect::<Map<_, _>>().into()
-        }
         (_, value) => without_headers(value),
     }
 }
 
-/// Of a server only what it is, and not what it is told.
-fn part_of_server((key, value): (String, Value)) -> (String, Value) {
-    let value = match key.as_str() {
-        "type" | "command" | "timeout" | "disabled" => value,
-        "url" => address(value.as_str().unwrap_or_default()),
-        _ => NOT_SHOWN.into(),
-    };
-    (key, value)
-}
-
 /// An address without what may be secret in it.
-fn address(text: &str) -> Value {
+pub(super) fn address(text: &str) -> Value {
     Address::parse(text).map_or_else(|_| NOT_SHOWN.into(), |address| address.base().into())
 }
 

@@ -1,19 +1,19 @@
 //! Flags, environment and files, weighed.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use uuid::Uuid;
 
 use super::chain;
 use super::credential::credential;
-use super::layer::{Layer, Price};
+use super::layer::Layer;
 use super::managed;
 use super::naming;
 use super::prices::prices;
 use super::repository::Paths;
 use super::rules::{self, time};
 use super::sources::{Sources, read_all};
-use super::windows::Sizes;
 use super::{
     Credential, DEFAULTS, Endpoint, Output, PromptSource, Settings, Start, ToolRules, demands,
     prompt_tool, roster, sandbox, servers, system,
@@ -52,8 +52,11 @@ pub fn resolve_under(
 ) -> Result<Settings, UsageError> {
     let config_dir = environment::config_dir(&variables);
     let hook_depth = environment::hook_depth(&variables)?;
-    let Sources { loaded, managed, ignored, memory, servers, mut library } =
-        read_all(args, &variables, &config_dir, &cwd, managed)?;
+    let sources = read_all(args, &variables, &config_dir, &cwd, managed);
+    if let Some(error) = UsageError::all(sources.mistakes) {
+        return Err(error);
+    }
+    let Sources { loaded, managed, ignored, memory, servers, mut library, .. } = sources;
     let file = loaded.layer();
     let role = roster::muster(args, &file, &mut library)?;
     let args = &managed.settle(&roster::dressed(args, role.as_ref()), &file, &mut variables);
@@ -62,7 +65,7 @@ pub fn resolve_under(
     let chain = chain(&args.model, &env, &file, &variables, &endpoint)?;
     let found = std::mem::take(&mut library.warnings);
     let mut warnings = [loaded.warnings, chain.strangers(&args.model), found].concat();
-    let mcp = servers::read(&args.mcp, &env, &file, servers, &variables, &mut warnings)?;
+    let mcp = servers::read(&args.mcp, &env, &file, servers, &variables, &mut warnings);
     servers::check_named(&mcp, args.tools.permission_prompt_tool.as_deref())?;
     let limits = limits(args, &env, &file, &chain, &endpoint);
     let mut system = system::read(&args.model)?;
@@ -70,6 +73,7 @@ pub fn resolve_under(
     warnings.extend(naming::of_run(&args.tools, &tools, &mcp)?);
     let home = environment::home(&variables);
     let paths = Paths { cwd: &cwd, home: home.as_deref() };
+    tools.places = loaded.rules.into_iter().collect();
     let hooks = [loaded.hooks.handlers, library.hooks(role.as_ref())].concat();
     role.iter().try_for_each(|role| roster::cast(role, &mut system, &mut tools, &mcp, &paths))?;
     Ok(Settings {
@@ -171,42 +175,6 @@ fn check_credential(endpoint: &Endpoint) -> Result<(), UsageError> {
         return Err(UsageError::credentials(
             "no credential is set; put an API key in ANTHROPIC_API_KEY or a bearer token in \
              ANTHROPIC_AUTH_TOKEN, or name another server in ANTHROPIC_BASE_URL",
-        ));
-    }
-    Ok(())
-}
-
-/// Checks what the shape of a value alone does not say. The error is the key and what is wrong.
-pub(super) fn check(layer: &Layer) -> Result<(), (&'static str, String)> {
-    if layer.max_budget_usd.is_some_and(|usd| values::dollars(&usd.to_string()).is_err()) {
-        return Err(("maxBudgetUsd", "must be above 0 dollars and below 18 million".to_owned()));
-    }
-    if layer.wrap_up_at.is_some_and(|part| !(part > 0.0 && part <= 1.0)) {
-        return Err(("wrapUpAt", "must be above 0 and at most 1".to_owned()));
-    }
-    if layer.compact_at.is_some_and(|part| !(part > 0.0 && part <= 1.0)) {
-        return Err(("compactAt", "must be above 0 and at most 1".to_owned()));
-    }
-    if let Some(entry) = layer.fallback_model.repeated() {
-        return Err(("fallbackModel", format!("has {:?} twice; name it once", entry.model)));
-    }
-    if layer.context_window.as_ref().and_then(Sizes::too_small).is_some() {
-        return Err(("contextWindow", "must be at least 1024 tokens".to_owned()));
-    }
-    if layer.max_retries.is_some_and(|retries| retries > 100) {
-        return Err(("maxRetries", "must be a whole number from 0 to 100".to_owned()));
-    }
-    if layer.max_thinking_tokens.is_some_and(|tokens| (1..1024).contains(&tokens)) {
-        return Err(("maxThinkingTokens", "must be 0, or at least 1024".to_owned()));
-    }
-    let bad_price = |price: &Price| {
-        let parts = [Some(price.input), Some(price.output), price.cache_read, price.cache_write];
-        parts.into_iter().flatten().any(|part| values::price_of_one(part).is_err())
-    };
-    if let Some((model, _)) = layer.prices.iter().find(|(_, price)| bad_price(price)) {
-        return Err((
-            "prices",
-            format!("has no price in US dollars per million tokens for {model:?}"),
         ));
     }
     Ok(())
@@ -374,6 +342,7 @@ fn tools(args: &RunArgs, env: &Environment, file: &Layer) -> Result<ToolRules, U
         ask: permissions.ask.clone(),
         deny: joined(&permissions.deny, &values::list(&flags.disallowed_tools)),
         mode,
+        places: BTreeMap::new(),
         prompt_tool: prompt_tool::read(flags)?,
         on_denied: flags.on_denied.or(file.on_denied).unwrap_or_default(),
         directories,

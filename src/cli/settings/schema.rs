@@ -5,8 +5,9 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::load::{bare, utf8};
-use super::locate;
+use super::load::utf8;
+use super::locate::{self, Places};
+use super::mistakes::bare;
 use crate::cli::usage::UsageError;
 use crate::process::reading;
 use crate::tools::{AnswerSchema, SCHEMA_BYTES_MAX};
@@ -61,15 +62,15 @@ fn check(name: &str, text: &str, what: &str) -> Result<AnswerSchema, UsageError>
         UsageError::new(format!("{at}: not valid JSON: {}; correct {what}", bare(&error)))
     })?;
     AnswerSchema::new(schema).map_err(|bad| {
-        let wanted: Vec<String> = bad
+        let keys: Vec<String> = bad
             .pointer
             .split('/')
             .skip(1)
             .map(|key| key.replace("~1", "/").replace("~0", "~"))
             .collect();
-        let places = locate::places(text);
-        let place = places.iter().find(|place| place.path == wanted);
-        let at = here(place.map_or(0, |place| place.value.start));
+        let places = Places::of(text);
+        let (line, column) = places.value(places.nearest(keys.iter().map(String::as_str)));
+        let at = format!("{name}:{line}:{column}");
         let pointer = if bad.pointer.is_empty() { "the schema" } else { &bad.pointer };
         UsageError::new(format!("{at}: {pointer}: {}", bad.why))
     })

@@ -7,8 +7,10 @@ use std::path::Path;
 use serde_json::{Map, Value};
 
 use super::layer::Layer;
-use super::load::{bare, utf8};
-use super::locate;
+use super::load::{Parsed, utf8};
+use super::locate::Places;
+use super::mistakes;
+use super::origins::{NOT_SHOWN, address};
 use crate::cli::args::McpArgs;
 use crate::cli::environment::{Environment, Variables};
 use crate::cli::usage::UsageError;
@@ -25,8 +27,10 @@ pub struct McpServers {
     /// Entries that were left out: their names, and why.
     pub skipped: Vec<(String, String)>,
     pub timers: Timers,
-    /// Who names each server.
+    /// Who names each server: a file and the line, or a flag.
     pub places: BTreeMap<String, String>,
+    /// Each as it was written, without what may be secret.
+    pub(super) shown: BTreeMap<String, Value>,
 }
 
 impl McpServers {
@@ -67,142 +71,166 @@ const CODE_BYTES_MIN: usize = 20;
 /// A shorter word of a header is no secret: `Bearer`, `application/json`.
 const SECRET_BYTES_MIN: usize = 12;
 
-/// The entries of one place, by name.
-pub(super) struct Entries {
-    /// The place's, for messages.
-    name: String,
-    servers: Map<String, Value>,
-    /// Where each begins: line and column, as far as that is known.
-    lines: BTreeMap<String, (usize, usize)>,
+/// Who names a server. Of two entries of a name the later kind counts, all of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Author {
+    /// The user's own settings.
+    User,
+    /// `.mcp.json` of the repository.
+    Project,
+    /// The repository's own settings.
+    ProjectSettings,
+    /// `--settings`.
+    Settings,
+    /// `--mcp-config`.
+    Flag,
+    /// Whoever keeps the machine.
+    Managed,
 }
 
-impl Entries {
-    /// Reads the text of a file such as `.mcp.json`.
-    ///
-    /// # Errors
-    /// It is no JSON, or holds no servers, and where.
-    pub(super) fn parse(name: &str, text: &str) -> Result<Self, UsageError> {
-        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-        let here = |at: usize| {
-            let (line, column) = locate::line_and_column(text, at);
-            format!("{name}:{line}:{column}")
-        };
-        let value: Value = serde_json::from_str(text).map_err(|error| {
-            let at = here(locate::offset(text, error.line(), error.column()));
-            UsageError::new(format!("{at}: not valid JSON: {}; correct it", bare(&error)))
-        })?;
-        match value {
-            Value::Object(mut members) => match members.remove("mcpServers") {
-                Some(Value::Object(servers)) => {
-                    let lines = lines(text);
-                    Ok(Self { name: name.to_owned(), servers, lines })
-                }
-                None => Ok(Self::of(name, Map::new())),
-                Some(_) => {
-                    let places = locate::places(text);
-                    let at = places.iter().find(|place| place.path == ["mcpServers"]);
-                    let at = here(at.map_or(0, |place| place.value.start));
-                    Err(UsageError::new(format!(
-                        "{at}: \"mcpServers\" takes an object of servers; correct it"
-                    )))
-                }
-            },
-            Value::Null
-            | Value::Bool(_)
-            | Value::Number(_)
-            | Value::String(_)
-            | Value::Array(_) => Err(UsageError::new(format!(
-                "{}: a list of MCP servers is a JSON object; write {{\"mcpServers\": ...}}",
-                here(0)
-            ))),
-        }
-    }
-
-    fn of(name: &str, servers: Map<String, Value>) -> Self {
-        Self { name: name.to_owned(), servers, lines: BTreeMap::new() }
-    }
-
-    /// Where an entry is.
-    fn place(&self, server: &str) -> String {
-        match self.lines.get(server) {
-            Some((line, column)) => format!("{}:{line}:{column}", self.name),
-            None => self.name.clone(),
-        }
-    }
-
-    /// Reads the content of a file.
-    pub(super) fn content(name: &str, bytes: Vec<u8>) -> Result<Self, UsageError> {
-        Self::parse(name, &utf8(name, bytes)?)
-    }
-
-    /// Reads what `--mcp-config` names: JSON when it begins like it, otherwise a file.
-    fn flag(given: &str) -> Result<Self, UsageError> {
-        if given.trim_start().starts_with('{') {
-            return Self::parse("--mcp-config", given);
-        }
-        let bytes = reading::read(Path::new(given)).map_err(|error| {
-            UsageError::new(format!("--mcp-config {given}: cannot be read: {error}; name a file"))
-        })?;
-        Self::content(given, bytes)
+impl Author {
+    fn is_repository(self) -> bool {
+        matches!(self, Self::Project | Self::ProjectSettings)
     }
 }
 
-/// Where each entry of `mcpServers` begins.
-fn lines(text: &str) -> BTreeMap<String, (usize, usize)> {
-    let found = locate::places(text).into_iter();
-    let entry = found.filter(|place| place.path.len() == 2 && place.path[0] == "mcpServers");
-    entry.map(|mut at| (at.path.swap_remove(1), locate::line_and_column(text, at.start))).collect()
+/// A server as somebody names it.
+#[derive(Clone, Debug)]
+pub(super) struct Named {
+    pub name: String,
+    pub entry: Value,
+    pub author: Author,
+    /// The file and the line.
+    pub place: String,
+    column: usize,
 }
 
-/// Decides which servers there are. Later ones take the place of earlier ones of the same name:
-/// the user's, the repository's if it is trusted, those of the flags. An entry that is no good is
-/// left out, and is told of in `warnings`.
+/// The servers of a settings file, which was found without mistakes.
+pub(super) fn of_settings(parsed: &Parsed, author: Author) -> Vec<Named> {
+    let servers = parsed.value.get("mcpServers").and_then(Value::as_object);
+    servers.map_or_else(Vec::new, |servers| {
+        named(&parsed.name, &Places::of(&parsed.text), servers, author)
+    })
+}
+
+fn named(
+    file: &str,
+    places: &Places<'_>,
+    servers: &Map<String, Value>,
+    author: Author,
+) -> Vec<Named> {
+    let one = |(name, entry): (&String, &Value)| {
+        let (line, column) = places.start(places.nearest(["mcpServers", name]));
+        let place = format!("{file}:{line}");
+        Named { name: name.clone(), entry: entry.clone(), author, place, column }
+    };
+    servers.iter().map(one).collect()
+}
+
+/// Reads the content of a file such as `.mcp.json`.
 ///
 /// # Errors
-/// A configuration that cannot be read at all.
+/// It is no JSON, or holds no servers, and where.
+pub(super) fn content(
+    name: &str,
+    bytes: Vec<u8>,
+    author: Author,
+) -> Result<Vec<Named>, UsageError> {
+    parse(name, &utf8(name, bytes)?, author)
+}
+
+fn parse(name: &str, text: &str, author: Author) -> Result<Vec<Named>, UsageError> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let value: Value = serde_json::from_str(text)
+        .map_err(|error| UsageError::new(mistakes::no_json(name, text, &error)))?;
+    let places = Places::of(text);
+    let wrong = |index: usize, why: &str| {
+        let (line, column) = places.value(index);
+        UsageError::new(format!("{name}:{line}:{column}: {why}"))
+    };
+    let Value::Object(members) = value else {
+        return Err(wrong(
+            0,
+            "a list of MCP servers is a JSON object; write {\"mcpServers\": ...}",
+        ));
+    };
+    let again = places.repeated.iter().find(|(_, again)| {
+        let path = places.path(*again);
+        path.first() == Some(&"mcpServers") && path.len() <= 2
+    });
+    if let Some((first, again)) = again {
+        let path = places.path(*again).join(".");
+        let line = places.line(*first);
+        return Err(wrong(
+            *again,
+            &format!(
+                "duplicate key \"{path}\", which line {line} has already; make one of the two"
+            ),
+        ));
+    }
+    match members.get("mcpServers") {
+        Some(Value::Object(servers)) => Ok(named(name, &places, servers, author)),
+        None => Ok(Vec::new()),
+        Some(_) => Err(wrong(
+            places.nearest(["mcpServers"]),
+            "\"mcpServers\" takes an object of servers; correct it",
+        )),
+    }
+}
+
+/// Reads what `--mcp-config` names: JSON when it begins like it, otherwise a file.
+///
+/// # Errors
+/// It cannot be read, or is wrong, and where.
+pub(super) fn of_flag(given: &str) -> Result<Vec<Named>, UsageError> {
+    if given.trim_start().starts_with('{') {
+        return parse("--mcp-config", given, Author::Flag);
+    }
+    let bytes = reading::read_bounded(Path::new(given), LARGEST).map_err(|error| {
+        UsageError::new(format!("--mcp-config {given}: cannot be read: {error}; name a file"))
+    })?;
+    content(given, bytes, Author::Flag)
+}
+
+/// No file of servers is larger, in bytes. Some hold much else.
+const LARGEST: u64 = 64 << 20;
+
+/// Decides which servers there are. An entry that is no good is left out, and is told of in
+/// `warnings`.
 pub(super) fn read(
     args: &McpArgs,
     env: &Environment,
     file: &Layer,
-    project: Option<Entries>,
+    mut named: Vec<Named>,
     variables: &Variables,
     warnings: &mut Vec<String>,
-) -> Result<McpServers, UsageError> {
-    let flags: Vec<Entries> =
-        args.mcp_config.iter().map(|given| Entries::flag(given)).collect::<Result<_, _>>()?;
+) -> McpServers {
     let approval = Approval::of(file);
-    let mut sources = Vec::new();
-    if !args.strict_mcp_config {
-        let servers = file.mcp_servers.clone().into_iter().collect();
-        sources.push((Entries::of("settings", servers), false));
-        sources.extend(project.map(|project| (project, true)));
-    }
-    sources.extend(flags.into_iter().map(|flag| (flag, false)));
+    named.sort_by_key(|server| server.author);
     let lookup = |name: &str| {
         variables.get(OsStr::new(name)).and_then(|value| value.to_str()).map(ToOwned::to_owned)
     };
     let mut found: BTreeMap<String, Config> = BTreeMap::new();
-    let (mut places, mut skipped) = (BTreeMap::new(), Vec::new());
-    for (mut entries, of_project) in sources {
-        for (name, entry) in std::mem::take(&mut entries.servers) {
-            let at = entries.place(&name);
-            match Config::read(&name, &entry, &lookup) {
-                Ok((mut config, unset)) => {
-                    config.disabled |= of_project && !approval.admits(&name);
-                    config.vouched = !of_project;
-                    for variable in unset {
-                        warnings.push(format!(
-                            "{at}: the MCP server {name:?} names the variable {variable}, which \
-                             is not set: it stays as it is written"
-                        ));
-                    }
-                    places.insert(name.clone(), entries.name.clone());
-                    found.insert(name, config);
+    let (mut places, mut shown, mut skipped) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
+    for Named { name, entry, author, place, column } in named {
+        match Config::read(&name, &entry, &lookup) {
+            Ok((mut config, unset)) => {
+                config.disabled |= author.is_repository() && !approval.admits(&name);
+                config.vouched = !author.is_repository();
+                for variable in unset {
+                    warnings.push(format!(
+                        "{place}:{column}: the MCP server {name:?} names the variable {variable}, \
+                         which is not set: it stays as it is written"
+                    ));
                 }
-                Err(why) => {
-                    warnings.push(format!("{at}: the MCP server {name:?} is left out: {why}"));
-                    skipped.push((name, format!("{at}: {why}")));
-                }
+                places.insert(name.clone(), place);
+                shown.insert(name.clone(), veiled(entry, config.disabled));
+                found.insert(name, config);
+            }
+            Err(why) => {
+                let at = format!("{place}:{column}");
+                warnings.push(format!("{at}: the MCP server {name:?} is left out: {why}"));
+                skipped.push((name, format!("{at}: {why}")));
             }
         }
     }
@@ -210,7 +238,26 @@ pub(super) fn read(
     let call = env.mcp_call.unwrap_or(defaults.call);
     let timers = Timers { start: env.mcp_start.unwrap_or(defaults.start), call, ..defaults };
     let servers = found.into_values().collect();
-    Ok(McpServers { servers, required: required(args), skipped, timers, places })
+    McpServers { servers, required: required(args), skipped, timers, places, shown }
+}
+
+/// Of a server only what it is, and not what it is told.
+fn veiled(entry: Value, disabled: bool) -> Value {
+    let part = |(key, value): (&String, &Value)| {
+        let value = match key.as_str() {
+            "type" | "command" | "timeout" => value.clone(),
+            "url" => address(value.as_str().unwrap_or_default()),
+            _ => NOT_SHOWN.into(),
+        };
+        (key.clone(), value)
+    };
+    let members = entry.as_object();
+    let mut shown: Map<String, Value> = members.into_iter().flatten().map(part).collect();
+    shown.remove("disabled");
+    if disabled {
+        shown.insert("disabled".to_owned(), true.into());
+    }
+    shown.into()
 }
 
 /// Whether the servers are there without which a run makes no sense.

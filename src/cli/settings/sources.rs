@@ -7,73 +7,126 @@ use serde_json::Value;
 use super::load::{self, Loaded, Parsed};
 use super::managed::Managed;
 use super::naming;
+use super::origins::Origins;
 use super::repository::{Found, Leavings, MCP_FILE, Paths, read};
-use super::servers::Entries;
+use super::servers::{self, Author, Named};
 use super::trust::Trust;
 use super::{Ignored, MemorySources};
 use crate::cli::args::RunArgs;
 use crate::cli::environment::{self, Variables};
 use crate::cli::prompts::{Library, Search};
 use crate::cli::usage::UsageError;
-use crate::tools::anchor_rule;
 
 /// Files of a repository, lowest first.
-pub(super) const OF_THE_REPOSITORY: [(&str, &str); 4] = [
+const OF_THE_REPOSITORY: [(&str, &str); 4] = [
     ("project", ".claude/settings.json"),
     ("project", ".outlast/settings.json"),
     ("local", ".claude/settings.local.json"),
     ("local", ".outlast/settings.local.json"),
 ];
 
-/// What was read.
+/// What became of a settings file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileState {
+    Absent,
+    Used,
+    /// Only what forbids is used: nobody vouches for the repository.
+    Untrusted,
+    /// It has a mistake, and a run would not begin.
+    Broken,
+    /// It is another tool's, and could be used.
+    Foreign,
+}
+
+impl FileState {
+    /// For people.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Absent => "absent",
+            Self::Used => "used",
+            Self::Untrusted => "not trusted: only what forbids is used",
+            Self::Broken => "broken",
+            Self::Foreign => "not read; set CLAUDE_CONFIG_DIR=~/.claude to use it",
+        }
+    }
+}
+
+/// One place where settings may be.
+#[derive(Clone, Debug)]
+pub struct SettingsFile {
+    pub path: String,
+    pub state: FileState,
+    /// Its hooks, as they are written; `Null` without any.
+    pub hooks: Value,
+}
+
+/// What was read. What has a mistake is left out of all but the mistakes.
 pub(super) struct Sources {
+    /// The lowest first.
+    pub(super) files: Vec<SettingsFile>,
     pub(super) loaded: Loaded,
+    /// Each keeps a run from beginning.
+    pub(super) mistakes: Vec<String>,
     pub(super) ignored: Vec<Ignored>,
     pub(super) memory: MemorySources,
     /// What whoever keeps the machine says. It is in `loaded` already.
     pub(super) managed: Managed,
-    /// The servers that a trusted repository names.
-    pub(super) servers: Option<Entries>,
+    pub(super) servers: Vec<Named>,
     /// Agents, commands and skills.
     pub(super) library: Library,
+    /// Where each value is from.
+    pub(super) origins: Origins,
 }
 
-/// Reads the user's files, what `--settings` names, and the repository's as far as it is trusted:
-/// because somebody vouches for it for this run, or because the user's own settings name it.
-///
-/// # Errors
-/// The first mistake in a file that is used.
+/// Reads the user's files, what flags name, and the repository's as far as it is trusted: because
+/// somebody vouches for it for this run, or because the user's own settings name it. Stops at no
+/// mistake.
 pub(super) fn read_all(
     args: &RunArgs,
     variables: &Variables,
     config_dir: &Path,
     cwd: &Path,
     managed: &[PathBuf],
-) -> Result<Sources, UsageError> {
-    let managed = Managed::read(managed)?;
+) -> Sources {
+    let mut reading = Reading { strict: args.mcp.strict_mcp_config, ..Reading::default() };
     let session = &args.session;
-    let vouches = session.trust_project || environment::trusts_project(variables)?;
+    let vouches = environment::trusts_project(variables);
+    let vouches = session.trust_project || reading.take(vouches).unwrap_or_default();
     let home = environment::home(variables);
     let paths = Paths { cwd, home: home.as_deref() };
-    let wanted = named(session.setting_sources.as_deref())?;
+    let wanted = reading.take(named(session.setting_sources.as_deref())).unwrap_or_default();
     let wants = |source: &str| wanted.contains(&source);
-    let user = config_dir.join("settings.json");
-    let user = if wants("user") { load::file(&user)? } else { None };
-    let user = user.map(|parsed| anchored(parsed, config_dir));
-    let flag = session.settings.as_deref().map(load::flag).transpose()?;
 
-    let own = [&user, &flag].into_iter().flatten().chain(&managed.files);
+    let ruling: Vec<Parsed> = managed.iter().filter_map(|path| reading.own(path)).collect();
+    let ruling_files = std::mem::take(&mut reading.files);
+    let user = if wants("user") { reading.own(&config_dir.join("settings.json")) } else { None };
+    reading.foreign(home.as_deref(), config_dir);
+    let below = std::mem::take(&mut reading.files);
+    let flag = session.settings.as_deref().and_then(|given| reading.flag(given));
+    let above = std::mem::replace(&mut reading.files, below);
+
+    let own = [&user, &flag].into_iter().flatten().chain(&ruling);
     let trusted: Vec<_> = own.flat_map(|parsed| parsed.layer().trusted_projects).collect();
     let trust = if vouches { Trust::Full } else { Trust::of(&trusted, cwd, paths.home) };
 
-    let mut leavings = Leavings::default();
-    let mut loaded = user.into_iter().fold(Loaded::default(), Loaded::lay);
-    for (_, file) in OF_THE_REPOSITORY.iter().filter(|(source, _)| wants(source)) {
-        if let Some(parsed) = of_the_repository(file, &paths, &trust, &mut leavings)? {
-            loaded = loaded.lay(parsed);
-        }
+    if let Some(parsed) = user {
+        reading.lay(parsed.anchored(config_dir), Author::User);
     }
-    let servers = if wants("project") { servers(cwd, &trust, &mut leavings)? } else { None };
+    for (_, file) in OF_THE_REPOSITORY.iter().filter(|(source, _)| wants(source)) {
+        reading.repository(file, &paths, &trust);
+    }
+    if wants("project") && !reading.strict {
+        reading.project_servers(cwd, &trust);
+    }
+    reading.files.extend(above);
+    if let Some(parsed) = flag {
+        reading.lay(parsed, Author::Settings);
+    }
+    for given in &args.mcp.mcp_config {
+        let servers = servers::of_flag(given);
+        let servers = reading.take(servers).unwrap_or_default();
+        reading.servers.extend(servers);
+    }
     let search = Search {
         cwd,
         own: if wants("user") { environment::own_folders(variables) } else { Vec::new() },
@@ -83,86 +136,164 @@ pub(super) fn read_all(
         commands: !args.prompts.disable_slash_commands,
     };
     let library = search.read();
-    leavings.definitions(&library.withheld);
-    let mut loaded = managed.lay_over(flag.into_iter().fold(loaded, Loaded::lay));
-    let (ignored, line) = leavings.told();
-    loaded.warnings.extend(line);
+    reading.leavings.definitions(&library.withheld);
+    reading.files.extend(ruling_files);
     let memory = MemorySources {
         user: wants("user"),
         project: wants("project"),
         local: wants("local"),
         trusted: trust == Trust::Full,
     };
-    Ok(Sources { loaded, ignored, memory, managed, servers, library })
+    reading.end(Managed { files: ruling }, memory, library)
 }
 
-/// What a file says, its path rules as seen from the folder that it is in.
-fn anchored(mut parsed: Parsed, root: &Path) -> Parsed {
-    for list in ["allow", "ask", "deny"] {
-        let pointer = format!("/permissions/{list}");
-        let rules = parsed.value.pointer_mut(&pointer).and_then(Value::as_array_mut);
-        for rule in rules.into_iter().flatten() {
-            if let Some(text) = rule.as_str() {
-                *rule = Value::String(anchor_rule(text, root));
+/// Files being read.
+#[derive(Default)]
+struct Reading {
+    files: Vec<SettingsFile>,
+    loaded: Loaded,
+    mistakes: Vec<String>,
+    leavings: Leavings,
+    servers: Vec<Named>,
+    origins: Origins,
+    /// Only servers that flags name count.
+    strict: bool,
+}
+
+impl Reading {
+    fn take<T>(&mut self, read: Result<T, UsageError>) -> Option<T> {
+        read.map_err(|error| self.mistakes.push(error.to_string())).ok()
+    }
+
+    fn own(&mut self, path: &Path) -> Option<Parsed> {
+        self.note(path.display().to_string(), load::file(path))
+    }
+
+    fn flag(&mut self, given: &str) -> Option<Parsed> {
+        let inline = given.trim_start().starts_with('{');
+        let shown = if inline { "--settings" } else { given };
+        self.note(shown.to_owned(), load::flag(given).map(Some))
+    }
+
+    fn note(&mut self, path: String, read: Result<Option<Parsed>, Vec<String>>) -> Option<Parsed> {
+        let (state, parsed) = match read {
+            Ok(None) => (FileState::Absent, None),
+            Ok(Some(parsed)) => (FileState::Used, Some(parsed)),
+            Err(mistakes) => {
+                self.mistakes.extend(mistakes);
+                (FileState::Broken, None)
             }
+        };
+        let hooks = parsed.as_ref().and_then(|parsed| parsed.value.get("hooks")).cloned();
+        self.files.push(SettingsFile { path, state, hooks: hooks.unwrap_or_default() });
+        parsed
+    }
+
+    /// Notes the settings of another tool of the family, which people expect to count.
+    fn foreign(&mut self, home: Option<&Path>, config_dir: &Path) {
+        let Some(home) = home else { return };
+        let path = home.join(".claude/settings.json");
+        let real = path.canonicalize().ok();
+        if real.is_some() && real != config_dir.join("settings.json").canonicalize().ok() {
+            let (path, state) = (path.display().to_string(), FileState::Foreign);
+            self.files.push(SettingsFile { path, state, hooks: Value::Null });
         }
     }
-    parsed
-}
 
-pub(super) fn of_the_repository(
-    file: &str,
-    paths: &Paths<'_>,
-    trust: &Trust,
-    leavings: &mut Leavings,
-) -> Result<Option<Parsed>, UsageError> {
-    let name = paths.cwd.join(file).display().to_string();
-    let content = match read(paths.cwd, file, trust) {
-        Found::Nothing => return Ok(None),
-        Found::Content(content) => content,
-        Found::Unusable(why) if *trust == Trust::Full => {
-            return Err(UsageError::new(format!("{name}: {why}; correct it, or take it away")));
+    fn repository(&mut self, file: &str, paths: &Paths<'_>, trust: &Trust) {
+        let name = paths.cwd.join(file).display().to_string();
+        let (read, trusted) = match read(paths.cwd, file, trust) {
+            Found::Nothing => (Ok(None), true),
+            Found::Content(content) if trust.covers(&content) => {
+                let read = load::content(&name, content).map(|mut parsed| {
+                    self.leavings.curb(file, &mut parsed.value);
+                    Some(parsed)
+                });
+                (read, true)
+            }
+            Found::Content(content) => {
+                let value = self.leavings.narrow(file, &content, paths);
+                let text = String::from_utf8_lossy(&content);
+                let text = text.strip_prefix('\u{feff}').unwrap_or(&text).to_owned();
+                let warnings = Vec::from_iter(naming::misnamed_by_others(&name, &text));
+                let parsed = Parsed::new(name.clone(), value, text);
+                (Ok(Some(Parsed { warnings, ..parsed })), false)
+            }
+            Found::Unusable(why) if *trust == Trust::Full => {
+                (Err(vec![format!("{name}: {why}; correct it, or take it away")]), true)
+            }
+            Found::Unusable(why) => {
+                self.leavings.file(file, &why);
+                (Ok(None), false)
+            }
+        };
+        let laid = self.note(name, read);
+        if let Some(parsed) = laid {
+            self.lay(parsed, Author::ProjectSettings);
         }
-        Found::Unusable(why) => {
-            leavings.file(file, &why);
-            return Ok(None);
-        }
-    };
-    if trust.covers(&content) {
-        let mut parsed = load::content(&name, content)?;
-        leavings.curb(file, &mut parsed.value);
-        return Ok(Some(parsed));
-    }
-    let value = leavings.narrow(file, &content, paths);
-    let text = String::from_utf8_lossy(&content).into_owned();
-    let warnings = Vec::from_iter(naming::misnamed_by_others(&name, &content));
-    Ok(Some(Parsed { name, value, text, warnings }))
-}
-
-/// The servers of the repository, if it is trusted with any.
-pub(super) fn servers(
-    cwd: &Path,
-    trust: &Trust,
-    leavings: &mut Leavings,
-) -> Result<Option<Entries>, UsageError> {
-    match read(cwd, MCP_FILE, trust) {
-        Found::Nothing => Ok(None),
-        Found::Content(content) if trust.covers(&content) => {
-            let name = cwd.join(MCP_FILE).display().to_string();
-            Entries::content(&name, content).map(Some)
-        }
-        Found::Content(content) => {
-            leavings.servers(&content, "the repository is not trusted");
-            Ok(None)
-        }
-        Found::Unusable(why) => {
-            leavings.file(MCP_FILE, &why);
-            Ok(None)
+        if let Some(last) = self.files.last_mut().filter(|_| !trusted) {
+            last.state = FileState::Untrusted;
         }
     }
+
+    /// Reads the servers of the repository, if it is trusted with any.
+    fn project_servers(&mut self, cwd: &Path, trust: &Trust) {
+        let name = cwd.join(MCP_FILE).display().to_string();
+        let state = match read(cwd, MCP_FILE, trust) {
+            Found::Nothing => FileState::Absent,
+            Found::Content(content) if trust.covers(&content) => {
+                let servers = servers::content(&name, content, Author::Project);
+                match self.take(servers) {
+                    Some(servers) => {
+                        self.servers.extend(servers);
+                        FileState::Used
+                    }
+                    None => FileState::Broken,
+                }
+            }
+            Found::Content(content) => {
+                self.leavings.servers(&content, "the repository is not trusted");
+                FileState::Untrusted
+            }
+            Found::Unusable(why) => {
+                self.leavings.file(MCP_FILE, &why);
+                FileState::Untrusted
+            }
+        };
+        self.files.push(SettingsFile { path: name, state, hooks: Value::Null });
+    }
+
+    fn lay(&mut self, parsed: Parsed, author: Author) {
+        if !self.strict {
+            self.servers.extend(servers::of_settings(&parsed, author));
+        }
+        self.origins.add_file(&parsed);
+        self.loaded = std::mem::take(&mut self.loaded).lay(parsed);
+    }
+
+    fn end(mut self, managed: Managed, memory: MemorySources, library: Library) -> Sources {
+        for parsed in &managed.files {
+            self.origins.add_file(parsed);
+            self.servers.extend(servers::of_settings(parsed, Author::Managed));
+        }
+        let mut loaded = managed.lay_over(self.loaded);
+        let (ignored, line) = self.leavings.told();
+        loaded.warnings.extend(line);
+        Sources {
+            files: self.files,
+            loaded,
+            mistakes: self.mistakes,
+            ignored,
+            memory,
+            managed,
+            servers: self.servers,
+            library,
+            origins: self.origins,
+        }
+    }
 }
 
-pub(super) fn named(given: Option<&str>) -> Result<Vec<&str>, UsageError> {
+fn named(given: Option<&str>) -> Result<Vec<&str>, UsageError> {
     let Some(given) = given else { return Ok(vec!["user", "project", "local"]) };
     let named: Vec<&str> =
         given.split([',', ' ']).map(str::trim).filter(|name| !name.is_empty()).collect();

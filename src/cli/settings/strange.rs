@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::layer::Layer;
-use super::locate::{Place, line_and_column};
+use super::locate::Places;
 use super::table;
 use crate::cli::nearness::distance;
 
@@ -79,6 +79,9 @@ const TYPO_MAX: usize = 2;
 /// More are counted, and not named.
 const NAMED_MAX: usize = 8;
 
+/// Longer names are cut, in characters.
+const NAME_MAX: usize = 64;
+
 /// Whether a key belongs to another tool, and means nothing to us.
 pub(super) fn is_foreign(key: &str) -> bool {
     FOREIGN.contains(&key)
@@ -89,68 +92,71 @@ pub(super) fn is_ours(key: &str) -> bool {
     APPROVALS.contains(&key) || table::names().any(|name| name == key)
 }
 
-/// One line about the keys of a text that nobody knows; `None` where there are none.
-///
-/// # Errors
-/// Where, and what: a key is one letter or two away from one of the [`GUARDS`].
-pub(super) fn strangers(
-    name: &str,
-    text: &str,
-    layer: &Layer,
-    places: &[Place],
-) -> Result<Option<String>, String> {
-    let levels: [(&str, &BTreeMap<String, Value>); 4] = [
-        ("", &layer.others),
-        ("permissions.", &layer.permissions.others),
-        ("sandbox.", &layer.sandbox.others),
-        ("sandbox.filesystem.", &layer.sandbox.filesystem.others),
+/// The keys of a text that nobody knows.
+pub(super) struct Strangers {
+    /// Where, and what: a key is one letter or two away from one of the [`GUARDS`].
+    pub mistyped: Vec<(usize, String)>,
+    /// One line about the others, if there are any.
+    pub told: Option<String>,
+}
+
+/// Looks for them.
+pub(super) fn strangers(name: &str, layer: &Layer, places: &Places<'_>) -> Strangers {
+    let levels: [(&[&str], &BTreeMap<String, Value>); 4] = [
+        (&[], &layer.others),
+        (&["permissions"], &layer.permissions.others),
+        (&["sandbox"], &layer.sandbox.others),
+        (&["sandbox", "filesystem"], &layer.sandbox.filesystem.others),
     ];
-    let mut found = Vec::new();
-    for (prefix, others) in levels {
-        for key in others.keys().filter(|key| !prefix.is_empty() || !is_foreign(key)) {
-            let path = format!("{prefix}{key}");
-            let at = places.iter().find(|place| place.path.join(".") == path);
-            let at = line_and_column(text, at.map_or(0, |place| place.start));
-            found.push((at, path));
+    let (mut mistyped, mut others) = (Vec::new(), Vec::new());
+    for (outer, keys) in levels {
+        for key in keys.keys().filter(|key| !outer.is_empty() || !is_foreign(key)) {
+            let path: Vec<&str> = outer.iter().copied().chain([key.as_str()]).collect();
+            let (at, path) = (places.nearest(path.iter().copied()), path.join("."));
+            match nearest(&path) {
+                Some((distance, near)) if distance <= TYPO_MAX && GUARDS.contains(&near) => {
+                    let path = short(&path);
+                    let why = format!("unknown setting \"{path}\"; did you mean \"{near}\"?");
+                    mistyped.push((at, why));
+                }
+                near => others.push((at, path, near.map(|(_, near)| near))),
+            }
         }
     }
-    found.sort();
-    let mut told = Vec::new();
-    for ((line, column), path) in &found {
-        let near = nearest(path);
-        if let Some((distance, near)) = near
-            && distance <= TYPO_MAX
-            && GUARDS.contains(&near)
-        {
-            return Err(format!(
-                "{name}:{line}:{column}: unknown setting \"{path}\"; did you mean \"{near}\"?"
-            ));
-        }
-        let guess = near.map_or(String::new(), |(_, near)| format!("; did you mean \"{near}\"?"));
-        told.push(if guess.is_empty() {
-            format!("\"{path}\" (line {line})")
-        } else {
-            format!("\"{path}\" (line {line}{guess})")
-        });
+    others.sort();
+    let known = others.iter().take(NAMED_MAX).map(|(at, path, near)| {
+        let guess = near.map_or(String::new(), |near| format!("; did you mean \"{near}\"?"));
+        format!("\"{}\" (line {}{guess})", short(path), places.line(*at))
+    });
+    let more = others.len().saturating_sub(NAMED_MAX);
+    let more = (more > 0).then(|| format!("{more} more"));
+    let list = known.chain(more).collect::<Vec<_>>().join(", ");
+    let (settings, have) =
+        if others.len() == 1 { ("setting", "has") } else { ("settings", "have") };
+    let told = format!("{name}: unknown {settings} {have} no effect: {list}");
+    Strangers { mistyped, told: (!others.is_empty()).then_some(told) }
+}
+
+/// A name as a line can hold it.
+fn short(path: &str) -> String {
+    let mut letters = path.chars();
+    let mut short: String = letters.by_ref().take(NAME_MAX).collect();
+    if letters.next().is_some() {
+        short.push_str("...");
     }
-    let more = told.len().saturating_sub(NAMED_MAX);
-    told.truncate(NAMED_MAX);
-    if more > 0 {
-        told.push(format!("{more} more"));
-    }
-    let plural = if found.len() == 1 { ("setting", "has") } else { ("settings", "have") };
-    let line = format!("{name}: unknown {} {} no effect: {}", plural.0, plural.1, told.join(", "));
-    Ok((!found.is_empty()).then_some(line))
+    short
 }
 
 /// The known key that differs least, if it differs little, and by how many letters.
 fn nearest(path: &str) -> Option<(usize, &'static str)> {
     let nested = path.contains('.');
     let known = table::names().filter(|_| !nested).chain(INSIDE.into_iter().filter(|_| nested));
-    known.map(|name| (distance(&path.to_lowercase(), &name.to_lowercase()), name)).min().filter(
-        |(distance, name)| {
-            let last = name.rsplit('.').next().unwrap_or(name);
-            *distance <= last.len().div_ceil(4).max(1)
-        },
-    )
+    let bound = |name: &str| {
+        let last = name.rsplit('.').next().unwrap_or(name);
+        last.len().div_ceil(4).max(1)
+    };
+    let like = known.filter(|name| name.len().abs_diff(path.chars().count()) <= bound(name));
+    like.map(|name| (distance(&path.to_lowercase(), &name.to_lowercase()), name))
+        .filter(|(distance, name)| *distance <= bound(name))
+        .min()
 }

@@ -1,56 +1,19 @@
 //! The settings as a doctor looks at them: every source, and every mistake in any of them.
 
-use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use super::credential::credential;
 use super::layer::Layer;
-use super::load::{self, Loaded, Parsed};
-use super::managed::{self, Managed};
-use super::origins::{Effective, Origins};
-use super::repository::{Found, Leavings, Paths, read};
-use super::sources::{self, OF_THE_REPOSITORY, named, of_the_repository};
-use super::trust::Trust;
+use super::managed;
+use super::origins::Effective;
+use super::sources::{SettingsFile, Sources, read_all};
 use super::{Credential, DEFAULTS, Endpoint, Ignored};
-use super::{roster, rules};
+use super::{roster, rules, servers};
 use crate::cli::args::{Given, RunArgs};
 use crate::cli::environment::{self, Environment, VARIABLES, Variables};
-use crate::cli::prompts::{Library, Search};
-use crate::cli::usage::UsageError;
+use crate::cli::prompts::Library;
 use crate::recovery::Limits;
-
-/// What became of a settings file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FileState {
-    Absent,
-    Used,
-    /// Only what forbids is used: nobody vouches for the repository.
-    Untrusted,
-    /// It has a mistake, and a run would not begin.
-    Broken,
-}
-
-impl FileState {
-    /// For people.
-    pub fn words(self) -> &'static str {
-        match self {
-            Self::Absent => "absent",
-            Self::Used => "used",
-            Self::Untrusted => "not trusted: only what forbids is used",
-            Self::Broken => "broken",
-        }
-    }
-}
-
-/// One place where settings may be.
-#[derive(Clone, Debug)]
-pub struct SettingsFile {
-    pub path: String,
-    pub state: FileState,
-    /// Its hooks, as they are written; `Null` without any.
-    pub hooks: serde_json::Value,
-}
 
 /// Everything there is to say about the settings. What has a mistake is left out of the rest.
 #[derive(Clone, Debug)]
@@ -75,8 +38,6 @@ pub struct Survey {
     pub foreign: Vec<(String, String)>,
     /// Agents, commands and skills.
     pub library: Library,
-    /// Where each server is named, as far as a settings file names it.
-    pub servers: BTreeMap<String, String>,
     /// Variables whose names begin like ours, and that nobody reads.
     pub strange_variables: Vec<String>,
 }
@@ -95,10 +56,9 @@ pub fn survey_under(
     cwd: &Path,
 ) -> Survey {
     let config_dir = environment::config_dir(variables);
-    let mut gathering = Gathering::default();
-    gathering.read_all(args, variables, &config_dir, cwd, managed);
-    let Gathering { loaded, managed, files, mut mistakes, leavings, mut origins, mut library } =
-        gathering;
+    let sources = read_all(args, variables, &config_dir, cwd, managed);
+    let Sources { loaded, managed, files, mut mistakes, ignored, mut origins, .. } = sources;
+    let (mut library, servers) = (sources.library, sources.servers);
     let file = loaded.layer();
     if let Err(error) = roster::muster(args, &file, &mut library) {
         mistakes.push(error.to_string());
@@ -120,17 +80,18 @@ pub fn survey_under(
     });
     let endpoint = rules::endpoint(args, &env, &file, credential);
     let model = args.model.model.clone().or(env.model.clone()).or(file.model.clone());
-    let (ignored, line) = leavings.told();
+    let mut complaints = Vec::new();
+    let servers = servers::read(&args.mcp, &env, &file, servers, &all, &mut complaints);
+    origins.add_servers(servers);
     origins.add_environment(variables, &all);
     origins.add_flags(given);
     let foreign = origins.take_foreign();
     let needs_credential = endpoint.base_url == DEFAULTS.base_url;
-    let servers = places_of_servers(&file, &origins);
     Survey {
         strange_variables: strange_variables(&all),
         effective: origins.effective(&endpoint, &config_dir, &found, &all),
         limits: rules::limits(&args.limits, &args.model, &env, &file, 0),
-        warnings: loaded.warnings.into_iter().chain(line).chain(left_out).collect(),
+        warnings: [loaded.warnings, left_out, complaints].concat(),
         credentials: found,
         model: model.unwrap_or_else(|| DEFAULTS.model.to_owned()),
         variables: all,
@@ -142,16 +103,7 @@ pub fn survey_under(
         needs_credential,
         foreign,
         library,
-        servers,
     }
-}
-
-fn places_of_servers(file: &Layer, origins: &Origins) -> BTreeMap<String, String> {
-    let place = |name: &String| {
-        let place = origins.place_of(&format!("mcpServers.{name}"))?;
-        Some((name.clone(), place.to_owned()))
-    };
-    file.mcp_servers.keys().filter_map(place).collect()
 }
 
 impl Survey {
@@ -163,127 +115,6 @@ impl Survey {
         let headers = self.endpoint.headers.iter();
         secrets.extend(headers.map(|(_, value)| value.clone()).filter(|value| value.len() > 15));
         secrets
-    }
-}
-
-#[derive(Default)]
-struct Gathering {
-    loaded: Loaded,
-    files: Vec<SettingsFile>,
-    mistakes: Vec<String>,
-    leavings: Leavings,
-    origins: Origins,
-    managed: Managed,
-    library: Library,
-}
-
-impl Gathering {
-    fn read_all(
-        &mut self,
-        args: &RunArgs,
-        variables: &Variables,
-        config_dir: &Path,
-        cwd: &Path,
-        managed: &[PathBuf],
-    ) {
-        let vouches = args.session.trust_project
-            || environment::trusts_project(variables).unwrap_or_default();
-        let home = environment::home(variables);
-        let paths = Paths { cwd, home: home.as_deref() };
-        let wanted = named(args.session.setting_sources.as_deref()).unwrap_or_else(|error| {
-            self.mistakes.push(error.to_string());
-            Vec::new()
-        });
-        let user = config_dir.join("settings.json");
-        let user = if wanted.contains(&"user") { self.own(&user) } else { None };
-        let flag = args.session.settings.as_deref().and_then(|given| self.flag(given));
-        let ruling: Vec<Parsed> = managed.iter().filter_map(|path| self.own(path)).collect();
-        let own = [&user, &flag].into_iter().flatten().chain(&ruling);
-        let trusted: Vec<_> = own.flat_map(|parsed| parsed.layer().trusted_projects).collect();
-        let trust = if vouches { Trust::Full } else { Trust::of(&trusted, cwd, paths.home) };
-        if let Some(parsed) = user {
-            self.lay(parsed);
-        }
-        for (_, file) in OF_THE_REPOSITORY.iter().filter(|(source, _)| wanted.contains(source)) {
-            self.repository(file, &paths, &trust);
-        }
-        if wanted.contains(&"project")
-            && let Err(error) = sources::servers(cwd, &trust, &mut self.leavings)
-        {
-            self.mistakes.push(error.to_string());
-        }
-        let search = Search {
-            cwd,
-            own: if wanted.contains(&"user") {
-                environment::own_folders(variables)
-            } else {
-                Vec::new()
-            },
-            project: wanted.contains(&"project"),
-            trusts: &|content| trust.covers(content),
-            anywhere: trust == Trust::Full,
-            commands: !args.prompts.disable_slash_commands,
-        };
-        self.library = search.read();
-        self.leavings.definitions(&self.library.withheld);
-        if let Some(parsed) = flag {
-            self.lay(parsed);
-        }
-        self.managed = Managed { files: ruling };
-        let Self { managed, origins, loaded, .. } = self;
-        managed.files.iter().for_each(|parsed| origins.add_file(parsed));
-        *loaded = managed.lay_over(std::mem::take(loaded));
-    }
-
-    fn own(&mut self, path: &Path) -> Option<Parsed> {
-        self.note(path.display().to_string(), load::file(path))
-    }
-
-    fn flag(&mut self, given: &str) -> Option<Parsed> {
-        let inline = given.trim_start().starts_with('{');
-        let shown = if inline { "--settings" } else { given };
-        self.note(shown.to_owned(), load::flag(given).map(Some))
-    }
-
-    fn note(&mut self, path: String, read: Result<Option<Parsed>, UsageError>) -> Option<Parsed> {
-        let (state, parsed) = match read {
-            Ok(None) => (FileState::Absent, None),
-            Ok(Some(parsed)) => (FileState::Used, Some(parsed)),
-            Err(error) => {
-                self.mistakes.push(error.to_string());
-                (FileState::Broken, None)
-            }
-        };
-        let hooks = parsed.as_ref().and_then(|parsed| parsed.value.get("hooks")).cloned();
-        self.files.push(SettingsFile { path, state, hooks: hooks.unwrap_or_default() });
-        parsed
-    }
-
-    fn repository(&mut self, file: &str, paths: &Paths<'_>, trust: &Trust) {
-        let path = paths.cwd.join(file).display().to_string();
-        let content = match read(paths.cwd, file, trust) {
-            Found::Content(content) => content,
-            Found::Nothing | Found::Unusable(_) => Vec::new(),
-        };
-        let trusted = trust.covers(&content);
-        let read = of_the_repository(file, paths, trust, &mut self.leavings);
-        let broken = read.is_err();
-        let laid = self.note(path, read);
-        if let Some(last) = self.files.last_mut()
-            && !trusted
-            && !broken
-            && last.state == FileState::Used
-        {
-            last.state = FileState::Untrusted;
-        }
-        if let Some(parsed) = laid {
-            self.lay(parsed);
-        }
-    }
-
-    fn lay(&mut self, parsed: Parsed) {
-        self.origins.add_file(&parsed);
-        self.loaded = std::mem::take(&mut self.loaded).lay(parsed);
     }
 }
 

@@ -19,13 +19,16 @@ pub(super) enum Sizes {
 }
 
 impl Sizes {
-    /// The first size that is no context window.
-    pub(super) fn too_small(&self) -> Option<u32> {
-        let sizes: Vec<u32> = match self {
-            Self::Every(size) => vec![*size],
-            Self::ByModel(sizes) => sizes.values().copied().collect(),
-        };
-        sizes.into_iter().find(|size| *size < SMALLEST_WINDOW)
+    /// The models whose size is no context window; `None` stands for every model.
+    pub(super) fn too_small(&self) -> Vec<Option<&str>> {
+        let small = |size: u32| size < SMALLEST_WINDOW;
+        match self {
+            Self::Every(size) => Some(None).filter(|_| small(*size)).into_iter().collect(),
+            Self::ByModel(sizes) => {
+                let models = sizes.iter().filter(|(_, size)| small(**size));
+                models.map(|(model, _)| Some(model.as_str())).collect()
+            }
+        }
     }
 }
 

@@ -32,4 +32,4 @@ pub(super) use judge::{Deed, Permissions};
 pub use mode::PermissionMode;
 pub use naming::{Naming, naming};
 pub(super) use rule::List;
-pub use rule::{anchor_rule, check_restriction, split_rules};
+pub use rule::{anchor_rule, check_allowance, check_restriction, split_rules};

@@ -69,6 +69,14 @@ pub fn check_restriction(text: &str, cwd: &Path, home: Option<&Path>) -> Result<
     Rule::parse(text, List::Deny, cwd, home).map(drop)
 }
 
+/// The same for a rule that allows something.
+///
+/// # Errors
+/// Why it is no rule.
+pub fn check_allowance(text: &str, cwd: &Path, home: Option<&Path>) -> Result<(), String> {
+    Rule::parse(text, List::Allow, cwd, home).map(drop)
+}
+
 /// A rule of a settings file elsewhere, as it is written where the run works: there `/x` means a
 /// path below the file's own folder.
 pub fn anchor_rule(text: &str, root: &Path) -> String {

@@ -1,0 +1,335 @@
+//! Everything that is wrong with a text of settings: not only the first of it, and each with its
+//! place.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::layer::Layer;
+use super::locate::{self, Places};
+use super::naming::{self, Misnomer};
+use super::strange::{self, Strangers};
+use super::{ranges, table};
+use crate::cli::nearness::distance;
+use crate::hooks::{BadHook, HookEvent, HookSettings, is_foreign_event};
+use crate::tools::{check_allowance, check_restriction};
+
+/// More are counted, and not told.
+const TOLD_MAX: usize = 20;
+
+/// What is wrong in these is not quoted: it may be a key.
+const MAY_BE_SECRET: [&str; 4] = ["apiKeyHelper", "env", "hooks", "mcpServers"];
+
+/// A text of settings without mistakes.
+pub(super) struct Sound {
+    pub value: Value,
+    /// What is to be said of it all the same.
+    pub warnings: Vec<String>,
+}
+
+/// Checks a text for syntax, shape, unknown keys, and values that make no sense.
+///
+/// # Errors
+/// What is wrong, one line each, in the order of the text. Never none.
+pub(super) fn check(name: &str, text: &str) -> Result<Sound, Vec<String>> {
+    let value: Value =
+        serde_json::from_str(text).map_err(|error| vec![no_json(name, text, &error)])?;
+    let places = Places::of(text);
+    if !value.is_object() {
+        let (line, column) = places.value(0);
+        return Err(vec![format!(
+            "{name}:{line}:{column}: settings are a JSON object; write {{...}}"
+        )]);
+    }
+    let mut search = Search {
+        text,
+        places: &places,
+        misshapen: Vec::new(),
+        found: Vec::new(),
+        remarks: Vec::new(),
+    };
+    search.repetitions();
+    search.shapes(0);
+    let layer = search.layer(&value);
+    let Strangers { mistyped, told } = strange::strangers(name, &layer, &places);
+    for (index, why) in mistyped {
+        search.found.push((places.start(index), why));
+    }
+    search.ranges(&layer);
+    search.rules(&value);
+    if let Some(hooks) = value.get("hooks") {
+        search.hooks(hooks.clone());
+    }
+    let remarks = std::mem::take(&mut search.remarks).into_iter();
+    let remark = |((line, column), why)| format!("{name}:{line}:{column}: {why}");
+    let remarks = remarks.take(TOLD_MAX).map(remark);
+    match search.told(name) {
+        mistakes if mistakes.is_empty() => {
+            Ok(Sound { value, warnings: told.into_iter().chain(remarks).collect() })
+        }
+        mistakes => Err(mistakes),
+    }
+}
+
+/// Why a text is no JSON. Comments are what people most often expect of it.
+pub(super) fn no_json(name: &str, text: &str, error: &serde_json::Error) -> String {
+    let at = locate::offset(text, error.line(), error.column());
+    let (line, column) = locate::line_and_column(text, at);
+    let rest = text.get(at..).unwrap_or_default();
+    let why = match bare(error) {
+        _ if text.trim().is_empty() => "the file is empty; write {}, or take it away".to_owned(),
+        _ if rest.starts_with("//") || rest.starts_with("/*") || rest.starts_with('#') => {
+            "there are no comments in JSON; take this one out".to_owned()
+        }
+        why if why == "trailing comma" => format!("{why}; take away the comma before it"),
+        why => format!("{why}; correct the file"),
+    };
+    format!("{name}:{line}:{column}: not valid JSON: {why}")
+}
+
+/// An error of `serde_json` without the position at its end.
+pub(super) fn bare(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    text.split(" at line ").next().unwrap_or_default().to_owned()
+}
+
+/// A text being searched for mistakes.
+struct Search<'a> {
+    text: &'a str,
+    places: &'a Places<'a>,
+    /// Values that have not the shape of settings.
+    misshapen: Vec<usize>,
+    /// Line and column, and what is wrong there.
+    found: Vec<((usize, usize), String)>,
+    /// The same of what is no mistake.
+    remarks: Vec<((usize, usize), String)>,
+}
+
+impl Search<'_> {
+    fn repetitions(&mut self) {
+        for (first, again) in &self.places.repeated {
+            let path = self.places.path(*again).join(".");
+            let line = self.places.line(*first);
+            let why = format!(
+                "duplicate key \"{path}\", which line {line} has already; make one of the two"
+            );
+            self.found.push((self.places.start(*again), why));
+        }
+    }
+
+    /// Looks for the smallest parts of a value that have not the shape of settings.
+    fn shapes(&mut self, index: usize) {
+        let Some(why) = self.misfit(index) else { return };
+        let before = self.misshapen.len();
+        for child in self.places.children(index) {
+            self.shapes(child);
+        }
+        if self.misshapen.len() == before {
+            self.misshapen.push(index);
+            let complaint = complaint(&why, &self.places.path(index));
+            self.found.push((self.places.value(index), complaint));
+        }
+    }
+
+    /// Why a value does not fit when it stands alone within what is around it.
+    fn misfit(&self, index: usize) -> Option<String> {
+        let place = self.places.get(index)?;
+        let (mut before, mut after) = (String::new(), String::new());
+        let mut inner = place;
+        while let Some(outer) = inner.within.and_then(|outer| self.places.get(outer)) {
+            if self.text.as_bytes().get(outer.value.start) == Some(&b'{') {
+                before = format!("{{{}:{before}", Value::from(inner.key.as_str()));
+                after.push('}');
+            } else {
+                before.insert(0, '[');
+                after.push(']');
+            }
+            inner = outer;
+        }
+        let end = before.len() + place.value.len();
+        let alone = before + self.text.get(place.value.clone())? + &after;
+        let error = serde_json::from_str::<Layer>(&alone).err()?;
+        let why = bare(&error);
+        // What is missing around it stands beside it in the text.
+        let beside = locate::offset(&alone, error.line(), error.column()) >= end;
+        let aside = why.starts_with("missing field") && beside;
+        // What is there twice is told already.
+        (!aside && !why.starts_with("duplicate field")).then_some(why)
+    }
+
+    /// The settings without what is misshapen.
+    fn layer(&self, value: &Value) -> Layer {
+        let mut rest = value.clone();
+        for index in self.misshapen.iter().rev() {
+            let path = self.places.path(*index);
+            let Some((key, outer)) = path.split_last() else { return Layer::default() };
+            let outer = outer.iter().try_fold(&mut rest, |value, key| match value {
+                Value::Object(members) => members.get_mut(*key),
+                Value::Array(items) => items.get_mut(key.parse::<usize>().ok()?),
+                Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => None,
+            });
+            match outer {
+                Some(Value::Object(members)) => drop(members.remove(*key)),
+                Some(Value::Array(items)) => {
+                    let index = key.parse().ok().filter(|index| *index < items.len());
+                    drop(index.map(|index: usize| items.remove(index)));
+                }
+                Some(Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_)) | None => {
+                }
+            }
+        }
+        serde_json::from_value(rest).unwrap_or_default()
+    }
+
+    fn ranges(&mut self, layer: &Layer) {
+        for (path, why) in ranges::misfits(layer) {
+            let at = self.places.nearest(path.iter().map(String::as_str));
+            let key = path.first().map_or("", String::as_str);
+            self.found.push((self.places.value(at), format!("\"{key}\" {why}")));
+        }
+    }
+
+    /// Whether it is a rule does not depend on where it is seen from.
+    fn rules(&mut self, value: &Value) {
+        let root = Path::new("/");
+        for list in ["allow", "ask", "deny"] {
+            let rules = value.pointer(&format!("/permissions/{list}")).and_then(Value::as_array);
+            for (index, rule) in rules.into_iter().flatten().enumerate() {
+                let Some(rule) = rule.as_str() else { continue };
+                let read = if list == "allow" { check_allowance } else { check_restriction };
+                let index = index.to_string();
+                let at = self.places.start(self.places.nearest(["permissions", list, &index]));
+                if let Err(why) = read(rule, root, Some(root)) {
+                    let why = format!("\"permissions.{list}\": `{rule}` is no rule: {why}");
+                    self.found.push((at, why));
+                } else if let Some(Misnomer { why, is_near }) = naming::misnomer(rule) {
+                    let why = format!("the rule \"{rule}\" of permissions.{list} {why}");
+                    // Whoever mistypes what holds a run back must not get a run without it.
+                    let restricts = list != "allow";
+                    let told =
+                        if is_near && restricts { &mut self.found } else { &mut self.remarks };
+                    told.push((at, why));
+                }
+            }
+        }
+    }
+
+    /// Takes events out that are nearly one of ours.
+    fn events(&mut self, hooks: &mut Value) {
+        let Some(events) = hooks.as_object_mut() else { return };
+        events.retain(|event, _| {
+            let known = HookEvent::ALL.into_iter().map(HookEvent::name);
+            let near = known.clone().find(|known| is_mistyped(event, known));
+            let is_known = known.clone().any(|known| known == event) || is_foreign_event(event);
+            let Some(meant) = near.filter(|_| !is_known) else { return true };
+            let at = self.places.start(self.places.nearest(["hooks", event]));
+            let why = format!(
+                "\"hooks.{event}\": there is no such event; did you mean \"{meant}\"?; see HOOKS \
+                 in outlast(1)"
+            );
+            self.found.push((at, why));
+            false
+        });
+    }
+
+    /// Reads hooks again and again, each time without what was wrong in them.
+    fn hooks(&mut self, mut hooks: Value) {
+        self.events(&mut hooks);
+        while let Err(BadHook { place, why }) = read_hooks(&hooks) {
+            let keys: Vec<&str> = locate::keys(&place).collect();
+            let at = self.places.nearest(keys.iter().copied());
+            let mut why = why.as_str();
+            if why.starts_with("invalid type: string") {
+                why = "a text is in the place of something else";
+            }
+            let why = format!("\"{place}\": {why}; see HOOKS in outlast(1)");
+            self.found.push((self.places.start(at), why));
+            if self.found.len() > HOOKS_MAX || !heal(&mut hooks, &keys) {
+                break;
+            }
+        }
+    }
+
+    /// All of it, in the order of the text.
+    fn told(mut self, name: &str) -> Vec<String> {
+        self.found.sort();
+        let more = self.found.len().saturating_sub(TOLD_MAX);
+        let line = |((line, column), why)| format!("{name}:{line}:{column}: {why}");
+        let mut told: Vec<String> = self.found.into_iter().take(TOLD_MAX).map(line).collect();
+        if more > 0 {
+            told.push(format!("{name}: {more} more mistakes are not listed; correct these first"));
+        }
+        told
+    }
+}
+
+/// Mistyped no further than this, an event is still the event. All that there are differ by more.
+const EVENT_TYPO_MAX: usize = 2;
+
+/// Whether a word is another one, but for a letter or two and their cases.
+fn is_mistyped(word: &str, meant: &str) -> bool {
+    distance(&word.to_lowercase(), &meant.to_lowercase()) <= EVENT_TYPO_MAX
+}
+
+/// Mistakes in hooks beyond these are not looked for: each is found by reading all hooks again.
+const HOOKS_MAX: usize = 100;
+
+/// Reads hooks, and looks at what only the tools know to be wrong.
+fn read_hooks(value: &Value) -> Result<HookSettings, BadHook> {
+    let hooks = HookSettings::read(value, "")?;
+    let root = Path::new("/");
+    for handler in &hooks.handlers {
+        let Some(rule) = &handler.condition else { continue };
+        if let Err(why) = check_restriction(rule, root, Some(root)) {
+            let why = format!("`{rule}` is no permission rule: {why}");
+            return Err(BadHook { place: format!("{}.if", handler.place), why });
+        }
+        if let Some(misnomer) = naming::misnomer(rule).filter(|misnomer| misnomer.is_near) {
+            let why = format!("`{rule}` {}", misnomer.why);
+            return Err(BadHook { place: format!("{}.if", handler.place), why });
+        }
+    }
+    Ok(hooks)
+}
+
+/// Takes out of hooks what was wrong there, so that the rest can be read. False: there is nothing
+/// that could be.
+fn heal(hooks: &mut Value, keys: &[&str]) -> bool {
+    let pointer = |depth: usize| format!("/{}", keys[1..depth].join("/"));
+    let harmless = match keys.len() {
+        0 | 1 => return false,
+        2 => json!([]),
+        3 | 4 => json!({ "hooks": [] }),
+        _ => json!({ "type": "command", "command": "true" }),
+    };
+    let depth = match keys.len() {
+        2 => 2,
+        3 | 4 => 3,
+        _ => 5,
+    };
+    match hooks.pointer_mut(&pointer(depth)) {
+        Some(wrong) if *wrong != harmless => {
+            *wrong = harmless;
+            true
+        }
+        Some(_) | None => false,
+    }
+}
+
+/// What is wrong with the value that these keys lead to.
+fn complaint(why: &str, path: &[&str]) -> String {
+    let (name, key) = (path.join("."), path.first().copied().unwrap_or_default());
+    let said = why.trim_start_matches("invalid type: ").trim_start_matches("invalid value: ");
+    let mut found = said.split(", expected").next().unwrap_or_default();
+    let mut said = said;
+    if MAY_BE_SECRET.contains(&key) && found.starts_with("string") {
+        (found, said) = ("a text", "a text is in the place of something else");
+    }
+    match (table::takes(key), path.len()) {
+        (Some(takes), 1) if !why.starts_with("missing") && !why.starts_with("unknown field") => {
+            format!("\"{name}\" takes {takes}; found {found}")
+        }
+        (Some(_), _) => format!("\"{name}\": {said}; see SETTINGS in outlast(1)"),
+        (None, _) => format!("{said}; see SETTINGS in outlast(1)"),
+    }
+}

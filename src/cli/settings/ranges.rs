@@ -1,0 +1,56 @@
+//! Values of settings that have the right shape and make no sense all the same.
+
+use super::entry::SMALLEST_WINDOW;
+use super::layer::{Layer, Price};
+use super::windows::Sizes;
+use crate::cli::values;
+
+/// What is wrong with one value: the keys that lead to it, and why.
+type Misfit = (Vec<String>, String);
+
+/// Everything that the shape of a value alone does not say.
+pub(super) fn misfits(layer: &Layer) -> Vec<Misfit> {
+    let alone = single(layer).into_iter().map(|(key, why)| (vec![key.to_owned()], why.to_owned()));
+    let mut found: Vec<Misfit> = alone.collect();
+    if let Some(entry) = layer.fallback_model.repeated() {
+        let why = format!("has {:?} twice; name it once", entry.model);
+        found.push((vec!["fallbackModel".to_owned()], why));
+    }
+    for model in layer.context_window.iter().flat_map(Sizes::too_small) {
+        let path = ["contextWindow"].into_iter().chain(model).map(str::to_owned).collect();
+        found.push((path, format!("must be at least {SMALLEST_WINDOW} tokens")));
+    }
+    for (model, _) in layer.prices.iter().filter(|(_, price)| !is_payable(price)) {
+        let why = format!("has no price in US dollars per million tokens for {model:?}");
+        found.push((vec!["prices".to_owned(), model.clone()], why));
+    }
+    found
+}
+
+/// Those that are one number.
+fn single(layer: &Layer) -> Vec<(&'static str, &'static str)> {
+    let is_part = |part: f64| part > 0.0 && part <= 1.0;
+    let part = "must be above 0 and at most 1";
+    let usd = layer.max_budget_usd.map(|usd| values::dollars(&usd.to_string()).is_ok());
+    let thinking = layer.max_thinking_tokens.map(|tokens| !(1..1024).contains(&tokens));
+    [
+        ("maxBudgetUsd", usd, "must be above 0 dollars and below 18 million"),
+        ("wrapUpAt", layer.wrap_up_at.map(is_part), part),
+        ("compactAt", layer.compact_at.map(is_part), part),
+        (
+            "maxRetries",
+            layer.max_retries.map(|retries| retries <= 100),
+            "must be a whole number from 0 to 100",
+        ),
+        ("maxThinkingTokens", thinking, "must be 0, or at least 1024"),
+    ]
+    .into_iter()
+    .filter(|(_, fits, _)| *fits == Some(false))
+    .map(|(key, _, why)| (key, why))
+    .collect()
+}
+
+fn is_payable(price: &Price) -> bool {
+    let parts = [Some(price.input), Some(price.output), price.cache_read, price.cache_write];
+    parts.into_iter().flatten().all(|part| values::price_of_one(part).is_ok())
+}
