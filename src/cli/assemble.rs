@@ -111,9 +111,10 @@ fn models(settings: &Settings) -> Result<Vec<ModelFacts>, UsageError> {
 fn memory(settings: &Settings) -> Memory {
     let Some(sources) = settings.memory else { return Memory::default() };
     let home = environment::home(&settings.variables);
+    let own = if sources.user { environment::own_folders(&settings.variables) } else { Vec::new() };
     let search = Search {
         machine: sources.user.then_some(Path::new(MACHINE_MEMORY)),
-        config: sources.user.then_some(&settings.config_dir),
+        own: &own,
         home: home.as_deref(),
         cwd: &settings.cwd,
         project: sources.project,

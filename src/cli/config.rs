@@ -14,7 +14,7 @@ use super::doctor::{say, shown};
 use super::output::one_line;
 use super::prompts::Library;
 use super::run::{World, interrupted};
-use super::settings::{self, SettingsFile, Survey};
+use super::settings::{self, FileState, SettingsFile, Survey};
 use super::usage::{Cause, UsageError};
 use super::version::SCHEMA_VERSION;
 
@@ -60,6 +60,9 @@ fn text(survey: &Survey) -> String {
     for one in &survey.effective {
         let value = one_line(&shown(&one.value));
         let _ = writeln!(text, "{} = {value}  ({})", one.name, one_line(&one.origin));
+    }
+    for file in survey.files.iter().filter(|file| file.state != FileState::Absent) {
+        let _ = writeln!(text, "file: {}  ({})", one_line(&file.path), file.state.words());
     }
     for (kind, name, file) in named(&survey.library) {
         let _ = writeln!(text, "{kind}: {}  ({})", one_line(name), one_line(file));

@@ -220,7 +220,11 @@ fn limits(survey: &Survey) -> Vec<(String, String, String)> {
 
 /// A value in one line.
 pub(super) fn shown(value: &Value) -> String {
-    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+    match value {
+        Value::Null => "none".to_owned(),
+        Value::String(text) => text.clone(),
+        Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => value.to_string(),
+    }
 }
 
 /// How many hooks there are for each event, which will not run, and what the others run.

@@ -48,10 +48,10 @@ impl UsageError {
     }
 
     /// All mistakes of what we were given; `None` where there are none.
-    pub(super) fn all(mistakes: Vec<String>) -> Option<Self> {
-        let mut mistakes = mistakes.into_iter();
-        let first = Self::new(mistakes.next()?);
-        Some(Self { others: mistakes.map(|line| in_one_line(&line)).collect(), ..first })
+    pub(super) fn all(mistakes: &[String]) -> Option<Self> {
+        let (first, others) = mistakes.split_first()?;
+        let others = others.iter().map(|line| in_one_line(line)).collect();
+        Some(Self { others, ..Self::new(first) })
     }
 
     /// Each mistake by itself, the first one first.

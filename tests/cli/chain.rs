@@ -245,7 +245,7 @@ fn nonsense_in_settings_has_its_place() {
         ("{\"fallbackModel\": [{\"model\": \"a\", \"contextWindow\": 5}]}", "at least 1024"),
         ("{\"fallbackModel\": [\"a\", \"a\"]}", "1:19: \"fallbackModel\" has \"a\" twice"),
         ("{\"contextWindow\": \"big\"}", "1:19: \"contextWindow\" takes a number of tokens"),
-        ("{\"contextWindow\": {\"a\": 5}}", "1:19: \"contextWindow\" must be at least 1024"),
+        ("{\"contextWindow\": {\"a\": 5}}", "1:25: \"contextWindow\" must be at least 1024"),
         ("{\"compactAt\": 0}", "1:15: \"compactAt\" must be above 0 and at most 1"),
         ("{\"fast\": \"yes\"}", "1:10: \"fast\" takes true or false"),
     ] {

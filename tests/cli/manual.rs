@@ -48,8 +48,9 @@ fn page() -> String {
             "Keys of a settings file, which is a JSON object without comments. Managed files \
              outrank flags, flags outrank variables, variables outrank --settings, and that \
              outranks the files. A mistake in a settings file ends outlast before anything is \
-             sent, with its file, line and column. So does a key that is almost one that holds a \
-             run back; other unknown keys have no effect, and are told in one line.",
+             sent, with its file, line and column; outlast config lists all of them. So does a \
+             key that is almost one that holds a run back; other unknown keys have no effect, \
+             and are told in one line.",
         )]);
         let settings = settings::settings();
         let texts: Vec<(String, String)> = settings
@@ -145,7 +146,8 @@ const AGENTS: &[&str] = &[
      maxTurns, permissionMode and background; its text is the prompt. --agents takes the same as \
      JSON, with the text as prompt, and outranks files. --agent, or the setting agent, has the run \
      itself work as one: with its prompt in place of outlast's, its tools unless --tools names some, \
-     and its model unless --model does.",
+     its model unless --model does, its permissionMode unless a flag names one, and no more than \
+     its maxTurns unless --max-turns says so.",
     "A command is called by a prompt that begins with a slash and its name, with its folders before \
      it (/git:commit) or without them; a skill (skills/NAME/SKILL.md) by its folder's name. \
      $ARGUMENTS stands for all that follows, $1 to $9 for single words of it, which quotes hold \

@@ -34,10 +34,10 @@ impl Home {
     }
 
     fn search(&self, then: impl FnOnce(Search<'_>) -> Memory) -> Memory {
-        let (config, home) = (self.path("config"), self.path(""));
+        let (own, home) = ([self.path("config"), self.path("shared")], self.path(""));
         then(Search {
             machine: None,
-            config: Some(&config),
+            own: &own,
             home: Some(&home),
             cwd: &self.path("code/project"),
             project: true,
@@ -59,6 +59,7 @@ impl Home {
 fn files_are_read_from_the_most_general_to_the_most_special() {
     let home = Home::new();
     home.write("config/CLAUDE.md", "user")
+        .write("shared/CLAUDE.md", "shared")
         .write("code/CLAUDE.md", "above")
         .write("code/project/CLAUDE.md", "project")
         .write("code/project/.claude/CLAUDE.md", "hidden")
@@ -69,12 +70,16 @@ fn files_are_read_from_the_most_general_to_the_most_special() {
         .write("code/project/.claude/rules/d.txt", "no rule")
         .write("code/project/CLAUDE.local.md", "local")
         .write("code/project/src/CLAUDE.md", "below");
-    let expected = ["user", "above", "project", "hidden", "agents", "rule a", "rule b", "local"];
+    let expected =
+        ["shared", "user", "above", "project", "hidden", "agents", "rule a", "rule b", "local"];
     assert_eq!(home.texts(), expected);
     let prompt = home.read().prompt().expect("there is something to tell");
     let places: Vec<usize> = expected.iter().filter_map(|text| prompt.find(text)).collect();
     assert!(places.len() == expected.len() && prompt.contains("AGENTS.md (kept with the project)"));
     assert_eq!(home.read().warnings, Vec::<String>::new());
+    let rule = home.path("code/project/.claude/rules/c.md").display().to_string();
+    assert!(prompt.ends_with(&format!("follow it:\n- src/**: {rule}\n")), "{prompt}");
+    assert!(!prompt.contains("not always"), "{prompt}");
 }
 
 #[test]
@@ -87,11 +92,11 @@ fn sources_that_do_not_count_are_not_read() {
         let memory = home.search(|search| with(search).read());
         memory.files.into_iter().map(|file| file.text).collect::<Vec<_>>()
     };
-    assert_eq!(read(|search| Search { config: None, ..search }), ["project", "local"]);
+    assert_eq!(read(|search| Search { own: &[], ..search }), ["project", "local"]);
     assert_eq!(read(|search| Search { project: false, ..search }), ["user", "local"]);
     assert_eq!(read(|search| Search { local: false, ..search }), ["user", "project"]);
-    let nothing = home
-        .search(|search| Search { config: None, project: false, local: false, ..search }.read());
+    let nothing =
+        home.search(|search| Search { own: &[], project: false, local: false, ..search }.read());
     assert_eq!(nothing.prompt(), None);
 }
 
@@ -147,7 +152,7 @@ fn a_project_that_is_not_trusted_leads_nowhere_outside() {
     assert_eq!(memory.files.len(), 2);
     let told = memory.warnings.iter().filter(|one| one.contains("not trusted")).count();
     assert_eq!(told, 5, "{:?}", memory.warnings);
-    let trusted = home.search(|search| Search { trusted: true, config: None, ..search }.read());
+    let trusted = home.search(|search| Search { trusted: true, own: &[], ..search }.read());
     assert!(trusted.files[0].text.starts_with("theirs: secret "), "{trusted:?}");
 }
 

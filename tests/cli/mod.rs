@@ -3,6 +3,7 @@
 mod arbitrary;
 mod bad_input;
 mod binary;
+mod broken;
 mod chain;
 mod config;
 mod doctor;

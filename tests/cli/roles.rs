@@ -104,3 +104,30 @@ fn mistakes_in_agents_are_told_before_anything_begins() {
     let file = world.work().join("bad").display().to_string();
     assert!(resolve(&world, &["--agents", &file]).expect_err("no text").contains("not UTF-8"));
 }
+
+#[test]
+fn an_agent_s_turns_and_mode_count_where_nothing_else_says_more() {
+    let agents = |mode: &str| {
+        format!(r#"{{"a": {{"description": "d", "prompt": "p", "maxTurns": 4{mode}}}}}"#)
+    };
+    let plan = agents(r#", "permissionMode": "plan""#);
+    let found = |world: &World, more: &[&str]| {
+        let settings = resolve(world, &[&["--agent=a"], more].concat()).expect("it is right");
+        (settings.limits.budgets.turns, settings.tools.mode.name())
+    };
+    let world = World::new();
+    assert_eq!(found(&world, &["--agents", &plan]), (Some(4), "plan"));
+    let flags = ["--agents", &plan, "--max-turns=9", "--permission-mode=acceptEdits"];
+    assert_eq!(found(&world, &flags), (Some(9), "acceptEdits"));
+    let flags = ["--agents", &plan, "--dangerously-skip-permissions"];
+    assert_eq!(found(&world, &flags), (Some(4), "bypassPermissions"));
+    let settings = r#"{"maxTurns": 2, "permissions": {"defaultMode": "acceptEdits"}}"#;
+    let world = World::new().file("home/.outlast/settings.json", settings);
+    assert_eq!(found(&world, &["--agents", &plan]), (Some(2), "plan"));
+    assert_eq!(found(&world, &["--agents", &agents("")]), (Some(2), "acceptEdits"));
+    let file =
+        "---\nname: a\ndescription: d\nmaxTurns: 4\npermissionMode: bypassPermissions\n---\np";
+    let world = World::new().file("work/.claude/agents/a.md", file);
+    assert_eq!(found(&world, &[]), (Some(4), "default"), "nobody vouches for it");
+    assert_eq!(found(&world, &["--trust-project"]), (Some(4), "bypassPermissions"));
+}

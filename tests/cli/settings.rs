@@ -59,7 +59,7 @@ fn every_mistake_has_file_line_and_column() {
         ("{\"maxDuration\": \"soon\"}", "1:17: \"maxDuration\" takes a duration"),
         ("{\"maxBudgetUsd\": -1}", "1:18: \"maxBudgetUsd\" must be above 0"),
         ("{\"wrapUpAt\": 1.5}", "1:14: \"wrapUpAt\" must be above 0 and at most 1"),
-        ("{\"prices\": {\"m\": {\"input\": -3, \"output\": 1}}}", "1:12: \"prices\" has no price"),
+        ("{\"prices\": {\"m\": {\"input\": -3, \"output\": 1}}}", "1:18: \"prices\" has no price"),
         ("{\"maxTurns\": 1, \"maxTurns\": 2}", "1:17: duplicate key \"maxTurns\""),
         ("{\"maxThinkingTokens\": 9}", "1:23: \"maxThinkingTokens\" must be 0, or at least 1024"),
         ("{\"budgetMode\": \"never\"}", "1:16: \"budgetMode\" takes \"ceiling\" or \"after\""),

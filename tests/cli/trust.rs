@@ -20,6 +20,9 @@ use super::binary::World;
 
 const PROJECT: &str = ".claude/settings.json";
 
+/// The same as seen from the folder of a world.
+const PROJECT_FILE: &str = "work/.claude/settings.json";
+
 /// Everything that a repository could wish for.
 const GREEDY: &str = r#"{
     "$schema": "https://example.test/schema.json",
@@ -190,6 +193,39 @@ fn servers_of_a_repository_are_listed() {
     let [server] = &trusted.mcp.servers[..] else { panic!("{:?}", trusted.mcp) };
     assert_eq!(server.name, "evil");
     assert!(trusted.warnings.iter().all(|line| !line.contains('\u{1b}')), "{trusted:?}");
+}
+
+#[test]
+fn servers_in_a_repository_s_settings_are_the_repository_s() {
+    let servers = r#"{"mcpServers": {"theirs": {"command": "x"}, "off": {"command": "x"}}}"#;
+    let user = r#"{"mcpServers": {"mine": {"command": "x"}}, "disabledMcpjsonServers": ["off"]}"#;
+    let world = World::new().file(PROJECT_FILE, servers).file("home/.outlast/settings.json", user);
+    let untrusted = at_work(&world, &[]);
+    assert_eq!(keys(&untrusted), ["mcpServers"]);
+    let trusted = at_work(&world, &["--trust-project"]);
+    for settings in [&untrusted, &trusted] {
+        let found =
+            settings.mcp.servers.iter().map(|it| (it.name.as_str(), it.vouched, it.disabled));
+        let mine = ("mine", true, false);
+        let theirs = [mine, ("off", false, true), ("theirs", false, false)];
+        let wanted = if std::ptr::eq(settings, &untrusted) { &theirs[..1] } else { &theirs };
+        assert_eq!(found.collect::<Vec<_>>(), wanted);
+    }
+    assert!(trusted.mcp.places["theirs"].ends_with(".claude/settings.json:1"), "{trusted:?}");
+    assert!(at_work(&world, &["--trust-project", "--strict-mcp-config"]).mcp.servers.is_empty());
+}
+
+#[test]
+fn a_rule_of_a_file_knows_where_it_stands() {
+    let rules = "{\"permissions\": {\n \"deny\": [\"Bash(\", \"WebFetch\",\n  \"Frob\"]}}";
+    let user = r#"{"permissions": {"deny": ["Read(/x)"]}}"#;
+    let world = World::new().file(PROJECT_FILE, rules).file("home/.outlast/settings.json", user);
+    let tools = at_work(&world, &["--disallowedTools", "Glob"]).tools;
+    let place = |index: usize| tools.place_of(&tools.deny[index]);
+    assert!(place(0).is_some_and(|at| at.ends_with(".outlast/settings.json:1:27")), "{tools:?}");
+    assert!(place(1).is_some_and(|at| at.ends_with(".claude/settings.json:2:20")), "{tools:?}");
+    assert!(place(2).is_some_and(|at| at.ends_with(".claude/settings.json:3:3")), "{tools:?}");
+    assert_eq!((tools.deny[3].as_str(), place(3)), ("Glob", None));
 }
 
 /// A repository below `home` and the settings of a user who names this one.

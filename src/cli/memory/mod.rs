@@ -12,6 +12,8 @@ pub use search::Search;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
     pub files: Vec<MemoryFile>,
+    /// Those that are for some files only.
+    pub waiting: Vec<Waiting>,
     /// What was left out, and why. For people.
     pub warnings: Vec<String>,
 }
@@ -22,6 +24,14 @@ pub struct MemoryFile {
     pub path: PathBuf,
     pub origin: Origin,
     pub text: String,
+}
+
+/// A file of instructions that counts once a file is worked on that it is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Waiting {
+    pub path: PathBuf,
+    /// Patterns of the files that it is for.
+    pub paths: Vec<String>,
 }
 
 /// Who wrote a memory file.
@@ -51,12 +61,15 @@ impl Origin {
 impl Memory {
     /// What the model is told, if there is anything to tell.
     pub fn prompt(&self) -> Option<String> {
-        if self.files.is_empty() {
-            return None;
+        let mut text = String::new();
+        if !self.files.is_empty() {
+            text += "Instructions kept in files. Follow them. Where two disagree, the later one \
+                counts.\n";
         }
-        let mut text = String::from(
-            "Instructions kept in files. Follow them. Where two disagree, the later one counts.\n",
-        );
+        if self.files.iter().any(|file| file.origin == Origin::Project) {
+            text += "A folder below the working folder may have a CLAUDE.md or an AGENTS.md of its \
+                own: read it before you work there, and follow it there.\n";
+        }
         for file in &self.files {
             let _ = write!(
                 text,
@@ -66,6 +79,13 @@ impl Memory {
                 file.text.trim()
             );
         }
-        Some(text)
+        if !self.waiting.is_empty() {
+            text += "\nInstructions for some files only. Before you read or change a file that fits \
+                one of these, read what is kept for it, and follow it:\n";
+        }
+        for Waiting { path, paths } in &self.waiting {
+            let _ = writeln!(text, "- {}: {}", paths.join(", "), path.display());
+        }
+        Some(text).filter(|text| !text.is_empty())
     }
 }

@@ -8,7 +8,7 @@ use crate::cli::front_matter;
 use crate::process::reading;
 
 use super::imports::{Piece, pieces};
-use super::{Memory, MemoryFile, Origin};
+use super::{Memory, MemoryFile, Origin, Waiting};
 
 /// The names of memory files, in each folder.
 const NAMES: [&str; 3] = ["CLAUDE.md", ".claude/CLAUDE.md", "AGENTS.md"];
@@ -31,13 +31,16 @@ const DEPTH_MAX: usize = 4;
 /// How many files are read in all.
 const FILES_MAX: usize = 200;
 
+/// How many patterns of a rule are told.
+const PATTERNS_MAX: usize = 20;
+
 /// Where to look, and how far to believe what is found.
 #[derive(Clone, Copy, Debug)]
 pub struct Search<'a> {
     /// The file of whoever keeps this machine.
     pub machine: Option<&'a Path>,
-    /// The user's configuration folder, if the user's own files count.
-    pub config: Option<&'a Path>,
+    /// The user's own folders, the one that counts more first; none if they do not count.
+    pub own: &'a [PathBuf],
     pub home: Option<&'a Path>,
     pub cwd: &'a Path,
     /// Whether the files of the project count.
@@ -60,14 +63,20 @@ struct Reader<'a> {
     home: Option<&'a Path>,
     seen: HashSet<PathBuf>,
     bytes: usize,
+    waiting: Vec<Waiting>,
     warnings: Vec<String>,
 }
 
 impl Search<'_> {
     /// Reads all memory files there are. What cannot be read is left out, with a warning.
     pub fn read(&self) -> Memory {
-        let mut reader =
-            Reader { home: self.home, seen: HashSet::new(), bytes: 0, warnings: Vec::new() };
+        let mut reader = Reader {
+            home: self.home,
+            seen: HashSet::new(),
+            bytes: 0,
+            waiting: Vec::new(),
+            warnings: Vec::new(),
+        };
         let mut files: Vec<MemoryFile> = Vec::new();
         for Lead { path, origin, bound } in self.leads() {
             let Some(text) = reader.read(&path, bound.as_deref(), 0) else { continue };
@@ -75,7 +84,7 @@ impl Search<'_> {
                 files.push(MemoryFile { path, origin, text });
             }
         }
-        Memory { files, warnings: reader.warnings }
+        Memory { files, waiting: reader.waiting, warnings: reader.warnings }
     }
 
     /// Every file that may be there, the most general first.
@@ -84,9 +93,9 @@ impl Search<'_> {
         if let Some(path) = self.machine {
             leads.push(Lead { path: path.to_owned(), origin: Origin::Machine, bound: None });
         }
-        if let Some(config) = self.config {
+        for folder in self.own.iter().rev() {
             for name in ["CLAUDE.md", "AGENTS.md"] {
-                leads.push(Lead { path: config.join(name), origin: Origin::User, bound: None });
+                leads.push(Lead { path: folder.join(name), origin: Origin::User, bound: None });
             }
         }
         let root = self.project_root();
@@ -155,8 +164,10 @@ impl Reader<'_> {
                 return None;
             }
         };
-        // Such a rule waits for a file that it is for, and nobody says here when one is read.
-        if depth == 0 && is_rule(path) && self.is_for_some_paths(path, &text) {
+        // Such a rule waits for a file that it is for: the model is told where it is.
+        let paths = if depth == 0 && is_rule(path) { self.paths(path, &text) } else { None };
+        if let Some(paths) = paths {
+            self.waiting.push(Waiting { path: path.to_owned(), paths });
             return None;
         }
         self.bytes += text.len();
@@ -182,11 +193,15 @@ impl Reader<'_> {
         Some(told)
     }
 
-    fn is_for_some_paths(&mut self, path: &Path, text: &str) -> bool {
+    /// The patterns of the files that a rule is for. `None`: it is for all.
+    fn paths(&mut self, path: &Path, text: &str) -> Option<Vec<String>> {
         let fields = front_matter::fields(text).inspect_err(|mistake| {
             self.warnings.push(format!("{}:{mistake}; the rest of it counts", path.display()));
         });
-        fields.is_ok_and(|fields| fields.is_some_and(|fields| fields.has("paths")))
+        let fields = fields.ok().flatten().filter(|fields| fields.has("paths"))?;
+        let mut paths = fields.words("paths").unwrap_or_default();
+        paths.truncate(PATTERNS_MAX);
+        Some(paths)
     }
 
     fn resolve(&self, path: &str, folder: &Path) -> PathBuf {

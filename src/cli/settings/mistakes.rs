@@ -93,6 +93,9 @@ pub(super) fn bare(error: &serde_json::Error) -> String {
     text.split(" at line ").next().unwrap_or_default().to_owned()
 }
 
+/// What a value is that may be of two kinds, and is of neither.
+pub(super) const NEITHER: &str = "something else";
+
 /// A text being searched for mistakes.
 struct Search<'a> {
     text: &'a str,
@@ -119,10 +122,17 @@ impl Search<'_> {
 
     /// Looks for the smallest parts of a value that have not the shape of settings.
     fn shapes(&mut self, index: usize) {
-        let Some(why) = self.misfit(index) else { return };
+        let Some(place) = self.places.get(index) else { return };
+        let value = self.text.get(place.value.clone()).unwrap_or_default();
+        let Some(why) = self.misfit(index, value) else { return };
         let before = self.misshapen.len();
-        for child in self.places.children(index) {
-            self.shapes(child);
+        // What does not even fit without its parts is wrong by itself.
+        let hollow = if value.starts_with('{') { "{}" } else { "[]" };
+        let parts = value.starts_with(['{', '[']) && why != NEITHER;
+        if parts && (value == hollow || self.misfit(index, hollow).as_ref() != Some(&why)) {
+            for child in self.places.children(index) {
+                self.shapes(child);
+            }
         }
         if self.misshapen.len() == before {
             self.misshapen.push(index);
@@ -131,11 +141,10 @@ impl Search<'_> {
         }
     }
 
-    /// Why a value does not fit when it stands alone within what is around it.
-    fn misfit(&self, index: usize) -> Option<String> {
-        let place = self.places.get(index)?;
+    /// Why this does not fit in the place of a value, all alone within what is around that.
+    fn misfit(&self, index: usize, value: &str) -> Option<String> {
         let (mut before, mut after) = (String::new(), String::new());
-        let mut inner = place;
+        let mut inner = self.places.get(index)?;
         while let Some(outer) = inner.within.and_then(|outer| self.places.get(outer)) {
             if self.text.as_bytes().get(outer.value.start) == Some(&b'{') {
                 before = format!("{{{}:{before}", Value::from(inner.key.as_str()));
@@ -146,8 +155,8 @@ impl Search<'_> {
             }
             inner = outer;
         }
-        let end = before.len() + place.value.len();
-        let alone = before + self.text.get(place.value.clone())? + &after;
+        let end = before.len() + value.len();
+        let alone = before + value + &after;
         let error = serde_json::from_str::<Layer>(&alone).err()?;
         let why = bare(&error);
         // What is missing around it stands beside it in the text.

@@ -31,6 +31,8 @@ mod survey;
 mod system;
 mod table;
 mod trust;
+mod typed;
+mod veil;
 mod windows;
 
 use std::collections::BTreeMap;

@@ -4,18 +4,23 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::Path;
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::load::Parsed;
 use super::locate::Places;
 use super::strange::is_ours;
 use super::table::settings;
+use super::typed;
+use super::veil::veiled;
 use super::{Endpoint, McpServers};
-use crate::cli::args::Given;
-use crate::cli::environment::{VARIABLES, Variables};
+use crate::cli::args::{Given, PermissionMode, RunArgs};
+use crate::cli::environment::Variables;
+use crate::cli::prompts::NamedAgent;
 use crate::cli::values;
 use crate::cli::wall::span;
 use crate::model::Address;
+use crate::recovery::{Account, Limits};
+use crate::tools;
 
 /// One value in force.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -227,10 +232,30 @@ impl Origins {
         std::mem::take(&mut self.foreign)
     }
 
+    /// Lays what the agent says that the run is over all but flags, as far as `args` and `limits`
+    /// have it from there.
+    pub(super) fn add_role(&mut self, role: &NamedAgent, args: &RunArgs, limits: &Limits) {
+        let NamedAgent { definition: role, file, .. } = role;
+        let origin = format!("the agent {} ({file})", role.name);
+        let mode = role.permission_mode.map(tools::PermissionMode::name);
+        if let Some(model) =
+            role.model.as_ref().filter(|own| args.model.model.as_ref() == Some(own))
+        {
+            self.replace("model", model.as_str().into(), origin.clone());
+        }
+        if mode.is_some() && mode == args.tools.permission_mode.map(PermissionMode::name) {
+            self.replace("permissions.defaultMode", mode.into(), origin.clone());
+        }
+        if role.max_turns.is_some() && role.max_turns == limits.budgets.turns {
+            self.replace("maxTurns", role.max_turns.into(), origin);
+        }
+    }
+
     /// Everything in force, defaults included. What may be secret is left out.
     pub(super) fn effective(
         mut self,
         endpoint: &Endpoint,
+        limits: &Limits,
         config_dir: &Path,
         credentials: &[(&'static str, String)],
         all: &Variables,
@@ -245,26 +270,58 @@ impl Origins {
         let credential = credentials.first().map(|(kind, source)| (*kind, source.clone()));
         let (kind, source) = credential.unwrap_or(("none", DEFAULT.to_owned()));
         self.replace("credential", format!("{kind} (not shown)").into(), source);
+        self.derive(limits);
         for setting in settings() {
-            let prefix = format!("{}.", setting.name);
-            let said = |name: &String| name == setting.name || name.starts_with(&prefix);
-            if !self.values.keys().any(said) {
-                self.replace(setting.name, setting.default.into(), DEFAULT.to_owned());
+            if !self.says(setting.name) {
+                let value = typed::default(setting.name, &setting.default);
+                self.replace(setting.name, value, DEFAULT.to_owned());
             }
         }
         let shown = |(name, (value, origin)): (String, (Value, String))| {
-            let value = veiled(&name, value, all);
+            let value = veiled(&name, typed::of(&name, value), all);
             Effective { name, value, origin }
         };
         self.values.into_iter().map(shown).collect()
+    }
+
+    /// Whether anybody says anything about a setting, or a part of it.
+    fn says(&self, name: &str) -> bool {
+        let inside = format!("{name}.");
+        let next = self.values.range(inside.clone()..).next();
+        self.values.contains_key(name) || next.is_some_and(|(next, _)| next.starts_with(&inside))
+    }
+
+    /// Adds the defaults that depend on something else.
+    fn derive(&mut self, limits: &Limits) {
+        if !self.says("permissions.defaultMode") {
+            self.replace("permissions.defaultMode", "default".into(), DEFAULT.to_owned());
+        }
+        let mode = self.values.get("permissions.defaultMode");
+        let bypass = mode.is_some_and(|(mode, _)| mode == "bypassPermissions");
+        let said = ["mode", "enabled", "failIfUnavailable"];
+        if !said.iter().any(|key| self.says(&format!("sandbox.{key}"))) {
+            let fence = if bypass { "off" } else { "workspace" };
+            self.replace("sandbox.mode", fence.into(), DEFAULT.to_owned());
+        }
+        let account = match limits.account {
+            Account::ApiKey => "apiKey",
+            Account::Enterprise => "enterprise",
+            Account::Subscription => "subscription",
+        };
+        for (name, value) in [
+            ("accountKind", account.to_owned()),
+            ("maxRetryWait", typed::duration(limits.max_retry_wait)),
+        ] {
+            if !self.says(name) {
+                self.replace(name, value.into(), DEFAULT.to_owned());
+            }
+        }
     }
 }
 
 const DEFAULT: &str = "default";
 
 const CONFIG: [&str; 2] = ["OUTLAST_CONFIG_DIR", "CLAUDE_CONFIG_DIR"];
-
-pub(super) const NOT_SHOWN: &str = "(not shown)";
 
 /// The leaves of a value: whatever is no object, or an empty one.
 fn walk<'a>(value: &'a Value, path: &mut Vec<String>, leaves: &mut Vec<(Vec<String>, &'a Value)>) {
@@ -298,42 +355,6 @@ fn meant(name: &str, text: &str) -> Value {
     }
 }
 
-/// A value without what may be secret: of variables, only our own plain ones are shown.
-fn veiled(name: &str, value: Value, all: &Variables) -> Value {
-    if let Some(variable) = name.strip_prefix("env.") {
-        let plain = VARIABLES.iter().any(|(known, _)| *known == variable);
-        let secret = ["KEY", "TOKEN", "HEADER", "PROXY", "URL", "ENDPOINT"];
-        let secret = secret.iter().any(|word| variable.contains(word));
-        let known = all.contains_key(OsStr::new(variable));
-        return if plain && !secret && known { value } else { NOT_SHOWN.into() };
-    }
-    match (name, value) {
-        ("apiKeyHelper", value) if value != "none" => "(a command, not shown)".into(),
-        ("hooks", Value::Object(events)) => events.into_iter().map(|(event, _)| event).collect(),
-        (_, value) => without_headers(value),
-    }
-}
-
-/// An address without what may be secret in it.
-pub(super) fn address(text: &str) -> Value {
-    Address::parse(text).map_or_else(|_| NOT_SHOWN.into(), |address| address.base().into())
-}
-
-fn without_headers(value: Value) -> Value {
-    match value {
-        Value::Array(items) => items.into_iter().map(without_headers).collect(),
-        Value::Object(members) => {
-            let veil = |(key, value): (String, Value)| match key.as_str() {
-                "headers" => (key, NOT_SHOWN.into()),
-                _ => (key, without_headers(value)),
-            };
-            Value::Object(members.into_iter().map(veil).collect::<Map<_, _>>())
-        }
-        Value::String(text) if text.starts_with("http") => address(&text),
-        other @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_)) => other,
-    }
-}
-
 fn named(flag: &str) -> String {
     format!("--{}", flag.replace('_', "-"))
 }
@@ -352,6 +373,7 @@ pub(super) fn snake(camel: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::environment::VARIABLES;
 
     #[test]
     fn every_flag_and_variable_of_the_tables_is_there() {

@@ -52,10 +52,7 @@ pub fn resolve_under(
 ) -> Result<Settings, UsageError> {
     let config_dir = environment::config_dir(&variables);
     let hook_depth = environment::hook_depth(&variables)?;
-    let sources = read_all(args, &variables, &config_dir, &cwd, managed);
-    if let Some(error) = UsageError::all(sources.mistakes) {
-        return Err(error);
-    }
+    let sources = read_all(args, &variables, &config_dir, &cwd, managed).sound()?;
     let Sources { loaded, managed, ignored, memory, servers, mut library, .. } = sources;
     let file = loaded.layer();
     let role = roster::muster(args, &file, &mut library)?;
@@ -67,15 +64,15 @@ pub fn resolve_under(
     let mut warnings = [loaded.warnings, chain.strangers(&args.model), found].concat();
     let mcp = servers::read(&args.mcp, &env, &file, servers, &variables, &mut warnings);
     servers::check_named(&mcp, args.tools.permission_prompt_tool.as_deref())?;
-    let limits = limits(args, &env, &file, &chain, &endpoint);
-    let mut system = system::read(&args.model)?;
-    let mut tools = tools(args, &env, &file)?;
+    let mut limits = limits(args, &env, &file, &chain, &endpoint);
+    roster::bound(role.as_ref(), &args.limits, &mut limits);
+    let tools =
+        ToolRules { places: loaded.rules.into_iter().collect(), ..tools(args, &env, &file)? };
     warnings.extend(naming::of_run(&args.tools, &tools, &mcp)?);
     let home = environment::home(&variables);
     let paths = Paths { cwd: &cwd, home: home.as_deref() };
-    tools.places = loaded.rules.into_iter().collect();
     let hooks = [loaded.hooks.handlers, library.hooks(role.as_ref())].concat();
-    role.iter().try_for_each(|role| roster::cast(role, &mut system, &mut tools, &mcp, &paths))?;
+    let (system, tools) = roster::cast(role, system::read(&args.model)?, tools, &mcp, &paths)?;
     Ok(Settings {
         output: output(args, &env)?,
         prompt: prompt(args, &file),
@@ -104,7 +101,7 @@ pub fn resolve_under(
         agent_words: args.model.append_subagent_system_prompt.clone(),
         hooks: managed.choose(hooks, file.disable_all_hooks),
         hook_depth,
-        memory: (!args.session.no_memory && !env.no_memory).then_some(memory),
+        memory: Some(memory).filter(|_| !args.session.no_memory && !env.no_memory),
         variables,
         config_dir,
         cwd,

@@ -1,12 +1,13 @@
 //! Which kinds of agents there are, and what becomes of a run that is to be one of them.
 
-use crate::cli::args::RunArgs;
+use crate::cli::args::{LimitArgs, PermissionMode, RunArgs};
 use crate::cli::environment;
 use crate::cli::nearness::distance;
 use crate::cli::prompts::{Library, SkillFolder, agents_of_flag};
 use crate::cli::usage::UsageError;
 use crate::mcp;
-use crate::tools::{AgentDefinition, built_in_names, check_restriction};
+use crate::recovery::Limits;
+use crate::tools::{self, AgentDefinition, built_in_names, check_restriction};
 
 use super::layer::Layer;
 use super::naming::{Misnomer, misnomer};
@@ -61,13 +62,39 @@ impl Settings {
     }
 }
 
-/// The same flags for a run that is an agent: its model counts where no flag names one.
+/// The same flags for a run that is an agent: its model and its permission mode count where no
+/// flag names one. Those of an agent that nobody vouches for were taken away when it was read.
 pub(super) fn dressed(args: &RunArgs, role: Option<&AgentDefinition>) -> RunArgs {
     let mut args = args.clone();
-    if let Some(model) = role.and_then(|role| role.model.clone()) {
-        args.model.model.get_or_insert(model);
+    let Some(role) = role else { return args };
+    if let Some(model) = &role.model {
+        args.model.model.get_or_insert_with(|| model.clone());
+    }
+    let tools = &mut args.tools;
+    if tools.permission_mode.is_none() && !tools.dangerously_skip_permissions {
+        tools.permission_mode = role.permission_mode.map(mode);
     }
     args
+}
+
+fn mode(mode: tools::PermissionMode) -> PermissionMode {
+    match mode {
+        tools::PermissionMode::Default => PermissionMode::Default,
+        tools::PermissionMode::AcceptEdits => PermissionMode::AcceptEdits,
+        tools::PermissionMode::Plan => PermissionMode::Plan,
+        tools::PermissionMode::DontAsk => PermissionMode::DontAsk,
+        tools::PermissionMode::BypassPermissions => PermissionMode::BypassPermissions,
+    }
+}
+
+/// Ends a run that is an agent after as many replies as the agent may make, unless a flag says how
+/// many. It never gets more than the settings give.
+pub(super) fn bound(role: Option<&AgentDefinition>, flags: &LimitArgs, limits: &mut Limits) {
+    let Some(own) = role.and_then(|role| role.max_turns) else { return };
+    if flags.max_turns.is_none() {
+        let turns = limits.budgets.turns.map_or(own, |turns| turns.min(own));
+        limits.budgets.turns = Some(turns);
+    }
 }
 
 /// Gives a run the prompt and the tools of an agent, as far as no flag says otherwise.
@@ -75,12 +102,13 @@ pub(super) fn dressed(args: &RunArgs, role: Option<&AgentDefinition>) -> RunArgs
 /// # Errors
 /// It has no tool that there is.
 pub(super) fn cast(
-    role: &AgentDefinition,
-    system: &mut SystemPrompt,
-    tools: &mut ToolRules,
+    role: Option<AgentDefinition>,
+    mut system: SystemPrompt,
+    mut tools: ToolRules,
     servers: &McpServers,
     paths: &Paths<'_>,
-) -> Result<(), UsageError> {
+) -> Result<(SystemPrompt, ToolRules), UsageError> {
+    let Some(role) = role else { return Ok((system, tools)) };
     system.role = Some(role.prompt.clone()).filter(|prompt| !prompt.is_empty());
     let no_rule = |rule: &&String| check_restriction(rule, paths.cwd, paths.home).is_err();
     if let Some(bad) = role.disallowed_tools.iter().find(no_rule) {
@@ -99,7 +127,8 @@ pub(super) fn cast(
         )));
     }
     tools.deny.extend(role.disallowed_tools.iter().cloned());
-    let Some(wanted) = role.tools.as_ref().filter(|_| tools.only.is_none()) else { return Ok(()) };
+    let wanted = role.tools.as_ref().filter(|_| tools.only.is_none());
+    let Some(wanted) = wanted else { return Ok((system, tools)) };
     let built_in = built_in_names();
     let known = wanted.iter().filter(|name| built_in.contains(&name.as_str()));
     let known: Vec<String> = known.cloned().collect();
@@ -120,5 +149,5 @@ pub(super) fn cast(
             tools.deny.push(format!("{prefix}*"));
         }
     }
-    Ok(())
+    Ok((system, tools))
 }

@@ -10,7 +10,7 @@ use super::layer::Layer;
 use super::load::{Parsed, utf8};
 use super::locate::Places;
 use super::mistakes;
-use super::origins::{NOT_SHOWN, address};
+use super::veil;
 use crate::cli::args::McpArgs;
 use crate::cli::environment::{Environment, Variables};
 use crate::cli::usage::UsageError;
@@ -224,7 +224,7 @@ pub(super) fn read(
                     ));
                 }
                 places.insert(name.clone(), place);
-                shown.insert(name.clone(), veiled(entry, config.disabled));
+                shown.insert(name.clone(), veil::server(&entry, config.disabled));
                 found.insert(name, config);
             }
             Err(why) => {
@@ -239,25 +239,6 @@ pub(super) fn read(
     let timers = Timers { start: env.mcp_start.unwrap_or(defaults.start), call, ..defaults };
     let servers = found.into_values().collect();
     McpServers { servers, required: required(args), skipped, timers, places, shown }
-}
-
-/// Of a server only what it is, and not what it is told.
-fn veiled(entry: Value, disabled: bool) -> Value {
-    let part = |(key, value): (&String, &Value)| {
-        let value = match key.as_str() {
-            "type" | "command" | "timeout" => value.clone(),
-            "url" => address(value.as_str().unwrap_or_default()),
-            _ => NOT_SHOWN.into(),
-        };
-        (key.clone(), value)
-    };
-    let members = entry.as_object();
-    let mut shown: Map<String, Value> = members.into_iter().flatten().map(part).collect();
-    shown.remove("disabled");
-    if disabled {
-        shown.insert("disabled".to_owned(), true.into());
-    }
-    shown.into()
 }
 
 /// Whether the servers are there without which a run makes no sense.

@@ -78,6 +78,19 @@ pub(super) struct Sources {
     pub(super) origins: Origins,
 }
 
+impl Sources {
+    /// The same, if a run can begin with it.
+    ///
+    /// # Errors
+    /// All mistakes.
+    pub(super) fn sound(self) -> Result<Self, UsageError> {
+        match UsageError::all(&self.mistakes) {
+            Some(error) => Err(error),
+            None => Ok(self),
+        }
+    }
+}
+
 /// Reads the user's files, what flags name, and the repository's as far as it is trusted: because
 /// somebody vouches for it for this run, or because the user's own settings name it. Stops at no
 /// mistake.
@@ -127,16 +140,6 @@ pub(super) fn read_all(
         let servers = reading.take(servers).unwrap_or_default();
         reading.servers.extend(servers);
     }
-    let search = Search {
-        cwd,
-        own: if wants("user") { environment::own_folders(variables) } else { Vec::new() },
-        project: wants("project"),
-        trusts: &|content| trust.covers(content),
-        anywhere: trust == Trust::Full,
-        commands: !args.prompts.disable_slash_commands,
-    };
-    let library = search.read();
-    reading.leavings.definitions(&library.withheld);
     reading.files.extend(ruling_files);
     let memory = MemorySources {
         user: wants("user"),
@@ -144,7 +147,23 @@ pub(super) fn read_all(
         local: wants("local"),
         trusted: trust == Trust::Full,
     };
+    let own = if memory.user { environment::own_folders(variables) } else { Vec::new() };
+    let library = library(own, memory, cwd, &trust, !args.prompts.disable_slash_commands);
+    reading.leavings.definitions(&library.withheld);
     reading.end(Managed { files: ruling }, memory, library)
+}
+
+/// Agents, commands and skills.
+fn library(
+    own: Vec<PathBuf>,
+    sources: MemorySources,
+    cwd: &Path,
+    trust: &Trust,
+    commands: bool,
+) -> Library {
+    let trusts = |content: &[u8]| trust.covers(content);
+    let MemorySources { project, trusted: anywhere, .. } = sources;
+    Search { cwd, own, project, trusts: &trusts, anywhere, commands }.read()
 }
 
 /// Files being read.

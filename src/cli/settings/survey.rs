@@ -12,8 +12,9 @@ use super::{Credential, DEFAULTS, Endpoint, Ignored};
 use super::{roster, rules, servers};
 use crate::cli::args::{Given, RunArgs};
 use crate::cli::environment::{self, Environment, VARIABLES, Variables};
-use crate::cli::prompts::Library;
+use crate::cli::prompts::{Library, NamedAgent};
 use crate::recovery::Limits;
+use crate::tools::AgentDefinition;
 
 /// Everything there is to say about the settings. What has a mistake is left out of the rest.
 #[derive(Clone, Debug)]
@@ -60,19 +61,18 @@ pub fn survey_under(
     let Sources { loaded, managed, files, mut mistakes, ignored, mut origins, .. } = sources;
     let (mut library, servers) = (sources.library, sources.servers);
     let file = loaded.layer();
-    if let Err(error) = roster::muster(args, &file, &mut library) {
+    let role = roster::muster(args, &file, &mut library).unwrap_or_else(|error| {
         mistakes.push(error.to_string());
-    }
-    let left_out = std::mem::take(&mut library.warnings);
+        None
+    });
     let mut all = variables.clone();
     all.extend(file.env.iter().map(|(name, value)| (OsString::from(name), OsString::from(value))));
-    let (mut args, mut given) = (args.clone(), given.clone());
+    let (mut args, mut given) = (roster::dressed(args, role.as_ref()), given.clone());
     managed.outrank(&mut args, &mut given, &mut all);
     let (args, given) = (&args, &given);
     let env = environment_of(&all, &mut mistakes);
-    let found = credentials(args, &env, &file, &config_dir, &|name| {
-        origins.set_at(name, variables, &all).map(ToOwned::to_owned)
-    });
+    let set_at = |name: &str| origins.set_at(name, variables, &all).map(ToOwned::to_owned);
+    let found = credentials(args, &env, &file, &config_dir, &set_at);
     let found = found_at(found, origins.place_of("apiKeyHelper"));
     let credential = credential(&args.model, &env, &file, &config_dir).unwrap_or_else(|error| {
         mistakes.push(error.to_string());
@@ -80,18 +80,23 @@ pub fn survey_under(
     });
     let endpoint = rules::endpoint(args, &env, &file, credential);
     let model = args.model.model.clone().or(env.model.clone()).or(file.model.clone());
-    let mut complaints = Vec::new();
-    let servers = servers::read(&args.mcp, &env, &file, servers, &all, &mut complaints);
-    origins.add_servers(servers);
+    let mut warnings = loaded.warnings;
+    warnings.append(&mut library.warnings);
+    origins.add_servers(servers::read(&args.mcp, &env, &file, servers, &all, &mut warnings));
     origins.add_environment(variables, &all);
+    let limits = limits(args, &env, &file, &endpoint, role.as_ref());
+    let own = |agent: &&NamedAgent| role.as_ref() == Some(&agent.definition);
+    if let Some(role) = library.agents.iter().find(own) {
+        origins.add_role(role, args, &limits);
+    }
     origins.add_flags(given);
-    let foreign = origins.take_foreign();
-    let needs_credential = endpoint.base_url == DEFAULTS.base_url;
     Survey {
+        foreign: origins.take_foreign(),
+        needs_credential: endpoint.base_url == DEFAULTS.base_url,
         strange_variables: strange_variables(&all),
-        effective: origins.effective(&endpoint, &config_dir, &found, &all),
-        limits: rules::limits(&args.limits, &args.model, &env, &file, 0),
-        warnings: [loaded.warnings, left_out, complaints].concat(),
+        effective: origins.effective(&endpoint, &limits, &config_dir, &found, &all),
+        limits,
+        warnings,
         credentials: found,
         model: model.unwrap_or_else(|| DEFAULTS.model.to_owned()),
         variables: all,
@@ -100,10 +105,23 @@ pub fn survey_under(
         mistakes,
         ignored,
         endpoint,
-        needs_credential,
-        foreign,
         library,
     }
+}
+
+fn limits(
+    args: &RunArgs,
+    env: &Environment,
+    file: &Layer,
+    endpoint: &Endpoint,
+    role: Option<&AgentDefinition>,
+) -> Limits {
+    let mut limits = rules::limits(&args.limits, &args.model, env, file, 0);
+    if file.account_kind.is_none() {
+        limits.account = endpoint.credential.account();
+    }
+    roster::bound(role, &args.limits, &mut limits);
+    limits
 }
 
 impl Survey {
