@@ -1,6 +1,5 @@
 //! Flags, environment and files, weighed.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use uuid::Uuid;
@@ -24,6 +23,7 @@ use crate::cli::usage::UsageError;
 use crate::cli::values;
 use crate::model::Address;
 use crate::recovery::{Limits, Money};
+use crate::tools::AgentDefinition;
 
 /// Decides what a run is to be. Reads files, changes nothing.
 ///
@@ -64,10 +64,8 @@ pub fn resolve_under(
     let mut warnings = [loaded.warnings, chain.strangers(&args.model), found].concat();
     let mcp = servers::read(&args.mcp, &env, &file, servers, &variables, &mut warnings);
     servers::check_named(&mcp, args.tools.permission_prompt_tool.as_deref())?;
-    let mut limits = limits(args, &env, &file, &chain, &endpoint);
-    roster::bound(role.as_ref(), &args.limits, &mut limits);
-    let tools =
-        ToolRules { places: loaded.rules.into_iter().collect(), ..tools(args, &env, &file)? };
+    let limits = limits(args, &env, &file, (&chain, &endpoint), role.as_ref());
+    let tools = tools(args, &env, &file, loaded.rules)?;
     warnings.extend(naming::of_run(&args.tools, &tools, &mcp)?);
     let home = environment::home(&variables);
     let paths = Paths { cwd: &cwd, home: home.as_deref() };
@@ -146,14 +144,15 @@ fn limits(
     args: &RunArgs,
     env: &Environment,
     file: &Layer,
-    chain: &chain::Chain,
-    endpoint: &Endpoint,
+    (chain, endpoint): (&chain::Chain, &Endpoint),
+    role: Option<&AgentDefinition>,
 ) -> Limits {
     let switches = chain.links.len() - 1;
     let mut limits = rules::limits(&args.limits, &args.model, env, file, switches);
     if file.account_kind.is_none() {
         limits.account = endpoint.credential.account();
     }
+    roster::bound(role, &args.limits, &mut limits);
     limits
 }
 
@@ -304,7 +303,12 @@ fn thinking(args: &RunArgs, env: &Environment, file: &Layer) -> Result<Option<u3
     }
 }
 
-fn tools(args: &RunArgs, env: &Environment, file: &Layer) -> Result<ToolRules, UsageError> {
+fn tools(
+    args: &RunArgs,
+    env: &Environment,
+    file: &Layer,
+    places: Vec<(String, String)>,
+) -> Result<ToolRules, UsageError> {
     let (flags, permissions) = (&args.tools, &file.permissions);
     let mode = if flags.dangerously_skip_permissions {
         PermissionMode::BypassPermissions
@@ -339,7 +343,7 @@ fn tools(args: &RunArgs, env: &Environment, file: &Layer) -> Result<ToolRules, U
         ask: permissions.ask.clone(),
         deny: joined(&permissions.deny, &values::list(&flags.disallowed_tools)),
         mode,
-        places: BTreeMap::new(),
+        places: places.into_iter().collect(),
         prompt_tool: prompt_tool::read(flags)?,
         on_denied: flags.on_denied.or(file.on_denied).unwrap_or_default(),
         directories,
