@@ -170,7 +170,9 @@ impl Search<'_> {
     fn layer(&self, value: &Value) -> Layer {
         let mut rest = value.clone();
         for index in self.misshapen.iter().rev() {
-            let path = self.places.path(*index);
+            let mut path = self.places.path(*index);
+            // The rest of what it is deeper within may not stand without it.
+            path.truncate(2);
             let Some((key, outer)) = path.split_last() else { return Layer::default() };
             let outer = outer.iter().try_fold(&mut rest, |value, key| match value {
                 Value::Object(members) => members.get_mut(*key),
