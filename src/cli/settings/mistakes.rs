@@ -128,7 +128,7 @@ impl Search<'_> {
         let before = self.misshapen.len();
         // What does not even fit without its parts is wrong by itself.
         let hollow = if value.starts_with('{') { "{}" } else { "[]" };
-        let parts = value.starts_with(['{', '[']) && why != NEITHER;
+        let parts = value.starts_with(['{', '[']) && (index == 0 || why != NEITHER);
         if parts && (value == hollow || self.misfit(index, hollow).as_ref() != Some(&why)) {
             for child in self.places.children(index) {
                 self.shapes(child);

@@ -65,7 +65,7 @@ pub fn resolve_under(
     let mcp = servers::read(&args.mcp, &env, &file, servers, &variables, &mut warnings);
     servers::check_named(&mcp, args.tools.permission_prompt_tool.as_deref())?;
     let limits = limits(args, &env, &file, (&chain, &endpoint), role.as_ref());
-    let tools = tools(args, &env, &file, loaded.rules)?;
+    let tools = tools((args, &env, &file), loaded.rules)?;
     warnings.extend(naming::of_run(&args.tools, &tools, &mcp)?);
     let home = environment::home(&variables);
     let paths = Paths { cwd: &cwd, home: home.as_deref() };
@@ -304,9 +304,7 @@ fn thinking(args: &RunArgs, env: &Environment, file: &Layer) -> Result<Option<u3
 }
 
 fn tools(
-    args: &RunArgs,
-    env: &Environment,
-    file: &Layer,
+    (args, env, file): (&RunArgs, &Environment, &Layer),
     places: Vec<(String, String)>,
 ) -> Result<ToolRules, UsageError> {
     let (flags, permissions) = (&args.tools, &file.permissions);

@@ -21,6 +21,8 @@ pub(super) fn veiled(name: &str, value: Value, all: &Variables) -> Value {
     match (name, value) {
         ("apiKeyHelper", value) if !value.is_null() => "(a command, not shown)".into(),
         ("hooks", Value::Object(events)) => events.into_iter().map(|(event, _)| event).collect(),
+        // Those are veiled where they are read.
+        (name, value) if name.starts_with("mcpServers.") => value,
         (_, value) => without_headers(value),
     }
 }
