@@ -3,11 +3,12 @@
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::sys::stat::Mode;
 use nix::unistd::{Uid, mkfifo};
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use super::binary::World;
 
@@ -131,7 +132,7 @@ fn many_mistakes_are_counted_and_take_no_time() {
         )
     );
     are(&mistakes(&World::new().file(USER, file), &[]), &[]);
-    assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_mins(1), "{:?}", began.elapsed());
 }
 
 #[test]
@@ -171,7 +172,7 @@ fn files_that_are_none_are_not_waited_for() {
         ("Too many levels of symbolic links", |path| symlink(path, path).expect("a link")),
         ("Permission denied", |path| {
             fs::write(path, "{}").expect("a file");
-            fs::set_permissions(path, fs::Permissions::from_mode(0)).expect("ours");
+            fs::set_permissions(path, fs::Permissions::from_mode(0o0)).expect("ours");
         }),
     ];
     for (why, make) in rows {
