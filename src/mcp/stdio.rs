@@ -3,15 +3,16 @@
 use std::collections::VecDeque;
 use std::io;
 use std::process::ExitStatus;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rmcp::RoleClient;
 use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::Transport;
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use crate::process::{Job, Running, Supervisor};
 
@@ -26,6 +27,13 @@ const SAID_BYTES: usize = 4096;
 
 /// Messages that wait to be taken.
 const WAITING_MAX: usize = 64;
+
+/// How long they may be together, in bytes. The longest one may wait alone.
+const WAITING_BYTES: u32 = 32 << 20;
+
+/// How much may wait to be written, in bytes: the library answers a server's questions by itself,
+/// and a server that asks without end need not read the answers.
+const BACKLOG: usize = 8 << 20;
 
 /// How long what a program has printed may take to arrive once it has ended.
 const LAST_WORDS: Duration = Duration::from_millis(200);
@@ -129,21 +137,44 @@ async fn overhear(mut stderr: ChildStderr, said: Said) {
 /// not answering.
 pub(super) struct Pipes {
     outgoing: mpsc::UnboundedSender<Vec<u8>>,
-    incoming: mpsc::Receiver<RxJsonRpcMessage<RoleClient>>,
+    /// How many bytes are not written yet.
+    backlog: Arc<AtomicUsize>,
+    incoming: mpsc::Receiver<Waiting>,
+    said: Said,
 }
+
+/// A message that nobody has taken yet, and the room that it takes up.
+type Waiting = (RxJsonRpcMessage<RoleClient>, OwnedSemaphorePermit);
 
 impl Pipes {
     fn over(
-        stdin: ChildStdin,
-        stdout: ChildStdout,
+        stdin: impl AsyncWrite + Send + Unpin + 'static,
+        stdout: impl AsyncRead + Send + Unpin + 'static,
         said: Said,
         is_over: tokio::sync::watch::Receiver<()>,
     ) -> Self {
         let (outgoing, lines) = mpsc::unbounded_channel();
         let (messages, incoming) = mpsc::channel(WAITING_MAX);
-        tokio::spawn(write(stdin, lines));
-        tokio::spawn(read(stdout, messages, said, is_over));
-        Self { outgoing, incoming }
+        let backlog = Arc::new(AtomicUsize::new(0));
+        tokio::spawn(write(stdin, lines, Arc::clone(&backlog)));
+        tokio::spawn(read(stdout, messages, said.clone(), is_over));
+        Self { outgoing, backlog, incoming, said }
+    }
+
+    fn queue(&mut self, mut line: Vec<u8>) -> io::Result<()> {
+        line.push(b'\n');
+        let waiting = self.backlog.fetch_add(line.len(), Ordering::Relaxed);
+        if waiting > BACKLOG {
+            self.said.blame("it does not read what it is told");
+            self.stop_writing();
+            // To be taken for one that hung up is the way to its end.
+            (_, self.incoming) = mpsc::channel(1);
+        }
+        self.outgoing.send(line).map_err(|_| io::ErrorKind::BrokenPipe.into())
+    }
+
+    fn stop_writing(&mut self) {
+        (self.outgoing, _) = mpsc::unbounded_channel();
     }
 }
 
@@ -155,36 +186,36 @@ impl Transport<RoleClient> for Pipes {
         message: TxJsonRpcMessage<RoleClient>,
     ) -> impl Future<Output = io::Result<()>> + Send + 'static {
         let line = serde_json::to_vec(&message).map_err(io::Error::from);
-        let sent = line.and_then(|mut line| {
-            line.push(b'\n');
-            self.outgoing.send(line).map_err(|_| io::ErrorKind::BrokenPipe.into())
-        });
-        std::future::ready(sent)
+        std::future::ready(line.and_then(|line| self.queue(line)))
     }
 
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
-        self.incoming.recv().await
+        self.incoming.recv().await.map(|(message, _room)| message)
     }
 
     async fn close(&mut self) -> io::Result<()> {
-        let (closed, _) = mpsc::unbounded_channel();
-        self.outgoing = closed;
+        self.stop_writing();
         Ok(())
     }
 }
 
 /// Writes until there is nobody to write for, or to. Then the program's input is at its end.
-async fn write(mut stdin: ChildStdin, mut lines: mpsc::UnboundedReceiver<Vec<u8>>) {
+async fn write(
+    mut stdin: impl AsyncWrite + Unpin,
+    mut lines: mpsc::UnboundedReceiver<Vec<u8>>,
+    backlog: Arc<AtomicUsize>,
+) {
     while let Some(line) = lines.recv().await {
         if stdin.write_all(&line).await.is_err() || stdin.flush().await.is_err() {
             return;
         }
+        backlog.fetch_sub(line.len(), Ordering::Relaxed);
     }
 }
 
 async fn read(
-    stdout: ChildStdout,
-    messages: mpsc::Sender<RxJsonRpcMessage<RoleClient>>,
+    stdout: impl AsyncRead + Unpin,
+    messages: mpsc::Sender<Waiting>,
     said: Said,
     mut is_over: tokio::sync::watch::Receiver<()>,
 ) {
@@ -201,10 +232,11 @@ async fn read(
 }
 
 async fn read_messages(
-    stdout: ChildStdout,
-    messages: &mpsc::Sender<RxJsonRpcMessage<RoleClient>>,
+    stdout: impl AsyncRead + Unpin,
+    messages: &mpsc::Sender<Waiting>,
     said: &Said,
 ) {
+    let room = Arc::new(Semaphore::new(WAITING_BYTES as usize));
     let mut stdout = BufReader::with_capacity(64 << 10, stdout);
     let (mut line, mut garbage) = (Vec::new(), 0);
     loop {
@@ -221,9 +253,12 @@ async fn read_messages(
         if line.iter().all(u8::is_ascii_whitespace) {
             continue;
         }
+        // Before it is read: as values it takes up a multiple of that.
+        let length = u32::try_from(line.len()).unwrap_or(WAITING_BYTES).min(WAITING_BYTES);
+        let Ok(own) = Arc::clone(&room).acquire_many_owned(length).await else { return };
         if let Ok(message) = serde_json::from_slice(&line) {
             garbage = 0;
-            if messages.send(message).await.is_err() {
+            if messages.send((message, own)).await.is_err() {
                 return;
             }
         } else {
@@ -234,5 +269,48 @@ async fn read_messages(
                 return;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use tokio::io::duplex;
+    use tokio::sync::watch;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_nobody_takes_is_not_read_without_end() {
+        let (mut server, stdout) = duplex(1 << 10);
+        let (_running, is_over) = watch::channel(());
+        let mut pipes = Pipes::over(tokio::io::sink(), stdout, Said::default(), is_over);
+        let params = json!({ "level": "info", "data": "x".repeat(4 << 20) });
+        let news = json!({ "jsonrpc": "2.0", "method": "notifications/message", "params": params });
+        let line = format!("{news}\n");
+        let mut told = 0;
+        // Time goes by only when there is nothing else to do.
+        while told < 64
+            && let all = server.write_all(line.as_bytes())
+            && let Ok(written) = tokio::time::timeout(Duration::from_secs(1), all).await
+        {
+            written.expect("it is listened to");
+            told += 1;
+        }
+        assert!((5..=10).contains(&told), "{told}");
+        assert!(pipes.receive().await.is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_reads_nothing_is_hung_up_on() {
+        let (stdin, _unread) = duplex(1 << 10);
+        let (_silent, stdout) = duplex(1 << 10);
+        let (_running, is_over) = watch::channel(());
+        let said = Said::default();
+        let mut pipes = Pipes::over(stdin, stdout, said.clone(), is_over);
+        let queued = (0..100).take_while(|_| pipes.queue(vec![b'x'; 1 << 20]).is_ok()).count();
+        assert_eq!(queued, 8);
+        assert_eq!(said.fault(), Some("it does not read what it is told"));
+        assert!(pipes.receive().await.is_none());
     }
 }

@@ -206,6 +206,23 @@ async fn a_server_that_is_stopped_in_a_call_is_started_anew_and_not_left_behind(
 }
 
 #[tokio::test]
+async fn a_server_that_asks_and_reads_no_answers_is_started_anew() {
+    let bench = Bench::of(&["well"]).ready().await;
+    let told = words(&bench.call("pester", "").await);
+    assert!(told.contains("was lost while the call") || told.contains("hung up"), "{told}");
+    let mut news = Vec::new();
+    within("the news", async {
+        while !news.iter().any(|line: &String| line.contains("it does not read what it is told")) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            news.extend(bench.servers.take_news());
+        }
+    })
+    .await;
+    bench.becomes(Status::Connected).await;
+    assert_eq!(words(&bench.call("echo", "hi").await), "echo: hi");
+}
+
+#[tokio::test]
 async fn a_storm_of_news_about_tools_neither_starves_calls_nor_is_answered_in_kind() {
     let bench = Bench::of(&["storm"]).ready().await;
     let began = Instant::now();

@@ -16,7 +16,8 @@ MODE = sys.argv[1] if len(sys.argv) > 1 else "well"
 ARGUMENT = sys.argv[2] if len(sys.argv) > 2 else ""
 OBJECT = {"type": "object", "properties": {"text": {"type": "string"}}}
 NAMES = ["echo", "fail", "refuse", "image", "data", "big", "slow", "hang", "die", "env", "mute",
-         "huge", "resource", "grow", "ask", "picture", "shape", "flood", "stop", "noise", "tardy"]
+         "huge", "resource", "grow", "ask", "picture", "shape", "flood", "stop", "noise", "tardy",
+         "pester"]
 QUESTIONS = {
     "sampling/createMessage": {"messages": [], "maxTokens": 1},
     "elicitation/create": {"message": "Sure?", "requestedSchema": {"type": "object",
@@ -120,6 +121,10 @@ def call(params, ident, token):
                     {"id": ident, "result": text("the first")}):
             send({"jsonrpc": "2.0", **odd})
         return text("the second")
+    if name == "pester":
+        for number in range(2000):
+            send({"jsonrpc": "2.0", "id": "x" * 100_000 + str(number), "method": "ping"})
+        time.sleep(600)
     if name == "tardy":
         UNANSWERED.append(ident)
         return None

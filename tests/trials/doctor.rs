@@ -102,7 +102,7 @@ async fn servers_that_are_dead_silent_or_closed_are_named_and_leave_nothing_behi
     );
     let ended = trial.run().await;
     let report = report(&ended);
-    tells(&report, "mcp", "ok", &["well", "settings.json:1", "connected, 21 tools"]);
+    tells(&report, "mcp", "ok", &["well", "settings.json:1", "connected, 22 tools"]);
     tells(&report, "mcp", "problem", &["gone", "no-such-program-77 is not there", "install"]);
     tells(&report, "mcp", "problem", &["crash", "lost my database", "by hand"]);
     tells(&report, "mcp", "problem", &["silent", "does not answer within 8 s", "MCP_TIMEOUT"]);
