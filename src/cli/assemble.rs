@@ -14,7 +14,7 @@ use crate::model::limits::SharedLimits;
 use crate::model::{self, Client, ModelFacts, Secret, Timers};
 use crate::process::Supervisor;
 use crate::recovery::{FastMode, Ledger, Limits, Money};
-use crate::secrets::KnownSecrets;
+use crate::secrets::{KnownSecrets, Mask};
 use crate::tools::{Toolbox, hook_environment};
 use crate::transcript::Block;
 
@@ -311,6 +311,7 @@ pub(super) fn servers(settings: &Settings, toolbox: &Toolbox, supervisor: &Super
         folders: settings.tools.directories.clone(),
         environment: toolbox.environment().to_vec(),
         supervisor: supervisor.clone(),
+        mask: Mask::new(toolbox.secrets().clone()),
         http: Box::new(http),
     };
     Servers::new(settings.mcp.servers.clone(), around, settings.mcp.timers)

@@ -154,7 +154,7 @@ async fn ask(
     cancel: &CancellationToken,
 ) -> Result<Value, Failure> {
     let sent = line.send(request).await;
-    let (mut handle, progress) = sent.map_err(|error| Failure::Missed(miss(&error)))?;
+    let (mut handle, progress) = sent.map_err(|error| Failure::Missed(miss(&error, &line.mask)))?;
     let (id, token) = (handle.id.clone(), handle.progress_token.0.clone());
     let start = Instant::now();
     let latest = start + max.max(limit);
@@ -168,8 +168,8 @@ async fn ask(
             }
             answer = &mut handle.rx => break match answer {
                 Ok(Ok(result)) => Ok(serde_json::to_value(result).unwrap_or_default()),
-                Ok(Err(error)) => Err(Failure::Missed(miss(&error))),
-                Err(_) => Err(Failure::Missed(miss(&ServiceError::TransportClosed))),
+                Ok(Err(error)) => Err(Failure::Missed(miss(&error, &line.mask))),
+                Err(_) => Err(Failure::Missed(miss(&ServiceError::TransportClosed, &line.mask))),
             },
             // Before progress, which may come without end.
             () = sleep_until(end) => {

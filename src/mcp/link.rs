@@ -20,10 +20,11 @@ use serde_json::Value;
 use tokio::sync::Notify;
 
 use crate::process::{Job, Supervisor};
+use crate::secrets::Mask;
 
 use super::config::{Config, Place};
 use super::ear::Ear;
-use super::miss::{Miss, initialize_words, loss_over_http, miss, quote};
+use super::miss::{Miss, initialize_words, loss_over_http, miss};
 use super::servers::Surroundings;
 use super::state::Loss;
 use super::stdio::{Program, Said};
@@ -42,6 +43,7 @@ pub(super) struct Link {
     service: RunningService<RoleClient, Ear>,
     program: Option<Program>,
     ear: Ear,
+    mask: Mask,
 }
 
 /// The other side of a connection, for calls.
@@ -49,6 +51,8 @@ pub(super) struct Link {
 pub(super) struct Line {
     pub(super) peer: Peer<RoleClient>,
     ear: Ear,
+    /// For what the server says.
+    pub(super) mask: Mask,
 }
 
 /// What a server says of itself.
@@ -133,19 +137,19 @@ async fn over_pipes(
         let why = format!("{} cannot be started: {error}", job.program.display());
         Unmet::Lost(Loss::Final(why))
     })?;
-    let ear = Ear::new(around);
+    let (ear, mask) = (Ear::new(around), around.mask.clone());
     let serving = serve_client_with_lifecycle(ear.clone(), pipes, opening.mode());
     match tokio::time::timeout(patience, serving).await {
-        Ok(Ok(service)) => Ok(Link { service, program: Some(program), ear }),
+        Ok(Ok(service)) => Ok(Link { service, program: Some(program), ear, mask }),
         Ok(Err(error)) => {
             // What it says of its end may come after it.
             tokio::time::sleep(Duration::from_millis(50)).await;
-            let why = initialize_words(&error);
-            let why = with_words("it did not start up", &why, &program.said);
+            let why = initialize_words(&error, &mask);
+            let why = with_words("it did not start up", &why, &program.said, &mask);
             Err(unmet(&error, Loss::Passing(why)))
         }
         Err(_) => {
-            let why = with_words(&late(patience), "", &program.said);
+            let why = with_words(&late(patience), "", &program.said, &mask);
             Err(Unmet::Lost(Loss::Passing(why)))
         }
     }
@@ -169,15 +173,15 @@ fn unmet(error: &ClientInitializeError, loss: Loss) -> Unmet {
 }
 
 /// What happened, and what the server itself said of it.
-pub(super) fn with_words(what: &str, why: &str, said: &Said) -> String {
+fn with_words(what: &str, why: &str, said: &Said, mask: &Mask) -> String {
     let mut text = what.to_owned();
     if !why.is_empty() {
-        text = format!("{text}: {}", quote(why));
+        text = format!("{text}: {why}");
     }
     if let Some(fault) = said.fault() {
         return format!("{what}: {fault}");
     }
-    match said.last_line() {
+    match said.last_line(mask) {
         Some(line) => format!("{text} (it said: {line})"),
         None => text,
     }
@@ -242,11 +246,11 @@ async fn over_http(
     patience: Duration,
     opening: Opening,
 ) -> Result<Link, Unmet> {
-    let ear = Ear::new(around);
+    let (ear, mask) = (Ear::new(around), around.mask.clone());
     let serving = serve_client_with_lifecycle(ear.clone(), transport, opening.mode());
     match tokio::time::timeout(patience, serving).await {
-        Ok(Ok(service)) => Ok(Link { service, program: None, ear }),
-        Ok(Err(error)) => Err(unmet(&error, loss_over_http(&error))),
+        Ok(Ok(service)) => Ok(Link { service, program: None, ear, mask }),
+        Ok(Err(error)) => Err(unmet(&error, loss_over_http(&error, &mask))),
         Err(_) => Err(Unmet::Lost(Loss::Passing(late(patience)))),
     }
 }
@@ -257,7 +261,8 @@ fn late(patience: Duration) -> String {
 
 impl Link {
     pub(super) fn line(&self) -> Line {
-        Line { peer: self.service.peer().clone(), ear: self.ear.clone() }
+        let (ear, mask) = (self.ear.clone(), self.mask.clone());
+        Line { peer: self.service.peer().clone(), ear, mask }
     }
 
     /// Waits for word that the tools are others now.
@@ -268,7 +273,7 @@ impl Link {
     /// What the server said last, to explain its end.
     pub(super) fn last_words(&self, what: &str) -> String {
         match &self.program {
-            Some(program) => with_words(what, "", &program.said),
+            Some(program) => with_words(what, "", &program.said, &self.mask),
             None => what.to_owned(),
         }
     }
@@ -353,7 +358,7 @@ impl Line {
             let request = ClientRequest::ListToolsRequest(ListToolsRequest::with_param(params));
             let page = match self.peer.send_request(request).await {
                 Ok(page) => serde_json::to_value(page).unwrap_or_default(),
-                Err(error) => return Err(miss(&error)),
+                Err(error) => return Err(miss(&error, &self.mask)),
             };
             let Some(listed) = page["tools"].as_array() else {
                 return Err(Miss::Refused("what it sent is no list of tools".to_owned()));

@@ -11,8 +11,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::config::Config;
 use super::link::{self, About, Line, Link};
-use super::miss::{Miss, quote};
+use super::miss::Miss;
 use super::offer::{Offer, offers};
+use super::quote::quote;
 use super::servers::{Surroundings, Timers};
 use super::state::{Backoff, Loss, Standing, Status};
 
@@ -201,7 +202,7 @@ impl Member {
             }
             Ok(Err(Miss::NeedsAuth(why))) => return Err(Loss::NeedsAuth(why)),
             Ok(Err(Miss::Refused(why) | Miss::Doubtful(why) | Miss::Lost(why))) => {
-                format!("it does not list its tools: {}", quote(&why))
+                format!("it does not list its tools: {}", quote(&why, &around.mask))
             }
             Ok(Err(Miss::Expired)) => "it forgot the session before listing its tools".to_owned(),
             Err(_) => format!("it did not list its tools within {} s", patience.as_secs_f32()),

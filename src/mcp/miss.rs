@@ -8,13 +8,13 @@ use reqwest::StatusCode;
 use rmcp::service::{ClientInitializeError, ServiceError};
 use rmcp::transport::streamable_http_client::StreamableHttpError;
 
+use crate::secrets::Mask;
+
+use super::quote::quote;
 use super::state::Loss;
 
 /// What the library says of an exchange over HTTP.
 type OverHttp = StreamableHttpError<reqwest::Error>;
-
-/// How much of somebody's own words is quoted, in characters.
-const LONGEST_QUOTE: usize = 200;
 
 /// How servers and the library say that a session is forgotten.
 const FORGOTTEN: [&str; 3] = ["session not found", "session expired", "no valid session"];
@@ -47,13 +47,13 @@ enum Fault {
 
 /// Why a server over HTTP could not be connected to.
 #[expect(clippy::wildcard_enum_match_arm, reason = "the library's list of errors is open")]
-pub(super) fn loss_over_http(error: &ClientInitializeError) -> Loss {
+pub(super) fn loss_over_http(error: &ClientInitializeError, mask: &Mask) -> Loss {
     let fault = match error {
-        ClientInitializeError::TransportError { error, .. } => fault(error.error.as_ref()),
+        ClientInitializeError::TransportError { error, .. } => fault(error.error.as_ref(), mask),
         ClientInitializeError::ConnectionClosed(_) => {
             Fault::Foreign("it did not answer the first message as the protocol wants".to_owned())
         }
-        _ => Fault::Foreign(initialize_words(error)),
+        _ => Fault::Foreign(initialize_words(error, mask)),
     };
     match fault {
         Fault::NeedsAuth(why) => Loss::NeedsAuth(why),
@@ -71,10 +71,10 @@ pub(super) fn loss_over_http(error: &ClientInitializeError) -> Loss {
 
 /// What went wrong with the first messages, without the library's own names.
 #[expect(clippy::wildcard_enum_match_arm, reason = "the library's list of errors is open")]
-pub(super) fn initialize_words(error: &ClientInitializeError) -> String {
+pub(super) fn initialize_words(error: &ClientInitializeError, mask: &Mask) -> String {
     match error {
         ClientInitializeError::ConnectionClosed(_) => String::new(),
-        ClientInitializeError::JsonRpcError(error) => quote(&error.message),
+        ClientInitializeError::JsonRpcError(error) => quote(&error.message, mask),
         ClientInitializeError::ExpectedInitResponse(_)
         | ClientInitializeError::ExpectedInitResult(_)
         | ClientInitializeError::ConflictInitResponseId(..)
@@ -84,8 +84,10 @@ pub(super) fn initialize_words(error: &ClientInitializeError) -> String {
         ClientInitializeError::NoCompatibleProtocolVersion { .. } => {
             "it speaks no version of the protocol that is known here".to_owned()
         }
-        ClientInitializeError::TransportError { error, .. } => quote(&innermost(error).to_string()),
-        _ => quote(&error.to_string()),
+        ClientInitializeError::TransportError { error, .. } => {
+            quote(&innermost(error).to_string(), mask)
+        }
+        _ => quote(&error.to_string(), mask),
     }
 }
 
@@ -97,7 +99,7 @@ fn is_for_good(code: StatusCode) -> bool {
 }
 
 #[expect(clippy::wildcard_enum_match_arm, reason = "the library's list of errors is open")]
-pub(super) fn miss(error: &ServiceError) -> Miss {
+pub(super) fn miss(error: &ServiceError, mask: &Mask) -> Miss {
     let error = match error {
         ServiceError::McpError(error) => {
             let text = error.message.to_lowercase();
@@ -119,9 +121,9 @@ pub(super) fn miss(error: &ServiceError) -> Miss {
         ServiceError::UnexpectedResponse => {
             return Miss::Doubtful("it answered with something else than a result".to_owned());
         }
-        _ => return Miss::Doubtful(quote(&error.to_string())),
+        _ => return Miss::Doubtful(quote(&error.to_string(), mask)),
     };
-    match fault(error) {
+    match fault(error, mask) {
         Fault::NeedsAuth(why) => Miss::NeedsAuth(why),
         Fault::Expired => Miss::Expired,
         Fault::Status(code, why) if is_for_good(code) || code == StatusCode::TOO_MANY_REQUESTS => {
@@ -133,11 +135,11 @@ pub(super) fn miss(error: &ServiceError) -> Miss {
 }
 
 #[expect(clippy::wildcard_enum_match_arm, reason = "the library's list of errors is open")]
-fn fault(error: &(dyn Error + Send + Sync + 'static)) -> Fault {
+fn fault(error: &(dyn Error + Send + Sync + 'static), mask: &Mask) -> Fault {
     let Some(over_http) = error.downcast_ref::<OverHttp>() else {
         return Fault::Gone(match error.downcast_ref::<io::Error>() {
             Some(_) => "it takes no more messages".to_owned(),
-            None => quote(&innermost(error).to_string()),
+            None => quote(&innermost(error).to_string(), mask),
         });
     };
     match over_http {
@@ -148,11 +150,12 @@ fn fault(error: &(dyn Error + Send + Sync + 'static)) -> Fault {
             Fault::NeedsAuth(login(StatusCode::FORBIDDEN, &error.www_authenticate_header))
         }
         OverHttp::SessionExpired => Fault::Expired,
-        OverHttp::HttpStatus(error) => status(error.status, "", error.retry_after.as_deref()),
-        OverHttp::UnexpectedServerResponse(text) => of_words(text),
+        OverHttp::HttpStatus(error) => status(error.status, "", error.retry_after.as_deref(), mask),
+        OverHttp::UnexpectedServerResponse(text) => of_words(text, mask),
         OverHttp::UnexpectedContentType(kind) => Fault::Foreign(format!(
             "it answered with {}, which is none of the protocol's",
-            kind.as_deref().map_or_else(|| "content of no type".to_owned(), quote)
+            kind.as_deref()
+                .map_or_else(|| "content of no type".to_owned(), |kind| quote(kind, mask))
         )),
         OverHttp::ResponseBodyTooLarge { max_size } => {
             Fault::Foreign(format!("its answer is larger than {} MiB", max_size >> 20))
@@ -160,7 +163,7 @@ fn fault(error: &(dyn Error + Send + Sync + 'static)) -> Fault {
         OverHttp::ReservedHeaderConflict(name) => {
             Fault::Foreign(format!("the header {name:?} of its \"headers\" is the protocol's own"))
         }
-        OverHttp::Client(error) => of_client(error),
+        OverHttp::Client(error) => of_client(error, mask),
         OverHttp::Deserialize(_) => Fault::Foreign("its answer is no message".to_owned()),
         OverHttp::UnexpectedEndOfStream | OverHttp::Sse(_) | OverHttp::Io(_) => broken(),
         _ => Fault::Gone("it hung up".to_owned()),
@@ -168,17 +171,17 @@ fn fault(error: &(dyn Error + Send + Sync + 'static)) -> Fault {
 }
 
 /// Reads the library's own words for a status without a message of the protocol.
-fn of_words(text: &str) -> Fault {
+fn of_words(text: &str, mask: &Mask) -> Fault {
     let Some((code, said)) = text.strip_prefix("HTTP ").and_then(|rest| rest.split_once(": "))
     else {
         return Fault::Foreign("its answer is no message of the protocol".to_owned());
     };
     let code = code.get(..3).and_then(|code| code.parse().ok()).unwrap_or_default();
     let is_forgotten = FORGOTTEN.iter().any(|words| said.to_lowercase().contains(words));
-    if is_forgotten { Fault::Expired } else { status(code, said, None) }
+    if is_forgotten { Fault::Expired } else { status(code, said, None, mask) }
 }
 
-fn status(code: u16, said: &str, retry_after: Option<&str>) -> Fault {
+fn status(code: u16, said: &str, retry_after: Option<&str>, mask: &Mask) -> Fault {
     let Ok(code) = StatusCode::from_u16(code) else {
         return Fault::Foreign("its answer is no message of the protocol".to_owned());
     };
@@ -188,7 +191,7 @@ fn status(code: u16, said: &str, retry_after: Option<&str>) -> Fault {
     let mut why = format!("it answered HTTP {code}");
     // A page for people says nothing here.
     if !said.trim().is_empty() && !said.contains('<') {
-        why = format!("{why} (it said: {})", quote(said));
+        why = format!("{why} (it said: {})", quote(said, mask));
     }
     if code.is_redirection() {
         why = format!(
@@ -197,7 +200,7 @@ fn status(code: u16, said: &str, retry_after: Option<&str>) -> Fault {
         );
     }
     if let Some(wish) = retry_after {
-        why = format!("{why} (it asks to wait: {})", quote(wish));
+        why = format!("{why} (it asks to wait: {})", quote(wish, mask));
     }
     Fault::Status(code, why)
 }
@@ -217,9 +220,9 @@ fn login(code: StatusCode, challenge: &str) -> String {
     format!("{what} (HTTP {})", code.as_u16())
 }
 
-fn of_client(error: &reqwest::Error) -> Fault {
+fn of_client(error: &reqwest::Error, mask: &Mask) -> Fault {
     if let Some(code) = error.status() {
-        return status(code.as_u16(), "", None);
+        return status(code.as_u16(), "", None, mask);
     }
     let inner = innermost(error);
     let kind = successors(Some(error as &(dyn Error + 'static)), |&error| error.source())
@@ -228,7 +231,9 @@ fn of_client(error: &reqwest::Error) -> Fault {
     Fault::Gone(match kind {
         Some(io::ErrorKind::ConnectionRefused) => "nobody listens at its address".to_owned(),
         _ if error.is_timeout() => "it could not be reached in time".to_owned(),
-        _ if error.is_connect() => format!("it cannot be reached: {}", quote(&inner.to_string())),
+        _ if error.is_connect() => {
+            format!("it cannot be reached: {}", quote(&inner.to_string(), mask))
+        }
         _ => return broken(),
     })
 }
@@ -240,12 +245,6 @@ fn broken() -> Fault {
 /// The error that all others come from. Those above it quote addresses.
 fn innermost<'a>(error: &'a (dyn Error + 'static)) -> &'a (dyn Error + 'static) {
     successors(Some(error), |&error| error.source()).last().unwrap_or(error)
-}
-
-/// Somebody's own words, on one line of a certain length.
-pub(super) fn quote(text: &str) -> String {
-    let plain = |letter: char| if letter.is_control() { ' ' } else { letter };
-    text.trim().chars().map(plain).take(LONGEST_QUOTE).collect()
 }
 
 #[cfg(test)]
@@ -276,9 +275,9 @@ mod tests {
             ("could not parse JSON: <html>", "its answer is no message of the protocol"),
             ("HTTP ö: x", "its answer is no message of the protocol"),
         ] {
-            assert_eq!(words(of_words(text)), wanted, "{text}");
+            assert_eq!(words(of_words(text, &Mask::default())), wanted, "{text}");
         }
-        let asked = words(status(429, "", Some("7")));
+        let asked = words(status(429, "", Some("7"), &Mask::default()));
         assert_eq!(asked, "it answered HTTP 429 Too Many Requests (it asks to wait: 7)");
     }
 

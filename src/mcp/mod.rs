@@ -17,6 +17,7 @@ mod link;
 mod member;
 mod miss;
 mod offer;
+mod quote;
 mod refs;
 mod resources;
 mod schema;

@@ -14,6 +14,7 @@ use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use crate::process::Supervisor;
+use crate::secrets::Mask;
 use crate::transcript::ToolDefinition;
 
 use super::config::Config;
@@ -34,6 +35,8 @@ pub struct Surroundings {
     /// What programs see. A server's own variables come on top.
     pub environment: Vec<(OsString, OsString)>,
     pub supervisor: Supervisor,
+    /// For what servers say: it is cut, and must be masked before.
+    pub mask: Mask,
     /// Makes the client for an address.
     pub http: Box<MakeClient>,
 }

@@ -15,6 +15,9 @@ use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use crate::process::{Job, Running, Supervisor};
+use crate::secrets::Mask;
+
+use super::quote::{quote, quote_end};
 
 /// The longest message, in bytes. Who sends more is not listened to any further.
 const LONGEST_LINE: usize = 32 << 20;
@@ -89,6 +92,8 @@ pub(super) struct Said(Arc<Mutex<Words>>);
 #[derive(Debug, Default)]
 struct Words {
     bytes: VecDeque<u8>,
+    /// Whether they begin in the middle.
+    cut: bool,
     /// Why it is not listened to any more. What it says after that is about a broken pipe.
     fault: Option<&'static str>,
 }
@@ -99,10 +104,12 @@ impl Said {
     }
 
     fn hear(&self, bytes: &[u8]) {
-        let said = &mut self.words().bytes;
-        said.extend(&bytes[bytes.len().saturating_sub(SAID_BYTES)..]);
-        let excess = said.len().saturating_sub(SAID_BYTES);
-        said.drain(..excess);
+        let mut said = self.words();
+        let skipped = bytes.len().saturating_sub(SAID_BYTES);
+        said.bytes.extend(&bytes[skipped..]);
+        let excess = said.bytes.len().saturating_sub(SAID_BYTES);
+        said.bytes.drain(..excess);
+        said.cut |= skipped + excess > 0;
     }
 
     fn blame(&self, fault: &'static str) {
@@ -115,11 +122,13 @@ impl Said {
     }
 
     /// Its last line, for people.
-    pub(super) fn last_line(&self) -> Option<String> {
-        let text = String::from_utf8_lossy(self.words().bytes.make_contiguous()).into_owned();
-        let line = text.lines().rev().find(|line| !line.trim().is_empty())?;
-        let plain = |letter: char| if letter.is_control() { ' ' } else { letter };
-        Some(line.trim().chars().map(plain).take(300).collect())
+    pub(super) fn last_line(&self, mask: &Mask) -> Option<String> {
+        let mut said = self.words();
+        let text = String::from_utf8_lossy(said.bytes.make_contiguous()).into_owned();
+        let lines = text.lines().enumerate();
+        let (place, line) = lines.filter(|(_, line)| !line.trim().is_empty()).last()?;
+        let quote = if said.cut && place == 0 { quote_end } else { quote };
+        Some(quote(line, mask))
     }
 }
 
@@ -279,6 +288,7 @@ mod tests {
     use tokio::sync::watch;
 
     use super::*;
+    use crate::secrets::KnownSecrets;
 
     #[tokio::test(start_paused = true)]
     async fn what_nobody_takes_is_not_read_without_end() {
@@ -299,6 +309,18 @@ mod tests {
         }
         assert!((5..=10).contains(&told), "{told}");
         assert!(pipes.receive().await.is_some());
+    }
+
+    #[test]
+    fn a_secret_whose_beginning_is_lost_is_not_shown() {
+        let (said, secret) = (Said::default(), "correct-horse-battery");
+        let mask = Mask::new(KnownSecrets::new([secret]));
+        let line = format!("{secret}{}", "x".repeat(SAID_BYTES - 7));
+        said.hear(line.as_bytes());
+        let shown = said.last_line(&mask).expect("a line");
+        assert!(shown.chars().all(|letter| letter == 'x'), "{shown}");
+        said.hear(format!("\nwith {secret}\n").as_bytes());
+        assert_eq!(said.last_line(&mask).as_deref(), Some("with [redacted]"));
     }
 
     #[tokio::test(start_paused = true)]

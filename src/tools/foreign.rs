@@ -11,6 +11,7 @@ use jsonschema::error::ValidationError;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
+use crate::secrets::KnownSecrets;
 use crate::transcript::{Block, ToolCall, ToolDefinition};
 
 use super::capture::{Capture, Scratch, Stream};
@@ -103,6 +104,11 @@ impl Toolbox {
     /// see, since they are credentials.
     pub fn adopt_exports(&self, exports: Vec<(String, String)>) -> Vec<String> {
         self.kit.shell.environment.adopt(exports)
+    }
+
+    /// The secrets of the run.
+    pub fn secrets(&self) -> &KnownSecrets {
+        &self.settings.secrets
     }
 
     /// Who performs a tool that is not built in.

@@ -8,7 +8,7 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use super::http::http;
-use super::{Bench, why, words};
+use super::{Bench, SECRET, why, words};
 use crate::support::{is_alive, within};
 
 /// What nobody should have to read.
@@ -108,6 +108,15 @@ async fn a_start_that_http_fails_is_told_in_one_plain_line() {
         assert!(news.contains(next), "{kind}: {news}");
         assert_eq!(news.lines().count(), 1, "{kind}: {news}");
     }
+}
+
+#[tokio::test]
+async fn a_secret_that_a_server_shouts_is_hidden_even_where_its_words_are_cut() {
+    let shout = format!("{}{SECRET}", "x".repeat(265));
+    let bench = Bench::of(&["crash", &shout]);
+    within("the first attempt", bench.servers.settle(Duration::from_mins(1))).await;
+    let why = why(&bench);
+    assert!(why.contains("xxx[redacted]") && !why.contains("correct"), "{why}");
 }
 
 #[tokio::test]

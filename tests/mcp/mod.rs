@@ -13,12 +13,16 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use outlast::mcp::{Config, Piece, Place, Reply, Servers, Status, Surroundings, Timers};
+use outlast::secrets::{KnownSecrets, Mask};
 use outlast::transcript::Block;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
 use crate::support::{supervisor, within};
+
+/// What nobody may see.
+const SECRET: &str = "correct-horse-battery";
 
 /// The script of the server that misbehaves.
 pub(crate) fn script() -> PathBuf {
@@ -58,6 +62,7 @@ fn surroundings(folder: &Path) -> Surroundings {
         folders: Vec::new(),
         environment: vec![("PATH".into(), std::env::var_os("PATH").unwrap_or_default())],
         supervisor: supervisor(),
+        mask: Mask::new(KnownSecrets::new([SECRET])),
         http: Box::new(|url| {
             let timers = outlast::model::Timers::default();
             outlast::model::http_client(url, timers, &[], &outlast::model::Proxies::default())

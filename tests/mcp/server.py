@@ -188,7 +188,7 @@ def answer(message):
 def serve():
     log("start " + str(os.getpid()))
     if MODE == "crash":
-        sys.stderr.write("cannot find my config\n")
+        sys.stderr.write("cannot find my config " + ARGUMENT + "\n")
         sys.exit(1)
     if MODE == "never" or (MODE == "relapse" and os.path.exists(ARGUMENT)):
         signal.signal(signal.SIGTERM, signal.SIG_IGN)

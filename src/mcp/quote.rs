@@ -1,0 +1,57 @@
+//! What servers and the library say, fit to be repeated: without secrets, on one line, and no
+//! longer than people read.
+
+use crate::secrets::Mask;
+
+/// How much of somebody's own words is repeated, in characters.
+const LONGEST: usize = 300;
+
+/// The beginning of somebody's words. Cut before the secrets are out of them, a part of one could
+/// stay that nobody knows any more.
+pub(super) fn quote(text: &str, mask: &Mask) -> String {
+    one_line(text, mask).chars().take(LONGEST).collect()
+}
+
+/// The end of words whose beginning is lost, and with it perhaps that of a secret.
+pub(super) fn quote_end(text: &str, mask: &Mask) -> String {
+    let line = one_line(text, mask);
+    let excess = line.chars().count().saturating_sub(LONGEST);
+    line.chars().skip(excess).collect()
+}
+
+fn one_line(text: &str, mask: &Mask) -> String {
+    mask.hide(text.trim()).replace(char::is_control, " ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::secrets::KnownSecrets;
+
+    #[test]
+    fn a_secret_across_the_cut_is_hidden_whole() {
+        let secret = "correct-horse-battery";
+        let mask = Mask::new(KnownSecrets::new([secret]));
+        for before in LONGEST - secret.len()..=LONGEST {
+            let padding = "x".repeat(before);
+            for shown in [
+                quote(&format!("{padding}{secret} and more"), &mask),
+                quote_end(&format!("{secret}{padding}"), &mask),
+            ] {
+                let start = shown.find(|letter| letter != 'x').unwrap_or(shown.len());
+                let rest = shown[start..].trim_end_matches('x');
+                assert!("[redacted] and more".contains(rest), "{before}: {rest}");
+            }
+        }
+    }
+
+    #[test]
+    fn words_stay_on_one_line_of_a_certain_length() {
+        let mask = Mask::default();
+        assert_eq!(quote(" short\nand \u{1b}stout ", &mask), "short and  stout");
+        assert_eq!(quote(&"ö".repeat(1_000), &mask), "ö".repeat(LONGEST));
+        let end = format!("{}end", "x".repeat(1_000));
+        assert!(quote_end(&end, &mask).ends_with("end"));
+        assert_eq!(quote_end(&end, &mask).len(), LONGEST);
+    }
+}
