@@ -4,6 +4,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use jsonschema::Validator;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -49,6 +50,10 @@ impl ForeignTools for Across {
 
     fn knows(&self, name: &str) -> bool {
         self.0.knows(name)
+    }
+
+    fn validator(&self, name: &str) -> Option<Arc<Validator>> {
+        self.0.validator(name)
     }
 
     fn absent(&self, name: &str) -> Option<String> {

@@ -49,7 +49,7 @@ pub(super) struct State {
     /// Which connection it is. A call that comes late says nothing about a later one.
     pub(super) epoch: u64,
     /// The last that are known, also while it is not connected.
-    pub(super) offers: Arc<Vec<Offer>>,
+    pub(super) offers: Arc<Vec<Arc<Offer>>>,
     /// The last that it said of itself.
     pub(super) about: Arc<About>,
 }
@@ -80,6 +80,16 @@ impl Member {
 
     pub(super) fn watch(&self) -> watch::Receiver<State> {
         self.state.subscribe()
+    }
+
+    /// The tools that it offers, or did when it was last connected.
+    pub(super) fn offers(&self) -> Arc<Vec<Arc<Offer>>> {
+        Arc::clone(&self.state.borrow().offers)
+    }
+
+    /// What it says of itself, or did when it was last connected.
+    pub(super) fn about(&self) -> Arc<About> {
+        Arc::clone(&self.state.borrow().about)
     }
 
     pub(super) fn standing(&self) -> Standing {
@@ -220,8 +230,9 @@ impl Member {
             self.complain(&format!("the tool {complaint}"));
         }
         self.state.send_modify(|state| {
-            if *state.offers != offers {
-                state.offers = Arc::new(offers);
+            let is_same = state.offers.iter().map(Arc::as_ref).eq(&offers);
+            if !is_same {
+                state.offers = Arc::new(offers.into_iter().map(Arc::new).collect());
             }
         });
     }

@@ -1,7 +1,9 @@
 //! The tools of a server as the model is told of them. Pure.
 
 use std::collections::HashSet;
+use std::sync::{Arc, OnceLock};
 
+use jsonschema::Validator;
 use serde_json::Value;
 
 use crate::transcript::ToolDefinition;
@@ -25,16 +27,38 @@ const MOST_TOOLS: usize = 500;
 const MOST_BYTES: usize = 256 << 10;
 
 /// A tool, under both of its names.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Debug)]
 pub(super) struct Offer {
     /// As the server calls it.
     pub(super) name: String,
     pub(super) definition: ToolDefinition,
     /// The server says that it changes nothing.
     pub(super) reads_only: bool,
+    /// Its schema, made ready when the first input is checked against it.
+    validator: OnceLock<Option<Arc<Validator>>>,
+}
+
+impl PartialEq for Offer {
+    /// Whether a schema was made ready yet makes no difference.
+    fn eq(&self, other: &Self) -> bool {
+        let Self { name, definition, reads_only, validator: _ } = self;
+        (name, definition, reads_only) == (&other.name, &other.definition, &other.reads_only)
+    }
 }
 
 impl Offer {
+    pub(super) fn new(name: &str, definition: ToolDefinition, reads_only: bool) -> Self {
+        let validator = OnceLock::new();
+        Self { name: name.to_owned(), definition, reads_only, validator }
+    }
+
+    /// What an input is checked against, if the schema can be read.
+    pub(super) fn validator(&self) -> Option<Arc<Validator>> {
+        let schema = &self.definition.input_schema;
+        let ready = || jsonschema::validator_for(schema).ok().map(Arc::new);
+        self.validator.get_or_init(ready).clone()
+    }
+
     /// About how much of each request it takes.
     fn bytes(&self) -> usize {
         let ToolDefinition { name, description, input_schema } = &self.definition;
@@ -99,7 +123,7 @@ fn offer(server: &str, tool: &Value) -> Result<Offer, (String, String)> {
     };
     let definition = ToolDefinition { name: full, description, input_schema };
     let reads_only = tool["annotations"]["readOnlyHint"] == Value::Bool(true);
-    Ok(Offer { name: name.to_owned(), definition, reads_only })
+    Ok(Offer::new(name, definition, reads_only))
 }
 
 /// How the names of a server's tools begin.

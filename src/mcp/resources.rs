@@ -1,6 +1,6 @@
 //! What servers have to be read beside their tools: two tools of ours list it and read it.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use rmcp::model::{
     ClientRequest, ListResourceTemplatesRequest, ListResourcesRequest, PaginatedRequestParams,
@@ -13,7 +13,7 @@ use crate::transcript::ToolDefinition;
 
 use super::content::Reply;
 use super::member::Member;
-use super::offer::prefix;
+use super::offer::{Offer, prefix};
 use super::servers::{Leave, Servers};
 use super::state::Status;
 
@@ -46,41 +46,41 @@ const LISTINGS: [Listing; 2] = [
     ),
 ];
 
+static TOOLS: LazyLock<[Offer; 2]> = LazyLock::new(|| {
+    let server = json!({ "type": "string", "description": "A server's name" });
+    let uri = json!({ "type": "string", "description": "Its URI, as it is listed" });
+    let list = ToolDefinition {
+        name: LIST.to_owned(),
+        description: "Lists the resources that MCP servers have, one a line: those of one server, \
+                      or of all."
+            .to_owned(),
+        input_schema: json!({ "type": "object", "properties": { "server": server } }),
+    };
+    let read = ToolDefinition {
+        name: READ.to_owned(),
+        description: "Reads a resource of an MCP server.".to_owned(),
+        input_schema: json!({
+            "type": "object",
+            "properties": { "server": server, "uri": uri },
+            "required": ["server", "uri"],
+        }),
+    };
+    [Offer::new(LIST, list, true), Offer::new(READ, read, true)]
+});
+
 impl Servers {
     /// What the model is told of the two tools, where a server has resources.
-    pub(super) fn resource_tools(&self) -> Vec<ToolDefinition> {
-        if self.with_resources().next().is_none() {
-            return Vec::new();
-        }
-        let server = json!({ "type": "string", "description": "A server's name" });
-        let uri = json!({ "type": "string", "description": "Its URI, as it is listed" });
-        vec![
-            ToolDefinition {
-                name: LIST.to_owned(),
-                description: "Lists the resources that MCP servers have, one a line: those of one \
-                              server, or of all."
-                    .to_owned(),
-                input_schema: json!({ "type": "object", "properties": { "server": server } }),
-            },
-            ToolDefinition {
-                name: READ.to_owned(),
-                description: "Reads a resource of an MCP server.".to_owned(),
-                input_schema: json!({
-                    "type": "object",
-                    "properties": { "server": server, "uri": uri },
-                    "required": ["server", "uri"],
-                }),
-            },
-        ]
+    pub(super) fn resource_tools(&self) -> &'static [Offer] {
+        if self.with_resources().next().is_none() { &[] } else { TOOLS.as_slice() }
     }
 
-    /// Whether a tool is one of the two, and they are offered.
-    pub(super) fn knows_resource_tool(&self, tool: &str) -> bool {
-        [LIST, READ].contains(&tool) && self.with_resources().next().is_some()
+    /// A tool, if it is one of the two and they are offered.
+    pub(super) fn resource_tool(&self, tool: &str) -> Option<&'static Offer> {
+        self.resource_tools().iter().find(|offer| offer.definition.name == tool)
     }
 
     fn with_resources(&self) -> impl Iterator<Item = &Arc<Member>> {
-        self.members().iter().filter(|member| member.watch().borrow().about.has_resources)
+        self.members().iter().filter(|member| member.about().has_resources)
     }
 
     /// What one of the two tools takes leave by. To list costs nothing and changes nothing; to

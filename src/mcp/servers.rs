@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use jsonschema::Validator;
 use serde_json::Value;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
@@ -236,8 +237,7 @@ impl Servers {
     pub fn definitions(&self) -> Vec<ToolDefinition> {
         let (mut definitions, mut names) = (Vec::new(), HashSet::new());
         for member in &self.members {
-            let offers = Arc::clone(&member.watch().borrow().offers);
-            for offer in offers.iter() {
+            for offer in member.offers().iter() {
                 // The service refuses a request with two tools of one name.
                 if names.insert(offer.definition.name.clone()) {
                     definitions.push(offer.definition.clone());
@@ -249,7 +249,7 @@ impl Servers {
                 }
             }
         }
-        definitions.extend(self.resource_tools());
+        definitions.extend(self.resource_tools().iter().map(|offer| offer.definition.clone()));
         definitions
     }
 
@@ -257,7 +257,7 @@ impl Servers {
     pub fn instructions(&self) -> String {
         let mut text = String::new();
         for member in &self.members {
-            let about = Arc::clone(&member.watch().borrow().about);
+            let about = member.about();
             let Some(own) = &about.instructions else { continue };
             let own: String = own.trim().chars().take(LONGEST_INSTRUCTIONS).collect();
             let section = format!("\n\n## {}\n{own}", prefix(&member.config.name));
@@ -270,7 +270,7 @@ impl Servers {
 
     /// What leave a call of theirs takes.
     pub fn leave(&self, tool: &str, input: &Value) -> Leave {
-        if self.knows_resource_tool(tool) {
+        if self.resource_tool(tool).is_some() {
             return Self::leave_of_resource_tool(tool, input);
         }
         let reads_only = self
@@ -289,7 +289,15 @@ impl Servers {
 
     /// Whether a tool is theirs, by the name that the model knows.
     pub fn knows(&self, tool: &str) -> bool {
-        self.find(tool).is_some() || self.knows_resource_tool(tool)
+        self.find(tool).is_some() || self.resource_tool(tool).is_some()
+    }
+
+    /// What an input for a tool of theirs is checked against, if its schema can be read.
+    pub fn validator(&self, tool: &str) -> Option<Arc<Validator>> {
+        match self.find(tool) {
+            Some((_, offer)) => offer.validator(),
+            None => self.resource_tool(tool)?.validator(),
+        }
     }
 
     /// Why a tool that is named like one of a server's is not there, in words for the model. None:
@@ -305,7 +313,7 @@ impl Servers {
         let why = why.map_or_else(String::new, |why| format!(": {why}"));
         Some(match status {
             Status::Connected => {
-                let offers = Arc::clone(&member.watch().borrow().offers);
+                let offers = member.offers();
                 let names = offers.iter().map(|offer| offer.definition.name.as_str());
                 let names: Vec<&str> = names.take(MOST_NAMED).collect();
                 format!("MCP server {name:?} has no tool {tool}; it has: {}", names.join(", "))
@@ -325,11 +333,11 @@ impl Servers {
         })
     }
 
-    fn find(&self, tool: &str) -> Option<(&Arc<Member>, Offer)> {
+    fn find(&self, tool: &str) -> Option<(&Arc<Member>, Arc<Offer>)> {
         self.members.iter().find_map(|member| {
-            let offers = Arc::clone(&member.watch().borrow().offers);
+            let offers = member.offers();
             let offer = offers.iter().find(|offer| offer.definition.name == tool)?;
-            Some((member, offer.clone()))
+            Some((member, Arc::clone(offer)))
         })
     }
 
@@ -338,7 +346,9 @@ impl Servers {
         self.calls.fetch_add(1, Ordering::Relaxed);
         let reply = match self.find(tool) {
             Some((member, offer)) => member.call(&offer.name, input, self.timers, cancel).await,
-            None if self.knows_resource_tool(tool) => self.use_resources(tool, input, cancel).await,
+            None if self.resource_tool(tool).is_some() => {
+                self.use_resources(tool, input, cancel).await
+            }
             None => Reply::failure(
                 self.absent(tool).unwrap_or_else(|| format!("No such tool available: {tool}")),
             ),
@@ -356,7 +366,7 @@ impl Servers {
 
     /// How many tools each offers, in the order of the standings.
     pub fn tool_counts(&self) -> Vec<usize> {
-        self.members.iter().map(|member| member.watch().borrow().offers.len()).collect()
+        self.members.iter().map(|member| member.offers().len()).collect()
     }
 
     /// What should be said about them and was not yet, a line each.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use jsonschema::Validator;
 use jsonschema::error::ValidationError;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
@@ -35,6 +36,10 @@ pub trait ForeignTools: Send + Sync {
 
     /// Whether a tool of this name is theirs.
     fn knows(&self, name: &str) -> bool;
+
+    /// What an input for a tool of theirs is checked against, made ready once. None where their
+    /// schema is none: they are left to say so themselves.
+    fn validator(&self, name: &str) -> Option<Arc<Validator>>;
 
     /// Why a tool that seems to be theirs is not there, in words for the model.
     fn absent(&self, name: &str) -> Option<String>;
@@ -150,7 +155,7 @@ impl Toolbox {
         if let Some(why) = permissions.denial_of_foreign(&call.name) {
             return Err(Refusal::denied(why));
         }
-        check_input(&foreign.definitions(), call).map_err(Refusal::invalid)?;
+        check_input(foreign, call).map_err(Refusal::invalid)?;
         match foreign.leave(call) {
             Leave::Free => Ok(()),
             Leave::Needed { name, reads_only } => {
@@ -175,14 +180,9 @@ impl Toolbox {
     }
 }
 
-/// Whether the input is what whoever performs the tool asks for. Where their schema is none, they
-/// are left to say so themselves.
-fn check_input(definitions: &[ToolDefinition], call: &ToolCall) -> Result<(), String> {
-    let known = definitions.iter().find(|known| known.name == call.name);
-    let Some(schema) = known.and_then(|known| jsonschema::validator_for(&known.input_schema).ok())
-    else {
-        return Ok(());
-    };
+/// Whether the input is what whoever performs the tool asks for.
+fn check_input(foreign: &dyn ForeignTools, call: &ToolCall) -> Result<(), String> {
+    let Some(schema) = foreign.validator(&call.name) else { return Ok(()) };
     let faults: Vec<String> =
         schema.iter_errors(&call.input).take(FAULTS_MAX).map(|error| fault(&error)).collect();
     if faults.is_empty() {
