@@ -209,10 +209,18 @@ impl HookSettings {
         self.skipped.extend(other.skipped);
     }
 
-    /// Adds a hook, unless the same one is there already. Of two guards the stricter one counts.
+    /// Adds a hook. The same one of another file is one with it and belongs to the later file,
+    /// which may be beyond the reach of whoever wrote the earlier. Neither can disarm the other.
     fn add(&mut self, handler: Handler) {
         match self.handlers.iter_mut().find(|known| known.is_like(&handler)) {
-            Some(known) => known.fail_closed |= handler.fail_closed,
+            Some(known) => {
+                *known = Handler {
+                    timeout: known.timeout.max(handler.timeout),
+                    fail_closed: known.fail_closed || handler.fail_closed,
+                    detached: known.detached && handler.detached,
+                    ..handler
+                };
+            }
             None => self.handlers.push(handler),
         }
     }

@@ -114,6 +114,9 @@ fn hooks_and_leave_may_be_theirs_alone() {
     let off = ["--settings", r#"{"disableAllHooks": true}"#];
     assert_eq!(hooks(format!("{{{hook}}}"), &[]), ["user", "theirs"]);
     assert_eq!(hooks(format!("{{{hook}}}"), &off), ["theirs"], "nobody switches these off");
+    let like = format!("{{{hook}, \"disableAllHooks\": true}}");
+    let kept = hooks(format!("{{{hook}}}"), &["--settings", &like]);
+    assert_eq!(kept, ["theirs"], "not even by repeating it");
     assert_eq!(hooks(format!("{{{hook}, \"allowManagedHooksOnly\": true}}"), &[]), ["theirs"]);
     assert_eq!(hooks(format!("{{{hook}, \"disableAllHooks\": true}}"), &[]), [""; 0]);
 

@@ -75,6 +75,25 @@ fn the_same_hook_of_two_files_runs_once_and_guards_as_the_stricter_says() {
 }
 
 #[test]
+fn a_hook_cannot_be_disarmed_by_one_like_it_in_another_file() {
+    let guard = json!({
+        "type": "command", "command": "guard", "failClosed": true, "timeout": 20,
+    });
+    for weaker in [json!({ "async": true }), json!({ "timeout": 0.001 }), json!({})] {
+        let mut other = script("guard");
+        other.as_object_mut().expect("an object").extend(weaker.as_object().cloned().unwrap());
+        let like = one("PreToolUse", &other);
+        let mut settings = HookSettings::read(&like, "theirs.json").expect("these are right");
+        settings.merge(read(&one("PreToolUse", &guard)));
+        settings.merge(HookSettings::read(&like, "last.json").expect("these are right"));
+        let [hook] = &settings.handlers[..] else { panic!("{settings:?}") };
+        assert!(hook.fail_closed && !hook.detached, "{weaker}");
+        assert!(hook.timeout >= Duration::from_secs(20), "{weaker}");
+        assert_eq!(hook.source, "last.json", "{weaker}");
+    }
+}
+
+#[test]
 fn what_is_wrong_is_said_with_its_place() {
     let rows = [
         (json!([]), "hooks: is no object"),
