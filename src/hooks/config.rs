@@ -15,13 +15,16 @@ const TIMEOUT: Duration = Duration::from_mins(10);
 /// The same while the user's words wait for it.
 const PROMPT_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// The same when the run has failed already.
+const FAILURE_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// The same while the process wants to end.
 const END_TIMEOUT: Duration = Duration::from_millis(1500);
 
 /// No hook may ask for more: the deadline of a run without one.
 const TIMEOUT_MAX: Duration = Duration::from_hours(1);
 
-/// The same at the session's end, whatever the hooks ask for.
+/// The same once the run is decided, whatever the hooks ask for.
 const END_TIMEOUT_MAX: Duration = Duration::from_mins(1);
 
 /// One hook, ready to be run.
@@ -289,13 +292,13 @@ impl Entry {
     fn limit(&self, event: HookEvent) -> Result<Duration, Unusable> {
         let (usual, most) = match event {
             HookEvent::UserPromptSubmit => (PROMPT_TIMEOUT, TIMEOUT_MAX),
+            HookEvent::StopFailure => (FAILURE_TIMEOUT, END_TIMEOUT_MAX),
             HookEvent::SessionEnd => (END_TIMEOUT, END_TIMEOUT_MAX),
             HookEvent::SessionStart
             | HookEvent::PreToolUse
             | HookEvent::PostToolUse
             | HookEvent::PostToolUseFailure
             | HookEvent::Stop
-            | HookEvent::StopFailure
             | HookEvent::SubagentStart
             | HookEvent::SubagentStop
             | HookEvent::PreCompact
