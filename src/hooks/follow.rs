@@ -19,7 +19,11 @@ const HEARD_MAX: usize = 10_000_000;
 
 const CHUNK: usize = 16 << 10;
 
-/// How long output is still read when the hook itself is over but others hold its pipes.
+/// How long what a hook printed last is still read once it has ended by itself. Nobody of its own
+/// is left to hold its pipes, so that only a busy machine can take so long.
+const HEARING: Duration = Duration::from_secs(2);
+
+/// The same when it was ended, and has no say any more.
 const DRAIN: Duration = Duration::from_millis(200);
 
 /// How long a hook has to end by itself once it is asked to.
@@ -76,7 +80,8 @@ async fn follow(
     // What it left behind would hold its pipes open.
     running.sweep().await;
     let drained = async { while streams.join_next().await.is_some() {} };
-    let _ = tokio::time::timeout(DRAIN, drained).await;
+    let patience = if exited.is_ok() { HEARING } else { DRAIN };
+    let _ = tokio::time::timeout(patience, drained).await;
     Performance { end: exited.unwrap_or_else(|end| end), out: told.text(), err: said.text() }
 }
 

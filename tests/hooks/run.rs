@@ -1,6 +1,7 @@
 //! Hooks that run: real programs, good and bad.
 
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -15,7 +16,7 @@ use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
 use crate::support::stopwatch::Stopwatch;
-use crate::support::{is_alive, supervisor, within};
+use crate::support::{Bell, is_alive, supervisor, within};
 
 /// A folder for hooks to work in.
 pub(super) struct Stage {
@@ -229,6 +230,29 @@ async fn what_a_hook_said_counts_even_if_its_child_holds_the_pipe() {
     let verdict = stage.before_bash(&[script("sleep 1000 & echo no >&2; exit 2")]).await;
     assert_eq!(verdict.denial(), Some("no"));
     began.keeps(Duration::from_secs(10), "the end of the hook");
+}
+
+#[tokio::test]
+async fn what_a_hook_said_counts_even_if_the_machine_is_slow_to_pass_it_on() {
+    let stage = Stage::open();
+    let mut bell = Bell::at(&stage.cwd().join("bell"));
+    let mut guard = script("echo $$ > bell; until [ -e go ]; do sleep 0.01; done");
+    guard["failClosed"] = json!(true);
+    let entries = [guard];
+    let slow = async {
+        let hook = bell.rings().await;
+        let pipe = format!("/proc/{hook}/fd/1");
+        let mut pipe = fs::OpenOptions::new().write(true).open(pipe).expect("its pipe");
+        fs::write(stage.cwd().join("go"), "").expect("written");
+        while is_alive(hook.parse().expect("a pid")) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        tokio::time::sleep(Duration::from_millis(400)).await;
+        pipe.write_all(br#"{"decision": "block", "reason": "no"}"#).expect("somebody listens");
+    };
+    let (verdict, ()) =
+        within("the hook", async { tokio::join!(stage.before_bash(&entries), slow) }).await;
+    assert_eq!(verdict.denial(), Some("no"), "{verdict:?}");
 }
 
 #[tokio::test]
