@@ -1,13 +1,15 @@
 //! The log of hooks that failed: a run goes on without them, and nobody watches.
 
-use std::fs::{DirBuilder, File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::fs::{DirBuilder, OpenOptions};
+use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
+use nix::libc;
 use serde_json::json;
 
+use crate::process::reading;
 use crate::secrets::Mask;
 
 use super::answer::Mishap;
@@ -32,12 +34,11 @@ impl CrashLog {
         &self.path
     }
 
-    /// How many failures it tells of.
+    /// How many failures it tells of. None if it is anything but a regular file.
     pub fn count(&self) -> usize {
-        let mut text = Vec::new();
-        let read =
-            File::open(&self.path).and_then(|file| file.take(BYTES_MAX + 1).read_to_end(&mut text));
-        if read.is_ok() { text.split(|byte| *byte == b'\n').count() - 1 } else { 0 }
+        // Several runs at once may each have added a last line.
+        let text = reading::read_regular(&self.path, 2 * BYTES_MAX).unwrap_or_default();
+        text.split(|byte| *byte == b'\n').count() - 1
     }
 
     /// Adds a failure, in one write, so that lines of several runs do not mix.
@@ -54,9 +55,13 @@ impl CrashLog {
         if let Some(folder) = self.path.parent() {
             DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
         }
-        let mut file = OpenOptions::new().append(true).create(true).mode(0o600).open(&self.path)?;
-        if file.metadata()?.len() >= BYTES_MAX {
-            return Err(io::Error::other("it is full; read it, and delete it"));
+        let mut options = OpenOptions::new();
+        // A pipe would wait for a reader.
+        options.append(true).create(true).mode(0o600).custom_flags(libc::O_NONBLOCK);
+        let mut file = options.open(&self.path)?;
+        let facts = file.metadata()?;
+        if !facts.is_file() {
+            return Err(io::Error::other("it is no regular file"));
         }
         let mut line = json!({
             "time": Timestamp::now().to_string(),
@@ -68,6 +73,10 @@ impl CrashLog {
             "detail": mishap.detail,
         });
         mask.hide_json(&mut line);
-        file.write_all(format!("{line}\n").as_bytes())
+        let line = format!("{line}\n");
+        if facts.len() + line.len() as u64 > BYTES_MAX {
+            return Err(io::Error::other("it is full; read it, and delete it"));
+        }
+        file.write_all(line.as_bytes())
     }
 }

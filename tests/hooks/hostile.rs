@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::run::{Stage, script};
-use crate::support::within;
+use crate::support::{Bell, within};
 
 fn guard(text: &str) -> Value {
     let mut guard = script(text);
@@ -26,6 +26,20 @@ async fn a_guard_whose_answer_comes_after_other_words_forbids() {
     assert!(verdict.denial().is_some_and(|why| why.contains("does not begin with it")));
     let fine = stage.before_bash(&[guard("echo all is well")]).await;
     assert_eq!((fine.denial(), fine.mishaps.len()), (None, 0), "plain text is consent");
+}
+
+#[tokio::test]
+async fn a_crash_log_that_is_a_pipe_holds_nobody_up() {
+    let stage = Stage::open();
+    let path = stage.log().path().to_path_buf();
+    fs::create_dir_all(path.parent().expect("a folder")).expect("made");
+    let entries = [script("exit 1")];
+    let reader = Bell::at(&path);
+    let heard = within("a hook that fails", stage.before_bash(&entries)).await;
+    assert_eq!((heard.mishaps.len(), stage.log().count()), (1, 0));
+    drop(reader);
+    let unheard = within("a hook that fails", stage.before_bash(&entries)).await;
+    assert_eq!((unheard.mishaps.len(), stage.log().count()), (1, 0));
 }
 
 #[tokio::test]
