@@ -78,6 +78,11 @@ impl Mishap {
         let detail = "outlast itself broke down over it, which is a bug of outlast".to_owned();
         Self { kind: MishapKind::Crash, detail }
     }
+
+    /// Nobody can tell whether the hook is for what happened.
+    pub(super) fn astray(why: String) -> Self {
+        Self { kind: MishapKind::Astray, detail: why }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,6 +94,8 @@ pub enum MishapKind {
     Rubbish,
     /// It could not be started.
     Missing,
+    /// Its matcher could not tell whether it is for what happened.
+    Astray,
 }
 
 impl MishapKind {
@@ -98,6 +105,7 @@ impl MishapKind {
             Self::TimedOut => "timeout",
             Self::Rubbish => "rubbish",
             Self::Missing => "missing",
+            Self::Astray => "astray",
         }
     }
 }

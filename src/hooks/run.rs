@@ -171,15 +171,10 @@ impl Hooks {
         covers: &(dyn Fn(&str) -> bool + Sync),
         cancel: &CancellationToken,
     ) -> Verdict {
-        let is_for_it = |handler: &&Handler| {
-            self.hears_of(occasion.event)
-                && handler.event == occasion.event
-                && handler.matcher.matches(&occasion.subject)
-                && handler.condition.as_deref().is_none_or(covers)
-        };
-        let handlers: Vec<&Handler> = self.own().filter(is_for_it).collect();
+        let mut verdict = Verdict::default();
+        let handlers = self.concerned(occasion, covers, &mut verdict);
         if handlers.is_empty() {
-            return Verdict::default();
+            return verdict;
         }
         let input = self.input(occasion);
         let file = offers_exports(occasion).then(ExportFile::create);
@@ -189,7 +184,6 @@ impl Hooks {
             // Nothing was wrong with them, and nobody listens any more.
             return cut_off(&handlers, &performances);
         }
-        let mut verdict = Verdict::default();
         for (handler, performance) in handlers.into_iter().zip(performances) {
             // One that nobody waited for has no say.
             let Some(performance) = performance else { continue };
@@ -205,6 +199,31 @@ impl Hooks {
             Err(error) => Some(Err(format!("it cannot be made: {error}"))),
         });
         verdict
+    }
+
+    /// The hooks that something is for. A guard is for whatever its matcher goes astray over: whoever
+    /// can name a tool must not get past it by that.
+    fn concerned(
+        &self,
+        occasion: &Occasion,
+        covers: &(dyn Fn(&str) -> bool + Sync),
+        verdict: &mut Verdict,
+    ) -> Vec<&Handler> {
+        let mut concerned = Vec::new();
+        let own = self.own().filter(|handler| handler.event == occasion.event);
+        for handler in own.filter(|_| self.hears_of(occasion.event)) {
+            let matches = handler.matcher.matches(&occasion.subject);
+            if matches == Ok(false) || !handler.condition.as_deref().is_none_or(covers) {
+                continue;
+            }
+            if matches.is_ok() || handler.fail_closed {
+                concerned.push(handler);
+            }
+            if let Err(why) = matches {
+                self.note(handler, Mishap::astray(why), verdict);
+            }
+        }
+        concerned
     }
 
     /// The variables that differ once a shell with `environment` has run what hooks wrote for it.
@@ -232,8 +251,8 @@ impl Hooks {
         verdict
     }
 
+    /// A hook has failed, and has no say unless it is a guard.
     fn mind(&self, handler: &Handler, mishap: Mishap, verdict: &mut Verdict) {
-        self.scene.write_down(handler, &mishap);
         if handler.fail_closed && handler.event.objection() == Objection::Prevents {
             let why = format!(
                 "the guard `{}` failed ({}), and what it guards is forbidden then",
@@ -242,6 +261,12 @@ impl Hooks {
             );
             verdict.hear(Say { objection: Some(why), ..Say::default() });
         }
+        self.note(handler, mishap, verdict);
+    }
+
+    /// Sees to it that people hear of something that went wrong.
+    fn note(&self, handler: &Handler, mishap: Mishap, verdict: &mut Verdict) {
+        self.scene.write_down(handler, &mishap);
         verdict.mishaps.push((handler.command.line(), mishap));
     }
 

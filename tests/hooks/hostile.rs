@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-use outlast::hooks::MishapKind::{Crash, Missing, Rubbish};
+use outlast::hooks::MishapKind::{Astray, Crash, Missing, Rubbish};
 use outlast::hooks::{HookEvent, Occasion, Verdict};
 use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
@@ -26,6 +26,27 @@ async fn a_guard_whose_answer_comes_after_other_words_forbids() {
     assert!(verdict.denial().is_some_and(|why| why.contains("does not begin with it")));
     let fine = stage.before_bash(&[guard("echo all is well")]).await;
     assert_eq!((fine.denial(), fine.mishaps.len()), (None, 0), "plain text is consent");
+}
+
+#[tokio::test]
+async fn a_tool_whose_name_leads_a_matcher_astray_does_not_get_past_a_guard() {
+    let stage = Stage::open();
+    let hooks = stage.hooks(&json!({ "PreToolUse": [
+        { "matcher": "^(a|a)*(?=b)c$", "hooks": [guard("echo no >&2; exit 2"), script("touch ran")] },
+    ] }));
+    let occasion = |name: String| {
+        let event = HookEvent::PreToolUse;
+        Occasion { event, subject: name, fields: Map::new() }
+    };
+    let cancel = CancellationToken::new();
+    let harmless = hooks.tell(&occasion("Bash".to_owned()), &|_| true, &cancel).await;
+    assert_eq!(harmless, Verdict::default());
+    let elsewhere = occasion("a".repeat(60));
+    let verdict = hooks.tell(&elsewhere, &|_| true, &cancel).await;
+    assert_eq!((verdict.denial(), verdict.ran), (Some("no"), 1), "the guard is asked");
+    let kinds: Vec<_> = verdict.mishaps.iter().map(|(_, mishap)| mishap.kind).collect();
+    assert_eq!((kinds, stage.log().count()), (vec![Astray, Astray], 2));
+    assert!(!stage.cwd().join("ran").exists(), "nobody knows whether it is for that");
 }
 
 #[tokio::test]
