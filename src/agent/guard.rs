@@ -135,7 +135,7 @@ impl Session<'_> {
             return None;
         };
         Mask::toward_model(self.secrets.clone()).hide_json(&mut detail);
-        let content = vec![Block::text(self.hook_words(&bounded(&text)))];
+        let content = vec![Block::text(bounded(&self.hook_words(&text)))];
         let result = Block::ToolResult { tool_use_id: id.clone(), content, is_error: false };
         Some(Replaced { id, result, detail })
     }

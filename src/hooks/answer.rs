@@ -2,11 +2,16 @@
 
 use serde_json::Value;
 
+use crate::secrets::Mask;
+
 use super::event::{HookEvent, Objection};
 use super::output::{hides_json, read};
 
 /// No text of a hook is taken further than this, in characters.
 const TEXT_MAX: usize = 10_000;
+
+/// The same of what is said about its failure.
+const DETAIL_MAX: usize = 300;
 
 /// How a hook's process ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -113,50 +118,57 @@ impl MishapKind {
 /// The codes by which a shell says that there is no such program.
 const NOT_FOUND: [i32; 2] = [126, 127];
 
-/// Judges what a hook did.
+/// Judges what a hook did. What is cut of its words has lost its secrets, by `mask`, before.
 ///
 /// # Errors
 /// Why it counts as if it had not been there.
-pub(super) fn judge(event: HookEvent, hook: &Performance) -> Result<Say, Mishap> {
+pub(super) fn judge(event: HookEvent, hook: &Performance, mask: &Mask) -> Result<Say, Mishap> {
+    let mishap = |kind, what: &str| Err(mishap(kind, what, hook, mask));
     let code = match &hook.end {
         HookEnd::Exited(code) => *code,
         HookEnd::Killed { signal } => {
-            return Err(mishap(MishapKind::Crash, &format!("killed by signal {signal}"), hook));
+            return mishap(MishapKind::Crash, &format!("killed by signal {signal}"));
         }
-        HookEnd::Cut => return Err(mishap(MishapKind::Crash, "was ended with the run", hook)),
+        HookEnd::Cut => return mishap(MishapKind::Crash, "was ended with the run"),
         HookEnd::Lost => return Err(Mishap::ours()),
-        HookEnd::TimedOut => return Err(mishap(MishapKind::TimedOut, "took too long", hook)),
-        HookEnd::Failed(why) => return Err(mishap(MishapKind::Missing, why, hook)),
+        HookEnd::TimedOut => return mishap(MishapKind::TimedOut, "took too long"),
+        HookEnd::Failed(why) => return mishap(MishapKind::Missing, why),
     };
     // Some programs begin whatever they write with a mark of their encoding.
     let out = hook.out.trim_start_matches('\u{feff}').trim();
-    let spoken = out.starts_with('{').then(|| read(event, out));
+    let spoken = out.starts_with('{').then(|| read(event, out, mask));
     match (code, spoken) {
-        (2, spoken) => Ok(objects(event, hook, spoken.and_then(Result::ok))),
+        (2, spoken) => {
+            let why = || clipped(hook.err.trim(), mask);
+            Ok(objects(event, spoken.and_then(Result::ok), why))
+        }
         (_, Some(Ok(say))) => Ok(say),
-        (0, Some(Err(why))) => Err(mishap(MishapKind::Rubbish, &why, hook)),
+        (0, Some(Err(why))) => mishap(MishapKind::Rubbish, &why),
         (0, None) if out.contains(char::REPLACEMENT_CHARACTER) => {
-            Err(mishap(MishapKind::Rubbish, "what it printed is no text", hook))
+            mishap(MishapKind::Rubbish, "what it printed is no text")
         }
         (0, None) if hides_json(event, out) => {
             let why = "what it printed has JSON in it, and does not begin with it";
-            Err(mishap(MishapKind::Rubbish, why, hook))
+            mishap(MishapKind::Rubbish, why)
         }
-        (0, None) => Ok(Say { context: plain(event, out), ..Say::default() }),
+        (0, None) => {
+            let is_heard = event.takes_plain_text() && !out.is_empty();
+            Ok(Say { context: is_heard.then(|| clipped(out, mask)), ..Say::default() })
+        }
         (code, None | Some(Err(_))) => {
             let missing = NOT_FOUND.contains(&code);
             let kind = if missing { MishapKind::Missing } else { MishapKind::Crash };
-            Err(mishap(kind, &format!("exit code {code}"), hook))
+            mishap(kind, &format!("exit code {code}"))
         }
     }
 }
 
 /// Exit code 2. No JSON can take it back; it may only say why.
-fn objects(event: HookEvent, hook: &Performance, spoken: Option<Say>) -> Say {
+fn objects(event: HookEvent, spoken: Option<Say>, written: impl FnOnce() -> String) -> Say {
     let spoken = spoken.unwrap_or_default();
     let denied = spoken.permission.filter(|(permission, _)| *permission == Permission::Deny);
     let why = spoken.objection.or(denied.map(|(_, why)| why)).filter(|why| !why.is_empty());
-    let why = why.unwrap_or_else(|| clipped(hook.err.trim()));
+    let why = why.unwrap_or_else(written);
     let why = if why.is_empty() { "a hook objects, and does not say why".to_owned() } else { why };
     let heard = event.objection() != Objection::Unheard;
     Say {
@@ -167,38 +179,49 @@ fn objects(event: HookEvent, hook: &Performance, spoken: Option<Say>) -> Say {
     }
 }
 
-fn plain(event: HookEvent, out: &str) -> Option<String> {
-    (event.takes_plain_text() && !out.is_empty()).then(|| clipped(out))
-}
-
-fn mishap(kind: MishapKind, what: &str, hook: &Performance) -> Mishap {
-    let said = hook.err.trim().lines().next().unwrap_or_default();
-    let said: String = said.chars().take(300).collect();
-    let detail = if said.is_empty() { what.to_owned() } else { format!("{what}: {said}") };
+fn mishap(kind: MishapKind, what: &str, hook: &Performance, mask: &Mask) -> Mishap {
+    let first = |text: &str| {
+        let text = mask.hide(text.trim());
+        text.lines().next().unwrap_or_default().chars().take(DETAIL_MAX).collect::<String>()
+    };
+    let (what, said) = (first(what), first(&hook.err));
+    let detail = if said.is_empty() { what } else { format!("{what}: {said}") };
     Mishap { kind, detail }
 }
 
-pub(super) fn clipped(text: &str) -> String {
+/// A text that is not too long. Whoever reads it takes the secrets out that are for others; of one
+/// that is cut they are all out before: nobody would know a half for what it is.
+pub(super) fn clipped(text: &str, mask: &Mask) -> String {
+    if text.chars().nth(TEXT_MAX).is_none() {
+        return text.to_owned();
+    }
+    let text = mask.hide(text);
     match text.char_indices().nth(TEXT_MAX) {
         Some((end, _)) => format!("{} [… cut after {TEXT_MAX} characters]", &text[..end]),
-        None => text.to_owned(),
+        None => text,
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use crate::secrets::KnownSecrets;
+
     use super::*;
 
     fn performed(code: i32, out: &str, err: &str) -> Performance {
         Performance { end: HookEnd::Exited(code), out: out.to_owned(), err: err.to_owned() }
     }
 
+    fn judged(event: HookEvent, hook: &Performance) -> Result<Say, Mishap> {
+        judge(event, hook, &Mask::new(KnownSecrets::new(["open-sesame-7"])))
+    }
+
     fn said(event: HookEvent, code: i32, out: &str, err: &str) -> Say {
-        judge(event, &performed(code, out, err)).unwrap()
+        judged(event, &performed(code, out, err)).unwrap()
     }
 
     fn failed(event: HookEvent, code: i32, out: &str) -> MishapKind {
-        judge(event, &performed(code, out, "")).unwrap_err().kind
+        judged(event, &performed(code, out, "")).unwrap_err().kind
     }
 
     #[test]
@@ -254,10 +277,10 @@ mod tests {
             out: String::new(),
             err: "last words\nmore".to_owned(),
         };
-        let mishap = judge(HookEvent::Stop, &killed).unwrap_err();
+        let mishap = judged(HookEvent::Stop, &killed).unwrap_err();
         assert_eq!(mishap.detail, "killed by signal 9: last words");
         let late = Performance { end: HookEnd::TimedOut, ..killed };
-        assert_eq!(judge(HookEvent::Stop, &late).unwrap_err().kind, MishapKind::TimedOut);
+        assert_eq!(judged(HookEvent::Stop, &late).unwrap_err().kind, MishapKind::TimedOut);
     }
 
     #[test]
@@ -293,7 +316,7 @@ mod tests {
             for (event, rubbish) in
                 [(HookEvent::PreToolUse, guard), (HookEvent::SessionStart, start)]
             {
-                let is = judge(event, &performed(0, &out, "")).is_err();
+                let is = judged(event, &performed(0, &out, "")).is_err();
                 assert_eq!(is, rubbish, "{event:?}: {out}");
             }
         }
@@ -325,5 +348,27 @@ mod tests {
         let say = said(HookEvent::PreToolUse, 2, "", &"é".repeat(20_000));
         let words = say.objection.unwrap();
         assert!(words.chars().count() < 10_050 && words.ends_with("characters]"));
+    }
+
+    #[test]
+    fn no_half_of_a_secret_is_left_where_words_are_cut() {
+        let across =
+            |most: usize| format!("{}open-sesame-7{}", "é".repeat(most - 6), "e".repeat(most));
+        let long = across(10_000);
+        let texts = [
+            said(HookEvent::Stop, 2, "", &long).objection,
+            said(HookEvent::SessionStart, 0, &long, "").context,
+            said(HookEvent::Stop, 0, &format!(r#"{{"systemMessage": "{long}"}}"#), "").message,
+        ];
+        let crash = judged(HookEvent::Stop, &performed(1, "", &across(300))).unwrap_err();
+        let decision = format!(r#"{{"decision": "{}"}}"#, across(278));
+        let rubbish = judged(HookEvent::Stop, &performed(0, &decision, "")).unwrap_err();
+        assert_eq!(rubbish.kind, MishapKind::Rubbish);
+        for text in texts.into_iter().flatten().chain([crash.detail, rubbish.detail]) {
+            let end: String = text.chars().skip(270).filter(|one| *one != 'é').collect();
+            assert!(!text.contains("open") && end.contains("[reda"), "{end}");
+        }
+        let short = said(HookEvent::Stop, 2, "", "open-sesame-7").objection;
+        assert_eq!(short.as_deref(), Some("open-sesame-7"), "whoever reads it takes it out");
     }
 }

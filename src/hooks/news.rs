@@ -88,7 +88,7 @@ impl HookReport {
             Some(0) => HookOutcome::Success,
             Some(_) | None => HookOutcome::Error,
         };
-        let words = |text: &str| self.mask.hide(&clipped(text));
+        let words = |text: &str| self.mask.hide(&clipped(text, &self.mask));
         let (stdout, stderr) = (words(&performance.out), words(&performance.err));
         self.told = true;
         let over = Some(Over { stdout, stderr, exit_code, outcome });

@@ -3,6 +3,8 @@
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::secrets::Mask;
+
 use super::answer::{Permission, Say, clipped};
 use super::event::{HookEvent, Objection};
 
@@ -43,13 +45,14 @@ struct Specific {
 ///
 /// # Errors
 /// Why it is not what a hook says.
-pub(super) fn read(event: HookEvent, text: &str) -> Result<Say, String> {
+pub(super) fn read(event: HookEvent, text: &str, mask: &Mask) -> Result<Say, String> {
+    let clipped = |text: &str| clipped(text, mask);
     let output: Output = serde_json::from_str(text).map_err(|error| error.to_string())?;
-    let reason = output.reason.as_deref().map(clipped);
+    let reason = output.reason.as_deref().map(&clipped);
     let mut say = Say {
         halt: (output.goes_on == Some(false))
-            .then(|| output.stop_reason.as_deref().map(clipped).unwrap_or_default()),
-        message: output.system_message.as_deref().map(clipped),
+            .then(|| output.stop_reason.as_deref().map(&clipped).unwrap_or_default()),
+        message: output.system_message.as_deref().map(&clipped),
         hides_prompt: output.suppress_original_prompt,
         ..Say::default()
     };
@@ -67,18 +70,23 @@ pub(super) fn read(event: HookEvent, text: &str) -> Result<Say, String> {
         (Some(other), _) => return Err(format!("there is no decision {other:?}")),
     }
     if let Some(specific) = output.specific {
-        specific.add_to(&mut say, event)?;
+        specific.add_to(&mut say, event, clipped)?;
     }
     Ok(say)
 }
 
 impl Specific {
-    fn add_to(self, say: &mut Say, event: HookEvent) -> Result<(), String> {
+    fn add_to(
+        self,
+        say: &mut Say,
+        event: HookEvent,
+        clipped: impl Fn(&str) -> String,
+    ) -> Result<(), String> {
         if self.hook_event_name != event.name() {
             let (said, is) = (&self.hook_event_name, event.name());
             return Err(format!("hookEventName is {said:?}, and the event is {is:?}"));
         }
-        let why = self.permission_decision_reason.as_deref().map(clipped).unwrap_or_default();
+        let why = self.permission_decision_reason.as_deref().map(&clipped).unwrap_or_default();
         let permission = match self.permission_decision.as_deref() {
             None => None,
             Some("allow") => Some(Permission::Allow),
@@ -95,7 +103,7 @@ impl Specific {
         }
         say.input = self.updated_input;
         say.output = self.updated_tool_output.or(self.updated_mcp_tool_output);
-        let context = self.additional_context.as_deref().map(clipped);
+        let context = self.additional_context.as_deref().map(&clipped);
         say.context = context.filter(|context| !context.trim().is_empty());
         say.hides_prompt |= self.suppress_original_prompt;
         Ok(())

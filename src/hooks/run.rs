@@ -43,8 +43,12 @@ pub struct HookScene {
 impl HookScene {
     /// Writes down that a hook failed. Without a log the result still tells of it.
     fn write_down(&self, handler: &Handler, mishap: &Mishap) {
-        let mask = Mask::new(self.secrets.clone());
-        let _ = self.log.add(handler, mishap, &self.session_id, &mask);
+        let _ = self.log.add(handler, mishap, &self.session_id, &self.mask());
+    }
+
+    /// Hides what must not be printed or stored.
+    fn mask(&self) -> Mask {
+        Mask::new(self.secrets.clone())
     }
 }
 
@@ -184,11 +188,12 @@ impl Hooks {
             // Nothing was wrong with them, and nobody listens any more.
             return cut_off(&handlers, &performances);
         }
+        let mask = self.scene.mask();
         for (handler, performance) in handlers.into_iter().zip(performances) {
             // One that nobody waited for has no say.
             let Some(performance) = performance else { continue };
             verdict.ran += 1;
-            match judge(occasion.event, &performance) {
+            match judge(occasion.event, &performance, &mask) {
                 Ok(say) => verdict.hear(say),
                 Err(mishap) => self.mind(handler, mishap, &mut verdict),
             }
@@ -291,7 +296,7 @@ impl Hooks {
                 let (scene, handler) = (self.scene.clone(), Handler::clone(handler));
                 tokio::spawn(async move {
                     let performance = perform(supervisor, job, input, limit, stop).await;
-                    if let Err(mishap) = judge(handler.event, &performance) {
+                    if let Err(mishap) = judge(handler.event, &performance, &scene.mask()) {
                         scene.write_down(&handler, &mishap);
                     }
                 });
