@@ -117,27 +117,6 @@ impl Hooks {
         self.agent.as_ref().map(|agent| agent.kind.as_str())
     }
 
-    /// Asks whether a sub-agent may end. `pressing` says whether it goes on because of an
-    /// objection already.
-    pub async fn subagent_stop(
-        &self,
-        (id, kind): (&str, &str),
-        last_words: &str,
-        pressing: bool,
-        cancel: &CancellationToken,
-    ) -> Verdict {
-        let fields = json!({
-            "agent_id": id,
-            "agent_type": kind,
-            "stop_hook_active": pressing,
-            "last_assistant_message": last_words,
-            "background_tasks": [],
-            "session_crons": [],
-        });
-        let fields = fields.as_object().cloned().unwrap_or_default();
-        let event = HookEvent::SubagentStop;
-        let occasion = Occasion { event, subject: kind.to_owned(), fields };
-        self.tell(&occasion, &|_| true, cancel).await
     }
 
     /// How many failures the crash log told of when this began.

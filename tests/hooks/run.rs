@@ -310,8 +310,12 @@ async fn a_sub_agents_end_is_asked_about_by_its_type() {
         { "matcher": "Explore", "hooks": [script("cat >> told; echo look again >&2; exit 2")] },
         { "matcher": "Plan", "hooks": [script("echo wrong >&2; exit 2")] },
     ] }));
-    let cancel = CancellationToken::new();
-    let verdict = hooks.subagent_stop(("agent-7", "Explore"), "Found it.", true, &cancel).await;
+    let fields = json!({ "last_assistant_message": "Found it.", "stop_hook_active": true });
+    let fields = fields.as_object().cloned().unwrap_or_default();
+    let event = HookEvent::SubagentStop;
+    let occasion = Occasion { event, subject: "Explore".to_owned(), fields };
+    let theirs = hooks.for_agent("agent-7", "Explore", "/sessions/agent-7.jsonl".into());
+    let verdict = theirs.tell(&occasion, &|_| true, &CancellationToken::new()).await;
     assert_eq!((verdict.ran, verdict.objection.as_deref()), (1, Some("look again")));
     let told: Value = serde_json::from_str(&stage.read("told")).expect("one object");
     assert_eq!(told["last_assistant_message"], "Found it.");
