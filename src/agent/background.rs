@@ -99,6 +99,7 @@ impl Session<'_> {
 
     /// The run is about to end: background commands begin to at once, beside whatever else does.
     pub(super) fn begin_to_end(&mut self, cut: CutBy) {
+        self.counsellors.let_go();
         self.show_tasks();
         let running = self.toolbox.running_work();
         self.toolbox.stop_work();
@@ -126,6 +127,7 @@ impl Session<'_> {
     /// Ends what runs in the background. What the model does not know of it, it will read should
     /// the session go on.
     pub(super) async fn end_work(&mut self, reason: StopReason) {
+        self.counsellors.let_go();
         if let StopReason::AbortedStreaming(by) | StopReason::AbortedTools(by) = reason {
             self.begin_to_end(CutBy::Interrupt(by));
         }

@@ -75,6 +75,13 @@ impl Counsellors {
         self.hooks.as_ref().is_some_and(|hooks| hooks.listens_to(event))
     }
 
+    /// Whatever was started is about to be killed, hooks that nobody waits for included.
+    pub(super) fn let_go(&self) {
+        if let Some(hooks) = &self.hooks {
+            hooks.let_go();
+        }
+    }
+
     /// The event that says that the work begins.
     pub(super) fn opening(&self) -> HookEvent {
         self.hooks.as_ref().map_or(HookEvent::SessionStart, |hooks| hooks.opening())

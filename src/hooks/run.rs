@@ -72,6 +72,8 @@ pub struct Hooks {
     agent: Option<Agent>,
     /// Where to tell of each hook that begins and ends.
     witness: Option<UnboundedSender<HookNews>>,
+    /// Once the run ends, so may hooks that nobody waits for.
+    over: CancellationToken,
 }
 
 #[derive(Clone, Debug)]
@@ -85,7 +87,8 @@ impl Hooks {
     /// Looks into the crash log.
     pub fn new(handlers: Vec<Handler>, scene: HookScene) -> Self {
         let past_failures = scene.log.count();
-        Self { handlers, scene, past_failures, agent: None, witness: None }
+        let over = CancellationToken::new();
+        Self { handlers, scene, past_failures, agent: None, witness: None, over }
     }
 
     /// The same hooks for a sub-agent, `kind` being its type. They are told whose calls they see;
@@ -117,6 +120,12 @@ impl Hooks {
         self.agent.as_ref().map(|agent| agent.kind.as_str())
     }
 
+    /// The run ends, and whatever it started is about to be killed: hooks that nobody waits for do
+    /// not fail by that. A sub-agent's end is no such end.
+    pub fn let_go(&self) {
+        if self.agent.is_none() {
+            self.over.cancel();
+        }
     }
 
     /// How many failures the crash log told of when this began.
@@ -273,10 +282,13 @@ impl Hooks {
             let supervisor = self.scene.supervisor.clone();
             if handler.detached {
                 let (scene, handler) = (self.scene.clone(), Handler::clone(handler));
+                let over = self.over.clone();
                 tokio::spawn(async move {
                     let performance = perform(supervisor, job, input, limit, stop).await;
-                    if let Err(mishap) = judge(handler.event, &performance, &scene.mask()) {
-                        scene.write_down(&handler, &mishap);
+                    let is_cut = performance.end == HookEnd::Cut || over.is_cancelled();
+                    match judge(handler.event, &performance, &scene.mask()) {
+                        Err(mishap) if !is_cut => scene.write_down(&handler, &mishap),
+                        Ok(_) | Err(_) => {}
                     }
                 });
                 continue;

@@ -228,6 +228,24 @@ async fn hooks_can_be_switched_off_and_those_of_a_stranger_never_run() {
 }
 
 #[tokio::test]
+async fn detached_hooks_that_end_with_the_run_have_not_failed() {
+    let server = serve(Scenario::new().reply("Done.").reply("Done."));
+    let mut detached = script("echo $$ > pid; exec sleep 1000");
+    detached["async"] = json!(true);
+    // The run is over in some way; then the last hook gives outlast the time to hear of it.
+    let stop = "until [ -s pid ]; do sleep 0.01; done";
+    let last = "kill -9 $(cat pid); sleep 0.3";
+    let settings = json!({ "hooks": {
+        "SessionStart": [{ "hooks": [detached] }],
+        "Stop": [{ "hooks": [script(stop)] }],
+        "SessionEnd": [{ "hooks": [{ "type": "command", "command": last, "timeout": 30 }] }],
+    }});
+    let ended = trial(&server, &settings).args(["do it"]).run().await;
+    assert_eq!((ended.code, &ended.result()["hooks"]["failed"]), (Some(0), &json!(0)), "{ended:?}");
+    assert_eq!(read(&ended.config(), "hooks/.logs/hook-log.jsonl"), "");
+}
+
+#[tokio::test]
 async fn a_detached_hook_that_fails_is_written_down() {
     let call = json!({ "command": "until [ -e config ] || grep -q crash ../config/hooks/.logs/*; do sleep 0.05; done" });
     let server = serve(Scenario::new().tool("Bash", call).reply("Done."));
