@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::agents::{of_agent, of_root, requests, task};
 use crate::support::{Trial, serve};
 
-fn hooks(event: &str, entry: Value) -> String {
+fn hooks(event: &str, entry: &Value) -> String {
     json!({ "hooks": { event: [{ "hooks": [entry] }] } }).to_string()
 }
 
@@ -26,7 +26,7 @@ async fn time_that_runs_out_in_a_hook_names_it() {
     let server = serve(Scenario::new().tool("Bash", json!({ "command": "touch made" })));
     let mut slow = script("exec sleep 1000");
     slow["failClosed"] = json!(true);
-    let trial = trial(&server, &hooks("PreToolUse", slow));
+    let trial = trial(&server, &hooks("PreToolUse", &slow));
     let ended = trial.args(["--max-duration", "2s", "do it"]).run().await;
     let result = ended.result();
     assert_eq!(result["terminal_reason"], "deadline", "{result}");
@@ -49,7 +49,7 @@ async fn a_sub_agent_begins_with_what_a_hook_tells_it() {
     let server = serve(scenario);
     let tell = r#"cat > told; echo '{"hookSpecificOutput": {"hookEventName": "SubagentStart",
         "additionalContext": "mind the gap"}}'"#;
-    let ended = trial(&server, &hooks("SubagentStart", script(tell))).args(["Go."]).run().await;
+    let ended = trial(&server, &hooks("SubagentStart", &script(tell))).args(["Go."]).run().await;
     assert_eq!(ended.code, Some(0), "{ended:?}");
     let told = std::fs::read_to_string(ended.work().join("told")).expect("it was told");
     let told: Value = serde_json::from_str(&told).expect("one object");
@@ -64,9 +64,9 @@ async fn a_guard_that_could_not_guard_ends_the_run_before_it_begins() {
     let mut http = json!({ "type": "prompt", "prompt": "may it?" });
     http["failClosed"] = json!(true);
     for (settings, words) in [
-        (hooks("PreToolUs", script("exit 2")), r#"did you mean \"PreToolUse\"?"#),
-        (hooks("pretooluse", script("exit 2")), r#"did you mean \"PreToolUse\"?"#),
-        (hooks("PreToolUse", http), "failClosed"),
+        (hooks("PreToolUs", &script("exit 2")), r#"did you mean \"PreToolUse\"?"#),
+        (hooks("pretooluse", &script("exit 2")), r#"did you mean \"PreToolUse\"?"#),
+        (hooks("PreToolUse", &http), "failClosed"),
     ] {
         let server = serve(Scenario::new().reply("Done."));
         let ended = trial(&server, &settings).args(["do it"]).run().await;
@@ -75,7 +75,7 @@ async fn a_guard_that_could_not_guard_ends_the_run_before_it_begins() {
         assert_eq!(server.requests().len(), 0);
     }
     let server = serve(Scenario::new().reply("Done."));
-    let ended = trial(&server, &hooks("Setup", script("exit 2"))).args(["do it"]).run().await;
+    let ended = trial(&server, &hooks("Setup", &script("exit 2"))).args(["do it"]).run().await;
     assert_eq!(ended.code, Some(0), "another tool's event is no mistake: {ended:?}");
     let warnings = ended.result()["warnings"].to_string();
     assert!(warnings.contains("hooks.Setup has no effect"), "{warnings}");
@@ -86,7 +86,7 @@ async fn what_a_hook_wrote_into_the_journal_is_told_when_the_session_is_to_go_on
     let server =
         serve(Scenario::new().tool("Bash", json!({ "command": "touch made" })).reply("Done."));
     let spoil = r#"path=$(sed 's/.*"transcript_path":"\([^"]*\)".*/\1/'); echo rubbish >> "$path""#;
-    let ended = trial(&server, &hooks("PreToolUse", script(spoil))).args(["do it"]).run().await;
+    let ended = trial(&server, &hooks("PreToolUse", &script(spoil))).args(["do it"]).run().await;
     assert_eq!((ended.code, &ended.result()["result"]), (Some(0), &json!("Done.")), "{ended:?}");
     let next = serve(Scenario::new().reply("Again."));
     let args = ["--output-format", "json", "--continue", "go on"];
@@ -100,7 +100,7 @@ async fn what_a_hook_wrote_into_the_journal_is_told_when_the_session_is_to_go_on
 async fn a_hook_that_takes_the_working_folder_away_costs_calls_and_no_run() {
     let server =
         serve(Scenario::new().tool("Bash", json!({ "command": "echo out" })).reply("Done."));
-    let settings = hooks("PreToolUse", script("rm -rf \"$CLAUDE_PROJECT_DIR\""));
+    let settings = hooks("PreToolUse", &script("rm -rf \"$CLAUDE_PROJECT_DIR\""));
     let ended = trial(&server, &settings).args(["do it"]).run().await;
     assert_eq!((ended.code, &ended.result()["result"]), (Some(0), &json!("Done.")), "{ended:?}");
     assert_eq!(ended.result()["tools"]["failed"], 1, "{ended:?}");
@@ -116,7 +116,7 @@ async fn later_commands_see_what_a_hook_exports_and_no_credential() {
     let export = r#"stat -c %a "$CLAUDE_ENV_FILE" > mode; echo "$CLAUDE_ENV_FILE" > where
         echo 'WHOM="you all"; export GREETING="hello $WHOM"; echo noise' >> "$CLAUDE_ENV_FILE"
         echo 'export ANTHROPIC_AUTH_TOKEN=some-long-token-1234' >> "$CLAUDE_ENV_FILE""#;
-    let ended = trial(&server, &hooks("SessionStart", script(export))).args(["do it"]).run().await;
+    let ended = trial(&server, &hooks("SessionStart", &script(export))).args(["do it"]).run().await;
     assert_eq!(ended.code, Some(0), "{ended:?}");
     let read = |name: &str| std::fs::read_to_string(ended.work().join(name)).unwrap_or_default();
     assert_eq!(read("made"), "hello you all none gone\n", "{ended:?}");
@@ -131,7 +131,7 @@ async fn later_commands_see_what_a_hook_exports_and_no_credential() {
 async fn exports_that_a_shell_cannot_run_are_told_and_cost_nothing() {
     let server = serve(Scenario::new().reply("Done."));
     let broken = r#"echo 'export A="never closed' >> "$CLAUDE_ENV_FILE""#;
-    let ended = trial(&server, &hooks("SessionStart", script(broken))).args(["do it"]).run().await;
+    let ended = trial(&server, &hooks("SessionStart", &script(broken))).args(["do it"]).run().await;
     assert_eq!(ended.code, Some(0), "{ended:?}");
     let warnings = ended.result()["warnings"].to_string();
     assert!(warnings.contains("CLAUDE_ENV_FILE has no effect"), "{warnings}");
