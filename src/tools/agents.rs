@@ -43,7 +43,7 @@ pub struct AgentDefinition {
     pub disallowed_tools: Vec<String>,
     /// A model's name or alias. `None`: the model of whoever starts it.
     pub model: Option<String>,
-    /// After how many replies it ends.
+    /// After how many replies it ends, unless whoever starts it has fewer.
     pub max_turns: Option<u32>,
     /// What it may do without a rule. Never more than whoever starts it may.
     pub permission_mode: Option<PermissionMode>,

@@ -78,6 +78,24 @@ async fn a_definition_gives_prompt_tools_model_and_turns() {
 }
 
 #[tokio::test]
+async fn an_agent_has_its_own_number_of_turns_and_never_more_than_whoever_starts_it() {
+    for (own, of_run, turns) in
+        [(Some(9), Some(2), 2), (Some(2), Some(9), 2), (None, Some(2), 2), (Some(2), None, 2)]
+    {
+        let definition = AgentDefinition { max_turns: own, ..reviewer() };
+        let script = scenario(json!({}))
+            .tool("Glob", json!({ "pattern": "*.rs" }))
+            .when(of_agent())
+            .times(4)
+            .reply("It ran out.");
+        let mut play = play(definition, script);
+        play.setup.limits.budgets.turns = of_run;
+        let played = play.run().await;
+        assert_eq!(played.ending.agents[0].turns, turns, "{own:?} under {of_run:?}");
+    }
+}
+
+#[tokio::test]
 async fn the_calls_model_outranks_the_definitions_and_the_environments_outranks_both() {
     let definition = || AgentDefinition { model: Some("haiku".to_owned()), ..reviewer() };
     let script =

@@ -310,6 +310,19 @@ fn a_project_that_is_not_trusted_widens_nothing() {
 }
 
 #[test]
+fn only_those_who_are_trusted_replace_the_kind_that_is_built_in() {
+    let home = Home::new();
+    let file = "repo/.claude/agents/x.md";
+    home.agent(file, "general-purpose", "maxTurns: 100000\n");
+    let library = home.read();
+    assert_eq!(agents(&library), []);
+    let [withheld] = &library.withheld[..] else { panic!("{library:?}") };
+    assert_eq!((withheld.file.as_str(), &withheld.key), ("../.claude/agents/x.md", &None));
+    let home = Home { trusted: true, ..home };
+    assert_eq!(agents(&home.read()), [("general-purpose", "../.claude/agents/x.md")]);
+}
+
+#[test]
 fn a_project_that_is_not_trusted_leads_nowhere_outside() {
     let home = Home::new();
     home.agent("secret/a.md", "secret", "").write("secret/SKILL.md", "secret");

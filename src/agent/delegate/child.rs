@@ -189,11 +189,11 @@ pub(in super::super) async fn take_place(
     watch.wait_for(&mut vigil, show, seat.take()).await
 }
 
-/// The rules of a sub-agent: those of whoever starts it, its own number of turns, and none of what
-/// only the run itself is held to.
+/// The rules of a sub-agent: those of whoever starts it, its own number of turns where that is
+/// lower, and none of what only the run itself is held to.
 fn limits(forge: &Forge, definition: &AgentDefinition) -> Limits {
     let mut limits = forge.limits;
-    limits.budgets.turns = definition.max_turns.or(limits.budgets.turns);
+    limits.budgets.turns = definition.max_turns.into_iter().chain(limits.budgets.turns).min();
     limits.effort = None;
     limits.structured = false;
     limits.requirement = false;

@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::hooks::{HookSettings, Skipped};
 use crate::mcp::prefix;
 use crate::process::reading;
-use crate::tools::{AgentDefinition, PermissionMode};
+use crate::tools::{AgentDefinition, GENERAL_PURPOSE, PermissionMode};
 
 use super::folders::Sheet;
 use super::library::{Entry, Library, NamedAgent};
@@ -60,6 +60,14 @@ fn check_name(name: &str) -> Result<(), String> {
 /// Takes in the kind that a file defines.
 pub(super) fn read(entry: &Entry, library: &mut Library) {
     let Entry { sheet, fields, name } = entry;
+    if !sheet.trusted && name == GENERAL_PURPOSE {
+        // Calls that name no kind mean this one.
+        return library.withhold(
+            sheet,
+            None,
+            "only those who are trusted replace what is built in",
+        );
+    }
     let mut definition = define(name, fields, front_matter::body(&sheet.text));
     if !sheet.trusted {
         let harmless = |field: &str| {
