@@ -22,7 +22,8 @@ use super::super::watch::{CutBy, Figures, Vigil, Watch};
 use super::forge::Forge;
 use super::places::Seat;
 use super::relay::Relay;
-use super::tree::{AgentMark, AgentTask, Tree};
+use super::task::{AgentMark, AgentTask};
+use super::tree::Tree;
 
 /// A sub-agent that is about to begin.
 pub(super) struct Child {

@@ -25,7 +25,8 @@ use super::advice::may_be_mended;
 use super::child::{Child, Report, bring_up};
 use super::relay::Said;
 use super::report;
-use super::tree::{AgentMark, AgentStatus, AgentTask, Tree};
+use super::task::{AgentMark, AgentStatus, AgentTask};
+use super::tree::Tree;
 
 /// What whoever starts sub-agents shares with them.
 #[derive(Clone)]

@@ -14,6 +14,7 @@ mod places;
 mod relay;
 mod report;
 mod session;
+mod task;
 mod tree;
 
 use std::fmt;
@@ -23,8 +24,8 @@ use crate::model::ModelFacts;
 
 pub(super) use child::Kin;
 pub(super) use relay::Said;
+pub use task::{AgentMark, AgentStatus, AgentTask};
 pub(super) use tree::Tree;
-pub use tree::{AgentMark, AgentStatus, AgentTask};
 
 /// What sub-agents are given that no call says.
 #[derive(Clone)]

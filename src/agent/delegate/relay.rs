@@ -13,7 +13,8 @@ use crate::recovery::{
 use crate::transcript::{Block, Message, Usage};
 
 use super::super::observer::{Heartbeat, Notice, Observer, WaitingFor};
-use super::tree::{AgentMark, AgentTask, Tree};
+use super::task::{AgentMark, AgentTask};
+use super::tree::Tree;
 
 /// Something that a sub-agent said, or that is said of one.
 #[derive(Debug)]

@@ -12,7 +12,7 @@ use super::super::conversation;
 use super::super::setup::Denial;
 use super::advice::advice;
 use super::child::Report;
-use super::tree::AgentTask;
+use super::task::AgentTask;
 
 /// How much of its last words stands in the report of a failure, in characters.
 const LAST_WORDS: usize = 4_000;
@@ -156,7 +156,7 @@ mod tests {
     use std::time::Duration;
 
     use super::super::super::setup::Tally;
-    use super::super::tree::{AgentMark, AgentStatus};
+    use super::super::task::{AgentMark, AgentStatus};
     use super::*;
     use crate::recovery::Interrupt;
 
