@@ -113,6 +113,10 @@ impl Tree {
     /// # Errors
     /// Why not, for the model.
     pub(super) fn admit(&self, depth: u8) -> Result<(), String> {
+        self.admit_to(&self.roster(), depth)
+    }
+
+    fn admit_to(&self, roster: &Roster, depth: u8) -> Result<(), String> {
         let limits = self.delegation.limits;
         if depth > limits.depth {
             return Err(format!(
@@ -120,7 +124,7 @@ impl Tree {
                 limits.depth
             ));
         }
-        if self.roster().started >= limits.total {
+        if roster.started >= limits.total {
             return Err(format!(
                 "a session may start {} agents, and all of them were started: do the work yourself",
                 limits.total
@@ -134,8 +138,8 @@ impl Tree {
     /// # Errors
     /// There were too many meanwhile.
     pub(super) fn enter(&self, mut task: AgentTask, at: Moment) -> Result<AgentTask, String> {
-        self.admit(task.depth)?;
         let mut roster = self.roster();
+        self.admit_to(&roster, task.depth)?;
         roster.started += 1;
         task.mark.id = format!("a{}", roster.started);
         task.session = format!("{}/subagents/agent-{}", self.session_id, task.mark.id);
@@ -241,5 +245,38 @@ impl Tree {
     /// Where those at work are counted.
     pub(super) fn places(&self) -> &Places {
         &self.places
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+    use std::thread;
+
+    use super::super::AgentLimits;
+    use super::*;
+
+    fn tree(total: u32) -> Arc<Tree> {
+        let limits = AgentLimits { total, ..AgentLimits::default() };
+        let delegation = Delegation { limits, ..Delegation::default() };
+        Tree::new(Vec::new(), delegation, watch::channel(None).1, None, "s", Vec::new())
+    }
+
+    #[test]
+    fn those_that_enter_at_once_are_counted_one_after_the_other() {
+        const THREADS: u32 = 4;
+        for _ in 0..2_000 {
+            let (tree, start) = (tree(THREADS / 2), Barrier::new(4));
+            let enter = || {
+                let task = AgentTask::past(PastAgent::default(), 1, "s");
+                start.wait();
+                tree.enter(task, Moment::default()).is_ok()
+            };
+            let entered: u32 = thread::scope(|scope| {
+                let all: Vec<_> = (0..THREADS).map(|_| scope.spawn(enter)).collect();
+                all.into_iter().map(|one| u32::from(one.join().expect("it never panics"))).sum()
+            });
+            assert_eq!(entered, THREADS / 2);
+        }
     }
 }
