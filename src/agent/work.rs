@@ -139,7 +139,7 @@ impl Session<'_> {
         if self.fails_for_denial() {
             return None;
         }
-        let waits = admitted.iter().any(|(_, call, _)| is_awaited_agent(call));
+        let waits = admitted.iter().any(|(_, call, _)| self.waits_for(call));
         if waits {
             self.leave_place();
         }
@@ -348,11 +348,6 @@ impl Session<'_> {
             self.journal.rewrite(self.history.messages());
         }
     }
-}
-
-/// Whether a call starts a sub-agent that is waited for.
-fn is_awaited_agent(call: &ToolCall) -> bool {
-    is_agent_tool(&call.name) && call.input["run_in_background"] != true
 }
 
 /// Waits until cancelled tools have ended, and ends those that do not. Returns the outcomes of

@@ -2,12 +2,13 @@
 
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 use outlast::rehearsal::{Recorded, Scenario, Server, When};
 use serde_json::{Value, json};
 
 use super::agents::{of_root, requests, results};
-use super::time::messages;
+use super::time::{messages, with};
 use super::truth::agrees;
 use crate::mcp::script;
 use crate::support::{Trial, serve};
@@ -197,4 +198,46 @@ async fn words_for_all_sub_agents_stand_in_the_prompt_of_each_and_not_of_the_run
     let system = |request: &Recorded| request.body["system"].to_string();
     assert!(system(&requests(&server, "agent:")[0]).contains(words));
     assert!(!system(&requests(&server, "main")[0]).contains(words));
+}
+
+/// With one place for three agents, whoever leaves it has to wait for the other two.
+#[tokio::test]
+async fn an_agent_keeps_its_place_when_a_kind_works_in_the_background_by_itself() {
+    let agents = json!({ "helper": {
+        "description": "helps", "prompt": "You help.", "background": true,
+    } });
+    let outer = |name: &str| {
+        let mut input = task("general-purpose");
+        input["prompt"] = json!(format!("Be {name}."));
+        input
+    };
+    let of_outer =
+        |name: &str| When { prompt: Some(name.to_owned()), ..of_kind("general-purpose") };
+    let mut scenario = Scenario::new()
+        .tool("Agent", outer("one"))
+        .and_tool("Agent", outer("two"))
+        .when(of_root())
+        .reply("Helped.")
+        .when(of_kind("helper"))
+        .times(2)
+        .reply("All done.")
+        .when(of_root());
+    for name in ["one", "two"] {
+        scenario = scenario
+            .tool("Agent", task("helper"))
+            .when(of_outer(name))
+            // Time for the other one to stand in line.
+            .delay(Duration::from_millis(400))
+            .reply("Done.")
+            .when(of_outer(name))
+            .times(3);
+    }
+    let server = serve(scenario);
+    let trial = with(go(&server, &agents), &json!({ "maxLiveAgents": 1 }));
+    let ended = trial.run().await;
+    agrees(&ended);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let asked = requests(&server, "agent:");
+    let who = |request: &Recorded| request.body["messages"][0]["content"].to_string();
+    assert_eq!(who(&asked[0]), who(&asked[1]), "it goes on at once");
 }

@@ -103,7 +103,7 @@ impl Forge {
         let definition = self.tree.kind(&wanted.subagent_type)?.clone();
         self.tree.admit(self.depth)?;
         let rungs = self.rungs(&wanted, &definition)?;
-        let background = wanted.run_in_background.unwrap_or(definition.background);
+        let background = !self.tree.waits_for(&wanted);
         if background && wanted.on_failure == OnFailure::CancelSiblings {
             return Err(
                 "nobody waits for an agent in the background, so it cannot stop the others \

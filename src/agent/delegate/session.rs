@@ -2,6 +2,9 @@
 
 use std::sync::Arc;
 
+use crate::tools::{AgentCall, is_agent_tool};
+use crate::transcript::ToolCall;
+
 use super::super::session::Session;
 use super::super::watch::CutBy;
 use super::child::take_place;
@@ -28,6 +31,13 @@ impl Session<'_> {
             shared: self.shared.as_ref().map(|shared| Arc::new(shared.of_another_run(0))),
             post: self.watch.post.clone(),
         }
+    }
+
+    /// Whether a call starts a sub-agent that is waited for.
+    pub(in super::super) fn waits_for(&self, call: &ToolCall) -> bool {
+        let tree = &self.kin.tree;
+        is_agent_tool(&call.name)
+            && AgentCall::read(&call.input).is_ok_and(|call| tree.waits_for(&call))
     }
 
     /// Leaves this sub-agent's place to those whom it waits for.

@@ -9,7 +9,7 @@ use tokio::sync::watch;
 
 use crate::journal::{Nest, PastAgent};
 use crate::recovery::Moment;
-use crate::tools::AgentDefinition;
+use crate::tools::{AgentCall, AgentDefinition};
 
 use super::super::purse::Purse;
 use super::super::setup::Denial;
@@ -101,6 +101,13 @@ impl Tree {
             let names: Vec<&str> = self.definitions.iter().map(|kind| kind.name.as_str()).collect();
             format!("there is no agent {name:?}; there are: {}", names.join(", "))
         })
+    }
+
+    /// Whether whoever makes this call waits for the end of what it starts.
+    pub(super) fn waits_for(&self, call: &AgentCall) -> bool {
+        let in_background = |kind: &AgentDefinition| kind.background;
+        let by_kind = || self.kind(&call.subagent_type).is_ok_and(in_background);
+        !call.run_in_background.unwrap_or_else(by_kind)
     }
 
     /// Whether there may be any at all.
