@@ -200,8 +200,7 @@ pub(super) fn doubts_of_speed(settings: &Settings, rungs: &[Rung]) -> Option<Str
 pub(super) fn facts(link: &Link, settings: &Settings) -> Result<ModelFacts, UsageError> {
     let mut known = model::facts(&link.model);
     if let Some(window) = link.context_window {
-        known.context_window = window.into();
-        known.max_output = known.max_output.min(window);
+        known = known.holding(window);
     }
     let own = link.keys().iter().find_map(|key| settings.prices.get(*key));
     let prices = match own {

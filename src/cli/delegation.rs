@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::agent::{Delegation, ModelBook};
-use crate::model::{ModelFacts, resolve_alias};
+use crate::model::resolve_alias;
 
 use super::assemble::prices;
 use super::memory::Memory;
@@ -33,7 +33,7 @@ fn text(settings: &Settings, name: &str) -> Option<String> {
     (!value.is_empty()).then(|| value.to_owned())
 }
 
-/// Models by name or alias, with the user's own aliases and prices.
+/// Models by name or alias, with the user's own aliases, prices and sizes.
 fn models(settings: &Settings) -> ModelBook {
     let own_name = |alias: &str| {
         let variable = format!("ANTHROPIC_DEFAULT_{}_MODEL", alias.to_uppercase());
@@ -41,17 +41,20 @@ fn models(settings: &Settings) -> ModelBook {
     };
     let aliases: Vec<(String, String)> =
         ["opus", "sonnet", "haiku"].iter().filter_map(|alias| own_name(alias)).collect();
-    let known = settings.prices.clone();
+    let (known, windows) = (settings.prices.clone(), settings.chain.windows.clone());
     Arc::new(move |name: &str| {
         let name = name.trim();
         let own_one = aliases.iter().find(|(alias, _)| alias == name);
         let model = resolve_alias(own_one.map_or(name, |(_, full)| full));
-        let facts = crate::model::facts(model);
-        let own = [name, model].iter().find_map(|key| known.get(*key));
-        match own.map(prices) {
-            Some(Ok(own)) => Ok(ModelFacts { prices: Some(own), ..facts }),
-            Some(Err(error)) => Err(error.to_string()),
-            None => Ok(facts),
+        // As with the models of the chain, the empty name is for all that have none of their own.
+        let names = [name, model, ""];
+        let mut facts = crate::model::facts(model);
+        if let Some(window) = windows.of_model(&names) {
+            facts = facts.holding(window);
         }
+        if let Some(own) = names.iter().find_map(|name| known.get(*name)) {
+            facts.prices = Some(prices(own).map_err(|error| error.to_string())?);
+        }
+        Ok(facts)
     })
 }

@@ -23,6 +23,13 @@ pub struct ModelFacts {
 }
 
 impl ModelFacts {
+    /// The same where `window` tokens fit into it.
+    #[must_use]
+    pub fn holding(self, window: u32) -> Self {
+        let max_output = self.max_output.min(window);
+        Self { context_window: window.into(), max_output, ..self }
+    }
+
     /// Whether it wants to see the thinking behind the calls that it is in the middle of.
     pub fn misses_thinking(&self) -> bool {
         thinking(&self.name) == Thinking::Budget

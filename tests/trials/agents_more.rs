@@ -149,6 +149,28 @@ async fn a_model_without_a_price_is_refused_under_a_budget_and_only_there() {
 }
 
 #[tokio::test]
+async fn a_price_and_a_size_for_every_model_hold_for_those_of_agents() {
+    let mut input = task("the part");
+    input["model"] = json!("nonesuch-1");
+    let scenario = Scenario::new()
+        .tool("Agent", input)
+        .when(of_root())
+        .reply("Fine.")
+        .usage(10_000, 1_000)
+        .when_model("nonesuch-1")
+        .reply("I see.")
+        .when(of_root());
+    let server = serve(scenario);
+    let flags = ["--max-budget-usd", "5", "--price", "100/1000", "--context-window", "64k"];
+    let ended = go(&server).args(flags).run().await;
+    let result = agrees(&ended);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert_eq!(told(&server), [("Fine.".to_owned(), false)]);
+    assert_eq!(result["agents"][0]["cost_usd"], 2.0, "{result}");
+    assert_eq!(result["modelUsage"]["nonesuch-1"]["contextWindow"], 64_000, "{result}");
+}
+
+#[tokio::test]
 async fn a_second_try_that_cannot_be_paid_for_says_so_and_ends_it() {
     let mut again = task("the part");
     again["on_failure"] = json!("retry_once");

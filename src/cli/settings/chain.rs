@@ -24,6 +24,8 @@ pub struct Chain {
     pub endpoints: Vec<Endpoint>,
     /// The variables that hold the credentials of other endpoints than the primary's.
     pub key_variables: Vec<String>,
+    /// What fits into models, those of sub-agents included.
+    pub(in crate::cli) windows: Windows,
 }
 
 /// One model of the chain.
@@ -136,7 +138,7 @@ impl Sources<'_> {
     pub(super) fn chain(self) -> Result<Chain, UsageError> {
         let windows = Windows::new(&self.args.context_window, self.file)?;
         let (origin, entries) = self.entries()?;
-        let mut building = Building::begin(&self, &windows);
+        let mut building = Building::begin(&self, windows);
         for entry in &entries {
             let link = building.link(entry).map_err(|why| origin.error(&why))?;
             let same = |known: &Link| known.label == link.label;
@@ -201,7 +203,6 @@ impl Origin {
 struct Building<'a> {
     aliases: &'a BTreeMap<String, String>,
     variables: &'a Variables,
-    windows: &'a Windows,
     /// Of the primary's base URL.
     origin: Option<String>,
     base: Option<String>,
@@ -209,17 +210,17 @@ struct Building<'a> {
 }
 
 impl<'a> Building<'a> {
-    fn begin(sources: &Sources<'a>, windows: &'a Windows) -> Self {
+    fn begin(sources: &Sources<'a>, windows: Windows) -> Self {
         let address = Address::parse(&sources.primary.base_url).ok();
         let chain = Chain {
             links: Vec::new(),
             endpoints: vec![sources.primary.clone()],
             key_variables: Vec::new(),
+            windows,
         };
         let mut building = Self {
             aliases: &sources.env.aliases,
             variables: sources.variables,
-            windows,
             origin: address.as_ref().map(Address::origin),
             base: address.as_ref().map(Address::base),
             chain,
@@ -255,7 +256,7 @@ impl<'a> Building<'a> {
         let model = resolve_alias(self.aliases.get(name).map_or(name, String::as_str)).to_owned();
         let label = model.clone() + place;
         let mut link = Link { name: name.to_owned(), model, label, endpoint, context_window: None };
-        link.context_window = self.windows.of(&link, said);
+        link.context_window = self.chain.windows.of(&link, said);
         link
     }
 

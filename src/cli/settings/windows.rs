@@ -33,7 +33,8 @@ impl Sizes {
 }
 
 /// The sizes that flags and files name, by model. The empty name is for every model.
-pub(super) struct Windows {
+#[derive(Clone, Debug)]
+pub(in crate::cli) struct Windows {
     flags: BTreeMap<String, u32>,
     file: BTreeMap<String, u32>,
 }
@@ -55,11 +56,18 @@ impl Windows {
 
     /// The size for a link whose own entry says `said`: flags outrank that, and that the files.
     pub(super) fn of(&self, link: &Link, said: Option<u32>) -> Option<u32> {
-        let find = |sizes: &BTreeMap<String, u32>| {
-            link.keys().iter().find_map(|key| sizes.get(*key)).copied()
-        };
-        find(&self.flags).or(said).or_else(|| find(&self.file))
+        let keys = link.keys();
+        find(&self.flags, &keys).or(said).or_else(|| find(&self.file, &keys))
     }
+
+    /// The size for a model that is not of the chain, by its names, closest first.
+    pub(in crate::cli) fn of_model(&self, names: &[&str]) -> Option<u32> {
+        find(&self.flags, names).or_else(|| find(&self.file, names))
+    }
+}
+
+fn find(sizes: &BTreeMap<String, u32>, names: &[&str]) -> Option<u32> {
+    names.iter().find_map(|name| sizes.get(*name)).copied()
 }
 
 fn one(flag: &str) -> Result<(String, u32), UsageError> {
