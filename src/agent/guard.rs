@@ -179,7 +179,7 @@ fn words_of(fields: &Map<String, Value>) -> String {
     said.collect::<Vec<_>>().join("\n")
 }
 
-/// Text that is not longer than a tool's may be.
+/// Text that is not longer than a tool's may be, of one that holds no secret any more.
 fn bounded(text: &str) -> String {
     match text.char_indices().nth(OUTPUT_MAX) {
         Some((end, _)) => format!("{} [… cut after {OUTPUT_MAX} characters]", &text[..end]),

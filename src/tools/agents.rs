@@ -264,6 +264,8 @@ impl Toolbox {
     /// What came of an agent, made fit to be read: long text is cut and kept whole in a file, and
     /// no secret is in it.
     pub async fn word_of_agent(&self, text: String, is_error: bool, detail: Value) -> Outcome {
+        // Cut before, half a secret could stay.
+        let text = self.mask.hide(&text);
         let brought = Brought { blocks: vec![Block::text(text)], is_error, ..Brought::default() };
         let mut outcome = fit(brought, self.kit.output_limit, self.kit.shell.scratch()).await;
         outcome.detail = detail;

@@ -34,7 +34,7 @@ use super::write;
 /// The tools of a run.
 pub struct Toolbox {
     pub(super) definitions: Vec<ToolDefinition>,
-    mask: Mask,
+    pub(super) mask: Mask,
     pub(super) kit: Arc<Kit>,
     pub(super) foreign: Option<Arc<dyn ForeignTools>>,
     /// The only tools of others that are offered, if not all: what each in a line of sub-agents

@@ -186,3 +186,31 @@ async fn a_kill_leaves_word_of_what_the_agent_had_finished_and_its_spend_counts(
     assert_eq!(result["num_turns"], 2);
     assert!(!is_alive(stuck));
 }
+
+/// The secret lies across the place where what is shown of each of these texts ends.
+#[tokio::test]
+async fn no_half_of_a_secret_is_told_of_an_agent_that_failed() {
+    let key = "test-key-0123456789";
+    let across = |room: usize| format!("{}{key} and more.", "x".repeat(room - 8));
+    let scenario = Scenario::new()
+        .tool("Agent", task("the part"))
+        .when(of_root())
+        .tool("Bash", json!({ "command": "true" }))
+        .and_text(&across(4_000))
+        .when(of_agent("the part"))
+        .status(401)
+        .error("authentication_error", &across(300 - "HTTP 401, ".len()), None)
+        .when(of_agent("the part"))
+        .reply("I see.")
+        .when(of_root());
+    let server = serve(scenario);
+    let ended = Trial::against(&server).args(["--output-format", "stream-json", "Go."]).run().await;
+    let result = agrees(&ended);
+    assert_eq!(result["agents"][0]["status"], "failed", "{result}");
+    let told = requests(&server, "main").pop().expect("it asked").body.to_string();
+    assert!(told.contains("xxxx") && result["agents"][0]["error"].to_string().contains("xxxx"));
+    for text in [&told, &ended.stdout, &ended.stderr] {
+        let place = text.find("test-k").map(|at| &text[at.saturating_sub(100)..]);
+        assert_eq!(place, None);
+    }
+}

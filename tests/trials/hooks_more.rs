@@ -118,6 +118,21 @@ async fn after_a_compaction_the_session_starts_anew_for_hooks_and_may_end() {
 }
 
 #[tokio::test]
+async fn no_half_of_a_secret_is_left_where_the_words_of_a_hook_are_cut() {
+    let across = "x".repeat(30_000 - 8) + "test-key-0123456789 and more.";
+    let output = json!({ "hookSpecificOutput": {
+        "hookEventName": "PostToolUse", "updatedToolOutput": across,
+    } });
+    let hook = one("PostToolUse", &format!("echo '{output}'"));
+    let server = serve(Scenario::new().tool("Bash", json!({ "command": "true" })).reply("Done."));
+    let ended = trial(&server, &hook).args(["do it"]).run().await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let result = server.requests()[1].body["messages"][2]["content"][0].to_string();
+    assert!(result.contains("cut after 30000 characters"), "{result}");
+    assert!(!result.contains("test-k"), "{result}");
+}
+
+#[tokio::test]
 async fn a_hook_puts_its_own_words_in_the_place_of_a_result() {
     let answer = |output: &str| {
         one(

@@ -10,6 +10,7 @@ use crate::hooks::{HookEvent, Hooks};
 use crate::journal::{Journal, Newcomer};
 use crate::model::Client;
 use crate::recovery::{Limits, Moment, Run, StopReason};
+use crate::secrets::Mask;
 use crate::tools::{AgentDefinition, BackgroundEnd, BackgroundKind, BackgroundTask, Toolbox};
 use crate::transcript::{Block, finished};
 
@@ -145,12 +146,20 @@ fn is_cut(task: &BackgroundTask) -> bool {
 }
 
 fn words_of(fault: &crate::recovery::Fault) -> String {
-    let detail: String = fault.detail().chars().take(300).collect();
     let status = fault.status().map_or_else(String::new, |status| format!("HTTP {status}, "));
-    format!("{status}{}", detail.trim())
+    format!("{status}{}", fault.detail().trim())
 }
 
 impl Report {
+    /// Takes the secrets out of texts of which only the beginning is shown: half a secret would not
+    /// be known for what it is.
+    pub(super) fn hide_secrets(&mut self, mask: &Mask) {
+        let reasons = self.tally.denials.iter_mut().map(|denial| &mut denial.reason);
+        for text in reasons.chain(&mut self.error).chain([&mut self.text]) {
+            mask.hide_in(text);
+        }
+    }
+
     fn unbegun(cut: CutBy) -> Self {
         let reason = match cut {
             CutBy::Interrupt(by) => StopReason::AbortedStreaming(by),

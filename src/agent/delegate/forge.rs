@@ -258,8 +258,10 @@ impl Forge {
         }
         task.status = AgentStatus::of(report.reason);
         task.reason = Some(report.reason);
-        let mask = Mask::toward_model(self.secrets.clone());
-        task.error = report.error.as_ref().map(|error| mask.hide(error));
+        if task.status != AgentStatus::Completed {
+            report.hide_secrets(&Mask::new(self.secrets.clone()));
+        }
+        task.error = report.error.as_ref().map(|error| report::shortened(error, report::ERROR));
         (task.cost, task.unsettled) = self.purse.account(&task.mark.id).unwrap_or_default();
         task.turns = report.tally.turns;
         task.tokens = report.tally.usage.input() + report.tally.usage.output_tokens;

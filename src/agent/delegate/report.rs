@@ -20,6 +20,9 @@ const LAST_WORDS: usize = 4_000;
 /// How much of what a hook or a rule said is shown, in characters.
 const OBJECTION: usize = 1_000;
 
+/// How much of what went wrong is shown, in characters.
+pub(super) const ERROR: usize = 300;
+
 /// How many calls of a kind are listed: those that were denied, or cut.
 const LISTED: usize = 20;
 
@@ -105,7 +108,8 @@ fn list(text: &mut String, title: &str, lines: &[String]) {
     }
 }
 
-fn shortened(text: &str, limit: usize) -> String {
+/// The beginning of a text that holds no secret any more, and a sign where there is more.
+pub(super) fn shortened(text: &str, limit: usize) -> String {
     let shown: String = text.chars().take(limit).collect();
     let rest = if shown.len() < text.len() { " [...]" } else { "" };
     format!("{shown}{rest}")
