@@ -39,10 +39,34 @@ pub(super) fn agent(task: &AgentTask) -> Value {
     })
 }
 
+/// What consumers are told of an end, be it a sub-agent's or a background command's.
+#[derive(Clone, Copy)]
+enum End {
+    Completed,
+    Failed,
+    Stopped,
+}
+
+impl End {
+    /// The frames of it: subtype and fields. The notification is completed by the status.
+    fn frames(self, mut notification: Value) -> Vec<(&'static str, Value)> {
+        // The same is called otherwise in an update.
+        let (update, status) = match self {
+            Self::Completed => ("completed", "completed"),
+            Self::Failed => ("failed", "failed"),
+            Self::Stopped => ("killed", "stopped"),
+        };
+        notification["status"] = json!(status);
+        let patch = json!({ "status": update });
+        let updated = json!({ "task_id": notification["task_id"], "patch": patch });
+        vec![("task_updated", updated), ("task_notification", notification)]
+    }
+}
+
 /// Begin or end of a sub-agent as frames: subtype and fields.
 pub(super) fn frames(task: &AgentTask) -> Vec<(&'static str, Value)> {
     let AgentMark { id, call, kind, description } = &task.mark;
-    let (update, status) = match task.status {
+    let end = match task.status {
         AgentStatus::Running => {
             let started = json!({
                 "task_id": id,
@@ -56,17 +80,14 @@ pub(super) fn frames(task: &AgentTask) -> Vec<(&'static str, Value)> {
             });
             return vec![("task_started", started)];
         }
-        AgentStatus::Completed => ("completed", "completed"),
-        AgentStatus::Failed => ("failed", "failed"),
-        AgentStatus::Stopped => ("killed", "stopped"),
-        AgentStatus::Lost => ("failed", "failed"),
+        AgentStatus::Completed => End::Completed,
+        AgentStatus::Failed | AgentStatus::Lost => End::Failed,
+        AgentStatus::Stopped => End::Stopped,
     };
-    let patch = json!({ "status": update });
     let why = why(task);
-    let notification = json!({
+    end.frames(json!({
         "task_id": id,
         "tool_use_id": call,
-        "status": status,
         "output_file": "",
         "summary": format!("{description}: {why}"),
         "usage": {
@@ -76,11 +97,7 @@ pub(super) fn frames(task: &AgentTask) -> Vec<(&'static str, Value)> {
         },
         "total_cost_usd": task.cost.minus(task.unsettled).as_dollars(),
         "unsettled_usd": task.unsettled.as_dollars(),
-    });
-    vec![
-        ("task_updated", json!({ "task_id": id, "patch": patch })),
-        ("task_notification", notification),
-    ]
+    }))
 }
 
 /// Begin or end of a background command as frames: subtype and fields.
@@ -96,30 +113,22 @@ pub(super) fn work_frames(task: &BackgroundTask) -> Vec<(&'static str, Value)> {
         });
         return vec![("task_started", started)];
     };
-    let (update, status) = match end {
-        BackgroundEnd::Completed => ("completed", "completed"),
-        BackgroundEnd::Failed => ("failed", "failed"),
-        BackgroundEnd::Killed | BackgroundEnd::TimedOut | BackgroundEnd::Cut => {
-            ("killed", "stopped")
-        }
+    let told = match end {
+        BackgroundEnd::Completed => End::Completed,
+        BackgroundEnd::Failed => End::Failed,
+        BackgroundEnd::Killed | BackgroundEnd::TimedOut | BackgroundEnd::Cut => End::Stopped,
     };
-    let patch = json!({ "status": update });
     let file = task.output_file.as_ref().map(|file| file.display().to_string());
     let summary = match task.exit_code {
         Some(code) => format!("{description}: {}, exit code {code}", end.name()),
         None => format!("{description}: {}", end.name()),
     };
-    let notification = json!({
+    told.frames(json!({
         "task_id": task.id,
         "tool_use_id": task.call,
-        "status": status,
         "output_file": file.unwrap_or_default(),
         "summary": summary,
-    });
-    vec![
-        ("task_updated", json!({ "task_id": task.id, "patch": patch })),
-        ("task_notification", notification),
-    ]
+    }))
 }
 
 /// A line about a sub-agent.
