@@ -5,30 +5,27 @@ use super::script::Word;
 
 /// The files that a plain `sed` reads and, with `-i`, changes.
 pub(super) fn files(rest: &[Word]) -> Option<Vec<&str>> {
-    let mut scripts = 0_u32;
-    let mut files = Vec::new();
+    let (mut scripts, mut others) = (Vec::new(), Vec::new());
     let mut words = rest.iter();
     while let Some(word) = words.next() {
         let text = word.plain.as_str();
-        if word.globs && (scripts == 0 || text.starts_with(['*', '?', '['])) && word.raw == text {
-            // A pattern may come to be any flag, or any script.
-            return None;
-        }
         match text {
-            "-e" | "-ne" | "-ie" => {
-                is_plain(&words.next()?.plain).then_some(())?;
-                scripts += 1;
-            }
+            "-e" | "-ne" => scripts.push(words.next().filter(|script| !script.globs)?),
             "-n" | "-i" | "-E" | "-r" | "-s" | "-z" | "-ni" | "-Ei" | "-En" | "-nE" => {}
-            _ if text.starts_with('-') => return None,
-            _ if scripts == 0 => {
-                is_plain(text).then_some(())?;
-                scripts += 1;
+            // A pattern may come to be any flag.
+            _ if text.starts_with('-') || word.globs && text.starts_with(['*', '?', '[']) => {
+                return None;
             }
-            _ => files.push(text),
+            _ => others.push(word),
         }
     }
-    (scripts > 0).then_some(files)
+    if scripts.is_empty() {
+        // Only where no flag brings one, wherever that stands, the first word is the script.
+        let first = (!others.is_empty()).then(|| others.remove(0));
+        scripts.push(first.filter(|script| !script.globs)?);
+    }
+    let files = || others.iter().map(|word| word.plain.as_str()).collect();
+    scripts.iter().all(|script| is_plain(&script.plain)).then(files)
 }
 
 /// Whether a script may run a command: `e` after an address, or as a flag of `s`.
