@@ -264,26 +264,15 @@ enum Sign {
     Any,
 }
 
+/// What stands in brackets may be quoted, or be a class, `[[:alpha:]]`: from there on anything fits.
 fn loosened(part: &str) -> Vec<Sign> {
-    let mut signs = Vec::new();
-    let mut letters = part.chars();
-    while let Some(letter) = letters.next() {
-        signs.push(match letter {
-            '*' => Sign::Any,
-            '?' => Sign::One,
-            // Up to its end, or if it has none, just itself.
-            '[' if letters.as_str().contains(']') => {
-                let inner = letters.as_str();
-                let from = inner.len() - inner.trim_start_matches(['!', '^']).len();
-                let end = inner[from..].char_indices().skip(1).find(|(_, letter)| *letter == ']');
-                let end = end.map_or(inner.len(), |(at, _)| from + at + 1);
-                letters = inner[end..].chars();
-                Sign::One
-            }
-            letter => Sign::Is(letter),
-        });
-    }
-    signs
+    let known = part.split_once('[').filter(|(_, rest)| rest.contains(']'));
+    let signs = known.map_or(part, |(begin, _)| begin).chars().map(|letter| match letter {
+        '*' => Sign::Any,
+        '?' => Sign::One,
+        letter => Sign::Is(letter),
+    });
+    signs.chain(known.map(|_| Sign::Any)).collect()
 }
 
 fn fits(pattern: &[Sign], name: &[char]) -> bool {
