@@ -2,6 +2,7 @@
 
 use std::path::{Component, Path, PathBuf};
 
+use super::flags::Line;
 use super::script::{self, Simple, Word};
 use super::sed;
 use super::wrapper::{self, Overlook};
@@ -11,6 +12,10 @@ use super::wrapper::{self, Overlook};
 pub(super) enum Chore<'a> {
     /// It looks at these paths and changes nothing.
     Looks(Vec<&'a str>),
+    /// The same, and it reads whatever is in those that are folders, following no links.
+    Searches(Vec<&'a str>),
+    /// It looks at these. In a folder it would read what is in it, and what links there lead to.
+    Compares(Vec<&'a str>),
     /// It moves on to this folder.
     Moves(&'a str),
     /// It makes, moves or removes these paths.
@@ -24,36 +29,11 @@ const TALKERS: &[&str] = &[
 ];
 
 /// Commands that read the files they are given.
+#[rustfmt::skip]
 const LOOKERS: &[&str] = &[
-    "ls",
-    "cat",
-    "head",
-    "tail",
-    "wc",
-    "stat",
-    "diff",
-    "cmp",
-    "du",
-    "df",
-    "cut",
-    "nl",
-    "test",
-    "[",
-    "realpath",
-    "readlink",
-    "sort",
-    "uniq",
-    "find",
-    "md5sum",
-    "sha1sum",
-    "sha256sum",
-    "cksum",
-    "tac",
-    "rev",
-    "column",
-    "paste",
-    "comm",
-    "jq",
+    "[", "cat", "cksum", "cmp", "column", "comm", "cut", "df", "du", "find", "head", "ls", "md5sum",
+    "nl", "paste", "readlink", "realpath", "rev", "sha1sum", "sha256sum", "sort", "stat", "tac",
+    "tail", "test", "uniq", "wc",
 ];
 
 const SEARCHERS: &[&str] = &["grep", "egrep", "fgrep"];
@@ -106,11 +86,12 @@ pub(super) fn recognise(simple: &Simple) -> Option<Chore<'_>> {
         "date" => rest.iter().all(|word| word.plain.starts_with('+')).then(|| looks(&[])),
         "git" => git(rest),
         "sed" => sed::files(rest).map(Chore::Tidies),
-        _ if SEARCHERS.contains(&name) => search(rest),
+        "jq" => filter(rest),
+        "diff" => Line::read(name, rest).map(|line| Chore::Compares(paths(&line))),
+        _ if SEARCHERS.contains(&name) => search(name, rest),
         _ if LOOKERS.contains(&name) => look(name, rest),
         _ if TIDIERS.contains(&name) && rest.iter().all(|word| !word.globs) => {
-            let plain = |word: &Word| !word.raw.starts_with('-') || is_short_flag(&word.raw);
-            rest.iter().all(plain).then(|| Chore::Tidies(arguments(rest)))
+            Line::read(name, rest).map(|line| Chore::Tidies(paths(&line)))
         }
         _ => None,
     }
@@ -134,101 +115,48 @@ fn looks<'a>(words: &[&'a Word]) -> Chore<'a> {
     Chore::Looks(words.iter().map(|word| word.plain.as_str()).collect())
 }
 
-fn arguments(words: &[Word]) -> Vec<&str> {
-    words
-        .iter()
-        .filter(|word| !word.plain.starts_with('-'))
-        .map(|word| word.plain.as_str())
-        .collect()
+/// Every word that may be a path. Whether the value of a flag is one is not asked.
+fn paths<'a>(line: &Line<'a>) -> Vec<&'a str> {
+    line.values.iter().chain(&line.operands).map(|word| word.plain.as_str()).collect()
 }
 
-fn is_short_flag(flag: &str) -> bool {
-    !flag.starts_with("--") && !flag.starts_with("-t") && !flag.contains('/')
-}
-
-/// Flags that make a looking command write or run something.
 fn look<'a>(name: &str, rest: &'a [Word]) -> Option<Chore<'a>> {
-    let forbidden: &[&str] = match name {
-        "find" => &["-exec", "-ok", "-delete", "-fprint", "-fls", "-files0", "-L", "-H", "-follow"],
-        "sort" => &["-o", "--o", "-T", "--t", "--c", "--fi"],
-        "wc" | "du" => &["--fi"],
-        "diff" => &["--to", "--fr"],
-        "jq" => &["-f", "--from", "-L", "--slurpfile", "--rawfile", "--arg"],
-        _ => &[],
-    };
-    let flags = rest.iter().map(|word| word.plain.as_str()).filter(|word| word.starts_with('-'));
-    for flag in flags {
-        let bundled: &[char] = match name {
-            "sort" => &['o', 'T'],
-            // What links lead to is not looked into.
-            "du" | "ls" => &['L', 'D', 'H'],
-            // The files are named in a file.
-            "md5sum" | "sha1sum" | "sha256sum" | "cksum" => &['c'],
-            _ => &[],
-        };
-        let follows = matches!(name, "du" | "ls") && flag.starts_with("--de");
-        let checks = name.ends_with("sum") && flag.starts_with("--c");
-        let bundle = !flag.starts_with("--") && flag.contains(bundled);
-        if bundle
-            || follows
-            || checks
-            || flag.contains('/')
-            || forbidden.iter().any(|bad| flag.starts_with(bad))
-        {
-            return None;
-        }
-    }
-    if name == "jq" && reads_more(rest) || name == "diff" && goes_below(rest) {
-        return None;
-    }
-    let mut paths = arguments(rest);
-    let given = |word: &&Word| word.plain == "-" || !word.plain.starts_with('-');
-    if name == "uniq" && rest.iter().filter(given).count() > 1 {
-        // The second is written to.
-        return None;
-    }
-    if matches!(name, "jq") && !paths.is_empty() {
-        paths.remove(0);
-    }
-    Some(Chore::Looks(paths))
+    let line = Line::read(name, rest)?;
+    // What `uniq` is told besides the first file is written to.
+    let writes =
+        name == "uniq" && (line.operands.len() > 1 || line.operands.iter().any(|word| word.globs));
+    (!writes).then(|| Chore::Looks(paths(&line)))
 }
 
-/// Whether a program for `jq` may read files of its own choice, or is itself read from one.
-fn reads_more(rest: &[Word]) -> bool {
-    let bundles = |flag: &str| flag.starts_with('-') && !flag.starts_with("--");
-    rest.iter().any(|word| {
-        let text = word.plain.as_str();
-        text.contains("import")
-            || text.contains("include")
-            || bundles(text) && text.contains(['f', 'L'])
-    })
-}
-
-/// Whether a comparison goes through folders, where it would follow what links it meets.
-fn goes_below(rest: &[Word]) -> bool {
-    rest.iter().map(|word| word.plain.as_str()).any(|flag| match flag.strip_prefix("--") {
-        Some(long) => long.starts_with("rec"),
-        None => flag.starts_with('-') && flag.contains('r'),
-    })
-}
-
-fn search(rest: &[Word]) -> Option<Chore<'_>> {
-    let is_flag = |word: &&Word| word.plain.starts_with('-') && word.plain != "-";
-    let names_pattern = |flag: &str| {
-        flag.starts_with("--reg") || (!flag.starts_with("--") && flag.contains(['e', 'f']))
-    };
-    let mut paths = arguments(rest);
-    let flags: Vec<&str> = rest.iter().filter(is_flag).map(|word| word.plain.as_str()).collect();
-    // What links lead to, below a folder, is not looked into: a checkout may hold any link.
-    let follows =
-        |flag: &str| flag.starts_with("--de") || (!flag.starts_with("--") && flag.contains('R'));
-    if flags.iter().any(|flag| flag.contains('/') || flag.starts_with("--fi") || follows(flag)) {
+/// `jq` with a program that reads no file of its own choice.
+fn filter(rest: &[Word]) -> Option<Chore<'_>> {
+    let mut line = Line::read("jq", rest)?;
+    let imports = |word: &Word| word.plain.contains("import") || word.plain.contains("include");
+    if rest.iter().any(imports) {
         return None;
     }
-    if !flags.iter().any(|flag| names_pattern(flag)) && !paths.is_empty() {
-        paths.remove(0);
+    leave_out_first(&mut line);
+    Some(Chore::Looks(paths(&line)))
+}
+
+fn search<'a>(name: &str, rest: &'a [Word]) -> Option<Chore<'a>> {
+    let mut line = Line::read(name, rest)?;
+    if !line.has('e', "regexp") && !line.has('f', "file") {
+        leave_out_first(&mut line);
     }
-    Some(Chore::Looks(paths))
+    if !line.has('r', "recursive") {
+        return Some(Chore::Looks(paths(&line)));
+    }
+    let mut below = paths(&line);
+    below.extend(line.operands.is_empty().then_some("."));
+    Some(Chore::Searches(below))
+}
+
+/// The first word is no path but a program or a pattern, unless the shell makes several of it.
+fn leave_out_first(line: &mut Line<'_>) {
+    if line.operands.first().is_some_and(|word| !word.globs) {
+        line.operands.remove(0);
+    }
 }
 
 fn git(rest: &[Word]) -> Option<Chore<'_>> {

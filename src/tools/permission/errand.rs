@@ -137,17 +137,39 @@ impl<'a> Errand<'a> {
         }
         let look = |place: &Place| self.permissions.look(Tool::Read, place);
         let paths_are_fine = match chores::recognise(part) {
-            Some(Chore::Looks(paths)) => paths.iter().try_for_each(|path| {
-                let globs = part.words.iter().any(|word| word.globs && word.plain == *path);
-                if globs { self.fitting(path, look) } else { self.each(path, look) }
+            Some(Chore::Looks(paths) | Chore::Searches(paths)) => self.through(part, &paths, look),
+            Some(Chore::Compares(paths)) => self.through(part, &paths, |place| {
+                look(place)?;
+                is_no_folder(place)
             }),
             Some(Chore::Moves(folder)) => self.each(folder, look),
             Some(Chore::Tidies(paths)) if mode == PermissionMode::AcceptEdits => {
-                paths.iter().try_for_each(|path| self.each(path, |place| self.tidy(place)))
+                self.through(part, &paths, |place| self.tidy(place))
             }
             Some(Chore::Tidies(_)) | None => Err(self.refusal(part)),
         };
         paths_are_fine.map_err(|why| why.replacen("Read needs", "Bash needs", 1))
+    }
+
+    /// Applies `check` to every file that these arguments of a part may mean.
+    fn through(&self, part: &Simple, paths: &[&str], check: impl Fn(&Place) -> Sure) -> Sure {
+        let is_flag = |place: &Place| {
+            place.written.file_name().is_some_and(|name| name.to_string_lossy().starts_with('-'))
+        };
+        paths.iter().try_for_each(|path| {
+            if !part.words.iter().any(|word| word.globs && word.plain == *path) {
+                return self.each(path, &check);
+            }
+            self.fitting(path, |place| {
+                if !path.contains('/') && is_flag(place) {
+                    return Err(format!(
+                        "Bash needs permission: a file that fits `{path}` has a name like a flag. \
+                         Write `./{path}`"
+                    ));
+                }
+                check(place)
+            })
+        })
     }
 
     fn tidy(&self, place: &Place) -> Sure {
@@ -246,6 +268,17 @@ impl<'a> Errand<'a> {
             check(&(self.find)(path, base))
         })
     }
+}
+
+fn is_no_folder(place: &Place) -> Sure {
+    if !place.real.is_dir() {
+        return Ok(());
+    }
+    Err(format!(
+        "Bash needs permission: {} is a folder, and what links in it lead to would be read. \
+         Compare single files",
+        place.written.display()
+    ))
 }
 
 /// A rule that would allow a command like this one.

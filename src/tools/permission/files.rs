@@ -46,14 +46,20 @@ pub(super) fn changed(words: &[Word]) -> Vec<Word> {
     found
 }
 
+/// How many flags of one letter may stand before one with a value in the same word.
+const BUNDLED_MAX: usize = 5;
+
 /// The words, and ends of words, that may name a file: `x`, `--file=x`, `if=x`, `@x`, `HEAD:x`,
-/// `-fx`.
+/// `-fx`, `-vfx`, and `-x` behind `--`.
 pub(super) fn named(words: &[Word]) -> impl Iterator<Item = Word> {
-    words.iter().enumerate().flat_map(|(at, word)| {
+    let last_flag = words.iter().position(|word| word.plain == "--").unwrap_or(words.len());
+    words.iter().enumerate().flat_map(move |(at, word)| {
         let text = word.plain.as_str();
-        let is_flag = text.starts_with('-');
+        let is_flag = text.starts_with('-') && at < last_flag;
         let whole = (at > 0 && !is_flag).then(|| word.clone());
-        let short = if is_flag && !text.starts_with("--") { text.get(2..) } else { None };
+        let is_short = is_flag && !text.starts_with("--");
+        let short = text.char_indices().skip(2).take(BUNDLED_MAX).filter(|_| is_short);
+        let short = short.map(|(at, _)| &text[at..]);
         let ends = text.match_indices(['=', '@', ':']).map(|(at, _)| &text[at + 1..]);
         let ends = ends.take(ALTERNATIVES_MAX).chain(short).filter(|end| !end.is_empty());
         let ends: Vec<Word> = ends.map(|end| part(word, end)).collect();

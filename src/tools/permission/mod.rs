@@ -11,6 +11,7 @@ mod domain;
 mod effort;
 mod errand;
 mod files;
+mod flags;
 mod footing;
 mod judge;
 mod mode;
