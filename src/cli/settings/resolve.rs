@@ -51,7 +51,6 @@ pub fn resolve_under(
     cwd: PathBuf,
 ) -> Result<Settings, UsageError> {
     let config_dir = environment::config_dir(&variables);
-    let hook_depth = environment::hook_depth(&variables)?;
     let sources = read_all(args, &variables, &config_dir, &cwd, managed).sound()?;
     let Sources { loaded, managed, ignored, memory, servers, mut library, .. } = sources;
     let file = loaded.layer();
@@ -77,13 +76,13 @@ pub fn resolve_under(
         session: start(args)?,
         persist: !args.session.no_session_persistence,
         keep_sessions: rules::keep_sessions(&file),
+        limits,
         chain,
         fallback_return: args.model.fallback_return || file.fallback_return.unwrap_or_default(),
         fast: args.model.fast || file.fast.unwrap_or_default(),
         auto_compact: compacts(args, &env, &file),
         shared_limits: shares_limits(args, &env, &file),
         compact_at: env.compact_at.or(file.compact_at),
-        limits,
         prices: prices(&args.model.price, file.prices.clone())?,
         endpoint,
         budget: budget(args, &file),
@@ -98,7 +97,7 @@ pub fn resolve_under(
         agent_limits: rules::agents(&file),
         agent_words: args.model.append_subagent_system_prompt.clone(),
         hooks: managed.choose(hooks, file.disable_all_hooks),
-        hook_depth,
+        hook_depth: environment::hook_depth(&variables)?,
         memory: Some(memory).filter(|_| !args.session.no_memory && !env.no_memory),
         variables,
         config_dir,
