@@ -256,6 +256,26 @@ pub(super) fn spread(pattern: &str, base: &Path) -> Option<(Vec<String>, usize)>
     Some((paths.collect(), looked))
 }
 
+/// Everything in a folder, seen from there; links are not followed. `None` where it is more than
+/// anybody looks at.
+pub(super) fn below(folder: &Path) -> Option<Vec<PathBuf>> {
+    let (mut found, mut open) = (Vec::new(), vec![PathBuf::new()]);
+    while let Some(inner) = open.pop() {
+        let Ok(entries) = fs::read_dir(folder.join(&inner)) else { continue };
+        for entry in entries.filter_map(Result::ok) {
+            if found.len() >= SPREAD_MAX {
+                return None;
+            }
+            let path = inner.join(entry.file_name());
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                open.push(path.clone());
+            }
+            found.push(path);
+        }
+    }
+    Some(found)
+}
+
 /// What one sign of a pattern stands for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Sign {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use super::super::catalog::Tool;
-use super::super::places::{PATH_BYTES_MAX, Place, spread};
+use super::super::places::{PATH_BYTES_MAX, Place, below, spread};
 use super::chores::{self, Chore};
 use super::effort::Effort;
 use super::files;
@@ -137,7 +137,11 @@ impl<'a> Errand<'a> {
         }
         let look = |place: &Place| self.permissions.look(Tool::Read, place);
         let paths_are_fine = match chores::recognise(part) {
-            Some(Chore::Looks(paths) | Chore::Searches(paths)) => self.through(part, &paths, look),
+            Some(Chore::Looks(paths)) => self.through(part, &paths, look),
+            Some(Chore::Searches(paths)) => self.through(part, &paths, |place| {
+                look(place)?;
+                self.search(place)
+            }),
             Some(Chore::Compares(paths)) => self.through(part, &paths, |place| {
                 look(place)?;
                 is_no_folder(place)
@@ -156,8 +160,10 @@ impl<'a> Errand<'a> {
         let is_flag = |place: &Place| {
             place.written.file_name().is_some_and(|name| name.to_string_lossy().starts_with('-'))
         };
+        let patterns = part.words.iter().filter(|word| word.globs);
+        let patterns: BTreeSet<&str> = patterns.map(|word| word.plain.as_str()).collect();
         paths.iter().try_for_each(|path| {
-            if !part.words.iter().any(|word| word.globs && word.plain == *path) {
+            if !patterns.contains(path) {
                 return self.each(path, &check);
             }
             self.fitting(path, |place| {
@@ -170,6 +176,38 @@ impl<'a> Errand<'a> {
                 check(place)
             })
         })
+    }
+
+    /// A search through a folder would also read what rules keep from being read there.
+    fn search(&self, place: &Place) -> Sure {
+        let rules = self.permissions.hiding_below(place);
+        let Some(rule) = rules.first() else { return Ok(()) };
+        let folder = place.written.display();
+        let Some(paths) = below(&place.real) else {
+            return Err(format!(
+                "Bash needs permission: {folder} holds too many files to see whether the rule \
+                 `{}` speaks of one. Search with Grep, or in a smaller folder",
+                rule.text
+            ));
+        };
+        if !self.effort.spend(STEP * rules.len() * paths.len()) {
+            return Err(Effort::refusal());
+        }
+        let about = |rule: &&&Rule, path: &Path| {
+            let is_about = |folder: &Path| rule.is_about(Tool::Grep, &folder.join(path));
+            is_about(&place.real) || place.written != place.real && is_about(&place.written)
+        };
+        for path in paths {
+            if let Some(rule) = rules.iter().find(|rule| about(rule, &path)) {
+                return Err(format!(
+                    "Bash would read {} in {folder}, of which the rule `{}` speaks. Search with \
+                     Grep, which leaves it out",
+                    path.display(),
+                    rule.text
+                ));
+            }
+        }
+        Ok(())
     }
 
     fn tidy(&self, place: &Place) -> Sure {

@@ -1,6 +1,8 @@
 //! Finds the files that the words of a command name, for rules that must not be dodged: rather too
 //! many than too few.
 
+use std::collections::BTreeSet;
+
 use super::chores::{self, Chore, base_name};
 use super::script::{Simple, Word};
 use super::wrapper::{self, Overlook};
@@ -22,7 +24,8 @@ const ALTERNATIVES_MAX: usize = 64;
 pub(super) fn changed(words: &[Word]) -> Vec<Word> {
     let simple = Simple { words: words.to_vec(), ..Simple::default() };
     if let Some(Chore::Tidies(paths)) = chores::recognise(&simple) {
-        let is_path = |word: &&Word| paths.contains(&word.plain.as_str());
+        let paths: BTreeSet<&str> = paths.into_iter().collect();
+        let is_path = |word: &&Word| paths.contains(word.plain.as_str());
         return words.iter().filter(is_path).cloned().collect();
     }
     let words = wrapper::unwrap(words, Overlook::All);

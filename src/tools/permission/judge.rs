@@ -163,6 +163,15 @@ impl Permissions {
         rules.any(|rule| rule.is_about(tool, path)) || self.is_secret(tool, path)
     }
 
+    /// The rules that may keep a search from showing something below a folder.
+    pub(super) fn hiding_below(&self, folder: &Place) -> Vec<&Rule> {
+        let reaches = |rule: &&Rule| {
+            let mut seen = [&folder.written, &folder.real].into_iter();
+            seen.any(|folder| rule.reaches_below(Tool::Grep, folder))
+        };
+        self.deny.iter().chain(&self.ask).filter(reaches).collect()
+    }
+
     /// Whether credentials or the like are kept here. A rule must name them to open them.
     fn is_secret(&self, tool: Tool, path: &Path) -> bool {
         self.secrets.hides(path) && !self.allow.iter().any(|rule| rule.is_about(tool, path))

@@ -10,6 +10,8 @@ use super::rule::List;
 #[derive(Clone, Debug)]
 pub(super) struct PathPattern {
     root: PathBuf,
+    /// What all paths that fit begin with, or lie on the way to.
+    begin: PathBuf,
     pattern: Gitignore,
 }
 
@@ -41,12 +43,20 @@ impl PathPattern {
             return Err("in a path pattern `..` can only come first".to_string());
         }
         let pattern = if pattern == "/" { "/**".to_string() } else { pattern };
+        let is_name = |part: &&str| !part.contains(['*', '?', '[', '{', '\\']);
+        let mut begin = root.to_path_buf();
+        begin.extend(pattern.split('/').take_while(is_name).filter(|part| !part.is_empty()));
         let mut builder = GitignoreBuilder::new(root);
         let added = builder.add_line(None, &pattern).map(|_| ());
         added.map_err(|error| format!("its path pattern is wrong: {error}"))?;
         let pattern =
             builder.build().map_err(|error| format!("its path pattern is wrong: {error}"))?;
-        Ok(Self { root: root.to_path_buf(), pattern })
+        Ok(Self { root: root.to_path_buf(), begin, pattern })
+    }
+
+    /// Whether something that is in this folder, at any depth, may fit.
+    pub(super) fn reaches_below(&self, folder: &Path) -> bool {
+        self.begin.starts_with(folder) || folder.starts_with(&self.begin)
     }
 
     pub(super) fn matches(&self, path: &Path) -> bool {

@@ -213,12 +213,22 @@ impl Rule {
     /// Whether this rule is about a path that `tool` touches.
     pub(super) fn is_about(&self, tool: Tool, path: &Path) -> bool {
         let Scope::Path(pattern) = &self.scope else { return false };
-        let named = self.tool == tool.name() || self.family().contains(&tool);
+        let named = self.names(tool);
         // What may not be read may not be overwritten unseen either.
         let unseen = self.list != List::Allow
             && self.tool == Tool::Read.name()
             && matches!(tool, Tool::Write | Tool::Edit);
         (named || unseen) && pattern.matches(path)
+    }
+
+    /// Whether this rule may be about a path below a folder that `tool` touches.
+    pub(super) fn reaches_below(&self, tool: Tool, folder: &Path) -> bool {
+        let Scope::Path(pattern) = &self.scope else { return false };
+        self.names(tool) && pattern.reaches_below(folder)
+    }
+
+    fn names(&self, tool: Tool) -> bool {
+        self.tool == tool.name() || self.family().contains(&tool)
     }
 
     pub(super) fn is_about_command(&self, command: &str) -> bool {
