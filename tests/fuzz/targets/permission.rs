@@ -51,7 +51,8 @@ fn command(data: &[u8]) -> String {
     let mut tape = Tape(rest);
     let mut command = String::new();
     while !tape.is_over() {
-        command.push_str(tape.pick(&PIECES));
+        let piece = *tape.pick(&PIECES);
+        command.push_str(piece);
     }
     command
 }
