@@ -1,6 +1,6 @@
 //! Which servers of the Model Context Protocol a run is to have, and who says so.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::path::Path;
 
@@ -207,6 +207,8 @@ pub(super) fn read(
 ) -> McpServers {
     let approval = Approval::of(file);
     named.sort_by_key(|server| server.author);
+    let ruling = named.iter().filter(|server| server.author == Author::Managed);
+    let ruling: BTreeSet<String> = ruling.map(|server| server.name.clone()).collect();
     let lookup = |name: &str| {
         variables.get(OsStr::new(name)).and_then(|value| value.to_str()).map(ToOwned::to_owned)
     };
@@ -228,16 +230,27 @@ pub(super) fn read(
                 found.insert(name, config);
             }
             Err(why) => {
-                let at = format!("{place}:{column}");
-                warnings.push(format!("{at}: the MCP server {name:?} is left out: {why}"));
-                skipped.push((name, format!("{at}: {why}")));
+                // Nor does one of the same name that counts less come back.
+                found.remove(&name);
+                shown.remove(&name);
+                // Whoever wants none of this name need not say what it would be.
+                if entry["disabled"] == true {
+                    shown.insert(name.clone(), veil::server(&entry, true));
+                } else {
+                    let at = format!("{place}:{column}");
+                    warnings.push(format!("{at}: the MCP server {name:?} is left out: {why}"));
+                    skipped.push((name.clone(), format!("{at}: {why}")));
+                }
+                places.insert(name, place);
             }
         }
     }
     let defaults = Timers::default();
     let call = env.mcp_call.unwrap_or(defaults.call);
     let timers = Timers { start: env.mcp_start.unwrap_or(defaults.start), call, ..defaults };
-    let servers = found.into_values().collect();
+    let mut servers: Vec<Config> = found.into_values().collect();
+    // Of two whose tools would have the same names the first is used.
+    servers.sort_by_key(|server| !ruling.contains(&server.name));
     McpServers { servers, required: required(args), skipped, timers, places, shown }
 }
 
