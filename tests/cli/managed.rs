@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use outlast::cli::args::{self, Request};
-use outlast::cli::settings::{self, Settings, Survey};
+use outlast::cli::settings::{self, Credential, Settings, Survey};
 
 use super::binary::World;
 
@@ -85,6 +85,192 @@ fn flags_variables_and_files_yield_to_them() {
         assert!(place.contains("claude-code/managed.json:"), "{name}: {place}");
     }
     assert!(survey.files.iter().any(|file| file.path.ends_with(PATHS[0])), "{:?}", survey.files);
+}
+
+#[test]
+fn no_spelling_switches_their_sandbox_off_from_below() {
+    use outlast::tools::SandboxMode::{Off, ReadOnly, Required, Workspace};
+    for (theirs, ours, flags, wanted) in [
+        (
+            r#"{"enabled": true, "failIfUnavailable": true}"#,
+            r#"{"mode": "off"}"#,
+            &[][..],
+            Required,
+        ),
+        (r#"{"failIfUnavailable": true}"#, r#"{"enabled": false}"#, &[], Required),
+        (r#"{"enabled": true}"#, r#"{"mode": "off", "enabled": false}"#, &[], Workspace),
+        (r#"{"failIfUnavailable": true}"#, "{}", &["--sandbox=off"], Required),
+        (r#"{"enabled": true}"#, "{}", &["--sandbox=off"], Workspace),
+        (r#"{"enabled": true}"#, r#"{"failIfUnavailable": true}"#, &[], Required),
+        (r#"{"enabled": true}"#, r#"{"mode": "read-only"}"#, &[], ReadOnly),
+        (
+            r#"{"enabled": true, "failIfUnavailable": false}"#,
+            r#"{"mode": "required"}"#,
+            &[],
+            Workspace,
+        ),
+        (r#"{"failIfUnavailable": false}"#, r#"{"failIfUnavailable": true}"#, &[], Workspace),
+        (r#"{"enabled": false}"#, r#"{"mode": "required"}"#, &["--sandbox=required"], Off),
+    ] {
+        let world = World::new()
+            .file("home/.outlast/settings.json", &format!("{{\"sandbox\": {ours}}}"))
+            .file(PATHS[0], &format!("{{\n  \"sandbox\": {theirs}}}"));
+        let case = format!("{theirs} over {ours} {flags:?}");
+        let settings = with(&world, flags, &[]).expect(&case);
+        assert_eq!(settings.tools.sandbox.mode, wanted, "{case}");
+        let flag = ["--settings", &format!("{{\"sandbox\": {ours}}}")];
+        let settings = with(&world, &[flags, &flag].concat(), &[]).expect(&case);
+        assert_eq!(settings.tools.sandbox.mode, wanted, "{case} as --settings");
+
+        let shown = survey(&world, flags, &[]).effective;
+        let spellings = ["sandbox.mode", "sandbox.enabled", "sandbox.failIfUnavailable"];
+        let shown: Vec<_> =
+            shown.into_iter().filter(|one| spellings.contains(&one.name.as_str())).collect();
+        let [one] = &shown[..] else { panic!("{case}: {shown:?}") };
+        let name = match wanted {
+            Off => "off",
+            Workspace => "workspace",
+            ReadOnly => "read-only",
+            Required => "required",
+        };
+        assert_eq!(one.value, name, "{case}");
+        assert!(one.origin.ends_with("managed.json:2"), "{case}: {}", one.origin);
+    }
+}
+
+/// Flags about settings, and what a managed file says instead.
+const RULED: [(&str, &str); 40] = [
+    ("--agent=ours", r#""agent": "theirs""#),
+    ("--api-key-helper=ours", r#""apiKeyHelper": "theirs""#),
+    ("--budget-mode=ceiling", r#""budgetMode": "after""#),
+    ("--child-env=inherit", r#""childEnv": "allowlist""#),
+    ("--connect-timeout=3s", r#""connectTimeout": "4s""#),
+    ("--context-window=9000", r#""contextWindow": 8000"#),
+    ("--dangerously-skip-permissions", r#""permissions": {"defaultMode": "plan"}"#),
+    ("--dead-path-timeout=12s", r#""deadPathTimeout": "13s""#),
+    ("--fallback-model=ours", r#""fallbackModel": "theirs""#),
+    ("--fallback-return", r#""fallbackReturn": false"#),
+    ("--fast", r#""fast": false"#),
+    ("--first-byte-timeout=3s", r#""firstByteTimeout": "4s""#),
+    ("--max-budget-usd=3", r#""maxBudgetUsd": 4"#),
+    ("--max-compactions=3", r#""maxCompactions": 4"#),
+    ("--max-duration=3m", r#""maxDuration": "4m""#),
+    ("--max-output-tokens=3000", r#""maxOutputTokens": 4000"#),
+    ("--max-retries=3", r#""maxRetries": 4"#),
+    ("--max-retry-wait=3s", r#""maxRetryWait": "4s""#),
+    ("--max-thinking-tokens=3000", r#""maxThinkingTokens": 4000"#),
+    ("--max-turns=3", r#""maxTurns": 4"#),
+    ("--model=ours", r#""model": "theirs""#),
+    ("--no-auto-compact", r#""autoCompactEnabled": true"#),
+    ("--no-fallback", r#""fallbackModel": "theirs""#),
+    ("--no-shared-limits", r#""sharedLimits": true"#),
+    ("--on-denied=continue", r#""onDenied": "fail""#),
+    ("--permission-mode=acceptEdits", r#""permissions": {"defaultMode": "plan"}"#),
+    ("--price=ours=1/2", r#""prices": {"theirs": {"input": 3, "output": 4}}"#),
+    ("--request-timeout=3s", r#""requestTimeout": "4s""#),
+    ("--require=ours", r#""require": "theirs""#),
+    ("--require-timeout=3s", r#""require": "it", "requireTimeout": "4s""#),
+    ("--sandbox=off", r#""sandbox": {"mode": "read-only"}"#),
+    ("--sandbox=off", r#""sandbox": {"enabled": true}"#),
+    ("--sandbox=off", r#""sandbox": {"failIfUnavailable": true}"#),
+    ("--sandbox-network=on", r#""sandbox": {"network": {"enabled": false}}"#),
+    ("--stream-idle-timeout=3s", r#""streamIdleTimeout": "4s""#),
+    ("--stream-progress-timeout=3s", r#""streamProgressTimeout": "4s""#),
+    ("--thinking=disabled", r#""maxThinkingTokens": 4000"#),
+    ("--thinking=enabled", r#""maxThinkingTokens": 0"#),
+    ("--token-budget=3000", r#""tokenBudget": 4000"#),
+    ("--allowed-tools=Bash", r#""allowManagedPermissionRulesOnly": true"#),
+];
+
+/// Flags that are about the run at hand, or that add to what settings say and take nothing away.
+#[rustfmt::skip]
+const FREE: [&str; 40] = [
+    "add-dir", "agents", "append-subagent-system-prompt", "append-system-prompt",
+    "append-system-prompt-file", "ca-file",
+    "continue", "disable-slash-commands", "disallowed-tools", "fork-session",
+    "forward-subagent-text", "heartbeat-file",
+    "help", "include-hook-events", "include-partial-messages", "input-format", "json-schema",
+    "mcp-config", "mcp-required", "no-memory", "no-session-persistence", "output-format",
+    "pass-env", "permission-prompt-tool", "print", "result-file", "resume", "resume-or-start",
+    "session-id", "setting-sources", "settings", "stdin", "strict-mcp-config", "system-prompt",
+    "system-prompt-file", "time-scale", "tools", "trust-project", "verbose", "version",
+];
+
+/// Everything about a run that one could tell apart.
+fn fingerprint(settings: &Settings) -> String {
+    let at = &settings.endpoint;
+    let timers =
+        [at.connect, at.first_byte, at.stream_idle, at.stream_progress, at.whole, at.dead_path];
+    let helper = match &at.credential {
+        Credential::Helper(helper) => &helper.command,
+        Credential::ApiKey(_)
+        | Credential::Bearer(_)
+        | Credential::OAuth { .. }
+        | Credential::Absent => "",
+    };
+    format!("{settings:?} {timers:?} {helper}")
+}
+
+#[test]
+fn every_flag_about_a_setting_yields_to_them() {
+    let agent = |name: &str| format!("---\nname: {name}\ndescription: {name}\n---\nBe {name}.");
+    let world = |managed: &str| {
+        World::new()
+            .file("home/.outlast/agents/ours.md", agent("ours"))
+            .file("home/.outlast/agents/theirs.md", agent("theirs"))
+            .file(PATHS[0], format!("{{{managed}}}"))
+    };
+    let of = |world: &World, flags: &[&str]| {
+        let same = ["--session-id=00000000-0000-4000-8000-000000000000"];
+        let settings = with(world, &[&same, flags].concat(), &[]);
+        let shown = survey(world, flags, &[]).effective;
+        (settings.map(|settings| fingerprint(&settings)), format!("{shown:?}"))
+    };
+    let free = world("");
+    let usual = of(&free, &[]);
+    for (flag, managed) in RULED {
+        let ruled = world(managed);
+        assert_eq!(of(&ruled, &[flag]), of(&ruled, &[]), "{flag} against {managed}");
+        assert!(of(&ruled, &[]).0.is_ok(), "{managed}");
+        assert_ne!(of(&free, &[flag]), usual, "{flag} changes nothing, which would prove nothing");
+    }
+    let command = args::command();
+    let flags = command.get_arguments().filter_map(|flag| flag.get_long());
+    for flag in flags {
+        let name = |row: &(&'static str, _)| row.0.trim_start_matches('-').split('=').next();
+        let ruled = RULED.iter().any(|row| name(row) == Some(flag));
+        assert!(ruled != FREE.contains(&flag), "--{flag}: does it say something about a setting?");
+    }
+}
+
+#[test]
+fn a_server_of_theirs_is_replaced_by_nobody() {
+    let ours = r#"{"mcpServers": {"d_b": {"command": "ours"}, "d.b": {"command": "ours"}}}"#;
+    for (theirs, command, disabled) in [
+        (r#"{"command": "theirs"}"#, Some("theirs"), false),
+        (r#"{"command": "theirs", "disabled": true}"#, Some("theirs"), true),
+        (r#"{"disabled": true}"#, None, true),
+        (r#"{"command": ""}"#, None, true),
+    ] {
+        let managed = format!("{{\"mcpServers\": {{\"d_b\": {theirs}}}}}");
+        let world = World::new()
+            .file("home/.outlast/settings.json", ours)
+            .file("work/.mcp.json", ours)
+            .file(PATHS[0], &managed);
+        let flags = ["--trust-project", "--mcp-config", ours, "--settings", ours];
+        let settings = with(&world, &flags, &[]).expect("good");
+        let found = settings.mcp.servers.iter().find(|server| server.name == "d_b");
+        let program = found.map(|server| format!("{:?}", server.place));
+        assert_eq!(program.is_some(), command.is_some(), "{theirs}: {program:?}");
+        if let (Some(program), Some(command), Some(server)) = (program, command, found) {
+            assert!(program.contains(command), "{theirs}: {program}");
+            assert_eq!(server.disabled, disabled, "{theirs}");
+            assert_eq!(settings.mcp.servers[0].name, "d_b", "nor is it the twin of another");
+        }
+        let shown = survey(&world, &flags, &[]).effective;
+        let shown = shown.iter().find(|one| one.name == "mcpServers.d_b");
+        assert!(shown.is_none_or(|one| one.origin.contains("managed.json:1")), "{shown:?}");
+    }
 }
 
 #[test]

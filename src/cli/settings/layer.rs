@@ -135,8 +135,11 @@ pub(super) struct Permissions {
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct Sandbox {
     pub mode: Option<SandboxMode>,
-    pub enabled: Option<bool>,
-    pub fail_if_unavailable: Option<bool>,
+    /// Other ways to say the mode; the files are merged with the mode alone.
+    #[serde(rename = "enabled")]
+    pub _enabled: Option<bool>,
+    #[serde(rename = "failIfUnavailable")]
+    pub _fail_if_unavailable: Option<bool>,
     pub filesystem: SandboxFiles,
     pub network: SandboxNetwork,
     /// No command is ever run outside of the sandbox because the model asks for it.

@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 use super::layer::Layer;
 use super::locate::{self, Places};
 use super::mistakes::{self, Sound};
+use super::sandbox;
 use crate::cli::usage::UsageError;
 use crate::cli::values;
 use crate::hooks::{HookSettings, Skipped};
@@ -109,6 +110,7 @@ impl Loaded {
             ));
         }
         spell_out(&mut value);
+        sandbox::spell_as_mode(&self.merged, &mut value);
         self.merged = merge(self.merged, value);
         self
     }

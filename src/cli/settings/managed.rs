@@ -131,11 +131,15 @@ impl Managed {
 }
 
 /// What else says something about a setting: a variable, and a flag. Either may be nothing.
-const OTHERS: [(&str, &str, &str); 4] = [
+const OTHERS: [(&str, &str, &str); 8] = [
     ("autoCompactEnabled", "DISABLE_AUTO_COMPACT", "no_auto_compact"),
     ("compactAt", "CLAUDE_AUTOCOMPACT_PCT_OVERRIDE", ""),
     ("fallbackModel", "", "no_fallback"),
+    ("maxThinkingTokens", "", "thinking"),
     ("permissions.defaultMode", "", "dangerously_skip_permissions"),
+    ("sandbox.enabled", "", "sandbox"),
+    ("sandbox.failIfUnavailable", "", "sandbox"),
+    ("sharedLimits", "OUTLAST_NO_SHARED_LIMITS", "no_shared_limits"),
 ];
 
 /// The flags about a setting, as the parser calls them.
@@ -154,8 +158,9 @@ fn flags(setting: &str) -> impl Iterator<Item = String> {
 
 /// Makes a flag as if it had not been given.
 fn withdraw(setting: &str, args: &mut RunArgs) {
-    let RunArgs { limits, acceptance, model, tools, .. } = args;
+    let RunArgs { limits, acceptance, model, tools, prompts, .. } = args;
     match setting {
+        "agent" => prompts.agent = None,
         "apiKeyHelper" => model.api_key_helper = None,
         "model" => model.model = None,
         "fallbackModel" => {
@@ -168,7 +173,10 @@ fn withdraw(setting: &str, args: &mut RunArgs) {
         "contextWindow" => model.context_window.clear(),
         "autoCompactEnabled" => model.no_auto_compact = false,
         "maxCompactions" => model.max_compactions = None,
-        "maxThinkingTokens" => model.max_thinking_tokens = None,
+        "maxThinkingTokens" => {
+            model.max_thinking_tokens = None;
+            model.thinking = None;
+        }
         "maxOutputTokens" => model.max_output_tokens = None,
         "maxTurns" => limits.max_turns = None,
         "maxBudgetUsd" => limits.max_budget_usd = None,
@@ -177,15 +185,17 @@ fn withdraw(setting: &str, args: &mut RunArgs) {
         "tokenBudget" => limits.token_budget = None,
         "maxRetries" => limits.max_retries = None,
         "maxRetryWait" => limits.max_retry_wait = None,
+        "sharedLimits" => limits.no_shared_limits = false,
         "require" => acceptance.require = None,
         "requireTimeout" => acceptance.require_timeout = None,
         "permissions.defaultMode" => {
             tools.permission_mode = None;
             tools.dangerously_skip_permissions = false;
         }
-        "sandbox.mode" | "sandbox.enabled" => tools.sandbox = None,
+        "sandbox.mode" | "sandbox.enabled" | "sandbox.failIfUnavailable" => tools.sandbox = None,
         "sandbox.network" => tools.sandbox_network = None,
         "childEnv" => tools.child_env = None,
+        "onDenied" => tools.on_denied = None,
         _ => {}
     }
 }

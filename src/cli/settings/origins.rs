@@ -4,15 +4,16 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::Path;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::load::Parsed;
 use super::locate::Places;
+use super::sandbox;
 use super::strange::is_ours;
 use super::table::settings;
 use super::typed;
 use super::veil::veiled;
-use super::{Endpoint, McpServers};
+use super::{DEFAULTS, Endpoint, McpServers};
 use crate::cli::args::{Given, PermissionMode, RunArgs};
 use crate::cli::environment::Variables;
 use crate::cli::prompts::NamedAgent;
@@ -78,11 +79,20 @@ impl Origins {
     pub(super) fn add_file(&mut self, parsed: &Parsed) {
         let places = Places::of(&parsed.text);
         let origin = |path: &[String]| {
-            let index = places.nearest(path.iter().map(String::as_str));
+            let index = match path {
+                [outer, inner] if outer == "sandbox" && inner == "mode" => {
+                    let key = sandbox::key_of_mode(&parsed.value);
+                    places.nearest(["sandbox", key])
+                }
+                _ => places.nearest(path.iter().map(String::as_str)),
+            };
             format!("{}:{}", parsed.name, places.line(index))
         };
+        let below = self.values.get("sandbox.mode").map(|(mode, _)| mode);
+        let mut value = parsed.value.clone();
+        sandbox::spell_as_mode(&json!({ "sandbox": { "mode": below } }), &mut value);
         let mut leaves = Vec::new();
-        walk(&parsed.value, &mut Vec::new(), &mut leaves);
+        walk(&value, &mut Vec::new(), &mut leaves);
         for (path, value) in leaves {
             let origin = origin(&path);
             if path.first().is_some_and(|key| key == "mcpServers") {
@@ -206,6 +216,15 @@ impl Origins {
                 self.replace(setting, value, named(flag));
             }
         }
+        let thinking = given.get("thinking").and_then(|modes| modes.last());
+        let tokens = match thinking.map(String::as_str) {
+            Some("disabled") => Some(0),
+            Some(_) if !self.says("maxThinkingTokens") => Some(DEFAULTS.thinking),
+            Some(_) | None => None,
+        };
+        if let Some(tokens) = tokens {
+            self.replace("maxThinkingTokens", tokens.into(), named("thinking"));
+        }
     }
 
     fn flag(&mut self, setting: &str, flag: &str, given: &Given) {
@@ -298,8 +317,7 @@ impl Origins {
         }
         let mode = self.values.get("permissions.defaultMode");
         let bypass = mode.is_some_and(|(mode, _)| mode == "bypassPermissions");
-        let said = ["mode", "enabled", "failIfUnavailable"];
-        if !said.iter().any(|key| self.says(&format!("sandbox.{key}"))) {
+        if !self.says("sandbox.mode") {
             let fence = if bypass { "off" } else { "workspace" };
             self.replace("sandbox.mode", fence.into(), DEFAULT.to_owned());
         }

@@ -54,7 +54,9 @@ pub fn resolve_under(
     let sources = read_all(args, &variables, &config_dir, &cwd, managed).sound()?;
     let Sources { loaded, managed, ignored, memory, servers, mut library, .. } = sources;
     let file = loaded.layer();
+    let args = &managed.settle(args, &file, &mut variables);
     let role = roster::muster(args, &file, &mut library)?;
+    // What an agent wants is outranked as flags are.
     let args = &managed.settle(&roster::dressed(args, role.as_ref()), &file, &mut variables);
     let env = Environment::read(&variables)?;
     let endpoint = endpoint(args, &env, &file, &config_dir)?;

@@ -1,5 +1,9 @@
 //! What is decided about the sandbox of commands.
 
+use clap::ValueEnum;
+use serde::Deserialize;
+use serde_json::Value;
+
 use super::layer::Sandbox;
 use crate::cli::args::{PermissionMode, SandboxMode, SandboxNetwork, ToolArgs};
 use crate::cli::usage::UsageError;
@@ -18,7 +22,7 @@ pub(super) fn read(
     let bypass = mode == PermissionMode::BypassPermissions;
     let unsaid = if bypass { SandboxMode::Off } else { SandboxMode::Workspace };
     let files = &file.filesystem;
-    let mode = flags.sandbox.or_else(|| said(file)).unwrap_or(unsaid);
+    let mode = flags.sandbox.or(file.mode).unwrap_or(unsaid);
     if mode == SandboxMode::Off && flags.sandbox_network == Some(SandboxNetwork::Off) {
         return Err(UsageError::new(
             "--sandbox-network off needs a sandbox; add --sandbox workspace, read-only or required",
@@ -43,12 +47,50 @@ pub(super) fn read(
     })
 }
 
-/// What the files say, in either way.
-fn said(file: &Sandbox) -> Option<SandboxMode> {
-    file.mode.or(match (file.enabled, file.fail_if_unavailable) {
-        (Some(false), _) => Some(SandboxMode::Off),
-        (_, Some(true)) => Some(SandboxMode::Required),
-        (Some(true), _) => Some(SandboxMode::Workspace),
-        (None, _) => None,
-    })
+/// Writes what a file says in any of the three ways as one: its `mode`. So whoever is laid over
+/// another outranks it, however the two spell it.
+///
+/// `below` is what the files below come to.
+pub(super) fn spell_as_mode(below: &Value, file: &mut Value) {
+    let below = below["sandbox"].get("mode").and_then(|mode| SandboxMode::deserialize(mode).ok());
+    let Some(members) = file.get_mut("sandbox").and_then(Value::as_object_mut) else { return };
+    let said = Spelling::deserialize(&Value::Object(members.clone())).unwrap_or_default();
+    members.remove("enabled");
+    members.remove("failIfUnavailable");
+    if let Some(mode) = said.over(below) {
+        let value = mode.to_possible_value().expect("no mode is skipped");
+        members.insert("mode".to_owned(), value.get_name().into());
+    }
+}
+
+/// The key that says the mode in a file, as it was written.
+pub(super) fn key_of_mode(file: &Value) -> &'static str {
+    let keys = ["mode", "failIfUnavailable", "enabled"];
+    keys.into_iter().find(|key| file["sandbox"].get(key).is_some()).unwrap_or("mode")
+}
+
+/// Where a file says which sandbox there is to be.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Spelling {
+    mode: Option<SandboxMode>,
+    enabled: Option<bool>,
+    fail_if_unavailable: Option<bool>,
+}
+
+impl Spelling {
+    /// What this comes to over what is said below. To switch on what is on already, perhaps a
+    /// stricter one, changes nothing.
+    fn over(&self, below: Option<SandboxMode>) -> Option<SandboxMode> {
+        let on = below.filter(|mode| *mode != SandboxMode::Off);
+        let yielding = on.filter(|mode| *mode != SandboxMode::Required);
+        self.mode.or(match (self.enabled, self.fail_if_unavailable) {
+            (Some(false), _) => Some(SandboxMode::Off),
+            (_, Some(true)) => Some(SandboxMode::Required),
+            (Some(true), None) => on.or(Some(SandboxMode::Workspace)),
+            (Some(true), Some(false)) => yielding.or(Some(SandboxMode::Workspace)),
+            (None, Some(false)) if on != yielding => Some(SandboxMode::Workspace),
+            (None, Some(false) | None) => None,
+        })
+    }
 }

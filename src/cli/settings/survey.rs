@@ -61,13 +61,16 @@ pub fn survey_under(
     let Sources { loaded, managed, files, mut mistakes, ignored, mut origins, .. } = sources;
     let (mut library, servers) = (sources.library, sources.servers);
     let file = loaded.layer();
-    let role = roster::muster(args, &file, &mut library).unwrap_or_else(|error| {
+    let mut all = variables.clone();
+    all.extend(file.env.iter().map(|(name, value)| (OsString::from(name), OsString::from(value))));
+    let (mut args, mut given) = (args.clone(), given.clone());
+    managed.outrank(&mut args, &mut given, &mut all);
+    let role = roster::muster(&args, &file, &mut library).unwrap_or_else(|error| {
         mistakes.push(error.to_string());
         None
     });
-    let mut all = variables.clone();
-    all.extend(file.env.iter().map(|(name, value)| (OsString::from(name), OsString::from(value))));
-    let (mut args, mut given) = (roster::dressed(args, role.as_ref()), given.clone());
+    // What an agent wants is outranked as flags are.
+    args = roster::dressed(&args, role.as_ref());
     managed.outrank(&mut args, &mut given, &mut all);
     let (args, given) = (&args, &given);
     let env = environment_of(&all, &mut mistakes);
