@@ -127,7 +127,7 @@ fn known(
         warnings: survey
             .warnings
             .into_iter()
-            .filter(|line| !line.contains("ignored") && !line.contains("the MCP server"))
+            .filter(|line| !survey.listed_apart.contains(line))
             .collect(),
         strange_variables,
         variables: survey.variables,
@@ -156,10 +156,11 @@ fn take_in(known: &mut Known, settings: Settings, start: Servers, secrets: &Know
     known.servers = servers(&settings);
     known.start = Arc::new(start);
     // The survey has looked at the files, and only at them.
+    known.bad_servers = settings.mcp.complaints;
     for line in settings.warnings {
-        if line.contains("the MCP server") {
-            known.bad_servers.push(line);
-        } else if !known.warnings.contains(&line) && !line.contains("ignored") {
+        let apart =
+            known.bad_servers.contains(&line) || settings.ignored_line.as_ref() == Some(&line);
+        if !apart && !known.warnings.contains(&line) {
             known.warnings.push(line);
         }
     }

@@ -149,6 +149,16 @@ async fn a_proxy_that_is_not_there_is_named() {
 }
 
 #[tokio::test]
+async fn a_warning_is_told_whatever_words_are_in_it() {
+    let trial = doctor("http://127.0.0.1:9").args(["--offline"]);
+    let settings = r#"{"ignoredByUs": 1, "the MCP server": 2}"#;
+    fs::create_dir_all(trial.config()).expect("a folder");
+    fs::write(trial.config().join("settings.json"), settings).expect("the folder is ours");
+    let report = report(&trial.run().await);
+    tells(&report, "settings", "warning", &["ignoredByUs", "the MCP server"]);
+}
+
+#[tokio::test]
 async fn every_mistake_in_settings_is_told_with_its_place_and_the_rest_goes_on() {
     let server = serve(Scenario::new());
     let trial = doctor(&server.base_url()).env("API_TIMEOUT_MS", "soon");

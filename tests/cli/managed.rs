@@ -113,8 +113,8 @@ fn no_spelling_switches_their_sandbox_off_from_below() {
         (r#"{"enabled": false}"#, r#"{"mode": "required"}"#, &["--sandbox=required"], Off),
     ] {
         let world = World::new()
-            .file("home/.outlast/settings.json", &format!("{{\"sandbox\": {ours}}}"))
-            .file(PATHS[0], &format!("{{\n  \"sandbox\": {theirs}}}"));
+            .file("home/.outlast/settings.json", format!("{{\"sandbox\": {ours}}}"))
+            .file(PATHS[0], format!("{{\n  \"sandbox\": {theirs}}}"));
         let case = format!("{theirs} over {ours} {flags:?}");
         let settings = with(&world, flags, &[]).expect(&case);
         assert_eq!(settings.tools.sandbox.mode, wanted, "{case}");

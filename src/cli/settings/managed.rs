@@ -8,8 +8,8 @@ use serde_json::Value;
 
 use super::layer::Layer;
 use super::load::{Loaded, Parsed};
-use super::origins::{BY_FLAG, BY_VARIABLE, snake};
-use super::table;
+use super::origins::{BY_FLAG, BY_VARIABLE};
+use super::table::{self, snake};
 use crate::cli::args::{Given, RunArgs};
 use crate::cli::environment::Variables;
 use crate::hooks::Handler;

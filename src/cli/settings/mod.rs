@@ -165,6 +165,8 @@ pub struct Settings {
     pub warnings: Vec<String>,
     /// What the repository's own settings wanted, and did not get.
     pub ignored: Vec<Ignored>,
+    /// The same in one line, which is among the warnings too.
+    pub ignored_line: Option<String>,
 }
 
 impl Settings {

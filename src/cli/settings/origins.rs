@@ -10,7 +10,7 @@ use super::load::Parsed;
 use super::locate::Places;
 use super::sandbox;
 use super::strange::is_ours;
-use super::table::settings;
+use super::table::{settings, snake};
 use super::typed;
 use super::veil::veiled;
 use super::{DEFAULTS, Endpoint, McpServers};
@@ -375,17 +375,6 @@ fn meant(name: &str, text: &str) -> Value {
 
 fn named(flag: &str) -> String {
     format!("--{}", flag.replace('_', "-"))
-}
-
-pub(super) fn snake(camel: &str) -> String {
-    let mut snake = String::new();
-    for letter in camel.chars() {
-        if letter.is_ascii_uppercase() {
-            snake.push('_');
-        }
-        snake.push(letter.to_ascii_lowercase());
-    }
-    snake
 }
 
 #[cfg(test)]

@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 
 use uuid::Uuid;
 
-use super::chain;
+use super::chain::{self, Chain};
 use super::credential::credential;
 use super::layer::Layer;
-use super::managed;
+use super::managed::{self, Managed};
 use super::naming;
 use super::prices::prices;
 use super::repository::Paths;
@@ -19,8 +19,10 @@ use super::{
 };
 use crate::cli::args::{InputFormat, ModelArgs, OutputFormat, PermissionMode, RunArgs};
 use crate::cli::environment::{self, Environment, Variables};
+use crate::cli::prompts::Library;
 use crate::cli::usage::UsageError;
 use crate::cli::values;
+use crate::hooks::{Handler, HookSettings};
 use crate::model::Address;
 use crate::recovery::{Limits, Money};
 use crate::tools::AgentDefinition;
@@ -54,24 +56,19 @@ pub fn resolve_under(
     let sources = read_all(args, &variables, &config_dir, &cwd, managed).sound()?;
     let Sources { loaded, managed, ignored, memory, servers, mut library, .. } = sources;
     let file = loaded.layer();
-    let args = &managed.settle(args, &file, &mut variables);
-    let role = roster::muster(args, &file, &mut library)?;
-    // What an agent wants is outranked as flags are.
-    let args = &managed.settle(&roster::dressed(args, role.as_ref()), &file, &mut variables);
-    let env = Environment::read(&variables)?;
+    let (args, role) = &outranked(args, &managed, &file, &mut library, &mut variables)?;
+    let (env, home) = (Environment::read(&variables)?, environment::home(&variables));
     let endpoint = endpoint(args, &env, &file, &config_dir)?;
     let chain = chain(&args.model, &env, &file, &variables, &endpoint)?;
-    let found = std::mem::take(&mut library.warnings);
-    let mut warnings = [loaded.warnings, chain.strangers(&args.model), found].concat();
+    let mut warnings = remarks(loaded.warnings, &chain, &args.model, &mut library);
     let mcp = servers::read(&args.mcp, &env, &file, servers, &variables, &mut warnings);
     servers::check_named(&mcp, args.tools.permission_prompt_tool.as_deref())?;
     let limits = limits(args, &env, &file, (&chain, &endpoint), role.as_ref());
     let tools = tools((args, &env, &file), loaded.rules)?;
     warnings.extend(naming::of_run(&args.tools, &tools, &mcp)?);
-    let home = environment::home(&variables);
     let paths = Paths { cwd: &cwd, home: home.as_deref() };
-    let hooks = [loaded.hooks.handlers, library.hooks(role.as_ref())].concat();
-    let (system, tools) = roster::cast(role, system::read(&args.model)?, tools, &mcp, &paths)?;
+    let (system, tools) =
+        roster::cast(role.clone(), system::read(&args.model)?, tools, &mcp, &paths)?;
     Ok(Settings {
         output: output(args, &env)?,
         prompt: prompt(args, &file),
@@ -93,12 +90,12 @@ pub fn resolve_under(
         system,
         tools,
         mcp,
+        hooks: hooks(&managed, loaded.hooks, &library, role.as_ref(), &file),
         agents: library.definitions(),
         library,
         demands: demands::read(&args.acceptance, &env, &file, &cwd)?,
         agent_limits: rules::agents(&file),
         agent_words: args.model.append_subagent_system_prompt.clone(),
-        hooks: managed.choose(hooks, file.disable_all_hooks),
         hook_depth: environment::hook_depth(&variables)?,
         memory: Some(memory).filter(|_| !args.session.no_memory && !env.no_memory),
         variables,
@@ -106,7 +103,43 @@ pub fn resolve_under(
         cwd,
         warnings,
         ignored,
+        ignored_line: sources.ignored_line,
     })
+}
+
+/// What there is to say of the files that were read, and of names that nothing has.
+fn remarks(
+    of_files: Vec<String>,
+    chain: &Chain,
+    flags: &ModelArgs,
+    library: &mut Library,
+) -> Vec<String> {
+    [of_files, chain.strangers(flags), std::mem::take(&mut library.warnings)].concat()
+}
+
+/// The hooks of the settings and those of agents, as far as they are wanted.
+fn hooks(
+    managed: &Managed,
+    of_files: HookSettings,
+    library: &Library,
+    role: Option<&AgentDefinition>,
+    file: &Layer,
+) -> Vec<Handler> {
+    managed.choose([of_files.handlers, library.hooks(role)].concat(), file.disable_all_hooks)
+}
+
+/// The flags that count, and the agent that the run is to be. What it wants is outranked as flags
+/// are.
+fn outranked(
+    args: &RunArgs,
+    managed: &Managed,
+    file: &Layer,
+    library: &mut Library,
+    variables: &mut Variables,
+) -> Result<(RunArgs, Option<AgentDefinition>), UsageError> {
+    let args = managed.settle(args, file, variables);
+    let role = roster::muster(&args, file, library)?;
+    Ok((managed.settle(&roster::dressed(&args, role.as_ref()), file, variables), role))
 }
 
 fn endpoint(

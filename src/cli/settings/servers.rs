@@ -29,6 +29,8 @@ pub struct McpServers {
     pub timers: Timers,
     /// Who names each server: a file and the line, or a flag.
     pub places: BTreeMap<String, String>,
+    /// What is wrong with some of them. It is among the warnings too.
+    pub complaints: Vec<String>,
     /// Each as it was written, without what may be secret.
     pub(super) shown: BTreeMap<String, Value>,
 }
@@ -205,6 +207,7 @@ pub(super) fn read(
     variables: &Variables,
     warnings: &mut Vec<String>,
 ) -> McpServers {
+    let told = warnings.len();
     let approval = Approval::of(file);
     named.sort_by_key(|server| server.author);
     let ruling = named.iter().filter(|server| server.author == Author::Managed);
@@ -251,7 +254,9 @@ pub(super) fn read(
     let mut servers: Vec<Config> = found.into_values().collect();
     // Of two whose tools would have the same names the first is used.
     servers.sort_by_key(|server| !ruling.contains(&server.name));
-    McpServers { servers, required: required(args), skipped, timers, places, shown }
+    let complaints = warnings.iter().skip(told).cloned().collect();
+    let required = required(args);
+    McpServers { servers, required, skipped, timers, places, complaints, shown }
 }
 
 /// Whether the servers are there without which a run makes no sense.

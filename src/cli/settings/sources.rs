@@ -68,6 +68,8 @@ pub(super) struct Sources {
     /// Each keeps a run from beginning.
     pub(super) mistakes: Vec<String>,
     pub(super) ignored: Vec<Ignored>,
+    /// The same for people, if there is anything. It is among the warnings of `loaded`.
+    pub(super) ignored_line: Option<String>,
     pub(super) memory: MemorySources,
     /// What whoever keeps the machine says. It is in `loaded` already.
     pub(super) managed: Managed,
@@ -297,12 +299,13 @@ impl Reading {
         }
         let mut loaded = managed.lay_over(self.loaded);
         let (ignored, line) = self.leavings.told();
-        loaded.warnings.extend(line);
+        loaded.warnings.extend(line.clone());
         Sources {
             files: self.files,
             loaded,
             mistakes: self.mistakes,
             ignored,
+            ignored_line: line,
             memory,
             managed,
             servers: self.servers,

@@ -24,6 +24,8 @@ pub struct Survey {
     /// Each would keep a run from beginning.
     pub mistakes: Vec<String>,
     pub warnings: Vec<String>,
+    /// Those of them that tell what is listed elsewhere too: servers, and what is ignored.
+    pub listed_apart: Vec<String>,
     pub ignored: Vec<Ignored>,
     /// The environment, with what the settings add to it.
     pub variables: Variables,
@@ -63,16 +65,12 @@ pub fn survey_under(
     let file = loaded.layer();
     let mut all = variables.clone();
     all.extend(file.env.iter().map(|(name, value)| (OsString::from(name), OsString::from(value))));
-    let (mut args, mut given) = (args.clone(), given.clone());
-    managed.outrank(&mut args, &mut given, &mut all);
-    let role = roster::muster(&args, &file, &mut library).unwrap_or_else(|error| {
-        mistakes.push(error.to_string());
-        None
-    });
-    // What an agent wants is outranked as flags are.
+    let (mut args, given) = (args.clone(), &mut given.clone());
+    managed.outrank(&mut args, given, &mut all);
+    let role = role(&args, &file, &mut library, &mut mistakes);
     args = roster::dressed(&args, role.as_ref());
-    managed.outrank(&mut args, &mut given, &mut all);
-    let (args, given) = (&args, &given);
+    managed.outrank(&mut args, given, &mut all);
+    let args = &args;
     let env = environment_of(&all, &mut mistakes);
     let set_at = |name: &str| origins.set_at(name, variables, &all).map(ToOwned::to_owned);
     let found = credentials(args, &env, &file, &config_dir, &set_at);
@@ -83,9 +81,10 @@ pub fn survey_under(
     });
     let endpoint = rules::endpoint(args, &env, &file, credential);
     let model = args.model.model.clone().or(env.model.clone()).or(file.model.clone());
-    let mut warnings = loaded.warnings;
-    warnings.append(&mut library.warnings);
-    origins.add_servers(servers::read(&args.mcp, &env, &file, servers, &all, &mut warnings));
+    let mut warnings = [loaded.warnings, std::mem::take(&mut library.warnings)].concat();
+    let mcp = servers::read(&args.mcp, &env, &file, servers, &all, &mut warnings);
+    let listed_apart = sources.ignored_line.into_iter().chain(mcp.complaints.clone()).collect();
+    origins.add_servers(mcp);
     origins.add_environment(variables, &all);
     let limits = limits(args, &env, &file, &endpoint, role.as_ref());
     let own = |agent: &&NamedAgent| role.as_ref() == Some(&agent.definition);
@@ -100,6 +99,7 @@ pub fn survey_under(
         effective: origins.effective(&endpoint, &limits, &config_dir, &found, &all),
         limits,
         warnings,
+        listed_apart,
         credentials: found,
         model: model.unwrap_or_else(|| DEFAULTS.model.to_owned()),
         variables: all,
@@ -110,6 +110,20 @@ pub fn survey_under(
         endpoint,
         library,
     }
+}
+
+/// The agent that the run is to be, if it is to be one that there is.
+fn role(
+    args: &RunArgs,
+    file: &Layer,
+    library: &mut Library,
+    mistakes: &mut Vec<String>,
+) -> Option<AgentDefinition> {
+    let role = roster::muster(args, file, library);
+    role.unwrap_or_else(|error| {
+        mistakes.push(error.to_string());
+        None
+    })
 }
 
 fn limits(

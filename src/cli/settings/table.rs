@@ -152,6 +152,18 @@ pub(super) fn takes(name: &str) -> Option<&'static str> {
     SHAPES.iter().find(|shape| shape.0 == name).map(|shape| shape.1)
 }
 
+/// A name as the parser has it, if it is a flag's too.
+pub(super) fn snake(camel: &str) -> String {
+    let mut snake = String::new();
+    for letter in camel.chars() {
+        if letter.is_ascii_uppercase() {
+            snake.push('_');
+        }
+        snake.push(letter.to_ascii_lowercase());
+    }
+    snake
+}
+
 /// The whole table.
 pub fn settings() -> Vec<Setting> {
     SHAPES
