@@ -206,7 +206,7 @@ async fn settings_that_are_a_pipe_are_named_and_nothing_is_made_up_about_the_res
     mkfifo(&pipe, Mode::S_IRUSR | Mode::S_IWUSR).expect("a pipe");
     let began = Stopwatch::start();
     let report = report(&trial.run().await);
-    tells(&report, "settings", "problem", &["did not end within 9.5 s", "whether it is a pipe"]);
+    tells(&report, "settings", "problem", &["did not end within 9.5 s", "it waits for pipe"]);
     tells(&report, "settings", "warning", &["not looked at", "credentials"]);
     let findings = report["findings"].as_array().expect("a list");
     for check in ["credentials", "service", "mcp"] {

@@ -141,7 +141,7 @@ async fn a_server_that_talks_rubbish_is_told_from_one_that_is_not_there() {
     );
     let report = report(&trial.run().await);
     tells(&report, "mcp", "problem", &["babbler", "by hand"]);
-    tells(&report, "mcp", "ok", &["well", "connected, 16 tools"]);
+    tells(&report, "mcp", "ok", &["well", "connected, 22 tools"]);
 }
 
 #[tokio::test]

@@ -116,6 +116,6 @@ async fn the_doctor_finds_nothing_wrong_with_it() {
     let frames = ended.frames();
     assert_eq!(frames[0]["problems"], 0, "{:#}", frames[0]);
     let all = frames[0]["findings"].to_string();
-    assert!(all.contains("tracker (") && all.contains("connected, 1 tools"), "{all}");
+    assert!(all.contains("tracker (") && all.contains("connected, 1 tool\""), "{all}");
     assert!(all.contains("Notification 1, PostToolUse 1, PreToolUse 1"), "{all}");
 }
