@@ -18,6 +18,7 @@ mod matcher;
 mod news;
 mod output;
 mod run;
+mod scene;
 mod verdict;
 
 pub use answer::{Mishap, MishapKind, Permission};
@@ -25,5 +26,6 @@ pub use config::{BadHook, Handler, HookCommand, HookSettings, Skipped};
 pub use crash::CrashLog;
 pub use event::{HookEvent, Objection, is_foreign as is_foreign_event};
 pub use news::{HookNews, HookOutcome, Over};
-pub use run::{HookScene, Hooks, Occasion};
+pub use run::{Hooks, Occasion};
+pub use scene::HookScene;
 pub use verdict::Verdict;

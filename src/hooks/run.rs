@@ -9,8 +9,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::process::{Job, Supervisor};
-use crate::secrets::{KnownSecrets, Mask};
+use crate::process::Job;
 
 use super::answer::{HookEnd, Mishap, Performance, Say, judge};
 use super::config::{Handler, HookCommand};
@@ -19,38 +18,8 @@ use super::event::{HookEvent, Objection};
 use super::exports::{ExportFile, VARIABLE, exports};
 use super::follow::perform;
 use super::news::{HookNews, HookReport};
+use super::scene::HookScene;
 use super::verdict::Verdict;
-
-/// What all hooks of a run are told, and what they are run with.
-#[derive(Clone, Debug)]
-pub struct HookScene {
-    pub session_id: String,
-    /// The session's journal, whether or not it is kept.
-    pub transcript: PathBuf,
-    pub cwd: PathBuf,
-    pub permission_mode: String,
-    /// All variables of a hook.
-    pub environment: Vec<(OsString, OsString)>,
-    pub log: CrashLog,
-    /// What must not stand in it.
-    pub secrets: KnownSecrets,
-    /// Runs scripts.
-    pub shell: PathBuf,
-    /// Starts hooks, and sees to it that nothing of them is left.
-    pub supervisor: Supervisor,
-}
-
-impl HookScene {
-    /// Writes down that a hook failed. Without a log the result still tells of it.
-    fn write_down(&self, handler: &Handler, mishap: &Mishap) {
-        let _ = self.log.add(handler, mishap, &self.session_id, &self.mask());
-    }
-
-    /// Hides what must not be printed or stored.
-    fn mask(&self) -> Mask {
-        Mask::new(self.secrets.clone())
-    }
-}
 
 /// What happened.
 #[derive(Clone, Debug)]
@@ -238,7 +207,7 @@ impl Hooks {
     /// has agreed.
     pub fn break_down(&self, event: HookEvent) -> Verdict {
         let mut verdict = Verdict::default();
-        for handler in self.handlers.iter().filter(|handler| handler.event == event) {
+        for handler in self.own().filter(|handler| handler.event == event) {
             self.mind(handler, Mishap::ours(), &mut verdict);
         }
         verdict
