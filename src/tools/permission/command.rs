@@ -195,6 +195,7 @@ fn forms(script: &Script) -> Vec<Form> {
     let parts = || script.reading.sure.iter().flatten();
     for part in parts() {
         forms.extend([Form::new(part.text(), vec![0]), Form::of(&part.words)]);
+        forms.extend(wrapper::without_git_options(&part.words).map(|words| Form::of(&words)));
         if teller::may_tell(&part.words) {
             forms.extend(Form::anywhere(&script::plain(&part.words)));
         }
@@ -203,7 +204,10 @@ fn forms(script: &Script) -> Vec<Form> {
         forms.extend(Form::anywhere(&script.text));
     }
     if script.reading.is_compound {
-        forms.extend(Shreds::of(&script.text).pieces().map(|piece| Form::of(&piece)));
+        for piece in Shreds::of(&script.text).pieces() {
+            forms.push(Form::of(&piece));
+            forms.extend(wrapper::without_git_options(&piece).map(|words| Form::of(&words)));
+        }
     }
     forms
 }

@@ -77,6 +77,8 @@ fn begun(command: &str) -> Vec<Vec<String>> {
                 true
             }
             ')' => !substitutes.pop().unwrap_or(false) || has_patterns,
+            // One within another. Whether it begins or ends there is not looked into.
+            '`' if piece.ends_with('\\') => true,
             '`' => {
                 ticks = !ticks;
                 ticks

@@ -45,7 +45,7 @@ const BY_FLAG: &[(&[&str], &[&str])] = &[
 ];
 
 /// Of these programs, flags of one letter that take such a word, wherever in a bundle they stand.
-const BUNDLED: &[(&str, char)] = &[("rsync", 'e'), ("tar", 'I'), ("tar", 'F')];
+const BUNDLED: &[(&str, char)] = &[("env", 'S'), ("rsync", 'e'), ("tar", 'I'), ("tar", 'F')];
 
 /// Languages that take a program as an argument.
 const LANGUAGES: &[&str] = &[
@@ -136,8 +136,9 @@ pub(super) fn may_tell(words: &[Word]) -> bool {
     if suspects.len() > 1 {
         // Whose flags which are takes too long to find out where there may be many.
         return words[suspects].iter().any(|word| {
-            let is_split = word.plain.starts_with("-S") || word.plain.starts_with("--split");
-            is_split || is_teller(base_name(&word.plain))
+            let is_bundle = word.plain.starts_with('-') && !word.plain.starts_with("--");
+            let splits = is_bundle && word.plain.contains('S') || word.plain.starts_with("--split");
+            splits || is_teller(base_name(&word.plain))
         });
     }
     let words = &words[suspects.start..];
@@ -278,18 +279,24 @@ fn names_a_program(variable: &str) -> bool {
         || VARIABLE_ENDS.iter().any(|end| variable.ends_with(end))
 }
 
+/// More flags of one letter are hardly written in one word.
+const BUNDLE_MAX: usize = 4;
+
 /// Where a command could begin in a text of any language: at each word, and after each sign. Each
 /// goes on to the end.
 pub(super) fn beginnings(text: &str) -> Vec<usize> {
     let mut found = vec![0];
     let signs = |letter: char| letter.is_whitespace() || "'\"`()[]{}<>;|&!=,:@+/$".contains(letter);
     found.extend(text.match_indices(signs).map(|(at, sign)| at + sign.len()));
-    // What stands right behind a flag of one letter is its value.
+    // What stands right behind flags of one letter is the value of the last.
     let bytes = text.as_bytes();
-    let has_value = |at: &&usize| {
-        bytes.get(**at) == Some(&b'-') && bytes.get(**at + 1).is_some_and(u8::is_ascii_alphabetic)
+    let is_flag = |at: &&usize| bytes.get(**at) == Some(&b'-');
+    let values = |dash: &usize| {
+        let flags = dash + 1..dash + 1 + BUNDLE_MAX;
+        let letters = flags.take_while(|at| bytes.get(*at).is_some_and(u8::is_ascii_alphabetic));
+        letters.map(|at| at + 1).collect::<Vec<_>>()
     };
-    let values: Vec<usize> = found.iter().filter(has_value).map(|at| at + 2).collect();
+    let values: Vec<usize> = found.iter().filter(is_flag).flat_map(values).collect();
     found.extend(values);
     found.sort_unstable();
     found

@@ -90,6 +90,30 @@ pub(super) fn suspects<T: AsRef<str>>(words: &[T]) -> Range<usize> {
     }
 }
 
+/// Options of git that come before its subcommand and take the next word.
+const GIT_VALUED: &[&str] = &[
+    "-C",
+    "-c",
+    "--attr-source",
+    "--config-env",
+    "--git-dir",
+    "--namespace",
+    "--super-prefix",
+    "--work-tree",
+];
+
+/// The words of a git command without the options before its subcommand, if it has any:
+/// `git -C . push` is a `git push` to a rule.
+pub(super) fn without_git_options<T: AsRef<str>>(words: &[T]) -> Option<Vec<&str>> {
+    let git = words.iter().position(|word| base_name(word.as_ref()) == "git")? + 1;
+    let mut at = git;
+    while let Some(word) = words.get(at).map(AsRef::as_ref).filter(|word| word.starts_with('-')) {
+        at += if GIT_VALUED.contains(&word) { 2 } else { 1 };
+    }
+    let rest = words.get(at..).filter(|_| at > git)?;
+    Some(words[..git].iter().chain(rest).map(AsRef::as_ref).collect())
+}
+
 /// Whether only the shell knows the name of what these words run: `$X`, `/bin/r?`. `is_hidden`
 /// tells of a word whether only the shell knows it.
 pub(super) fn hides_a_name<T: AsRef<str>>(words: &[T], is_hidden: impl Fn(&T) -> bool) -> bool {
