@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::event::{HookEvent, Objection, is_foreign};
 use super::matcher::Matcher;
@@ -120,6 +120,15 @@ struct Entry {
     async_rewake: bool,
     #[serde(default)]
     fail_closed: bool,
+    #[serde(flatten)]
+    others: Map<String, Value>,
+}
+
+/// Whether a key that there is not was meant to make a guard of a hook: as it is, it does not.
+fn means_fail_closed(key: &str) -> bool {
+    let letters = key.chars().filter(char::is_ascii_alphabetic);
+    let letters: String = letters.map(|letter| letter.to_ascii_lowercase()).collect();
+    matches!(letters.as_str(), "failclosed" | "failclose" | "failsclosed" | "failcloses")
 }
 
 impl HookSettings {
@@ -170,6 +179,10 @@ impl HookSettings {
             let place = format!("{place}.hooks[{index}]");
             let entry =
                 Entry::deserialize(entry).map_err(|error| bad(&place, &error.to_string()))?;
+            if let Some(key) = entry.others.keys().find(|key| means_fail_closed(key)) {
+                let why = format!("there is no key \"{key}\"; did you mean \"failClosed\"?");
+                return Err(bad(&place, &why));
+            }
             let (guards, wakes) = (entry.guards(event), entry.async_rewake);
             if wakes {
                 let why = "it runs in the background, and wakes nobody";

@@ -67,3 +67,42 @@ fn a_rule_about_a_server_that_is_not_there_is_told() {
         assert!(warnings(rule).is_empty(), "{rule}: {:?}", warnings(rule));
     }
 }
+
+#[test]
+fn a_mistyped_word_that_makes_a_guard_of_a_hook_ends_the_run_before_it_begins() {
+    for key in ["failclosed", "fail_closed", "FailClosed", "fail-closed", "failClose"] {
+        let hook = format!(
+            r#"{{"hooks": {{"PreToolUse": [{{"hooks": [{{"type": "command", "command": "x",
+                "{key}": true}}]}}]}}}}"#
+        );
+        let error = resolve(&["hi"], &[], &hook).unwrap_err();
+        assert!(error.contains(key) && error.contains("did you mean \"failClosed\"?"), "{error}");
+    }
+}
+
+#[test]
+fn servers_under_a_mistyped_key_are_not_lost_without_a_word() {
+    for key in ["mcpServer", "mcpservers", "mcp_servers"] {
+        let given = format!("{{\"{key}\": {{\"a\": {{\"command\": \"x\"}}}}}}");
+        let error = resolve(&["--mcp-config", &given, "hi"], &[], "{}").unwrap_err();
+        let wanted = format!("\"{key}\" holds no servers; did you mean \"mcpServers\"?");
+        assert!(error.contains("--mcp-config:1:") && error.contains(&wanted), "{error}");
+    }
+    // A file may hold anything else, or nothing.
+    for given in ["{}", "{\"theme\": \"dark\"}"] {
+        resolve(&["--mcp-config", given, "hi"], &[], "{}").expect("there are no servers");
+    }
+}
+
+#[test]
+fn a_tool_of_an_agent_that_there_is_not_is_told() {
+    let agents = r#"{"q": {"description": "x", "prompt": "y", "tools": ["Raed", "Grep"],
+        "disallowedTools": ["Bsh"]}}"#;
+    let told = resolve(&["--agents", agents, "hi"], &[], "{}").expect("a warning").warnings;
+    for wanted in [
+        "the agent \"q\": \"Raed\" of tools names no tool; did you mean \"Read\"?",
+        "the agent \"q\": \"Bsh\" of disallowedTools names no tool; did you mean \"Bash\"?",
+    ] {
+        assert!(told.iter().any(|line| line == wanted), "{told:?}");
+    }
+}

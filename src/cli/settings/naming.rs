@@ -12,7 +12,7 @@ use crate::cli::nearness::distance;
 use crate::cli::usage::UsageError;
 use crate::cli::values;
 use crate::mcp;
-use crate::tools::{Naming, built_in_names, naming};
+use crate::tools::{AgentDefinition, Naming, built_in_names, naming};
 
 /// More are not named.
 const NAMED_MAX: usize = 8;
@@ -94,6 +94,22 @@ pub(super) fn of_run(
     let denied = of_flag("--disallowedTools", &flags.disallowed_tools, Purpose::Restricts)?;
     let allowed = of_flag("--allowedTools", &flags.allowed_tools, Purpose::Allows)?;
     Ok([denied, allowed, serverless(rules, servers)].concat())
+}
+
+/// What is to be said of the tools that agents are given or denied, and that there are not.
+pub(super) fn of_agents(agents: &[AgentDefinition]) -> Vec<String> {
+    let mut told = Vec::new();
+    for agent in agents {
+        let given = agent.tools.iter().flatten().map(|rule| ("tools", rule));
+        let denied = agent.disallowed_tools.iter().map(|rule| ("disallowedTools", rule));
+        for (list, rule) in given.chain(denied) {
+            if let Some(Misnomer { why, .. }) = misnomer(rule) {
+                told.push(format!("the agent {:?}: \"{rule}\" of {list} {why}", agent.name));
+            }
+        }
+    }
+    told.truncate(NAMED_MAX);
+    told
 }
 
 fn of_flag(flag: &str, given: &[String], purpose: Purpose) -> Result<Vec<String>, UsageError> {

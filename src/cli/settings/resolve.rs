@@ -114,7 +114,8 @@ fn remarks(
     flags: &ModelArgs,
     library: &mut Library,
 ) -> Vec<String> {
-    [of_files, chain.strangers(flags), std::mem::take(&mut library.warnings)].concat()
+    let of_agents = naming::of_agents(&library.definitions());
+    [of_files, chain.strangers(flags), std::mem::take(&mut library.warnings), of_agents].concat()
 }
 
 /// The hooks of the settings and those of agents, as far as they are wanted.

@@ -13,6 +13,7 @@ use super::mistakes;
 use super::veil;
 use crate::cli::args::McpArgs;
 use crate::cli::environment::{Environment, Variables};
+use crate::cli::nearness::distance;
 use crate::cli::usage::UsageError;
 use crate::mcp::{self, Config, Place, Timers};
 use crate::process::reading;
@@ -172,7 +173,13 @@ fn parse(name: &str, text: &str, author: Author) -> Result<Vec<Named>, UsageErro
     }
     match members.get("mcpServers") {
         Some(Value::Object(servers)) => Ok(named(name, &places, servers, author)),
-        None => Ok(Vec::new()),
+        None => match members.keys().find(|key| distance(key, "mcpServers") <= TYPO_MAX) {
+            Some(key) => Err(wrong(
+                places.nearest([key.as_str()]),
+                &format!("\"{key}\" holds no servers; did you mean \"mcpServers\"?"),
+            )),
+            None => Ok(Vec::new()),
+        },
         Some(_) => Err(wrong(
             places.nearest(["mcpServers"]),
             "\"mcpServers\" takes an object of servers; correct it",
@@ -193,6 +200,9 @@ pub(super) fn of_flag(given: &str) -> Result<Vec<Named>, UsageError> {
     })?;
     content(given, bytes, Author::Flag)
 }
+
+/// Mistyped no further than this, the key that holds servers is still that key.
+const TYPO_MAX: usize = 3;
 
 /// No file of servers is larger, in bytes. Some hold much else.
 const LARGEST: u64 = 64 << 20;
