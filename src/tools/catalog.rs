@@ -127,9 +127,10 @@ impl Tool {
             Self::Write => "Writes a whole file, making folders as needed. An existing file must \
                             have been Read first; to change part of one, use Edit."
                 .to_string(),
-            Self::Edit => "Replaces text in a file that was Read before. old_string must match \
-                           exactly, spaces included and line numbers left out, and occur once: \
-                           add lines around it until it does, or set replace_all."
+            Self::Edit => "Replaces text in a file. old_string must match exactly, spaces \
+                           included and line numbers left out, and occur once: add lines around \
+                           it until it does, or Read the file and set replace_all. Shows the \
+                           place as it is then."
                 .to_string(),
             Self::Glob => "Finds files by name, such as src/**/*.rs, newest first, at most 100. \
                            Skips what .gitignore names."

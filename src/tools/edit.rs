@@ -24,6 +24,12 @@ const HINT_LINES_MAX: usize = 5_000;
 /// How much of a line is compared and shown, in characters.
 const HINT_CHARACTERS: usize = 200;
 
+/// How many unchanged lines a result shows before and after the change.
+const CONTEXT_LINES: usize = 3;
+
+/// How many lines of the changed file a result shows.
+const EXCERPT_LINES_MAX: usize = 40;
+
 /// What can be said without looking at the file.
 pub(super) fn check(input: &EditInput) -> Result<(), String> {
     if input.old_string.is_empty() {
@@ -65,7 +71,6 @@ fn edit(
         }
     })?;
     regular(&metadata).map_err(|what| format!("{path} is {what}, not a file"))?;
-    seen.check(&place.real, &metadata).map_err(|why| format!("{path}: {why}"))?;
     if metadata.len() > EDITED_BYTES_MAX {
         return Err(format!("{path} is too large to edit here; use sed or a script in Bash"));
     }
@@ -76,11 +81,20 @@ fn edit(
     let old = String::from_utf8(bytes)
         .map_err(|_| format!("{path} is not UTF-8; use sed or a script in Bash"))?;
     let change = Change::find(input, &old).map_err(|why| format!("{path}: {why}"))?;
+    let known = seen.check(&place.real, &metadata);
+    // One exact match proves that the model knows the text it replaces. Several prove less: the
+    // model may not know all of the places.
+    if change.count > 1 {
+        known.map_err(|why| format!("{path}: {why}"))?;
+    }
     let new = change.apply(&old);
     replace(&place.real, new.as_bytes(), Some(&metadata), cancel)
         .map_err(|error| format!("cannot write {path}: {error}"))?;
-    note(place, seen);
-    Ok(change.outcome(input, place))
+    // Write replaces the whole file, so it still needs a Read where only one place is known.
+    if known.is_ok() {
+        note(place, seen);
+    }
+    Ok(change.outcome(input, place, &new))
 }
 
 /// A replacement that fits the file.
@@ -115,14 +129,14 @@ impl Change {
         file.replace(&self.from, &self.to)
     }
 
-    fn outcome(&self, input: &EditInput, place: &Place) -> Outcome {
+    fn outcome(&self, input: &EditInput, place: &Place, file: &str) -> Outcome {
         let path = place.written.display();
         let what = match self.count {
             1 => format!("at line {}", self.line),
             count => format!("in {count} places, the first at line {}", self.line),
         };
         Outcome::text(
-            format!("Edited {path} {what}."),
+            format!("Edited {path} {what}. It reads now:\n{}", self.excerpt(file)),
             json!({
                 "filePath": place.written,
                 "oldString": input.old_string,
@@ -131,6 +145,23 @@ impl Change {
                 "replacements": self.count,
             }),
         )
+    }
+    /// The first changed lines of the new file and a few around them, numbered as Read numbers
+    /// them.
+    fn excerpt(&self, file: &str) -> String {
+        let first = self.line.saturating_sub(CONTEXT_LINES).max(1);
+        let changed = self.to.lines().count().max(1);
+        let wanted = self.line - first + changed + CONTEXT_LINES;
+        let lines = file.lines().enumerate().skip(first - 1);
+        let mut shown = String::new();
+        for (index, line) in lines.take(wanted.min(EXCERPT_LINES_MAX)) {
+            let line = text::readable(text::clipped(line, HINT_CHARACTERS).as_bytes());
+            shown.extend([format!("{:>6}\t", index + 1), line, "\n".to_string()]);
+        }
+        if wanted > EXCERPT_LINES_MAX {
+            shown.push_str("(and so on)");
+        }
+        shown.trim_end_matches('\n').to_string()
     }
 }
 
