@@ -24,7 +24,7 @@ use super::output::{
 };
 use super::panics;
 use super::prompt::{self, Gathered};
-use super::prompts::Called;
+use super::prompts::{Called, Placeholders};
 use super::settings::{self, Settings};
 use super::signals::Signals;
 use super::startup::Startup;
@@ -163,7 +163,10 @@ impl Job {
         args: &RunArgs,
         (variables, cwd): (Variables, PathBuf),
     ) -> Result<(Self, String), UsageError> {
-        let Some(called) = Called::by(&prompt, &self.settings.library)? else {
+        let (project, session) = (cwd.display().to_string(), self.settings.session_id());
+        let placeholders =
+            Placeholders { project: &project, session: &session, ..Placeholders::default() };
+        let Some(called) = Called::by(&prompt, &self.settings.library, placeholders)? else {
             return Ok((self, prompt));
         };
         let home = environment::home(&variables);

@@ -340,6 +340,21 @@ impl Start {
     }
 }
 
+impl Settings {
+    /// The id of the session that a run belongs to; empty where there is none to continue.
+    pub(super) fn session_id(&self) -> String {
+        match &self.session {
+            Start::New { session_id } | Start::ResumeOrStart { session_id } => session_id.clone(),
+            Start::Resume { session_id, fork } => fork.as_ref().unwrap_or(session_id).clone(),
+            Start::Continue { fork: Some(fresh) } => fresh.clone(),
+            Start::Continue { fork: None } => {
+                let newest = latest(&Place::new(&self.config_dir, &self.cwd));
+                newest.ok().flatten().map_or_else(String::new, |id| id.to_string())
+            }
+        }
+    }
+}
+
 /// A journal that cannot be written is no reason not to run.
 fn begun(journal: Result<Journal, JournalError>) -> Result<Journal, UsageError> {
     match journal {

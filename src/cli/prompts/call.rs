@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::commands::{Command, is_name};
-use super::fill::{TooLong, fill, holds_commands};
+use super::fill::{Placeholders, TooLong, fill, holds_commands};
 use super::library::Library;
 use crate::cli::nearness::distance;
 use crate::cli::settings::Ignored;
@@ -58,11 +58,15 @@ impl Called {
     ///
     /// # Errors
     /// It looks like a call, and there is no such command.
-    pub(in crate::cli) fn by(prompt: &str, library: &Library) -> Result<Option<Self>, UsageError> {
+    pub(in crate::cli) fn by(
+        prompt: &str,
+        library: &Library,
+        placeholders: Placeholders<'_>,
+    ) -> Result<Option<Self>, UsageError> {
         let call = name_of(prompt).filter(|_| library.takes_calls);
         let Some((name, arguments)) = call else { return Ok(None) };
         match find(name, library) {
-            Some(command) => of(command, arguments).map(Some),
+            Some(command) => of(command, arguments, placeholders).map(Some),
             None if is_something_else(name) => Ok(None),
             None => Err(UsageError::new(unknown(name, library))),
         }
@@ -109,9 +113,14 @@ fn find<'a>(name: &str, library: &'a Library) -> Option<&'a Command> {
     best(&|command| command.name == name).or_else(|| best(&last))
 }
 
-fn of(command: &Command, arguments: &str) -> Result<Called, UsageError> {
+fn of(
+    command: &Command,
+    arguments: &str,
+    placeholders: Placeholders<'_>,
+) -> Result<Called, UsageError> {
     let folder = command.path.parent().unwrap_or(Path::new("/")).display().to_string();
-    let mut prompt = fill(&command.body, arguments, &folder).map_err(|TooLong| {
+    let placeholders = Placeholders { folder: &folder, ..placeholders };
+    let mut prompt = fill(&command.body, arguments, placeholders).map_err(|TooLong| {
         UsageError::new(format!(
             "/{}: its text becomes longer than 12 MB with these arguments; name a file in the \
              prompt instead",

@@ -7,27 +7,55 @@ const LONGEST: usize = 12 << 20;
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct TooLong;
 
-/// Replaces `$ARGUMENTS` by all that follows the name, `$1` to `$9` by single words of it (quotes
-/// hold words together) and `${CLAUDE_SKILL_DIR}` by the folder. Where the text has no place for
-/// arguments, they are added at its end.
-pub(super) fn fill(text: &str, arguments: &str, folder: &str) -> Result<String, TooLong> {
+/// The values that a text may name beside the arguments.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::cli) struct Placeholders<'a> {
+    /// `${CLAUDE_SKILL_DIR}`: the folder of the file.
+    pub(in crate::cli) folder: &'a str,
+    /// `${CLAUDE_PROJECT_DIR}`: where the run works.
+    pub(in crate::cli) project: &'a str,
+    /// `${CLAUDE_SESSION_ID}`.
+    pub(in crate::cli) session: &'a str,
+}
+
+impl Placeholders<'_> {
+    /// The value of the placeholder that `rest` begins with, and what follows it.
+    fn take<'t>(&self, rest: &'t str) -> Option<(&str, &'t str)> {
+        let known = [
+            ("${CLAUDE_SKILL_DIR}", self.folder),
+            ("${CLAUDE_PROJECT_DIR}", self.project),
+            ("${CLAUDE_SESSION_ID}", self.session),
+        ];
+        known.into_iter().find_map(|(name, value)| Some((value, rest.strip_prefix(name)?)))
+    }
+}
+
+/// Replaces `$ARGUMENTS` by all that follows the name, `$0`, `$1` and `$ARGUMENTS[0]` by single
+/// words of it, counted from 0 (quotes hold words together), and the placeholders by their values.
+/// Where the text has no place for arguments, they are added at its end.
+pub(super) fn fill(
+    text: &str,
+    arguments: &str,
+    placeholders: Placeholders<'_>,
+) -> Result<String, TooLong> {
     let words = words(arguments);
+    let word = |index: usize| words.get(index).map_or("", String::as_str);
     let mut filled = String::with_capacity(text.len() + arguments.len());
     let (mut rest, mut used) = (text, false);
     while let Some(at) = rest.find('$') {
         filled.push_str(&rest[..at]);
         rest = &rest[at..];
-        let digit = rest[1..].bytes().next().filter(|byte| (b'1'..=b'9').contains(byte));
-        let longer = rest.as_bytes().get(2).is_some_and(u8::is_ascii_digit);
-        if let Some(after) = rest.strip_prefix("$ARGUMENTS") {
+        let by_index = rest.strip_prefix("$ARGUMENTS[").and_then(index_in_brackets);
+        let by_number = number(&rest[1..]).filter(|(index, _)| *index < 10 || *index < words.len());
+        if let Some((index, after)) = by_index.or(by_number) {
+            filled.push_str(word(index));
+            (rest, used) = (after, true);
+        } else if let Some(after) = rest.strip_prefix("$ARGUMENTS") {
             filled.push_str(arguments);
             (rest, used) = (after, true);
-        } else if let Some(after) = rest.strip_prefix("${CLAUDE_SKILL_DIR}") {
-            filled.push_str(folder);
+        } else if let Some((value, after)) = placeholders.take(rest) {
+            filled.push_str(value);
             rest = after;
-        } else if let Some(digit) = digit.filter(|_| !longer) {
-            filled.push_str(words.get(usize::from(digit - b'1')).map_or("", String::as_str));
-            (rest, used) = (&rest[2..], true);
         } else {
             filled.push('$');
             rest = &rest[1..];
@@ -44,16 +72,27 @@ pub(super) fn fill(text: &str, arguments: &str, folder: &str) -> Result<String, 
     if filled.len() > LONGEST { Err(TooLong) } else { Ok(filled) }
 }
 
-/// The first nine words, where quotes hold words together.
+/// The number that a text begins with, and what follows it. No number if a letter follows: `$1st`.
+fn number(text: &str) -> Option<(usize, &str)> {
+    let end = text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len());
+    let (digits, after) = text.split_at(end);
+    let is_word = after.starts_with(|letter: char| letter.is_alphanumeric() || letter == '_');
+    Some((digits.parse().ok().filter(|_| !is_word)?, after))
+}
+
+/// The same of `N]`.
+fn index_in_brackets(text: &str) -> Option<(usize, &str)> {
+    let (digits, after) = text.split_once(']')?;
+    let is_number = digits.bytes().all(|byte| byte.is_ascii_digit());
+    Some((digits.parse().ok().filter(|_| is_number)?, after))
+}
+
+/// The words, where quotes hold words together.
 fn words(arguments: &str) -> Vec<String> {
-    const MOST: usize = 9;
     let mut words = Vec::new();
     let mut word: Option<String> = None;
     let mut quote = None;
     for letter in arguments.chars() {
-        if words.len() == MOST {
-            return words;
-        }
         if quote == Some(letter) {
             quote = None;
         } else if quote.is_none() && (letter == '"' || letter == '\'') && word.is_none() {
@@ -88,25 +127,31 @@ mod tests {
     fn words_of_the_call_are_put_where_the_text_has_a_place_for_them() {
         let rows = [
             ("Fix $ARGUMENTS now", "a b", "Fix a b now"),
-            ("$1 then $2, $3.", "a 'b c'", "a then b c, ."),
-            ("it's $1", "it's me", "it's it's"),
-            ("$2$1$9", "1 2 3 4 5 6 7 8 9 10", "219"),
-            ("costs $10 or $0", "x", "costs $10 or $0\n\nArguments: x"),
+            ("$0 then $1, $2.", "a 'b c'", "a then b c, ."),
+            ("$ARGUMENTS[0]-$ARGUMENTS[1]-$ARGUMENTS[7]", "a 'b c'", "a-b c-"),
+            ("$ARGUMENTS[x] $ARGUMENTS[+1] $ARGUMENTS[1", "a b", "a b[x] a b[+1] a b[1"),
+            ("it's $0", "it's me", "it's it's"),
+            ("$2$1$9", "0 1 2 3 4 5 6 7 8 9 10", "219"),
+            ("$10 and $ARGUMENTS[11]", "0 1 2 3 4 5 6 7 8 9 10 11", "10 and 11"),
+            ("costs $10, the $1st, $0_", "x", "costs $10, the $1st, $0_\n\nArguments: x"),
             ("no place", "a b", "no place\n\nArguments: a b"),
             ("no place", "", "no place"),
-            ("$ARGUMENTS", "$1 $ARGUMENTS", "$1 $ARGUMENTS"),
+            ("$ARGUMENTS", "$0 $ARGUMENTS", "$0 $ARGUMENTS"),
             ("in ${CLAUDE_SKILL_DIR}/x, $HOME, $", "", "in /skill/x, $HOME, $"),
-            ("[$1]", "\"open", "[open]"),
+            ("${CLAUDE_PROJECT_DIR}/${CLAUDE_SESSION_ID}.log", "", "/project/id-1.log"),
+            ("[$0]", "\"open", "[open]"),
         ];
+        let placeholders = Placeholders { folder: "/skill", project: "/project", session: "id-1" };
         for (text, arguments, expected) in rows {
-            assert_eq!(fill(text, arguments, "/skill").as_deref(), Ok(expected), "{text}");
+            assert_eq!(fill(text, arguments, placeholders).as_deref(), Ok(expected), "{text}");
         }
     }
 
     #[test]
     fn a_text_that_would_grow_without_end_is_refused() {
         let text = "$ARGUMENTS ".repeat(20_000);
-        assert_eq!(fill(&text, &"x".repeat(1 << 20), ""), Err(TooLong));
+        let long = "x".repeat(1 << 20);
+        assert_eq!(fill(&text, &long, Placeholders::default()), Err(TooLong));
     }
 
     #[test]

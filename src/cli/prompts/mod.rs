@@ -22,3 +22,4 @@ pub use library::{Library, NamedAgent, Search, SkillFolder};
 
 pub(super) use agents::of_flag as agents_of_flag;
 pub(super) use call::Called;
+pub(super) use fill::Placeholders;
