@@ -26,6 +26,9 @@ use super::watch::{CutBy, Vigil, Watch};
 /// Read-only tools that run side by side (SPEC 13).
 pub(super) const SIDE_BY_SIDE: usize = 10;
 
+/// A call that may run, with its place in its batch.
+type Admitted = (usize, ToolCall, Warrant);
+
 /// One result, in the making.
 struct Slot {
     call: ToolCall,
@@ -93,14 +96,15 @@ impl Session<'_> {
             || (is_root && self.kin.tree.is_alarmed())
     }
 
-    /// Where the batch that starts at `start` ends: read-only calls run side by side, and so do
-    /// sub-agents; all others alone and in order.
+    /// Where the batch that starts at `start` ends: calls that change nothing run side by side,
+    /// and so do sub-agents; all others alone and in order.
     fn batch_end(&self, slots: &[Slot], start: usize) -> usize {
-        let read_only = |slot: &&Slot| self.toolbox.effect(&slot.call).changes_nothing();
-        let agents = |slot: &&Slot| is_agent_tool(&slot.call.name);
-        let slots = &slots[start..];
-        let looking = slots.iter().take_while(read_only).count();
-        start + looking.max(slots.iter().take_while(agents).count()).max(1)
+        let beside = |slot: &&Slot| self.runs_beside_others(&slot.call);
+        start + slots[start..].iter().take_while(beside).count().max(1)
+    }
+
+    fn runs_beside_others(&self, call: &ToolCall) -> bool {
+        is_agent_tool(&call.name) || self.toolbox.runs_beside_others(call)
     }
 
     /// Runs a batch, and tells the hooks before and after. Returns early, with nothing left
@@ -143,8 +147,10 @@ impl Session<'_> {
         if waits {
             self.leave_place();
         }
-        if let Some(cut) = self.run_admitted(batch, admitted).await {
-            return Some(cut);
+        for group in self.groups(admitted) {
+            if let Some(cut) = self.run_admitted(batch, group).await {
+                return Some(cut);
+            }
         }
         if waits && let Err(cut) = self.take_place().await {
             return Some(cut);
@@ -163,9 +169,25 @@ impl Session<'_> {
         }
     }
 
+    /// Divides what was admitted into what runs together: a hook may have made a call of a batch
+    /// into one that has to run alone.
+    fn groups(&self, admitted: Vec<Admitted>) -> Vec<Vec<Admitted>> {
+        let mut groups: Vec<Vec<Admitted>> = Vec::new();
+        let mut joins = false;
+        for one in admitted {
+            let beside = self.runs_beside_others(&one.1);
+            match groups.last_mut().filter(|_| joins && beside) {
+                Some(group) => group.push(one),
+                None => groups.push(vec![one]),
+            }
+            joins = beside;
+        }
+        groups
+    }
+
     /// Writes down what is about to run, and tells of an input that a hook, or whoever was asked,
     /// has changed.
-    fn journal_intent(&mut self, admitted: &[(usize, ToolCall, Warrant)]) {
+    fn journal_intent(&mut self, admitted: &[Admitted]) {
         let asked = open_calls(self.history.messages());
         let changed =
             |call: &ToolCall| asked.iter().any(|one| one.id == call.id && one.input != call.input);
@@ -178,22 +200,19 @@ impl Session<'_> {
         }
     }
 
-    async fn run_admitted(
-        &mut self,
-        batch: &mut [Slot],
-        admitted: Vec<(usize, ToolCall, Warrant)>,
-    ) -> Option<CutBy> {
+    async fn run_admitted(&mut self, batch: &mut [Slot], admitted: Vec<Admitted>) -> Option<CutBy> {
         let cancel = CancellationToken::new();
         let (finish, mut finished) = mpsc::unbounded_channel();
         // The intent is on the disk before the effect.
         self.journal_intent(&admitted);
         let began = Instant::now();
         let mut tasks = JoinSet::new();
-        // What stops those that are left of a batch, and not the batch.
+        // What stops the sub-agents that are left of a batch, and nothing else of it.
         let siblings = cancel.child_token();
         for (index, call, warrant) in admitted {
             batch[index].began = true;
-            tasks.spawn(self.start((index, call, warrant), &siblings, finish.clone()));
+            let stops = if is_agent_tool(&call.name) { &siblings } else { &cancel };
+            tasks.spawn(self.start((index, call, warrant), stops, finish.clone()));
         }
         drop(finish);
         let mut vigil = self.watch.begin();
@@ -244,7 +263,7 @@ impl Session<'_> {
     /// The work of one call, to be spawned.
     fn start(
         &mut self,
-        (index, call, warrant): (usize, ToolCall, Warrant),
+        (index, call, warrant): Admitted,
         cancel: &CancellationToken,
         finish: mpsc::UnboundedSender<(usize, Outcome)>,
     ) -> impl Future<Output = ()> + Send + use<> {

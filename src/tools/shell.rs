@@ -54,6 +54,15 @@ pub(super) struct Shell {
     sandbox: Arc<Sandbox>,
 }
 
+/// What the kernel holds a command to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Confinement {
+    /// The sandbox of the run, if there is one.
+    Sandbox,
+    /// Reading, and nothing else.
+    Reading,
+}
+
 /// What a shell is made with.
 pub(super) struct ShellParts {
     pub(super) environment: Environment,
@@ -131,13 +140,19 @@ impl Shell {
         }
         let mut notes = Vec::new();
         let cwd = self.usable_cwd(places, &mut notes);
-        let whereabouts = Whereabouts::ask(&self.scratch).await.ok();
+        let confinement = self.confinement(input);
+        let whereabouts = match confinement {
+            Confinement::Sandbox => Whereabouts::ask(&self.scratch).await.ok(),
+            // It stays where it starts, and could not write down where that is.
+            Confinement::Reading => None,
+        };
         let job = self.job(&input.command, &cwd, whereabouts.as_ref());
         let limit = input.timeout.map_or(self.timeout, Duration::from_millis);
-        let (ended, captured) = match self.see_through(job, &cwd, limit, cancel).await {
-            Ok(done) => done,
+        let running = match self.launch(job, &cwd, confinement).await {
+            Ok(running) => running,
             Err(why) => return Outcome::failure(why),
         };
+        let (ended, captured) = self.see_through(running, limit, cancel).await;
         if let Some(whereabouts) = whereabouts {
             self.carry_over(whereabouts.learn().await, places, &mut notes);
         }
@@ -160,7 +175,8 @@ impl Shell {
         }
         let mut notes = Vec::new();
         let cwd = self.usable_cwd(places, &mut notes);
-        let running = match self.launch(self.job(&input.command, &cwd, None), &cwd).await {
+        let job = self.job(&input.command, &cwd, None);
+        let running = match self.launch(job, &cwd, Confinement::Sandbox).await {
             Ok(running) => running,
             Err(why) => return Outcome::failure(why),
         };
@@ -200,27 +216,47 @@ impl Shell {
         if cancel.is_cancelled() {
             return Err("the run is to end".to_string());
         }
-        self.see_through(self.job(text, cwd, None), cwd, limit, cancel).await
+        let running = self.launch(self.job(text, cwd, None), cwd, Confinement::Sandbox).await?;
+        Ok(self.see_through(running, limit, cancel).await)
     }
 
     async fn see_through(
         &self,
-        job: Job,
-        cwd: &Path,
+        running: Running,
         limit: Duration,
         cancel: &CancellationToken,
-    ) -> Result<(Ended, Captured), String> {
-        let running = self.launch(job, cwd).await?;
+    ) -> (Ended, Captured) {
         let mut capture = Capture::new(self.output_limit, Arc::clone(&self.scratch));
         let ended = follow(running, limit, cancel, &mut capture).await;
-        Ok((ended, capture.finish().await))
+        (ended, capture.finish().await)
+    }
+
+    fn confinement(&self, input: &BashInput) -> Confinement {
+        let only_reads = !input.run_in_background
+            && self.sandbox.can_hold_readers()
+            && permission::only_reads(&input.command);
+        if only_reads { Confinement::Reading } else { Confinement::Sandbox }
+    }
+
+    /// Whether a command only reads, and the kernel holds it to that: then it can run beside
+    /// others.
+    pub(super) fn is_held_to_reading(&self, input: &BashInput) -> bool {
+        self.confinement(input) == Confinement::Reading
     }
 
     /// Starts a command within the fence of the moment.
-    async fn launch(&self, mut job: Job, cwd: &Path) -> Result<Running, String> {
+    async fn launch(
+        &self,
+        mut job: Job,
+        cwd: &Path,
+        confinement: Confinement,
+    ) -> Result<Running, String> {
         let sandbox = Arc::clone(&self.sandbox);
         // It looks at the disk. Without an answer nothing is run, for it would run unfenced.
-        let fence = tokio::task::spawn_blocking(move || sandbox.fence());
+        let fence = tokio::task::spawn_blocking(move || match confinement {
+            Confinement::Sandbox => sandbox.fence(),
+            Confinement::Reading => sandbox.fence_for_reading(),
+        });
         job.fence = fence.await.map_err(|_| "failed to make the sandbox ready".to_string())?;
         let started = self.supervisor.start(&job).await;
         started.map_err(|error| cannot_start(&self.program, cwd, &error))

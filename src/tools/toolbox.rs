@@ -140,6 +140,16 @@ impl Toolbox {
         Tool::named(&call.name).map_or(Effect::Changes, Tool::effect)
     }
 
+    /// Whether this call can run beside others of its reply: it changes nothing, as the tool is
+    /// made or as the kernel holds its command to. All others run alone and in order.
+    pub fn runs_beside_others(&self, call: &ToolCall) -> bool {
+        if self.effect(call).changes_nothing() {
+            return true;
+        }
+        let request = Tool::named(&call.name).map(|tool| input::parse(tool, &call.input));
+        matches!(request, Some(Ok(Request::Bash(bash))) if self.kit.shell.is_held_to_reading(&bash))
+    }
+
     /// Checks that the tool exists, its input fits and the call is allowed. Has no effect.
     ///
     /// # Errors

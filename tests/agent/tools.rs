@@ -1,9 +1,15 @@
 //! When tools start, in which company, and in which order their results go back.
 
+use std::fs::File;
+use std::io::Write as _;
 use std::time::Duration;
+
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
 
 use outlast::agent::interrupt;
 use outlast::journal::{self, Journal, SessionId};
+use outlast::process::Support;
 use outlast::recovery::{Action, Interrupt, StopReason};
 use outlast::rehearsal::{Harm, Place, Scenario};
 use serde_json::{Value, json};
@@ -123,6 +129,49 @@ async fn tools_that_change_something_run_alone_and_in_order() {
     let results = played.results();
     let seen = &results[2].1;
     assert!(seen.contains("two ends") && !seen.contains("three"), "it saw what was there: {seen}");
+    played.assert_sound();
+}
+
+/// Neither command ends before the test has opened both pipes, which waits for both to read.
+#[tokio::test]
+async fn commands_that_only_read_run_side_by_side_and_what_writes_waits_for_them() {
+    if !Support::probe().holds_files() {
+        return;
+    }
+    let bash = |command: &str| json!({ "command": command });
+    let scenario = Scenario::new()
+        .tool("Bash", bash("cat one"))
+        .and_tool("Read", json!({ "file_path": "plain" }))
+        .and_tool("Bash", bash("head -n 1 two | tr a-z A-Z"))
+        .and_tool("Bash", bash("echo written > log"))
+        .and_tool("Bash", bash("cat log"))
+        .reply("Done.");
+    let play = Play::of(scenario);
+    let folder = play.folder.path().to_owned();
+    std::fs::write(folder.join("plain"), "plain\n").expect("a file");
+    let pipes = ["one", "two"].map(|name| folder.join(name));
+    for pipe in &pipes {
+        mkfifo(pipe, Mode::S_IRUSR | Mode::S_IWUSR).expect("a pipe can be made");
+    }
+    let (opened, both) = tokio::sync::oneshot::channel();
+    // A thread of its own: it would wait for ever for a reader that never comes.
+    std::thread::spawn(move || {
+        let open = |pipe| File::options().write(true).open(pipe).expect("a pipe that is read");
+        drop(opened.send(pipes.map(open)));
+    });
+    let playing = play.start();
+    let both = tokio::time::timeout(SOON, both).await.expect("both read at a time");
+    let [mut one, mut two] = both.expect("the thread opened them");
+    assert!(!folder.join("log").exists(), "what writes waits for those before it");
+    two.write_all(b"second\n").expect("it is read");
+    drop(two);
+    one.write_all(b"first\n").expect("it is read");
+    drop(one);
+    let played = playing.end().await;
+    assert_eq!(played.ending.reason, StopReason::Completed);
+    let results = played.results();
+    let texts: Vec<&str> = results.iter().map(|(_, text)| text.trim()).collect();
+    assert_eq!(texts, ["first", "1\tplain", "SECOND", "(no output)", "written"], "{results:?}");
     played.assert_sound();
 }
 

@@ -150,8 +150,10 @@ const AGENTS: &[&str] = &[
      its maxTurns unless --max-turns says so.",
     "A command is called by a prompt that begins with a slash and its name, with its folders before \
      it (/git:commit) or without them; a skill (skills/NAME/SKILL.md) by its folder's name. \
-     $ARGUMENTS stands for all that follows, $1 to $9 for single words of it, which quotes hold \
-     together; without a place for them, arguments are added at the end. allowed-tools is added to \
+     $ARGUMENTS stands for all that follows; $0, $1 and $ARGUMENTS[1] stand for single words of it, \
+     counted from 0, which quotes hold together; without a place for them, arguments are added at \
+     the end. ${CLAUDE_PROJECT_DIR} is the folder of the run, ${CLAUDE_SESSION_ID} the id of its \
+     session, ${CLAUDE_SKILL_DIR} the folder of the file. allowed-tools is added to \
      the allowed tools of that run, and model is its model unless --model names one. An unknown name \
      is a mistake, exit code 2, unless it is a path or a file. What other tools would run in a \
      command, !`like this`, is left as it is, with a warning: the model may run it as any other \
@@ -271,9 +273,9 @@ const SUB_AGENTS: &[&str] = &[
     "With the tool Agent (Task is the same) the model gives a part of its work to a sub-agent: a run \
      with a conversation, tools, model and turn limit of its own, and the budget, deadline, rules \
      and hooks of the run. It may do no more than whoever starts it. The kind general-purpose is \
-     built in. Calls in one reply work side by side; with run_in_background the call returns at \
-     once, and the run waits for it in the end as it does for background commands. Without it, \
-     the work is in the foreground.",
+     built in. Calls in one reply work side by side, with its read-only tools; with \
+     run_in_background the call returns at once, and the run waits for it in the end as it does for \
+     background commands. Without it, the work is in the foreground.",
     "Only the last words come back. A sub-agent that fails comes back as an error with its stop \
      reason, cost, session and what it had finished. on_failure in the call is continue, \
      cancel_siblings or retry_once. maxAgentDepth, maxLiveAgents and maxAgents bound them; rules \

@@ -1,8 +1,12 @@
 //! Calls that are wrong, and what they are told.
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use outlast::process::Support;
 use outlast::tools::split_rules;
 use outlast::tools::{
-    BadSettings, Effect, Offered, PermissionMode, Refusal, ToolSettings, Toolbox,
+    BadSettings, Effect, Offered, PermissionMode, Refusal, SandboxMode, ToolSettings, Toolbox,
 };
 use serde_json::{Value, json};
 
@@ -153,6 +157,70 @@ fn effects_are_told_apart() {
         ("TodoWrite", Effect::Changes),
     ] {
         assert_eq!(bench.toolbox.effect(&call(name, json!({}))), effect, "{name}");
+    }
+}
+
+#[test]
+fn commands_that_only_read_run_beside_others_where_the_kernel_holds_them_to_it() {
+    let bench = Bench::open();
+    let holds = Support::probe().holds_files();
+    for (command, only_reads) in [
+        ("ls -la", true),
+        ("cat a | head -3 | sort", true),
+        ("grep -rn x . 2>/dev/null", true),
+        ("git rev-parse HEAD", true),
+        ("wc -l < a; echo done", true),
+        ("find . -name '*.rs'", true),
+        ("cd sub && ls", false),
+        ("ls; cd sub", false),
+        ("echo x > a", false),
+        ("ls >> log", false),
+        ("cat a | tee b", false),
+        ("rm a", false),
+        ("sed -i s/a/b/ a", false),
+        ("find . -delete", false),
+        ("sort -o a b", false),
+        ("git status", false),
+        ("cargo test", false),
+        ("cat $(rm x)", false),
+        ("echo `rm x`", false),
+        ("ls \"", false),
+        ("X=1", false),
+    ] {
+        let call = call("Bash", json!({ "command": command }));
+        assert_eq!(bench.toolbox.runs_beside_others(&call), only_reads && holds, "{command}");
+    }
+    let later = call("Bash", json!({ "command": "ls", "run_in_background": true }));
+    assert!(!bench.toolbox.runs_beside_others(&later), "it outlives its call");
+    assert!(bench.toolbox.runs_beside_others(&call("Read", json!({}))));
+    assert!(!bench.toolbox.runs_beside_others(&call("Write", json!({}))));
+    assert!(!bench.toolbox.runs_beside_others(&call("Teleport", json!({}))));
+}
+
+#[tokio::test]
+async fn a_program_that_only_has_the_name_of_one_that_reads_writes_nothing() {
+    if !Support::probe().holds_files() {
+        return;
+    }
+    for mode in [SandboxMode::Off, SandboxMode::Workspace] {
+        let bench = Bench::with(|settings| {
+            settings.mode = PermissionMode::BypassPermissions;
+            settings.sandbox.mode = mode;
+            let bin = settings.cwd.join("bin");
+            let path = std::env::var("PATH").expect("there is one");
+            let path = format!("{}:{path}", bin.display());
+            settings.environment.insert(0, ("PATH".into(), path.into()));
+        });
+        let program = bench.file("bin/cat", "#!/bin/sh\necho wrong > \"$1\"\necho ran\n");
+        fs::set_permissions(program, fs::Permissions::from_mode(0o755)).unwrap();
+        let outcome = bench.bash("cat escaped").await;
+        assert!(text(&outcome).contains("ran"), "{mode:?}: {}", text(&outcome));
+        assert!(!bench.cwd.join("escaped").exists(), "{mode:?}: {}", text(&outcome));
+        bench.file("kept", "text\n");
+        assert!(text(&bench.bash("tail kept").await).contains("text"), "{mode:?}");
+        // What is not known to read alone is in the usual sandbox.
+        bench.bash("cat escaped; true > other").await;
+        assert!(bench.cwd.join("escaped").exists() && bench.cwd.join("other").exists());
     }
 }
 

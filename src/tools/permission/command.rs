@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::super::catalog::Tool;
 use super::super::places::Place;
-use super::chores::{self, Grounds};
+use super::chores::{self, Chore, Grounds};
 use super::effort::Effort;
 use super::errand::Errand;
 use super::footing::Footing;
@@ -12,13 +12,33 @@ use super::judge::{Critical, Permissions, by_asking, by_denying};
 use super::mode::PermissionMode;
 use super::reading::{self, Script};
 use super::rule::Rule;
-use super::script::{self, Unsure};
+use super::script::{self, Simple, Unsure, Word};
 use super::shred::{self, Shreds};
 use super::teller;
 use super::wrapper;
 
 /// How many letters of a command a reason shows.
 const SHOWN_MAX: usize = 80;
+
+/// Whether each part of a command is known to read and change nothing, wherever it runs. A command
+/// that changes its folder does not count: the next one starts there.
+pub(in super::super) fn only_reads(command: &str) -> bool {
+    let effort = Effort::new();
+    let scripts = reading::scripts(command, &effort);
+    let Some(Script { reading, .. }) = scripts.first() else { return false };
+    let is_plain = |word: &Word| word.plain == "/dev/null";
+    let reads = |part: &Simple| {
+        part.writes.iter().all(is_plain)
+            && match chores::recognise(part) {
+                Some(Chore::Looks(_) | Chore::Searches(_) | Chore::Compares(_)) => true,
+                Some(Chore::Moves(_) | Chore::Tidies(_)) | None => false,
+            }
+    };
+    !effort.is_spent()
+        && reading.doubt.is_none()
+        && !reading.sure.is_empty()
+        && reading.sure.iter().flatten().all(reads)
+}
 
 impl Permissions {
     pub(super) fn command(

@@ -28,6 +28,7 @@ mod tree;
 mod wrapper;
 
 pub(super) use chores::tells_by_exit_code;
+pub(super) use command::only_reads;
 pub(super) use domain::{Domain, host_of};
 pub(super) use judge::{Deed, Permissions};
 pub use mode::PermissionMode;

@@ -19,7 +19,7 @@ use serde::Serialize;
 
 use crate::process::{Fence, Network, Support};
 
-use policy::{Inputs, Policy};
+use policy::{Inputs, Policy, grants_to_read_all};
 pub(super) use secrets::Secrets;
 pub(super) use surroundings::Surroundings;
 
@@ -82,6 +82,7 @@ pub enum Enforced {
 pub(super) struct Sandbox {
     policy: Arc<Policy>,
     state: SandboxState,
+    kernel: Support,
     /// What is worth a warning.
     doubts: Option<String>,
     caches: Once,
@@ -128,7 +129,7 @@ impl Sandbox {
             signals: if on && kernel.holds_signals() { "own_only" } else { "open" },
             exposed,
         };
-        Ok(Self { policy: Arc::new(policy), state, doubts, caches: Once::new() })
+        Ok(Self { policy: Arc::new(policy), state, kernel, doubts, caches: Once::new() })
     }
 
     pub(super) fn state(&self) -> &SandboxState {
@@ -161,11 +162,31 @@ impl Sandbox {
         }
         // A tool that could not make its cache would fail, and in a fresh home there is none.
         self.caches.call_once(|| self.policy.make_caches());
-        let network = match self.state.network {
+        Some(Fence { grants: self.policy.grants(), network: self.network() })
+    }
+
+    fn network(&self) -> Network {
+        match self.state.network {
             "no_tcp" => Network::NoTcp,
             _ => Network::Open,
-        };
-        Some(Fence { grants: self.policy.grants(), network })
+        }
+    }
+
+    /// Whether the kernel can hold a command to reading. The mode does not matter: a command that
+    /// only reads loses nothing by it.
+    pub(super) fn can_hold_readers(&self) -> bool {
+        self.kernel.holds_files()
+    }
+
+    /// What a command may touch that only reads. `None` where the kernel cannot hold it to that.
+    /// Blocks.
+    pub(super) fn fence_for_reading(&self) -> Option<Fence> {
+        if !self.can_hold_readers() {
+            return None;
+        }
+        let is_on = self.is_on();
+        let grants = if is_on { self.policy.reading_grants() } else { grants_to_read_all() };
+        Some(Fence { grants, network: self.network() })
     }
 
     /// A temporary folder for commands, where the usual one is not for them.

@@ -131,6 +131,18 @@ impl Policy {
         grants
     }
 
+    /// The same for a command that only reads: nothing may be written, temporary files included.
+    pub(super) fn reading_grants(&self) -> Vec<Grant> {
+        let mut grants = self.grants();
+        for grant in &mut grants {
+            match grant.access {
+                Access::Change => grant.access = Access::Read,
+                Access::List | Access::Read | Access::Use => {}
+            }
+        }
+        grants
+    }
+
     /// Makes the caches of installed tools, and the temporary folder. What cannot be made is done
     /// without.
     pub(super) fn make_caches(&self) {
@@ -155,6 +167,13 @@ impl Policy {
         names.dedup();
         format!("{}, temporary folders (/tmp) and tool caches", names.join(", "))
     }
+}
+
+/// Everything may be read and nothing written, for a command that only reads where the sandbox is
+/// off.
+pub(super) fn grants_to_read_all() -> Vec<Grant> {
+    let all = [Access::List, Access::Read].map(|access| Grant::new("/", access));
+    all.into_iter().chain(devices()).collect()
 }
 
 /// Grants the content of `folder` without the denied places in it, by granting what is beside
