@@ -214,7 +214,7 @@ impl Session<'_> {
 
     /// Keeps what the run reports should it end of this, with when the service wants it back: that
     /// counts from now, however long the end takes.
-    fn blame(&mut self, fault: Fault) {
+    pub(super) fn blame(&mut self, fault: Fault) {
         let now = self.watch.clock.unix_seconds();
         let wish = classify(&fault).wish;
         self.retry_at = wish.map(|wish| now.saturating_add(wish.wait.as_secs()));
@@ -222,7 +222,7 @@ impl Session<'_> {
     }
 
     /// Charges what the reply cost, on paper too.
-    fn settle_call(&mut self, rung: &Rung, ask: &Ask, answer: &Answer) {
+    pub(super) fn settle_call(&mut self, rung: &Rung, ask: &Ask, answer: &Answer) {
         let cost = self.books.settle(rung, ask, answer);
         self.journal.spend(cost.counted, &answer.usage, &rung.label);
         if cost.uncounted > Money::ZERO {

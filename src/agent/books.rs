@@ -41,7 +41,7 @@ pub(super) struct Cost {
 }
 
 impl Worst {
-    fn sum(self) -> Money {
+    pub(super) fn sum(self) -> Money {
         self.input + self.token * u64::from(self.cap)
     }
 

@@ -38,7 +38,8 @@ pub async fn drive(
             | Action::Consult
             | Action::Check
             | Action::AwaitWork { .. }
-            | Action::Wait { .. }) => world.perform(action).await,
+            | Action::Wait { .. }
+            | Action::Probe { .. }) => world.perform(action).await,
         };
     }
 }

@@ -22,6 +22,7 @@ mod hooks;
 mod moments;
 mod observer;
 mod petition;
+mod probing;
 mod purse;
 mod run;
 mod servers;

@@ -9,8 +9,8 @@ use crate::mcp::Servers;
 use crate::model::Answer;
 use crate::model::limits::SharedLimits;
 use crate::recovery::{
-    Action, Episode, Event, Fate, Fault, Limits, Moment, Nudge, Pause, Phase, Purpose, Reply,
-    Spiral, StopReason, Transition,
+    Action, Episode, Event, Fate, Fault, Limits, Moment, Nudge, Pause, Purpose, Reply, Spiral,
+    StopReason, Transition,
 };
 use crate::secrets::KnownSecrets;
 use crate::tools::Toolbox;
@@ -25,7 +25,7 @@ use super::early::EarlyTools;
 use super::hooks::Counsellors;
 use super::observer::{Heartbeat, Notice, WaitingFor};
 use super::setup::Rung;
-use super::watch::{Figures, Watch};
+use super::watch::{Figures, Vigil, Watch};
 use super::words::LastWords;
 
 /// A run in progress: what the machine's decisions are carried out on.
@@ -92,8 +92,24 @@ pub(super) struct Session<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Waiting {
     pause: Pause,
-    since: Moment,
+    pub(super) since: Moment,
     until: Moment,
+}
+
+/// Says that a retry wait goes on.
+pub(super) fn beat_waiting(watch: &mut Watch<'_>, waiting: Option<Waiting>, figures: Figures) {
+    let Some(Waiting { pause, since, until }) = waiting else { return };
+    let now = watch.clock.now();
+    let elapsed = since.until(now);
+    watch.tell(&Notice::Heartbeat(Heartbeat {
+        waiting_for: WaitingFor::Retry(pause),
+        elapsed,
+        ends_in: Some(now.until(until)),
+        turn: figures.turn,
+        waited_in_all: figures.waited + elapsed,
+        spent: figures.spent,
+        since_last_byte: None,
+    }));
 }
 
 impl World for Session<'_> {
@@ -141,6 +157,7 @@ impl World for Session<'_> {
             Action::Check => self.check().await,
             Action::AwaitWork { until } => self.await_work(until).await,
             Action::Wait { until } => self.wait(until).await,
+            Action::Probe { rung } => self.probe(rung).await,
             Action::Finish(_) => Event::Broke,
         }
     }
@@ -281,46 +298,41 @@ impl Session<'_> {
         }
     }
 
-    /// Announces each wait once, when it begins; beats while it lasts; says when it is over.
+    /// Announces each wait once, when it begins or its end moves; beats while it lasts; says when
+    /// it is over.
     fn follow_wait(&mut self, transition: &Transition) {
-        let Phase::Pausing { until, why, .. } = transition.next.phase else {
-            if let Some(waiting) = self.waiting.take() {
-                let waited = waiting.since.until(transition.at);
-                self.watch.tell(&Notice::WaitEnds { pause: waiting.pause, waited });
+        let paused = transition.next.phase.pause();
+        if let Some(waiting) = self.waiting {
+            if paused.is_some_and(|(until, _)| until == waiting.until) {
+                if transition.event == Event::Woke && self.watch.is_silent() {
+                    let figures = self.figures();
+                    beat_waiting(&mut self.watch, self.waiting, figures);
+                }
+                return;
             }
-            return;
-        };
-        if let Some(waiting) = self.waiting.filter(|waiting| waiting.until == until) {
-            let figures = self.figures();
-            let elapsed = waiting.since.until(transition.at);
-            self.watch.tell(&Notice::Heartbeat(Heartbeat {
-                waiting_for: WaitingFor::Retry(why),
-                elapsed,
-                ends_in: Some(transition.at.until(until)),
-                turn: figures.turn,
-                waited_in_all: figures.waited + elapsed,
-                spent: figures.spent,
-                since_last_byte: None,
-            }));
-        } else {
-            self.waiting = Some(Waiting { pause: why, since: transition.at, until });
-            self.watch.tell(&Notice::WaitBegins {
-                pause: why,
-                until,
-                now: transition.at,
-                fault: self.fault.as_ref(),
-                spent: self.figures().spent,
-            });
+            self.waiting = None;
+            let waited = waiting.since.until(transition.at);
+            self.watch.tell(&Notice::WaitEnds { pause: waiting.pause, waited });
         }
+        let Some((until, pause)) = paused else { return };
+        self.waiting = Some(Waiting { pause, since: transition.at, until });
+        self.watch.tell(&Notice::WaitBegins {
+            pause,
+            until,
+            now: transition.at,
+            fault: self.fault.as_ref(),
+            spent: self.figures().spent,
+        });
     }
 
     /// Waits until `until`, or until somebody wants us to stop. The machine cuts long waits into
     /// pieces no longer than a heartbeat.
     async fn wait(&mut self, until: Moment) -> Event {
-        let clock = self.watch.clock;
+        let (clock, waiting, figures) = (self.watch.clock, self.waiting, self.figures());
         let mut vigil = self.watch.begin();
         let woke = clock.sleep_until(until);
-        match self.watch.wait_for(&mut vigil, |_, _| {}, woke).await {
+        let show = |watch: &mut Watch<'_>, _: &Vigil| beat_waiting(watch, waiting, figures);
+        match self.watch.wait_for(&mut vigil, show, woke).await {
             Ok(()) => Event::Woke,
             Err(cut) => cut.into(),
         }

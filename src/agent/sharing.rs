@@ -38,7 +38,7 @@ impl Session<'_> {
     }
 
     /// Says once that nothing is known of other runs. Nothing is wrong with this one.
-    fn mind_sharing(&mut self) {
+    pub(super) fn mind_sharing(&mut self) {
         let Some(trouble) = self.shared.as_mut().and_then(SharedLimits::trouble) else {
             return;
         };

@@ -184,6 +184,11 @@ impl<'a> Watch<'a> {
         self.cut
     }
 
+    /// Whether a sign of life is due, or nearly.
+    pub(super) fn is_silent(&self) -> bool {
+        self.said.elapsed() >= self.clock.real(self.heartbeat).mul_f64(0.9)
+    }
+
     pub(super) fn beat(
         &mut self,
         vigil: &Vigil,

@@ -92,6 +92,7 @@ pub(super) fn worst_case(before: Money, transition: &Transition) -> Money {
             Event::Replied(_)
             | Event::Failed(_)
             | Event::Held { .. }
+            | Event::Probed(_)
             | Event::Prevented
             | Event::HookStopped,
             _,

@@ -40,6 +40,11 @@ fn jitter(pause: Duration, seed: u64, nth: u8) -> Duration {
     (pause / 4).min(Duration::from_secs(10)).mul_f64(fraction(seed, nth))
 }
 
+/// A part of `whole` that another seed, or another `nth`, makes another one.
+pub(super) fn part(whole: Duration, seed: u64, nth: u8) -> Duration {
+    whole.mul_f64(fraction(seed, nth))
+}
+
 /// A number in `[0, 1)` that depends on nothing but its arguments.
 fn fraction(seed: u64, nth: u8) -> f64 {
     // SplitMix64. Its quality is far beyond what jitter needs; its size is not.

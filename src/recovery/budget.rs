@@ -56,6 +56,10 @@ pub enum Budget {
     Report,
     /// One wait for a rate limit that other runs have met.
     Hold,
+    /// One probe of a service that is out.
+    CapacityProbe,
+    /// One call ahead of the back-off because a probe was answered.
+    EarlyReturn,
 }
 
 /// What is left to spend. Every recovery counts one of these down; what renews it is said by the
@@ -93,6 +97,10 @@ pub struct Budgets {
     pub objections: u8,
     #[serde(default = "all_holds")]
     pub holds: u8,
+    #[serde(default = "all_capacity_probes")]
+    pub capacity_probes: u16,
+    #[serde(default = "all_early_returns")]
+    pub early_returns: u8,
 }
 
 /// What a session has that was begun before there were reports.
@@ -108,6 +116,16 @@ fn all_objections() -> u8 {
 /// What a session has that was begun before limits were shared.
 fn all_holds() -> u8 {
     Budgets::DEFAULT.holds
+}
+
+/// What a session has that was begun before there were probes for capacity.
+fn all_capacity_probes() -> u16 {
+    Budgets::DEFAULT.capacity_probes
+}
+
+/// The same for what they lead to.
+fn all_early_returns() -> u8 {
+    Budgets::DEFAULT.early_returns
 }
 
 impl Budgets {
@@ -139,6 +157,9 @@ impl Budgets {
         reports: 24,
         objections: 2,
         holds: 20,
+        // Three days of them.
+        capacity_probes: 10_000,
+        early_returns: 3,
     };
 
     /// Pays for one recovery. `None` when there is nothing left.
@@ -180,6 +201,10 @@ impl Budgets {
             Budget::Report => self.reports = self.reports.checked_sub(1)?,
             Budget::Objection => self.objections = self.objections.checked_sub(1)?,
             Budget::Hold => self.holds = self.holds.checked_sub(1)?,
+            Budget::CapacityProbe => {
+                self.capacity_probes = self.capacity_probes.checked_sub(1)?;
+            }
+            Budget::EarlyReturn => self.early_returns = self.early_returns.checked_sub(1)?,
         }
         Some(self)
     }
@@ -199,6 +224,14 @@ impl Budgets {
             holds: full.holds,
             ..self
         }
+        .renewed_by_another_wait(full)
+    }
+
+    /// What one call may spend on probes.
+    #[must_use]
+    fn renewed_by_another_wait(self, full: &Self) -> Self {
+        let (capacity_probes, early_returns) = (full.capacity_probes, full.early_returns);
+        Self { capacity_probes, early_returns, ..self }
     }
 
     /// A call that was answered renews what a single call may spend. One answered at the first
@@ -208,7 +241,7 @@ impl Budgets {
         let bucket =
             if first_try { self.bucket.saturating_add(1).min(full.bucket) } else { self.bucket };
         let (retries, refreshes, holds) = (full.retries, full.refreshes, full.holds);
-        Self { retries, bucket, refreshes, holds, ..self }
+        Self { retries, bucket, refreshes, holds, ..self }.renewed_by_another_wait(full)
     }
 
     /// A reply that ended as replies should renews what a single turn may spend.
@@ -244,7 +277,7 @@ impl Budgets {
     #[must_use]
     pub(super) fn renewed_by_switch(self, full: &Self) -> Self {
         let (retries, refreshes, holds) = (full.retries, full.refreshes, full.holds);
-        Self { retries, refreshes, holds, ..self }
+        Self { retries, refreshes, holds, ..self }.renewed_by_another_wait(full)
     }
 
     /// The preferred model is asked again: what led away from it may lead away once more. Bounded

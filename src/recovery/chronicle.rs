@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use super::episode::{Counts, Episode, Goal, setback};
 use super::{
-    Action, Counsel, Event, Fate, Moment, Money, Phase, RecoveryPlan, Reply, StopReason, Transition,
+    Action, Counsel, Event, Fate, Moment, Money, RecoveryPlan, Reply, StopReason, Transition,
 };
 
 /// How many recoveries are remembered in full: the latest.
@@ -55,6 +55,10 @@ pub struct Totals {
     pub holds: u32,
     /// Of `waited`, what was spent in those.
     pub held: Duration,
+    /// Probes for capacity that were sent. They are among the requests.
+    pub probes: u32,
+    /// What they cost.
+    pub probes_cost: Money,
     /// Summaries that took the place of an older part of the conversation.
     pub compactions: u32,
     /// Changes from one model to another because of a failure.
@@ -103,6 +107,9 @@ impl Chronicle {
         self.tell_time(step);
         self.count(step);
         let bill = mem::take(&mut self.bill);
+        if matches!(step.event, Event::Probed(_)) {
+            self.totals.probes_cost += bill.cost;
+        }
         let kept = step.edit.reply == Fate::Keep;
         if kept {
             // It was wanted, unless it had to be made anew.
@@ -110,6 +117,11 @@ impl Chronicle {
         }
         if let Some(class) = setback(step) {
             self.trouble(class, step, turns);
+        } else if let (Some(RecoveryPlan::ReturnEarly), Some(open)) =
+            (step.plan, self.of_the_call())
+        {
+            RecoveryPlan::ReturnEarly.name().clone_into(&mut open.episode.strategy);
+            open.episode.strategies.add(RecoveryPlan::ReturnEarly.name());
         }
         if !kept {
             charge(self.of_the_call(), bill);
@@ -151,7 +163,7 @@ impl Chronicle {
 
     fn tell_time(&mut self, step: &Transition) {
         self.now = step.at;
-        if let Phase::Pausing { why, .. } = step.next.phase {
+        if let Some((_, why)) = step.next.phase.pause() {
             self.pausing.get_or_insert((step.at, why.is_for_others()));
         } else {
             self.stop_waiting();
@@ -173,11 +185,19 @@ impl Chronicle {
 
     fn count(&mut self, step: &Transition) {
         let totals = &mut self.totals;
-        totals.requests += u32::from(matches!(step.action, Action::Ask(_)));
-        // It was counted when it was to be made.
-        totals.requests -= u32::from(matches!(step.event, Event::Held { .. })).min(totals.requests);
+        let probing = u32::from(matches!(step.action, Action::Probe { .. }));
+        totals.requests += probing + u32::from(matches!(step.action, Action::Ask(_)));
+        totals.probes += probing;
+        // What was not sent was counted when it was to be made.
+        let unsent = u32::from(step.event.says_unsent_probe());
+        totals.probes -= unsent.min(totals.probes);
+        let unsent = unsent + u32::from(matches!(step.event, Event::Held { .. }));
+        totals.requests -= unsent.min(totals.requests);
         totals.compactions += u32::from(step.edit.reply == Fate::Summary);
-        let Some(plan) = step.plan.filter(|plan| !matches!(plan, RecoveryPlan::Stop(_))) else {
+        // Probes have a count of their own: not each that is due is sent.
+        let uncounted =
+            |plan: &RecoveryPlan| matches!(plan, RecoveryPlan::Stop(_) | RecoveryPlan::Probe);
+        let Some(plan) = step.plan.filter(|plan| !uncounted(plan)) else {
             return;
         };
         totals.strategies.add(plan.name());

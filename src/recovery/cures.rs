@@ -35,6 +35,12 @@ pub fn plan(setback: Setback, run: &Run, at: Moment, limits: &Limits) -> Recover
         Setback::Unmet => (&[P::Amend], StopReason::RequirementFailed),
         Setback::Objected => (&[P::Heed], StopReason::StopHookBlocked),
         Setback::Unreported => (&[P::Report], StopReason::BackgroundPending),
+        // Without a way to make use of an answer there is no reason to ask.
+        Setback::ProbeDue if run.budgets.early_returns > 0 => {
+            (&[P::Probe, P::WaitForCapacity], StopReason::InternalError)
+        }
+        Setback::ProbeDue => (&[P::WaitForCapacity], StopReason::InternalError),
+        Setback::CapacityBack => (&[P::ReturnEarly, P::WaitForCapacity], StopReason::InternalError),
     };
     let affordable = cures.iter().copied().find(|&cure| can_pay(run, cure));
     affordable.unwrap_or(P::Stop(end))
@@ -219,6 +225,7 @@ fn summarising(run: &Run) -> Option<Occasion> {
         | Phase::Checking
         | Phase::Awaiting { .. }
         | Phase::Pausing { .. }
+        | Phase::Probing { .. }
         | Phase::Stopped(_) => None,
     }
 }
@@ -245,7 +252,7 @@ fn price_of_retry(class: ErrorClass, run: &Run, limits: &Limits) -> u16 {
 
 /// How far away the moment is at which the server wants us back.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Distance {
+pub(super) enum Distance {
     /// We may wait for it.
     Near,
     /// Within our patience, but not within the run.
@@ -254,7 +261,7 @@ enum Distance {
     TooFar,
 }
 
-fn distance(failure: Failure, at: Moment, limits: &Limits) -> Distance {
+pub(super) fn distance(failure: Failure, at: Moment, limits: &Limits) -> Distance {
     let wait = failure.wish.map_or(Duration::ZERO, |wish| wish.wait);
     if wait > limits.max_retry_wait {
         Distance::TooFar

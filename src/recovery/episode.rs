@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize, Serializer};
 
-use super::{Counsel, Event, Money, RecoveryPlan, Reply, Transition};
+use super::{Counsel, Event, Money, Probed, RecoveryPlan, Reply, Transition};
 
 /// A recovery that is over. All of a call's troubles are one, until a whole reply comes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -149,6 +149,7 @@ impl Goal {
                 | Event::Refreshed
                 | Event::Held { .. }
                 | Event::Woke
+                | Event::Probed(_)
                 | Event::Interrupted(_)
                 | Event::DeadlinePassed
                 | Event::Broke,
@@ -162,6 +163,10 @@ pub(super) fn setback(step: &Transition) -> Option<&'static str> {
     let plan = step.plan?;
     match step.event {
         Event::Failed(failure) => Some(failure.class.name()),
+        // Most probes change nothing: what went wrong was counted when the wait began.
+        Event::Probed(Probed::Failed(failure)) if plan != RecoveryPlan::ReturnEarly => {
+            Some(failure.class.name())
+        }
         Event::Replied(_) if plan == RecoveryPlan::Forgo => Some("no_summary"),
         Event::Replied(Reply::CutShort(_)) => Some("max_output_tokens"),
         Event::Replied(Reply::Empty) => Some("empty_response"),
@@ -191,6 +196,7 @@ pub(super) fn setback(step: &Transition) -> Option<&'static str> {
         | Event::Refreshed
         | Event::Held { .. }
         | Event::Woke
+        | Event::Probed(_)
         | Event::Interrupted(_)
         | Event::DeadlinePassed
         | Event::Broke => None,

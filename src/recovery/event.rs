@@ -42,11 +42,68 @@ pub enum Event {
     Denied,
     Refreshed,
     Woke,
+    /// A probe has ended.
+    Probed(Probed),
     Interrupted(Interrupt),
     /// Something was cut because the deadline passed.
     DeadlinePassed,
     /// The shell broke a rule of its own, or panicked.
     Broke,
+}
+
+impl Event {
+    /// Whether a probe was to be sent, and was not.
+    pub(super) fn says_unsent_probe(self) -> bool {
+        match self {
+            Self::Probed(probed) => match probed {
+                Probed::AnsweredElsewhere { .. }
+                | Probed::Deferred { .. }
+                | Probed::Unaffordable => true,
+                Probed::Answered | Probed::Failed(_) => false,
+            },
+            Self::Begin
+            | Self::Weighed(_)
+            | Self::Replied(_)
+            | Self::Failed(_)
+            | Self::Held { .. }
+            | Self::ToolsDone(_)
+            | Self::Delivered
+            | Self::DeliveredEarly
+            | Self::Misfit
+            | Self::Worked(_)
+            | Self::Checked { .. }
+            | Self::Consulted(_)
+            | Self::HookStopped
+            | Self::Prevented
+            | Self::Denied
+            | Self::Refreshed
+            | Self::Woke
+            | Self::Interrupted(_)
+            | Self::DeadlinePassed
+            | Self::Broke => false,
+        }
+    }
+}
+
+/// How a probe for capacity ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Probed {
+    /// The service answered it.
+    Answered,
+    Failed(Failure),
+    /// It was not sent: the probe of another run on this host was answered. Those that waited
+    /// return one by one, and this one's turn is then.
+    AnsweredElsewhere {
+        turn: Moment,
+    },
+    /// It was not sent: another run on this host probes, or has just done so in vain. What came of
+    /// it is known then.
+    Deferred {
+        until: Moment,
+    },
+    /// It was not sent: the budget has no room for what it could cost.
+    Unaffordable,
 }
 
 /// What the next call would weigh: in money at worst, in the context window about.
@@ -194,6 +251,10 @@ pub enum Action {
     },
     Wait {
         until: Moment,
+    },
+    /// Send the smallest request that proves capacity.
+    Probe {
+        rung: u8,
     },
     Finish(StopReason),
 }

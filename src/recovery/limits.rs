@@ -16,6 +16,9 @@ pub struct Limits {
     pub ladder: Ladder,
     /// The ladder's cap while waiting for capacity without a count.
     pub longest_capacity_wait: Duration,
+    /// How often the service is probed in such a wait; `None`: not at all.
+    #[serde(default = "probe_interval")]
+    pub probe_interval: Option<Duration>,
     /// A server that asks for more than this is not waited for.
     pub max_retry_wait: Duration,
     /// The longest silence allowed while waiting.
@@ -61,6 +64,15 @@ pub struct Limits {
     /// How long background work is waited for once the model is done.
     #[serde(default)]
     pub background: WorkWait,
+}
+
+/// Together with the jitter of a return, which is a tenth of it, this is below 30 s.
+const PROBE_INTERVAL: Duration = Duration::from_secs(25);
+
+/// What a session has that was begun before there were probes for capacity.
+#[expect(clippy::unnecessary_wraps, reason = "it is what the field holds")]
+fn probe_interval() -> Option<Duration> {
+    Some(PROBE_INTERVAL)
 }
 
 /// The bounds of one wait for background work (SPEC 16).
@@ -188,6 +200,7 @@ impl Default for Limits {
             budgets: Budgets::DEFAULT,
             ladder: Ladder { first: Duration::from_millis(500), longest: Duration::from_secs(32) },
             longest_capacity_wait: Duration::from_mins(5),
+            probe_interval: probe_interval(),
             max_retry_wait: Persistence::Off.max_retry_wait(),
             heartbeat: Duration::from_secs(30),
             deadline: None,

@@ -5,6 +5,7 @@ use super::event::{
     Action, Ask, Breach, Connection, Edit, Event, Fate, Mode, Occasion, Purpose, Transition, Trim,
     Weight,
 };
+use super::probing::CapacityWait;
 use super::state::{Call, Cap, Compaction, Fast, Pause, Phase, Run};
 use super::{Budget, Limits, Moment, Nudge, Pace, RecoveryPlan, Setback, StopReason, plan};
 
@@ -120,8 +121,12 @@ impl Run {
             (Phase::Calling(call @ Call::Ask(_)), Event::Held { until }) if self.yields() => {
                 self.hold(until, call, scene)
             }
-            (Phase::Pausing { until, .. }, Event::Woke) if at < until => self.wait(until, scene),
-            (Phase::Pausing { then, .. }, Event::Woke) => self.call(then, scene),
+            (Phase::Pausing { until, why, then, probe_at }, Event::Woke) => {
+                self.woke(CapacityWait { until, why, then }, probe_at, scene)
+            }
+            (Phase::Probing { until, why, then, since }, Event::Probed(probed)) => {
+                self.probed(CapacityWait { until, why, then }, since, probed, scene)
+            }
             (phase, event) => return Err(Breach { phase, event }),
         };
         Ok(Transition { at, event, plan, edit, next, action })
@@ -254,7 +259,7 @@ impl Run {
         if scene.limits.deadline.is_some_and(|deadline| until >= deadline) {
             return self.stop(StopReason::Deadline);
         }
-        self.enter(Phase::Pausing { until, why, then: call }).wait(until, scene)
+        self.enter(Phase::Pausing { until, why, then: call, probe_at: None }).wait(until, scene)
     }
 
     /// Waits in steps no longer than a heartbeat, so that silence never looks like death to
@@ -358,6 +363,14 @@ impl Outcome {
         Self { edit: Edit { notice, ..self.edit }, ..self }
     }
 
+    /// Lets a wait be interrupted by probes, from `probe_at` on.
+    pub(super) fn probing_from(self, probe_at: Option<Moment>, scene: Scene<'_>) -> Self {
+        let Phase::Pausing { until, why, then, .. } = self.run.phase else { return self };
+        let wait = CapacityWait { until, why, then };
+        let Self { plan, edit, run, .. } = self;
+        Self { plan, edit, ..run.wait_with_probes(wait, probe_at, scene) }
+    }
+
     /// Names the cure that led here. One that could not be carried out any more, for want of
     /// time or turns, was not the cure.
     pub(super) fn by(self, plan: RecoveryPlan) -> Self {
@@ -370,7 +383,8 @@ impl Outcome {
             | Action::Consult
             | Action::Check
             | Action::AwaitWork { .. }
-            | Action::Wait { .. } => plan,
+            | Action::Wait { .. }
+            | Action::Probe { .. } => plan,
         };
         Self { plan: Some(plan), ..self }
     }

@@ -28,6 +28,7 @@ mod moment;
 mod money;
 mod nudges;
 mod plan;
+mod probing;
 mod resume;
 mod setbacks;
 mod sharing;
@@ -46,7 +47,7 @@ pub use deed::{Deed, Mark, Nature, is_wait};
 pub use episode::{Counts, Episode};
 pub use event::{
     Action, Ask, Breach, Connection, Counsel, Cut, Edit, Event, Fate, Mode, Nudge, Occasion,
-    Purpose, Reply, Transition, Trim, Weight, Work,
+    Probed, Purpose, Reply, Transition, Trim, Weight, Work,
 };
 pub use failure::{ErrorClass, Failure, Reach, Remedies, Ruling, Wish, WishSource};
 pub use fault::{Fault, FaultKind, Timer};

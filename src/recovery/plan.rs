@@ -29,6 +29,10 @@ pub enum Setback {
     Objected,
     /// The model is done and does not know how background work stands.
     Unreported,
+    /// The service is out, and it is time to probe it.
+    ProbeDue,
+    /// A probe was answered while real requests are still to be held back.
+    CapacityBack,
 }
 
 /// What to do about a setback.
@@ -86,6 +90,10 @@ pub enum RecoveryPlan {
     Heed,
     /// Tell the model how background work stands.
     Report,
+    /// Ask for one token, to see whether the service is back.
+    Probe,
+    /// Make the call ahead of the back-off: a probe was answered.
+    ReturnEarly,
     /// Nothing is left to try, or nothing needs to be.
     Stop(StopReason),
 }
@@ -117,6 +125,8 @@ impl RecoveryPlan {
             Self::Amend => Some(Budget::Amendment),
             Self::Heed => Some(Budget::Objection),
             Self::Report => Some(Budget::Report),
+            Self::Probe => Some(Budget::CapacityProbe),
+            Self::ReturnEarly => Some(Budget::EarlyReturn),
             Self::WaitForCapacity | Self::Stop(_) => None,
         }
     }
@@ -126,7 +136,11 @@ impl RecoveryPlan {
     pub fn is_told_elsewhere(self) -> bool {
         matches!(
             self,
-            Self::Retry { .. } | Self::WaitForCapacity | Self::SwitchModel | Self::Stop(_)
+            Self::Retry { .. }
+                | Self::WaitForCapacity
+                | Self::Probe
+                | Self::SwitchModel
+                | Self::Stop(_)
         )
     }
 
@@ -158,6 +172,8 @@ impl RecoveryPlan {
             Self::Amend => "requirement_retry",
             Self::Heed => "stop_hook_blocking",
             Self::Report => "background_report",
+            Self::Probe => "capacity_probe",
+            Self::ReturnEarly => "early_return",
             Self::Stop(_) => "stop",
         }
     }
@@ -190,6 +206,8 @@ impl RecoveryPlan {
             | Self::Restructure
             | Self::Amend
             | Self::Report
+            | Self::Probe
+            | Self::ReturnEarly
             | Self::Stop(_) => None,
         }
     }
@@ -199,7 +217,10 @@ impl RecoveryPlan {
     /// Whether it sends the same request to the same model again.
     pub(super) fn repeats(self) -> bool {
         match self {
-            Self::RetryAtOnce { .. } | Self::Retry { .. } | Self::WaitForCapacity => true,
+            Self::RetryAtOnce { .. }
+            | Self::Retry { .. }
+            | Self::WaitForCapacity
+            | Self::ReturnEarly => true,
             Self::SwitchModel
             | Self::Refresh
             | Self::Escalate
@@ -222,6 +243,7 @@ impl RecoveryPlan {
             | Self::Amend
             | Self::Heed
             | Self::Report
+            | Self::Probe
             | Self::Stop(_) => false,
         }
     }

@@ -136,8 +136,11 @@ impl Run {
             }
             RecoveryPlan::CoolDown => run.cool_down(self, failure, call.purpose(), scene),
             RecoveryPlan::LeaveFast => run.slow_down(Fast::Off, self, call.purpose(), scene),
-            // These mend replies. That one was planned for a failure is a broken rule of ours.
-            RecoveryPlan::Compact
+            // These mend replies or waits. That one was planned for a failure is a broken rule of
+            // ours.
+            RecoveryPlan::Probe
+            | RecoveryPlan::ReturnEarly
+            | RecoveryPlan::Compact
             | RecoveryPlan::Return
             | RecoveryPlan::Restructure
             | RecoveryPlan::Amend
@@ -167,7 +170,8 @@ impl Run {
         let tokens = paid.map_or(0, |_| toll(failure.class));
         let longest = scene.limits.longest_capacity_wait;
         let ladder = Ladder { longest, ..scene.limits.ladder };
-        run.call_from(run.back_off(ladder, tokens, failure, scene), why, call, scene)
+        let outcome = run.call_from(run.back_off(ladder, tokens, failure, scene), why, call, scene);
+        outcome.probing_from(run.first_probe(call, scene), scene)
     }
 
     /// When to call again, as far as that is ours to say: the server's word stands above the
@@ -239,7 +243,7 @@ impl Run {
 
 /// When the server allows the next call. Jitter is added to its word, but does not make us miss
 /// a deadline that the word itself leaves room for.
-fn allowed_from(failure: Failure, seed: u64, nth: u8, scene: Scene<'_>) -> Moment {
+pub(super) fn allowed_from(failure: Failure, seed: u64, nth: u8, scene: Scene<'_>) -> Moment {
     let Some(wish) = failure.wish else { return Moment::default() };
     let exactly = scene.limits.persistence != Persistence::Off;
     let polite = scene.at.after(courtesy(seed, nth, wish, exactly));

@@ -32,7 +32,7 @@ impl Run {
         let why = Pause { class: ErrorClass::RateLimit, retry: 0, of: None };
         // A moment that has passed already is no reason to go round without a wait.
         let until = until.max(scene.at.after(SHORTEST));
-        run.enter(Phase::Pausing { until, why, then: call }).wait(until, scene)
+        run.enter(Phase::Pausing { until, why, then: call, probe_at: None }).wait(until, scene)
     }
 }
 

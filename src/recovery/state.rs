@@ -62,6 +62,9 @@ pub struct Run {
 ///            ▲            │ │
 ///            │      Failed│ └── Answer ──► (Consulting) ──► (Checking) ──► Stopped
 ///            └─ Pausing ◄─┘
+///                 ▲ │ a probe is due
+///                 │ ▼
+///               Probing
 /// ```
 /// Awaiting stands between an answer and its end while background work is under way.
 ///
@@ -87,6 +90,16 @@ pub enum Phase {
         until: Moment,
         why: Pause,
         then: Call,
+        /// When the service is next probed, in a wait for capacity.
+        #[serde(default)]
+        probe_at: Option<Moment>,
+    },
+    /// A pause, while a probe that began at `since` is under way.
+    Probing {
+        until: Moment,
+        why: Pause,
+        then: Call,
+        since: Moment,
     },
     Stopped(StopReason),
 }
@@ -101,7 +114,25 @@ impl Phase {
             | Self::Weighing(_)
             | Self::Calling(_)
             | Self::Pausing { .. }
+            | Self::Probing { .. }
             | Self::Stopped(_) => false,
+        }
+    }
+
+    /// Until when the run pauses and why, if it does. A probe does not end a pause.
+    pub fn pause(self) -> Option<(Moment, Pause)> {
+        match self {
+            Self::Pausing { until, why, .. } | Self::Probing { until, why, .. } => {
+                Some((until, why))
+            }
+            Self::Ready
+            | Self::Weighing(_)
+            | Self::Calling(_)
+            | Self::Working
+            | Self::Consulting
+            | Self::Checking
+            | Self::Awaiting { .. }
+            | Self::Stopped(_) => None,
         }
     }
 }

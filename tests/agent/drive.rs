@@ -95,6 +95,7 @@ impl World for Scripted {
             Action::Check => Event::Checked { passed: true },
             Action::AwaitWork { .. } => Event::Worked(Work::Over),
             Action::Wait { until } => self.wait(until).await,
+            Action::Probe { .. } => unreachable!("the service says when to come back"),
             Action::Finish(_) => unreachable!("the driver returns first"),
         }
     }

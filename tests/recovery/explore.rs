@@ -7,10 +7,11 @@ use std::time::Duration;
 use outlast::recovery::{
     Account, Action, Breach, Budget, Budgets, Call, Caps, Counsel, Cut, ErrorClass, Event, Failure,
     Fast, FastMode, Fate, Interrupt, Limits, Moment, Money, Pace, Pause, Persistence, Phase,
-    Purpose, Reach, RecoveryPlan, Reply, Ruling, Run, Source, StopReason, Transition, Weight, Work,
+    Probed, Purpose, Reach, RecoveryPlan, Reply, Ruling, Run, Source, StopReason, Transition,
+    Weight, Work,
 };
 
-use super::{ANYTHING, FREE, NOTHING, failure, limits, reaching, ruled, secs, wishing};
+use super::{ANYTHING, FREE, NOTHING, after, failure, limits, reaching, ruled, secs, wishing};
 
 /// One of everything that failures and replies need.
 fn small() -> Limits {
@@ -97,6 +98,14 @@ fn sharing() -> Limits {
     Limits { budgets: Budgets { holds: 2, ..budgets }, ..small() }
 }
 
+/// A service that is out is probed, and the shortest wait is long enough for it.
+fn probing() -> Limits {
+    let budgets = Budgets { turns: Some(2), switches: 1, refreshes: 1, holds: 1, ..NOTHING };
+    let budgets = Budgets { capacity_probes: 2, early_returns: 1, ..budgets };
+    let probe_interval = Some(Duration::from_millis(100));
+    Limits { budgets, probe_interval, persistence: Persistence::All, ..small() }
+}
+
 /// Nothing is done before it is accepted.
 fn demanding() -> Limits {
     let budgets = Budgets { turns: Some(4), nudges: 1, ..NOTHING };
@@ -132,6 +141,15 @@ fn settings() -> Vec<(&'static str, Limits)> {
         ("a chain with a way back", chained()),
         ("fast mode", fast()),
         ("limits shared with other runs", sharing()),
+        ("probes while waiting for anything", probing()),
+        (
+            "probes while waiting for capacity",
+            Limits { persistence: Persistence::Capacity, ..probing() },
+        ),
+        (
+            "probes that only the patient make",
+            Limits { persistence: Persistence::Off, ..probing() },
+        ),
         ("a schema and a requirement", demanding()),
         ("a requirement", Limits { structured: false, ..demanding() }),
         ("Stop hooks and a requirement", advised()),
@@ -188,6 +206,12 @@ fn every_event() -> Vec<Event> {
         Event::Held { until: Moment::default().after(secs(5)) },
         Event::Held { until: Moment::default().after(secs(3_600)) },
         Event::Woke,
+        Event::Probed(Probed::Answered),
+        Event::Probed(Probed::AnsweredElsewhere { turn: Moment::default() }),
+        Event::Probed(Probed::AnsweredElsewhere { turn: after(3_600) }),
+        Event::Probed(Probed::Deferred { until: Moment::default() }),
+        Event::Probed(Probed::Deferred { until: after(3_600) }),
+        Event::Probed(Probed::Unaffordable),
         Event::Interrupted(Interrupt::Sigint),
         Event::DeadlinePassed,
         Event::Broke,
@@ -197,6 +221,7 @@ fn every_event() -> Vec<Event> {
         .chain(replies.map(Event::Replied))
         .chain(weights.map(Event::Weighed))
         .chain(every_failure().into_iter().map(Event::Failed))
+        .chain(every_failure().into_iter().map(|failure| Event::Probed(Probed::Failed(failure))))
         .collect()
 }
 
@@ -275,14 +300,19 @@ fn fits(run: Run, event: Event) -> bool {
         Event::Worked(_) => matches!(phase, Phase::Awaiting { .. }),
         Event::Checked { .. } => phase == Phase::Checking,
         Event::Woke => matches!(phase, Phase::Pausing { .. }),
+        Event::Probed(_) => matches!(phase, Phase::Probing { .. }),
     }
 }
 
-/// When an event happens: at once, but nobody wakes early.
+/// When an event happens: at once, but nobody wakes early: when the next probe is due, or else at
+/// the end.
 fn when(run: Run, event: Event) -> Moment {
     match run.phase {
-        Phase::Pausing { until, .. } if event == Event::Woke => until,
+        Phase::Pausing { until, probe_at, .. } if event == Event::Woke => {
+            probe_at.map_or(until, |probe_at| probe_at.min(until))
+        }
         Phase::Pausing { .. }
+        | Phase::Probing { .. }
         | Phase::Ready
         | Phase::Weighing(_)
         | Phase::Calling(_)
@@ -298,8 +328,14 @@ fn when(run: Run, event: Event) -> Moment {
 /// happen, or in how long the ladder has grown, are one.
 fn timeless(run: Run, now: Moment) -> Run {
     let soon = |until: Moment| Moment::default().after(now.until(until).min(secs(1)));
-    let phase = if let Phase::Pausing { until, why, then } = run.phase {
-        Phase::Pausing { until: soon(until), why: Pause { retry: 0, ..why }, then }
+    let phase = if let Phase::Pausing { until, why, then, probe_at } = run.phase {
+        // A probe comes first wherever there is one.
+        let probe_at = probe_at.map(|_| Moment::from_millis(1));
+        let until = if probe_at.is_some() { after(1) } else { soon(until) };
+        Phase::Pausing { until, why: Pause { retry: 0, ..why }, then, probe_at }
+    } else if let Phase::Probing { why, then, .. } = run.phase {
+        let (until, why) = (after(1), Pause { retry: 0, ..why });
+        Phase::Probing { until, why, then, since: Moment::default() }
     } else if let Phase::Awaiting { until } = run.phase {
         Phase::Awaiting { until: soon(until) }
     } else {
@@ -426,6 +462,8 @@ fn way(transition: &Transition) -> Way {
             Way::Waits
         }
         Action::RunTools | Action::Consult | Action::Check => Way::Works,
+        // A wait has led to it.
+        Action::Probe { .. } => Way::Straight,
         Action::Weigh { .. } | Action::Ask(_) | Action::Refresh | Action::Finish(_) => {
             Way::Straight
         }
@@ -446,6 +484,11 @@ fn agrees(step: &Transition, limits: &Limits) -> bool {
             next.phase == calling && ask.rung == next.rung && ask.cap > 0
         }
         Action::Refresh => matches!(next.phase, Phase::Calling(Call::Refresh(_))),
+        Action::Probe { rung } => {
+            matches!(next.phase, Phase::Probing { until, since, .. } if since == step.at && since < until)
+                && rung == next.rung
+                && limits.persistence != Persistence::Off
+        }
         Action::RunTools => next.phase == Phase::Working,
         Action::Consult => next.phase == Phase::Consulting,
         Action::Check => next.phase == Phase::Checking,
@@ -492,7 +535,8 @@ fn ends_as(run: Run, event: Event) -> Option<StopReason> {
         | Event::Prevented
         | Event::Refreshed
         | Event::Held { .. }
-        | Event::Woke => None,
+        | Event::Woke
+        | Event::Probed(_) => None,
     }
 }
 
@@ -501,7 +545,10 @@ fn check(run: Run, step: &Transition, limits: &Limits) {
     let next = step.next;
     let agree = agrees(step, limits);
     assert!(agree, "the action is not what the run waits for: {step:?}");
-    let calls = matches!(step.action, Action::Weigh { .. } | Action::Ask(_) | Action::Refresh);
+    let calls = matches!(
+        step.action,
+        Action::Weigh { .. } | Action::Ask(_) | Action::Refresh | Action::Probe { .. }
+    );
     assert!(!calls || next.not_before <= step.at, "the server did not allow it yet: {step:?}");
     let answered = matches!(step.event, Event::Replied(_) | Event::Failed(_));
     assert_eq!(step.edit.reply == Fate::Absent, !answered, "{step:?}");
@@ -600,6 +647,8 @@ fn check_price(run: Run, step: &Transition, limits: &Limits) {
         Some(Budget::Objection) => after.objections + 1 == before.objections,
         Some(Budget::Report) => after.reports + 1 == before.reports,
         Some(Budget::Hold) => after.holds + 1 == before.holds,
+        Some(Budget::CapacityProbe) => after.capacity_probes + 1 == before.capacity_probes,
+        Some(Budget::EarlyReturn) => after.early_returns + 1 == before.early_returns,
     };
     assert!(paid, "nobody paid for this: {step:?}");
     let rung_kept = step.next.rung == run.rung

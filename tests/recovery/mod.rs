@@ -16,8 +16,9 @@ mod words;
 use std::time::Duration;
 
 use outlast::recovery::{
-    Action, Ask, Budgets, ErrorClass, Event, Failure, Limits, Moment, Money, Pace, Phase, Reach,
-    RecoveryPlan, Remedies, Reply, Ruling, Run, StopReason, Transition, Weight, Wish, WishSource,
+    Action, Ask, Budgets, ErrorClass, Event, Failure, Limits, Moment, Money, Pace, Phase, Probed,
+    Reach, RecoveryPlan, Remedies, Reply, Ruling, Run, StopReason, Transition, Weight, Wish,
+    WishSource,
 };
 
 /// SPEC's own numbers.
@@ -73,6 +74,8 @@ const NOTHING: Budgets = Budgets {
     reports: 0,
     objections: 0,
     holds: 0,
+    capacity_probes: 0,
+    early_returns: 0,
 };
 
 /// A call that costs nothing, for a model that allows any output.
@@ -161,7 +164,7 @@ impl Story {
         self
     }
 
-    /// Waits, heartbeat by heartbeat, until the run goes on.
+    /// Waits, heartbeat by heartbeat, until the run goes on. Probes on the way fail as the call did.
     #[track_caller]
     fn wakes(mut self) -> Self {
         assert!(
@@ -169,11 +172,15 @@ impl Story {
             "nothing to wake from: {:?}",
             self.last()
         );
-        while let Action::Wait { until } = self.last() {
-            self.now = until;
-            self = self.then(Event::Woke);
+        loop {
+            self = match (self.last(), self.run.phase.pause()) {
+                (Action::Wait { until }, _) => self.at(until).then(Event::Woke),
+                (Action::Probe { .. }, Some((_, why))) => {
+                    self.then(Event::Probed(Probed::Failed(failure(why.class))))
+                }
+                _other => return self,
+            };
         }
-        self
     }
 
     fn is_pausing(&self) -> bool {

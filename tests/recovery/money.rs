@@ -127,7 +127,8 @@ fn summaries_and_replies_share_one_ceiling() {
                 | Action::Consult
                 | Action::Check
                 | Action::AwaitWork { .. }
-                | Action::Wait { .. } => panic!("{step:?}"),
+                | Action::Wait { .. }
+                | Action::Probe { .. } => panic!("{step:?}"),
             };
         }
         assert!(matches!(run.phase, Phase::Stopped(_)), "{ceiling}: still going");

@@ -85,7 +85,9 @@ fn show(plan: RecoveryPlan) -> String {
         | RecoveryPlan::Restructure
         | RecoveryPlan::Amend
         | RecoveryPlan::Heed
-        | RecoveryPlan::Report => plan.name().to_owned(),
+        | RecoveryPlan::Report
+        | RecoveryPlan::Probe
+        | RecoveryPlan::ReturnEarly => plan.name().to_owned(),
     }
 }
 
@@ -277,7 +279,7 @@ fn other_setbacks() -> String {
     let home: Change = |run| Run { home: Some(1), ..run };
     let escalate: Change = |run| Run { may_escalate: true, ..run };
     let hurried: Change = |run| Run { wrapping_up: true, ..run };
-    let setbacks: [(&str, Setback, Change); 14] = [
+    let setbacks: [(&str, Setback, Change); 16] = [
         ("cut, more room", Setback::CutShort, escalate),
         ("cut", Setback::CutShort, room),
         ("empty", Setback::Empty, room),
@@ -292,6 +294,8 @@ fn other_setbacks() -> String {
         ("unmet", Setback::Unmet, room),
         ("objected", Setback::Objected, room),
         ("unreported", Setback::Unreported, room),
+        ("probe due", Setback::ProbeDue, room),
+        ("probe answered", Setback::CapacityBack, room),
     ];
     let mut text = head("What is no failed call", &["rich", "poor"]);
     for (name, setback, change) in setbacks {

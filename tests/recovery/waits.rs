@@ -177,6 +177,7 @@ fn fail_for_ever(seed: u64, rules: &Limits, fail: impl Fn(u64) -> Failure) -> us
             | Phase::Working
             | Phase::Consulting
             | Phase::Checking
+            | Phase::Probing { .. }
             | Phase::Awaiting { .. } => {
                 panic!("seed {seed}: {run:?}")
             }

@@ -116,7 +116,7 @@ async fn run(child: Child) -> Report {
         source: Some(format!("agent:{}", mark.kind)),
         mark: Some(mark),
     };
-    let setup = setup(forge, &task, &definition, toolbox, limits, journal);
+    let setup = setup(forge, &task, &definition, toolbox, &limits, journal);
     let machine = Run::new(setup.seed, &limits);
     let (mut session, prompt) = open(setup, watch, kin);
     session.join_tools();
@@ -246,7 +246,7 @@ fn setup(
     task: &AgentTask,
     definition: &AgentDefinition,
     toolbox: Toolbox,
-    limits: Limits,
+    limits: &Limits,
     journal: Journal,
 ) -> Setup {
     let facts = &forge.tree.delegation.facts;
@@ -260,7 +260,7 @@ fn setup(
         rungs: forge.rungs,
         toolbox,
         servers: forge.servers,
-        limits,
+        limits: *limits,
         ledger: forge.purse.ledger(),
         clock: forge.clock,
         seed,

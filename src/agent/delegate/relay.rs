@@ -215,6 +215,7 @@ impl Relay {
             | Event::Refreshed
             | Event::Held { .. }
             | Event::Woke
+            | Event::Probed(_)
             | Event::Interrupted(_)
             | Event::DeadlinePassed
             | Event::Broke => None,
@@ -269,7 +270,7 @@ fn doing(notice: &Notice<'_>) -> Option<String> {
     Some(match notice {
         Notice::Step { transition, .. } => match transition.next.phase {
             Phase::Calling(_) => "asking the model".to_owned(),
-            Phase::Pausing { why, .. } => {
+            Phase::Pausing { why, .. } | Phase::Probing { why, .. } => {
                 let of = why.of.map_or_else(String::new, |of| format!(" of {of}"));
                 format!("waiting to retry ({}, retry {}{of})", why.class, why.retry)
             }

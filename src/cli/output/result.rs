@@ -259,6 +259,7 @@ fn recovery(tally: &Tally) -> Value {
         "strategies": counts(&totals.strategies),
         "waited_ms": millis(totals.waited),
         "shared_limits": { "waits": totals.holds, "waited_ms": millis(totals.held) },
+        "probes": { "sent": totals.probes, "cost_usd": totals.probes_cost.as_dollars() },
         "repairs": tally.repairs,
         "compactions": totals.compactions,
         "fallbacks": totals.fallbacks,

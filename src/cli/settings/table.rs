@@ -87,6 +87,8 @@ const SHAPES: &[(&str, &str, &str)] = &[
     ("unattendedRetry", "\"off\", \"on\" or \"all\"", "Wait out overloads and rate limits without \
         counting; with \"all\", lost connections and server errors too."),
     ("unattendedLongestDelay", DURATION, "The longest pause between tries in unattended mode."),
+    ("capacityProbeInterval", DURATION, "How often such a pause is interrupted by a request for one \
+        token, which shows whether the service is back; 0 for never."),
     ("overloadLimit", UP_TO_255, "Give up at so many overloads in a row."),
     ("overloadsPerFallback", UP_TO_255, "Overloads in a row before the next model is tried."),
     ("tornStreamsPerWhole", UP_TO_255, "Broken streams in a row before asking without streaming."),
@@ -193,6 +195,7 @@ fn limit_default(name: &str, limits: &Limits) -> Option<String> {
         "retryLongestDelay" => span(limits.ladder.longest),
         "retryQuota" => budgets.bucket.to_string(),
         "unattendedLongestDelay" => span(limits.longest_capacity_wait),
+        "capacityProbeInterval" => span(limits.probe_interval?),
         "overloadsPerFallback" => limits.overloads_per_switch.to_string(),
         "tornStreamsPerWhole" => limits.torn_streams_per_whole.to_string(),
         "emptyReplyRetries" => budgets.empty_replies.to_string(),

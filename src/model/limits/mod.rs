@@ -6,15 +6,17 @@
 //! ```
 //! Only requests are shared, not tokens: nobody knows how many a reply will take. An overload (529)
 //! is not shared either: it speaks of the service, not of the key, and each run backs off from it
-//! by itself, with jitter.
+//! by itself, with jitter. What is shared is the probe that notices the end of one.
 
+mod capacity;
 mod name;
 pub mod pace;
 mod share;
 mod store;
 
+pub use capacity::{ProbeEnd, ProbeLeave, Prober, RETURN_GAP};
 pub use pace::{Asker, Grant, Leave, Pace, Room, Told};
-pub use share::SharedLimits;
+pub use share::{ProbeTurn, SharedLimits};
 pub use store::{StateFile, Trouble, folders, state_files};
 
 pub(super) use name::Account;

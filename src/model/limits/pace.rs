@@ -25,6 +25,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::capacity::{Capacity, ProbeEnd, ProbeLeave, Prober, part};
+
 /// What is known. The default is nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -59,6 +61,8 @@ pub struct Pace {
     /// When somebody last had to wait for a slot.
     waited_at: u64,
     touched: u64,
+    /// What probes of a service that was out came to.
+    capacity: Capacity,
 }
 
 /// The request that finds out whether the service takes requests again.
@@ -240,6 +244,30 @@ impl Pace {
         self.waited_at = now;
     }
 
+    /// May `who` probe the service, which is out, at `now`? A rate limit is never probed before it
+    /// ends.
+    pub fn claim_probe(&mut self, now: u64, who: Prober) -> ProbeLeave {
+        self.forget(now);
+        self.touched = now;
+        if now < self.blocked_until {
+            return ProbeLeave::Defer { until: self.blocked_until + part(SECOND, who.jitter) };
+        }
+        let leave = self.capacity.claim(now, who);
+        if let (ProbeLeave::Go, Some(room)) = (leave, &mut self.room) {
+            room.left = room.left.saturating_sub(1);
+        }
+        leave
+    }
+
+    /// How the probe of the run `id` ended.
+    pub fn probe_ended(&mut self, now: u64, id: u64, end: ProbeEnd) {
+        self.touched = now;
+        self.capacity.ended(now, id, end);
+        if let ProbeEnd::Limited { wait: Some(wait) } = end {
+            self.blocked_until = self.blocked_until.max(now + wait.min(FUTURE_MAX));
+        }
+    }
+
     /// Whether this makes sense at `now`. What does not was not written by us, or is from before a
     /// leap of the clock.
     pub fn is_sound(&self, now: u64) -> bool {
@@ -252,6 +280,7 @@ impl Pace {
             && self.gap_us <= GAP_MAX_US
             && self.room.is_none_or(|room| room.length <= FUTURE_MAX)
             && self.under_way.len() <= UNDER_WAY_MAX
+            && self.capacity.is_sound(now, FUTURE_MAX)
     }
 
     /// When the first request can go out, if neither the slots of others nor the room mattered.
@@ -369,15 +398,4 @@ impl Pace {
 /// The gap at which a window is used up evenly, in microseconds.
 fn even_gap(length: u64, limit: Option<u32>) -> Option<u64> {
     (length * 1_000).checked_div(u64::from(limit?))
-}
-
-/// A part of `whole`.
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_precision_loss,
-    clippy::cast_sign_loss,
-    reason = "a part of a few seconds in milliseconds is small and positive"
-)]
-fn part(whole: u64, fraction: f64) -> u64 {
-    (whole as f64 * fraction.clamp(0.0, 1.0)) as u64
 }

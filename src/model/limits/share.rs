@@ -8,6 +8,7 @@ use tokio::time::error::Elapsed;
 use tokio::time::timeout;
 
 use super::super::headers::{RateLimits, wall_clock};
+use super::capacity::{ProbeEnd, ProbeLeave, Prober};
 use super::pace::{Asker, Grant, Leave, Pace, Told};
 use super::store::{Trouble, change, prepare};
 
@@ -18,6 +19,19 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// all once it was not had in that time, for then its owner has been stopped.
 const LOCK_PATIENCE: Duration = Duration::from_secs(1);
 const LOCK_GLANCE: Duration = Duration::from_millis(20);
+
+/// How soon to look again when the file could not be asked about a probe.
+const PROBE_LATER: Duration = Duration::from_secs(2);
+
+/// Whether a run may probe, by its own clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProbeTurn {
+    Go,
+    /// Another run does. Look again after so long.
+    Defer(Duration),
+    /// The probe of another run was answered. Ask after so long.
+    Answered(Duration),
+}
 
 /// What a run asks before each request, and tells after it.
 ///
@@ -97,8 +111,44 @@ impl SharedLimits {
     /// The service refused the request: a 429. `wish` is how long it wants us to stay away.
     pub fn refused(&mut self, wish: Option<Duration>) {
         let Some((path, grant)) = self.grant.take() else { return };
-        let wish = wish.map(|wait| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
+        let wish = wish.map(millis);
         self.write(path, move |now, pace| pace.refused(now, grant, wish));
+    }
+
+    /// May this run probe the service, under the limit of this `name`, after it has `waited` for
+    /// capacity? To be followed by [`probe_ended`](Self::probe_ended) if so.
+    pub async fn claim_probe(
+        &mut self,
+        name: &str,
+        waited: Duration,
+        interval: Duration,
+    ) -> ProbeTurn {
+        self.settle().await;
+        let Some(folder) = &self.folder else { return ProbeTurn::Go };
+        let (path, patience) = (folder.join(format!("{name}.json")), self.patience);
+        let prober = Prober {
+            id: self.id,
+            jitter: fraction(self.id),
+            waited: millis(waited),
+            interval: millis(interval),
+        };
+        let claim = move |now, pace: &mut Pace| (now, pace.claim_probe(now, prober));
+        let claiming = spawn_blocking(move || change(&path, patience, claim));
+        let after = |now: u64, then: u64| Duration::from_millis(then.saturating_sub(now));
+        match self.outcome(claiming).await {
+            // Another run may be at it: none of them is to be sent twice for want of a lock.
+            None => ProbeTurn::Defer(PROBE_LATER),
+            Some((_, ProbeLeave::Go)) => ProbeTurn::Go,
+            Some((now, ProbeLeave::Defer { until })) => ProbeTurn::Defer(after(now, until)),
+            Some((now, ProbeLeave::Answered { turn })) => ProbeTurn::Answered(after(now, turn)),
+        }
+    }
+
+    /// Tells the others how this run's probe ended.
+    pub fn probe_ended(&mut self, name: &str, end: ProbeEnd) {
+        let Some(folder) = &self.folder else { return };
+        let (path, id) = (folder.join(format!("{name}.json")), self.id);
+        self.write(path, move |now, pace| pace.probe_ended(now, id, end));
     }
 
     /// Waits, not for long, until what was told is written down.
@@ -157,6 +207,10 @@ fn told(limits: &RateLimits) -> Option<Told> {
     let resets_in = reset.duration_since(wall_clock()).ok()?;
     let limit = window.limit.and_then(|limit| u32::try_from(limit).ok());
     Some(Told { limit, left, resets_in: u64::try_from(resets_in.as_millis()).ok()? })
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// A number from 0 to below 1 that is another one for each run.

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use outlast::recovery::{
     Action, Ask, Counsel, ErrorClass, Event, Failure, Fate, Moment, Nudge, Occasion, Pace,
-    Persistence, Phase, Purpose, RecoveryPlan, Reply, Ruling, Run, Source, StopReason, Transition,
-    Trim, Weight,
+    Persistence, Phase, Probed, Purpose, RecoveryPlan, Reply, Ruling, Run, Source, StopReason,
+    Transition, Trim, Weight,
 };
 
 use super::super::secs;
@@ -53,6 +53,7 @@ pub(super) struct Seen {
     forgone: u8,
     models: Models,
     speed: Speed,
+    probes: Probes,
     unmet: u8,
     tries: u8,
     delivered: bool,
@@ -85,6 +86,16 @@ struct Models {
 }
 
 #[derive(Default)]
+struct Probes {
+    /// When the latest one began, sent or not.
+    begun: Moment,
+    /// When the latest one began that was sent.
+    last: Option<Moment>,
+    /// Calls ahead of the back-off since the last reply or change of model.
+    early: u8,
+}
+
+#[derive(Default)]
 struct Speed {
     cooling: Moment,
     denied: bool,
@@ -96,6 +107,7 @@ impl Seen {
     /// Another process takes the run up. What it was waiting for means nothing to it.
     pub(super) fn begin_again(&mut self) {
         (self.allowed, self.failed, self.repeats, self.refreshes) = (Moment::default(), None, 0, 0);
+        self.probes = Probes::default();
         (self.models.switched, self.models.home) = (None, None);
         (self.speed.cooling, self.speed.stays) = (Moment::default(), false);
         (self.useless, self.summed_up, self.delivered) = (0, false, false);
@@ -159,6 +171,7 @@ impl World {
         match step.action {
             Action::Ask(ask) => self.check_request(ask),
             Action::Refresh => self.check_refresh(),
+            Action::Probe { .. } => self.check_probe(),
             Action::Finish(reason) => self.check_end(reason, step.event),
             Action::Weigh { .. }
             | Action::RunTools
@@ -207,6 +220,7 @@ impl World {
                 self.check_quota(failure, step);
             }
             Event::Replied(reply) => self.hear_reply(reply),
+            Event::Probed(probed) => self.hear_probe(probed, step),
             Event::Checked { passed } => {
                 self.seen.unmet += u8::from(!passed);
                 let most = self.limits.budgets.amendments + 1;
@@ -230,6 +244,44 @@ impl World {
             | Event::DeadlinePassed
             | Event::Broke => {}
         }
+    }
+
+    fn hear_probe(&mut self, probed: Probed, step: &Transition) {
+        let seed = self.seed;
+        let slower = matches!(step.plan, Some(RecoveryPlan::CoolDown | RecoveryPlan::LeaveFast));
+        if let Probed::Failed(failure) = probed {
+            let wish = failure.wish.map_or(Duration::ZERO, |wish| wish.wait);
+            if !slower {
+                self.seen.allowed = self.seen.allowed.max(self.now.after(wish));
+            }
+            self.check_quota(failure, step);
+        }
+        if matches!(probed, Probed::Answered | Probed::Failed(_)) {
+            let (begun, least) = (self.seen.probes.begun, self.limits.probe_interval);
+            let least = least.unwrap_or_default() / 5 * 4;
+            let last = self.seen.probes.last.replace(begun);
+            let rested = last.is_none_or(|last| last.until(begun) >= least);
+            assert!(rested, "seed {seed}: probed too often");
+        }
+        if step.plan == Some(RecoveryPlan::ReturnEarly) {
+            self.seen.probes.early += 1;
+            let most = self.limits.budgets.early_returns;
+            assert!(self.seen.probes.early <= most, "seed {seed}: back early for ever");
+        }
+    }
+
+    /// The service is out, may be asked, and was not asked a moment ago.
+    fn check_probe(&mut self) {
+        let seed = self.seed;
+        self.seen.requests += 1;
+        assert_ne!(self.limits.persistence, Persistence::Off, "seed {seed}: probed");
+        let (now, allowed) = (self.now, self.seen.allowed);
+        assert!(now >= allowed, "seed {seed}: probed {:?} early", now.until(allowed));
+        let in_time = self.limits.deadline.is_none_or(|deadline| now < deadline);
+        assert!(in_time, "seed {seed}: a probe after the deadline");
+        let waiting = self.seen.failed.is_some();
+        assert!(waiting, "seed {seed}: probed a service that is not known to be out");
+        self.seen.probes.begun = now;
     }
 
     fn remember(&mut self, failure: Failure, asking: bool) {
@@ -273,7 +325,7 @@ impl World {
             self.seen.last_reply = Some(reply);
         }
         if reply != Reply::Empty || summarising {
-            (self.seen.repeats, self.seen.refreshes) = (0, 0);
+            (self.seen.repeats, self.seen.refreshes, self.seen.probes.early) = (0, 0, 0);
             self.seen.models.home = None;
         }
         match reply {
@@ -314,7 +366,10 @@ impl World {
             assert!(models.probes <= self.limits.budgets.probes, "seed {seed}: tried for ever");
             (models.home, models.tried) = (Some(from), 1);
         } else {
-            let allowed = matches!(step.event, Event::Failed(_) | Event::Replied(Reply::Empty));
+            let allowed = matches!(
+                step.event,
+                Event::Failed(_) | Event::Probed(Probed::Failed(_)) | Event::Replied(Reply::Empty)
+            );
             assert!(allowed, "seed {seed}: the model changed by {:?}", step.event);
             if let Some(home) = models.home.take() {
                 assert_eq!(to, home, "seed {seed}: not where it came from");
@@ -326,7 +381,7 @@ impl World {
         }
         self.seen.speed.stays = false;
         (self.seen.allowed, self.seen.failed) = (Moment::default(), None);
-        (self.seen.repeats, self.seen.refreshes) = (0, 0);
+        (self.seen.repeats, self.seen.refreshes, self.seen.probes.early) = (0, 0, 0);
     }
 
     // --- the window ---------------------------------------------------------------------------
@@ -383,6 +438,7 @@ impl World {
             | Action::Check
             | Action::AwaitWork { .. }
             | Action::Wait { .. }
+            | Action::Probe { .. }
             | Action::Finish(_) => {}
         }
     }
@@ -578,7 +634,9 @@ impl World {
         }
         let early =
             self.limits.deadline.is_none_or(|deadline| self.now.after(secs(330)) < deadline);
-        let asked = self.seen.failed.is_some_and(|failed| failed.wish.is_some());
+        let told = |failed: Failure| failed.wish.is_some();
+        let asked = self.seen.failed.is_some_and(told)
+            || matches!(event, Event::Probed(Probed::Failed(failed)) if told(failed));
         assert!(reason != StopReason::Deadline || !early || asked, "seed {seed}: {reason:?} early");
     }
 

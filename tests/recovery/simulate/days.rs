@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use outlast::recovery::{
-    Account, Ask, Budgets, Cut, ErrorClass, Event, Failure, FastMode, Limits, Mode, Moment, Pace,
-    Persistence, Purpose, Reach, Remedies, Reply, Ruling, Source, Wish, WishSource,
+    Account, Ask, Budgets, Connection, Cut, ErrorClass, Event, Failure, FastMode, Limits, Mode,
+    Moment, Pace, Persistence, Purpose, Reach, Remedies, Reply, Ruling, Source, Wish, WishSource,
 };
 
 use super::super::{failure, limits, reaching, secs, wishing};
@@ -249,6 +249,20 @@ impl World {
             }
             None => Event::Replied(self.reply(ask.purpose)),
         }
+    }
+
+    /// What is wrong with the service when it is asked for one token.
+    pub(super) fn trouble_of_a_probe(&mut self, rung: u8) -> Option<Failure> {
+        self.trouble(Ask {
+            purpose: Purpose::Reply,
+            rung,
+            cap: 1,
+            mode: Mode::Whole,
+            connection: Connection::Fresh,
+            attempt: 1,
+            fast: false,
+            yields: false,
+        })
     }
 
     /// What is wrong with the service, whatever the request.

@@ -4,6 +4,7 @@
 
 mod checks;
 mod days;
+mod fleet;
 mod records;
 mod talk;
 mod world;
@@ -151,7 +152,7 @@ impl Tally {
 }
 
 /// Every recovery there is, by its name.
-const PLANS: [&str; 23] = [
+const PLANS: [&str; 25] = [
     "retry_at_once",
     "retry",
     "wait_for_capacity",
@@ -174,6 +175,8 @@ const PLANS: [&str; 23] = [
     "fallback_return",
     "structured_output_retry",
     "requirement_retry",
+    "capacity_probe",
+    "early_return",
     "stop",
 ];
 

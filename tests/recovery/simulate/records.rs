@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use outlast::recovery::{
-    Action, Chronicle, Episode, Event, Fate, Moment, Money, RecoveryPlan, Reply, StopReason,
-    Transition,
+    Action, Chronicle, Episode, Event, Fate, Moment, Money, Probed, RecoveryPlan, Reply,
+    StopReason, Transition,
 };
 
 #[derive(Default)]
@@ -15,6 +15,7 @@ pub(super) struct Records {
     turns: u32,
     tried: BTreeMap<&'static str, u32>,
     requests: u32,
+    probes: u32,
     waited: Duration,
     /// When the last step was taken, and whether it began or prolonged a pause.
     paused: Option<Moment>,
@@ -39,9 +40,21 @@ impl Records {
         if let Some(since) = self.paused.take() {
             self.waited += since.until(step.at);
         }
-        self.paused = matches!(step.action, Action::Wait { .. }).then_some(step.at);
-        self.requests += u32::from(matches!(step.action, Action::Ask(_)));
-        let cure = step.plan.filter(|plan| !matches!(plan, RecoveryPlan::Stop(_)));
+        let probes = matches!(step.action, Action::Probe { .. });
+        let waits = probes || matches!(step.action, Action::Wait { .. });
+        self.paused = waits.then_some(step.at);
+        self.requests += u32::from(probes || matches!(step.action, Action::Ask(_)));
+        let unsent = matches!(
+            step.event,
+            Event::Probed(
+                Probed::AnsweredElsewhere { .. } | Probed::Deferred { .. } | Probed::Unaffordable
+            )
+        );
+        self.probes = self.probes + u32::from(probes) - u32::from(unsent);
+        self.requests -= u32::from(unsent);
+        let uncounted =
+            |plan: &RecoveryPlan| matches!(plan, RecoveryPlan::Stop(_) | RecoveryPlan::Probe);
+        let cure = step.plan.filter(|plan| !uncounted(plan));
         if let Some(plan) = cure {
             *self.tried.entry(plan.name()).or_default() += 1;
         }
@@ -88,6 +101,7 @@ impl Records {
         assert_eq!(totals.saved, sum(|one| u32::from(one.saved)), "seed {seed}");
         assert_eq!(totals.lost, sum(|one| u32::from(!one.saved)), "seed {seed}");
         assert_eq!(totals.requests, self.requests, "seed {seed}");
+        assert_eq!(totals.probes, self.probes, "seed {seed}");
         for (name, times) in &self.tried {
             assert_eq!(totals.strategies.of(name), *times, "seed {seed}: {name}");
             let told: u32 = self.ended.iter().map(|one| one.strategies.of(name)).sum();

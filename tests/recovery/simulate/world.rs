@@ -4,8 +4,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
 use outlast::recovery::{
-    Action, Ask, Counsel, ErrorClass, Event, Interrupt, Ledger, Limits, Moment, Money, Purpose,
-    Reach, Remedies, Run, StopReason, Weight,
+    Action, Ask, Counsel, ErrorClass, Event, Interrupt, Ledger, Limits, Moment, Money, Probed,
+    Purpose, Reach, Remedies, Run, StopReason, Weight,
 };
 
 use super::super::{failure, secs};
@@ -130,6 +130,12 @@ impl World {
                     event
                 }
                 Action::Refresh => self.refresh(),
+                Action::Probe { rung } => {
+                    let before = self.ledger.spent();
+                    let event = self.probe(rung);
+                    self.records.bill(self.ledger.spent().minus(before));
+                    event
+                }
                 Action::RunTools => self.tools(),
                 Action::Consult => self.consult(),
                 Action::Check => self.judge(),
@@ -238,6 +244,27 @@ impl World {
                 Event::Refreshed
             }
         }
+    }
+
+    /// A request for one token, unless other runs make it superfluous or there is no money for it.
+    fn probe(&mut self, rung: u8) -> Event {
+        let later = self.now.after(self.dice.secs(40));
+        match self.dice.roll(12) {
+            0 => return Event::Probed(Probed::Deferred { until: later }),
+            1 => return Event::Probed(Probed::AnsweredElsewhere { turn: later }),
+            _sent => {}
+        }
+        let worst = self.weight.token * self.dice.roll(300);
+        let Some(reserved) = self.ledger.reserve(worst) else {
+            return Event::Probed(Probed::Unaffordable);
+        };
+        let length = Duration::from_millis(self.dice.roll(10_000));
+        let cut = self.pass(length);
+        let failed = if cut.is_some() { None } else { self.trouble_of_a_probe(rung) };
+        let cost = if cut.is_some() || failed.is_some() { Money::ZERO } else { worst };
+        self.ledger.settle(reserved, cost);
+        let probed = failed.map_or(Probed::Answered, Probed::Failed);
+        cut.unwrap_or(Event::Probed(probed))
     }
 
     /// One call: reserved in full beforehand, settled or forfeited afterwards.

@@ -52,6 +52,7 @@ impl Story {
             Action::Weigh { .. }
             | Action::AwaitWork { .. }
             | Action::Wait { .. }
+            | Action::Probe { .. }
             | Action::Finish(_) => false,
         }
     }

@@ -1,0 +1,180 @@
+//! Probes of a service that is out: the smallest request that proves capacity.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::timeout;
+
+use crate::model::limits::{ProbeEnd, ProbeTurn};
+use crate::model::{Answer, Prompt};
+use crate::recovery::{
+    Ask, Connection, ErrorClass, Event, Failure, Fault, FaultKind, Mode, Money, Probed, Purpose,
+    Reach, Timer, classify,
+};
+use crate::transcript::{Block, Message};
+
+use super::books::Worst;
+use super::session::{Session, beat_waiting};
+use super::watch::{CutBy, Vigil, Watch};
+
+/// How long a probe may take. A service that needs longer for one token has no capacity.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// More bytes than a probe has, its model's name not counted. A token has at least one.
+const BYTES: u64 = 512;
+
+/// What the requests of a probe say of who asks.
+const SOURCE: &str = "probe";
+
+impl Session<'_> {
+    /// Probes the service, unless another run on this host does.
+    pub(super) async fn probe(&mut self, rung: u8) -> Event {
+        match self.try_probe(rung).await {
+            Ok(probed) => Event::Probed(probed),
+            Err(cut) => cut.into(),
+        }
+    }
+
+    async fn try_probe(&mut self, rung: u8) -> Result<Probed, CutBy> {
+        let at = self.rung_at(rung);
+        let name = at.client.limit_of(&at.facts.name);
+        if let Some(instead) = self.shared_probe(&name).await? {
+            return Ok(instead);
+        }
+        let probed = self.pay_and_probe(rung).await;
+        let end = match probed {
+            Ok(Probed::Answered) => ProbeEnd::Answered,
+            Ok(Probed::Failed(Failure { class: ErrorClass::RateLimit, wish, .. })) => {
+                let wait = wish.map(|wish| wish.wait.as_millis());
+                ProbeEnd::Limited { wait: wait.and_then(|wait| u64::try_from(wait).ok()) }
+            }
+            Ok(
+                Probed::Failed(_)
+                | Probed::AnsweredElsewhere { .. }
+                | Probed::Deferred { .. }
+                | Probed::Unaffordable,
+            )
+            | Err(_) => ProbeEnd::Failed,
+        };
+        if let Some(shared) = &mut self.shared {
+            shared.probe_ended(&name, end);
+        }
+        probed
+    }
+
+    /// What other runs on this host make a probe of this one superfluous by, if they do.
+    async fn shared_probe(&mut self, name: &str) -> Result<Option<Probed>, CutBy> {
+        let (clock, interval) = (self.watch.clock, self.limits.probe_interval.unwrap_or_default());
+        let waited = self.waiting.map_or(Duration::ZERO, |wait| wait.since.until(clock.now()));
+        let Some(mut shared) = self.shared.take() else { return Ok(None) };
+        let claiming = shared.claim_probe(name, clock.real(waited), clock.real(interval));
+        let turn = self.unless_cut(claiming).await;
+        self.shared = Some(shared);
+        self.mind_sharing();
+        let after = |real: Duration| clock.now().after(clock.scaled(real));
+        Ok(match turn? {
+            ProbeTurn::Go => None,
+            ProbeTurn::Defer(wait) => Some(Probed::Deferred { until: after(wait) }),
+            ProbeTurn::Answered(wait) => Some(Probed::AnsweredElsewhere { turn: after(wait) }),
+        })
+    }
+
+    async fn pay_and_probe(&mut self, rung: u8) -> Result<Probed, CutBy> {
+        if self.books.is_bounded() {
+            let purse = self.books.purse.clone();
+            let turn = self.unless_cut(async move { purse.turn().await }).await?;
+            self.books.turn = Some(turn);
+        }
+        let worst = self.worst_of_a_probe(rung);
+        let fits = self.books.left().is_none_or(|left| worst.sum() <= left);
+        if !fits || !self.books.reserve(worst) {
+            self.books.turn = None;
+            return Ok(Probed::Unaffordable);
+        }
+        let began = self.watch.clock.now();
+        let result = self.send_probe(rung).await;
+        self.guard();
+        self.books.tally.api_duration += began.until(self.watch.clock.now());
+        match result {
+            Ok(Ok(answer)) => {
+                let rung = self.rung_at(rung).clone();
+                self.settle_call(&rung, &request(0), &answer);
+                Ok(Probed::Answered)
+            }
+            Ok(Err(fault)) => {
+                // No message began, so nothing was billed.
+                self.books.release();
+                let failure = classify(&fault);
+                if failure.wish.is_some() {
+                    self.blame(*fault);
+                }
+                Ok(Probed::Failed(failure))
+            }
+            Err(cut) => {
+                self.books.release();
+                Err(cut)
+            }
+        }
+    }
+
+    /// The most that a probe can cost.
+    fn worst_of_a_probe(&self, rung: u8) -> Worst {
+        let facts = &self.rung_at(rung).facts;
+        let bytes = BYTES + facts.name.len() as u64;
+        match facts.prices_at(false) {
+            Some(prices) => {
+                Worst { input: prices.dearest_input() * bytes, token: prices.output, cap: 1 }
+            }
+            None => Worst { input: Money::ZERO, token: Money::ZERO, cap: 1 },
+        }
+    }
+
+    async fn send_probe(&mut self, rung: u8) -> Result<Result<Answer, Box<Fault>>, CutBy> {
+        let at = self.rung_at(rung);
+        let (client, model) = (Arc::clone(&at.client), at.facts.name.clone());
+        self.unless_cut(async move {
+            let messages = [Message::user(vec![Block::text("Hi")])];
+            let prompt = Prompt {
+                model: &model,
+                system: "",
+                tools: &[],
+                messages: &messages,
+                thinking: None,
+                fast: false,
+                source: Some(SOURCE),
+            };
+            let mut ignore = |_| {};
+            let ask = request(rung);
+            let asking = client.ask(&prompt, &ask, &mut ignore);
+            timeout(PATIENCE, asking).await.unwrap_or_else(|_| {
+                let kind = FaultKind::Timeout { timer: Timer::Whole };
+                Err(Box::new(Fault::new(kind, Reach::FreshConnection)))
+            })
+        })
+        .await
+    }
+
+    /// Waits for a part of a probe, unless the run is cut off before. The pause goes on meanwhile,
+    /// and so do its heartbeats.
+    async fn unless_cut<T>(&mut self, part: impl Future<Output = T>) -> Result<T, CutBy> {
+        let (waiting, figures) = (self.waiting, self.figures());
+        let mut vigil = self.watch.begin();
+        let show = |watch: &mut Watch<'_>, _: &Vigil| beat_waiting(watch, waiting, figures);
+        self.watch.wait_for(&mut vigil, show, part).await
+    }
+}
+
+/// A request for one token.
+fn request(rung: u8) -> Ask {
+    Ask {
+        purpose: Purpose::Reply,
+        rung,
+        cap: 1,
+        mode: Mode::Whole,
+        // What a broken connection says of the service would be out of date.
+        connection: Connection::Fresh,
+        attempt: 1,
+        fast: false,
+        yields: false,
+    }
+}
