@@ -47,12 +47,20 @@ impl Session<'_> {
         // A call that makes no sense is nobody's business.
         let fits = |call: &ToolCall| !matches!(self.toolbox.admit(call), Err(Refusal::Invalid(_)));
         let fitting: Vec<usize> = (0..calls.len()).filter(|&index| fits(calls[index])).collect();
-        let matters = fitting.iter().map(|&index| Matter::about(event, calls[index], Map::new()));
-        let matters: Vec<Matter> = matters.collect();
-        for (index, verdict) in
-            fitting.into_iter().zip(self.tell_hooks_of_all(event, matters).await?)
-        {
+        // A guard of a file guards it under each of its names, as rules do.
+        let linked: Vec<(usize, ToolCall)> = fitting
+            .iter()
+            .filter_map(|&index| Some((index, self.toolbox.with_real_path(calls[index])?)))
+            .collect();
+        let matter = |call: &ToolCall| Matter::about(event, call, Map::new());
+        let named = fitting.iter().map(|&index| matter(calls[index]));
+        let matters = named.chain(linked.iter().map(|(_, call)| matter(call))).collect();
+        let mut told = self.tell_hooks_of_all(event, matters).await?.into_iter();
+        for (index, verdict) in fitting.into_iter().zip(told.by_ref()) {
             verdicts[index] = verdict;
+        }
+        for ((index, _), verdict) in linked.into_iter().zip(told) {
+            verdicts[index].tighten(verdict);
         }
         Ok(verdicts)
     }
@@ -71,7 +79,10 @@ impl Session<'_> {
         }
         if let Some(why) = &verdict.halt {
             self.halt(HookEvent::PreToolUse, why);
-            return Err(Refusal::by_hook("A hook stopped the run before this call."));
+            let why = self.hook_words(why);
+            return Err(Refusal::by_hook(&format!(
+                "A hook stopped the run before this call: {why}"
+            )));
         }
         if let Some(why) = verdict.denial() {
             let why = self.hook_words(why);
@@ -79,13 +90,15 @@ impl Session<'_> {
         }
         if let Some(input) = &verdict.input {
             call.input = input.clone();
+            *call = self.toolbox.with_absolute_path(call);
         }
         let warrant = match &verdict.permission {
             Some((Permission::Allow, _)) => Warrant::Hook,
             Some((Permission::Ask | Permission::Deny, why)) => {
                 let why = self.hook_words(why);
-                let why = format!("A hook wants somebody to be asked about this, {why}");
-                return Err(Refusal::by_hook(why.trim_end_matches([',', ' '])));
+                return Err(Refusal::by_hook(&format!(
+                    "A hook wants this to be asked about: {why}"
+                )));
             }
             None => Warrant::Rules,
         };

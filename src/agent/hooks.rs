@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::hooks::{self, HookEvent, HookNews, Hooks, Verdict};
-use crate::recovery::{HOOK_SAYS, Occasion};
+use crate::recovery::{Counsel, HOOK_SAYS, Occasion};
 use crate::secrets::Mask;
 use crate::transcript::{Block, ToolCall};
 
@@ -31,7 +31,7 @@ pub(super) struct Counsellors {
     /// Whether a Stop hook has made the model go on since it was last agreed to.
     pub(super) pressing: bool,
     /// What Stop hooks said last.
-    pub(super) objection: Option<String>,
+    pub(super) objection: Option<StopObjection>,
     /// Why a hook wants the run to stop. It does, as soon as every call has its result.
     pub(super) halt: Option<String>,
     /// What the model is to read beside the next results.
@@ -42,6 +42,21 @@ pub(super) struct Counsellors {
     pub(super) compaction: Compacting,
     /// What is to be told of single hooks.
     news: Option<UnboundedReceiver<HookNews>>,
+}
+
+/// What Stop hooks have against the end of the run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct StopObjection {
+    pub(super) words: String,
+    /// How many tool calls the run had made by then: more of them mean that work was done since.
+    tool_calls: u32,
+}
+
+impl StopObjection {
+    /// What an objection means to the machine after an earlier one.
+    fn counsel(&self, before: Option<&Self>) -> Counsel {
+        if before == Some(self) { Counsel::BlockAgain } else { Counsel::Block }
+    }
 }
 
 /// How a compaction stands, as far as hooks are told of it.
@@ -73,6 +88,15 @@ impl Counsellors {
 
     pub(super) fn listen_to(&self, event: HookEvent) -> bool {
         self.hooks.as_ref().is_some_and(|hooks| hooks.listens_to(event))
+    }
+
+    /// Takes note of what Stop hooks object, `tool_calls` having been made so far.
+    pub(super) fn object(&mut self, words: Option<String>, tool_calls: u32) -> Counsel {
+        self.pressing = words.is_some();
+        self.tally.why.clone_from(&words);
+        let objection = words.map(|words| StopObjection { words, tool_calls });
+        let before = std::mem::replace(&mut self.objection, objection);
+        self.objection.as_ref().map_or(Counsel::Pass, |now| now.counsel(before.as_ref()))
     }
 
     /// Whatever was started is about to be killed, hooks that nobody waits for included.
@@ -330,5 +354,28 @@ async fn next_news(news: &mut Option<UnboundedReceiver<HookNews>>) -> Option<Hoo
     match news {
         Some(news) => news.recv().await,
         None => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_objection_is_repeated_only_if_no_tool_was_called_in_between() {
+        let say = |words: &str| Some(words.to_owned());
+        let mut hooks = Counsellors::default();
+        let story = [
+            (say("tests fail"), 0, Counsel::Block),
+            (say("tests fail"), 1, Counsel::Block),
+            (say("tests fail"), 1, Counsel::BlockAgain),
+            (say("lint fails"), 1, Counsel::Block),
+            (None, 1, Counsel::Pass),
+            (say("lint fails"), 1, Counsel::Block),
+        ];
+        for (words, tool_calls, wanted) in story {
+            assert_eq!(hooks.object(words.clone(), tool_calls), wanted, "{words:?} {tool_calls}");
+            assert_eq!(hooks.pressing, words.is_some());
+        }
     }
 }

@@ -174,14 +174,8 @@ impl Session<'_> {
         let words: Vec<&String> = verdict.objection.iter().chain(&verdict.context).collect();
         let words = words.into_iter().map(|text| self.hook_words(text)).collect::<Vec<_>>();
         let said = (!words.is_empty()).then(|| words.join("\n\n"));
-        self.counsellors.pressing = said.is_some();
-        self.counsellors.tally.why.clone_from(&said);
-        let before = std::mem::replace(&mut self.counsellors.objection, said);
-        Event::Consulted(match &self.counsellors.objection {
-            None => Counsel::Pass,
-            now if *now == before => Counsel::BlockAgain,
-            Some(_) => Counsel::Block,
-        })
+        let tool_calls = self.books.tally.tools.calls;
+        Event::Consulted(self.counsellors.object(said, tool_calls))
     }
 
     /// The background commands that are under way.

@@ -52,6 +52,7 @@ impl Session<'_> {
             Answer::Deny(why) => why,
             Answer::Allow(input) => {
                 let asked = ToolCall { input: input.unwrap_or(call.input.clone()), ..call.clone() };
+                let asked = self.toolbox.with_absolute_path(&asked);
                 match self.toolbox.admit_by(&asked, Warrant::Asked) {
                     Ok(()) => {
                         *call = asked;

@@ -19,7 +19,7 @@ use super::early::EarlyTools;
 use super::hooks::Counsellors;
 use super::observer::{Init, Notice, Observer};
 use super::purse::{Purse, join};
-use super::servers::offering;
+use super::servers::{Finished, offering};
 use super::session::Session;
 use super::setup::{Ending, Rung, Setup};
 use super::signals::Interrupts;
@@ -50,7 +50,8 @@ pub async fn run(setup: Setup, observer: &mut dyn Observer, interrupts: Interrup
         .alarmed_by(kin.tree.alarm());
     let (mut session, prompt) = open(setup, watch, kin);
     let leftovers = Leftovers(Arc::clone(&session.toolbox));
-    let init = session.complete(init).await;
+    let state = if finished { Finished::Yes } else { Finished::No };
+    let init = session.complete(init, state).await;
     let driven = if finished {
         session.watch.tell(&Notice::Init(&init));
         Ok(Ok(StopReason::Completed))
@@ -215,6 +216,7 @@ pub(super) fn open(setup: Setup, watch: Watch<'_>, kin: Kin) -> (Session<'_>, Ve
         rungs: setup.rungs,
         toolbox: Arc::new(toolbox),
         servers: setup.servers,
+        awaited_servers: Vec::new(),
         thinking: setup.thinking,
         stream_events: setup.stream_events,
         history: History::new(carried.messages, fixed),

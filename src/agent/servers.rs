@@ -8,17 +8,17 @@ use jsonschema::Validator;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::mcp::{Leave, Piece, Servers, Status};
-use crate::recovery::StopReason;
+use crate::mcp::{Leave, Piece, Servers, Standing, Status, prefix};
+use crate::recovery::{SERVERS_NEWS, StopReason};
 use crate::tools::{AGENT, Brought, ForeignTools, Leave as LeaveTaken, TASK, Toolbox};
-use crate::transcript::{ToolCall, ToolDefinition, fixed_bytes};
+use crate::transcript::{Block, ToolCall, ToolDefinition, fixed_bytes};
 
 use super::observer::{Init, Notice, WaitingFor};
 use super::session::Session;
 use super::watch::{Figures, Vigil, Watch};
 
-/// How long the first request waits for servers that start (SPEC 15). Later ones join later.
-const START_MAX: Duration = Duration::from_secs(5);
+/// Who waits longer than this for servers that start is told for which.
+const FIRST_SIGN: Duration = Duration::from_secs(2);
 
 /// How long the end of a run takes for theirs, in all.
 const END_MAX: Duration = Duration::from_millis(1_700);
@@ -26,10 +26,23 @@ const END_MAX: Duration = Duration::from_millis(1_700);
 /// The same when somebody waits for the run to end.
 const END_LATE: Duration = Duration::from_millis(600);
 
-/// What stands before the words of servers. Those of servers that come later are not passed on:
-/// the prompt must stay as it is, or nothing of it would be found in the service's cache.
+/// What stands before the words of servers. Those of servers that come later are news in the
+/// conversation: the prompt must stay as it is, or nothing of it would be found in the service's
+/// cache.
 const INSTRUCTIONS: &str = "\n\n# MCP servers\nThis is what servers say of their own tools, by how \
                             the tools' names begin. It is advice on these tools and nothing else.";
+
+/// What stands before the names of servers that are not connected yet.
+const PENDING: &str = "\n\n# MCP servers that are still starting\nThese were not connected when the \
+                       run began. Their tools join once they are, and you are told then. Until \
+                       then do what does not need them.";
+
+/// Whether a run was over before it began: its session was completed by an earlier process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Finished {
+    No,
+    Yes,
+}
 
 /// Makes the servers' tools part of the toolbox.
 pub(super) fn offering(toolbox: Toolbox, servers: &Arc<Servers>) -> Toolbox {
@@ -88,29 +101,37 @@ impl ForeignTools for Across {
 
 impl Session<'_> {
     /// Waits for the servers' first attempts, for a while, and completes what is told first.
-    pub(super) async fn complete(&mut self, init: Init) -> Init {
-        self.await_servers().await;
+    /// A run that is over already waits for nothing.
+    pub(super) async fn complete(&mut self, init: Init, finished: Finished) -> Init {
+        match finished {
+            Finished::No => self.await_servers().await,
+            Finished::Yes => self.join_tools(),
+        }
         let known = |name: &String| if name == AGENT { TASK.to_owned() } else { name.clone() };
         let tools = self.definitions.iter().map(|tool| known(&tool.name)).collect();
         let agents = if self.toolbox.offers_agents() { init.agents } else { Vec::new() };
         Init { tools, agents, servers: self.servers.standings(), ..init }
     }
 
+    /// Waits for servers to start, up to [`Servers::patience`], and tells of those that did not.
     async fn await_servers(&mut self) {
         if self.servers.is_empty() {
             return;
         }
         let servers = Arc::clone(&self.servers);
-        let settled = servers.settle(START_MAX);
+        let limit = servers.patience();
+        let settled = servers.settle(limit);
         let began = Instant::now();
-        let mut vigil = self.watch.begin();
+        let mut vigil = self.watch.begin_soon(FIRST_SIGN);
         let show = |watch: &mut Watch<'_>, vigil: &Vigil| {
-            let names = servers.pending().join(", ");
-            let left = START_MAX.saturating_sub(began.elapsed());
+            let names = servers.starting().join(", ");
+            let left = limit.saturating_sub(began.elapsed());
             watch.beat_until(vigil, WaitingFor::Servers { names: &names }, Figures::none(), left);
         };
-        // Whatever is waited for next will hear of a cut too.
-        let _ = self.watch.wait_for(&mut vigil, show, settled).await;
+        if self.watch.wait_for(&mut vigil, show, settled).await.is_err() {
+            // Whatever is waited for next will hear of the cut too.
+            return self.join_tools();
+        }
         let instructions = servers.instructions();
         if !instructions.is_empty() {
             self.system.push_str(INSTRUCTIONS);
@@ -118,6 +139,61 @@ impl Session<'_> {
             self.history.sent_with(fixed_bytes(&self.system, &self.definitions));
         }
         self.join_tools();
+        self.name_pending_servers();
+        let starting = servers.starting().join(", ");
+        if !starting.is_empty() {
+            let line = format!(
+                "the run begins without MCP servers that are still starting ({starting}): their \
+                 tools join later; see MCP_TIMEOUT"
+            );
+            self.watch.tell(&Notice::Warning(&line));
+        }
+    }
+
+    /// Tells the model, in its prompt, which servers are not connected yet.
+    pub(super) fn name_pending_servers(&mut self) {
+        let offered = |name: &String| self.toolbox.may_use_server(&prefix(name));
+        self.awaited_servers = self.servers.pending().into_iter().filter(offered).collect();
+        if self.awaited_servers.is_empty() {
+            return;
+        }
+        self.system.push_str(PENDING);
+        for name in &self.awaited_servers {
+            let line = format!("\n- {name}: its tools' names begin with {}", prefix(name));
+            self.system.push_str(&line);
+        }
+        self.history.sent_with(fixed_bytes(&self.system, &self.definitions));
+    }
+
+    /// Tells the model which of the servers that it was told of are there by now, or will not be.
+    pub(super) fn tell_of_late_servers(&mut self) {
+        if self.awaited_servers.is_empty() || !self.waits_for_model() {
+            return;
+        }
+        let awaited = |standing: &Standing| self.awaited_servers.contains(&standing.name);
+        let standings: Vec<Standing> =
+            self.servers.standings().into_iter().filter(awaited).collect();
+        let lines: Vec<String> = standings.iter().filter_map(news_of).collect();
+        let connected = |name: &str| {
+            standings.iter().any(|one| one.name == name && one.status == Status::Connected)
+        };
+        let instructions = self.servers.instructions_of(&connected);
+        let is_pending = |name: &String| {
+            standings.iter().any(|one| one.name == *name && one.status == Status::Pending)
+        };
+        self.awaited_servers.retain(is_pending);
+        if lines.is_empty() {
+            return;
+        }
+        let mut text = format!("{SERVERS_NEWS}\n\n{}", lines.join("\n"));
+        if !instructions.is_empty() {
+            text.push_str(INSTRUCTIONS);
+            text.push_str(&instructions);
+        }
+        for line in &lines {
+            self.watch.tell(&Notice::Remark(line));
+        }
+        self.say(vec![Block::text(text)], &[]);
     }
 
     /// Takes in what the servers offer by now, and passes on what is to be said of them.
@@ -168,6 +244,23 @@ impl Session<'_> {
                 let line = format!("MCP server {:?} was not connected at the end", standing.name);
                 self.watch.tell(&Notice::Warning(&line));
             }
+        }
+    }
+}
+
+/// What there is to say of a server that was still starting, once it is not any more.
+fn news_of(standing: &Standing) -> Option<String> {
+    let Standing { name, status, why } = standing;
+    let why = why.as_ref().map_or_else(String::new, |why| format!(": {why}"));
+    match status {
+        Status::Pending | Status::Disabled => None,
+        Status::Connected => Some(format!(
+            "MCP server {name:?} is connected now. Its tools, whose names begin with {}, can be \
+             used.",
+            prefix(name)
+        )),
+        Status::NeedsAuth | Status::Failed => {
+            Some(format!("MCP server {name:?} cannot be had{why}. Go on without it."))
         }
     }
 }

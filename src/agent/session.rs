@@ -36,6 +36,8 @@ pub(super) struct Session<'a> {
     pub(super) rungs: Vec<Rung>,
     pub(super) toolbox: Arc<Toolbox>,
     pub(super) servers: Arc<Servers>,
+    /// The servers that the model was told are not connected yet.
+    pub(super) awaited_servers: Vec<String>,
     pub(super) thinking: Option<u32>,
     pub(super) stream_events: bool,
     pub(super) history: History,
@@ -146,6 +148,9 @@ impl World for Session<'_> {
             Action::Weigh { purpose, fast, .. } => match self.mind_compaction(purpose).await {
                 Ok(()) => {
                     self.join_tools();
+                    if purpose == Purpose::Reply {
+                        self.tell_of_late_servers();
+                    }
                     self.weigh_in_turn(purpose, fast).await
                 }
                 Err(event) => event,
@@ -230,7 +235,9 @@ impl Session<'_> {
     fn nudge(&mut self, nudge: Nudge) {
         let report = match nudge {
             Nudge::Unmet => self.unmet.take(),
-            Nudge::Heed => self.counsellors.objection.clone(),
+            Nudge::Heed => {
+                self.counsellors.objection.as_ref().map(|objection| objection.words.clone())
+            }
             Nudge::Continue(_)
             | Nudge::ContinueLast
             | Nudge::MoreEffort

@@ -126,6 +126,16 @@ impl<'a> Watch<'a> {
         Vigil { began: self.clock.now(), ticks }
     }
 
+    /// The same with a first sign of life after `first`, where that is sooner.
+    pub(super) fn begin_soon(&self, first: Duration) -> Vigil {
+        let mut vigil = self.begin();
+        let period = vigil.ticks.period();
+        let began = Instant::now();
+        vigil.ticks = interval_at((self.said + period).min(began + first), period);
+        vigil.ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        vigil
+    }
+
     /// Waits for `other`, and meanwhile for whatever cuts the run off, which comes first. `show`
     /// shows that we are alive, each time that it is time to.
     ///

@@ -32,6 +32,8 @@ type Admitted = (usize, ToolCall, Warrant);
 /// One result, in the making.
 struct Slot {
     call: ToolCall,
+    /// As the model wrote it, and its input with an absolute path.
+    asked: (ToolCall, Value),
     result: Option<(Block, Value)>,
     /// Whether it was started.
     began: bool,
@@ -40,6 +42,28 @@ struct Slot {
 }
 
 impl Slot {
+    fn of(call: ToolCall) -> Self {
+        let asked = (call.clone(), call.input.clone());
+        Self { call, asked, result: None, began: false, took: None }
+    }
+
+    /// Makes the path of the call absolute. From then on it means the same file to hooks, rules and
+    /// the tool, wherever a command goes.
+    fn resolve(&mut self, toolbox: &Toolbox) {
+        self.call = toolbox.with_absolute_path(&self.call);
+        self.asked.1 = self.call.input.clone();
+    }
+
+    /// Whether a hook, or a program that was asked, has changed what is done.
+    fn is_changed(&self) -> bool {
+        self.call.input != self.asked.1
+    }
+
+    /// The call as it is listed: in the model's own form, unless it was changed.
+    fn listed(&self) -> &ToolCall {
+        if self.is_changed() { &self.call } else { &self.asked.0 }
+    }
+
     fn done(&self) -> Option<Done<'_>> {
         let (result, detail) = self.result.as_ref()?;
         Some(Done { call: &self.call, result, detail })
@@ -65,8 +89,7 @@ impl Session<'_> {
     /// Runs what the last reply asked for and answers every call.
     pub(super) async fn work(&mut self) -> Event {
         let calls = open_calls(self.history.messages());
-        let slot = |call| Slot { call, result: None, began: false, took: None };
-        let mut slots: Vec<Slot> = calls.into_iter().map(slot).collect();
+        let mut slots: Vec<Slot> = calls.into_iter().map(Slot::of).collect();
         let mut cut = None;
         let mut next = 0;
         let goes_on = |it: &Self| it.counsellors.halt.is_none() && !it.fails_for_denial();
@@ -110,6 +133,9 @@ impl Session<'_> {
     /// Runs a batch, and tells the hooks before and after. Returns early, with nothing left
     /// running, when the run was cut.
     async fn run_batch(&mut self, batch: &mut [Slot]) -> Option<CutBy> {
+        for slot in batch.iter_mut() {
+            slot.resolve(&self.toolbox);
+        }
         let calls: Vec<&ToolCall> = batch.iter().map(|slot| &slot.call).collect();
         let verdicts = match self.before_tools(&calls).await {
             Ok(verdicts) => verdicts,
@@ -131,7 +157,8 @@ impl Session<'_> {
                     if let (Refusal::Denied { reason, .. }, true) = (&refusal, verdict.allows()) {
                         unasked.push(reason.clone());
                     }
-                    slot.result = Some(self.refuse(&slot.call, refusal));
+                    let refused = self.refuse(slot, refusal);
+                    slot.result = Some(refused);
                 }
             }
         }
@@ -187,12 +214,9 @@ impl Session<'_> {
 
     /// Writes down what is about to run, and tells of an input that a hook, or whoever was asked,
     /// has changed.
-    fn journal_intent(&mut self, admitted: &[Admitted]) {
-        let asked = open_calls(self.history.messages());
-        let changed =
-            |call: &ToolCall| asked.iter().any(|one| one.id == call.id && one.input != call.input);
+    fn journal_intent(&mut self, batch: &[Slot], admitted: &[Admitted]) {
         let calls: Vec<(ToolCall, bool)> =
-            admitted.iter().map(|(_, call, _)| (call.clone(), changed(call))).collect();
+            admitted.iter().map(|(at, call, _)| (call.clone(), batch[*at].is_changed())).collect();
         self.journal.intent(&calls);
         for (call, _) in calls.iter().filter(|(_, changed)| *changed) {
             let remark = format!("{} runs with a changed input: {}", call.name, call.input);
@@ -204,7 +228,7 @@ impl Session<'_> {
         let cancel = CancellationToken::new();
         let (finish, mut finished) = mpsc::unbounded_channel();
         // The intent is on the disk before the effect.
-        self.journal_intent(&admitted);
+        self.journal_intent(batch, &admitted);
         let began = Instant::now();
         let mut tasks = JoinSet::new();
         // What stops the sub-agents that are left of a batch, and nothing else of it.
@@ -224,7 +248,8 @@ impl Session<'_> {
                     if outcome.is_error && slot.cancels_siblings() {
                         siblings.cancel();
                     }
-                    slot.result = Some(self.finish(&slot.call, outcome));
+                    let finished = self.finish(slot, outcome);
+                    slot.result = Some(finished);
                 }
                 Ok(None) => return None,
                 Err(cut) => {
@@ -232,7 +257,8 @@ impl Session<'_> {
                     self.begin_to_end(cut);
                     for (index, outcome) in let_die(&self.toolbox, cut, tasks, finished).await {
                         let slot: &mut Slot = &mut batch[index];
-                        slot.result = Some(self.finish(&slot.call, outcome));
+                        let finished = self.finish(slot, outcome);
+                        slot.result = Some(finished);
                     }
                     return Some(cut);
                 }
@@ -293,14 +319,14 @@ impl Session<'_> {
         }
     }
 
-    fn finish(&mut self, call: &ToolCall, outcome: Outcome) -> (Block, Value) {
+    fn finish(&mut self, slot: &Slot, outcome: Outcome) -> (Block, Value) {
         if let Some(reason) = &outcome.denied {
-            self.note_denial(call, reason);
+            self.note_denial(slot, reason);
         } else if outcome.is_error {
             self.books.tally.tools.failed += 1;
         }
         let block = Block::ToolResult {
-            tool_use_id: call.id.clone(),
+            tool_use_id: slot.call.id.clone(),
             content: outcome.content,
             is_error: outcome.is_error,
         };
@@ -308,7 +334,7 @@ impl Session<'_> {
         (block, outcome.detail)
     }
 
-    fn refuse(&mut self, call: &ToolCall, refusal: Refusal) -> (Block, Value) {
+    fn refuse(&mut self, slot: &Slot, refusal: Refusal) -> (Block, Value) {
         self.books.tally.tools.calls += 1;
         let outcome = match refusal {
             Refusal::Invalid(outcome) => {
@@ -316,19 +342,20 @@ impl Session<'_> {
                 outcome
             }
             Refusal::Denied { outcome, reason } => {
-                self.note_denial(call, &reason);
+                self.note_denial(slot, &reason);
                 outcome
             }
         };
         let block = Block::ToolResult {
-            tool_use_id: call.id.clone(),
+            tool_use_id: slot.call.id.clone(),
             content: outcome.content,
             is_error: true,
         };
         (block, outcome.detail)
     }
 
-    fn note_denial(&mut self, call: &ToolCall, reason: &str) {
+    fn note_denial(&mut self, slot: &Slot, reason: &str) {
+        let call = slot.listed();
         self.denied = true;
         if self.kin.mark.is_some() && self.fails_for_denial() {
             self.kin.tree.raise_alarm();

@@ -6,6 +6,7 @@ use crate::agent::{Delegation, ModelBook};
 use crate::model::resolve_alias;
 
 use super::assemble::prices;
+use super::environment::{PLANNING_ALIAS, planning_model};
 use super::memory::Memory;
 use super::settings::Settings;
 use super::system::Facts;
@@ -39,8 +40,12 @@ fn models(settings: &Settings) -> ModelBook {
         let variable = format!("ANTHROPIC_DEFAULT_{}_MODEL", alias.to_uppercase());
         text(settings, &variable).map(|name| (alias.to_owned(), name))
     };
-    let aliases: Vec<(String, String)> =
+    let mut aliases: Vec<(String, String)> =
         ["opus", "sonnet", "haiku"].iter().filter_map(|alias| own_name(alias)).collect();
+    let planning = planning_model(settings.tools.mode);
+    let own = aliases.iter().find(|(alias, _)| alias == planning);
+    let planning = own.map_or(planning, |(_, model)| model).to_owned();
+    aliases.push((PLANNING_ALIAS.to_owned(), planning));
     let (known, windows) = (settings.prices.clone(), settings.chain.windows.clone());
     Arc::new(move |name: &str| {
         let name = name.trim();

@@ -206,7 +206,8 @@ fn limits(survey: &Survey) -> Vec<(String, String, String)> {
     let usual = Timers::default();
     let helper = HelperCommand::new("").ttl;
     let by_variable = [
-        ("MCP_TIMEOUT", usual.start),
+        ("MCP_TIMEOUT", usual.wait),
+        ("OUTLAST_MCP_START_TIMEOUT", usual.start),
         ("MCP_TOOL_TIMEOUT", usual.call),
         ("CLAUDE_CODE_API_KEY_HELPER_TTL_MS", helper),
     ];

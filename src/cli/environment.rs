@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
-use std::num::NonZeroU32;
+use std::num::{NonZeroU8, NonZeroU32};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use nix::unistd::{Uid, User};
 
+use super::args::PermissionMode;
 use super::settings::Unattended;
 use super::usage::UsageError;
 use super::values;
@@ -32,8 +33,10 @@ pub const VARIABLES: &[(&str, &str)] = &[
     ("BASH_DEFAULT_TIMEOUT_MS", "The setting bashTimeout, in milliseconds."),
     ("BASH_MAX_TIMEOUT_MS", "The setting bashMaxTimeout, in milliseconds."),
     ("CLAUDE_CODE_PRINT_BG_WAIT_CEILING_MS", "The setting backgroundWait, in milliseconds."),
-    ("MCP_TIMEOUT", "How long an MCP server may take to start, in milliseconds; 30000 when not \
-        set."),
+    ("MCP_TIMEOUT", "How long a run waits for MCP servers that start, in milliseconds; 30000 when \
+        not set. Those that are not there by then join later."),
+    ("OUTLAST_MCP_START_TIMEOUT", "How long the start of an MCP server that is a program may take, \
+        in milliseconds; 300000 when not set, and never less than MCP_TIMEOUT."),
     ("MCP_TOOL_TIMEOUT", "How long a call of an MCP server's tool may go without progress, in \
         milliseconds; 600000 when not set. A server's own timeout outranks it."),
     ("MAX_MCP_OUTPUT_TOKENS", "How much of such a call's result the model sees, in tokens of four \
@@ -44,6 +47,8 @@ pub const VARIABLES: &[(&str, &str)] = &[
     ("CLAUDE_CODE_MAX_TURNS", "The same as --max-turns."),
     ("CLAUDE_STREAM_IDLE_TIMEOUT_MS", "The same as --stream-idle-timeout, in milliseconds."),
     ("MAX_STRUCTURED_OUTPUT_RETRIES", "The setting schemaTries."),
+    ("CLAUDE_CODE_STOP_HOOK_BLOCK_CAP", "At which objection in a row of Stop hooks the run ends as \
+        stop_hook_blocked; 3 when not set."),
     ("MAX_THINKING_TOKENS", "The same as --max-thinking-tokens."),
     ("OUTLAST_UNATTENDED_RETRY", "1, true, yes or on: wait out overloads and rate limits without \
         counting. all: lost connections and server errors too."),
@@ -127,7 +132,10 @@ pub struct Environment {
     pub bash_max_timeout: Option<Duration>,
     pub background_wait: Option<Duration>,
     pub tool_result_chars: Option<NonZeroU32>,
+    pub mcp_wait: Option<Duration>,
     pub mcp_start: Option<Duration>,
+    /// At which objection in a row of Stop hooks the run ends.
+    pub stop_block_cap: Option<NonZeroU8>,
     pub mcp_call: Option<Duration>,
     pub mcp_result_tokens: Option<NonZeroU32>,
     pub max_output_tokens: Option<NonZeroU32>,
@@ -223,7 +231,30 @@ pub(super) fn limit_folders(variables: &Variables) -> Vec<PathBuf> {
     limits::folders(runtime, &std::env::temp_dir())
 }
 
+/// The alias that stands for one model while planning and for another while working.
+pub const PLANNING_ALIAS: &str = "opusplan";
+
+/// The alias that [`PLANNING_ALIAS`] stands for in a run of this mode, which no run changes.
+pub fn planning_model(mode: PermissionMode) -> &'static str {
+    match mode {
+        PermissionMode::Plan => "opus",
+        PermissionMode::Default
+        | PermissionMode::AcceptEdits
+        | PermissionMode::DontAsk
+        | PermissionMode::BypassPermissions => "sonnet",
+    }
+}
+
 impl Environment {
+    /// The same, with a model for [`PLANNING_ALIAS`].
+    #[must_use]
+    pub fn planning(mut self, mode: PermissionMode) -> Self {
+        let stands_for = planning_model(mode);
+        let model = self.aliases.get(stands_for).map_or(stands_for, String::as_str).to_owned();
+        self.aliases.insert(PLANNING_ALIAS.to_owned(), model);
+        self
+    }
+
     /// Reads it.
     ///
     /// # Errors
@@ -259,8 +290,12 @@ impl Environment {
             bash_max_timeout: vars.parsed("BASH_MAX_TIMEOUT_MS", values::millis)?,
             background_wait: vars.parsed("CLAUDE_CODE_PRINT_BG_WAIT_CEILING_MS", values::millis)?,
             tool_result_chars: vars.parsed("BASH_MAX_OUTPUT_LENGTH", values::count)?,
-            mcp_start: vars.parsed("MCP_TIMEOUT", values::millis)?,
+            mcp_wait: vars.parsed("MCP_TIMEOUT", values::millis)?,
+            mcp_start: vars.parsed("OUTLAST_MCP_START_TIMEOUT", values::millis)?,
             mcp_call: vars.parsed("MCP_TOOL_TIMEOUT", values::millis)?,
+            stop_block_cap: vars.parsed("CLAUDE_CODE_STOP_HOOK_BLOCK_CAP", |text| {
+                text.parse().map_err(|_| "must be a whole number from 1 to 255".to_owned())
+            })?,
             mcp_result_tokens: vars.parsed("MAX_MCP_OUTPUT_TOKENS", values::count)?,
             max_output_tokens: vars.parsed("CLAUDE_CODE_MAX_OUTPUT_TOKENS", values::count)?,
             max_retries: vars.parsed("CLAUDE_CODE_MAX_RETRIES", values::retries)?,

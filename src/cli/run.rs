@@ -229,7 +229,7 @@ impl Job {
     async fn require_servers(&self, setup: &Setup) -> Result<(), UsageError> {
         setup.servers.start();
         let Some(names) = setup.servers.required() else { return Ok(()) };
-        let (began, limit) = (Instant::now(), self.settings.mcp.timers.start);
+        let (began, limit) = (Instant::now(), self.settings.mcp.timers.wait);
         let missing = || setup.servers.missing(names).join(", ");
         let heartbeat = self.settings.limits.heartbeat.max(Duration::from_millis(1));
         // Who waits longer than a moment is told for whom and how long, and again with each beat.

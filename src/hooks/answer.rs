@@ -6,6 +6,7 @@ use crate::secrets::Mask;
 
 use super::event::{HookEvent, Objection};
 use super::output::{hides_json, read};
+use super::release::Opening;
 
 /// No text of a hook is taken further than this, in characters.
 const TEXT_MAX: usize = 10_000;
@@ -24,6 +25,8 @@ pub(super) enum HookEnd {
     TimedOut,
     /// It was ended with the run. Nothing was wrong with it.
     Cut,
+    /// It runs on in the background.
+    Released,
     /// Our own code broke down over it.
     Lost,
     /// Why it could not be started, or followed.
@@ -43,6 +46,12 @@ impl Performance {
     pub(super) fn of(end: HookEnd) -> Self {
         Self { end, out: String::new(), err: String::new() }
     }
+
+    /// Whether it asked to run on in the background, so that it has no say. One that did and then
+    /// ended at once is treated as one that runs on: which of the two is seen is chance.
+    pub(super) fn has_no_say(&self) -> bool {
+        matches!(Opening::of(self.out.as_bytes()), Opening::Release(_))
+    }
 }
 
 /// What a hook wants.
@@ -60,6 +69,25 @@ pub(super) struct Say {
     /// For people.
     pub(super) message: Option<String>,
     pub(super) hides_prompt: bool,
+}
+
+impl Say {
+    /// The same, with `who` in the place of reasons that the hook did not give.
+    #[must_use]
+    pub(super) fn signed(mut self, who: impl Fn() -> String) -> Self {
+        if let Some(why) = self.objection.as_mut().filter(|why| why.trim().is_empty()) {
+            *why = format!("{} objects, and does not say why", who());
+        }
+        if let Some((Permission::Deny | Permission::Ask, why)) = &mut self.permission
+            && why.trim().is_empty()
+        {
+            *why = format!("{} does not say why", who());
+        }
+        if let Some(why) = self.halt.as_mut().filter(|why| why.trim().is_empty()) {
+            *why = format!("{} stops the run, and does not say why", who());
+        }
+        self
+    }
 }
 
 /// What a hook says about a tool call. The later one here beats the earlier.
@@ -82,6 +110,13 @@ impl Mishap {
     pub(super) fn ours() -> Self {
         let detail = "outlast itself broke down over it, which is a bug of outlast".to_owned();
         Self { kind: MishapKind::Crash, detail }
+    }
+
+    /// A guard asked to run on in the background, where it can forbid nothing.
+    pub(super) fn released() -> Self {
+        let detail = "it asks to run on in the background (async), where no guard can forbid \
+                      anything";
+        Self { kind: MishapKind::Rubbish, detail: detail.to_owned() }
     }
 
     /// Nobody can tell whether the hook is for what happened.
@@ -130,6 +165,7 @@ pub(super) fn judge(event: HookEvent, hook: &Performance, mask: &Mask) -> Result
             return mishap(MishapKind::Crash, &format!("killed by signal {signal}"));
         }
         HookEnd::Cut => return mishap(MishapKind::Crash, "was ended with the run"),
+        HookEnd::Released => return Ok(Say::default()),
         HookEnd::Lost => return Err(Mishap::ours()),
         HookEnd::TimedOut => return mishap(MishapKind::TimedOut, "took too long"),
         HookEnd::Failed(why) => return mishap(MishapKind::Missing, why),
@@ -169,7 +205,6 @@ fn objects(event: HookEvent, spoken: Option<Say>, written: impl FnOnce() -> Stri
     let denied = spoken.permission.filter(|(permission, _)| *permission == Permission::Deny);
     let why = spoken.objection.or(denied.map(|(_, why)| why)).filter(|why| !why.is_empty());
     let why = why.unwrap_or_else(written);
-    let why = if why.is_empty() { "a hook objects, and does not say why".to_owned() } else { why };
     let heard = event.objection() != Objection::Unheard;
     Say {
         halt: spoken.halt,
@@ -249,8 +284,35 @@ mod tests {
             let heard = event.objection() != Objection::Unheard;
             assert_eq!(say.objection.as_deref(), heard.then_some("not on a Friday"), "{event:?}");
         }
-        let silent = said(HookEvent::PreToolUse, 2, "", "");
-        assert!(silent.objection.unwrap().contains("does not say why"));
+    }
+
+    #[test]
+    fn what_a_hook_wants_without_a_reason_says_which_hook_it_is() {
+        let specific = |decision: &str, why: &str| {
+            let specific = format!(
+                r#""hookEventName": "PreToolUse", "permissionDecision": "{decision}"{why}"#
+            );
+            format!(r#"{{"hookSpecificOutput": {{{specific}}}}}"#)
+        };
+        let event = HookEvent::PreToolUse;
+        let rows = [
+            (said(event, 2, "", ""), "the guard objects, and does not say why"),
+            (said(event, 0, r#"{"decision": "block"}"#, ""), "the guard objects, and does not"),
+            (said(event, 0, r#"{"decision": "block", "reason": " "}"#, ""), "the guard objects"),
+            (said(event, 0, &specific("deny", ""), ""), "the guard does not say why"),
+            (said(event, 0, &specific("ask", ""), ""), "the guard does not say why"),
+            (said(event, 0, r#"{"continue": false}"#, ""), "the guard stops the run, and does not"),
+            (said(event, 2, "", "no"), "no"),
+            (said(event, 0, &specific("deny", r#", "permissionDecisionReason": "no""#), ""), "no"),
+        ];
+        for (say, wanted) in rows {
+            let say = say.signed(|| "the guard".to_owned());
+            let permission = say.permission.map(|(_, why)| why);
+            let words = say.objection.or(permission).or(say.halt).unwrap();
+            assert!(words.starts_with(wanted), "{words}");
+        }
+        let allow = said(event, 0, &specific("allow", ""), "").signed(|| "the guard".to_owned());
+        assert_eq!(allow.permission, Some((Permission::Allow, String::new())));
     }
 
     #[test]

@@ -27,6 +27,9 @@ const TIMEOUT_MAX: Duration = Duration::from_hours(1);
 /// The same once the run is decided, whatever the hooks ask for.
 const END_TIMEOUT_MAX: Duration = Duration::from_mins(1);
 
+/// How much of a command line names it, in characters.
+const TITLE_MAX: usize = 120;
+
 /// One hook, ready to be run.
 #[derive(Clone, Debug)]
 pub struct Handler {
@@ -334,6 +337,21 @@ impl Handler {
             self.event = HookEvent::Stop;
         }
         self
+    }
+
+    /// Whether it forbids what it guards when it fails.
+    pub(super) fn guards(&self) -> bool {
+        self.fail_closed && self.event.objection() == Objection::Prevents
+    }
+
+    /// Its command line and where it is from, for people and the model.
+    pub(super) fn title(&self) -> String {
+        let line = self.command.line();
+        let line = match line.char_indices().nth(TITLE_MAX) {
+            Some((end, _)) => format!("{}…", &line[..end]),
+            None => line,
+        };
+        format!("the hook `{line}` ({}: {})", self.source, self.place)
     }
 
     /// Whether it would do the same as `other` for the same calls.

@@ -1,18 +1,22 @@
 //! One hook, from its start to its end.
 
 use std::os::unix::process::ExitStatusExt;
+use std::pin::Pin;
 use std::process::ExitStatus;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::pipe::{Receiver, Sender};
+use tokio::sync::Notify;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::process::{Job, Running, Supervisor};
 
 use super::answer::{HookEnd, Performance};
+use super::release::{Opening, Release};
 
 /// What is read of each stream of a hook, in bytes. The rest is thrown away.
 const HEARD_MAX: usize = 10_000_000;
@@ -37,57 +41,119 @@ pub(super) async fn perform(
     limit: Duration,
     cancel: CancellationToken,
 ) -> Performance {
-    let running = match supervisor.start(&job).await {
-        Ok(running) => running,
-        Err(error) => {
-            return Performance::of(HookEnd::Failed(format!("cannot be started: {error}")));
-        }
-    };
-    follow(running, input, limit, cancel).await
+    match Following::begin(&supervisor, &job, input, limit).await {
+        Ok(following) => following.finish(&cancel).await,
+        Err(performance) => performance,
+    }
 }
 
-/// Sees a hook through: tells it what happened, hears what it says, minds its time.
-async fn follow(
-    mut running: Running,
-    input: Vec<u8>,
-    limit: Duration,
-    cancel: CancellationToken,
-) -> Performance {
-    let stdin = running.stdin.take().and_then(|pipe| Sender::from_owned_fd(pipe.into()).ok());
-    let out = running.stdout.take().and_then(|pipe| Receiver::from_owned_fd(pipe.into()).ok());
-    let err = running.stderr.take().and_then(|pipe| Receiver::from_owned_fd(pipe.into()).ok());
-    let (told, said) = (Heard::default(), Heard::default());
-    let mut streams = JoinSet::new();
-    streams.spawn(async move {
-        if let Some(mut stdin) = stdin {
-            // One that does not read what it is told has ended, or does not care.
-            let _ = stdin.write_all(&input).await;
-        }
-    });
-    streams.spawn(told.clone().listen(out));
-    streams.spawn(said.clone().listen(err));
-    let mut exit = std::pin::pin!(running.exit());
-    let exited = tokio::select! {
-        biased;
-        status = &mut exit => Ok(ended(status)),
-        () = tokio::time::sleep(limit) => Err(HookEnd::TimedOut),
-        () = cancel.cancelled() => Err(HookEnd::Cut),
-    };
-    if exited.is_err() {
-        running.terminate();
-        let _ = tokio::time::timeout(GRACE, exit).await;
+/// A hook under way: told what happened, listened to, and bounded in time.
+pub(super) struct Following {
+    running: Running,
+    exit: Pin<Box<dyn Future<Output = Option<ExitStatus>> + Send>>,
+    streams: JoinSet<()>,
+    out: Heard,
+    err: Heard,
+    /// When it is ended.
+    end: Instant,
+}
+
+/// What came of waiting for a hook.
+pub(super) enum Awaited {
+    Ended(Performance),
+    /// It asked to run on in the background, so that it has no say.
+    Released(Box<Following>),
+}
+
+impl Following {
+    /// Starts a hook.
+    ///
+    /// # Errors
+    /// It cannot be started: what is known of it then.
+    pub(super) async fn begin(
+        supervisor: &Supervisor,
+        job: &Job,
+        input: Vec<u8>,
+        limit: Duration,
+    ) -> Result<Self, Performance> {
+        let started = supervisor.start(job).await;
+        let mut running = started.map_err(|error| {
+            Performance::of(HookEnd::Failed(format!("cannot be started: {error}")))
+        })?;
+        let stdin = running.stdin.take().and_then(|pipe| Sender::from_owned_fd(pipe.into()).ok());
+        let stdout =
+            running.stdout.take().and_then(|pipe| Receiver::from_owned_fd(pipe.into()).ok());
+        let stderr =
+            running.stderr.take().and_then(|pipe| Receiver::from_owned_fd(pipe.into()).ok());
+        let (out, err) = (Heard::default(), Heard::default());
+        let mut streams = JoinSet::new();
+        streams.spawn(async move {
+            if let Some(mut stdin) = stdin {
+                // One that does not read what it is told has ended, or does not care.
+                let _ = stdin.write_all(&input).await;
+            }
+        });
+        streams.spawn(out.clone().listen(stdout));
+        streams.spawn(err.clone().listen(stderr));
+        let exit = Box::pin(running.exit());
+        Ok(Self { running, exit, streams, out, err, end: Instant::now() + limit })
     }
-    // What it left behind would hold its pipes open.
-    running.sweep().await;
-    let drained = async { while streams.join_next().await.is_some() {} };
-    let patience = if exited.is_ok() { HEARING } else { DRAIN };
-    let _ = tokio::time::timeout(patience, drained).await;
-    Performance { end: exited.unwrap_or_else(|end| end), out: told.text(), err: said.text() }
+
+    /// Waits until the hook ends, or asks to run on in the background.
+    pub(super) async fn wait(mut self, cancel: &CancellationToken) -> Awaited {
+        let ended = tokio::select! {
+            biased;
+            status = &mut self.exit => Ok(ended(status)),
+            () = cancel.cancelled() => Err(HookEnd::Cut),
+            release = self.out.release() => {
+                if let Some(limit) = release.limit {
+                    self.end = Instant::now() + limit;
+                }
+                return Awaited::Released(Box::new(self));
+            }
+            () = tokio::time::sleep_until(self.end) => Err(HookEnd::TimedOut),
+        };
+        Awaited::Ended(self.conclude(ended).await)
+    }
+
+    /// Waits until the hook ends, whatever it asks for.
+    pub(super) async fn finish(mut self, cancel: &CancellationToken) -> Performance {
+        let ended = tokio::select! {
+            biased;
+            status = &mut self.exit => Ok(ended(status)),
+            () = cancel.cancelled() => Err(HookEnd::Cut),
+            () = tokio::time::sleep_until(self.end) => Err(HookEnd::TimedOut),
+        };
+        self.conclude(ended).await
+    }
+
+    /// What is known of it so far.
+    pub(super) fn so_far(&self, end: HookEnd) -> Performance {
+        Performance { end, out: self.out.text(), err: self.err.text() }
+    }
+
+    /// Ends a hook that did not end by itself, and reads what is left to read.
+    async fn conclude(mut self, ended: Result<HookEnd, HookEnd>) -> Performance {
+        if ended.is_err() {
+            self.running.terminate();
+            let _ = tokio::time::timeout(GRACE, self.exit).await;
+        }
+        // What it left behind would hold its pipes open.
+        self.running.sweep().await;
+        let drained = async { while self.streams.join_next().await.is_some() {} };
+        let patience = if ended.is_ok() { HEARING } else { DRAIN };
+        let _ = tokio::time::timeout(patience, drained).await;
+        let end = ended.unwrap_or_else(|end| end);
+        Performance { end, out: self.out.text(), err: self.err.text() }
+    }
 }
 
 /// What was read of a stream so far.
 #[derive(Clone, Debug, Default)]
-struct Heard(Arc<Mutex<Vec<u8>>>);
+struct Heard {
+    bytes: Arc<Mutex<Vec<u8>>>,
+    grown: Arc<Notify>,
+}
 
 impl Heard {
     /// Reads to the end, and keeps what may be of use.
@@ -96,15 +162,34 @@ impl Heard {
         let mut chunk = vec![0; CHUNK];
         // What cannot be read has nothing more to say.
         while let Ok(count @ 1..) = pipe.read(&mut chunk).await {
-            let mut heard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            let room = HEARD_MAX.saturating_sub(heard.len()).min(count);
-            heard.extend_from_slice(&chunk[..room]);
+            {
+                let mut heard = self.bytes();
+                let room = HEARD_MAX.saturating_sub(heard.len()).min(count);
+                heard.extend_from_slice(&chunk[..room]);
+            }
+            self.grown.notify_one();
         }
     }
 
+    fn bytes(&self) -> MutexGuard<'_, Vec<u8>> {
+        self.bytes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn text(&self) -> String {
-        let heard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        String::from_utf8_lossy(&heard).into_owned()
+        String::from_utf8_lossy(&self.bytes()).into_owned()
+    }
+
+    /// Waits until it begins with a wish to run on in the background; for ever, once it begins with
+    /// anything else. Cancel-safe.
+    async fn release(&self) -> Release {
+        loop {
+            let begun = Opening::of(&self.bytes());
+            match begun {
+                Opening::Release(release) => return release,
+                Opening::Other => std::future::pending::<()>().await,
+                Opening::Open => self.grown.notified().await,
+            }
+        }
     }
 }
 

@@ -17,6 +17,7 @@ mod follow;
 mod matcher;
 mod news;
 mod output;
+mod release;
 mod run;
 mod scene;
 mod verdict;

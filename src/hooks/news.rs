@@ -80,11 +80,13 @@ impl HookReport {
             HookEnd::Killed { .. }
             | HookEnd::TimedOut
             | HookEnd::Cut
+            | HookEnd::Released
             | HookEnd::Lost
             | HookEnd::Failed(_) => None,
         };
         let outcome = match exit_code {
             _ if cancelled => HookOutcome::Cancelled,
+            None if performance.end == HookEnd::Released => HookOutcome::Success,
             Some(0) => HookOutcome::Success,
             Some(_) | None => HookOutcome::Error,
         };

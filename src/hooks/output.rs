@@ -64,8 +64,7 @@ pub(super) fn read(event: HookEvent, text: &str, mask: &Mask) -> Result<Say, Str
         (Some("approve"), _) => {}
         (Some("block" | "deny"), _) if event.objection() == Objection::Unheard => {}
         (Some("block" | "deny"), _) => {
-            let silent = || "a hook objects, and does not say why".to_owned();
-            say.objection = Some(reason.filter(|why| !why.is_empty()).unwrap_or_else(silent));
+            say.objection = Some(reason.unwrap_or_default());
         }
         (Some(other), _) => return Err(format!("there is no decision {other:?}")),
     }

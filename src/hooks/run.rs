@@ -14,9 +14,9 @@ use crate::process::Job;
 use super::answer::{HookEnd, Mishap, Performance, Say, judge};
 use super::config::{Handler, HookCommand};
 use super::crash::CrashLog;
-use super::event::{HookEvent, Objection};
+use super::event::HookEvent;
 use super::exports::{ExportFile, VARIABLE, exports};
-use super::follow::perform;
+use super::follow::{Awaited, Following, perform};
 use super::news::{HookNews, HookReport};
 use super::scene::HookScene;
 use super::verdict::Verdict;
@@ -150,9 +150,14 @@ impl Hooks {
             // One that nobody waited for has no say.
             let Some(performance) = performance else { continue };
             verdict.ran += 1;
-            match judge(occasion.event, &performance, &mask) {
-                Ok(say) => verdict.hear(say),
-                Err(mishap) => self.mind(handler, mishap, &mut verdict),
+            let judged = judge(occasion.event, &performance, &mask);
+            match (performance.has_no_say(), judged) {
+                (true, _) if handler.guards() => {
+                    self.mind(handler, Mishap::released(), &mut verdict);
+                }
+                (true, Ok(_)) => {}
+                (false, Ok(say)) => verdict.hear(say.signed(|| handler.title())),
+                (_, Err(mishap)) => self.mind(handler, mishap, &mut verdict),
             }
         }
         verdict.exports = file.and_then(|file| match file.map(|file| file.read()) {
@@ -215,7 +220,7 @@ impl Hooks {
 
     /// A hook has failed, and has no say unless it is a guard.
     fn mind(&self, handler: &Handler, mishap: Mishap, verdict: &mut Verdict) {
-        if handler.fail_closed && handler.event.objection() == Objection::Prevents {
+        if handler.guards() {
             let why = format!(
                 "the guard `{}` failed ({}), and what it guards is forbidden then",
                 handler.command.line(),
@@ -249,23 +254,20 @@ impl Hooks {
             job.environment.extend(path.map(|path| (VARIABLE.into(), path.into())));
             let (input, stop) = (input.to_vec(), cancel.child_token());
             let supervisor = self.scene.supervisor.clone();
+            let background = self.background(handler);
             if handler.detached {
-                let (scene, handler) = (self.scene.clone(), Handler::clone(handler));
-                let over = self.over.clone();
                 tokio::spawn(async move {
-                    let performance = perform(supervisor, job, input, limit, stop).await;
-                    let is_cut = performance.end == HookEnd::Cut || over.is_cancelled();
-                    match judge(handler.event, &performance, &scene.mask()) {
-                        Err(mishap) if !is_cut => scene.write_down(&handler, &mishap),
-                        Ok(_) | Err(_) => {}
-                    }
+                    background.end(&perform(supervisor, job, input, limit, stop).await);
                 });
                 continue;
             }
             awaited.push(index);
             let report = self.announce(handler.event, subject);
             tasks.spawn(async move {
-                let performance = perform(supervisor, job, input, limit, stop.clone()).await;
+                let performance = match Following::begin(&supervisor, &job, input, limit).await {
+                    Ok(following) => background.follow(following, &stop).await,
+                    Err(performance) => performance,
+                };
                 report.end(&performance, stop.is_cancelled());
                 (index, performance)
             });
@@ -288,6 +290,11 @@ impl Hooks {
             performances[index].get_or_insert_with(|| Performance::of(unheard.clone()));
         }
         performances
+    }
+
+    fn background(&self, handler: &Handler) -> Background {
+        let (scene, handler) = (self.scene.clone(), handler.clone());
+        Background { scene, handler, over: self.over.clone() }
     }
 
     /// Tells whoever watches that a hook begins.
@@ -343,6 +350,36 @@ impl Hooks {
             input.extend(occasion.fields.clone());
         }
         format!("{input}\n").into_bytes()
+    }
+}
+
+/// What becomes of a hook that runs where it has no say: failures are logged, unless they are ours.
+struct Background {
+    scene: HookScene,
+    handler: Handler,
+    over: CancellationToken,
+}
+
+impl Background {
+    /// Waits for a hook, or for its wish to run on in the background, where it is followed then.
+    async fn follow(self, following: Following, stop: &CancellationToken) -> Performance {
+        match following.wait(stop).await {
+            Awaited::Ended(performance) => performance,
+            Awaited::Released(following) => {
+                let performance = following.so_far(HookEnd::Released);
+                let stop = stop.clone();
+                tokio::spawn(async move { self.end(&following.finish(&stop).await) });
+                performance
+            }
+        }
+    }
+
+    fn end(&self, performance: &Performance) {
+        let is_cut = performance.end == HookEnd::Cut || self.over.is_cancelled();
+        match judge(self.handler.event, performance, &self.scene.mask()) {
+            Err(mishap) if !is_cut => self.scene.write_down(&self.handler, &mishap),
+            Ok(_) | Err(_) => {}
+        }
     }
 }
 

@@ -59,6 +59,16 @@ impl Verdict {
         self.hides_prompt |= hides_prompt;
     }
 
+    /// Adds what the hooks hold against the same call under another name: they may forbid it, and
+    /// nothing else.
+    pub fn tighten(&mut self, other: Self) {
+        join(&mut self.halt, other.halt);
+        join(&mut self.objection, other.objection);
+        if let Some((Permission::Ask | Permission::Deny, _)) = other.permission {
+            self.hear(Say { permission: other.permission, ..Say::default() });
+        }
+    }
+
     /// Why a tool call must not happen, if it must not.
     pub fn denial(&self) -> Option<&str> {
         let denied = self.permission.as_ref().filter(|(word, _)| *word == Permission::Deny);
@@ -133,6 +143,25 @@ mod tests {
             verdict.hear(Say { input, ..Say::default() });
         }
         assert_eq!(verdict.input, Some(json!({ "a": 2 })));
+    }
+
+    #[test]
+    fn a_verdict_under_another_name_only_forbids() {
+        let mut verdict = Verdict::default();
+        let mut other = Verdict::default();
+        other.hear(Say {
+            input: Some(json!({ "a": 1 })),
+            context: Some("words".to_owned()),
+            ..word(Permission::Allow, "go on")
+        });
+        verdict.tighten(other);
+        assert_eq!(verdict, Verdict::default());
+        let mut other = Verdict::default();
+        other.hear(word(Permission::Deny, "no"));
+        other.hear(Say { objection: Some("never".to_owned()), ..Say::default() });
+        verdict.tighten(other);
+        assert_eq!(verdict.denial(), Some("never"));
+        assert_eq!(verdict.permission, Some((Permission::Deny, "no".to_owned())));
     }
 
     #[test]

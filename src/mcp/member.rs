@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use super::config::Config;
+use super::config::{Config, Place};
 use super::link::{self, About, Line, Link};
 use super::miss::Miss;
 use super::offer::{Offer, offers};
@@ -156,7 +156,7 @@ impl Member {
         let mut backoff = Backoff::default();
         let mut again = false;
         loop {
-            let connecting = self.connect(&around, timers.start);
+            let connecting = self.connect(&around, timers);
             let connected = tokio::select! {
                 biased;
                 () = stop.cancelled() => return,
@@ -169,7 +169,7 @@ impl Member {
                         self.say("connected again");
                     }
                     let since = Instant::now();
-                    let Some(loss) = self.attend(&link, timers.start, &stop).await else {
+                    let Some(loss) = self.attend(&link, timers.wait, &stop).await else {
                         link.close(timers.end).await;
                         return;
                     };
@@ -188,11 +188,16 @@ impl Member {
     }
 
     /// Connects and learns the tools.
-    async fn connect(&self, around: &Surroundings, patience: Duration) -> Result<Link, Loss> {
+    async fn connect(&self, around: &Surroundings, timers: Timers) -> Result<Link, Loss> {
+        let patience = match self.config.place {
+            Place::Program { .. } => timers.start,
+            Place::Http { .. } => timers.wait,
+        };
+        let end = Instant::now() + patience;
         let link = link::connect(&self.config, around, patience).await?;
         let wire = link.line();
         let about = wire.about();
-        let listed = match tokio::time::timeout(patience, wire.tools()).await {
+        let listed = match timeout_at(end, wire.tools()).await {
             // Who says that it has no tools need not list them.
             Ok(Err(Miss::Refused(_))) if !about.has_tools => Ok(Ok(Vec::new())),
             listed => listed,

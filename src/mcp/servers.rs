@@ -45,7 +45,11 @@ pub struct Surroundings {
 /// How long things may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timers {
-    /// A server's start, and its list of tools.
+    /// How long a run waits for servers that start, in all; also the start of one over HTTP, which
+    /// loses nothing by being tried anew.
+    pub wait: Duration,
+    /// The start of a program, its list of tools included: a half-done one, such as a package that
+    /// is being downloaded, is worth waiting for beside the run.
     pub start: Duration,
     /// A call without a sign of progress, where the server has no time of its own.
     pub call: Duration,
@@ -58,7 +62,8 @@ pub struct Timers {
 impl Default for Timers {
     fn default() -> Self {
         Self {
-            start: Duration::from_secs(30),
+            wait: Duration::from_secs(30),
+            start: Duration::from_mins(5),
             call: Duration::from_mins(10),
             call_max: Duration::from_hours(2),
             end: Duration::from_millis(500),
@@ -174,8 +179,13 @@ impl Servers {
         }
     }
 
-    /// Waits until these are connected, or all of them if there is no name, but no longer than a
-    /// server's start may take.
+    /// How long a run waits for servers that start, in all.
+    pub fn patience(&self) -> Duration {
+        self.timers.wait
+    }
+
+    /// Waits until these are connected, or all of them if there is no name, but no longer than a run
+    /// waits for servers.
     ///
     /// # Errors
     /// Which is not, and why.
@@ -185,7 +195,7 @@ impl Servers {
         if let Some(name) = names.iter().find(unknown) {
             return Err(format!("the MCP server {name:?} is required, and configured nowhere"));
         }
-        let end = Instant::now() + self.timers.start;
+        let end = Instant::now() + self.timers.wait;
         for member in self.wanted(names) {
             let mut watch = member.watch();
             let over = watch.wait_for(|state| state.status != Status::Pending);
@@ -225,6 +235,12 @@ impl Servers {
         pending.map(|standing| standing.name).collect()
     }
 
+    /// Which are being started for the first time.
+    pub fn starting(&self) -> Vec<String> {
+        let untried = |member: &&Arc<Member>| !member.watch().borrow().tried;
+        self.members.iter().filter(untried).map(|member| member.config.name.clone()).collect()
+    }
+
     /// Which of these, or of all if there is no name, are not connected.
     pub fn missing(&self, names: &[String]) -> Vec<String> {
         let standings = self.wanted(names).map(|member| member.standing());
@@ -255,8 +271,13 @@ impl Servers {
 
     /// How those that are connected want to be used, in their own words. Empty if they have none.
     pub fn instructions(&self) -> String {
+        self.instructions_of(&|_| true)
+    }
+
+    /// The same of those with a name that `wanted` takes.
+    pub fn instructions_of(&self, wanted: &dyn Fn(&str) -> bool) -> String {
         let mut text = String::new();
-        for member in &self.members {
+        for member in self.members.iter().filter(|member| wanted(&member.config.name)) {
             let about = member.about();
             let Some(own) = &about.instructions else { continue };
             let own: String = own.trim().chars().take(LONGEST_INSTRUCTIONS).collect();

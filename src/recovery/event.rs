@@ -184,7 +184,7 @@ pub enum Counsel {
     Pass,
     /// The model is to go on.
     Block,
-    /// The same, in the words of the last time.
+    /// The same, in the words of the last time, and no tool was called since.
     BlockAgain,
     /// The run is to end, done or not.
     Halt,

@@ -54,7 +54,7 @@ pub use fault::{Fault, FaultKind, Timer};
 pub use limits::{Account, Caps, FastMode, Limits, Persistence, Source, WorkWait};
 pub use moment::Moment;
 pub use money::{Ledger, Money, Reservation};
-pub use nudges::{HOOK_SAYS, SUMMARISE, WORK_GONE};
+pub use nudges::{HOOK_SAYS, SERVERS_NEWS, SUMMARISE, WORK_GONE};
 pub use plan::{RecoveryPlan, Setback};
 pub use spiral::{Pace, Spiral, SpiralLimits};
 pub use state::{Call, Cap, Compaction, Fast, Pause, Phase, Run};

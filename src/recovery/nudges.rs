@@ -58,13 +58,16 @@ const STILL_RUNNING: &str = "You are done, but the background commands below are
 /// What stands before the words of a hook.
 pub const HOOK_SAYS: &str = "A hook that was set up for this run says:";
 
+/// What stands before news of servers that were still starting when the run began.
+pub const SERVERS_NEWS: &str = "News of MCP servers that were not connected when the run began:";
+
 const HEED: &str = "The work is not accepted yet: a Stop hook objects, with the words below. Deal \
                     with what they say, then end again with your whole answer. If that is out of \
                     reach, end and say what it is.";
 
 impl Nudge {
     /// All the words there are.
-    pub const TEXTS: [&'static str; 15] = [
+    pub const TEXTS: [&'static str; 16] = [
         Self::Continue(Cut::Text).text(),
         Self::Continue(Cut::ToolCall).text(),
         Self::Continue(Cut::Thinking).text(),
@@ -80,6 +83,7 @@ impl Nudge {
         Self::StillRunning.text(),
         WORK_GONE,
         HOOK_SAYS,
+        SERVERS_NEWS,
     ];
 
     /// The words, for the model.

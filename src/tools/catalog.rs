@@ -75,6 +75,17 @@ impl Tool {
         }
     }
 
+    /// The field of its input that names the file or folder it works on.
+    pub(super) fn path_field(self) -> Option<&'static str> {
+        match self {
+            Self::Read | Self::Write | Self::Edit => Some("file_path"),
+            Self::Glob | Self::Grep => Some("path"),
+            Self::Bash | Self::BashOutput | Self::KillShell | Self::WebFetch | Self::TodoWrite => {
+                None
+            }
+        }
+    }
+
     pub(super) fn effect(self) -> Effect {
         match self {
             Self::Read | Self::Glob | Self::Grep => Effect::ReadOnly,

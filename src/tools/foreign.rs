@@ -144,6 +144,14 @@ impl Toolbox {
         })
     }
 
+    /// Whether tools may be offered whose names begin with `prefix`.
+    pub fn may_use_server(&self, prefix: &str) -> bool {
+        let name = prefix.trim_end_matches('_');
+        self.foreign.is_some()
+            && self.has_foreign(name)
+            && !self.kit.permissions.removes_foreign(name)
+    }
+
     #[expect(clippy::result_large_err, reason = "a refusal is rare, and used up at once")]
     pub(super) fn admit_foreign(
         &self,

@@ -55,7 +55,7 @@ pub use permission::{
     Naming, PermissionMode, anchor_rule, check_allowance, check_restriction, naming, split_rules,
 };
 pub use require::{Check, CheckEnd, Requirement, Verified};
-pub use sandbox::{Enforced, SandboxMode, SandboxSettings, SandboxState};
+pub use sandbox::{Enforced, SandboxMode, SandboxSettings, SandboxState, is_sandbox_path};
 pub use schema::{AnswerSchema, BadSchema, SCHEMA_BYTES_MAX};
 pub use settings::{BadSettings, Offered, OnDenied, ToolSettings};
 pub use shell::STARTED_IN_BACKGROUND;

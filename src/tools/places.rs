@@ -77,6 +77,24 @@ impl Places {
         Place { written: normal(&joined), real, standing }
     }
 
+    /// Makes a path of a call absolute, seen from `base`: without `~`, `.` and `..`, and with links as
+    /// they are written. It leads where the tool itself would go.
+    pub(super) fn absolute(&self, path: &str, base: &Path) -> PathBuf {
+        let mut made = PathBuf::from("/");
+        for part in parts(&base.join(self.expand(path))) {
+            if part != ".." {
+                made.push(part);
+                continue;
+            }
+            // Behind a link `..` leads up from where that leads, and not from where it stands.
+            if fs::symlink_metadata(&made).is_ok_and(|facts| facts.is_symlink()) {
+                made = resolve(&made);
+            }
+            made.pop();
+        }
+        made
+    }
+
     pub(super) fn contains(&self, real: &Path) -> bool {
         self.roots.iter().any(|root| real.starts_with(root))
     }

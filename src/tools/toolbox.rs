@@ -20,7 +20,7 @@ use super::grep;
 use super::input::{self, Request};
 use super::outcome::{Effect, Outcome, Refusal, Warrant};
 use super::permission::{Deed, Permissions};
-use super::places::{Place, Places};
+use super::places::{PATH_BYTES_MAX, Place, Places, resolve};
 use super::read;
 use super::seen::Seen;
 use super::settings::{BadSettings, ToolSettings};
@@ -181,6 +181,24 @@ impl Toolbox {
         self.kit.admit(call, warrant).map(drop)
     }
 
+    /// The same call with the path that it names, or means by naming none, made absolute: as hooks,
+    /// rules and the tool itself are to see it, wherever commands stand by then. What is no path
+    /// stays as it is.
+    #[must_use]
+    pub fn with_absolute_path(&self, call: &ToolCall) -> ToolCall {
+        self.kit
+            .with_path(call, |kit, path| Some(kit.places.absolute(path, &kit.shell.cwd())))
+            .unwrap_or_else(|| call.clone())
+    }
+
+    /// The same call with the path that its absolute path really leads to, if links lead elsewhere.
+    pub fn with_real_path(&self, call: &ToolCall) -> Option<ToolCall> {
+        self.kit.with_path(call, |_, path| {
+            let real = resolve(Path::new(path));
+            (real != Path::new(path)).then_some(real)
+        })
+    }
+
     /// Whether a permission rule speaks of this call. Where nobody can tell, it does.
     pub fn covers(&self, rule: &str, call: &ToolCall) -> bool {
         if Tool::named(&call.name).is_none() {
@@ -231,6 +249,22 @@ impl Kit {
         self.judge(call, &judge)
     }
 
+    /// The call with another path in the place of its own. `None`: it has no path, or is not valid.
+    fn with_path(
+        &self,
+        call: &ToolCall,
+        change: impl FnOnce(&Self, &str) -> Option<PathBuf>,
+    ) -> Option<ToolCall> {
+        let tool = Tool::named(&call.name)?;
+        let field = tool.path_field()?;
+        let request = input::parse(tool, &call.input).ok()?;
+        self.check(&request).ok()?;
+        let changed = change(self, &path(&request)?)?;
+        let mut call = call.clone();
+        call.input.as_object_mut()?.insert(field.to_owned(), changed.to_str()?.into());
+        Some(call)
+    }
+
     fn covers(&self, rule: &str, call: &ToolCall) -> bool {
         let judge =
             |tool: Tool, deed: &Deed<'_>| self.permissions.checks(rule, tool, &call.input, deed);
@@ -269,6 +303,9 @@ impl Kit {
     fn check(&self, request: &Request) -> Result<(), String> {
         if path(request).is_some_and(|path| path.contains('\0')) {
             return Err("the path contains a NUL character".to_string());
+        }
+        if path(request).is_some_and(|path| path.len() > PATH_BYTES_MAX) {
+            return Err(format!("the path is longer than {PATH_BYTES_MAX} bytes"));
         }
         match request {
             Request::Bash(bash) => self.shell.check(bash),

@@ -122,14 +122,17 @@ const HOOKS: &[&str] = &[
      SubagentStart, SubagentStop, PreCompact, Notification (of a call that was denied) and SessionEnd. \
      A hook reads a JSON object about what happens from standard input. Exit code 0 is consent, 2 \
      objects with what stands on standard error; a JSON object on standard output, with nothing \
-     before it, may say more. Other text is consent.",
+     before it, may say more. Other text is consent. One that prints {\"async\":true} first runs on in \
+     the background, without a say. The file or folder that a call names is absolute in tool_input; \
+     where a link leads elsewhere, PreToolUse hooks are asked about the real path, too.",
     "A hook that crashes, hangs past its timeout, prints rubbish or is missing counts as not there, \
      unless it is a guard with failClosed: then it forbids. A guard that could not guard (async, of \
      another type than command, of an event that there is not) is a mistake, as is an event that is \
      nearly one; what else outlast cannot run is named in a warning. Failures are written to \
      hooks/.logs/hook-log.jsonl in the configuration folder. Hooks see your environment without \
-     the credentials of the model. A Stop hook that still objects at its third pass, or says the \
-     same twice in a row, ends the run as stop_hook_blocked, exit code 9. Hooks that are ended with \
+     the credentials of the model. A Stop hook that still objects at its third pass (see \
+     CLAUDE_CODE_STOP_HOOK_BLOCK_CAP), or says the same twice with no tool call in between, ends \
+     the run as stop_hook_blocked, exit code 9. Hooks that are ended with \
      the run are named in hooks.cut of the result.",
     "What a SessionStart hook appends to the file that CLAUDE_ENV_FILE names is run by a shell when \
      the session starts or is resumed, and later commands see what it exports, without credentials.",
@@ -167,7 +170,8 @@ const AGENTS: &[&str] = &[
 
 const TRUST: &[&str] = &[
     "The settings of the repository in whose folder outlast works may be anybody's. Until somebody \
-     vouches for it, they can forbid (permissions.deny, permissions.ask) and nothing else: they run \
+     vouches for it, they can forbid (permissions.deny, permissions.ask, disableBypassPermissionsMode, \
+     the default mode plan, sandbox.filesystem.denyRead and denyWrite) and nothing else: they run \
      nothing, change no address, model, proxy or variable, and widen no right. A file of them that \
      is broken, odd, larger than 1 MB or a link out of the repository is left alone. What was \
      ignored is told in one line on standard error, and listed by file and name, never by value, \
@@ -236,8 +240,9 @@ const MCP: &[&str] = &[
      would have every request refused. Servers that ask are told the working directory and those of \
      --add-dir as their roots; questions to people are declined, since nobody is there. What a \
      server says of its use stands in the system prompt, 2,000 characters at most.",
-    "Servers start side by side. The first request waits for them for five seconds at most; the \
-     tools of later ones join at the next turn. --mcp-required names those without which the run \
+    "Servers start side by side. The first request waits for them as long as MCP_TIMEOUT says, \
+     with a heartbeat. The start of later ones goes on beside the run (OUTLAST_MCP_START_TIMEOUT); \
+     the model is told that they are pending, and their tools join at the next turn. --mcp-required names those without which the run \
      does not begin: it waits for them as long as MCP_TIMEOUT says, within --max-duration, and then \
      ends with exit 1 and the reason mcp_unavailable. A session that is resumed still requires them; \
      none takes that back.",

@@ -1,7 +1,7 @@
 //! Settings: where mistakes are, who outranks whom, and what the table says.
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::time::Duration;
 
 use outlast::cli::args::{self, Request};
@@ -52,7 +52,14 @@ fn every_mistake_has_file_line_and_column() {
         ("{\n  // so many\n  \"maxTurns\": 3}", "2:3: not valid JSON: there are no comments"),
         ("{\"maxTurns\": 3 /* so many */}", "1:16: not valid JSON: there are no comments"),
         ("{\"env\": {\"A\": \"1\",\n \"A\": \"2\"}}", "2:2: duplicate key \"env.A\", which line 1"),
-        ("{\"env\": \"KEY=hush\"}", "1:9: \"env\" takes an object of texts; found a text"),
+        (
+            "{\"env\": \"KEY=hush\"}",
+            "1:9: \"env\" takes an object of texts or numbers; found a text",
+        ),
+        (
+            "{\"env\": {\"A\": 1, \"B\": [\"hush\"]}}",
+            "1:23: \"env.B\": sequence, expected a text, a number",
+        ),
         ("{\"maxTurns\": 3", "1:14: not valid JSON: EOF"),
         ("[1]", "1:1: settings are a JSON object"),
         ("{\"permissions\": {\"allow\": [\"Read\", 7]}}", "1:36: \"permissions.allow.1\": integer"),
@@ -86,12 +93,64 @@ fn a_file_that_is_not_utf_8_says_where() {
 
 #[test]
 fn keys_of_other_tools_are_accepted_quietly_unless_someone_counts_on_them() {
-    let quiet = resolve(&["hi"], &[], r#"{"outputStyle": "x", "cleanupPeriodDays": 3}"#).unwrap();
-    assert_eq!(quiet.warnings, Vec::<String>::new());
+    let quiet = r#"{"theme": "x", "cleanupPeriodDays": 3, "outputStyle": "default",
+        "respectGitignore": true, "enabledPlugins": {}}"#;
+    assert_eq!(resolve(&["hi"], &[], quiet).unwrap().warnings, Vec::<String>::new());
+    let counted_on = "{\n\"outputStyle\": \"Explanatory\",\n\"respectGitignore\": false}";
+    let [warning] = &resolve(&["hi"], &[], counted_on).unwrap().warnings[..] else { panic!("one") };
+    let wanted = "settings.json: outlast does not act on these settings: \"outputStyle\" (line 2), \
+        \"respectGitignore\" (line 3)";
+    assert!(warning.ends_with(wanted), "{warning}");
     let hooks = r#"{"hooks": {"Setup": [{"hooks": []}]}}"#;
     let [warning] = &resolve(&["hi"], &[], hooks).unwrap().warnings[..] else { panic!("one") };
     assert!(warning.contains("hooks.Setup has no effect"), "{warning}");
     assert!(resolve(&["hi"], &[], r#"{"hooks": {}}"#).unwrap().warnings.is_empty());
+}
+
+#[test]
+fn numbers_in_env_are_taken_for_their_text() {
+    let file = r#"{"env": {"CLAUDE_CODE_MAX_TURNS": 7, "A": 1.0, "B": true, "C": -2, "D": "x"}}"#;
+    let settings = resolve(&["hi"], &[], file).unwrap();
+    assert_eq!(settings.limits.budgets.turns, Some(7));
+    for (name, wanted) in [("A", "1"), ("B", "true"), ("C", "-2"), ("D", "x")] {
+        let value = settings.variables.get(OsStr::new(name)).and_then(|value| value.to_str());
+        assert_eq!(value, Some(wanted), "{name}");
+    }
+}
+
+#[test]
+fn opusplan_is_opus_while_planning_and_sonnet_otherwise() {
+    let rows: [(&[&str], &str, &str); 5] = [
+        (&["hi", "--model=opusplan"], "{}", "sonnet"),
+        (&["hi", "--model=opusplan", "--permission-mode=plan"], "{}", "opus"),
+        (&["hi"], r#"{"model": "opusplan", "permissions": {"defaultMode": "plan"}}"#, "opus"),
+        (&["hi"], r#"{"model": "opusplan"}"#, "sonnet"),
+        (&["hi", "--model=x", "--fallback-model=opusplan"], "{}", "sonnet"),
+    ];
+    for (flags, file, family) in rows {
+        let label = |settings: &Settings| (*labels(settings).last().unwrap()).to_owned();
+        let known = resolve(&["hi", &format!("--model={family}")], &[], "{}").unwrap();
+        assert_eq!(label(&resolve(flags, &[], file).unwrap()), label(&known), "{flags:?} {file}");
+        let variable = format!("ANTHROPIC_DEFAULT_{}_MODEL", family.to_uppercase());
+        let own = resolve(flags, &[(&variable, "own")], file).unwrap();
+        assert_eq!(label(&own), "own", "{flags:?} {file}");
+    }
+}
+
+#[test]
+fn the_cap_of_stop_hooks_is_the_objection_that_ends_the_run() {
+    let name = "CLAUDE_CODE_STOP_HOOK_BLOCK_CAP";
+    assert_eq!(resolve(&["hi"], &[], "{}").unwrap().limits.budgets.objections, 2);
+    for (cap, objections) in [("8", 7), ("1", 0), (" 3 ", 2)] {
+        let settings = resolve(&["hi"], &[(name, cap)], "{}").unwrap();
+        assert_eq!(settings.limits.budgets.objections, objections, "{cap}");
+    }
+    let file = format!(r#"{{"env": {{"{name}": 5}}}}"#);
+    assert_eq!(resolve(&["hi"], &[], &file).unwrap().limits.budgets.objections, 4);
+    for wrong in ["0", "256", "many"] {
+        let error = resolve(&["hi"], &[(name, wrong)], "{}").unwrap_err();
+        assert!(error.contains(name) && error.contains("from 1 to 255"), "{error}");
+    }
 }
 
 #[test]

@@ -92,7 +92,7 @@ fn an_untrusted_repository_may_forbid_and_nothing_else() {
         "hooks.Stop",
         "model",
         "require",
-        "sandbox",
+        "sandbox.enabled",
         "trustedProjects",
         "permissions.allow",
         "permissions.additionalDirectories",
@@ -105,6 +105,60 @@ fn an_untrusted_repository_may_forbid_and_nothing_else() {
         assert!(warning.contains(part), "{part:?} in {warning}");
     }
     assert!(!warning.contains("evil.test") && !format!("{:?}", settings.ignored).contains("evil"));
+}
+
+#[test]
+fn every_prohibition_of_an_untrusted_repository_holds_and_nothing_beside_it() {
+    let file = r#"{
+        "permissions": {
+            "deny": ["Bash(rm *)", "mcp__tracker", "Agent(Explore)", "WebFetch(domain:a.test)"],
+            "ask": ["Write", "Bash(git push *)"],
+            "disableBypassPermissionsMode": "disable", "defaultMode": "plan"
+        },
+        "sandbox": {
+            "mode": "off",
+            "filesystem": {
+                "denyRead": ["~/.ssh", "keys/**", "*.pem", 7], "denyWrite": ["/srv"],
+                "allowRead": ["~/.ssh"], "allowWrite": ["/"]
+            },
+            "network": {"enabled": true}
+        },
+        "onDenied": "fail"
+    }"#;
+    let world = World::new().file(PROJECT_FILE, file);
+    let settings = at_work(&world, &[]);
+    let tools = &settings.tools;
+    let denied = ["Bash(rm *)", "mcp__tracker", "Agent(Explore)", "WebFetch(domain:a.test)"];
+    assert_eq!(tools.deny, denied);
+    assert_eq!(tools.ask, ["Write", "Bash(git push *)"]);
+    assert_eq!(tools.mode.name(), "plan");
+    assert_eq!(tools.on_denied, outlast::cli::args::OnDenied::Fail);
+    assert_eq!(tools.sandbox.deny_read, ["~/.ssh", "keys/**"]);
+    assert_eq!(tools.sandbox.deny_write, ["/srv"]);
+    assert!(tools.sandbox.allow_read.is_empty() && tools.sandbox.allow_write.is_empty());
+    assert_eq!(tools.sandbox.mode, outlast::tools::SandboxMode::Workspace);
+    let wanted = [
+        "sandbox.mode",
+        "sandbox.filesystem.denyRead",
+        "sandbox.filesystem.allowRead",
+        "sandbox.filesystem.allowWrite",
+        "sandbox.network.enabled",
+    ];
+    assert_eq!(keys(&settings), wanted);
+    for flags in [&["--dangerously-skip-permissions"][..], &["--permission-mode=bypassPermissions"]]
+    {
+        let error = resolve(&world, &world.work(), flags, &[]).unwrap_err();
+        let named = format!("{PROJECT}: disableBypassPermissionsMode");
+        assert!(error.contains("forbid bypassPermissions") && error.contains(&named), "{error}");
+    }
+    let weaker = r#"{"permissions": {"disableBypassPermissionsMode": "enable",
+        "defaultMode": "dontAsk"}}"#;
+    let user = r#"{"permissions": {"disableBypassPermissionsMode": "disable",
+        "defaultMode": "plan"}}"#;
+    let world = World::new().file(PROJECT_FILE, weaker).file("home/.outlast/settings.json", user);
+    assert_eq!(at_work(&world, &[]).tools.mode.name(), "plan");
+    let bypass = ["--dangerously-skip-permissions"];
+    assert!(resolve(&world, &world.work(), &bypass, &[]).is_err(), "the user's own word holds");
 }
 
 #[test]

@@ -272,6 +272,67 @@ async fn nobody_waits_for_a_hook_that_says_so() {
 }
 
 #[tokio::test]
+async fn a_hook_that_asks_to_runs_on_in_the_background_without_a_say() {
+    let stage = Stage::open();
+    let rest = "until [ -e go ]; do sleep 0.01; done; echo $1 >> done; echo no >&2; exit 2";
+    let runs_on = |opening: &str| {
+        json!({ "type": "command", "command": "/bin/sh", "timeout": 200,
+            "args": ["-c", format!("printf '{opening}'; {rest}"), "sh", opening] })
+    };
+    let openings = [
+        r#"{"async":true}\\n"#,
+        r#"{"async": true}"#,
+        r#"{"async":true,"asyncTimeout":99000}\\n{"#,
+    ];
+    for opening in openings {
+        let _ = fs::remove_file(stage.cwd().join("go"));
+        let entries = [runs_on(opening)];
+        let verdict = within("the hook's opening", stage.before_bash(&entries)).await;
+        assert_eq!(verdict, Verdict { ran: 1, ..Verdict::default() }, "{opening}");
+        assert!(!stage.cwd().join("done").exists(), "{opening}: it is not over");
+        fs::write(stage.cwd().join("go"), "").expect("written");
+        let finished = async {
+            while !stage.cwd().join("done").exists() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        within("what it does by itself", finished).await;
+        fs::remove_file(stage.cwd().join("done")).expect("it was just there");
+    }
+    assert_eq!(stage.log().count(), 0);
+}
+
+#[tokio::test]
+async fn a_guard_that_asks_to_run_on_forbids_whether_it_does_or_has_ended() {
+    let stage = Stage::open();
+    let asks = r#"echo '{"async":true}'"#;
+    for then in ["exit 0", "exit 1", "sleep 1000"] {
+        let plain = script(&format!("{asks}; {then}"));
+        let verdict = stage.before_bash(std::slice::from_ref(&plain)).await;
+        assert_eq!((verdict.denial(), &verdict.halt), (None, &None), "{then}");
+        let mut guard = plain;
+        guard["failClosed"] = json!(true);
+        let verdict = stage.before_bash(&[guard]).await;
+        let why = verdict.denial().unwrap_or_default();
+        assert!(why.contains("forbidden") && why.contains("(async)"), "{then}: {why:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_denial_without_a_reason_names_the_hook_and_its_place() {
+    let stage = Stage::open();
+    let deny = r#"echo '{"hookSpecificOutput": {"hookEventName": "PreToolUse",
+        "permissionDecision": "deny"}}'"#;
+    for denies in ["exit 2", r#"echo '{"decision": "block"}'"#, deny] {
+        let verdict = stage.before_bash(&[script("exit 0"), script(denies)]).await;
+        let why = verdict.denial().unwrap_or_default().to_owned();
+        let place = "(settings.json: hooks.PreToolUse[0].hooks[1])";
+        assert!(why.contains(&denies[..5]) && why.contains(place), "{denies}: {why:?}");
+        assert!(why.contains("does not say why"), "{why:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_sub_agent_has_its_own_stop_and_none_of_the_sessions_moments() {
     let stage = Stage::open();
     let groups = HookEvent::ALL.map(|event| {

@@ -37,7 +37,8 @@ struct Bench {
 
 /// However busy the machine is, nobody starts too late, unless that is on trial.
 fn patient() -> Timers {
-    Timers { start: Duration::from_mins(4), ..Timers::default() }
+    let long = Duration::from_mins(4);
+    Timers { wait: long, start: long, ..Timers::default() }
 }
 
 fn program(name: &str, arguments: &[&str], log: &Path) -> Config {

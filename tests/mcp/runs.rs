@@ -236,19 +236,49 @@ async fn a_dead_server_is_told_of_and_holds_nobody_up() {
 }
 
 #[tokio::test]
-async fn the_first_request_waits_five_seconds_at_most() {
+async fn the_first_request_waits_no_longer_than_mcp_timeout() {
     let server = serve(Scenario::new().reply("Done."));
     let began = Stopwatch::start();
-    let ended = trial(&server, &["never"]).run().await;
-    succeeded(&ended);
+    let ended = trial(&server, &["never"]).env("MCP_TIMEOUT", "700").run().await;
+    let result = succeeded(&ended);
     began.keeps(Duration::from_secs(20), "the end");
     assert_eq!(status(&ended.frames()[0]["mcp_servers"][0]), "pending");
+    let warnings = result["warnings"].to_string();
+    let wanted = "the run begins without MCP servers that are still starting (test)";
+    assert!(warnings.contains(wanted), "{warnings}");
 }
 
 #[tokio::test]
-async fn a_late_servers_tools_join_at_the_next_turn() {
-    // The model opens the gate, and goes on when the server's tools have come.
-    let command = "touch gate; until grep -q answer log; do sleep 0.1; done; sleep 1";
+async fn a_slow_start_is_waited_for_and_its_tools_are_in_the_first_request() {
+    let server = serve(calls("echo", "hello"));
+    let trial = Trial::against(&server);
+    let gate = trial.work().join("gate");
+    let config = config(&["late", &gate.display().to_string()], &json!({}));
+    let trial = trial.args(["go", "--output-format", "stream-json", "--mcp-config", &config]);
+    let mut running = trial.env("MCP_TIMEOUT", "200000").start();
+    running.hears("waiting for MCP servers (test), ").await;
+    running.hears("left until the run begins without them").await;
+    assert_eq!(server.requests().len(), 0, "nothing is asked before the servers are there");
+    std::fs::write(&gate, "").expect("a file can be written");
+    let ended = running.end().await;
+    succeeded(&ended);
+    let init = ended.frames().into_iter().find(|frame| frame["subtype"] == "init");
+    assert_eq!(status(&init.expect("an init message")["mcp_servers"][0]), "connected");
+    let first = server.requests()[0].body.clone();
+    assert!(first["tools"].to_string().contains("mcp__test__echo"), "{first}");
+    assert!(!first["system"].to_string().contains("still starting"), "{first}");
+    assert!(told(&server).contains("echo: hello"), "{}", told(&server));
+    let names_it = |frame: &Value| {
+        frame["subtype"] == "heartbeat" && frame.to_string().contains("\"servers\":\"test\"")
+    };
+    assert!(ended.frames().iter().any(names_it), "{ended:?}");
+}
+
+#[tokio::test]
+async fn a_late_servers_tools_join_at_the_next_turn_and_the_model_is_told() {
+    // The model opens the gate, and goes on when the server's tools have come. The start goes on
+    // for much longer than the run waits for it.
+    let command = "touch gate; until [ \"$(grep -c tools/list log)\" -ge 2 ]; do sleep 0.05; done";
     let scenario = Scenario::new()
         .tool("Bash", json!({ "command": command, "description": "Open" }))
         .tool("mcp__test__echo", json!({ "text": "late" }))
@@ -258,12 +288,25 @@ async fn a_late_servers_tools_join_at_the_next_turn() {
     let (gate, log) = (trial.work().join("gate"), trial.work().join("log"));
     let log = json!({ "env": { "SERVER_LOG": log } });
     let config = config(&["late", &gate.display().to_string()], &log);
-    let ended = trial.args(["go", "--output-format", "stream-json", "--mcp-config", &config]);
-    let ended = ended.run().await;
+    let trial = trial.args(["go", "--output-format", "stream-json", "--mcp-config", &config]);
+    let ended = trial.env("MCP_TIMEOUT", "1").run().await;
     let result = succeeded(&ended);
     assert!(told(&server).contains("echo: late"), "{}", told(&server));
     assert_eq!(status(&ended.frames()[0]["mcp_servers"][0]), "pending");
     assert_eq!(status(&result["mcp"]["servers"][0]), "connected");
+    assert_eq!(result["mcp"]["reconnects"], 0, "its one start was not cut short");
+    let bodies: Vec<Value> = server.requests().iter().map(|request| request.body.clone()).collect();
+    let system = bodies[0]["system"].to_string();
+    assert!(system.contains("- test: its tools' names begin with mcp__test__"), "{system}");
+    let news = "MCP server \\\"test\\\" is connected now.";
+    let knows = |body: &Value, part: &str| body.to_string().contains(part);
+    let joined: Vec<bool> = bodies.iter().map(|body| knows(body, news)).collect();
+    assert_eq!(joined, [false, true, true]);
+    let last = bodies[2]["messages"].to_string();
+    assert_eq!(last.matches(news).count(), 1, "it is told once: {last}");
+    let offered: Vec<bool> =
+        bodies.iter().map(|body| knows(&body["tools"], "mcp__test__echo")).collect();
+    assert_eq!(offered, [false, true, true]);
     assert_eq!(server.violations(), Vec::<String>::new());
 }
 

@@ -29,6 +29,7 @@ PICTURES = {
     "bad": base64.b64encode(b"\x89PNG\r\n\x1a\nnot really").decode(),
 }
 UNANSWERED = []
+LISTED = []
 TURN = threading.Lock()
 RESOURCES = {"x://notes": {"text": "read it"}, "x://blob": {"blob": "aGk="}}
 
@@ -248,9 +249,10 @@ def serve():
         result = answer(message)
         if result is not None:
             send({"jsonrpc": "2.0", "id": message["id"], "result": result})
-        if MODE == "late" and message["method"] == "tools/list":
-            # Who answers this has read what came before it.
-            send({"jsonrpc": "2.0", "id": "ours", "method": "ping"})
+        if MODE == "late" and message["method"] == "tools/list" and not LISTED:
+            # Who lists the tools again has taken in the list that came before.
+            LISTED.append(True)
+            send({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
     log("input closed")
     while MODE == "stubborn":
         time.sleep(60)

@@ -54,7 +54,8 @@ async fn a_program_that_is_not_there_is_given_up_at_once() {
 
 #[tokio::test]
 async fn a_server_that_never_answers_is_waited_for_no_longer_than_its_start_may_take() {
-    let timers = Timers { start: Duration::from_millis(300), ..Timers::default() };
+    let short = Duration::from_millis(300);
+    let timers = Timers { wait: short, start: short, ..Timers::default() };
     let bench = Bench::with(&["never"], timers, |_, _| {});
     let late = within("the verdict", bench.servers.require(&[])).await.expect_err("it is late");
     assert!(late.contains("not there in time"), "{late}");

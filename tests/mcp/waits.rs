@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use outlast::rehearsal::Scenario;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::time::Instant;
 
 use super::runs::{calls, succeeded, told, trial};
@@ -21,20 +21,6 @@ async fn who_waits_for_a_required_server_is_soon_told_for_which_and_how_long() {
     let told = "waiting for required MCP servers (test), 2s so far, ";
     assert!(ended.stderr.contains(told), "{}", ended.stderr);
     assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
-}
-
-#[tokio::test]
-async fn the_first_requests_wait_for_a_server_has_a_heartbeat() {
-    let server = serve(Scenario::new().reply("Done."));
-    let settings = json!({ "heartbeatInterval": "1s" }).to_string();
-    let ended = trial(&server, &["never"]).args(["--settings", &settings]).run().await;
-    succeeded(&ended);
-    assert!(ended.stderr.contains("waiting for MCP servers (test), "), "{}", ended.stderr);
-    assert!(ended.stderr.contains("left until the run begins without them"), "{}", ended.stderr);
-    let names_it = |frame: &Value| {
-        frame["subtype"] == "heartbeat" && frame.to_string().contains("\"servers\":\"test\"")
-    };
-    assert!(ended.frames().iter().any(names_it), "{ended:?}");
 }
 
 #[tokio::test]

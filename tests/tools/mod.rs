@@ -9,6 +9,7 @@ mod environment;
 mod hangs;
 mod inputs;
 mod media;
+mod paths;
 mod pdfs;
 mod permission;
 mod permission_riddles;

@@ -33,6 +33,7 @@ mod hooks;
 mod hooks_failing;
 mod hooks_hostile;
 mod hooks_more;
+mod hooks_paths;
 mod kills;
 mod limits;
 mod logins;

@@ -120,6 +120,7 @@ async fn run(child: Child) -> Report {
     let machine = Run::new(setup.seed, &limits);
     let (mut session, prompt) = open(setup, watch, kin);
     session.join_tools();
+    session.name_pending_servers();
     let reason = Box::pin(conduct(&mut session, prompt, machine, &limits)).await;
     session.books.forfeit();
     let fault = session.fault.take();

@@ -34,6 +34,7 @@ pub(super) struct Layer {
     pub compact_at: Option<f64>,
     pub max_compactions: Option<u8>,
     pub prices: BTreeMap<String, Price>,
+    #[serde(deserialize_with = "variables")]
     pub env: BTreeMap<String, String>,
     pub permissions: Permissions,
     /// Read apart: those of all files count.
@@ -245,6 +246,44 @@ impl<'de> Deserialize<'de> for Span {
             }
         }
         deserializer.deserialize_any(Text)
+    }
+}
+
+/// Variables. A number, `true` and `false` are taken for their text.
+fn variables<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<BTreeMap<String, String>, D::Error> {
+    let values = BTreeMap::<String, VariableText>::deserialize(deserializer)?;
+    Ok(values.into_iter().map(|(name, VariableText(text))| (name, text)).collect())
+}
+
+struct VariableText(String);
+
+impl<'de> Deserialize<'de> for VariableText {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Scalar;
+        impl Visitor<'_> for Scalar {
+            type Value = VariableText;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a text, a number, true or false")
+            }
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<VariableText, E> {
+                Ok(VariableText(text.to_owned()))
+            }
+            fn visit_bool<E: de::Error>(self, value: bool) -> Result<VariableText, E> {
+                Ok(VariableText(value.to_string()))
+            }
+            fn visit_u64<E: de::Error>(self, number: u64) -> Result<VariableText, E> {
+                Ok(VariableText(number.to_string()))
+            }
+            fn visit_i64<E: de::Error>(self, number: i64) -> Result<VariableText, E> {
+                Ok(VariableText(number.to_string()))
+            }
+            fn visit_f64<E: de::Error>(self, number: f64) -> Result<VariableText, E> {
+                Ok(VariableText(number.to_string()))
+            }
+        }
+        deserializer.deserialize_any(Scalar)
     }
 }
 

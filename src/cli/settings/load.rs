@@ -61,6 +61,9 @@ impl Parsed {
     }
 }
 
+/// The value of `disableBypassPermissionsMode` that has a meaning.
+pub(super) const FORBIDS_BYPASS: &str = "disable";
+
 /// The lists of permission rules.
 const RULES: [&str; 3] = ["allow", "ask", "deny"];
 
@@ -88,6 +91,8 @@ pub(super) struct Loaded {
     pub warnings: Vec<String>,
     /// Where each permission rule stands, by the rule; the last counts.
     pub rules: Vec<(String, String)>,
+    /// The file that forbids `bypassPermissions`, if one does; the last that says so counts.
+    pub forbids_bypass: Option<String>,
 }
 
 impl Loaded {
@@ -97,6 +102,9 @@ impl Loaded {
         let Parsed { name, mut value, warnings, rules, .. } = parsed;
         self.warnings.extend(warnings);
         self.rules.extend(rules);
+        if let Some(word) = &layer.permissions.disable_bypass_permissions_mode {
+            self.forbids_bypass = (word == FORBIDS_BYPASS).then(|| name.clone());
+        }
         if let Some(hooks) = hooks(&value, &name) {
             for Skipped { place, why, .. } in &hooks.skipped {
                 self.warnings.push(format!("{name}: {place} has no effect: {why}"));

@@ -10,10 +10,11 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
 
+use super::load::FORBIDS_BYPASS;
 use super::strange;
 use super::trust::{Trust, root};
 use crate::process::reading;
-use crate::tools::check_restriction;
+use crate::tools::{check_restriction, is_sandbox_path};
 
 /// Where the servers of a repository are named.
 pub(super) const MCP_FILE: &str = ".mcp.json";
@@ -113,6 +114,10 @@ impl Leavings {
                         self.key(file, &format!("{key}.{name}"), UNTRUSTED);
                     }
                 }
+                ("sandbox", Value::Object(sandbox)) => {
+                    let kept = self.sandbox(file, sandbox);
+                    narrow.insert("sandbox".to_owned(), Value::Object(kept));
+                }
                 // That ends a run sooner, and allows nothing.
                 ("onDenied", Value::String(what)) if what == "fail" => {
                     narrow.insert(key.clone(), value.clone());
@@ -178,8 +183,44 @@ impl Leavings {
                     kept.insert(key.clone(), json!(good));
                 }
                 ("deny" | "ask", _) => self.key(file, &shown, "it is no list of rules"),
+                ("disableBypassPermissionsMode", Value::String(word)) if word == FORBIDS_BYPASS => {
+                    kept.insert(key.clone(), value.clone());
+                }
+                // It allows less than every other mode, whatever the user's own settings say.
+                ("defaultMode", Value::String(mode)) if mode == "plan" => {
+                    kept.insert(key.clone(), value.clone());
+                }
                 _ => self.key(file, &shown, UNTRUSTED),
             }
+        }
+        kept
+    }
+
+    /// What commands must not read or write.
+    fn sandbox(&mut self, file: &str, sandbox: &Map<String, Value>) -> Map<String, Value> {
+        let mut kept = Map::new();
+        for (key, value) in sandbox.iter().filter(|(_, value)| !is_nothing(value)) {
+            let Value::Object(members) = value else {
+                self.key(file, &format!("sandbox.{key}"), UNTRUSTED);
+                continue;
+            };
+            let mut inner = Map::new();
+            for (name, value) in members.iter().filter(|(_, value)| !is_nothing(value)) {
+                let shown = format!("sandbox.{key}.{name}");
+                match (key.as_str(), name.as_str(), value) {
+                    ("filesystem", "denyRead" | "denyWrite", Value::Array(paths)) => {
+                        let texts = paths.iter().filter_map(Value::as_str).take(MOST_RULES);
+                        let good: Vec<&str> = texts.filter(|path| is_sandbox_path(path)).collect();
+                        if good.len() < paths.len() {
+                            let bad = paths.len() - good.len();
+                            self.key(file, &shown, &format!("{bad} of it are no plain paths"));
+                        }
+                        inner.insert(name.clone(), json!(good));
+                    }
+                    _ => self.key(file, &shown, UNTRUSTED),
+                }
+            }
+            kept.insert(key.clone(), Value::Object(inner));
         }
         kept
     }

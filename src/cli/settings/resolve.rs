@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use super::chain::{self, Chain};
 use super::credential::credential;
-use super::layer::Layer;
+use super::layer::{Layer, Permissions};
 use super::managed::{self, Managed};
 use super::naming;
 use super::prices::prices;
@@ -17,7 +17,7 @@ use super::{
     Credential, DEFAULTS, Endpoint, Output, PromptSource, Settings, Start, ToolRules, demands,
     prompt_tool, roster, sandbox, servers, system,
 };
-use crate::cli::args::{InputFormat, ModelArgs, OutputFormat, PermissionMode, RunArgs};
+use crate::cli::args::{InputFormat, ModelArgs, OutputFormat, PermissionMode, RunArgs, ToolArgs};
 use crate::cli::environment::{self, Environment, Variables};
 use crate::cli::prompts::Library;
 use crate::cli::usage::UsageError;
@@ -57,14 +57,16 @@ pub fn resolve_under(
     let Sources { loaded, managed, ignored, memory, servers, mut library, .. } = sources;
     let file = loaded.layer();
     let (args, role) = &outranked(args, &managed, &file, &mut library, &mut variables)?;
-    let (env, home) = (Environment::read(&variables)?, environment::home(&variables));
+    let mode = permission_mode(&args.tools, &file.permissions);
+    let (env, home) =
+        (Environment::read(&variables)?.planning(mode), environment::home(&variables));
     let endpoint = endpoint(args, &env, &file, &config_dir)?;
     let chain = chain(&args.model, &env, &file, &variables, &endpoint)?;
     let mut warnings = remarks(loaded.warnings, &chain, &args.model, &mut library);
     let mcp = servers::read(&args.mcp, &env, &file, servers, &variables, &mut warnings);
     servers::check_named(&mcp, args.tools.permission_prompt_tool.as_deref())?;
     let limits = limits(args, &env, &file, (&chain, &endpoint), role.as_ref());
-    let tools = tools((args, &env, &file), loaded.rules)?;
+    let tools = tools((args, &env, &file), (loaded.rules, loaded.forbids_bypass))?;
     warnings.extend(naming::of_run(&args.tools, &tools, &mcp)?);
     let paths = Paths { cwd: &cwd, home: home.as_deref() };
     let (system, tools) =
@@ -338,22 +340,28 @@ fn thinking(args: &RunArgs, env: &Environment, file: &Layer) -> Result<Option<u3
     }
 }
 
-fn tools(
-    (args, env, file): (&RunArgs, &Environment, &Layer),
-    places: Vec<(String, String)>,
-) -> Result<ToolRules, UsageError> {
-    let (flags, permissions) = (&args.tools, &file.permissions);
-    let mode = if flags.dangerously_skip_permissions {
+/// The permission mode that the run begins in, and stays in.
+pub(super) fn permission_mode(flags: &ToolArgs, permissions: &Permissions) -> PermissionMode {
+    if flags.dangerously_skip_permissions {
         PermissionMode::BypassPermissions
     } else {
         flags.permission_mode.or(permissions.default_mode).unwrap_or_default()
-    };
-    let forbidden = permissions.disable_bypass_permissions_mode.as_deref() == Some("disable");
-    if mode == PermissionMode::BypassPermissions && forbidden {
-        return Err(UsageError::new(
-            "the settings forbid bypassPermissions (disableBypassPermissionsMode); allow tools by \
-             rules instead",
-        ));
+    }
+}
+
+/// `places` says where each rule stands, and `forbids_bypass` which file forbids
+/// `bypassPermissions`.
+fn tools(
+    (args, env, file): (&RunArgs, &Environment, &Layer),
+    (places, forbids_bypass): (Vec<(String, String)>, Option<String>),
+) -> Result<ToolRules, UsageError> {
+    let (flags, permissions) = (&args.tools, &file.permissions);
+    let mode = permission_mode(flags, permissions);
+    if let (PermissionMode::BypassPermissions, Some(file)) = (mode, forbids_bypass) {
+        return Err(UsageError::new(format!(
+            "the settings forbid bypassPermissions ({file}: disableBypassPermissionsMode); allow \
+             tools by rules instead"
+        )));
     }
     let mut directories = flags.add_dir.clone();
     if let Some(missing) = directories.iter().find(|path| !path.is_dir()) {

@@ -31,6 +31,8 @@ pub(super) fn limits(
     set(&mut budgets.resumptions, file.paused_turn_resumptions);
     set(&mut budgets.compactions, model.max_compactions.or(file.max_compactions));
     set(&mut budgets.nudges, file.token_budget_nudges);
+    // The last of them ends the run, and the others send the model back.
+    set(&mut budgets.objections, env.stop_block_cap.map(|cap| cap.get() - 1));
     set(&mut limits.overloads_per_switch, file.overloads_per_fallback);
     set(&mut limits.torn_streams_per_whole, file.torn_streams_per_whole);
     let times = |times: u32| if times == 0 { u32::MAX } else { times };

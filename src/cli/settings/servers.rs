@@ -260,7 +260,9 @@ pub(super) fn read(
     }
     let defaults = Timers::default();
     let call = env.mcp_call.unwrap_or(defaults.call);
-    let timers = Timers { start: env.mcp_start.unwrap_or(defaults.start), call, ..defaults };
+    let wait = env.mcp_wait.unwrap_or(defaults.wait);
+    let start = env.mcp_start.unwrap_or(defaults.start).max(wait);
+    let timers = Timers { wait, start, call, ..defaults };
     let mut servers: Vec<Config> = found.into_values().collect();
     // Of two whose tools would have the same names the first is used.
     servers.sort_by_key(|server| !ruling.contains(&server.name));

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::layer::Layer;
+use super::load::says_something;
 use super::locate::Places;
 use super::table;
 use crate::cli::nearness::distance;
@@ -26,6 +27,24 @@ const FOREIGN: [&str; 48] = [
     "subagentStatusLine", "syntaxHighlightingDisabled", "teammateMode",
     "terminalProgressBarEnabled", "theme", "verbose", "voiceEnabled",
 ];
+
+/// Of those, the ones that would change what a run does, or how it may ask the service: to leave
+/// them out without a word would let people take them for obeyed.
+#[rustfmt::skip]
+const UNHEEDED: [&str; 12] = [
+    "alwaysThinkingEnabled", "awsAuthRefresh", "awsCredentialExport", "claudeMdExcludes",
+    "effortLevel", "enabledPlugins", "forceLoginMethod", "gcpAuthRefresh", "language",
+    "outputStyle", "respectGitignore", "skillOverrides",
+];
+
+/// What such a key says where it asks for nothing that outlast does not do anyway.
+fn is_usual(key: &str, value: &Value) -> bool {
+    match (key, value) {
+        ("outputStyle", Value::String(style)) => style.trim().eq_ignore_ascii_case("default"),
+        ("respectGitignore", value) => value == true,
+        (_, value) => !says_something(value),
+    }
+}
 
 /// Of those, the ones that say which servers of a repository are wanted.
 const APPROVALS: [&str; 3] =
@@ -96,8 +115,19 @@ pub(super) fn is_ours(key: &str) -> bool {
 pub(super) struct Strangers {
     /// Where, and what: a key is one letter or two away from one of the [`GUARDS`].
     pub mistyped: Vec<(usize, String)>,
-    /// One line about the others, if there are any.
-    pub told: Option<String>,
+    /// A line about the others, and one about keys of other tools, if there are any.
+    pub told: Vec<String>,
+}
+
+/// One line about keys of other tools that outlast does not act on.
+fn unheeded(name: &str, layer: &Layer, places: &Places<'_>) -> Option<String> {
+    let keys = layer.others.iter();
+    let keys =
+        keys.filter(|(key, value)| UNHEEDED.contains(&key.as_str()) && !is_usual(key, value));
+    let place = |key: &str| format!("\"{key}\" (line {})", places.line(places.nearest([key])));
+    let listed: Vec<String> = keys.map(|(key, _)| place(key)).collect();
+    let list = listed.join(", ");
+    (!listed.is_empty()).then(|| format!("{name}: outlast does not act on these settings: {list}"))
 }
 
 /// Looks for them.
@@ -134,7 +164,8 @@ pub(super) fn strangers(name: &str, layer: &Layer, places: &Places<'_>) -> Stran
     let (settings, have) =
         if others.len() == 1 { ("setting", "has") } else { ("settings", "have") };
     let told = format!("{name}: unknown {settings} {have} no effect: {list}");
-    Strangers { mistyped, told: (!others.is_empty()).then_some(told) }
+    let told = (!others.is_empty()).then_some(told);
+    Strangers { mistyped, told: told.into_iter().chain(unheeded(name, layer, places)).collect() }
 }
 
 /// A name as a line can hold it.

@@ -7,6 +7,7 @@ use super::credential::credential;
 use super::layer::Layer;
 use super::managed;
 use super::origins::Effective;
+use super::resolve::permission_mode;
 use super::sources::{SettingsFile, Sources, read_all};
 use super::{Credential, DEFAULTS, Endpoint, Ignored};
 use super::{roster, rules, servers};
@@ -80,7 +81,9 @@ pub fn survey_under(
         Credential::Absent
     });
     let endpoint = rules::endpoint(args, &env, &file, credential);
+    let env = env.planning(permission_mode(&args.tools, &file.permissions));
     let model = args.model.model.clone().or(env.model.clone()).or(file.model.clone());
+    let model = model.map(|name| env.aliases.get(name.trim()).cloned().unwrap_or(name));
     let mut warnings = [loaded.warnings, std::mem::take(&mut library.warnings)].concat();
     let mcp = servers::read(&args.mcp, &env, &file, servers, &all, &mut warnings);
     let listed_apart = sources.ignored_line.into_iter().chain(mcp.complaints.clone()).collect();

@@ -43,7 +43,7 @@ const SHAPES: &[(&str, &str, &str)] = &[
     ("fast", BOOL, "Ask for fast answers where the service has them."),
     ("prices", "an object of models, each with \"input\" and \"output\" and perhaps \"cacheRead\" \
         and \"cacheWrite\", in US dollars per million tokens", "What models cost."),
-    ("env", "an object of texts", "Variables for outlast itself and for the commands it runs."),
+    ("env", "an object of texts or numbers", "Variables for outlast itself and for the commands it runs."),
     ("permissions", "an object with \"allow\", \"ask\", \"deny\", \"additionalDirectories\", \
         \"defaultMode\" and \"disableBypassPermissionsMode\"", "What tools may do without asking \
         anyone. What would be asked is denied: nobody is there."),

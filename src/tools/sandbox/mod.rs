@@ -22,6 +22,7 @@ use crate::process::{Fence, Network, Support};
 use policy::{Inputs, Policy, grants_to_read_all};
 pub(super) use secrets::Secrets;
 pub(super) use surroundings::Surroundings;
+pub use surroundings::is_sandbox_path;
 
 /// How far commands are fenced in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]

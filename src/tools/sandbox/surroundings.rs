@@ -45,8 +45,8 @@ impl Surroundings<'_> {
 
     /// Reads a path of the settings.
     pub(super) fn place(&self, text: &str) -> Result<PathBuf, String> {
-        let bare = text.strip_suffix("/**").or_else(|| text.strip_suffix("/*")).unwrap_or(text);
-        if bare.contains(['*', '?', '[', '\0']) || bare.is_empty() {
+        let bare = without_wildcard_end(text);
+        if !is_sandbox_path(text) {
             return Err(format!(
                 "sandbox.filesystem: {text:?} is a pattern; the sandbox takes folders and files"
             ));
@@ -149,4 +149,14 @@ impl Surroundings<'_> {
         places.dedup();
         places
     }
+}
+/// Whether a path of the settings is one that the sandbox takes, and no pattern.
+pub fn is_sandbox_path(text: &str) -> bool {
+    let bare = without_wildcard_end(text);
+    !bare.contains(['*', '?', '[', '\0']) && !bare.is_empty()
+}
+
+/// A folder, however it is written that all in it is meant.
+fn without_wildcard_end(text: &str) -> &str {
+    text.strip_suffix("/**").or_else(|| text.strip_suffix("/*")).unwrap_or(text)
 }

@@ -1,0 +1,85 @@
+//! A hook that asks to run on in the background: `{"async": true}` is the first that it prints. Pure.
+
+use std::time::Duration;
+
+use serde_json::{Deserializer, Value};
+
+/// No hook may ask for more time in the background.
+const LIMIT_MAX: Duration = Duration::from_hours(1);
+
+/// What is longer is no such wish, in bytes.
+const OPENING_MAX: usize = 4 << 10;
+
+/// The wish to run on in the background.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Release {
+    /// How long, from then on. `None`: as long as it may run anyway.
+    pub(super) limit: Option<Duration>,
+}
+
+/// How the output of a hook begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Opening {
+    /// With the wish to run on in the background.
+    Release(Release),
+    /// With anything else.
+    Other,
+    /// More of it must be read to tell.
+    Open,
+}
+
+impl Opening {
+    /// Judges the beginning of what a hook prints.
+    pub(super) fn of(output: &[u8]) -> Self {
+        let output = output.strip_prefix(b"\xef\xbb\xbf").unwrap_or(output).trim_ascii_start();
+        let begins = output.first().is_none_or(|first| *first == b'{');
+        if !begins || output.len() > OPENING_MAX {
+            return Self::Other;
+        }
+        match Deserializer::from_slice(output).into_iter::<Value>().next() {
+            Some(Ok(value)) if value["async"] == true => Self::Release(Release {
+                limit: value["asyncTimeout"]
+                    .as_u64()
+                    .map(|millis| Duration::from_millis(millis).min(LIMIT_MAX)),
+            }),
+            Some(Err(error)) if error.is_eof() => Self::Open,
+            Some(Ok(_) | Err(_)) => Self::Other,
+            None => Self::Open,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_object_that_says_so_first_is_a_wish_to_run_on() {
+        let release = |millis: Option<u64>| {
+            Opening::Release(Release { limit: millis.map(Duration::from_millis) })
+        };
+        let rows = [
+            ("", Opening::Open),
+            (" \n", Opening::Open),
+            ("{\"async\"", Opening::Open),
+            ("{\"async\":true", Opening::Open),
+            ("{\"async\":true}", release(None)),
+            ("\u{feff}{\"async\":true}\n", release(None)),
+            ("\n{\n  \"async\": true\n}\nmore words", release(None)),
+            ("{\"async\":true,\"asyncTimeout\":1500}\n", release(Some(1_500))),
+            ("{\"async\":true,\"asyncTimeout\":999999999999}", release(Some(3_600_000))),
+            ("{\"async\":true,\"asyncTimeout\":\"long\"}", release(None)),
+            ("{\"async\":false}\n{\"async\":true}", Opening::Other),
+            ("{\"async\":\"true\"}", Opening::Other),
+            ("{\"decision\":\"block\"}", Opening::Other),
+            ("{ oops", Opening::Other),
+            ("working\n{\"async\":true}", Opening::Other),
+            ("[{\"async\":true}]", Opening::Other),
+        ];
+        for (output, wanted) in rows {
+            assert_eq!(Opening::of(output.as_bytes()), wanted, "{output:?}");
+        }
+        let long = format!("{{\"async\":true,\"x\":\"{}\"}}", "x".repeat(OPENING_MAX));
+        assert_eq!(Opening::of(long.as_bytes()), Opening::Other);
+    }
+}

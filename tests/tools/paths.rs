@@ -1,0 +1,134 @@
+//! The paths of calls as hooks and rules see them: absolute, and where the tool itself would go.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+
+use outlast::tools::Refusal;
+use serde_json::{Value, json};
+
+use super::bench::{Bench, call, text};
+
+/// Each tool with a path, the field that names it, and an input without it.
+fn tools() -> [(&'static str, &'static str, Value); 5] {
+    [
+        ("Read", "file_path", json!({})),
+        ("Write", "file_path", json!({ "content": "x" })),
+        ("Edit", "file_path", json!({ "old_string": "a", "new_string": "b" })),
+        ("Glob", "path", json!({ "pattern": "*.txt" })),
+        ("Grep", "path", json!({ "pattern": "x" })),
+    ]
+}
+
+fn resolved(bench: &Bench, tool: &str, input: Value) -> Value {
+    bench.toolbox.with_absolute_path(&call(tool, input)).input
+}
+
+#[test]
+fn every_form_of_a_path_reaches_hooks_absolute_and_leads_where_the_tool_goes() {
+    let bench = Bench::open();
+    bench.file("secrets/k.txt", "key");
+    fs::create_dir_all(bench.cwd.join("sub/deep")).expect("folders");
+    symlink("sub/deep", bench.cwd.join("link")).expect("a link");
+    symlink("secrets/k.txt", bench.cwd.join("alias")).expect("a link");
+    let (cwd, home) = (bench.cwd.display().to_string(), bench.outside().join("home"));
+    let home = home.display().to_string();
+    let wanted = format!("{cwd}/secrets/k.txt");
+    let rows = [
+        ("secrets/k.txt".to_owned(), wanted.clone()),
+        ("./secrets/k.txt".to_owned(), wanted.clone()),
+        ("./secrets/../secrets//k.txt".to_owned(), wanted.clone()),
+        ("nowhere/../secrets/./k.txt".to_owned(), wanted.clone()),
+        (wanted.clone(), wanted.clone()),
+        (format!("{cwd}/../work/secrets/k.txt"), wanted.clone()),
+        (format!("/..{wanted}"), wanted.clone()),
+        ("~/../work/secrets/k.txt".to_owned(), wanted.clone()),
+        ("~/k.txt".to_owned(), format!("{home}/k.txt")),
+        ("~".to_owned(), home),
+        ("~other/k.txt".to_owned(), format!("{cwd}/~other/k.txt")),
+        (".".to_owned(), cwd.clone()),
+        // A link stays as it is written, and `..` behind one leads up from where it leads.
+        ("alias".to_owned(), format!("{cwd}/alias")),
+        ("link/x".to_owned(), format!("{cwd}/link/x")),
+        ("link/../x".to_owned(), format!("{cwd}/sub/x")),
+        ("link/../../secrets/k.txt".to_owned(), wanted.clone()),
+        ("sub/../secrets/new/name".to_owned(), format!("{cwd}/secrets/new/name")),
+    ];
+    for (tool, field, input) in tools() {
+        for (written, wanted) in &rows {
+            let mut given = input.clone();
+            given[field] = json!(written);
+            let seen = resolved(&bench, tool, given.clone());
+            given[field] = json!(wanted);
+            assert_eq!(seen, given, "{tool} {written}");
+            assert_eq!(resolved(&bench, tool, seen.clone()), seen, "{tool} {written}: again");
+        }
+    }
+}
+
+#[test]
+fn a_search_without_a_path_names_the_folder_that_it_means() {
+    let bench = Bench::open();
+    let cwd = bench.cwd.display().to_string();
+    let rows = [
+        ("Grep", json!({ "pattern": "x" }), cwd.clone()),
+        ("Grep", json!({ "pattern": "x", "path": null }), cwd.clone()),
+        ("Glob", json!({ "pattern": "*.rs" }), cwd.clone()),
+        ("Glob", json!({ "pattern": format!("{cwd}/a/../b/*.rs") }), format!("{cwd}/b")),
+    ];
+    for (tool, input, wanted) in rows {
+        assert_eq!(resolved(&bench, tool, input.clone())["path"], wanted, "{tool} {input}");
+    }
+}
+
+#[test]
+fn what_has_no_path_or_makes_no_sense_stays_as_it_is() {
+    let bench = Bench::open();
+    let rows = [
+        ("Bash", json!({ "command": "cat secrets/k.txt" })),
+        ("mcp__files__read", json!({ "file_path": "secrets/k.txt", "path": "a/../b" })),
+        ("Read", json!({ "file_path": 7 })),
+        ("Read", json!({ "file_path": "a\0b" })),
+        ("Read", json!({ "path": "a/../b" })),
+        ("Grep", json!({ "pattern": "(", "path": "a/../b" })),
+    ];
+    for (tool, input) in rows {
+        assert_eq!(resolved(&bench, tool, input.clone()), input, "{tool} {input}");
+    }
+    let long = format!("{}x", "./".repeat(3_000));
+    let refusal = bench.toolbox.admit(&call("Read", json!({ "file_path": long })));
+    let Err(Refusal::Invalid(outcome)) = refusal else { panic!("{refusal:?}") };
+    assert!(text(&outcome).contains("longer than 4096 bytes"), "{}", text(&outcome));
+}
+
+#[test]
+fn a_link_has_a_second_name_and_what_is_no_link_has_none() {
+    let bench = Bench::open();
+    let target = bench.file("secrets/k.txt", "key").display().to_string();
+    symlink("secrets/k.txt", bench.cwd.join("alias")).expect("a link");
+    symlink("secrets", bench.cwd.join("folder")).expect("a link");
+    for (tool, field, mut input) in tools() {
+        for (written, wanted) in [
+            ("alias", Some(target.clone())),
+            ("folder/k.txt", Some(target.clone())),
+            ("secrets/k.txt", None),
+            ("secrets/new.txt", None),
+        ] {
+            input[field] = json!(written);
+            let call = bench.toolbox.with_absolute_path(&call(tool, input.clone()));
+            let real = bench.toolbox.with_real_path(&call);
+            let real = real.map(|real| real.input[field].as_str().unwrap_or_default().to_owned());
+            assert_eq!(real, wanted, "{tool} {written}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_path_is_seen_from_where_commands_stand() {
+    let bench = Bench::open();
+    bench.file("secrets/k.txt", "key");
+    bench.run("Bash", json!({ "command": "cd secrets", "description": "Go" })).await;
+    let seen = resolved(&bench, "Read", json!({ "file_path": "k.txt" }));
+    assert_eq!(seen["file_path"], bench.cwd.join("secrets/k.txt").display().to_string());
+    let seen = resolved(&bench, "Grep", json!({ "pattern": "x" }));
+    assert_eq!(seen["path"], bench.cwd.join("secrets").display().to_string());
+}
