@@ -13,8 +13,11 @@ use crate::recovery::{
     Ask, Cut, ErrorClass, Event, Failure, Fault, FaultKind, Moment, Money, Purpose, Reach, Reply,
     SUMMARISE, classify,
 };
-use crate::transcript::{Block, Message, faults_of_a_history, lacks_thinking, repair, violations};
+use crate::transcript::{
+    Block, Message, Usage, faults_of_a_history, lacks_thinking, repair, violations,
+};
 
+use super::books::CallCost;
 use super::conversation::{knows_call, text_of};
 use super::observer::{Notice, WaitingFor};
 use super::session::Session;
@@ -59,7 +62,7 @@ impl Session<'_> {
         if let Purpose::Summary(occasion) = ask.purpose
             && let Err(event) = self.before_compaction(occasion).await
         {
-            self.books.release();
+            self.books.settle_broken();
             return event;
         }
         let began = self.watch.clock.now();
@@ -71,7 +74,7 @@ impl Session<'_> {
             CallEnd::Failed(fault) => self.failed(*fault, &ask).await,
             CallEnd::Cut(cut) => {
                 self.early.discard();
-                self.forfeit();
+                self.settle_broken();
                 cut.into()
             }
         }
@@ -138,6 +141,9 @@ impl Session<'_> {
                     if let (Progress::Block { block, .. }, false) = (&step, guarded) {
                         self.early.consider(block, &self.toolbox);
                     }
+                    if let Progress::Received(received) = step {
+                        self.books.receive(received);
+                    }
                     pass_on(step, self.stream_events, &mut self.watch, &mut self.shared);
                 }
                 Ok(Next::Over(result)) => break result.into(),
@@ -154,6 +160,9 @@ impl Session<'_> {
         };
         // A reply that comes at once may be here before what was told on its way.
         while let Ok(step) = progress.try_recv() {
+            if let Progress::Received(received) = step {
+                self.books.receive(received);
+            }
             pass_on(step, self.stream_events, &mut self.watch, &mut self.shared);
         }
         end
@@ -162,8 +171,8 @@ impl Session<'_> {
     async fn heard(&mut self, mut answer: Answer, ask: &Ask) -> Event {
         // What failed before was overcome: it explains nothing that comes now.
         self.fault = None;
-        let rung = self.rung().clone();
-        self.settle_call(&rung, ask, &answer);
+        let label = self.rung().label.clone();
+        self.settle_call(&label, &mut answer);
         let first_token = answer.first_token.map(|real| self.watch.clock.scaled(real));
         self.books.tally.first_token = self.books.tally.first_token.or(first_token);
         if answer.stop_reason == "model_context_window_exceeded" {
@@ -200,13 +209,10 @@ impl Session<'_> {
 
     async fn failed(&mut self, fault: Fault, ask: &Ask) -> Event {
         self.early.discard();
-        if fault.was_surely_not_billed() {
-            self.books.release();
-        } else {
-            self.forfeit();
-        }
+        self.settle_broken();
         self.learn_window(&fault, ask.purpose);
-        let failure = Failure { remedies: self.remedies(&fault, ask), ..classify(&fault) };
+        let (remedies, standing) = (self.remedies(&fault, ask), self.rung().client.standing());
+        let failure = Failure { remedies, standing, ..classify(&fault) };
         self.blame(fault);
         self.warn_others(failure).await;
         Event::Failed(failure)
@@ -221,29 +227,37 @@ impl Session<'_> {
         self.fault = Some(fault);
     }
 
-    /// Charges what the reply cost, on paper too.
-    pub(super) fn settle_call(&mut self, rung: &Rung, ask: &Ask, answer: &Answer) {
-        let cost = self.books.settle(rung, ask, answer);
-        self.journal.spend(cost.counted, &answer.usage, &rung.label);
-        if cost.uncounted > Money::ZERO {
-            self.journal.forfeit(cost.uncounted, &rung.label);
+    /// Charges what the reply cost, on paper too. Nothing further learns of impossible counts.
+    pub(super) fn settle_call(&mut self, label: &str, answer: &mut Answer) {
+        let cost = self.books.settle(answer);
+        if let CallCost::Whole(settled) = cost {
+            answer.usage = settled.usage;
         }
-        if self.books.minds_uncounted(cost) {
-            let warning = format!(
-                "{} does not count all tokens of its replies: what it does not count is charged \
-                 at the most that it can cost",
-                rung.label
-            );
-            self.watch.tell(&Notice::Warning(&warning));
-        }
+        self.note_cost(label, cost);
     }
 
-    /// Charges the call at hand in full, on paper too.
-    fn forfeit(&mut self) {
-        let lost = self.books.forfeit();
-        if lost > Money::ZERO {
-            let label = self.rung().label.clone();
-            self.journal.forfeit(lost, &label);
+    /// Charges what a call received that brought no answer, on paper too.
+    fn settle_broken(&mut self) {
+        let cost = self.books.settle_broken();
+        let label = self.rung().label.clone();
+        self.note_cost(&label, cost);
+    }
+
+    fn note_cost(&mut self, label: &str, cost: CallCost) {
+        match cost {
+            CallCost::Nothing => {}
+            CallCost::Whole(settled) => {
+                self.journal.spend(settled.counted, &settled.usage, label);
+                if settled.uncounted > Money::ZERO {
+                    self.journal.forfeit(Some(settled.uncounted), &Usage::default(), label);
+                }
+            }
+            CallCost::Broken(settled) => {
+                self.journal.forfeit(settled.total(), &settled.usage, label);
+            }
+        }
+        for remark in self.books.remarks(&cost, label) {
+            self.watch.tell(&Notice::Warning(&remark));
         }
     }
 
@@ -261,18 +275,20 @@ impl Session<'_> {
         };
         self.guard();
         // The rejection that led here stays what the run reports, unless there is more to say.
-        let rejection =
-            self.fault.as_ref().map_or(ErrorClass::AuthError, |fault| classify(fault).class);
+        let rejection = self.fault.as_ref().map(classify);
+        let rejection = rejection.unwrap_or(Failure::of(ErrorClass::AuthError));
+        let (class, body) = (rejection.class, rejection.body);
+        let standing = client.standing();
         match renewal {
-            Renewal::Another => Event::Refreshed,
-            Renewal::Same => Event::Failed(Failure::of(rejection)),
+            Renewal::Another | Renewal::Confirmed => Event::Refreshed,
+            Renewal::Same => Event::Failed(Failure { body, standing, ..Failure::of(class) }),
             Renewal::Failed(fault) => {
                 let failure = classify(&fault);
                 self.blame(*fault);
                 // Why no other credential could be had says nothing against the verdict.
                 let final_too = failure.class == ErrorClass::InvalidApiKey;
-                let class = if final_too { rejection } else { failure.class };
-                Event::Failed(Failure { class, ..failure })
+                let class = if final_too { class } else { failure.class };
+                Event::Failed(Failure { class, standing, ..failure })
             }
         }
     }
@@ -343,6 +359,9 @@ fn pass_on(
     match step {
         Progress::Event(event) if streams => watch.tell(&Notice::StreamEvent(&event)),
         Progress::Accepted(limits) => accepted(shared, limits.as_ref()),
-        Progress::Block { .. } | Progress::Bytes(_) | Progress::Event(_) => {}
+        Progress::Block { .. }
+        | Progress::Bytes(_)
+        | Progress::Event(_)
+        | Progress::Received(_) => {}
     }
 }

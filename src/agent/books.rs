@@ -1,8 +1,8 @@
 //! What the run has cost and done so far.
 
-use crate::model::{Answer, cost};
-use crate::recovery::{Ask, Money, Reservation};
-use crate::transcript::{Block, ToolCall, Usage, fewest_tokens};
+use crate::model::{Answer, Bounds, Counts, Prices, Received, Settlement, settle};
+use crate::recovery::{Money, Reservation};
+use crate::transcript::ToolCall;
 
 use super::purse::{Purse, Turn, bill};
 use super::setup::{Denial, Rung, Tally};
@@ -18,42 +18,49 @@ pub(super) struct Books {
     agent: Option<String>,
     /// `--budget-mode after`: stop once this much is spent, without reserving.
     stop_after: Option<Money>,
-    reserved: Option<(Reservation, Worst)>,
-    uncounted_told: bool,
+    reserved: Option<Reserved>,
+    told: Told,
 }
 
 /// The most that a call can cost.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone)]
 pub(super) struct Worst {
-    pub(super) input: Money,
-    /// Each token of its output, of which there are no more than `cap`.
-    pub(super) token: Money,
-    pub(super) cap: u32,
-}
-
-/// What a reply cost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Cost {
-    /// As the service counted it.
-    pub(super) counted: Money,
-    /// The most that the part can have cost which it did not count.
-    pub(super) uncounted: Money,
+    pub(super) bounds: Bounds,
+    pub(super) prices: Option<Prices>,
+    pub(super) rung: Rung,
 }
 
 impl Worst {
-    pub(super) fn sum(self) -> Money {
-        self.input + self.token * u64::from(self.cap)
+    pub(super) fn sum(&self) -> Money {
+        self.bounds.worst_case(self.prices.as_ref())
     }
+}
 
-    /// Some gateways count nothing. Were that taken for nothing spent, no budget would ever end
-    /// a run. No token has less than a byte.
-    fn uncounted(self, usage: &Usage, content: &[Block]) -> Money {
-        let input = if usage.input() == 0 { self.input } else { Money::ZERO };
-        let bytes = || serde_json::to_vec(content).map_or(u64::MAX, |json| json.len() as u64);
-        let counts = usage.output_tokens >= fewest_tokens(content).max(1);
-        let tokens = if counts || content.is_empty() { 0 } else { bytes() };
-        input + self.token * tokens.min(u64::from(self.cap))
-    }
+/// What is set aside for the call at hand.
+struct Reserved {
+    reservation: Reservation,
+    worst: Worst,
+    /// What the call has received so far. `None`: no message has begun.
+    received: Option<Received>,
+}
+
+/// What was said of costs already: once is enough.
+#[derive(Debug, Default)]
+struct Told {
+    uncounted: bool,
+    impossible: bool,
+    unpriced: bool,
+}
+
+/// How a call ended, as far as its cost goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum CallCost {
+    /// Nothing was received.
+    Nothing,
+    /// A whole reply.
+    Whole(Settlement),
+    /// A reply that broke off. How much of it was billed only the service knows.
+    Broken(Settlement),
 }
 
 impl Books {
@@ -70,7 +77,7 @@ impl Books {
             agent,
             stop_after: after,
             reserved: None,
-            uncounted_told: false,
+            told: Told::default(),
         }
     }
 
@@ -98,54 +105,92 @@ impl Books {
 
     /// Sets the worst case of a call aside. `false` when it does not fit.
     pub(super) fn reserve(&mut self, worst: Worst) -> bool {
-        self.reserved = self.purse.reserve(worst.sum()).map(|reserved| (reserved, worst));
+        let reserved = self.purse.reserve(worst.sum());
+        self.reserved = reserved.map(|reservation| Reserved { reservation, worst, received: None });
         self.turn = None;
         self.reserved.is_some()
     }
 
+    /// The call at hand has received this much so far.
+    pub(super) fn receive(&mut self, received: Received) {
+        if let Some(reserved) = &mut self.reserved {
+            reserved.received = Some(received);
+        }
+    }
+
     /// The call was answered: what it cost is known, as far as the service counted it.
-    pub(super) fn settle(&mut self, rung: &Rung, ask: &Ask, answer: &Answer) -> Cost {
-        let (model, usage) = (&rung.facts, answer.usage);
-        let prices = model.prices_at(ask.fast);
-        let counted = prices.map_or(Money::ZERO, |prices| cost(&prices, &usage));
-        let mut uncounted = Money::ZERO;
-        if let Some((reservation, worst)) = self.reserved.take() {
-            uncounted = worst.uncounted(&usage, &answer.content);
-            self.purse.settle(reservation, counted, uncounted);
-        }
-        self.tally.usage += usage;
-        let tokens = usage.input() + usage.output_tokens;
-        self.tally.recovery.bill(counted + uncounted, tokens);
-        bill(&mut self.tally.by_model, rung, usage, counted);
-        if let Some(agent) = &self.agent {
-            self.purse.bill_agent(agent, rung, usage, counted);
-            self.purse.charge_agent(agent, uncounted);
-        }
-        Cost { counted, uncounted }
+    pub(super) fn settle(&mut self, answer: &Answer) -> CallCost {
+        self.receive(Received::whole(answer.usage, answer.counts, &answer.content));
+        self.close(CallCost::Whole)
     }
 
-    /// Whether to say that a service does not count: once.
-    pub(super) fn minds_uncounted(&mut self, cost: Cost) -> bool {
-        cost.uncounted > Money::ZERO && !std::mem::replace(&mut self.uncounted_told, true)
+    /// The call ended without an answer. It costs what it received.
+    pub(super) fn settle_broken(&mut self) -> CallCost {
+        self.close(CallCost::Broken)
     }
 
-    /// The service said no before it did any work: the call cost nothing.
-    pub(super) fn release(&mut self) {
-        if let Some((reservation, _)) = self.reserved.take() {
+    fn close(&mut self, end: fn(Settlement) -> CallCost) -> CallCost {
+        let Some(Reserved { reservation, worst, received }) = self.reserved.take() else {
+            return CallCost::Nothing;
+        };
+        let Some(received) = received else {
             self.purse.settle(reservation, Money::ZERO, Money::ZERO);
+            return CallCost::Nothing;
+        };
+        let settled = settle(worst.prices.as_ref(), &worst.bounds, &received);
+        let cost = end(settled);
+        let (certain, upper_bound) = cost.parts();
+        self.purse.settle(reservation, certain, upper_bound);
+        self.tally.usage += settled.usage;
+        self.tally.clamped += u32::from(settled.counts == Counts::Impossible);
+        let tokens = settled.usage.input() + settled.usage.output_tokens;
+        self.tally.recovery.bill(certain + upper_bound, tokens);
+        bill(&mut self.tally.by_model, &worst.rung, settled.usage, settled.total());
+        if let Some(agent) = &self.agent {
+            self.purse.bill_agent(agent, &worst.rung, &settled, (certain, upper_bound));
         }
+        cost
     }
 
-    /// Nobody knows whether the call was billed: it stays charged in full. Returns how much.
-    pub(super) fn forfeit(&mut self) -> Money {
-        let Some((reservation, _)) = self.reserved.take() else { return Money::ZERO };
-        let lost = reservation.amount();
-        self.purse.forfeit(reservation);
-        if let Some(agent) = &self.agent {
-            self.purse.charge_agent(agent, lost);
-        }
-        self.tally.recovery.bill(lost, 0);
-        lost
+    /// What is to be said of what a call cost: each once.
+    pub(super) fn remarks(&mut self, cost: &CallCost, label: &str) -> Vec<String> {
+        let settled = match cost {
+            CallCost::Nothing => return Vec::new(),
+            CallCost::Whole(settled) | CallCost::Broken(settled) => settled,
+        };
+        let mut remarks = Vec::new();
+        let mut once = |told: &mut bool, applies: bool, remark: String| {
+            if applies && !std::mem::replace(told, true) {
+                remarks.push(remark);
+            }
+        };
+        let Told { uncounted, impossible, unpriced } = &mut self.told;
+        once(
+            unpriced,
+            settled.counted.is_none(),
+            format!(
+                "no price is known for the model {label}, so the cost of this run is not known; \
+                 give one with --price {label}=IN/OUT (US dollars per million tokens)"
+            ),
+        );
+        once(
+            impossible,
+            settled.counts == Counts::Impossible,
+            format!(
+                "{label} reports impossible token counts (negative, or more than the request \
+                 allowed): they are cut to what is possible"
+            ),
+        );
+        let whole = matches!(cost, CallCost::Whole(_));
+        once(
+            uncounted,
+            whole && settled.uncounted > Money::ZERO,
+            format!(
+                "{label} does not count all tokens of its replies: what it does not count is \
+                 charged at the most that it can cost"
+            ),
+        );
+        remarks
     }
 
     pub(super) fn count_denial(&mut self, call: &ToolCall, reason: &str) {
@@ -159,9 +204,20 @@ impl Books {
     }
 }
 
+impl CallCost {
+    /// What was certainly billed, and the most that may have been beyond that.
+    pub(super) fn parts(&self) -> (Money, Money) {
+        match self {
+            Self::Nothing => (Money::ZERO, Money::ZERO),
+            Self::Whole(settled) => (settled.counted.unwrap_or_default(), settled.uncounted),
+            Self::Broken(settled) => (Money::ZERO, settled.total().unwrap_or_default()),
+        }
+    }
+}
+
 impl Drop for Books {
-    /// Whoever is cut off in the middle of a call does not know whether it was billed.
+    /// A run that is dropped in the middle of a call pays for what it received.
     fn drop(&mut self) {
-        self.forfeit();
+        self.settle_broken();
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use crate::model::Answer;
+use crate::model::{Answer, Bounds};
 use crate::recovery::{
     Ask, ErrorClass, Fault, Money, Nudge, Poison, Purpose, Remedies, SUMMARISE, Spiral, Trim,
     Weight, classify,
@@ -75,20 +75,27 @@ impl Session<'_> {
 
     /// The most that a request can cost.
     pub(super) fn worst_case(&mut self, ask: &Ask) -> Worst {
-        let (input, token) = self.costs(ask.purpose, ask.fast);
-        Worst { input, token, cap: ask.cap }
+        let input = self.input_bound(ask.purpose);
+        let prices = self.rung().facts.prices_at(ask.fast);
+        let bounds = Bounds { input, window: self.window(), cap: ask.cap };
+        Worst { bounds, prices, rung: self.rung().clone() }
     }
 
     /// The most that the input of the next request can cost, and each token of its output.
     fn costs(&mut self, purpose: Purpose, fast: bool) -> (Money, Money) {
-        let bound = match purpose {
-            Purpose::Reply => self.history.upper_bound(),
-            Purpose::Summary(_) => self.summary_request().upper_bound(),
-        };
+        let bound = self.input_bound(purpose);
         let Some(prices) = self.rung().facts.prices_at(fast) else {
             return (Money::ZERO, Money::ZERO);
         };
         (prices.dearest_input() * bound, prices.output)
+    }
+
+    /// The most input tokens that the next request can have.
+    fn input_bound(&mut self, purpose: Purpose) -> u64 {
+        match purpose {
+            Purpose::Reply => self.history.upper_bound(),
+            Purpose::Summary(_) => self.summary_request().upper_bound(),
+        }
     }
 
     /// The context window of the model in use: what is known of it, or what it taught us.

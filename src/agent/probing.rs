@@ -6,10 +6,10 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 use crate::model::limits::{ProbeEnd, ProbeTurn};
-use crate::model::{Answer, Prompt};
+use crate::model::{Answer, Bounds, Prompt};
 use crate::recovery::{
-    Ask, Connection, ErrorClass, Event, Failure, Fault, FaultKind, Mode, Money, Probed, Purpose,
-    Reach, Timer, classify,
+    Ask, Connection, ErrorClass, Event, Failure, Fault, FaultKind, Mode, Probed, Purpose, Reach,
+    Timer, classify,
 };
 use crate::transcript::{Block, Message};
 
@@ -96,14 +96,14 @@ impl Session<'_> {
         self.guard();
         self.books.tally.api_duration += began.until(self.watch.clock.now());
         match result {
-            Ok(Ok(answer)) => {
-                let rung = self.rung_at(rung).clone();
-                self.settle_call(&rung, &request(0), &answer);
+            Ok(Ok(mut answer)) => {
+                let label = self.rung_at(rung).label.clone();
+                self.settle_call(&label, &mut answer);
                 Ok(Probed::Answered)
             }
             Ok(Err(fault)) => {
                 // No message began, so nothing was billed.
-                self.books.release();
+                self.books.settle_broken();
                 let failure = classify(&fault);
                 if failure.wish.is_some() {
                     self.blame(*fault);
@@ -111,7 +111,7 @@ impl Session<'_> {
                 Ok(Probed::Failed(failure))
             }
             Err(cut) => {
-                self.books.release();
+                self.books.settle_broken();
                 Err(cut)
             }
         }
@@ -119,14 +119,10 @@ impl Session<'_> {
 
     /// The most that a probe can cost.
     fn worst_of_a_probe(&self, rung: u8) -> Worst {
-        let facts = &self.rung_at(rung).facts;
-        let bytes = BYTES + facts.name.len() as u64;
-        match facts.prices_at(false) {
-            Some(prices) => {
-                Worst { input: prices.dearest_input() * bytes, token: prices.output, cap: 1 }
-            }
-            None => Worst { input: Money::ZERO, token: Money::ZERO, cap: 1 },
-        }
+        let rung = self.rung_at(rung).clone();
+        let input = BYTES + rung.facts.name.len() as u64;
+        let bounds = Bounds { input, window: rung.facts.context_window, cap: request(0).cap };
+        Worst { bounds, prices: rung.facts.prices_at(false), rung }
     }
 
     async fn send_probe(&mut self, rung: u8) -> Result<Result<Answer, Box<Fault>>, CutBy> {

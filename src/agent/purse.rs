@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{OwnedMutexGuard, watch};
 
+use crate::model::Settlement;
 use crate::recovery::{Ledger, Money, Reservation};
 use crate::transcript::Usage;
 
@@ -87,10 +88,6 @@ impl Purse {
         });
     }
 
-    pub(super) fn forfeit(&self, reservation: Reservation) {
-        self.close(|ledger| ledger.forfeit(reservation));
-    }
-
     fn close(&self, close: impl FnOnce(&mut Ledger)) {
         let mut sums = self.sums();
         sums.reservations = sums.reservations.saturating_sub(1);
@@ -99,18 +96,19 @@ impl Purse {
         self.0.settled.send_modify(|count| *count += 1);
     }
 
-    /// Notes what a sub-agent used.
-    pub(super) fn bill_agent(&self, id: &str, rung: &Rung, usage: Usage, cost: Money) {
+    /// Notes what a call of a sub-agent used, and what it is charged at: what was certainly
+    /// billed, and the most that may have been beyond that.
+    pub(super) fn bill_agent(
+        &self,
+        id: &str,
+        rung: &Rung,
+        settled: &Settlement,
+        (certain, upper_bound): (Money, Money),
+    ) {
         let mut sums = self.sums();
-        bill(&mut sums.of_agents, rung, usage, cost);
-        sums.accounts.entry(id.to_owned()).or_default().0 += cost;
-    }
-
-    /// Notes what a sub-agent is charged with, whether or not it was billed.
-    pub(super) fn charge_agent(&self, id: &str, lost: Money) {
-        let mut sums = self.sums();
+        bill(&mut sums.of_agents, rung, settled.usage, settled.total());
         let account = sums.accounts.entry(id.to_owned()).or_default();
-        *account = (account.0 + lost, account.1 + lost);
+        *account = (account.0 + certain + upper_bound, account.1 + upper_bound);
     }
 
     /// What a sub-agent spent so far, and how much of that is not settled.
@@ -124,20 +122,20 @@ impl Purse {
 }
 
 /// Adds to a model's line.
-pub(super) fn bill(lines: &mut Vec<ModelTally>, rung: &Rung, usage: Usage, cost: Money) {
+pub(super) fn bill(lines: &mut Vec<ModelTally>, rung: &Rung, usage: Usage, cost: Option<Money>) {
     let model = &rung.facts;
     let line = lines.iter().position(|line| line.model == rung.label).unwrap_or_else(|| {
         lines.push(ModelTally {
             model: rung.label.clone(),
             usage: Usage::default(),
-            cost: Money::ZERO,
+            cost: Some(Money::ZERO),
             context_window: model.context_window,
             max_output: model.max_output,
         });
         lines.len() - 1
     });
     lines[line].usage += usage;
-    lines[line].cost += cost;
+    lines[line].cost = both(lines[line].cost, cost);
 }
 
 /// Adds up what two kept books of.
@@ -146,9 +144,14 @@ pub(super) fn join(lines: &mut Vec<ModelTally>, more: Vec<ModelTally>) {
         match lines.iter_mut().find(|line| line.model == one.model) {
             Some(line) => {
                 line.usage += one.usage;
-                line.cost += one.cost;
+                line.cost = both(line.cost, one.cost);
             }
             None => lines.push(one),
         }
     }
+}
+
+/// A sum is known only where both its parts are.
+fn both(one: Option<Money>, other: Option<Money>) -> Option<Money> {
+    one.zip(other).map(|(one, other)| one + other)
 }

@@ -349,7 +349,7 @@ impl Session<'_> {
         Figures {
             turn: self.books.tally.turns + 1,
             waited: self.books.tally.recovery.totals().waited,
-            spent: self.books.purse.ledger().settled(),
+            spent: self.books.purse.ledger().spent(),
         }
     }
 

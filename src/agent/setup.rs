@@ -112,7 +112,8 @@ pub struct Ending {
     pub tally: Tally,
     /// Everything that counts against the budget.
     pub spent: Money,
-    /// Part of it that was charged for calls of which nobody knows whether they were billed.
+    /// Part of it that is an upper bound: of replies that broke off, and of tokens that a service
+    /// did not count.
     pub unsettled: Money,
     pub budget: Option<Money>,
     pub journal: JournalHealth,
@@ -132,9 +133,11 @@ pub struct Ending {
 }
 
 impl Ending {
-    /// What is known to have been billed.
-    pub fn settled(&self) -> Money {
-        self.spent.minus(self.unsettled)
+    /// Everything that counts against the budget. `None` when a model was used whose price is not
+    /// known.
+    pub fn cost(&self) -> Option<Money> {
+        let priced = self.tally.by_model.iter().all(|model| model.cost.is_some());
+        priced.then_some(self.spent)
     }
 }
 
@@ -147,6 +150,8 @@ pub struct Tally {
     pub api_duration: Duration,
     pub first_token: Option<Duration>,
     pub usage: Usage,
+    /// Replies whose service reported impossible counts of tokens, which were cut.
+    pub clamped: u32,
     pub by_model: Vec<ModelTally>,
     /// Which model answered from which turn on.
     pub models: Vec<ModelSpan>,
@@ -169,7 +174,8 @@ pub struct Tally {
 pub struct ModelTally {
     pub model: String,
     pub usage: Usage,
-    pub cost: Money,
+    /// `None` when no price is known.
+    pub cost: Option<Money>,
     pub context_window: u64,
     pub max_output: u32,
 }

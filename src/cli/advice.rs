@@ -43,6 +43,7 @@ fn particulars(fault: &Fault) -> String {
             | FaultKind::Certificate { .. }
             | FaultKind::TornStream { .. }
             | FaultKind::Nonsense { .. }
+            | FaultKind::Page { .. }
             | FaultKind::Unsendable { .. } => shortened(detail),
         });
     }
@@ -245,11 +246,11 @@ fn owned((what, advice): (&str, &'static str)) -> (String, &'static str) {
 }
 
 fn budget(ending: &Ending) -> String {
-    let mut spent = format!("{} was spent", ending.settled());
+    let mut spent = format!("{} was spent", ending.spent);
     if ending.unsettled > Money::ZERO {
         let _ = write!(
             spent,
-            ", up to {} more went to attempts of which nobody knows whether they were billed",
+            " (up to {} of it for replies that broke off or were not counted)",
             ending.unsettled
         );
     }

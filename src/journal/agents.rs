@@ -235,7 +235,8 @@ fn trace(meta: &Path) -> Option<PastAgent> {
             Entry::Link { .. } | Entry::UnreadTransition | Entry::Other => {}
         }
     }
-    agent.sums.forfeit(in_flight);
+    let model = agent.model.clone();
+    agent.sums.forfeit_in_flight(in_flight, &model);
     agent.tool_calls = u32::try_from(begun.len()).unwrap_or(u32::MAX);
     agent.finished = finished(&messages);
     agent.unknown = unanswered(&messages, &begun);
@@ -276,7 +277,9 @@ impl PastAgent {
     /// Takes in a record. Takes and returns what a call that is under way may cost at most.
     fn hear(&mut self, record: Record, in_flight: Money) -> Money {
         match record {
-            Record::Spend { cost, unsettled: true, .. } => self.sums.forfeit(cost),
+            Record::Spend { cost, usage, model, unsettled: true } => {
+                self.sums.forfeit(cost, usage, &model);
+            }
             Record::Spend { cost, usage, model, .. } => self.sums.add(cost, usage, &model),
             Record::Transition { transition } => return worst_case(in_flight, &transition),
             Record::End { reason } => self.ended = Some(reason),

@@ -64,11 +64,11 @@ pub(super) enum Record {
         calls: Vec<Started>,
     },
     Spend {
-        /// Pico-dollars.
-        cost: Money,
+        /// Pico-dollars. `None` when no price was known.
+        cost: Option<Money>,
         usage: Usage,
         model: String,
-        /// Whether it is only the most that the call can have cost: nobody knows if it was billed.
+        /// Whether it is an upper bound: the call broke off, or its service did not count.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         unsettled: bool,
     },

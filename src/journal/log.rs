@@ -250,14 +250,15 @@ impl Journal {
     }
 
     /// Appends what a call cost. Belongs before the reply that it bought.
-    pub fn spend(&mut self, cost: Money, usage: &Usage, model: &str) {
+    /// `None` when no price is known.
+    pub fn spend(&mut self, cost: Option<Money>, usage: &Usage, model: &str) {
         let (usage, model) = (*usage, model.to_owned());
         self.record(&Record::Spend { cost, usage, model, unsettled: false }, Sync::Later);
     }
 
-    /// Appends the most that a call can have cost of which nobody knows whether it was billed.
-    pub fn forfeit(&mut self, cost: Money, model: &str) {
-        let (usage, model) = (Usage::default(), model.to_owned());
+    /// Appends the most that a call can have cost whose bill only the service knows.
+    pub fn forfeit(&mut self, cost: Option<Money>, usage: &Usage, model: &str) {
+        let (usage, model) = (*usage, model.to_owned());
         self.record(&Record::Spend { cost, usage, model, unsettled: true }, Sync::Later);
     }
 

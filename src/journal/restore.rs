@@ -52,6 +52,8 @@ pub struct Restored {
     /// The most that a call can have cost that was under way when the session was cut off.
     /// Whether it was billed is not known, so the sums include it.
     pub in_flight: Money,
+    /// Which model that is booked under.
+    pub in_flight_model: String,
     /// Lines dropped because they were torn.
     pub dropped_records: u32,
     /// Calls that had started and were answered with "outcome unknown".
@@ -107,8 +109,10 @@ pub(super) fn restore(
     let (messages, repairs) = repair_history(messages, tell);
     agents::add_up(agents, &mut story.session, 0);
     agents::add_up(agents, &mut story.prompt, story.begun);
-    story.prompt.forfeit(story.in_flight);
-    story.session.forfeit(story.in_flight);
+    let asked = story.charged.take().or(story.opened.as_ref().map(|open| open.model.clone()));
+    let asked = asked.unwrap_or_else(|| "unknown".to_owned());
+    story.prompt.forfeit_in_flight(story.in_flight, &asked);
+    story.session.forfeit_in_flight(story.in_flight, &asked);
     story.recovery.bill(story.in_flight, 0);
     let opened = story.opened;
     let restored = Restored {
@@ -125,6 +129,7 @@ pub(super) fn restore(
         spiral: story.spiral,
         windows: story.windows,
         in_flight: story.in_flight,
+        in_flight_model: asked,
         dropped_records: contents.torn,
         unknown_outcomes: u32::try_from(unknown_outcomes).unwrap_or(u32::MAX),
         cwd: opened.as_ref().map(|open| open.cwd.clone()).or(cwd).map(PathBuf::from),
@@ -167,6 +172,8 @@ struct Story {
     in_flight: Money,
     /// The model whose reply was paid for last.
     paid: Option<String>,
+    /// The model that was charged for last.
+    charged: Option<String>,
     signed_by: Option<String>,
     counted: Counted,
     rewritten: Vec<Rewritten>,
@@ -245,14 +252,17 @@ impl Story {
                 self.goes_on();
                 for sums in [&mut self.prompt, &mut self.session] {
                     if unsettled {
-                        sums.forfeit(cost);
+                        sums.forfeit(cost, usage, &model);
                     } else {
                         sums.add(cost, usage, &model);
                     }
                 }
                 let tokens = usage.input() + usage.output_tokens;
-                self.recovery.bill(cost, if unsettled { 0 } else { tokens });
-                self.paid = (!unsettled).then_some(model);
+                self.recovery.bill(cost.unwrap_or_default(), tokens);
+                self.charged = Some(model.clone());
+                if !unsettled {
+                    self.paid = Some(model);
+                }
                 self.in_flight = Money::ZERO;
             }
             Record::Repair { .. } | Record::Recovery(_) => {}

@@ -9,6 +9,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::recovery::Money;
+use crate::transcript::Usage;
 
 use super::agents::traces;
 use super::entry::Opening;
@@ -103,9 +104,8 @@ impl Held {
             journal.end_line();
         }
         if restored.in_flight > Money::ZERO {
-            let model = restored.answered_by.as_ref().or(restored.model.as_ref());
-            let model = model.map_or("unknown", String::as_str);
-            journal.forfeit(restored.in_flight, model);
+            let (cost, model) = (restored.in_flight, restored.in_flight_model.as_str());
+            journal.forfeit(Some(cost), &Usage::default(), model);
         }
         let dropped = restored.dropped_records;
         journal.open(opening, Beginning { epoch: loose.epoch + 1, dropped, forked_from: None });

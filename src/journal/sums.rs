@@ -10,10 +10,11 @@ pub struct Sums {
     pub turns: u32,
     /// Everything that counts against a budget.
     pub spent: Money,
-    /// Part of it that was charged for calls of which nobody knows whether they were billed.
+    /// Part of it that is an upper bound: of calls that broke off or were cut off, and of tokens that
+    /// a service did not count.
     pub unsettled: Money,
     pub usage: Usage,
-    /// In the order in which they were first used. Without what is not settled.
+    /// In the order in which they were first used.
     pub by_model: Vec<ModelSum>,
     /// Which model answered from which turn on.
     pub models: Vec<ModelSpan>,
@@ -31,16 +32,21 @@ pub struct ModelSpan {
 pub struct ModelSum {
     pub model: String,
     pub usage: Usage,
-    pub cost: Money,
+    /// `None` when no price was known.
+    pub cost: Option<Money>,
 }
 
 impl Sums {
-    pub(super) fn add(&mut self, cost: Money, usage: Usage, model: &str) {
-        self.spent += cost;
+    pub(super) fn add(&mut self, cost: Option<Money>, usage: Usage, model: &str) {
+        self.spent += cost.unwrap_or_default();
         self.usage += usage;
+        self.add_of_model(cost, usage, model);
+    }
+
+    fn add_of_model(&mut self, cost: Option<Money>, usage: Usage, model: &str) {
         match self.by_model.iter_mut().find(|sum| sum.model == model) {
             Some(sum) => {
-                sum.cost += cost;
+                sum.cost = sum.cost.zip(cost).map(|(sum, more)| sum + more);
                 sum.usage += usage;
             }
             None => self.by_model.push(ModelSum { model: model.to_owned(), usage, cost }),
@@ -52,17 +58,7 @@ impl Sums {
         self.spent += agent.spent;
         self.unsettled += agent.unsettled;
         for ModelSum { model, usage, cost } in &agent.by_model {
-            match self.by_model.iter_mut().find(|sum| sum.model == *model) {
-                Some(sum) => {
-                    sum.cost += *cost;
-                    sum.usage += *usage;
-                }
-                None => self.by_model.push(ModelSum {
-                    model: model.clone(),
-                    usage: *usage,
-                    cost: *cost,
-                }),
-            }
+            self.add_of_model(*cost, *usage, model);
         }
     }
 
@@ -75,9 +71,17 @@ impl Sums {
         }
     }
 
-    pub(super) fn forfeit(&mut self, cost: Money) {
-        self.spent += cost;
-        self.unsettled += cost;
+    /// Adds a cost that is an upper bound.
+    pub(super) fn forfeit(&mut self, cost: Option<Money>, usage: Usage, model: &str) {
+        self.add(cost, usage, model);
+        self.unsettled += cost.unwrap_or_default();
+    }
+
+    /// Adds the worst case of a call that was under way when its process died.
+    pub(super) fn forfeit_in_flight(&mut self, cost: Money, model: &str) {
+        if cost > Money::ZERO {
+            self.forfeit(Some(cost), Usage::default(), model);
+        }
     }
 }
 

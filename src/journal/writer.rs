@@ -136,6 +136,6 @@ mod tests {
         assert!(syncs(|journal| _ = journal.message(&says(&text), &meta)));
         assert!(syncs(|journal| journal.end(StopReason::Completed)));
         assert!(!syncs(|journal| _ = journal.message(&says(&tool), &meta)), "its intent syncs it");
-        assert!(!syncs(|journal| journal.spend(Money::ZERO, &Usage::default(), "m")));
+        assert!(!syncs(|journal| journal.spend(Some(Money::ZERO), &Usage::default(), "m")));
     }
 }

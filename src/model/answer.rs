@@ -10,6 +10,7 @@ use crate::recovery::FaultKind;
 use crate::transcript::{Block, Usage};
 
 use super::headers::RateLimits;
+use super::settlement::{Counts, Received};
 
 /// Something that happened while a reply streamed in.
 #[derive(Clone, Debug)]
@@ -22,6 +23,8 @@ pub enum Progress {
     Event(Value),
     /// A content block is complete.
     Block { index: usize, block: Block },
+    /// A message has begun, or more of it came: what it can cost so far.
+    Received(Received),
 }
 
 /// A whole reply.
@@ -37,6 +40,8 @@ pub struct Answer {
     /// `end_turn`, `tool_use`, `max_tokens` and so on, in the service's words.
     pub stop_reason: String,
     pub usage: Usage,
+    /// Whether the numbers of `usage` could be counts of tokens as the service reported them.
+    pub counts: Counts,
     pub request_id: Option<String>,
     /// From the start of the attempt to the first block. `None` when the reply came in one piece.
     pub first_token: Option<Duration>,
@@ -66,18 +71,32 @@ pub fn read_whole(body: &[u8]) -> Result<Answer, FaultKind> {
         .collect::<Result<Vec<_>, _>>()
         .map_err(nonsense)?;
     let (content, cut_tool_call) = settle(sealed, stop_reason).map_err(nonsense)?;
-    let mut usage = Usage::default();
-    merge_usage(&mut usage, &value["usage"]);
+    let mut received = Received::default();
+    received.report(&value["usage"]);
     Ok(Answer {
         id: text_of(&value["id"]),
         model: text_of(&value["model"]),
         content,
         cut_tool_call,
         stop_reason: stop_reason.to_owned(),
-        usage,
+        usage: received.usage,
+        counts: received.counts,
         request_id: None,
         first_token: None,
     })
+}
+
+/// What a body that is a message can cost, even where it cannot be used. `None`: it is none.
+pub(super) fn received_of(body: &[u8]) -> Option<Received> {
+    let body = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
+    let value: Value = serde_json::from_slice(body).ok()?;
+    let content = value["content"].as_array()?;
+    let mut received = Received::default();
+    received.report_final(&value["usage"]);
+    for block in content {
+        received.grow(block.to_string().len());
+    }
+    Some(received)
 }
 
 /// A block at its end.
@@ -164,21 +183,6 @@ impl ToolIds {
         self.0.insert(id.clone());
         id
     }
-}
-
-/// Far more tokens than any reply has. What counts more is not believed, and never overflows.
-const COUNT_MAX: u64 = 1 << 40;
-
-/// Takes in what `reported` knows. Counts only grow within a reply, so a later zero is a gap, not
-/// a correction.
-pub(super) fn merge_usage(usage: &mut Usage, reported: &Value) {
-    let merge = |count: &mut u64, name: &str| {
-        *count = reported[name].as_u64().unwrap_or_default().min(COUNT_MAX).max(*count);
-    };
-    merge(&mut usage.input_tokens, "input_tokens");
-    merge(&mut usage.output_tokens, "output_tokens");
-    merge(&mut usage.cache_creation_input_tokens, "cache_creation_input_tokens");
-    merge(&mut usage.cache_read_input_tokens, "cache_read_input_tokens");
 }
 
 pub(super) fn text_of(value: &Value) -> String {

@@ -5,12 +5,11 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use crate::recovery::FaultKind;
-use crate::transcript::{Block, Usage};
+use crate::transcript::Block;
 
-use super::answer::{
-    Answer, Progress, Sealed, ToolIds, merge_usage, nonsense, seal_tool_use, settle, text_of,
-};
+use super::answer::{Answer, Progress, Sealed, ToolIds, nonsense, seal_tool_use, settle, text_of};
 use super::refusal::refusal_in;
+use super::settlement::Received;
 use super::sse::Frame;
 
 /// What an event meant for the reply.
@@ -32,7 +31,8 @@ pub enum Step {
 pub struct Assembly {
     id: String,
     model: String,
-    usage: Usage,
+    /// `None` until a message has begun.
+    received: Option<Received>,
     stop_reason: Option<String>,
     over: bool,
     slots: BTreeMap<u64, Slot>,
@@ -100,7 +100,7 @@ impl Assembly {
             "content_block_delta" => self.grow(&value)?,
             "content_block_stop" => self.close(index_of(&value)?, progress),
             "message_delta" => {
-                merge_usage(&mut self.usage, &value["usage"]);
+                self.received().report_final(&value["usage"]);
                 if let Some(reason) = value["delta"]["stop_reason"].as_str() {
                     self.stop_reason = Some(reason.to_owned());
                 }
@@ -114,6 +114,9 @@ impl Assembly {
                 return Ok(Step::Last);
             }
             _ => {}
+        }
+        if let Some(received) = self.received {
+            progress(Progress::Received(received));
         }
         Ok(Step::Event)
     }
@@ -130,6 +133,7 @@ impl Assembly {
         let Some(stop_reason) = self.stop_reason else {
             return Err(torn("the stream ended without a stop reason"));
         };
+        let received = self.received.unwrap_or_default();
         let sealed = self.slots.into_values().filter_map(|slot| match slot {
             Slot::Closed(sealed) => Some(sealed),
             Slot::Open(_) => None,
@@ -141,10 +145,16 @@ impl Assembly {
             content,
             cut_tool_call,
             stop_reason,
-            usage: self.usage,
+            usage: received.usage,
+            counts: received.counts,
             request_id: None,
             first_token: None,
         })
+    }
+
+    /// What was received, now that a message has begun.
+    fn received(&mut self) -> &mut Received {
+        self.received.get_or_insert_default()
     }
 
     fn start(&mut self, message: &Value) -> Result<(), FaultKind> {
@@ -153,7 +163,7 @@ impl Assembly {
         }
         self.id = text_of(&message["id"]);
         self.model = text_of(&message["model"]);
-        merge_usage(&mut self.usage, &message["usage"]);
+        self.received().report(&message["usage"]);
         Ok(())
     }
 
@@ -179,6 +189,7 @@ impl Assembly {
             None => return Err(nonsense(format!("content block {index} has no type"))),
         };
         self.slots.insert(index, Slot::Open(growing));
+        self.received().grow(block.to_string().len());
         Ok(())
     }
 
@@ -206,7 +217,9 @@ impl Assembly {
             ) => return Err(nonsense(format!("content of another kind for block {index}"))),
             _ => return Ok(()),
         };
-        target.push_str(piece.as_str().unwrap_or_default());
+        let piece = piece.as_str().unwrap_or_default();
+        target.push_str(piece);
+        self.received().grow(piece.len());
         Ok(())
     }
 

@@ -2,13 +2,14 @@
 
 mod knock;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use reqwest::Url;
 use reqwest::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 
-use crate::recovery::{Ask, ErrorClass, Fault, FaultKind, Purpose, Reach, classify};
+use crate::recovery::{Ask, ErrorClass, Fault, FaultKind, Purpose, Reach, Standing, classify};
 
 use super::answer::{Answer, Progress};
 use super::credentials::{Keyring, Renewal, Secret};
@@ -32,6 +33,8 @@ pub struct Client {
     transport: Transport,
     limits: Mutex<Option<RateLimits>>,
     account: Account,
+    /// Whether it has answered well.
+    proven: AtomicBool,
 }
 
 impl Client {
@@ -47,13 +50,14 @@ impl Client {
         let headers = fixed_headers(&endpoint)?;
         let (timers, proxies) = (endpoint.timers, endpoint.proxies.clone());
         let keyring = Keyring::new(endpoint, &roots).ok_or(EndpointError::Credential)?;
-        let transport = Transport::new(&url, timers, roots, &proxies);
+        let transport = Transport::new(&url, timers, roots, &proxies).following_redirects();
         let limits = Mutex::new(None);
-        Ok(Self { url, headers, keyring, timers, transport, limits, account })
+        let proven = AtomicBool::new(false);
+        Ok(Self { url, headers, keyring, timers, transport, limits, account, proven })
     }
 
     /// Makes one attempt at one request. Exactly one request goes out, or none if it cannot be
-    /// built. Dropping the future takes the request back.
+    /// built; a redirection within the endpoint's origin is followed. Dropping the future takes the request back.
     ///
     /// # Errors
     /// The facts of the failure. Nothing is retried here.
@@ -75,6 +79,7 @@ impl Client {
         }
         match result {
             Ok(mut answer) => {
+                self.proven.store(true, Ordering::Relaxed);
                 if answer.model.is_empty() {
                     prompt.model.clone_into(&mut answer.model);
                 }
@@ -101,6 +106,11 @@ impl Client {
     /// renewed, and not yet saved. No longer than `limit`.
     pub async fn settle(&self, limit: Duration) {
         self.keyring.settle(limit).await;
+    }
+
+    /// Whether the endpoint has given this process a good answer.
+    pub fn standing(&self) -> Standing {
+        if self.proven.load(Ordering::Relaxed) { Standing::Proven } else { Standing::Untried }
     }
 
     /// The rate limits, as the last answer that mentioned any told them.

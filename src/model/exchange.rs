@@ -7,10 +7,10 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::recovery::{Fault, FaultKind, Mode, Reach, Timer};
 
-use super::answer::{Answer, Progress, nonsense, read_whole};
+use super::answer::{Answer, Progress, nonsense, read_whole, received_of};
 use super::assemble::{Assembly, Step};
 use super::endpoint::Timers;
-use super::fault::{refused, torn, unanswered};
+use super::fault::{plain, refused, shorten, torn, unanswered};
 use super::headers::{RateLimits, request_id, wall_clock};
 use super::sse::Frames;
 use super::transport::Dialled;
@@ -143,11 +143,35 @@ impl Exchange {
                 while let Some(piece) = body.next(progress).await.map_err(broken)? {
                     body.held.extend_from_slice(&piece);
                 }
+                if let Some(received) = received_of(&body.held) {
+                    progress(Progress::Received(received));
+                }
                 read_whole(&body.held).map_err(senseless)
             }
-            b'<' => Err(senseless(nonsense("the body is an HTML page".to_owned()))),
+            b'<' => {
+                let detail = format!("the body is {}", self.read_page(body, progress).await);
+                Err(senseless(FaultKind::Page { detail }))
+            }
             _ => self.read_stream(body, progress).await,
         }
+    }
+
+    /// What an HTML page in place of a reply calls itself. As much of it is read as comes in time.
+    async fn read_page(
+        &self,
+        mut body: Body<'_>,
+        progress: &mut (dyn FnMut(Progress) + Send),
+    ) -> String {
+        let reading = async {
+            while body.held.len() < ERROR_LIMIT
+                && let Ok(Some(piece)) = body.next(progress).await
+            {
+                body.held.extend_from_slice(&piece);
+            }
+        };
+        // A slow or torn page is a page all the same.
+        let _ = timeout(ERROR_TIME, reading).await;
+        shorten(plain(&body.held))
     }
 
     async fn read_stream(

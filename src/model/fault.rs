@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use reqwest::header::{HeaderMap, LOCATION};
 use serde_json::Value;
 
-use crate::recovery::{Fault, FaultKind, Reach, Timer};
+use crate::recovery::{ErrorBody, Fault, FaultKind, Reach, Timer};
 
 use super::credentials::Secret;
 use super::headers::{request_id, ruling, text, wish};
@@ -19,17 +19,18 @@ const MESSAGE_LIMIT: usize = 2_000;
 /// What an answer with a status outside 2xx says.
 pub fn refused(status: u16, headers: &HeaderMap, body: &[u8], now: SystemTime) -> Fault {
     let body = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
-    let mut kind = match serde_json::from_slice::<Value>(body) {
-        Ok(value) => refusal_in(&value, status).unwrap_or_else(|| said(status, plain(body))),
-        Err(_) => said(status, redirection(status, headers).unwrap_or_else(|| plain(body))),
-    };
+    let error = serde_json::from_slice::<Value>(body);
+    let error = error.ok().and_then(|value| refusal_in(&value, status));
+    let whose = if error.is_some() { ErrorBody::Api } else { ErrorBody::Foreign };
+    let foreign = || redirection(status, headers).unwrap_or_else(|| plain(body));
+    let mut kind = error.unwrap_or_else(|| said(status, foreign()));
     if let FaultKind::Refused { label, .. } = &mut kind
         && label.is_empty()
     {
         // Amazon names the error in a header, and says in the body only what it means.
         *label = text(headers, "x-amzn-errortype").unwrap_or_default();
     }
-    let mut fault = Fault::new(kind, Reach::Status);
+    let mut fault = Fault { body: whose, ..Fault::new(kind, Reach::Status) };
     fault.wish = wish(headers, status, fault.detail(), now);
     fault.ruling = ruling(headers);
     fault.request_id = request_id(headers).or_else(|| text(headers, "x-amzn-requestid"));
@@ -47,7 +48,7 @@ fn said(status: u16, message: String) -> FaultKind {
 }
 
 /// A body that is no JSON: an HTML page by its title, anything else as it is.
-fn plain(body: &[u8]) -> String {
+pub(super) fn plain(body: &[u8]) -> String {
     let body = String::from_utf8_lossy(body);
     let body = body.trim();
     if !body.starts_with('<') {
@@ -63,7 +64,7 @@ fn plain(body: &[u8]) -> String {
     title.map_or_else(|| "an HTML page".to_owned(), |title| format!("{title} (an HTML page)"))
 }
 
-/// A POST is not sent anywhere else than where it was told to go.
+/// A POST is not sent to another origin than the one it was meant for.
 fn redirection(status: u16, headers: &HeaderMap) -> Option<String> {
     if !(300..400).contains(&status) {
         return None;
@@ -109,7 +110,9 @@ pub(super) fn unanswered(error: reqwest::Error, to: &str, reach: Reach) -> Fault
         } else {
             FaultKind::Connection { detail }
         };
-        return Fault::new(kind, Reach::Nowhere);
+        let fault = Fault::new(kind, Reach::Nowhere);
+        let body = if fault.status().is_some() { ErrorBody::Foreign } else { fault.body };
+        return Fault { body, ..fault };
     }
     let speaks_no_http = causes(&error)
         .any(|cause| cause.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_parse));
@@ -153,6 +156,7 @@ pub(super) fn scrubbed<'a>(
             | FaultKind::Certificate { detail }
             | FaultKind::TornStream { detail }
             | FaultKind::Nonsense { detail }
+            | FaultKind::Page { detail }
             | FaultKind::Unsendable { detail } => *detail = secret.scrub(detail),
             FaultKind::Timeout { .. } => {}
         }

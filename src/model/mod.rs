@@ -20,6 +20,7 @@ pub mod prices;
 mod proxies;
 mod refusal;
 pub mod request;
+pub mod settlement;
 pub mod sse;
 mod transport;
 
@@ -33,4 +34,5 @@ pub use headers::RateLimits;
 pub use prices::{ModelFacts, Prices, ShortPrompt, cost, facts, price_list_date, resolve_alias};
 pub use proxies::{BadProxy, Proxies, Proxy};
 pub use request::Prompt;
+pub use settlement::{Bounds, Counts, OutputCount, Received, Settlement, settle};
 pub use transport::{http_client, web_client};

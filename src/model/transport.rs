@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use reqwest::dns::Resolve;
+use reqwest::redirect::Policy;
 use reqwest::{Certificate, ClientBuilder, Url};
 use tower_layer::Layer;
 use tower_service::Service;
@@ -43,6 +44,40 @@ struct Recipe {
     proxy: Option<Proxy>,
     /// Instead of how this machine looks names up.
     names: Option<Names>,
+    redirects: Redirects,
+}
+
+/// What becomes of an answer that says that the request belongs elsewhere.
+#[derive(Clone, Copy, Debug)]
+enum Redirects {
+    /// It is the answer.
+    Reported,
+    /// A 307 or 308 within the origin is followed, method and body kept: what the request carries
+    /// goes to nobody else. Any other is the answer.
+    WithinOrigin,
+}
+
+/// The most redirections that are followed for one request.
+const REDIRECTS_MAX: usize = 3;
+
+impl Redirects {
+    fn policy(self) -> Policy {
+        match self {
+            Self::Reported => Policy::none(),
+            Self::WithinOrigin => Policy::custom(|attempt| {
+                let keeps = matches!(attempt.status().as_u16(), 307 | 308);
+                let within = attempt
+                    .previous()
+                    .first()
+                    .is_some_and(|first| first.origin() == attempt.url().origin());
+                if keeps && within && attempt.previous().len() <= REDIRECTS_MAX {
+                    attempt.follow()
+                } else {
+                    attempt.stop()
+                }
+            }),
+        }
+    }
 }
 
 /// How names are looked up.
@@ -64,10 +99,23 @@ impl Transport {
         let plain = is_loopback(url) && url.scheme() == "http";
         let proxy = proxies.toward(url).cloned();
         Self {
-            recipe: Recipe { timers, extra_roots, plain, proxy, names: None },
+            recipe: Recipe {
+                timers,
+                extra_roots,
+                plain,
+                proxy,
+                names: None,
+                redirects: Redirects::Reported,
+            },
             pooled: OnceLock::new(),
             fresh: OnceLock::new(),
         }
+    }
+
+    /// The same, which follows redirections that stay within the origin and keep the request.
+    pub(super) fn following_redirects(mut self) -> Self {
+        self.recipe.redirects = Redirects::WithinOrigin;
+        self
     }
 
     /// The proxy that every request takes.
@@ -126,7 +174,7 @@ impl Recipe {
             .user_agent(concat!("outlast/", env!("CARGO_PKG_VERSION")))
             // One attempt is one request: repeating is decided elsewhere.
             .retry(reqwest::retry::never())
-            .redirect(reqwest::redirect::Policy::none())
+            .redirect(self.redirects.policy())
             .connect_timeout(self.timers.connect)
             .pool_max_idle_per_host(kept)
             .pool_idle_timeout(POOL_IDLE)

@@ -10,6 +10,8 @@ pub enum Budget {
     Turn,
     /// One more attempt at the same call, and so many tokens from the run's bucket.
     Retry { tokens: u16 },
+    /// One more attempt after an odd refusal by an endpoint that has answered well before.
+    OddRefusal,
     /// One change of model. Per session: each model of the chain is tried at most once.
     Switch,
     /// One fresh credential for a rejected one.
@@ -101,6 +103,8 @@ pub struct Budgets {
     pub capacity_probes: u16,
     #[serde(default = "all_early_returns")]
     pub early_returns: u8,
+    #[serde(default = "all_odd_refusals")]
+    pub odd_refusals: u8,
 }
 
 /// What a session has that was begun before there were reports.
@@ -126,6 +130,11 @@ fn all_capacity_probes() -> u16 {
 /// The same for what they lead to.
 fn all_early_returns() -> u8 {
     Budgets::DEFAULT.early_returns
+}
+
+/// What a session has that was begun before odd refusals were retried.
+fn all_odd_refusals() -> u8 {
+    Budgets::DEFAULT.odd_refusals
 }
 
 impl Budgets {
@@ -160,6 +169,7 @@ impl Budgets {
         // Three days of them.
         capacity_probes: 10_000,
         early_returns: 3,
+        odd_refusals: 4,
     };
 
     /// Pays for one recovery. `None` when there is nothing left.
@@ -205,6 +215,7 @@ impl Budgets {
                 self.capacity_probes = self.capacity_probes.checked_sub(1)?;
             }
             Budget::EarlyReturn => self.early_returns = self.early_returns.checked_sub(1)?,
+            Budget::OddRefusal => self.odd_refusals = self.odd_refusals.checked_sub(1)?,
         }
         Some(self)
     }
@@ -222,6 +233,7 @@ impl Budgets {
             strips: full.strips,
             heals: full.heals,
             holds: full.holds,
+            odd_refusals: full.odd_refusals,
             ..self
         }
         .renewed_by_another_wait(full)
@@ -241,7 +253,9 @@ impl Budgets {
         let bucket =
             if first_try { self.bucket.saturating_add(1).min(full.bucket) } else { self.bucket };
         let (retries, refreshes, holds) = (full.retries, full.refreshes, full.holds);
-        Self { retries, bucket, refreshes, holds, ..self }.renewed_by_another_wait(full)
+        let odd_refusals = full.odd_refusals;
+        Self { retries, bucket, refreshes, holds, odd_refusals, ..self }
+            .renewed_by_another_wait(full)
     }
 
     /// A reply that ended as replies should renews what a single turn may spend.
@@ -277,7 +291,8 @@ impl Budgets {
     #[must_use]
     pub(super) fn renewed_by_switch(self, full: &Self) -> Self {
         let (retries, refreshes, holds) = (full.retries, full.refreshes, full.holds);
-        Self { retries, refreshes, holds, ..self }.renewed_by_another_wait(full)
+        Self { retries, refreshes, holds, odd_refusals: full.odd_refusals, ..self }
+            .renewed_by_another_wait(full)
     }
 
     /// The preferred model is asked again: what led away from it may lead away once more. Bounded

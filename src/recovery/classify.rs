@@ -1,8 +1,9 @@
 //! From what the wire showed to what it means.
 
-use super::{ErrorClass, Failure, Fault, FaultKind, Remedies, Timer};
+use super::{ErrorClass, Failure, Fault, FaultKind, Remedies, Standing, Timer};
 
-/// Judges a fault. Total: every fault has exactly one meaning.
+/// Judges a fault. Total: every fault has exactly one meaning. How the endpoint stands is for the
+/// caller to add.
 pub fn classify(fault: &Fault) -> Failure {
     let class = match &fault.kind {
         FaultKind::Refused { status, label, code, message } => {
@@ -15,6 +16,7 @@ pub fn classify(fault: &Fault) -> Failure {
         FaultKind::Connection { .. } | FaultKind::TornStream { .. } => ErrorClass::ConnectionError,
         FaultKind::Certificate { .. } => ErrorClass::SslCertError,
         FaultKind::Nonsense { .. } => ErrorClass::BadResponse,
+        FaultKind::Page { .. } => ErrorClass::ServerError,
         FaultKind::Unsendable { .. } => ErrorClass::InvalidRequest,
     };
     Failure {
@@ -24,6 +26,8 @@ pub fn classify(fault: &Fault) -> Failure {
         reach: fault.reach,
         remedies: Remedies::NONE,
         fast_denied: fault.overage_disabled.is_some(),
+        body: fault.body,
+        standing: Standing::Untried,
     }
 }
 

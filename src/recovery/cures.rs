@@ -79,7 +79,8 @@ fn cure(failure: Failure, run: &Run, at: Moment, limits: &Limits) -> RecoveryPla
         let end = StopReason::ModelError(ErrorClass::QuotaExhausted);
         return switch(run, limits).filter(payable).unwrap_or(RecoveryPlan::Stop(end));
     }
-    let cures = cures(failure, run, limits).into_iter().flatten().filter(payable);
+    let cures = cures(failure, run, limits).into_iter().flatten();
+    let cures = with_odd_retry(cures.collect(), failure).into_iter().filter(payable);
     // Whatever asks the same model, or refreshes a key for it, keeps to its word.
     let may_wait = |cure: &RecoveryPlan| *cure != RecoveryPlan::SwitchModel;
     let waits_only = cures.clone().any(|cure| may_wait(&cure));
@@ -178,6 +179,16 @@ fn cures(failure: Failure, run: &Run, limits: &Limits) -> [Option<RecoveryPlan>;
             [None; 4]
         }
     }
+}
+
+/// Adds one more attempt where a proven endpoint refuses in an odd way: after what mends the
+/// request or the credential, and before the model is changed.
+fn with_odd_retry(mut cures: Vec<RecoveryPlan>, failure: Failure) -> Vec<RecoveryPlan> {
+    if failure.is_odd_refusal() && failure.ruling.is_none() {
+        let switch = cures.iter().position(|cure| *cure == RecoveryPlan::SwitchModel);
+        cures.insert(switch.unwrap_or(cures.len()), RecoveryPlan::RetryOddRefusal);
+    }
+    cures
 }
 
 /// A kept-alive connection that died before a byte of answer came says nothing of the service.

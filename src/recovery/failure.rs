@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::Connection;
+use super::{Connection, ErrorBody};
 
 /// A failed call, already judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -20,6 +20,23 @@ pub struct Failure {
     pub remedies: Remedies,
     /// The service says that this account gets no fast mode.
     pub fast_denied: bool,
+    /// Whose words a refusal is in.
+    #[serde(default)]
+    pub body: ErrorBody,
+    /// Whether the endpoint has answered well before.
+    #[serde(default)]
+    pub standing: Standing,
+}
+
+/// What is known of an endpoint from the answers that this process had from it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Standing {
+    /// It has not given a good answer yet.
+    #[default]
+    Untried,
+    /// It has: address, credential and model are right.
+    Proven,
 }
 
 /// What could still be taken out of the conversation, so that a request would be another one.
@@ -98,7 +115,43 @@ impl Failure {
             reach: Reach::Status,
             remedies: Remedies::NONE,
             fast_denied: false,
+            body: ErrorBody::None,
+            standing: Standing::Untried,
         }
+    }
+
+    /// Whether an endpoint that has answered well refuses in words that are not the API's: then
+    /// something else on the way may have answered, and the refusal may pass.
+    pub(super) fn is_odd_refusal(self) -> bool {
+        let is_final = match self.class {
+            ErrorClass::InvalidApiKey
+            | ErrorClass::AuthError
+            | ErrorClass::TokenRevoked
+            | ErrorClass::InvalidModel
+            | ErrorClass::CreditBalanceLow
+            | ErrorClass::PromptTooLong
+            | ErrorClass::RequestTooLarge
+            | ErrorClass::PdfTooLarge
+            | ErrorClass::ImageTooLarge
+            | ErrorClass::ToolUseMismatch
+            | ErrorClass::InvalidRequest
+            | ErrorClass::Unknown => true,
+            // These have retries of their own, or none by rule, or are no refusals.
+            ErrorClass::RateLimit
+            | ErrorClass::ServerOverload
+            | ErrorClass::Repeated529
+            | ErrorClass::QuotaExhausted
+            | ErrorClass::ServerError
+            | ErrorClass::BadResponse
+            | ErrorClass::Aborted
+            | ErrorClass::ApiTimeout
+            | ErrorClass::StreamStalled
+            | ErrorClass::ConnectionError
+            | ErrorClass::SslCertError
+            | ErrorClass::Refusal
+            | ErrorClass::EmptyResponse => false,
+        };
+        is_final && (self.standing, self.body) == (Standing::Proven, ErrorBody::Foreign)
     }
 
     /// The failure of a call that was made over `connection`, without what cannot be: a wish for

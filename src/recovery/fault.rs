@@ -9,6 +9,9 @@ use super::{Reach, Ruling, Wish};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fault {
     pub kind: FaultKind,
+    /// Whose words a refusal is in.
+    #[serde(default)]
+    pub body: ErrorBody,
     pub reach: Reach,
     pub wish: Option<Wish>,
     pub ruling: Option<Ruling>,
@@ -16,6 +19,19 @@ pub struct Fault {
     pub request_id: Option<String>,
     /// The `anthropic-ratelimit-unified-overage-disabled-reason` header, verbatim.
     pub overage_disabled: Option<String>,
+}
+
+/// Whether the body of a refusal is an error of the API.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ErrorBody {
+    /// There was no refusal.
+    #[default]
+    None,
+    /// It reads as an error object, of the service or of a gateway that speaks its language.
+    Api,
+    /// It does not: a page, plain text, nothing. Something else on the way may have answered.
+    Foreign,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,8 +55,10 @@ pub enum FaultKind {
     Certificate { detail: String },
     /// The stream ended, cleanly or not, before its last event.
     TornStream { detail: String },
-    /// A success status with content that does not parse: bad JSON, HTML, an unknown shape.
+    /// A success status with content that does not parse: bad JSON, an unknown shape.
     Nonsense { detail: String },
+    /// A success status with an HTML page: something else answered in place of the service.
+    Page { detail: String },
     /// A request that could not be built or sent at all: a broken rule of ours.
     Unsendable { detail: String },
 }
@@ -74,7 +92,18 @@ impl Timer {
 impl Fault {
     /// A fault about which nothing but its kind and reach is known.
     pub fn new(kind: FaultKind, reach: Reach) -> Self {
-        Self { kind, reach, wish: None, ruling: None, request_id: None, overage_disabled: None }
+        let body = match kind {
+            FaultKind::Refused { .. } => ErrorBody::Api,
+            FaultKind::Timeout { .. }
+            | FaultKind::Connection { .. }
+            | FaultKind::Certificate { .. }
+            | FaultKind::TornStream { .. }
+            | FaultKind::Nonsense { .. }
+            | FaultKind::Page { .. }
+            | FaultKind::Unsendable { .. } => ErrorBody::None,
+        };
+        let (request_id, overage_disabled) = (None, None);
+        Self { kind, body, reach, wish: None, ruling: None, request_id, overage_disabled }
     }
 
     /// The HTTP status, if the service gave one that says failure.
@@ -87,6 +116,7 @@ impl Fault {
             | FaultKind::Certificate { .. }
             | FaultKind::TornStream { .. }
             | FaultKind::Nonsense { .. }
+            | FaultKind::Page { .. }
             | FaultKind::Unsendable { .. } => None,
         }
     }
@@ -100,28 +130,8 @@ impl Fault {
             | FaultKind::Certificate { .. }
             | FaultKind::TornStream { .. }
             | FaultKind::Nonsense { .. }
+            | FaultKind::Page { .. }
             | FaultKind::Unsendable { .. } => None,
-        }
-    }
-
-    /// Whether the service certainly did no work for the call, so that it cost nothing: the request
-    /// never left, or was turned down, or met a connection that was closed already. Of all else
-    /// nobody knows. A service may finish, and bill, an answer that nobody waits for any more.
-    pub fn was_surely_not_billed(&self) -> bool {
-        let never_left = self.reach == Reach::Nowhere;
-        match &self.kind {
-            FaultKind::Certificate { .. }
-            | FaultKind::Unsendable { .. }
-            | FaultKind::Timeout { timer: Timer::Connect } => true,
-            FaultKind::Refused { .. } => {
-                never_left || (self.reach == Reach::Status && self.status().is_some())
-            }
-            FaultKind::Connection { .. } => never_left || self.reach == Reach::StaleConnection,
-            FaultKind::Timeout {
-                timer: Timer::FirstByte | Timer::StreamIdle | Timer::StreamProgress | Timer::Whole,
-            }
-            | FaultKind::TornStream { .. }
-            | FaultKind::Nonsense { .. } => never_left,
         }
     }
 
@@ -134,6 +144,7 @@ impl Fault {
             | FaultKind::Certificate { detail }
             | FaultKind::TornStream { detail }
             | FaultKind::Nonsense { detail }
+            | FaultKind::Page { detail }
             | FaultKind::Unsendable { detail } => detail,
         }
     }

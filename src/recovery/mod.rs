@@ -49,8 +49,8 @@ pub use event::{
     Action, Ask, Breach, Connection, Counsel, Cut, Edit, Event, Fate, Mode, Nudge, Occasion,
     Probed, Purpose, Reply, Transition, Trim, Weight, Work,
 };
-pub use failure::{ErrorClass, Failure, Reach, Remedies, Ruling, Wish, WishSource};
-pub use fault::{Fault, FaultKind, Timer};
+pub use failure::{ErrorClass, Failure, Reach, Remedies, Ruling, Standing, Wish, WishSource};
+pub use fault::{ErrorBody, Fault, FaultKind, Timer};
 pub use limits::{Account, Caps, FastMode, Limits, Persistence, Source, WorkWait};
 pub use moment::Moment;
 pub use money::{Ledger, Money, Reservation};

@@ -101,21 +101,15 @@ pub struct Ledger {
     ceiling: Option<Money>,
     spent: Money,
     reserved: Money,
-    /// Part of `spent` that was charged for calls whose fate is unknown.
+    /// Part of `spent` that is an upper bound: of calls that broke off, and of tokens that a service
+    /// did not count.
     unsettled: Money,
 }
 
-/// A reservation. Must be settled or forfeited: one that is dropped stays reserved.
+/// A reservation. Must be settled: one that is dropped stays reserved.
 #[derive(Debug)]
-#[must_use = "a reservation that is neither settled nor forfeited ties money up for ever"]
+#[must_use = "a reservation that is not settled ties money up for ever"]
 pub struct Reservation(Money);
-
-impl Reservation {
-    /// How much is set aside.
-    pub fn amount(&self) -> Money {
-        self.0
-    }
-}
 
 impl Ledger {
     pub fn new(ceiling: Option<Money>) -> Self {
@@ -128,7 +122,7 @@ impl Ledger {
         Self { spent: self.spent + spent, ..self }
     }
 
-    /// The same for what that process was charged without knowing whether it was billed.
+    /// The same for what is an upper bound.
     #[must_use]
     pub fn carrying_unsettled(self, amount: Money) -> Self {
         Self { unsettled: self.unsettled + amount, ..self.carrying(amount) }
@@ -158,14 +152,7 @@ impl Ledger {
         self.spent += cost;
     }
 
-    /// Charges a reservation in full: whether the service billed the call is not known.
-    pub fn forfeit(&mut self, reservation: Reservation) {
-        let amount = reservation.0;
-        self.unsettled += amount;
-        self.settle(reservation, amount);
-    }
-
-    /// Charges what a settled call may have cost beyond what its service counted.
+    /// Charges the most that a settled call may have cost beyond what is certain.
     pub fn charge_uncounted(&mut self, amount: Money) {
         *self = self.carrying_unsettled(amount);
     }
@@ -173,11 +160,6 @@ impl Ledger {
     /// Everything that counts against the ceiling.
     pub fn spent(&self) -> Money {
         self.spent
-    }
-
-    /// What is known to have been billed.
-    pub fn settled(&self) -> Money {
-        self.spent.minus(self.unsettled)
     }
 
     pub fn unsettled(&self) -> Money {

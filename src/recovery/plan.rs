@@ -44,6 +44,9 @@ pub enum RecoveryPlan {
     /// Send the same request again after a pause. It takes no tokens when the bucket is empty and
     /// the pause is as long as pauses get (persistent mode).
     Retry { tokens: u16 },
+    /// Ask again after a pause although the service refused: it has answered well before, and this
+    /// refusal is odd.
+    RetryOddRefusal,
     /// Wait for room, at no cost but time.
     WaitForCapacity,
     /// Ask the next model of the chain.
@@ -103,6 +106,7 @@ impl RecoveryPlan {
     pub fn price(self) -> Option<Budget> {
         match self {
             Self::RetryAtOnce { tokens } | Self::Retry { tokens } => Some(Budget::Retry { tokens }),
+            Self::RetryOddRefusal => Some(Budget::OddRefusal),
             Self::SwitchModel => Some(Budget::Switch),
             Self::Refresh => Some(Budget::Refresh),
             Self::Escalate => Some(Budget::Escalation),
@@ -137,6 +141,7 @@ impl RecoveryPlan {
         matches!(
             self,
             Self::Retry { .. }
+                | Self::RetryOddRefusal
                 | Self::WaitForCapacity
                 | Self::Probe
                 | Self::SwitchModel
@@ -149,6 +154,7 @@ impl RecoveryPlan {
         match self {
             Self::RetryAtOnce { .. } => "retry_at_once",
             Self::Retry { .. } => "retry",
+            Self::RetryOddRefusal => "odd_refusal_retry",
             Self::WaitForCapacity => "wait_for_capacity",
             Self::SwitchModel => "model_fallback",
             Self::Refresh => "refresh_credentials",
@@ -191,6 +197,7 @@ impl RecoveryPlan {
             | Self::Strip => Some(self.name()),
             Self::RetryAtOnce { .. }
             | Self::Retry { .. }
+            | Self::RetryOddRefusal
             | Self::WaitForCapacity
             | Self::Refresh
             | Self::AskAgain
@@ -219,6 +226,7 @@ impl RecoveryPlan {
         match self {
             Self::RetryAtOnce { .. }
             | Self::Retry { .. }
+            | Self::RetryOddRefusal
             | Self::WaitForCapacity
             | Self::ReturnEarly => true,
             Self::SwitchModel

@@ -121,6 +121,12 @@ impl Run {
                 let until = run.back_off(scene.limits.ladder, tokens, failure, scene);
                 run.call_from(until, run.nth_retry(failure, scene), call, scene)
             }
+            RecoveryPlan::RetryOddRefusal => {
+                // A credential that could not be had anew is tried as it is.
+                let until = run.back_off(scene.limits.ladder, 1, failure, scene);
+                let why = run.nth_odd_refusal(failure, scene);
+                run.call_from(until, why, Call::Ask(call.purpose()), scene)
+            }
             RecoveryPlan::WaitForCapacity => run.wait_for_capacity(call, failure, scene),
             RecoveryPlan::Drain => run.another(failure, call, scene).trimming(Trim::Folds),
             RecoveryPlan::LowerCap => run.another(failure, call, scene),
@@ -191,6 +197,12 @@ impl Run {
     fn nth_retry(self, failure: Failure, scene: Scene<'_>) -> Pause {
         let full = scene.limits.budgets.retries;
         let retry = full.saturating_sub(self.budgets.retries);
+        Pause { class: failure.class, retry, of: Some(full) }
+    }
+
+    fn nth_odd_refusal(self, failure: Failure, scene: Scene<'_>) -> Pause {
+        let full = scene.limits.budgets.odd_refusals;
+        let retry = full.saturating_sub(self.budgets.odd_refusals);
         Pause { class: failure.class, retry, of: Some(full) }
     }
 

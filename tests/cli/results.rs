@@ -88,7 +88,7 @@ pub(super) fn ending(reason: StopReason) -> Ending {
         by_model: vec![ModelTally {
             model: "model-a".to_owned(),
             usage: usage(),
-            cost: dollars(0.0123),
+            cost: Some(dollars(0.0123)),
             context_window: 200_000,
             max_output: 64_000,
         }],

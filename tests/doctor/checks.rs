@@ -115,7 +115,7 @@ fn every_way_in_which_the_service_fails_has_a_fix_of_its_own() {
     let why = || "because".to_owned();
     let portal = Knock {
         fault: Some(Fault::new(
-            FaultKind::Nonsense { detail: "a web page came".into() },
+            FaultKind::Page { detail: "a web page came".into() },
             Reach::Status,
         )),
         page: true,

@@ -4,9 +4,10 @@ use std::fs;
 
 use outlast::journal::{Carry, Held, Journal, Meta, ModelSpan, Opening, Restored, SessionId};
 use outlast::recovery::{
-    Chronicle, Deed, ErrorClass, Event, Failure, Fate, Limits, Moment, Nature, Pace, Reach,
-    Remedies, Reply, Run, Spiral, StopReason,
+    Chronicle, Deed, ErrorBody, ErrorClass, Event, Failure, Fate, Limits, Moment, Nature, Pace,
+    Reach, Remedies, Reply, Run, Spiral, Standing, StopReason,
 };
+use outlast::transcript::Usage;
 use serde_json::Value;
 
 use super::story::{
@@ -20,6 +21,8 @@ const OVERLOAD: Event = Event::Failed(Failure {
     reach: Reach::Status,
     remedies: Remedies::NONE,
     fast_denied: false,
+    body: ErrorBody::None,
+    standing: Standing::Untried,
 });
 const LOST_STREAM: Event = Event::Failed(Failure {
     class: ErrorClass::StreamStalled,
@@ -28,6 +31,8 @@ const LOST_STREAM: Event = Event::Failed(Failure {
     reach: Reach::Stream,
     remedies: Remedies::NONE,
     fast_denied: false,
+    body: ErrorBody::None,
+    standing: Standing::Untried,
 });
 
 /// A run that is written down as the agent does it.
@@ -63,7 +68,7 @@ impl Live {
 
     /// The call is answered, for two cents.
     fn answered(&mut self, journal: &mut Journal, event: Event) {
-        journal.spend(cents(2), &usage(10), MODEL);
+        journal.spend(Some(cents(2)), &usage(10), MODEL);
         self.chronicle.bill(cents(2), 110);
         self.hear(journal, event);
     }
@@ -113,7 +118,7 @@ fn sums_and_what_is_under_way_go_on_after_a_crash() {
     let tools_done = Event::ToolsDone(Pace::Fresh);
     live.hear_all(&mut journal, &[tools_done, weighed()]);
     // Nobody knows whether this one was billed.
-    journal.forfeit(cents(1), MODEL);
+    journal.forfeit(Some(cents(1)), &Usage::default(), MODEL);
     live.chronicle.bill(cents(1), 0);
     live.hear_all(&mut journal, &[LOST_STREAM, Event::Woke, weighed()]);
     let before = live.chronicle.totals().clone();
@@ -169,7 +174,7 @@ fn the_model_of_each_turn_is_known_by_where_it_began() {
     let (id, mut journal) = sandbox.create();
     for model in ["first", "first", "second", "first"] {
         journal.message(&user("go"), &Meta::default());
-        journal.spend(cents(1), &usage(1), model);
+        journal.spend(Some(cents(1)), &usage(1), model);
         journal.message(&says("So."), &reply());
     }
     let models = sandbox.read(&id).prompt.models;

@@ -29,7 +29,7 @@ fn a_finished_run_comes_back_as_it_was() {
     assert_eq!(restored.run, steps(&[Event::Begin, weighed(), TOOL_CALLS]).pop().map(|s| s.next));
     assert_eq!(restored.ended, Some(StopReason::Completed));
     let sum = Usage { input_tokens: 200, output_tokens: 14, ..Usage::default() };
-    let by_model = vec![ModelSum { model: MODEL.to_owned(), usage: sum, cost: cents(5) }];
+    let by_model = vec![ModelSum { model: MODEL.to_owned(), usage: sum, cost: Some(cents(5)) }];
     let models = vec![ModelSpan { model: MODEL.to_owned(), from_turn: 1 }];
     let sums = Sums { turns: 2, spent: cents(5), usage: sum, by_model, models, ..Sums::default() };
     assert_eq!((&restored.prompt, &restored.session), (&sums, &sums));
@@ -117,7 +117,7 @@ fn a_call_to_the_model_that_was_cut_off_stays_charged() {
     let sandbox = Sandbox::new();
     let (id, mut journal) = sandbox.create();
     journal.message(&user("go"), &Meta::default());
-    journal.spend(cents(4), &usage(1), MODEL);
+    journal.spend(Some(cents(4)), &usage(1), MODEL);
     for step in steps(&[Event::Begin, weighed()]) {
         journal.transition(&step);
     }
@@ -135,17 +135,17 @@ fn sums_go_on_until_a_prompt_ends_or_a_fresh_one_begins() {
     let sandbox = Sandbox::new();
     let (id, mut journal) = sandbox.create();
     journal.message(&user("one"), &Meta::default());
-    journal.spend(cents(1), &usage(1), MODEL);
+    journal.spend(Some(cents(1)), &usage(1), MODEL);
     drop(journal);
     let (mut journal, restored) = sandbox.resume(&id);
     assert_eq!((restored.ended, restored.prompt.spent), (None, cents(1)));
-    journal.spend(cents(1), &usage(1), "other");
+    journal.spend(Some(cents(1)), &usage(1), "other");
     journal.message(&says("done"), &reply());
     journal.end(StopReason::MaxTurns);
     assert_eq!(sandbox.read(&id).prompt.spent, cents(2), "the process after goes on");
     assert_eq!(sandbox.read(&id).ended, Some(StopReason::MaxTurns));
     journal.message(&user("two"), &Meta::default());
-    journal.spend(cents(7), &usage(1), MODEL);
+    journal.spend(Some(cents(7)), &usage(1), MODEL);
     let restored = sandbox.read(&id);
     assert_eq!((restored.prompt.spent, restored.session.spent), (cents(7), cents(9)));
     assert_eq!((restored.prompt.turns, restored.session.turns), (0, 1));

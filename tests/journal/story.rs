@@ -156,7 +156,7 @@ pub(super) fn tell(journal: &mut Journal) -> Vec<Message> {
     let steps = steps(&[Event::Begin, weighed(), TOOL_CALLS]);
     journal.transition(&steps[0]);
     journal.transition(&steps[1]);
-    journal.spend(cents(2), &usage(10), MODEL);
+    journal.spend(Some(cents(2)), &usage(10), MODEL);
     journal.message(&messages[1], &reply());
     journal.transition(&steps[2]);
     journal.intent(&[(call("t1"), false), (call("t2"), false)]);
@@ -164,7 +164,7 @@ pub(super) fn tell(journal: &mut Journal) -> Vec<Message> {
     journal.outcome(&messages[2].content[1], &json!({ "stdout": "two" }));
     journal.outcome(&messages[2].content[0], &json!(null));
     journal.message(&messages[2], &Meta::default());
-    journal.spend(cents(3), &usage(4), MODEL);
+    journal.spend(Some(cents(3)), &usage(4), MODEL);
     journal.message(&messages[3], &reply());
     journal.end(StopReason::Completed);
     messages

@@ -15,7 +15,7 @@ fn recorded(sandbox: &Sandbox) -> Vec<u8> {
     let (id, mut journal) = sandbox.create();
     journal.message(&user("go"), &Meta::default());
     journal.transition(&steps(&[Event::Begin])[0]);
-    journal.spend(cents(2), &usage(10), MODEL);
+    journal.spend(Some(cents(2)), &usage(10), MODEL);
     journal.message(&calls(&["a"]), &reply());
     journal.intent(&[(call("a"), false)]);
     journal.outcome(&result("a", "done"), &Value::Null);

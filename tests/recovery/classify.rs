@@ -48,39 +48,6 @@ fn every_status_has_a_class_of_its_kind() {
     }
 }
 
-/// Only what is known to have cost nothing gives back what was reserved for it (SPEC 17).
-#[test]
-fn exactly_these_calls_surely_cost_nothing() {
-    use Reach::{Block, FreshConnection, Nowhere, StaleConnection, Status, Stream};
-
-    let detail = String::new;
-    let late = |timer| FaultKind::Timeout { timer };
-    let everywhere = [Nowhere, StaleConnection, FreshConnection, Status, Stream, Block].as_slice();
-    let table: [(FaultKind, &[Reach]); 14] = [
-        (FaultKind::Certificate { detail: detail() }, everywhere),
-        (FaultKind::Unsendable { detail: detail() }, everywhere),
-        (late(Timer::Connect), everywhere),
-        (late(Timer::FirstByte), &[Nowhere]),
-        (late(Timer::StreamIdle), &[Nowhere]),
-        (late(Timer::StreamProgress), &[Nowhere]),
-        (late(Timer::Whole), &[Nowhere]),
-        (FaultKind::Connection { detail: detail() }, &[Nowhere, StaleConnection]),
-        (FaultKind::TornStream { detail: detail() }, &[Nowhere]),
-        (FaultKind::Nonsense { detail: detail() }, &[Nowhere]),
-        (refused(300, "", "", "").kind, &[Nowhere, Status]),
-        (refused(429, "", "", "").kind, &[Nowhere, Status]),
-        (refused(529, "", "", "").kind, &[Nowhere, Status]),
-        // An error inside an answer that had begun.
-        (refused(200, "overloaded_error", "", "").kind, &[Nowhere]),
-    ];
-    for (kind, free) in table {
-        for &reach in everywhere {
-            let fault = Fault::new(kind.clone(), reach);
-            assert_eq!(fault.was_surely_not_billed(), free.contains(&reach), "{fault:?}");
-        }
-    }
-}
-
 #[test]
 fn an_overload_is_an_overload_whatever_the_status_says() {
     for status in 100..600 {
@@ -113,6 +80,7 @@ fn what_is_not_an_answer_has_a_class_too() {
         (connection, ErrorClass::ConnectionError),
         (FaultKind::TornStream { detail: detail() }, ErrorClass::ConnectionError),
         (FaultKind::Nonsense { detail: detail() }, ErrorClass::BadResponse),
+        (FaultKind::Page { detail: detail() }, ErrorClass::ServerError),
         (FaultKind::Certificate { detail: detail() }, ErrorClass::SslCertError),
         (FaultKind::Unsendable { detail: detail() }, ErrorClass::InvalidRequest),
     ];
@@ -132,7 +100,7 @@ fn what_the_server_wished_and_ruled_is_passed_on() {
     let reach = Reach::Status;
     assert_eq!(
         classify(&fault),
-        Failure { wish, ruling, reach, ..Failure::of(ErrorClass::RateLimit) }
+        Failure { wish, ruling, reach, body: fault.body, ..Failure::of(ErrorClass::RateLimit) }
     );
 }
 

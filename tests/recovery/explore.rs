@@ -5,10 +5,10 @@ use std::mem::discriminant;
 use std::time::Duration;
 
 use outlast::recovery::{
-    Account, Action, Breach, Budget, Budgets, Call, Caps, Counsel, Cut, ErrorClass, Event, Failure,
-    Fast, FastMode, Fate, Interrupt, Limits, Moment, Money, Pace, Pause, Persistence, Phase,
-    Probed, Purpose, Reach, RecoveryPlan, Reply, Ruling, Run, Source, StopReason, Transition,
-    Weight, Work,
+    Account, Action, Breach, Budget, Budgets, Call, Caps, Counsel, Cut, ErrorBody, ErrorClass,
+    Event, Failure, Fast, FastMode, Fate, Interrupt, Limits, Moment, Money, Pace, Pause,
+    Persistence, Phase, Probed, Purpose, Reach, RecoveryPlan, Reply, Ruling, Run, Source, Standing,
+    StopReason, Transition, Weight, Work,
 };
 
 use super::{ANYTHING, FREE, NOTHING, after, failure, limits, reaching, ruled, secs, wishing};
@@ -120,6 +120,12 @@ fn advised() -> Limits {
     Limits { budgets, stop_hooks: true, structured: false, ..demanding() }
 }
 
+/// Odd refusals of an endpoint that has answered well before.
+fn odd_refusals() -> Limits {
+    let budgets = Budgets { turns: Some(1), retries: 1, bucket: 5, refreshes: 1, ..NOTHING };
+    Limits { budgets: Budgets { odd_refusals: 2, switches: 1, ..budgets }, ..small() }
+}
+
 fn settings() -> Vec<(&'static str, Limits)> {
     let failing = failing();
     let once = Limits { budgets: Budgets { turns: Some(1), ..failing.budgets }, ..failing };
@@ -150,6 +156,7 @@ fn settings() -> Vec<(&'static str, Limits)> {
             "probes that only the patient make",
             Limits { persistence: Persistence::Off, ..probing() },
         ),
+        ("odd refusals", odd_refusals()),
         ("a schema and a requirement", demanding()),
         ("a requirement", Limits { structured: false, ..demanding() }),
         ("Stop hooks and a requirement", advised()),
@@ -241,6 +248,9 @@ fn every_failure() -> Vec<Failure> {
         [ErrorClass::RateLimit, ErrorClass::ServerOverload]
             .map(|class| Failure { fast_denied: true, ..failure(class) }),
     );
+    let (body, standing) = (ErrorBody::Foreign, Standing::Proven);
+    let odd = [ErrorClass::InvalidApiKey, ErrorClass::AuthError, ErrorClass::InvalidRequest];
+    all.extend(odd.map(|class| Failure { body, standing, ..failure(class) }));
     let reaches = [Reach::Nowhere, Reach::StaleConnection, Reach::FreshConnection, Reach::Stream];
     for reach in reaches {
         let classes = [ErrorClass::ConnectionError, ErrorClass::ServerOverload];
@@ -581,7 +591,8 @@ fn check(run: Run, step: &Transition, limits: &Limits) {
     }
 }
 
-/// The same request is never sent twice to a service that refused it, unless it said to.
+/// The same request is never sent twice to a service that refused it, unless it said to, or
+/// something else than the API refused after a good answer.
 fn check_novelty(step: &Transition) {
     let Event::Failed(failure) = step.event else { return };
     let refused = matches!(
@@ -593,6 +604,7 @@ fn check_novelty(step: &Transition) {
             | ErrorClass::ToolUseMismatch
             | ErrorClass::InvalidRequest
     );
+    let foreign = failure.body == ErrorBody::Foreign && failure.standing == Standing::Proven;
     let ends = matches!(step.action, Action::Finish(_));
     let told_to = failure.ruling == Some(Ruling::Retry);
     let another = step.edit.trim.is_some()
@@ -600,7 +612,7 @@ fn check_novelty(step: &Transition) {
             step.plan,
             Some(RecoveryPlan::CompactReactively | RecoveryPlan::Forgo | RecoveryPlan::LowerCap)
         );
-    assert!(!refused || ends || told_to || another, "the same request again: {step:?}");
+    assert!(!refused || ends || told_to || another || foreign, "the same request again: {step:?}");
 }
 
 /// Every recovery is paid for, in full.
@@ -649,6 +661,7 @@ fn check_price(run: Run, step: &Transition, limits: &Limits) {
         Some(Budget::Hold) => after.holds + 1 == before.holds,
         Some(Budget::CapacityProbe) => after.capacity_probes + 1 == before.capacity_probes,
         Some(Budget::EarlyReturn) => after.early_returns + 1 == before.early_returns,
+        Some(Budget::OddRefusal) => after.odd_refusals + 1 == before.odd_refusals,
     };
     assert!(paid, "nobody paid for this: {step:?}");
     let rung_kept = step.next.rung == run.rung

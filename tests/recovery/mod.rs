@@ -6,6 +6,7 @@ mod classify;
 mod explore;
 mod money;
 mod nudges;
+mod odd_refusals;
 mod simulate;
 mod spiral;
 mod steps;
@@ -76,6 +77,7 @@ const NOTHING: Budgets = Budgets {
     holds: 0,
     capacity_probes: 0,
     early_returns: 0,
+    odd_refusals: 0,
 };
 
 /// A call that costs nothing, for a model that allows any output.

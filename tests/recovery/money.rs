@@ -115,7 +115,7 @@ fn summaries_and_replies_share_one_ceiling() {
                 Action::Ask(ask) => {
                     let worst = pico(100) + pico(1) * u64::from(ask.cap);
                     let call = ledger.reserve(worst).expect("what is asked for is affordable");
-                    ledger.forfeit(call);
+                    ledger.settle(call, worst);
                     if ask.purpose == Purpose::Reply { TOOL_CALLS } else { ANSWER }
                 }
                 Action::RunTools => Event::ToolsDone(Pace::Fresh),
@@ -153,12 +153,13 @@ fn no_more_is_promised_than_there_is() {
 }
 
 #[test]
-fn a_call_whose_fate_is_unknown_stays_charged() {
+fn a_call_that_broke_off_is_charged_at_what_it_received_and_frees_the_rest() {
     let mut ledger = Ledger::new(Some(pico(100)));
     let call = ledger.reserve(pico(60)).expect("it fits");
-    ledger.forfeit(call);
-    assert_eq!((ledger.spent(), ledger.unsettled()), (pico(60), pico(60)));
-    assert_eq!(ledger.left(), Some(pico(40)));
+    ledger.settle(call, Money::ZERO);
+    ledger.charge_uncounted(pico(7));
+    assert_eq!((ledger.spent(), ledger.unsettled()), (pico(7), pico(7)));
+    assert_eq!(ledger.left(), Some(pico(93)));
 }
 
 #[test]

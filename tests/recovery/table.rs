@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use outlast::recovery::{
-    Account, Budgets, Call, ErrorClass, Failure, Fast, FastMode, Limits, Moment, Occasion,
-    Persistence, Phase, Purpose, RecoveryPlan, Remedies, Ruling, Run, Setback, Source, StopReason,
-    Wish, WishSource, plan,
+    Account, Budgets, Call, ErrorBody, ErrorClass, Failure, Fast, FastMode, Limits, Moment,
+    Occasion, Persistence, Phase, Purpose, RecoveryPlan, Remedies, Ruling, Run, Setback, Source,
+    Standing, StopReason, Wish, WishSource, plan,
 };
 
 use super::{ANYTHING, NOTHING, after, failure, limits, secs};
@@ -64,6 +64,7 @@ fn show(plan: RecoveryPlan) -> String {
         RecoveryPlan::Retry { tokens } => format!("retry for {tokens}"),
         RecoveryPlan::RetryAtOnce { tokens } => format!("retry at once for {tokens}"),
         RecoveryPlan::WaitForCapacity
+        | RecoveryPlan::RetryOddRefusal
         | RecoveryPlan::SwitchModel
         | RecoveryPlan::Refresh
         | RecoveryPlan::Escalate
@@ -273,6 +274,27 @@ fn by_speed() -> String {
     failures("Fast mode", &cases)
 }
 
+/// Refusals by endpoints that have answered well before, in the API's words or in others.
+fn by_standing() -> String {
+    let api: fn(Failure) -> Failure = |failure| proven(failure, ErrorBody::Api);
+    let foreign: fn(Failure) -> Failure = |failure| proven(failure, ErrorBody::Foreign);
+    let refreshing: Change =
+        |run| Run { phase: Phase::Calling(Call::Refresh(Purpose::Reply)), ..run };
+    let spent = Budgets { odd_refusals: 0, ..RICH };
+    let cases = [
+        Case::after("an API error", api),
+        Case::after("something else", foreign),
+        Case { failure: foreign, ..Case::of("something else, refreshing", refreshing) },
+        Case::after("something else, spent", foreign).with(spent),
+        Case::after("the last model", foreign).with(Budgets::DEFAULT),
+    ];
+    failures("A proven endpoint refuses", &cases)
+}
+
+fn proven(failure: Failure, body: ErrorBody) -> Failure {
+    Failure { body, standing: Standing::Proven, ..failure }
+}
+
 /// What is no failed call.
 fn other_setbacks() -> String {
     let room = |run: Run| run;
@@ -317,6 +339,7 @@ fn every_setback_has_a_plan_whatever_else_matters() {
         + &by_what_is_called()
         + &by_who_is_asked()
         + &by_speed()
+        + &by_standing()
         + &other_setbacks();
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/recovery/table.txt");
     if std::env::var_os("UPDATE").is_some() {

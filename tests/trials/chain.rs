@@ -104,7 +104,7 @@ fn falls() -> Vec<Fall> {
         fall("torn streams", Next::There, 3, "after connection_error", |scenario| {
             scenario.breaks(Harm::Close, Place::Headers).times(3)
         }),
-        fall("HTML", Next::There, 3, "after bad_response", |scenario| {
+        fall("HTML", Next::Here, 3, "after server_error", |scenario| {
             scenario.status(200).body("text/html", "<html><title>Log in</title></html>").times(3)
         }),
         fall("invalid key", Next::There, 1, "after invalid_api_key", |scenario| {

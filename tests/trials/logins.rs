@@ -178,9 +178,9 @@ async fn a_key_that_was_replaced_is_fetched_when_the_old_one_is_rejected() {
 /// Once is enough to know: the second rejection in a row is final, of whatever key.
 #[tokio::test]
 async fn a_key_that_is_rejected_again_is_final() {
-    let same = serve(Scenario::new().status(401));
+    let same = serve(Scenario::new().status(401).times(2));
     let ended = rotating(Trial::against(&same)).args(["Do it."]).run().await;
-    assert_eq!((ended.code, keys(&same).len()), (Some(77), 1), "{ended:?}");
+    assert_eq!((ended.code, keys(&same).len()), (Some(77), 2), "the helper vouched: {ended:?}");
     let another = serve(Scenario::new().tool("Bash", replace()).status(401).times(2));
     let ended = rotating(Trial::against(&another)).args(["Do it."]).run().await;
     assert_eq!(

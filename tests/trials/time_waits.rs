@@ -52,7 +52,7 @@ fn retried() -> Vec<(String, Scenario, &'static str, i32)> {
     let torn = |harm, place| Scenario::new().breaks(harm, place);
     let others = [
         ("overload in a stream", torn(overloaded(), Place::Events(2)), "server_overload", 75),
-        ("HTML", html, "bad_response", 1),
+        ("HTML", html, "server_error", 75),
         ("torn stream", torn(Harm::Close, Place::Delta), "connection_error", 75),
         ("reset stream", torn(Harm::Reset, Place::Events(3)), "connection_error", 75),
         ("reset request", torn(Harm::Reset, Place::Request), "connection_error", 75),

@@ -144,7 +144,7 @@ const FAILURES: [Failure; 15] = [
         75,
         ("connection_error", 3, "broke the connection"),
     ),
-    of_class("HTML", web_page, 1, ("bad_response", 3, "made no sense")),
+    of_class("HTML", web_page, 75, ("server_error", 3, "the service failed")),
     Failure {
         name: "empty",
         service: || for_ever(Scenario::new().empty()),

@@ -166,6 +166,7 @@ async fn progress_is_told_as_it_happens() {
         Progress::Bytes(count) => bytes += count,
         Progress::Event(event) => told.push(event["type"].as_str().unwrap().to_owned()),
         Progress::Block { index, block } => told.push(format!("block {index} {block:?}")),
+        Progress::Received(_) => {}
     })
     .await
     .expect("a reply");
@@ -224,7 +225,7 @@ async fn an_answer_before_the_answer_is_waited_past() {
 }
 
 #[tokio::test]
-async fn a_redirect_is_reported_and_not_followed() {
+async fn a_redirect_to_another_origin_is_reported_and_not_followed() {
     let elsewhere = Server::answering(stream(&text_stream())).await;
     for status in [301, 302, 303, 307, 308] {
         let to = format!("location: {}/other?token=x\r\n", elsewhere.url);
@@ -233,6 +234,35 @@ async fn a_redirect_is_reported_and_not_followed() {
         assert_eq!(fault.status(), Some(status));
         assert!(fault.detail().contains(&format!("redirected to {}/other,", elsewhere.url)));
         assert_eq!(elsewhere.connections(), 0);
+    }
+}
+
+/// Method, body and key go along, to the same origin and no further: and not for ever.
+#[tokio::test]
+async fn a_redirect_that_keeps_the_request_is_followed_within_the_origin() {
+    let reply = stream(&text_stream());
+    for status in [307, 308] {
+        let moved = answer(status, "location: /v2/messages?x=1\r\n", b"");
+        let script = vec![Act::Read, Act::Send(moved), Act::Read, Act::Send(reply.clone())];
+        let server = Server::start(vec![script]).await;
+        ask(&client(&server.url), STREAMING).await.expect("a reply");
+        let requests = server.requests();
+        assert_eq!(requests.len(), 2, "{status}");
+        assert!(requests[1].starts_with("POST /v2/messages?x=1 HTTP/1.1\r\n"), "{status}");
+        assert!(requests[1].contains("x-api-key: sk-test-1234567890\r\n"), "{status}");
+        let body = |request: &String| request.split_once("\r\n\r\n").expect("a body").1.to_owned();
+        assert_eq!(body(&requests[1]), body(&requests[0]), "{status}");
+        let around = answer(status, "location: /again\r\n", b"");
+        let script = (0..9).flat_map(|_| [Act::Read, Act::Send(around.clone())]).collect();
+        let server = Server::start(vec![script]).await;
+        let fault = ask(&client(&server.url), STREAMING).await.expect_err("no reply");
+        assert_eq!((fault.status(), server.requests().len()), (Some(status), 4));
+    }
+    // These would lose the request.
+    for status in [301, 302, 303] {
+        let server = Server::answering(answer(status, "location: /v2\r\n", b"")).await;
+        let fault = ask(&client(&server.url), STREAMING).await.expect_err("no reply");
+        assert_eq!((fault.status(), server.requests().len()), (Some(status), 1));
     }
 }
 

@@ -84,11 +84,11 @@ async fn a_rejected_key_is_fetched_anew() {
 }
 
 #[tokio::test]
-async fn the_same_key_again_is_no_refresh() {
+async fn the_same_key_again_is_confirmed_by_a_helper_and_by_nothing_else() {
     let server = accepting().await;
     let same = with(&server, Credential::Helper(HelperCommand::new("echo same")));
     ask(&same, STREAMING).await.expect("a reply");
-    assert_eq!(same.refresh().await, Renewal::Same);
+    assert_eq!(same.refresh().await, Renewal::Confirmed);
     let fixed = with(&server, Credential::ApiKey(Secret::new("k")));
     assert_eq!(fixed.refresh().await, Renewal::Same);
 }

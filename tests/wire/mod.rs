@@ -12,6 +12,7 @@ mod proxies;
 mod replies;
 mod requests;
 mod server;
+mod settlement;
 mod streams;
 mod timers;
 

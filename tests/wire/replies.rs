@@ -115,9 +115,7 @@ async fn an_error_inside_a_success_is_the_error_it_says() {
 
 #[tokio::test]
 async fn what_is_neither_reply_nor_error_is_nonsense() {
-    let html = recorded("bodies/nginx-502.html");
-    let bodies: [(&str, &[u8]); 6] = [
-        ("content-type: text/html\r\n", &html),
+    let bodies: [(&str, &[u8]); 5] = [
         (JSON, b"{\"choices\":[]}"),
         (JSON, b"{\"type\":\"message\""),
         (JSON, b"[]"),
@@ -127,6 +125,18 @@ async fn what_is_neither_reply_nor_error_is_nonsense() {
     for (headers, body) in bodies {
         let fault = fault_of(answer(200, headers, body)).await;
         assert!(matches!(fault.kind, FaultKind::Nonsense { .. }), "{fault:?}");
+    }
+}
+
+/// Something on the way answered in place of the service. Its title says what.
+#[tokio::test]
+async fn a_page_is_a_page_whatever_it_is_called() {
+    let html = recorded("bodies/nginx-502.html");
+    for headers in ["content-type: text/html\r\n", JSON, ""] {
+        let fault = fault_of(answer(200, headers, &html)).await;
+        assert!(matches!(fault.kind, FaultKind::Page { .. }), "{fault:?}");
+        assert_eq!(fault.detail(), "the body is 502 Bad Gateway (an HTML page)");
+        assert_eq!(classify(&fault).class, ErrorClass::ServerError);
     }
 }
 

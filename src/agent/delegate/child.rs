@@ -122,7 +122,7 @@ async fn run(child: Child) -> Report {
     session.join_tools();
     session.name_pending_servers();
     let reason = Box::pin(conduct(&mut session, prompt, machine, &limits)).await;
-    session.books.forfeit();
+    session.books.settle_broken();
     let fault = session.fault.take();
     let error = session.broken.take().or_else(|| fault.map(|fault| words_of(&fault)));
     let error = error.filter(|_| reason != StopReason::Completed);

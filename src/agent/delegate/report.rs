@@ -63,7 +63,10 @@ pub(super) fn failure(task: &AgentTask, report: &Report) -> String {
     let AgentTask { turns, cost, unsettled, session, .. } = task;
     let _ = write!(text, "\nTurns: {turns}. Cost: {cost}");
     if *unsettled > Money::ZERO {
-        let _ = write!(text, " ({unsettled} of it charged for a call that may not be billed)");
+        let _ = write!(
+            text,
+            " (up to {unsettled} of it for replies that broke off or were not counted)"
+        );
     }
     let _ = write!(text, ". Session: {session}.");
     let done = &report.finished;
@@ -142,7 +145,7 @@ pub(super) fn detail(task: &AgentTask, text: &str) -> Value {
         "totalTokens": task.tokens,
         "totalToolUseCount": task.tool_calls,
         "totalTurns": task.turns,
-        "totalCostUsd": task.cost.minus(task.unsettled).as_dollars(),
+        "totalCostUsd": task.cost.as_dollars(),
         "unsettledUsd": task.unsettled.as_dollars(),
     })
 }

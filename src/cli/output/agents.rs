@@ -34,7 +34,7 @@ pub(super) fn agent(task: &AgentTask) -> Value {
         "tool_calls": task.tool_calls,
         "requests": task.requests,
         "duration_ms": millis(task.took),
-        "cost_usd": task.cost.minus(task.unsettled).as_dollars(),
+        "cost_usd": task.cost.as_dollars(),
         "unsettled_usd": task.unsettled.as_dollars(),
     })
 }
@@ -95,7 +95,7 @@ pub(super) fn frames(task: &AgentTask) -> Vec<(&'static str, Value)> {
             "tool_uses": task.tool_calls,
             "duration_ms": millis(task.took),
         },
-        "total_cost_usd": task.cost.minus(task.unsettled).as_dollars(),
+        "total_cost_usd": task.cost.as_dollars(),
         "unsettled_usd": task.unsettled.as_dollars(),
     }))
 }

@@ -78,7 +78,7 @@ impl Report<'_> {
             .map(|command| json!({ "session_id": self.session_id, "command": command }));
         extend(&mut object, why(ending, verdict));
         object.insert("resume".to_owned(), json!(resume));
-        extend(&mut object, sums(&ending.tally, ending.settled()));
+        extend(&mut object, sums(&ending.tally, ending.cost()));
         if !ending.agents.is_empty() {
             let agents: Vec<Value> = ending.agents.iter().map(agents::agent).collect();
             object.insert("agents".to_owned(), json!(agents));
@@ -90,8 +90,9 @@ impl Report<'_> {
             json!({
                 "budget": {
                     "ceiling_usd": ending.budget.map(Money::as_dollars),
-                    "spent_usd": ending.spent.as_dollars(),
-                    "unsettled_usd": ending.unsettled.as_dollars(),
+                    "spent_usd": ending.cost().map(Money::as_dollars),
+                    "unsettled_usd": ending.cost().map(|_| ending.unsettled.as_dollars()),
+                    "clamped_replies": ending.tally.clamped,
                 },
                 "durable": ending.journal == JournalHealth::Durable,
                 "journal": journal(ending),
@@ -159,7 +160,7 @@ pub fn refused(error: &UsageError, session_id: &str, uuid: &str) -> Value {
     if let Some(reason) = error.reason() {
         object.insert("terminal_reason".to_owned(), json!(reason));
     }
-    extend(&mut object, sums(&Tally::default(), Money::ZERO));
+    extend(&mut object, sums(&Tally::default(), Some(Money::ZERO)));
     Value::Object(object)
 }
 
@@ -195,7 +196,7 @@ pub(super) fn ignored(ignored: &[Ignored]) -> Vec<Value> {
     ignored.iter().map(value).collect()
 }
 
-fn sums(tally: &Tally, spent: Money) -> Value {
+fn sums(tally: &Tally, spent: Option<Money>) -> Value {
     let denials: Vec<Value> = tally
         .denials
         .iter()
@@ -213,7 +214,7 @@ fn sums(tally: &Tally, spent: Money) -> Value {
         "duration_ms": millis(tally.duration),
         "duration_api_ms": millis(tally.api_duration),
         "ttft_ms": tally.first_token.map(millis),
-        "total_cost_usd": spent.as_dollars(),
+        "total_cost_usd": spent.map(Money::as_dollars),
         "usage": usage(tally.usage),
         "modelUsage": tally.by_model.iter().map(by_model).collect::<Map<_, _>>(),
         "permission_denials": denials,
@@ -312,7 +313,7 @@ fn by_model(tally: &ModelTally) -> (String, Value) {
         "cacheReadInputTokens": tally.usage.cache_read_input_tokens,
         "cacheCreationInputTokens": tally.usage.cache_creation_input_tokens,
         "webSearchRequests": 0,
-        "costUSD": tally.cost.as_dollars(),
+        "costUSD": tally.cost.map(Money::as_dollars),
         "contextWindow": tally.context_window,
         "maxOutputTokens": tally.max_output,
     });

@@ -73,6 +73,7 @@ fn waits(limits: &mut Limits, args: &LimitArgs, env: &Environment, file: &Layer)
     }
     set(&mut limits.max_retry_wait, args.max_retry_wait.or(time(file.max_retry_wait)));
     set(&mut limits.budgets.retries, args.max_retries.or(env.max_retries).or(file.max_retries));
+    limits.budgets.odd_refusals = limits.budgets.odd_refusals.min(limits.budgets.retries);
     let Ladder { first, longest } = &mut limits.ladder;
     set(first, time(file.retry_first_delay));
     set(longest, time(file.retry_longest_delay));

@@ -233,7 +233,8 @@ impl Asked {
             FaultKind::Connection { .. } if detail.contains("dns error") => Seen::NoName(detail),
             FaultKind::Connection { .. }
             | FaultKind::TornStream { .. }
-            | FaultKind::Nonsense { .. } => Seen::NoConnection(detail),
+            | FaultKind::Nonsense { .. }
+            | FaultKind::Page { .. } => Seen::NoConnection(detail),
         }
     }
 }

@@ -145,6 +145,7 @@ impl Errand {
             | FaultKind::Certificate { .. }
             | FaultKind::TornStream { .. }
             | FaultKind::Nonsense { .. }
+            | FaultKind::Page { .. }
             | FaultKind::Unsendable { .. } => Box::new(fault),
         }
     }

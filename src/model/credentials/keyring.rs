@@ -39,6 +39,8 @@ pub enum Credential {
 pub enum Renewal {
     /// Another one is in use now.
     Another,
+    /// A command printed the same one again: it vouches for it, and it is worth one more try.
+    Confirmed,
     /// The same one came again, or there is no other. It would be rejected again.
     Same,
     /// None could be had, and why. A fault of the connection may pass; any other is final.
@@ -175,7 +177,7 @@ impl Helper {
         };
         let same = before.as_ref() == Some(&secret);
         *printed = Some(Printed { secret, at: Instant::now(), stale: false });
-        if same { Renewal::Same } else { Renewal::Another }
+        if same { Renewal::Confirmed } else { Renewal::Another }
     }
 
     async fn run(&self) -> Result<Secret, Box<Fault>> {

@@ -6,9 +6,9 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use outlast::recovery::{
-    Action, Ask, Counsel, ErrorClass, Event, Failure, Fate, Moment, Nudge, Occasion, Pace,
-    Persistence, Phase, Probed, Purpose, RecoveryPlan, Reply, Ruling, Run, Source, StopReason,
-    Transition, Trim, Weight,
+    Action, Ask, Counsel, ErrorBody, ErrorClass, Event, Failure, Fate, Moment, Nudge, Occasion,
+    Pace, Persistence, Phase, Probed, Purpose, RecoveryPlan, Reply, Ruling, Run, Source, Standing,
+    StopReason, Transition, Trim, Weight,
 };
 
 use super::super::secs;
@@ -31,6 +31,8 @@ pub(super) struct Seen {
     pub(super) sent: Option<Sent>,
     /// Requests that repeated one that had failed, since the last reply.
     repeats: u32,
+    /// Requests that repeated one after an odd refusal, since the last reply.
+    odd: u32,
     refreshes: u32,
     empty: u32,
     turns: u32,
@@ -108,6 +110,7 @@ impl Seen {
     pub(super) fn begin_again(&mut self) {
         (self.allowed, self.failed, self.repeats, self.refreshes) = (Moment::default(), None, 0, 0);
         self.probes = Probes::default();
+        self.odd = 0;
         (self.models.switched, self.models.home) = (None, None);
         (self.speed.cooling, self.speed.stays) = (Moment::default(), false);
         (self.useless, self.summed_up, self.delivered) = (0, false, false);
@@ -143,6 +146,12 @@ fn is_final(class: ErrorClass) -> bool {
             | ErrorClass::ServerError
             | ErrorClass::BadResponse
     )
+}
+
+/// Whether an endpoint that answered well before refuses as it hardly can mean it.
+fn is_odd(failure: Failure) -> bool {
+    let foreign = failure.body == ErrorBody::Foreign && is_final(failure.class);
+    foreign && failure.standing == Standing::Proven
 }
 
 /// From the window, less what a first reply takes, less the headroom; half of it at least.
@@ -290,7 +299,8 @@ impl World {
             ErrorClass::InvalidApiKey | ErrorClass::TokenRevoked | ErrorClass::Aborted
         );
         let told_to = failure.ruling == Some(Ruling::Retry);
-        if asking && is_final(failure.class) && !mended_elsewhere && !told_to {
+        let odd = is_odd(failure);
+        if asking && is_final(failure.class) && !mended_elsewhere && !told_to && !odd {
             self.seen.refused.extend(self.seen.sent.map(|sent| Sent { fast: false, ..sent }));
         }
     }
@@ -326,6 +336,7 @@ impl World {
         }
         if reply != Reply::Empty || summarising {
             (self.seen.repeats, self.seen.refreshes, self.seen.probes.early) = (0, 0, 0);
+            self.seen.odd = 0;
             self.seen.models.home = None;
         }
         match reply {
@@ -382,6 +393,7 @@ impl World {
         self.seen.speed.stays = false;
         (self.seen.allowed, self.seen.failed) = (Moment::default(), None);
         (self.seen.repeats, self.seen.refreshes, self.seen.probes.early) = (0, 0, 0);
+        self.seen.odd = 0;
     }
 
     // --- the window ---------------------------------------------------------------------------
@@ -538,6 +550,14 @@ impl World {
     fn repeat(&mut self, failed: Failure) {
         let seed = self.seed;
         let told_to = failed.ruling == Some(Ruling::Retry);
+        if is_odd(failed) && !told_to {
+            assert_ne!(failed.ruling, Some(Ruling::Stop), "seed {seed}: asked against its word");
+            self.seen.odd += 1;
+            // One more where the credential was fetched anew in between.
+            let most = u32::from(self.limits.budgets.odd_refusals) + 1;
+            assert!(self.seen.odd <= most, "seed {seed}: odd refusal {}", self.seen.odd);
+            return;
+        }
         let refused = is_final(failed.class) && self.seen.failed_asking && !told_to;
         assert!(!refused, "seed {seed}: the same request after {}", failed.class);
         let overload = failed.class == ErrorClass::ServerOverload;

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use outlast::recovery::{
-    Account, Ask, Budgets, Connection, Cut, ErrorClass, Event, Failure, FastMode, Limits, Mode,
-    Moment, Pace, Persistence, Purpose, Reach, Remedies, Reply, Ruling, Source, Wish, WishSource,
+    Account, Ask, Budgets, Connection, Cut, ErrorBody, ErrorClass, Event, Failure, FastMode,
+    Limits, Mode, Moment, Pace, Persistence, Purpose, Reach, Remedies, Reply, Ruling, Source,
+    Standing, Wish, WishSource,
 };
 
 use super::super::{failure, limits, reaching, secs, wishing};
@@ -62,9 +63,14 @@ pub(super) enum Day {
     Demanding,
     /// The model goes in circles.
     Spiralling,
+    /// Something on the way answers in place of the service now and then: a page instead of an
+    /// error, a redirection, a rejected credential that was good and is good.
+    OddRefusals,
+    /// A page of HTML in place of every reply until a moment within a day, then everything works.
+    Pages,
 }
 
-pub(super) const DAYS: [Day; 24] = [
+pub(super) const DAYS: [Day; 26] = [
     Day::Flaky,
     Day::Overloaded,
     Day::Limited,
@@ -89,6 +95,8 @@ pub(super) const DAYS: [Day; 24] = [
     Day::FastIsShort,
     Day::Demanding,
     Day::Spiralling,
+    Day::OddRefusals,
+    Day::Pages,
 ];
 
 impl Day {
@@ -109,6 +117,7 @@ impl Day {
                     | Self::KeysExpire
                     | Self::FastIsShort
                     | Self::Spiralling
+                    | Self::OddRefusals
             )
     }
 
@@ -144,7 +153,9 @@ impl Day {
             | Self::Flapping
             | Self::FastIsShort
             | Self::Demanding
-            | Self::Spiralling => dice.between(0, 3_000),
+            | Self::Spiralling
+            | Self::OddRefusals
+            | Self::Pages => dice.between(0, 3_000),
         }
     }
 }
@@ -184,7 +195,9 @@ pub(super) fn rules(day: Day, dice: &mut Dice) -> Limits {
             let structured = !requirement || dice.one_in(2);
             Limits { budgets: full, requirement, structured, ..plain }
         }
-        Day::Poisoned | Day::TooLarge | Day::Spiralling => Limits { budgets: full, ..plain },
+        Day::Poisoned | Day::TooLarge | Day::Spiralling | Day::OddRefusals => {
+            Limits { budgets: full, ..plain }
+        }
         Day::Flaky
         | Day::Overloaded
         | Day::Limited
@@ -196,6 +209,7 @@ pub(super) fn rules(day: Day, dice: &mut Dice) -> Limits {
         | Day::Pausing
         | Day::KeysChange
         | Day::Wires
+        | Day::Pages
         | Day::Anything => plain,
     }
 }
@@ -245,9 +259,12 @@ impl World {
         match self.trouble(ask).or_else(|| self.refusal(ask)) {
             Some(failed) => {
                 let remedies = self.talk.remedies(ask.purpose);
-                Event::Failed(Failure { remedies, ..failed })
+                Event::Failed(Failure { remedies, standing: self.standing, ..failed })
             }
-            None => Event::Replied(self.reply(ask.purpose)),
+            None => {
+                self.standing = Standing::Proven;
+                Event::Replied(self.reply(ask.purpose))
+            }
         }
     }
 
@@ -296,6 +313,10 @@ impl World {
             }
             Day::OneModelDown if ask.rung == 0 && self.is_down() => Some(failure(self.down_with)),
             Day::FastIsShort if ask.fast && self.dice.one_in(2) => Some(self.shortage()),
+            Day::OddRefusals if self.standing == Standing::Proven && self.dice.one_in(4) => {
+                Some(self.odd_refusal())
+            }
+            Day::Pages if self.now < self.overload_ends => Some(failure(ErrorClass::ServerError)),
             Day::Flaky
             | Day::Anything
             | Day::Overloaded
@@ -317,8 +338,22 @@ impl World {
             | Day::OneModelDown
             | Day::FastIsShort
             | Day::Demanding
+            | Day::OddRefusals
+            | Day::Pages
             | Day::Spiralling => None,
         }
+    }
+
+    fn odd_refusal(&mut self) -> Failure {
+        let classes = [
+            ErrorClass::InvalidApiKey,
+            ErrorClass::AuthError,
+            ErrorClass::InvalidRequest,
+            ErrorClass::InvalidModel,
+            ErrorClass::Unknown,
+        ];
+        let class = self.dice.pick(&classes);
+        Failure { body: ErrorBody::Foreign, ..failure(class) }
     }
 
     fn flaps(&self) -> bool {
@@ -418,6 +453,8 @@ impl World {
             reach: self.dice.pick(&reaches),
             remedies: Remedies::NONE,
             fast_denied: self.dice.one_in(20),
+            body: self.dice.pick(&[ErrorBody::None, ErrorBody::Api, ErrorBody::Foreign]),
+            standing: self.standing,
         }
     }
 

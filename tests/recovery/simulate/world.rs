@@ -4,8 +4,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
 use outlast::recovery::{
-    Action, Ask, Counsel, ErrorClass, Event, Interrupt, Ledger, Limits, Moment, Money, Probed,
-    Purpose, Reach, Remedies, Run, StopReason, Weight,
+    Action, Ask, Counsel, ErrorBody, ErrorClass, Event, Failure, Interrupt, Ledger, Limits, Moment,
+    Money, Probed, Purpose, Reach, Remedies, Run, Standing, StopReason, Weight,
 };
 
 use super::super::{failure, secs};
@@ -32,6 +32,8 @@ pub(super) struct World {
     pub(super) flap: u64,
     pub(super) down_from: Moment,
     pub(super) down_with: ErrorClass,
+    /// Whether the service has answered this process well.
+    pub(super) standing: Standing,
     pub(super) key_ends: Moment,
     /// How many tokens the window truly holds, and how many it is believed to.
     pub(super) true_window: u32,
@@ -78,6 +80,7 @@ impl World {
             flap: 1_000 * (dice.roll(60) + 5),
             down_from: Moment::default().after(dice.secs(1_200)),
             down_with: if far { dice.pick(&worse) } else { dice.pick(&wrong) },
+            standing: Standing::Untried,
             key_ends: Moment::default().after(dice.secs(900)),
             true_window,
             window,
@@ -153,6 +156,7 @@ impl World {
         self.key_ends = Moment::default().after(secs(300));
         self.overload_ends = Moment::default();
         self.interrupted = None;
+        self.standing = Standing::Untried;
         self.seen.begin_again();
         self.records.begin_again();
     }
@@ -237,7 +241,10 @@ impl World {
         match self.dice.roll(40) {
             0..=9 => Event::Failed(failure(ErrorClass::ServerError)),
             10..=19 if self.day == Day::Anything => Event::Failed(self.any_failure()),
-            20 => Event::Failed(failure(ErrorClass::InvalidApiKey)),
+            20 => {
+                let (body, standing) = (ErrorBody::Foreign, self.standing);
+                Event::Failed(Failure { body, standing, ..failure(ErrorClass::InvalidApiKey) })
+            }
             _ => {
                 let lasts = secs(u64::from(self.dice.between(120, 1_200)));
                 self.key_ends = self.now.after(lasts);
@@ -267,7 +274,7 @@ impl World {
         cut.unwrap_or(Event::Probed(probed))
     }
 
-    /// One call: reserved in full beforehand, settled or forfeited afterwards.
+    /// One call: reserved in full beforehand, settled afterwards at what it received.
     fn answer(&mut self, ask: Ask) -> Event {
         let seed = self.seed;
         let worst = self.weight.input + self.weight.token * u64::from(ask.cap);
@@ -276,21 +283,22 @@ impl World {
             reserved.unwrap_or_else(|| panic!("seed {seed}: {ask:?} was not affordable"));
         let length = if self.day == Day::SlowDrip { 1_200_000 } else { 20_000 };
         let length = Duration::from_millis(self.dice.roll(length));
-        if let Some(cut) = self.pass(length) {
-            self.ledger.forfeit(reserved);
-            return cut;
-        }
-        let event = self.outcome(ask);
-        let torn = matches!(event, Event::Failed(failure)
-            if matches!(failure.reach, Reach::Stream | Reach::Block | Reach::FreshConnection));
-        if self.greedy || torn {
-            self.ledger.forfeit(reserved);
-        } else if matches!(event, Event::Failed(_)) {
-            self.ledger.settle(reserved, Money::ZERO);
-        } else {
-            let cost = self.weight.input + self.weight.token * self.dice.roll(u64::from(ask.cap));
-            self.ledger.settle(reserved, cost);
-        }
+        let cut = self.pass(length);
+        let event = match cut {
+            Some(cut) => cut,
+            None => self.outcome(ask),
+        };
+        let begun = match event {
+            Event::Failed(failure) => matches!(failure.reach, Reach::Stream | Reach::Block),
+            _replied_or_cut => cut.is_none() || self.dice.one_in(2),
+        };
+        let output = if self.greedy { ask.cap.into() } else { self.dice.roll(ask.cap.into()) };
+        let cost = if begun { self.weight.input + self.weight.token * output } else { Money::ZERO };
+        let broke = cut.is_some() || matches!(event, Event::Failed(_));
+        let before = self.ledger.spent();
+        self.ledger.settle(reserved, if broke { Money::ZERO } else { cost });
+        self.ledger.charge_uncounted(if broke { cost } else { Money::ZERO });
+        assert_eq!(self.ledger.spent().minus(before), cost, "seed {seed}: {event:?}");
         event
     }
 }

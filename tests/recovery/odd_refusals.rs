@@ -1,0 +1,153 @@
+//! Refusals over the whole domain: every status, in the API's words or not, before and after a good
+//! answer of the same endpoint.
+
+use std::time::SystemTime;
+
+use outlast::model::fault::refused;
+use outlast::recovery::{
+    Call, ErrorBody, ErrorClass, Event, Failure, Limits, Moment, Persistence, Phase, Purpose,
+    RecoveryPlan, Ruling, Run, Setback, Standing, StopReason, classify, plan,
+};
+use reqwest::header::HeaderMap;
+
+use super::{Story, TOOL_CALLS, TOOLS_DONE, limits};
+
+/// What a table says of a refusal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Met {
+    Retried,
+    /// By the budget for odd refusals.
+    OddRetried,
+    Refreshed,
+    Final,
+}
+
+/// What is to happen, by status alone.
+fn expected(status: u16, body: ErrorBody, standing: Standing) -> Met {
+    let odd = standing == Standing::Proven;
+    match status {
+        408 | 409 | 429 | 500..=599 => Met::Retried,
+        401 => Met::Refreshed,
+        // What no client ever sees as a refusal: a success with a body that is none.
+        200 => Met::Retried,
+        100..=499 if odd && body == ErrorBody::Foreign => Met::OddRetried,
+        _any_other => Met::Final,
+    }
+}
+
+fn met(failure: Failure, limits: &Limits) -> Met {
+    let phase = Phase::Calling(Call::Ask(Purpose::Reply));
+    let run = Run { phase, failures: 1, overloads: 1, ..Run::new(7, limits) };
+    match plan(Setback::Failed(failure), &run, Moment::default(), limits) {
+        RecoveryPlan::Retry { .. } => Met::Retried,
+        RecoveryPlan::RetryOddRefusal => Met::OddRetried,
+        RecoveryPlan::Refresh => Met::Refreshed,
+        RecoveryPlan::Stop(_) => Met::Final,
+        other => panic!("{failure:?}: {other:?}"),
+    }
+}
+
+/// The error of the API for a status.
+fn api_error(status: u16) -> Vec<u8> {
+    let label = match status {
+        401 => "authentication_error",
+        403 => "permission_error",
+        404 => "not_found_error",
+        413 => "request_too_large",
+        429 => "rate_limit_error",
+        529 => "overloaded_error",
+        500..=599 => "api_error",
+        _any_other => "invalid_request_error",
+    };
+    let error = serde_json::json!({ "type": label, "message": "No." });
+    serde_json::json!({ "type": "error", "error": error }).to_string().into_bytes()
+}
+
+#[test]
+fn every_status_in_any_words_before_and_after_a_good_answer() {
+    let foreign: [&[u8]; 5] =
+        [b"", b"<html><title>Log in</title></html>", b"Denied.", b"[]", b"{\"ok\": true}"];
+    for status in 100..=599 {
+        let api = api_error(status);
+        let bodies = foreign.iter().map(|body| (ErrorBody::Foreign, *body));
+        for (body, bytes) in bodies.chain([(ErrorBody::Api, &api[..])]) {
+            let fault = refused(status, &HeaderMap::new(), bytes, SystemTime::UNIX_EPOCH);
+            let text = String::from_utf8_lossy(bytes);
+            assert_eq!(fault.body, body, "{status}: {text}");
+            for standing in [Standing::Untried, Standing::Proven] {
+                let failure = Failure { standing, ..classify(&fault) };
+                let wanted = match (status, body) {
+                    // Named by its type, whatever the status is.
+                    (200, ErrorBody::Api) => Met::Final,
+                    _by_status => expected(status, body, standing),
+                };
+                assert_eq!(met(failure, &limits()), wanted, "{status}, {standing:?}: {text}");
+                let told = Failure { ruling: Some(Ruling::Stop), ..failure };
+                let end = met(told, &limits());
+                assert!(matches!(end, Met::Final | Met::Refreshed), "{status}: ruled out");
+            }
+        }
+    }
+}
+
+fn odd(class: ErrorClass) -> Event {
+    let (body, standing) = (ErrorBody::Foreign, Standing::Proven);
+    Event::Failed(Failure { body, standing, ..Failure::of(class) })
+}
+
+/// A few odd refusals in a row are overcome; one more ends the run as what it was.
+#[test]
+fn odd_refusals_are_overcome_and_bounded() {
+    for class in [
+        ErrorClass::AuthError,
+        ErrorClass::InvalidModel,
+        ErrorClass::InvalidRequest,
+        ErrorClass::Unknown,
+    ] {
+        let most = limits().budgets.odd_refusals;
+        let mut story = Story::begin(limits()).then(TOOL_CALLS).then(TOOLS_DONE);
+        for _ in 0..most {
+            story = story.then(odd(class)).wakes();
+        }
+        let ended = story.then(odd(class));
+        ended.ends_as(StopReason::ModelError(class));
+        // Every good answer renews them.
+        let mut story = Story::begin(limits());
+        for _ in 0..10 {
+            story = story.then(TOOL_CALLS).then(TOOLS_DONE);
+            for _ in 0..most {
+                story = story.then(odd(class)).wakes();
+            }
+        }
+    }
+}
+
+/// A fixed key cannot be had anew: it is tried again as it is.
+#[test]
+fn a_key_that_was_good_is_tried_again_where_no_other_can_be_had() {
+    let rejected = odd(ErrorClass::InvalidApiKey);
+    let story = Story::begin(limits()).then(TOOL_CALLS).then(TOOLS_DONE).then(rejected);
+    assert_eq!(story.decision().plan, Some(RecoveryPlan::Refresh));
+    let story = story.then(rejected);
+    assert_eq!(story.decision().plan, Some(RecoveryPlan::RetryOddRefusal));
+    let story = story.wakes();
+    assert!(matches!(story.run.phase, Phase::Calling(Call::Ask(Purpose::Reply))));
+    let refreshing = story.then(rejected);
+    assert_eq!(refreshing.decision().plan, Some(RecoveryPlan::RetryOddRefusal), "no other key");
+}
+
+/// A page in place of a reply is an outage: it ends as one, and unattended runs wait it out.
+#[test]
+fn a_page_is_an_outage() {
+    use outlast::recovery::{Fault, FaultKind, Reach};
+
+    let page = FaultKind::Page { detail: "the body is an HTML page".to_owned() };
+    let failure = classify(&Fault::new(page, Reach::Status));
+    assert_eq!(failure.class, ErrorClass::ServerError);
+    let all = Limits { persistence: Persistence::All, ..limits() };
+    let phase = Phase::Calling(Call::Ask(Purpose::Reply));
+    let run = Run { phase, failures: 1, ..Run::new(7, &all) };
+    let planned = plan(Setback::Failed(failure), &run, Moment::default(), &all);
+    assert_eq!(planned, RecoveryPlan::WaitForCapacity);
+    assert_eq!(met(failure, &limits()), Met::Retried);
+}
