@@ -440,14 +440,14 @@ fn promises_and_silence_are_caught() {
 #[test]
 fn long_files_and_functions_are_caught() {
     let body = |lines: usize| "    f();\n".repeat(lines);
-    let long = format!("fn g(\n    a: u8,\n) {{\n{}}}\n", body(57));
+    let long = format!("fn g(\n    a: u8,\n) {{\n{}}}\n", body(77));
     assert_eq!(faults("cli/mod.rs", &long).len(), 1, "a signature of three lines counts");
-    let fits = format!("fn g() {{\n{}}}\n", body(58));
+    let fits = format!("fn g() {{\n{}}}\n", body(78));
     assert_eq!(faults("cli/mod.rs", &fits), [""; 0]);
     let method =
-        format!("impl G {{\n    fn g() {{\n{}    }}\n}}\n", body(59).replace("    ", "        "));
+        format!("impl G {{\n    fn g() {{\n{}    }}\n}}\n", body(79).replace("    ", "        "));
     assert_eq!(faults("cli/mod.rs", &method).len(), 1);
-    assert_eq!(faults("cli/mod.rs", &"// A line.\n".repeat(400)).len(), 1);
+    assert_eq!(faults("cli/mod.rs", &"// A line.\n".repeat(600)).len(), 1);
 }
 
 #[test]
