@@ -10,7 +10,7 @@ use super::connection::Request;
 use super::grants::Grants;
 use super::referee::{LastWord, count};
 use super::refusal::Refusal;
-use super::scenario::{After, Fault, Part, Place, Step, When};
+use super::scenario::{After, Answer, Fault, Part, Place, Step, When};
 use super::sse::Tokens;
 
 /// A request for a model's reply, as it came.
@@ -59,6 +59,8 @@ pub(super) struct Script {
     pub(super) recorded: Vec<Recorded>,
     pub(super) violations: Vec<String>,
     pub(super) accepted: usize,
+    /// Probes for capacity, which are no part of the script.
+    pub(super) probes: usize,
     pub(super) grants: Grants,
     /// What each model was last asked, as far as it is cached.
     cached: BTreeMap<String, Vec<u8>>,
@@ -128,6 +130,17 @@ impl Track {
         Some(next)
     }
 
+    /// The step that would answer a request now.
+    fn peek(&self, steps: &[Step], after: After, asked: &Asked<'_>) -> Option<usize> {
+        let fits = |at: &usize| asked.fits_model(&steps[*at].when);
+        let next = (0..steps.len()).filter(fits).find(|at| self.left[*at] > 0);
+        next.or_else(|| match after {
+            After::Fail => None,
+            After::RepeatLast => (0..steps.len()).rfind(fits),
+            After::Loop => (0..steps.len()).find(fits),
+        })
+    }
+
     fn unplayed(&self, steps: &[Step]) -> usize {
         let missing = |(step, played): (&Step, &u32)| step.repeat.saturating_sub(*played);
         steps.iter().zip(&self.played).map(missing).map(|count| count as usize).sum()
@@ -166,6 +179,17 @@ impl Script {
     /// Takes the step that answers a request.
     pub(super) fn next(&mut self, part: &Part, line: Line, asked: &Asked<'_>) -> Option<usize> {
         self.track(line).next(line.steps(part), part.after, asked)
+    }
+
+    /// What a probe for capacity meets: the refusal that the next request would meet. `None`: there
+    /// is none.
+    pub(super) fn refusal_of_a_probe(&mut self, part: &Part, asked: &Asked<'_>) -> Option<Step> {
+        self.probes += 1;
+        let step = &part.steps[self.steps.peek(&part.steps, part.after, asked)?];
+        match &step.answer {
+            Answer::Http(http) if http.status >= 400 => Some(step.clone()),
+            Answer::Http(_) | Answer::Reply(_) | Answer::Raw(_) => None,
+        }
     }
 
     /// How many answers were never asked for.
@@ -249,18 +273,23 @@ pub(super) struct Asked<'a> {
 }
 
 impl Asked<'_> {
-    fn fits(&self, when: &When) -> bool {
+    fn fits_model(&self, when: &When) -> bool {
         let model = self.body["model"].as_str().unwrap_or_default();
-        let alike = |wanted: &str, found: &str| {
-            wanted.strip_suffix('*').map_or(found == wanted, |start| found.starts_with(start))
-        };
-        let fits_model = when.model.as_deref().is_none_or(|wanted| alike(wanted, model));
+        when.model.as_deref().is_none_or(|wanted| alike(wanted, model))
+    }
+
+    /// Whether a request is a probe for capacity.
+    pub(super) fn is_a_probe(request: &Request) -> bool {
+        request.header(SOURCE) == Some("probe")
+    }
+
+    fn fits(&self, when: &When) -> bool {
         let source = self.request.header(SOURCE).unwrap_or_default();
         let within = |wanted: &str, value: &Value| strings(value).any(|it| it.contains(wanted));
         let streams = self.body["stream"].as_bool().unwrap_or(false);
         let fast = self.body["speed"] == "fast";
         let text = || String::from_utf8_lossy(&self.request.body);
-        fits_model
+        self.fits_model(when)
             && when.stream.is_none_or(|wanted| wanted == streams)
             && when.fast.is_none_or(|wanted| wanted == fast)
             && when.source.as_deref().is_none_or(|wanted| alike(wanted, source))
@@ -268,6 +297,10 @@ impl Asked<'_> {
             && when.prompt.as_deref().is_none_or(|it| within(it, &self.body["messages"][0]))
             && when.contains.as_deref().is_none_or(|wanted| text().contains(wanted))
     }
+}
+
+fn alike(wanted: &str, found: &str) -> bool {
+    wanted.strip_suffix('*').map_or(found == wanted, |start| found.starts_with(start))
 }
 
 /// All texts in a value.

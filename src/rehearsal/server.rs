@@ -108,6 +108,12 @@ impl Server {
         self.stage.script().recorded.clone()
     }
 
+    /// How many probes for capacity came. They are not among the requests, and take nothing of the
+    /// script.
+    pub fn probes(&self) -> usize {
+        self.stage.script().probes
+    }
+
     /// How many connections were accepted.
     pub fn accepted(&self) -> usize {
         self.stage.script().accepted

@@ -16,7 +16,7 @@ use super::referee;
 use super::render::{self, Circumstances};
 use super::rules::TokenRules;
 use super::scenario::{Answer, Http, Part, Step};
-use super::script::Script;
+use super::script::{Asked, Script};
 use super::sse::Spoken;
 
 /// What all connections share.
@@ -92,6 +92,9 @@ async fn serve(mut connection: Connection, stage: Arc<Stage>) {
         };
         let path = request.path.split('?').next().unwrap_or_default().to_owned();
         let fate = match (request.method.as_str(), path.as_str()) {
+            ("POST", path) if path.ends_with("/v1/messages") && Asked::is_a_probe(&request) => {
+                answer_probe(connection, &request, &stage).await
+            }
             ("POST", path) if path.ends_with("/v1/messages") => {
                 answer(connection, request, &stage).await
             }
@@ -146,6 +149,28 @@ async fn plain(connection: Connection, request: &Request, stage: &Stage, body: V
         body: if headless { String::new() } else { body },
     }));
     send(connection, &step, None, stage, 0, request.keep_alive).await
+}
+
+/// Answers a probe for capacity as the next request would be, and leaves the script where it is.
+async fn answer_probe(connection: Connection, request: &Request, stage: &Stage) -> Fate {
+    let body: Value = serde_json::from_slice(&request.body).unwrap_or(Value::Null);
+    let asked = Asked { request, body: &body };
+    let refusal = stage.script().refusal_of_a_probe(&stage.part, &asked);
+    stage.news.send_replace(());
+    if let Some(step) = refusal {
+        return send(connection, &step, None, stage, 0, request.keep_alive).await;
+    }
+    let message = json!({
+        "id": format!("msg_{}_probe", stage.name),
+        "type": "message",
+        "role": "assistant",
+        "model": body["model"],
+        "content": [{ "type": "text", "text": "Hi" }],
+        "stop_reason": "max_tokens",
+        "stop_sequence": null,
+        "usage": { "input_tokens": 8, "output_tokens": 1 },
+    });
+    plain(connection, request, stage, message).await
 }
 
 /// Answers a request for a reply: what the referee, the rules or the script say.

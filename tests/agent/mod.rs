@@ -6,6 +6,7 @@ mod delegating;
 mod drive;
 mod lease;
 mod notices;
+mod probing;
 mod sending;
 mod sharing;
 mod stage;

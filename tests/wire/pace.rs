@@ -3,7 +3,9 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use outlast::model::limits::{Asker, Grant, Leave, Pace, Told};
+use outlast::model::limits::{
+    Asker, Grant, Leave, Pace, ProbeEnd, ProbeLeave, Prober, RETURN_GAP, Told,
+};
 use proptest::prelude::*;
 
 /// A service with a limit.
@@ -344,6 +346,61 @@ fn what_is_old_is_forgotten() {
     assert!(pace.gap_us > 0);
     pace.claim(1_100 + 6 * MINUTE, asker(3));
     assert_eq!((pace.gap_us, pace.blocked_until), (0, 0));
+}
+
+// --- probes for capacity ----------------------------------------------------------------------
+
+/// A run that has been waiting for a minute.
+fn prober(id: u64) -> Prober {
+    Prober { id, jitter: 0.0, waited: MINUTE, interval: 25_000 }
+}
+
+#[test]
+fn one_run_probes_for_all_and_the_others_learn_of_it() {
+    let (mut pace, now) = (Pace::default(), 10 * MINUTE);
+    assert_eq!(pace.claim_probe(now, prober(1)), ProbeLeave::Go);
+    let look = ProbeLeave::Defer { until: now + 2_100 };
+    assert_eq!(pace.claim_probe(now + 100, prober(2)), look, "one is under way");
+    pace.probe_ended(now + 300, 1, ProbeEnd::Failed);
+    let due = ProbeLeave::Defer { until: now + 20_000 };
+    assert_eq!(pace.claim_probe(now + 2_100, prober(2)), due, "one has just failed");
+    assert_eq!(pace.claim_probe(now + 20_000, prober(2)), ProbeLeave::Go);
+    pace.probe_ended(now + 20_300, 2, ProbeEnd::Answered);
+    for nth in 1..=3 {
+        let turn = now + 20_300 + nth * RETURN_GAP;
+        let leave = pace.claim_probe(now + 20_300, prober(2 + nth));
+        assert_eq!(leave, ProbeLeave::Answered { turn }, "one after the other");
+    }
+    // Whoever failed after that is not told of it.
+    let late = Prober { waited: 1_000, ..prober(9) };
+    let leave = pace.claim_probe(now + 45_300, late);
+    assert_eq!(leave, ProbeLeave::Go);
+}
+
+#[test]
+fn a_run_that_is_killed_while_it_probes_is_replaced() {
+    let (mut pace, now) = (Pace::default(), 10 * MINUTE);
+    assert_eq!(pace.claim_probe(now, prober(1)), ProbeLeave::Go);
+    let mut at = now + 20_000;
+    assert_eq!(pace.claim_probe(at, prober(2)), ProbeLeave::Go, "its lease of 15 s is over");
+    at += 100;
+    pace.probe_ended(at, 1, ProbeEnd::Failed);
+    let leave = pace.claim_probe(at, prober(3));
+    assert_eq!(leave, ProbeLeave::Defer { until: at + 2_000 }, "the lease of another one stays");
+}
+
+#[test]
+fn a_rate_limit_is_not_probed_before_it_ends() {
+    let (mut pace, now) = (Pace::default(), 10 * MINUTE);
+    let grant = granted(pace.claim(now, asker(1)));
+    pace.refused(now, grant, Some(90_000));
+    let leave = pace.claim_probe(now + 30_000, prober(2));
+    assert_eq!(leave, ProbeLeave::Defer { until: now + 90_000 });
+    assert_eq!(pace.claim_probe(now + 90_000, prober(2)), ProbeLeave::Go);
+    pace.probe_ended(now + 90_000, 2, ProbeEnd::Limited { wait: Some(60_000) });
+    let leave = pace.claim_probe(now + 120_000, prober(3));
+    assert_eq!(leave, ProbeLeave::Defer { until: now + 150_000 }, "a probe may meet one too");
+    assert!(pace.is_sound(now + 120_000));
 }
 
 #[derive(Clone, Debug)]

@@ -9,6 +9,7 @@ mod context;
 mod fast;
 mod limits;
 mod media;
+mod probing;
 mod replies;
 mod sharing;
 mod switches;

@@ -1,0 +1,141 @@
+//! Probes of a real server that is out, by a run that waits for capacity.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use outlast::model::limits::SharedLimits;
+use outlast::model::{Client, Credential, Endpoint, Secret};
+use outlast::recovery::{Ladder, Limits, Persistence, StopReason};
+use outlast::rehearsal::Scenario;
+use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt;
+use tokio::net::{TcpListener, TcpStream};
+
+use super::stage::{Play, Said};
+use crate::support::stopwatch::Stopwatch;
+use crate::support::wire::read_request;
+
+/// The back-off of real requests. No test takes that long.
+const BACK_OFF: Duration = Duration::from_mins(5);
+const INTERVAL: Duration = Duration::from_millis(100);
+/// How many probes fail before the service is back.
+const OUT_FOR: usize = 4;
+
+/// A service that is out until it was probed so often.
+#[derive(Clone, Default)]
+struct Outage {
+    /// Each request: whether it was a probe, and its body.
+    seen: Arc<Mutex<Vec<(bool, Value)>>>,
+}
+
+impl Outage {
+    async fn start(&self) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback has a free port");
+        let url = format!("http://{}", listener.local_addr().expect("it is bound"));
+        let own = self.clone();
+        tokio::spawn(async move {
+            while let Ok((socket, _)) = listener.accept().await {
+                tokio::spawn(own.clone().serve(socket));
+            }
+        });
+        url
+    }
+
+    async fn serve(self, mut socket: TcpStream) {
+        let Some(text) = read_request(&mut socket).await else { return };
+        let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
+        let is_probe = head.to_ascii_lowercase().contains("x-outlast-source: probe");
+        let body: Value = serde_json::from_str(body).unwrap_or_default();
+        let is_out = {
+            let mut seen = self.seen.lock().expect("nobody panics while counting");
+            seen.push((is_probe, body));
+            seen.iter().filter(|(is_probe, _)| *is_probe).count() <= OUT_FOR
+        };
+        let (status, body) = if is_out {
+            let error = json!({ "type": "overloaded_error", "message": "Overloaded" });
+            ("529 Overloaded", json!({ "type": "error", "error": error }))
+        } else {
+            let text = if is_probe { "H" } else { "Back again." };
+            let stop_reason = if is_probe { "max_tokens" } else { "end_turn" };
+            let message = json!({
+                "id": "msg_1", "type": "message", "role": "assistant", "model": "sonnet",
+                "content": [{ "type": "text", "text": text }], "stop_reason": stop_reason,
+                "usage": { "input_tokens": 10, "output_tokens": if is_probe { 1 } else { 20 } },
+            });
+            ("200 OK", message)
+        };
+        let body = body.to_string();
+        let head = format!(
+            "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\
+             connection: close\r\n\r\n",
+            body.len()
+        );
+        let _ = socket.write_all((head + &body).as_bytes()).await;
+    }
+
+    fn seen(&self) -> Vec<(bool, Value)> {
+        self.seen.lock().expect("nobody panics while counting").clone()
+    }
+}
+
+fn patient(limits: &mut Limits) {
+    limits.persistence = Persistence::Capacity;
+    limits.ladder = Ladder { first: BACK_OFF, longest: BACK_OFF };
+    limits.probe_interval = Some(INTERVAL);
+}
+
+/// A run against `url`, on a host whose runs share `folder`.
+fn playing(url: &str, folder: &std::path::Path, seed: u64) -> Play {
+    let mut play = Play::of(Scenario::new().reply("Never asked for.")).limits(patient);
+    let credential = Credential::ApiKey(Secret::new("test-key-0123456789"));
+    let client = Client::new(Endpoint::new(url, credential)).expect("the address is right");
+    play.setup.rungs[0].client = Arc::new(client);
+    play.setup.shared = Some(SharedLimits::new(&[folder.to_owned()], seed));
+    play
+}
+
+#[tokio::test]
+async fn probes_end_a_wait_for_capacity_long_before_the_back_off_does() {
+    let (outage, folder) = (Outage::default(), tempfile::tempdir().expect("a scratch folder"));
+    let url = outage.start().await;
+    let watch = Stopwatch::start();
+    let played = playing(&url, &folder.path().join("limits"), 5).run().await;
+    assert_eq!(played.ending.reason, StopReason::Completed, "{:?}", played.trace());
+    assert_eq!(played.ending.text, "Back again.");
+    assert!(watch.elapsed() < BACK_OFF / 4, "{:?}", watch.elapsed());
+    let seen = outage.seen();
+    let probes: Vec<&Value> = seen.iter().filter(|(probe, _)| *probe).map(|(_, it)| it).collect();
+    assert_eq!((seen.len(), probes.len()), (2 + OUT_FOR + 1, OUT_FOR + 1));
+    for probe in probes {
+        assert_eq!((&probe["max_tokens"], &probe["stream"]), (&json!(1), &json!(false)));
+        assert_eq!(probe["messages"].as_array().map(Vec::len), Some(1));
+        assert!(probe["tools"].is_null() && probe["system"].is_null(), "{probe}");
+        assert_eq!(probe["model"], seen[0].1["model"]);
+    }
+    let totals = played.ending.tally.recovery.totals();
+    assert_eq!((totals.requests, totals.probes), (7, 5), "each request on the wire is counted");
+    assert_eq!(totals.strategies.of("early_return"), 1);
+    assert!(totals.probes_cost.as_dollars() > 0.0, "the answered one is paid for");
+    assert!(totals.probes_cost < played.ending.spent);
+    assert_eq!(played.ending.tally.usage.input_tokens, 20, "usage has both answers");
+    let episode = played.ending.tally.recovery.episodes().next().expect("a recovery");
+    assert!(episode.saved && episode.cost == totals.probes_cost, "{episode:?}");
+    let announced = |said: &&Said| matches!(said, Said::WaitBegins(_));
+    assert!(played.said.iter().filter(announced).count() <= 2, "{:?}", played.trace());
+}
+
+#[tokio::test]
+async fn runs_of_one_host_share_their_probes() {
+    let (outage, folder) = (Outage::default(), tempfile::tempdir().expect("a scratch folder"));
+    let url = outage.start().await;
+    let folder = folder.path().join("limits");
+    let runs: Vec<_> = (1..=4).map(|seed| playing(&url, &folder, seed).start()).collect();
+    for run in runs {
+        assert_eq!(run.end().await.ending.reason, StopReason::Completed);
+    }
+    let seen = outage.seen();
+    let probes = seen.iter().filter(|(is_probe, _)| *is_probe).count();
+    // Each asks and fails, and asks again; a probe more may be under way when the first is answered.
+    assert_eq!(seen.len() - probes, 8);
+    assert!((OUT_FOR + 1..=OUT_FOR + 2).contains(&probes), "{probes} probes by four runs");
+}

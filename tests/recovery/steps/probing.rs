@@ -1,0 +1,223 @@
+//! Probes that notice the service's return while a run waits for capacity.
+
+use outlast::recovery::{
+    Action, Budgets, Chronicle, ErrorClass, Event, Interrupt, Ladder, Limits, Moment, Persistence,
+    Phase, Probed, RecoveryPlan, Ruling, StopReason,
+};
+
+use super::super::{
+    ANSWER, Story, TOOL_CALLS, TOOLS_DONE, after, failure, limits, ruled, secs, wishing,
+};
+
+const OVERLOAD: ErrorClass = ErrorClass::ServerOverload;
+
+fn persistent() -> Limits {
+    let persistence = Persistence::Capacity;
+    Limits { persistence, max_retry_wait: persistence.max_retry_wait(), ..limits() }
+}
+
+impl Story {
+    /// The call has failed so often that the pause takes five minutes. What led there is not told.
+    fn in_a_long_wait(limits: Limits) -> Self {
+        let story = Self::begin(limits).fails_and_waits(OVERLOAD, 12).fails(OVERLOAD);
+        Self { told: vec![story.transition()], ..story }
+    }
+
+    /// Waits until the next probe is sent.
+    #[track_caller]
+    fn until_a_probe(mut self) -> Self {
+        while let Action::Wait { until } = self.last() {
+            self = self.at(until).then(Event::Woke);
+        }
+        assert!(matches!(self.last(), Action::Probe { .. }), "no probe but {:?}", self.last());
+        self
+    }
+
+    #[track_caller]
+    fn probed(self, probed: Probed) -> Self {
+        self.then(Event::Probed(probed))
+    }
+
+    /// Until when the pause lasts.
+    #[track_caller]
+    fn paused_until(&self) -> Moment {
+        self.run.phase.pause().expect("the run pauses").0
+    }
+}
+
+#[test]
+fn a_probe_that_fails_changes_nothing_about_the_wait() {
+    let story = Story::in_a_long_wait(persistent());
+    let (began, until, before) = (story.now, story.paused_until(), story.run);
+    let mut story = story;
+    let mut probes = 0;
+    while story.now < until {
+        story = match story.last() {
+            Action::Wait { until } => story.at(until).then(Event::Woke),
+            Action::Probe { rung } => {
+                assert_eq!(rung, story.run.rung);
+                probes += 1;
+                let since = began.until(story.now).as_secs();
+                assert!((20 * probes..=25 * probes + 1).contains(&since), "{probes}: {since} s");
+                story.probed(Probed::Failed(failure(OVERLOAD)))
+            }
+            other => panic!("{other:?}"),
+        };
+        assert!(story.requests() == 0 || story.now >= until, "the back-off is for requests");
+    }
+    assert_eq!((probes, story.now), (13, until));
+    assert_eq!(story.requests(), 1);
+    assert_eq!(story.run.failures, before.failures);
+    assert_eq!(story.run.budgets.capacity_probes, before.budgets.capacity_probes - 13);
+}
+
+#[test]
+fn a_probe_that_is_answered_ends_the_wait() {
+    let story = Story::in_a_long_wait(persistent()).until_a_probe();
+    let probed_at = story.now;
+    let story = story.probed(Probed::Answered).wakes();
+    assert!(probed_at.until(story.now) <= secs(25) / 10, "{:?}", probed_at.until(story.now));
+    assert_eq!((story.requests(), story.times(RecoveryPlan::ReturnEarly)), (1, 1));
+    let story = story.then(TOOL_CALLS).then(TOOLS_DONE);
+    assert_eq!(story.run.budgets.early_returns, Budgets::DEFAULT.early_returns, "renewed");
+    story.then(ANSWER).ends_as(StopReason::Completed);
+}
+
+#[test]
+fn what_another_run_found_is_used_at_its_turn_and_costs_no_probe() {
+    let story = Story::in_a_long_wait(persistent()).until_a_probe();
+    let full = story.run.budgets.capacity_probes + 1;
+    let (turn, until) = (story.now.after(secs(7)), story.paused_until());
+    let story = story.probed(Probed::Deferred { until: turn });
+    assert_eq!((story.paused_until(), story.run.budgets.capacity_probes), (until, full));
+    let story = story.until_a_probe();
+    assert_eq!(story.now, turn, "it looks when it was told to");
+    let turn = story.now.after(secs(3));
+    let story = story.probed(Probed::AnsweredElsewhere { turn }).wakes();
+    assert_eq!((story.now, story.requests()), (turn, 1));
+    assert_eq!(story.run.budgets.capacity_probes, full);
+    let mut chronicle = Chronicle::default();
+    for step in &story.told {
+        chronicle.observe(step, 0);
+    }
+    assert_eq!((chronicle.totals().probes, chronicle.totals().requests), (0, 1));
+}
+
+#[test]
+fn a_turn_after_the_back_off_is_not_waited_for() {
+    let story = Story::in_a_long_wait(persistent()).until_a_probe();
+    let until = story.paused_until();
+    let turn = until.after(secs(100));
+    let story = story.probed(Probed::AnsweredElsewhere { turn }).wakes();
+    assert_eq!(story.now, until);
+}
+
+#[test]
+fn a_service_that_answers_probes_and_refuses_requests_is_left_alone() {
+    let mut story = Story::in_a_long_wait(persistent());
+    for early in 1..=3 {
+        story = story.until_a_probe().probed(Probed::Answered).wakes().fails(OVERLOAD);
+        assert!(story.pause_millis() >= 300_000, "the ladder goes on where it was: {early}");
+    }
+    let (began, requests) = (story.now, story.requests());
+    let story = story.wakes();
+    assert!(began.until(story.now) >= secs(300), "no more returns ahead of the back-off");
+    assert_eq!((story.requests(), story.times(RecoveryPlan::ReturnEarly)), (requests + 1, 3));
+}
+
+#[test]
+fn there_are_no_probes_where_nothing_is_waited_out() {
+    for wait in [33, 300] {
+        let rules =
+            Limits { ladder: Ladder { first: secs(wait), longest: secs(wait) }, ..limits() };
+        let story = Story::begin(rules).fails(ErrorClass::ServerError).wakes();
+        assert_eq!(story.times(RecoveryPlan::Probe), 0, "a counted retry is not probed for");
+    }
+    let off = Limits { probe_interval: None, ..persistent() };
+    let story = Story::in_a_long_wait(off).wakes();
+    assert_eq!(story.times(RecoveryPlan::Probe), 0, "it is switched off");
+    let story = Story::begin(persistent()).fails_and_waits(OVERLOAD, 6);
+    assert_eq!(story.times(RecoveryPlan::Probe), 0, "short waits are not interrupted");
+}
+
+#[test]
+fn what_the_server_names_is_never_probed_before() {
+    for class in [ErrorClass::RateLimit, OVERLOAD] {
+        let story = Story::begin(persistent()).then(Event::Failed(wishing(class, secs(200))));
+        let story = story.wakes();
+        assert_eq!(story.times(RecoveryPlan::Probe), 0, "{class}");
+    }
+    // The answer to a probe moves the wait, and the next probe with it.
+    let story = Story::in_a_long_wait(persistent()).until_a_probe();
+    let (until, now) = (story.paused_until(), story.now);
+    let later = story.probed(Probed::Failed(wishing(OVERLOAD, secs(1_000))));
+    assert!(later.paused_until() >= now.after(secs(1_000)) && later.paused_until() > until);
+    assert_eq!(later.wakes().times(RecoveryPlan::Probe), 1);
+    let story = Story::in_a_long_wait(persistent()).until_a_probe();
+    let sooner = story.probed(Probed::Failed(wishing(OVERLOAD, secs(60))));
+    assert_eq!(sooner.paused_until(), until, "requests keep to the back-off");
+    assert!(sooner.until_a_probe().now >= now.after(secs(60)));
+    let story = Story::in_a_long_wait(persistent()).until_a_probe();
+    let far = story.probed(Probed::Failed(wishing(ErrorClass::RateLimit, secs(7 * 3_600))));
+    far.ends_as(StopReason::ModelError(ErrorClass::QuotaExhausted));
+}
+
+/// Every class, and a server that rules retries out.
+#[test]
+fn a_probe_counts_as_what_it_says_of_the_service() {
+    let refused = |story: &Story| story.run.budgets.capacity_probes == 0;
+    for class in ErrorClass::ALL {
+        let story = Story::in_a_long_wait(persistent()).until_a_probe();
+        let story = story.probed(Probed::Failed(failure(class)));
+        let probes_on = matches!(story.run.phase, Phase::Pausing { probe_at: Some(_), .. });
+        match class {
+            ErrorClass::ApiTimeout
+            | ErrorClass::StreamStalled
+            | ErrorClass::ConnectionError
+            | ErrorClass::SslCertError
+            | ErrorClass::RateLimit
+            | ErrorClass::ServerOverload
+            | ErrorClass::Repeated529
+            | ErrorClass::ServerError
+            | ErrorClass::BadResponse
+            | ErrorClass::EmptyResponse
+            | ErrorClass::QuotaExhausted => assert!(probes_on && !refused(&story), "{class}"),
+            ErrorClass::InvalidApiKey | ErrorClass::TokenRevoked => {
+                assert_eq!(story.requests(), 1, "{class}: the call itself leads on");
+            }
+            ErrorClass::Aborted
+            | ErrorClass::PromptTooLong
+            | ErrorClass::RequestTooLarge
+            | ErrorClass::PdfTooLarge
+            | ErrorClass::ImageTooLarge
+            | ErrorClass::ToolUseMismatch
+            | ErrorClass::InvalidModel
+            | ErrorClass::CreditBalanceLow
+            | ErrorClass::AuthError
+            | ErrorClass::InvalidRequest
+            | ErrorClass::Refusal
+            | ErrorClass::Unknown => assert!(!probes_on && refused(&story), "{class}"),
+        }
+    }
+    let story = Story::in_a_long_wait(persistent()).until_a_probe();
+    let story = story.probed(Probed::Failed(ruled(OVERLOAD, Ruling::Stop)));
+    assert!(refused(&story) && story.is_pausing(), "the wait itself goes on");
+}
+
+#[test]
+fn a_probe_is_cut_off_as_any_other_wait() {
+    let by = Interrupt::Sigterm;
+    let story = Story::in_a_long_wait(persistent()).until_a_probe();
+    story.then(Event::Interrupted(by)).ends_as(StopReason::AbortedStreaming(by));
+    let rules = Limits { deadline: Some(after(3_600)), ..persistent() };
+    let story = Story::in_a_long_wait(rules).until_a_probe().at(after(3_600));
+    story.probed(Probed::Answered).ends_as(StopReason::Deadline);
+}
+
+#[test]
+fn money_that_is_short_leaves_the_wait_as_it_is() {
+    let story = Story::in_a_long_wait(persistent()).until_a_probe();
+    let until = story.paused_until();
+    let story = story.probed(Probed::Unaffordable).wakes();
+    assert_eq!((story.now, story.times(RecoveryPlan::Probe)), (until, 1));
+}
