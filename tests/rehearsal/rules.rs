@@ -434,3 +434,16 @@ fn a_server_cannot_start_without_a_port() {
         Server::start(Scenario::new().reply("No."), options).expect_err("the port is taken");
     });
 }
+
+#[tokio::test]
+async fn a_probe_meets_what_the_next_request_would_meet_and_takes_nothing_of_the_script() {
+    let server = start(Scenario::new().status(529).reply("Fine."));
+    let probe = async || respond_to(&server, &unstreamed(), &["x-outlast-source: probe"]).await;
+    assert_eq!((probe().await.status, probe().await.status), (529, 529));
+    assert_eq!(respond(&server, &unstreamed()).await.status, 529);
+    let answered = probe().await;
+    assert_eq!((answered.status, &answered.json()["stop_reason"]), (200, &json!("max_tokens")));
+    assert_eq!(respond(&server, &unstreamed()).await.json()["content"][0]["text"], "Fine.");
+    assert_eq!((server.probes(), server.requests().len(), server.unplayed()), (3, 2, 0));
+    assert_eq!(server.violations(), [""; 0]);
+}
