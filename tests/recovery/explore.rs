@@ -101,7 +101,7 @@ fn sharing() -> Limits {
 /// A service that is out is probed, and the shortest wait is long enough for it.
 fn probing() -> Limits {
     let budgets = Budgets { turns: Some(2), switches: 1, refreshes: 1, holds: 1, ..NOTHING };
-    let budgets = Budgets { capacity_probes: 2, early_returns: 1, ..budgets };
+    let budgets = Budgets { capacity_probes: 1, early_returns: 1, ..budgets };
     let probe_interval = Some(Duration::from_millis(100));
     Limits { budgets, probe_interval, persistence: Persistence::All, ..small() }
 }

@@ -165,7 +165,7 @@ async fn the_wall_clock_passes_at_the_runs_pace() {
     let watch = Stopwatch::start();
     let trial = Trial::against(&server).env("OUTLAST_UNATTENDED_RETRY", "1").args(UNHURRIED);
     // A probe would end the last of the waits early.
-    let trial = with(trial, &json!({ "capacityProbeInterval": 0 }));
+    let trial = with(trial, &json!({ "capacityProbes": false }));
     let ended = trial.args(["--time-scale", "60", "go"]).run().await;
     assert_eq!(ended.code, Some(0), "{ended:?}");
     let mut end = None;

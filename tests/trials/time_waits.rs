@@ -358,7 +358,7 @@ async fn an_unattended_run_rides_a_long_outage_out_and_shows_that_it_lives() {
         let flags = ["--time-scale", "100", "--output-format", "stream-json", "go"];
         let trial = Trial::against(&server).env(variable, value).args(UNHURRIED);
         // A probe would end the last of the waits early.
-        let trial = with(trial, &json!({ "capacityProbeInterval": 0 }));
+        let trial = with(trial, &json!({ "capacityProbes": false }));
         let watch = Stopwatch::start();
         let ended = trial.args(flags).run().await;
         let result = ended.result();

@@ -73,6 +73,7 @@ pub(super) struct Layer {
     pub retry_quota: Option<u16>,
     pub unattended_retry: Option<Unattended>,
     pub unattended_longest_delay: Option<Span>,
+    pub capacity_probes: Option<bool>,
     pub capacity_probe_interval: Option<Span>,
     pub overload_limit: Option<u8>,
     pub overloads_per_fallback: Option<u8>,

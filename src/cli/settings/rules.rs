@@ -78,9 +78,9 @@ fn waits(limits: &mut Limits, args: &LimitArgs, env: &Environment, file: &Layer)
     set(first, time(file.retry_first_delay));
     set(longest, time(file.retry_longest_delay));
     set(&mut limits.longest_capacity_wait, time(file.unattended_longest_delay));
-    if let Some(interval) = time(file.capacity_probe_interval) {
-        limits.probe_interval = (!interval.is_zero()).then_some(interval);
-    }
+    let probes = |_: &Duration| file.capacity_probes != Some(false);
+    let interval = time(file.capacity_probe_interval).or(limits.probe_interval);
+    limits.probe_interval = interval.filter(probes);
     set(&mut limits.heartbeat, time(file.heartbeat_interval));
     let background = env.background_wait.or(time(file.background_wait));
     set(&mut limits.background, background.map(WorkWait::of));

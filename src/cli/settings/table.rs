@@ -87,8 +87,9 @@ const SHAPES: &[(&str, &str, &str)] = &[
     ("unattendedRetry", "\"off\", \"on\" or \"all\"", "Wait out overloads and rate limits without \
         counting; with \"all\", lost connections and server errors too."),
     ("unattendedLongestDelay", DURATION, "The longest pause between tries in unattended mode."),
-    ("capacityProbeInterval", DURATION, "How often such a pause is interrupted by a request for one \
-        token, which shows whether the service is back; 0 for never."),
+    ("capacityProbes", BOOL, "Interrupt such a pause by requests for one token, which show whether \
+        the service is back."),
+    ("capacityProbeInterval", DURATION, "How often."),
     ("overloadLimit", UP_TO_255, "Give up at so many overloads in a row."),
     ("overloadsPerFallback", UP_TO_255, "Overloads in a row before the next model is tried."),
     ("tornStreamsPerWhole", UP_TO_255, "Broken streams in a row before asking without streaming."),
@@ -219,7 +220,7 @@ fn other_default(name: &str, defaults: &Defaults) -> Option<String> {
         "schemaTries" => defaults.schema_tries.to_string(),
         "budgetMode" => "ceiling".to_owned(),
         "fallbackReturn" | "fast" => "false".to_owned(),
-        "autoCompactEnabled" | "sharedLimits" => "true".to_owned(),
+        "autoCompactEnabled" | "capacityProbes" | "sharedLimits" => "true".to_owned(),
         "wrapUpAt" => defaults.wrap_up_at.to_string(),
         "unattendedRetry" => "off".to_owned(),
         "accountKind" => "what a login says, else apiKey".to_owned(),
