@@ -268,8 +268,8 @@ impl World {
         if matches!(probed, Probed::Answered | Probed::Failed(_)) {
             let (begun, least) = (self.seen.probes.begun, self.limits.probe_interval);
             let least = least.unwrap_or_default() / 5 * 4;
-            let last = self.seen.probes.last.replace(begun);
-            let rested = last.is_none_or(|last| last.until(begun) >= least);
+            let before = self.seen.probes.last.replace(begun);
+            let rested = before.is_none_or(|before| before.until(begun) >= least);
             assert!(rested, "seed {seed}: probed too often");
         }
         if step.plan == Some(RecoveryPlan::ReturnEarly) {

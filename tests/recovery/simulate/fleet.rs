@@ -149,9 +149,9 @@ impl Fleet {
         let interval = self.limits.probe_interval.expect("there are probes").as_millis();
         let interval = u64::try_from(interval).expect("it is small");
         let jitter = f64::from(spread) / 1_000.0;
-        let prober = Prober { id, jitter, waited: at - failed_at, interval };
+        let asks = Prober { id, jitter, waited: at - failed_at, interval };
         let moment = |shared: u64| Moment::from_millis(shared - BOOT);
-        let probed = match self.hosts[host].claim_probe(BOOT + at, prober) {
+        let probed = match self.hosts[host].claim_probe(BOOT + at, asks) {
             ProbeLeave::Go => {
                 *self.counts.probes.entry(at / SECOND).or_default() += 1;
                 return self.plan(at + LATENCY, nth, Happening::ProbeEnds);
