@@ -8,17 +8,17 @@ use uuid::Uuid;
 
 use crate::hooks::HookEvent;
 use crate::model::limits::SharedLimits;
-use crate::model::{Answer, Progress, Prompt, Renewal};
+use crate::model::{Answer, Progress, Prompt, Renewal, StopKind, reply_of};
 use crate::recovery::{
-    Ask, Cut, ErrorClass, Event, Failure, Fault, FaultKind, Moment, Money, Purpose, Reach, Reply,
-    SUMMARISE, classify,
+    Ask, ErrorClass, Event, Failure, Fault, FaultKind, Incomplete, Moment, Money, Purpose, Reach,
+    Reply, SUMMARISE, classify,
 };
 use crate::transcript::{
     Block, Message, Usage, faults_of_a_history, lacks_thinking, repair, violations,
 };
 
 use super::books::CallCost;
-use super::conversation::{knows_call, text_of};
+use super::conversation::knows_call;
 use super::observer::{Notice, WaitingFor};
 use super::session::Session;
 use super::setup::Rung;
@@ -99,7 +99,7 @@ impl Session<'_> {
     }
 
     /// The thinking budget for the next reply.
-    fn thinking_for(&self, rung: &Rung) -> Option<u32> {
+    pub(super) fn thinking_for(&self, rung: &Rung) -> Option<u32> {
         let bare = self.thinking_stripped
             && rung.facts.misses_thinking()
             && lacks_thinking(self.history.messages());
@@ -175,7 +175,7 @@ impl Session<'_> {
         self.settle_call(&label, &mut answer);
         let first_token = answer.first_token.map(|real| self.watch.clock.scaled(real));
         self.books.tally.first_token = self.books.tally.first_token.or(first_token);
-        if answer.stop_reason == "model_context_window_exceeded" {
+        if StopKind::of(&answer.stop_reason) == StopKind::ContextLimit {
             let message = "the context window was full before the reply ended".to_owned();
             let kind = FaultKind::Refused {
                 status: 200,
@@ -185,23 +185,29 @@ impl Session<'_> {
             };
             return self.failed(Fault::new(kind, Reach::Block), ask).await;
         }
-        let reply = judge(&answer);
+        let reply = reply_of(&answer);
+        if let Reply::Incomplete(why) = reply {
+            self.blame(incomplete(&answer, why));
+        }
         if matches!(ask.purpose, Purpose::Summary(_)) {
             self.hold_summary(answer).await;
             return Event::Replied(reply);
         }
-        self.rename_repeated_calls(&mut answer.content);
+        self.rename_repeated_calls(&mut answer);
         self.pending = Some(answer);
         self.mind_work(Event::Replied(reply))
     }
 
     /// Some servers number their calls anew in each reply. The service wants an id but once.
-    fn rename_repeated_calls(&mut self, content: &mut [Block]) {
-        for block in content {
+    fn rename_repeated_calls(&mut self, answer: &mut Answer) {
+        for block in &mut answer.content {
             let Block::ToolUse { id, .. } = block else { continue };
             if knows_call(self.history.messages(), id) {
                 let fresh = format!("toolu_{}", Uuid::new_v4().simple());
                 self.early.rename(id, &fresh);
+                for call in answer.malformed.iter_mut().filter(|call| call.id == *id) {
+                    call.id.clone_from(&fresh);
+                }
                 *id = fresh;
             }
         }
@@ -210,9 +216,12 @@ impl Session<'_> {
     async fn failed(&mut self, fault: Fault, ask: &Ask) -> Event {
         self.early.discard();
         self.settle_broken();
-        self.learn_window(&fault, ask.purpose);
+        let contradicted = self.contradicts(&fault, ask);
+        if !contradicted {
+            self.learn_window(&fault, ask.purpose);
+        }
         let (remedies, standing) = (self.remedies(&fault, ask), self.rung().client.standing());
-        let failure = Failure { remedies, standing, ..classify(&fault) };
+        let failure = Failure { remedies, standing, contradicted, ..classify(&fault) };
         self.blame(fault);
         self.warn_others(failure).await;
         Event::Failed(failure)
@@ -323,31 +332,23 @@ fn summary_prompt<'a>(model: &'a str, messages: &'a [Message], fast: bool) -> Pr
     }
 }
 
-/// What a reply amounts to. Content outranks the stop reason: some servers say `tool_use`
-/// without a call, others `end_turn` with one.
-///
-/// A reply that the output limit cut after a complete tool call is taken for that call: running
-/// it makes progress, and what was cut can follow in the next turn.
-fn judge(answer: &Answer) -> Reply {
-    let calls = answer.content.iter().any(|block| matches!(block, Block::ToolUse { .. }));
-    let text = text_of(&answer.content);
-    let says = !text.trim().is_empty();
-    let tokens = match answer.usage.output_tokens {
-        // Some gateways count nothing; four bytes a token is near enough for effort.
-        0 => u32::try_from(text.len().div_ceil(4)).unwrap_or(u32::MAX),
-        counted => u32::try_from(counted).unwrap_or(u32::MAX),
+/// Why a reply is not complete, for the log of a run that ends of it.
+fn incomplete(answer: &Answer, why: Incomplete) -> Fault {
+    let reason: String = answer.stop_reason.chars().take(LONGEST_REASON).collect();
+    let meaning = match why {
+        Incomplete::MissingCall => "but no tool call came",
+        Incomplete::Filtered => "so a content filter stopped it",
+        Incomplete::BrokenOff => "so it broke off",
+        Incomplete::UnknownReason => "which is not the end of a reply in the Messages API",
     };
-    match answer.stop_reason.as_str() {
-        "refusal" => Reply::Refusal,
-        "pause_turn" if !calls => Reply::Paused,
-        _ if calls => Reply::ToolCalls { tokens },
-        "max_tokens" if says => Reply::CutShort(Cut::Text),
-        "max_tokens" if answer.cut_tool_call => Reply::CutShort(Cut::ToolCall),
-        "max_tokens" => Reply::CutShort(Cut::Thinking),
-        _ if says => Reply::Answer { tokens },
-        _ => Reply::Empty,
-    }
+    let detail = format!("the reply ended with the stop reason `{reason}`, {meaning}");
+    let mut fault = Fault::new(FaultKind::Nonsense { detail }, Reach::Block);
+    fault.request_id.clone_from(&answer.request_id);
+    fault
 }
+
+/// How much of a stop reason is shown.
+const LONGEST_REASON: usize = 60;
 
 /// Tells of what happens on the way to a reply: those who watch, and the runs beside this one.
 fn pass_on(

@@ -73,6 +73,7 @@ impl Session<'_> {
             Nudge::StillRunning => Some(self.toolbox.running_work()),
             Nudge::Continue(_)
             | Nudge::ContinueLast
+            | Nudge::Complete(_)
             | Nudge::MoreEffort
             | Nudge::WrapUp
             | Nudge::LastTurn

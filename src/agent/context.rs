@@ -149,9 +149,23 @@ impl Session<'_> {
                 // The little room beside a conversation that is too large helps nobody for long.
                 let crowded = self.history.estimate() >= self.threshold();
                 let output = output && (!crowded || makers == Remedies::NONE);
-                Remedies { media: has_media(messages), block, output, ..makers }
+                let asks = self.thinking_for(self.rung()).is_some();
+                let thinking = asks && fault.is_about_asking_for_thinking();
+                Remedies { media: has_media(messages), block, output, thinking, ..makers }
             }
         }
+    }
+
+    /// Whether the service calls a request too long that has not even half of what fits, as far as
+    /// is known, and did not say so of the request before.
+    pub(super) fn contradicts(&mut self, fault: &Fault, ask: &Ask) -> bool {
+        let too_long = |fault: &Fault| classify(fault).class == ErrorClass::PromptTooLong;
+        if !too_long(fault) || self.fault.as_ref().is_some_and(too_long) {
+            return false;
+        }
+        let output = if fault.counts_output() { u64::from(ask.cap) } else { 0 };
+        let window = fault.window().unwrap_or_else(|| self.window());
+        self.size_of(ask.purpose) + output < window / 2
     }
 
     /// Learns from an overflow how large the window really is. Its own words come first; without
@@ -293,6 +307,7 @@ impl Session<'_> {
             Trim::Folds => self.fold(),
             Trim::Media => self.strip(),
             Trim::Block => self.heal(),
+            Trim::ThinkingParameter => self.thinking = None,
         }
     }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 
 use crate::hooks::{HookEvent, Permission, Verdict};
+use crate::model::MalformedCall;
 use crate::secrets::Mask;
 use crate::tools::{Refusal, Warrant};
 use crate::transcript::{Block, ToolCall};
@@ -33,6 +34,12 @@ pub(super) struct Replaced {
     pub(super) detail: Value,
 }
 
+/// The answer to a call whose arguments cannot be used.
+fn refusal_of_malformed(malformed: &[MalformedCall], call: &ToolCall) -> Option<Refusal> {
+    let problem = &malformed.iter().find(|one| one.id == call.id)?.problem;
+    Some(Refusal::of_malformed_call(&call.name, problem))
+}
+
 impl Session<'_> {
     /// Tells the hooks which tools are about to run. A verdict for each call, in their order.
     pub(super) async fn before_tools(
@@ -45,7 +52,11 @@ impl Session<'_> {
             return Ok(verdicts);
         }
         // A call that makes no sense is nobody's business.
-        let fits = |call: &ToolCall| !matches!(self.toolbox.admit(call), Err(Refusal::Invalid(_)));
+        let (malformed, toolbox) = (&self.malformed, &self.toolbox);
+        let fits = |call: &ToolCall| {
+            refusal_of_malformed(malformed, call).is_none()
+                && !matches!(toolbox.admit(call), Err(Refusal::Invalid(_)))
+        };
         let fitting: Vec<usize> = (0..calls.len()).filter(|&index| fits(calls[index])).collect();
         // A guard of a file guards it under each of its names, as rules do.
         let linked: Vec<(usize, ToolCall)> = fitting
@@ -73,6 +84,9 @@ impl Session<'_> {
         call: &mut ToolCall,
         verdict: &Verdict,
     ) -> Result<Warrant, Refusal> {
+        if let Some(refusal) = refusal_of_malformed(&self.malformed, call) {
+            return Err(refusal);
+        }
         for text in &verdict.context {
             let block = self.hook_block(text);
             self.counsellors.asides.push(block);

@@ -237,6 +237,7 @@ pub(super) fn open(setup: Setup, watch: Watch<'_>, kin: Kin) -> (Session<'_>, Ve
         places,
         rung: carried.run.map_or(0, |run| run.rung),
         pending: None,
+        malformed: Vec::new(),
         fault: None,
         retry_at: None,
         words,

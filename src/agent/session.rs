@@ -6,8 +6,8 @@ use tokio::sync::Semaphore;
 
 use crate::journal::{Health, Journal, Meta};
 use crate::mcp::Servers;
-use crate::model::Answer;
 use crate::model::limits::SharedLimits;
+use crate::model::{Answer, MalformedCall};
 use crate::recovery::{
     Action, Episode, Event, Fate, Fault, Limits, Moment, Nudge, Pause, Purpose, Reply, Spiral,
     StopReason, Transition,
@@ -57,6 +57,8 @@ pub(super) struct Session<'a> {
     pub(super) rung: u8,
     /// The reply that just came, until the machine has decided what becomes of it.
     pub(super) pending: Option<Answer>,
+    /// Calls of the last reply that are answered without being run.
+    pub(super) malformed: Vec<MalformedCall>,
     /// The facts of the last failure.
     pub(super) fault: Option<Fault>,
     /// When the service wants the run back after its last fault, in Unix seconds.
@@ -188,6 +190,10 @@ impl Session<'_> {
     /// Takes the pending reply into the history.
     fn keep(&mut self, event: Event) {
         let Some(mut answer) = self.pending.take() else { return };
+        self.malformed = std::mem::take(&mut answer.malformed);
+        if !matches!(event, Event::Replied(Reply::ToolCalls { .. })) {
+            self.early.discard();
+        }
         answer.content.retain(|block| !is_unsigned_thinking(block));
         self.books.tally.turns += 1;
         let model = self.rung().label.clone();
@@ -240,6 +246,7 @@ impl Session<'_> {
             }
             Nudge::Continue(_)
             | Nudge::ContinueLast
+            | Nudge::Complete(_)
             | Nudge::MoreEffort
             | Nudge::WrapUp
             | Nudge::LastTurn

@@ -60,6 +60,7 @@ fn flag(timer: Timer) -> &'static str {
         Timer::FirstByte => "--first-byte-timeout",
         Timer::StreamIdle => "--stream-idle-timeout",
         Timer::StreamProgress => "--stream-progress-timeout",
+        Timer::Reply => "--reply-timeout",
         Timer::Whole => "--request-timeout",
     }
 }

@@ -251,6 +251,7 @@ pub(super) fn endpoint(endpoint: &Endpoint, clock: Clock) -> model::Endpoint {
             first_byte: clock.real(endpoint.first_byte),
             idle: clock.real(endpoint.stream_idle),
             progress: clock.real(endpoint.stream_progress),
+            reply: clock.real(endpoint.reply),
             whole: clock.real(endpoint.whole),
             dead_path: endpoint.dead_path,
         },

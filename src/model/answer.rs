@@ -3,14 +3,15 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use uuid::Uuid;
 
 use crate::recovery::FaultKind;
-use crate::transcript::{Block, Usage};
+use crate::transcript::{Block, Usage, is_portable_id};
 
 use super::headers::RateLimits;
 use super::settlement::{Counts, Received};
+use super::stop_reason::{StopKind, TrustedCalls};
 
 /// Something that happened while a reply streamed in.
 #[derive(Clone, Debug)]
@@ -35,8 +36,11 @@ pub struct Answer {
     pub model: String,
     /// Complete blocks only.
     pub content: Vec<Block>,
-    /// Whether a tool call was cut off by the output limit and left out of `content`.
+    /// Whether a tool call was left out of `content` because the reply was cut, by the output
+    /// limit or by something else.
     pub cut_tool_call: bool,
+    /// Tool calls of `content` that must not be run.
+    pub malformed: Vec<MalformedCall>,
     /// `end_turn`, `tool_use`, `max_tokens` and so on, in the service's words.
     pub stop_reason: String,
     pub usage: Usage,
@@ -45,6 +49,14 @@ pub struct Answer {
     pub request_id: Option<String>,
     /// From the start of the attempt to the first block. `None` when the reply came in one piece.
     pub first_token: Option<Duration>,
+}
+
+/// A tool call whose arguments cannot be used. It stands in the reply with an empty input.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MalformedCall {
+    pub id: String,
+    /// What is wrong with its arguments, for the model.
+    pub problem: String,
 }
 
 /// Reads a reply that came as one JSON object.
@@ -61,7 +73,7 @@ pub fn read_whole(body: &[u8]) -> Result<Answer, FaultKind> {
     let Some(blocks) = value["content"].as_array() else {
         return Err(nonsense("the body is JSON, but no message".to_owned()));
     };
-    let Some(stop_reason) = value["stop_reason"].as_str() else {
+    let Some(stop_reason) = stated_reason(&value["stop_reason"]) else {
         return Err(nonsense("the message has no stop reason".to_owned()));
     };
     let mut ids = ToolIds::default();
@@ -70,7 +82,7 @@ pub fn read_whole(body: &[u8]) -> Result<Answer, FaultKind> {
         .map(|block| seal(block.clone(), &mut ids))
         .collect::<Result<Vec<_>, _>>()
         .map_err(nonsense)?;
-    let (content, cut_tool_call) = settle(sealed, stop_reason).map_err(nonsense)?;
+    let Settled { content, cut_tool_call, malformed } = settle(sealed, stop_reason);
     let mut received = Received::default();
     received.report(&value["usage"]);
     Ok(Answer {
@@ -78,6 +90,7 @@ pub fn read_whole(body: &[u8]) -> Result<Answer, FaultKind> {
         model: text_of(&value["model"]),
         content,
         cut_tool_call,
+        malformed,
         stop_reason: stop_reason.to_owned(),
         usage: received.usage,
         counts: received.counts,
@@ -105,8 +118,11 @@ pub(super) enum Sealed {
     Whole(Block),
     /// Nothing worth keeping: the service refuses blank text when it comes back to it.
     Blank,
-    /// A tool call whose input is no JSON object.
-    Cut,
+    /// A tool call whose arguments cannot be used.
+    Malformed {
+        name: String,
+        call: MalformedCall,
+    },
 }
 
 /// Ends a block that came in one piece.
@@ -114,7 +130,7 @@ fn seal(value: Value, ids: &mut ToolIds) -> Result<Sealed, String> {
     let kind = text_of(&value["type"]);
     if kind == "tool_use" {
         let id = ids.claim(value["id"].as_str().unwrap_or_default());
-        return Ok(seal_tool_use(id, text_of(&value["name"]), Some(value["input"].clone())));
+        return Ok(seal_tool_use(id, &text_of(&value["name"]), value["input"].clone()));
     }
     match serde_json::from_value(value) {
         Ok(Block::Text { text }) if text.trim().is_empty() => Ok(Sealed::Blank),
@@ -126,56 +142,112 @@ fn seal(value: Value, ids: &mut ToolIds) -> Result<Sealed, String> {
     }
 }
 
-/// Ends a tool call. `None` is input that did not parse.
-pub(super) fn seal_tool_use(id: String, name: String, input: Option<Value>) -> Sealed {
-    let input = match input {
-        Some(Value::Null) => Value::Object(serde_json::Map::new()),
-        Some(input @ Value::Object(_)) => input,
-        Some(_) | None => return Sealed::Cut,
+/// Ends a tool call. Arguments that came as text are read as what the text says; no text at all
+/// is no arguments.
+pub(super) fn seal_tool_use(id: String, name: &str, input: Value) -> Sealed {
+    let malformed = |name: &str, problem: String| {
+        let (id, name) = (id.clone(), name.to_owned());
+        Sealed::Malformed { name, call: MalformedCall { id, problem } }
     };
     if name.is_empty() {
-        return Sealed::Cut;
+        return malformed(UNNAMED, "the call names no tool".to_owned());
     }
-    Sealed::Whole(Block::ToolUse { id, name, input })
+    let input = match input {
+        Value::String(text) => match read_arguments(&text) {
+            Ok(input) => input,
+            Err(problem) => return malformed(name, problem),
+        },
+        other => other,
+    };
+    match input {
+        Value::Null => {
+            Sealed::Whole(Block::ToolUse { id, name: name.to_owned(), input: json!({}) })
+        }
+        Value::Object(_) => Sealed::Whole(Block::ToolUse { id, name: name.to_owned(), input }),
+        Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
+            malformed(name, not_an_object(&input.to_string()))
+        }
+    }
 }
 
-/// Keeps what is whole. The last tool call of a reply that ran out of room is never trusted, even
-/// if it parses: some servers close a cut call with an empty input. Returns whether one was left
-/// out.
+/// The name of a tool call that names no tool.
+const UNNAMED: &str = "unnamed";
+
+/// Reads arguments that came as text.
 ///
 /// # Errors
-/// A tool call makes no sense although nothing cut the reply short.
-pub(super) fn settle(
-    mut sealed: Vec<Sealed>,
-    stop_reason: &str,
-) -> Result<(Vec<Block>, bool), String> {
-    let mut cut = false;
-    if matches!(stop_reason, "max_tokens" | "model_context_window_exceeded") {
-        let is_call =
-            |one: &Sealed| matches!(one, Sealed::Cut | Sealed::Whole(Block::ToolUse { .. }));
-        if let Some(last) = sealed.iter().rposition(is_call) {
-            sealed.remove(last);
-            cut = true;
-        }
+/// What is wrong with them, for the model.
+fn read_arguments(text: &str) -> Result<Value, String> {
+    if text.trim().is_empty() {
+        return Ok(Value::Null);
     }
-    let mut content = Vec::with_capacity(sealed.len());
-    for one in sealed {
-        match one {
-            Sealed::Whole(block) => content.push(block),
-            Sealed::Blank => {}
-            Sealed::Cut => return Err("a tool call's input is no JSON object".to_owned()),
-        }
-    }
-    Ok((content, cut))
+    serde_json::from_str(text)
+        .map_err(|error| format!("the arguments are not valid JSON ({error}): {}", quoted(text)))
 }
 
-/// The ids of a reply's tool calls: never empty, never the same twice.
+fn not_an_object(text: &str) -> String {
+    format!("the arguments are JSON, but not an object: {}", quoted(text))
+}
+
+/// The beginning of what the model sent, so that it can see what arrived.
+fn quoted(text: &str) -> String {
+    const LONGEST: usize = 300;
+    let end = text.floor_char_boundary(LONGEST);
+    if end < text.len() { format!("`{}` ...", &text[..end]) } else { format!("`{text}`") }
+}
+
+/// The content of a reply that has ended.
+pub(super) struct Settled {
+    pub(super) content: Vec<Block>,
+    pub(super) cut_tool_call: bool,
+    pub(super) malformed: Vec<MalformedCall>,
+}
+
+/// Keeps what is whole. Tool calls that the stop reason makes doubtful are left out.
+pub(super) fn settle(mut sealed: Vec<Sealed>, stop_reason: &str) -> Settled {
+    let is_call = |one: &Sealed| {
+        matches!(one, Sealed::Malformed { .. } | Sealed::Whole(Block::ToolUse { .. }))
+    };
+    let before = sealed.len();
+    match StopKind::of(stop_reason).trusted_calls() {
+        TrustedCalls::All => {}
+        TrustedCalls::AllButLast => {
+            if let Some(last) = sealed.iter().rposition(is_call) {
+                sealed.remove(last);
+            }
+        }
+        TrustedCalls::None => sealed.retain(|one| !is_call(one)),
+    }
+    let cut_tool_call = sealed.len() < before;
+    let mut settled =
+        Settled { content: Vec::with_capacity(sealed.len()), cut_tool_call, malformed: Vec::new() };
+    for one in sealed {
+        match one {
+            Sealed::Whole(block) => settled.content.push(block),
+            Sealed::Blank => {}
+            Sealed::Malformed { name, call } => {
+                let id = call.id.clone();
+                settled.content.push(Block::ToolUse { id, name, input: json!({}) });
+                settled.malformed.push(call);
+            }
+        }
+    }
+    settled
+}
+
+/// A stop reason, if one is stated.
+pub(super) fn stated_reason(value: &Value) -> Option<&str> {
+    value.as_str().filter(|reason| !reason.trim().is_empty())
+}
+
+/// The ids of a reply's tool calls: never empty, never the same twice, and such that any service
+/// takes them back.
 #[derive(Debug, Default)]
 pub(super) struct ToolIds(BTreeSet<String>);
 
 impl ToolIds {
     pub(super) fn claim(&mut self, id: &str) -> String {
-        let id = if id.is_empty() || self.0.contains(id) {
+        let id = if !is_portable_id(id) || self.0.contains(id) {
             format!("toolu_{}", Uuid::new_v4().simple())
         } else {
             id.to_owned()

@@ -7,7 +7,10 @@ use serde_json::Value;
 use crate::recovery::FaultKind;
 use crate::transcript::Block;
 
-use super::answer::{Answer, Progress, Sealed, ToolIds, nonsense, seal_tool_use, settle, text_of};
+use super::answer::{
+    Answer, Progress, Sealed, Settled, ToolIds, nonsense, seal_tool_use, settle, stated_reason,
+    text_of,
+};
 use super::refusal::refusal_in;
 use super::settlement::Received;
 use super::sse::Frame;
@@ -15,9 +18,10 @@ use super::sse::Frame;
 /// What an event meant for the reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Life, but no progress.
-    Ping,
-    Event,
+    /// Life, but no progress: a ping, an event without content, one that is not known.
+    Idle,
+    /// Content came.
+    Content,
     /// The reply is over.
     Last,
 }
@@ -25,8 +29,8 @@ pub enum Step {
 /// A reply under construction.
 ///
 /// Lenient where nothing can be lost: blocks may interleave, stop late or never, and unknown
-/// events pass. Strict where something could be: a reply without its last event or its stop
-/// reason is none.
+/// events pass. Strict where something could be: a reply without its stop reason is none, and one
+/// without its last event is one only if everything else came.
 #[derive(Debug, Default)]
 pub struct Assembly {
     id: String,
@@ -34,9 +38,21 @@ pub struct Assembly {
     /// `None` until a message has begun.
     received: Option<Received>,
     stop_reason: Option<String>,
+    /// Whether the output was counted at its end, and not only at its start.
+    counted: bool,
     over: bool,
     slots: BTreeMap<u64, Slot>,
     ids: ToolIds,
+    written: Written,
+}
+
+/// How many bytes of content have come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Written {
+    /// What the model wrote: its output cap limits it.
+    by_the_model: u64,
+    /// Signatures, and what the service added: results of its own tools.
+    besides: u64,
 }
 
 #[derive(Debug)]
@@ -61,7 +77,21 @@ impl Assembly {
 
     /// Whether at least one content block is complete.
     pub fn has_block(&self) -> bool {
-        self.slots.values().any(|slot| matches!(slot, Slot::Closed(Sealed::Whole(_))))
+        self.slots
+            .values()
+            .any(|slot| matches!(slot, Slot::Closed(Sealed::Whole(_) | Sealed::Malformed { .. })))
+    }
+
+    /// Whether nothing is missing but the last event: the blocks have ended, and stop reason and
+    /// usage have come. Such a reply is whole.
+    pub fn is_whole(&self) -> bool {
+        let ended = self.slots.values().all(|slot| matches!(slot, Slot::Closed(_)));
+        self.over || (ended && self.stop_reason.is_some() && self.counted)
+    }
+
+    /// How many bytes the model has written: text, thinking and arguments.
+    pub fn written(&self) -> u64 {
+        self.written.by_the_model
     }
 
     /// Takes one event in, and tells `progress` of it.
@@ -75,7 +105,7 @@ impl Assembly {
     ) -> Result<Step, FaultKind> {
         let data = frame.data.trim();
         if data.is_empty() || data == "[DONE]" || frame.event == "ping" {
-            return Ok(Step::Ping);
+            return Ok(Step::Idle);
         }
         let value: Value = serde_json::from_str(data)
             .map_err(|error| nonsense(format!("an event is not JSON ({error})")))?;
@@ -87,9 +117,10 @@ impl Assembly {
             None => frame.event.as_str(),
         };
         if kind == "ping" {
-            return Ok(Step::Ping);
+            return Ok(Step::Idle);
         }
         progress(Progress::Event(value.clone()));
+        let before = self.written;
         match kind {
             "error" => {
                 return Err(refusal_in(&value, 200)
@@ -101,7 +132,8 @@ impl Assembly {
             "content_block_stop" => self.close(index_of(&value)?, progress),
             "message_delta" => {
                 self.received().report_final(&value["usage"]);
-                if let Some(reason) = value["delta"]["stop_reason"].as_str() {
+                self.counted |= value["usage"]["output_tokens"].as_u64().is_some_and(|n| n > 0);
+                if let Some(reason) = stated_reason(&value["delta"]["stop_reason"]) {
                     self.stop_reason = Some(reason.to_owned());
                 }
             }
@@ -118,7 +150,7 @@ impl Assembly {
         if let Some(received) = self.received {
             progress(Progress::Received(received));
         }
-        Ok(Step::Event)
+        Ok(if self.written == before { Step::Idle } else { Step::Content })
     }
 
     /// The reply, now that the stream has ended.
@@ -127,7 +159,7 @@ impl Assembly {
     /// It ended too early, or what it brought makes no sense.
     pub fn finish(self) -> Result<Answer, FaultKind> {
         let torn = |what: &str| FaultKind::TornStream { detail: what.to_owned() };
-        if !self.over {
+        if !self.is_whole() {
             return Err(torn("the stream ended before its last event"));
         }
         let Some(stop_reason) = self.stop_reason else {
@@ -138,12 +170,13 @@ impl Assembly {
             Slot::Closed(sealed) => Some(sealed),
             Slot::Open(_) => None,
         });
-        let (content, cut_tool_call) = settle(sealed.collect(), &stop_reason).map_err(nonsense)?;
+        let Settled { content, cut_tool_call, malformed } = settle(sealed.collect(), &stop_reason);
         Ok(Answer {
             id: self.id,
             model: self.model,
             content,
             cut_tool_call,
+            malformed,
             stop_reason,
             usage: received.usage,
             counts: received.counts,
@@ -188,6 +221,7 @@ impl Assembly {
             Some(_) => Growing::Other { value: block.clone(), json: String::new() },
             None => return Err(nonsense(format!("content block {index} has no type"))),
         };
+        self.written.open(&growing);
         self.slots.insert(index, Slot::Open(growing));
         self.received().grow(block.to_string().len());
         Ok(())
@@ -220,6 +254,10 @@ impl Assembly {
         let piece = piece.as_str().unwrap_or_default();
         target.push_str(piece);
         self.received().grow(piece.len());
+        let written = &mut self.written;
+        let is_signature = delta["type"].as_str() == Some("signature_delta");
+        *(if is_signature { &mut written.besides } else { &mut written.by_the_model }) +=
+            piece.len() as u64;
         Ok(())
     }
 
@@ -235,6 +273,25 @@ impl Assembly {
     }
 }
 
+impl Written {
+    /// Counts what a block brings as it begins.
+    fn open(&mut self, block: &Growing) {
+        match block {
+            Growing::Text(text) => self.by_the_model += text.len() as u64,
+            Growing::Thinking { thinking, signature } => {
+                self.by_the_model += thinking.len() as u64;
+                self.besides += signature.len() as u64;
+            }
+            Growing::ToolUse { name, given, .. } => {
+                let given = given.as_object().is_some_and(|given| !given.is_empty());
+                self.by_the_model += name.len() as u64;
+                self.besides += u64::from(given);
+            }
+            Growing::Other { .. } => self.besides += 1,
+        }
+    }
+}
+
 impl Growing {
     fn seal(&mut self) -> Sealed {
         use std::mem::take;
@@ -247,12 +304,9 @@ impl Growing {
                 signature: take(signature),
             }),
             Self::ToolUse { id, name, given, json } => {
-                let input = if json.trim().is_empty() {
-                    Some(given.take())
-                } else {
-                    serde_json::from_str(json).ok()
-                };
-                seal_tool_use(take(id), take(name), input)
+                let streamed = !json.trim().is_empty();
+                let input = if streamed { Value::String(take(json)) } else { given.take() };
+                seal_tool_use(take(id), name, input)
             }
             Self::Other { value, json } => {
                 if let Ok(input) = serde_json::from_str::<Value>(json) {

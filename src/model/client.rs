@@ -69,7 +69,7 @@ impl Client {
     ) -> Result<Answer, Box<Fault>> {
         let (request, secret) = self.request(prompt, ask).await?;
         let bytes = request.body().map_or(0, size);
-        let mut exchange = Exchange::begin(&self.timers, ask.mode, bytes, self.way());
+        let mut exchange = Exchange::begin(&self.timers, ask, bytes, self.way());
         let result = match self.transport.client(ask.connection) {
             Ok(http) => exchange.run(http, request, progress).await,
             Err(detail) => Err(Fault::new(FaultKind::Certificate { detail }, Reach::Nowhere)),

@@ -121,8 +121,10 @@ pub struct Timers {
     pub first_byte: Duration,
     /// The longest silence after that.
     pub idle: Duration,
-    /// The longest time with nothing but pings.
+    /// The longest time without content: pings, unknown events and empty deltas are none.
     pub progress: Duration,
+    /// The whole of a reply that streams, for every 16,000 tokens that it may have.
+    pub reply: Duration,
     /// The whole of a request without streaming.
     pub whole: Duration,
     /// The longest time without any sign of life from the network itself, keep-alive probes
@@ -137,6 +139,7 @@ impl Default for Timers {
             first_byte: Duration::from_mins(3),
             idle: Duration::from_mins(2),
             progress: Duration::from_mins(5),
+            reply: Duration::from_hours(1),
             whole: Duration::from_mins(10),
             dead_path: Duration::from_secs(55),
         }
@@ -149,6 +152,13 @@ impl Timers {
         const BYTES_PER_SECOND: u64 = 50_000;
 
         self.first_byte.saturating_add(Duration::from_secs(bytes as u64 / BYTES_PER_SECOND))
+    }
+
+    /// The limit for the whole of a reply of at most `cap` tokens that streams.
+    pub fn reply_for(&self, cap: u32) -> Duration {
+        const TOKENS: u32 = 16_000;
+
+        self.reply.saturating_mul(cap.div_ceil(TOKENS).max(1))
     }
 }
 

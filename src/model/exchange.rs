@@ -5,7 +5,7 @@ use std::time::Duration;
 use reqwest::{Request, Response};
 use tokio::time::{Instant, timeout, timeout_at};
 
-use crate::recovery::{Fault, FaultKind, Mode, Reach, Timer};
+use crate::recovery::{Ask, Fault, FaultKind, Mode, Reach, Timer};
 
 use super::answer::{Answer, Progress, nonsense, read_whole, received_of};
 use super::assemble::{Assembly, Step};
@@ -23,11 +23,20 @@ const REPLY_LIMIT: usize = 64 * 1024 * 1024;
 /// How long a stream may take to end after its last event. A connection whose stream was read to
 /// its end can be used again.
 const LAST_WORDS: Duration = Duration::from_millis(100);
+/// How long the last event of a stream is waited for when everything else of the reply came.
+const LAST_EVENT: Duration = Duration::from_secs(2);
+/// The most bytes that a token stands for on average over a whole reply. Real ones have three to
+/// five; runs of white space have more.
+const TOKEN_BYTES: u64 = 32;
+/// What a reply may have beyond that, so that a small output cap leaves room for a few long tokens.
+const REPLY_MARGIN: u64 = 64 * 1024;
 
 /// One request under way.
 #[derive(Debug)]
 pub(super) struct Exchange {
     mode: Mode,
+    /// The output cap, in tokens.
+    cap: u32,
     timers: Timers,
     /// Who is asked, for people.
     to: String,
@@ -39,9 +48,10 @@ pub(super) struct Exchange {
 }
 
 impl Exchange {
-    pub(super) fn begin(timers: &Timers, mode: Mode, request_bytes: usize, to: String) -> Self {
+    pub(super) fn begin(timers: &Timers, ask: &Ask, request_bytes: usize, to: String) -> Self {
         Self {
-            mode,
+            mode: ask.mode,
+            cap: ask.cap,
             timers: *timers,
             to,
             began: Instant::now(),
@@ -188,13 +198,11 @@ impl Exchange {
             let pushed = frames.push(&piece, &mut ready);
             for frame in ready {
                 match assembly.take(&frame, progress).map_err(|kind| reached(&assembly, kind))? {
-                    Step::Ping => {}
-                    Step::Event => body.progressed(),
+                    Step::Idle => {}
+                    Step::Content => body.progressed(),
                     Step::Last => {
                         body.drain().await;
-                        let reach = reach_of(&assembly);
-                        let answer = assembly.finish().map_err(|kind| Fault::new(kind, reach))?;
-                        return Ok(Answer { first_token, ..answer });
+                        return finish(assembly, first_token);
                     }
                 }
                 if assembly.has_begun() {
@@ -202,12 +210,42 @@ impl Exchange {
                 }
             }
             pushed.map_err(|error| reached(&assembly, nonsense(error.to_string())))?;
-            let next = body.next(progress).await.map_err(|kind| reached(&assembly, kind))?;
-            piece = next.ok_or_else(|| {
-                reached(&assembly, torn_off("the stream ended before its last event"))
-            })?;
+            if assembly.written() > self.most_bytes() {
+                return Err(reached(&assembly, self.too_long()));
+            }
+            if assembly.is_whole() {
+                body.awaits_last_event();
+            }
+            piece = match body.next(progress).await {
+                Ok(Some(bytes)) => bytes,
+                // The reply is whole without the event that was missing.
+                Ok(None) | Err(_) if assembly.is_whole() => return finish(assembly, first_token),
+                Ok(None) => {
+                    let torn = torn_off("the stream ended before its last event");
+                    return Err(reached(&assembly, torn));
+                }
+                Err(kind) => return Err(reached(&assembly, kind)),
+            };
         }
     }
+
+    /// The most bytes that the model can have written within its output cap.
+    fn most_bytes(&self) -> u64 {
+        u64::from(self.cap) * TOKEN_BYTES + REPLY_MARGIN
+    }
+
+    fn too_long(&self) -> FaultKind {
+        let (bytes, cap) = (self.most_bytes(), self.cap);
+        nonsense(format!(
+            "the reply has more than {bytes} bytes, although {cap} tokens were asked for"
+        ))
+    }
+}
+
+fn finish(assembly: Assembly, first_token: Option<Duration>) -> Result<Answer, Fault> {
+    let reach = reach_of(&assembly);
+    let answer = assembly.finish().map_err(|kind| Fault::new(kind, reach))?;
+    Ok(Answer { first_token, ..answer })
 }
 
 fn reach_of(assembly: &Assembly) -> Reach {
@@ -231,16 +269,29 @@ struct Body<'a> {
     received: usize,
     last_byte: Option<Instant>,
     last_progress: Instant,
+    /// Since when nothing but the last event is missing.
+    whole_since: Option<Instant>,
 }
 
 impl<'a> Body<'a> {
     fn new(exchange: &'a Exchange, response: Response) -> Self {
-        let last_progress = Instant::now();
-        Self { exchange, response, held: Vec::new(), received: 0, last_byte: None, last_progress }
+        Self {
+            exchange,
+            response,
+            held: Vec::new(),
+            received: 0,
+            last_byte: None,
+            last_progress: Instant::now(),
+            whole_since: None,
+        }
     }
 
     fn progressed(&mut self) {
         self.last_progress = Instant::now();
+    }
+
+    fn awaits_last_event(&mut self) {
+        self.whole_since.get_or_insert_with(Instant::now);
     }
 
     /// The next bytes, or `None` at the end.
@@ -275,8 +326,13 @@ impl<'a> Body<'a> {
             None => (self.exchange.began + self.exchange.first_byte, Timer::FirstByte),
             Some(last) => (last + timers.idle, Timer::StreamIdle),
         };
-        let pings_only = (self.last_progress + timers.progress, Timer::StreamProgress);
-        Some(if pings_only.0 < silence.0 { pings_only } else { silence })
+        let no_content = (self.last_progress + timers.progress, Timer::StreamProgress);
+        let in_all = (self.exchange.began + timers.reply_for(self.exchange.cap), Timer::Reply);
+        let last_event = self.whole_since.map(|since| (since + LAST_EVENT, Timer::StreamIdle));
+        [Some(silence), Some(no_content), Some(in_all), last_event]
+            .into_iter()
+            .flatten()
+            .min_by_key(|(deadline, _)| *deadline)
     }
 
     /// Reads on to the end, for the connection's sake.

@@ -22,9 +22,10 @@ mod refusal;
 pub mod request;
 pub mod settlement;
 pub mod sse;
+pub mod stop_reason;
 mod transport;
 
-pub use answer::{Answer, Progress};
+pub use answer::{Answer, MalformedCall, Progress};
 pub use client::{Client, Knock};
 pub use credentials::{
     Credential, HelperCommand, Login, LoginError, LoginFile, Renewal, Secret, is_token_endpoint,
@@ -35,4 +36,5 @@ pub use prices::{ModelFacts, Prices, ShortPrompt, cost, facts, price_list_date, 
 pub use proxies::{BadProxy, Proxies, Proxy};
 pub use request::Prompt;
 pub use settlement::{Bounds, Counts, OutputCount, Received, Settlement, settle};
+pub use stop_reason::{StopKind, reply_of};
 pub use transport::{http_client, web_client};

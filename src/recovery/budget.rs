@@ -22,6 +22,10 @@ pub enum Budget {
     Continuation,
     /// One more try after a reply that said nothing.
     EmptyReply,
+    /// One more try after a reply that was not complete.
+    IncompleteRetry,
+    /// One message that tells the model that its reply was not complete.
+    Completion,
     /// One resumption after `pause_turn`.
     Resumption,
     /// One nudge towards the token budget that brought almost nothing.
@@ -42,6 +46,10 @@ pub enum Budget {
     Strip,
     /// One retry with the block repaired that was refused.
     Heal,
+    /// The thinking parameter, which is given up once.
+    Thinking,
+    /// One repetition of a request that was called too long although it is small.
+    OverflowRetry,
     /// One attempt to go back to the preferred model. Per session.
     Probe,
     /// One spell at normal speed. Per session.
@@ -78,6 +86,10 @@ pub struct Budgets {
     pub escalations: u8,
     pub continuations: u8,
     pub empty_replies: u8,
+    #[serde(default = "all_incomplete_retries")]
+    pub incomplete_retries: u8,
+    #[serde(default = "all_completions")]
+    pub completions: u8,
     pub resumptions: u8,
     pub nudges: u8,
     pub drains: u8,
@@ -88,6 +100,10 @@ pub struct Budgets {
     pub smaller_caps: u8,
     pub strips: u8,
     pub heals: u8,
+    #[serde(default = "all_thinking")]
+    pub thinking: u8,
+    #[serde(default = "all_overflow_retries")]
+    pub overflow_retries: u8,
     pub probes: u8,
     pub cool_downs: u8,
     pub fast_mode: u8,
@@ -105,6 +121,26 @@ pub struct Budgets {
     pub early_returns: u8,
     #[serde(default = "all_odd_refusals")]
     pub odd_refusals: u8,
+}
+
+/// What a session has that was begun before incomplete replies were asked for again.
+fn all_incomplete_retries() -> u8 {
+    Budgets::DEFAULT.incomplete_retries
+}
+
+/// The same for those that the model is told of.
+fn all_completions() -> u8 {
+    Budgets::DEFAULT.completions
+}
+
+/// What a session has that was begun before the thinking parameter could be given up.
+fn all_thinking() -> u8 {
+    Budgets::DEFAULT.thinking
+}
+
+/// What a session has that was begun before an overflow could be doubted.
+fn all_overflow_retries() -> u8 {
+    Budgets::DEFAULT.overflow_retries
 }
 
 /// What a session has that was begun before there were reports.
@@ -148,6 +184,8 @@ impl Budgets {
         escalations: 1,
         continuations: 3,
         empty_replies: 3,
+        incomplete_retries: 1,
+        completions: 2,
         resumptions: 8,
         nudges: 3,
         drains: 1,
@@ -158,6 +196,8 @@ impl Budgets {
         smaller_caps: 1,
         strips: 1,
         heals: 8,
+        thinking: 1,
+        overflow_retries: 1,
         probes: 24,
         cool_downs: 8,
         fast_mode: 1,
@@ -190,6 +230,10 @@ impl Budgets {
             Budget::Escalation => self.escalations = self.escalations.checked_sub(1)?,
             Budget::Continuation => self.continuations = self.continuations.checked_sub(1)?,
             Budget::EmptyReply => self.empty_replies = self.empty_replies.checked_sub(1)?,
+            Budget::IncompleteRetry => {
+                self.incomplete_retries = self.incomplete_retries.checked_sub(1)?;
+            }
+            Budget::Completion => self.completions = self.completions.checked_sub(1)?,
             Budget::Resumption => self.resumptions = self.resumptions.checked_sub(1)?,
             Budget::Nudge => self.nudges = self.nudges.checked_sub(1)?,
             Budget::Drain => self.drains = self.drains.checked_sub(1)?,
@@ -203,6 +247,10 @@ impl Budgets {
             Budget::SmallerCap => self.smaller_caps = self.smaller_caps.checked_sub(1)?,
             Budget::Strip => self.strips = self.strips.checked_sub(1)?,
             Budget::Heal => self.heals = self.heals.checked_sub(1)?,
+            Budget::Thinking => self.thinking = self.thinking.checked_sub(1)?,
+            Budget::OverflowRetry => {
+                self.overflow_retries = self.overflow_retries.checked_sub(1)?;
+            }
             Budget::Probe => self.probes = self.probes.checked_sub(1)?,
             Budget::CoolDown => self.cool_downs = self.cool_downs.checked_sub(1)?,
             Budget::FastMode => self.fast_mode = self.fast_mode.checked_sub(1)?,
@@ -232,6 +280,8 @@ impl Budgets {
             reactive_compactions: full.reactive_compactions,
             strips: full.strips,
             heals: full.heals,
+            thinking: full.thinking,
+            overflow_retries: full.overflow_retries,
             holds: full.holds,
             odd_refusals: full.odd_refusals,
             ..self
@@ -265,12 +315,15 @@ impl Budgets {
             escalations: full.escalations,
             continuations: full.continuations,
             empty_replies: full.empty_replies,
+            incomplete_retries: full.incomplete_retries,
+            completions: full.completions,
             resumptions: full.resumptions,
             drains: full.drains,
             reactive_compactions: full.reactive_compactions,
             smaller_caps: full.smaller_caps,
             strips: full.strips,
             heals: full.heals,
+            overflow_retries: full.overflow_retries,
             ..self
         }
     }

@@ -15,15 +15,22 @@ impl Run {
             None => Moment::default(),
         };
         Self {
-            rung: self.home.unwrap_or(self.rung.saturating_add(1)),
             home: None,
             away_until,
             budgets: self.budgets.renewed_by_switch(&scene.limits.budgets),
             failures: 0,
             overloads: 0,
-            torn: 0,
             not_before: Moment::default(),
-            ..self
+            ..self.moving_to(self.home.unwrap_or(self.rung.saturating_add(1)), scene)
+        }
+    }
+
+    /// Asks another model. What streams were like is known of the place, not of the model.
+    fn moving_to(self, rung: u8, scene: Scene<'_>) -> Self {
+        if scene.limits.are_at_one_place(self.rung, rung) {
+            Self { rung, ..self }
+        } else {
+            Self { rung, torn: 0, whole_turns: 0, ..self }
         }
     }
 
@@ -39,10 +46,9 @@ impl Run {
             return (self, false);
         };
         let home = Self {
-            rung: 0,
             home: Some(self.rung),
             budgets: budgets.renewed_by_return(&scene.limits.budgets),
-            ..self
+            ..self.moving_to(0, scene)
         };
         (home, true)
     }

@@ -202,8 +202,10 @@ impl Chronicle {
         };
         totals.strategies.add(plan.name());
         totals.fallbacks += u32::from(plan == RecoveryPlan::SwitchModel);
-        if let (Event::Failed(_) | Event::Replied(Reply::Empty), Some(class)) =
-            (step.event, setback(step))
+        if let (
+            Event::Failed(_) | Event::Replied(Reply::Empty | Reply::Incomplete(_)),
+            Some(class),
+        ) = (step.event, setback(step))
         {
             totals.retries_by_class.add(class);
         }

@@ -10,7 +10,9 @@ pub fn classify(fault: &Fault) -> Failure {
             refusal(*status, &bare(label), &bare(code), &message.to_ascii_lowercase())
         }
         FaultKind::Timeout { timer } => match timer {
-            Timer::Connect | Timer::FirstByte | Timer::Whole => ErrorClass::ApiTimeout,
+            Timer::Connect | Timer::FirstByte | Timer::Reply | Timer::Whole => {
+                ErrorClass::ApiTimeout
+            }
             Timer::StreamIdle | Timer::StreamProgress => ErrorClass::StreamStalled,
         },
         FaultKind::Connection { .. } | FaultKind::TornStream { .. } => ErrorClass::ConnectionError,
@@ -28,6 +30,7 @@ pub fn classify(fault: &Fault) -> Failure {
         fast_denied: fault.overage_disabled.is_some(),
         body: fault.body,
         standing: Standing::Untried,
+        contradicted: false,
     }
 }
 

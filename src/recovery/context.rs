@@ -84,6 +84,7 @@ impl Run {
             }
             Reply::ToolCalls { .. }
             | Reply::CutShort(Cut::ToolCall | Cut::Thinking)
+            | Reply::Incomplete(_)
             | Reply::Refusal
             | Reply::Empty
             | Reply::Paused => run.without_summary(occasion, scene).with(Fate::Drop),

@@ -23,6 +23,10 @@ pub fn plan(setback: Setback, run: &Run, at: Moment, limits: &Limits) -> Recover
             (&[P::SwitchModel, P::AskAgain], StopReason::EmptyResponse)
         }
         Setback::Empty => (&[P::AskAgain], StopReason::EmptyResponse),
+        Setback::Incomplete if run.home.is_some() => {
+            (&[P::SwitchModel, P::RetryIncomplete, P::RequestCompletion], INCOMPLETE)
+        }
+        Setback::Incomplete => (&[P::RetryIncomplete, P::RequestCompletion], INCOMPLETE),
         Setback::Paused => (&[P::Resume], StopReason::ModelError(ErrorClass::BadResponse)),
         Setback::Idle if has_room_for_effort(run, at, limits) => {
             (&[P::Nudge], StopReason::Completed)
@@ -45,6 +49,9 @@ pub fn plan(setback: Setback, run: &Run, at: Moment, limits: &Limits) -> Recover
     let affordable = cures.iter().copied().find(|&cure| can_pay(run, cure));
     affordable.unwrap_or(P::Stop(end))
 }
+
+/// A reply that never became complete is not what the Messages API promises.
+const INCOMPLETE: StopReason = StopReason::ModelError(ErrorClass::BadResponse);
 
 fn can_pay(run: &Run, cure: RecoveryPlan) -> bool {
     cure.price().is_none_or(|price| run.budgets.spend(price).is_some())
@@ -71,7 +78,7 @@ fn cure(failure: Failure, run: &Run, at: Moment, limits: &Limits) -> RecoveryPla
     // What fast mode ran out of, normal speed may have.
     let slower = shortage.then(|| slower(failure, distance, run, limits)).flatten();
     let elsewhere = elsewhere(failure, run);
-    let first = slower.or(elsewhere).filter(payable);
+    let first = slower.or(elsewhere).or(doubt(failure, distance)).filter(payable);
     if let Some(cure) = first {
         return cure;
     }
@@ -119,6 +126,13 @@ fn elsewhere(failure: Failure, run: &Run) -> Option<RecoveryPlan> {
     (run.home.is_some() && !failure.blames_the_request()).then_some(RecoveryPlan::SwitchModel)
 }
 
+/// A small request that is called too long is sent once more, before anything is taken out of it:
+/// some gateways say so of requests that they lost, or count the tokens of another one.
+fn doubt(failure: Failure, distance: Distance) -> Option<RecoveryPlan> {
+    let too_long = failure.class == ErrorClass::PromptTooLong && failure.contradicted;
+    (too_long && distance == Distance::Near).then_some(RecoveryPlan::RetryOverflow)
+}
+
 /// The cures for each class, best first.
 fn cures(failure: Failure, run: &Run, limits: &Limits) -> [Option<RecoveryPlan>; 4] {
     use ErrorClass as C;
@@ -146,6 +160,7 @@ fn cures(failure: Failure, run: &Run, limits: &Limits) -> [Option<RecoveryPlan>;
     let compact = failure.remedies.rounds.then_some(P::CompactReactively);
     let strip = failure.remedies.media.then_some(P::Strip);
     let heal = failure.remedies.block.then_some(P::Heal);
+    let unthinking = failure.remedies.thinking.then_some(P::DropThinking);
     match failure.class {
         C::ConnectionError => [at_once(failure), for_all, switch_away, None],
         C::ApiTimeout | C::StreamStalled => [for_all, switch_away, None, None],
@@ -172,7 +187,7 @@ fn cures(failure: Failure, run: &Run, limits: &Limits) -> [Option<RecoveryPlan>;
         C::RequestTooLarge => [strip, drain, compact, if_told_to],
         // Services name one of them at a time: the others are taken out as blocks.
         C::PdfTooLarge | C::ImageTooLarge => [strip, strip.and(heal), if_told_to, None],
-        C::ToolUseMismatch | C::InvalidRequest => [heal, if_told_to, None, None],
+        C::ToolUseMismatch | C::InvalidRequest => [heal, unthinking, if_told_to, None],
         C::Unknown => [if_told_to, None, None, None],
         // Told by us, not by a server.
         C::Aborted | C::Refusal | C::EmptyResponse | C::Repeated529 | C::QuotaExhausted => {

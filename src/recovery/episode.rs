@@ -170,6 +170,7 @@ pub(super) fn setback(step: &Transition) -> Option<&'static str> {
         Event::Replied(_) if plan == RecoveryPlan::Forgo => Some("no_summary"),
         Event::Replied(Reply::CutShort(_)) => Some("max_output_tokens"),
         Event::Replied(Reply::Empty) => Some("empty_response"),
+        Event::Replied(Reply::Incomplete(_)) => Some("incomplete_response"),
         Event::Replied(Reply::Paused) => Some("pause_turn"),
         Event::Replied(Reply::Answer { .. }) | Event::Delivered | Event::Worked(_)
             if plan == RecoveryPlan::Nudge =>

@@ -207,11 +207,27 @@ pub enum Reply {
     },
     /// The output limit was reached.
     CutShort(Cut),
+    /// Text that does not count as an answer, because nothing says that it is whole.
+    Incomplete(Incomplete),
     Refusal,
     /// Nothing, or only thinking.
     Empty,
     /// `pause_turn`.
     Paused,
+}
+
+/// Why a reply is not complete that the output limit did not cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Incomplete {
+    /// It ended as one that calls a tool, and no call came.
+    MissingCall,
+    /// A content filter stopped it.
+    Filtered,
+    /// The service says that it broke off.
+    BrokenOff,
+    /// The stop reason has no meaning in the Messages API.
+    UnknownReason,
 }
 
 /// What is left of a reply that hit the output limit.
@@ -336,6 +352,8 @@ pub enum Trim {
     Media,
     /// The block that was refused is repaired.
     Block,
+    /// Thinking is not asked for any more.
+    ThinkingParameter,
 }
 
 /// What becomes of the reply that just came.
@@ -361,6 +379,8 @@ pub enum Nudge {
     Continue(Cut),
     /// As [`Nudge::Continue`], when one reply is left to do it in.
     ContinueLast,
+    /// The reply before does not count.
+    Complete(Incomplete),
     MoreEffort,
     WrapUp,
     LastTurn,

@@ -26,6 +26,9 @@ pub struct Failure {
     /// Whether the endpoint has answered well before.
     #[serde(default)]
     pub standing: Standing,
+    /// The service calls a request too long that is far smaller than the window.
+    #[serde(default)]
+    pub contradicted: bool,
 }
 
 /// What is known of an endpoint from the answers that this process had from it.
@@ -55,11 +58,20 @@ pub struct Remedies {
     pub block: bool,
     /// The output cap: with a smaller one, the request as it is would fit.
     pub output: bool,
+    /// The thinking parameter, which the refusal is about.
+    #[serde(default)]
+    pub thinking: bool,
 }
 
 impl Remedies {
-    pub const NONE: Self =
-        Self { folds: false, rounds: false, media: false, block: false, output: false };
+    pub const NONE: Self = Self {
+        folds: false,
+        rounds: false,
+        media: false,
+        block: false,
+        output: false,
+        thinking: false,
+    };
 }
 
 /// How long the server asked us to stay away.
@@ -117,6 +129,7 @@ impl Failure {
             fast_denied: false,
             body: ErrorBody::None,
             standing: Standing::Untried,
+            contradicted: false,
         }
     }
 
@@ -232,10 +245,19 @@ impl Failure {
         }
     }
 
-    /// Whether streaming itself looks like what failed: it began and broke before anything whole
-    /// came.
-    pub(super) fn broke_before_a_block(self) -> bool {
-        self.blames_the_wire() && self.reach == Reach::Stream
+    /// Whether streaming itself looks like what failed: it began and broke, however far it came.
+    pub(super) fn broke_in_the_stream(self) -> bool {
+        self.blames_the_wire() && self.has_streamed()
+    }
+
+    /// Whether a stream had begun.
+    pub(super) fn has_streamed(self) -> bool {
+        match self.reach {
+            Reach::Stream | Reach::Block => true,
+            Reach::Nowhere | Reach::StaleConnection | Reach::FreshConnection | Reach::Status => {
+                false
+            }
+        }
     }
 
     /// Whether the next attempt must not reuse a pooled connection. Nothing is known of one that

@@ -71,8 +71,10 @@ pub enum Timer {
     FirstByte,
     /// No byte for too long.
     StreamIdle,
-    /// Bytes, but nothing except pings for too long.
+    /// Bytes, but no content for too long.
     StreamProgress,
+    /// The whole of a reply that streams.
+    Reply,
     /// The whole of a call without streaming.
     Whole,
 }
@@ -84,6 +86,7 @@ impl Timer {
             Self::FirstByte => "first-byte timeout",
             Self::StreamIdle => "stream idle timeout",
             Self::StreamProgress => "stream progress timeout",
+            Self::Reply => "reply timeout",
             Self::Whole => "request timeout",
         }
     }

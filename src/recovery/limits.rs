@@ -33,8 +33,11 @@ pub struct Limits {
     pub overloads_per_switch: u8,
     /// `overloadLimit`: consecutive overloads before the run gives up, when set.
     pub overload_limit: Option<u8>,
-    /// Streams without a complete block, in a row, before asking without streaming.
+    /// Broken streams in a row before asking without streaming.
     pub torn_streams_per_whole: u8,
+    /// For how many turns after that one there is no streaming either.
+    #[serde(default = "ten_turns")]
+    pub whole_turns: u8,
     pub caps: Caps,
     /// `--token-budget`: output tokens the run is asked to spend.
     pub effort: Option<u32>,
@@ -135,10 +138,19 @@ impl Limits {
         window.saturating_sub(reserved).max(half)
     }
 
+    /// Whether models `a` and `b` of the chain are asked at the same place.
+    pub(super) fn are_at_one_place(&self, a: u8, b: u8) -> bool {
+        !(a.min(b)..a.max(b)).any(|rung| self.next_is_elsewhere(rung))
+    }
+
     /// Whether the model after `rung` lives somewhere else.
     pub(super) fn next_is_elsewhere(&self, rung: u8) -> bool {
         self.elsewhere.checked_shr(rung.into()).unwrap_or(0) & 1 == 1
     }
+}
+
+fn ten_turns() -> u8 {
+    10
 }
 
 /// Output caps, in tokens (SPEC 9, 17).
@@ -211,6 +223,7 @@ impl Default for Limits {
             overloads_per_switch: 3,
             overload_limit: None,
             torn_streams_per_whole: 2,
+            whole_turns: ten_turns(),
             caps: Caps {
                 first: 8_192,
                 escalated: 64_000,

@@ -52,6 +52,7 @@ impl Run {
             failures: 0,
             overloads: 0,
             torn: 0,
+            whole_turns: 0,
             connection: Connection::Pooled,
             not_before: Moment::default(),
             yields_until: Moment::default(),
@@ -137,7 +138,7 @@ impl Run {
     /// A process begins: the call it starts with has failed nobody yet.
     fn anew(self, scene: Scene<'_>) -> Self {
         let budgets = self.budgets.renewed_by_beginning(&scene.limits.budgets);
-        Self { budgets, failures: 0, overloads: 0, torn: 0, ..self }
+        Self { budgets, failures: 0, overloads: 0, torn: 0, whole_turns: 0, ..self }
     }
 
     fn tools_done(self, pace: Pace, scene: Scene<'_>) -> Outcome {
@@ -169,7 +170,7 @@ impl Run {
             return Err(StopReason::Deadline);
         }
         let budgets = self.budgets.spend(Budget::Turn).ok_or(StopReason::MaxTurns)?;
-        Ok(Self { budgets, ..self })
+        Ok(Self { budgets, whole_turns: self.whole_turns.saturating_sub(1), ..self })
     }
 
     /// What the model should know before it takes this turn.
@@ -284,10 +285,9 @@ impl Run {
         Self { budgets, failures: 0, home: None, ..self.reached(scene) }
     }
 
-    /// The way to the service works. After an answer that did not stream, streaming gets one
-    /// more chance; one more torn stream, and the next call does without it again.
+    /// The way to the service works. An answer that did not stream says nothing of streams.
     pub(super) fn reached(self, scene: Scene<'_>) -> Self {
-        let torn = if self.asks_whole(scene.limits) { self.torn.saturating_sub(1) } else { 0 };
+        let torn = if self.asks_whole(scene.limits) { self.torn } else { 0 };
         Self { overloads: 0, torn, connection: Connection::Pooled, ..self }
     }
 
@@ -315,8 +315,9 @@ impl Run {
         self.useless >= USELESS_MAX && self.phase == Phase::Stopped(StopReason::PromptTooLong)
     }
 
+    /// Whether the turn at hand does without streaming.
     pub(super) fn asks_whole(self, limits: &Limits) -> bool {
-        self.torn >= limits.torn_streams_per_whole
+        self.whole_turns > 0 || limits.torn_streams_per_whole == 0
     }
 
     /// Whether the reply that was just paid for is the last one.

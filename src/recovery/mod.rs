@@ -46,8 +46,8 @@ pub use cures::plan;
 pub use deed::{Deed, Mark, Nature, is_wait};
 pub use episode::{Counts, Episode};
 pub use event::{
-    Action, Ask, Breach, Connection, Counsel, Cut, Edit, Event, Fate, Mode, Nudge, Occasion,
-    Probed, Purpose, Reply, Transition, Trim, Weight, Work,
+    Action, Ask, Breach, Connection, Counsel, Cut, Edit, Event, Fate, Incomplete, Mode, Nudge,
+    Occasion, Probed, Purpose, Reply, Transition, Trim, Weight, Work,
 };
 pub use failure::{ErrorClass, Failure, Reach, Remedies, Ruling, Standing, Wish, WishSource};
 pub use fault::{ErrorBody, Fault, FaultKind, Timer};

@@ -3,7 +3,7 @@
 //! One text per situation. Each says what happened, what to do, and nothing else: no apology, no
 //! recap, no question that nobody is there to answer.
 
-use super::{Cut, Nudge};
+use super::{Cut, Incomplete, Nudge};
 
 /// What the model is told when it is to sum up a conversation.
 #[derive(Clone, Copy, Debug)]
@@ -67,11 +67,15 @@ const HEED: &str = "The work is not accepted yet: a Stop hook objects, with the 
 
 impl Nudge {
     /// All the words there are.
-    pub const TEXTS: [&'static str; 16] = [
+    pub const TEXTS: [&'static str; 20] = [
         Self::Continue(Cut::Text).text(),
         Self::Continue(Cut::ToolCall).text(),
         Self::Continue(Cut::Thinking).text(),
         Self::ContinueLast.text(),
+        Self::Complete(Incomplete::MissingCall).text(),
+        Self::Complete(Incomplete::Filtered).text(),
+        Self::Complete(Incomplete::BrokenOff).text(),
+        Self::Complete(Incomplete::UnknownReason).text(),
         Self::MoreEffort.text(),
         Self::WrapUp.text(),
         Self::LastTurn.text(),
@@ -107,6 +111,26 @@ impl Nudge {
                 "Your reply reached the output limit and was cut off; a tool call that was not \
                  complete was not run. One reply is left, and you will not see the results of \
                  any tool you call in it. Say in a few sentences what is done and what is not."
+            }
+            Self::Complete(Incomplete::MissingCall) => {
+                "Your reply ended as if a tool call followed, but no tool call arrived, so \
+                 nothing was run. Make the call now. If nothing is left to do, end with your \
+                 whole answer."
+            }
+            Self::Complete(Incomplete::Filtered) => {
+                "A content filter of the service stopped your reply, so it does not count. Say it \
+                 again from the beginning, in other words and without what the filter may object \
+                 to. If that is not possible, end and say what is missing."
+            }
+            Self::Complete(Incomplete::BrokenOff) => {
+                "The service broke your reply off before its end, so it does not count. Say it \
+                 again from the beginning, shorter if it was long; make a tool call again if it \
+                 had one."
+            }
+            Self::Complete(Incomplete::UnknownReason) => {
+                "Nothing says that your last reply was complete, so it does not count. Go on with \
+                 the task: make the next tool call, or give the whole answer again from the \
+                 beginning."
             }
             Self::MoreEffort => {
                 "You ended well below the effort this task was given. Look again at what was \

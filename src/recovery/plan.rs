@@ -13,6 +13,8 @@ pub enum Setback {
     CutShort,
     /// The reply said nothing.
     Empty,
+    /// Nothing says that the reply is whole.
+    Incomplete,
     /// The service paused a long turn and waits to be asked again.
     Paused,
     /// The model ended below the token budget.
@@ -59,6 +61,10 @@ pub enum RecoveryPlan {
     Continue,
     /// Drop the reply that said nothing and ask again after a pause.
     AskAgain,
+    /// Drop the reply that was not complete and ask again after a pause.
+    RetryIncomplete,
+    /// Keep the reply that was not complete and tell the model what is missing.
+    RequestCompletion,
     /// Keep the paused reply and ask again.
     Resume,
     /// Ask the model to put more effort in.
@@ -79,6 +85,10 @@ pub enum RecoveryPlan {
     Strip,
     /// Repair the block that was refused and ask again.
     Heal,
+    /// Ask again without thinking.
+    DropThinking,
+    /// Send the request again that was called too long although it is small.
+    RetryOverflow,
     /// Go on at normal speed for a while.
     CoolDown,
     /// Go on at normal speed for good.
@@ -112,6 +122,8 @@ impl RecoveryPlan {
             Self::Escalate => Some(Budget::Escalation),
             Self::Continue => Some(Budget::Continuation),
             Self::AskAgain => Some(Budget::EmptyReply),
+            Self::RetryIncomplete => Some(Budget::IncompleteRetry),
+            Self::RequestCompletion => Some(Budget::Completion),
             Self::Resume => Some(Budget::Resumption),
             Self::Nudge => Some(Budget::Nudge),
             Self::Compact => Some(Budget::Compaction),
@@ -122,6 +134,8 @@ impl RecoveryPlan {
             Self::LowerCap => Some(Budget::SmallerCap),
             Self::Strip => Some(Budget::Strip),
             Self::Heal => Some(Budget::Heal),
+            Self::DropThinking => Some(Budget::Thinking),
+            Self::RetryOverflow => Some(Budget::OverflowRetry),
             Self::CoolDown => Some(Budget::CoolDown),
             Self::LeaveFast => Some(Budget::FastMode),
             Self::Return => Some(Budget::Probe),
@@ -161,6 +175,8 @@ impl RecoveryPlan {
             Self::Escalate => "max_output_tokens_escalate",
             Self::Continue => "max_output_tokens_recovery",
             Self::AskAgain => "retry_empty_reply",
+            Self::RetryIncomplete => "retry_incomplete_reply",
+            Self::RequestCompletion => "request_completion",
             Self::Resume => "resume_paused_turn",
             Self::Nudge => "budget_continuation",
             Self::Compact => "auto_compact",
@@ -171,6 +187,8 @@ impl RecoveryPlan {
             Self::LowerCap => "output_cap_retry",
             Self::Strip => "media_strip_retry",
             Self::Heal => "block_repair_retry",
+            Self::DropThinking => "thinking_off_retry",
+            Self::RetryOverflow => "overflow_retry",
             Self::CoolDown => "fast_mode_cool_down",
             Self::LeaveFast => "fast_mode_off",
             Self::Return => "fallback_return",
@@ -201,11 +219,15 @@ impl RecoveryPlan {
             | Self::WaitForCapacity
             | Self::Refresh
             | Self::AskAgain
+            | Self::RetryIncomplete
+            | Self::RequestCompletion
             | Self::Resume
             | Self::Compact
             | Self::Forgo
             | Self::Trim
             | Self::Heal
+            | Self::DropThinking
+            | Self::RetryOverflow
             | Self::LowerCap
             | Self::CoolDown
             | Self::LeaveFast
@@ -228,12 +250,15 @@ impl RecoveryPlan {
             | Self::Retry { .. }
             | Self::RetryOddRefusal
             | Self::WaitForCapacity
-            | Self::ReturnEarly => true,
+            | Self::ReturnEarly
+            | Self::RetryOverflow => true,
             Self::SwitchModel
             | Self::Refresh
             | Self::Escalate
             | Self::Continue
             | Self::AskAgain
+            | Self::RetryIncomplete
+            | Self::RequestCompletion
             | Self::Resume
             | Self::Nudge
             | Self::Compact
@@ -243,6 +268,7 @@ impl RecoveryPlan {
             | Self::Trim
             | Self::Strip
             | Self::Heal
+            | Self::DropThinking
             | Self::LowerCap
             | Self::CoolDown
             | Self::LeaveFast

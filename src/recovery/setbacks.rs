@@ -2,7 +2,7 @@
 
 use super::backoff::courtesy;
 use super::cures::toll;
-use super::event::{Action, Connection, Cut, Fate, Occasion, Purpose, Reply, Trim};
+use super::event::{Action, Connection, Cut, Fate, Incomplete, Occasion, Purpose, Reply, Trim};
 use super::machine::{FAILURES_MAX, Outcome, Scene};
 use super::state::{Call, Cap, Fast, Pause, Phase, Run};
 use super::{
@@ -24,8 +24,9 @@ impl Run {
             }
             Reply::Refusal => self.settle(scene).stop(StopReason::Refusal).with(Fate::Keep),
             Reply::CutShort(cut) => self.settle(scene).go_on(cut, scene),
+            Reply::Incomplete(why) => self.not_answered(scene).complete(why, scene),
             Reply::Paused => self.settle(scene).resume(scene),
-            Reply::Empty => self.nothing_heard(scene).ask_again(scene),
+            Reply::Empty => self.not_answered(scene).ask_again(scene),
         }
     }
 
@@ -78,8 +79,38 @@ impl Run {
         outcome.with(Fate::Keep).by(chosen)
     }
 
-    /// An empty reply is an attempt that failed, over a connection that did not.
-    fn nothing_heard(self, scene: Scene<'_>) -> Self {
+    /// Recovers from a reply that nothing says is whole. The same request may bring a better one;
+    /// after that, the model is told.
+    fn complete(self, why: Incomplete, scene: Scene<'_>) -> Outcome {
+        if scene.is_late() {
+            return self.stop(StopReason::Deadline).with(Fate::Keep);
+        }
+        let (run, chosen) = self.choose(Setback::Incomplete, scene);
+        let outcome = if let RecoveryPlan::Stop(reason) = chosen {
+            run.stop(reason).with(Fate::Keep)
+        } else if chosen == RecoveryPlan::SwitchModel {
+            run.change_model(scene).call(Call::Ask(Purpose::Reply), scene).with(Fate::Drop)
+        } else if chosen == RecoveryPlan::RequestCompletion {
+            Self { failures: 0, ..run }.request_completion(why, scene).with(Fate::Keep)
+        } else {
+            let full = scene.limits.budgets.incomplete_retries;
+            let retry = full.saturating_sub(run.budgets.incomplete_retries);
+            let why = Pause { class: ErrorClass::BadResponse, retry, of: Some(full) };
+            let until = scene.at.after(scene.limits.ladder.pause(run.seed, retry));
+            run.call_from(until, why, Call::Ask(Purpose::Reply), scene).with(Fate::Drop)
+        };
+        outcome.by(chosen)
+    }
+
+    fn request_completion(self, why: Incomplete, scene: Scene<'_>) -> Outcome {
+        match self.afford_reply(scene) {
+            Err(reason) => self.stop(reason),
+            Ok(run) => run.call(Call::Ask(Purpose::Reply), scene).saying(Nudge::Complete(why)),
+        }
+    }
+
+    /// A reply that is none is an attempt that failed, over a connection that did not.
+    fn not_answered(self, scene: Scene<'_>) -> Self {
         Self { failures: self.failures.saturating_add(1).min(FAILURES_MAX), ..self.reached(scene) }
     }
 
@@ -132,6 +163,14 @@ impl Run {
             RecoveryPlan::LowerCap => run.another(failure, call, scene),
             RecoveryPlan::Strip => run.another(failure, call, scene).trimming(Trim::Media),
             RecoveryPlan::Heal => run.another(failure, call, scene).trimming(Trim::Block),
+            RecoveryPlan::DropThinking => {
+                run.another(failure, call, scene).trimming(Trim::ThinkingParameter)
+            }
+            RecoveryPlan::RetryOverflow => {
+                let why = Pause { class: failure.class, retry: 1, of: Some(1) };
+                let pause = scene.limits.ladder.pause(run.seed, 1);
+                run.call_from(scene.at.after(pause), why, call, scene)
+            }
             RecoveryPlan::Trim => run.another(failure, call, scene).trimming(Trim::OldestRounds),
             RecoveryPlan::CompactReactively => {
                 let call = Call::Ask(Purpose::Summary(Occasion::Overflow));
@@ -155,6 +194,8 @@ impl Run {
             | RecoveryPlan::Escalate
             | RecoveryPlan::Continue
             | RecoveryPlan::AskAgain
+            | RecoveryPlan::RetryIncomplete
+            | RecoveryPlan::RequestCompletion
             | RecoveryPlan::Resume
             | RecoveryPlan::Nudge => run.stop(StopReason::InternalError),
         };
@@ -223,11 +264,10 @@ impl Run {
             ..self
         };
         match call {
-            Call::Ask(_) => Self {
-                overloads: self.count_overloads(failure, scene.limits),
-                torn: self.count_torn(failure, scene.limits),
-                ..run
-            },
+            Call::Ask(_) => {
+                let overloads = self.count_overloads(failure, scene.limits);
+                Self { overloads, ..run.count_torn(failure, scene.limits) }
+            }
             Call::Refresh(_) => run,
         }
     }
@@ -241,15 +281,24 @@ impl Run {
         self.overloads.saturating_add(1).min(patience)
     }
 
-    /// A call without streaming that breaks by itself was no cure: the next one streams again.
-    fn count_torn(self, failure: Failure, limits: &Limits) -> u8 {
+    /// Counts streams that broke. Enough of them in a row, however far each came, and this turn
+    /// and those after it do without. A call without streaming that breaks by itself was no cure:
+    /// the next one streams again, and one more torn stream is then enough.
+    fn count_torn(self, failure: Failure, limits: &Limits) -> Self {
         if self.asks_whole(limits) {
-            if failure.blames_the_wire() { self.torn.saturating_sub(1) } else { self.torn }
-        } else if failure.broke_before_a_block() {
-            self.torn.saturating_add(1).min(limits.torn_streams_per_whole)
-        } else {
-            0
+            let whole_turns = if failure.blames_the_wire() { 0 } else { self.whole_turns };
+            return Self { whole_turns, ..self };
         }
+        if !failure.has_streamed() {
+            return self;
+        }
+        let torn = if failure.broke_in_the_stream() { self.torn.saturating_add(1) } else { 0 };
+        if torn == 0 || torn < limits.torn_streams_per_whole {
+            return Self { torn, ..self };
+        }
+        // The turn at hand counts as well.
+        let whole_turns = limits.whole_turns.saturating_add(1);
+        Self { torn: limits.torn_streams_per_whole.saturating_sub(1), whole_turns, ..self }
     }
 }
 

@@ -28,8 +28,11 @@ pub struct Run {
     pub failures: u8,
     /// Consecutive overloads; enough of them change the model.
     pub overloads: u8,
-    /// Consecutive streams that broke before a block was complete.
+    /// Consecutive streams that broke, however far they came.
     pub torn: u8,
+    /// Turns that do without streaming because streams broke, the one at hand included.
+    #[serde(default)]
+    pub whole_turns: u8,
     /// How the next attempt connects.
     pub connection: Connection,
     /// No call to this model before then: the server asked for it.

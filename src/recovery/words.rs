@@ -124,13 +124,20 @@ impl Fault {
         } else if class == ErrorClass::ToolUseMismatch {
             Some(Poison::Pairs)
         } else if words.contains("thinking") && words.contains("expected") {
-            // The conversation lacks thinking: there is nothing in it to be taken out.
+            // The conversation lacks thinking: there is nothing in it to be taken out. See
+            // `is_about_asking_for_thinking`.
             None
         } else if is_about_thinking(&words) {
             Some(Poison::Thinking)
         } else {
             self.place().map(|_| Poison::Block)
         }
+    }
+
+    /// Whether a request that does not ask for thinking may be accepted instead: the refusal is
+    /// about thinking, which the conversation lacks or the service does not offer.
+    pub fn is_about_asking_for_thinking(&self) -> bool {
+        self.blame().is_some_and(|words| words.contains("thinking"))
     }
 
     /// The words, in lower case, of a refusal that may be about the conversation.

@@ -90,6 +90,14 @@ impl Refusal {
         Self::Denied { outcome, reason }
     }
 
+    /// The arguments of the call cannot be used.
+    pub fn of_malformed_call(tool: &str, problem: &str) -> Self {
+        Self::invalid(format!(
+            "{tool} was not run: {problem}. Send the call again, with one JSON object that fits \
+             the tool's input schema."
+        ))
+    }
+
     /// A hook forbids it. `why` is for the model.
     pub fn by_hook(why: &str) -> Self {
         Self::denied(why.to_owned())

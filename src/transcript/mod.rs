@@ -26,4 +26,4 @@ pub use message::{Block, Message, Role, ToolCall, ToolDefinition, Usage};
 pub use repair::{
     Mend, OUTCOME_UNKNOWN, Repair, answer_calls, last_text, repair, repair_history, strip_thinking,
 };
-pub use validity::{Flaw, Rule, Violation, faults_of_a_history, violations};
+pub use validity::{Flaw, Rule, Violation, faults_of_a_history, is_portable_id, violations};

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::validity::{
-    Flaw, NAME_MAX, calls, faults_of_a_history, flaw_inside_a_result, flaws, is_name_letter,
-    is_thinking, results, violations,
+    Flaw, ID_MAX, NAME_MAX, calls, faults_of_a_history, flaw_inside_a_result, flaws,
+    is_name_letter, is_portable_id, is_thinking, results, violations,
 };
 use super::{Block, Message, Role};
 
@@ -192,9 +192,9 @@ impl<F: Fn(&str) -> String> Mender<F> {
         for flaw in flaws(role, &block) {
             match (flaw, &mut block) {
                 // Ids are given when calls and results are paired.
-                (Flaw::NoId, _) => {}
+                (Flaw::NoId | Flaw::BadId, _) => {}
                 (Flaw::BadName, Block::ToolUse { name, .. }) => {
-                    let from = mem::replace(name, acceptable(name));
+                    let from = mem::replace(name, acceptable(name, NAME_MAX));
                     let to = name.clone();
                     self.note(at, Mend::FixedName { from, to });
                 }
@@ -292,7 +292,7 @@ impl<F: Fn(&str) -> String> Mender<F> {
         for block in &mut message.content {
             let Block::ToolUse { id, .. } = block else { continue };
             let was = id.clone();
-            if id.is_empty() || self.used.contains(id) {
+            if !is_portable_id(id) || self.used.contains(id) {
                 *id = self.fresh_id(&was);
                 self.note(at, Mend::Renamed { from: was.clone(), to: id.clone() });
             }
@@ -303,7 +303,7 @@ impl<F: Fn(&str) -> String> Mender<F> {
     }
 
     fn fresh_id(&mut self, like: &str) -> String {
-        let stem = if like.is_empty() { "call" } else { like };
+        let stem = if like.is_empty() { "call".to_owned() } else { acceptable(like, STEM_MAX) };
         let mut names = (2..self.taken.len() + 3).map(|n| format!("{stem}_{n}"));
         let free = names.find(|id| !self.taken.contains(id));
         let id = free.expect("there is one name more than there are taken ones");
@@ -355,8 +355,11 @@ struct OpenCall {
     answered: bool,
 }
 
-fn acceptable(name: &str) -> String {
+/// How much of an id that is replaced stands in the new one; a number follows.
+const STEM_MAX: usize = ID_MAX - 16;
+
+fn acceptable(name: &str, longest: usize) -> String {
     let letters = name.chars().map(|letter| if is_name_letter(letter) { letter } else { '_' });
-    let name: String = letters.take(NAME_MAX).collect();
+    let name: String = letters.take(longest).collect();
     if name.is_empty() { "unnamed".to_owned() } else { name }
 }

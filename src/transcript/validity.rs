@@ -68,6 +68,8 @@ pub enum Flaw {
     Malformed,
     /// A tool call without an id.
     NoId,
+    /// A tool call whose id has letters that some services refuse, or too many of them.
+    BadId,
     /// A tool name with letters that the API does not take, or too many of them.
     BadName,
     /// A tool call whose input is not an object.
@@ -76,6 +78,8 @@ pub enum Flaw {
 
 /// Longest tool name that the API takes.
 pub(super) const NAME_MAX: usize = 128;
+/// Longest tool-use id that every service takes. Bedrock is the strictest.
+pub(super) const ID_MAX: usize = 64;
 
 /// Everything that keeps `messages` from being sent. Empty when the list is valid.
 pub fn violations(messages: &[Message]) -> Vec<Violation> {
@@ -176,6 +180,7 @@ pub(super) fn flaws(role: Role, block: &Block) -> Vec<Flaw> {
         (Role::Assistant, Block::ToolUse { id, name, input }) => {
             return [
                 (id.is_empty(), Flaw::NoId),
+                (!id.is_empty() && !is_portable_id(id), Flaw::BadId),
                 (!is_name(name), Flaw::BadName),
                 (!input.is_object(), Flaw::BadInput),
             ]
@@ -225,6 +230,12 @@ fn is_foreign_block(value: &Value) -> bool {
 
 pub(super) fn is_name_letter(letter: char) -> bool {
     letter.is_ascii_alphanumeric() || letter == '_' || letter == '-'
+}
+
+/// Whether every service takes `id` as the id of a tool call. An id is sent back for as long as
+/// the conversation lasts, to whichever service and model answers then.
+pub fn is_portable_id(id: &str) -> bool {
+    (1..=ID_MAX).contains(&id.len()) && id.chars().all(is_name_letter)
 }
 
 fn is_name(name: &str) -> bool {

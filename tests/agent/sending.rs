@@ -40,15 +40,145 @@ async fn what_a_reply_holds_outranks_the_reason_it_gives_for_stopping() {
         .stop_reason("end_turn")
         .tool("Bash", json!({ "command": "echo ran >> log" }))
         .stop_reason("pause_turn")
-        .reply("Done.")
-        .stop_reason("tool_use");
+        .tool("Bash", json!({ "command": "echo ran >> log" }))
+        .stop_reason("a_reason_of_next_year")
+        .reply("Done.");
     let played = Play::of(scenario).run().await;
     assert_eq!(played.ending.reason, StopReason::Completed);
     assert_eq!(played.ending.text, "Done.");
     let log = std::fs::read_to_string(played.folder.path().join("log")).expect("tools ran");
-    assert_eq!(log, "ran\nran\n");
-    assert_eq!(played.server.requests().len(), 3);
+    assert_eq!(log, "ran\nran\nran\n");
+    assert_eq!(played.server.requests().len(), 4);
     played.assert_sound();
+}
+
+/// What is left when a reply never becomes complete: a failure that names the reason, the text as
+/// far as it came, and no tool call that might have been cut.
+#[tokio::test]
+async fn text_without_a_reason_that_completes_it_is_never_a_success() {
+    for reason in ["tool_use", "stop", "error", "content_filter", "cancelled"] {
+        let scenario = Scenario::new()
+            .reply("Now I run the tests.")
+            .and_tool("Bash", json!({ "command": "echo ran >> log" }))
+            .stop_reason("error")
+            .reply("Now I run the tests.")
+            .stop_reason(reason)
+            .after(After::RepeatLast);
+        let played = Play::of(scenario).run().await;
+        assert_eq!(played.ending.reason, StopReason::ModelError(ErrorClass::BadResponse));
+        let fault = played.ending.fault.as_ref().expect("it says why");
+        assert!(fault.detail().contains(&format!("`{reason}`")), "{fault:?}");
+        assert_eq!(played.ending.text, "Now I run the tests.");
+        assert_eq!(played.server.requests().len(), 4, "{reason}");
+        assert!(!played.folder.path().join("log").exists(), "a call of a broken reply was run");
+        played.assert_sound();
+    }
+}
+
+#[tokio::test]
+async fn a_reply_that_is_completed_after_all_is_the_answer() {
+    let scenario = Scenario::new()
+        .reply("All tests")
+        .stop_reason("length_exceeded_somehow")
+        .times(3)
+        .reply("All tests pass.");
+    let played = Play::of(scenario).run().await;
+    assert_eq!(played.ending.reason, StopReason::Completed);
+    assert_eq!(played.ending.text, "All tests pass.");
+    let told: Vec<usize> = (1..=4).map(|number| blocks(&played, number, "text").len()).collect();
+    assert_eq!(told, [1, 1, 3, 5], "asked again as it was, then kept and told, twice");
+    played.assert_sound();
+}
+
+/// Arguments that are no JSON are answered with what is wrong with them. Nothing is run, and the
+/// whole reply is not asked for again.
+#[tokio::test]
+async fn a_call_with_malformed_arguments_is_answered_with_an_error() {
+    let scenario = Scenario::new()
+        .tool("Bash", json!({ "command": "echo ran >> log" }))
+        .cut(14)
+        .stop_reason("tool_use")
+        .and_tool("Bash", json!({ "command": "echo whole >> log" }))
+        .reply("Done.");
+    let played = Play::of(scenario).run().await;
+    assert_eq!(played.ending.reason, StopReason::Completed);
+    let results = played.results();
+    assert_eq!(results.len(), 2);
+    assert!(results[0].0 && results[0].1.contains("not valid JSON"), "{results:?}");
+    assert!(
+        results[0].1.contains(r#"{"command": "e"#) || results[0].1.contains("{\"command\":\"e")
+    );
+    assert!(!results[1].0, "{results:?}");
+    let log = std::fs::read_to_string(played.folder.path().join("log")).expect("one call ran");
+    assert_eq!(log, "whole\n");
+    assert_eq!(played.server.requests().len(), 2);
+    played.assert_sound();
+}
+
+/// The referee of the rehearsal refuses ids as the strictest service does.
+#[tokio::test]
+async fn ids_that_a_service_would_refuse_are_renamed_with_their_results() {
+    let scenario = Scenario::new()
+        .tool("Bash", json!({ "command": "echo one" }))
+        .id("functions.Bash:0")
+        .and_tool("Bash", json!({ "command": "echo two" }))
+        .id(&"x".repeat(65))
+        .reply("Done.");
+    let played = Play::of(scenario).run().await;
+    assert_eq!(played.ending.reason, StopReason::Completed);
+    let texts: Vec<String> = played.results().into_iter().map(|(_, text)| text).collect();
+    assert!(texts[0].contains("one") && texts[1].contains("two"), "{texts:?}");
+    for call in blocks(&played, 2, "tool_use") {
+        let id = call["id"].as_str().expect("an id");
+        assert!(outlast::transcript::is_portable_id(id), "{id}");
+    }
+    played.assert_sound();
+}
+
+const EXPECTED_THINKING: &str = "messages.1.content.0.type: Expected `thinking` or \
+    `redacted_thinking`, but found `tool_use`. When `thinking` is enabled, a final `assistant` \
+    message must start with a thinking block";
+
+#[tokio::test]
+async fn thinking_that_a_service_expects_in_vain_is_not_asked_for_any_more() {
+    let refused = |scenario: Scenario| {
+        scenario.status(400).error("invalid_request_error", EXPECTED_THINKING, None)
+    };
+    let scenario = refused(Scenario::new().tool("Bash", json!({ "command": "true" })))
+        .tool("Bash", json!({ "command": "true" }))
+        .reply("Done.");
+    let mut play = Play::of(scenario);
+    play.setup.thinking = Some(4_000);
+    let played = play.run().await;
+    assert_eq!(played.ending.reason, StopReason::Completed);
+    let asks: Vec<bool> =
+        played.server.requests().iter().map(|one| one.body["thinking"].is_object()).collect();
+    assert_eq!(asks, [true, true, false, false]);
+    let mut play = Play::of(refused(Scenario::new()).times(2));
+    play.setup.thinking = Some(4_000);
+    let played = play.run().await;
+    assert_eq!(played.ending.reason, StopReason::ModelError(ErrorClass::InvalidRequest));
+    assert_eq!(played.server.requests().len(), 2, "it is given up once");
+}
+
+#[tokio::test]
+async fn a_small_conversation_that_is_called_too_long_is_sent_once_more() {
+    let (words, figures) =
+        ("prompt is too long", "prompt is too long: 250000 tokens > 200000 maximum");
+    for message in [words, figures] {
+        let refused =
+            |scenario: Scenario| scenario.status(400).error("invalid_request_error", message, None);
+        let scenario = refused(Scenario::new()).reply("Done.");
+        let played = Play::of(scenario).run().await;
+        assert_eq!(played.ending.reason, StopReason::Completed, "{message}");
+        let requests = played.server.requests();
+        assert_eq!(requests.len(), 2);
+        assert_eq!(requests[0].body["messages"], requests[1].body["messages"], "nothing was lost");
+        let scenario = refused(Scenario::new()).times(2);
+        let played = Play::of(scenario).run().await;
+        assert_eq!(played.ending.reason, StopReason::PromptTooLong, "{message}");
+        assert_eq!(played.server.requests().len(), 2, "once, and no more");
+    }
 }
 
 #[tokio::test]

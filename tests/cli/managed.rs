@@ -139,7 +139,7 @@ fn no_spelling_switches_their_sandbox_off_from_below() {
 }
 
 /// Flags about settings, and what a managed file says instead.
-const RULED: [(&str, &str); 40] = [
+const RULED: [(&str, &str); 41] = [
     ("--agent=ours", r#""agent": "theirs""#),
     ("--api-key-helper=ours", r#""apiKeyHelper": "theirs""#),
     ("--budget-mode=ceiling", r#""budgetMode": "after""#),
@@ -167,6 +167,7 @@ const RULED: [(&str, &str); 40] = [
     ("--on-denied=continue", r#""onDenied": "fail""#),
     ("--permission-mode=acceptEdits", r#""permissions": {"defaultMode": "plan"}"#),
     ("--price=ours=1/2", r#""prices": {"theirs": {"input": 3, "output": 4}}"#),
+    ("--reply-timeout=3s", r#""replyTimeout": "4s""#),
     ("--request-timeout=3s", r#""requestTimeout": "4s""#),
     ("--require=ours", r#""require": "theirs""#),
     ("--require-timeout=3s", r#""require": "it", "requireTimeout": "4s""#),

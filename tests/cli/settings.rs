@@ -341,25 +341,27 @@ fn every_timer_is_a_flag_and_a_setting() {
             endpoint.first_byte,
             endpoint.stream_idle,
             endpoint.stream_progress,
+            endpoint.reply,
             endpoint.whole,
             endpoint.dead_path,
         ]
         .map(|duration| duration.as_secs())
     };
-    assert_eq!(all(&resolve(&["hi"], &[], "{}").unwrap()), [15, 180, 120, 300, 600, 55]);
+    assert_eq!(all(&resolve(&["hi"], &[], "{}").unwrap()), [15, 180, 120, 300, 3_600, 600, 55]);
     let flags = [
         "hi",
         "--connect-timeout=1",
         "--first-byte-timeout=2",
         "--stream-idle-timeout=3",
         "--stream-progress-timeout=4",
-        "--request-timeout=5",
-        "--dead-path-timeout=6",
+        "--reply-timeout=5",
+        "--request-timeout=6",
+        "--dead-path-timeout=7",
     ];
     let file = r#"{"connectTimeout": 11, "firstByteTimeout": 12, "streamIdleTimeout": 13,
-        "streamProgressTimeout": 14, "requestTimeout": 15, "deadPathTimeout": 16}"#;
-    assert_eq!(all(&resolve(&flags, &[], file).unwrap()), [1, 2, 3, 4, 5, 6]);
-    assert_eq!(all(&resolve(&["hi"], &[], file).unwrap()), [11, 12, 13, 14, 15, 16]);
+        "streamProgressTimeout": 14, "replyTimeout": 15, "requestTimeout": 16, "deadPathTimeout": 17}"#;
+    assert_eq!(all(&resolve(&flags, &[], file).unwrap()), [1, 2, 3, 4, 5, 6, 7]);
+    assert_eq!(all(&resolve(&["hi"], &[], file).unwrap()), [11, 12, 13, 14, 15, 16, 17]);
 }
 
 #[test]

@@ -23,6 +23,7 @@ const OVERLOAD: Event = Event::Failed(Failure {
     fast_denied: false,
     body: ErrorBody::None,
     standing: Standing::Untried,
+    contradicted: false,
 });
 const LOST_STREAM: Event = Event::Failed(Failure {
     class: ErrorClass::StreamStalled,
@@ -33,6 +34,7 @@ const LOST_STREAM: Event = Event::Failed(Failure {
     fast_denied: false,
     body: ErrorBody::None,
     standing: Standing::Untried,
+    contradicted: false,
 });
 
 /// A run that is written down as the agent does it.

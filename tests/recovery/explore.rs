@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use outlast::recovery::{
     Account, Action, Breach, Budget, Budgets, Call, Caps, Counsel, Cut, ErrorBody, ErrorClass,
-    Event, Failure, Fast, FastMode, Fate, Interrupt, Limits, Moment, Money, Pace, Pause,
-    Persistence, Phase, Probed, Purpose, Reach, RecoveryPlan, Reply, Ruling, Run, Source, Standing,
-    StopReason, Transition, Weight, Work,
+    Event, Failure, Fast, FastMode, Fate, Incomplete, Interrupt, Limits, Moment, Money, Pace,
+    Pause, Persistence, Phase, Probed, Purpose, Reach, RecoveryPlan, Reply, Ruling, Run, Source,
+    Standing, StopReason, Transition, Weight, Work,
 };
 
 use super::{ANYTHING, FREE, NOTHING, after, failure, limits, reaching, ruled, secs, wishing};
@@ -30,7 +30,7 @@ fn small() -> Limits {
         ..NOTHING
     };
     let caps = Caps { first: 100, escalated: 1_000, whole: 500, floor: 10, summary: 50 };
-    Limits { budgets, caps, headroom: 100, ..limits() }
+    Limits { budgets, caps, headroom: 100, whole_turns: 1, ..limits() }
 }
 
 /// More of what failures need, and nothing of what replies do.
@@ -54,6 +54,29 @@ fn replying() -> Limits {
         ..small().budgets
     };
     Limits { budgets, effort: Some(600), ..small() }
+}
+
+/// Replies that nothing says are whole.
+fn unfinished() -> Limits {
+    let budgets = Budgets { turns: Some(3), retries: 1, bucket: 10, ..NOTHING };
+    let budgets = Budgets { incomplete_retries: 1, completions: 2, switches: 1, ..budgets };
+    Limits {
+        budgets: Budgets { probes: 1, ..budgets },
+        fallback_return: Some(secs(600)),
+        ..small()
+    }
+}
+
+/// Streams that break, at two addresses.
+fn torn() -> Limits {
+    let budgets = Budgets { turns: Some(4), retries: 3, bucket: 20, switches: 2, ..NOTHING };
+    Limits { budgets, whole_turns: 2, elsewhere: 0b10, ..small() }
+}
+
+/// Small requests that are called too long, and thinking that is not wanted.
+fn misjudged() -> Limits {
+    let budgets = Budgets { overflow_retries: 1, thinking: 1, ..filling().budgets };
+    Limits { budgets: Budgets { compactions: 1, ..budgets }, ..small() }
 }
 
 /// A conversation that fills its window.
@@ -144,6 +167,9 @@ fn settings() -> Vec<(&'static str, Limits)> {
         ("a full window, not compacted ahead", Limits { auto_compact: false, ..filling() }),
         ("a full window, compaction broken", Limits { budgets: forgone, ..filling() }),
         ("poisoned requests", poisoned()),
+        ("replies that are not complete", unfinished()),
+        ("streams that break", torn()),
+        ("requests that are misjudged", misjudged()),
         ("a chain with a way back", chained()),
         ("fast mode", fast()),
         ("limits shared with other runs", sharing()),
@@ -173,6 +199,8 @@ fn every_event() -> Vec<Event> {
         Reply::CutShort(Cut::Text),
         Reply::CutShort(Cut::ToolCall),
         Reply::CutShort(Cut::Thinking),
+        Reply::Incomplete(Incomplete::MissingCall),
+        Reply::Incomplete(Incomplete::UnknownReason),
         Reply::Refusal,
         Reply::Empty,
         Reply::Paused,
@@ -251,6 +279,14 @@ fn every_failure() -> Vec<Failure> {
     let (body, standing) = (ErrorBody::Foreign, Standing::Proven);
     let odd = [ErrorClass::InvalidApiKey, ErrorClass::AuthError, ErrorClass::InvalidRequest];
     all.extend(odd.map(|class| Failure { body, standing, ..failure(class) }));
+    let too_long = failure(ErrorClass::PromptTooLong);
+    all.extend([
+        Failure { contradicted: true, ..too_long },
+        Failure { contradicted: true, remedies: ANYTHING, ..too_long },
+        Failure { contradicted: true, ..ruled(ErrorClass::PromptTooLong, Ruling::Stop) },
+        reaching(ErrorClass::ConnectionError, Reach::Block),
+        reaching(ErrorClass::StreamStalled, Reach::Block),
+    ]);
     let reaches = [Reach::Nowhere, Reach::StaleConnection, Reach::FreshConnection, Reach::Stream];
     for reach in reaches {
         let classes = [ErrorClass::ConnectionError, ErrorClass::ServerOverload];
@@ -611,7 +647,8 @@ fn check_novelty(step: &Transition) {
         || matches!(
             step.plan,
             Some(RecoveryPlan::CompactReactively | RecoveryPlan::Forgo | RecoveryPlan::LowerCap)
-        );
+        )
+        || (failure.contradicted && step.plan == Some(RecoveryPlan::RetryOverflow));
     assert!(!refused || ends || told_to || another || foreign, "the same request again: {step:?}");
 }
 
@@ -639,6 +676,8 @@ fn check_price(run: Run, step: &Transition, limits: &Limits) {
         Some(Budget::Escalation) => after.escalations + 1 == before.escalations,
         Some(Budget::Continuation) => after.continuations + 1 == before.continuations,
         Some(Budget::EmptyReply) => after.empty_replies + 1 == before.empty_replies,
+        Some(Budget::IncompleteRetry) => after.incomplete_retries + 1 == before.incomplete_retries,
+        Some(Budget::Completion) => after.completions + 1 == before.completions,
         Some(Budget::Resumption) => after.resumptions + 1 == before.resumptions,
         Some(Budget::Nudge) => after.nudges < full.nudges,
         Some(Budget::Drain) => after.drains + 1 == before.drains,
@@ -652,6 +691,8 @@ fn check_price(run: Run, step: &Transition, limits: &Limits) {
         Some(Budget::SmallerCap) => after.smaller_caps + 1 == before.smaller_caps,
         Some(Budget::Strip) => after.strips + 1 == before.strips,
         Some(Budget::Heal) => after.heals + 1 == before.heals,
+        Some(Budget::Thinking) => after.thinking + 1 == before.thinking,
+        Some(Budget::OverflowRetry) => after.overflow_retries + 1 == before.overflow_retries,
         Some(Budget::CoolDown) => after.cool_downs + 1 == before.cool_downs,
         Some(Budget::FastMode) => after.fast_mode + 1 == before.fast_mode,
         Some(Budget::SchemaTry) => after.schema_tries + 1 == before.schema_tries,

@@ -57,6 +57,8 @@ const NOTHING: Budgets = Budgets {
     escalations: 0,
     continuations: 0,
     empty_replies: 0,
+    incomplete_retries: 0,
+    completions: 0,
     resumptions: 0,
     nudges: 0,
     drains: 0,
@@ -67,6 +69,8 @@ const NOTHING: Budgets = Budgets {
     smaller_caps: 0,
     strips: 0,
     heals: 0,
+    thinking: 0,
+    overflow_retries: 0,
     probes: 0,
     cool_downs: 0,
     fast_mode: 0,
@@ -98,7 +102,7 @@ const TOOLS_DONE: Event = Event::ToolsDone(Pace::Fresh);
 
 /// A conversation that nothing can be taken out of is the exception.
 const ANYTHING: Remedies =
-    Remedies { folds: true, rounds: true, media: true, block: true, output: true };
+    Remedies { folds: true, rounds: true, media: true, block: true, output: true, thinking: true };
 
 /// Plays events and keeps every transition. Time moves only by waiting, or when told to.
 struct Story {

@@ -3,13 +3,17 @@
 use std::fs;
 use std::path::Path;
 
-use outlast::recovery::{Cut, Nudge, SUMMARISE};
+use outlast::recovery::{Cut, Incomplete, Nudge, SUMMARISE};
 
-const ALL: [Nudge; 13] = [
+const ALL: [Nudge; 17] = [
     Nudge::Continue(Cut::Text),
     Nudge::Continue(Cut::ToolCall),
     Nudge::Continue(Cut::Thinking),
     Nudge::ContinueLast,
+    Nudge::Complete(Incomplete::MissingCall),
+    Nudge::Complete(Incomplete::Filtered),
+    Nudge::Complete(Incomplete::BrokenOff),
+    Nudge::Complete(Incomplete::UnknownReason),
     Nudge::MoreEffort,
     Nudge::WrapUp,
     Nudge::LastTurn,
@@ -22,7 +26,7 @@ const ALL: [Nudge; 13] = [
 ];
 
 /// Each text, and the thoughts that it must hold.
-const MUST: [(Nudge, &[&str]); 13] = [
+const MUST: [(Nudge, &[&str]); 17] = [
     (Nudge::Heed, &["not accepted yet", "objects", "words below", "whole answer", "out of reach"]),
     (Nudge::WorkEnded, &["has ended", "below", "BashOutput", "failed", "whole answer"]),
     (
@@ -47,6 +51,22 @@ const MUST: [(Nudge, &[&str]); 13] = [
     ),
     (Nudge::Continue(Cut::Thinking), &["thinking", "output limit", "Think less", "next"]),
     (Nudge::ContinueLast, &["output limit", "cut off", "not run", "One reply", "done", "not"]),
+    (
+        Nudge::Complete(Incomplete::MissingCall),
+        &["no tool call arrived", "nothing was run", "Make the call now", "whole answer"],
+    ),
+    (
+        Nudge::Complete(Incomplete::Filtered),
+        &["content filter", "does not count", "in other words", "end and say what is missing"],
+    ),
+    (
+        Nudge::Complete(Incomplete::BrokenOff),
+        &["broke your reply off", "does not count", "from the beginning", "tool call again"],
+    ),
+    (
+        Nudge::Complete(Incomplete::UnknownReason),
+        &["complete", "does not count", "next tool call", "whole answer again"],
+    ),
     (Nudge::MoreEffort, &["effort", "not verified", "if nothing is, say so"]),
     (Nudge::WrapUp, &["time", "consistent state", "what is done and what is not"]),
     (Nudge::LastTurn, &["last reply", "will not see", "what is done and what is not"]),

@@ -70,6 +70,8 @@ fn show(plan: RecoveryPlan) -> String {
         | RecoveryPlan::Escalate
         | RecoveryPlan::Continue
         | RecoveryPlan::AskAgain
+        | RecoveryPlan::RetryIncomplete
+        | RecoveryPlan::RequestCompletion
         | RecoveryPlan::Resume
         | RecoveryPlan::Nudge
         | RecoveryPlan::Compact
@@ -80,6 +82,8 @@ fn show(plan: RecoveryPlan) -> String {
         | RecoveryPlan::LowerCap
         | RecoveryPlan::Strip
         | RecoveryPlan::Heal
+        | RecoveryPlan::DropThinking
+        | RecoveryPlan::RetryOverflow
         | RecoveryPlan::CoolDown
         | RecoveryPlan::LeaveFast
         | RecoveryPlan::Return
@@ -199,6 +203,31 @@ fn by_what_can_be_taken_out() -> String {
             ..failure
         }),
     ];
+    let contradicted = [
+        Case::after("rich", |failure| Failure { contradicted: true, ..failure }),
+        Case::after("with all remedies", |failure| Failure {
+            contradicted: true,
+            remedies: ANYTHING,
+            ..failure
+        }),
+        Case::after("retried already", |failure| Failure {
+            contradicted: true,
+            remedies: ANYTHING,
+            ..failure
+        })
+        .with(Budgets { overflow_retries: 0, ..RICH }),
+    ];
+    let thinking = [
+        Case::after("rich", |failure| Failure {
+            remedies: Remedies { thinking: true, ..Remedies::NONE },
+            ..failure
+        }),
+        Case::after("given up already", |failure| Failure {
+            remedies: Remedies { thinking: true, ..Remedies::NONE },
+            ..failure
+        })
+        .with(Budgets { thinking: 0, ..RICH }),
+    ];
     let anything: fn(Failure) -> Failure = |failure| Failure { remedies: ANYTHING, ..failure };
     let far: fn(Failure) -> Failure = |failure| {
         let wish = Some(Wish { wait: secs(3_600), source: WishSource::RetryAfter });
@@ -211,6 +240,8 @@ fn by_what_can_be_taken_out() -> String {
     ];
     failures("What the conversation could do without", &remedies)
         + &failures("It could do without all of that", &all)
+        + &failures("It asks for thinking", &thinking)
+        + &failures("A small request is called too long", &contradicted)
 }
 
 fn by_what_is_called() -> String {
@@ -301,11 +332,16 @@ fn other_setbacks() -> String {
     let home: Change = |run| Run { home: Some(1), ..run };
     let escalate: Change = |run| Run { may_escalate: true, ..run };
     let hurried: Change = |run| Run { wrapping_up: true, ..run };
-    let setbacks: [(&str, Setback, Change); 16] = [
+    let asked_again: Change =
+        |run| Run { budgets: Budgets { incomplete_retries: 0, ..run.budgets }, ..run };
+    let setbacks: [(&str, Setback, Change); 19] = [
         ("cut, more room", Setback::CutShort, escalate),
         ("cut", Setback::CutShort, room),
         ("empty", Setback::Empty, room),
         ("empty, tried again", Setback::Empty, home),
+        ("incomplete", Setback::Incomplete, room),
+        ("incomplete again", Setback::Incomplete, asked_again),
+        ("incomplete, home", Setback::Incomplete, home),
         ("paused", Setback::Paused, room),
         ("idle", Setback::Idle, room),
         ("idle, wrapping up", Setback::Idle, hurried),

@@ -41,6 +41,27 @@ fn a_place_is_read_in_every_way_of_writing_it() {
 }
 
 #[test]
+fn a_refusal_that_giving_thinking_up_may_cure_is_known_by_its_words() {
+    let cases = [
+        (
+            400,
+            "messages.1.content.0.type: Expected `thinking` or `redacted_thinking`, found `text`",
+            true,
+        ),
+        (400, "thinking: Extra inputs are not permitted", true),
+        (422, "Thinking is not supported by this model", true),
+        (400, "max_tokens: must be greater than `thinking.budget_tokens`", true),
+        (400, "messages.1.content.0: Invalid `signature` in `thinking` block", true),
+        (400, "temperature: must be 1", false),
+        (500, "thinking failed", false),
+        (401, "thinking", false),
+    ];
+    for (status, message, expected) in cases {
+        assert_eq!(said(status, message).is_about_asking_for_thinking(), expected, "{message}");
+    }
+}
+
+#[test]
 fn how_many_images_there_may_be_is_read_where_it_is_said() {
     let cases = [
         ("messages: too many images and documents: 101 > 100", Some(100)),

@@ -13,6 +13,7 @@ mod replies;
 mod requests;
 mod server;
 mod settlement;
+mod stop_reasons;
 mod streams;
 mod timers;
 
@@ -55,6 +56,7 @@ fn endpoint(url: &str) -> Endpoint {
         first_byte: long,
         idle: long,
         progress: long,
+        reply: long,
         whole: long,
         dead_path: long,
     };

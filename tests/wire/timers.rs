@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use outlast::model::assemble::{Assembly, Step};
+use outlast::model::sse::Frame;
 use outlast::model::{Client, Endpoint, Timers};
 use outlast::recovery::{Ask, ErrorClass, Fault, FaultKind, Reach, Timer, classify};
 
@@ -79,10 +81,23 @@ async fn silence_within_a_stream_is_a_stall() {
     }
 }
 
+/// Events without content, whole as a service might send them for ever.
+const FILLERS: [&[u8]; 9] = [
+    PING,
+    b":\n\n",
+    b"event: heartbeat\ndata: {\"type\":\"heartbeat\",\"at\":1}\n\n",
+    b"data: {\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":\"text_delta\",\"text\":\"\"}}\n\n",
+    b"data: {\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":\"a_new_delta\",\"text\":\"x\"}}\n\n",
+    b"data: {\"type\":\"content_block_stop\",\"index\":7}\n\n",
+    b"data: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":null},\"usage\":{\"output_tokens\":1}}\n\n",
+    b"data: {}\n\n",
+    b"data: [DONE]\n\n",
+];
+
 #[tokio::test]
-async fn pings_and_comments_are_life_but_not_progress() {
-    for filler in [PING, b":\n\n"] {
-        let start = Act::Send(stream_part(&first_event()));
+async fn only_content_is_progress() {
+    for filler in FILLERS {
+        let start = Act::Send(stream_part(&part_of_a_block()));
         let script = vec![Act::Read, start, Act::Repeat(chunk(filler))];
         let (fault, _) = timeout_of(script, STREAMING, |timers| timers.progress = LONGER / 3).await;
         expect(&fault, Timer::StreamProgress, Reach::Stream, ErrorClass::StreamStalled);
@@ -101,6 +116,103 @@ async fn a_slow_reply_that_goes_on_is_left_alone() {
     let client = Client::new(endpoint).expect("the endpoint is right");
     let result = tokio::time::timeout(LONGER * 2, ask(&client, STREAMING)).await;
     assert!(result.is_err(), "the attempt still runs: {result:?}");
+}
+
+#[tokio::test]
+async fn every_kind_of_content_is_progress() {
+    let start = |block: &str| {
+        format!(
+            "data: {{\"type\":\"content_block_start\",\"index\":0,\"content_block\":{block}}}\n\n"
+        )
+    };
+    let delta = |kind: &str, field: &str| {
+        format!(
+            "data: {{\"type\":\"content_block_delta\",\"index\":0,\"delta\":\
+             {{\"type\":\"{kind}\",\"{field}\":\"x\"}}}}\n\n"
+        )
+    };
+    let cases = [
+        (start(r#"{"type":"text","text":""}"#), delta("text_delta", "text")),
+        (start(r#"{"type":"thinking","thinking":""}"#), delta("thinking_delta", "thinking")),
+        (start(r#"{"type":"thinking","thinking":""}"#), delta("signature_delta", "signature")),
+        (
+            start(r#"{"type":"tool_use","id":"a","name":"Bash","input":{}}"#),
+            delta("input_json_delta", "partial_json"),
+        ),
+    ];
+    for (start, delta) in cases {
+        let (mut assembly, frame) = (Assembly::default(), |data: &str| Frame {
+            event: String::new(),
+            data: data.trim_start_matches("data: ").trim().to_owned(),
+        });
+        assembly.take(&frame(&start), &mut |_| {}).expect("a block begins");
+        let before = assembly.written();
+        assert_eq!(assembly.take(&frame(&delta), &mut |_| {}), Ok(Step::Content), "{delta}");
+        let signs = delta.contains("signature");
+        assert_eq!(assembly.written() - before, u64::from(!signs), "{delta}");
+    }
+}
+
+/// A server that ignores the output cap and never ends its reply.
+#[tokio::test]
+async fn a_reply_longer_than_its_output_cap_allows_is_cut() {
+    let events = String::from_utf8(part_of_a_block()).expect("it is text");
+    let long = "x".repeat(8_000);
+    let delta = format!(
+        "data: {{\"type\":\"content_block_delta\",\"index\":0,\"delta\":\
+         {{\"type\":\"text_delta\",\"text\":\"{long}\"}}}}\n\n"
+    );
+    let begin = Act::Send(stream_part(events.as_bytes()));
+    let script = vec![Act::Read, begin, Act::Repeat(chunk(delta.as_bytes()))];
+    let server = Server::start(vec![script]).await;
+    let client = Client::new(endpoint(&server.url)).expect("the endpoint is right");
+    let fault = ask(&client, Ask { cap: 100, ..STREAMING }).await.expect_err("too long");
+    assert!(fault.detail().contains("100 tokens"), "{fault:?}");
+    assert_eq!(classify(&fault).class, ErrorClass::BadResponse);
+}
+
+/// A server that brings a byte now and then, for ever: content, but no end.
+#[tokio::test]
+async fn a_reply_has_a_limit_for_the_whole_of_it() {
+    let events = String::from_utf8(part_of_a_block()).expect("it is text");
+    let at = events.rfind("event: content_block_delta").expect("the recording has it");
+    let delta = chunk(&events.as_bytes()[at..]);
+    let script = vec![Act::Read, Act::Send(stream_part(events.as_bytes())), Act::Repeat(delta)];
+    let server = Server::start(vec![script]).await;
+    let mut endpoint = endpoint(&server.url);
+    endpoint.timers.reply = SHORT;
+    let client = Client::new(endpoint).expect("the endpoint is right");
+    let fault = ask(&client, Ask { cap: 16_000, ..STREAMING }).await.expect_err("no end");
+    expect(&fault, Timer::Reply, Reach::Stream, ErrorClass::ApiTimeout);
+}
+
+#[test]
+fn the_limit_of_a_reply_grows_with_its_output_cap() {
+    let timers = Timers::default();
+    let hours = [(1, 1), (8_192, 1), (16_000, 1), (16_001, 2), (64_000, 4)];
+    for (cap, hours) in hours {
+        assert_eq!(timers.reply_for(cap), Duration::from_hours(hours), "{cap}");
+    }
+}
+
+/// A reply without `message_stop` is whole, and the connection need not end for it.
+#[tokio::test]
+async fn a_reply_that_lacks_only_its_last_event_is_whole_however_the_stream_goes_on() {
+    let events = recorded("streams/no_message_stop.sse");
+    let begin = stream_part(&events);
+    let ends = [
+        vec![Act::Read, Act::Send(stream(&events))],
+        vec![Act::Read, Act::Send(begin.clone())],
+        vec![Act::Read, Act::Send(begin.clone()), Act::Reset],
+        vec![Act::Read, Act::Send(begin.clone()), Act::Hang],
+        vec![Act::Read, Act::Send(begin), Act::Repeat(chunk(PING))],
+    ];
+    for script in ends {
+        let server = Server::start(vec![script.clone()]).await;
+        let answer = ask(&Client::new(endpoint(&server.url)).expect("right"), STREAMING).await;
+        let answer = answer.unwrap_or_else(|fault| panic!("{script:?}: {fault:?}"));
+        assert_eq!((answer.stop_reason.as_str(), answer.usage.output_tokens), ("end_turn", 42));
+    }
 }
 
 #[tokio::test]

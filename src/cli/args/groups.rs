@@ -363,7 +363,7 @@ pub struct TimerArgs {
     /// Cut a stream that brings no byte for so long
     #[arg(long, value_name = "TIME", value_parser = values::duration)]
     pub stream_idle_timeout: Option<Duration>,
-    /// Cut a stream that brings nothing but pings for so long
+    /// Cut a stream that brings no content for so long
     #[arg(long, value_name = "TIME", value_parser = values::duration)]
     pub stream_progress_timeout: Option<Duration>,
     /// How long the first byte of an answer may take
@@ -372,6 +372,9 @@ pub struct TimerArgs {
     /// How long connecting may take
     #[arg(long, value_name = "TIME", value_parser = values::duration)]
     pub connect_timeout: Option<Duration>,
+    /// How long a streamed answer may take in all, for every 16,000 tokens it may hold
+    #[arg(long, value_name = "TIME", value_parser = values::duration)]
+    pub reply_timeout: Option<Duration>,
     /// How long an answer that is not streamed may take
     #[arg(long, value_name = "TIME", value_parser = values::duration)]
     pub request_timeout: Option<Duration>,

@@ -88,6 +88,7 @@ pub(super) struct Layer {
     pub first_byte_timeout: Option<Span>,
     pub stream_idle_timeout: Option<Span>,
     pub stream_progress_timeout: Option<Span>,
+    pub reply_timeout: Option<Span>,
     pub request_timeout: Option<Span>,
     pub dead_path_timeout: Option<Span>,
     pub stdin_timeout: Option<Span>,

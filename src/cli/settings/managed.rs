@@ -208,6 +208,7 @@ fn withdraw_timer(setting: &str, args: &mut RunArgs) {
         "firstByteTimeout" => timers.first_byte_timeout = None,
         "streamIdleTimeout" => timers.stream_idle_timeout = None,
         "streamProgressTimeout" => timers.stream_progress_timeout = None,
+        "replyTimeout" => timers.reply_timeout = None,
         "requestTimeout" => timers.request_timeout = None,
         "deadPathTimeout" => timers.dead_path_timeout = None,
         _ => {}

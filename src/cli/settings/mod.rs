@@ -66,6 +66,7 @@ pub(super) struct Defaults {
     pub first_byte: Duration,
     pub stream_idle: Duration,
     pub stream_progress: Duration,
+    pub reply: Duration,
     pub whole: Duration,
     pub dead_path: Duration,
     pub stdin: Duration,
@@ -90,6 +91,7 @@ pub(super) const DEFAULTS: Defaults = Defaults {
     first_byte: Duration::from_mins(3),
     stream_idle: Duration::from_mins(2),
     stream_progress: Duration::from_mins(5),
+    reply: Duration::from_hours(1),
     whole: Duration::from_mins(10),
     dead_path: Duration::from_secs(55),
     stdin: Duration::from_mins(5),
@@ -244,6 +246,7 @@ pub struct Endpoint {
     pub first_byte: Duration,
     pub stream_idle: Duration,
     pub stream_progress: Duration,
+    pub reply: Duration,
     pub whole: Duration,
     pub dead_path: Duration,
 }

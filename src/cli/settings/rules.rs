@@ -136,6 +136,7 @@ pub(super) fn endpoint(
             .stream_progress_timeout
             .or(time(file.stream_progress_timeout))
             .unwrap_or(DEFAULTS.stream_progress),
+        reply: args.reply_timeout.or(time(file.reply_timeout)).unwrap_or(DEFAULTS.reply),
         whole: args
             .request_timeout
             .or(env.request_timeout)

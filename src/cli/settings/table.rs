@@ -102,7 +102,10 @@ const SHAPES: &[(&str, &str, &str)] = &[
     ("connectTimeout", DURATION, "How long connecting may take."),
     ("firstByteTimeout", DURATION, "How long the first byte of an answer may take."),
     ("streamIdleTimeout", DURATION, "Cut a stream that brings no byte for so long."),
-    ("streamProgressTimeout", DURATION, "Cut a stream that brings nothing but pings for so long."),
+    ("streamProgressTimeout", DURATION, "Cut a stream that brings no content for so long: pings, \
+        unknown events and empty pieces are none."),
+    ("replyTimeout", DURATION, "How long an answer that is streamed may take in all, for every 16,000 \
+        tokens that it may hold."),
     ("requestTimeout", DURATION, "How long an answer that is not streamed may take."),
     ("deadPathTimeout", DURATION, "How long a connection may show no sign of life, probes included, \
         before it counts as lost; at least 11s."),
@@ -228,6 +231,7 @@ fn other_default(name: &str, defaults: &Defaults) -> Option<String> {
         "firstByteTimeout" => span(defaults.first_byte),
         "streamIdleTimeout" => span(defaults.stream_idle),
         "streamProgressTimeout" => span(defaults.stream_progress),
+        "replyTimeout" => span(defaults.reply),
         "requestTimeout" => span(defaults.whole),
         "deadPathTimeout" => span(defaults.dead_path),
         "stdinTimeout" => span(defaults.stdin),

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::is_name;
+use super::{is_name, is_tool_use_id};
 use crate::rehearsal::sse::{Era, seal};
 
 /// Judges the content of one message.
@@ -89,7 +89,7 @@ pub(super) fn text(block: &Value, place: &str, faults: &mut Vec<String>) {
 
 fn tool_use(block: &Value, place: &str, faults: &mut Vec<String>) {
     let (id, name) = (block["id"].as_str(), block["name"].as_str());
-    if !id.is_some_and(is_name) {
+    if !id.is_some_and(is_tool_use_id) {
         faults.push(format!("{place}.tool_use.id: {} is not an id", block["id"]));
     }
     if !name.is_some_and(is_name) {

@@ -173,6 +173,11 @@ fn tools(fields: &Map<String, Value>, faults: &mut Vec<String>) {
     }
 }
 
+/// The strictest of the services that speak this protocol takes no more.
+fn is_tool_use_id(id: &str) -> bool {
+    is_name(id) && id.len() <= 64
+}
+
 fn is_name(name: &str) -> bool {
     (1..=128).contains(&name.len())
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte))

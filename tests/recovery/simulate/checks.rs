@@ -6,9 +6,9 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use outlast::recovery::{
-    Action, Ask, Counsel, ErrorBody, ErrorClass, Event, Failure, Fate, Moment, Nudge, Occasion,
-    Pace, Persistence, Phase, Probed, Purpose, RecoveryPlan, Reply, Ruling, Run, Source, Standing,
-    StopReason, Transition, Trim, Weight,
+    Action, Ask, Connection, Counsel, ErrorBody, ErrorClass, Event, Failure, Fate, Mode, Moment,
+    Nudge, Occasion, Pace, Persistence, Phase, Probed, Purpose, Reach, RecoveryPlan, Reply, Ruling,
+    Run, Source, Standing, StopReason, Transition, Trim, Weight,
 };
 
 use super::super::secs;
@@ -56,6 +56,7 @@ pub(super) struct Seen {
     models: Models,
     speed: Speed,
     probes: Probes,
+    streams: Streams,
     unmet: u8,
     tries: u8,
     delivered: bool,
@@ -72,6 +73,9 @@ struct Counts {
     escalations: u8,
     continuations: u8,
     resumptions: u8,
+    incomplete_retries: u8,
+    completions: u8,
+    overflow_retries: u8,
     /// Whether this turn asked for a summary already, and whether anything failed in it.
     compacted: bool,
     troubled: bool,
@@ -85,6 +89,52 @@ struct Models {
     /// Which model to go back to.
     home: Option<u8>,
     probes: u8,
+}
+
+/// Whether streams hold at the place that is asked.
+#[derive(Default)]
+struct Streams {
+    /// How the last request was made.
+    asked: Option<(Mode, Connection)>,
+    /// Broken streams in a row.
+    torn: u8,
+    /// Replies that are not to stream, the one at hand included.
+    whole: u8,
+}
+
+/// SPEC 4: after two broken streams the next attempt does not stream, nor do ten more turns.
+const TORN: u8 = 2;
+const WHOLE: u8 = 11;
+
+impl Streams {
+    /// A request failed.
+    fn fail(&mut self, failure: Failure) {
+        let Some((mode, connection)) = self.asked else { return };
+        let streamed = matches!(failure.reach, Reach::Stream | Reach::Block);
+        let stale = failure.reach == Reach::StaleConnection && connection == Connection::Pooled;
+        let of_the_wire = match failure.class {
+            ErrorClass::ApiTimeout | ErrorClass::StreamStalled | ErrorClass::BadResponse => true,
+            ErrorClass::ConnectionError => !stale && failure.reach != Reach::Nowhere,
+            _other => false,
+        };
+        if mode == Mode::Whole {
+            self.whole = if of_the_wire { 0 } else { self.whole };
+            return;
+        }
+        if streamed {
+            self.torn = if of_the_wire { self.torn + 1 } else { 0 };
+        }
+        if self.torn == TORN {
+            (self.torn, self.whole) = (TORN - 1, WHOLE);
+        }
+    }
+
+    /// A reply came.
+    fn hold(&mut self) {
+        if self.whole == 0 {
+            self.torn = 0;
+        }
+    }
 }
 
 #[derive(Default)]
@@ -114,6 +164,8 @@ impl Seen {
         (self.models.switched, self.models.home) = (None, None);
         (self.speed.cooling, self.speed.stays) = (Moment::default(), false);
         (self.useless, self.summed_up, self.delivered) = (0, false, false);
+        self.streams = Streams::default();
+        self.turn.overflow_retries = 0;
         // It has not been refused anything, and may take out of the conversation what it can.
         self.refused.clear();
         let turn = &mut self.turn;
@@ -123,6 +175,11 @@ impl Seen {
     /// Whether the last request was not for this.
     pub(super) fn is_new_to(&self, purpose: Purpose) -> bool {
         self.sent.is_none_or(|sent| sent.purpose != purpose)
+    }
+
+    /// Whether the request at hand repeats one that was called too long.
+    pub(super) fn doubted(&self) -> bool {
+        self.turn.overflow_retries > 0
     }
 
     fn was_summarising(&self) -> bool {
@@ -174,6 +231,7 @@ impl World {
         self.check_words(step);
         if step.edit.reply == Fate::Keep {
             self.seen.turns += 1;
+            self.seen.streams.whole = self.seen.streams.whole.saturating_sub(1);
             let most = self.limits.budgets.turns.unwrap_or(u32::MAX);
             assert!(self.seen.turns <= most, "seed {seed}: {} turns", self.seen.turns);
         }
@@ -219,6 +277,9 @@ impl World {
                 let wish = failure.wish.map_or(Duration::ZERO, |wish| wish.wait);
                 self.seen.failed = Some(failure);
                 self.remember(failure, asking);
+                if asking {
+                    self.seen.streams.fail(failure);
+                }
                 self.seen.failed_asking = asking;
                 self.seen.turn.troubled = true;
                 let fast = asking && self.seen.sent.is_some_and(|sent| sent.fast);
@@ -299,8 +360,9 @@ impl World {
             ErrorClass::InvalidApiKey | ErrorClass::TokenRevoked | ErrorClass::Aborted
         );
         let told_to = failure.ruling == Some(Ruling::Retry);
-        let odd = is_odd(failure);
-        if asking && is_final(failure.class) && !mended_elsewhere && !told_to && !odd {
+        let doubtful = failure.contradicted && !self.seen.doubted();
+        let may_come_again = told_to || doubtful || is_odd(failure);
+        if asking && is_final(failure.class) && !mended_elsewhere && !may_come_again {
             self.seen.refused.extend(self.seen.sent.map(|sent| Sent { fast: false, ..sent }));
         }
     }
@@ -330,11 +392,12 @@ impl World {
 
     fn hear_reply(&mut self, reply: Reply) {
         self.seen.failed = None;
+        self.seen.streams.hold();
         let summarising = self.seen.was_summarising();
         if !summarising {
             self.seen.last_reply = Some(reply);
         }
-        if reply != Reply::Empty || summarising {
+        if !matches!(reply, Reply::Empty | Reply::Incomplete(_)) || summarising {
             (self.seen.repeats, self.seen.refreshes, self.seen.probes.early) = (0, 0, 0);
             self.seen.odd = 0;
             self.seen.models.home = None;
@@ -354,6 +417,7 @@ impl World {
                 self.seen.empty = 0;
                 self.seen.turn.compacted &= !matches!(reply, Reply::Answer { .. });
             }
+            Reply::Incomplete(_) => self.seen.turn.troubled = true,
             Reply::CutShort(_) | Reply::Refusal | Reply::Paused => {}
         }
     }
@@ -379,7 +443,9 @@ impl World {
         } else {
             let allowed = matches!(
                 step.event,
-                Event::Failed(_) | Event::Probed(Probed::Failed(_)) | Event::Replied(Reply::Empty)
+                Event::Failed(_)
+                    | Event::Probed(Probed::Failed(_))
+                    | Event::Replied(Reply::Empty | Reply::Incomplete(_))
             );
             assert!(allowed, "seed {seed}: the model changed by {:?}", step.event);
             if let Some(home) = models.home.take() {
@@ -389,6 +455,10 @@ impl World {
                 assert_eq!(models.tried & (1 << to), 0, "seed {seed}: model {to} again");
             }
             models.switched = Some(self.now);
+        }
+        let way = from.min(to)..from.max(to);
+        if way.into_iter().any(|rung| self.limits.elsewhere >> rung & 1 == 1) {
+            self.seen.streams = Streams::default();
         }
         self.seen.speed.stays = false;
         (self.seen.allowed, self.seen.failed) = (Moment::default(), None);
@@ -464,12 +534,15 @@ impl World {
             Some(Trim::OldestRounds) => turn.trims += 1,
             Some(Trim::Media) => turn.strips += 1,
             Some(Trim::Block) => turn.heals += 1,
-            None => {}
+            Some(Trim::ThinkingParameter) | None => {}
         }
         let is = |plan| u8::from(step.plan == Some(plan));
         turn.escalations += is(RecoveryPlan::Escalate);
         turn.continuations += is(RecoveryPlan::Continue);
         turn.resumptions += is(RecoveryPlan::Resume);
+        turn.incomplete_retries += is(RecoveryPlan::RetryIncomplete);
+        turn.completions += is(RecoveryPlan::RequestCompletion);
+        turn.overflow_retries += is(RecoveryPlan::RetryOverflow);
         turn.reactive += is(RecoveryPlan::CompactReactively);
         let begun = is(RecoveryPlan::Compact) + is(RecoveryPlan::CompactReactively);
         if begun > 0 {
@@ -486,6 +559,9 @@ impl World {
             ("escalations", turn.escalations, full.escalations),
             ("continuations", turn.continuations, full.continuations),
             ("resumptions", turn.resumptions, full.resumptions),
+            ("retries of incomplete replies", turn.incomplete_retries, full.incomplete_retries),
+            ("completions", turn.completions, full.completions),
+            ("retries of overflows", turn.overflow_retries, full.overflow_retries),
             ("reactive compactions", turn.reactive, full.reactive_compactions),
             ("compactions", self.seen.compactions, full.compactions),
             ("tries at structure", self.seen.tries, full.schema_tries),
@@ -521,6 +597,9 @@ impl World {
         let room = self.weight.window.saturating_sub(self.weight.size).max(1_024);
         assert!(ask.cap <= room.min(self.weight.ceiling), "seed {seed}: {ask:?} has no room");
         self.check_speed(ask);
+        let whole = self.seen.streams.whole > 0;
+        assert_eq!(ask.mode == Mode::Whole, whole, "seed {seed}: {ask:?}");
+        self.seen.streams.asked = Some((ask.mode, ask.connection));
         let (rung, purpose, fast) = (ask.rung, ask.purpose, ask.fast);
         let sent = Some(Sent { rung, purpose, revision: self.talk.revision, fast });
         let same = sent == self.seen.sent;
@@ -558,7 +637,8 @@ impl World {
             assert!(self.seen.odd <= most, "seed {seed}: odd refusal {}", self.seen.odd);
             return;
         }
-        let refused = is_final(failed.class) && self.seen.failed_asking && !told_to;
+        let doubtful = failed.contradicted && failed.class == ErrorClass::PromptTooLong;
+        let refused = is_final(failed.class) && self.seen.failed_asking && !told_to && !doubtful;
         assert!(!refused, "seed {seed}: the same request after {}", failed.class);
         let overload = failed.class == ErrorClass::ServerOverload;
         let dropped = overload && self.limits.source == Source::Background;
@@ -572,7 +652,7 @@ impl World {
                 ErrorClass::BadResponse | ErrorClass::InvalidRequest | ErrorClass::Unknown
             ),
         };
-        if !uncounted {
+        if !uncounted && !doubtful {
             self.seen.repeats += 1;
             let most = u32::from(self.limits.budgets.retries);
             assert!(self.seen.repeats <= most, "seed {seed}: retry {}", self.seen.repeats);

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use outlast::recovery::{
     Account, Ask, Budgets, Connection, Cut, ErrorBody, ErrorClass, Event, Failure, FastMode,
-    Limits, Mode, Moment, Pace, Persistence, Purpose, Reach, Remedies, Reply, Ruling, Source,
-    Standing, Wish, WishSource,
+    Incomplete, Limits, Mode, Moment, Pace, Persistence, Purpose, Reach, Remedies, Reply, Ruling,
+    Source, Standing, Wish, WishSource,
 };
 
 use super::super::{failure, limits, reaching, secs, wishing};
@@ -68,9 +68,15 @@ pub(super) enum Day {
     OddRefusals,
     /// A page of HTML in place of every reply until a moment within a day, then everything works.
     Pages,
+    /// Replies end without a word that they are whole.
+    Unfinished,
+    /// Requests that fit are called too long now and then.
+    Contradicted,
+    /// Requests that ask for thinking are refused.
+    Unthinking,
 }
 
-pub(super) const DAYS: [Day; 26] = [
+pub(super) const DAYS: [Day; 29] = [
     Day::Flaky,
     Day::Overloaded,
     Day::Limited,
@@ -97,6 +103,9 @@ pub(super) const DAYS: [Day; 26] = [
     Day::Spiralling,
     Day::OddRefusals,
     Day::Pages,
+    Day::Unfinished,
+    Day::Contradicted,
+    Day::Unthinking,
 ];
 
 impl Day {
@@ -118,6 +127,9 @@ impl Day {
                     | Self::FastIsShort
                     | Self::Spiralling
                     | Self::OddRefusals
+                    | Self::Unfinished
+                    | Self::Contradicted
+                    | Self::Unthinking
             )
     }
 
@@ -155,7 +167,10 @@ impl Day {
             | Self::Demanding
             | Self::Spiralling
             | Self::OddRefusals
-            | Self::Pages => dice.between(0, 3_000),
+            | Self::Pages
+            | Self::Unfinished
+            | Self::Contradicted
+            | Self::Unthinking => dice.between(0, 3_000),
         }
     }
 }
@@ -195,9 +210,13 @@ pub(super) fn rules(day: Day, dice: &mut Dice) -> Limits {
             let structured = !requirement || dice.one_in(2);
             Limits { budgets: full, requirement, structured, ..plain }
         }
-        Day::Poisoned | Day::TooLarge | Day::Spiralling | Day::OddRefusals => {
-            Limits { budgets: full, ..plain }
-        }
+        Day::Poisoned
+        | Day::TooLarge
+        | Day::Spiralling
+        | Day::OddRefusals
+        | Day::Unfinished
+        | Day::Contradicted
+        | Day::Unthinking => Limits { budgets: full, ..plain },
         Day::Flaky
         | Day::Overloaded
         | Day::Limited
@@ -297,7 +316,7 @@ impl World {
                 Some(reaching(ErrorClass::StreamStalled, Reach::Block))
             }
             Day::Torn if ask.mode == Mode::Streaming && self.dice.roll(4) < 3 => {
-                let reach = self.dice.pick(&[Reach::Stream, Reach::Stream, Reach::Block]);
+                let reach = self.dice.pick(&[Reach::Stream, Reach::Block]);
                 Some(reaching(ErrorClass::ConnectionError, reach))
             }
             Day::KeysChange if self.dice.one_in(2) => {
@@ -340,7 +359,10 @@ impl World {
             | Day::Demanding
             | Day::OddRefusals
             | Day::Pages
-            | Day::Spiralling => None,
+            | Day::Spiralling
+            | Day::Unfinished
+            | Day::Contradicted
+            | Day::Unthinking => None,
         }
     }
 
@@ -383,6 +405,14 @@ impl World {
             return Some(failure(class));
         }
         let of_a_summary = matches!(ask.purpose, Purpose::Summary(_));
+        if self.day == Day::Contradicted && self.dice.one_in(6) {
+            // The same is not said of a request that was repeated because of it.
+            let contradicted = !self.seen.doubted();
+            return Some(Failure { contradicted, ..failure(ErrorClass::PromptTooLong) });
+        }
+        if self.talk.thinking && !of_a_summary {
+            return Some(failure(ErrorClass::InvalidRequest));
+        }
         if of_a_summary && self.day == Day::NoSummaries && self.dice.one_in(4) {
             let classes =
                 [ErrorClass::InvalidRequest, ErrorClass::PromptTooLong, ErrorClass::ServerError];
@@ -417,8 +447,11 @@ impl World {
         } else if of_a_summary {
             return Reply::Answer { tokens };
         }
+        if self.day == Day::Unfinished && self.dice.one_in(4) {
+            return Reply::Incomplete(self.any_lack());
+        }
         let answers = if self.day.is_long() { 1 } else { 5 };
-        let odd = if matches!(self.day, Day::Anything | Day::Flaky) { 4 } else { 0 };
+        let odd = if matches!(self.day, Day::Anything | Day::Flaky) { 5 } else { 0 };
         match self.dice.roll(11 + answers + odd) {
             0..=10 => Reply::ToolCalls { tokens },
             nth if nth < 11 + answers => Reply::Answer { tokens },
@@ -426,6 +459,7 @@ impl World {
                 0 => Reply::CutShort(self.any_cut()),
                 1 => Reply::Empty,
                 2 => Reply::Paused,
+                3 => Reply::Incomplete(self.any_lack()),
                 _ => Reply::Refusal,
             },
         }
@@ -433,6 +467,15 @@ impl World {
 
     fn any_cut(&mut self) -> Cut {
         self.dice.pick(&[Cut::Text, Cut::ToolCall, Cut::Thinking])
+    }
+
+    fn any_lack(&mut self) -> Incomplete {
+        self.dice.pick(&[
+            Incomplete::MissingCall,
+            Incomplete::Filtered,
+            Incomplete::BrokenOff,
+            Incomplete::UnknownReason,
+        ])
     }
 
     pub(super) fn any_failure(&mut self) -> Failure {
@@ -455,6 +498,7 @@ impl World {
             fast_denied: self.dice.one_in(20),
             body: self.dice.pick(&[ErrorBody::None, ErrorBody::Api, ErrorBody::Foreign]),
             standing: self.standing,
+            contradicted: self.dice.one_in(4),
         }
     }
 

@@ -142,6 +142,10 @@ impl Tally {
             (Day::KeysExpire, "model_error"),
             (Day::FastIsShort, "model_error"),
             (Day::OddRefusals, "model_error"),
+            (Day::Unfinished, "model_error"),
+            (Day::Contradicted, "prompt_too_long"),
+            (Day::Unthinking, "model_error"),
+            (Day::Torn, "model_error"),
         ];
         for (day, reason) in lost {
             let all: u32 =
@@ -153,7 +157,7 @@ impl Tally {
 }
 
 /// Every recovery there is, by its name.
-const PLANS: [&str; 26] = [
+const PLANS: [&str; 30] = [
     "retry_at_once",
     "retry",
     "odd_refusal_retry",
@@ -163,6 +167,8 @@ const PLANS: [&str; 26] = [
     "max_output_tokens_escalate",
     "max_output_tokens_recovery",
     "retry_empty_reply",
+    "retry_incomplete_reply",
+    "request_completion",
     "resume_paused_turn",
     "budget_continuation",
     "auto_compact",
@@ -172,6 +178,8 @@ const PLANS: [&str; 26] = [
     "compact_trim_retry",
     "media_strip_retry",
     "block_repair_retry",
+    "thinking_off_retry",
+    "overflow_retry",
     "fast_mode_cool_down",
     "fast_mode_off",
     "fallback_return",
@@ -199,7 +207,7 @@ fn no_day_hangs_hurries_silences_or_overcharges_a_run() {
     }
     eprintln!("{}", tally.show());
     if number("SEED").is_none() {
-        assert_eq!(DAYS.len(), 26, "a day is drawn only if it is listed");
+        assert_eq!(DAYS.len(), 29, "a day is drawn only if it is listed");
         tally.check_variety();
         tally.check_worth();
     }

@@ -24,6 +24,8 @@ pub(super) struct Talk {
     pub(super) poison: u8,
     /// Whether they can be repaired.
     pub(super) curable: bool,
+    /// Whether thinking is asked for, and refused.
+    pub(super) thinking: bool,
     /// Counts every change, so that two requests are the same only if they are.
     pub(super) revision: u64,
     /// How many tokens the next summary will take.
@@ -43,6 +45,7 @@ impl Talk {
             oversize: false,
             poison: 0,
             curable: true,
+            thinking: false,
             revision: 0,
             summary_size: 1_500,
         }
@@ -69,6 +72,7 @@ impl Talk {
             media: self.media > 0,
             block: self.poison > 0 && self.curable,
             output: false,
+            thinking: self.thinking && purpose == Purpose::Reply,
         }
     }
 
@@ -129,6 +133,10 @@ impl Talk {
                 assert!(self.media > 0, "there are no media");
                 self.media = 0;
                 self.oversize = false;
+            }
+            Trim::ThinkingParameter => {
+                assert!(self.thinking, "thinking was not asked for");
+                self.thinking = false;
             }
             Trim::Block => {
                 assert!(self.poison > 0 && self.curable, "there is no block to repair");

@@ -88,7 +88,7 @@ impl World {
             unmet: dice.small(6),
             interrupted: dice.one_in(8).then(|| Moment::from_millis(dice.roll(3_600_000))),
             killed: dice.one_in(6).then(|| dice.between(2, 80)),
-            talk: Talk::new(head),
+            talk: Talk { thinking: day == Day::Unthinking, ..Talk::new(head) },
             weight: Weight {
                 input: Money::ZERO,
                 token,
@@ -157,6 +157,7 @@ impl World {
         self.overload_ends = Moment::default();
         self.interrupted = None;
         self.standing = Standing::Untried;
+        self.talk.thinking = self.day == Day::Unthinking;
         self.seen.begin_again();
         self.records.begin_again();
     }

@@ -123,12 +123,72 @@ fn torn() -> Event {
     Event::Failed(reaching(ErrorClass::ConnectionError, Reach::Stream))
 }
 
+fn torn_after_a_block() -> Event {
+    Event::Failed(reaching(ErrorClass::ConnectionError, Reach::Block))
+}
+
 #[test]
-fn two_streams_torn_before_a_block_end_streaming_for_the_call() {
-    let story = Story::begin(limits()).then(torn()).wakes();
-    assert_eq!((story.asked().mode, story.asked().cap), (Mode::Streaming, 8_192));
-    let story = story.then(torn()).wakes();
-    assert_eq!(story.asked().mode, Mode::Whole);
+fn two_broken_streams_end_streaming_however_far_they_came() {
+    let stalled = Event::Failed(reaching(ErrorClass::StreamStalled, Reach::Block));
+    let senseless = Event::Failed(reaching(ErrorClass::BadResponse, Reach::Stream));
+    let late = Event::Failed(reaching(ErrorClass::ApiTimeout, Reach::Block));
+    let broken = [torn(), torn_after_a_block(), stalled, senseless, late];
+    for first in broken {
+        for second in broken {
+            let story = Story::begin(limits()).then(first).wakes();
+            assert_eq!((story.asked().mode, story.asked().cap), (Mode::Streaming, 8_192));
+            let story = story.then(second).wakes();
+            assert_eq!(story.asked().mode, Mode::Whole, "{first:?} {second:?}");
+        }
+    }
+}
+
+/// The story of two broken streams and the answer that then came in one piece.
+fn without_streaming(rules: Limits) -> Story {
+    Story::begin(rules).then(torn()).wakes().then(torn_after_a_block()).wakes()
+}
+
+fn takes_a_turn(story: Story) -> Story {
+    story.then(TOOL_CALLS).then(Event::ToolsDone(Pace::Fresh))
+}
+
+#[test]
+fn the_next_ten_turns_do_not_stream_either_and_then_one_probes() {
+    let mut story = without_streaming(limits());
+    for turn in 1..=10 {
+        story = takes_a_turn(story);
+        assert_eq!(story.asked().mode, Mode::Whole, "turn {turn}");
+    }
+    let probe = takes_a_turn(story);
+    assert_eq!(probe.asked().mode, Mode::Streaming);
+    let again = probe.then(torn_after_a_block()).wakes();
+    assert_eq!(again.asked().mode, Mode::Whole, "one more broken stream is enough");
+    let mut story = again;
+    for turn in 1..=10 {
+        story = takes_a_turn(story);
+        assert_eq!(story.asked().mode, Mode::Whole, "turn {turn} after the probe");
+    }
+    let held = takes_a_turn(takes_a_turn(story));
+    assert_eq!(held.then(torn()).wakes().asked().mode, Mode::Streaming, "a stream that held");
+}
+
+#[test]
+fn a_turn_that_takes_several_requests_counts_once() {
+    let cut = Event::Replied(Reply::CutShort(Cut::Text));
+    let rules = Limits { whole_turns: 1, ..limits() };
+    let story = without_streaming(rules).then(Event::Replied(Reply::Empty)).wakes().then(cut);
+    assert_eq!(story.asked().mode, Mode::Whole, "asked for again with more room");
+    let story = story.then(cut);
+    assert_eq!(story.asked().mode, Mode::Whole, "the first turn after it: the reply goes on");
+    assert_eq!(takes_a_turn(story).asked().mode, Mode::Streaming);
+}
+
+#[test]
+fn a_new_process_streams_again() {
+    let story = without_streaming(limits());
+    let next = Story::unasked(limits()).goes_on_from(&story);
+    assert_eq!(next.asked().mode, Mode::Streaming);
+    assert_eq!(next.then(torn()).wakes().asked().mode, Mode::Streaming);
 }
 
 #[test]
@@ -141,26 +201,15 @@ fn a_call_without_streaming_asks_for_no_more_than_fits_its_time() {
 }
 
 #[test]
-fn only_streams_that_break_in_a_row_and_before_a_block_count() {
-    let in_a_block = Event::Failed(reaching(ErrorClass::ConnectionError, Reach::Block));
+fn only_streams_that_break_in_a_row_count() {
     let overloaded = Event::Failed(reaching(ErrorClass::ServerOverload, Reach::Stream));
-    for other in [in_a_block, overloaded] {
-        let story = Story::begin(limits()).then(torn()).wakes().then(other).wakes();
-        assert_eq!(story.asked().mode, Mode::Streaming, "{other:?}");
-        assert_eq!(story.then(torn()).wakes().asked().mode, Mode::Streaming, "{other:?}");
-    }
-}
-
-#[test]
-fn after_an_answer_in_one_piece_streaming_gets_one_more_chance() {
-    let story = Story::begin(limits()).then(torn()).wakes().then(torn()).wakes();
-    let story = story.then(TOOL_CALLS).then(Event::ToolsDone(Pace::Fresh));
-    assert_eq!(story.asked().mode, Mode::Streaming);
-    let again = story.then(torn()).wakes();
-    assert_eq!(again.asked().mode, Mode::Whole, "one more torn stream is enough");
-    let story = again.then(TOOL_CALLS).then(Event::ToolsDone(Pace::Fresh)).then(TOOL_CALLS);
-    let story = story.then(Event::ToolsDone(Pace::Fresh)).then(torn()).wakes();
-    assert_eq!(story.asked().mode, Mode::Streaming, "a stream that held makes good");
+    let story = Story::begin(limits()).then(torn()).wakes().then(overloaded).wakes();
+    assert_eq!(story.then(torn()).wakes().asked().mode, Mode::Streaming, "that stream worked");
+    let held = takes_a_turn(Story::begin(limits()).then(torn()).wakes());
+    assert_eq!(held.then(torn()).wakes().asked().mode, Mode::Streaming, "that stream held");
+    let unreached = Event::Failed(reaching(ErrorClass::ConnectionError, Reach::Nowhere));
+    let story = Story::begin(limits()).then(torn()).wakes().then(unreached).wakes();
+    assert_eq!(story.then(torn()).wakes().asked().mode, Mode::Whole, "there was no stream between");
 }
 
 #[test]

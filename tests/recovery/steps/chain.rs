@@ -153,6 +153,22 @@ fn a_new_model_streams_whatever_the_last_ones_streams_were_like() {
     assert_eq!(story.asked().mode, Mode::Streaming);
 }
 
+#[test]
+fn another_model_at_the_same_place_does_not_stream_either() {
+    let torn = Failure { reach: Reach::Block, ..failure(ErrorClass::ConnectionError) };
+    let whole = |rules| {
+        let story = Story::begin(rules).then(Event::Failed(torn)).wakes();
+        story.then(Event::Failed(torn)).wakes().fails(ErrorClass::AuthError)
+    };
+    let story = whole(chain(1));
+    assert_eq!((story.asked().rung, story.asked().mode), (1, Mode::Whole));
+    let rules = Limits { elsewhere: 0b10, ..chain(2) };
+    let story = whole(rules);
+    assert_eq!((story.asked().rung, story.asked().mode), (1, Mode::Whole));
+    let story = story.fails(ErrorClass::AuthError);
+    assert_eq!((story.asked().rung, story.asked().mode), (2, Mode::Streaming));
+}
+
 // --- and the way back ---------------------------------------------------------------------------
 
 #[test]

@@ -1,8 +1,8 @@
 //! Replies that are not simply an answer: cut, empty, paused, or less than was asked for.
 
 use outlast::recovery::{
-    Action, Budgets, Cut, ErrorClass, Event, Fate, Limits, Money, Nudge, Pace, Pause, RecoveryPlan,
-    Reply, StopReason, Weight,
+    Action, Budgets, Cut, ErrorClass, Event, Fate, Incomplete, Limits, Money, Nudge, Pace, Pause,
+    RecoveryPlan, Reply, StopReason, Weight,
 };
 
 use super::super::{ANSWER, FREE, Story, TOOL_CALLS, after, limits, with_budgets};
@@ -187,6 +187,85 @@ fn an_empty_reply_ends_a_row_of_overloads() {
     let story = Story::begin(rules).fails_and_waits(ErrorClass::ServerOverload, 2);
     let story = story.then(EMPTY).wakes().fails(ErrorClass::ServerOverload).wakes();
     assert_eq!(story.asked().rung, 0);
+}
+
+// --- a reply that nothing says is whole -------------------------------------------------------
+
+const LACKS: [Incomplete; 4] = [
+    Incomplete::MissingCall,
+    Incomplete::Filtered,
+    Incomplete::BrokenOff,
+    Incomplete::UnknownReason,
+];
+
+fn incomplete(why: Incomplete) -> Event {
+    Event::Replied(Reply::Incomplete(why))
+}
+
+#[test]
+fn an_incomplete_reply_is_asked_for_again_and_then_the_model_is_told_twice() {
+    for why in LACKS {
+        let story = Story::begin(limits()).then(incomplete(why));
+        assert_eq!(story.transition().edit.reply, Fate::Drop, "{why:?}");
+        let pause = Pause { class: ErrorClass::BadResponse, retry: 1, of: Some(1) };
+        assert_eq!(story.pause(), pause);
+        let mut story = story.wakes();
+        for _ in 0..2 {
+            story = story.then(incomplete(why));
+            let decision = story.decision();
+            assert_eq!(decision.plan, Some(RecoveryPlan::RequestCompletion), "{why:?}");
+            assert_eq!(decision.edit.reply, Fate::Keep);
+            assert_eq!(decision.edit.say, Some(Nudge::Complete(why)));
+        }
+        let story = story.then(incomplete(why));
+        story.ends_as(StopReason::ModelError(ErrorClass::BadResponse));
+        assert_eq!((story.requests(), story.transition().edit.reply), (4, Fate::Keep));
+    }
+}
+
+#[test]
+fn an_incomplete_reply_never_completes_a_run_whatever_is_left() {
+    let turns = Some(1);
+    for budgets in [
+        Budgets { incomplete_retries: 0, completions: 0, ..Budgets::DEFAULT },
+        Budgets { incomplete_retries: 0, turns, ..Budgets::DEFAULT },
+        Budgets { turns, ..Budgets::DEFAULT },
+    ] {
+        for why in LACKS {
+            let mut story = Story::begin(with_budgets(budgets));
+            while !matches!(story.last(), Action::Finish(_)) {
+                let waits = story.is_pausing();
+                story = if waits { story.wakes() } else { story.then(incomplete(why)) };
+            }
+            let Action::Finish(reason) = story.last() else { unreachable!() };
+            let bad_response = StopReason::ModelError(ErrorClass::BadResponse);
+            assert!([bad_response, StopReason::MaxTurns].contains(&reason), "{why:?}: {reason:?}");
+        }
+    }
+}
+
+#[test]
+fn a_whole_reply_renews_what_the_next_incomplete_one_may_spend() {
+    let cut_off = incomplete(Incomplete::BrokenOff);
+    let story = Story::begin(limits()).then(cut_off).wakes().then(cut_off);
+    let story = story.then(TOOL_CALLS).then(Event::ToolsDone(Pace::Fresh));
+    assert_eq!((story.run.budgets.incomplete_retries, story.run.budgets.completions), (1, 2));
+    story.then(cut_off).wakes().then(ANSWER).ends_as(StopReason::Completed);
+}
+
+#[test]
+fn incomplete_replies_and_failures_do_not_renew_each_other() {
+    let story = Story::begin(limits()).fails_and_waits(ErrorClass::ServerError, 3);
+    let story = story.then(incomplete(Incomplete::Filtered)).wakes();
+    assert_eq!((story.run.budgets.retries, story.asked().attempt), (7, 5));
+}
+
+#[test]
+fn an_incomplete_reply_that_comes_late_is_kept() {
+    let rules = Limits { deadline: Some(after(10)), ..limits() };
+    let story = Story::begin(rules).at(after(10)).then(incomplete(Incomplete::BrokenOff));
+    story.ends_as(StopReason::Deadline);
+    assert_eq!(story.transition().edit.reply, Fate::Keep);
 }
 
 // --- a long turn, paused by the service ---------------------------------------------------------

@@ -1,0 +1,206 @@
+//! Stop reasons: what a service says about why a reply ended, and what that makes of the reply.
+
+use crate::recovery::{Cut, Incomplete, Reply};
+use crate::transcript::Block;
+
+use super::answer::Answer;
+
+/// What a stop reason means, whatever protocol it was copied from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum StopKind {
+    /// The model was done. The only reasons that make text an answer.
+    Complete,
+    /// The model called a tool.
+    ToolUse,
+    /// The output limit cut the reply.
+    OutputLimit,
+    /// The context window was full before the reply ended.
+    ContextLimit,
+    /// The service paused a long turn.
+    Paused,
+    /// The model declined.
+    Refused,
+    /// A content filter stopped the reply.
+    Filtered,
+    /// The service says that the reply broke off.
+    BrokenOff,
+    /// Anything else. `stop` is one of them: services that speak another protocol say it at the
+    /// end of a reply, but the Messages API never does, so it proves nothing here.
+    Unknown,
+}
+
+/// Every stop reason whose meaning is known, in lower case with `_` between words: the Messages
+/// API; OpenAI and its imitators; Bedrock; Gemini and Vertex; Cohere, Mistral, Ollama and TGI.
+const KINDS: [(&str, StopKind); 56] = {
+    use StopKind as K;
+    [
+        ("end_turn", K::Complete),
+        ("stop_sequence", K::Complete),
+        ("tool_use", K::ToolUse),
+        ("tool_call", K::ToolUse),
+        ("tool_calls", K::ToolUse),
+        ("function_call", K::ToolUse),
+        ("max_tokens", K::OutputLimit),
+        ("max_output_tokens", K::OutputLimit),
+        ("max_completion_tokens", K::OutputLimit),
+        ("max_new_tokens", K::OutputLimit),
+        ("max_length", K::OutputLimit),
+        ("length", K::OutputLimit),
+        ("model_length", K::ContextLimit),
+        ("model_context_window_exceeded", K::ContextLimit),
+        ("context_window_exceeded", K::ContextLimit),
+        ("context_length_exceeded", K::ContextLimit),
+        ("error_limit", K::ContextLimit),
+        ("pause_turn", K::Paused),
+        ("refusal", K::Refused),
+        ("content_filter", K::Filtered),
+        ("content_filtered", K::Filtered),
+        ("guardrail_intervened", K::Filtered),
+        ("sensitive", K::Filtered),
+        ("safety", K::Filtered),
+        ("image_safety", K::Filtered),
+        ("recitation", K::Filtered),
+        ("image_recitation", K::Filtered),
+        ("language", K::Filtered),
+        ("blocklist", K::Filtered),
+        ("prohibited_content", K::Filtered),
+        ("image_prohibited_content", K::Filtered),
+        ("spii", K::Filtered),
+        ("model_armor", K::Filtered),
+        ("error_toxic", K::Filtered),
+        ("error", K::BrokenOff),
+        ("errored", K::BrokenOff),
+        ("failed", K::BrokenOff),
+        ("incomplete", K::BrokenOff),
+        ("abort", K::BrokenOff),
+        ("aborted", K::BrokenOff),
+        ("cancel", K::BrokenOff),
+        ("canceled", K::BrokenOff),
+        ("cancelled", K::BrokenOff),
+        ("user_cancel", K::BrokenOff),
+        ("interrupted", K::BrokenOff),
+        ("timeout", K::BrokenOff),
+        ("network_error", K::BrokenOff),
+        ("engine_error", K::BrokenOff),
+        ("insufficient_system_resource", K::BrokenOff),
+        ("unexpected_tool_call", K::BrokenOff),
+        ("too_many_tool_calls", K::BrokenOff),
+        ("malformed_function_call", K::BrokenOff),
+        ("malformed_response", K::BrokenOff),
+        ("malformed_tool_use", K::BrokenOff),
+        ("malformed_model_output", K::BrokenOff),
+        ("load", K::BrokenOff),
+    ]
+};
+
+impl StopKind {
+    /// Reads a stop reason. Only the two exact words of the Messages API complete a reply; all
+    /// others are known in any spelling: `MAX_TOKENS`, `maxTokens`, `tool-calls`.
+    pub fn of(reason: &str) -> Self {
+        let words = lower_snake_case(reason);
+        let known = KINDS.iter().find(|(name, _)| *name == words).map(|(_, kind)| *kind);
+        match known {
+            Some(Self::Complete) if words != reason => Self::Unknown,
+            Some(kind) => kind,
+            None => Self::Unknown,
+        }
+    }
+
+    /// Which tool calls of the reply can be trusted to be whole. Some servers close a call that
+    /// was cut with an empty input, so the one that was being written never is.
+    pub(super) fn trusted_calls(self) -> TrustedCalls {
+        match self {
+            Self::Complete | Self::ToolUse | Self::Paused | Self::Refused | Self::Unknown => {
+                TrustedCalls::All
+            }
+            Self::OutputLimit | Self::ContextLimit => TrustedCalls::AllButLast,
+            Self::Filtered | Self::BrokenOff => TrustedCalls::None,
+        }
+    }
+
+    /// What a reply without a tool call lacks that ended for this reason.
+    fn incomplete(self) -> Option<Incomplete> {
+        match self {
+            Self::Complete
+            | Self::OutputLimit
+            | Self::ContextLimit
+            | Self::Paused
+            | Self::Refused => None,
+            Self::ToolUse => Some(Incomplete::MissingCall),
+            Self::Filtered => Some(Incomplete::Filtered),
+            Self::BrokenOff => Some(Incomplete::BrokenOff),
+            Self::Unknown => Some(Incomplete::UnknownReason),
+        }
+    }
+}
+
+/// Which tool calls of a reply are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TrustedCalls {
+    All,
+    AllButLast,
+    None,
+}
+
+/// `MAX_TOKENS`, `maxTokens` and `max-tokens` as `max_tokens`.
+fn lower_snake_case(reason: &str) -> String {
+    let mut words = String::with_capacity(reason.len() + 4);
+    let mut after_lower = false;
+    for letter in reason.trim().chars() {
+        if letter.is_ascii_uppercase() && after_lower {
+            words.push('_');
+        }
+        after_lower = letter.is_ascii_lowercase();
+        words.push(if matches!(letter, '-' | ' ') { '_' } else { letter.to_ascii_lowercase() });
+    }
+    words
+}
+
+/// What a reply amounts to.
+///
+/// Whole tool calls outrank the stop reason: running them makes progress, and some servers say
+/// `end_turn` with a call. Text without a call is an answer only if the stop reason says that the
+/// model was done.
+pub fn reply_of(answer: &Answer) -> Reply {
+    let kind = StopKind::of(&answer.stop_reason);
+    let calls = answer.content.iter().any(|block| matches!(block, Block::ToolUse { .. }));
+    let text_bytes = text_bytes(&answer.content);
+    let cut = if text_bytes > 0 {
+        Cut::Text
+    } else if answer.cut_tool_call {
+        Cut::ToolCall
+    } else {
+        Cut::Thinking
+    };
+    let tokens = match answer.usage.output_tokens {
+        // Some gateways count nothing; four bytes a token is near enough for effort.
+        0 => u32::try_from(text_bytes.div_ceil(4)).unwrap_or(u32::MAX),
+        counted => u32::try_from(counted).unwrap_or(u32::MAX),
+    };
+    match kind {
+        StopKind::Refused => Reply::Refusal,
+        StopKind::Paused if !calls => Reply::Paused,
+        _any if calls => Reply::ToolCalls { tokens },
+        StopKind::OutputLimit | StopKind::ContextLimit => Reply::CutShort(cut),
+        _any if text_bytes == 0 && !answer.cut_tool_call => Reply::Empty,
+        ended => match ended.incomplete() {
+            Some(why) => Reply::Incomplete(why),
+            None => Reply::Answer { tokens },
+        },
+    }
+}
+
+/// How many bytes of text there are, white space left out at the ends.
+fn text_bytes(content: &[Block]) -> usize {
+    let bytes = content.iter().map(|block| match block {
+        Block::Text { text } => text.trim().len(),
+        Block::Thinking { .. }
+        | Block::RedactedThinking { .. }
+        | Block::ToolUse { .. }
+        | Block::ToolResult { .. }
+        | Block::Image { .. }
+        | Block::Document { .. }
+        | Block::Other(_) => 0,
+    });
+    bytes.sum()
+}

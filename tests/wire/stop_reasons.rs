@@ -1,0 +1,263 @@
+//! Every stop reason that services are known to give, and what a reply with it amounts to.
+
+use outlast::model::answer::read_whole;
+use outlast::model::assemble::Assembly;
+use outlast::model::sse::Frame;
+use outlast::model::{Answer, StopKind, reply_of};
+use outlast::recovery::{Cut, FaultKind, Incomplete, Reply};
+use serde_json::{Value, json};
+
+/// The reasons of each kind: the Messages API, Bedrock, `OpenAI` and its imitators, Gemini and
+/// Vertex, Cohere, Mistral, Ollama, TGI, GLM, `DeepSeek`.
+const REASONS: [(StopKind, &[&str]); 9] = [
+    (StopKind::Complete, &["end_turn", "stop_sequence"]),
+    (
+        StopKind::ToolUse,
+        &[
+            "tool_use",
+            "toolUse",
+            "TOOL_USE",
+            "tool_calls",
+            "tool-calls",
+            "TOOL_CALL",
+            "function_call",
+        ],
+    ),
+    (
+        StopKind::OutputLimit,
+        &[
+            "max_tokens",
+            "MAX_TOKENS",
+            "maxTokens",
+            "max-tokens",
+            "length",
+            "LENGTH",
+            "max_output_tokens",
+            "max_completion_tokens",
+            "max_new_tokens",
+            "max_length",
+        ],
+    ),
+    (
+        StopKind::ContextLimit,
+        &[
+            "model_context_window_exceeded",
+            "model_length",
+            "context_length_exceeded",
+            "ERROR_LIMIT",
+        ],
+    ),
+    (StopKind::Paused, &["pause_turn"]),
+    (StopKind::Refused, &["refusal"]),
+    (
+        StopKind::Filtered,
+        &[
+            "content_filter",
+            "content-filter",
+            "content_filtered",
+            "guardrail_intervened",
+            "SAFETY",
+            "IMAGE_SAFETY",
+            "RECITATION",
+            "LANGUAGE",
+            "BLOCKLIST",
+            "PROHIBITED_CONTENT",
+            "SPII",
+            "MODEL_ARMOR",
+            "sensitive",
+            "ERROR_TOXIC",
+        ],
+    ),
+    (
+        StopKind::BrokenOff,
+        &[
+            "error",
+            "ERROR",
+            "failed",
+            "incomplete",
+            "abort",
+            "aborted",
+            "cancelled",
+            "canceled",
+            "USER_CANCEL",
+            "interrupted",
+            "timeout",
+            "network_error",
+            "MALFORMED_FUNCTION_CALL",
+            "UNEXPECTED_TOOL_CALL",
+            "TOO_MANY_TOOL_CALLS",
+            "malformed_model_output",
+            "malformed_tool_use",
+            "insufficient_system_resource",
+        ],
+    ),
+    (
+        StopKind::Unknown,
+        &[
+            "stop",
+            "STOP",
+            "eos",
+            "eos_token",
+            "COMPLETE",
+            "completed",
+            "done",
+            "OTHER",
+            "other",
+            "FINISH_REASON_UNSPECIFIED",
+            "null",
+            "none",
+            "unknown",
+            "a_reason_of_next_year",
+            "END_TURN",
+            "endTurn",
+            "end-turn",
+            "End_turn",
+            "end_turn ",
+            "STOP_SEQUENCE",
+            "0",
+            "\u{fffd}",
+        ],
+    ),
+];
+
+/// What a reply brings beside its stop reason.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Content {
+    Text,
+    Thinking,
+    Nothing,
+    Call,
+    TextAndCall,
+}
+
+const CONTENTS: [Content; 5] =
+    [Content::Text, Content::Thinking, Content::Nothing, Content::Call, Content::TextAndCall];
+
+impl Content {
+    fn blocks(self) -> Vec<Value> {
+        let text = json!({ "type": "text", "text": "Now I run the tests." });
+        let thinking = json!({ "type": "thinking", "thinking": "Hm.", "signature": "x" });
+        let input = json!({ "command": "ls" });
+        let call = json!({ "type": "tool_use", "id": "toolu_1", "name": "Bash", "input": input });
+        match self {
+            Self::Text => vec![text],
+            Self::Thinking => vec![thinking],
+            Self::Nothing => vec![],
+            Self::Call => vec![call],
+            Self::TextAndCall => vec![text, call],
+        }
+    }
+}
+
+/// The rule of SPEC 4, said once more and in another way.
+fn expected(kind: StopKind, content: Content) -> Reply {
+    use Content::{Call, Nothing, Text, TextAndCall, Thinking};
+
+    let tokens = 9;
+    match (kind, content) {
+        (StopKind::Refused, _) => Reply::Refusal,
+        (StopKind::OutputLimit | StopKind::ContextLimit, Text | TextAndCall) => {
+            Reply::CutShort(Cut::Text)
+        }
+        (StopKind::OutputLimit | StopKind::ContextLimit, Call) => Reply::CutShort(Cut::ToolCall),
+        (StopKind::OutputLimit | StopKind::ContextLimit, Thinking | Nothing) => {
+            Reply::CutShort(Cut::Thinking)
+        }
+        (StopKind::Filtered, Text | Call | TextAndCall) => Reply::Incomplete(Incomplete::Filtered),
+        (StopKind::BrokenOff, Text | Call | TextAndCall) => {
+            Reply::Incomplete(Incomplete::BrokenOff)
+        }
+        (
+            StopKind::Complete | StopKind::ToolUse | StopKind::Paused | StopKind::Unknown,
+            Call | TextAndCall,
+        ) => Reply::ToolCalls { tokens },
+        (StopKind::Paused, Text | Thinking | Nothing) => Reply::Paused,
+        (_, Thinking | Nothing) => Reply::Empty,
+        (StopKind::Complete, Text) => Reply::Answer { tokens },
+        (StopKind::ToolUse, Text) => Reply::Incomplete(Incomplete::MissingCall),
+        (StopKind::Unknown, Text) => Reply::Incomplete(Incomplete::UnknownReason),
+    }
+}
+
+fn in_one_piece(content: Content, reason: &Value) -> Result<Answer, FaultKind> {
+    let message = json!({ "id": "msg_1", "content": content.blocks(), "stop_reason": reason,
+        "usage": { "input_tokens": 3, "output_tokens": 9 } });
+    read_whole(message.to_string().as_bytes())
+}
+
+fn streamed(content: Content, reason: &Value) -> Result<Answer, FaultKind> {
+    let mut events = vec![json!({ "type": "message_start", "message": { "id": "msg_1" } })];
+    for (index, block) in content.blocks().into_iter().enumerate() {
+        let start =
+            json!({ "type": "content_block_start", "index": index, "content_block": block });
+        events.extend([start, json!({ "type": "content_block_stop", "index": index })]);
+    }
+    let usage = json!({ "output_tokens": 9 });
+    let delta = json!({ "stop_reason": reason });
+    events.push(json!({ "type": "message_delta", "delta": delta, "usage": usage }));
+    events.push(json!({ "type": "message_stop" }));
+    let mut assembly = Assembly::default();
+    for event in events {
+        let frame = Frame { event: String::new(), data: event.to_string() };
+        assembly.take(&frame, &mut |_| {})?;
+    }
+    assembly.finish()
+}
+
+#[test]
+fn only_the_reasons_that_say_so_make_an_answer() {
+    for (kind, reasons) in REASONS {
+        for reason in reasons {
+            assert_eq!(StopKind::of(reason), kind, "{reason}");
+            for content in CONTENTS {
+                let given = json!(reason);
+                for answer in [in_one_piece(content, &given), streamed(content, &given)] {
+                    let answer = answer.unwrap_or_else(|kind| panic!("{reason}: {kind:?}"));
+                    let reply = reply_of(&answer);
+                    assert_eq!(reply, expected(kind, content), "{reason} with {content:?}");
+                    let answered = matches!(reply, Reply::Answer { .. } | Reply::Early { .. });
+                    let complete = ["end_turn", "stop_sequence"].contains(reason);
+                    assert_eq!(
+                        answered,
+                        complete && content == Content::Text,
+                        "{reason} {content:?}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn without_a_reason_there_is_no_reply() {
+    for reason in [Value::Null, json!(""), json!(" "), json!(5), json!({ "type": "end_turn" })] {
+        for content in CONTENTS {
+            let piece = in_one_piece(content, &reason);
+            assert!(matches!(piece, Err(FaultKind::Nonsense { .. })), "{reason}: {piece:?}");
+            let stream = streamed(content, &reason);
+            assert!(matches!(stream, Err(FaultKind::TornStream { .. })), "{reason}: {stream:?}");
+        }
+    }
+}
+
+/// A call that was being written when the reply was cut may look whole and be none.
+#[test]
+fn a_call_in_a_reply_that_was_cut_is_never_kept() {
+    for (kind, reasons) in REASONS {
+        let cut = matches!(
+            kind,
+            StopKind::OutputLimit
+                | StopKind::ContextLimit
+                | StopKind::Filtered
+                | StopKind::BrokenOff
+        );
+        for reason in reasons {
+            for content in [Content::Call, Content::TextAndCall] {
+                let answer = streamed(content, &json!(reason)).expect("a reply");
+                assert_eq!(answer.cut_tool_call, cut, "{reason}");
+                let blocks = content.blocks().len() - usize::from(cut);
+                assert_eq!(answer.content.len(), blocks, "{reason}: {answer:?}");
+            }
+        }
+    }
+}
