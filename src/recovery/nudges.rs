@@ -128,9 +128,8 @@ impl Nudge {
                  had one."
             }
             Self::Complete(Incomplete::UnknownReason) => {
-                "Nothing says that your last reply was complete, so it does not count. Go on with \
-                 the task: make the next tool call, or give the whole answer again from the \
-                 beginning."
+                "Nothing says that your last reply was complete, so it does not count. Make \
+                 the next tool call, or give the whole answer again from the beginning."
             }
             Self::MoreEffort => {
                 "You ended well below the effort this task was given. Look again at what was \

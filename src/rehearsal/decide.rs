@@ -81,7 +81,7 @@ fn answer(script: &mut Script, case: &Case<'_>) -> Step {
     let refusal = &mut script.track(case.line).refusal;
     match &step.answer {
         Answer::Http(http) if http.status == 400 && !invites_retry(&step) => {
-            refusal.note(case.asked.body, rule);
+            refusal.note(case.asked.body, rule, &http.body);
         }
         Answer::Http(_) | Answer::Reply(_) | Answer::Raw(_) => refusal.forget(),
     }

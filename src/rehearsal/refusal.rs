@@ -1,4 +1,5 @@
-//! Never the same 400 twice: what was refused is not sent again.
+//! Never the same 400 twice: what was refused is not sent again, but for a small request that a
+//! script calls too long. That may be repeated once.
 
 use serde_json::Value;
 
@@ -11,21 +12,36 @@ struct Refused {
     body: Value,
     /// What a rule had to say. A script may well say the same of several requests.
     rule: Option<String>,
+    repeat: Repeat,
+}
+
+/// Whether a request that was refused may come again as it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Repeat {
+    Never,
+    Once,
 }
 
 impl Refusal {
-    /// Notes that `body` was answered with a 400 that no header invites to repeat.
-    pub(super) fn note(&mut self, body: &Value, rule: Option<String>) {
-        self.0 = Some(Refused { body: essence(body), rule });
+    /// Notes that `body` was answered with a 400, in these `words`, that no header invites to
+    /// repeat.
+    pub(super) fn note(&mut self, body: &Value, rule: Option<String>, words: &str) {
+        let body = essence(body);
+        let known = self.0.as_ref().is_some_and(|refused| refused.body == body);
+        let doubtful = rule.is_none() && !known && words.contains("too long");
+        let repeat = if doubtful { Repeat::Once } else { Repeat::Never };
+        self.0 = Some(Refused { body, rule, repeat });
     }
 
     pub(super) fn forget(&mut self) {
         self.0 = None;
     }
 
-    /// Whether the same request was refused.
+    /// Whether the same request was refused, and may not come again.
     pub(super) fn covers(&self, body: &Value) -> bool {
-        self.0.as_ref().is_some_and(|refused| refused.body == essence(body))
+        self.0
+            .as_ref()
+            .is_some_and(|refused| refused.repeat == Repeat::Never && refused.body == essence(body))
     }
 
     /// Whether another request was refused in the same words.

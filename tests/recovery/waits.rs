@@ -142,7 +142,8 @@ fn every_class_by_itself_is_given_up_in_time() {
             ErrorClass::RequestTooLarge => 1 + 1 + 1 + 1 + 3,
             // The request, one without what is named first, and without what is named then.
             ErrorClass::PdfTooLarge | ErrorClass::ImageTooLarge => 1 + 1 + 8,
-            ErrorClass::ToolUseMismatch | ErrorClass::InvalidRequest => 1 + 8,
+            // The request, eight with a block repaired, and one without thinking.
+            ErrorClass::ToolUseMismatch | ErrorClass::InvalidRequest => 1 + 8 + 1,
             ErrorClass::Aborted
             | ErrorClass::Repeated529
             | ErrorClass::Refusal

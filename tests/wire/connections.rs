@@ -121,7 +121,6 @@ async fn a_stream_that_breaks_is_torn_and_says_how_far_it_came() {
         (up_to("message_start"), Reach::Stream),
         (up_to("content_block_delta"), Reach::Stream),
         (up_to("content_block_stop"), Reach::Block),
-        (up_to("message_delta"), Reach::Block),
     ];
     for (events, reach) in cases {
         let part = Act::Send(stream_part(&events));

@@ -67,7 +67,8 @@ impl World {
         let far = limits.elsewhere & 1 == 1;
         let wrong = [ErrorClass::ServerOverload, ErrorClass::ServerError];
         let worse = [ErrorClass::ServerOverload, ErrorClass::ServerError, ErrorClass::ApiTimeout];
-        let head = dice.between(1_000, 8_000);
+        let mut talk = Talk::new(dice.between(1_000, 8_000));
+        talk.thinking = day == Day::Unthinking;
         Self {
             seed,
             day,
@@ -88,7 +89,7 @@ impl World {
             unmet: dice.small(6),
             interrupted: dice.one_in(8).then(|| Moment::from_millis(dice.roll(3_600_000))),
             killed: dice.one_in(6).then(|| dice.between(2, 80)),
-            talk: Talk { thinking: day == Day::Unthinking, ..Talk::new(head) },
+            talk,
             weight: Weight {
                 input: Money::ZERO,
                 token,

@@ -1,8 +1,8 @@
 //! Calls that fail: retries, connections, torn streams, credentials, the server's own verdict.
 
 use outlast::recovery::{
-    Action, Budgets, Connection, Cut, ErrorClass, Event, Failure, Fate, Mode, Pace, Pause, Reach,
-    RecoveryPlan, Reply, Ruling, StopReason,
+    Action, Budgets, Connection, Cut, ErrorClass, Event, Failure, Fate, Limits, Mode, Pace, Pause,
+    Reach, RecoveryPlan, Reply, Ruling, StopReason,
 };
 
 use super::super::{

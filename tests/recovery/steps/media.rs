@@ -143,7 +143,7 @@ fn a_run_taken_up_again_may_strip_and_repair_anew() {
 
 #[test]
 fn the_same_400_is_never_provoked_twice() {
-    let others = Remedies { block: false, ..ANYTHING };
+    let others = Remedies { block: false, thinking: false, ..ANYTHING };
     for class in POISONED {
         let story = Story::begin(limits()).then(refusal(class, others));
         story.ends_as(StopReason::ModelError(class));
