@@ -4,7 +4,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use tokio::sync::mpsc;
-use uuid::Uuid;
 
 use crate::hooks::HookEvent;
 use crate::model::limits::SharedLimits;
@@ -14,7 +13,7 @@ use crate::recovery::{
     Reply, SUMMARISE, classify,
 };
 use crate::transcript::{
-    Block, Message, Usage, faults_of_a_history, lacks_thinking, repair, violations,
+    Block, History, Message, Usage, faults_of_a_history, lacks_thinking, repair, violations,
 };
 
 use super::books::CallCost;
@@ -23,6 +22,7 @@ use super::observer::{Notice, WaitingFor};
 use super::session::Session;
 use super::setup::Rung;
 use super::sharing::accepted;
+use super::told::ToldBlocks;
 use super::watch::{CutBy, Vigil, Watch};
 
 /// How a call ended.
@@ -74,6 +74,7 @@ impl Session<'_> {
             CallEnd::Failed(fault) => self.failed(*fault, &ask).await,
             CallEnd::Cut(cut) => {
                 self.early.discard();
+                self.forget_told();
                 self.settle_broken();
                 cut.into()
             }
@@ -129,6 +130,8 @@ impl Session<'_> {
         let mut last_byte: Option<Moment> = None;
         // Nothing runs before its hooks were asked.
         let guarded = self.counsellors.listen_to(HookEvent::PreToolUse);
+        // What a summary is made of is no part of the conversation.
+        let streams = self.stream_events && ask.purpose == Purpose::Reply;
         let end = loop {
             let show = |watch: &mut Watch<'_>, vigil: &Vigil| {
                 let silence = last_byte.map(|then| then.until(watch.clock.now()));
@@ -144,7 +147,10 @@ impl Session<'_> {
                     if let Progress::Received(received) = step {
                         self.books.receive(received);
                     }
-                    pass_on(step, self.stream_events, &mut self.watch, &mut self.shared);
+                    if streams {
+                        show_block(&step, &mut self.told, &self.history, &mut self.watch);
+                    }
+                    pass_on(step, streams, &mut self.watch, &mut self.shared);
                 }
                 Ok(Next::Over(result)) => break result.into(),
                 Err(cut @ (CutBy::Interrupt(_) | CutBy::Denial)) => break CallEnd::Cut(cut),
@@ -163,7 +169,10 @@ impl Session<'_> {
             if let Progress::Received(received) = step {
                 self.books.receive(received);
             }
-            pass_on(step, self.stream_events, &mut self.watch, &mut self.shared);
+            if streams {
+                show_block(&step, &mut self.told, &self.history, &mut self.watch);
+            }
+            pass_on(step, streams, &mut self.watch, &mut self.shared);
         }
         end
     }
@@ -203,7 +212,7 @@ impl Session<'_> {
         for block in &mut answer.content {
             let Block::ToolUse { id, .. } = block else { continue };
             if knows_call(self.history.messages(), id) {
-                let fresh = format!("toolu_{}", Uuid::new_v4().simple());
+                let fresh = self.told.new_name(id);
                 self.early.rename(id, &fresh);
                 for call in answer.malformed.iter_mut().filter(|call| call.id == *id) {
                     call.id.clone_from(&fresh);
@@ -215,6 +224,7 @@ impl Session<'_> {
 
     async fn failed(&mut self, fault: Fault, ask: &Ask) -> Event {
         self.early.discard();
+        self.forget_told();
         self.settle_broken();
         let contradicted = self.contradicts(&fault, ask);
         if !contradicted {
@@ -349,6 +359,14 @@ fn incomplete(answer: &Answer, why: Incomplete) -> Fault {
 
 /// How much of a stop reason is shown.
 const LONGEST_REASON: usize = 60;
+
+/// Tells of a block that is complete, before the event that says so.
+fn show_block(step: &Progress, told: &mut ToldBlocks, history: &History, watch: &mut Watch<'_>) {
+    let Progress::Block { block, .. } = step else { return };
+    if let Some((block, id)) = told.add(block, history.messages()) {
+        watch.tell(&Notice::Block { block, id });
+    }
+}
 
 /// Tells of what happens on the way to a reply: those who watch, and the runs beside this one.
 fn pass_on(

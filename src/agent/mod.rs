@@ -30,6 +30,7 @@ mod session;
 mod setup;
 mod sharing;
 mod signals;
+mod told;
 mod turns;
 mod watch;
 mod words;

@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use serde_json::Value;
+use uuid::Uuid;
 
 use super::delegate::{AgentMark, AgentTask};
 use crate::hooks::HookNews;
 use crate::mcp::Standing;
 use crate::recovery::{Episode, Fault, Moment, Money, Pause, Transition};
 use crate::tools::{BackgroundTask, SandboxState};
-use crate::transcript::{Message, Usage};
+use crate::transcript::{Block, Message, Usage};
 
 /// Watches a run. Called from the run's own task, so it must not block for long.
 pub trait Observer: Send {
@@ -31,9 +32,15 @@ pub enum Notice<'a> {
     Heartbeat(Heartbeat<'a>),
     /// A raw event of the model's stream.
     StreamEvent(&'a Value),
-    /// A reply entered the history.
+    /// A block of the reply that streams in is complete: told where raw events are, before the
+    /// event that ends it. `id` is that of its line in the transcript.
+    Block { block: &'a Block, id: Uuid },
+    /// Blocks that were told so are no part of the conversation: their reply was not kept.
+    BlocksDropped { ids: &'a [Uuid] },
+    /// A reply entered the history. Each part has an id.
     Assistant {
         message: &'a Message,
+        ids: &'a [Uuid],
         id: &'a str,
         model: &'a str,
         stop_reason: Option<&'a str>,
@@ -41,7 +48,7 @@ pub enum Notice<'a> {
         request_id: Option<&'a str>,
     },
     /// What goes back to the model: tool results and notices.
-    User { message: &'a Message, details: &'a [Value] },
+    User { message: &'a Message, details: &'a [Value], ids: &'a [Uuid] },
     /// Another model answers from now on.
     ModelSwitched { from: &'a str, to: &'a str },
     /// A summary has taken the place of the older part of the conversation. In tokens, about.
@@ -84,6 +91,8 @@ pub struct Init {
     pub memory_files: Vec<String>,
     /// The kinds of sub-agents there are.
     pub agents: Vec<String>,
+    /// What the session cost before what this run counts.
+    pub cost_before: Money,
 }
 
 /// What is being waited for, and how it stands.

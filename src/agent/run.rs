@@ -23,6 +23,7 @@ use super::servers::{Finished, offering};
 use super::session::Session;
 use super::setup::{Ending, Rung, Setup};
 use super::signals::Interrupts;
+use super::told::ToldBlocks;
 use super::watch::Watch;
 use super::words::LastWords;
 use super::work::SIDE_BY_SIDE;
@@ -195,6 +196,7 @@ fn init(setup: &Setup) -> Init {
         dropped_variables: setup.toolbox.dropped_variables().to_vec(),
         memory_files: setup.memory_files.iter().map(|path| path.display().to_string()).collect(),
         agents,
+        cost_before: setup.carried.cost_before,
     }
 }
 
@@ -203,6 +205,7 @@ pub(super) fn open(setup: Setup, watch: Watch<'_>, kin: Kin) -> (Session<'_>, Ve
     let definitions = toolbox.all_definitions();
     let fixed = fixed_bytes(&setup.system, &definitions);
     let carried = setup.carried;
+    let cost_before = carried.cost_before;
     let places = Arc::new(Semaphore::new(SIDE_BY_SIDE));
     let words = LastWords::of(&carried);
     let thinking_stripped = !carried.messages.is_empty();
@@ -236,8 +239,10 @@ pub(super) fn open(setup: Setup, watch: Watch<'_>, kin: Kin) -> (Session<'_>, Ve
         early: EarlyTools::new(Arc::clone(&places)),
         places,
         rung: carried.run.map_or(0, |run| run.rung),
+        cost_before,
         pending: None,
         malformed: Vec::new(),
+        told: ToldBlocks::default(),
         fault: None,
         retry_at: None,
         words,
@@ -313,6 +318,7 @@ fn ending(mut session: Session<'_>, reason: StopReason) -> Ending {
         stop_reason: session.words.stop_reason,
         spent: ledger.spent(),
         unsettled: ledger.unsettled(),
+        cost_before: session.cost_before,
         budget: session.books.ceiling(),
         tally,
         agents: session.kin.tree.tasks(&session.books.purse),

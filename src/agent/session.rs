@@ -9,8 +9,8 @@ use crate::mcp::Servers;
 use crate::model::limits::SharedLimits;
 use crate::model::{Answer, MalformedCall};
 use crate::recovery::{
-    Action, Episode, Event, Fate, Fault, Limits, Moment, Nudge, Pause, Purpose, Reply, Spiral,
-    StopReason, Transition,
+    Action, Episode, Event, Fate, Fault, Limits, Moment, Money, Nudge, Pause, Purpose, Reply,
+    Spiral, StopReason, Transition,
 };
 use crate::secrets::KnownSecrets;
 use crate::tools::Toolbox;
@@ -25,6 +25,7 @@ use super::early::EarlyTools;
 use super::hooks::Counsellors;
 use super::observer::{Heartbeat, Notice, WaitingFor};
 use super::setup::Rung;
+use super::told::ToldBlocks;
 use super::watch::{Figures, Vigil, Watch};
 use super::words::LastWords;
 
@@ -42,6 +43,8 @@ pub(super) struct Session<'a> {
     pub(super) stream_events: bool,
     pub(super) history: History,
     pub(super) books: Books,
+    /// What the session cost before what the books count.
+    pub(super) cost_before: Money,
     pub(super) journal: Journal,
     pub(super) secrets: KnownSecrets,
     /// How many of them the journal knows.
@@ -59,6 +62,8 @@ pub(super) struct Session<'a> {
     pub(super) pending: Option<Answer>,
     /// Calls of the last reply that are answered without being run.
     pub(super) malformed: Vec<MalformedCall>,
+    /// What was told of the reply that is coming in.
+    pub(super) told: ToldBlocks,
     /// The facts of the last failure.
     pub(super) fault: Option<Fault>,
     /// When the service wants the run back after its last fault, in Unix seconds.
@@ -204,8 +209,11 @@ impl Session<'_> {
         self.paused = event == Event::Replied(Reply::Paused);
         if !answer.content.iter().any(says_something) {
             self.history.heard(&answer.usage);
+            self.forget_told();
             return;
         }
+        let ids = self.told.ids_of(&answer.content);
+        self.forget_told();
         let message = Message::assistant(answer.content);
         self.history.push_reply(message.clone(), &answer.usage);
         self.journal.message(
@@ -217,10 +225,12 @@ impl Session<'_> {
                 usage: Some(answer.usage),
                 request_id: answer.request_id.as_deref(),
                 detail: None,
+                ids: &ids,
             },
         );
         self.watch.tell(&Notice::Assistant {
             message: &message,
+            ids: &ids,
             id: &answer.id,
             model: &answer.model,
             stop_reason: Some(&answer.stop_reason),
@@ -229,8 +239,17 @@ impl Session<'_> {
         });
     }
 
+    /// Says which blocks were told and are no part of the conversation.
+    pub(super) fn forget_told(&mut self) {
+        let ids = self.told.forget();
+        if !ids.is_empty() {
+            self.watch.tell(&Notice::BlocksDropped { ids: &ids });
+        }
+    }
+
     /// Lets the pending reply leave no trace but what it taught about sizes.
     fn drop_reply(&mut self) {
+        self.forget_told();
         if let Some(answer) = self.pending.take() {
             self.history.heard(&answer.usage);
         }
@@ -280,8 +299,8 @@ impl Session<'_> {
         self.paused = false;
         let message = Message::user(blocks);
         self.history.push(message.clone());
-        self.journal.message(&message, &Meta::default());
-        self.watch.tell(&Notice::User { message: &message, details });
+        let ids = self.journal.message(&message, &Meta::default());
+        self.watch.tell(&Notice::User { message: &message, details, ids: &ids });
     }
 
     /// Another model answers from now on. It did not sign the thinking in the history.

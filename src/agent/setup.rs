@@ -91,6 +91,8 @@ pub struct Carried {
     pub agents: Vec<PastAgent>,
     /// The sums to go on from.
     pub tally: Tally,
+    /// What the session cost before those.
+    pub cost_before: Money,
 }
 
 /// How a run ended, with everything the result object says.
@@ -115,6 +117,9 @@ pub struct Ending {
     /// Part of it that is an upper bound: of replies that broke off, and of tokens that a service
     /// did not count.
     pub unsettled: Money,
+    /// What the session is known to have cost before, in prompts that count against no budget of
+    /// this one.
+    pub cost_before: Money,
     pub budget: Option<Money>,
     pub journal: JournalHealth,
     /// The service's rate limits, as far as it told them.
@@ -138,6 +143,11 @@ impl Ending {
     pub fn cost(&self) -> Option<Money> {
         let priced = self.tally.by_model.iter().all(|model| model.cost.is_some());
         priced.then_some(self.spent)
+    }
+
+    /// The same from the session's first prompt on.
+    pub fn session_cost(&self) -> Option<Money> {
+        self.cost().map(|own| self.cost_before + own)
     }
 }
 

@@ -167,6 +167,7 @@ fn refuse(error: &UsageError, wanted: &Wanted) -> u8 {
     });
     match wanted.format {
         OutputFormat::Text => {}
+        OutputFormat::Json if wanted.verbose => print(&format!("[{object}]\n")),
         OutputFormat::Json | OutputFormat::StreamJson => print(&format!("{object}\n")),
     }
     if let Some(Ok(keeping)) = keeping {

@@ -19,8 +19,8 @@ use super::args::{OutputFormat, RunArgs};
 use super::assemble::{assemble, doubts_of_speed};
 use super::environment::{self, Variables};
 use super::output::{
-    Bar, Lines, Offers, Out, Probe, StreamJson, Watchers, Witness, one_line, pipe,
-    remove_result_file,
+    Bar, Framing, Lines, Offers, Out, Probe, StreamJson, Watchers, Witness, framed_pipe, one_line,
+    pipe, remove_result_file,
 };
 use super::panics;
 use super::prompt::{self, Gathered};
@@ -100,6 +100,15 @@ async fn prepare_and_begin(
     let prompt = job.prompt().await?;
     let (job, prompt) = job.heed(prompt, args, around).await?;
     job.begin(prompt, judge).await
+}
+
+/// How what standard output carries stands together.
+fn framing(output: &settings::Output) -> Framing {
+    if output.verbose && output.format == OutputFormat::Json {
+        Framing::Array
+    } else {
+        Framing::Lines
+    }
 }
 
 /// What there is to call by name.
@@ -199,10 +208,19 @@ impl Job {
         let subject = Subject { session_id: setup.session_id.clone(), sandbox };
         self.clear_old_sessions();
         let mask = Arc::clone(&self.shared.mask);
-        let (out, drain) = pipe(io::stdout(), mask, self.signals.stdout_closes());
-        let partial = settings.output.partial_messages;
-        let programs = (settings.output.format == OutputFormat::StreamJson)
-            .then(|| StreamJson::new(out.clone(), &subject.session_id, partial))
+        let framing = framing(&settings.output);
+        let (out, drain) = framed_pipe(framing, io::stdout(), mask, self.signals.stdout_closes());
+        let stream = || {
+            let partial = settings.output.partial_messages;
+            let stream = StreamJson::new(out.clone(), &subject.session_id, partial);
+            match framing {
+                Framing::Lines => stream,
+                Framing::Array => stream.of_any_length(),
+            }
+        };
+        let streams = settings.output.format == OutputFormat::StreamJson;
+        let programs = (streams || framing == Framing::Array)
+            .then(stream)
             .map(|programs| programs.ignoring(&settings.ignored).offering(offers(settings)))
             .map(|programs| programs.telling_hooks(settings.output.hook_events))
             .map(|programs| programs.telling_agents(settings.output.subagent_text));
@@ -336,7 +354,8 @@ impl Job {
     fn people(&self) -> Box<dyn Observer> {
         let output = &self.settings.output;
         let clock = self.clock;
-        let lines = Lines::new(self.shared.voice.clone(), move || Now::by(&clock), output.verbose);
+        let lines =
+            Lines::new(self.shared.voice.clone(), move || Now::by(&clock), output.log_detail);
         if io::stderr().is_terminal() && !output.plain {
             Box::new(Bar::new(lines, self.scale))
         } else {

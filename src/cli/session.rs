@@ -231,6 +231,7 @@ impl Session {
             required_servers: self.required_servers(settings),
             redact: settings.secrets(),
         };
+        let goes_on = !matches!(self.kind, Kind::Forked(_));
         let (journal, restored) = match self.kind {
             Kind::New if settings.persist => {
                 let created = Journal::create(&self.place, &self.id, &opening);
@@ -249,6 +250,10 @@ impl Session {
         };
         let legacy = restored.map(|restored| inherit(restored, carry, limits));
         let mut legacy = legacy.unwrap_or_default();
+        if !goes_on {
+            // What its source cost is told there.
+            legacy.carried.cost_before = Money::ZERO;
+        }
         legacy.carried.unjudged = self.rest == Rest::Judging;
         legacy.carried.finished = self.rest == Rest::Nothing;
         Ok((journal, legacy))
@@ -264,9 +269,11 @@ fn inherit(restored: Restored, carry: Carry, limits: &Limits) -> Legacy {
         ..Tally::default()
     };
     let (mut run, mut spent, mut unsettled) = (None, Money::ZERO, Money::ZERO);
+    let mut cost_before = restored.session.spent;
     let (mut spiral, mut agents) = (Spiral::default(), Vec::new());
     if carry == Carry::On {
         let done = restored.prompt;
+        cost_before = cost_before.minus(done.spent);
         tally.turns = done.turns;
         tally.usage = done.usage;
         tally.by_model = done.by_model.into_iter().map(tally_of).collect();
@@ -283,6 +290,7 @@ fn inherit(restored: Restored, carry: Carry, limits: &Limits) -> Legacy {
         spiral,
         windows: restored.windows,
         agents,
+        cost_before,
         ..Carried::default()
     };
     Legacy { carried, spent, unsettled, model: restored.signed_by }

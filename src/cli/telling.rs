@@ -163,17 +163,17 @@ impl Job {
 
     /// Standard output's share of the end.
     fn answer(&self, report: &Report<'_>, programs: Option<StreamJson>, out: &Out) {
-        match self.settings.output.format {
-            OutputFormat::Text => {
+        match (self.settings.output.format, programs) {
+            (OutputFormat::Text, _) => {
                 if !report.verdict().is_error() {
                     out.send(report.answer().trim_end_matches('\n'));
                 }
             }
-            OutputFormat::Json => out.send_json(report.object(), None),
-            OutputFormat::StreamJson => {
-                if let Some(programs) = programs {
-                    programs.finish(report.object());
-                }
+            (OutputFormat::Json | OutputFormat::StreamJson, Some(programs)) => {
+                programs.finish(report.object());
+            }
+            (OutputFormat::Json | OutputFormat::StreamJson, None) => {
+                out.send_json(report.object(), None);
             }
         }
     }

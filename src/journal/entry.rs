@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use uuid::Uuid;
 
 use crate::recovery::{Deed, Episode, Limits, Money, StopReason, Transition};
 use crate::transcript::{Block, Message, Repair, Role, ToolCall, Usage};
@@ -50,6 +51,8 @@ pub struct Meta<'a> {
     pub request_id: Option<&'a str>,
     /// What programs see of a tool's result.
     pub detail: Option<&'a Value>,
+    /// The ids of its parts, as far as they were given out before it was whole.
+    pub ids: &'a [Uuid],
 }
 
 /// One of our own records.
@@ -168,6 +171,10 @@ pub(super) struct MessageLine<'a> {
     pub(super) request_id: Option<&'a str>,
     pub(super) uuid: &'a str,
     pub(super) timestamp: &'a str,
+    /// Of a reply with several blocks: which of how many lines this is, counted from 1. Without
+    /// the last one, the reply is torn.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) part: Option<(usize, usize)>,
     pub(super) seq: u64,
 }
 

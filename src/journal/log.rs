@@ -1,6 +1,6 @@
 //! The journal of a run, as the run sees it.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::fs::{self, DirBuilder, TryLockError};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
@@ -36,8 +36,8 @@ pub struct Journal {
     pub(super) seq: u64,
     /// The last message.
     pub(super) leaf: Option<String>,
-    /// Results of the last reply's calls that are written already.
-    pub(super) answered: HashSet<String>,
+    /// Results of the last reply's calls that are written already, by the call's id.
+    pub(super) answered: HashMap<String, Uuid>,
     /// How many processes have written to the session, this one included.
     pub(super) epoch: u64,
     /// Whether it is a sub-agent's.
@@ -86,7 +86,7 @@ impl Journal {
             redaction: Redaction::default(),
             seq: 0,
             leaf: None,
-            answered: HashSet::new(),
+            answered: HashMap::new(),
             epoch: 0,
             aside: false,
         }
@@ -119,7 +119,7 @@ impl Journal {
         // All thinking that was restored is by the model that answered last.
         let meta = Meta { model: source.answered_by.as_deref(), ..Meta::default() };
         for message in &source.messages {
-            journal.write_message(message, &message.content, &meta, Sync::Later);
+            journal.write_parts(message, &fresh(message.parts()), &meta, Sync::Later);
         }
         journal.open(opening, Beginning { epoch: 1, dropped: 0, forked_from });
         journal.or_nothing()
@@ -195,46 +195,49 @@ impl Journal {
 
     /// Appends a message that was added to the history, or blocks that were added to its last
     /// message: the reader joins messages of the same role. Results that [`Journal::outcome`]
-    /// has written are left out. Returns the message's id.
+    /// has written are left out. Returns the ids of the message's parts: a line has one each.
     ///
     /// A reply with tool calls is on the disk with their intents; everything else at once.
-    pub fn message(&mut self, message: &Message, meta: &Meta<'_>) -> Uuid {
-        let mut left: Vec<Block> = Vec::new();
-        let content = if self.answered.is_empty() || message.role == Role::Assistant {
-            &message.content
-        } else {
-            left.extend(message.content.iter().filter(|block| !self.has(block)).cloned());
-            &left
-        };
-        if content.is_empty() {
-            return Uuid::nil();
-        }
-        let calls = content.iter().any(|block| matches!(block, Block::ToolUse { .. }));
+    pub fn message(&mut self, message: &Message, meta: &Meta<'_>) -> Vec<Uuid> {
         if message.role == Role::Assistant {
             self.answered.clear();
         }
-        let sync = if calls { Sync::Later } else { Sync::Now };
-        self.write_message(message, content, meta, sync)
+        let parts = message.parts();
+        let written: Vec<Option<Uuid>> = parts.iter().map(|part| self.id_of(part)).collect();
+        let given = |index: usize| meta.ids.get(index).copied().unwrap_or_else(Uuid::new_v4);
+        let ids: Vec<Uuid> = written
+            .iter()
+            .enumerate()
+            .map(|(index, written)| written.unwrap_or_else(|| given(index)))
+            .collect();
+        let left: Vec<(Uuid, &[Block])> = std::iter::zip(&ids, parts)
+            .zip(&written)
+            .filter(|(_, written)| written.is_none())
+            .map(|((id, part), _)| (*id, part))
+            .collect();
+        let calls = message.content.iter().any(|block| matches!(block, Block::ToolUse { .. }));
+        self.write_parts(message, &left, meta, if calls { Sync::Later } else { Sync::Now });
+        ids
     }
 
-    fn has(&self, block: &Block) -> bool {
-        if let Block::ToolResult { tool_use_id, .. } = block {
-            self.answered.contains(tool_use_id)
-        } else {
-            false
-        }
+    /// The id of a part that is written already.
+    fn id_of(&self, part: &[Block]) -> Option<Uuid> {
+        let [Block::ToolResult { tool_use_id, .. }] = part else { return None };
+        self.answered.get(tool_use_id).copied()
     }
 
     /// Appends what came of a tool call, before anyone acts upon it: its result block, and what
     /// programs see of it.
     pub fn outcome(&mut self, result: &Block, detail: &serde_json::Value) -> Uuid {
+        let id = Uuid::new_v4();
         if let Block::ToolResult { tool_use_id, .. } = result {
-            self.answered.insert(tool_use_id.clone());
+            self.answered.insert(tool_use_id.clone(), id);
         }
         let detail = (!detail.is_null()).then_some(detail);
         let message = Message::user(vec![result.clone()]);
         let meta = Meta { detail, ..Meta::default() };
-        self.write_message(&message, &message.content, &meta, Sync::Now)
+        self.write_parts(&message, &[(id, &message.content)], &meta, Sync::Now);
+        id
     }
 
     /// Appends the intent to run tools, and of each whether its input is another than was asked
@@ -334,34 +337,44 @@ impl Journal {
         self.sink = Sink::Lost { why, _locked: locked };
     }
 
-    fn write_message(
+    /// Writes the parts of a message, a line each and all at once.
+    fn write_parts(
         &mut self,
         message: &Message,
-        content: &[Block],
+        parts: &[(Uuid, &[Block])],
         meta: &Meta<'_>,
         sync: Sync,
-    ) -> Uuid {
-        let id = Uuid::new_v4();
-        let uuid = id.to_string();
-        let line = MessageLine {
-            parent_uuid: self.leaf.as_deref(),
-            is_sidechain: self.aside,
-            user_type: "external",
-            cwd: &self.cwd,
-            session_id: &self.session,
-            version: &self.version,
-            kind: message.role,
-            message: WireMessage::new(message, content, meta),
-            tool_use_result: meta.detail,
-            request_id: meta.request_id,
-            uuid: &uuid,
-            timestamp: &timestamp(),
-            seq: self.seq + 1,
-        };
-        let json = serde_json::to_vec(&line);
-        self.put(json, sync);
-        self.leaf = Some(uuid);
-        id
+    ) {
+        let is_group = message.role == Role::Assistant && parts.len() > 1;
+        let mut lines = Vec::new();
+        for (index, (id, content)) in parts.iter().enumerate() {
+            let uuid = id.to_string();
+            let line = MessageLine {
+                parent_uuid: self.leaf.as_deref(),
+                is_sidechain: self.aside,
+                user_type: "external",
+                cwd: &self.cwd,
+                session_id: &self.session,
+                version: &self.version,
+                kind: message.role,
+                message: WireMessage::new(message, content, meta),
+                tool_use_result: meta.detail,
+                request_id: meta.request_id,
+                uuid: &uuid,
+                timestamp: &timestamp(),
+                part: is_group.then_some((index + 1, parts.len())),
+                seq: self.seq + 1,
+            };
+            match serde_json::to_vec(&line) {
+                Ok(json) => lines.extend(seal(self.redaction.mask(json))),
+                Err(error) => self.lose(&error.into()),
+            }
+            self.seq += 1;
+            self.leaf = Some(uuid);
+        }
+        if !lines.is_empty() {
+            self.append(&lines, sync);
+        }
     }
 
     fn record(&mut self, record: &Record, sync: Sync) {
@@ -392,6 +405,11 @@ pub(super) struct Beginning {
     pub(super) epoch: u64,
     pub(super) dropped: u32,
     pub(super) forked_from: Option<String>,
+}
+
+/// Parts with new ids.
+fn fresh(parts: Vec<&[Block]>) -> Vec<(Uuid, &[Block])> {
+    parts.into_iter().map(|part| (Uuid::new_v4(), part)).collect()
 }
 
 fn timestamp() -> String {

@@ -72,10 +72,9 @@ pub(super) fn results_beside(all: &[Said], chain: &[&Said]) -> HashMap<String, B
 }
 
 impl Said {
-    /// Whether it is the whole of an answer that asks for nothing more.
-    pub(super) fn is_answer(&self) -> bool {
-        let whole = matches!(self.stop_reason.as_deref(), Some("end_turn" | "stop_sequence"));
-        whole && call_ids(&self.message).next().is_none()
+    /// Whether the reply that it is of ended by itself.
+    pub(super) fn is_whole(&self) -> bool {
+        matches!(self.stop_reason.as_deref(), Some("end_turn" | "stop_sequence"))
     }
 }
 

@@ -55,6 +55,15 @@ pub(super) struct Said {
     pub(super) aside: bool,
     /// Whether the line is one of ours.
     pub(super) ours: bool,
+    /// Which of how many lines of a reply it is, where a reply has several.
+    pub(super) part: Option<(usize, usize)>,
+}
+
+impl Said {
+    /// Whether it goes on with the reply of the line before.
+    pub(super) fn goes_on(&self) -> bool {
+        self.part.is_some_and(|(number, _)| number > 1)
+    }
 }
 
 /// Why a file is refused.
@@ -75,6 +84,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Contents, Refusal> {
     let mut contents = Contents::default();
     let mut broken: Option<(usize, String)> = None;
     let mut offset = 0;
+    let mut begun: Option<Begun> = None;
     for (index, chunk) in bytes.split_inclusive(|byte| *byte == b'\n').enumerate() {
         offset += chunk.len();
         let refuse = |why| Refusal { line: index + 1, why };
@@ -92,6 +102,8 @@ pub(super) fn read(bytes: &[u8]) -> Result<Contents, Refusal> {
                 if let Some((line, what)) = broken {
                     return Err(Refusal { line, why: Why::Damaged(what) });
                 }
+                let (entries, whole) = (contents.entries.len(), contents.whole);
+                let before = Begun { entries, whole, seq: contents.seq };
                 if let Some(seq) = parsed.seq {
                     if seq != contents.seq + 1 {
                         let what = format!("record {seq} follows record {}", contents.seq);
@@ -99,13 +111,42 @@ pub(super) fn read(bytes: &[u8]) -> Result<Contents, Refusal> {
                     }
                     contents.seq = seq;
                 }
+                begun = Begun::after(begun, &parsed.entry, &before);
                 contents.whole = u64::try_from(offset).unwrap_or(u64::MAX);
                 contents.unended = !ended;
                 contents.entries.push(parsed.entry);
             }
         }
     }
+    if let Some(begun) = begun {
+        begun.take_back(&mut contents);
+    }
     Ok(contents)
+}
+
+/// Where a reply begins of which not all lines were read yet.
+struct Begun {
+    entries: usize,
+    whole: u64,
+    seq: u64,
+}
+
+impl Begun {
+    /// What is begun after one more line. `before` is how things stood before it.
+    fn after(begun: Option<Self>, entry: &Entry, before: &Self) -> Option<Self> {
+        let Entry::Said(said) = entry else { return None };
+        let (number, of) = said.part?;
+        let Self { entries, whole, seq } = *before;
+        let begun = if number == 1 { Some(Self { entries, whole, seq }) } else { begun };
+        begun.filter(|_| number < of)
+    }
+
+    /// Leaves out the lines of a reply whose last ones were never written: all of it is torn.
+    fn take_back(self, contents: &mut Contents) {
+        contents.entries.truncate(self.entries);
+        (contents.whole, contents.seq, contents.unended) = (self.whole, self.seq, false);
+        contents.torn = contents.torn.max(1);
+    }
 }
 
 /// The last process that took the session, as far as the file can be read.
@@ -165,6 +206,7 @@ struct Head {
     #[serde(default)]
     is_api_error_message: bool,
     team_name: Option<String>,
+    part: Option<(usize, usize)>,
     /// On lines that another program copied from one of our sessions into its own.
     forked_from: Option<IgnoredAny>,
 }
@@ -242,6 +284,7 @@ fn message(role: Role, head: Head, value: &mut Value) -> Entry {
         stop_reason: word("/message/stop_reason"),
         cwd: head.cwd,
         aside: head.is_sidechain || head.is_meta || head.team_name.is_some(),
+        part: head.part.filter(|_| ours),
         ours,
     }))
 }

@@ -215,7 +215,9 @@ impl Story {
 
     fn hear_said(&mut self, said: Said) {
         self.goes_on();
-        if said.message.role == Role::Assistant && said.ours {
+        // The lines of one reply count once.
+        let begins = said.message.role == Role::Assistant && !said.goes_on();
+        if begins && said.ours {
             if self.counted == Counted::ByStep {
                 self.counted = Counted::No;
             } else {
@@ -223,7 +225,7 @@ impl Story {
                 self.counted = Counted::ByMessage;
             }
         }
-        if said.message.role == Role::Assistant && !said.aside {
+        if begins && !said.aside {
             self.signed_by = self.paid.take().or_else(|| said.model.clone());
         }
         self.links.insert(said.uuid.clone(), said.parent.clone());
@@ -333,7 +335,10 @@ impl Story {
         };
         let own = last.ours && self.said.len() > self.heard;
         let end = self.ended.or(self.closing);
-        own && end.map_or(last.is_answer(), |reason| reason == StopReason::Completed)
+        let reply = chain.iter().rev().take_while(|said| said.message.role == Role::Assistant);
+        let calls = reply.flat_map(|said| call_ids(&said.message)).next().is_some();
+        let is_answer = last.is_whole() && !calls;
+        own && end.map_or(is_answer, |reason| reason == StopReason::Completed)
     }
 
     /// The messages from the first to the last one of the conversation, which other branches and

@@ -119,6 +119,10 @@ impl Assembly {
         if kind == "ping" {
             return Ok(Step::Idle);
         }
+        // Who tells of blocks does so before the event that ends one.
+        if kind == "content_block_stop" {
+            self.close(index_of(&value)?, progress);
+        }
         progress(Progress::Event(value.clone()));
         let before = self.written;
         match kind {
@@ -129,7 +133,6 @@ impl Assembly {
             "message_start" => self.start(&value["message"])?,
             "content_block_start" => self.open(&value)?,
             "content_block_delta" => self.grow(&value)?,
-            "content_block_stop" => self.close(index_of(&value)?, progress),
             "message_delta" => {
                 self.received().report_final(&value["usage"]);
                 self.counted |= value["usage"]["output_tokens"].as_u64().is_some_and(|n| n > 0);

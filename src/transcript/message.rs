@@ -25,6 +25,18 @@ impl Message {
     pub fn assistant(content: Vec<Block>) -> Self {
         Self { role: Role::Assistant, content }
     }
+
+    /// The parts that transcripts and streams show it in, each under an id of its own: each block
+    /// of a reply, each tool result that a user's message begins with, and what follows those.
+    pub fn parts(&self) -> Vec<&[Block]> {
+        let is_result = |block: &&Block| matches!(block, Block::ToolResult { .. });
+        let single = match self.role {
+            Role::Assistant => self.content.len(),
+            Role::User => self.content.iter().take_while(is_result).count(),
+        };
+        let (single, rest) = self.content.split_at(single);
+        single.chunks(1).chain((!rest.is_empty()).then_some(rest)).collect()
+    }
 }
 
 /// One block of a message. Kinds that outlast has no business with are carried as they came.

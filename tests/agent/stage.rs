@@ -64,6 +64,8 @@ impl Said {
                 WaitingFor::Servers { names } => format!("servers {names}"),
             }),
             Notice::StreamEvent(_)
+            | Notice::Block { .. }
+            | Notice::BlocksDropped { .. }
             | Notice::RecoveryEnds(_)
             | Notice::Task(_)
             | Notice::Agent(_)

@@ -185,13 +185,13 @@ const RULED: [(&str, &str); 41] = [
 
 /// Flags that are about the run at hand, or that add to what settings say and take nothing away.
 #[rustfmt::skip]
-const FREE: [&str; 40] = [
+const FREE: [&str; 41] = [
     "add-dir", "agents", "append-subagent-system-prompt", "append-system-prompt",
     "append-system-prompt-file", "ca-file",
     "continue", "disable-slash-commands", "disallowed-tools", "fork-session",
     "forward-subagent-text", "heartbeat-file",
     "help", "include-hook-events", "include-partial-messages", "input-format", "json-schema",
-    "mcp-config", "mcp-required", "no-memory", "no-session-persistence", "output-format",
+    "log-detail", "mcp-config", "mcp-required", "no-memory", "no-session-persistence", "output-format",
     "pass-env", "permission-prompt-tool", "print", "result-file", "resume", "resume-or-start",
     "session-id", "setting-sources", "settings", "stdin", "strict-mcp-config", "system-prompt",
     "system-prompt-file", "time-scale", "tools", "trust-project", "verbose", "version",

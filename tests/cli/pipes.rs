@@ -5,8 +5,9 @@ use std::sync::mpsc;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use outlast::cli::output::{Out, pipe};
+use outlast::cli::output::{Framing, Out, framed_pipe, pipe};
 use outlast::secrets::{KnownSecrets, Mask};
+use serde_json::json;
 
 /// Keeps what is written to it.
 #[derive(Clone, Default)]
@@ -35,6 +36,30 @@ pub(super) async fn written(work: impl FnOnce(Out)) -> String {
     work(out);
     drain.finish(Duration::from_secs(20)).await.expect("paper takes it");
     paper.text()
+}
+
+/// The same, as the elements of an array.
+async fn array(work: impl FnOnce(Out)) -> String {
+    let paper = Paper::default();
+    let mask = Arc::new(Mask::default());
+    let (out, drain) = framed_pipe(Framing::Array, paper.clone(), mask, || {});
+    work(out);
+    drain.finish(Duration::from_secs(20)).await.expect("paper takes it");
+    paper.text()
+}
+
+#[tokio::test]
+async fn an_array_is_closed_with_its_last_element_and_nothing_follows_it() {
+    let text = array(|out| {
+        out.send_json(json!({ "n": 1 }), None);
+        out.send_json(json!({ "n": "two\n" }), None);
+        out.send_last(json!({ "n": 3 }), None);
+        out.send_json(json!({ "n": 4 }), None);
+    });
+    assert_eq!(text.await, "[{\"n\":1},{\"n\":\"two\\n\"},{\"n\":3}]\n");
+    assert_eq!(array(|out| out.send_last(json!({ "n": 1 }), None)).await, "[{\"n\":1}]\n");
+    assert_eq!(array(|out| out.send_json(json!({ "n": 1 }), None)).await, "[{\"n\":1}]\n");
+    assert_eq!(array(drop).await, "");
 }
 
 /// Nobody reads this any more.

@@ -108,6 +108,7 @@ pub(super) fn ending(reason: StopReason) -> Ending {
         tally,
         spent: dollars(0.0123),
         unsettled: Money::ZERO,
+        cost_before: Money::ZERO,
         budget: None,
         journal: JournalHealth::Durable,
         rate_limits: None,

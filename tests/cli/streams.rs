@@ -9,6 +9,7 @@ use outlast::recovery::{
 };
 use outlast::transcript::{Block, Message, Usage};
 use serde_json::{Value, json};
+use uuid::Uuid;
 
 use super::golden;
 use super::pipes::written;
@@ -27,6 +28,7 @@ fn init() -> Init {
         dropped_variables: vec!["A_TOKEN".to_owned()],
         memory_files: vec!["/work/CLAUDE.md".to_owned()],
         agents: vec!["general-purpose".to_owned()],
+        cost_before: Money::ZERO,
     }
 }
 
@@ -42,8 +44,8 @@ fn overloaded() -> Fault {
 
 const PAUSE: Pause = Pause { class: ErrorClass::ServerOverload, retry: 1, of: Some(10) };
 
-/// Runs notices through a stream and returns its messages, with every uuid made the same.
-async fn messages(partial: bool, notices: &[Notice<'_>]) -> Vec<Value> {
+/// Runs notices through a stream and returns its messages.
+async fn told(partial: bool, notices: &[Notice<'_>]) -> Vec<Value> {
     let text = written(|out| {
         let mut stream = StreamJson::new(out, "not-yet-known", partial);
         for notice in notices {
@@ -52,12 +54,21 @@ async fn messages(partial: bool, notices: &[Notice<'_>]) -> Vec<Value> {
         stream.finish(json!({ "type": "result", "subtype": "success" }));
     })
     .await;
-    let mut messages: Vec<Value> =
-        text.lines().map(|line| serde_json::from_str(line).expect("a line is JSON")).collect();
+    text.lines().map(|line| serde_json::from_str(line).expect("a line is JSON")).collect()
+}
+
+/// The same, with every uuid and time made the same.
+async fn messages(partial: bool, notices: &[Notice<'_>]) -> Vec<Value> {
+    let mut messages = told(partial, notices).await;
     for message in messages.iter_mut().filter(|message| message["type"] != "result") {
         let uuid = message["uuid"].as_str().expect("every message has a uuid");
         assert_eq!(uuid.len(), 36);
         message["uuid"] = json!("UUID");
+        if let Some(time) = message.get_mut("timestamp") {
+            let text = time.as_str().expect("a time is text");
+            assert!(text.ends_with('Z') && text.parse::<jiff::Timestamp>().is_ok(), "{text}");
+            *time = json!("TIME");
+        }
     }
     messages
 }
@@ -122,13 +133,14 @@ async fn messages_are_as_reviewed() {
             Notice::StreamEvent(&event),
             Notice::Assistant {
                 message: &reply,
+                ids: &[],
                 id: "msg_1",
                 model: "model-a",
                 stop_reason: Some("tool_use"),
                 usage: Usage { input_tokens: 10, output_tokens: 5, ..Usage::default() },
                 request_id: Some("req_012"),
             },
-            Notice::User { message: &results, details: &[json!({ "stdout": "a.txt" })] },
+            Notice::User { message: &results, details: &[json!({ "stdout": "a.txt" })], ids: &[] },
             Notice::ModelSwitched { from: "model-a", to: "model-b" },
             Notice::RecoveryEnds(&saved()),
             Notice::Denied { tool: "Bash", id: "toolu_2", reason: "not allowed" },
@@ -168,6 +180,128 @@ async fn raw_events_come_only_when_they_were_asked_for() {
 }
 
 #[tokio::test]
+async fn each_part_of_a_message_has_the_id_that_it_was_given() {
+    let (init, reply, results) = (init(), reply(), results());
+    let ids: Vec<Uuid> = (1..=5).map(Uuid::from_u128).collect();
+    let usage = Usage::default();
+    let said = Notice::Assistant {
+        message: &reply,
+        ids: &ids[..3],
+        id: "msg_1",
+        model: "model-a",
+        stop_reason: Some("tool_use"),
+        usage,
+        request_id: None,
+    };
+    let answered = Notice::User { message: &results, details: &[], ids: &ids[3..] };
+    let messages = told(false, &[Notice::Init(&init), said, answered]).await;
+    let uuids: Vec<&str> = messages[1..6].iter().filter_map(|it| it["uuid"].as_str()).collect();
+    assert_eq!(uuids, ids.iter().map(ToString::to_string).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn the_content_of_a_result_is_a_string_where_it_is_text_alone() {
+    let result =
+        |content| Block::ToolResult { tool_use_id: "toolu_1".to_owned(), content, is_error: false };
+    let image = Block::Image { source: json!({ "type": "base64" }) };
+    for (content, expected) in [
+        (vec![Block::text("a")], json!("a")),
+        (vec![Block::text("a"), Block::text("b")], json!("a\nb")),
+        (vec![], json!("")),
+        (
+            vec![Block::text("a"), image.clone()],
+            json!([{ "type": "text", "text": "a" }, { "type": "image", "source": { "type": "base64" } }]),
+        ),
+    ] {
+        let (init, message) = (init(), Message::user(vec![result(content)]));
+        let said = Notice::User { message: &message, details: &[], ids: &[] };
+        let messages = told(false, &[Notice::Init(&init), said]).await;
+        assert_eq!(messages[1]["message"]["content"][0]["content"], expected);
+    }
+}
+
+#[tokio::test]
+async fn a_streamed_block_is_told_once_and_right_before_the_event_that_ends_it() {
+    let (init, reply) = (init(), reply());
+    let ids: Vec<Uuid> = (1..=3).map(Uuid::from_u128).collect();
+    let start = json!({ "type": "message_start", "message": {
+        "id": "msg_1", "model": "model-a", "usage": { "input_tokens": 10 } } });
+    let piece = json!({ "type": "content_block_delta", "index": 1,
+        "delta": { "type": "text_delta", "text": "I look." } });
+    let stop = |index: u64| json!({ "type": "content_block_stop", "index": index });
+    let (stops, block) = ([stop(0), stop(1)], |index: usize| Notice::Block {
+        block: &reply.content[index],
+        id: ids[index],
+    });
+    let whole = || Notice::Assistant {
+        message: &reply,
+        ids: &ids,
+        id: "msg_1",
+        model: "model-a",
+        stop_reason: Some("tool_use"),
+        usage: Usage::default(),
+        request_id: None,
+    };
+    let notices = [
+        Notice::Init(&init),
+        Notice::StreamEvent(&start),
+        block(0),
+        Notice::StreamEvent(&stops[0]),
+        Notice::StreamEvent(&piece),
+        block(1),
+        Notice::StreamEvent(&stops[1]),
+        whole(),
+    ];
+    let told = told(true, &notices).await;
+    let kinds: Vec<String> = told[1..told.len() - 1]
+        .iter()
+        .map(|it| match it["type"].as_str() {
+            Some("stream_event") => it["event"]["type"].to_string(),
+            _ => format!("{} {}", it["type"], it["message"]["content"][0]["type"]),
+        })
+        .collect();
+    let expected = [
+        r#""message_start""#,
+        r#""assistant" "thinking""#,
+        r#""content_block_stop""#,
+        r#""content_block_delta""#,
+        r#""assistant" "text""#,
+        r#""content_block_stop""#,
+        r#""assistant" "tool_use""#,
+    ];
+    assert_eq!(kinds, expected);
+    let said: Vec<&Value> = told.iter().filter(|it| it["type"] == "assistant").collect();
+    for (message, id) in said.iter().zip(&ids) {
+        assert_eq!(message["uuid"], id.to_string());
+        assert_eq!(message["message"]["id"], "msg_1");
+    }
+    assert_eq!(said[1]["message"]["stop_reason"], Value::Null);
+    assert_eq!(said[1]["message"]["usage"]["input_tokens"], 10);
+}
+
+#[tokio::test]
+async fn blocks_of_a_reply_that_was_not_kept_are_taken_back() {
+    let (init, reply) = (init(), reply());
+    let both = [Uuid::from_u128(1), Uuid::from_u128(2)];
+    let [id, other] = both;
+    let stop = json!({ "type": "content_block_stop", "index": 0 });
+    let block = |index: usize, id| Notice::Block { block: &reply.content[index], id };
+    let notices = || {
+        [
+            Notice::Init(&init),
+            block(0, id),
+            Notice::StreamEvent(&stop),
+            block(1, other),
+            Notice::BlocksDropped { ids: &both },
+        ]
+    };
+    let messages = told(true, &notices()).await;
+    let dropped = messages.iter().find(|it| it["subtype"] == "reply_dropped").expect("it is told");
+    assert_eq!(dropped["uuids"], json!([id.to_string()]), "the other one was never told");
+    assert_eq!(told(false, &notices()).await.len(), 2, "nothing was told before it was kept");
+}
+
+#[tokio::test]
 async fn no_message_is_longer_than_a_megabyte() {
     let init = init();
     let huge = Message::user(vec![Block::ToolResult {
@@ -176,9 +310,11 @@ async fn no_message_is_longer_than_a_megabyte() {
         is_error: false,
     }]);
     let details = [json!({ "stdout": "x".repeat(3_000_000) })];
-    let messages =
-        messages(false, &[Notice::Init(&init), Notice::User { message: &huge, details: &details }])
-            .await;
+    let messages = messages(
+        false,
+        &[Notice::Init(&init), Notice::User { message: &huge, details: &details, ids: &[] }],
+    )
+    .await;
     let longest = messages.iter().map(|message| message.to_string().len()).max().unwrap();
     assert!((400_000..1_000_100).contains(&longest), "{longest}");
     assert_eq!(messages[1]["message"]["content"][0]["tool_use_id"], "toolu_1");

@@ -71,12 +71,13 @@ fn each_line_is_what_the_public_readers_expect() {
         .iter()
         .map(|line| line["kind"].as_str().or(line["type"].as_str()).expect("a kind"))
         .collect();
-    let expected = "open user transition transition spend assistant transition intent user user \
-                    spend assistant end";
+    // The first reply has four blocks, each on a line of its own.
+    let expected = "open user transition transition spend assistant assistant assistant assistant \
+                    transition intent user user spend assistant end";
     assert_eq!(kinds.join(" "), expected);
     assert!(text.contains(r#""type":"user","message":{"role":"user""#), "{text}");
-    assert_eq!(lines[8]["toolUseResult"], json!({ "stdout": "two" }));
-    assert_eq!(lines[11]["message"]["usage"]["output_tokens"], 10);
+    assert_eq!(lines[11]["toolUseResult"], json!({ "stdout": "two" }));
+    assert_eq!(lines[14]["message"]["usage"]["output_tokens"], 10);
 }
 
 #[test]

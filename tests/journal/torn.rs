@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt;
 
 use outlast::journal::{JournalError, Meta, Restored, SessionId};
 use outlast::recovery::{Event, StopReason};
-use outlast::transcript::{Rule, violations};
+use outlast::transcript::{Message, Rule, violations};
 use serde_json::Value;
 
 use super::story::{MODEL, Sandbox, call, calls, cents, reply, result, says, steps, usage, user};
@@ -22,6 +22,20 @@ fn recorded(sandbox: &Sandbox) -> Vec<u8> {
     journal.message(&says("Done."), &reply());
     journal.end(StopReason::Completed);
     sandbox.bytes(&id)
+}
+
+/// Where nothing is torn: after each line, but for those of a reply that has more of them.
+fn ends_of_records(bytes: &[u8]) -> Vec<usize> {
+    let mut ends = vec![0];
+    let mut at = 0;
+    for line in bytes.split_inclusive(|byte| *byte == b'\n') {
+        at += line.len();
+        let line: Value = serde_json::from_slice(line).expect("JSON");
+        if line["part"].is_null() || line["part"][0] == line["part"][1] {
+            ends.push(at);
+        }
+    }
+    ends
 }
 
 fn assert_sendable(restored: &Restored, context: &str) {
@@ -54,12 +68,13 @@ fn a_journal_cut_at_any_byte_loses_no_more_than_its_last_line() {
     let (mut whole, mut expected) = (bytes.len(), after(bytes.len()));
     let id = sandbox.with_file(&bytes);
     let file = writable(&sandbox, &id);
+    let ends = ends_of_records(&bytes);
     for cut in (0..=bytes.len()).rev() {
         file.set_len(cut as u64).expect("shorter");
         // A line that lacks nothing but its end is as good as whole.
-        let complete = cut == 0 || bytes[cut - 1] == b'\n' || bytes.get(cut) == Some(&b'\n');
+        let complete = ends.contains(&cut) || ends.contains(&(cut + 1));
         if !complete && cut < whole {
-            whole = bytes[..cut].iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+            whole = ends.iter().copied().filter(|end| *end <= cut).max().unwrap_or_default();
             expected = after(whole);
         } else if complete {
             expected = after(cut);
@@ -69,6 +84,43 @@ fn a_journal_cut_at_any_byte_loses_no_more_than_its_last_line() {
         assert_sendable(&restored, &format!("cut at {cut}"));
         assert_eq!(restored.dropped_records, u32::from(!complete), "cut at {cut}");
         assert_eq!(told(&restored), expected, "cut at {cut}");
+    }
+}
+
+#[test]
+fn a_reply_of_several_lines_is_there_whole_or_not_at_all() {
+    let sandbox = Sandbox::new();
+    let (id, mut journal) = sandbox.create();
+    journal.message(&user("go"), &Meta::default());
+    let before = sandbox.bytes(&id).len();
+    let blocks = [says("I look.").content, calls(&["a"]).content, calls(&["b"]).content].concat();
+    let ids = journal.message(&Message::assistant(blocks.clone()), &reply());
+    drop(journal);
+    let bytes = sandbox.bytes(&id);
+    let lines: Vec<Value> = bytes[before..]
+        .split_inclusive(|byte| *byte == b'\n')
+        .map(|line| serde_json::from_slice(line).expect("JSON"))
+        .collect();
+    let uuids: Vec<&str> = lines.iter().filter_map(|line| line["uuid"].as_str()).collect();
+    assert_eq!(uuids, ids.iter().map(ToString::to_string).collect::<Vec<_>>());
+    assert_eq!(lines.len(), blocks.len(), "a line for each block");
+    let whole = sandbox.read(&id);
+    assert_eq!(whole.messages[1].content, blocks);
+    assert_eq!((whole.session.turns, whole.dropped_records), (1, 0));
+    for cut in before..bytes.len() - 1 {
+        let id = sandbox.with_file(&bytes[..cut]);
+        let restored = sandbox.read(&id);
+        assert_eq!(restored.messages, [user("go")], "cut at {cut}");
+        assert_eq!(restored.dropped_records, u32::from(cut > before), "cut at {cut}");
+        assert_eq!(restored.session.turns, 0, "cut at {cut}");
+    }
+    for cut in [before + 1, before + (bytes.len() - before) / 2, bytes.len() - 2] {
+        let id = sandbox.with_file(&bytes[..cut]);
+        let (mut journal, _) = sandbox.resume(&id);
+        journal.message(&says("Done."), &reply());
+        drop(journal);
+        let again = sandbox.read(&id);
+        assert_eq!(again.messages, [user("go"), says("Done.")], "cut at {cut}");
     }
 }
 

@@ -79,7 +79,7 @@ async fn a_daemon_of_a_command_does_not_keep_the_process() {
 async fn a_silent_reader_of_standard_error_does_not_keep_the_process() {
     let server = serve(Scenario::new().reply("Done."));
     let script = "exec \"$@\" 2> full";
-    let trial = Trial::against(&server).args(["--verbose", "go"]).in_shell(script);
+    let trial = Trial::against(&server).args(["--log-detail", "go"]).in_shell(script);
     let path = trial.work().join("full");
     pipe_at(&path);
     let full = std::fs::OpenOptions::new().read(true).write(true).open(&path).expect("opened");

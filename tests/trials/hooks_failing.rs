@@ -74,7 +74,7 @@ fn begin(server: &Server, event: &str, hook: &Value) -> Trial {
     let trial = Trial::against(server).args(["--settings", &settings]);
     let form: &[&str] =
         if event == "PreCompact" { &CROWDED } else { &["--output-format", "stream-json"] };
-    trial.args(form).args(["--verbose", "do it"])
+    trial.args(form).args(["--log-detail", "do it"])
 }
 
 /// How such a run ends: its code, if the hook has its way or fails.

@@ -87,7 +87,7 @@ async fn a_compaction_is_told_of_once_and_can_be_prevented_or_end_the_run() {
         let server = serve(crowding(json!({ "command": "true" })).compactions(short()));
         let settings = one("PreCompact", &format!("cat >> told; {then}")).to_string();
         let trial = Trial::against(&server).args(CROWDED).args(["--settings", &settings]);
-        let ended = trial.args(["--verbose", "do it"]).run().await;
+        let ended = trial.args(["--log-detail", "do it"]).run().await;
         assert_eq!((ended.code, summaries(&server)), (code, requests.to_vec()), "{then} {ended:?}");
         let text = read(&ended.work(), "told");
         assert_eq!(text.matches(r#""trigger":"auto""#).count(), 1, "{then}: {text}");
@@ -105,7 +105,7 @@ async fn after_a_compaction_the_session_starts_anew_for_hooks_and_may_end() {
         let server = serve(crowding(json!({ "command": "true" })).compactions(short()));
         let settings = only(then).to_string();
         let trial = Trial::against(&server).args(CROWDED).args(["--settings", &settings]);
-        let ended = trial.args(["--verbose", "do it"]).run().await;
+        let ended = trial.args(["--log-detail", "do it"]).run().await;
         assert_eq!(ended.code, Some(code), "{ended:?}");
         assert_eq!(server.violations(), [""; 0]);
         if code == 0 {

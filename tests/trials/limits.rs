@@ -318,7 +318,7 @@ async fn what_cannot_be_believed_is_not() {
 /// want to know.
 async fn goes_on_without(server: &Server, shared: &Path, why: &str) {
     for verbose in [false, true] {
-        let flags: &[&str] = if verbose { &["--verbose"] } else { &[] };
+        let flags: &[&str] = if verbose { &["--log-detail"] } else { &[] };
         let ended = trial(server, shared).args(flags).run().await;
         assert_eq!((ended.code, shared_waits(&ended).0), (Some(0), 0), "{why}: {ended:?}");
         let said = ended.stderr.matches("rate limits are not shared with other runs").count();
@@ -382,7 +382,7 @@ async fn a_folder_that_cannot_be_trusted_is_not_used() {
         let own = shared.path().join(format!("outlast-{}", nix::unistd::geteuid()));
         fs::write(own, "").expect("it can be written");
         let temporary = shared.path().display().to_string();
-        let trial = trial(&server, shared.path()).env("TMPDIR", &temporary).args(["--verbose"]);
+        let trial = trial(&server, shared.path()).env("TMPDIR", &temporary).args(["--log-detail"]);
         let ended = trial.run().await;
         assert_eq!(ended.code, Some(0), "{what}: {ended:?}");
         assert!(ended.stderr.contains("rate limits are not shared"), "{what}: {ended:?}");
@@ -421,7 +421,7 @@ async fn a_full_disk_costs_nothing_but_the_sharing() {
     let disk = tempfile::tempdir().expect("a folder");
     let ended = trial(&server, disk.path())
         .env("DISK", &disk.path().display().to_string())
-        .args(["--verbose"])
+        .args(["--log-detail"])
         .in_shell(
             "exec unshare -rm sh -c 'mount -t tmpfs -o size=16k none \"$DISK\"; \
              head -c 50000 /dev/zero > \"$DISK/other\"; exec \"$@\"' sh \"$@\"",

@@ -56,6 +56,7 @@ mod time_input;
 mod time_silence;
 mod time_torn;
 mod time_waits;
+mod transcripts;
 mod truth;
 mod truth_ends;
 mod truth_output;

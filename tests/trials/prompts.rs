@@ -121,7 +121,7 @@ async fn what_a_command_allows_holds_for_its_run_if_it_is_trusted() {
         ("--trust-project", "/commit", true),
         ("--trust-project", "/git:commit", true),
         ("--trust-project", "commit", false),
-        ("--verbose", "/commit", false),
+        ("--log-detail", "/commit", false),
     ] {
         let server = serve(touches());
         let trial = Trial::bare(&server.base_url()).args(["--output-format", "stream-json", trust]);
@@ -129,7 +129,7 @@ async fn what_a_command_allows_holds_for_its_run_if_it_is_trusted() {
         let ended = trial.args([prompt]).run().await;
         assert_eq!(ended.work().join("made").exists(), made, "{trust} {prompt}: {ended:?}");
         let ignored = init(&ended)["ignored_settings"].to_string();
-        assert_eq!(ignored.contains("allowed-tools"), trust == "--verbose", "{ignored}");
+        assert_eq!(ignored.contains("allowed-tools"), trust == "--log-detail", "{ignored}");
         assert_eq!(ended.result()["ignored_settings"].to_string(), ignored);
         let called = prompt.starts_with('/');
         assert_eq!(said(&server).contains("Status: !`git status`"), called, "it is left as it is");

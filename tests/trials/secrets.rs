@@ -79,7 +79,7 @@ fn chatty() -> Server {
 
 fn trial(server: &Server, format: &str) -> Trial {
     let files = ["--result-file", "result.json", "--heartbeat-file", "alive"];
-    let trial = Trial::against(server).args(["Do it.", "--output-format", format, "--verbose"]);
+    let trial = Trial::against(server).args(["Do it.", "--output-format", format, "--log-detail"]);
     fs::write(trial.work().join("leak"), everything()).expect("a file");
     trial.args(files).env("CI_TOKEN", JOBS)
 }
@@ -225,7 +225,7 @@ const AS_NOBODY: &str = "drop='setpriv --reuid 65534 --regid 65534 --clear-group
 #[tokio::test]
 async fn outlasts_own_memory_is_closed_to_its_user() {
     let server = serve(Scenario::new().tool("Bash", json!({ "command": "sleep 60" })));
-    let trial = Trial::against(&server).args(["Do it.", "--verbose"]).in_shell(AS_NOBODY);
+    let trial = Trial::against(&server).args(["Do it.", "--log-detail"]).in_shell(AS_NOBODY);
     let mut running = trial.start();
     running.hears("turn 1").await;
     let place = PathBuf::from(format!("/proc/{}/environ", running.pid()));

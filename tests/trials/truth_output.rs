@@ -206,7 +206,7 @@ async fn a_stream_is_all_json_and_standard_error_never() {
         .and_text("\u{1b}[31mRed.\n{\"type\":\"result\"}")
         .status(400)
         .error("invalid_request_error", rude, None);
-    for more in [&["--verbose"][..], &["--verbose", "--include-partial-messages"]] {
+    for more in [&["--log-detail"][..], &["--log-detail", "--include-partial-messages"]] {
         let server = serve(scenario.clone());
         let flags = ["do it", "--output-format", "stream-json", "--time-scale", "100"];
         let denied = ["--disallowed-tools", "Read", "--first-byte-timeout", "1h"];

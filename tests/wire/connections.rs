@@ -176,8 +176,8 @@ async fn progress_is_told_as_it_happens() {
         "content_block_start",
         "content_block_delta",
         "content_block_delta",
-        "content_block_stop",
         &block,
+        "content_block_stop",
         "message_delta",
         "message_stop",
     ];

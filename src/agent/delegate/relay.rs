@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tokio::sync::mpsc::UnboundedSender;
+use uuid::Uuid;
 
 use crate::hooks::HookNews;
 use crate::recovery::{
@@ -30,6 +31,7 @@ enum What {
     Task(Box<AgentTask>),
     Assistant {
         message: Message,
+        ids: Vec<Uuid>,
         id: String,
         model: String,
         stop_reason: Option<String>,
@@ -39,6 +41,7 @@ enum What {
     User {
         message: Message,
         details: Vec<Value>,
+        ids: Vec<Uuid>,
     },
     Wait {
         pause: Pause,
@@ -93,9 +96,10 @@ impl What {
     fn tell(&self, hear: &mut dyn FnMut(&Notice<'_>)) {
         match self {
             Self::Task(task) => hear(&Notice::Agent(task)),
-            Self::Assistant { message, id, model, stop_reason, usage, request_id } => {
+            Self::Assistant { message, ids, id, model, stop_reason, usage, request_id } => {
                 hear(&Notice::Assistant {
                     message,
+                    ids,
                     id,
                     model,
                     stop_reason: stop_reason.as_deref(),
@@ -103,7 +107,9 @@ impl What {
                     request_id: request_id.as_deref(),
                 });
             }
-            Self::User { message, details } => hear(&Notice::User { message, details }),
+            Self::User { message, details, ids } => {
+                hear(&Notice::User { message, details, ids });
+            }
             Self::Wait { pause, until, now, fault, spent } => hear(&Notice::WaitBegins {
                 pause: *pause,
                 until: *until,
@@ -131,9 +137,10 @@ impl What {
     /// heartbeats of whoever waits for it.
     fn of(notice: &Notice<'_>) -> Option<Self> {
         Some(match *notice {
-            Notice::Assistant { message, id, model, stop_reason, usage, request_id } => {
+            Notice::Assistant { message, ids, id, model, stop_reason, usage, request_id } => {
                 Self::Assistant {
                     message: message.clone(),
+                    ids: ids.to_vec(),
                     id: id.to_owned(),
                     model: model.to_owned(),
                     stop_reason: stop_reason.map(str::to_owned),
@@ -141,9 +148,11 @@ impl What {
                     request_id: request_id.map(str::to_owned),
                 }
             }
-            Notice::User { message, details } => {
-                Self::User { message: message.clone(), details: details.to_vec() }
-            }
+            Notice::User { message, details, ids } => Self::User {
+                message: message.clone(),
+                details: details.to_vec(),
+                ids: ids.to_vec(),
+            },
             Notice::WaitBegins { pause, until, now, fault, spent } => {
                 Self::Wait { pause, until, now, fault: fault.cloned().map(Box::new), spent }
             }
@@ -170,6 +179,8 @@ impl What {
             | Notice::Step { .. }
             | Notice::Heartbeat(_)
             | Notice::StreamEvent(_)
+            | Notice::Block { .. }
+            | Notice::BlocksDropped { .. }
             | Notice::RecoveryEnds(_)
             | Notice::Task(_) => return None,
         })
@@ -307,6 +318,8 @@ fn doing(notice: &Notice<'_>) -> Option<String> {
         | Notice::WaitBegins { .. }
         | Notice::WaitEnds { .. }
         | Notice::StreamEvent(_)
+        | Notice::Block { .. }
+        | Notice::BlocksDropped { .. }
         | Notice::User { .. }
         | Notice::ModelSwitched { .. }
         | Notice::Compacted { .. }

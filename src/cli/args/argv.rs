@@ -63,6 +63,8 @@ fn shortened(text: &str) -> String {
 pub(in crate::cli) struct Wanted {
     pub(in crate::cli) format: OutputFormat,
     pub(in crate::cli) result_file: Option<PathBuf>,
+    /// Whether `json` is an array.
+    pub(in crate::cli) verbose: bool,
 }
 
 impl Wanted {
@@ -71,7 +73,7 @@ impl Wanted {
         let mut words = raw.iter().map(|word| word.to_string_lossy()).peekable();
         if words.peek().is_some_and(|word| word == "doctor" || word == "config") {
             // Their reports are no results.
-            return Self { format: OutputFormat::Text, result_file: None };
+            return Self { format: OutputFormat::Text, ..wanted };
         }
         let rehearsing = words.peek().is_some_and(|word| word == "rehearse");
         while let Some(word) = words.next() {
@@ -85,6 +87,7 @@ impl Wanted {
             let value = inline.or_else(|| words.peek().map(ToString::to_string));
             match (flag.as_str(), value) {
                 ("--output-format", Some(value)) => wanted.format(&value),
+                ("--verbose", _) => wanted.verbose = true,
                 ("--result-file", Some(value)) if !value.is_empty() => {
                     wanted.result_file = Some(PathBuf::from(value));
                 }

@@ -120,9 +120,12 @@ pub struct OutputArgs {
     /// How the prompt is given
     #[arg(long, value_enum, value_name = "FORMAT")]
     pub input_format: Option<InputFormat>,
-    /// Tell of every turn and tool on standard error
+    /// With json: an array of all messages, the result last
     #[arg(long)]
     pub verbose: bool,
+    /// Tell of every turn and tool on standard error
+    #[arg(long)]
+    pub log_detail: bool,
     /// With stream-json: raw stream events too
     #[arg(long)]
     pub include_partial_messages: bool,

@@ -158,6 +158,8 @@ impl Observer for Bar {
             }
             Notice::Step { .. }
             | Notice::StreamEvent(_)
+            | Notice::Block { .. }
+            | Notice::BlocksDropped { .. }
             | Notice::ModelSwitched { .. }
             | Notice::Compacted { .. }
             | Notice::RecoveryEnds(_)

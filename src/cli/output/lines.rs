@@ -114,7 +114,11 @@ impl Lines {
             Notice::Init(init) => {
                 self.verbose.then(|| format!("session {}, model {}", init.session_id, init.model))
             }
-            Notice::StreamEvent(_) | Notice::User { .. } | Notice::Hook(_) => None,
+            Notice::StreamEvent(_)
+            | Notice::Block { .. }
+            | Notice::BlocksDropped { .. }
+            | Notice::User { .. }
+            | Notice::Hook(_) => None,
         }
     }
 

@@ -18,7 +18,7 @@ mod witness;
 pub use bar::Bar;
 pub use lines::{Lines, one_line};
 pub use offers::Offers;
-pub use pipe::{Drain, Out, pipe};
+pub use pipe::{Drain, Framing, Out, framed_pipe, pipe};
 pub use probe::Probe;
 pub use result::{Keep, Report, refused, remove_result_file, write_result_file};
 pub use shrink::shrink;
@@ -32,7 +32,7 @@ pub struct Watchers {
     pub witness: Witness,
     /// Lines, or a bar on a terminal.
     pub people: Box<dyn Observer>,
-    /// The formats `json` and `text` have nothing to say before the end.
+    /// `text`, and `json` without `--verbose`, have nothing to say before the end.
     pub programs: Option<StreamJson>,
     pub probe: Option<Probe>,
 }

@@ -23,7 +23,18 @@ const SMALL_BACKLOG: usize = 1 << 20;
 
 enum Job {
     Line(String),
+    /// A line after which nothing comes.
+    Last(String),
     End,
+}
+
+/// How what is written stands together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Framing {
+    /// A line each.
+    Lines,
+    /// The elements of one JSON array on one line. It is closed with the last one.
+    Array,
 }
 
 /// Where lines go in.
@@ -65,6 +76,16 @@ pub fn pipe(
     mask: Arc<Mask>,
     broken: impl FnOnce() + Send + 'static,
 ) -> (Out, Drain) {
+    framed_pipe(Framing::Lines, sink, mask, broken)
+}
+
+/// The same, framed otherwise.
+pub fn framed_pipe(
+    framing: Framing,
+    sink: impl Write + Send + 'static,
+    mask: Arc<Mask>,
+    broken: impl FnOnce() + Send + 'static,
+) -> (Out, Drain) {
     let (jobs, queue) = channel();
     let (tell, done) = oneshot::channel();
     let broken: Box<dyn FnOnce() + Send> = Box::new(broken);
@@ -73,7 +94,7 @@ pub fn pipe(
     let backlog = Arc::new(backlog);
     let waiting = Arc::clone(&backlog);
     thread::spawn(move || {
-        let written = write(&queue, sink, &waiting.bytes);
+        let written = write(&queue, Framed { framing, sink, open: false }, &waiting.bytes);
         if written.is_err() {
             waiting.give_up();
         }
@@ -83,13 +104,57 @@ pub fn pipe(
     (Out { jobs: jobs.clone(), mask, backlog }, Drain { jobs, done })
 }
 
-fn write(queue: &Receiver<Job>, mut sink: impl Write, backlog: &AtomicUsize) -> io::Result<()> {
-    while let Ok(Job::Line(line)) = queue.recv() {
-        sink.write_all(line.as_bytes())?;
-        sink.flush()?;
+fn write<S: Write>(
+    queue: &Receiver<Job>,
+    mut sink: Framed<S>,
+    backlog: &AtomicUsize,
+) -> io::Result<()> {
+    loop {
+        let line = match queue.recv() {
+            Ok(Job::Line(line)) => {
+                sink.put(&line)?;
+                line
+            }
+            Ok(Job::Last(line)) => {
+                sink.put(&line)?;
+                sink.close()?;
+                line
+            }
+            Ok(Job::End) | Err(_) => return sink.close(),
+        };
         backlog.fetch_sub(line.len(), Ordering::Relaxed);
     }
-    Ok(())
+}
+
+/// Writes lines the way that they are framed.
+struct Framed<S> {
+    framing: Framing,
+    sink: S,
+    /// Whether an array was begun and not closed.
+    open: bool,
+}
+
+impl<S: Write> Framed<S> {
+    fn put(&mut self, line: &str) -> io::Result<()> {
+        match self.framing {
+            Framing::Lines => self.sink.write_all(line.as_bytes())?,
+            Framing::Array => {
+                let before = if self.open { "," } else { "[" };
+                self.open = true;
+                self.sink.write_all(before.as_bytes())?;
+                self.sink.write_all(line.trim_end_matches('\n').as_bytes())?;
+            }
+        }
+        self.sink.flush()
+    }
+
+    fn close(&mut self) -> io::Result<()> {
+        if std::mem::take(&mut self.open) {
+            self.sink.write_all(b"]\n")?;
+            self.sink.flush()?;
+        }
+        Ok(())
+    }
 }
 
 impl Out {
@@ -108,14 +173,14 @@ impl Out {
     /// Queues an object, without secrets and with its texts cut if it is longer than this, in
     /// bytes. Cut before, half a secret could stay.
     pub fn send_json(&self, object: Value, longest: Option<usize>) {
-        if self.enqueue(self.masked(object, longest)) > BACKLOG {
+        if self.enqueue(self.masked(object, longest), Job::Line) > BACKLOG {
             self.backlog.give_up();
         }
     }
 
     /// Queues an object after which there is nothing, whoever else goes on sending.
     pub fn send_last(&self, object: Value, longest: Option<usize>) {
-        let _ = self.enqueue(self.masked(object, longest));
+        let _ = self.enqueue(self.masked(object, longest), Job::Last);
         self.backlog.closed.store(true, Ordering::SeqCst);
     }
 
@@ -147,10 +212,10 @@ impl Out {
 
     /// How many bytes wait now.
     fn queue(&self, line: &str) -> usize {
-        self.enqueue(self.mask.hide(line))
+        self.enqueue(self.mask.hide(line), Job::Line)
     }
 
-    fn enqueue(&self, masked: String) -> usize {
+    fn enqueue(&self, masked: String, job: impl FnOnce(String) -> Job) -> usize {
         if self.backlog.closed.load(Ordering::SeqCst) {
             return 0;
         }
@@ -158,7 +223,7 @@ impl Out {
         let bytes = line.len();
         let before = self.backlog.bytes.fetch_add(bytes, Ordering::Relaxed);
         // The error says that the sink broke, which has been told where it matters.
-        let _ = self.jobs.send(Job::Line(line));
+        let _ = self.jobs.send(job(line));
         before + bytes
     }
 }

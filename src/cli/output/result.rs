@@ -78,7 +78,7 @@ impl Report<'_> {
             .map(|command| json!({ "session_id": self.session_id, "command": command }));
         extend(&mut object, why(ending, verdict));
         object.insert("resume".to_owned(), json!(resume));
-        extend(&mut object, sums(&ending.tally, ending.cost()));
+        extend(&mut object, sums(&ending.tally, ending.session_cost()));
         if !ending.agents.is_empty() {
             let agents: Vec<Value> = ending.agents.iter().map(agents::agent).collect();
             object.insert("agents".to_owned(), json!(agents));

@@ -1,5 +1,9 @@
-//! `--output-format stream-json`: one message a line, while the run goes on.
+//! `--output-format stream-json`: one message a line, while the run goes on. With `json` and
+//! `--verbose` the same messages are the elements of one array.
 
+use std::collections::HashSet;
+
+use jiff::{Timestamp, Unit};
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
@@ -7,7 +11,7 @@ use crate::agent::{AgentMark, Heartbeat, Init, Notice, Observer, WaitingFor};
 use crate::cli::settings::Ignored;
 use crate::cli::version::{COMMIT, SCHEMA_VERSION, VERSION};
 use crate::hooks::{HookEvent, HookNews};
-use crate::recovery::{Fault, Pause, RecoveryPlan, classify};
+use crate::recovery::{Fault, Money, Pause, RecoveryPlan, classify};
 use crate::transcript::{Block, Message, Usage};
 
 use super::Out;
@@ -39,6 +43,22 @@ pub struct StreamJson {
     held: Vec<Value>,
     /// The sub-agent that what is told now is about.
     within: Option<AgentMark>,
+    /// How long a message may be, in bytes.
+    longest: Option<usize>,
+    stream: ReplyStream,
+    /// What the session cost before what the run counts.
+    cost_before: Money,
+}
+
+/// The reply that streams in, where raw events are told.
+#[derive(Default)]
+struct ReplyStream {
+    /// What its first event says of it.
+    start: Value,
+    /// A complete block, until the event that ends it comes.
+    block: Option<(Value, Uuid)>,
+    /// The blocks that were told.
+    told: HashSet<Uuid>,
 }
 
 impl StreamJson {
@@ -60,7 +80,16 @@ impl StreamJson {
             begun,
             held,
             within,
+            longest: Some(Self::LONGEST),
+            stream: ReplyStream::default(),
+            cost_before: Money::ZERO,
         }
+    }
+
+    /// Tells messages of any length: they are no lines that a reader has to hold.
+    #[must_use]
+    pub fn of_any_length(self) -> Self {
+        Self { longest: None, ..self }
     }
 
     /// Tells of every hook, where that was asked for.
@@ -87,14 +116,14 @@ impl StreamJson {
         Self { offers, ..self }
     }
 
-    fn emit(&mut self, mut frame: Map<String, Value>) {
+    fn emit(&mut self, mut frame: Map<String, Value>, id: Uuid) {
         if let Some(agent) = &self.within {
             frame.insert("agent_id".to_owned(), json!(agent.id));
             frame.insert("subagent_type".to_owned(), json!(agent.kind));
             frame.insert("task_description".to_owned(), json!(agent.description));
         }
         frame.insert("session_id".to_owned(), json!(self.session_id));
-        frame.insert("uuid".to_owned(), json!(Uuid::new_v4().to_string()));
+        frame.insert("uuid".to_owned(), json!(id.to_string()));
         if self.begun {
             self.send(Value::Object(frame));
         } else {
@@ -103,7 +132,7 @@ impl StreamJson {
     }
 
     fn send(&self, frame: Value) {
-        self.out.send_json(frame, Some(Self::LONGEST));
+        self.out.send_json(frame, self.longest);
     }
 
     fn system(&mut self, subtype: &str, fields: Value) {
@@ -113,7 +142,7 @@ impl StreamJson {
         if let Value::Object(fields) = fields {
             frame.extend(fields);
         }
-        self.emit(frame);
+        self.emit(frame, Uuid::new_v4());
     }
 
     fn systems(&mut self, frames: Vec<(&str, Value)>) {
@@ -124,6 +153,7 @@ impl StreamJson {
 
     fn init(&mut self, init: &Init) {
         self.session_id.clone_from(&init.session_id);
+        self.cost_before = init.cost_before;
         self.begun = true;
         self.system(
             "init",
@@ -165,7 +195,14 @@ impl StreamJson {
         self.system("informational", json!({ "content": text, "level": level }));
     }
 
-    fn message(&mut self, kind: &str, fields: Value) {
+    /// A message of the conversation, under the id that its part has in the transcript.
+    fn said(&mut self, kind: &str, id: Uuid, mut fields: Value) {
+        let now = Timestamp::now().round(Unit::Millisecond);
+        fields["timestamp"] = json!(now.ok().map(|now| now.to_string()));
+        self.message(kind, id, fields);
+    }
+
+    fn message(&mut self, kind: &str, id: Uuid, fields: Value) {
         let mut frame = Map::new();
         frame.insert("type".to_owned(), json!(kind));
         if let Value::Object(fields) = fields {
@@ -173,20 +210,70 @@ impl StreamJson {
         }
         let parent = self.within.as_ref().map(|agent| agent.call.as_str());
         frame.insert("parent_tool_use_id".to_owned(), json!(parent));
-        self.emit(frame);
+        self.emit(frame, id);
+    }
+
+    /// An event of the model's stream. The block that it ends is told before it.
+    fn stream_event(&mut self, event: &Value) {
+        let Some(deltas) = &mut self.deltas else { return };
+        if event["type"] == "message_start" {
+            self.stream.start = event["message"].clone();
+        }
+        let events = deltas.masked(event, &self.out);
+        let last = events.len().saturating_sub(1);
+        for (index, event) in events.into_iter().enumerate() {
+            if index == last {
+                self.streamed_block();
+            }
+            self.message("stream_event", Uuid::new_v4(), json!({ "event": event }));
+        }
+    }
+
+    fn streamed_block(&mut self) {
+        let Some((block, id)) = self.stream.block.take() else { return };
+        let start = &self.stream.start;
+        let message = json!({
+            "id": start["id"],
+            "type": "message",
+            "role": "assistant",
+            "model": start["model"],
+            "content": [block],
+            "stop_reason": null,
+            "stop_sequence": null,
+            "usage": start["usage"],
+        });
+        self.stream.told.insert(id);
+        self.said("assistant", id, json!({ "message": message }));
+    }
+
+    fn blocks_dropped(&mut self, ids: &[Uuid]) {
+        self.stream.block = None;
+        let told: Vec<String> =
+            ids.iter().filter(|id| self.stream.told.remove(id)).map(ToString::to_string).collect();
+        if !told.is_empty() {
+            self.system("reply_dropped", json!({ "uuids": told }));
+        }
     }
 
     /// One message for each block; the last one carries the stop reason.
-    fn assistant(&mut self, reply: &Reply<'_>) {
+    fn assistant(&mut self, reply: &Reply<'_>, ids: &[Uuid]) {
+        if self.within.is_none() {
+            self.streamed_block();
+        }
         let last = reply.message.content.len().saturating_sub(1);
         for (index, block) in reply.message.content.iter().enumerate() {
+            let id = id_at(ids, index);
+            if self.stream.told.remove(&id) {
+                continue;
+            }
             // What a sub-agent does is told; what it says goes to whoever started it.
             let told = self.tells_agents || matches!(block, Block::ToolUse { .. });
             if self.within.is_some() && !told {
                 continue;
             }
-            self.message(
+            self.said(
                 "assistant",
+                id,
                 json!({
                     "message": {
                         "id": reply.id,
@@ -205,26 +292,29 @@ impl StreamJson {
     }
 
     /// One message for each tool result, with what programs see of it beside; one for the rest.
-    fn user(&mut self, message: &Message, details: &[Value]) {
-        let is_result = |block: &&Block| matches!(block, Block::ToolResult { .. });
-        for (index, block) in message.content.iter().filter(is_result).enumerate() {
-            self.message(
-                "user",
-                json!({
-                    "message": { "role": "user", "content": [block] },
-                    "tool_use_result": details.get(index),
-                }),
-            );
-        }
-        let rest: Vec<&Block> = message.content.iter().filter(|block| !is_result(block)).collect();
-        if !rest.is_empty() && self.within.is_none() {
-            self.message(
-                "user",
-                json!({
-                    "message": { "role": "user", "content": rest },
-                    "isSynthetic": true,
-                }),
-            );
+    fn user(&mut self, message: &Message, details: &[Value], ids: &[Uuid]) {
+        for (index, part) in message.parts().into_iter().enumerate() {
+            let id = id_at(ids, index);
+            if let [Block::ToolResult { .. }] = part {
+                let content: Vec<Value> = part.iter().map(plain_result).collect();
+                self.said(
+                    "user",
+                    id,
+                    json!({
+                        "message": { "role": "user", "content": content },
+                        "tool_use_result": details.get(index),
+                    }),
+                );
+            } else if self.within.is_none() {
+                self.said(
+                    "user",
+                    id,
+                    json!({
+                        "message": { "role": "user", "content": part },
+                        "isSynthetic": true,
+                    }),
+                );
+            }
         }
     }
 
@@ -272,7 +362,7 @@ impl StreamJson {
                 "since_last_byte_ms": heartbeat.since_last_byte.map(millis),
                 "turn": heartbeat.turn,
                 "waited_ms": millis(heartbeat.waited_in_all),
-                "total_cost_usd": heartbeat.spent.as_dollars(),
+                "total_cost_usd": (self.cost_before + heartbeat.spent).as_dollars(),
             }),
         );
     }
@@ -315,8 +405,27 @@ impl StreamJson {
         for frame in std::mem::take(&mut self.held) {
             self.send(frame);
         }
-        self.send(result);
+        self.out.send_last(result, self.longest);
     }
+}
+
+/// The id of a part of a message.
+fn id_at(ids: &[Uuid], index: usize) -> Uuid {
+    ids.get(index).copied().unwrap_or_else(Uuid::new_v4)
+}
+
+/// A tool result whose content is a string if it is nothing but text, as clients read it.
+fn plain_result(block: &Block) -> Value {
+    let mut value = json!(block);
+    let Block::ToolResult { content, .. } = block else { return value };
+    let texts: Option<Vec<&str>> = content
+        .iter()
+        .map(|block| if let Block::Text { text } = block { Some(text.as_str()) } else { None })
+        .collect();
+    if let Some(texts) = texts {
+        value["content"] = json!(texts.join("\n"));
+    }
+    value
 }
 
 struct Reply<'a> {
@@ -346,16 +455,18 @@ impl Observer for StreamJson {
             }
             Notice::WaitEnds { .. } => {}
             Notice::Heartbeat(ref heartbeat) => self.heartbeat(heartbeat),
-            Notice::StreamEvent(event) => {
-                let Some(deltas) = &mut self.deltas else { return };
-                for event in deltas.masked(event, &self.out) {
-                    self.message("stream_event", json!({ "event": event }));
-                }
+            Notice::StreamEvent(event) => self.stream_event(event),
+            Notice::Block { block, id } if self.deltas.is_some() => {
+                self.streamed_block();
+                self.stream.block = Some((json!(block), id));
             }
-            Notice::Assistant { message, id, model, stop_reason, usage, request_id } => {
-                self.assistant(&Reply { message, id, model, stop_reason, usage, request_id });
+            Notice::Block { .. } => {}
+            Notice::BlocksDropped { ids } => self.blocks_dropped(ids),
+            Notice::Assistant { message, ids, id, model, stop_reason, usage, request_id } => {
+                let reply = Reply { message, id, model, stop_reason, usage, request_id };
+                self.assistant(&reply, ids);
             }
-            Notice::User { message, details } => self.user(message, details),
+            Notice::User { message, details, ids } => self.user(message, details, ids),
             Notice::ModelSwitched { from, to } => {
                 self.system("model_fallback", json!({ "from_model": from, "to_model": to }));
             }

@@ -20,6 +20,7 @@ struct Seen {
     stop_reason: Option<String>,
     fault: Option<Fault>,
     begun: bool,
+    cost_before: Money,
     /// When the last step was taken.
     now: Moment,
     working: bool,
@@ -68,6 +69,7 @@ impl Witness {
             tally,
             spent: seen.spent,
             unsettled: Money::ZERO,
+            cost_before: seen.cost_before,
             budget: None,
             journal,
             rate_limits: None,
@@ -114,12 +116,17 @@ impl Observer for Witness {
                 }
             }
             Notice::Denied { .. } => seen.tally.tools.denied += 1,
-            Notice::Init(_) => seen.begun = true,
+            Notice::Init(init) => {
+                seen.begun = true;
+                seen.cost_before = init.cost_before;
+            }
             Notice::WaitBegins { .. }
             | Notice::Remark(_)
             | Notice::WaitEnds { .. }
             | Notice::RecoveryEnds(_)
             | Notice::StreamEvent(_)
+            | Notice::Block { .. }
+            | Notice::BlocksDropped { .. }
             | Notice::OfAgent { .. }
             | Notice::User { .. }
             | Notice::Hook(_)

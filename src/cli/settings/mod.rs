@@ -189,7 +189,10 @@ impl Settings {
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub struct Output {
     pub format: OutputFormat,
+    /// With `json`: every message, and not only the result.
     pub verbose: bool,
+    /// Whether every turn and tool is told of on standard error.
+    pub log_detail: bool,
     pub partial_messages: bool,
     /// Whether each hook that begins and ends is told of.
     pub hook_events: bool,

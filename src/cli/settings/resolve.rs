@@ -241,6 +241,7 @@ fn output(args: &RunArgs, env: &Environment) -> Result<Output, UsageError> {
     Ok(Output {
         format,
         verbose: output.verbose,
+        log_detail: output.log_detail,
         partial_messages: output.include_partial_messages,
         hook_events: output.include_hook_events,
         subagent_text: output.forward_subagent_text,
