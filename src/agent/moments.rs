@@ -34,7 +34,8 @@ impl Session<'_> {
         let source = if goes_on { "resume" } else { "startup" };
         let mut blocks = self.session_starts(source).await?;
         if !prompt.is_empty() {
-            let text = text_of(&prompt);
+            // Files that it names follow it, in blocks of their own.
+            let text = text_of(&prompt[..1]);
             let event = HookEvent::UserPromptSubmit;
             let matter = Matter::of(event, "", json!({ "prompt": text }));
             let verdict = self.tell_hooks(matter).await.map_err(Event::from)?;

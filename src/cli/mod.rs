@@ -21,6 +21,7 @@ pub mod environment;
 pub mod exit;
 mod front_matter;
 pub mod memory;
+mod mentions;
 mod nearness;
 pub mod output;
 mod panics;

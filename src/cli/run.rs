@@ -18,6 +18,7 @@ use super::advice;
 use super::args::{OutputFormat, RunArgs};
 use super::assemble::{assemble, doubts_of_speed};
 use super::environment::{self, Variables};
+use super::mentions;
 use super::output::{
     Bar, Framing, Lines, Offers, Out, Probe, StreamJson, Watchers, Witness, framed_pipe, one_line,
     pipe, remove_result_file,
@@ -98,8 +99,8 @@ async fn prepare_and_begin(
     }
     let job = Job { settings: Arc::new(settings), clock, scale, limit, signals, testament, shared };
     let prompt = job.prompt().await?;
-    let (job, prompt) = job.heed(prompt, args, around).await?;
-    job.begin(prompt, judge).await
+    let (job, task) = job.heed(prompt, args, around).await?;
+    job.begin(task, judge).await
 }
 
 /// How what standard output carries stands together.
@@ -124,6 +125,13 @@ fn offers(settings: &Settings) -> Offers {
 pub(super) fn interrupted(interrupt: Interrupt) -> UsageError {
     let what = format!("{} before the run began", advice::cause(interrupt));
     UsageError::of(Cause::Interrupted(interrupt), what)
+}
+
+/// What there is to do.
+struct Task {
+    prompt: String,
+    /// The part of it that may name files.
+    names: String,
 }
 
 /// What a result says beside how the run ended.
@@ -171,12 +179,14 @@ impl Job {
         prompt: String,
         args: &RunArgs,
         (variables, cwd): (Variables, PathBuf),
-    ) -> Result<(Self, String), UsageError> {
+    ) -> Result<(Self, Task), UsageError> {
         let (project, session) = (cwd.display().to_string(), self.settings.session_id());
         let placeholders =
             Placeholders { project: &project, session: &session, ..Placeholders::default() };
         let Some(called) = Called::by(&prompt, &self.settings.library, placeholders)? else {
-            return Ok((self, prompt));
+            // What is piped in names nothing: a diff is full of such words.
+            let names = self.settings.prompt.argument.clone().unwrap_or_else(|| prompt.clone());
+            return Ok((self, Task { prompt, names }));
         };
         let home = environment::home(&variables);
         let called = called.vetted(&cwd, home.as_deref());
@@ -194,14 +204,15 @@ impl Job {
         settings.warnings.extend(called.warnings);
         settings.ignored.extend(called.ignored);
         self.settings = Arc::new(settings);
-        Ok((self, called.prompt))
+        let names = called.prompt.clone();
+        Ok((self, Task { prompt: called.prompt, names }))
     }
 
-    async fn begin(&self, prompt: String, judge: Judge<'_>) -> Result<u8, UsageError> {
+    async fn begin(&self, task: Task, judge: Judge<'_>) -> Result<u8, UsageError> {
         let settings = &self.settings;
         let job = self.clone();
         let (setup, probe) = Startup::new(&self.signals, &self.shared.voice, self.limit)
-            .step("opening the session", move || job.open(&prompt))
+            .step("opening the session", move || job.open(&task))
             .await?;
         self.require_servers(&setup).await?;
         let sandbox = setup.toolbox.sandbox().clone();
@@ -302,9 +313,11 @@ impl Job {
     }
 
     /// Puts the run together. May block.
-    fn open(&self, prompt: &str) -> Result<(Setup, Option<Probe>), UsageError> {
+    fn open(&self, task: &Task) -> Result<(Setup, Option<Probe>), UsageError> {
         let (settings, now) = (&self.settings, Now::by(&self.clock));
-        let setup = assemble(settings, prompt, self.clock, &now, &self.shared.secrets)?;
+        let secrets = &self.shared.secrets;
+        let mut setup = assemble(settings, &task.prompt, self.clock, &now, secrets)?;
+        mentions::attach(&mut setup, &task.names);
         if let Some(path) = &settings.output.result_file {
             remove_result_file(path).map_err(|error| {
                 let path = path.display();

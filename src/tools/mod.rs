@@ -6,6 +6,7 @@
 
 mod acceptance;
 mod agents;
+mod attach;
 mod background;
 mod capture;
 mod catalog;
@@ -45,6 +46,7 @@ pub use acceptance::Acceptance;
 pub use agents::{
     AGENT, AgentCall, AgentDefinition, AgentTools, GENERAL_PURPOSE, OnFailure, TASK, is_agent_tool,
 };
+pub use attach::{LineRange, NotAttached};
 pub use background::{Adopted, AgentEnded, BackgroundEnd, BackgroundKind, BackgroundTask};
 pub use catalog::built_in_names;
 pub use contain::end_tasks;

@@ -53,7 +53,7 @@ pub(super) struct Kit {
     pub(super) shell: Shell,
     pub(super) demands: Demands,
     web: Option<Web>,
-    seen: Seen,
+    pub(super) seen: Seen,
     todos: Todos,
     pub(super) output_limit: usize,
     pub(super) foreign_output_limit: usize,

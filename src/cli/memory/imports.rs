@@ -31,6 +31,24 @@ pub(super) fn pieces(text: &str) -> Vec<Piece<'_>> {
     pieces
 }
 
+/// No more words of a text are taken for references.
+const REFERENCES_MAX: usize = 1_000;
+
+/// The words of a text that begin with `@` outside of code, without what ends a sentence.
+pub(in crate::cli) fn references(text: &str) -> Vec<&str> {
+    let mut words = words(text, 0..text.len());
+    words.truncate(REFERENCES_MAX);
+    if words.is_empty() {
+        return Vec::new();
+    }
+    let code = marks(text).code;
+    let outside = |range: &Range<usize>| {
+        let after = code.partition_point(|code| code.start <= range.start);
+        !code[..after].last().is_some_and(|code| code.contains(&range.start))
+    };
+    words.into_iter().filter(outside).map(|range| &text[range]).collect()
+}
+
 #[derive(Default)]
 struct Marks {
     comments: Vec<Range<usize>>,
@@ -85,6 +103,12 @@ fn push_text<'a>(text: &'a str, pieces: &mut Vec<Piece<'a>>) {
 
 /// Words that begin with `@` and look like a path: no address, no name of a person.
 fn imports(text: &str, within: Range<usize>) -> Vec<Range<usize>> {
+    let is_path = |range: &Range<usize>| text[range.clone()].contains(['/', '.']);
+    words(text, within).into_iter().filter(is_path).collect()
+}
+
+/// Words that begin with `@`, without what ends a sentence.
+fn words(text: &str, within: Range<usize>) -> Vec<Range<usize>> {
     let mut found = Vec::new();
     let mut at = within.start;
     for word in text[within].split_inclusive(char::is_whitespace) {
@@ -92,7 +116,7 @@ fn imports(text: &str, within: Range<usize>) -> Vec<Range<usize>> {
         at += word.len();
         let Some(path) = text[start..end].strip_prefix('@') else { continue };
         let path = path.trim_end_matches(['.', ',', ';', ':', ')', ']', '!', '?']);
-        if path.contains(['/', '.']) && !path.contains('@') {
+        if !path.is_empty() && !path.contains('@') {
             found.push(start..start + 1 + path.len());
         }
     }

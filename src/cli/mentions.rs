@@ -1,0 +1,132 @@
+//! Files that a prompt names with `@path`: shown to the model beside it, as Read would show them.
+
+use crate::agent::Setup;
+use crate::tools::{LineRange, NotAttached};
+use crate::transcript::Block;
+
+use super::memory::references;
+
+/// How many files are shown.
+const FILES_MAX: usize = 20;
+
+/// How long they may be together, in bytes as the model is sent them. More would crowd out the
+/// task.
+const BYTES_MAX: usize = 2 << 20;
+
+/// A file that a prompt names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Mention<'a> {
+    written: &'a str,
+    path: &'a str,
+    lines: Option<LineRange>,
+}
+
+/// Adds to the prompt what the files hold that `text` names. What cannot be shown is a warning.
+pub(super) fn attach(setup: &mut Setup, text: &str) {
+    if setup.prompt.is_empty() {
+        return;
+    }
+    let (mut shown, mut bytes) = (0, 0);
+    for mention in mentions(text) {
+        let Mention { written, path, lines } = mention;
+        if shown == FILES_MAX {
+            let warning = format!(
+                "{written} in the prompt and what follows are not shown to the \
+                                   model: more than {FILES_MAX} files are named"
+            );
+            setup.warnings.push(warning);
+            return;
+        }
+        let why = match setup.toolbox.attach(path, lines) {
+            Ok(blocks) => {
+                let size = serde_json::to_string(&blocks).map_or(0, |json| json.len());
+                if bytes + size <= BYTES_MAX {
+                    (shown, bytes) = (shown + 1, bytes + size);
+                    setup.prompt.extend(presented(written, blocks));
+                    continue;
+                }
+                format!("the files together are longer than {} MB", BYTES_MAX >> 20)
+            }
+            // A word that names no file and looks like none is a word.
+            Err(NotAttached::Missing) if !path.contains(['/', '.']) => continue,
+            Err(NotAttached::Missing) => "there is no such file".to_owned(),
+            Err(NotAttached::Refused(why)) => why,
+        };
+        let warning = format!("{written} in the prompt is not shown to the model: {why}");
+        setup.warnings.push(warning);
+    }
+}
+
+/// What a file holds, with its name before it.
+fn presented(written: &str, mut blocks: Vec<Block>) -> Vec<Block> {
+    let head = format!("{written}, which the prompt names, reads:\n\n");
+    match blocks.first_mut() {
+        Some(Block::Text { text }) => text.insert_str(0, &head),
+        Some(_) | None => blocks.insert(0, Block::text(head.trim_end())),
+    }
+    blocks
+}
+
+/// Each file that a text names, once.
+fn mentions(text: &str) -> Vec<Mention<'_>> {
+    let mut mentions: Vec<Mention<'_>> = Vec::new();
+    for written in references(text) {
+        let (path, lines) = split(&written[1..]);
+        if !mentions.iter().any(|known| known.written == written) {
+            mentions.push(Mention { written, path, lines });
+        }
+    }
+    mentions
+}
+
+/// A path, and the lines that `#L10-20` behind it means.
+fn split(path: &str) -> (&str, Option<LineRange>) {
+    let lines = |range: &str| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let (first, last) = (first.parse().ok()?, last.trim_start_matches('L').parse().ok()?);
+        (first > 0 && first <= last).then_some(LineRange { first, last })
+    };
+    match path.rsplit_once("#L") {
+        Some((bare, range)) => lines(range).map_or((path, None), |lines| (bare, Some(lines))),
+        None => (path, None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_that_begin_with_an_at_sign_outside_of_code_name_files() {
+        let rows: [(&str, &[&str]); 8] = [
+            ("Fix @src/a.rs, and (see) @Makefile.", &["src/a.rs", "Makefile"]),
+            ("mail me@example.org or a@b, @ alone", &[]),
+            ("`@not/this.md` but @this.md", &["this.md"]),
+            ("```\n@not/this.md\n```\n@this.md", &["this.md"]),
+            ("@a.rs and @a.rs again", &["a.rs"]),
+            ("the folder @src/ here", &["src/"]),
+            ("@scope/package@1.0", &[]),
+            ("", &[]),
+        ];
+        for (text, expected) in rows {
+            let found: Vec<&str> = mentions(text).iter().map(|mention| mention.path).collect();
+            assert_eq!(found, expected, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn lines_of_a_file_may_be_named() {
+        let range = |first, last| Some(LineRange { first, last });
+        for (path, expected) in [
+            ("a.rs#L3", ("a.rs", range(3, 3))),
+            ("a.rs#L3-9", ("a.rs", range(3, 9))),
+            ("a.rs#L3-L9", ("a.rs", range(3, 9))),
+            ("a.rs#L9-3", ("a.rs#L9-3", None)),
+            ("a.rs#L0", ("a.rs#L0", None)),
+            ("a.md#License", ("a.md#License", None)),
+            ("a.rs", ("a.rs", None)),
+        ] {
+            assert_eq!(split(path), expected, "{path}");
+        }
+    }
+}

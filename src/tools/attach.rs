@@ -1,0 +1,121 @@
+//! Files that a prompt names: shown as Read shows them, under the same rules.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+
+use crate::transcript::{Block, ToolCall};
+
+use super::Toolbox;
+use super::catalog::Tool;
+use super::input::{self, ReadInput, Request};
+use super::outcome::{Outcome, Warrant};
+use super::permission::Deed;
+use super::places::Place;
+use super::read;
+
+/// How many names of a folder are shown.
+const NAMES_MAX: usize = 200;
+
+/// Which lines of a file are meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LineRange {
+    /// Counted from 1.
+    pub first: u64,
+    pub last: u64,
+}
+
+/// Why a file is not shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NotAttached {
+    /// There is none.
+    Missing,
+    /// It may not be read, or cannot be.
+    Refused(String),
+}
+
+impl Toolbox {
+    /// What Read would show of a file, or the names in a folder. Blocks.
+    ///
+    /// # Errors
+    /// Why it is not shown.
+    pub fn attach(&self, path: &str, lines: Option<LineRange>) -> Result<Vec<Block>, NotAttached> {
+        let base = self.kit.shell.cwd();
+        let place = self.kit.places.find(path, &base);
+        let (input, deed) = (json!({ "file_path": path }), Deed::Look(place.clone()));
+        let judged = self.kit.permissions.judge(Tool::Read, &input, &deed, Warrant::Rules);
+        judged.map_err(NotAttached::Refused)?;
+        let metadata = fs::metadata(&place.real).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => NotAttached::Missing,
+            _ => NotAttached::Refused(error.to_string()),
+        })?;
+        let outcome = if metadata.is_dir() {
+            self.list(&place)
+        } else {
+            let read = ReadInput {
+                file_path: path.to_owned(),
+                offset: lines.map(|lines| lines.first),
+                limit: lines.map(|lines| lines.last.saturating_sub(lines.first) + 1),
+                pages: None,
+            };
+            read::run(&read, &place, &base, &self.kit.seen, &CancellationToken::new())
+        };
+        let outcome = self.masked(outcome);
+        if outcome.is_error {
+            let why = outcome.content.iter().filter_map(plain).collect::<String>();
+            return Err(NotAttached::Refused(why));
+        }
+        Ok(outcome.content)
+    }
+
+    /// The names in a folder, without those that may not be seen.
+    fn list(&self, folder: &Place) -> Outcome {
+        let entries = match fs::read_dir(&folder.real) {
+            Ok(entries) => entries,
+            Err(error) => return Outcome::failure(error.to_string()),
+        };
+        let seen = |path: &Path| !self.kit.permissions.hides(Tool::Read, path);
+        let mut names: Vec<String> = entries
+            .flatten()
+            .filter(|entry| seen(&entry.path()))
+            .map(|entry| {
+                let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
+                let name = entry.file_name().to_string_lossy().into_owned();
+                if is_folder { name + "/" } else { name }
+            })
+            .collect();
+        names.sort();
+        let left = names.len().saturating_sub(NAMES_MAX);
+        names.truncate(NAMES_MAX);
+        names.extend((left > 0).then(|| format!("(and {left} more)")));
+        Outcome::text(names.join("\n"), json!({}))
+    }
+
+    /// The file that a call reads or changes, where it really is.
+    pub fn file_of(&self, call: &ToolCall) -> Option<PathBuf> {
+        let request = input::parse(Tool::named(&call.name)?, &call.input).ok()?;
+        let path = match request {
+            Request::Read(read) => read.file_path,
+            Request::Write(write) => write.file_path,
+            Request::Edit(edit) => edit.file_path,
+            Request::Bash(_)
+            | Request::BashOutput(_)
+            | Request::KillShell(_)
+            | Request::Glob(_)
+            | Request::Grep(_)
+            | Request::WebFetch(_)
+            | Request::TodoWrite(_) => return None,
+        };
+        Some(self.kit.places.find(&path, &self.kit.shell.cwd()).real)
+    }
+}
+
+/// The text of a block, without the marks of an error.
+fn plain(block: &Block) -> Option<&str> {
+    let Block::Text { text } = block else { return None };
+    let bare = text.strip_prefix("<tool_use_error>").unwrap_or(text);
+    Some(bare.strip_suffix("</tool_use_error>").unwrap_or(bare))
+}
