@@ -17,6 +17,7 @@ mod cut;
 mod delegate;
 mod drive;
 mod early;
+mod folders;
 mod guard;
 mod hooks;
 mod moments;
@@ -39,7 +40,9 @@ mod work;
 pub use crate::journal::{Health as JournalHealth, ModelSpan};
 pub use background::has_lost_work;
 pub use clock::Clock;
-pub use delegate::{AgentLimits, AgentMark, AgentStatus, AgentTask, Delegation, ModelBook};
+pub use delegate::{
+    AgentLimits, AgentMark, AgentStatus, AgentTask, Delegation, FolderNote, FolderNotes, ModelBook,
+};
 pub use drive::{World, drive};
 pub use observer::{Heartbeat, Init, Notice, Observer, WaitingFor};
 pub use run::run;

@@ -1,5 +1,6 @@
 //! A run from its setup to its ending.
 
+use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::Arc;
@@ -243,6 +244,7 @@ pub(super) fn open(setup: Setup, watch: Watch<'_>, kin: Kin) -> (Session<'_>, Ve
         pending: None,
         malformed: Vec::new(),
         told: ToldBlocks::default(),
+        folder_notes_known: HashSet::new(),
         fault: None,
         retry_at: None,
         words,

@@ -1,5 +1,6 @@
 //! The real world of a run: one arm per action.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use tokio::sync::Semaphore;
@@ -64,6 +65,8 @@ pub(super) struct Session<'a> {
     pub(super) malformed: Vec<MalformedCall>,
     /// What was told of the reply that is coming in.
     pub(super) told: ToldBlocks,
+    /// Files with instructions, and warnings of them, that were told.
+    pub(super) folder_notes_known: HashSet<String>,
     /// The facts of the last failure.
     pub(super) fault: Option<Fault>,
     /// When the service wants the run back after its last fault, in Unix seconds.

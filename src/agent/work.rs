@@ -79,6 +79,14 @@ impl Slot {
         is_agent_tool(&self.call.name) && policy == Ok(OnFailure::CancelSiblings)
     }
 
+    /// The call, if it did what it was to do.
+    fn succeeded(&self) -> Option<&ToolCall> {
+        let (Block::ToolResult { is_error: false, .. }, _) = self.result.as_ref()? else {
+            return None;
+        };
+        Some(&self.call)
+    }
+
     fn ran(&self) -> Option<Ran<'_>> {
         let (result, detail) = self.result.as_ref()?;
         Some(Ran { call: &self.call, result, detail, took: self.took? })
@@ -105,6 +113,10 @@ impl Session<'_> {
             None if self.fails_for_denial() => Event::Denied,
             None => self.settle(&slots.iter().filter_map(Slot::done).collect::<Vec<_>>()).await,
         };
+        if cut.is_none() {
+            let done: Vec<&ToolCall> = slots.iter().filter_map(Slot::succeeded).collect();
+            self.add_folder_notes(&done).await;
+        }
         // News is told where a turn follows, and kept for later where none does.
         let news = if matches!(event, Event::ToolsDone(_)) { self.work_news() } else { None };
         self.answer_all(slots, cut, news);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-use crate::agent::{Clock, Rung, Setup};
+use crate::agent::{Clock, Delegation, FolderNote, FolderNotes, Rung, Setup};
 use crate::hooks::{CrashLog, HookScene, Hooks};
 use crate::mcp::{Servers, Surroundings};
 use crate::model::limits::SharedLimits;
@@ -21,7 +21,7 @@ use crate::transcript::Block;
 use super::args::BudgetMode;
 use super::delegation::delegation;
 use super::environment;
-use super::memory::{Memory, Search};
+use super::memory::{Memory, MemoryFile, Search};
 use super::session::{Legacy, Session};
 use super::settings::{Chain, Credential, Endpoint, Link, Price, Settings};
 use super::system::{Facts, brief, compose, demand, remember};
@@ -49,7 +49,8 @@ pub(super) fn assemble(
     let memory = memory(settings);
     let system = brief(compose(&settings.system, &here), settings.briefing());
     let system = demand(remember(system, &memory), &settings.demands);
-    let delegation = delegation(settings, &here, &memory);
+    let notes = folder_notes(settings);
+    let delegation = Delegation { folder_notes: notes, ..delegation(settings, &here, &memory) };
     let supervisor = Supervisor::own();
     let rungs = rungs(settings, models, clock, secrets, &supervisor)?;
     let session = Session::find(settings, prompt)?;
@@ -109,6 +110,21 @@ fn models(settings: &Settings) -> Result<Vec<ModelFacts>, UsageError> {
 
 /// What people have written down for agents, read anew for each process.
 fn memory(settings: &Settings) -> Memory {
+    search_memory(settings, |search| search.read())
+}
+
+/// The same of what is kept in folders below the working one, for a file that is worked on.
+fn folder_notes(settings: &Settings) -> FolderNotes {
+    let settings = settings.clone();
+    Arc::new(move |file: &Path| {
+        let found = search_memory(&settings, |search| search.beside(file));
+        let text = |file: MemoryFile| FolderNote::Text { path: file.path, text: file.text };
+        let warnings = found.warnings.into_iter().map(FolderNote::Warning);
+        found.files.into_iter().map(text).chain(warnings).collect()
+    })
+}
+
+fn search_memory(settings: &Settings, look: impl FnOnce(&Search<'_>) -> Memory) -> Memory {
     let Some(sources) = settings.memory else { return Memory::default() };
     let home = environment::home(&settings.variables);
     let own = if sources.user { environment::own_folders(&settings.variables) } else { Vec::new() };
@@ -121,7 +137,7 @@ fn memory(settings: &Settings) -> Memory {
         local: sources.local,
         trusted: sources.trusted,
     };
-    search.read()
+    look(&search)
 }
 
 /// Where whoever keeps a machine writes down what holds for all runs on it.

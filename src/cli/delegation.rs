@@ -26,6 +26,7 @@ pub(super) fn delegation(settings: &Settings, facts: &Facts<'_>, memory: &Memory
         facts: parts.join("\n"),
         model,
         models: models(settings),
+        ..Delegation::default()
     }
 }
 

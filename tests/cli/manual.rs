@@ -161,6 +161,10 @@ const AGENTS: &[&str] = &[
      is a mistake, exit code 2, unless it is a path or a file. What other tools would run in a \
      command, !`like this`, is left as it is, with a warning: the model may run it as any other \
      command.",
+    "@path in the prompt argument or in a command's file shows the model that file beside the prompt, \
+     as Read would and under the rules for reading: @src/main.rs, @src/main.rs#L10-40 for some of its \
+     lines, @src/ for the names in a folder. At most 20 files and 2 MB are shown; what cannot be \
+     shown is a warning. Addresses, code and piped input name no files.",
     "The model is told of skills by name, description and file (8 kB at most) when it has the tool \
      Read, and may read their folders whole, yours even where credentials are kept from it.",
     "Of a repository that is not trusted, model, permissionMode, hooks and mcpServers of agents and \

@@ -187,3 +187,26 @@ fn all_files_together_are_bounded() {
     assert!(memory.warnings.iter().all(|line| line.contains("longer than 512 kB")));
     assert_eq!(memory.warnings.len(), 2);
 }
+
+#[test]
+fn what_is_kept_beside_a_file_below_the_working_folder_is_found_and_believed_no_further() {
+    let home = Home::new();
+    home.write("outside.md", "outside")
+        .write("code/project/CLAUDE.md", "project")
+        .write("code/project/a/CLAUDE.md", "a")
+        .write("code/project/a/b/AGENTS.md", "b @../../../../outside.md")
+        .write("code/project/a/b/CLAUDE.local.md", "local")
+        .write("code/project/c/CLAUDE.md", "c");
+    let beside = |file: &str| home.search(|search| search.beside(&home.path(file)));
+    let texts = |file: &str| -> Vec<String> {
+        beside(file).files.into_iter().map(|file| file.text).collect()
+    };
+    assert_eq!(texts("code/project/a/b/x.rs"), ["a", "b @../../../../outside.md", "local"]);
+    assert_eq!(texts("code/project/a/x.rs"), ["a"]);
+    assert_eq!(texts("code/project/x.rs"), [""; 0]);
+    assert_eq!(texts("code/x.rs"), [""; 0]);
+    let warnings = beside("code/project/a/b/x.rs").warnings;
+    assert!(warnings.iter().any(|it| it.contains("leads out of the project")), "{warnings:?}");
+    symlink(home.path("outside.md"), home.path("code/project/c/AGENTS.md")).expect("a link");
+    assert_eq!(texts("code/project/c/x.rs"), ["c"], "a link out of the project is not believed");
+}

@@ -29,7 +29,7 @@ fn furnish(work: &Path) {
         work,
         ".claude/commands/fix-issue.md",
         "---\ndescription: Fix an issue\nargument-hint: [number] [priority]\n---\n\
-         Fix issue $1 with priority $2.\nAll: $ARGUMENTS\n",
+         Fix issue $0 with priority $ARGUMENTS[1].\nAll: $ARGUMENTS\n",
     );
     plant(
         work,
@@ -242,4 +242,69 @@ async fn config_lists_what_there_is_to_call() {
     furnish(&trial.work());
     let ended = trial.run().await;
     assert!(ended.stdout.contains("skill: tables  (.claude/skills/tables/SKILL.md)"), "{ended:?}");
+}
+
+#[tokio::test]
+async fn files_that_a_prompt_names_are_shown_beside_it_under_the_rules_for_reading() {
+    let server = serve(Scenario::new().reply("Done."));
+    let trial = Trial::against(&server);
+    plant(&trial.work(), "notes.md", "one\ntwo\nthree\n");
+    plant(&trial.work(), "Makefile", "all:\n");
+    plant(&trial.work(), "secret.txt", "the-secret\n");
+    plant(&trial.work(), "sub/inner.txt", "inner\n");
+    let prompt = "Look at @notes.md#L2-3, @Makefile, @sub/ and @secret.txt; not at `@notes.md`, \
+                  me@notes.md, @alice or @missing.txt.";
+    let ended = trial.args([prompt, "--disallowed-tools", "Read(secret.txt)"]).run().await;
+    let result = agrees(&ended);
+    let content = server.requests()[0].body["messages"][0]["content"].clone();
+    let texts: Vec<&str> =
+        content.as_array().unwrap().iter().filter_map(|block| block["text"].as_str()).collect();
+    assert_eq!(texts.len(), 4, "{texts:?}");
+    assert_eq!(texts[0], prompt);
+    assert!(texts[1].contains("2\ttwo") && texts[1].contains("3\tthree"), "{texts:?}");
+    assert!(!texts[1].contains("one"), "{texts:?}");
+    assert!(texts[2].contains("all:") && texts[3].contains("inner.txt"), "{texts:?}");
+    let warnings = result["warnings"].to_string();
+    assert!(warnings.contains("@missing.txt in the prompt"), "{warnings}");
+    assert!(warnings.contains("@secret.txt in the prompt"), "{warnings}");
+    assert_eq!(warnings.matches(" in the prompt ").count(), 2, "{warnings}");
+}
+
+#[tokio::test]
+async fn what_is_piped_in_names_no_files() {
+    let server = serve(Scenario::new().reply("Done."));
+    let trial = Trial::against(&server);
+    plant(&trial.work(), "notes.md", "noted\n");
+    let script = "printf '+@notes.md\\n @notes.md' | \"$@\"";
+    let ended = trial.args(["review"]).in_shell(script).run().await;
+    assert!(!agrees(&ended)["warnings"].to_string().contains("in the prompt"), "{ended:?}");
+    assert!(said(&server).contains("@notes.md") && !said(&server).contains("noted"));
+}
+
+#[tokio::test]
+async fn instructions_of_a_subfolder_join_once_a_file_there_is_worked_on() {
+    let read = |file: &str| json!({ "file_path": file });
+    let scenario = Scenario::new()
+        .tool("Read", read("top.txt"))
+        .tool("Read", read("sub/deep/a.txt"))
+        .tool("Read", read("sub/b.txt"))
+        .reply("Done.");
+    let server = serve(scenario);
+    let trial = Trial::against(&server);
+    for file in ["top.txt", "sub/deep/a.txt", "sub/b.txt"] {
+        plant(&trial.work(), file, "text\n");
+    }
+    plant(&trial.work(), "sub/CLAUDE.md", "Write in Latin. @more.md\n");
+    plant(&trial.work(), "sub/more.md", "Use no adverbs.\n");
+    plant(&trial.work(), "other/CLAUDE.md", "Never told.\n");
+    let ended = trial.args(["do it"]).run().await;
+    agrees(&ended);
+    let texts = |request: usize| server.requests()[request].body["messages"].to_string();
+    assert!(!texts(1).contains("Write in Latin"), "no file there was read yet");
+    for (request, times) in [(2, 1), (3, 1)] {
+        let said = texts(request);
+        assert_eq!(said.matches("Write in Latin").count(), times, "{said}");
+        assert_eq!(said.matches("Use no adverbs").count(), times, "{said}");
+        assert!(!said.contains("Never told"), "{said}");
+    }
 }

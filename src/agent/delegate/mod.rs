@@ -18,6 +18,7 @@ mod task;
 mod tree;
 
 use std::fmt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::model::ModelFacts;
@@ -38,6 +39,19 @@ pub struct Delegation {
     pub model: Option<String>,
     /// Finds out about a model by its name or alias.
     pub models: ModelBook,
+    /// Finds the instructions that are kept beside a file.
+    pub folder_notes: FolderNotes,
+}
+
+/// Says what is kept for those who work on a file, in its folder and those between it and the one
+/// of the run. May look at the disk.
+pub type FolderNotes = Arc<dyn Fn(&Path) -> Vec<FolderNote> + Send + Sync>;
+
+/// Instructions that are kept in a file of a folder, or why they are left out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FolderNote {
+    Text { path: PathBuf, text: String },
+    Warning(String),
 }
 
 /// Says what is known of a model, or why it cannot be asked.
@@ -59,6 +73,7 @@ impl Default for Delegation {
             facts: String::new(),
             model: None,
             models: Arc::new(|name| Ok(crate::model::facts(name))),
+            folder_notes: Arc::new(|_| Vec::new()),
         }
     }
 }

@@ -21,7 +21,7 @@ use super::task::{AgentMark, AgentStatus, AgentTask};
 /// All sub-agents, and what they have in common.
 pub(in super::super) struct Tree {
     pub(in super::super) definitions: Vec<AgentDefinition>,
-    pub(super) delegation: Delegation,
+    pub(in super::super) delegation: Delegation,
     /// What stops the whole run.
     pub(super) interrupts: Interrupts,
     /// Where journals of sub-agents are kept, if they are.

@@ -6,6 +6,7 @@ mod search;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
+pub(super) use imports::references;
 pub use search::Search;
 
 /// Instructions found for a run, the most general first.
@@ -68,7 +69,7 @@ impl Memory {
         }
         if self.files.iter().any(|file| file.origin == Origin::Project) {
             text += "A folder below the working folder may have a CLAUDE.md or an AGENTS.md of its \
-                own: read it before you work there, and follow it there.\n";
+                own: it is shown to you when you read or change a file there. Follow it there.\n";
         }
         for file in &self.files {
             let _ = write!(

@@ -70,6 +70,10 @@ struct Reader<'a> {
 impl Search<'_> {
     /// Reads all memory files there are. What cannot be read is left out, with a warning.
     pub fn read(&self) -> Memory {
+        self.follow(self.leads())
+    }
+
+    fn follow(&self, leads: Vec<Lead>) -> Memory {
         let mut reader = Reader {
             home: self.home,
             seen: HashSet::new(),
@@ -78,13 +82,29 @@ impl Search<'_> {
             warnings: Vec::new(),
         };
         let mut files: Vec<MemoryFile> = Vec::new();
-        for Lead { path, origin, bound } in self.leads() {
+        for Lead { path, origin, bound } in leads {
             let Some(text) = reader.read(&path, bound.as_deref(), 0) else { continue };
             if !text.trim().is_empty() && !files.iter().any(|file| file.text == text) {
                 files.push(MemoryFile { path, origin, text });
             }
         }
         Memory { files, waiting: reader.waiting, warnings: reader.warnings }
+    }
+
+    /// Reads the files of the project that are kept for `file` in folders below the working one,
+    /// each on its own: what stands in more than one place is told with each.
+    pub fn beside(&self, file: &Path) -> Memory {
+        let Some(folder) = file.parent().filter(|folder| folder.starts_with(self.cwd)) else {
+            return Memory::default();
+        };
+        let mut folders: Vec<&Path> =
+            folder.ancestors().take_while(|folder| *folder != self.cwd).collect();
+        folders.reverse();
+        let (root, mut leads) = (self.project_root(), Vec::new());
+        for folder in folders {
+            self.lead_to(folder, &root, &mut leads);
+        }
+        self.follow(leads)
     }
 
     /// Every file that may be there, the most general first.
@@ -102,24 +122,29 @@ impl Search<'_> {
         let mut folders: Vec<&Path> = self.cwd.ancestors().collect();
         folders.reverse();
         for folder in folders {
-            // What lies above the project is not the project's, and yet not to lead anywhere.
-            let bound = if folder.starts_with(&root) { root.as_path() } else { folder };
-            let bound = (!self.trusted).then(|| bound.to_owned());
-            if self.project {
-                let names = NAMES.iter().map(|name| folder.join(name)).chain(rules(folder));
-                leads.extend(names.map(|path| Lead {
-                    path,
-                    origin: Origin::Project,
-                    bound: bound.clone(),
-                }));
-            }
-            if self.local {
-                let path = folder.join(LOCAL_NAME);
-                // A checkout may bring a file of this name along.
-                leads.push(Lead { path, origin: Origin::Local, bound });
-            }
+            self.lead_to(folder, &root, &mut leads);
         }
         leads
+    }
+
+    /// The files of one folder.
+    fn lead_to(&self, folder: &Path, root: &Path, leads: &mut Vec<Lead>) {
+        // What lies above the project is not the project's, and yet not to lead anywhere.
+        let bound = if folder.starts_with(root) { root } else { folder };
+        let bound = (!self.trusted).then(|| bound.to_owned());
+        if self.project {
+            let names = NAMES.iter().map(|name| folder.join(name)).chain(rules(folder));
+            leads.extend(names.map(|path| Lead {
+                path,
+                origin: Origin::Project,
+                bound: bound.clone(),
+            }));
+        }
+        if self.local {
+            let path = folder.join(LOCAL_NAME);
+            // A checkout may bring a file of this name along.
+            leads.push(Lead { path, origin: Origin::Local, bound });
+        }
     }
 
     /// The repository that the run works in, or its folder.

@@ -1,0 +1,64 @@
+//! Instructions that join when a file in their folder is worked on.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::transcript::{Block, ToolCall};
+
+use super::delegate::FolderNote;
+use super::observer::Notice;
+use super::session::Session;
+
+/// How long a disk may take to bring them. A file beside them was just read or written.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+impl Session<'_> {
+    /// Adds what is kept in the folders of the files that were worked on, each once: what the
+    /// conversation holds already is not told again.
+    pub(super) async fn add_folder_notes(&mut self, done: &[&ToolCall]) {
+        let files: BTreeSet<PathBuf> =
+            done.iter().filter_map(|call| self.toolbox.file_of(call)).collect();
+        if files.is_empty() {
+            return;
+        }
+        let find = Arc::clone(&self.kin.tree.delegation.folder_notes);
+        let found = tokio::task::spawn_blocking(move || {
+            files.iter().flat_map(|file| find(file)).collect::<Vec<_>>()
+        });
+        let Ok(Ok(notes)) = tokio::time::timeout(PATIENCE, found).await else {
+            let warning = "instructions in folders were not read: the disk takes too long";
+            return self.watch.tell(&Notice::Warning(warning));
+        };
+        for note in notes {
+            let known = match &note {
+                FolderNote::Text { path, .. } => path.display().to_string(),
+                FolderNote::Warning(warning) => warning.clone(),
+            };
+            if !self.folder_notes_known.insert(known) {
+                continue;
+            }
+            match note {
+                FolderNote::Text { path, text } => {
+                    let path = path.display();
+                    let head =
+                        format!("Instructions kept in {path}. Follow them below its folder:");
+                    if !self.holds_text(&head) {
+                        let text = format!("{head}\n\n{}", text.trim());
+                        self.counsellors.asides.push(Block::text(text));
+                    }
+                }
+                FolderNote::Warning(warning) => self.watch.tell(&Notice::Warning(&warning)),
+            }
+        }
+    }
+
+    /// Whether a text of the conversation begins so: an earlier process may have told it.
+    fn holds_text(&self, head: &str) -> bool {
+        let blocks = self.history.messages().iter().flat_map(|message| &message.content);
+        blocks
+            .into_iter()
+            .any(|block| matches!(block, Block::Text { text } if text.starts_with(head)))
+    }
+}
