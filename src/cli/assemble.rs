@@ -110,21 +110,22 @@ fn models(settings: &Settings) -> Result<Vec<ModelFacts>, UsageError> {
 
 /// What people have written down for agents, read anew for each process.
 fn memory(settings: &Settings) -> Memory {
-    search_memory(settings, |search| search.read())
+    search_memory(settings, None)
 }
 
 /// The same of what is kept in folders below the working one, for a file that is worked on.
 fn folder_notes(settings: &Settings) -> FolderNotes {
     let settings = settings.clone();
     Arc::new(move |file: &Path| {
-        let found = search_memory(&settings, |search| search.beside(file));
+        let found = search_memory(&settings, Some(file));
         let text = |file: MemoryFile| FolderNote::Text { path: file.path, text: file.text };
         let warnings = found.warnings.into_iter().map(FolderNote::Warning);
         found.files.into_iter().map(text).chain(warnings).collect()
     })
 }
 
-fn search_memory(settings: &Settings, look: impl FnOnce(&Search<'_>) -> Memory) -> Memory {
+/// What is kept for the run, or beside a file.
+fn search_memory(settings: &Settings, file: Option<&Path>) -> Memory {
     let Some(sources) = settings.memory else { return Memory::default() };
     let home = environment::home(&settings.variables);
     let own = if sources.user { environment::own_folders(&settings.variables) } else { Vec::new() };
@@ -137,7 +138,10 @@ fn search_memory(settings: &Settings, look: impl FnOnce(&Search<'_>) -> Memory) 
         local: sources.local,
         trusted: sources.trusted,
     };
-    look(&search)
+    match file {
+        None => search.read(),
+        Some(file) => search.beside(file),
+    }
 }
 
 /// Where whoever keeps a machine writes down what holds for all runs on it.

@@ -222,13 +222,14 @@ fn trace(meta: &Path) -> Option<PastAgent> {
     let mut in_flight = Money::ZERO;
     for entry in contents.into_iter().flat_map(|contents| contents.entries) {
         match entry {
-            Entry::Said(said) => match messages.last_mut().filter(|_| said.goes_on()) {
-                Some(reply) => reply.content.extend(said.message.content),
-                None => {
+            Entry::Said(said) => {
+                if let Some(reply) = messages.last_mut().filter(|_| said.goes_on()) {
+                    reply.content.extend(said.message.content);
+                } else {
                     agent.sums.turns += u32::from(said.message.role == Role::Assistant);
                     messages.push(said.message);
                 }
-            },
+            }
             Entry::Record(record) => {
                 if let Record::Intent { calls } = record.as_ref() {
                     begun.extend(calls.iter().map(|call| call.id.clone()));

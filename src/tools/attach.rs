@@ -48,9 +48,12 @@ impl Toolbox {
         let (input, deed) = (json!({ "file_path": path }), Deed::Look(place.clone()));
         let judged = self.kit.permissions.judge(Tool::Read, &input, &deed, Warrant::Rules);
         judged.map_err(NotAttached::Refused)?;
-        let metadata = fs::metadata(&place.real).map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => NotAttached::Missing,
-            _ => NotAttached::Refused(error.to_string()),
+        let metadata = fs::metadata(&place.real).map_err(|error| {
+            if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) {
+                NotAttached::Missing
+            } else {
+                NotAttached::Refused(error.to_string())
+            }
         })?;
         let outcome = if metadata.is_dir() {
             self.list(&place)
