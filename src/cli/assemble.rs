@@ -9,6 +9,7 @@ use uuid::Uuid;
 
 use crate::agent::{Clock, Delegation, FolderNote, FolderNotes, Rung, Setup};
 use crate::hooks::{CrashLog, HookScene, Hooks};
+use crate::journal::Damage;
 use crate::mcp::{Servers, Surroundings};
 use crate::model::limits::SharedLimits;
 use crate::model::{self, Client, ModelFacts, Secret, Timers};
@@ -22,7 +23,8 @@ use super::args::BudgetMode;
 use super::delegation::delegation;
 use super::environment;
 use super::memory::{Memory, MemoryFile, Search};
-use super::session::{Legacy, Session};
+use super::output::Resumption;
+use super::session::{Legacy, Session, Task};
 use super::settings::{Chain, Credential, Endpoint, Link, Price, Settings};
 use super::system::{Facts, brief, compose, demand, remember};
 use super::toolset::{bad_tools, prepare_scratch, scratch, tool_settings};
@@ -38,12 +40,14 @@ use super::wall::Now;
 /// session that is not there.
 pub(super) fn assemble(
     settings: &Settings,
-    prompt: &str,
+    task: &Task,
     clock: Clock,
     now: &Now,
     secrets: &KnownSecrets,
-) -> Result<Setup, UsageError> {
+) -> Result<(Setup, Resumption), UsageError> {
     let models = models(settings)?;
+    let session = Session::find(settings, task)?;
+    let settings = &Settings { limits: session.left_of(&settings.limits), ..settings.clone() };
     let (dirs, bounds) = (&settings.tools.directories, &settings.limits);
     let here = Facts::new(&settings.cwd, dirs, now, bounds, settings.budget);
     let memory = memory(settings);
@@ -53,8 +57,8 @@ pub(super) fn assemble(
     let delegation = Delegation { folder_notes: notes, ..delegation(settings, &here, &memory) };
     let supervisor = Supervisor::own();
     let rungs = rungs(settings, models, clock, secrets, &supervisor)?;
-    let session = Session::find(settings, prompt)?;
-    let prompt = session.unsaid(prompt);
+    let prompt = session.unsaid(&task.prompt);
+    let doubts = session.doubts();
     let kept = (scratch(settings, &session), session.id());
     let tools = tool_settings(settings, kept, secrets, &supervisor);
     let toolbox = Toolbox::new(&tools).map_err(bad_tools)?;
@@ -63,12 +67,15 @@ pub(super) fn assemble(
     let (limits, session_id) = (limits(settings, &rungs), session.id());
     let (journal, mut legacy) = session.open(settings, &limits, &rungs[0].label)?;
     legacy.fit_to(&rungs);
+    let damaged = legacy.damage.as_ref().map(words_of_damage);
+    let resumption =
+        Resumption { changes: settings.contract_changes(), damage: legacy.damage.take() };
     let hooks = hooks(settings, &session_id, journal.path(), secrets, &supervisor);
     let stop_after = settings.budget.filter(|_| settings.budget_mode == BudgetMode::After);
     let seed = Uuid::new_v4().as_u64_pair().0;
     // Last, so that no mistake in the settings leaves it behind.
     prepare_scratch(settings, &tools.scratch)?;
-    Ok(Setup {
+    let setup = Setup {
         session_id,
         prompt: if prompt.is_empty() { Vec::new() } else { vec![Block::text(prompt)] },
         system,
@@ -90,11 +97,25 @@ pub(super) fn assemble(
         secrets: secrets.clone(),
         hooks: Some(hooks),
         memory_files: memory.files.into_iter().map(|file| file.path).collect(),
-        warnings: memory.warnings,
+        warnings: memory.warnings.into_iter().chain(doubts).chain(damaged).collect(),
         carried: legacy.carried,
         agents: settings.agents.clone(),
         delegation,
-    })
+    };
+    Ok((setup, resumption))
+}
+
+/// Where a session's file was damaged, and what became of the rest, in one line.
+fn words_of_damage(damage: &Damage) -> String {
+    let Damage { line, what, dropped_records, kept_in } = damage;
+    let kept = match kept_in {
+        Some(path) => format!("they are kept in {}", path.display()),
+        None => "they stay in that file".to_owned(),
+    };
+    format!(
+        "the session's file is damaged at line {line} ({what}): {dropped_records} records from \
+         there on are not used; {kept}"
+    )
 }
 
 fn ledger(settings: &Settings, legacy: &Legacy) -> Ledger {

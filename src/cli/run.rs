@@ -20,12 +20,13 @@ use super::assemble::{assemble, doubts_of_speed};
 use super::environment::{self, Variables};
 use super::mentions;
 use super::output::{
-    Bar, Framing, Lines, Offers, Out, Probe, StreamJson, Watchers, Witness, framed_pipe, one_line,
-    pipe, remove_result_file,
+    Bar, Framing, Lines, Offers, Out, Probe, Resumption, StreamJson, Watchers, Witness,
+    framed_pipe, one_line, pipe, remove_result_file,
 };
 use super::panics;
 use super::prompt::{self, Gathered};
 use super::prompts::{Called, Placeholders};
+use super::session::Task;
 use super::settings::{self, Settings};
 use super::signals::Signals;
 use super::startup::Startup;
@@ -98,8 +99,8 @@ async fn prepare_and_begin(
         }
     }
     let job = Job { settings: Arc::new(settings), clock, scale, limit, signals, testament, shared };
-    let prompt = job.prompt().await?;
-    let (job, task) = job.heed(prompt, args, around).await?;
+    let given = job.prompt().await?;
+    let (job, task) = job.heed(given, args, around).await?;
     job.begin(task, judge).await
 }
 
@@ -127,18 +128,12 @@ pub(super) fn interrupted(interrupt: Interrupt) -> UsageError {
     UsageError::of(Cause::Interrupted(interrupt), what)
 }
 
-/// What there is to do.
-struct Task {
-    prompt: String,
-    /// The part of it that may name files.
-    names: String,
-}
-
 /// What a result says beside how the run ended.
 #[derive(Clone)]
 pub(super) struct Subject {
     pub session_id: String,
     pub sandbox: SandboxState,
+    pub resumption: Resumption,
 }
 
 /// How a run ended that was stopped.
@@ -176,17 +171,17 @@ impl Job {
     /// Does what a command says with whose name the prompt begins.
     async fn heed(
         mut self,
-        prompt: String,
+        given: String,
         args: &RunArgs,
         (variables, cwd): (Variables, PathBuf),
     ) -> Result<(Self, Task), UsageError> {
         let (project, session) = (cwd.display().to_string(), self.settings.session_id());
         let placeholders =
             Placeholders { project: &project, session: &session, ..Placeholders::default() };
-        let Some(called) = Called::by(&prompt, &self.settings.library, placeholders)? else {
+        let Some(called) = Called::by(&given, &self.settings.library, placeholders)? else {
             // What is piped in names nothing: a diff is full of such words.
-            let names = self.settings.prompt.argument.clone().unwrap_or_else(|| prompt.clone());
-            return Ok((self, Task { prompt, names }));
+            let names = self.settings.prompt.argument.clone().unwrap_or_else(|| given.clone());
+            return Ok((self, Task { prompt: given.clone(), given, names }));
         };
         let home = environment::home(&variables);
         let called = called.vetted(&cwd, home.as_deref());
@@ -205,18 +200,19 @@ impl Job {
         settings.ignored.extend(called.ignored);
         self.settings = Arc::new(settings);
         let names = called.prompt.clone();
-        Ok((self, Task { prompt: called.prompt, names }))
+        Ok((self, Task { given, prompt: called.prompt, names }))
     }
 
     async fn begin(&self, task: Task, judge: Judge<'_>) -> Result<u8, UsageError> {
         let settings = &self.settings;
         let job = self.clone();
-        let (setup, probe) = Startup::new(&self.signals, &self.shared.voice, self.limit)
-            .step("opening the session", move || job.open(&task))
-            .await?;
+        let (setup, resumption, probe) =
+            Startup::new(&self.signals, &self.shared.voice, self.limit)
+                .step("opening the session", move || job.open(&task))
+                .await?;
         self.require_servers(&setup).await?;
         let sandbox = setup.toolbox.sandbox().clone();
-        let subject = Subject { session_id: setup.session_id.clone(), sandbox };
+        let subject = Subject { session_id: setup.session_id.clone(), sandbox, resumption };
         self.clear_old_sessions();
         let mask = Arc::clone(&self.shared.mask);
         let framing = framing(&settings.output);
@@ -313,10 +309,10 @@ impl Job {
     }
 
     /// Puts the run together. May block.
-    fn open(&self, task: &Task) -> Result<(Setup, Option<Probe>), UsageError> {
+    fn open(&self, task: &Task) -> Result<(Setup, Resumption, Option<Probe>), UsageError> {
         let (settings, now) = (&self.settings, Now::by(&self.clock));
         let secrets = &self.shared.secrets;
-        let mut setup = assemble(settings, &task.prompt, self.clock, &now, secrets)?;
+        let (mut setup, resumption) = assemble(settings, task, self.clock, &now, secrets)?;
         mentions::attach(&mut setup, &task.names);
         if let Some(path) = &settings.output.result_file {
             remove_result_file(path).map_err(|error| {
@@ -328,7 +324,7 @@ impl Job {
         let probe = probe.map_err(|error| {
             UsageError::new(format!("--heartbeat-file cannot be written: {error}; name another"))
         })?;
-        Ok((setup, probe))
+        Ok((setup, resumption, probe))
     }
 
     async fn prompt(&self) -> Result<String, UsageError> {

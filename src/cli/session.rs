@@ -4,15 +4,28 @@ use std::path::PathBuf;
 
 use crate::agent::{self, Carried, ModelTally, Rung, Tally};
 use crate::journal::{
-    Carry, Held, Journal, JournalError, Opening, Place, Restored, SessionId, latest, read,
+    Carry, Damage, FirstPrompt, Held, Journal, JournalError, Opening, Place, Restored, SessionId,
+    beginning, latest, read,
 };
 use crate::model;
-use crate::recovery::{Fast, Limits, Money, Run, Spiral};
-use crate::transcript::{Role, strip_thinking};
+use crate::recovery::{Fast, Limits, Moment, Money, Run, Spiral, StopReason};
+use crate::secrets::REDACTED;
+use crate::transcript::{Block, Role, strip_thinking};
 
 use super::settings::{Settings, Start};
 use super::usage::{Cause, UsageError};
 use super::version::VERSION;
+
+/// What the run is asked to do.
+#[derive(Clone, Debug)]
+pub(super) struct Task {
+    /// As the user gave it.
+    pub(super) given: String,
+    /// With the text of a command in place of its name.
+    pub(super) prompt: String,
+    /// The part of it that may name files.
+    pub(super) names: String,
+}
 
 /// A session that was found, and not yet written to.
 pub(super) struct Session {
@@ -23,6 +36,17 @@ pub(super) struct Session {
     prompted: bool,
     /// What there is to do without a prompt.
     rest: Rest,
+    /// The prompt that it is started with, unless it has one.
+    first: FirstPrompt,
+    /// Whether something new is said to the model.
+    speech: Speech,
+}
+
+/// Whether a run that goes on has a prompt of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Speech {
+    NewPrompt,
+    Nothing,
 }
 
 /// What a session still has to do when nobody says anything new.
@@ -52,6 +76,8 @@ pub(super) struct Legacy {
     pub(super) spent: Money,
     /// Part of it of which nobody knows whether it was billed.
     pub(super) unsettled: Money,
+    /// Where the session's file was damaged.
+    pub(super) damage: Option<Damage>,
     /// The model that signed the thinking in the messages.
     model: Option<String>,
 }
@@ -79,55 +105,85 @@ impl Session {
     ///
     /// # Errors
     /// It is not there, is in use, cannot be read, or has nothing left to do without a prompt.
-    pub(super) fn find(settings: &Settings, prompt: &str) -> Result<Self, UsageError> {
+    pub(super) fn find(settings: &Settings, task: &Task) -> Result<Self, UsageError> {
+        let session = Self::found(settings, task)?;
+        session.check_terms(settings)?;
+        Ok(session)
+    }
+
+    fn found(settings: &Settings, task: &Task) -> Result<Self, UsageError> {
+        let on_damage = settings.on_damage;
+        let first = FirstPrompt::of(&task.given);
         let place = Place::new(&settings.config_dir, &settings.cwd);
         let (source, fork) = match &settings.session {
             Start::New { session_id } => {
                 let id = id(session_id)?;
-                return Ok(Self::new(id, place, Kind::New));
+                return Ok(Self::new(id, place, Kind::New, first));
             }
             Start::ResumeOrStart { session_id } => {
-                return Self::resume_or_start(id(session_id)?, place, prompt, settings);
+                return Self::resume_or_start(id(session_id)?, place, task, settings);
             }
             Start::Resume { session_id, fork } => (id(session_id)?, fork),
             Start::Continue { fork } => (newest(&place)?, fork),
         };
         let (id, kind) = match fork {
             Some(fresh) => {
-                (id(fresh)?, Kind::Forked(Box::new(read(&place, &source).map_err(refused)?)))
+                let restored = read(&place, &source, on_damage).map_err(refused)?;
+                (id(fresh)?, Kind::Forked(Box::new(restored)))
             }
             None if settings.persist => {
-                let held = Held::take(&place, &source).map_err(refused)?;
+                let held = Held::take(&place, &source, on_damage).map_err(refused)?;
                 (source, Kind::Resumed(Box::new(held)))
             }
             None => {
-                let restored = read(&place, &source).map_err(refused)?;
+                let restored = read(&place, &source, on_damage).map_err(refused)?;
                 (source, Kind::Recalled(Box::new(restored)))
             }
         };
-        Self::new(id, place, kind).prepared(prompt, settings)
+        Self::new(id, place, kind, first).prepared(&task.prompt, settings)
     }
 
-    fn new(id: SessionId, place: Place, kind: Kind) -> Self {
-        Self { id, place, kind, prompted: false, rest: Rest::Asking }
+    fn new(id: SessionId, place: Place, kind: Kind, first: FirstPrompt) -> Self {
+        let (rest, speech) = (Rest::Asking, Speech::NewPrompt);
+        Self { id, place, kind, prompted: false, rest, first, speech }
+    }
+
+    /// Checks that the session is still what it was when the settings were read: another process
+    /// may have had it in between.
+    fn check_terms(&self, settings: &Settings) -> Result<(), UsageError> {
+        if self.restored().is_none_or(|restored| restored.terms == settings.terms) {
+            return Ok(());
+        }
+        let what = format!("another process has just worked on session {}; try again", self.id);
+        Err(UsageError::of(Cause::Busy, what))
     }
 
     /// One that may be there, may be under way in another process, and may have to be begun. The
-    /// prompt is the same each time, so one in which anybody spoke has it.
+    /// prompt is the same each time, so one that is not empty has it.
     fn resume_or_start(
         id: SessionId,
         place: Place,
-        prompt: &str,
+        task: &Task,
         settings: &Settings,
     ) -> Result<Self, UsageError> {
-        match Held::take(&place, &id) {
+        let first = FirstPrompt::of(&task.given);
+        if let Some(known) = settings.terms.prompt.as_ref().filter(|known| **known != first) {
+            return Err(another_prompt(&id, &known.beginning, &first.beginning));
+        }
+        match Held::take(&place, &id, settings.on_damage) {
             Ok(held) => {
-                let prompted = !held.restored().messages.is_empty();
+                let restored = held.restored();
+                let prompted = !restored.messages.is_empty();
+                if let (None, Some(known)) = (&settings.terms.prompt, first_words(restored))
+                    && !is_prompt_of(&known, task)
+                {
+                    return Err(another_prompt(&id, &beginning(&known), &first.beginning));
+                }
                 let kind = Kind::Resumed(Box::new(held));
-                let session = Self { prompted, ..Self::new(id, place, kind) };
-                session.prepared(if prompted { "" } else { prompt }, settings)
+                let session = Self { prompted, ..Self::new(id, place, kind, first) };
+                session.prepared(if prompted { "" } else { &task.prompt }, settings)
             }
-            Err(JournalError::Unknown { .. }) => Ok(Self::new(id, place, Kind::New)),
+            Err(JournalError::Unknown { .. }) => Ok(Self::new(id, place, Kind::New, first)),
             Err(error) => Err(refused(error)),
         }
     }
@@ -136,6 +192,7 @@ impl Session {
     fn prepared(mut self, prompt: &str, settings: &Settings) -> Result<Self, UsageError> {
         if prompt.is_empty() {
             self.rest = self.rest(settings)?;
+            self.speech = Speech::Nothing;
         }
         Ok(self)
     }
@@ -168,10 +225,11 @@ impl Session {
         if !forked && !shaped && !restored.messages.is_empty() {
             let (done, run) = (restored.finished, restored.run);
             // What the hooks of Stop say to an end that was told already is told as well.
-            let untold = restored.ended.is_none() || restored.unjudged;
+            let rejected = is_rejected(restored.ended);
+            let untold = restored.ended.is_none() || restored.unjudged || rejected;
             let consults = settings.asks_hooks_to_stop() && untold;
             if demands.requirement.is_some() || consults {
-                if (done || restored.unjudged) && run.is_some() {
+                if (done || restored.unjudged || rejected) && run.is_some() {
                     return Ok(Rest::Judging);
                 }
             // Without the command that it was begun with, nobody knows whether it is done.
@@ -202,6 +260,51 @@ impl Session {
         settings.mcp.required.clone().or_else(carried).unwrap_or_default()
     }
 
+    /// What is said of a session whose journal does not tell how it was started.
+    pub(super) fn doubts(&self) -> Option<String> {
+        let restored = self.restored().filter(|it| it.terms.contract.is_none());
+        restored.filter(|restored| !restored.messages.is_empty()).map(|restored| {
+            format!(
+                "the journal of session {} does not say which limits, requirement and rules it \
+                 was started with; those of this command line and of the settings apply",
+                restored.id
+            )
+        })
+    }
+
+    /// The same limits, less the time that the prompt has had already.
+    pub(super) fn left_of(&self, limits: &Limits) -> Limits {
+        let worked = self.restored().filter(|_| self.carry() == Carry::On);
+        let Some(worked) = worked.map(|restored| restored.worked) else { return *limits };
+        let left = |end: Moment| {
+            Moment::default().after(Moment::default().until(end).saturating_sub(worked))
+        };
+        Limits { deadline: limits.deadline.map(left), wrap_up: limits.wrap_up.map(left), ..*limits }
+    }
+
+    /// Whether turns, money and time of the prompt before count towards what follows: where it was
+    /// cut off, and where it ended without success and nothing new is said.
+    fn carry(&self) -> Carry {
+        let was_cut_off = |it: &Restored| it.ended.is_none() && it.run.is_some();
+        let is_reopened = |it: &Restored| {
+            it.ended.is_some_and(|end| end != StopReason::Completed) && it.run.is_some()
+        };
+        match &self.kind {
+            Kind::Resumed(held) if was_cut_off(held.restored()) => Carry::On,
+            Kind::Resumed(_) | Kind::Recalled(_)
+                if self.speech == Speech::Nothing && self.restored().is_some_and(is_reopened) =>
+            {
+                Carry::On
+            }
+            Kind::New | Kind::Resumed(_) | Kind::Forked(_) | Kind::Recalled(_)
+                if self.rest == Rest::Asking =>
+            {
+                Carry::Fresh
+            }
+            Kind::New | Kind::Resumed(_) | Kind::Forked(_) | Kind::Recalled(_) => Carry::On,
+        }
+    }
+
     /// Opens the journal and hands over what an earlier process left.
     ///
     /// # Errors
@@ -212,16 +315,7 @@ impl Session {
         limits: &Limits,
         model: &str,
     ) -> Result<(Journal, Legacy), UsageError> {
-        let unfinished = |restored: &Restored| restored.ended.is_none() && restored.run.is_some();
-        let carry = match &self.kind {
-            Kind::Resumed(held) if unfinished(held.restored()) => Carry::On,
-            Kind::New | Kind::Resumed(_) | Kind::Forked(_) | Kind::Recalled(_)
-                if self.rest == Rest::Asking =>
-            {
-                Carry::Fresh
-            }
-            Kind::New | Kind::Resumed(_) | Kind::Forked(_) | Kind::Recalled(_) => Carry::On,
-        };
+        let carry = self.carry();
         let opening = Opening {
             version: VERSION.to_owned(),
             model: model.to_owned(),
@@ -229,6 +323,8 @@ impl Session {
             limits: *limits,
             carry,
             required_servers: self.required_servers(settings),
+            contract: Some(settings.contract()),
+            prompt: Some(self.first),
             redact: settings.secrets(),
         };
         let goes_on = !matches!(self.kind, Kind::Forked(_));
@@ -274,14 +370,19 @@ fn inherit(restored: Restored, carry: Carry, limits: &Limits) -> Legacy {
     if carry == Carry::On {
         let done = restored.prompt;
         cost_before = cost_before.minus(done.spent);
+        let is_over = restored.ended.is_some_and(|end| end != StopReason::Completed);
         tally.turns = done.turns;
         tally.usage = done.usage;
         tally.by_model = done.by_model.into_iter().map(tally_of).collect();
         tally.models = done.models;
         tally.recovery = restored.recovery;
         (spent, unsettled) = (done.spent, done.unsettled);
-        (spiral, agents) = (restored.spiral, restored.agents);
-        run = restored.run.map(|run| within(run, done.turns, limits));
+        agents = restored.agents;
+        if !is_over {
+            spiral = restored.spiral;
+        }
+        let run_before = restored.run.map(|run| if is_over { run.reopened(limits) } else { run });
+        run = run_before.map(|run| within(run, done.turns, limits));
     }
     let carried = Carried {
         messages: restored.messages,
@@ -293,7 +394,7 @@ fn inherit(restored: Restored, carry: Carry, limits: &Limits) -> Legacy {
         cost_before,
         ..Carried::default()
     };
-    Legacy { carried, spent, unsettled, model: restored.signed_by }
+    Legacy { carried, spent, unsettled, damage: restored.damage, model: restored.signed_by }
 }
 
 /// A run that goes on under the limits of this process, less what was used up before.
@@ -316,6 +417,40 @@ fn tally_of(sum: crate::journal::ModelSum) -> ModelTally {
         context_window: facts.context_window,
         max_output: facts.max_output,
     }
+}
+
+/// Whether a prompt ended because its answer was not accepted: what decides that may decide anew.
+fn is_rejected(ended: Option<StopReason>) -> bool {
+    matches!(ended, Some(StopReason::RequirementFailed | StopReason::StopHookBlocked))
+}
+
+/// The text of the first message of a session.
+fn first_words(restored: &Restored) -> Option<String> {
+    let first = restored.messages.first().filter(|first| first.role == Role::User)?;
+    first
+        .content
+        .iter()
+        .find_map(|block| if let Block::Text { text } = block { Some(text.clone()) } else { None })
+}
+
+/// Whether a session that does not say what it was started with may have had this prompt. What a
+/// journal has was masked, and summed up perhaps.
+fn is_prompt_of(known: &str, task: &Task) -> bool {
+    let known = known.trim();
+    let same = |prompt: &str| known.starts_with(prompt.trim());
+    same(&task.given) || same(&task.prompt) || known.contains(REDACTED)
+}
+
+fn another_prompt(id: &SessionId, known: &str, given: &str) -> UsageError {
+    let what = if known == given {
+        format!("both begin with {known:?} and then differ")
+    } else {
+        format!("it was started with {known:?}, and this is {given:?}")
+    };
+    UsageError::new(format!(
+        "session {id} has another prompt: {what}; use a new id for a new task, or --resume {id} to \
+         say something new to this session"
+    ))
 }
 
 fn id(name: &str) -> Result<SessionId, UsageError> {

@@ -156,9 +156,9 @@ impl Job {
         (uuid, now): (&'a str, &'a Now),
         warnings: &'a [String],
     ) -> Report<'a> {
-        let Subject { session_id, sandbox } = subject;
+        let Subject { session_id, sandbox, resumption } = subject;
         let ignored = &self.settings.ignored[..];
-        Report { ending, session_id, uuid, now, warnings, sandbox, ignored }
+        Report { ending, session_id, uuid, now, warnings, sandbox, resumption, ignored }
     }
 
     /// Standard output's share of the end.

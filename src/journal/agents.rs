@@ -19,6 +19,7 @@ use crate::recovery::{Limits, Money, StopReason};
 use crate::transcript::{Message, Role, finished, last_text, unanswered};
 
 use super::Journal;
+use super::contract::Terms;
 use super::entry::{Carry, Opening, Record};
 use super::log::{Beginning, Sink};
 use super::place::{entries, sync_folders};
@@ -156,9 +157,11 @@ impl Journal {
             limits: *newcomer.limits,
             carry: Carry::Fresh,
             required_servers: Vec::new(),
+            contract: None,
+            prompt: None,
             redact: newcomer.redact.clone(),
         };
-        journal.open(&opening, Beginning { epoch: 1, dropped: 0, forked_from: None });
+        journal.open(&opening, &Terms::default(), Beginning { epoch: 1, ..Beginning::default() });
         journal
     }
 }
@@ -291,7 +294,9 @@ impl PastAgent {
                 self.model = open.model;
                 return in_flight;
             }
-            Record::Intent { .. }
+            Record::Contract(_)
+            | Record::Prompt(_)
+            | Record::Intent { .. }
             | Record::Repair { .. }
             | Record::Rewrite { .. }
             | Record::Recovery(_)

@@ -7,6 +7,9 @@ use uuid::Uuid;
 use crate::recovery::{Deed, Episode, Limits, Money, StopReason, Transition};
 use crate::transcript::{Block, Message, Repair, Role, ToolCall, Usage};
 
+use super::contract::{Contract, FirstPrompt};
+use super::damage::Damage;
+
 /// The version of our own records. A reader refuses a higher one.
 pub(super) const VERSION: u32 = 1;
 /// The type of our own records.
@@ -24,6 +27,10 @@ pub struct Opening {
     pub carry: Carry,
     /// The servers without which nothing is to be done, for whoever goes on.
     pub required_servers: Vec<String>,
+    /// What the session is to be resumed under. `None`: a sub-agent's, which is not resumed.
+    pub contract: Option<Contract>,
+    /// The prompt of a session that begins. A session that has one keeps it.
+    pub prompt: Option<FirstPrompt>,
     /// Values that must never reach the disk, such as keys. Those under eight bytes are not
     /// secrets and are left alone.
     pub redact: Vec<String>,
@@ -60,6 +67,11 @@ pub struct Meta<'a> {
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub(super) enum Record {
     Open(Box<Open>),
+    /// The limits, demands and rules from here on. Written when the session starts, and by each
+    /// process that changes them.
+    Contract(Box<Contract>),
+    /// The prompt that the session was started with.
+    Prompt(FirstPrompt),
     Transition {
         transition: Transition,
     },
@@ -118,6 +130,9 @@ pub(super) struct Open {
     pub(super) carry: Carry,
     /// Records that were found torn and dropped.
     pub(super) dropped: u32,
+    /// What was wrong with the file, where the session goes on before that place.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) damage: Option<Damage>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) forked_from: Option<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

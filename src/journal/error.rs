@@ -23,7 +23,7 @@ pub enum JournalError {
     Unreadable { path: PathBuf, cause: io::Error },
     /// A record that is not the last one is broken, so what follows it cannot be trusted.
     #[error("{}, line {line}: the session's file is damaged: {what}", path.display())]
-    Damaged { path: PathBuf, line: usize, what: String },
+    Damaged { id: SessionId, path: PathBuf, line: usize, what: String },
     #[error("{}, line {line}: written by a newer outlast: {what}", path.display())]
     Newer { path: PathBuf, line: usize, what: String },
 }
@@ -52,8 +52,14 @@ impl fmt::Display for Held<'_> {
 
 impl JournalError {
     /// What to do about it.
-    pub fn hint(&self) -> &'static str {
-        match self {
+    pub fn hint(&self) -> String {
+        let hint = match self {
+            Self::Damaged { id, .. } => {
+                return format!(
+                    "to go on from the last intact record before that line, use --resume {id} \
+                     --to-last-intact: the rest is kept in a file beside it"
+                );
+            }
             Self::Unwritable { .. } => {
                 "make the folder writable, set OUTLAST_CONFIG_DIR, or use --no-session-persistence"
             }
@@ -65,10 +71,8 @@ impl JournalError {
                 "wait for that process to end, or use --fork-session to work on a copy"
             }
             Self::Unreadable { .. } => "check that the file belongs to you",
-            Self::Damaged { .. } => {
-                "restore the file from a backup, or cut it before that line to lose the rest"
-            }
             Self::Newer { .. } => "update outlast",
-        }
+        };
+        hint.to_owned()
     }
 }

@@ -12,6 +12,8 @@ use uuid::Uuid;
 use crate::recovery::{Deed, Episode, Money, StopReason, Transition};
 use crate::transcript::{Block, Message, Repair, Role, ToolCall, Usage};
 
+use super::contract::Terms;
+use super::damage::Damage;
 use super::entry::{
     MessageLine, Meta, OUR_TYPE, Open, Opening, Record, RecordLine, Started, VERSION, WireMessage,
     seal,
@@ -99,7 +101,7 @@ impl Journal {
     /// [`JournalError::Locked`], with which it must not.
     pub fn create(place: &Place, id: &SessionId, opening: &Opening) -> Result<Self, JournalError> {
         let mut journal = Self::begin(place, id, opening)?;
-        journal.open(opening, Beginning { epoch: 1, dropped: 0, forked_from: None });
+        journal.open(opening, &Terms::default(), Beginning { epoch: 1, ..Beginning::default() });
         journal.or_nothing()
     }
 
@@ -121,7 +123,10 @@ impl Journal {
         for message in &source.messages {
             journal.write_parts(message, &fresh(message.parts()), &meta, Sync::Later);
         }
-        journal.open(opening, Beginning { epoch: 1, dropped: 0, forked_from });
+        let beginning = Beginning { epoch: 1, forked_from, ..Beginning::default() };
+        let prompt = source.terms.prompt.clone().or_else(|| opening.prompt.clone());
+        let opening = Opening { prompt, ..opening.clone() };
+        journal.open(&opening, &Terms::default(), beginning);
         journal.or_nothing()
     }
 
@@ -259,6 +264,11 @@ impl Journal {
         self.record(&Record::Spend { cost, usage, model, unsettled: false }, Sync::Later);
     }
 
+    /// Appends a record of spending once more, because the line that had it was cut off.
+    pub(super) fn spend_again(&mut self, spend: &Record) {
+        self.record(spend, Sync::Later);
+    }
+
     /// Appends the most that a call can have cost whose bill only the service knows.
     pub fn forfeit(&mut self, cost: Option<Money>, usage: &Usage, model: &str) {
         let (usage, model) = (*usage, model.to_owned());
@@ -303,8 +313,9 @@ impl Journal {
         self.record(&Record::End { reason }, Sync::Now);
     }
 
-    pub(super) fn open(&mut self, opening: &Opening, beginning: Beginning) {
-        let Beginning { epoch, dropped, forked_from } = beginning;
+    /// Says who writes from here on, and under which contract unless `known` has it already.
+    pub(super) fn open(&mut self, opening: &Opening, known: &Terms, beginning: Beginning) {
+        let Beginning { epoch, dropped, damage, forked_from } = beginning;
         self.epoch = epoch;
         let open = Open {
             epoch,
@@ -318,10 +329,19 @@ impl Journal {
             limits: opening.limits,
             carry: opening.carry,
             dropped,
+            damage,
             forked_from,
             required_servers: opening.required_servers.clone(),
         };
         self.record(&Record::Open(Box::new(open)), Sync::Now);
+        let contract = opening.contract.as_ref().map(|own| own.redacted_by(&self.redaction));
+        let latest = known.contract.as_ref().map(|kept| &kept.latest);
+        if let Some(contract) = contract.filter(|own| Some(own) != latest) {
+            self.record(&Record::Contract(Box::new(contract)), Sync::Now);
+        }
+        if let Some(prompt) = opening.prompt.as_ref().filter(|_| known.prompt.is_none()) {
+            self.record(&Record::Prompt(prompt.clone()), Sync::Now);
+        }
     }
 
     /// Ends a last line that was cut off right before its end.
@@ -401,9 +421,11 @@ impl Journal {
 }
 
 /// How a process comes to write to a session.
+#[derive(Default)]
 pub(super) struct Beginning {
     pub(super) epoch: u64,
     pub(super) dropped: u32,
+    pub(super) damage: Option<Damage>,
     pub(super) forked_from: Option<String>,
 }
 

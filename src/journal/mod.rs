@@ -11,6 +11,8 @@
 //! ```
 
 mod agents;
+mod contract;
+mod damage;
 mod entry;
 mod error;
 mod log;
@@ -26,6 +28,8 @@ mod upkeep;
 mod writer;
 
 pub use agents::{Nest, Newcomer, PastAgent};
+pub use contract::{Contract, FirstPrompt, Kept, Terms, beginning, terms};
+pub use damage::{Damage, OnDamage};
 pub use entry::{Carry, Meta, Opening};
 pub use error::{Holder, JournalError};
 pub use log::{Health, Journal};

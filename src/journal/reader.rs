@@ -71,6 +71,8 @@ impl Said {
 pub(super) struct Refusal {
     /// Counted from 1.
     pub(super) line: usize,
+    /// How many bytes before it hold whole lines.
+    pub(super) intact: u64,
     pub(super) why: Why,
 }
 
@@ -87,7 +89,8 @@ pub(super) fn read(bytes: &[u8]) -> Result<Contents, Refusal> {
     let mut begun: Option<Begun> = None;
     for (index, chunk) in bytes.split_inclusive(|byte| *byte == b'\n').enumerate() {
         offset += chunk.len();
-        let refuse = |why| Refusal { line: index + 1, why };
+        let intact = contents.whole;
+        let refuse = |why| Refusal { line: index + 1, intact, why };
         let (line, ended) = match chunk.strip_suffix(b"\n") {
             Some(line) => (line, true),
             None => (chunk, false),
@@ -100,7 +103,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Contents, Refusal> {
             Err(newer) => return Err(refuse(newer)),
             Ok(parsed) => {
                 if let Some((line, what)) = broken {
-                    return Err(Refusal { line, why: Why::Damaged(what) });
+                    return Err(Refusal { line, intact, why: Why::Damaged(what) });
                 }
                 let (entries, whole) = (contents.entries.len(), contents.whole);
                 let before = Begun { entries, whole, seq: contents.seq };
@@ -149,12 +152,20 @@ impl Begun {
     }
 }
 
+/// Whatever can be read of lines among which there are damaged ones.
+pub(super) fn readable(bytes: &[u8]) -> Vec<Entry> {
+    let lines = bytes.split(|byte| *byte == b'\n');
+    lines.filter_map(|line| parse(line).ok()).map(|parsed| parsed.entry).collect()
+}
+
 /// The last process that took the session, as far as the file can be read.
 pub(super) fn last_open(bytes: &[u8]) -> Option<super::entry::Open> {
     bytes.rsplit(|byte| *byte == b'\n').find_map(|line| match parse(line).ok()?.entry {
         Entry::Record(record) => match *record {
             Record::Open(open) => Some(*open),
-            Record::Transition { .. }
+            Record::Contract(_)
+            | Record::Prompt(_)
+            | Record::Transition { .. }
             | Record::Intent { .. }
             | Record::Spend { .. }
             | Record::Repair { .. }
@@ -243,7 +254,8 @@ fn parse(line: &[u8]) -> Result<Parsed, Why> {
 }
 
 fn our_record(head: &Head, value: &Value) -> Result<Entry, Why> {
-    const KINDS: [&str; 7] = ["open", "transition", "intent", "spend", "repair", "rewrite", "end"];
+    const KINDS: [&str; 8] =
+        ["open", "contract", "transition", "intent", "spend", "repair", "rewrite", "end"];
     let version = head.v.unwrap_or_default();
     if version != VERSION {
         return Err(Why::Newer(format!("version {version} of the journal")));

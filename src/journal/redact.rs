@@ -33,6 +33,13 @@ impl Redaction {
         line.to_string().into_bytes()
     }
 
+    /// Masks the secrets in a value. Whether there were any.
+    pub(super) fn mask_value(&self, value: &mut Value) -> bool {
+        let before = value.clone();
+        self.mask.hide_json(value);
+        *value != before
+    }
+
     /// Takes the signature off thinking that will not stay as it is. The service refuses thinking
     /// that was changed under its signature; without one it is left out when the session goes on.
     fn unsign(&self, message: &mut Value) {

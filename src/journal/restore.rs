@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::mem;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -15,6 +16,8 @@ use crate::transcript::{
 
 use super::SessionId;
 use super::agents::{self, PastAgent};
+use super::contract::Terms;
+use super::damage::{Damage, Rest};
 use super::entry::{Carry, Open, Record};
 use super::pairs::{answers_of, call_ids, outcome_of, results_beside, with_branches};
 use super::reader::{Contents, Entry, Said};
@@ -56,6 +59,12 @@ pub struct Restored {
     pub in_flight_model: String,
     /// Lines dropped because they were torn.
     pub dropped_records: u32,
+    /// Where the file was damaged, if only the part before that is used.
+    pub damage: Option<Damage>,
+    /// How the session was started, as far as the file says so.
+    pub terms: Terms,
+    /// How long the processes of the last prompt had worked on it before their last record.
+    pub worked: Duration,
     /// Calls that had started and were answered with "outcome unknown".
     pub unknown_outcomes: u32,
     pub cwd: Option<PathBuf>,
@@ -87,11 +96,15 @@ pub(super) struct Loose {
 pub(super) fn restore(
     id: SessionId,
     contents: Contents,
+    rest: Option<&Rest>,
     agents: &[PastAgent],
 ) -> (Restored, Loose) {
     let mut story = Story::default();
     for entry in contents.entries {
         story.hear(entry);
+    }
+    for spend in rest.into_iter().flat_map(Rest::spends) {
+        story.hear_record(spend.clone());
     }
     let chain = story.chain();
     let (finished, leaf) = (story.finished(&chain), chain.last().map(|said| said.uuid.clone()));
@@ -100,13 +113,19 @@ pub(super) fn restore(
     let ours: HashSet<&str> =
         chain.iter().filter(|said| said.ours).flat_map(|said| call_ids(&said.message)).collect();
     let mut messages = story.join(&chain, answered_by.as_deref());
-    let unknown = |id: &str| !ours.contains(id) || story.intents.contains_key(id);
+    let unknown = |id: &str| {
+        // Whether it had begun may be among what was left out.
+        rest.is_some() || !ours.contains(id) || story.intents.contains_key(id)
+    };
     let outcome = |id: &str| outcome_of(story.intents.get(id), unknown(id));
     let tell = |id: &str| agents::told(agents, id, outcome(id));
     let open = answer_calls(&mut messages, tell);
     let unknown_outcomes = open.iter().filter(|id| unknown(id)).count();
     let answers = answers_of(&messages, &open);
-    let (messages, repairs) = repair_history(messages, tell);
+    let (mut messages, repairs) = repair_history(messages, tell);
+    if let Some(rest) = rest {
+        tell_user(&mut messages, rest.note());
+    }
     agents::add_up(agents, &mut story.session, 0);
     agents::add_up(agents, &mut story.prompt, story.begun);
     let asked = story.charged.take().or(story.opened.as_ref().map(|open| open.model.clone()));
@@ -130,7 +149,10 @@ pub(super) fn restore(
         windows: story.windows,
         in_flight: story.in_flight,
         in_flight_model: asked,
-        dropped_records: contents.torn,
+        dropped_records: rest.map_or(contents.torn, |rest| rest.damage.dropped_records),
+        damage: rest.map(|rest| rest.damage.clone()),
+        terms: Terms::default(),
+        worked: story.worked + Moment::default().until(story.now),
         unknown_outcomes: u32::try_from(unknown_outcomes).unwrap_or(u32::MAX),
         cwd: opened.as_ref().map(|open| open.cwd.clone()).or(cwd).map(PathBuf::from),
         model: opened.as_ref().map(|open| open.model.clone()),
@@ -142,6 +164,14 @@ pub(super) fn restore(
         agents: agents.iter().filter(|agent| agent.epoch >= story.begun).cloned().collect(),
     };
     (restored, Loose { leaf, epoch: opened.map_or(0, |open| open.epoch), answers })
+}
+
+/// Adds a block to what the user's side said last.
+fn tell_user(messages: &mut Vec<Message>, block: Block) {
+    match messages.last_mut() {
+        Some(last) if last.role == Role::User => last.content.push(block),
+        Some(_) | None => messages.push(Message::user(vec![block])),
+    }
 }
 
 /// A session while its entries are read in order.
@@ -167,8 +197,10 @@ struct Story {
     recovery: Chronicle,
     spiral: Spiral,
     windows: Vec<(String, u64)>,
-    /// When the last step was taken.
+    /// When the process at hand took its last step.
     now: Moment,
+    /// How long the processes before it had worked on the last prompt.
+    worked: Duration,
     in_flight: Money,
     /// The model whose reply was paid for last.
     paid: Option<String>,
@@ -235,6 +267,7 @@ impl Story {
     fn hear_record(&mut self, record: Record) {
         match record {
             Record::Open(open) => {
+                self.worked += Moment::default().until(mem::take(&mut self.now));
                 match open.carry {
                     Carry::Fresh => {
                         self.begin_prompt();
@@ -267,7 +300,10 @@ impl Story {
                 }
                 self.in_flight = Money::ZERO;
             }
-            Record::Repair { .. } | Record::Recovery(_) => {}
+            Record::Contract(_)
+            | Record::Prompt(_)
+            | Record::Repair { .. }
+            | Record::Recovery(_) => {}
             Record::Deeds { deeds } => {
                 let limits = self.opened.as_ref().map(|open| open.limits.loops);
                 self.spiral.observe(&deeds, limits.unwrap_or_default());
@@ -319,6 +355,7 @@ impl Story {
     fn begin_prompt(&mut self) {
         (self.prompt, self.recovery) = (Sums::default(), Chronicle::default());
         (self.spiral, self.closing) = (Spiral::default(), None);
+        self.worked = Duration::ZERO;
     }
 
     /// Something happened after the end: another prompt began in the same process.

@@ -9,10 +9,12 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::recovery::Money;
-use crate::transcript::Usage;
+use crate::transcript::{Message, Usage};
 
 use super::agents::traces;
-use super::entry::Opening;
+use super::contract::{self, Terms};
+use super::damage::{OnDamage, Rest};
+use super::entry::{Meta, Opening};
 use super::error::Holder;
 use super::log::Beginning;
 use super::reader::{self, Contents, Why};
@@ -31,6 +33,7 @@ const GLANCE: Duration = Duration::from_millis(10);
 pub struct Held {
     restored: Restored,
     loose: Loose,
+    rest: Option<Rest>,
     file: File,
     path: PathBuf,
     /// What the file holds, as far as writing on needs it.
@@ -52,11 +55,21 @@ struct End {
 ///
 /// # Errors
 /// When the session is unknown, unreadable, damaged or newer than this program.
-pub fn read(place: &Place, id: &SessionId) -> Result<Restored, JournalError> {
+pub fn read(place: &Place, id: &SessionId, on_damage: OnDamage) -> Result<Restored, JournalError> {
     let path = place.find(id)?;
     let unreadable = |cause| JournalError::Unreadable { path: path.clone(), cause };
     let bytes = std::fs::read(&path).map_err(unreadable)?;
-    Ok(restore(id.clone(), understand(&path, &bytes)?, &traces(&path)).0)
+    let Understood { contents, rest, terms } = understand(id, &path, &bytes, on_damage)?;
+    let (restored, _loose) = restore(id.clone(), contents, rest.as_ref(), &traces(&path));
+    Ok(Restored { terms, ..restored })
+}
+
+/// What a file comes to.
+struct Understood {
+    contents: Contents,
+    /// What was left out, where the file is damaged.
+    rest: Option<Rest>,
+    terms: Terms,
 }
 
 impl Held {
@@ -64,7 +77,7 @@ impl Held {
     ///
     /// # Errors
     /// As for [`read`], and [`JournalError::Locked`] when another process has it.
-    pub fn take(place: &Place, id: &SessionId) -> Result<Self, JournalError> {
+    pub fn take(place: &Place, id: &SessionId, on_damage: OnDamage) -> Result<Self, JournalError> {
         let path = place.find(id)?;
         let unreadable = |cause| JournalError::Unreadable { path: path.clone(), cause };
         let (mut file, unwritable) = open(&path).map_err(unreadable)?;
@@ -75,10 +88,11 @@ impl Held {
         }
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes).map_err(unreadable)?;
-        let contents = understand(&path, &bytes)?;
+        let Understood { contents, rest, terms } = understand(id, &path, &bytes, on_damage)?;
         let end = End { whole: contents.whole, seq: contents.seq, unended: contents.unended };
-        let (restored, loose) = restore(id.clone(), contents, &traces(&path));
-        Ok(Self { restored, loose, file, path, end, unwritable })
+        let (restored, loose) = restore(id.clone(), contents, rest.as_ref(), &traces(&path));
+        let restored = Restored { terms, ..restored };
+        Ok(Self { restored, loose, rest, file, path, end, unwritable })
     }
 
     pub fn restored(&self) -> &Restored {
@@ -88,29 +102,46 @@ impl Held {
     /// Writes on. The torn end is cut away, and answers to cut-off calls are put on record. When
     /// the file cannot be written, the journal says so and the run may still go on.
     pub fn open(self, place: &Place, opening: &Opening) -> (Journal, Restored) {
-        let Self { restored, loose, file, path, end, unwritable } = self;
-        let cut = match unwritable {
-            Some(cause) => Err(cause),
-            None => file.set_len(end.whole),
+        let Self { mut restored, loose, rest, file, path, end, unwritable } = self;
+        let kept = match (unwritable, &rest) {
+            (Some(cause), _) => Err(cause),
+            (None, Some(rest)) => rest.keep(&path).map(Some),
+            (None, None) => Ok(None),
         };
+        let cut = kept.and_then(|kept| file.set_len(end.whole).map(|()| kept));
         let writer = Writer::over(file, end.whole);
         let mut journal = Journal::over(writer, place, &restored.id, opening)
             .following(path, end.seq, loose.leaf);
-        if let Err(cause) = cut {
-            journal.lose(&cause);
-            return (journal, restored);
+        let kept_in = match cut {
+            Ok(kept_in) => kept_in,
+            Err(cause) => {
+                journal.lose(&cause);
+                return (journal, restored);
+            }
+        };
+        if let Some(damage) = &mut restored.damage {
+            damage.kept_in = kept_in;
         }
         if end.unended {
             journal.end_line();
+        }
+        for spend in rest.iter().flat_map(Rest::spends) {
+            journal.spend_again(spend);
         }
         if restored.in_flight > Money::ZERO {
             let (cost, model) = (restored.in_flight, restored.in_flight_model.as_str());
             journal.forfeit(Some(cost), &Usage::default(), model);
         }
         let dropped = restored.dropped_records;
-        journal.open(opening, Beginning { epoch: loose.epoch + 1, dropped, forked_from: None });
+        let damage = restored.damage.clone();
+        let beginning =
+            Beginning { epoch: loose.epoch + 1, dropped, damage, ..Beginning::default() };
+        journal.open(opening, &restored.terms, beginning);
         for answer in &loose.answers {
             journal.outcome(answer, &Value::Null);
+        }
+        if let Some(rest) = &rest {
+            journal.message(&Message::user(vec![rest.note()]), &Meta::default());
         }
         journal.repairs(&restored.repairs);
         (journal, restored)
@@ -125,14 +156,28 @@ fn open(path: &Path) -> io::Result<(File, Option<io::Error>)> {
     }
 }
 
-fn understand(path: &Path, bytes: &[u8]) -> Result<Contents, JournalError> {
-    reader::read(bytes).map_err(|refusal| {
-        let (path, line) = (path.to_owned(), refusal.line);
+fn understand(
+    id: &SessionId,
+    path: &Path,
+    bytes: &[u8],
+    on_damage: OnDamage,
+) -> Result<Understood, JournalError> {
+    let read = reader::read(bytes).map(|contents| (contents, None));
+    let read = read.or_else(|refusal| match (&refusal.why, on_damage) {
+        (Why::Damaged(what), OnDamage::UseIntactPart) => {
+            let (contents, rest) = Rest::split(bytes, &refusal, what)?;
+            Ok((contents, Some(rest)))
+        }
+        (Why::Damaged(_), OnDamage::Refuse) | (Why::Newer(_), _) => Err(refusal),
+    });
+    let (contents, rest) = read.map_err(|refusal| {
+        let (id, path, line) = (id.clone(), path.to_owned(), refusal.line);
         match refusal.why {
-            Why::Damaged(what) => JournalError::Damaged { path, line, what },
+            Why::Damaged(what) => JournalError::Damaged { id, path, line, what },
             Why::Newer(what) => JournalError::Newer { path, line, what },
         }
-    })
+    })?;
+    Ok(Understood { contents, rest, terms: contract::scan(path, bytes)? })
 }
 
 /// Says who has the session, as far as its file tells.

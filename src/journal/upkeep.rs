@@ -12,6 +12,7 @@ use std::time::{Duration, SystemTime};
 use tokio::time::Instant;
 
 use super::SessionId;
+use super::damage::is_rest_name;
 use super::entry::{Seal, check_seal};
 use super::place::entries;
 
@@ -111,6 +112,7 @@ fn is_ours(file: &File) -> bool {
 fn clear_outputs(session: &Path, before: SystemTime) -> usize {
     let outputs = clear_folder(&session.join("tool-results"), is_output_name, before);
     clear_folder(&session.join("subagents"), is_agent_name, before);
+    clear_folder(session, is_rest_name, before);
     // It goes only when it is empty.
     let _another_programs = fs::remove_dir(session);
     outputs

@@ -114,6 +114,8 @@ mod tests {
             limits: Limits::default(),
             carry: Carry::Fresh,
             required_servers: Vec::new(),
+            contract: None,
+            prompt: None,
             redact: Vec::new(),
         };
         let place = Place::new(Path::new("/nowhere"), Path::new("/"));

@@ -2,7 +2,7 @@
 
 use super::event::Connection;
 use super::state::{Compaction, Fast, Phase, Run};
-use super::{Limits, Moment};
+use super::{Budgets, Limits, Moment};
 
 impl Run {
     /// A run that goes on in a new process: what was spent stays spent, what was awaited is
@@ -23,6 +23,27 @@ impl Run {
             wrapping_up: false,
             ..self
         }
+    }
+
+    /// A run that came to an end without success and goes on with the same prompt. What its prompt
+    /// was allowed stays spent: turns, tries at the answer and at the requirement, effort. What
+    /// recoveries may spend is full again: a later time is another try.
+    #[must_use]
+    pub fn reopened(self, limits: &Limits) -> Self {
+        let fresh = Self::new(self.seed, limits);
+        let Budgets { turns, schema_tries, amendments, objections, nudges, reports, .. } =
+            self.budgets;
+        let budgets = Budgets {
+            turns,
+            schema_tries,
+            amendments,
+            objections,
+            nudges,
+            reports,
+            ..fresh.budgets
+        };
+        let (effort_left, since_nudge) = (self.effort_left, self.since_nudge);
+        Self { budgets, effort_left, since_nudge, ..fresh }
     }
 
     /// A run whose answer waits for the hooks of Stop or the command of `--require`, and for

@@ -46,6 +46,8 @@ pub struct AnswerSchema(Arc<Checked>);
 
 #[derive(Debug)]
 struct Checked {
+    /// As the user wrote it.
+    source: Value,
     /// What the model is given as the input of the tool.
     offered: Value,
     validator: Validator,
@@ -94,7 +96,7 @@ impl AnswerSchema {
         }
         check_root(&schema)?;
         references::check(&schema)?;
-        let form = form(&schema);
+        let (form, source) = (form(&schema), schema.clone());
         let (checked, offered) = match form {
             Form::Plain => {
                 let mut schema = schema;
@@ -118,7 +120,12 @@ impl AnswerSchema {
                 let why = format!("{}; correct the schema", mistake(&fault));
                 BadSchema::at(fault.instance_path().as_str(), why)
             })?;
-        Ok(Self(Arc::new(Checked { offered, validator, form })))
+        Ok(Self(Arc::new(Checked { source, offered, validator, form })))
+    }
+
+    /// The schema as the user wrote it.
+    pub fn source(&self) -> &Value {
+        &self.0.source
     }
 
     /// The schema of the tool's input.

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use outlast::agent::{self, Notice, Observer, interrupt};
-use outlast::journal::{Journal, Place, SessionId, read};
+use outlast::journal::{Journal, OnDamage, Place, SessionId, read};
 use outlast::recovery::{Action, Interrupt, Ladder, StopReason};
 use outlast::rehearsal::Scenario;
 use outlast::transcript::faults_of_a_history;
@@ -148,7 +148,7 @@ async fn an_observer_that_panics_is_an_ending_and_not_a_panic() {
         assert_eq!(ending.reason, StopReason::InternalError, "at notice {left}");
         assert_eq!(ending.broken.as_deref(), Some("the observer fell over"), "at notice {left}");
         assert_eq!(*asked.lock().expect("it is not held"), 1, "who fell over is left alone");
-        let restored = read(&place, &id).expect("the journal is whole");
+        let restored = read(&place, &id, OnDamage::Refuse).expect("the journal is whole");
         assert_eq!(restored.ended, Some(StopReason::InternalError), "at notice {left}");
         assert_eq!(restored.repairs, [], "at notice {left}");
         assert_eq!(faults_of_a_history(&restored.messages), [], "at notice {left}");

@@ -281,6 +281,8 @@ pub(super) fn opening() -> Opening {
         limits: Limits::default(),
         carry: Carry::Fresh,
         required_servers: Vec::new(),
+        contract: None,
+        prompt: None,
         redact: Vec::new(),
     }
 }

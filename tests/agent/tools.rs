@@ -8,7 +8,7 @@ use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 
 use outlast::agent::interrupt;
-use outlast::journal::{self, Journal, SessionId};
+use outlast::journal::{self, Journal, OnDamage, SessionId};
 use outlast::process::Support;
 use outlast::recovery::{Action, Interrupt, StopReason};
 use outlast::rehearsal::{Harm, Place, Scenario};
@@ -235,7 +235,8 @@ async fn an_interrupt_keeps_what_is_finished_and_answers_for_the_rest() {
     leases.serve(0).await;
     leases.wait_for(1).await;
     let finished = || {
-        let said = journal::read(&place, &id).expect("the journal is whole").messages;
+        let said =
+            journal::read(&place, &id, OnDamage::Refuse).expect("the journal is whole").messages;
         serde_json::to_string(&said).expect("messages are JSON").contains("1:file00")
     };
     // The journal tells nobody that it grew, so it is looked at again and again, with a bound.

@@ -6,6 +6,7 @@ mod binary;
 mod broken;
 mod chain;
 mod config;
+mod contract;
 mod doctor;
 mod exits;
 mod golden;

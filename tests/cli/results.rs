@@ -6,7 +6,7 @@ use jiff::tz::{TimeZone, offset};
 use outlast::agent::{
     Denial, Ending, HookTally, JournalHealth, ModelSpan, ModelTally, Tally, ToolTally,
 };
-use outlast::cli::output::{Keep, Report, refused, shrink, write_result_file};
+use outlast::cli::output::{Keep, Report, Resumption, refused, shrink, write_result_file};
 use outlast::cli::usage::UsageError;
 use outlast::cli::wall::Now;
 use outlast::cli::{advice, exit};
@@ -176,6 +176,7 @@ pub(super) fn object(ending: &Ending) -> Value {
         now: &now(),
         warnings: &[],
         sandbox: &fenced(),
+        resumption: &Resumption::default(),
         ignored: &[],
     }
     .object()

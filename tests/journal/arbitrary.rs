@@ -1,6 +1,6 @@
 //! Journals that nobody wrote: any bytes, and records with good seals that say anything.
 
-use outlast::journal::{Held, JournalError, Meta, Restored};
+use outlast::journal::{Held, JournalError, Meta, OnDamage, Restored};
 use outlast::transcript::{Rule, violations};
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
@@ -25,7 +25,7 @@ fn lines() -> Vec<String> {
 }
 
 /// Numbers and seals lines that are an object without its last brace.
-fn seal(lines: &[String]) -> Vec<u8> {
+pub(super) fn seal(lines: &[String]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for (index, line) in lines.iter().enumerate() {
         let body = format!("{line},\"seq\":{}", index + 1);
@@ -123,15 +123,18 @@ fn assert_sendable(restored: &Restored) {
 fn assert_understood(bytes: &[u8]) {
     let sandbox = Sandbox::new();
     let id = sandbox.with_file(bytes);
-    match outlast::journal::read(&sandbox.place, &id) {
+    match outlast::journal::read(&sandbox.place, &id, OnDamage::Refuse) {
         Err(JournalError::Damaged { line, .. } | JournalError::Newer { line, .. }) => {
             assert!(line > 0 && line <= bytes.split(|byte| *byte == b'\n').count());
-            assert!(Held::take(&sandbox.place, &id).is_err(), "refused, and taken");
+            assert!(
+                Held::take(&sandbox.place, &id, OnDamage::Refuse).is_err(),
+                "refused, and taken"
+            );
         }
         Err(other) => panic!("{other}"),
         Ok(restored) => {
             assert_sendable(&restored);
-            let taken = Held::take(&sandbox.place, &id).expect("it was read");
+            let taken = Held::take(&sandbox.place, &id, OnDamage::Refuse).expect("it was read");
             let (mut journal, restored) = taken.open(&sandbox.place, &opening());
             assert_sendable(&restored);
             journal.message(&user("go on"), &Meta::default());

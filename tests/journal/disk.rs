@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use outlast::journal::{Health, Journal, JournalError, Meta, Place, SessionId};
+use outlast::journal::{Health, Journal, JournalError, Meta, OnDamage, Place, SessionId};
 
 use super::story::{Sandbox, calls, opening, reply, result, tell, user};
 
@@ -72,7 +72,8 @@ fn a_full_disk_ends_the_journal_and_not_the_run() {
     assert!(said.contains("lost as it should be"), "{said}");
     let id = SessionId::parse("full").expect("a name");
     let place = Place::new(&sandbox.root.path().join("config"), sandbox.root.path());
-    let restored = outlast::journal::read(&place, &id).expect("what was written is whole");
+    let restored =
+        outlast::journal::read(&place, &id, OnDamage::Refuse).expect("what was written is whole");
     assert_eq!(restored.dropped_records, 0);
     assert!(restored.messages.len() > 4);
 }

@@ -1,7 +1,9 @@
 //! See the module of the same name.
 
 mod arbitrary;
+mod contract;
 mod crash;
+mod damaged;
 mod disk;
 mod foreign;
 mod owner;

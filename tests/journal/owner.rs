@@ -5,7 +5,7 @@ use std::io::Write;
 use std::sync::Barrier;
 use std::thread;
 
-use outlast::journal::{Health, Held, Journal, JournalError, Meta, SessionId};
+use outlast::journal::{Health, Held, Journal, JournalError, Meta, OnDamage, SessionId};
 
 use super::story::{Sandbox, opening, reply, says, tell, user};
 
@@ -13,14 +13,17 @@ use super::story::{Sandbox, opening, reply, says, tell, user};
 fn a_session_in_use_is_refused_and_says_by_whom() {
     let sandbox = Sandbox::new();
     let (id, journal) = sandbox.create();
-    let error = Held::take(&sandbox.place, &id).expect_err("in use");
+    let error = Held::take(&sandbox.place, &id, OnDamage::Refuse).expect_err("in use");
     let JournalError::Locked { holder: Some(holder), .. } = &error else { panic!("{error}") };
     assert_eq!(holder.pid, std::process::id());
     assert!(error.to_string().contains(&format!("by process {} on ", holder.pid)), "{error}");
     assert!(error.to_string().contains(&holder.since), "{error}");
     drop(journal);
-    let held = Held::take(&sandbox.place, &id).expect("free again");
-    assert!(Held::take(&sandbox.place, &id).is_err(), "reading it for a resume is using it");
+    let held = Held::take(&sandbox.place, &id, OnDamage::Refuse).expect("free again");
+    assert!(
+        Held::take(&sandbox.place, &id, OnDamage::Refuse).is_err(),
+        "reading it for a resume is using it"
+    );
     drop(held);
 }
 
@@ -39,7 +42,7 @@ fn a_session_that_is_held_for_a_moment_is_had_after_it() {
         targets.filter(|target| *target == sandbox.file(&id)).count()
     };
     thread::scope(|scope| {
-        let taking = scope.spawn(|| Held::take(&sandbox.place, &id).map(drop));
+        let taking = scope.spawn(|| Held::take(&sandbox.place, &id, OnDamage::Refuse).map(drop));
         while opened() < 2 && !taking.is_finished() {
             thread::yield_now();
         }
@@ -57,8 +60,10 @@ fn of_two_that_start_at_once_one_gets_the_session() {
         let compete = || {
             start.wait();
             let journal = match Journal::create(&sandbox.place, &id, &opening()) {
-                Err(JournalError::Exists { .. }) => Held::take(&sandbox.place, &id)
-                    .map(|held| held.open(&sandbox.place, &opening()).0),
+                Err(JournalError::Exists { .. }) => {
+                    Held::take(&sandbox.place, &id, OnDamage::Refuse)
+                        .map(|held| held.open(&sandbox.place, &opening()).0)
+                }
                 other => other,
             };
             end.wait();

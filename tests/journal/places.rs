@@ -4,7 +4,7 @@ use std::fs::{self, File, FileTimes};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::time::{Duration, SystemTime};
 
-use outlast::journal::{Journal, JournalError, Meta, Place, SessionId, latest};
+use outlast::journal::{Journal, JournalError, Meta, OnDamage, Place, SessionId, latest};
 
 use super::story::{Sandbox, opening, tell, user};
 
@@ -76,7 +76,10 @@ fn a_session_is_found_from_any_folder_and_through_any_link() {
     let messages = tell(&mut journal);
     let config = sandbox.root.path().join("config");
     let elsewhere = Place::new(&config, sandbox.root.path());
-    assert_eq!(outlast::journal::read(&elsewhere, &id).expect("found").messages, messages);
+    assert_eq!(
+        outlast::journal::read(&elsewhere, &id, OnDamage::Refuse).expect("found").messages,
+        messages
+    );
     let link = sandbox.root.path().join("link");
     symlink(sandbox.place.cwd(), &link).expect("linked");
     assert_eq!(latest(&Place::new(&config, &link)).expect("readable"), Some(id));
@@ -86,7 +89,7 @@ fn a_session_is_found_from_any_folder_and_through_any_link() {
 fn an_unknown_session_is_an_error_that_says_where_it_was_looked_for() {
     let sandbox = Sandbox::new();
     let id = SessionId::parse("nobody").expect("a name");
-    let error = outlast::journal::read(&sandbox.place, &id).expect_err("unknown");
+    let error = outlast::journal::read(&sandbox.place, &id, OnDamage::Refuse).expect_err("unknown");
     assert!(matches!(error, JournalError::Unknown { .. }));
     let text = error.to_string();
     assert!(text.contains("nobody") && text.contains("config/projects"), "{text}");

@@ -2,7 +2,9 @@
 
 use std::fs;
 
-use outlast::journal::{Carry, Held, Journal, Meta, ModelSpan, Opening, Restored, SessionId};
+use outlast::journal::{
+    Carry, Held, Journal, Meta, ModelSpan, OnDamage, Opening, Restored, SessionId,
+};
 use outlast::recovery::{
     Chronicle, Deed, ErrorBody, ErrorClass, Event, Failure, Fate, Limits, Moment, Nature, Pace,
     Reach, Remedies, Reply, Run, Spiral, Standing, StopReason,
@@ -166,7 +168,11 @@ fn a_new_prompt_begins_without_recoveries() {
     Live::begin().hear_all(&mut journal, &[Event::Begin, weighed(), OVERLOAD]);
     drop(journal);
     let fresh = Opening { carry: Carry::Fresh, ..opening() };
-    drop(Held::take(&sandbox.place, &id).expect("free").open(&sandbox.place, &fresh));
+    drop(
+        Held::take(&sandbox.place, &id, OnDamage::Refuse)
+            .expect("free")
+            .open(&sandbox.place, &fresh),
+    );
     assert_eq!(sandbox.read(&id).recovery, Chronicle::default());
 }
 
@@ -276,6 +282,10 @@ fn an_older_answer_is_none_to_a_newer_process() {
     drop(journal);
     assert!(sandbox.read(&id).finished);
     let fresh = Opening { carry: Carry::Fresh, ..opening() };
-    drop(Held::take(&sandbox.place, &id).expect("free").open(&sandbox.place, &fresh));
+    drop(
+        Held::take(&sandbox.place, &id, OnDamage::Refuse)
+            .expect("free")
+            .open(&sandbox.place, &fresh),
+    );
     assert!(!sandbox.read(&id).finished);
 }

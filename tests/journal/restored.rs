@@ -3,7 +3,7 @@
 use std::fs;
 
 use outlast::journal::{
-    Carry, Health, Held, Journal, Meta, ModelSpan, ModelSum, Opening, SessionId, Sums,
+    Carry, Health, Held, Journal, Meta, ModelSpan, ModelSum, OnDamage, Opening, SessionId, Sums,
 };
 use outlast::recovery::{Event, Limits, Money, StopReason};
 use outlast::transcript::{Block, Message, OUTCOME_UNKNOWN, Usage, violations};
@@ -153,7 +153,9 @@ fn sums_go_on_until_a_prompt_ends_or_a_fresh_one_begins() {
     assert_eq!(restored.session.by_model.len(), 2);
     drop(journal);
     let fresh = Opening { carry: Carry::Fresh, ..opening() };
-    let (journal, _) = Held::take(&sandbox.place, &id).expect("free").open(&sandbox.place, &fresh);
+    let (journal, _) = Held::take(&sandbox.place, &id, OnDamage::Refuse)
+        .expect("free")
+        .open(&sandbox.place, &fresh);
     drop(journal);
     assert_eq!(sandbox.read(&id).prompt, Sums::default());
 }

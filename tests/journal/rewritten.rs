@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use outlast::journal::{Journal, JournalError, Meta, SessionId};
+use outlast::journal::{Journal, JournalError, Meta, OnDamage, SessionId};
 use outlast::recovery::StopReason;
 use outlast::transcript::{Block, Message, OUTCOME_UNKNOWN, violations};
 use serde_json::{Value, json};
@@ -139,7 +139,8 @@ fn a_change_that_was_damaged_is_refused_and_not_skipped() {
     let text = String::from_utf8(sandbox.bytes(&id)).expect("text");
     let damaged =
         sandbox.with_file(text.replace("What came before", "What came BEFORE").as_bytes());
-    let error = outlast::journal::read(&sandbox.place, &damaged).expect_err("damaged");
+    let error =
+        outlast::journal::read(&sandbox.place, &damaged, OnDamage::Refuse).expect_err("damaged");
     assert!(matches!(error, JournalError::Damaged { .. }), "{error}");
 }
 
@@ -235,7 +236,8 @@ fn a_change_of_a_later_version_is_read_or_refused_but_never_ignored() {
         let messages = object.remove("messages").expect("there");
         object.insert("packed".to_owned(), json!(messages.to_string()));
     });
-    let error = outlast::journal::read(&sandbox.place, &unreadable).expect_err("not understood");
+    let error = outlast::journal::read(&sandbox.place, &unreadable, OnDamage::Refuse)
+        .expect_err("not understood");
     assert!(matches!(error, JournalError::Newer { .. }), "{error}");
 }
 

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use outlast::journal::{Carry, Held, Journal, Meta, Opening, Place, Restored, SessionId};
+use outlast::journal::{Carry, Held, Journal, Meta, OnDamage, Opening, Place, Restored, SessionId};
 use outlast::recovery::{
     Event, Limits, Moment, Money, Remedies, Reply, Run, StopReason, Transition, Weight,
 };
@@ -50,11 +50,11 @@ impl Sandbox {
     }
 
     pub(super) fn read(&self, id: &SessionId) -> Restored {
-        outlast::journal::read(&self.place, id).expect("readable")
+        outlast::journal::read(&self.place, id, OnDamage::Refuse).expect("readable")
     }
 
     pub(super) fn resume(&self, id: &SessionId) -> (Journal, Restored) {
-        Held::take(&self.place, id).expect("free").open(&self.place, &opening())
+        Held::take(&self.place, id, OnDamage::Refuse).expect("free").open(&self.place, &opening())
     }
 }
 
@@ -66,6 +66,8 @@ pub(super) fn opening() -> Opening {
         limits: Limits::default(),
         carry: Carry::On,
         required_servers: Vec::new(),
+        contract: None,
+        prompt: None,
         redact: vec![],
     }
 }

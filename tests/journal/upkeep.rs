@@ -5,7 +5,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use outlast::journal::{Cleared, Held, Meta, SessionId, clear_old};
+use outlast::journal::{Cleared, Held, Meta, OnDamage, SessionId, clear_old};
 
 use super::story::{Sandbox, opening, tell, user};
 
@@ -49,7 +49,7 @@ fn what_is_older_than_it_should_be_goes_and_nothing_else() {
 fn a_session_in_use_stays_however_long_it_was_silent() {
     let sandbox = Sandbox::new();
     let id = session(&sandbox, ago(90));
-    let held = Held::take(&sandbox.place, &id).expect("free");
+    let held = Held::take(&sandbox.place, &id, OnDamage::Refuse).expect("free");
     assert_eq!(clear(&sandbox), Cleared::default());
     let (mut journal, _) = held.open(&sandbox.place, &opening());
     journal.message(&user("still here"), &Meta::default());

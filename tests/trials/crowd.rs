@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use nix::sys::signal::Signal;
-use outlast::journal::{self, SessionId};
+use outlast::journal::{self, OnDamage, SessionId};
 use outlast::rehearsal::{After, Rules, Scenario, Server};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
@@ -126,7 +126,7 @@ async fn a_crowd_on_one_state_folder_loses_and_breaks_nothing() {
         .collect();
     for number in 0..others.end {
         let session = SessionId::parse(&id(number)).expect("an id");
-        let restored = journal::read(&place, &session).expect("whole");
+        let restored = journal::read(&place, &session, OnDamage::Refuse).expect("whole");
         assert!(restored.finished && restored.dropped_records == 0, "{number}: {restored:?}");
         assert!(files.remove(&format!("{}.jsonl", id(number))), "{number} is there");
         // What its commands said at length would be in there.

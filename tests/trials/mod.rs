@@ -43,6 +43,7 @@ mod network;
 mod permissions;
 mod prompts;
 mod rehearsals;
+mod resumed;
 mod sample_repo;
 mod sandbox;
 mod secrets;

@@ -331,6 +331,9 @@ pub struct SessionArgs {
         ]
     )]
     pub resume_or_start: Option<String>,
+    /// Where the session's file is damaged, go on from the last intact record before that
+    #[arg(long)]
+    pub to_last_intact: bool,
     /// Go on under a new id, and leave the old session as it is
     #[arg(long)]
     pub fork_session: bool,

@@ -10,16 +10,26 @@ use serde_json::{Map, Value, json};
 use crate::agent::{Ending, HookTally, JournalHealth, ModelTally, Tally};
 use crate::cli::advice;
 use crate::cli::exit::{self, Verdict};
-use crate::cli::settings::Ignored;
+use crate::cli::settings::{ContractChange, Ignored};
 use crate::cli::usage::UsageError;
 use crate::cli::version::{COMMIT, SCHEMA_VERSION, VERSION};
 use crate::cli::wall::{Now, instant};
+use crate::journal::Damage;
 use crate::recovery::{Counts, Episode, Money, StopReason};
 use crate::tools::{Acceptance, SandboxState};
 use crate::transcript::Usage;
 
 use super::agents;
 use super::servers::servers;
+
+/// What is different in a run that goes on with a session.
+#[derive(Clone, Debug, Default)]
+pub struct Resumption {
+    /// Against the contract that the session was started with.
+    pub changes: Vec<ContractChange>,
+    /// Where the session's file was damaged.
+    pub damage: Option<Damage>,
+}
 
 /// Everything that the result of a run is made of.
 #[derive(Clone, Copy, Debug)]
@@ -30,6 +40,7 @@ pub struct Report<'a> {
     pub now: &'a Now,
     pub warnings: &'a [String],
     pub sandbox: &'a SandboxState,
+    pub resumption: &'a Resumption,
     pub ignored: &'a [Ignored],
 }
 
@@ -95,7 +106,7 @@ impl Report<'_> {
                     "clamped_replies": ending.tally.clamped,
                 },
                 "durable": ending.journal == JournalHealth::Durable,
-                "journal": journal(ending),
+                "journal": journal(ending, self.resumption.damage.as_ref()),
                 "warnings": self.warnings,
                 "sandbox": self.sandbox,
                 "ignored_settings": ignored(self.ignored),
@@ -104,6 +115,10 @@ impl Report<'_> {
         );
         if !ending.servers.servers.is_empty() {
             object.insert("mcp".to_owned(), servers(&ending.servers));
+        }
+        if !self.resumption.changes.is_empty() {
+            let changes: Vec<Value> = self.resumption.changes.iter().map(change).collect();
+            object.insert("contract_changes".to_owned(), json!(changes));
         }
         if let Some(limits) = &ending.rate_limits {
             object.insert("rate_limits".to_owned(), json!(limits));
@@ -320,13 +335,23 @@ fn by_model(tally: &ModelTally) -> (String, Value) {
     (tally.model.clone(), value)
 }
 
-fn journal(ending: &Ending) -> Value {
+/// A term of the session's contract that is not what it was.
+fn change(change: &ContractChange) -> Value {
+    json!({ "name": change.name, "was": change.was, "now": change.now })
+}
+
+fn journal(ending: &Ending, damage: Option<&Damage>) -> Value {
     let (state, why) = match &ending.journal {
         JournalHealth::Durable => ("durable", None),
         JournalHealth::Off => ("off", None),
         JournalHealth::Lost(why) => ("lost", Some(why)),
     };
-    json!({ "state": state, "error": why, "dropped_records": ending.tally.dropped_records })
+    let dropped = ending.tally.dropped_records;
+    let mut journal = json!({ "state": state, "error": why, "dropped_records": dropped });
+    if let Some(damage) = damage {
+        journal["damage"] = json!(damage);
+    }
+    journal
 }
 
 pub(super) fn millis(duration: std::time::Duration) -> u64 {

@@ -26,6 +26,8 @@ pub struct Chain {
     pub key_variables: Vec<String>,
     /// What fits into models, those of sub-agents included.
     pub(in crate::cli) windows: Windows,
+    /// The entries behind the primary, with names in place of aliases.
+    pub(super) entries: Vec<Entry>,
 }
 
 /// One model of the chain.
@@ -67,6 +69,11 @@ impl Chain {
     /// Whether some endpoint's credential can be fetched anew.
     pub fn can_change_credentials(&self) -> bool {
         self.endpoints.iter().any(|endpoint| endpoint.credential.can_change())
+    }
+
+    /// Whether a header of this name may hold a secret.
+    pub(super) fn is_secret_header(name: &str) -> bool {
+        is_secret(name)
     }
 
     /// Complaints about prices and sizes that flags give to models which nobody will ask.
@@ -149,7 +156,11 @@ impl Sources<'_> {
                     let why = format!("{:?} comes twice in the chain; name it once", link.label);
                     return Err(origin.error(&why));
                 }
-                None => building.chain.links.push(link),
+                None => {
+                    let entry = Entry { model: link.model.clone(), ..entry.clone() };
+                    building.chain.entries.push(entry);
+                    building.chain.links.push(link);
+                }
             }
         }
         let chain = building.chain;
@@ -216,6 +227,7 @@ impl<'a> Building<'a> {
             links: Vec::new(),
             endpoints: vec![sources.primary.clone()],
             key_variables: Vec::new(),
+            entries: Vec::new(),
             windows,
         };
         let mut building = Self {

@@ -128,6 +128,35 @@ impl Loaded {
         self.hooks = HookSettings::default();
     }
 
+    /// Puts a value in place of whatever was read so far under a name with dots. `null` takes it
+    /// away.
+    pub(super) fn replace(&mut self, name: &str, value: &Value) {
+        let (members, last) = self.members_above(name);
+        members.remove(last);
+        if !value.is_null() {
+            members.insert(last.to_owned(), value.clone());
+        }
+    }
+
+    /// Adds items to a list that was read so far.
+    pub(super) fn add(&mut self, name: &str, items: &Value) {
+        let (members, last) = self.members_above(name);
+        let below = members.remove(last).unwrap_or(Value::Null);
+        // What the contract says comes first, so that it is the same again each time.
+        let all = if below.is_null() { items.clone() } else { merge(items.clone(), below) };
+        members.insert(last.to_owned(), all);
+    }
+
+    fn members_above<'a>(&mut self, name: &'a str) -> (&mut Map<String, Value>, &'a str) {
+        let mut outer: Vec<&str> = name.split('.').collect();
+        let last = outer.pop().unwrap_or(name);
+        let mut value = &mut self.merged;
+        for key in outer {
+            value = object(value).entry(key).or_insert(Value::Null);
+        }
+        (object(value), last)
+    }
+
     /// Takes away all rules so far that allow something.
     pub(super) fn forget_leave(&mut self) {
         if let Some(permissions) = self.merged.get_mut("permissions").and_then(Value::as_object_mut)
@@ -136,10 +165,23 @@ impl Loaded {
         }
     }
 
+    /// Whether every value has its shape.
+    pub(super) fn is_sound(&self) -> bool {
+        self.merged.is_null() || serde_json::from_value::<Layer>(self.merged.clone()).is_ok()
+    }
+
     /// What all files come to.
     pub(super) fn layer(&self) -> Layer {
         typed(&self.merged)
     }
+}
+
+/// A value as an object, which it becomes if it is none.
+fn object(value: &mut Value) -> &mut Map<String, Value> {
+    if !value.is_object() {
+        *value = Value::Object(Map::new());
+    }
+    value.as_object_mut().expect("it was made an object")
 }
 
 fn typed(value: &Value) -> Layer {

@@ -125,7 +125,8 @@ impl Managed {
         last.and_then(Value::as_bool) == Some(true)
     }
 
-    fn sets(&self, variable: &str) -> bool {
+    /// Whether a managed file sets a variable.
+    pub(super) fn sets(&self, variable: &str) -> bool {
         self.files.iter().any(|file| file.value["env"].get(variable).is_some())
     }
 }

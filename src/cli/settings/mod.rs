@@ -5,6 +5,7 @@
 //! repository is trusted. Everything is read once, here, and never again.
 
 mod chain;
+mod contract;
 mod credential;
 mod demands;
 mod entry;
@@ -41,6 +42,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub use chain::{Chain, Link};
+pub use contract::ContractChange;
 pub use credential::Credential;
 pub use layer::{Price, Unattended};
 pub use managed::MANAGED_FILES;
@@ -53,6 +55,7 @@ use crate::cli::args::{BudgetMode, ChildEnv, OnDenied, OutputFormat, PermissionM
 use crate::cli::environment::Variables;
 use crate::cli::prompts::Library;
 use crate::hooks::{Handler, HookEvent};
+use crate::journal::{OnDamage, Terms};
 use crate::model::{Address, Proxies};
 use crate::recovery::{Limits, Money};
 use crate::tools::{AgentDefinition, AnswerSchema, Requirement, SandboxSettings, secret_values};
@@ -115,6 +118,10 @@ pub struct Settings {
     pub output: Output,
     pub prompt: PromptSource,
     pub session: Start,
+    /// What becomes of a session to resume whose file is damaged.
+    pub on_damage: OnDamage,
+    /// How the session to resume was started. Empty for a new one.
+    pub terms: Terms,
     /// Whether a journal is kept.
     pub persist: bool,
     /// How long sessions are kept that nobody goes on with; `None`: for ever.
@@ -147,6 +154,8 @@ pub struct Settings {
     pub system: SystemPrompt,
     pub tools: ToolRules,
     pub mcp: McpServers,
+    /// The agent that the run itself is to be, by its name.
+    pub agent: Option<String>,
     /// The kinds of sub-agents beside the one that is built in, by name.
     pub agents: Vec<AgentDefinition>,
     /// Commands and skills, and where all of it is.
@@ -340,6 +349,6 @@ impl ToolRules {
 }
 
 pub use origins::Effective;
-pub use resolve::{resolve, resolve_under};
+pub use resolve::{resolve, resolve_held, resolve_under};
 pub use sources::{FileState, SettingsFile};
 pub use survey::{Survey, survey, survey_under};

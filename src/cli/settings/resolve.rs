@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use uuid::Uuid;
 
 use super::chain::{self, Chain};
+use super::contract::Held;
 use super::credential::credential;
 use super::layer::{Layer, Permissions};
 use super::managed::{self, Managed};
@@ -23,6 +24,7 @@ use crate::cli::prompts::Library;
 use crate::cli::usage::UsageError;
 use crate::cli::values;
 use crate::hooks::{Handler, HookSettings};
+use crate::journal::{self, OnDamage, Place, SessionId, Terms};
 use crate::model::Address;
 use crate::recovery::{Limits, Money};
 use crate::tools::AgentDefinition;
@@ -37,7 +39,9 @@ pub fn resolve(
     cwd: PathBuf,
 ) -> Result<Settings, UsageError> {
     check_input(args)?;
-    let settings = resolve_under(&managed::files(), args, variables.into(), cwd)?;
+    let variables = variables.into();
+    let terms = known_terms(args, &variables, &cwd);
+    let settings = resolve_held(&managed::files(), args, variables, cwd, terms)?;
     check_credential(&settings.endpoint)?;
     Ok(settings)
 }
@@ -49,17 +53,34 @@ pub fn resolve(
 pub fn resolve_under(
     managed: &[PathBuf],
     args: &RunArgs,
-    mut variables: Variables,
+    variables: Variables,
     cwd: PathBuf,
 ) -> Result<Settings, UsageError> {
+    resolve_held(managed, args, variables, cwd, Terms::default())
+}
+
+/// The same for a session that was started under `terms`.
+///
+/// # Errors
+/// The first mistake found, wherever it is.
+pub fn resolve_held(
+    managed: &[PathBuf],
+    args: &RunArgs,
+    mut variables: Variables,
+    cwd: PathBuf,
+    terms: Terms,
+) -> Result<Settings, UsageError> {
+    let held = Held::of(&terms)?;
     let config_dir = environment::config_dir(&variables);
-    let sources = read_all(args, &variables, &config_dir, &cwd, managed).sound()?;
+    let sources = read_all(args, &variables, &config_dir, &cwd, managed, held).sound()?;
     let Sources { loaded, managed, ignored, memory, servers, mut library, .. } = sources;
     let file = loaded.layer();
-    let (args, role) = &outranked(args, &managed, &file, &mut library, &mut variables)?;
+    let taken = (held, managed.clone());
+    let (args, role) = &outranked(args, taken, &file, &mut library, &mut variables)?;
     let mode = permission_mode(&args.tools, &file.permissions);
-    let (env, home) =
+    let (mut env, home) =
         (Environment::read(&variables)?.planning(mode), environment::home(&variables));
+    held.over_environment(&mut env, &managed);
     let endpoint = endpoint(args, &env, &file, &config_dir)?;
     let chain = chain(&args.model, &env, &file, &variables, &endpoint)?;
     let mut warnings = remarks(loaded.warnings, &chain, &args.model, &mut library);
@@ -71,10 +92,12 @@ pub fn resolve_under(
     let paths = Paths { cwd: &cwd, home: home.as_deref() };
     let (system, tools) =
         roster::cast(role.clone(), system::read(&args.model)?, tools, &mcp, &paths)?;
-    Ok(Settings {
+    let settings = Settings {
         output: output(args, &env)?,
         prompt: prompt(args, &file),
         session: start(args)?,
+        on_damage: on_damage(args),
+        terms: terms.clone(),
         persist: !args.session.no_session_persistence,
         keep_sessions: rules::keep_sessions(&file),
         limits,
@@ -93,6 +116,7 @@ pub fn resolve_under(
         tools,
         mcp,
         hooks: hooks(&managed, loaded.hooks, &library, role.as_ref(), &file),
+        agent: role.as_ref().map(|role| role.name.clone()),
         agents: library.definitions(),
         library,
         demands: demands::read(&args.acceptance, &env, &file, &cwd)?,
@@ -106,7 +130,8 @@ pub fn resolve_under(
         warnings,
         ignored,
         ignored_line: sources.ignored_line,
-    })
+    };
+    settings.hold(held)
 }
 
 /// What there is to say of the files that were read, and of names that nothing has.
@@ -135,12 +160,17 @@ fn hooks(
 /// are.
 fn outranked(
     args: &RunArgs,
-    managed: &Managed,
+    (held, managed): (Held<'_>, Managed),
     file: &Layer,
     library: &mut Library,
     variables: &mut Variables,
 ) -> Result<(RunArgs, Option<AgentDefinition>), UsageError> {
-    let args = managed.settle(args, file, variables);
+    let args = managed.settle(&held.over_flags(args), file, variables);
+    // The agent of the first command line has had its say: it is in the contract.
+    if held.is_there() && args.prompts.agent.is_none() {
+        let role = roster::muster_again(&args, file, library)?;
+        return Ok((args, role));
+    }
     let role = roster::muster(&args, file, library)?;
     Ok((managed.settle(&roster::dressed(&args, role.as_ref()), file, variables), role))
 }
@@ -302,6 +332,11 @@ fn start(args: &RunArgs) -> Result<Start, UsageError> {
             "--fork-session needs --resume or --continue; add one of them",
         ));
     }
+    if session.to_last_intact && !resuming {
+        return Err(UsageError::new(
+            "--to-last-intact needs --resume or --continue; add one of them",
+        ));
+    }
     if let Some(id) = &session.resume_or_start {
         return Ok(Start::ResumeOrStart { session_id: uuid("--resume-or-start", id)? });
     }
@@ -311,6 +346,25 @@ fn start(args: &RunArgs) -> Result<Start, UsageError> {
         None if session.go_on => Ok(Start::Continue { fork }),
         None => Ok(Start::New { session_id: fresh() }),
     }
+}
+
+/// How the session that the flags name was started, as far as it can be read. Why it cannot is
+/// said when it is opened.
+fn known_terms(args: &RunArgs, variables: &Variables, cwd: &Path) -> Terms {
+    let Ok(start) = start(args) else { return Terms::default() };
+    let place = Place::new(&environment::config_dir(variables), cwd);
+    let id = match start {
+        Start::New { .. } => None,
+        Start::Resume { session_id, .. } | Start::ResumeOrStart { session_id } => {
+            SessionId::parse(&session_id)
+        }
+        Start::Continue { .. } => journal::latest(&place).ok().flatten(),
+    };
+    id.and_then(|id| journal::terms(&place, &id).ok()).unwrap_or_default()
+}
+
+fn on_damage(args: &RunArgs) -> OnDamage {
+    if args.session.to_last_intact { OnDamage::UseIntactPart } else { OnDamage::Refuse }
 }
 
 fn uuid(flag: &str, id: &str) -> Result<String, UsageError> {

@@ -23,6 +23,28 @@ pub(super) fn muster(
     file: &Layer,
     library: &mut Library,
 ) -> Result<Option<AgentDefinition>, UsageError> {
+    define(args, library)?;
+    choose(args, file, library)
+}
+
+/// The same for a session that is resumed. The agent that it was started as may be gone: its tools
+/// and rules are in the contract.
+///
+/// # Errors
+/// A mistake in `--agents`.
+pub(super) fn muster_again(
+    args: &RunArgs,
+    file: &Layer,
+    library: &mut Library,
+) -> Result<Option<AgentDefinition>, UsageError> {
+    define(args, library)?;
+    Ok(choose(args, file, library).unwrap_or_else(|error| {
+        library.warnings.push(format!("{error}; its tools and rules hold, without its prompt"));
+        None
+    }))
+}
+
+fn define(args: &RunArgs, library: &mut Library) -> Result<(), UsageError> {
     if let Some(given) = &args.prompts.agents {
         let (agents, warnings) = agents_of_flag(given)?;
         let given = |name: &str| agents.iter().any(|agent| agent.definition.name == name);
@@ -31,6 +53,14 @@ pub(super) fn muster(
         library.warnings.extend(warnings);
     }
     library.preload();
+    Ok(())
+}
+
+fn choose(
+    args: &RunArgs,
+    file: &Layer,
+    library: &Library,
+) -> Result<Option<AgentDefinition>, UsageError> {
     let (place, name) = match (&args.prompts.agent, &file.agent) {
         (Some(name), _) => ("--agent", name),
         (None, Some(name)) => ("the setting agent", name),

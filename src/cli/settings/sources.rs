@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+use super::contract::Held;
 use super::load::{self, Loaded, Parsed};
 use super::managed::Managed;
 use super::naming;
@@ -102,6 +103,7 @@ pub(super) fn read_all(
     config_dir: &Path,
     cwd: &Path,
     managed: &[PathBuf],
+    held: Held<'_>,
 ) -> Sources {
     let mut reading = Reading { strict: args.mcp.strict_mcp_config, ..Reading::default() };
     let session = &args.session;
@@ -134,6 +136,7 @@ pub(super) fn read_all(
         reading.project_servers(cwd, &trust);
     }
     reading.files.extend(above);
+    held.over_files(&mut reading.loaded);
     if let Some(parsed) = flag {
         reading.lay(parsed, Author::Settings);
     }

@@ -3,6 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
+use super::contract::Held;
 use super::credential::credential;
 use super::layer::Layer;
 use super::managed;
@@ -60,7 +61,7 @@ pub fn survey_under(
     cwd: &Path,
 ) -> Survey {
     let config_dir = environment::config_dir(variables);
-    let sources = read_all(args, variables, &config_dir, cwd, managed);
+    let sources = read_all(args, variables, &config_dir, cwd, managed, Held::default());
     let Sources { loaded, managed, files, mut mistakes, ignored, mut origins, .. } = sources;
     let (mut library, servers) = (sources.library, sources.servers);
     let file = loaded.layer();

@@ -60,6 +60,12 @@ impl Windows {
         find(&self.flags, &keys).or(said).or_else(|| find(&self.file, &keys))
     }
 
+    /// All sizes, flags over files.
+    pub(super) fn all(&self) -> serde_json::Map<String, serde_json::Value> {
+        let sizes = self.file.iter().chain(&self.flags);
+        sizes.map(|(model, size)| (model.clone(), (*size).into())).collect()
+    }
+
     /// The size for a model that is not of the chain, by its names, closest first.
     pub(in crate::cli) fn of_model(&self, names: &[&str]) -> Option<u32> {
         find(&self.flags, names).or_else(|| find(&self.file, names))

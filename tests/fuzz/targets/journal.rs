@@ -8,8 +8,7 @@ use std::sync::OnceLock;
 
 use libfuzzer_sys::fuzz_target;
 use outlast::journal::{
-    Carry, Held, JournalError, Meta, Opening, Place, Restored, SessionId, read,
-};
+    Carry, Held, JournalError, Meta, Opening, Place, Restored, SessionId, read, OnDamage};
 use outlast::recovery::Limits;
 use outlast::transcript::{Block, Message, Rule, violations};
 use outlast_fuzz::{folder, work};
@@ -63,6 +62,8 @@ fn opening() -> Opening {
         limits: Limits::default(),
         carry: Carry::On,
         required_servers: Vec::new(),
+        contract: None,
+        prompt: None,
         redact: Vec::new(),
     }
 }
@@ -81,7 +82,7 @@ fuzz_target!(|data: &[u8]| {
     if mode & 2 == 0 {
         return;
     }
-    let (mut journal, resumed) = Held::take(place, id).expect("readable").open(place, &opening());
+    let (mut journal, resumed) = Held::take(place, id, OnDamage::Refuse).expect("readable").open(place, &opening());
     check(&resumed);
     journal.message(&Message::user(vec![Block::text("go on")]), &Meta::default());
     drop(journal);

@@ -1,0 +1,433 @@
+//! The contract of a session: the limits, demands and rules that it was started under, and that
+//! hold when it is resumed.
+//!
+//! When a session is resumed, managed files outrank flags, flags (`--settings` among them) outrank
+//! the contract, and the contract outranks the environment and the settings files. Files can only
+//! add to what is forbidden.
+
+use clap::ValueEnum;
+use serde_json::{Map, Value, json};
+
+use super::chain::Chain;
+use super::layer::Price;
+use super::load::Loaded;
+use super::managed::Managed;
+use super::{Settings, ToolRules};
+use crate::cli::args::RunArgs;
+use crate::cli::environment::Environment;
+use crate::cli::usage::UsageError;
+use crate::journal::{Contract, Kept, Terms};
+use crate::recovery::{Moment, Money};
+use crate::secrets::REDACTED;
+use crate::tools::SandboxMode;
+
+/// The version of the terms. A higher one is refused.
+const VERSION: u32 = 1;
+
+/// A term of the contract that is not what it was.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ContractChange {
+    pub name: &'static str,
+    pub was: Value,
+    pub now: Value,
+}
+
+/// How a term holds when the session is resumed.
+#[derive(Clone, Copy)]
+enum Hold {
+    /// In place of what the settings files and the environment say.
+    Setting,
+    /// Together with what the settings files say: both only forbid.
+    Prohibition,
+    /// As if its flag had been given, unless it is.
+    Flag(fn(&mut RunArgs, &Value)),
+    /// After everything else has been read.
+    Apart,
+}
+
+/// What becomes of a term whose value held a secret, which no journal has.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Loss {
+    /// The session is not resumed before the term is given again.
+    Refused,
+    /// What is left of it holds, and a warning says so.
+    Told,
+    /// The settings files are read for it again.
+    ReadAgain,
+}
+
+struct Term {
+    /// The name of the setting, or of the flag where there is no setting.
+    name: &'static str,
+    value: fn(&Settings) -> Value,
+    hold: Hold,
+    loss: Loss,
+}
+
+const fn setting(name: &'static str, value: fn(&Settings) -> Value) -> Term {
+    Term { name, value, hold: Hold::Setting, loss: Loss::Told }
+}
+
+const fn prohibition(name: &'static str, value: fn(&Settings) -> Value) -> Term {
+    Term { name, value, hold: Hold::Prohibition, loss: Loss::Refused }
+}
+
+/// Every term.
+const TERMS: [Term; 37] = [
+    setting("model", |all| json!(all.chain.links[0].model)),
+    Term {
+        loss: Loss::ReadAgain,
+        ..setting("fallbackModel", |all| all.chain.entries.iter().map(fallback).collect())
+    },
+    setting("fallbackReturn", |all| json!(all.fallback_return)),
+    setting("contextWindow", windows),
+    setting("prices", prices),
+    setting("maxTurns", |all| json!(all.limits.budgets.turns)),
+    setting("maxBudgetUsd", |all| json!(all.budget.map(Money::as_dollars))),
+    setting("budgetMode", |all| name(&all.budget_mode)),
+    setting("maxDuration", max_duration),
+    setting("tokenBudget", |all| json!(all.limits.effort)),
+    Term { loss: Loss::Refused, ..setting("require", require) },
+    setting("requireTimeout", require_timeout),
+    setting("requireRetries", |all| json!(all.demands.require_retries)),
+    Term {
+        name: "jsonSchema",
+        value: |all| all.demands.schema.as_ref().map_or(Value::Null, |it| it.source().clone()),
+        hold: Hold::Flag(|args, value| {
+            args.acceptance.json_schema.get_or_insert_with(|| value.to_string());
+        }),
+        loss: Loss::Refused,
+    },
+    setting("schemaTries", |all| json!(all.demands.schema_tries)),
+    setting("agent", |all| json!(all.agent)),
+    Term {
+        name: "tools",
+        value: |all| json!(all.tools.only),
+        hold: Hold::Flag(|args, value| {
+            let empty = || vec![String::new()];
+            let names = Some(texts(value)).filter(|names| !names.is_empty());
+            args.tools.tools.get_or_insert_with(|| names.unwrap_or_else(empty));
+        }),
+        loss: Loss::Told,
+    },
+    setting("permissions.defaultMode", |all| json!(all.tools.mode.name())),
+    setting("permissions.allow", |all| list(&all.tools.allow)),
+    prohibition("permissions.ask", |all| list(&all.tools.ask)),
+    prohibition("permissions.deny", |all| list(&all.tools.deny)),
+    setting("permissions.additionalDirectories", directories),
+    Term {
+        name: "permissionPromptTool",
+        value: |all| json!(all.tools.prompt_tool),
+        hold: Hold::Flag(|args, value| {
+            let tool = &mut args.tools.permission_prompt_tool;
+            *tool = tool.take().or_else(|| value.as_str().map(str::to_owned));
+        }),
+        loss: Loss::Told,
+    },
+    setting("onDenied", |all| name(&all.tools.on_denied)),
+    setting("sandbox.mode", |all| json!(sandbox_mode(&all.tools))),
+    setting("sandbox.network.enabled", |all| json!(!all.tools.sandbox.no_network)),
+    setting("sandbox.filesystem.allowWrite", |all| list(&all.tools.sandbox.allow_write)),
+    setting("sandbox.filesystem.allowRead", |all| list(&all.tools.sandbox.allow_read)),
+    prohibition("sandbox.filesystem.denyWrite", |all| list(&all.tools.sandbox.deny_write)),
+    prohibition("sandbox.filesystem.denyRead", |all| list(&all.tools.sandbox.deny_read)),
+    setting("childEnv", |all| name(&all.tools.child_env)),
+    setting("passEnv", |all| list(&all.tools.pass_env)),
+    setting("webFetchPrivateHosts", |all| list(&all.tools.web_private_hosts)),
+    Term {
+        name: "mcpRequired",
+        value: |all| list(all.mcp.required.as_deref().unwrap_or_default()),
+        hold: Hold::Apart,
+        loss: Loss::Told,
+    },
+    setting("maxAgentDepth", |all| json!(all.agent_limits.depth)),
+    setting("maxLiveAgents", |all| json!(all.agent_limits.live)),
+    setting("maxAgents", |all| json!(all.agent_limits.total)),
+];
+
+impl Settings {
+    /// The contract of a session that starts or goes on with these settings.
+    pub fn contract(&self) -> Contract {
+        let term = |term: &Term| (term.name.to_owned(), (term.value)(self));
+        let terms = TERMS.iter().map(term).collect();
+        Contract { version: VERSION, terms, redacted: Vec::new() }
+    }
+
+    /// What of the contract that the session was started with is different in this run.
+    pub fn contract_changes(&self) -> Vec<ContractChange> {
+        let kept = self.terms.contract.as_ref();
+        kept.map_or_else(Vec::new, |kept| self.changes_of(&kept.original))
+    }
+
+    fn changes_of(&self, contract: &Contract) -> Vec<ContractChange> {
+        let change = |term: &Term| {
+            let (was, now) = (contract.terms.get(term.name)?.clone(), (term.value)(self));
+            // What was taken out of it is not known any more.
+            let is_lost = contract.redacted.iter().any(|lost| lost == term.name);
+            let is_same = was == now || (is_lost && term.loss == Loss::ReadAgain);
+            (!is_same).then_some(ContractChange { name: term.name, was, now })
+        };
+        TERMS.iter().filter_map(change).collect()
+    }
+
+    /// Lays the terms over what was read that hold apart from the rest, and says what this command
+    /// line and the managed files changed.
+    ///
+    /// # Errors
+    /// A term is lost without which the session must not go on.
+    pub(super) fn hold(mut self, held: Held<'_>) -> Result<Self, UsageError> {
+        let Some(contract) = held.0 else { return Ok(self) };
+        if let Some(required) = contract.terms.get("mcpRequired") {
+            self.mcp.required.get_or_insert_with(|| texts(required));
+        }
+        for term in &TERMS {
+            self.mind_loss(term, contract)?;
+        }
+        let changes = self.changes_of(contract);
+        if !changes.is_empty() {
+            let told: Vec<String> = changes.iter().map(ContractChange::words).collect();
+            let told = told.join(", ");
+            self.warnings.push(format!("the contract of the session changes: {told}"));
+        }
+        Ok(self)
+    }
+
+    fn mind_loss(&mut self, term: &Term, contract: &Contract) -> Result<(), UsageError> {
+        let was = contract.terms.get(term.name);
+        let is_lost = contract.redacted.iter().any(|name| name == term.name);
+        let is_as_it_was = was == Some(&(term.value)(self));
+        match term.loss {
+            Loss::Refused if is_lost && is_as_it_was => Err(UsageError::new(format!(
+                "the journal has the session's {:?} without the secret in it; give it again, by \
+                 its flag or with --settings",
+                term.name
+            ))),
+            Loss::Told if is_lost && is_as_it_was => {
+                self.warnings.push(format!(
+                    "the session's {:?} is in force without the secrets in it, which the journal \
+                     does not keep",
+                    term.name
+                ));
+                Ok(())
+            }
+            Loss::Refused | Loss::Told | Loss::ReadAgain => Ok(()),
+        }
+    }
+}
+
+impl ContractChange {
+    /// One clause for people.
+    fn words(&self) -> String {
+        let Self { name, was, now } = self;
+        format!("{name} was {}, is {}", shown(was), shown(now))
+    }
+}
+
+/// A value within a line for people.
+fn shown(value: &Value) -> String {
+    const CHARS_MAX: usize = 60;
+    let text = if value.is_null() { "not set".to_owned() } else { value.to_string() };
+    if text.chars().count() <= CHARS_MAX {
+        return text;
+    }
+    text.chars().take(CHARS_MAX).chain("...".chars()).collect()
+}
+
+/// The contract of the session that is resumed, if it has one.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Held<'a>(Option<&'a Contract>);
+
+impl<'a> Held<'a> {
+    /// Takes the contract that was in force last.
+    ///
+    /// # Errors
+    /// A later version of this program wrote it.
+    pub(super) fn of(terms: &'a Terms) -> Result<Self, UsageError> {
+        let latest = terms.contract.as_ref().map(|Kept { latest, .. }| latest);
+        if latest.is_some_and(|contract| contract.version > VERSION) {
+            return Err(UsageError::new(
+                "the session's contract was written by a newer outlast; update outlast",
+            ));
+        }
+        let held = Self(latest);
+        let mut alone = Loaded::default();
+        held.over_files(&mut alone);
+        if !alone.is_sound() {
+            return Err(UsageError::new(
+                "the session's contract makes no sense; start a new session",
+            ));
+        }
+        Ok(held)
+    }
+
+    pub(super) fn is_there(self) -> bool {
+        self.0.is_some()
+    }
+
+    fn terms(self) -> impl Iterator<Item = (&'static Term, &'a Value)> {
+        let contract = self.0.into_iter();
+        contract.flat_map(|contract| {
+            let known = TERMS.iter();
+            known.filter_map(|term| Some((term, contract.terms.get(term.name)?)))
+        })
+    }
+
+    /// Lays the contract over the settings files that were read so far.
+    pub(super) fn over_files(self, loaded: &mut Loaded) {
+        let lost = |name: &str| {
+            let redacted = self.0.map_or(&[][..], |contract| &contract.redacted);
+            redacted.iter().any(|lost| lost == name)
+        };
+        for (term, value) in self.terms() {
+            match term.hold {
+                Hold::Setting if term.loss == Loss::ReadAgain && lost(term.name) => {}
+                Hold::Setting => loaded.replace(term.name, value),
+                Hold::Prohibition => loaded.add(term.name, value),
+                Hold::Flag(_) | Hold::Apart => {}
+            }
+        }
+    }
+
+    /// Adds the flags of the first command line that have no setting.
+    pub(super) fn over_flags(self, args: &RunArgs) -> RunArgs {
+        let mut args = args.clone();
+        for (term, value) in self.terms().filter(|(_, value)| !value.is_null()) {
+            match term.hold {
+                Hold::Flag(give) => give(&mut args, value),
+                Hold::Setting | Hold::Prohibition | Hold::Apart => {}
+            }
+        }
+        args
+    }
+
+    /// Takes away what the environment says of the contract. Managed files may set variables.
+    pub(super) fn over_environment(self, env: &mut Environment, managed: &Managed) {
+        if !self.is_there() {
+            return;
+        }
+        let Environment { model, max_turns, schema_tries, .. } = env;
+        if !managed.sets("ANTHROPIC_MODEL") {
+            *model = None;
+        }
+        if !managed.sets("CLAUDE_CODE_MAX_TURNS") {
+            *max_turns = None;
+        }
+        if !managed.sets("MAX_STRUCTURED_OUTPUT_RETRIES") {
+            *schema_tries = None;
+        }
+    }
+}
+
+fn name(value: &impl ValueEnum) -> Value {
+    let value = value.to_possible_value();
+    value.map_or(Value::Null, |value| value.get_name().into())
+}
+
+fn texts(value: &Value) -> Vec<String> {
+    let items = value.as_array().into_iter().flatten();
+    items.filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
+/// A list without what comes again: files, flags and the contract may say the same.
+fn list(items: &[String]) -> Value {
+    let mut seen: Vec<&String> = Vec::new();
+    for item in items {
+        if !seen.contains(&item) {
+            seen.push(item);
+        }
+    }
+    json!(seen)
+}
+
+fn max_duration(all: &Settings) -> Value {
+    let duration = all.limits.deadline.map(|deadline| Moment::default().until(deadline));
+    json!(duration.map(|duration| humantime::format_duration(duration).to_string()))
+}
+
+fn require(all: &Settings) -> Value {
+    json!(all.demands.requirement.as_ref().map(|requirement| &requirement.command))
+}
+
+fn require_timeout(all: &Settings) -> Value {
+    let timeout = all.demands.requirement.as_ref().map(|requirement| requirement.timeout);
+    json!(timeout.map(|timeout| humantime::format_duration(timeout).to_string()))
+}
+
+fn directories(all: &Settings) -> Value {
+    let absolute = |path: &std::path::PathBuf| all.cwd.join(path).to_string_lossy().into_owned();
+    let mut paths: Vec<String> = all.tools.directories.iter().map(absolute).collect();
+    paths.sort_unstable();
+    list(&paths)
+}
+
+fn sandbox_mode(tools: &ToolRules) -> &'static str {
+    match tools.sandbox.mode {
+        SandboxMode::Off => "off",
+        SandboxMode::Workspace => "workspace",
+        SandboxMode::ReadOnly => "read-only",
+        SandboxMode::Required => "required",
+    }
+}
+
+/// A model to fall back to as a settings file has it. Of a header that may be a secret, nothing.
+fn fallback(entry: &super::entry::Entry) -> Value {
+    let (kind, key) = match &entry.key {
+        None => ("apiKeyEnv", None),
+        Some(super::entry::KeyVariable::ApiKey(name)) => ("apiKeyEnv", Some(name)),
+        Some(super::entry::KeyVariable::Bearer(name)) => ("authTokenEnv", Some(name)),
+    };
+    let mut object = Map::new();
+    object.insert("model".to_owned(), json!(entry.model));
+    let mut add = |name: &str, value: Value| {
+        if !value.is_null() {
+            object.insert(name.to_owned(), value);
+        }
+    };
+    add("baseUrl", json!(entry.base_url));
+    add(kind, json!(key));
+    let header = |(name, value): (&String, &String)| {
+        let shown = if Chain::is_secret_header(name) { REDACTED } else { value };
+        (name.clone(), json!(shown))
+    };
+    let headers: Map<String, Value> = entry.headers.iter().map(header).collect();
+    add("headers", Some(headers).filter(|it| !it.is_empty()).map_or(Value::Null, Value::Object));
+    add("contextWindow", json!(entry.context_window));
+    Value::Object(object)
+}
+
+/// The prices that flags and files name, and those of the chain by the labels of its models: an
+/// alias may come to stand for another one.
+fn prices(all: &Settings) -> Value {
+    let one = |price: &Price| {
+        let Price { input, output, cache_read, cache_write } = price;
+        let mut object = json!({ "input": input, "output": output });
+        for (name, value) in [("cacheRead", cache_read), ("cacheWrite", cache_write)] {
+            if let Some(value) = value {
+                object[name] = json!(value);
+            }
+        }
+        object
+    };
+    let mut prices: Map<String, Value> =
+        all.prices.iter().map(|(model, price)| (model.clone(), one(price))).collect();
+    for link in &all.chain.links {
+        let own = link.keys().iter().find_map(|key| all.prices.get(*key));
+        if let Some(price) = own {
+            prices.insert(link.label.clone(), one(price));
+        }
+    }
+    prices.sort_keys();
+    Value::Object(prices)
+}
+
+/// The same for context windows.
+fn windows(all: &Settings) -> Value {
+    let mut sizes: Map<String, Value> = all.chain.windows.all();
+    for link in &all.chain.links {
+        if let Some(size) = link.context_window {
+            sizes.insert(link.label.clone(), json!(size));
+        }
+    }
+    sizes.sort_keys();
+    if sizes.is_empty() { Value::Null } else { Value::Object(sizes) }
+}

@@ -1,0 +1,162 @@
+//! What a session was started with: its contract and its first prompt.
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use sha2::{Digest, Sha256};
+
+use super::entry::{Record, Seal, check_seal};
+use super::redact::Redaction;
+use super::{JournalError, Place, SessionId};
+
+/// How much of a prompt is kept to name it by, in characters.
+const BEGINNING_CHARS: usize = 60;
+
+/// The limits, demands and rules of a session, as its journal keeps them. What each term means is
+/// the settings' business.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Contract {
+    /// The version of the terms.
+    pub version: u32,
+    /// The value of each term by its name. `null`: the session has no such limit or rule.
+    pub terms: Map<String, Value>,
+    /// The terms that held a secret. The journal has them without it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub redacted: Vec<String>,
+}
+
+impl Contract {
+    /// The same contract as it may be written to the disk.
+    pub(super) fn redacted_by(&self, redaction: &Redaction) -> Self {
+        let mut contract = self.clone();
+        for (name, value) in &mut contract.terms {
+            if redaction.mask_value(value) {
+                contract.redacted.push(name.clone());
+            }
+        }
+        contract
+    }
+}
+
+/// The prompt that a session was started with: enough to recognize it, and to name it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FirstPrompt {
+    /// In hexadecimal digits.
+    pub sha256: String,
+    /// Its first words, on one line.
+    pub beginning: String,
+}
+
+impl FirstPrompt {
+    /// Describes a prompt. White space around it does not count.
+    pub fn of(prompt: &str) -> Self {
+        let prompt = prompt.trim();
+        let digest = Sha256::digest(prompt.as_bytes());
+        let sha256 = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+        Self { sha256, beginning: beginning(prompt) }
+    }
+}
+
+/// The first words of a text, on one line.
+pub fn beginning(text: &str) -> String {
+    let near: String = text.chars().take(4 * BEGINNING_CHARS).collect();
+    let line = near.split_whitespace().collect::<Vec<_>>().join(" ");
+    let mut short: String = line.chars().take(BEGINNING_CHARS).collect();
+    if short.len() < line.len() || near.len() < text.len() {
+        short.push_str("...");
+    }
+    short
+}
+
+/// What a journal says about how its session was started. Empty for a session that was started by
+/// a version that did not keep it, or by another program.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Terms {
+    pub contract: Option<Kept>,
+    pub prompt: Option<FirstPrompt>,
+}
+
+/// The contracts of a session.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Kept {
+    /// The one that the session was started with.
+    pub original: Contract,
+    /// The one in force when the last process began.
+    pub latest: Contract,
+}
+
+/// Reads how a session was started, without taking it. Damage elsewhere in the file does not
+/// matter.
+///
+/// # Errors
+/// The session is unknown or unreadable.
+pub fn terms(place: &Place, id: &SessionId) -> Result<Terms, JournalError> {
+    let path = place.find(id)?;
+    let bytes = std::fs::read(&path);
+    let bytes = bytes.map_err(|cause| JournalError::Unreadable { path: path.clone(), cause })?;
+    scan(&path, &bytes)
+}
+
+/// Finds the records among the lines of a file. Within the text of a message their mark cannot
+/// occur: quotes are escaped there.
+///
+/// # Errors
+/// A contract that this version cannot read.
+pub(super) fn scan(path: &Path, bytes: &[u8]) -> Result<Terms, JournalError> {
+    let mut terms = Terms::default();
+    for (index, line) in bytes.split(|byte| *byte == b'\n').enumerate() {
+        let head = &line[..line.len().min(HEAD_BYTES)];
+        let has = |mark: &[u8]| head.windows(mark.len()).any(|window| window == mark);
+        if !has(OURS) || !(has(CONTRACT) || has(PROMPT)) || check_seal(line) != Seal::Intact {
+            continue;
+        }
+        let record = serde_json::from_slice::<Record>(line).map_err(|error| {
+            let (path, what) = (path.to_owned(), format!("contract: {error}"));
+            JournalError::Newer { path, line: index + 1, what }
+        })?;
+        match record {
+            Record::Contract(contract) => match &mut terms.contract {
+                Some(kept) => kept.latest = *contract,
+                none @ None => {
+                    *none = Some(Kept { original: (*contract).clone(), latest: *contract });
+                }
+            },
+            Record::Prompt(prompt) => {
+                terms.prompt.get_or_insert(prompt);
+            }
+            Record::Open(_)
+            | Record::Transition { .. }
+            | Record::Intent { .. }
+            | Record::Spend { .. }
+            | Record::Repair { .. }
+            | Record::Rewrite { .. }
+            | Record::Recovery(_)
+            | Record::Deeds { .. }
+            | Record::Window { .. }
+            | Record::End { .. } => {}
+        }
+    }
+    Ok(terms)
+}
+
+/// How a line of ours begins, and within how many bytes.
+const OURS: &[u8] = br#""type":"outlast""#;
+const HEAD_BYTES: usize = 160;
+const CONTRACT: &[u8] = br#""kind":"contract""#;
+const PROMPT: &[u8] = br#""kind":"prompt""#;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_beginning_of_a_prompt_is_one_short_line() {
+        assert_eq!(beginning("Fix\n  it."), "Fix it.");
+        let long = "word ".repeat(100);
+        let short = beginning(&long);
+        assert!(short.ends_with("...") && short.chars().count() == BEGINNING_CHARS + 3, "{short}");
+        assert_eq!(FirstPrompt::of(" a\n"), FirstPrompt::of("a"));
+        assert_ne!(FirstPrompt::of("a b").sha256, FirstPrompt::of("a  b").sha256);
+    }
+}

@@ -1,0 +1,156 @@
+//! A journal that is damaged before its end: the part that is used, and the part that is set aside.
+//!
+//! ```text
+//! line 1 ... intact ... line n | damaged line | ... whole or not ...
+//!        the session goes on ──┘ └── moved to <session id>/damaged-1.jsonl, and told to the model
+//! ```
+
+use std::collections::HashSet;
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::transcript::{Block, ToolCall, named};
+
+use super::entry::Record;
+use super::place::sync_folders;
+use super::reader::{self, Contents, Entry};
+
+/// What a reader does about a file that is damaged before its last line.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnDamage {
+    #[default]
+    Refuse,
+    /// Uses what stands before the damage.
+    UseIntactPart,
+}
+
+/// Where a session's file was damaged, and what was left out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Damage {
+    /// The first line that was left out, counted from 1.
+    pub line: usize,
+    pub what: String,
+    /// How many lines were left out, whole ones included.
+    pub dropped_records: u32,
+    /// The file that has them now. `None`: they are still where they were.
+    pub kept_in: Option<PathBuf>,
+}
+
+/// The part of a file from its damage on.
+#[derive(Debug)]
+pub(super) struct Rest {
+    pub(super) damage: Damage,
+    bytes: Vec<u8>,
+    entries: Vec<Entry>,
+}
+
+impl Rest {
+    /// Splits a file before its damage: what is used of it, and the rest.
+    pub(super) fn split(
+        bytes: &[u8],
+        refusal: &reader::Refusal,
+        what: &str,
+    ) -> Result<(Contents, Self), reader::Refusal> {
+        let end = usize::try_from(refusal.intact).unwrap_or(usize::MAX).min(bytes.len());
+        let (intact, rest) = bytes.split_at(end);
+        let contents = reader::read(intact)?;
+        let lines = rest.split_inclusive(|byte| *byte == b'\n').count();
+        let damage = Damage {
+            line: refusal.line,
+            what: what.to_owned(),
+            dropped_records: u32::try_from(lines).unwrap_or(u32::MAX),
+            kept_in: None,
+        };
+        Ok((contents, Self { damage, bytes: rest.to_vec(), entries: reader::readable(rest) }))
+    }
+
+    /// What was paid for after the damage, as far as it can be read. It counts all the same.
+    pub(super) fn spends(&self) -> impl Iterator<Item = &Record> {
+        let records = self.entries.iter().filter_map(|entry| match entry {
+            Entry::Record(record) => Some(record.as_ref()),
+            Entry::Said(_) | Entry::Link { .. } | Entry::UnreadTransition | Entry::Other => None,
+        });
+        records.filter(|record| matches!(record, Record::Spend { .. }))
+    }
+
+    /// What the model is told in place of the rest.
+    pub(super) fn note(&self) -> Block {
+        let mut text = LOST.to_owned();
+        let calls = self.calls();
+        if !calls.is_empty() {
+            text.push_str("\nAs far as the record can be read, these calls were made:");
+            for call in calls.iter().take(CALLS_TOLD) {
+                text.push_str("\n- ");
+                text.push_str(call);
+                text.push_str(": outcome unknown");
+            }
+            if calls.len() > CALLS_TOLD {
+                text.push_str(&format!("\n- and {} more", calls.len() - CALLS_TOLD));
+            }
+        }
+        Block::text(text)
+    }
+
+    /// The calls that replies of the rest asked for.
+    fn calls(&self) -> Vec<String> {
+        let mut seen = HashSet::new();
+        let mut calls = Vec::new();
+        for entry in &self.entries {
+            let Entry::Said(said) = entry else { continue };
+            for block in &said.message.content {
+                if let Block::ToolUse { id, name, input } = block
+                    && seen.insert(id.as_str())
+                {
+                    let (id, name) = (id.clone(), name.clone());
+                    calls.push(named(&ToolCall { id, name, input: input.clone() }));
+                }
+            }
+        }
+        calls
+    }
+
+    /// Copies the rest to a file beside the session's, so that nothing is lost when it is cut off
+    /// there.
+    pub(super) fn keep(&self, journal: &Path) -> io::Result<PathBuf> {
+        let folder = journal.with_extension("");
+        DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
+        let (path, mut file) = create(&folder)?;
+        file.write_all(&self.bytes)?;
+        file.sync_all()?;
+        sync_folders(&folder)?;
+        Ok(path)
+    }
+}
+
+/// Whether a file holds the damaged rest of a journal, by its name.
+pub(super) fn is_rest_name(name: &str) -> bool {
+    let number = name.strip_prefix("damaged-").and_then(|rest| rest.strip_suffix(".jsonl"));
+    number.is_some_and(|number| number.parse::<u32>().is_ok())
+}
+
+/// No journal is damaged more often than this.
+const RESTS_MAX: u32 = 1_000;
+
+fn create(folder: &Path) -> io::Result<(PathBuf, File)> {
+    for number in 1..=RESTS_MAX {
+        let path = folder.join(format!("damaged-{number}.jsonl"));
+        match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path) {
+            Ok(file) => return Ok((path, file)),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Err(io::Error::from(io::ErrorKind::AlreadyExists))
+}
+
+/// How many calls the model is told of.
+const CALLS_TOLD: usize = 20;
+
+const LOST: &str = "The record of this session was damaged on the disk, and everything after this \
+                    point of the conversation is lost. What was done since then is unknown: \
+                    commands may have run, and files may have been changed. Look at the present \
+                    state before you go on, and check before doing anything again.";

@@ -1,0 +1,421 @@
+//! The contract of a session: every term is stored, holds against settings and variables of the
+//! process that resumes it, and is changed by flags only, which is reported.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use outlast::cli::args::{self, Request};
+use outlast::cli::settings::{self, Settings};
+use outlast::journal::{Contract, Kept, Terms};
+use serde_json::{Value, json};
+
+use super::binary::World;
+
+/// What every command line of these tests has.
+const ALWAYS: [&str; 4] = [
+    "--agents",
+    r#"{"one": {"description": "d", "prompt": "p"}, "two": {"description": "d", "prompt": "p"}}"#,
+    "--mcp-config",
+    r#"{"mcpServers": {"gate": {"command": "true"}}}"#,
+];
+
+fn held(
+    flags: &[&str],
+    variables: &[(&str, &str)],
+    user: &Value,
+    (managed, terms): (Option<&str>, Terms),
+) -> Result<Settings, String> {
+    let world = World::new()
+        .file("home/.outlast/settings.json", &user.to_string())
+        .file("managed.json", managed.unwrap_or("{}"));
+    let words: Vec<String> = ALWAYS.iter().chain(flags).map(ToString::to_string).collect();
+    let Request::Run(args) = args::parse(&words).map_err(|error| error.to_string())? else {
+        panic!("a run");
+    };
+    let mut all: BTreeMap<OsString, OsString> =
+        variables.iter().map(|(name, value)| (name.into(), value.into())).collect();
+    all.insert("HOME".into(), world.home().into());
+    all.insert("ANTHROPIC_API_KEY".into(), "a-key".into());
+    all.insert("SECOND_KEY".into(), "another-key".into());
+    let managed: Vec<PathBuf> =
+        managed.map(|_| world.home().join("../managed.json")).into_iter().collect();
+    settings::resolve_held(&managed, &args, all.into(), world.work(), terms)
+        .map_err(|error| error.to_string())
+}
+
+fn started_under(contract: &Contract) -> (Option<&'static str>, Terms) {
+    let kept = Kept { original: contract.clone(), latest: contract.clone() };
+    (None, Terms { contract: Some(kept), prompt: None })
+}
+
+fn new() -> (Option<&'static str>, Terms) {
+    (None, Terms::default())
+}
+
+/// A term, and what is said of it.
+struct Row {
+    name: &'static str,
+    /// When the session starts.
+    flags: &'static [&'static str],
+    file: Value,
+    stored: Value,
+    /// When it is resumed: without an effect.
+    other: Value,
+    variables: &'static [(&'static str, &'static str)],
+    /// When it is resumed: with one.
+    change: &'static [&'static str],
+    now: Value,
+}
+
+impl Row {
+    fn flags(name: &'static str, flags: &'static [&'static str], stored: Value) -> Self {
+        Self {
+            name,
+            flags,
+            file: json!({}),
+            stored,
+            other: json!({}),
+            variables: &[],
+            change: &[],
+            now: Value::Null,
+        }
+    }
+
+    fn file(name: &'static str, file: Value, stored: Value) -> Self {
+        Self { file, ..Self::flags(name, &[], stored) }
+    }
+
+    fn against(self, other: Value) -> Self {
+        Self { other, ..self }
+    }
+
+    fn and_variables(self, variables: &'static [(&'static str, &'static str)]) -> Self {
+        Self { variables, ..self }
+    }
+
+    fn changed(self, change: &'static [&'static str], now: Value) -> Self {
+        Self { change, now, ..self }
+    }
+}
+
+fn model_rows() -> Vec<Row> {
+    let second = json!([{ "model": "b" }, { "model": "c", "apiKeyEnv": "SECOND_KEY" }]);
+    let one = |input: f64, output: f64| json!({ "a": { "input": input, "output": output } });
+    vec![
+        Row::flags("model", &["--model", "a"], json!("a"))
+            .against(json!({ "model": "x" }))
+            .and_variables(&[("ANTHROPIC_MODEL", "y")])
+            .changed(&["--model", "z"], json!("z")),
+        Row::flags("fallbackModel", &["--fallback-model", "b,c#SECOND_KEY"], second)
+            .against(json!({ "fallbackModel": ["x"] }))
+            .changed(&["--fallback-model", "d"], json!([{ "model": "d" }])),
+        Row::flags("fallbackReturn", &[], json!(false))
+            .against(json!({ "fallbackReturn": true }))
+            .changed(&["--fallback-return"], json!(true)),
+        Row::flags(
+            "contextWindow",
+            &["--model", "a", "--context-window", "32k"],
+            json!({ "": 32_000, "a": 32_000 }),
+        )
+        .against(json!({ "contextWindow": 64_000 }))
+        .changed(&["--context-window", "16k"], json!({ "": 16_000, "a": 16_000 })),
+        Row::flags("prices", &["--model", "a", "--price", "a=1/2"], one(1.0, 2.0))
+            .against(json!({ "prices": one(0.0, 0.0) }))
+            .changed(&["--price", "a=3/4"], one(3.0, 4.0)),
+        Row::flags("agent", &["--agent", "one"], json!("one"))
+            .against(json!({ "agent": "two" }))
+            .changed(&["--agent", "two"], json!("two")),
+    ]
+}
+
+fn limit_rows() -> Vec<Row> {
+    vec![
+        Row::flags("maxTurns", &["--max-turns", "3"], json!(3))
+            .against(json!({ "maxTurns": 50 }))
+            .and_variables(&[("CLAUDE_CODE_MAX_TURNS", "60")])
+            .changed(&["--max-turns", "9"], json!(9)),
+        Row::flags("maxBudgetUsd", &["--max-budget-usd", "0.37"], json!(0.37))
+            .against(json!({ "maxBudgetUsd": 99 }))
+            .changed(&["--max-budget-usd", "2.5"], json!(2.5)),
+        Row::flags("budgetMode", &[], json!("ceiling"))
+            .against(json!({ "budgetMode": "after" }))
+            .changed(&["--budget-mode", "after"], json!("after")),
+        Row::flags("maxDuration", &["--max-duration", "45m"], json!("45m"))
+            .against(json!({ "maxDuration": "9h" }))
+            .changed(&["--max-duration", "90m"], json!("1h 30m")),
+        Row::flags("tokenBudget", &["--token-budget", "10k"], json!(10_000))
+            .against(json!({ "tokenBudget": 500_000 }))
+            .changed(&["--token-budget", "20k"], json!(20_000)),
+        Row::file("maxAgentDepth", json!({ "maxAgentDepth": 1 }), json!(1))
+            .against(json!({ "maxAgentDepth": 3 }))
+            .changed(&["--settings", r#"{"maxAgentDepth": 2}"#], json!(2)),
+        Row::file("maxLiveAgents", json!({ "maxLiveAgents": 1 }), json!(1))
+            .against(json!({ "maxLiveAgents": 30 }))
+            .changed(&["--settings", r#"{"maxLiveAgents": 2}"#], json!(2)),
+        Row::file("maxAgents", json!({ "maxAgents": 1 }), json!(1))
+            .against(json!({ "maxAgents": 300 }))
+            .changed(&["--settings", r#"{"maxAgents": 2}"#], json!(2)),
+    ]
+}
+
+fn demand_rows() -> Vec<Row> {
+    vec![
+        Row::flags("require", &["--require", "make check"], json!("make check"))
+            .against(json!({ "require": "true" }))
+            .changed(&["--require", "make all"], json!("make all")),
+        Row::flags(
+            "requireTimeout",
+            &["--require", "x", "--require-timeout", "90s"],
+            json!("1m 30s"),
+        )
+        .against(json!({ "requireTimeout": "5h" }))
+        .changed(&["--require-timeout", "2m"], json!("2m")),
+        Row::file("requireRetries", json!({ "requireRetries": 1 }), json!(1))
+            .against(json!({ "requireRetries": 9 }))
+            .changed(&["--settings", r#"{"requireRetries": 2}"#], json!(2)),
+        Row::flags(
+            "jsonSchema",
+            &["--json-schema", r#"{"type": "string"}"#],
+            json!({ "type": "string" }),
+        )
+        .changed(&["--json-schema", r#"{"type": "number"}"#], json!({ "type": "number" })),
+        Row::file("schemaTries", json!({ "schemaTries": 2 }), json!(2))
+            .against(json!({ "schemaTries": 9 }))
+            .and_variables(&[("MAX_STRUCTURED_OUTPUT_RETRIES", "9")])
+            .changed(&["--settings", r#"{"schemaTries": 3}"#], json!(3)),
+        Row::flags("mcpRequired", &["--mcp-required", "gate"], json!(["gate"]))
+            .changed(&["--mcp-required", "none"], json!([])),
+    ]
+}
+
+fn tool_rows() -> Vec<Row> {
+    vec![
+        Row::flags("tools", &["--tools", "Read,Grep"], json!(["Read", "Grep"]))
+            .changed(&["--tools", "Read"], json!(["Read"])),
+        Row::flags("tools", &["--tools", ""], json!([]))
+            .changed(&["--tools", "Read"], json!(["Read"])),
+        Row::flags("permissions.defaultMode", &["--permission-mode", "plan"], json!("plan"))
+            .against(json!({ "permissions": { "defaultMode": "acceptEdits" } }))
+            .changed(&["--permission-mode", "dontAsk"], json!("dontAsk")),
+        Row::flags("permissions.allow", &["--allowed-tools", "Read"], json!(["Read"]))
+            .against(json!({ "permissions": { "allow": ["Bash"] } }))
+            .changed(&["--allowed-tools", "Edit"], json!(["Read", "Edit"])),
+        Row::file(
+            "permissions.ask",
+            json!({ "permissions": { "ask": ["Bash"] } }),
+            json!(["Bash"]),
+        )
+        .changed(
+            &["--settings", r#"{"permissions": {"ask": ["WebFetch"]}}"#],
+            json!(["Bash", "WebFetch"]),
+        ),
+        Row::flags("permissions.deny", &["--disallowed-tools", "WebFetch"], json!(["WebFetch"]))
+            .changed(&["--disallowed-tools", "Bash"], json!(["WebFetch", "Bash"])),
+        Row::flags("permissions.additionalDirectories", &["--add-dir", "/tmp"], json!(["/tmp"]))
+            .against(json!({ "permissions": { "additionalDirectories": ["/usr"] } }))
+            .changed(&["--add-dir", "/var"], json!(["/tmp", "/var"])),
+        Row::flags(
+            "permissionPromptTool",
+            &["--permission-prompt-tool", "mcp__gate__ask"],
+            json!("mcp__gate__ask"),
+        )
+        .changed(&["--permission-prompt-tool", "mcp__gate__b"], json!("mcp__gate__b")),
+        Row::flags("onDenied", &["--on-denied", "fail"], json!("fail"))
+            .against(json!({ "onDenied": "continue" }))
+            .changed(&["--on-denied", "continue"], json!("continue")),
+    ]
+}
+
+fn sandbox_rows() -> Vec<Row> {
+    let files = |key: &str, path: &str| json!({ "sandbox": { "filesystem": { key: [path] } } });
+    vec![
+        Row::flags("sandbox.mode", &["--sandbox", "read-only"], json!("read-only"))
+            .against(json!({ "sandbox": { "mode": "off" } }))
+            .changed(&["--sandbox", "workspace"], json!("workspace")),
+        Row::flags("sandbox.network.enabled", &["--sandbox-network", "off"], json!(false))
+            .against(json!({ "sandbox": { "network": { "enabled": true } } }))
+            .changed(&["--sandbox-network", "on"], json!(true)),
+        Row::file("sandbox.filesystem.allowWrite", files("allowWrite", "/a"), json!(["/a"]))
+            .against(files("allowWrite", "/"))
+            .changed(
+                &["--settings", r#"{"sandbox": {"filesystem": {"allowWrite": ["/b"]}}}"#],
+                json!(["/a", "/b"]),
+            ),
+        Row::file("sandbox.filesystem.allowRead", files("allowRead", "/a"), json!(["/a"]))
+            .against(files("allowRead", "/"))
+            .changed(
+                &["--settings", r#"{"sandbox": {"filesystem": {"allowRead": ["/b"]}}}"#],
+                json!(["/a", "/b"]),
+            ),
+        Row::file("sandbox.filesystem.denyWrite", files("denyWrite", "/a"), json!(["/a"])).changed(
+            &["--settings", r#"{"sandbox": {"filesystem": {"denyWrite": ["/b"]}}}"#],
+            json!(["/a", "/b"]),
+        ),
+        Row::file("sandbox.filesystem.denyRead", files("denyRead", "/a"), json!(["/a"])).changed(
+            &["--settings", r#"{"sandbox": {"filesystem": {"denyRead": ["/b"]}}}"#],
+            json!(["/a", "/b"]),
+        ),
+        Row::flags("childEnv", &["--child-env", "allowlist"], json!("allowlist"))
+            .against(json!({ "childEnv": "inherit" }))
+            .changed(&["--child-env", "inherit"], json!("inherit")),
+        Row::flags("passEnv", &["--pass-env", "A"], json!(["A"]))
+            .against(json!({ "passEnv": ["B"] }))
+            .changed(&["--pass-env", "C"], json!(["A", "C"])),
+        Row::file(
+            "webFetchPrivateHosts",
+            json!({ "webFetchPrivateHosts": ["a.example"] }),
+            json!(["a.example"]),
+        )
+        .against(json!({ "webFetchPrivateHosts": ["b.example"] }))
+        .changed(
+            &["--settings", r#"{"webFetchPrivateHosts": ["c.example"]}"#],
+            json!(["a.example", "c.example"]),
+        ),
+    ]
+}
+
+fn rows() -> Vec<Row> {
+    [model_rows(), limit_rows(), demand_rows(), tool_rows(), sandbox_rows()]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
+fn told_changes(settings: &Settings) -> Vec<&String> {
+    let told = |line: &&String| line.starts_with("the contract of the session changes: ");
+    settings.warnings.iter().filter(told).collect()
+}
+
+#[test]
+fn every_term_is_stored_and_holds_and_is_changed_by_flags_only() {
+    for row in rows() {
+        let name = row.name;
+        let first = held(row.flags, &[], &row.file, new()).expect(name);
+        let contract = first.contract();
+        assert_eq!(contract.terms[name], row.stored, "{name}: stored");
+        let alone = held(&[], row.variables, &row.other, new()).expect(name);
+        assert_ne!(alone.contract().terms[name], row.stored, "{name}: the row can fail");
+
+        let again = held(&[], row.variables, &row.other, started_under(&contract)).expect(name);
+        assert_eq!(again.contract(), contract, "{name}: held");
+        assert_eq!(again.contract_changes(), [], "{name}");
+        assert_eq!(told_changes(&again), Vec::<&String>::new(), "{name}");
+        let same = held(row.flags, &[], &row.file, started_under(&contract)).expect(name);
+        assert_eq!(same.contract(), contract, "{name}: the same command line again");
+
+        let changed = held(row.change, row.variables, &row.other, started_under(&contract));
+        let changed = changed.expect(name);
+        let changes = changed.contract_changes();
+        assert_eq!(changes.len(), 1, "{name}: {changes:?}");
+        assert_eq!(
+            (changes[0].name, &changes[0].was, &changes[0].now),
+            (name, &row.stored, &row.now)
+        );
+        let [line] = &told_changes(&changed)[..] else { panic!("{name}: one line") };
+        assert!(line.contains(&format!("{name} was ")), "{line}");
+    }
+}
+
+#[test]
+fn the_table_has_every_term() {
+    let contract = held(&[], &[], &json!({}), new()).expect("good settings").contract();
+    let terms: BTreeSet<&str> = contract.terms.keys().map(String::as_str).collect();
+    let told: BTreeSet<&str> = rows().iter().map(|row| row.name).collect();
+    assert_eq!(terms, told);
+}
+
+/// A session that has no limit is not given one by a settings file either, but what a file forbids
+/// is forbidden.
+#[test]
+fn files_only_add_prohibitions() {
+    let contract = held(&["--disallowed-tools", "Edit"], &[], &json!({}), new());
+    let contract = contract.expect("good settings").contract();
+    let other = json!({ "maxTurns": 5, "permissions": { "deny": ["Bash"], "allow": ["Read"] } });
+    let settings = held(&[], &[], &other, started_under(&contract)).expect("good settings");
+    assert_eq!(settings.limits.budgets.turns, None);
+    assert_eq!(settings.tools.deny, ["Edit", "Bash"]);
+    assert_eq!(settings.tools.allow, [""; 0]);
+    let names: Vec<&str> = settings.contract_changes().iter().map(|it| it.name).collect();
+    assert_eq!(names, ["permissions.deny"], "and that is said");
+}
+
+#[test]
+fn managed_files_outrank_the_contract() {
+    let flags = ["--max-turns", "40", "--allowed-tools", "Bash"];
+    let contract = held(&flags, &[], &json!({}), new()).expect("good settings").contract();
+    let managed = r#"{"maxTurns": 2, "allowManagedPermissionRulesOnly": true,
+        "permissions": {"allow": ["Read"]}, "env": {"ANTHROPIC_MODEL": "theirs"}}"#;
+    let (_, terms) = started_under(&contract);
+    let settings = held(&[], &[], &json!({}), (Some(managed), terms)).expect("good settings");
+    assert_eq!(settings.limits.budgets.turns, Some(2));
+    assert_eq!(settings.tools.allow, ["Read"]);
+    assert_eq!(settings.chain.links[0].model, "theirs");
+    let names: Vec<&str> = settings.contract_changes().iter().map(|it| it.name).collect();
+    assert_eq!(names, ["model", "maxTurns", "permissions.allow"]);
+}
+
+/// What an alias stands for, and what that costs, is part of what was agreed.
+#[test]
+fn an_alias_stands_for_the_model_that_it_stood_for() {
+    let flags = ["--model", "sonnet", "--price", "sonnet=1/2"];
+    let first = held(&flags, &[], &json!({}), new()).expect("good settings");
+    let variables = [("ANTHROPIC_DEFAULT_SONNET_MODEL", "dearer")];
+    let again = held(&[], &variables, &json!({}), started_under(&first.contract()));
+    let again = again.expect("good settings");
+    let label = &first.chain.links[0].label;
+    assert_eq!(&again.chain.links[0].label, label);
+    assert_eq!(again.prices.get(label), first.prices.get("sonnet"));
+}
+
+#[test]
+fn a_change_is_reported_against_the_first_contract_and_said_once() {
+    let first = held(&["--max-turns", "3"], &[], &json!({}), new()).expect("good").contract();
+    let second = held(&["--max-turns", "5"], &[], &json!({}), started_under(&first));
+    let second = second.expect("good settings").contract();
+    let kept = Kept { original: first, latest: second };
+    let terms = (None, Terms { contract: Some(kept), prompt: None });
+    let third = held(&[], &[], &json!({}), terms).expect("good settings");
+    let [change] = &third.contract_changes()[..] else { panic!("one change") };
+    assert_eq!((&change.was, &change.now), (&json!(3), &json!(5)));
+    assert_eq!(told_changes(&third), Vec::<&String>::new(), "it is not new");
+}
+
+#[test]
+fn a_requirement_that_was_stored_without_its_secret_must_be_given_again() {
+    let first = held(&["--require", "curl [redacted]"], &[], &json!({}), new());
+    let contract =
+        Contract { redacted: vec!["require".to_owned()], ..first.expect("good").contract() };
+    let error = held(&[], &[], &json!({}), started_under(&contract)).expect_err("it is lost");
+    assert!(error.contains("\"require\"") && error.contains("give it again"), "{error}");
+    let given = held(&["--require", "curl x"], &[], &json!({}), started_under(&contract));
+    assert!(given.is_ok(), "{given:?}");
+}
+
+#[test]
+fn secrets_of_fallbacks_are_not_stored_and_read_again() {
+    let file = json!({ "fallbackModel": [
+        { "model": "b", "baseUrl": "https://gate.example",
+          "headers": { "x-api-key": "hush-hush-hush", "x-team": "blue" } }] });
+    let first = held(&[], &[], &file, new()).expect("good settings");
+    let stored = first.contract().terms["fallbackModel"].clone();
+    let headers = json!({ "x-api-key": "[redacted]", "x-team": "blue" });
+    assert_eq!(stored[0]["headers"], headers);
+    let contract = Contract { redacted: vec!["fallbackModel".to_owned()], ..first.contract() };
+    let again = held(&[], &[], &file, started_under(&contract)).expect("good settings");
+    let headers = &again.chain.endpoints[1].headers;
+    assert!(headers.iter().any(|(_, value)| value == "hush-hush-hush"), "{headers:?}");
+    assert_eq!(again.contract_changes(), []);
+}
+
+#[test]
+fn a_contract_of_a_later_version_or_without_sense_is_refused() {
+    let contract = held(&[], &[], &json!({}), new()).expect("good settings").contract();
+    let later = Contract { version: 2, ..contract.clone() };
+    let error = held(&[], &[], &json!({}), started_under(&later)).expect_err("newer");
+    assert!(error.contains("update outlast"), "{error}");
+    let mut senseless = contract;
+    senseless.terms["maxTurns"] = json!("many");
+    let error = held(&[], &[], &json!({}), started_under(&senseless)).expect_err("no sense");
+    assert!(error.contains("makes no sense"), "{error}");
+}

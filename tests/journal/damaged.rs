@@ -1,0 +1,207 @@
+//! A journal that is damaged before its end: refused by itself, and on request taken up again from
+//! the last intact record before the damage.
+
+use std::fs;
+
+use outlast::journal::{
+    Contract, FirstPrompt, Held, Journal, JournalError, Meta, OnDamage, Opening, Restored,
+    SessionId,
+};
+use outlast::recovery::{Event, Money, StopReason};
+use outlast::transcript::{Block, OUTCOME_UNKNOWN, Role, Rule, violations};
+use serde_json::{Value, json};
+
+use super::story::{
+    MODEL, Sandbox, call, calls, cents, opening, reply, result, says, steps, usage, user,
+};
+
+const LOST: &str = "record of this session was damaged";
+
+fn starting() -> Opening {
+    let terms = json!({ "require": "make check" }).as_object().expect("an object").clone();
+    Opening {
+        contract: Some(Contract { version: 1, terms, redacted: Vec::new() }),
+        prompt: Some(FirstPrompt::of("go")),
+        ..opening()
+    }
+}
+
+/// Two rounds of work with a command in each. The last line is whole.
+fn recorded(sandbox: &Sandbox) -> Vec<u8> {
+    let id = SessionId::fresh();
+    let mut journal = Journal::create(&sandbox.place, &id, &starting()).expect("created");
+    journal.message(&user("go"), &Meta::default());
+    for id in ["a", "b"] {
+        journal.transition(&steps(&[Event::Begin])[0]);
+        journal.spend(cents(2), &usage(10), MODEL);
+        journal.message(&calls(&[id]), &reply());
+        journal.intent(&[(call(id), false)]);
+        journal.outcome(&result(id, "done"), &Value::Null);
+    }
+    journal.message(&says("Done."), &reply());
+    journal.end(StopReason::Completed);
+    sandbox.bytes(&id)
+}
+
+/// The lines of a journal, without their ends.
+fn lines(bytes: &[u8]) -> Vec<Vec<u8>> {
+    let text = bytes.strip_suffix(b"\n").expect("it ends with a line");
+    text.split(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect()
+}
+
+fn joined(lines: &[Vec<u8>]) -> Vec<u8> {
+    lines.iter().flat_map(|line| [line.as_slice(), b"\n"].concat()).collect()
+}
+
+/// Every way in which the line of this index can be damaged so that it shows.
+fn damages(lines: &[Vec<u8>], index: usize) -> [(&'static str, Vec<u8>); 3] {
+    let (mut flipped, mut missing, mut rubbish) = (lines.to_vec(), lines.to_vec(), lines.to_vec());
+    let middle = flipped[index].len() / 2;
+    flipped[index][middle] ^= 1;
+    missing.remove(index);
+    rubbish[index] = b"\0\xff{".to_vec();
+    [("a bit", joined(&flipped)), ("a line", joined(&missing)), ("rubbish", joined(&rubbish))]
+}
+
+fn texts(restored: &Restored) -> Vec<&str> {
+    let mut texts = Vec::new();
+    for block in restored.messages.iter().flat_map(|message| &message.content) {
+        if let Block::Text { text } = block {
+            texts.push(text.as_str());
+        }
+    }
+    texts
+}
+
+fn answers(restored: &Restored, id: &str) -> Vec<String> {
+    let mut answers = Vec::new();
+    for block in restored.messages.iter().flat_map(|message| &message.content) {
+        if let Block::ToolResult { tool_use_id, content, .. } = block
+            && tool_use_id == id
+        {
+            answers.push(format!("{content:?}"));
+        }
+    }
+    answers
+}
+
+/// What must hold of a session that goes on in spite of damage, whoever reads it.
+fn assert_goes_on(restored: &Restored, before: &Restored, context: &str) {
+    for violation in violations(&restored.messages) {
+        let open_ended = matches!(violation.rule, Rule::AssistantCloses | Rule::NothingSaid);
+        assert!(open_ended, "{context}: {violation:?}");
+    }
+    let said = texts(restored);
+    assert_eq!(said.iter().filter(|text| text.contains(LOST)).count(), 1, "{context}: {said:?}");
+    let last = restored.messages.last().expect("the note at least");
+    assert_eq!(last.role, Role::User, "{context}: the model is told before it goes on");
+    // Nothing that was intact is lost, and nothing after it is believed.
+    let kept = texts(before);
+    assert!(said.starts_with(&kept), "{context}: {kept:?} {said:?}");
+    assert!(!said.contains(&"Done."), "{context}");
+    for id in ["a", "b"] {
+        let (now, then) = (answers(restored, id), answers(before, id));
+        let unknown = now.iter().all(|answer| answer.contains(OUTCOME_UNKNOWN));
+        let known = then.iter().any(|answer| answer.contains("done"));
+        assert!(if known { now == then } else { unknown }, "{context}: {id}: {now:?}");
+    }
+}
+
+#[test]
+fn damage_at_any_record_is_refused_and_on_request_gone_on_before() {
+    let sandbox = Sandbox::new();
+    let bytes = recorded(&sandbox);
+    let whole = lines(&bytes);
+    // What only the last line lacks is a torn end, which needs no request.
+    for index in 0..whole.len() - 1 {
+        for (how, damaged) in damages(&whole, index) {
+            let context = format!("{how} in line {}", index + 1);
+            let id = sandbox.with_file(&damaged);
+            let error = Held::take(&sandbox.place, &id, OnDamage::Refuse).expect_err("damaged");
+            let hint = error.hint();
+            assert!(hint.contains(&format!("--resume {id} --to-last-intact")), "{hint}");
+            let JournalError::Damaged { line, .. } = error else { panic!("{context}: {error}") };
+            assert_eq!(line, index + 1, "{context}");
+            assert_eq!(sandbox.bytes(&id), damaged, "{context}: refused and left as it was");
+
+            let before = sandbox.read(&sandbox.with_file(&joined(&whole[..index])));
+            let held =
+                Held::take(&sandbox.place, &id, OnDamage::UseIntactPart).expect("it goes on");
+            assert_eq!(sandbox.bytes(&id), damaged, "{context}: nothing changes before it opens");
+            let (mut journal, restored) = held.open(&sandbox.place, &starting());
+            assert_goes_on(&restored, &before, &context);
+            let damage = restored.damage.as_ref().expect("it says so");
+            let left_out = lines(&damaged).len() - index;
+            assert_eq!(damage.line, index + 1, "{context}");
+            assert_eq!(usize::try_from(damage.dropped_records).ok(), Some(left_out), "{context}");
+            let kept_in = damage.kept_in.as_ref().expect("the rest is kept");
+            let rest = fs::read(kept_in).expect("readable");
+            assert_eq!([joined(&whole[..index]), rest].concat(), damaged, "{context}: all of it");
+
+            journal.message(&user("go on"), &Meta::default());
+            drop(journal);
+            let again = sandbox.read(&id);
+            assert_eq!((again.dropped_records, &again.damage), (0, &None), "{context}");
+            assert_goes_on(&again, &before, &context);
+            assert_eq!(again.terms.prompt, Some(FirstPrompt::of("go")), "{context}");
+            let kept = again.terms.contract.expect("the contract is written again");
+            assert_eq!(kept.latest.terms["require"], "make check", "{context}");
+        }
+    }
+}
+
+/// Money that was spent after the damage is spent all the same, as far as the file can be read.
+#[test]
+fn spending_after_the_damage_counts() {
+    let sandbox = Sandbox::new();
+    let whole = lines(&recorded(&sandbox));
+    let is_spend = |line: &Vec<u8>| String::from_utf8_lossy(line).contains(r#""kind":"spend""#);
+    for index in 0..whole.len() - 1 {
+        let [(_, damaged), ..] = damages(&whole, index);
+        let id = sandbox.with_file(&damaged);
+        let held = Held::take(&sandbox.place, &id, OnDamage::UseIntactPart).expect("it goes on");
+        let (journal, restored) = held.open(&sandbox.place, &starting());
+        drop(journal);
+        let lost = if is_spend(&whole[index]) { cents(2) } else { Money::ZERO };
+        assert_eq!(restored.session.spent, cents(4).minus(lost), "line {}", index + 1);
+        let again = sandbox.read(&id).session.spent;
+        assert_eq!(again, restored.session.spent, "line {}", index + 1);
+    }
+}
+
+/// The model is told which calls were made, as far as the file can be read.
+#[test]
+fn calls_after_the_damage_are_named() {
+    let sandbox = Sandbox::new();
+    let whole = lines(&recorded(&sandbox));
+    let text = |line: &Vec<u8>| String::from_utf8_lossy(line).into_owned();
+    let first = whole.iter().position(|line| text(line).contains(r#""tool_use_id":"a""#));
+    let [(_, damaged), ..] = damages(&whole, first.expect("the first outcome"));
+    let id = sandbox.with_file(&damaged);
+    let restored = outlast::journal::read(&sandbox.place, &id, OnDamage::UseIntactPart);
+    let restored = restored.expect("it goes on");
+    assert_eq!(sandbox.bytes(&id), damaged, "a reader changes nothing");
+    assert_eq!(restored.damage.as_ref().and_then(|it| it.kept_in.clone()), None);
+    let said = texts(&restored).join("\n");
+    assert!(said.contains("- Bash `") && said.contains(": outcome unknown"), "{said}");
+    let [told] = &answers(&restored, "a")[..] else { panic!("one answer") };
+    assert!(told.contains(OUTCOME_UNKNOWN), "its outcome was damaged: {told}");
+}
+
+/// A second damage does not overwrite what was kept of the first.
+#[test]
+fn each_rest_has_a_file_of_its_own() {
+    let sandbox = Sandbox::new();
+    let whole = lines(&recorded(&sandbox));
+    let [(_, damaged), ..] = damages(&whole, 3);
+    let id = sandbox.with_file(&damaged);
+    let mut kept = Vec::new();
+    for _ in 0..2 {
+        fs::write(sandbox.file(&id), &damaged).expect("written");
+        let held = Held::take(&sandbox.place, &id, OnDamage::UseIntactPart).expect("it goes on");
+        let (_journal, restored) = held.open(&sandbox.place, &starting());
+        kept.push(restored.damage.and_then(|damage| damage.kept_in).expect("it is kept"));
+    }
+    assert_ne!(kept[0], kept[1]);
+    assert_eq!(fs::read(&kept[0]).expect("readable"), fs::read(&kept[1]).expect("readable"));
+}

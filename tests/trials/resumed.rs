@@ -1,0 +1,195 @@
+//! Trials of sessions that are resumed: under the contract that they were started with, with the
+//! prompt that they were started with, and in spite of damage.
+
+use std::fs;
+
+use outlast::rehearsal::{After, Answer, Harm, Place, Reply, Scenario, Step, Tool, Usage};
+use serde_json::{Value, json};
+
+use super::demands::{asked, fails_as};
+use super::history::journal;
+use super::truth::agrees;
+use crate::support::{Ended, Trial, serve};
+
+const SESSION: &str = "5e551011-0000-4000-8000-00000000000a";
+
+/// The words of the command that a result prints to go on, without the program's name.
+fn printed(result: &Value) -> Vec<String> {
+    let command = result["resume"]["command"].as_str().expect("a command");
+    let words: Vec<String> = command.split(' ').map(str::to_owned).collect();
+    assert_eq!(words[0], "outlast");
+    words[1..].to_vec()
+}
+
+fn set_settings(ended: &Ended, settings: &Value) {
+    fs::write(ended.config().join("settings.json"), settings.to_string()).expect("written");
+}
+
+/// However it is resumed, a requirement that never passed is no success.
+#[tokio::test]
+async fn a_failed_requirement_is_required_by_the_printed_command_too() {
+    let server = serve(Scenario::new().reply("Done.").times(4));
+    let requirement = ["--require", "test -e mended", "--session-id", SESSION, "Do it."];
+    let ended = Trial::against(&server).args(requirement).run().await;
+    let result = fails_as(&ended, 9, "requirement_failed");
+    asked(&server, 4);
+    let (again, none) = (printed(&result), serve(Scenario::new()));
+    set_settings(&ended, &json!({ "require": "true", "requireRetries": 9 }));
+    let ended = ended.again(&none.base_url()).args(&again).run().await;
+    let result = fails_as(&ended, 9, "requirement_failed");
+    assert_eq!(result["requirement"]["command"], "test -e mended");
+    assert_eq!(result["contract_changes"], Value::Null);
+    assert_eq!(printed(&result), again);
+    fs::write(ended.work().join("mended"), "").expect("written");
+    let ended = ended.again(&none.base_url()).args(&again).run().await;
+    let result = agrees(&ended);
+    assert_eq!((ended.code, &result["result"]), (Some(0), &json!("Done.")), "{ended:?}");
+    assert_eq!(result["requirement"]["passed"], true);
+    asked(&none, 0);
+}
+
+/// A new prompt gives the model new tries, under the same requirement.
+#[tokio::test]
+async fn a_new_prompt_is_held_to_the_requirement_as_well() {
+    let server = serve(Scenario::new().reply("Done.").times(8));
+    let requirement = ["--require", "exit 7", "--session-id", SESSION, "Do it."];
+    let ended = Trial::against(&server).args(requirement).run().await;
+    fails_as(&ended, 9, "requirement_failed");
+    let next = ended.again(&server.base_url()).args(["--resume", SESSION, "And now?"]);
+    let result = fails_as(&next.run().await, 9, "requirement_failed");
+    assert_eq!(result["requirement"]["exit_code"], 7);
+    asked(&server, 8);
+}
+
+/// A model that uses up every token it is given, and calls a tool.
+fn greedy() -> Scenario {
+    let tool =
+        Tool { name: "Bash".to_owned(), input: json!({ "command": "true" }), id: None, cut: None };
+    let usage = Usage { output_tokens: Some(u64::MAX), ..Usage::default() };
+    let reply = Reply { tools: vec![tool], usage, ..Reply::default() };
+    Scenario::new().step(Step::new(Answer::Reply(reply))).after(After::RepeatLast)
+}
+
+/// Turns and money count over all processes of a prompt; only a flag raises them.
+#[tokio::test]
+async fn limits_that_were_reached_stay_reached_until_a_flag_raises_them() {
+    for (limit, value, raised, code, name) in [
+        ("--max-budget-usd", "0.25", "0.45", 4, "maxBudgetUsd"),
+        ("--max-turns", "2", "3", 3, "maxTurns"),
+    ] {
+        let server = serve(greedy());
+        let args = [limit, value, "--session-id", SESSION, "Do it."];
+        let ended = Trial::against(&server).args(args).run().await;
+        let first = agrees(&ended);
+        assert_eq!(ended.code, Some(code), "{ended:?}");
+        let before = server.requests().len();
+        let again = printed(&first);
+        set_settings(&ended, &json!({ "maxBudgetUsd": 50, "maxTurns": 50 }));
+        let ended = ended.again(&server.base_url()).args(&again).run().await;
+        let result = agrees(&ended);
+        assert_eq!(ended.code, Some(code), "{ended:?}");
+        assert_eq!(server.requests().len(), before, "nothing is left to spend");
+        assert_eq!(result["num_turns"], first["num_turns"]);
+        assert_eq!(result["budget"], first["budget"]);
+        let trial = ended.again(&server.base_url()).args(&again).args([limit, raised]);
+        let ended = trial.run().await;
+        let result = agrees(&ended);
+        assert_eq!(ended.code, Some(code), "{ended:?}");
+        assert!(server.requests().len() > before, "there was something left again");
+        assert_eq!(result["contract_changes"][0]["name"], name, "{result}");
+        let spent = result["budget"]["spent_usd"].as_f64().expect("a number");
+        assert!(name == "maxTurns" || spent <= 0.45, "over all of it: {spent}");
+        assert!(ended.stderr.contains(&format!("{name} was {value}")), "{ended:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_session_without_a_contract_is_resumed_with_a_warning() {
+    let server = serve(Scenario::new().reply("Yes.").after(After::RepeatLast));
+    let ended = Trial::against(&server).args(["--session-id", SESSION, "One?"]).run().await;
+    let path = journal(&ended.config());
+    let text = fs::read_to_string(&path).expect("text");
+    // As another program of the family would have left it.
+    let bare = |line: &str| {
+        let mut line: Value = serde_json::from_str(line).expect("JSON");
+        let members = line.as_object_mut().expect("an object");
+        members.remove("seq");
+        members.remove("crc");
+        format!("{line}\n")
+    };
+    let messages = text.lines().filter(|line| !line.contains(r#""type":"outlast""#));
+    fs::write(&path, messages.map(bare).collect::<String>()).expect("written");
+    let ended = ended.again(&server.base_url()).args(["--resume", SESSION, "Two?"]).run().await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let warnings = agrees(&ended)["warnings"].to_string();
+    assert!(warnings.contains("does not say which limits"), "{warnings}");
+}
+
+#[tokio::test]
+async fn another_prompt_for_the_same_id_is_refused_and_the_same_is_not() {
+    let scenario = Scenario::new().reply("A is done.").fault(Harm::Stall, Place::Request);
+    let server = serve(scenario.after(After::RepeatLast));
+    let args = |prompt| ["--resume-or-start", SESSION, prompt];
+    let ended = Trial::against(&server).args(args("task A\nand more")).run().await;
+    assert_eq!((ended.code, &agrees(&ended)["result"]), (Some(0), &json!("A is done.")));
+    let ended = ended.again(&server.base_url()).args(args("task B")).run().await;
+    assert_eq!(ended.code, Some(2), "{ended:?}");
+    let line = ended.stderr.trim_end();
+    assert_eq!(line.lines().count(), 1, "{line}");
+    for part in ["\"task A and more\"", "\"task B\"", SESSION] {
+        assert!(line.contains(part), "{part} in {line}");
+    }
+    assert_eq!(agrees(&ended)["result"], Value::Null, "no answer of another task");
+    let ended = ended.again(&server.base_url()).args(args("task A\nand more ")).run().await;
+    assert_eq!((ended.code, &agrees(&ended)["result"]), (Some(0), &json!("A is done.")));
+    assert_eq!(server.requests().len(), 1);
+
+    // While another process works on it, too: that it is busy would be the smaller truth.
+    let config = ended.config();
+    let running = ended.again(&server.base_url()).args(["--resume", SESSION, "More."]).start();
+    server.wait_for_request(2).await;
+    for (prompt, code) in [("task B", 2), ("task A\nand more", 75)] {
+        let second = Trial::against(&server)
+            .env("OUTLAST_CONFIG_DIR", &config.display().to_string())
+            .args(args(prompt))
+            .run()
+            .await;
+        assert_eq!(second.code, Some(code), "{second:?}");
+    }
+    drop(running);
+}
+
+#[tokio::test]
+async fn a_damaged_session_goes_on_from_its_last_intact_record_on_request() {
+    let scenario = Scenario::new()
+        .tool("Bash", json!({ "command": "echo x >> log" }))
+        .reply("Done.")
+        .reply("I looked, and it is done.");
+    let server = serve(scenario);
+    let ended = Trial::against(&server).args(["--session-id", SESSION, "Do it."]).run().await;
+    let path = journal(&ended.config());
+    let mut bytes = fs::read(&path).expect("readable");
+    let outcome = bytes.windows(13).position(|window| window == br#""tool_result""#);
+    bytes[outcome.expect("a result") + 3] ^= 1;
+    fs::write(&path, &bytes).expect("written");
+    let ended = ended.again(&server.base_url()).args(["--resume", SESSION]).run().await;
+    assert_eq!(ended.code, Some(2), "{ended:?}");
+    let way_on = format!("--resume {SESSION} --to-last-intact");
+    for part in [&way_on, &path.display().to_string(), "line "] {
+        assert!(ended.stderr.contains(part), "{part} in {ended:?}");
+    }
+    let args = ["--resume", SESSION, "--to-last-intact"];
+    let ended = ended.again(&server.base_url()).args(args).run().await;
+    let result = agrees(&ended);
+    assert_eq!((ended.code, &result["result"]), (Some(0), &json!("I looked, and it is done.")));
+    let told = server.requests().pop().expect("a request").body["messages"].to_string();
+    for part in ["outcome unknown", "record of this session was damaged"] {
+        assert!(told.contains(part), "{part} in {told}");
+    }
+    let damage = &result["journal"]["damage"];
+    assert_eq!(damage["dropped_records"], result["journal"]["dropped_records"], "{result}");
+    let kept = damage["kept_in"].as_str().expect("a file");
+    let rest = fs::read(kept).expect("readable");
+    assert!(bytes.ends_with(&rest) && !rest.is_empty(), "nothing is thrown away");
+    asked(&server, 3);
+}
