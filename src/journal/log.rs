@@ -269,6 +269,18 @@ impl Journal {
         self.record(spend, Sync::Later);
     }
 
+    /// Appends how the session was started once more, because lines that had it were cut off.
+    pub(super) fn terms_again(&mut self, terms: &Terms) {
+        for kept in &terms.contract {
+            for contract in [&kept.original, &kept.latest] {
+                self.record(&Record::Contract(Box::new(contract.clone())), Sync::Later);
+            }
+        }
+        for prompt in &terms.prompt {
+            self.record(&Record::Prompt(prompt.clone()), Sync::Later);
+        }
+    }
+
     /// Appends the most that a call can have cost whose bill only the service knows.
     pub fn forfeit(&mut self, cost: Option<Money>, usage: &Usage, model: &str) {
         let (usage, model) = (*usage, model.to_owned());

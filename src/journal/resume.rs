@@ -125,8 +125,9 @@ impl Held {
         if end.unended {
             journal.end_line();
         }
-        for spend in rest.iter().flat_map(Rest::spends) {
-            journal.spend_again(spend);
+        if let Some(rest) = &rest {
+            journal.terms_again(&restored.terms);
+            rest.spends().for_each(|spend| journal.spend_again(spend));
         }
         if restored.in_flight > Money::ZERO {
             let (cost, model) = (restored.in_flight, restored.in_flight_model.as_str());

@@ -127,7 +127,8 @@ async fn a_session_without_a_contract_is_resumed_with_a_warning() {
 
 #[tokio::test]
 async fn another_prompt_for_the_same_id_is_refused_and_the_same_is_not() {
-    let scenario = Scenario::new().reply("A is done.").fault(Harm::Stall, Place::Request);
+    let scenario =
+        Scenario::new().reply("A is done.").reply("Never.").fault(Harm::Stall, Place::Request);
     let server = serve(scenario.after(After::RepeatLast));
     let args = |prompt| ["--resume-or-start", SESSION, prompt];
     let ended = Trial::against(&server).args(args("task A\nand more")).run().await;
