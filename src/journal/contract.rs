@@ -1,5 +1,6 @@
 //! What a session was started with: its contract and its first prompt.
 
+use std::fmt::Write as _;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -53,7 +54,10 @@ impl FirstPrompt {
     pub fn of(prompt: &str) -> Self {
         let prompt = prompt.trim();
         let digest = Sha256::digest(prompt.as_bytes());
-        let sha256 = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+        let mut sha256 = String::with_capacity(2 * digest.len());
+        for byte in digest {
+            let _ = write!(sha256, "{byte:02x}");
+        }
         Self { sha256, beginning: beginning(prompt) }
     }
 }

@@ -6,6 +6,7 @@
 //! ```
 
 use std::collections::HashSet;
+use std::fmt::Write as _;
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -89,7 +90,7 @@ impl Rest {
                 text.push_str(": outcome unknown");
             }
             if calls.len() > CALLS_TOLD {
-                text.push_str(&format!("\n- and {} more", calls.len() - CALLS_TOLD));
+                let _ = write!(text, "\n- and {} more", calls.len() - CALLS_TOLD);
             }
         }
         Block::text(text)

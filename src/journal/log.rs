@@ -271,12 +271,12 @@ impl Journal {
 
     /// Appends how the session was started once more, because lines that had it were cut off.
     pub(super) fn terms_again(&mut self, terms: &Terms) {
-        for kept in &terms.contract {
+        if let Some(kept) = &terms.contract {
             for contract in [&kept.original, &kept.latest] {
                 self.record(&Record::Contract(Box::new(contract.clone())), Sync::Later);
             }
         }
-        for prompt in &terms.prompt {
+        if let Some(prompt) = &terms.prompt {
             self.record(&Record::Prompt(prompt.clone()), Sync::Later);
         }
     }

@@ -31,15 +31,15 @@ impl Run {
     #[must_use]
     pub fn reopened(self, limits: &Limits) -> Self {
         let fresh = Self::new(self.seed, limits);
-        let Budgets { turns, schema_tries, amendments, objections, nudges, reports, .. } =
+        let Budgets { turns, nudges, schema_tries, amendments, reports, objections, .. } =
             self.budgets;
         let budgets = Budgets {
             turns,
+            nudges,
             schema_tries,
             amendments,
-            objections,
-            nudges,
             reports,
+            objections,
             ..fresh.budgets
         };
         let (effort_left, since_nudge) = (self.effort_left, self.since_nudge);

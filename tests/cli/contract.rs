@@ -40,7 +40,7 @@ fn held(
     all.insert("SECOND_KEY".into(), "another-key".into());
     let managed: Vec<PathBuf> =
         managed.map(|_| world.home().join("../managed.json")).into_iter().collect();
-    settings::resolve_held(&managed, &args, all.into(), world.work(), terms)
+    settings::resolve_held(&managed, &args, all.into(), world.work(), &terms)
         .map_err(|error| error.to_string())
 }
 
@@ -304,15 +304,15 @@ fn every_term_is_stored_and_holds_and_is_changed_by_flags_only() {
         let same = held(row.flags, &[], &row.file, started_under(&contract)).expect(name);
         assert_eq!(same.contract(), contract, "{name}: the same command line again");
 
-        let changed = held(row.change, row.variables, &row.other, started_under(&contract));
-        let changed = changed.expect(name);
-        let changes = changed.contract_changes();
+        let other = held(row.change, row.variables, &row.other, started_under(&contract));
+        let other = other.expect(name);
+        let changes = other.contract_changes();
         assert_eq!(changes.len(), 1, "{name}: {changes:?}");
         assert_eq!(
             (changes[0].name, &changes[0].was, &changes[0].now),
             (name, &row.stored, &row.now)
         );
-        let [line] = &told_changes(&changed)[..] else { panic!("{name}: one line") };
+        let [line] = &told_changes(&other)[..] else { panic!("{name}: one line") };
         assert!(line.contains(&format!("{name} was ")), "{line}");
     }
 }

@@ -41,7 +41,7 @@ pub fn resolve(
     check_input(args)?;
     let variables = variables.into();
     let terms = known_terms(args, &variables, &cwd);
-    let settings = resolve_held(&managed::files(), args, variables, cwd, terms)?;
+    let settings = resolve_held(&managed::files(), args, variables, cwd, &terms)?;
     check_credential(&settings.endpoint)?;
     Ok(settings)
 }
@@ -56,7 +56,7 @@ pub fn resolve_under(
     variables: Variables,
     cwd: PathBuf,
 ) -> Result<Settings, UsageError> {
-    resolve_held(managed, args, variables, cwd, Terms::default())
+    resolve_held(managed, args, variables, cwd, &Terms::default())
 }
 
 /// The same for a session that was started under `terms`.
@@ -68,9 +68,9 @@ pub fn resolve_held(
     args: &RunArgs,
     mut variables: Variables,
     cwd: PathBuf,
-    terms: Terms,
+    terms: &Terms,
 ) -> Result<Settings, UsageError> {
-    let held = Held::of(&terms)?;
+    let held = Held::of(terms)?;
     let config_dir = environment::config_dir(&variables);
     let sources = read_all(args, &variables, &config_dir, &cwd, managed, held).sound()?;
     let Sources { loaded, managed, ignored, memory, servers, mut library, .. } = sources;
