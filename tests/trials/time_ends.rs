@@ -91,7 +91,11 @@ async fn resumes(name: &str, result: &Value, ended: Ended) {
     let id = result["session_id"].as_str().expect("an id");
     assert_eq!(result["resume"]["session_id"], id, "{name}");
     let server = serve(Scenario::new().reply("Finished."));
-    let again = ended.again(&server.base_url()).args(["--resume", id, "go on"]).run().await;
+    let again = ended
+        .again(&server.base_url())
+        .args(["--resume", id, "--max-duration", "10m", "go on"])
+        .run()
+        .await;
     assert_eq!(again.code, Some(0), "{name}: {again:?}");
     assert_eq!(again.result()["result"], "Finished.", "{name}");
     assert_eq!(server.violations(), Vec::<String>::new(), "{name}");
