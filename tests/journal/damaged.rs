@@ -33,7 +33,7 @@ fn recorded(sandbox: &Sandbox) -> Vec<u8> {
     journal.message(&user("go"), &Meta::default());
     for id in ["a", "b"] {
         journal.transition(&steps(&[Event::Begin])[0]);
-        journal.spend(cents(2), &usage(10), MODEL);
+        journal.spend(Some(cents(2)), &usage(10), MODEL);
         journal.message(&calls(&[id]), &reply());
         journal.intent(&[(call(id), false)]);
         journal.outcome(&result(id, "done"), &Value::Null);
