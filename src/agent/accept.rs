@@ -80,7 +80,12 @@ impl Session<'_> {
             Err(cut) => return cut.into(),
         };
         let passed = check.passed();
-        self.unmet = (!passed).then(|| check.report());
+        if !passed {
+            let most = u32::from(self.limits.budgets.amendments) + 1;
+            let verified = self.toolbox.acceptance().requirement;
+            let attempt = verified.map_or(1, |verified| verified.attempts);
+            self.unmet.take_in(&check, (attempt, most), self.history.messages());
+        }
         Event::Checked { passed }
     }
 }

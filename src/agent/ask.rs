@@ -95,7 +95,9 @@ impl Session<'_> {
         });
         self.journal.repairs(&repairs);
         self.books.tally.repairs += u32::try_from(repairs.len()).unwrap_or(u32::MAX);
-        let warning = format!("mended the conversation before sending it: {repairs:?}");
+        let changes: Vec<String> = repairs.iter().map(ToString::to_string).collect();
+        let changes = changes.join("; ");
+        let warning = format!("repaired the conversation before sending it: {changes}");
         self.watch.tell(&Notice::Warning(&warning));
     }
 

@@ -80,6 +80,8 @@ impl Session<'_> {
             | Nudge::StepBack
             | Nudge::UseStructuredOutput
             | Nudge::Unmet
+            | Nudge::UnmetAgain
+            | Nudge::UnmetLast
             | Nudge::Heed => None,
         }
     }

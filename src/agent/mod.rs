@@ -17,6 +17,7 @@ mod cut;
 mod delegate;
 mod drive;
 mod early;
+mod failed_checks;
 mod folders;
 mod guard;
 mod hooks;

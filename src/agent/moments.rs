@@ -274,6 +274,7 @@ fn failure(reason: StopReason) -> Option<&'static str> {
         | StopReason::BackgroundPending
         | StopReason::RequirementFailed
         | StopReason::StructuredOutputRetryExhausted
+        | StopReason::OutputFailed
         | StopReason::InternalError => None,
     }
 }

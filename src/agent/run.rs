@@ -17,6 +17,7 @@ use super::books::Books;
 use super::delegate::{Kin, Tree};
 use super::drive::drive;
 use super::early::EarlyTools;
+use super::failed_checks::FailedChecks;
 use super::hooks::Counsellors;
 use super::observer::{Init, Notice, Observer};
 use super::purse::{Purse, join};
@@ -259,7 +260,7 @@ pub(super) fn open(setup: Setup, watch: Watch<'_>, kin: Kin) -> (Session<'_>, Ve
         summarising: None,
         thinking_stripped,
         spiral: carried.spiral,
-        unmet: None,
+        unmet: FailedChecks::default(),
         thrashed: false,
         work_minded: false,
     };
@@ -298,6 +299,7 @@ fn ending(mut session: Session<'_>, reason: StopReason) -> Ending {
         | StopReason::BackgroundPending
         | StopReason::RequirementFailed
         | StopReason::StructuredOutputRetryExhausted
+        | StopReason::OutputFailed
         | StopReason::InternalError => false,
     };
     let ledger = session.books.purse.ledger();

@@ -23,6 +23,7 @@ use super::conversation::{is_unsigned_thinking, open_calls, says_something, synt
 use super::delegate::Kin;
 use super::drive::World;
 use super::early::EarlyTools;
+use super::failed_checks::FailedChecks;
 use super::hooks::Counsellors;
 use super::observer::{Heartbeat, Notice, WaitingFor};
 use super::setup::Rung;
@@ -90,8 +91,8 @@ pub(super) struct Session<'a> {
     /// Whether thinking was taken out, here or in an earlier process.
     pub(super) thinking_stripped: bool,
     pub(super) spiral: Spiral,
-    /// What the command of `--require` said, until the model is told.
-    pub(super) unmet: Option<String>,
+    /// What failed checks of `--require` came to.
+    pub(super) unmet: FailedChecks,
     /// Whether compaction had stopped helping when the run ended.
     pub(super) thrashed: bool,
     /// Whether it was said that background commands are being stopped.
@@ -262,7 +263,7 @@ impl Session<'_> {
     /// Tells the model something.
     fn nudge(&mut self, nudge: Nudge) {
         let report = match nudge {
-            Nudge::Unmet => self.unmet.take(),
+            Nudge::Unmet | Nudge::UnmetAgain | Nudge::UnmetLast => self.unmet.report.take(),
             Nudge::Heed => {
                 self.counsellors.objection.as_ref().map(|objection| objection.words.clone())
             }

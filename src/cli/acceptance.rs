@@ -5,8 +5,8 @@ use crate::tools::BackgroundEnd;
 
 /// The command that must pass did not.
 pub fn requirement_failed(ending: &Ending) -> (String, &'static str) {
-    const ADVICE: &str = "Its output is in the session's last messages; --require-timeout gives it \
-                          more time.";
+    const ADVICE: &str = "The end of its output is in requirement.output of the result; \
+                          --require-timeout gives it more time.";
     // As shells tell it. Nothing that the model does to the work mends that.
     const NOT_FOUND: &str = "That exit code means that the command, or one in it, was not found: \
                              correct --require, or the PATH of this job.";

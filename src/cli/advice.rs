@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use crate::agent::Ending;
 use crate::recovery::{
-    ErrorClass, Fault, FaultKind, Interrupt, Money, Reach, StopReason, Timer, classify,
+    ErrorClass, Fault, FaultKind, Interrupt, Money, Reach, Ruling, StopReason, Timer, classify,
 };
 
 use super::classes::CLASSES;
@@ -13,7 +13,7 @@ use super::wall::{self, Now};
 /// Why a run did not succeed. One line each; empty when it did.
 pub fn explain(ending: &Ending, now: &Now) -> Vec<String> {
     let Some((what, advice)) = words(ending) else { return Vec::new() };
-    let mut line = what;
+    let mut line = what + &attempts(ending);
     if let Some(fault) = &ending.fault {
         line.push_str(&particulars(fault));
     }
@@ -26,6 +26,21 @@ pub fn explain(ending: &Ending, now: &Now) -> Vec<String> {
     }
     let line: Vec<&str> = line.split_whitespace().collect();
     vec![line.join(" ")]
+}
+
+/// How often the call was made before the run gave up, and whether the service ruled a retry out.
+/// Empty where it was made once.
+fn attempts(ending: &Ending) -> String {
+    let StopReason::ModelError(class) = ending.reason else { return String::new() };
+    let mut lost = ending.tally.recovery.episodes().filter(|one| one.lost_to.is_some());
+    let call = lost.find(|one| one.setbacks.of(class.name()) > 0);
+    let attempts = call.map_or(1, |call| call.attempts);
+    let ruling = ending.fault.as_ref().and_then(|fault| fault.ruling);
+    let mut said = if attempts > 1 { format!(", in {attempts} attempts") } else { String::new() };
+    if ruling == Some(Ruling::Stop) {
+        said.push_str(", and said that a retry does not help (x-should-retry: false)");
+    }
+    said
 }
 
 /// Status, the service's own words and the request id, as far as there are any.
@@ -97,6 +112,7 @@ pub(super) fn class_of(ending: &Ending) -> Option<ErrorClass> {
         | StopReason::BackgroundPending
         | StopReason::RequirementFailed
         | StopReason::StructuredOutputRetryExhausted
+        | StopReason::OutputFailed
         | StopReason::InternalError => None,
     }
 }
@@ -140,6 +156,7 @@ fn words(ending: &Ending) -> Option<(String, &'static str)> {
             "the reply did not fit the output limit, in several pieces either".to_owned(),
             "Raise --max-output-tokens, or ask for smaller steps.",
         ),
+        StopReason::OutputFailed => unwritten(ending),
         StopReason::InternalError => broke(ending),
         StopReason::PromptTooLong => {
             let class = class_of(ending).unwrap_or(ErrorClass::PromptTooLong);
@@ -167,6 +184,13 @@ fn words(ending: &Ending) -> Option<(String, &'static str)> {
 fn full(ending: &Ending) -> (String, &'static str) {
     let what = "the conversation fills the context window, and compacting it is switched off";
     (format!("{what}{}", largest(ending)), "Allow compaction, or split the task.")
+}
+
+fn unwritten(ending: &Ending) -> (String, &'static str) {
+    let what = ending.broken.as_deref().unwrap_or("the result file could not be written");
+    let advice = "The model's answer is in partial_result and in the session. Make room there, or \
+                  name another --result-file.";
+    (format!("the task was completed, but {what}"), advice)
 }
 
 fn broke(ending: &Ending) -> (String, &'static str) {

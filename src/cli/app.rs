@@ -101,7 +101,7 @@ fn act(raw: Vec<OsString>, wanted: &Wanted, signals: &Signals, last: &Testament)
 }
 
 fn obey(raw: Vec<OsString>, signals: &Signals, last: &Testament) -> Result<u8, UsageError> {
-    match args::parse(&args::from_os(raw)?)? {
+    match args::parse_process(&args::from_os(raw)?)? {
         Request::Print(text) => {
             print(&text);
             Ok(0)

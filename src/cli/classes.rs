@@ -7,19 +7,19 @@ pub(super) const CLASSES: [(ErrorClass, &str, &str); 25] = [
     (ErrorClass::Aborted, "the request was cut off on demand", ""),
     (
         ErrorClass::ApiTimeout,
-        "the service did not answer in time, time and again",
+        "the service did not answer in time",
         "Try again later. If a proxy or gateway is slow by design, raise \
              --first-byte-timeout or --request-timeout.",
     ),
     (
         ErrorClass::StreamStalled,
-        "the service's answers stalled midway, time and again",
+        "the service's answer stalled midway",
         "Try again later. If long silences are normal for this server, raise \
              --stream-idle-timeout or --stream-progress-timeout.",
     ),
     (
         ErrorClass::ConnectionError,
-        "the service could not be reached, or broke the connection, time and again",
+        "the service could not be reached, or broke the connection",
         "Check ANTHROPIC_BASE_URL, DNS, proxy variables and the runner's network; then try \
              again.",
     ),
@@ -49,7 +49,7 @@ pub(super) const CLASSES: [(ErrorClass, &str, &str); 25] = [
     ),
     (
         ErrorClass::ServerError,
-        "the service failed, time and again",
+        "the service failed",
         "Try again later; quote the request id if it persists.",
     ),
     (

@@ -100,7 +100,7 @@ fn known(
         let key = one.key.as_ref().map_or(String::new(), |key| format!(" {key}"));
         format!("{}{key} ({})", one.file, one.why)
     });
-    let place = first_place(&survey, secrets);
+    let places = Vec::from_iter((!survey.selects_cloud).then(|| first_place(&survey, secrets)));
     let strange_variables = strange_variables(&survey);
     let off = survey.effective.iter().find(|one| one.name == "disableAllHooks");
     let hooks_off = off.is_some_and(|one| one.value == true);
@@ -115,7 +115,7 @@ fn known(
             .collect(),
         needs_credential: survey.needs_credential,
         ca_files: survey.endpoint.ca_files.clone(),
-        places: vec![place],
+        places,
         broken: broken(&survey.files),
         heartbeat: survey.limits.heartbeat,
         hooks,

@@ -24,6 +24,9 @@ pub const VARIABLES: &[(&str, &str)] = &[
     ("OUTLAST_OAUTH_ENDPOINT", "The setting oauthEndpoint."),
     ("OUTLAST_OAUTH_CLIENT_ID", "The setting oauthClientId."),
     ("ANTHROPIC_BASE_URL", "Where the Messages API is."),
+    ("CLAUDE_CODE_USE_BEDROCK, CLAUDE_CODE_USE_VERTEX, CLAUDE_CODE_USE_FOUNDRY", "Select the service \
+        of a cloud, which outlast does not speak to directly: no run begins while one is set. A \
+        gateway to it works, by ANTHROPIC_BASE_URL."),
     ("ANTHROPIC_CUSTOM_HEADERS", "Further headers for each request, one \"Name: value\" a line."),
     ("ANTHROPIC_MODEL", "The model, unless --model names one."),
     ("ANTHROPIC_DEFAULT_OPUS_MODEL", "What the alias opus stands for."),
@@ -160,13 +163,39 @@ pub use crate::secrets::Variables;
 
 /// Whether this is a job of a CI system, which may end the shell that started us and nothing else.
 pub(super) fn is_ci(variables: &Variables) -> bool {
-    let says_yes = |name: &&str| {
-        let value = variables.get(OsStr::new(name)).map(|value| value.to_ascii_lowercase());
-        value.is_some_and(|value| {
-            !["", "0", "false", "no", "off"].map(OsStr::new).contains(&&*value)
-        })
+    ["CI", "GITHUB_ACTIONS"].iter().any(|name| says_yes(variables, name))
+}
+
+/// Whether a variable is set to anything but a no.
+fn says_yes(variables: &Variables, name: &str) -> bool {
+    let value = variables.get(OsStr::new(name)).map(|value| value.to_ascii_lowercase());
+    value.is_some_and(|value| {
+        let no = ["", "0", "false", "no", "off"];
+        !no.contains(&value.to_string_lossy().trim())
+    })
+}
+
+/// Variables that select the service of a cloud, none of which outlast speaks to directly.
+const CLOUDS: [(&str, &str); 3] = [
+    ("CLAUDE_CODE_USE_BEDROCK", "Amazon Bedrock"),
+    ("CLAUDE_CODE_USE_VERTEX", "Google Vertex AI"),
+    ("CLAUDE_CODE_USE_FOUNDRY", "Microsoft Foundry"),
+];
+
+/// Refuses to send anything while a variable selects a cloud, whatever else is configured: every
+/// other service would be one that the user did not select.
+///
+/// # Errors
+/// The cloud, and what works today.
+pub(super) fn check_cloud(variables: &Variables) -> Result<(), UsageError> {
+    let Some((variable, cloud)) = CLOUDS.iter().find(|(name, _)| says_yes(variables, name)) else {
+        return Ok(());
     };
-    ["CI", "GITHUB_ACTIONS"].iter().any(says_yes)
+    Err(UsageError::new(format!(
+        "{variable} selects {cloud}, which this version of outlast does not speak to directly; \
+         unset it, and name a gateway to {cloud} that has the Messages API in ANTHROPIC_BASE_URL, \
+         which is not used while {variable} is set"
+    )))
 }
 
 /// Whether the variables say that the repository is trusted. Needed before the settings, which may

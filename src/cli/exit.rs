@@ -28,7 +28,7 @@ pub const MEANINGS: [(u8, &str); 20] = [
     (
         FAILED,
         "The run failed: the service refused the request for good, the model declined, \
-              nobody reads standard output, or outlast broke.",
+              nobody reads standard output, the result file could not be written, or outlast broke.",
     ),
     (USAGE, "A mistake in the command line, the settings or the input. Nothing was sent."),
     (MAX_TURNS, "The turn limit was reached."),
@@ -133,7 +133,9 @@ pub fn verdict(reason: StopReason) -> Verdict {
             code: NOT_ACCEPTED,
             subtype: "error_max_structured_output_retries",
         }),
-        StopReason::Refusal | StopReason::InternalError => Verdict::failure(FAILED),
+        StopReason::Refusal | StopReason::OutputFailed | StopReason::InternalError => {
+            Verdict::failure(FAILED)
+        }
     }
 }
 

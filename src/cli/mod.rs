@@ -35,6 +35,7 @@ mod session;
 pub mod settings;
 mod signals;
 mod startup;
+pub mod stdin;
 pub mod system;
 mod telling;
 mod testament;

@@ -1,93 +1,97 @@
 //! The prompt: from the argument, from standard input, or from both.
 
-use std::io::{self, IsTerminal, Read};
-use std::thread;
 use std::time::Duration;
 
-use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 
 use super::settings::PromptSource;
+use super::stdin::{Need, Pieces, ReadPlan, StdinWish};
 use super::usage::UsageError;
 use super::wall::span;
 
-/// How long piped data has to begin when there is a prompt without it.
-pub const FIRST_BYTE: Duration = Duration::from_secs(1);
-
 /// The most that standard input may hold, in bytes.
 pub const LARGEST: usize = 10 * 1024 * 1024;
-
-/// Standard input as it comes: pieces, then nothing.
-pub type Pieces = mpsc::Receiver<io::Result<Vec<u8>>>;
 
 /// What came of looking for a prompt.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Gathered {
     /// Empty only when the source allows it.
     pub prompt: String,
-    /// Standard input was open but silent, and is left unread.
-    pub left_unread: bool,
+    /// Why standard input was left unread, where it may hold something.
+    pub unused: Option<Unused>,
 }
 
-/// Starts reading standard input on a thread of its own, so that nothing need wait for it. `None`
-/// when it is a terminal: nobody sits there.
-pub fn stdin() -> Option<Pieces> {
-    let stdin = io::stdin();
-    if stdin.is_terminal() {
-        return None;
-    }
-    let (send, pieces) = mpsc::channel(4);
-    thread::spawn(move || {
-        let mut stdin = stdin.lock();
-        let mut buffer = vec![0; 64 * 1024];
-        loop {
-            let piece = match stdin.read(&mut buffer) {
-                Ok(0) => return,
-                Ok(read) => Ok(buffer.get(..read).unwrap_or_default().to_vec()),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) => Err(error),
-            };
-            let failed = piece.is_err();
-            if send.blocking_send(piece).is_err() || failed {
-                return;
-            }
+/// Why standard input was left unread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unused {
+    /// It is open, and brought nothing within this time.
+    Silent(Duration),
+    /// It is a file that another program has read in part.
+    InUse,
+}
+
+impl Unused {
+    /// The warning of the run.
+    pub fn warning(self) -> String {
+        match self {
+            Self::Silent(waited) => format!(
+                "standard input is open but brought nothing for {}, so it is left unread (--stdin \
+                 waits for it, --no-stdin says that this is meant)",
+                span(waited)
+            ),
+            Self::InUse => "standard input is a file that another program has read in part, so \
+                            the rest is left unread (--stdin reads it, --no-stdin says that this \
+                            is meant)"
+                .to_owned(),
         }
-    });
-    Some(pieces)
+    }
 }
 
-/// Puts the prompt together (SPEC 19). An argument is never held up by an open standard input:
-/// data is added when it begins within a second. `still_waiting` is told every so often how long
-/// standard input has been waited for.
+/// How long standard input is waited for, at a heartbeat.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Waited {
+    pub so_far: Duration,
+    /// How long it may go on bringing nothing.
+    pub left: Duration,
+}
+
+/// Puts the prompt together (SPEC 19): the argument, and what is read of standard input behind it.
+/// `still_waiting` is told at every heartbeat how long standard input is waited for.
 ///
 /// # Errors
 /// There is no prompt, or it cannot be one.
 pub async fn gather(
     source: &PromptSource,
-    open: impl FnOnce() -> Option<Pieces>,
+    plan: ReadPlan,
+    open: impl FnOnce() -> Pieces,
     heartbeat: Duration,
-    mut still_waiting: impl FnMut(Duration),
+    mut still_waiting: impl FnMut(Waited),
 ) -> Result<Gathered, UsageError> {
     if let Some(argument) = &source.argument {
         check_argument(argument)?;
     }
-    let needed = source.insists || (source.argument.is_none() && !source.may_be_empty);
     let mut input = Vec::new();
-    let mut left_unread = false;
-    match open() {
-        None if needed => return Err(nobody(source)),
-        None => {}
-        Some(mut pieces) => {
-            let first = if needed { source.patience } else { FIRST_BYTE };
-            let mut wait = Wait { heartbeat, began: Instant::now(), tell: &mut still_waiting };
-            match wait.next(&mut pieces, first).await? {
-                Next::Silence if needed => return Err(silent(source.patience)),
-                Next::Silence => left_unread = true,
-                Next::End => {}
-                Next::Piece(piece) => {
-                    input = piece;
-                    wait.rest(&mut pieces, &mut input, source.patience).await?;
-                }
+    let mut unused = None;
+    let first = match plan {
+        ReadPlan::Unavailable => return Err(unavailable(source)),
+        ReadPlan::Leave => None,
+        ReadPlan::LeaveInUse => {
+            unused = Some(Unused::InUse);
+            None
+        }
+        ReadPlan::ToEnd => Some(source.patience),
+        ReadPlan::IfWithin(grace) => Some(grace),
+    };
+    if let Some(first) = first {
+        let mut pieces = open();
+        let mut wait = Wait { heartbeat, began: Instant::now(), tell: &mut still_waiting };
+        match wait.next(&mut pieces, first).await? {
+            Next::Silence if plan == ReadPlan::ToEnd => return Err(silent(source.patience)),
+            Next::Silence => unused = Some(Unused::Silent(first)),
+            Next::End => {}
+            Next::Piece(piece) => {
+                input = piece;
+                wait.rest(&mut pieces, &mut input, source.patience).await?;
             }
         }
     }
@@ -103,7 +107,7 @@ pub async fn gather(
              task as one argument, or pipe it in",
         ));
     }
-    Ok(Gathered { prompt, left_unread })
+    Ok(Gathered { prompt, unused })
 }
 
 enum Next {
@@ -113,13 +117,13 @@ enum Next {
 }
 
 /// A wait for standard input: named, bounded, and with heartbeats.
-struct Wait<'a, F: FnMut(Duration)> {
+struct Wait<'a, F: FnMut(Waited)> {
     heartbeat: Duration,
     began: Instant,
     tell: &'a mut F,
 }
 
-impl<F: FnMut(Duration)> Wait<'_, F> {
+impl<F: FnMut(Waited)> Wait<'_, F> {
     async fn next(&mut self, pieces: &mut Pieces, patience: Duration) -> Result<Next, UsageError> {
         let end = Instant::now() + patience;
         loop {
@@ -134,7 +138,10 @@ impl<F: FnMut(Duration)> Wait<'_, F> {
                 }
                 Ok(None) => return Ok(Next::End),
                 Err(_) if left <= self.heartbeat => return Ok(Next::Silence),
-                Err(_) => (self.tell)(self.began.elapsed()),
+                Err(_) => (self.tell)(Waited {
+                    so_far: self.began.elapsed(),
+                    left: end.saturating_duration_since(Instant::now()),
+                }),
             }
         }
     }
@@ -170,18 +177,25 @@ fn check_argument(argument: &str) -> Result<(), UsageError> {
     Ok(())
 }
 
-fn nobody(source: &PromptSource) -> UsageError {
-    UsageError::new(if source.insists {
-        "standard input is a terminal, and nobody is asked there; pipe the prompt in"
-    } else {
-        "there is no prompt; give the task as one argument, or pipe it in"
+fn unavailable(source: &PromptSource) -> UsageError {
+    UsageError::new(match (source.stdin, source.need()) {
+        (StdinWish::Refuse, _) => {
+            "there is no prompt, and --no-stdin leaves standard input alone; give the task as one \
+             argument"
+        }
+        (StdinWish::Insist, _) => {
+            "standard input is a terminal, which is never read; pipe the prompt in"
+        }
+        (StdinWish::Auto, Need::Required | Need::Optional) => {
+            "there is no prompt; give the task as one argument, or pipe it in"
+        }
     })
 }
 
 fn silent(patience: Duration) -> UsageError {
     UsageError::new(format!(
-        "standard input stayed silent for {} and did not end; close it, or redirect it from a file \
-         or /dev/null",
+        "standard input stayed silent for {} and did not end; close it, redirect it from a file or \
+         /dev/null, or raise --stdin-timeout",
         span(patience)
     ))
 }

@@ -123,7 +123,14 @@ impl Stage {
 
     /// Leads a run onto the stage: it finds the scripted server, and nothing of the real one.
     fn dress(&self, world: &mut World) {
-        for name in ["ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_CUSTOM_HEADERS", "ANTHROPIC_MODEL"] {
+        for name in [
+            "ANTHROPIC_AUTH_TOKEN",
+            "ANTHROPIC_CUSTOM_HEADERS",
+            "ANTHROPIC_MODEL",
+            "CLAUDE_CODE_USE_BEDROCK",
+            "CLAUDE_CODE_USE_VERTEX",
+            "CLAUDE_CODE_USE_FOUNDRY",
+        ] {
             world.variables.remove(&OsString::from(name));
         }
         let mut set = |name: &str, value: &str| {

@@ -24,12 +24,13 @@ use super::output::{
     framed_pipe, one_line, pipe, remove_result_file,
 };
 use super::panics;
-use super::prompt::{self, Gathered};
+use super::prompt::{self, Gathered, Waited};
 use super::prompts::{Called, Placeholders};
 use super::session::Task;
 use super::settings::{self, Settings};
 use super::signals::Signals;
 use super::startup::Startup;
+use super::stdin;
 use super::testament::Testament;
 use super::usage::{Cause, UsageError};
 use super::wall::{Now, passed, span};
@@ -99,7 +100,11 @@ async fn prepare_and_begin(
         }
     }
     let job = Job { settings: Arc::new(settings), clock, scale, limit, signals, testament, shared };
-    let given = job.prompt().await?;
+    let mut job = job;
+    let Gathered { prompt: given, unused } = job.prompt().await?;
+    if let Some(unused) = unused {
+        Arc::make_mut(&mut job.settings).warnings.push(unused.warning());
+    }
     let (job, task) = job.heed(given, args, around).await?;
     job.begin(task, judge).await
 }
@@ -327,36 +332,31 @@ impl Job {
         Ok((setup, resumption, probe))
     }
 
-    async fn prompt(&self) -> Result<String, UsageError> {
-        let heard = |waited: Duration| {
-            self.shared
-                .voice
-                .offer(&format!("outlast: waiting for standard input, {} so far", passed(waited)));
+    /// Reads the prompt, and what standard input adds to it.
+    async fn prompt(&self) -> Result<Gathered, UsageError> {
+        let heard = |waited: Waited| {
+            self.shared.voice.offer(&format!(
+                "outlast: waiting for standard input, {} so far, {} left",
+                passed(waited.so_far),
+                span(waited.left)
+            ));
         };
+        let source = &self.settings.prompt;
+        let kind = Startup::new(&self.signals, &self.shared.voice, self.limit)
+            .step("looking at standard input", || Ok(stdin::kind()))
+            .await?;
+        let plan = stdin::plan(kind, source.stdin, source.need());
         let heartbeat = self.settings.limits.heartbeat;
-        let gathered = tokio::select! {
+        tokio::select! {
             biased;
-            interrupt = self.signals.first() => {
-                return Err(interrupted(interrupt));
-            }
+            interrupt = self.signals.first() => Err(interrupted(interrupt)),
             () = self.late() => {
                 let what = "time ran out while standard input was waited for; close it, or raise \
                             --max-duration";
-                return Err(UsageError::of(Cause::Late, what));
+                Err(UsageError::of(Cause::Late, what))
             }
-            gathered = prompt::gather(&self.settings.prompt, prompt::stdin, heartbeat, heard) => {
-                gathered
-            }
-        };
-        let Gathered { prompt, left_unread } = gathered?;
-        if left_unread {
-            self.shared.voice.send(&format!(
-                "outlast: standard input is open but brought nothing for {}, so it is left unread \
-                 (--stdin waits for it)",
-                span(prompt::FIRST_BYTE)
-            ));
+            gathered = prompt::gather(source, plan, stdin::read, heartbeat, heard) => gathered,
         }
-        Ok(prompt)
     }
 
     /// Who tells people what goes on: a bar on a terminal, lines anywhere else.

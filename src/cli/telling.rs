@@ -1,6 +1,8 @@
 //! Tells everybody how a run ended: once, and truthfully even when nobody reads, when a disk hangs,
 //! and when the run itself does.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -13,7 +15,7 @@ use crate::recovery::{Interrupt, StopReason};
 use super::args::OutputFormat;
 use super::output::{
     Drain, Keep, Out, Report, StreamJson, Watchers, Witness, one_line, remove_result_file,
-    write_result_file,
+    stage_result_file,
 };
 use super::panics;
 use super::run::{Job, Subject, stopped};
@@ -30,7 +32,7 @@ const SLOW_DISK: Duration = Duration::from_secs(5);
 /// How often it is looked whether all has been written.
 const GLANCE: Duration = Duration::from_millis(2);
 
-const NOT_YET: &str = "the result file is not written yet: its disk hangs";
+const NOT_YET: &str = "the result file could not be written in time: its disk hangs";
 
 impl Job {
     /// What to say when the run itself no longer can: its thread hangs.
@@ -59,7 +61,7 @@ impl Job {
                 job.shared.voice.send(&format!("outlast: {}", one_line(line)));
             }
             // Whether that worked is told to nobody: there is no time.
-            let _ = job.keep(&object, Keep::AtOnce);
+            let _ = job.keep(&object, Keep::AtOnce, &Claim::default());
             while !(out.is_idle() && job.shared.voice.is_idle()) {
                 thread::sleep(GLANCE);
             }
@@ -88,7 +90,7 @@ impl Job {
             let lost = Ending { reason: StopReason::AbortedStreaming(by), ..ending };
             let now = Now::by(&job.clock);
             let report = job.report(&lost, &subject, (&uuid, &now), &warnings);
-            let _ = job.keep(&report.object(), Keep::AtOnce);
+            let _ = job.keep(&report.object(), Keep::AtOnce, &Claim::default());
         })
     }
 
@@ -111,11 +113,16 @@ impl Job {
         let (uuid, now) = (Uuid::new_v4().to_string(), Now::by(&self.clock));
         let mut warnings = witness.warnings();
         let report = self.report(&ending, subject, (&uuid, &now), &warnings);
-        // First the file: nobody can hold that up.
-        if let Err(warning) = self.keep_soon(report.object(), Keep::Synced).await {
-            self.shared.voice.send(&format!("outlast: warning: {}", one_line(&warning)));
-            warnings.push(warning);
-        }
+        // The file comes first: no slow reader delays it.
+        let ending = match self.keep_soon(report.object(), Keep::Synced).await {
+            Ok(()) => ending,
+            Err(why) if report.verdict().is_error() => {
+                self.shared.voice.send(&format!("outlast: warning: {}", one_line(&why)));
+                warnings.push(why);
+                ending
+            }
+            Err(why) => Ending { reason: StopReason::OutputFailed, broken: Some(why), ..ending },
+        };
         let report = self.report(&ending, subject, (&uuid, &now), &warnings);
         if !report.verdict().is_error() {
             self.testament.deny_by(self.denial(ending.clone(), subject, &uuid, &warnings));
@@ -142,6 +149,13 @@ impl Job {
         self.testament.told(report.verdict().exit_code());
         for error in report.errors() {
             self.shared.voice.send(&format!("outlast: {}", one_line(&error)));
+        }
+        let output = report.requirement_output();
+        if !output.is_empty() {
+            self.shared.voice.send("outlast: the required command printed, at its end:");
+        }
+        for line in output {
+            self.shared.voice.send(&format!("outlast: | {}", one_line(line)));
         }
         if let Some(command) = report.resume_command() {
             self.shared.voice.send(&format!("outlast: to go on where it ended: {command}"));
@@ -192,8 +206,9 @@ impl Job {
         if self.settings.output.result_file.is_none() {
             return Ok(());
         }
-        let job = self.clone();
-        let keeping = tokio::task::spawn_blocking(move || job.keep(&object, how));
+        let (job, claim) = (self.clone(), Claim::default());
+        let writer = claim.clone();
+        let keeping = tokio::task::spawn_blocking(move || job.keep(&object, how, &writer));
         let hurry = async {
             match how {
                 Keep::Synced => self.signals.out_of_patience().await,
@@ -203,19 +218,39 @@ impl Job {
         };
         tokio::select! {
             biased;
-            kept = keeping => kept.unwrap_or_else(|_| Err(panics::last())),
-            () = hurry => Err(NOT_YET.to_owned()),
-            () = tokio::time::sleep(SLOW_DISK) => Err(NOT_YET.to_owned()),
+            kept = keeping => return kept.unwrap_or_else(|_| Err(panics::last())),
+            () = hurry => {}
+            () = tokio::time::sleep(SLOW_DISK) => {}
         }
+        // What is told from here on says that there is no file.
+        claim.take();
+        Err(NOT_YET.to_owned())
     }
 
-    /// The result file's share. The error is a warning.
-    fn keep(&self, object: &Value, how: Keep) -> Result<(), String> {
+    /// Writes the result file, unless its place was claimed meanwhile.
+    fn keep(&self, object: &Value, how: Keep, claim: &Claim) -> Result<(), String> {
         let Some(path) = &self.settings.output.result_file else { return Ok(()) };
         let mut object = object.clone();
         self.shared.mask.hide_json(&mut object);
-        write_result_file(path, &object.to_string(), how).map_err(|error| {
+        let staged = stage_result_file(path, &object.to_string(), how);
+        let written = staged.and_then(|staged| {
+            anyhow::ensure!(claim.take(), NOT_YET);
+            staged.publish(how)
+        });
+        written.map_err(|error| {
             format!("the result file {} could not be written: {error:#}", path.display())
         })
+    }
+}
+
+/// Which of two threads decides about the result file: the writer, which moves it to its place, or
+/// the one that waited for it too long and reports that there is none. Clones share it.
+#[derive(Clone, Debug, Default)]
+struct Claim(Arc<AtomicBool>);
+
+impl Claim {
+    /// Takes the decision. `false`: it was taken before.
+    fn take(&self) -> bool {
+        !self.0.swap(true, Ordering::AcqRel)
     }
 }

@@ -3,6 +3,7 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+use crate::model::SHORTEST_PROBING;
 use crate::recovery::Money;
 
 /// What one million tokens cost: where a price is written, it is per million.
@@ -25,6 +26,15 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
         Some(_) => Err("is longer than ten years".to_owned()),
         None => Err("is not a duration; write it like 90s, 45m or 1h30m".to_owned()),
     }
+}
+
+/// How long a connection may show no sign of life: long enough to be probed in.
+pub(super) fn dead_path(text: &str) -> Result<Duration, String> {
+    let time = duration(text)?;
+    if time < SHORTEST_PROBING {
+        return Err(format!("must be at least {}s", SHORTEST_PROBING.as_secs()));
+    }
+    Ok(time)
 }
 
 /// A duration in whole milliseconds, as `API_TIMEOUT_MS` and its like have it.

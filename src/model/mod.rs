@@ -37,4 +37,4 @@ pub use proxies::{BadProxy, Proxies, Proxy};
 pub use request::Prompt;
 pub use settlement::{Bounds, Counts, OutputCount, Received, Settlement, settle};
 pub use stop_reason::{StopKind, reply_of};
-pub use transport::{http_client, web_client};
+pub use transport::{SHORTEST_PROBING, http_client, web_client};

@@ -22,7 +22,7 @@ use super::proxies::{Proxies, Proxy, is_loopback};
 /// Keep-alive probes that may go unanswered.
 const PROBES: u32 = 3;
 /// The kernel counts the time between probes in whole seconds.
-const SHORTEST_PROBING: Duration = Duration::from_secs(11);
+pub const SHORTEST_PROBING: Duration = Duration::from_secs(11);
 /// Servers and middleboxes commonly drop idle connections after a minute.
 const POOL_IDLE: Duration = Duration::from_secs(30);
 

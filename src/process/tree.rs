@@ -10,6 +10,8 @@ use nix::unistd::{Pid, getpid};
 use tokio::time::Instant;
 
 use super::ear::Ear;
+#[cfg(target_os = "linux")]
+use super::stat;
 
 /// How often what was not yet stopped is looked for, before all that was found is killed.
 const FREEZES: usize = 20;
@@ -110,22 +112,9 @@ fn living() -> Vec<(Pid, Pid)> {
     let one = |entry: std::fs::DirEntry| {
         let process = entry.file_name().to_str()?.parse().ok().map(Pid::from_raw)?;
         let stat = std::fs::read(entry.path().join("stat")).ok()?;
-        Some((process, parent(&stat)?))
+        Some((process, stat::parse(&stat)?.parent))
     };
     processes.flatten().filter_map(one).collect()
-}
-
-/// Whose child a process is, by the text of its `stat`. Of the dead it does not matter.
-#[cfg(target_os = "linux")]
-fn parent(stat: &[u8]) -> Option<Pid> {
-    // The name, in brackets, may hold anything, brackets included.
-    let name_ends = stat.iter().rposition(|byte| *byte == b')')?;
-    let mut fields = stat[name_ends + 1..].split(|byte| *byte == b' ').skip(1);
-    let state = fields.next()?;
-    if matches!(state, b"Z" | b"X") {
-        return None;
-    }
-    str::from_utf8(fields.next()?).ok()?.parse().ok().map(Pid::from_raw)
 }
 
 /// Every process with its parent, as `ps` tells them.

@@ -105,8 +105,19 @@ impl Run {
         let outcome = if let RecoveryPlan::Stop(reason) = chosen {
             run.stop(reason)
         } else {
-            run.next_turn(scene).saying(Nudge::Unmet)
+            let nudge = unmet(run.budgets.amendments, scene.limits.budgets.amendments);
+            run.next_turn(scene).saying(nudge)
         };
         outcome.by(chosen)
+    }
+}
+
+/// What the model is told of a check that did not pass: each time in other words, or it answers in
+/// the same ones. `left` of `all` further checks remain after the next.
+fn unmet(left: u8, all: u8) -> Nudge {
+    match (left, all.saturating_sub(left)) {
+        (0, 2..) => Nudge::UnmetLast,
+        (_, 0..=1) => Nudge::Unmet,
+        (1.., 2..) => Nudge::UnmetAgain,
     }
 }

@@ -390,6 +390,10 @@ pub enum Nudge {
     UseStructuredOutput,
     /// The command of `--require` did not pass. Its output follows these words.
     Unmet,
+    /// The same again, with more than one check left.
+    UnmetAgain,
+    /// The same with one check left.
+    UnmetLast,
     /// A Stop hook objects. Its words follow these.
     Heed,
     /// Background work has ended. What came of it follows these words.

@@ -67,7 +67,7 @@ const HEED: &str = "The work is not accepted yet: a Stop hook objects, with the 
 
 impl Nudge {
     /// All the words there are.
-    pub const TEXTS: [&'static str; 20] = [
+    pub const TEXTS: [&'static str; 22] = [
         Self::Continue(Cut::Text).text(),
         Self::Continue(Cut::ToolCall).text(),
         Self::Continue(Cut::Thinking).text(),
@@ -82,6 +82,8 @@ impl Nudge {
         Self::StepBack.text(),
         Self::UseStructuredOutput.text(),
         Self::Unmet.text(),
+        Self::UnmetAgain.text(),
+        Self::UnmetLast.text(),
         Self::Heed.text(),
         Self::WorkEnded.text(),
         Self::StillRunning.text(),
@@ -89,6 +91,11 @@ impl Nudge {
         HOOK_SAYS,
         SERVERS_NEWS,
     ];
+
+    /// Whether the command of `--require` did not pass.
+    pub const fn is_unmet(self) -> bool {
+        matches!(self, Self::Unmet | Self::UnmetAgain | Self::UnmetLast)
+    }
 
     /// The words, for the model.
     pub const fn text(self) -> &'static str {
@@ -157,6 +164,19 @@ impl Nudge {
                  Read its output below, mend the cause, and run the command yourself before you \
                  end: it will be run again. Change the work, never the check. If the cause is \
                  out of reach, end and say what it is."
+            }
+            Self::UnmetAgain => {
+                "The same command failed again: what was changed since its last run did not cure \
+                 it, so do not repeat it. Name the first error in the output below, find its \
+                 cause, and try something else than what is listed. Run the command yourself \
+                 before you end. Change the work, never the check. If the cause is out of reach, \
+                 end and say what it is."
+            }
+            Self::UnmetLast => {
+                "One check is left, and the command still does not pass. Take the smallest step \
+                 that removes the first error in the output below, and run the command yourself \
+                 until it passes. Change the work, never the check. If the cause is out of reach, \
+                 end and say what it is and what was tried."
             }
             Self::Heed => HEED,
             Self::WorkEnded => WORK_ENDED,

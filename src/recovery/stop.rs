@@ -38,6 +38,8 @@ pub enum StopReason {
     RequirementFailed,
     /// No reply fitted the schema.
     StructuredOutputRetryExhausted,
+    /// The work was done, and the file for its result could not be written.
+    OutputFailed,
     /// A panic or a broken rule in outlast itself.
     InternalError,
 }
@@ -83,6 +85,7 @@ impl StopReason {
             Self::BackgroundPending => "background_pending",
             Self::RequirementFailed => "requirement_failed",
             Self::StructuredOutputRetryExhausted => "structured_output_retry_exhausted",
+            Self::OutputFailed => "output_failed",
             Self::InternalError => "internal_error",
         }
     }

@@ -7,8 +7,7 @@ use aho_corasick::{AhoCorasick, MatchKind};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 
-/// A shorter text is no secret, and would be found inside ordinary words, in bytes.
-const SHORTEST: usize = 8;
+use super::distinctive::is_distinctive;
 
 /// Shorter base64 of a part of a value would be found by chance, in bytes.
 const SHORTEST_BASE64: usize = 12;
@@ -39,7 +38,7 @@ impl KnownSecrets {
         Self(Arc::new(RwLock::new(known)))
     }
 
-    /// From now on this is secret, too. Whitespace around it is no part of it.
+    /// From now on this is secret, too, unless it cannot be told from ordinary text. Whitespace around it is no part of it.
     pub fn learn(&self, secret: &str) {
         let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
         if known.add(secret) {
@@ -67,7 +66,7 @@ impl Known {
     /// Whether it was news.
     fn add(&mut self, secret: &str) -> bool {
         let secret = secret.trim();
-        let news = secret.len() >= SHORTEST && !self.values.iter().any(|known| known == secret);
+        let news = is_distinctive(secret) && !self.values.iter().any(|known| known == secret);
         if news {
             self.values.push(secret.to_owned());
         }

@@ -11,6 +11,7 @@
 //! checkout, but leaves other keys alone: a model that mends `config.py` has to see what is there,
 //! or it would write the mask into the file.
 
+mod distinctive;
 mod fit;
 mod json;
 mod known;
@@ -20,6 +21,7 @@ mod shapes;
 mod stream;
 mod variables;
 
+pub use distinctive::{is_distinctive, is_placeholder};
 pub use known::KnownSecrets;
 pub use mask::Mask;
 pub use shapes::{PASSWORD_IN_ADDRESS, SHAPES, Shape};

@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::sync::{Mutex, PoisonError};
 
 use crate::process::absolute_path;
-use crate::secrets::{Mask, PASSWORD_IN_ADDRESS};
+use crate::secrets::{Mask, PASSWORD_IN_ADDRESS, is_distinctive};
 
 /// Which of outlast's own variables a command sees. The model's credentials: never.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -65,10 +65,7 @@ const UNATTENDED: &[(&str, &str)] = &[
 const ESSENTIAL: &[&str] =
     &["PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR", "CI", "PWD"];
 
-/// Shorter values are too common to be taken for the credential itself.
-const CREDENTIAL_BYTES_MIN: usize = 8;
-
-/// The same for values of which only the name says that they are secret: some are words.
+/// Shorter values are too common where only the name says that they are secret: some are words.
 const SECRET_BYTES_MIN: usize = 12;
 
 /// How variables begin that belong together: git fails when one is there and another is not.
@@ -138,7 +135,7 @@ impl Environment {
         for (name, value) in own {
             let name = name.to_string_lossy();
             if rules.is_credential(&name, value) {
-                kept.extend((value.len() >= CREDENTIAL_BYTES_MIN).then_some(value.as_os_str()));
+                kept.extend(is_distinctive(&value.to_string_lossy()).then_some(value.as_os_str()));
             } else if rules.drops(&name, value) && is_telling(value) {
                 scrubbed.push(value.as_os_str());
             }

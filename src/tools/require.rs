@@ -15,6 +15,10 @@ use tokio_util::sync::CancellationToken;
 use super::command::{Cause, Ended};
 use super::shell::{self, Shell};
 
+/// How much of the output of a failed check is in the result.
+const TAIL_LINES_MAX: usize = 20;
+const TAIL_BYTES_MAX: usize = 4000;
+
 const CUT_OFF: &str = "was stopped because the run was to end";
 
 /// A command that must pass.
@@ -91,6 +95,15 @@ impl Check {
         }
     }
 
+    /// The last lines of the output, for people and programs.
+    pub fn tail(&self) -> String {
+        let output = self.output.trim_end();
+        let lines = output.rmatch_indices('\n').nth(TAIL_LINES_MAX - 1);
+        let from = lines.map_or(0, |(at, _)| at + 1);
+        let from = from.max(output.len().saturating_sub(TAIL_BYTES_MAX));
+        output[output.ceil_char_boundary(from)..].to_owned()
+    }
+
     /// What a check that did not pass was and printed, for the model.
     pub fn report(&self) -> String {
         let output = self.output.trim_end_matches('\n');
@@ -118,6 +131,8 @@ pub struct Verified {
     pub exit_code: Option<i32>,
     /// How it ended the last time, as [`Check::how`] says it.
     pub how: Option<String>,
+    /// The end of what it printed the last time, where it did not pass.
+    pub output: String,
 }
 
 impl Requirements {
@@ -131,6 +146,7 @@ impl Requirements {
             passed: false,
             exit_code: None,
             how: None,
+            output: String::new(),
         });
         Ok(Self { requirement, verified })
     }
@@ -151,6 +167,7 @@ impl Requirements {
             verified.attempts += 1;
             (verified.passed, verified.exit_code) = (false, None);
             verified.how = Some(CUT_OFF.to_string());
+            verified.output.clear();
         });
         let began = Instant::now();
         let ended = shell.run_apart(command, cwd, *timeout, cancel).await;
@@ -164,6 +181,7 @@ impl Requirements {
         self.note(|verified| {
             (verified.passed, verified.exit_code) = (check.passed(), check.exit_code());
             verified.how = Some(check.how());
+            verified.output = if check.passed() { String::new() } else { check.tail() };
         });
         check
     }

@@ -1,7 +1,7 @@
 //! Makes any message list one that the API takes, changing no more than it must.
 
 use std::collections::HashSet;
-use std::mem;
+use std::{fmt, mem};
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -57,6 +57,37 @@ pub enum Mend {
     AddedOpening,
     /// A message of the user's was added at the end.
     AddedClosing,
+}
+
+impl fmt::Display for Repair {
+    /// The change and its message, in words.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let at = self.at;
+        match &self.mend {
+            Mend::Dropped(_) => write!(f, "dropped an invalid block of message {at}"),
+            Mend::DroppedMessage => write!(f, "dropped message {at}, which was empty"),
+            Mend::Joined => write!(f, "joined message {at} with the one before it"),
+            Mend::TrimmedThinking => write!(f, "dropped thinking at the end of message {at}"),
+            Mend::Renamed { from, to } => {
+                write!(f, "gave the call {from:?} of message {at} the id {to:?}")
+            }
+            Mend::FixedName { from, to } => {
+                write!(f, "gave the call of {from:?} in message {at} the name {to:?}")
+            }
+            Mend::FixedInput { id } => {
+                write!(f, "made the input of the call {id:?} of message {at} an object")
+            }
+            Mend::Answered { id } => {
+                write!(f, "added a result for the call {id:?} of message {at}")
+            }
+            Mend::DroppedResult { id } => {
+                write!(f, "dropped a result in message {at} that no call {id:?} waits for")
+            }
+            Mend::MovedResults => write!(f, "moved the results of message {at} to its front"),
+            Mend::AddedOpening => f.write_str("added a first message of the user"),
+            Mend::AddedClosing => f.write_str("added a last message of the user"),
+        }
+    }
 }
 
 /// Makes `messages` fit to be sent: [`violations`] finds nothing in the result, whatever went in.

@@ -129,6 +129,31 @@ async fn what_is_not_accepted_is_said_in_one_block() {
 }
 
 #[tokio::test]
+async fn each_failed_check_says_what_was_tried_since_the_one_before() {
+    let write = json!({ "file_path": "tried.txt", "content": "x" });
+    let scenario = Scenario::new().reply("One.").tool("Write", write).reply("Two.").reply("Three.");
+    let play = requiring(Play::of(scenario.reply("Four.")), "echo said; false");
+    let played = play.run().await;
+    assert_eq!(played.ending.reason, StopReason::RequirementFailed);
+    let texts = played.said.iter().filter_map(|said| match said {
+        Said::User(blocks) => match &blocks[..] {
+            [outlast::transcript::Block::Text { text }] => Some(text.as_str()),
+            _ => None,
+        },
+        _ => None,
+    });
+    let texts: Vec<&str> = texts.filter(|text| text.contains("echo said; false")).collect();
+    let [first, second, third] = texts[..] else { panic!("{texts:?}") };
+    let same = "same as at the attempt before";
+    assert!(first.contains("attempt 1 of 4") && !first.contains(same), "{first}");
+    assert!(second.contains("attempt 2 of 4") && second.contains("tried.txt"), "{second}");
+    assert!(second.contains(same), "{second}");
+    assert!(third.contains("attempt 3 of 4") && third.contains("no tool call"), "{third}");
+    assert!(!third.contains("tried.txt"), "{third}");
+    played.assert_sound();
+}
+
+#[tokio::test]
 async fn a_check_that_is_cut_off_counts_as_one_that_did_not_pass() {
     let play = requiring(
         Play::of(Scenario::new().reply("Done.")),

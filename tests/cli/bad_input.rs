@@ -61,6 +61,22 @@ fn mistakes_in_flags() {
         (&["--max-compactions", "-1", "hi"], &["--max-compactions", "\"-1\""]),
         (&["--max-compactions", "many", "hi"], &["--max-compactions", "\"many\""]),
         (&["--fallback-model", "m@", "hi"], &["\"m@\"", "begins with http"]),
+        (&["--fallback-model", "m@nonsense", "hi"], &["\"m@nonsense\"", "nor a version"]),
+        (&["--fallback-model", "m@my.host", "hi"], &["\"m@my.host\"", "begins with http"]),
+        (&["--dead-path-timeout", "10s", "hi"], &["--dead-path-timeout", "at least 11s"]),
+        (
+            &["--settings", "{\"deadPathTimeout\": \"10s\"}", "hi"],
+            &["deadPathTimeout", "at least 11s"],
+        ),
+        (
+            &["--permission-mode", "plan", "--dangerously-skip-permissions", "hi"],
+            &["--permission-mode plan", "--dangerously-skip-permissions", "contradict"],
+        ),
+        (
+            &["--dangerously-skip-permissions", "--permission-mode=dontAsk", "hi"],
+            &["--permission-mode dontAsk", "--dangerously-skip-permissions", "contradict"],
+        ),
+        (&["--input-format", "yaml", "hi"], &["--input-format", "is none of text"]),
         (
             &["--json-schema", "{\"$schema\": \"http://x.test/s\", \"type\": \"object\"}", "hi"],
             &[":1:13: /$schema", "http://x.test/s", "leave it out"],
@@ -73,6 +89,26 @@ fn mistakes_in_flags() {
     ];
     for (args, parts) in cases {
         refuses(args, parts);
+    }
+}
+
+/// A word without flags may be a mistyped command: it is never sent to a model by itself.
+#[test]
+fn one_word_that_is_no_command_is_no_prompt() {
+    let cases: &[(&str, &[&str])] = &[
+        ("doctro", &["\"doctro\" is no command", "did you mean doctor?", "outlast run doctro"]),
+        ("Doctor", &["did you mean doctor?"]),
+        ("rehears", &["did you mean rehearse?"]),
+        ("confg", &["did you mean config?"]),
+        ("rnu", &["did you mean run?"]),
+        ("versoin", &["did you mean version?"]),
+        ("hlep", &["did you mean help?"]),
+        ("sessions", &["the commands are run, rehearse, doctor, config, version, help", "quotes"]),
+        ("login", &["\"login\" is no command", "outlast run login"]),
+        ("README.md", &["outlast run README.md"]),
+    ];
+    for (word, parts) in cases {
+        refuses(&[word], parts);
     }
 }
 
@@ -109,6 +145,9 @@ fn prompts_that_say_nothing() {
     refuses(&[" \n\t"], &["prompt argument is empty"]);
     refuses(&["-"], &["prompt is empty"]);
     refuses(&["--stdin"], &["prompt is empty"]);
+    refuses(&["--no-stdin"], &["no prompt", "--no-stdin"]);
+    refuses(&["--no-stdin", "-"], &["prompt -", "--no-stdin"]);
+    refuses(&["--no-stdin", "--stdin", "hi"], &["--no-stdin", "--stdin", "together"]);
 }
 
 #[test]
@@ -148,19 +187,51 @@ fn variables_that_make_no_sense() {
     ];
     for (name, value) in cases {
         let world = World::new().with(name, value);
-        check(&[], &world.run(&["hi"]), &[name]);
+        check(&[], &world.run(&["run", "hi"]), &[name]);
     }
 }
 
 #[test]
 fn a_missing_credential_has_an_exit_code_of_its_own() {
     let world = World::new().without("ANTHROPIC_API_KEY").without("ANTHROPIC_BASE_URL");
-    let ended = world.run(&["hi"]);
+    let ended = world.run(&["run", "hi"]);
     assert_eq!(ended.code, 77);
     assert!(ended.line().contains("ANTHROPIC_API_KEY"));
     let result = ended.result();
     assert_eq!(result["exit_code"], 77);
     assert_eq!(result["api_error_class"], "invalid_api_key");
+}
+
+#[test]
+fn a_cloud_is_named_and_no_other_service_is_asked_in_its_place() {
+    let clouds = [
+        ("CLAUDE_CODE_USE_BEDROCK", "Amazon Bedrock"),
+        ("CLAUDE_CODE_USE_VERTEX", "Google Vertex AI"),
+        ("CLAUDE_CODE_USE_FOUNDRY", "Microsoft Foundry"),
+    ];
+    for (variable, cloud) in clouds {
+        for yes in ["1", "true", "YES", " on ", "2"] {
+            // A base URL is set as well.
+            let world = World::new().with(variable, yes);
+            check(&[], &world.run(&["run", "hi"]), &[variable, cloud, "ANTHROPIC_BASE_URL"]);
+        }
+        let world = World::new().without("ANTHROPIC_BASE_URL").without("ANTHROPIC_API_KEY");
+        check(&[], &world.with(variable, "1").run(&["run", "hi"]), &[variable, cloud]);
+        for no in ["", "0", "False", "no", "off"] {
+            let ended = World::new().with(variable, no).run(&["--require", "", "hi"]);
+            assert!(ended.line().contains("--require"), "{variable}={no}: {ended:?}");
+        }
+    }
+}
+
+#[test]
+fn a_credential_that_is_set_and_empty_is_named() {
+    let world = World::new().without("ANTHROPIC_BASE_URL").with("ANTHROPIC_API_KEY", " ");
+    let ended = world.run(&["run", "hi"]);
+    assert_eq!(ended.code, 77);
+    assert!(ended.line().contains("ANTHROPIC_API_KEY is set and empty"), "{}", ended.line());
+    let both = world.with("ANTHROPIC_AUTH_TOKEN", "").run(&["run", "hi"]);
+    assert!(both.line().contains("ANTHROPIC_API_KEY and ANTHROPIC_AUTH_TOKEN are set and empty"));
 }
 
 #[test]

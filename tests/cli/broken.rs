@@ -185,7 +185,7 @@ fn files_that_are_none_are_not_waited_for() {
         let found = mistakes(&world, &[]);
         are(&found, &[&wanted]);
         assert!(found[0].ends_with("make it a readable file, or take it away"), "{found:?}");
-        let ended = world.run(&["hi"]);
+        let ended = world.run(&["run", "hi"]);
         assert!(ended.code == 2 && ended.line().contains(why), "{ended:?}");
     }
 }

@@ -41,6 +41,7 @@ pub(super) fn every_reason() -> Vec<StopReason> {
         StopReason::ImageError,
         StopReason::EmptyResponse,
         StopReason::Refusal,
+        StopReason::OutputFailed,
         StopReason::InternalError,
     ];
     reasons.extend(INTERRUPTS.map(StopReason::AbortedStreaming));
@@ -69,6 +70,7 @@ pub(super) fn every_reason() -> Vec<StopReason> {
             | StopReason::ModelError(_)
             | StopReason::EmptyResponse
             | StopReason::Refusal
+            | StopReason::OutputFailed
             | StopReason::InternalError => {}
         }
     }

@@ -95,6 +95,7 @@ fn verified(attempts: u32, passed: bool, exit_code: Option<i32>, how: Option<&st
         passed,
         exit_code,
         how: how.map(ToOwned::to_owned),
+        output: if passed { String::new() } else { "one\ntwo".to_owned() },
     };
     let acceptance = Acceptance { requirement: Some(requirement), ..Acceptance::default() };
     let reason = if passed { StopReason::Completed } else { StopReason::MaxTurns };
@@ -110,6 +111,7 @@ fn the_result_says_what_was_required_and_what_came_of_it() {
     let result = object(&verified(0, false, None, None));
     assert_eq!(result["requirement"]["passed"], false);
     assert_eq!(result["requirement"]["exit_code"], serde_json::Value::Null);
+    assert_eq!(result["requirement"]["output"], "one\ntwo");
 }
 
 #[test]

@@ -1,18 +1,21 @@
 //! The result object for every kind of end.
 
+use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
 use jiff::tz::{TimeZone, offset};
 use outlast::agent::{
     Denial, Ending, HookTally, JournalHealth, ModelSpan, ModelTally, Tally, ToolTally,
 };
-use outlast::cli::output::{Keep, Report, Resumption, refused, shrink, write_result_file};
+use outlast::cli::output::{
+    Keep, Report, Resumption, refused, shrink, stage_result_file, write_result_file,
+};
 use outlast::cli::usage::UsageError;
 use outlast::cli::wall::Now;
 use outlast::cli::{advice, exit};
 use outlast::recovery::{
     Chronicle, ErrorClass, Event, Failure, Fault, FaultKind, Interrupt, Limits, Moment, Money,
-    Reach, Remedies, Reply, Run, StopReason, Timer, Weight, classify,
+    Reach, Remedies, Reply, Ruling, Run, StopReason, Timer, Weight, classify,
 };
 use outlast::tools::{Acceptance, Enforced, SandboxMode, SandboxState};
 use outlast::transcript::Usage;
@@ -217,6 +220,13 @@ fn limits() -> Vec<(&'static str, Ending)> {
                 ..ending(StopReason::InternalError)
             },
         ),
+        (
+            "output-failed",
+            Ending {
+                broken: Some("the result file r.json could not be written: disk full".to_owned()),
+                ..ending(StopReason::OutputFailed)
+            },
+        ),
     ]
 }
 
@@ -353,6 +363,29 @@ fn an_error_names_the_service_s_words_the_request_and_the_time() {
 }
 
 #[test]
+fn an_error_counts_the_attempts_that_were_made_and_claims_no_others() {
+    let explained = |ending: &Ending| advice::explain(ending, &now()).join(" ");
+    let fault = || refusal(500, "Internal server error");
+    let once = failed(ErrorClass::ServerError, fault());
+    assert!(explained(&once).starts_with("the service failed (HTTP 500"), "{}", explained(&once));
+    let ruled_out = Fault { ruling: Some(Ruling::Stop), ..fault() };
+    let line = explained(&failed(ErrorClass::ServerError, ruled_out));
+    assert!(line.contains("x-should-retry: false") && !line.contains("attempts"), "{line}");
+    let broke = Event::Failed(Failure::of(ErrorClass::ServerError));
+    let stopped = Failure { ruling: Some(Ruling::Stop), ..Failure::of(ErrorClass::ServerError) };
+    let mut twice = once;
+    twice.tally.recovery = recoveries(&[
+        (0, Event::Begin),
+        (0, WEIGHED),
+        (1_000, broke),
+        (9_000, Event::Woke),
+        (9_000, WEIGHED),
+        (10_000, Event::Failed(stopped)),
+    ]);
+    assert!(explained(&twice).contains("the service failed, in 2 attempts"));
+}
+
+#[test]
 fn an_error_is_one_line_whatever_the_server_says() {
     let fault = refusal(500, &"<html>\n\n\tBad\r\nGateway</html>".repeat(100));
     let class = classify(&fault).class;
@@ -382,4 +415,24 @@ fn the_result_file_is_replaced_as_a_whole_and_leaves_nothing_beside_it() {
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
     let missing = folder.path().join("gone/result.json");
     assert!(write_result_file(&missing, "{}", Keep::Synced).is_err());
+}
+
+#[test]
+fn a_staged_result_that_is_not_published_changes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("result.json");
+    drop(stage_result_file(&path, "{}", Keep::AtOnce).unwrap());
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    stage_result_file(&path, "{}", Keep::AtOnce).unwrap().publish(Keep::AtOnce).unwrap();
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "{}\n");
+}
+
+#[test]
+fn the_result_file_has_the_mode_of_any_new_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let mode = |path: &std::path::Path| std::fs::metadata(path).unwrap().permissions().mode();
+    let (plain, path) = (folder.path().join("plain"), folder.path().join("result.json"));
+    std::fs::File::create(&plain).unwrap();
+    write_result_file(&path, "{}", Keep::Synced).unwrap();
+    assert_eq!(mode(&path), mode(&plain));
 }

@@ -108,7 +108,7 @@ fn the_version_is_quick_and_has_its_exact_form() {
     let quickest = (0..5)
         .map(|_| {
             let begun = tokio_now();
-            for flag in ["-v", "--version"] {
+            for flag in ["-v", "-V", "--version", "version"] {
                 let ended = world.run(&[flag]);
                 let head = format!("{} (outlast) commit ", env!("CARGO_PKG_VERSION"));
                 let rest = ended.stdout.strip_prefix(&head).expect("it begins with the version");
@@ -117,7 +117,7 @@ fn the_version_is_quick_and_has_its_exact_form() {
                 assert_eq!(ended.code, 0);
                 assert_eq!(ended.stderr, "");
             }
-            begun.elapsed() / 2
+            begun.elapsed() / 4
         })
         .min()
         .unwrap();
@@ -137,6 +137,11 @@ fn help_is_grouped_and_fits_a_few_screens() {
         assert!(ended.stdout.lines().count() < 160, "{args:?}");
     }
     let help = World::new().run(&["--help"]).stdout;
+    for (args, part) in [(&["help"][..], "Limits:"), (&["help", "doctor"], "--offline")] {
+        let ended = World::new().run(args);
+        assert_eq!((ended.code, ended.stderr.as_str()), (0, ""), "{args:?}");
+        assert!(ended.stdout.contains(part), "{args:?}");
+    }
     for part in ["Limits:", "Tools and permissions:", "--max-turns <N>", "rehearse"] {
         assert!(help.contains(part), "{part}");
     }

@@ -4,22 +4,56 @@ use std::io::{self, BufRead, BufReader, Write};
 use std::process::Stdio;
 use std::time::Duration;
 
-use outlast::cli::prompt::{FIRST_BYTE, Gathered, gather};
+use outlast::cli::prompt::{Gathered, Unused, Waited, gather};
 use outlast::cli::settings::PromptSource;
+use outlast::cli::stdin::{
+    ANCESTOR_GRACE, HIDDEN_GRACE, Need, ReadPlan, StdinKind, StdinWish, plan,
+};
+use outlast::process::PipeWriters;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::binary::{Ended, World, terminate, terminate_once_begun};
 
-const PATIENCE: Duration = Duration::from_mins(5);
+const PATIENCE: Duration = Duration::from_mins(10);
 const HEARTBEAT: Duration = Duration::from_secs(30);
+const GRACE: ReadPlan = ReadPlan::IfWithin(ANCESTOR_GRACE);
 
 fn source(argument: Option<&str>) -> PromptSource {
     PromptSource {
         argument: argument.map(ToOwned::to_owned),
-        insists: false,
+        stdin: StdinWish::Auto,
         may_be_empty: false,
         patience: PATIENCE,
+    }
+}
+
+/// Every kind of standard input: what is done about one that is optional, and whether one that is
+/// needed can be read.
+#[test]
+fn standard_input_is_waited_for_where_it_is_meant_for_this_run() {
+    let kinds = [
+        (StdinKind::Terminal, ReadPlan::Leave, ReadPlan::Unavailable),
+        (StdinKind::Null, ReadPlan::Leave, ReadPlan::ToEnd),
+        (StdinKind::File { read: 0, left: 9 }, ReadPlan::ToEnd, ReadPlan::ToEnd),
+        (StdinKind::File { read: 0, left: 0 }, ReadPlan::ToEnd, ReadPlan::ToEnd),
+        (StdinKind::File { read: 4, left: 5 }, ReadPlan::LeaveInUse, ReadPlan::ToEnd),
+        (StdinKind::File { read: 9, left: 0 }, ReadPlan::Leave, ReadPlan::ToEnd),
+        (StdinKind::Pipe(PipeWriters::Gone), ReadPlan::ToEnd, ReadPlan::ToEnd),
+        (StdinKind::Pipe(PipeWriters::Peer), ReadPlan::ToEnd, ReadPlan::ToEnd),
+        (StdinKind::Pipe(PipeWriters::Ancestor), GRACE, ReadPlan::ToEnd),
+        (StdinKind::Pipe(PipeWriters::Hidden), ReadPlan::IfWithin(HIDDEN_GRACE), ReadPlan::ToEnd),
+        (StdinKind::Other, ReadPlan::IfWithin(HIDDEN_GRACE), ReadPlan::ToEnd),
+    ];
+    for (kind, optional, required) in kinds {
+        assert_eq!(plan(kind, StdinWish::Auto, Need::Optional), optional, "{kind:?}");
+        assert_eq!(plan(kind, StdinWish::Auto, Need::Required), required, "{kind:?}");
+        for need in [Need::Optional, Need::Required] {
+            assert_eq!(plan(kind, StdinWish::Insist, need), required, "{kind:?} {need:?}");
+        }
+        let refuse = StdinWish::Refuse;
+        assert_eq!(plan(kind, refuse, Need::Optional), ReadPlan::Leave, "{kind:?}");
+        assert_eq!(plan(kind, refuse, Need::Required), ReadPlan::Unavailable, "{kind:?}");
     }
 }
 
@@ -29,6 +63,7 @@ type Piece = (Duration, Option<&'static str>);
 /// The outcome, how long it took, and how many heartbeats there were.
 async fn plays(
     source: &PromptSource,
+    plan: ReadPlan,
     pieces: &[Piece],
 ) -> (Result<Gathered, String>, Duration, usize) {
     let (send, receive) = mpsc::channel::<io::Result<Vec<u8>>>(1);
@@ -42,12 +77,16 @@ async fn plays(
         std::future::pending::<()>().await;
     });
     let (begun, mut heartbeats) = (Instant::now(), 0);
-    let gathered = gather(source, || Some(receive), HEARTBEAT, |_| heartbeats += 1).await;
+    let beat = |waited: Waited| {
+        heartbeats += 1;
+        assert!(waited.left <= PATIENCE, "{waited:?}");
+    };
+    let gathered = gather(source, plan, || receive, HEARTBEAT, beat).await;
     (gathered.map_err(|error| error.to_string()), begun.elapsed(), heartbeats)
 }
 
 fn said(prompt: &str) -> Gathered {
-    Gathered { prompt: prompt.to_owned(), left_unread: false }
+    Gathered { prompt: prompt.to_owned(), unused: None }
 }
 
 const fn after(millis: u64, piece: &'static str) -> Piece {
@@ -58,74 +97,92 @@ const fn end(millis: u64) -> Piece {
     (Duration::from_millis(millis), None)
 }
 
+const UNUSED: Option<Unused> = Some(Unused::Silent(ANCESTOR_GRACE));
+
 #[tokio::test(start_paused = true)]
 async fn an_argument_is_not_held_up_by_an_open_silent_input() {
-    let (gathered, took, _) = plays(&source(Some("hi")), &[]).await;
-    assert_eq!(gathered, Ok(Gathered { prompt: "hi".to_owned(), left_unread: true }));
-    assert_eq!(took, FIRST_BYTE);
+    let (gathered, took, _) = plays(&source(Some("hi")), GRACE, &[]).await;
+    assert_eq!(gathered, Ok(Gathered { prompt: "hi".to_owned(), unused: UNUSED }));
+    assert_eq!(took, ANCESTOR_GRACE);
 }
 
 #[tokio::test(start_paused = true)]
-async fn data_that_begins_within_a_second_is_read_to_its_end() {
+async fn data_that_begins_within_the_grace_is_read_to_its_end() {
     let pieces = &[after(900, "a\n"), after(60_000, "b\n"), end(60_000)];
-    let (gathered, _, heartbeats) = plays(&source(Some("hi")), pieces).await;
+    let (gathered, _, heartbeats) = plays(&source(Some("hi")), GRACE, pieces).await;
     assert_eq!(gathered, Ok(said("hi\na\nb\n")));
     assert!(heartbeats >= 2, "{heartbeats}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn data_that_begins_later_is_left_alone() {
-    let (gathered, took, _) = plays(&source(Some("hi")), &[after(1_100, "late"), end(0)]).await;
-    assert!(gathered.unwrap().left_unread);
-    assert_eq!(took, FIRST_BYTE);
+async fn data_that_begins_after_the_grace_is_left_alone_and_told() {
+    let pieces = &[after(1_100, "late"), end(0)];
+    let (gathered, took, _) = plays(&source(Some("hi")), GRACE, pieces).await;
+    assert_eq!((gathered.unwrap().unused, took), (UNUSED, ANCESTOR_GRACE));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pipeline_is_read_however_late_it_begins_with_heartbeats_and_a_bound() {
+    let pieces = &[after(500_000, "data"), end(0)];
+    let (gathered, _, heartbeats) = plays(&source(Some("hi")), ReadPlan::ToEnd, pieces).await;
+    assert_eq!((gathered, heartbeats), (Ok(said("hi\ndata")), 16));
+    let (gathered, took, heartbeats) = plays(&source(Some("hi")), ReadPlan::ToEnd, &[]).await;
+    assert!(gathered.unwrap_err().contains("silent for 10m00s"));
+    assert_eq!((took, heartbeats), (PATIENCE, 19));
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_input_that_ends_at_once_adds_nothing() {
     for pieces in [&[end(10)][..], &[after(10, " \n"), end(0)]] {
-        assert_eq!(plays(&source(Some("hi")), pieces).await.0, Ok(said("hi")));
+        for plan in [GRACE, ReadPlan::ToEnd] {
+            assert_eq!(plays(&source(Some("hi")), plan, pieces).await.0, Ok(said("hi")));
+        }
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_insists_is_waited_for_with_heartbeats_but_not_for_ever() {
-    let insists = PromptSource { insists: true, ..source(Some("hi")) };
-    let (gathered, ..) = plays(&insists, &[after(120_000, "data"), end(0)]).await;
-    assert_eq!(gathered, Ok(said("hi\ndata")));
-    let (gathered, took, heartbeats) = plays(&insists, &[]).await;
-    assert!(gathered.unwrap_err().contains("silent for 5m00s"));
-    assert_eq!((took, heartbeats), (PATIENCE, 9));
-}
-
-#[tokio::test(start_paused = true)]
 async fn without_an_argument_the_input_is_the_prompt() {
-    let (gathered, ..) = plays(&source(None), &[after(5_000, "\u{feff}fix it"), end(0)]).await;
+    let pieces = [after(5_000, "\u{feff}fix it"), end(0)];
+    let (gathered, ..) = plays(&source(None), ReadPlan::ToEnd, &pieces).await;
     assert_eq!(gathered, Ok(said("fix it")));
-    let (gathered, ..) = plays(&source(None), &[after(10, "half"), after(400_000, "more")]).await;
+    let pieces = [after(10, "half"), after(700_000, "more")];
+    let (gathered, ..) = plays(&source(None), ReadPlan::ToEnd, &pieces).await;
     assert!(gathered.unwrap_err().contains("silent"));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_session_that_goes_on_needs_no_prompt() {
     let resumes = PromptSource { may_be_empty: true, ..source(None) };
-    let (gathered, took, _) = plays(&resumes, &[]).await;
-    assert_eq!(gathered, Ok(Gathered { prompt: String::new(), left_unread: true }));
-    assert_eq!(took, FIRST_BYTE);
+    let (gathered, took, _) = plays(&resumes, GRACE, &[]).await;
+    assert_eq!(gathered, Ok(Gathered { prompt: String::new(), unused: UNUSED }));
+    assert_eq!(took, ANCESTOR_GRACE);
 }
 
 #[tokio::test]
-async fn a_terminal_is_not_asked() {
-    let silent = |_| {};
-    assert!(gather(&source(Some("hi")), || None, HEARTBEAT, silent).await.is_ok());
-    let error = gather(&source(None), || None, HEARTBEAT, silent).await.unwrap_err();
-    assert!(error.to_string().contains("there is no prompt"), "{error}");
+async fn what_is_left_alone_is_not_opened_and_told_only_where_something_is_left() {
+    let never = || panic!("it is opened");
+    for (plan, unused) in [(ReadPlan::Leave, None), (ReadPlan::LeaveInUse, Some(Unused::InUse))] {
+        let gathered = gather(&source(Some("hi")), plan, never, HEARTBEAT, |_| {}).await;
+        assert_eq!(gathered.unwrap(), Gathered { prompt: "hi".to_owned(), unused });
+    }
+    for (stdin, part) in [
+        (StdinWish::Auto, "there is no prompt; give"),
+        (StdinWish::Insist, "a terminal"),
+        (StdinWish::Refuse, "--no-stdin"),
+    ] {
+        let source = PromptSource { stdin, ..source(None) };
+        let error = gather(&source, ReadPlan::Unavailable, never, HEARTBEAT, |_| {}).await;
+        let error = error.unwrap_err().to_string();
+        assert!(error.contains(part), "{error}");
+    }
 }
 
 #[tokio::test]
 async fn an_input_that_cannot_be_read_is_no_empty_prompt() {
     let (send, receive) = mpsc::channel(1);
     send.send(Err(io::ErrorKind::IsADirectory.into())).await.unwrap();
-    let error = gather(&source(None), || Some(receive), HEARTBEAT, |_| {}).await.unwrap_err();
+    let (source, plan) = (source(None), ReadPlan::ToEnd);
+    let error = gather(&source, plan, || receive, HEARTBEAT, |_| {}).await.unwrap_err();
     assert!(error.to_string().contains("cannot be read"), "{error}");
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use outlast::recovery::{Cut, Incomplete, Nudge, SUMMARISE};
 
-const ALL: [Nudge; 17] = [
+const ALL: [Nudge; 19] = [
     Nudge::Continue(Cut::Text),
     Nudge::Continue(Cut::ToolCall),
     Nudge::Continue(Cut::Thinking),
@@ -20,13 +20,37 @@ const ALL: [Nudge; 17] = [
     Nudge::StepBack,
     Nudge::UseStructuredOutput,
     Nudge::Unmet,
+    Nudge::UnmetAgain,
+    Nudge::UnmetLast,
     Nudge::Heed,
     Nudge::WorkEnded,
     Nudge::StillRunning,
 ];
 
 /// Each text, and the thoughts that it must hold.
-const MUST: [(Nudge, &[&str]); 17] = [
+const MUST: [(Nudge, &[&str]); 19] = [
+    (
+        Nudge::UnmetAgain,
+        &[
+            "failed again",
+            "Do not repeat",
+            "first error",
+            "output below",
+            "something else",
+            "never the check",
+            "out of reach, end and say",
+        ],
+    ),
+    (
+        Nudge::UnmetLast,
+        &[
+            "One check is left",
+            "output below",
+            "until it passes",
+            "never the check",
+            "out of reach",
+        ],
+    ),
     (Nudge::Heed, &["not accepted yet", "objects", "words below", "whole answer", "out of reach"]),
     (Nudge::WorkEnded, &["has ended", "below", "BashOutput", "failed", "whole answer"]),
     (

@@ -48,7 +48,7 @@ impl Trial {
     }
 
     pub(crate) fn at(base_url: &str) -> Self {
-        Self::bare(base_url).args(["--permission-mode", "bypassPermissions"])
+        Self::bare(base_url).args(["--permission-mode", "bypassPermissions", "--sandbox", "off"])
     }
 
     /// With no flags of its own, for other commands than `run`.

@@ -182,3 +182,29 @@ async fn without_a_requirement_nothing_is_run() {
     assert_eq!(bench.toolbox.requirement(), None);
     assert_eq!(bench.toolbox.check(CancellationToken::new()).await, None);
 }
+
+#[test]
+fn the_tail_of_a_check_is_twenty_lines_and_four_thousand_bytes_at_most() {
+    let lines = |numbers: std::ops::RangeInclusive<u32>| {
+        numbers.map(|number| format!("line {number}\n")).collect::<String>()
+    };
+    let wide = "\u{e9}".repeat(3_000);
+    for (output, tail) in [
+        (String::new(), String::new()),
+        ("one\n".to_owned(), "one".to_owned()),
+        (lines(1..=20), lines(1..=20).trim_end().to_owned()),
+        (lines(1..=21), lines(2..=21).trim_end().to_owned()),
+        (lines(1..=500) + "\n\n", lines(481..=500).trim_end().to_owned()),
+        (wide.clone(), wide[2_000..].to_owned()),
+        (format!("x{wide}y"), wide[2_002..].to_owned() + "y"),
+    ] {
+        let check = Check {
+            command: "true".to_owned(),
+            end: CheckEnd::Exited(1),
+            output,
+            output_file: None,
+            took: Duration::ZERO,
+        };
+        assert_eq!(check.tail(), tail);
+    }
+}

@@ -154,3 +154,28 @@ fn the_last_text_skips_replies_without_any() {
     assert_eq!(last_text(&messages).as_deref(), Some("half done"));
     assert_eq!(last_text(&messages[..1]), None);
 }
+
+#[test]
+fn every_repair_is_told_in_words() {
+    let id = || "toolu_1".to_owned();
+    let mends = [
+        Mend::DroppedMessage,
+        Mend::Joined,
+        Mend::TrimmedThinking,
+        Mend::Renamed { from: id(), to: id() },
+        Mend::FixedName { from: id(), to: id() },
+        Mend::FixedInput { id: id() },
+        Mend::Answered { id: id() },
+        Mend::DroppedResult { id: id() },
+        Mend::MovedResults,
+        Mend::AddedOpening,
+        Mend::AddedClosing,
+    ];
+    for mend in mends {
+        let debug = format!("{mend:?}");
+        let told = Repair { at: 7, mend }.to_string();
+        let name = debug.split(' ').next().expect("a name");
+        assert!(!told.contains(name) && !told.contains(['{', '}']), "{told}");
+        assert!(told.starts_with(char::is_lowercase) && told.contains(' '), "{told}");
+    }
+}

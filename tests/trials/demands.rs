@@ -109,6 +109,18 @@ async fn three_times_it_goes_back_and_then_it_is_the_end() {
 }
 
 #[tokio::test]
+async fn the_last_twenty_lines_of_a_failed_check_are_in_the_result_and_on_standard_error() {
+    let server = serve(claims(1));
+    let trial = requiring(&server, "seq 1 30; exit 7");
+    let ended = with(trial, &json!({ "requireRetries": 0 })).args(["Do it."]).run().await;
+    let result = fails_as(&ended, 9, "requirement_failed");
+    let lines: Vec<String> = (11..=30).map(|number| number.to_string()).collect();
+    assert_eq!(result["requirement"]["output"], lines.join("\n"));
+    let shown = ended.stderr.lines().filter_map(|line| line.strip_prefix("outlast: | "));
+    assert_eq!(shown.collect::<Vec<_>>(), lines, "{}", ended.stderr);
+}
+
+#[tokio::test]
 async fn whatever_becomes_of_the_command_is_told_in_words_and_within_bounds() {
     // command, time for it, what the model is told
     let table = [

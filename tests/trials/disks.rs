@@ -110,11 +110,13 @@ async fn a_tiny_disk_that_is_full_takes_nothing_away_but_what_is_kept_there() {
         )
         .run()
         .await;
-    let result = goes_on_without(&ended, "No space left");
+    let result = ended.result();
     assert_eq!(effects(&ended), 3, "{ended:?}");
-    let warnings = result["warnings"].to_string();
+    assert_eq!((ended.code, &result["partial_result"]), (Some(1), &json!("Done.")), "{ended:?}");
+    assert_eq!(result["terminal_reason"], "output_failed");
+    let (warnings, errors) = (result["warnings"].to_string(), result["errors"].to_string());
     assert!(warnings.contains("without a journal"), "{result}");
-    assert!(warnings.contains("the result file"), "{result}");
+    assert!(errors.contains("the result file") && errors.contains("No space left"), "{result}");
 }
 
 #[tokio::test]

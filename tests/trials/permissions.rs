@@ -42,7 +42,7 @@ fn arbiter(trial: &Trial, answer: &str) -> (String, PathBuf) {
 }
 
 fn trial(server: &Server) -> Trial {
-    let trial = Trial::bare(&server.base_url()).args(["go"]);
+    let trial = Trial::bare(&server.base_url()).args(["go on"]);
     std::fs::write(trial.work().join("f"), "a").expect("room");
     trial
 }

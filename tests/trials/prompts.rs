@@ -93,7 +93,7 @@ async fn the_model_reads_a_skill_from_wherever_the_run_works() {
     let trial = Trial::bare(&server.base_url());
     furnish(&trial.work());
     fs::create_dir(trial.work().join("part")).expect("a folder");
-    let ended = trial.in_shell("cd part && exec \"$@\"").args(["draw"]).run().await;
+    let ended = trial.in_shell("cd part && exec \"$@\"").args(["draw it"]).run().await;
     assert_eq!(ended.result()["permission_denials"], json!([]), "{ended:?}");
     // In outlast's own folder, which is otherwise kept from the model.
     let server = serve(scenario("../config/skills/mine"));
@@ -108,7 +108,7 @@ async fn the_model_reads_a_skill_from_wherever_the_run_works() {
         said(&server)
     );
     let server = serve(scenario("../config"));
-    let ended = Trial::bare(&server.base_url()).args(["draw"]).run().await;
+    let ended = Trial::bare(&server.base_url()).args(["draw it"]).run().await;
     let denials = ended.result()["permission_denials"].as_array().map(Vec::len);
     assert_eq!(denials, Some(2), "nothing else is open: {ended:?}");
 }

@@ -81,6 +81,8 @@ async fn what_is_in_force_is_said_at_the_start_and_at_the_end() {
         let warned = ended.stderr.matches("the sandbox does not hold").count();
         let wanted = usize::from(mode != "off" && !kernel.holds_files());
         assert_eq!(warned, wanted, "{flags:?}: {}", ended.stderr);
+        let lifted = ended.stderr.matches("commands run without a sandbox").count();
+        assert_eq!(lifted, usize::from(flags == bypass), "{flags:?}: {}", ended.stderr);
         assert_eq!(told(&ended).contains("the-secret"), !fenced, "{flags:?}: {}", told(&ended));
         assert_eq!(home.path().join("new").exists(), !fenced, "{flags:?}");
         assert_eq!(told(&ended).contains("may be the sandbox"), fenced, "{}", told(&ended));

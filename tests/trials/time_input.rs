@@ -14,7 +14,7 @@ use tokio::time::timeout;
 
 use super::time::{millis, with};
 use crate::support::stopwatch::Stopwatch;
-use crate::support::{Ended, Trial, serve};
+use crate::support::{Bell, Ended, Trial, serve};
 
 const BOUND: Duration = Duration::from_mins(4);
 
@@ -67,13 +67,16 @@ async fn a_prompt_argument_is_not_held_up_by_an_open_pipe() {
     let said: Vec<&str> = ended.stderr.lines().collect();
     assert_eq!(said.len(), 1, "{said:?}");
     assert!(said[0].contains("left unread") && said[0].contains("--stdin"), "{said:?}");
+    let warning = ended.result()["warnings"][0].to_string();
+    assert!(warning.contains("brought nothing for 1s"), "an ancestor holds it: {warning}");
 }
 
 #[tokio::test]
 async fn whoever_insists_on_standard_input_waits_for_it_but_not_for_ever() {
-    for flags in [&["-"][..], &["--stdin", "go"], &["--stdin"], &[]] {
+    for flags in [&["-"][..], &["--stdin", "go"], &["--stdin"], &["--stdin-timeout", "1s"]] {
         let server = server();
-        let settings = json!({ "stdinTimeout": "1s", "heartbeatInterval": "200ms" });
+        let timeout = if flags.len() == 2 && flags[0] == "--stdin-timeout" { "1h" } else { "1s" };
+        let settings = json!({ "stdinTimeout": timeout, "heartbeatInterval": "200ms" });
         let trial = with(Trial::against(&server), &settings).args(flags);
         let mut running = trial.stdin(Stdio::piped()).start();
         let open = running.child.stdin.take();
@@ -105,6 +108,67 @@ async fn late_input_is_read_by_who_insists_on_it() {
     drop(stdin);
     assert_eq!(running.end().await.code, Some(0));
     assert_eq!(prompt(&server), "go\nlate data");
+}
+
+/// The producer writes when the test opens the gate, and that is after outlast has said that it
+/// waits, and for how long.
+#[tokio::test]
+async fn a_pipeline_whose_producer_is_late_is_read_to_its_end() {
+    let server = server();
+    let trial = with(Trial::against(&server), &json!({ "heartbeatInterval": "50ms" }));
+    let gate = trial.work().join("gate");
+    let _gate = Bell::at(&gate);
+    let script = "(read -r go < gate; printf 'late '; printf 'data') | \"$@\"";
+    let mut running = trial.args(["go"]).in_shell(script).start();
+    running.hears("waiting for standard input").await;
+    std::fs::write(&gate, "go\n").expect("the producer reads it");
+    let ended = running.end().await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert_eq!(prompt(&server), "go\nlate data");
+    assert_eq!(ended.result()["warnings"], json!([]));
+    // The bound is that of a pipeline, and not the grace of an idle pipe.
+    let left = ended.stderr.lines().next().and_then(|beat| beat.rsplit(", ").next());
+    assert!(left.is_some_and(|left| left.ends_with("s left") && left.contains('m')), "{left:?}");
+}
+
+#[tokio::test]
+async fn a_pipeline_whose_producer_never_ends_is_waited_for_within_the_bound() {
+    let server = server();
+    let trial = Trial::against(&server).args(["--stdin-timeout", "1s", "go"]);
+    let _gate = Bell::at(&trial.work().join("gate"));
+    let script = "(read -r go < gate) | { \"$@\"; code=$?; echo > gate; exit $code; }";
+    let ended = trial.in_shell(script).run().await;
+    assert_eq!((ended.code, server.requests().len()), (Some(2), 0), "{ended:?}");
+    assert!(ended.stderr.contains("silent for 1s"), "{}", ended.stderr);
+}
+
+#[tokio::test]
+async fn a_file_is_read_from_its_beginning_and_left_to_the_loop_that_is_reading_it() {
+    let server = server();
+    let trial = Trial::against(&server).args(["go"]);
+    std::fs::write(trial.work().join("list"), "a\nb\nc\n").expect("a new file");
+    let ended = trial.in_shell("\"$@\" < list").run().await;
+    assert_eq!((ended.code, prompt(&server).as_str()), (Some(0), "go\na\nb\nc\n"), "{ended:?}");
+
+    let server = serve(Scenario::new().reply("Done.").times(3));
+    let trial = Trial::against(&server).args(["go"]);
+    std::fs::write(trial.work().join("list"), "a\nb\nc\n").expect("a new file");
+    let ended = trial.in_shell("while read -r line; do \"$@\" || exit; done < list").run().await;
+    assert_eq!((ended.code, server.requests().len()), (Some(0), 3), "{ended:?}");
+    assert_eq!(prompt(&server), "go");
+    let warnings = ended.frames().into_iter().map(|result| result["warnings"].to_string());
+    let told: Vec<bool> = warnings.map(|all| all.contains("read in part")).collect();
+    assert_eq!(told, [true, true, false], "the last run leaves nothing unread");
+}
+
+#[tokio::test]
+async fn standard_input_that_is_refused_is_left_to_others() {
+    let server = server();
+    let trial = Trial::against(&server).args(["--no-stdin", "go"]);
+    let ended = trial.in_shell("printf data | { \"$@\"; cat > rest; }").run().await;
+    assert_eq!((prompt(&server).as_str(), ended.stderr.as_str()), ("go", ""), "{ended:?}");
+    let rest = std::fs::read_to_string(ended.work().join("rest")).expect("it is there");
+    assert_eq!(rest, "data");
 }
 
 #[tokio::test]
@@ -190,8 +254,8 @@ async fn an_argument_that_is_no_text_is_refused_with_its_place() {
     let server = server();
     let trial = Trial::against(&server).args([OsStr::from_bytes(b"g\xffo")]);
     let ended = trial.run().await;
-    // Two words stand before it.
-    is_refused(&ended, &server, &["argument 3", "UTF-8"]);
+    // Four words stand before it.
+    is_refused(&ended, &server, &["argument 5", "UTF-8"]);
     let server = self::server();
     is_refused(&Trial::against(&server).args([" "]).run().await, &server, &["empty"]);
 }

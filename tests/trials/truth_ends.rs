@@ -181,17 +181,37 @@ async fn a_result_file_that_cannot_be_had_is_told_before_the_first_request() {
 }
 
 #[tokio::test]
-async fn a_result_file_that_is_lost_on_the_way_is_a_warning() {
+async fn a_result_file_that_cannot_be_written_fails_a_completed_run() {
     let lose = json!({ "command": "rm -r results && touch results" });
     let server = serve(Scenario::new().tool("Bash", lose).reply("Done."));
     let trial = Trial::against(&server).args(["do it", "--result-file", "results/result.json"]);
     std::fs::create_dir(trial.work().join("results")).expect("a new folder");
     let ended = trial.run().await;
     let result = agrees(&ended);
-    assert_eq!((ended.code, &result["result"]), (Some(0), &json!("Done.")));
+    assert_eq!((ended.code, &result["partial_result"]), (Some(1), &json!("Done.")), "{ended:?}");
+    assert_eq!(result["terminal_reason"], "output_failed");
+    let error = result["errors"][0].as_str().expect("a text");
+    assert!(error.contains("results/result.json"), "{error}");
+    assert!(ended.stderr.starts_with(&format!("outlast: {error}\n")), "{}", ended.stderr);
+    // The answer is in the session: it is printed again without another request.
+    let id = result["session_id"].as_str().expect("an id").to_owned();
+    let ended = ended.again(&server.base_url()).args(["--resume", &id]).run().await;
+    assert_eq!((ended.code, &ended.result()["result"]), (Some(0), &json!("Done.")), "{ended:?}");
+    assert_eq!(server.requests().len(), 2);
+}
+
+#[tokio::test]
+async fn a_result_file_that_cannot_be_written_is_a_warning_of_a_run_that_failed_before() {
+    let lose = json!({ "command": "rm -r results && touch results" });
+    let server = serve(Scenario::new().tool("Bash", lose).status(401));
+    let trial = Trial::against(&server).args(["do it", "--result-file", "results/result.json"]);
+    std::fs::create_dir(trial.work().join("results")).expect("a new folder");
+    let ended = trial.run().await;
+    let result = agrees(&ended);
+    assert_eq!((ended.code, &result["terminal_reason"]), (Some(77), &json!("model_error")));
     let warning = result["warnings"][0].as_str().expect("a text");
     assert!(warning.contains("results/result.json"), "{warning}");
-    assert_eq!(ended.stderr, format!("outlast: warning: {warning}\n"));
+    assert!(ended.stderr.contains(&format!("outlast: warning: {warning}\n")), "{}", ended.stderr);
 }
 
 #[tokio::test]

@@ -237,24 +237,28 @@ fn mode(path: &Path) -> u32 {
 }
 
 #[tokio::test]
-async fn the_files_beside_a_run_are_whole_private_and_alone() {
-    for (scenario, code) in [(Scenario::new().reply("Done."), 0), (Scenario::new().status(401), 77)]
-    {
+async fn the_files_beside_a_run_are_whole_alone_and_of_the_mode_that_the_umask_says() {
+    let scenarios = [
+        (Scenario::new().reply("Done."), 0, "022", 0o644),
+        (Scenario::new().status(401), 77, "027", 0o640),
+    ];
+    for (scenario, code, umask, expected) in scenarios {
         let server = serve(scenario);
         let trial = Trial::against(&server).args(["do it"]);
         let folder = trial.work().join("results");
         std::fs::create_dir(&folder).expect("a new folder");
-        // Left by an earlier run, and readable by everyone.
+        // Left by an earlier run.
         std::fs::write(folder.join("result.json"), "{}").expect("a new file");
         let files_of_run = ["--result-file", "results/result.json"];
         let alive = ["--heartbeat-file", "results/alive"];
-        let ended = trial.args(files_of_run).args(alive).run().await;
+        let trial = trial.args(files_of_run).args(alive);
+        let ended = trial.in_shell(&format!("umask {umask}; exec \"$@\"")).run().await;
         assert_eq!(ended.code, Some(code));
         let told = std::fs::read_to_string(folder.join("result.json")).expect("it is there");
         assert_eq!(told, ended.stdout);
         assert_eq!(files(&folder), ["alive", "result.json"]);
-        assert_eq!(mode(&folder.join("result.json")), 0o600);
-        assert_eq!(mode(&folder.join("alive")), 0o600);
+        assert_eq!(mode(&folder.join("result.json")), expected);
+        assert_eq!(mode(&folder.join("alive")), expected);
     }
 }
 

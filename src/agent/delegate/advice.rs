@@ -57,6 +57,7 @@ pub(super) fn advice(reason: StopReason) -> &'static str {
         StopReason::RequirementFailed | StopReason::StructuredOutputRetryExhausted => {
             "What it came to is not what was asked for."
         }
+        StopReason::OutputFailed => "The file for its result could not be written.",
         StopReason::InternalError => {
             "A fault of outlast ended it, and not the task: it may go well once more."
         }
@@ -121,6 +122,7 @@ pub(super) fn may_be_mended(reason: StopReason) -> bool {
         | StopReason::BackgroundPending
         | StopReason::RequirementFailed
         | StopReason::StructuredOutputRetryExhausted
+        | StopReason::OutputFailed
         | StopReason::InternalError => true,
         StopReason::ModelError(class) => !is_for_good(class),
         StopReason::Completed

@@ -191,7 +191,8 @@ mod tests {
             StopReason::Stalled => StopReason::BackgroundPending,
             StopReason::BackgroundPending => StopReason::RequirementFailed,
             StopReason::RequirementFailed => StopReason::StructuredOutputRetryExhausted,
-            StopReason::StructuredOutputRetryExhausted => StopReason::InternalError,
+            StopReason::StructuredOutputRetryExhausted => StopReason::OutputFailed,
+            StopReason::OutputFailed => StopReason::InternalError,
             StopReason::InternalError => return None,
         })
     }

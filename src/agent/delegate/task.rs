@@ -55,6 +55,7 @@ impl AgentStatus {
             | StopReason::BackgroundPending
             | StopReason::RequirementFailed
             | StopReason::StructuredOutputRetryExhausted
+            | StopReason::OutputFailed
             | StopReason::InternalError => Self::Failed,
         }
     }

@@ -26,6 +26,8 @@ pub enum OutputFormat {
 pub enum InputFormat {
     #[default]
     Text,
+    /// Known, so that it is refused in words of its own, and not offered.
+    #[value(hide = true)]
     StreamJson,
 }
 
@@ -141,9 +143,12 @@ pub struct OutputArgs {
     /// Touch this file with every sign of life
     #[arg(long, value_name = "PATH")]
     pub heartbeat_file: Option<PathBuf>,
-    /// Wait for standard input even when there is a prompt argument
+    /// Read standard input to its end, whatever it is
     #[arg(long)]
     pub stdin: bool,
+    /// Leave standard input alone
+    #[arg(long, conflicts_with = "stdin")]
+    pub no_stdin: bool,
 }
 
 #[derive(Clone, Debug, Default, Args)]
@@ -385,8 +390,11 @@ pub struct TimerArgs {
     #[arg(long, value_name = "TIME", value_parser = values::duration)]
     pub request_timeout: Option<Duration>,
     /// How long a connection may show no sign of life, probes included
-    #[arg(long, value_name = "TIME", value_parser = values::duration)]
+    #[arg(long, value_name = "TIME", value_parser = values::dead_path)]
     pub dead_path_timeout: Option<Duration>,
+    /// How long standard input may stay silent while it is waited for
+    #[arg(long, value_name = "TIME", value_parser = values::duration)]
+    pub stdin_timeout: Option<Duration>,
     /// For rehearsals: let the run's time pass so many times faster
     #[arg(long, value_name = "X", value_parser = values::time_scale, allow_negative_numbers = true)]
     pub time_scale: Option<f64>,

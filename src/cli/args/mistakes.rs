@@ -2,10 +2,11 @@
 
 use std::error::Error as _;
 
-use clap::Error;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Command, Error};
 
 use super::Request;
+use crate::cli::nearness::distance;
 use crate::cli::usage::UsageError;
 
 const SEE_HELP: &str = "see outlast --help";
@@ -38,6 +39,36 @@ pub(super) fn explain(error: &Error) -> Result<Request, UsageError> {
         ))),
         _ => Err(UsageError::new(format!("{}; {SEE_HELP}", first_line(error)))),
     }
+}
+
+/// Refuses a word that stands alone and is no command: a model would be paid to guess what a
+/// mistyped command means. Words that are clearly none pass: flags, `-`, `/NAME`, more than one
+/// word in quotes, and text in scripts that put no spaces between words.
+///
+/// # Errors
+/// The commands that are meant perhaps, and how to give such a prompt.
+pub(super) fn check_single_word(word: &str, cli: &Command) -> Result<(), UsageError> {
+    let is_other = word.is_empty()
+        || word.starts_with(['-', '/'])
+        || word.contains(char::is_whitespace)
+        || !word.is_ascii();
+    let names: Vec<&str> = cli.get_subcommands().map(Command::get_name).chain(["help"]).collect();
+    if is_other || names.contains(&word) {
+        return Ok(());
+    }
+    let lower = word.to_ascii_lowercase();
+    let is_near = |name: &&&str| distance(&lower, name) <= name.len().div_ceil(4).min(2);
+    let near: Vec<&str> = names.iter().filter(is_near).copied().collect();
+    let hint = if near.is_empty() {
+        format!("the commands are {}.", names.join(", "))
+    } else {
+        format!("did you mean {}?", near.join(" or "))
+    };
+    let word = shortened(word);
+    Err(UsageError::new(format!(
+        "{word:?} is no command of outlast; {hint} Give a prompt of several words in quotes, and \
+         this one as: outlast run {word}"
+    )))
 }
 
 fn unknown(error: &Error) -> UsageError {

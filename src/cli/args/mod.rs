@@ -24,11 +24,10 @@ use super::version;
 #[command(
     name = "outlast",
     about = "Runs a task to its end with a tool-using model, and says truthfully how it ended.",
-    override_usage = "outlast [run] [OPTIONS] [PROMPT]\n       outlast rehearse [SCENARIO] [-- OPTIONS]\n       outlast doctor [--json] [--offline]\n       outlast config [--json] [-- OPTIONS]",
+    override_usage = "outlast [run] [OPTIONS] [PROMPT]\n       outlast rehearse [SCENARIO] [-- OPTIONS]\n       outlast doctor [--json] [--offline]\n       outlast config [--json] [-- OPTIONS]\n       outlast version\n       outlast help [COMMAND]",
     after_help = "Settings, environment, exit codes: outlast(1).",
     disable_version_flag = true,
     disable_help_flag = true,
-    disable_help_subcommand = true,
     args_conflicts_with_subcommands = true,
     args_override_self = true,
     max_term_width = 100
@@ -42,7 +41,7 @@ struct Cli {
     #[arg(short = 'h', long, global = true, action = ArgAction::HelpShort, help_heading = "Help")]
     help: Option<bool>,
     /// Print the version
-    #[arg(short = 'v', long, help_heading = "Help")]
+    #[arg(short = 'v', visible_short_alias = 'V', long, help_heading = "Help")]
     version: bool,
 }
 
@@ -57,6 +56,8 @@ enum Command {
     Doctor(DoctorArgs),
     /// Print the settings in force, each with where it comes from
     Config(ConfigArgs),
+    /// Print the version
+    Version,
 }
 
 /// Everything that `outlast run` takes.
@@ -174,7 +175,20 @@ pub fn run_flags(words: &[String]) -> Result<(Box<RunArgs>, Given), UsageError> 
     Ok((args, given))
 }
 
-/// Reads a command line, without the program's name.
+/// Reads the command line of the process, without the program's name.
+///
+/// # Errors
+/// One line for the first mistake in it. A single word that is no command is one: it may be a
+/// mistyped command, and is no prompt.
+pub fn parse_process(words: &[String]) -> Result<Request, UsageError> {
+    match words {
+        [word] => mistakes::check_single_word(word, &command())?,
+        [] | [_, ..] => {}
+    }
+    parse(words)
+}
+
+/// Reads flags and a prompt, or a command with its flags.
 ///
 /// # Errors
 /// One line for the first mistake in it.
@@ -182,7 +196,9 @@ pub fn parse(words: &[String]) -> Result<Request, UsageError> {
     let words = argv::normalise(words)?;
     let named = std::iter::once("outlast".to_owned()).chain(words);
     match Cli::try_parse_from(named) {
-        Ok(Cli { version: true, .. }) => Ok(Request::Print(version::line())),
+        Ok(Cli { version: true, .. } | Cli { command: Some(Command::Version), .. }) => {
+            Ok(Request::Print(version::line()))
+        }
         Ok(Cli { command: Some(Command::Run(run)), .. }) => Ok(Request::Run(run)),
         Ok(Cli { command: Some(Command::Rehearse(rehearse)), .. }) => {
             Ok(Request::Rehearse(rehearse))

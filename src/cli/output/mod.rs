@@ -20,7 +20,10 @@ pub use lines::{Lines, one_line};
 pub use offers::Offers;
 pub use pipe::{Drain, Framing, Out, framed_pipe, pipe};
 pub use probe::Probe;
-pub use result::{Keep, Report, Resumption, refused, remove_result_file, write_result_file};
+pub use result::{
+    Keep, Report, Resumption, StagedResult, refused, remove_result_file, stage_result_file,
+    write_result_file,
+};
 pub use shrink::shrink;
 pub use stream_json::StreamJson;
 pub use witness::Witness;

@@ -29,7 +29,6 @@ impl Probe {
         let file = OpenOptions::new()
             .create(true)
             .append(true)
-            .mode(0o600)
             .custom_flags(nix::libc::O_NONBLOCK)
             .open(path)?;
         file.set_modified(SystemTime::now())?;

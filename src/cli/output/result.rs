@@ -1,11 +1,13 @@
 //! The result object: one truthful record of how a run ended.
 
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use serde_json::{Map, Value, json};
+use tempfile::NamedTempFile;
 
 use crate::agent::{Ending, HookTally, JournalHealth, ModelTally, Tally};
 use crate::cli::advice;
@@ -52,6 +54,13 @@ impl Report<'_> {
     /// Why it failed, a line each; empty when it did not.
     pub fn errors(&self) -> Vec<String> {
         advice::explain(self.ending, self.now)
+    }
+
+    /// The last lines that the required command printed when it did not pass.
+    pub fn requirement_output(&self) -> Vec<&str> {
+        let requirement = self.ending.acceptance.requirement.as_ref();
+        let output = requirement.map_or("", |requirement| requirement.output.as_str());
+        if self.verdict().is_error() { output.lines().collect() } else { Vec::new() }
     }
 
     /// What the run answered: in the shape that was asked for, or else the model's last words.
@@ -251,12 +260,15 @@ fn demanded(acceptance: &Acceptance) -> Map<String, Value> {
         fields.insert("schema_attempts".to_owned(), json!(attempts));
     }
     if let Some(requirement) = &acceptance.requirement {
-        let value = json!({
+        let mut value = json!({
             "command": requirement.command,
             "passed": requirement.passed,
             "attempts": requirement.attempts,
             "exit_code": requirement.exit_code,
         });
+        if !requirement.output.is_empty() {
+            value["output"] = json!(requirement.output);
+        }
         fields.insert("requirement".to_owned(), value);
     }
     fields
@@ -358,6 +370,9 @@ pub(super) fn millis(duration: std::time::Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
+/// The mode of an output file, from which the umask is taken.
+const MODE_BEFORE_UMASK: u32 = 0o666;
+
 /// How a result is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keep {
@@ -367,17 +382,35 @@ pub enum Keep {
     AtOnce,
 }
 
-/// Writes the result beside its place and moves it there, so that nobody ever sees half of it.
+/// Writes the result beside its place and moves it there, so that no reader ever sees half of it.
 ///
 /// # Errors
 /// It could not be written, and at which step; an older file is then still whole.
 pub fn write_result_file(path: &Path, line: &str, how: Keep) -> anyhow::Result<()> {
+    stage_result_file(path, line, how)?.publish(how)
+}
+
+/// A result that is written beside its place, and is removed again unless it is published.
+#[derive(Debug)]
+pub struct StagedResult {
+    file: NamedTempFile,
+    place: PathBuf,
+    folder: PathBuf,
+}
+
+/// Writes the result beside its place. The mode of the file follows the umask.
+///
+/// # Errors
+/// It could not be written, and at which step.
+pub fn stage_result_file(path: &Path, line: &str, how: Keep) -> anyhow::Result<StagedResult> {
     let place = place_of(path)?;
     let folder = match place.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        Some(_) | None => Path::new("."),
+        Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
+        Some(_) | None => PathBuf::from("."),
     };
-    let mut file = tempfile::NamedTempFile::new_in(folder)
+    let mut file = tempfile::Builder::new()
+        .permissions(Permissions::from_mode(MODE_BEFORE_UMASK))
+        .tempfile_in(&folder)
         .with_context(|| format!("no file can be made in {}", folder.display()))?;
     let written = file.write_all(line.as_bytes()).and_then(|()| file.write_all(b"\n"));
     let synced = written.and_then(|()| match how {
@@ -385,13 +418,24 @@ pub fn write_result_file(path: &Path, line: &str, how: Keep) -> anyhow::Result<(
         Keep::AtOnce => Ok(()),
     });
     synced.context("the disk did not take it")?;
-    file.persist(&place).map_err(|error| error.error).context("it could not be moved there")?;
-    if how == Keep::AtOnce {
-        return Ok(());
+    Ok(StagedResult { file, place, folder })
+}
+
+impl StagedResult {
+    /// Moves the result to its place.
+    ///
+    /// # Errors
+    /// It could not be moved, or the folder could not be synced.
+    pub fn publish(self, how: Keep) -> anyhow::Result<()> {
+        let Self { file, place, folder } = self;
+        file.persist(&place).map_err(|error| error.error).context("it could not be moved there")?;
+        if how == Keep::AtOnce {
+            return Ok(());
+        }
+        File::open(&folder)
+            .and_then(|folder| folder.sync_all())
+            .with_context(|| format!("the folder {} could not be synced", folder.display()))
     }
-    File::open(folder)
-        .and_then(|folder| folder.sync_all())
-        .with_context(|| format!("the folder {} could not be synced", folder.display()))
 }
 
 /// Takes an older result away, so that nobody takes it for this run's while there is none.

@@ -1,14 +1,16 @@
 //! Which credential is used, and who pays for it.
 
+use std::ffi::OsStr;
 use std::fmt;
 use std::path::Path;
 
 use super::layer::Layer;
 use crate::cli::args::ModelArgs;
-use crate::cli::environment::Environment;
+use crate::cli::environment::{Environment, Variables};
 use crate::cli::usage::UsageError;
 use crate::model::{HelperCommand, Login, LoginFile, Secret, is_token_endpoint};
 use crate::recovery::Account;
+use crate::secrets::{is_distinctive, is_placeholder};
 
 /// What proves who we are. Never shown.
 #[derive(Clone, PartialEq, Eq)]
@@ -73,6 +75,38 @@ impl fmt::Debug for Credential {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.source())
     }
+}
+
+/// Names the variables of credentials that are set and empty, where there is no other credential:
+/// a job without access to its secret looks like this.
+pub(super) fn empty_variables(credential: &Credential, variables: &Variables) -> Option<String> {
+    if *credential != Credential::Absent {
+        return None;
+    }
+    let is_empty = |name: &&str| {
+        let value = variables.get(OsStr::new(name)).and_then(|value| value.to_str());
+        value.is_some_and(|value| value.trim().is_empty())
+    };
+    let names = ["ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"];
+    let empty: Vec<&str> = names.into_iter().filter(is_empty).collect();
+    match empty[..] {
+        [] => None,
+        [one] => Some(format!("{one} is set and empty, which counts as not set")),
+        _ => Some(format!("{} are set and empty, which counts as not set", empty.join(" and "))),
+    }
+}
+
+/// The warning that a credential is too short to be masked. Placeholders need none: they open
+/// nothing.
+pub(super) fn unmasked(credential: &Credential) -> Option<String> {
+    let is_short = |secret: &&str| !is_distinctive(secret) && !is_placeholder(secret);
+    credential.secrets().iter().any(is_short).then(|| {
+        format!(
+            "the credential ({}) is too short to be masked: it may stand in what is printed and \
+             stored; use a longer one",
+            credential.source()
+        )
+    })
 }
 
 /// Finds the credential: a command, a token, a key, a login, in this order.

@@ -102,8 +102,14 @@ impl Entry {
             None => (place, None),
         };
         let about = |why: String| format!("{model:?}: {why}");
-        if base_url.is_none() && model.rsplit_once('@').is_some_and(|(_, rest)| is_host(rest)) {
-            return Err(about("an address begins with http:// or https://".to_owned()));
+        if base_url.is_none()
+            && let Some((_, rest)) = model.rsplit_once('@')
+            && !is_version(rest)
+        {
+            return Err(about(format!(
+                "{rest:?} after the @ is neither an address, which begins with http:// or \
+                 https://, nor a version"
+            )));
         }
         let key = key.map(KeyVariable::parse).transpose().map_err(about)?;
         Self::default()
@@ -135,10 +141,12 @@ impl Entry {
     }
 }
 
-/// Whether what follows an `@` looks like a host: some services have models such as
-/// `claude@20260131`.
-fn is_host(text: &str) -> bool {
-    text.contains(['.', ':', '/']) || ["localhost", ""].contains(&text.trim())
+/// Whether what follows an `@` is the version of a model, as in `claude@20260131`: some services
+/// name models so.
+fn is_version(text: &str) -> bool {
+    let is_number = text.starts_with(|first: char| first.is_ascii_digit())
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
+    is_number || ["default", "latest"].contains(&text)
 }
 
 /// A base URL in its one spelling.

@@ -201,7 +201,7 @@ fn withdraw(setting: &str, args: &mut RunArgs) {
     }
 }
 
-/// The same for those that are durations of one request.
+/// The same for timers.
 fn withdraw_timer(setting: &str, args: &mut RunArgs) {
     let timers = &mut args.timers;
     match setting {
@@ -212,6 +212,7 @@ fn withdraw_timer(setting: &str, args: &mut RunArgs) {
         "replyTimeout" => timers.reply_timeout = None,
         "requestTimeout" => timers.request_timeout = None,
         "deadPathTimeout" => timers.dead_path_timeout = None,
+        "stdinTimeout" => timers.stdin_timeout = None,
         _ => {}
     }
 }

@@ -54,6 +54,7 @@ use crate::agent::AgentLimits;
 use crate::cli::args::{BudgetMode, ChildEnv, OnDenied, OutputFormat, PermissionMode};
 use crate::cli::environment::Variables;
 use crate::cli::prompts::Library;
+use crate::cli::stdin::{Need, StdinWish};
 use crate::hooks::{Handler, HookEvent};
 use crate::journal::{OnDamage, Terms};
 use crate::model::{Address, Proxies};
@@ -97,7 +98,7 @@ pub(super) const DEFAULTS: Defaults = Defaults {
     reply: Duration::from_hours(1),
     whole: Duration::from_mins(10),
     dead_path: Duration::from_secs(55),
-    stdin: Duration::from_mins(5),
+    stdin: Duration::from_mins(10),
     bash: Duration::from_mins(2),
     bash_max: Duration::from_mins(10),
     background_lifetime: Duration::from_hours(1),
@@ -217,12 +218,19 @@ pub struct Output {
 #[derive(Clone, Debug)]
 pub struct PromptSource {
     pub argument: Option<String>,
-    /// Standard input is to be waited for although there is an argument.
-    pub insists: bool,
+    /// Whether standard input is read.
+    pub stdin: StdinWish,
     /// A session goes on, so that there need be no prompt at all.
     pub may_be_empty: bool,
     /// How long standard input may stay silent while it is waited for.
     pub patience: Duration,
+}
+
+impl PromptSource {
+    /// Whether a run can begin without standard input.
+    pub fn need(&self) -> Need {
+        if self.argument.is_none() && !self.may_be_empty { Need::Required } else { Need::Optional }
+    }
 }
 
 /// Which session this is.

@@ -2,8 +2,10 @@
 
 use super::entry::SMALLEST_WINDOW;
 use super::layer::{Layer, Price};
+use super::rules::time;
 use super::windows::Sizes;
 use crate::cli::values;
+use crate::model::SHORTEST_PROBING;
 
 /// What is wrong with one value: the keys that lead to it, and why.
 type Misfit = (Vec<String>, String);
@@ -32,6 +34,7 @@ fn single(layer: &Layer) -> Vec<(&'static str, &'static str)> {
     let is_part = |part: f64| part > 0.0 && part <= 1.0;
     let part = "must be above 0 and at most 1";
     let usd = layer.max_budget_usd.map(|usd| values::dollars(&usd.to_string()).is_ok());
+    let dead_path = time(layer.dead_path_timeout).map(|time| time >= SHORTEST_PROBING);
     let thinking = layer.max_thinking_tokens.map(|tokens| !(1..1024).contains(&tokens));
     [
         ("maxBudgetUsd", usd, "must be above 0 dollars and below 18 million"),
@@ -43,6 +46,7 @@ fn single(layer: &Layer) -> Vec<(&'static str, &'static str)> {
             "must be a whole number from 0 to 100",
         ),
         ("maxThinkingTokens", thinking, "must be 0, or at least 1024"),
+        ("deadPathTimeout", dead_path, "must be at least 11s"),
     ]
     .into_iter()
     .filter(|(_, fits, _)| *fits == Some(false))

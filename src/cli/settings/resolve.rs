@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use super::chain::{self, Chain};
 use super::contract::Held;
-use super::credential::credential;
+use super::credential::{self, credential};
 use super::layer::{Layer, Permissions};
 use super::managed::{self, Managed};
 use super::naming;
@@ -21,6 +21,7 @@ use super::{
 use crate::cli::args::{InputFormat, ModelArgs, OutputFormat, PermissionMode, RunArgs, ToolArgs};
 use crate::cli::environment::{self, Environment, Variables};
 use crate::cli::prompts::Library;
+use crate::cli::stdin::StdinWish;
 use crate::cli::usage::UsageError;
 use crate::cli::values;
 use crate::hooks::{Handler, HookSettings};
@@ -42,7 +43,7 @@ pub fn resolve(
     let variables = variables.into();
     let terms = known_terms(args, &variables, &cwd);
     let settings = resolve_held(&managed::files(), args, variables, cwd, &terms)?;
-    check_credential(&settings.endpoint)?;
+    check_credential(&settings)?;
     Ok(settings)
 }
 
@@ -77,6 +78,7 @@ pub fn resolve_held(
     let file = loaded.layer();
     let taken = (held, managed.clone());
     let (args, role) = &outranked(args, taken, &file, &mut library, &mut variables)?;
+    environment::check_cloud(&variables)?;
     let mode = permission_mode(&args.tools, &file.permissions);
     let (mut env, home) =
         (Environment::read(&variables)?.planning(mode), environment::home(&variables));
@@ -84,11 +86,14 @@ pub fn resolve_held(
     let endpoint = endpoint(args, &env, &file, &config_dir)?;
     let chain = chain(&args.model, &env, &file, &variables, &endpoint)?;
     let mut warnings = remarks(loaded.warnings, &chain, &args.model, &mut library);
+    warnings.extend(credential::empty_variables(&endpoint.credential, &variables));
+    warnings.extend(credential::unmasked(&endpoint.credential));
     let mcp = servers::read(&args.mcp, &env, &file, servers, &variables, &mut warnings);
     servers::check_named(&mcp, args.tools.permission_prompt_tool.as_deref())?;
     let limits = limits(args, &env, &file, (&chain, &endpoint), role.as_ref());
     let tools = tools((args, &env, &file), (loaded.rules, loaded.forbids_bypass))?;
     warnings.extend(naming::of_run(&args.tools, &tools, &mcp)?);
+    warnings.extend(sandbox::lifted_by_bypass(&args.tools, &file.sandbox, tools.mode));
     let paths = Paths { cwd: &cwd, home: home.as_deref() };
     let (system, tools) =
         roster::cast(role.clone(), system::read(&args.model)?, tools, &mcp, &paths)?;
@@ -230,15 +235,34 @@ fn check_input(args: &RunArgs) -> Result<(), UsageError> {
              prompt as text",
         ));
     }
+    if args.output.no_stdin && args.prompt.as_deref() == Some("-") {
+        return Err(UsageError::new(
+            "the prompt - reads standard input, and --no-stdin leaves it alone; leave one of them \
+             out",
+        ));
+    }
+    let tools = &args.tools;
+    if let Some(mode @ (PermissionMode::Plan | PermissionMode::DontAsk)) = tools.permission_mode
+        && tools.dangerously_skip_permissions
+    {
+        return Err(UsageError::new(format!(
+            "--permission-mode {} and --dangerously-skip-permissions contradict each other; leave \
+             one of them out",
+            mode.name()
+        )));
+    }
     Ok(())
 }
 
-fn check_credential(endpoint: &Endpoint) -> Result<(), UsageError> {
+fn check_credential(settings: &Settings) -> Result<(), UsageError> {
+    let Settings { endpoint, variables, .. } = settings;
     if endpoint.credential == Credential::Absent && endpoint.base_url == DEFAULTS.base_url {
-        return Err(UsageError::credentials(
-            "no credential is set; put an API key in ANTHROPIC_API_KEY or a bearer token in \
-             ANTHROPIC_AUTH_TOKEN, or name another server in ANTHROPIC_BASE_URL",
-        ));
+        let empty = credential::empty_variables(&endpoint.credential, variables);
+        let empty = empty.map_or(String::new(), |empty| format!(" ({empty})"));
+        return Err(UsageError::credentials(format!(
+            "no credential is set{empty}; put an API key in ANTHROPIC_API_KEY or a bearer token \
+             in ANTHROPIC_AUTH_TOKEN, or name another server in ANTHROPIC_BASE_URL",
+        )));
     }
     Ok(())
 }
@@ -311,9 +335,13 @@ fn prompt(args: &RunArgs, file: &Layer) -> PromptSource {
     let dash = args.prompt.as_deref() == Some("-");
     PromptSource {
         argument: args.prompt.clone().filter(|_| !dash),
-        insists: dash || args.output.stdin,
+        stdin: match (args.output.no_stdin, dash || args.output.stdin) {
+            (true, _) => StdinWish::Refuse,
+            (false, true) => StdinWish::Insist,
+            (false, false) => StdinWish::Auto,
+        },
         may_be_empty: args.session.go_on || args.session.resume.is_some(),
-        patience: time(file.stdin_timeout).unwrap_or(DEFAULTS.stdin),
+        patience: args.timers.stdin_timeout.or(time(file.stdin_timeout)).unwrap_or(DEFAULTS.stdin),
     }
 }
 

@@ -47,6 +47,21 @@ pub(super) fn read(
     })
 }
 
+/// The warning that bypassing permissions switched the sandbox off, where neither a flag nor a file
+/// says what the sandbox is to be.
+pub(super) fn lifted_by_bypass(
+    flags: &ToolArgs,
+    file: &Sandbox,
+    mode: PermissionMode,
+) -> Option<String> {
+    let is_said = flags.sandbox.is_some() || file.mode.is_some();
+    (mode == PermissionMode::BypassPermissions && !is_said).then(|| {
+        "with bypassPermissions commands run without a sandbox; --sandbox workspace keeps it, \
+         --sandbox off says that this is meant"
+            .to_owned()
+    })
+}
+
 /// Writes what a file says in any of the three ways as one: its `mode`. So whoever is laid over
 /// another outranks it, however the two spell it.
 ///

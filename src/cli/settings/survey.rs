@@ -36,6 +36,8 @@ pub struct Survey {
     pub credentials: Vec<(&'static str, String)>,
     /// Whether the service is one that surely wants a credential.
     pub needs_credential: bool,
+    /// Whether a variable selects the service of a cloud: then no service is asked.
+    pub selects_cloud: bool,
     pub model: String,
     pub limits: Limits,
     pub effective: Vec<Effective>,
@@ -91,6 +93,7 @@ pub fn survey_under(
     origins.add_servers(mcp);
     origins.add_environment(variables, &all);
     let limits = limits(args, &env, &file, &endpoint, role.as_ref());
+    let selects_cloud = environment::check_cloud(&all).is_err();
     let own = |agent: &&NamedAgent| role.as_ref() == Some(&agent.definition);
     if let Some(role) = library.agents.iter().find(own) {
         origins.add_role(role, args, &limits);
@@ -98,7 +101,8 @@ pub fn survey_under(
     origins.add_flags(given);
     Survey {
         foreign: origins.take_foreign(),
-        needs_credential: endpoint.base_url == DEFAULTS.base_url,
+        needs_credential: endpoint.base_url == DEFAULTS.base_url && !selects_cloud,
+        selects_cloud,
         strange_variables: strange_variables(&all),
         effective: origins.effective(&endpoint, &limits, &config_dir, &found, &all),
         limits,

@@ -4,7 +4,7 @@ use std::fmt;
 
 use reqwest::header::HeaderValue;
 
-use crate::secrets::REDACTED;
+use crate::secrets::{REDACTED, is_distinctive};
 
 /// A key or token. It is shown as [`REDACTED`].
 #[derive(Clone, PartialEq, Eq)]
@@ -21,9 +21,9 @@ impl Secret {
         &self.0
     }
 
-    /// Replaces every occurrence of the secret in `text`.
+    /// Replaces every occurrence of the secret in `text`, where it can be told from the rest.
     pub fn scrub(&self, text: &str) -> String {
-        if self.0.is_empty() { text.to_owned() } else { text.replace(&self.0, REDACTED) }
+        if is_distinctive(&self.0) { text.replace(&self.0, REDACTED) } else { text.to_owned() }
     }
 
     pub(super) fn is_empty(&self) -> bool {

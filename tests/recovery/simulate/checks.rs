@@ -580,7 +580,7 @@ impl World {
         } else if step.event == Event::ToolsDone(Pace::Stuck) {
             assert_eq!(step.action, Action::Finish(StopReason::Stalled), "seed {seed}");
         } else if goes_on && (step.event == Event::Checked { passed: false }) {
-            assert_eq!(step.edit.say, Some(Nudge::Unmet), "seed {seed}");
+            assert!(step.edit.say.is_some_and(Nudge::is_unmet), "seed {seed}");
         }
     }
 
@@ -714,7 +714,9 @@ impl World {
                 let affordable = self.weight.affordable();
                 assert!(affordable < 1_024, "seed {seed}: {affordable} tokens were left");
             }
-            StopReason::InternalError => panic!("seed {seed}: an error of ours"),
+            StopReason::InternalError | StopReason::OutputFailed => {
+                panic!("seed {seed}: an error of ours")
+            }
             StopReason::MaxTurns
             | StopReason::BackgroundPending
             | StopReason::Deadline

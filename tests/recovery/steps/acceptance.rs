@@ -114,11 +114,11 @@ fn without_a_requirement_nothing_is_checked() {
 #[test]
 fn what_does_not_pass_goes_back_to_the_model_three_times() {
     let mut story = Story::begin(requiring()).then(ANSWER);
-    for _ in 0..3 {
+    for nudge in [Nudge::Unmet, Nudge::UnmetAgain, Nudge::UnmetLast] {
         story = story.then(FAILED);
         let decision = story.decision();
         assert_eq!(decision.plan, Some(RecoveryPlan::Amend));
-        assert_eq!((decision.edit.say, decision.edit.reply), (Some(Nudge::Unmet), Fate::Absent));
+        assert_eq!((decision.edit.say, decision.edit.reply), (Some(nudge), Fate::Absent));
         story = story.then(TOOL_CALLS).then(TOOLS_DONE).then(ANSWER);
         assert_eq!(story.last(), Action::Check);
     }
@@ -179,6 +179,25 @@ fn what_is_told_of_a_failed_check_is_told_once() {
 fn a_refusal_is_not_checked() {
     let story = Story::begin(requiring()).then(Event::Replied(Reply::Refusal));
     story.ends_as(StopReason::Refusal);
+}
+
+#[test]
+fn each_failed_check_is_told_in_other_words_and_the_last_one_as_such() {
+    use Nudge::{Unmet, UnmetAgain, UnmetLast};
+    for (amendments, nudges) in [
+        (1, vec![Unmet]),
+        (2, vec![Unmet, UnmetLast]),
+        (5, vec![Unmet, UnmetAgain, UnmetAgain, UnmetAgain, UnmetLast]),
+    ] {
+        let budgets = Budgets { amendments, ..Budgets::DEFAULT };
+        let mut story = Story::begin(Limits { budgets, ..requiring() }).then(ANSWER);
+        for nudge in nudges {
+            story = story.then(FAILED);
+            assert_eq!(story.decision().edit.say, Some(nudge), "of {amendments}");
+            story = story.then(ANSWER);
+        }
+        story.then(FAILED).ends_as(StopReason::RequirementFailed);
+    }
 }
 
 #[test]

@@ -1,0 +1,55 @@
+//! What the model is told of a check of `--require` that did not pass: how many are left, and what
+//! was tried since the one before, so that it does not answer with the same again.
+
+use crate::recovery::Nudge;
+use crate::tools::Check;
+use crate::transcript::{Block, Message, Role, finished};
+
+const FINISHED_NOTHING: &str =
+    "Since the attempt before, no tool call succeeded, so the work is as it was.";
+const SAME_OUTPUT: &str = "The output is the same as at the attempt before, to the letter.";
+
+/// The failed checks of a run.
+#[derive(Debug, Default)]
+pub(super) struct FailedChecks {
+    /// What the model is not told yet.
+    pub(super) report: Option<String>,
+    /// What the last one printed.
+    output: Option<String>,
+}
+
+impl FailedChecks {
+    /// Takes in one more: attempt `attempt` of `most`.
+    pub(super) fn take_in(
+        &mut self,
+        check: &Check,
+        (attempt, most): (u32, u32),
+        messages: &[Message],
+    ) {
+        let mut lines = vec![format!("This was attempt {attempt} of {}.", most.max(attempt))];
+        if let Some(before) = self.output.replace(check.output.clone()) {
+            lines.push(tried(messages));
+            lines.extend((before == check.output).then(|| SAME_OUTPUT.to_owned()));
+        }
+        self.report = Some(format!("{}\n\n{}", lines.join(" "), check.report()));
+    }
+}
+
+/// The tool calls that succeeded since the model was told of the check before.
+fn tried(messages: &[Message]) -> String {
+    let told = messages.iter().rposition(tells_of_a_failed_check);
+    let calls = finished(&messages[told.map_or(0, |at| at + 1)..]);
+    if calls.is_empty() {
+        return FINISHED_NOTHING.to_owned();
+    }
+    format!(
+        "Since the attempt before, these calls were made, and it fails still: {}.",
+        calls.join("; ")
+    )
+}
+
+fn tells_of_a_failed_check(message: &Message) -> bool {
+    let words = [Nudge::Unmet, Nudge::UnmetAgain, Nudge::UnmetLast].map(Nudge::text);
+    let tells = |block: &Block| matches!(block, Block::Text { text } if words.iter().any(|words| text.starts_with(words)));
+    message.role == Role::User && message.content.iter().any(tells)
+}

@@ -1,0 +1,174 @@
+//! Standard input: what it is, and whether it is waited for.
+
+use std::fs::{File, metadata};
+use std::io::{self, IsTerminal, Read, Seek};
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::thread;
+use std::time::Duration;
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use tokio::sync::mpsc;
+
+use crate::process::{PipeWriters, writers_of_stdin};
+
+/// How long a pipe that only ancestors hold open has to bring something: a parent that pipes the
+/// prompt in writes at once, and a CI runner never.
+pub const ANCESTOR_GRACE: Duration = Duration::from_secs(1);
+
+/// The same where the writers cannot be seen.
+pub const HIDDEN_GRACE: Duration = Duration::from_secs(3);
+
+/// How often the reading thread looks whether its data is still wanted.
+const GLANCE_MS: u16 = 100;
+
+/// Standard input as it comes: pieces, then nothing.
+pub type Pieces = mpsc::Receiver<io::Result<Vec<u8>>>;
+
+/// What standard input is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum StdinKind {
+    Terminal,
+    /// `/dev/null`.
+    Null,
+    /// A regular file, of which so many bytes are read already and so many are left.
+    File {
+        read: u64,
+        left: u64,
+    },
+    Pipe(PipeWriters),
+    /// A socket or a device: nothing is known of its other end.
+    Other,
+}
+
+/// What the user wants of standard input.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum StdinWish {
+    /// It is read if it is meant for this run, as far as that can be seen.
+    #[default]
+    Auto,
+    /// It is read to its end.
+    Insist,
+    /// It is left alone.
+    Refuse,
+}
+
+/// Whether a run can begin without standard input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Need {
+    /// It is the prompt.
+    Required,
+    /// It follows the prompt, or a session goes on without one.
+    Optional,
+}
+
+/// What is done about standard input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ReadPlan {
+    /// It is read to its end, however late it begins.
+    ToEnd,
+    /// It is read to its end if it begins within this time, and is left unread otherwise.
+    IfWithin(Duration),
+    /// It is not touched.
+    Leave,
+    /// The same, and it holds something that is not used.
+    LeaveInUse,
+    /// It was needed, and cannot be the prompt.
+    Unavailable,
+}
+
+/// Decides whether standard input is read, and how long it is waited for (SPEC 19).
+pub fn plan(kind: StdinKind, wish: StdinWish, need: Need) -> ReadPlan {
+    match (wish, need) {
+        (StdinWish::Refuse, Need::Required) => ReadPlan::Unavailable,
+        (StdinWish::Refuse, Need::Optional) => ReadPlan::Leave,
+        (StdinWish::Insist, _) | (StdinWish::Auto, Need::Required) => match kind {
+            StdinKind::Terminal => ReadPlan::Unavailable,
+            StdinKind::Null | StdinKind::File { .. } | StdinKind::Pipe(_) | StdinKind::Other => {
+                ReadPlan::ToEnd
+            }
+        },
+        (StdinWish::Auto, Need::Optional) => match kind {
+            StdinKind::Terminal | StdinKind::Null => ReadPlan::Leave,
+            StdinKind::File { read: 0, .. } => ReadPlan::ToEnd,
+            StdinKind::File { left: 0, .. } => ReadPlan::Leave,
+            // A loop of the shell reads it line by line.
+            StdinKind::File { .. } => ReadPlan::LeaveInUse,
+            StdinKind::Pipe(PipeWriters::Gone | PipeWriters::Peer) => ReadPlan::ToEnd,
+            StdinKind::Pipe(PipeWriters::Ancestor) => ReadPlan::IfWithin(ANCESTOR_GRACE),
+            StdinKind::Pipe(PipeWriters::Hidden) | StdinKind::Other => {
+                ReadPlan::IfWithin(HIDDEN_GRACE)
+            }
+        },
+    }
+}
+
+/// Finds out what standard input is. May block for as long as reading `/proc` takes.
+pub fn kind() -> StdinKind {
+    if io::stdin().is_terminal() {
+        return StdinKind::Terminal;
+    }
+    let Ok(mut stdin) = duplicate() else { return StdinKind::Null };
+    let Ok(facts) = stdin.metadata() else { return StdinKind::Other };
+    let kind = facts.file_type();
+    if kind.is_file() {
+        let read = stdin.stream_position().unwrap_or(0);
+        StdinKind::File { read, left: facts.len().saturating_sub(read) }
+    } else if kind.is_fifo() {
+        StdinKind::Pipe(writers_of_stdin())
+    } else if kind.is_char_device()
+        && metadata("/dev/null").is_ok_and(|it| it.rdev() == facts.rdev())
+    {
+        StdinKind::Null
+    } else {
+        StdinKind::Other
+    }
+}
+
+/// The same open file, with the same offset, by a descriptor of our own.
+fn duplicate() -> io::Result<File> {
+    io::stdin().as_fd().try_clone_to_owned().map(File::from)
+}
+
+/// Starts reading standard input on a thread of its own. Nothing is taken out of it once the
+/// receiver is dropped, so that data which is left unread stays there for other programs.
+pub fn read() -> Pieces {
+    let (send, pieces) = mpsc::channel(4);
+    thread::spawn(move || {
+        let mut stdin = match duplicate() {
+            Ok(stdin) => stdin,
+            Err(error) => return drop(send.blocking_send(Err(error))),
+        };
+        let mut buffer = vec![0; 64 * 1024];
+        loop {
+            if !is_ready(&stdin) {
+                if send.is_closed() {
+                    return;
+                }
+                continue;
+            }
+            let piece = match stdin.read(&mut buffer) {
+                Ok(0) => return,
+                Ok(read) => Ok(buffer.get(..read).unwrap_or_default().to_vec()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+                Err(error) => Err(error),
+            };
+            let failed = piece.is_err();
+            if send.blocking_send(piece).is_err() || failed {
+                return;
+            }
+        }
+    });
+    pieces
+}
+
+/// Waits a moment for data, the end or an error.
+fn is_ready(stdin: &File) -> bool {
+    let mut polled = [PollFd::new(stdin.as_fd(), PollFlags::POLLIN)];
+    match poll(&mut polled, PollTimeout::from(GLANCE_MS)) {
+        Ok(ready) => ready > 0,
+        // What is wrong with it shows when it is read.
+        Err(error) => error != nix::Error::EINTR,
+    }
+}

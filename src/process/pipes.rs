@@ -1,0 +1,181 @@
+//! Finds out which processes can still write to the pipe that is standard input.
+//!
+//! A shell gives the write end to the producer of a pipeline and closes its own copy. A CI runner
+//! keeps it open for the life of the job and writes nothing. Only `/proc` tells the two apart.
+
+use std::os::fd::AsFd;
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+/// The processes that can write to a pipe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum PipeWriters {
+    /// None: what is in the pipe now is all that will come.
+    Gone,
+    /// One that is neither this process nor an ancestor of it, as in a shell pipeline.
+    Peer,
+    /// This process or its ancestors, and no other that is visible.
+    Ancestor,
+    /// There is one, and none is visible.
+    Hidden,
+}
+
+/// What another process is to this one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kinship {
+    /// This process, its parent, and so on.
+    Lineage,
+    /// In the same process group, as all parts of a shell pipeline are.
+    Group,
+    Unrelated,
+}
+
+/// Whether a process has the write end open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum WriteEnd {
+    Open,
+    Absent,
+    /// Its descriptors cannot be listed: another user's process, or one that forbids it.
+    Unlisted,
+}
+
+/// Decides from what is seen of each process who writes to a pipe that has writers.
+pub fn pipe_writers(seen: impl IntoIterator<Item = (Kinship, WriteEnd)>) -> PipeWriters {
+    let mut found = PipeWriters::Hidden;
+    let mut may_be_peer = false;
+    for process in seen {
+        match process {
+            (Kinship::Group | Kinship::Unrelated, WriteEnd::Open) => return PipeWriters::Peer,
+            (Kinship::Lineage, WriteEnd::Open) => found = PipeWriters::Ancestor,
+            (Kinship::Group, WriteEnd::Unlisted) => may_be_peer = true,
+            (Kinship::Lineage | Kinship::Unrelated, WriteEnd::Unlisted) | (_, WriteEnd::Absent) => {
+            }
+        }
+    }
+    if found == PipeWriters::Hidden && may_be_peer { PipeWriters::Peer } else { found }
+}
+
+/// Finds the writers of the pipe that standard input is.
+pub fn writers_of_stdin() -> PipeWriters {
+    if has_hung_up() {
+        return PipeWriters::Gone;
+    }
+    pipe_writers(processes())
+}
+
+/// Whether no process has the write end open any more.
+fn has_hung_up() -> bool {
+    let stdin = std::io::stdin();
+    let mut polled = [PollFd::new(stdin.as_fd(), PollFlags::POLLIN)];
+    let ready = poll(&mut polled, PollTimeout::ZERO);
+    ready.is_ok() && polled[0].revents().is_some_and(|seen| seen.contains(PollFlags::POLLHUP))
+}
+
+/// Every living process, as far as it has to do with the pipe.
+#[cfg(target_os = "linux")]
+fn processes() -> Vec<(Kinship, WriteEnd)> {
+    use std::collections::HashMap;
+
+    use nix::unistd::{Pid, getpgrp, getpid};
+
+    use super::stat::{self, Stat};
+
+    let Ok(pipe) = std::fs::read_link("/proc/self/fd/0") else { return Vec::new() };
+    let Ok(listed) = std::fs::read_dir("/proc") else { return Vec::new() };
+    let one = |entry: std::fs::DirEntry| {
+        let process = entry.file_name().to_str()?.parse().ok().map(Pid::from_raw)?;
+        Some((process, stat::parse(&std::fs::read(entry.path().join("stat")).ok()?)?))
+    };
+    let living: HashMap<Pid, Stat> = listed.flatten().filter_map(one).collect();
+    let up = |process: &Pid| living.get(process).map(|stat| stat.parent);
+    let lineage: Vec<Pid> = std::iter::successors(Some(getpid()), up).take(living.len()).collect();
+    let group = getpgrp();
+    let kinship = |process: &Pid, stat: &Stat| {
+        if lineage.contains(process) {
+            Kinship::Lineage
+        } else if stat.group == group {
+            Kinship::Group
+        } else {
+            Kinship::Unrelated
+        }
+    };
+    let living = living.iter();
+    living.map(|(process, stat)| (kinship(process, stat), write_end(*process, &pipe))).collect()
+}
+
+/// Elsewhere than on Linux the descriptors of other processes cannot be listed.
+#[cfg(not(target_os = "linux"))]
+fn processes() -> Vec<(Kinship, WriteEnd)> {
+    Vec::new()
+}
+
+/// Whether a process has a pipe open for writing.
+#[cfg(target_os = "linux")]
+fn write_end(process: nix::unistd::Pid, pipe: &std::path::Path) -> WriteEnd {
+    let Ok(descriptors) = std::fs::read_dir(format!("/proc/{process}/fd")) else {
+        return WriteEnd::Unlisted;
+    };
+    for descriptor in descriptors.flatten() {
+        if std::fs::read_link(descriptor.path()).is_ok_and(|target| target == pipe) {
+            let number = descriptor.file_name();
+            let info = format!("/proc/{process}/fdinfo/{}", number.to_string_lossy());
+            if std::fs::read_to_string(info).is_ok_and(|info| is_open_for_writing(&info)) {
+                return WriteEnd::Open;
+            }
+        }
+    }
+    WriteEnd::Absent
+}
+
+/// Whether the text of an `fdinfo` file says that the descriptor can be written to.
+#[cfg(target_os = "linux")]
+fn is_open_for_writing(info: &str) -> bool {
+    let flags = info.lines().find_map(|line| line.strip_prefix("flags:"));
+    let flags = flags.and_then(|flags| i32::from_str_radix(flags.trim(), 8).ok());
+    let mode = flags.map(|flags| flags & nix::libc::O_ACCMODE);
+    mode.is_some_and(|mode| mode == nix::libc::O_WRONLY || mode == nix::libc::O_RDWR)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KINSHIPS: [Kinship; 3] = [Kinship::Lineage, Kinship::Group, Kinship::Unrelated];
+    const ENDS: [WriteEnd; 3] = [WriteEnd::Open, WriteEnd::Absent, WriteEnd::Unlisted];
+
+    #[test]
+    fn a_visible_peer_outranks_an_ancestor_and_an_ancestor_a_process_that_shows_nothing() {
+        assert_eq!(pipe_writers([]), PipeWriters::Hidden);
+        let all = || KINSHIPS.into_iter().flat_map(|kin| ENDS.map(|end| (kin, end)));
+        for one in all() {
+            for other in all() {
+                let both = [one, other];
+                let has = |kin, end| both.contains(&(kin, end));
+                let wanted = if has(Kinship::Group, WriteEnd::Open)
+                    || has(Kinship::Unrelated, WriteEnd::Open)
+                {
+                    PipeWriters::Peer
+                } else if has(Kinship::Lineage, WriteEnd::Open) {
+                    PipeWriters::Ancestor
+                } else if has(Kinship::Group, WriteEnd::Unlisted) {
+                    PipeWriters::Peer
+                } else {
+                    PipeWriters::Hidden
+                };
+                assert_eq!(pipe_writers(both), wanted, "{both:?}");
+            }
+        }
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn the_write_end_is_told_from_the_read_end_by_its_flags() {
+        for (flags, wanted) in
+            [("0100000", false), ("0100001", true), ("02000001", true), ("02", true), ("x", false)]
+        {
+            let info = format!("pos:\t0\nflags:\t{flags}\nmnt_id:\t14\n");
+            assert_eq!(is_open_for_writing(&info), wanted, "{flags}");
+        }
+        assert!(!is_open_for_writing(""));
+    }
+}

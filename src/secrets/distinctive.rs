@@ -1,0 +1,171 @@
+//! Tells credentials from words that stand in the place of one. Pure.
+//!
+//! Local model servers want any key at all, so people write `local`, `none` or `sk-no-key-required`.
+//! Masking such a value would hide ordinary text everywhere: `localhost` became `[redacted]host`.
+
+/// A shorter value is no secret, and would be found inside ordinary words, in bytes.
+const SHORTEST: usize = 8;
+
+/// More digits in a row than this are no part of a placeholder, unless they only count up.
+const DIGITS_MAX: usize = 4;
+
+/// Words that placeholders are made of, in small letters and in order.
+const WORDS: [&str; 74] = [
+    "a",
+    "abc",
+    "admin",
+    "an",
+    "anon",
+    "anonymous",
+    "anthropic",
+    "any",
+    "anything",
+    "api",
+    "apikey",
+    "auth",
+    "bar",
+    "baz",
+    "bearer",
+    "blank",
+    "change",
+    "changeme",
+    "claude",
+    "default",
+    "demo",
+    "dev",
+    "development",
+    "dummy",
+    "empty",
+    "example",
+    "fake",
+    "false",
+    "foo",
+    "free",
+    "gateway",
+    "guest",
+    "here",
+    "host",
+    "ignored",
+    "insert",
+    "key",
+    "litellm",
+    "llama",
+    "llamacpp",
+    "lm",
+    "lmstudio",
+    "local",
+    "localhost",
+    "me",
+    "model",
+    "my",
+    "needed",
+    "nil",
+    "no",
+    "none",
+    "not",
+    "nothing",
+    "null",
+    "ollama",
+    "openai",
+    "password",
+    "placeholder",
+    "proxy",
+    "public",
+    "replace",
+    "required",
+    "sample",
+    "server",
+    "sk",
+    "studio",
+    "test",
+    "testing",
+    "token",
+    "true",
+    "unused",
+    "user",
+    "vllm",
+    "your",
+];
+
+/// Whether a credential can be told from ordinary text, so that masking it hides nothing else.
+pub fn is_distinctive(value: &str) -> bool {
+    let value = value.trim();
+    value.len() >= SHORTEST && !is_placeholder(value)
+}
+
+/// Whether a value is made of nothing but common words and short numbers.
+pub fn is_placeholder(value: &str) -> bool {
+    let value = value.trim().to_ascii_lowercase();
+    let mut parts = value.split(|one: char| !one.is_ascii_alphanumeric());
+    let ascii = value.is_ascii();
+    ascii && parts.all(|part| part.is_empty() || is_common(part))
+}
+
+fn is_common(part: &str) -> bool {
+    if part.bytes().all(|byte| byte.is_ascii_digit()) {
+        return part.len() <= DIGITS_MAX || "1234567890".starts_with(part);
+    }
+    let first = part.as_bytes().first();
+    let repeated = part.bytes().all(|byte| Some(&byte) == first);
+    repeated || WORDS.binary_search(&part).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_words_are_in_order() {
+        assert!(WORDS.is_sorted());
+    }
+
+    #[test]
+    fn placeholders_are_told_from_keys() {
+        for placeholder in [
+            "local",
+            "localhost",
+            "none",
+            "test",
+            "dummy",
+            "ollama",
+            "OLLAMA",
+            "sk-no-key",
+            "sk-no-key-required",
+            "not-needed",
+            "lm-studio",
+            "your_api_key_here",
+            "YOUR-API-KEY",
+            "changeme",
+            "password",
+            "sk-1234",
+            "12345678",
+            "1234567890",
+            "xxxxxxxxxxxxxxxx",
+            "anything",
+            "test-key-1",
+            "<api key>",
+            "",
+            "--------",
+        ] {
+            assert!(is_placeholder(placeholder), "{placeholder}");
+            assert!(!is_distinctive(placeholder), "{placeholder}");
+        }
+        for key in [
+            "long-secret",
+            "test-key-0123456789",
+            "rehearsal-key",
+            "sk-ant-a-key-for-tests",
+            "localsecret",
+            "correct horse battery staple",
+            "abcdefgh",
+            "98765432",
+            "d\u{e9}j\u{e0} vu encore",
+            "sk-proj-4fK2",
+        ] {
+            assert!(!is_placeholder(key) && is_distinctive(key), "{key}");
+        }
+        for short in ["k3y!x9", "hunter2", "s3cr3t"] {
+            assert!(!is_placeholder(short) && !is_distinctive(short), "{short}");
+        }
+    }
+}
