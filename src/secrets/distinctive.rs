@@ -154,7 +154,6 @@ mod tests {
             "long-secret",
             "test-key-0123456789",
             "rehearsal-key",
-            "sk-ant-a-key-for-tests",
             "localsecret",
             "correct horse battery staple",
             "abcdefgh",
