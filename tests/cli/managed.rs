@@ -139,7 +139,7 @@ fn no_spelling_switches_their_sandbox_off_from_below() {
 }
 
 /// Flags about settings, and what a managed file says instead.
-const RULED: [(&str, &str); 41] = [
+const RULED: [(&str, &str); 42] = [
     ("--agent=ours", r#""agent": "theirs""#),
     ("--api-key-helper=ours", r#""apiKeyHelper": "theirs""#),
     ("--budget-mode=ceiling", r#""budgetMode": "after""#),
@@ -186,7 +186,7 @@ const RULED: [(&str, &str); 41] = [
 
 /// Flags that are about the run at hand, or that add to what settings say and take nothing away.
 #[rustfmt::skip]
-const FREE: [&str; 41] = [
+const FREE: [&str; 42] = [
     "add-dir", "agents", "append-subagent-system-prompt", "append-system-prompt",
     "append-system-prompt-file", "ca-file",
     "continue", "disable-slash-commands", "disallowed-tools", "fork-session",
