@@ -40,6 +40,9 @@ const MEDIA_LEFT: u64 = 4_000_000;
 const IMAGES_LEFT: usize = 20;
 /// The largest contributors to an overflow that are named.
 const NAMED: usize = 5;
+/// A request below so many tokens fits into the smallest window of a model that can use tools, so a
+/// service that calls it too long contradicts itself.
+const SMALL_REQUEST: u64 = 16_000;
 
 /// A summary in the making.
 pub(super) struct Summarising {
@@ -156,15 +159,16 @@ impl Session<'_> {
         }
     }
 
-    /// Whether the service calls a request too long that has not even half of what fits, as far as
-    /// is known, and did not say so of the request before.
+    /// Whether the service calls a request too long that is far smaller than what fits, and did not
+    /// say so of the request before. A window that the refusal does not name may be smaller than
+    /// the one that is known of the model, so only a small request contradicts it.
     pub(super) fn contradicts(&mut self, fault: &Fault, ask: &Ask) -> bool {
         let too_long = |fault: &Fault| classify(fault).class == ErrorClass::PromptTooLong;
         if !too_long(fault) || self.fault.as_ref().is_some_and(too_long) {
             return false;
         }
         let output = if fault.counts_output() { u64::from(ask.cap) } else { 0 };
-        let window = fault.window().unwrap_or_else(|| self.window());
+        let window = fault.window().unwrap_or_else(|| self.window().min(2 * SMALL_REQUEST));
         self.size_of(ask.purpose) + output < window / 2
     }
 

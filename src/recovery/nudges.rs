@@ -65,6 +65,22 @@ const HEED: &str = "The work is not accepted yet: a Stop hook objects, with the 
                     with what they say, then end again with your whole answer. If that is out of \
                     reach, end and say what it is.";
 
+const UNMET: &str = "The work is not accepted yet: the command that decides about it did not pass. \
+     Read its output below, mend the cause, and run the command yourself before you \
+     end: it will be run again. Change the work, never the check. If the cause is out \
+     of reach, end and say what it is.";
+
+const UNMET_AGAIN: &str = "The same command failed again: what was changed since its last run did not cure \
+     it, so do not repeat it. Name the first error in the output below, find its \
+     cause, and try something else than what is listed. Run the command yourself \
+     before you end. Change the work, never the check. If the cause is out of reach, \
+     end and say what it is.";
+
+const UNMET_LAST: &str = "One check is left, and the command still does not pass. Take the smallest step \
+     that removes the first error in the output below, and run the command yourself \
+     until it passes. Change the work, never the check. If the cause is out of reach, \
+     end and say what it is and what was tried.";
+
 impl Nudge {
     /// All the words there are.
     pub const TEXTS: [&'static str; 22] = [
@@ -159,25 +175,9 @@ impl Nudge {
                  Call the tool StructuredOutput now, with your final answer in the form that its \
                  schema asks for."
             }
-            Self::Unmet => {
-                "The work is not accepted yet: the command that decides about it did not pass. \
-                 Read its output below, mend the cause, and run the command yourself before you \
-                 end: it will be run again. Change the work, never the check. If the cause is \
-                 out of reach, end and say what it is."
-            }
-            Self::UnmetAgain => {
-                "The same command failed again: what was changed since its last run did not cure \
-                 it, so do not repeat it. Name the first error in the output below, find its \
-                 cause, and try something else than what is listed. Run the command yourself \
-                 before you end. Change the work, never the check. If the cause is out of reach, \
-                 end and say what it is."
-            }
-            Self::UnmetLast => {
-                "One check is left, and the command still does not pass. Take the smallest step \
-                 that removes the first error in the output below, and run the command yourself \
-                 until it passes. Change the work, never the check. If the cause is out of reach, \
-                 end and say what it is and what was tried."
-            }
+            Self::Unmet => UNMET,
+            Self::UnmetAgain => UNMET_AGAIN,
+            Self::UnmetLast => UNMET_LAST,
             Self::Heed => HEED,
             Self::WorkEnded => WORK_ENDED,
             Self::StillRunning => STILL_RUNNING,

@@ -186,7 +186,7 @@ const RULED: [(&str, &str); 42] = [
 
 /// Flags that are about the run at hand, or that add to what settings say and take nothing away.
 #[rustfmt::skip]
-const FREE: [&str; 42] = [
+const FREE: [&str; 43] = [
     "add-dir", "agents", "append-subagent-system-prompt", "append-system-prompt",
     "append-system-prompt-file", "ca-file",
     "continue", "disable-slash-commands", "disallowed-tools", "fork-session",
@@ -196,7 +196,7 @@ const FREE: [&str; 42] = [
     "output-format",
     "pass-env", "permission-prompt-tool", "print", "result-file", "resume", "resume-or-start",
     "session-id", "setting-sources", "settings", "stdin", "strict-mcp-config", "system-prompt",
-    "system-prompt-file", "time-scale", "tools", "trust-project", "verbose", "version",
+    "system-prompt-file", "time-scale", "to-last-intact", "tools", "trust-project", "verbose", "version",
 ];
 
 /// Everything about a run that one could tell apart.

@@ -176,6 +176,12 @@ fn close_to(found: &Value, wanted: f64) -> bool {
     found.as_f64().is_some_and(|found| (found - wanted).abs() < 1e-9)
 }
 
+/// What this prompt cost for certain.
+fn settled(result: &Value) -> Value {
+    let usd = |name: &str| result["budget"][name].as_f64().expect("a number");
+    json!(usd("spent_usd") - usd("unsettled_usd"))
+}
+
 /// Everything that must hold after a kill and a resume, whenever the kill came.
 fn judge(server: &Server, ended: &Ended, kill: Kill) {
     assert_eq!(server.violations(), [""; 0], "{kill:?}");
@@ -205,10 +211,10 @@ fn judge(server: &Server, ended: &Ended, kill: Kill) {
     #[expect(clippy::cast_precision_loss, reason = "a handful of turns")]
     let cost = PER_REPLY * turns as f64;
     // One reply may have been paid for, and lost before it was written down.
-    let paid = &result["total_cost_usd"];
-    assert!(close_to(paid, cost) || close_to(paid, cost + PER_REPLY), "{kill:?}: {result}");
-    let spent = result["budget"]["spent_usd"].as_f64().zip(paid.as_f64());
-    assert!(spent.is_some_and(|(spent, paid)| spent >= paid - 1e-9), "{kill:?}: {result}");
+    // What the killed process was asking for is charged as an upper bound.
+    let paid = settled(&result);
+    assert!(close_to(&paid, cost) || close_to(&paid, cost + PER_REPLY), "{kill:?}: {result}");
+    assert_eq!(result["total_cost_usd"], result["budget"]["spent_usd"], "{kill:?}: {result}");
     assert_eq!(result["journal"]["dropped_records"], 0, "{kill:?}");
     if let Kill::Tool(turn) = kill {
         assert_eq!(result["tools"]["unknown_outcomes"], 1, "{result}");
@@ -292,11 +298,13 @@ async fn limits_count_over_a_kill_and_begin_anew_after_an_end() {
     let ended = ended.again(&server.base_url()).args(go_on).run().await;
     let result = ended.result();
     assert_eq!((ended.code, &result["num_turns"]), (Some(3), &json!(4)), "{result}");
-    assert!(close_to(&result["total_cost_usd"], 4.0 * PER_REPLY), "{result}");
+    assert!(close_to(&settled(&result), 4.0 * PER_REPLY), "{result}");
+    let before = result["total_cost_usd"].as_f64().expect("a number");
     let ended = ended.again(&server.base_url()).args(go_on).run().await;
     let result = ended.result();
     assert_eq!((ended.code, &result["num_turns"]), (Some(0), &json!(4)), "{result}");
-    assert!(close_to(&result["total_cost_usd"], 4.0 * PER_REPLY), "{result}");
+    assert!(close_to(&settled(&result), 4.0 * PER_REPLY), "{result}");
+    assert!(close_to(&result["total_cost_usd"], before + 4.0 * PER_REPLY), "{result}");
     assert_eq!(server.violations(), [""; 0]);
 }
 

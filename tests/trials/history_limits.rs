@@ -130,7 +130,7 @@ async fn every_turn_has_its_own_tries() {
 /// Nobody nags a model that is done.
 #[tokio::test]
 async fn an_answer_is_the_end() {
-    let stops = ["end_turn", "stop_sequence", "tool_use"];
+    let stops = ["end_turn", "stop_sequence"];
     for stop in stops {
         let scenario = Scenario::new()
             .tool("Bash", json!({ "command": "true" }))

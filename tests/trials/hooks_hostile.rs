@@ -93,7 +93,7 @@ async fn what_a_hook_wrote_into_the_journal_is_told_when_the_session_is_to_go_on
     let ended = ended.again(&next.base_url()).args(args).run().await;
     let errors = ended.result()["errors"].to_string();
     assert_eq!((ended.code, next.requests().len()), (Some(2), 0), "{ended:?}");
-    assert!(errors.contains("damaged") && errors.contains("cut it before that line"), "{errors}");
+    assert!(errors.contains("damaged") && errors.contains("--to-last-intact"), "{errors}");
 }
 
 #[tokio::test]

@@ -216,11 +216,30 @@ async fn are_gone(children: &[i32], of: &str) -> usize {
     left.len()
 }
 
-/// Goes on with the session where it ended.
-async fn goes_on(ended: Ended, of: &str) {
-    let next = serve(Scenario::new().reply("Went on."));
-    let ended = ended.again(&next.base_url()).args(["--continue", "go on"]).run().await;
-    assert_eq!(ended.result()["result"], "Went on.", "{of}: {ended:?}");
+/// Goes on with the session where it ended, under the same demands.
+async fn goes_on(phase: Phase, ended: Ended, of: &str) {
+    let answer = match phase {
+        Phase::Structured => Scenario::new().tool("StructuredOutput", json!({ "went": "on" })),
+        Phase::Compaction => {
+            Scenario::new().reply("Went on.").compactions(Scenario::new().reply("Summed up."))
+        }
+        Phase::Settings
+        | Phase::Stdin
+        | Phase::Helper
+        | Phase::Refresh
+        | Phase::Stream
+        | Phase::Tool
+        | Phase::BackOff
+        | Phase::Require
+        | Phase::Telling => Scenario::new().reply("Went on."),
+    };
+    let next = serve(answer);
+    let again = ended.again(&next.base_url()).args(["--continue", "go on"]);
+    let again = if phase == Phase::Require { again.args(["--require", "true"]) } else { again };
+    let ended = again.run().await;
+    let result = &ended.result()["result"];
+    let expected = if phase == Phase::Structured { r#"{"went":"on"}"# } else { "Went on." };
+    assert_eq!(result, expected, "{of}: {ended:?}");
     assert_eq!(next.violations(), [""; 0], "{of}");
 }
 
@@ -258,7 +277,7 @@ async fn cell(phase: Phase, signal: Signal) -> Duration {
     assert!(!ended.work().join("never").exists(), "{of}: nothing starts after the signal");
     if reason.is_some() {
         assert_eq!(result["api_error_class"], "aborted", "{of}");
-        goes_on(ended, &of).await;
+        goes_on(phase, ended, &of).await;
     }
     took
 }
@@ -559,7 +578,7 @@ async fn die(way: &Way) -> String {
     assert_eq!(server.requests().len(), 1, "{}: no request afterwards", way.name);
     let seconds = took.as_secs_f32();
     let code = ended.code.map_or("killed".to_owned(), |code| code.to_string());
-    goes_on(ended, way.name).await;
+    goes_on(Phase::Stream, ended, way.name).await;
     format!("| {} | {told} | {code} | {seconds:.1} | {survivors} |", way.name)
 }
 

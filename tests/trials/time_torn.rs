@@ -14,8 +14,9 @@ use crate::support::{Ended, Trial, serve};
 /// Between two places where the stream is broken, in bytes.
 const STRIDE: usize = 29;
 
-/// The end of a stream: a break before this is one before its last event is whole.
-const LAST_EVENT: usize = 40;
+/// The last event of a stream and the end of the one before it: a reply that lacks only its last
+/// event is whole.
+const LAST_EVENT: usize = 64;
 
 /// A reply that says something, looks at a file, and then does something that must happen once.
 fn reply(scenario: Scenario) -> Scenario {

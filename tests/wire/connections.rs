@@ -248,7 +248,7 @@ async fn a_redirect_that_keeps_the_request_is_followed_within_the_origin() {
         let requests = server.requests();
         assert_eq!(requests.len(), 2, "{status}");
         assert!(requests[1].starts_with("POST /v2/messages?x=1 HTTP/1.1\r\n"), "{status}");
-        assert!(requests[1].contains("x-api-key: sk-test-1234567890\r\n"), "{status}");
+        assert!(requests[1].contains("x-api-key: sk-test-8301746295\r\n"), "{status}");
         let body = |request: &String| request.split_once("\r\n\r\n").expect("a body").1.to_owned();
         assert_eq!(body(&requests[1]), body(&requests[0]), "{status}");
         let around = answer(status, "location: /again\r\n", b"");
@@ -286,7 +286,7 @@ async fn an_endless_error_body_is_read_in_part() {
 
 #[tokio::test]
 async fn no_error_text_shows_the_key() {
-    let key = "sk-test-1234567890";
+    let key = "sk-test-8301746295";
     let body =
         format!(r#"{{"type":"error","error":{{"type":"{key}","message":"bad key {key}"}}}}"#);
     let server = Server::answering(answer(401, "", body.as_bytes())).await;

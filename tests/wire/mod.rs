@@ -49,7 +49,7 @@ fn recorded(path: &str) -> Vec<u8> {
 }
 
 fn endpoint(url: &str) -> Endpoint {
-    let mut endpoint = Endpoint::new(url, Credential::ApiKey(Secret::new("sk-test-1234567890")));
+    let mut endpoint = Endpoint::new(url, Credential::ApiKey(Secret::new("sk-test-8301746295")));
     let long = PATIENCE;
     endpoint.timers = Timers {
         connect: long,

@@ -263,7 +263,7 @@ mod tests {
             assert_eq!(text.contains("the changelog is missing"), by_hook, "{reason:?}: {text}");
             assert!(advice(reason).ends_with('.') && advice(reason).len() > 20, "{reason:?}");
         }
-        assert_eq!(seen, 22);
+        assert_eq!(seen, 23);
     }
 
     #[test]

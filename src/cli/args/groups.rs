@@ -166,7 +166,7 @@ pub struct LimitArgs {
     #[arg(long, alias = "deadline", value_name = "TIME", value_parser = values::duration,
           allow_negative_numbers = true)]
     pub max_duration: Option<Duration>,
-    /// Ask for effort: go on until about so many output tokens are spent (500k)
+    /// Go on until about so many output tokens are spent: 500k
     #[arg(long, value_name = "TOKENS", value_parser = values::tokens, allow_negative_numbers = true)]
     pub token_budget: Option<NonZeroU32>,
     /// Tries after the first one, for each request
@@ -175,7 +175,7 @@ pub struct LimitArgs {
     /// End instead of waiting longer than this for the service
     #[arg(long, value_name = "TIME", value_parser = values::duration, allow_negative_numbers = true)]
     pub max_retry_wait: Option<Duration>,
-    /// Neither tell other runs on this host about rate limits nor heed what they tell
+    /// Do not share rate-limit state with other runs on this host
     #[arg(long)]
     pub no_shared_limits: bool,
 }

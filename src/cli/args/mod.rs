@@ -24,7 +24,7 @@ use super::version;
 #[command(
     name = "outlast",
     about = "Runs a task to its end with a tool-using model, and says truthfully how it ended.",
-    override_usage = "outlast [run] [OPTIONS] [PROMPT]\n       outlast rehearse [SCENARIO] [-- OPTIONS]\n       outlast doctor [--json] [--offline]\n       outlast config [--json] [-- OPTIONS]\n       outlast version\n       outlast help [COMMAND]",
+    override_usage = "outlast [run] [OPTIONS] [PROMPT]\n       outlast rehearse [SCENARIO] [-- OPTIONS]\n       outlast doctor [--json] [--offline]\n       outlast config [--json] [-- OPTIONS]",
     after_help = "Settings, environment, exit codes: outlast(1).",
     disable_version_flag = true,
     disable_help_flag = true,
