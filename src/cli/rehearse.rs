@@ -95,7 +95,7 @@ pub(super) async fn rehearse(args: &RehearseArgs, mut world: World) -> Result<u8
             stage.dress(&mut world);
             let own_flags = !args.flags.is_empty();
             let judge = |code: u8, reason: &str| stage.judge(code, reason, own_flags);
-            return super::run::run(&run, world, &judge).await;
+            return Box::pin(super::run::run(&run, world, &judge)).await;
         }
     }
     Ok(0)

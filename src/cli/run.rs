@@ -70,7 +70,8 @@ pub(super) async fn run(args: &RunArgs, world: World, judge: Judge<'_>) -> Resul
     let secrets = KnownSecrets::default();
     let mask = Arc::new(Mask::new(secrets.clone()));
     let (voice, voice_drain) = pipe(io::stderr(), Arc::clone(&mask), || {});
-    let ended = prepare_and_begin(args, world, Shared { secrets, mask, voice }, judge).await;
+    let shared = Shared { secrets, mask, voice };
+    let ended = Box::pin(prepare_and_begin(args, world, shared, judge)).await;
     // Nobody may be reading; the exit code says it all.
     let _ = voice_drain.finish(SLOW_PERSON).await;
     ended

@@ -152,12 +152,13 @@ pub(super) fn seal_tool_use(id: String, name: &str, input: Value) -> Sealed {
     if name.is_empty() {
         return malformed(UNNAMED, "the call names no tool".to_owned());
     }
-    let input = match input {
-        Value::String(text) => match read_arguments(&text) {
+    let input = if let Value::String(text) = input {
+        match read_arguments(&text) {
             Ok(input) => input,
             Err(problem) => return malformed(name, problem),
-        },
-        other => other,
+        }
+    } else {
+        input
     };
     match input {
         Value::Null => {

@@ -202,7 +202,7 @@ impl Exchange {
                     Step::Content => body.progressed(),
                     Step::Last => {
                         body.drain().await;
-                        return finish(assembly, first_token);
+                        return finish(assembly, first_token).map_err(|fault| *fault);
                     }
                 }
                 if assembly.has_begun() {
@@ -219,7 +219,9 @@ impl Exchange {
             piece = match body.next(progress).await {
                 Ok(Some(bytes)) => bytes,
                 // The reply is whole without the event that was missing.
-                Ok(None) | Err(_) if assembly.is_whole() => return finish(assembly, first_token),
+                Ok(None) | Err(_) if assembly.is_whole() => {
+                    return finish(assembly, first_token).map_err(|fault| *fault);
+                }
                 Ok(None) => {
                     let torn = torn_off("the stream ended before its last event");
                     return Err(reached(&assembly, torn));
@@ -242,9 +244,9 @@ impl Exchange {
     }
 }
 
-fn finish(assembly: Assembly, first_token: Option<Duration>) -> Result<Answer, Fault> {
+fn finish(assembly: Assembly, first_token: Option<Duration>) -> Result<Answer, Box<Fault>> {
     let reach = reach_of(&assembly);
-    let answer = assembly.finish().map_err(|kind| Fault::new(kind, reach))?;
+    let answer = assembly.finish().map_err(|kind| Box::new(Fault::new(kind, reach)))?;
     Ok(Answer { first_token, ..answer })
 }
 

@@ -186,7 +186,7 @@ fn tokens(reported: &Value) -> (u64, Counts) {
             let counts = if whole > COUNT_MAX { Counts::Impossible } else { Counts::Possible };
             (whole.min(COUNT_MAX), counts)
         }
-        (None, Some(count)) if count == 0.0 => (0, Counts::Possible),
+        (None, Some(0.0)) => (0, Counts::Possible),
         (None, Some(_) | None) => (0, Counts::Impossible),
     }
 }

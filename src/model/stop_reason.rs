@@ -30,7 +30,7 @@ pub enum StopKind {
 }
 
 /// Every stop reason whose meaning is known, in lower case with `_` between words: the Messages
-/// API; OpenAI and its imitators; Bedrock; Gemini and Vertex; Cohere, Mistral, Ollama and TGI.
+/// API; `OpenAI` and its imitators; Bedrock; Gemini and Vertex; Cohere, Mistral, Ollama and TGI.
 const KINDS: [(&str, StopKind); 56] = {
     use StopKind as K;
     [
@@ -183,7 +183,12 @@ pub fn reply_of(answer: &Answer) -> Reply {
         _any if calls => Reply::ToolCalls { tokens },
         StopKind::OutputLimit | StopKind::ContextLimit => Reply::CutShort(cut),
         _any if text_bytes == 0 && !answer.cut_tool_call => Reply::Empty,
-        ended => match ended.incomplete() {
+        StopKind::Complete
+        | StopKind::ToolUse
+        | StopKind::Paused
+        | StopKind::Filtered
+        | StopKind::BrokenOff
+        | StopKind::Unknown => match kind.incomplete() {
             Some(why) => Reply::Incomplete(why),
             None => Reply::Answer { tokens },
         },

@@ -135,12 +135,10 @@ async fn each_failed_check_says_what_was_tried_since_the_one_before() {
     let play = requiring(Play::of(scenario.reply("Four.")), "echo said; false");
     let played = play.run().await;
     assert_eq!(played.ending.reason, StopReason::RequirementFailed);
-    let texts = played.said.iter().filter_map(|said| match said {
-        Said::User(blocks) => match &blocks[..] {
-            [outlast::transcript::Block::Text { text }] => Some(text.as_str()),
-            _ => None,
-        },
-        _ => None,
+    let texts = played.said.iter().filter_map(|said| {
+        let Said::User(blocks) = said else { return None };
+        let [outlast::transcript::Block::Text { text }] = &blocks[..] else { return None };
+        Some(text.as_str())
     });
     let texts: Vec<&str> = texts.filter(|text| text.contains("echo said; false")).collect();
     let [first, second, third] = texts[..] else { panic!("{texts:?}") };

@@ -121,5 +121,5 @@ fn tool_call(number: u32, input: i64, output: i64) -> String {
             "usage": { "output_tokens": output } }),
         json!({ "type": "message_stop" }),
     ];
-    events.iter().map(|event| format!("data: {event}\n\n")).collect()
+    events.map(|event| format!("data: {event}\n\n")).concat()
 }

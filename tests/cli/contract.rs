@@ -27,7 +27,7 @@ fn held(
     (managed, terms): (Option<&str>, Terms),
 ) -> Result<Settings, String> {
     let world = World::new()
-        .file("home/.outlast/settings.json", &user.to_string())
+        .file("home/.outlast/settings.json", user.to_string())
         .file("managed.json", managed.unwrap_or("{}"));
     let words: Vec<String> = ALWAYS.iter().chain(flags).map(ToString::to_string).collect();
     let Request::Run(args) = args::parse(&words).map_err(|error| error.to_string())? else {

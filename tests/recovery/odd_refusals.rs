@@ -38,13 +38,15 @@ fn expected(status: u16, body: ErrorBody, standing: Standing) -> Met {
 fn met(failure: Failure, limits: &Limits) -> Met {
     let phase = Phase::Calling(Call::Ask(Purpose::Reply));
     let run = Run { phase, failures: 1, overloads: 1, ..Run::new(7, limits) };
-    match plan(Setback::Failed(failure), &run, Moment::default(), limits) {
-        RecoveryPlan::Retry { .. } => Met::Retried,
-        RecoveryPlan::RetryOddRefusal => Met::OddRetried,
-        RecoveryPlan::Refresh => Met::Refreshed,
-        RecoveryPlan::Stop(_) => Met::Final,
-        other => panic!("{failure:?}: {other:?}"),
-    }
+    let plan = plan(Setback::Failed(failure), &run, Moment::default(), limits);
+    let met = [
+        (matches!(plan, RecoveryPlan::Retry { .. }), Met::Retried),
+        (plan == RecoveryPlan::RetryOddRefusal, Met::OddRetried),
+        (plan == RecoveryPlan::Refresh, Met::Refreshed),
+        (matches!(plan, RecoveryPlan::Stop(_)), Met::Final),
+    ];
+    let met = met.into_iter().find_map(|(is_it, met)| is_it.then_some(met));
+    met.unwrap_or_else(|| panic!("{failure:?}: {plan:?}"))
 }
 
 /// The error of the API for a status.

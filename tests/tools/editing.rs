@@ -88,7 +88,7 @@ async fn an_edit_shows_the_place_as_it_is_then() {
                  8\t7\n     9\t8";
     assert!(text(&outcome).ends_with(shown), "{}", text(&outcome));
     bench.file("long", "x\n");
-    let lines: String = (0..500).map(|number| format!("line {number}\n")).collect();
+    let lines = (0..500).map(|number| format!("line {number}\n")).collect::<Vec<_>>().concat();
     let outcome = edit(&bench, "long", "x\n", &lines).await;
     assert!(text(&outcome).ends_with("(and so on)"), "{}", text(&outcome));
     assert!(text(&outcome).lines().count() < 50);

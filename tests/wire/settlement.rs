@@ -21,7 +21,8 @@ fn received(events: &[Value], count: usize) -> Option<Received> {
     let mut latest = None;
     for event in &events[..count] {
         let mut ready = Vec::new();
-        let bytes = format!("event: {}\ndata: {event}\n\n", event["type"].as_str().unwrap());
+        let bytes =
+            format!("event: {}\ndata: {event}\n\n", event["type"].as_str().expect("a type"));
         frames.push(bytes.as_bytes(), &mut ready).expect("a small event");
         for frame in ready {
             let told = &mut |progress| {
@@ -122,10 +123,11 @@ fn recorded_replies_cost_what_their_ends_say() {
 #[test]
 fn whatever_is_reported_is_cut_to_what_is_possible() {
     use Counts::{Impossible, Possible};
+    type Taken = (u64, Counts);
 
     let trillion = 1_000_000_000_000_u64;
     // The number, then the input and the output that it is taken for, and whether each can be.
-    let table: [(Value, (u64, Counts), (u64, Counts)); 13] = [
+    let table: [(Value, Taken, Taken); 13] = [
         (Value::Null, (0, Possible), (0, Possible)),
         (json!("12"), (0, Possible), (0, Possible)),
         (json!(0), (0, Possible), (0, Possible)),

@@ -139,7 +139,7 @@ fn arguments_are_an_object_or_a_problem_for_the_model() {
                 "delta": { "type": "input_json_delta", "partial_json": streamed } });
             let end = json!({ "type": "message_delta", "delta": { "stop_reason": "tool_use" } });
             let events = [start, delta, end, json!({ "type": "message_stop" })];
-            let lines: String = events.iter().map(|event| format!("data: {event}\n\n")).collect();
+            let lines: String = events.map(|event| format!("data: {event}\n\n")).concat();
             replay([lines.as_bytes()]).0.expect("a reply")
         };
         for (arguments, input) in &good {
@@ -181,7 +181,7 @@ fn ids_of_tool_calls_are_such_that_every_service_takes_them_back() {
                 json!({ "type": "content_block_start", "index": 0, "content_block": block });
             let end = json!({ "type": "message_delta", "delta": { "stop_reason": "tool_use" } });
             let events = [start, end, json!({ "type": "message_stop" })];
-            let lines: String = events.iter().map(|event| format!("data: {event}\n\n")).collect();
+            let lines: String = events.map(|event| format!("data: {event}\n\n")).concat();
             let answer = replay([lines.as_bytes()]).0.expect("a reply");
             let Block::ToolUse { id: now, .. } = &answer.content[0] else { panic!("{answer:?}") };
             assert_eq!(now == id, keeps, "{id}");

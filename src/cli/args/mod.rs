@@ -181,9 +181,8 @@ pub fn run_flags(words: &[String]) -> Result<(Box<RunArgs>, Given), UsageError> 
 /// One line for the first mistake in it. A single word that is no command is one: it may be a
 /// mistyped command, and is no prompt.
 pub fn parse_process(words: &[String]) -> Result<Request, UsageError> {
-    match words {
-        [word] => mistakes::check_single_word(word, &command())?,
-        [] | [_, ..] => {}
+    if let [word] = words {
+        mistakes::check_single_word(word, &command())?;
     }
     parse(words)
 }

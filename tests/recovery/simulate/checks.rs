@@ -112,11 +112,11 @@ impl Streams {
         let Some((mode, connection)) = self.asked else { return };
         let streamed = matches!(failure.reach, Reach::Stream | Reach::Block);
         let stale = failure.reach == Reach::StaleConnection && connection == Connection::Pooled;
-        let of_the_wire = match failure.class {
-            ErrorClass::ApiTimeout | ErrorClass::StreamStalled | ErrorClass::BadResponse => true,
-            ErrorClass::ConnectionError => !stale && failure.reach != Reach::Nowhere,
-            _other => false,
-        };
+        let lost = failure.class == ErrorClass::ConnectionError;
+        let of_the_wire = matches!(
+            failure.class,
+            ErrorClass::ApiTimeout | ErrorClass::StreamStalled | ErrorClass::BadResponse
+        ) || (lost && !stale && failure.reach != Reach::Nowhere);
         if mode == Mode::Whole {
             self.whole = if of_the_wire { 0 } else { self.whole };
             return;

@@ -275,15 +275,12 @@ fn plain_rules(dice: &mut Dice) -> Limits {
 impl World {
     /// What comes of a request.
     pub(super) fn outcome(&mut self, ask: Ask) -> Event {
-        match self.trouble(ask).or_else(|| self.refusal(ask)) {
-            Some(failed) => {
-                let remedies = self.talk.remedies(ask.purpose);
-                Event::Failed(Failure { remedies, standing: self.standing, ..failed })
-            }
-            None => {
-                self.standing = Standing::Proven;
-                Event::Replied(self.reply(ask.purpose))
-            }
+        if let Some(failed) = self.trouble(ask).or_else(|| self.refusal(ask)) {
+            let remedies = self.talk.remedies(ask.purpose);
+            Event::Failed(Failure { remedies, standing: self.standing, ..failed })
+        } else {
+            self.standing = Standing::Proven;
+            Event::Replied(self.reply(ask.purpose))
         }
     }
 

@@ -290,9 +290,10 @@ impl World {
             Some(cut) => cut,
             None => self.outcome(ask),
         };
-        let begun = match event {
-            Event::Failed(failure) => matches!(failure.reach, Reach::Stream | Reach::Block),
-            _replied_or_cut => cut.is_none() || self.dice.one_in(2),
+        let begun = if let Event::Failed(failure) = event {
+            matches!(failure.reach, Reach::Stream | Reach::Block)
+        } else {
+            cut.is_none() || self.dice.one_in(2)
         };
         let output = if self.greedy { ask.cap.into() } else { self.dice.roll(ask.cap.into()) };
         let cost = if begun { self.weight.input + self.weight.token * output } else { Money::ZERO };

@@ -52,16 +52,14 @@ fn a_probe_that_fails_changes_nothing_about_the_wait() {
     let mut story = story;
     let mut probes = 0;
     while story.now < until {
-        story = match story.last() {
-            Action::Wait { until } => story.at(until).then(Event::Woke),
-            Action::Probe { rung } => {
-                assert_eq!(rung, story.run.rung);
-                probes += 1;
-                let since = began.until(story.now).as_secs();
-                assert!((20 * probes..=25 * probes + 1).contains(&since), "{probes}: {since} s");
-                story.probed(Probed::Failed(failure(OVERLOAD)))
-            }
-            other => panic!("{other:?}"),
+        story = if let Action::Wait { until } = story.last() {
+            story.at(until).then(Event::Woke)
+        } else {
+            assert_eq!(story.last(), Action::Probe { rung: story.run.rung });
+            probes += 1;
+            let since = began.until(story.now).as_secs();
+            assert!((20 * probes..=25 * probes + 1).contains(&since), "{probes}: {since} s");
+            story.probed(Probed::Failed(failure(OVERLOAD)))
         };
         assert!(story.requests() == 0 || story.now >= until, "the back-off is for requests");
     }
