@@ -129,7 +129,7 @@ pub(super) const CLASSES: [(ErrorClass, &str, &str); 25] = [
         ErrorClass::BadResponse,
         "the answers made no sense: not what the Messages API returns",
         "Check that ANTHROPIC_BASE_URL points at an API and not at a web page or a login \
-             portal.",
+             portal; a gateway there must keep the stop reasons of the Messages API.",
     ),
     (
         ErrorClass::EmptyResponse,
