@@ -283,7 +283,12 @@ async fn of_more_than_fits_the_first_part_is_kept() {
 async fn a_call_goes_on_when_the_file_of_its_output_is_taken_away_or_cannot_be_made() {
     let bench = Bench::open();
     let scratch = bench.outside().join("scratch");
-    let takes_away = format!("seq 1 20000; rm -rf '{}'; seq 1 20000; echo end", scratch.display());
+    // The file is there once enough of the output was read.
+    let takes_away = format!(
+        "seq 1 20000; until ls '{0}'/output* > /dev/null 2>&1; do sleep 0.01; done; rm -rf '{0}'; \
+         seq 1 20000; echo end",
+        scratch.display()
+    );
     let outcome = bench.bash(&takes_away).await;
     assert!(!outcome.is_error && text(&outcome).ends_with("end"), "it went on");
     assert!(text(&outcome).contains("has been taken away"), "it says so");
