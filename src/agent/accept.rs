@@ -9,8 +9,8 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use crate::process::reading::read_regular;
-use crate::recovery::{Deed, Event, Mark, Nature, is_wait};
-use crate::tools::{Delivery, Others, STRUCTURED_OUTPUT};
+use crate::recovery::{ToolCallRecord, Event, Fingerprint, CallEffect, is_wait};
+use crate::tools::{Delivery, OtherCalls, STRUCTURED_OUTPUT};
 use crate::transcript::{Block, ToolCall};
 
 use super::observer::WaitingFor;
@@ -23,7 +23,7 @@ const FILE_MAX: u64 = 8_000_000;
 const LOOK_MAX: Duration = Duration::from_secs(1);
 
 /// A tool call with its result.
-pub(super) struct Done<'a> {
+pub(super) struct CompletedCall<'a> {
     pub(super) call: &'a ToolCall,
     pub(super) result: &'a Block,
     /// What programs see of it.
@@ -32,10 +32,10 @@ pub(super) struct Done<'a> {
 
 impl Session<'_> {
     /// What the tools of a reply came to, as the machine needs to know it.
-    pub(super) async fn settle(&mut self, batch: &[Done<'_>]) -> Event {
-        let others = |done: &&Done<'_>| done.call.name != STRUCTURED_OUTPUT;
+    pub(super) async fn settle(&mut self, batch: &[CompletedCall<'_>]) -> Event {
+        let others = |done: &&CompletedCall<'_>| done.call.name != STRUCTURED_OUTPUT;
         let failed = batch.iter().filter(others).any(|done| is_error(done.result));
-        let others = if failed { Others::Failed } else { Others::Fine };
+        let others = if failed { OtherCalls::Failed } else { OtherCalls::Fine };
         match self.toolbox.settle(others) {
             Delivery::Answer(_) => return self.mind_work(Event::Delivered),
             Delivery::Misfit => return Event::Misfit,
@@ -44,7 +44,7 @@ impl Session<'_> {
         let mut deeds = Vec::with_capacity(batch.len());
         for done in batch {
             let nature = match (self.nature(done), written(done)) {
-                (Nature::Changed, Some(path)) => edited(path).await.unwrap_or(Nature::Changed),
+                (CallEffect::Changed, Some(path)) => edited(path).await.unwrap_or(CallEffect::Changed),
                 (nature, _) => nature,
             };
             deeds.push(deed(done, nature));
@@ -54,17 +54,17 @@ impl Session<'_> {
     }
 
     /// What a call was, as far as it shows without a look at the file that it may have written.
-    fn nature(&self, done: &Done<'_>) -> Nature {
+    fn nature(&self, done: &CompletedCall<'_>) -> CallEffect {
         let ToolCall { name, input, .. } = done.call;
         let command = input.get("command").and_then(Value::as_str);
         if is_wait(name, command) {
-            Nature::Waited
+            CallEffect::Waited
         } else if is_error(done.result) {
-            Nature::Failed
+            CallEffect::Failed
         } else if self.toolbox.effect(done.call).changes_nothing() || name == "TodoWrite" {
-            Nature::Looked
+            CallEffect::Looked
         } else {
-            Nature::Changed
+            CallEffect::Changed
         }
     }
 
@@ -91,41 +91,41 @@ impl Session<'_> {
 }
 
 /// An edit of a file, with a mark of what is in it now.
-async fn edited(path: &Path) -> Option<Nature> {
-    let file = Mark::of(&[path.as_os_str().as_encoded_bytes()]);
-    Some(Nature::Edited { file, now: content_mark(path).await? })
+async fn edited(path: &Path) -> Option<CallEffect> {
+    let file = Fingerprint::of(&[path.as_os_str().as_encoded_bytes()]);
+    Some(CallEffect::Edited { file, now: content_mark(path).await? })
 }
 
-fn deed(done: &Done<'_>, nature: Nature) -> Deed {
+fn deed(done: &CompletedCall<'_>, nature: CallEffect) -> ToolCallRecord {
     let ToolCall { name, input, .. } = done.call;
     let mut arguments = input.clone();
     if let Some(arguments) = arguments.as_object_mut() {
         // Words for people, which a model may vary while it does the same.
         arguments.shift_remove("description");
     }
-    Deed::new(name, arguments.to_string().as_bytes(), said(done).as_bytes(), nature)
+    ToolCallRecord::new(name, arguments.to_string().as_bytes(), said(done).as_bytes(), nature)
 }
 
 /// The file that a call has written, as its tool says.
-fn written<'a>(done: &Done<'a>) -> Option<&'a Path> {
+fn written<'a>(done: &CompletedCall<'a>) -> Option<&'a Path> {
     done.detail["filePath"].as_str().map(Path::new)
 }
 
 /// A mark of a file's content. Only of plain files: nothing else can be read without waiting.
-async fn content_mark(path: &Path) -> Option<Mark> {
+async fn content_mark(path: &Path) -> Option<Fingerprint> {
     let path = path.to_owned();
     let looking = tokio::task::spawn_blocking(move || look(&path));
     tokio::time::timeout(LOOK_MAX, looking).await.ok()?.ok()?
 }
 
-fn look(path: &Path) -> Option<Mark> {
+fn look(path: &Path) -> Option<Fingerprint> {
     let facts = std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file)?;
     if facts.len() > FILE_MAX {
         let time = format!("{:?}", facts.modified().ok());
-        return Some(Mark::of(&[&facts.len().to_le_bytes(), time.as_bytes()]));
+        return Some(Fingerprint::of(&[&facts.len().to_le_bytes(), time.as_bytes()]));
     }
     // A command in the background may change what it is, and how long.
-    Some(Mark::of(&[&read_regular(path, FILE_MAX).ok()?]))
+    Some(Fingerprint::of(&[&read_regular(path, FILE_MAX).ok()?]))
 }
 
 fn is_error(result: &Block) -> bool {
@@ -134,7 +134,7 @@ fn is_error(result: &Block) -> bool {
 
 /// What a result says. The file in which a long one is kept has another name each time, and so has
 /// a background command.
-fn said(done: &Done<'_>) -> String {
+fn said(done: &CompletedCall<'_>) -> String {
     let Block::ToolResult { content, .. } = done.result else { return String::new() };
     let word = |block: &Block| {
         if let Block::Text { text } = block {

@@ -7,10 +7,10 @@ use tokio::sync::mpsc;
 
 use crate::hooks::HookEvent;
 use crate::model::limits::SharedLimits;
-use crate::model::{Answer, Progress, Prompt, Renewal, StopKind, reply_of};
+use crate::model::{ModelReply, StreamProgress, RequestContent, Renewal, StopKind, reply_of};
 use crate::recovery::{
-    Ask, ErrorClass, Event, Failure, Fault, FaultKind, Incomplete, Moment, Money, Purpose, Reach,
-    Reply, SUMMARISE, classify,
+    ModelCall, ErrorClass, Event, Failure, Fault, FaultKind, Incomplete, Moment, Money, CallPurpose, FailureStage,
+    ReplyKind, SUMMARISE, classify,
 };
 use crate::transcript::{
     Block, History, Message, Usage, faults_of_a_history, lacks_thinking, repair, violations,
@@ -18,28 +18,28 @@ use crate::transcript::{
 
 use super::books::CallCost;
 use super::conversation::knows_call;
-use super::observer::{Notice, WaitingFor};
+use super::observer::{RunNotice, WaitingFor};
 use super::session::Session;
-use super::setup::Rung;
+use super::setup::ModelEndpoint;
 use super::sharing::accepted;
 use super::told::ToldBlocks;
-use super::watch::{CutBy, Vigil, Watch};
+use super::watch::{CancelReason, WaitTimer, RunMonitor};
 
 /// How a call ended.
-enum CallEnd {
-    Answered(Box<Answer>),
+enum AttemptOutcome {
+    Answered(Box<ModelReply>),
     Failed(Box<Fault>),
-    Cut(CutBy),
+    Cut(CancelReason),
 }
 
 /// What comes next of a call.
-enum Next {
-    Step(Progress),
-    Over(Result<Answer, Box<Fault>>),
+enum AfterAttempt {
+    Step(StreamProgress),
+    Over(Result<ModelReply, Box<Fault>>),
 }
 
-impl From<Result<Answer, Box<Fault>>> for CallEnd {
-    fn from(result: Result<Answer, Box<Fault>>) -> Self {
+impl From<Result<ModelReply, Box<Fault>>> for AttemptOutcome {
+    fn from(result: Result<ModelReply, Box<Fault>>) -> Self {
         match result {
             Ok(answer) => Self::Answered(Box::new(answer)),
             Err(fault) => Self::Failed(fault),
@@ -48,7 +48,7 @@ impl From<Result<Answer, Box<Fault>>> for CallEnd {
 }
 
 impl Session<'_> {
-    pub(super) async fn ask(&mut self, ask: Ask) -> Event {
+    pub(super) async fn ask(&mut self, ask: ModelCall) -> Event {
         match self.held(&ask).await {
             Ok(None) => {}
             Ok(Some(until)) => return Event::Held { until },
@@ -59,7 +59,7 @@ impl Session<'_> {
         if !self.books.reserve(worst_case) {
             return self.broke("the budget changed between weighing a call and making it");
         }
-        if let Purpose::Summary(occasion) = ask.purpose
+        if let CallPurpose::Summary(occasion) = ask.purpose
             && let Err(event) = self.before_compaction(occasion).await
         {
             self.books.settle_broken();
@@ -70,9 +70,9 @@ impl Session<'_> {
         self.guard();
         self.books.tally.api_duration += began.until(self.watch.clock.now());
         match end {
-            CallEnd::Answered(answer) => self.heard(*answer, &ask).await,
-            CallEnd::Failed(fault) => self.failed(*fault, &ask).await,
-            CallEnd::Cut(cut) => {
+            AttemptOutcome::Answered(answer) => self.heard(*answer, &ask).await,
+            AttemptOutcome::Failed(fault) => self.failed(*fault, &ask).await,
+            AttemptOutcome::Cut(cut) => {
                 self.early.discard();
                 self.forget_told();
                 self.settle_broken();
@@ -98,21 +98,21 @@ impl Session<'_> {
         let changes: Vec<String> = repairs.iter().map(ToString::to_string).collect();
         let changes = changes.join("; ");
         let warning = format!("repaired the conversation before sending it: {changes}");
-        self.watch.tell(&Notice::Warning(&warning));
+        self.watch.tell(&RunNotice::Warning(&warning));
     }
 
     /// The thinking budget for the next reply.
-    pub(super) fn thinking_for(&self, rung: &Rung) -> Option<u32> {
+    pub(super) fn thinking_for(&self, rung: &ModelEndpoint) -> Option<u32> {
         let bare = self.thinking_stripped
             && rung.facts.misses_thinking()
             && lacks_thinking(self.history.messages());
         self.thinking.filter(|_| !bare)
     }
 
-    async fn call(&mut self, ask: Ask) -> CallEnd {
+    async fn call(&mut self, ask: ModelCall) -> AttemptOutcome {
         let figures = self.figures();
         let rung = self.rung_at(ask.rung).clone();
-        let summary = (ask.purpose != Purpose::Reply).then(|| self.summary_messages());
+        let summary = (ask.purpose != CallPurpose::Reply).then(|| self.summary_messages());
         let (thinking, model) = (self.thinking_for(&rung), rung.facts.name.as_str());
         // Not every model of the chain has fast mode.
         let fast = ask.fast && rung.facts.fast.is_some();
@@ -121,7 +121,7 @@ impl Session<'_> {
         } else {
             let (system, tools) = (self.system.as_str(), self.definitions.as_slice());
             let (messages, source) = (self.history.messages(), self.kin.source.as_deref());
-            Prompt { model, system, tools, messages, thinking, fast, source }
+            RequestContent { model, system, tools, messages, thinking, fast, source }
         };
         let (sender, mut progress) = mpsc::unbounded_channel();
         // Nobody listens once the call was cut, and nothing is lost by that.
@@ -133,20 +133,20 @@ impl Session<'_> {
         // Nothing runs before its hooks were asked.
         let guarded = self.counsellors.listen_to(HookEvent::PreToolUse);
         // What a summary is made of is no part of the conversation.
-        let streams = self.stream_events && ask.purpose == Purpose::Reply;
+        let streams = self.stream_events && ask.purpose == CallPurpose::Reply;
         let end = loop {
-            let show = |watch: &mut Watch<'_>, vigil: &Vigil| {
+            let show = |watch: &mut RunMonitor<'_>, vigil: &WaitTimer| {
                 let silence = last_byte.map(|then| then.until(watch.clock.now()));
                 watch.beat(vigil, WaitingFor::Model(&rung.label), figures, silence);
             };
             let next = next_of(&mut progress, call.as_mut());
             match self.watch.wait_for(&mut vigil, show, next).await {
-                Ok(Next::Step(step)) => {
+                Ok(AfterAttempt::Step(step)) => {
                     last_byte = Some(self.watch.clock.now());
-                    if let (Progress::Block { block, .. }, false) = (&step, guarded) {
+                    if let (StreamProgress::Block { block, .. }, false) = (&step, guarded) {
                         self.early.consider(block, &self.toolbox);
                     }
-                    if let Progress::Received(received) = step {
+                    if let StreamProgress::Received(received) = step {
                         self.books.receive(received);
                     }
                     if streams {
@@ -154,21 +154,21 @@ impl Session<'_> {
                     }
                     pass_on(step, streams, &mut self.watch, &mut self.shared);
                 }
-                Ok(Next::Over(result)) => break result.into(),
-                Err(cut @ (CutBy::Interrupt(_) | CutBy::Denial)) => break CallEnd::Cut(cut),
+                Ok(AfterAttempt::Over(result)) => break result.into(),
+                Err(cut @ (CancelReason::Interrupt(_) | CancelReason::Denial)) => break AttemptOutcome::Cut(cut),
                 // An answer that is there is not thrown away for being seen a moment late.
-                Err(cut @ CutBy::Deadline) => {
+                Err(cut @ CancelReason::Deadline) => {
                     break tokio::select! {
                         biased;
                         result = &mut call => result.into(),
-                        () = std::future::ready(()) => CallEnd::Cut(cut),
+                        () = std::future::ready(()) => AttemptOutcome::Cut(cut),
                     };
                 }
             }
         };
         // A reply that comes at once may be here before what was told on its way.
         while let Ok(step) = progress.try_recv() {
-            if let Progress::Received(received) = step {
+            if let StreamProgress::Received(received) = step {
                 self.books.receive(received);
             }
             if streams {
@@ -179,7 +179,7 @@ impl Session<'_> {
         end
     }
 
-    async fn heard(&mut self, mut answer: Answer, ask: &Ask) -> Event {
+    async fn heard(&mut self, mut answer: ModelReply, ask: &ModelCall) -> Event {
         // What failed before was overcome: it explains nothing that comes now.
         self.fault = None;
         let label = self.rung().label.clone();
@@ -194,13 +194,13 @@ impl Session<'_> {
                 code: String::new(),
                 message,
             };
-            return self.failed(Fault::new(kind, Reach::Block), ask).await;
+            return self.failed(Fault::new(kind, FailureStage::Block), ask).await;
         }
         let reply = reply_of(&answer);
-        if let Reply::Incomplete(why) = reply {
+        if let ReplyKind::Incomplete(why) = reply {
             self.blame(incomplete(&answer, why));
         }
-        if matches!(ask.purpose, Purpose::Summary(_)) {
+        if matches!(ask.purpose, CallPurpose::Summary(_)) {
             self.hold_summary(answer).await;
             return Event::Replied(reply);
         }
@@ -210,7 +210,7 @@ impl Session<'_> {
     }
 
     /// Some servers number their calls anew in each reply. The service wants an id but once.
-    fn rename_repeated_calls(&mut self, answer: &mut Answer) {
+    fn rename_repeated_calls(&mut self, answer: &mut ModelReply) {
         for block in &mut answer.content {
             let Block::ToolUse { id, .. } = block else { continue };
             if knows_call(self.history.messages(), id) {
@@ -224,7 +224,7 @@ impl Session<'_> {
         }
     }
 
-    async fn failed(&mut self, fault: Fault, ask: &Ask) -> Event {
+    async fn failed(&mut self, fault: Fault, ask: &ModelCall) -> Event {
         self.early.discard();
         self.forget_told();
         self.settle_broken();
@@ -249,7 +249,7 @@ impl Session<'_> {
     }
 
     /// Charges what the reply cost, on paper too. Nothing further learns of impossible counts.
-    pub(super) fn settle_call(&mut self, label: &str, answer: &mut Answer) {
+    pub(super) fn settle_call(&mut self, label: &str, answer: &mut ModelReply) {
         let cost = self.books.settle(answer);
         if let CallCost::Whole(settled) = cost {
             answer.usage = settled.usage;
@@ -278,7 +278,7 @@ impl Session<'_> {
             }
         }
         for remark in self.books.remarks(&cost, label) {
-            self.watch.tell(&Notice::Warning(&remark));
+            self.watch.tell(&RunNotice::Warning(&remark));
         }
     }
 
@@ -287,7 +287,7 @@ impl Session<'_> {
         let figures = self.figures();
         let client = Arc::clone(&self.rung().client);
         let refreshing = client.refresh();
-        let show = |watch: &mut Watch<'_>, vigil: &Vigil| {
+        let show = |watch: &mut RunMonitor<'_>, vigil: &WaitTimer| {
             watch.beat(vigil, WaitingFor::Model("credentials"), figures, None);
         };
         let renewal = match self.watch.wait_for(&mut vigil, show, refreshing).await {
@@ -322,18 +322,18 @@ impl Session<'_> {
 
 /// Waits for what comes next of a call. Nothing is lost if it is not waited for to the end.
 async fn next_of(
-    progress: &mut mpsc::UnboundedReceiver<Progress>,
-    call: Pin<&mut impl Future<Output = Result<Answer, Box<Fault>>>>,
-) -> Next {
+    progress: &mut mpsc::UnboundedReceiver<StreamProgress>,
+    call: Pin<&mut impl Future<Output = Result<ModelReply, Box<Fault>>>>,
+) -> AfterAttempt {
     tokio::select! {
         biased;
-        Some(step) = progress.recv() => Next::Step(step),
-        result = call => Next::Over(result),
+        Some(step) = progress.recv() => AfterAttempt::Step(step),
+        result = call => AfterAttempt::Over(result),
     }
 }
 
-fn summary_prompt<'a>(model: &'a str, messages: &'a [Message], fast: bool) -> Prompt<'a> {
-    Prompt {
+fn summary_prompt<'a>(model: &'a str, messages: &'a [Message], fast: bool) -> RequestContent<'a> {
+    RequestContent {
         model,
         system: SUMMARISE.system,
         tools: &[],
@@ -345,7 +345,7 @@ fn summary_prompt<'a>(model: &'a str, messages: &'a [Message], fast: bool) -> Pr
 }
 
 /// Why a reply is not complete, for the log of a run that ends of it.
-fn incomplete(answer: &Answer, why: Incomplete) -> Fault {
+fn incomplete(answer: &ModelReply, why: Incomplete) -> Fault {
     let reason: String = answer.stop_reason.chars().take(LONGEST_REASON).collect();
     let meaning = match why {
         Incomplete::MissingCall => "but no tool call came",
@@ -354,7 +354,7 @@ fn incomplete(answer: &Answer, why: Incomplete) -> Fault {
         Incomplete::UnknownReason => "which is not the end of a reply in the Messages API",
     };
     let detail = format!("the reply ended with the stop reason `{reason}`, {meaning}");
-    let mut fault = Fault::new(FaultKind::Nonsense { detail }, Reach::Block);
+    let mut fault = Fault::new(FaultKind::Nonsense { detail }, FailureStage::Block);
     fault.request_id.clone_from(&answer.request_id);
     fault
 }
@@ -363,26 +363,26 @@ fn incomplete(answer: &Answer, why: Incomplete) -> Fault {
 const LONGEST_REASON: usize = 60;
 
 /// Tells of a block that is complete, before the event that says so.
-fn show_block(step: &Progress, told: &mut ToldBlocks, history: &History, watch: &mut Watch<'_>) {
-    let Progress::Block { block, .. } = step else { return };
+fn show_block(step: &StreamProgress, told: &mut ToldBlocks, history: &History, watch: &mut RunMonitor<'_>) {
+    let StreamProgress::Block { block, .. } = step else { return };
     if let Some((block, id)) = told.add(block, history.messages()) {
-        watch.tell(&Notice::Block { block, id });
+        watch.tell(&RunNotice::Block { block, id });
     }
 }
 
 /// Tells of what happens on the way to a reply: those who watch, and the runs beside this one.
 fn pass_on(
-    step: Progress,
+    step: StreamProgress,
     streams: bool,
-    watch: &mut Watch<'_>,
+    watch: &mut RunMonitor<'_>,
     shared: &mut Option<SharedLimits>,
 ) {
     match step {
-        Progress::Event(event) if streams => watch.tell(&Notice::StreamEvent(&event)),
-        Progress::Accepted(limits) => accepted(shared, limits.as_ref()),
-        Progress::Block { .. }
-        | Progress::Bytes(_)
-        | Progress::Event(_)
-        | Progress::Received(_) => {}
+        StreamProgress::Event(event) if streams => watch.tell(&RunNotice::StreamEvent(&event)),
+        StreamProgress::Accepted(limits) => accepted(shared, limits.as_ref()),
+        StreamProgress::Block { .. }
+        | StreamProgress::Bytes(_)
+        | StreamProgress::Event(_)
+        | StreamProgress::Received(_) => {}
     }
 }

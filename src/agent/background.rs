@@ -4,23 +4,23 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::recovery::{Event, Interrupt, Moment, Nudge, Reply, StopReason, WORK_GONE, Work};
+use crate::recovery::{Event, Interrupt, Moment, Nudge, ReplyKind, StopReason, WORK_GONE, WorkStatus};
 use crate::tools::{BackgroundKind, BackgroundTask, STARTED_IN_BACKGROUND, is_agent_tool};
 use crate::transcript::{Block, Message};
 
 use super::conversation::text_of;
 use super::cut::{DYING, DYING_LATE};
-use super::observer::{Notice, WaitingFor};
+use super::observer::{RunNotice, WaitingFor};
 use super::session::Session;
-use super::watch::{CutBy, Vigil, Watch};
+use super::watch::{CancelReason, WaitTimer, RunMonitor};
 
 impl Session<'_> {
     /// An end that the model comes to, seen together with background work.
     pub(super) fn mind_work(&self, event: Event) -> Event {
-        if self.toolbox.work() == Work::Over {
+        if self.toolbox.work() == WorkStatus::Over {
             event
-        } else if let Event::Replied(Reply::Answer { tokens }) = event {
-            Event::Replied(Reply::Early { tokens })
+        } else if let Event::Replied(ReplyKind::Answer { tokens }) = event {
+            Event::Replied(ReplyKind::Early { tokens })
         } else if event == Event::Delivered {
             Event::DeliveredEarly
         } else {
@@ -47,12 +47,12 @@ impl Session<'_> {
             tokio::select! {
                 biased;
                 work = news => work,
-                () = over => Work::Alive,
+                () = over => WorkStatus::Alive,
             }
         };
         let mut vigil = self.watch.begin();
         let figures = self.figures_of_turn();
-        let show = |watch: &mut Watch<'_>, vigil: &Vigil| {
+        let show = |watch: &mut RunMonitor<'_>, vigil: &WaitTimer| {
             let running = toolbox.running_work();
             let left = watch.clock.now().until(until);
             watch.beat_until(vigil, WaitingFor::Work { running: &running }, figures, left);
@@ -96,17 +96,17 @@ impl Session<'_> {
     pub(super) fn show_tasks(&mut self) {
         let commands = |task: &BackgroundTask| task.kind == BackgroundKind::Command;
         for task in self.toolbox.take_task_events().into_iter().filter(commands) {
-            self.watch.tell(&Notice::Task(&task));
+            self.watch.tell(&RunNotice::Task(&task));
         }
     }
 
     /// The run is about to end: background commands begin to at once, beside whatever else does.
-    pub(super) fn begin_to_end(&mut self, cut: CutBy) {
+    pub(super) fn begin_to_end(&mut self, cut: CancelReason) {
         self.counsellors.let_go();
         self.show_tasks();
         let running = self.toolbox.running_work();
         self.toolbox.stop_work();
-        let CutBy::Interrupt(by) = cut else { return };
+        let CancelReason::Interrupt(by) = cut else { return };
         if running.is_empty() || std::mem::replace(&mut self.work_minded, true) {
             return;
         }
@@ -124,7 +124,7 @@ impl Session<'_> {
             | Interrupt::StdoutClosed => "",
         };
         let warning = format!("background commands are being stopped: {list}{again}");
-        self.watch.tell(&Notice::Warning(&warning));
+        self.watch.tell(&RunNotice::Warning(&warning));
     }
 
     /// Ends what runs in the background. What the model does not know of it, it will read should
@@ -132,7 +132,7 @@ impl Session<'_> {
     pub(super) async fn end_work(&mut self, reason: StopReason) {
         self.counsellors.let_go();
         if let StopReason::AbortedStreaming(by) | StopReason::AbortedTools(by) = reason {
-            self.begin_to_end(CutBy::Interrupt(by));
+            self.begin_to_end(CancelReason::Interrupt(by));
         }
         let late = matches!(
             reason,
@@ -155,9 +155,9 @@ impl Session<'_> {
     /// Tells a model that goes on in this process what was lost with an earlier one.
     pub(super) fn tell_lost_work(&mut self) {
         for agent in self.kin.tree.lost() {
-            self.watch.tell(&Notice::Agent(&agent));
+            self.watch.tell(&RunNotice::Agent(&agent));
         }
-        let past = Past::of(self.history.messages());
+        let past = BackgroundHistory::of(self.history.messages());
         self.toolbox.count_tasks_from(past.started);
         if !past.lost.is_empty() {
             let list = past.list(&|id| self.kin.tree.known_of(id));
@@ -173,18 +173,18 @@ fn below(words: &str, list: &str) -> String {
 
 /// Whether background commands were lost with the process that said this.
 pub fn has_lost_work(messages: &[Message]) -> bool {
-    !Past::of(messages).lost.is_empty()
+    !BackgroundHistory::of(messages).lost.is_empty()
 }
 
 /// What a conversation tells of background commands.
 #[derive(Debug, Default)]
-struct Past {
+struct BackgroundHistory {
     started: usize,
     /// Those of which no end is told, with their commands.
     lost: BTreeMap<String, String>,
 }
 
-impl Past {
+impl BackgroundHistory {
     fn of(messages: &[Message]) -> Self {
         let mut past = Self::default();
         let mut calls = BTreeMap::new();

@@ -1,19 +1,19 @@
 //! What the run has cost and done so far.
 
-use crate::model::{Answer, Bounds, Counts, Prices, Received, Settlement, settle};
+use crate::model::{ModelReply, Bounds, Counts, Prices, Received, Settlement, settle};
 use crate::recovery::{Money, Reservation};
 use crate::transcript::ToolCall;
 
-use super::purse::{Purse, Turn, bill};
-use super::setup::{Denial, Rung, Tally};
+use super::purse::{SharedLedger, ReservationTurn, bill};
+use super::setup::{Denial, ModelEndpoint, RunStats};
 
 /// The purse, the sums, and what is reserved for the call at hand.
-pub(super) struct Books {
+pub(super) struct Accounting {
     /// Shared with sub-agents, and by them.
-    pub(super) purse: Purse,
-    pub(super) tally: Tally,
+    pub(super) purse: SharedLedger,
+    pub(super) tally: RunStats,
     /// Held from the weighing of a call until its reservation.
-    pub(super) turn: Option<Turn>,
+    pub(super) turn: Option<ReservationTurn>,
     /// Whose they are. `None`: the run's own.
     agent: Option<String>,
     /// `--budget-mode after`: stop once this much is spent, without reserving.
@@ -24,13 +24,13 @@ pub(super) struct Books {
 
 /// The most that a call can cost.
 #[derive(Clone)]
-pub(super) struct Worst {
+pub(super) struct WorstCaseCost {
     pub(super) bounds: Bounds,
     pub(super) prices: Option<Prices>,
-    pub(super) rung: Rung,
+    pub(super) rung: ModelEndpoint,
 }
 
-impl Worst {
+impl WorstCaseCost {
     pub(super) fn sum(&self) -> Money {
         self.bounds.worst_case(self.prices.as_ref())
     }
@@ -39,7 +39,7 @@ impl Worst {
 /// What is set aside for the call at hand.
 struct Reserved {
     reservation: Reservation,
-    worst: Worst,
+    worst: WorstCaseCost,
     /// What the call has received so far. `None`: no message has begun.
     received: Option<Received>,
 }
@@ -63,12 +63,12 @@ pub(super) enum CallCost {
     Broken(Settlement),
 }
 
-impl Books {
+impl Accounting {
     pub(super) fn new(
-        purse: Purse,
+        purse: SharedLedger,
         agent: Option<String>,
         after: Option<Money>,
-        tally: Tally,
+        tally: RunStats,
     ) -> Self {
         Self {
             purse,
@@ -104,7 +104,7 @@ impl Books {
     }
 
     /// Sets the worst case of a call aside. `false` when it does not fit.
-    pub(super) fn reserve(&mut self, worst: Worst) -> bool {
+    pub(super) fn reserve(&mut self, worst: WorstCaseCost) -> bool {
         let reserved = self.purse.reserve(worst.sum());
         self.reserved = reserved.map(|reservation| Reserved { reservation, worst, received: None });
         self.turn = None;
@@ -119,7 +119,7 @@ impl Books {
     }
 
     /// The call was answered: what it cost is known, as far as the service counted it.
-    pub(super) fn settle(&mut self, answer: &Answer) -> CallCost {
+    pub(super) fn settle(&mut self, answer: &ModelReply) -> CallCost {
         self.receive(Received::whole(answer.usage, answer.counts, &answer.content));
         self.close(CallCost::Whole)
     }
@@ -215,7 +215,7 @@ impl CallCost {
     }
 }
 
-impl Drop for Books {
+impl Drop for Accounting {
     /// A run that is dropped in the middle of a call pays for what it received.
     fn drop(&mut self) {
         self.settle_broken();

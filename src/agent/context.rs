@@ -7,23 +7,23 @@ use std::time::Duration;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use crate::model::{Answer, Bounds};
+use crate::model::{ModelReply, Bounds};
 use crate::recovery::{
-    Ask, ErrorClass, Fault, Money, Nudge, Poison, Purpose, Remedies, SUMMARISE, Spiral, Trim,
-    Weight, classify,
+    ModelCall, ErrorClass, Fault, Money, Nudge, RejectedContent, CallPurpose, AvailableMitigations, SUMMARISE, LoopDetector, Trim,
+    TokenEstimate, classify,
 };
-use crate::tools::{Outcome, Toolbox};
+use crate::tools::{ToolOutcome, Toolbox};
 use crate::transcript::compaction::{
-    self, Carried, Cut, DROPS_MAX, Reading, Restored, restored_bytes,
+    self, CompactionInputs, CutPoint, DROPS_MAX, ReadFile, RestoredFile, restored_bytes,
 };
 use crate::transcript::{
-    Block, Complaint, Contributor, History, Message, Spot, Strip, ToolCall, collapse, curable,
+    Block, RejectedBlock, Contributor, History, Message, BlockPath, StripTarget, ToolCall, collapse, curable,
     fixed_bytes, has_media, heal, largest, strip_media, strip_thinking,
 };
 
-use super::books::Worst;
+use super::books::WorstCaseCost;
 use super::conversation::text_of;
-use super::observer::Notice;
+use super::observer::RunNotice;
 use super::session::Session;
 
 /// What the summarising request itself must not exceed, in parts of the room that the window
@@ -45,26 +45,26 @@ const NAMED: usize = 5;
 const SMALL_REQUEST: u64 = 16_000;
 
 /// A summary in the making.
-pub(super) struct Summarising {
+pub(super) struct SummaryInProgress {
     /// What it will replace. Always there when the machine was told that there is something.
-    cut: Option<Cut>,
+    cut: Option<CutPoint>,
     /// How often its request was too long itself.
     drops: u8,
     /// The request, until something makes it another one.
     request: Option<History>,
     /// What came back.
-    answer: Option<Answer>,
-    restored: Vec<Restored>,
+    answer: Option<ModelReply>,
+    restored: Vec<RestoredFile>,
 }
 
 impl Session<'_> {
     /// What the next request would weigh.
-    pub(super) fn weigh(&mut self, purpose: Purpose, fast: bool) -> Weight {
+    pub(super) fn weigh(&mut self, purpose: CallPurpose, fast: bool) -> TokenEstimate {
         let (input, token) = self.costs(purpose, fast);
         let size = self.size_of(purpose);
         // Nobody asks for them while there is room.
-        let crowded = purpose == Purpose::Reply && size >= self.threshold();
-        Weight {
+        let crowded = purpose == CallPurpose::Reply && size >= self.threshold();
+        TokenEstimate {
             input,
             token,
             left: self.books.left(),
@@ -72,20 +72,20 @@ impl Session<'_> {
             size: u32::try_from(size).unwrap_or(u32::MAX),
             fixed: u32::try_from(self.history.fixed()).unwrap_or(u32::MAX),
             window: u32::try_from(self.window()).unwrap_or(u32::MAX),
-            remedies: if crowded { self.room_makers() } else { Remedies::NONE },
+            remedies: if crowded { self.room_makers() } else { AvailableMitigations::NONE },
         }
     }
 
     /// The most that a request can cost.
-    pub(super) fn worst_case(&mut self, ask: &Ask) -> Worst {
+    pub(super) fn worst_case(&mut self, ask: &ModelCall) -> WorstCaseCost {
         let input = self.input_bound(ask.purpose);
         let prices = self.rung().facts.prices_at(ask.fast);
         let bounds = Bounds { input, window: self.window(), cap: ask.cap };
-        Worst { bounds, prices, rung: self.rung().clone() }
+        WorstCaseCost { bounds, prices, rung: self.rung().clone() }
     }
 
     /// The most that the input of the next request can cost, and each token of its output.
-    fn costs(&mut self, purpose: Purpose, fast: bool) -> (Money, Money) {
+    fn costs(&mut self, purpose: CallPurpose, fast: bool) -> (Money, Money) {
         let bound = self.input_bound(purpose);
         let Some(prices) = self.rung().facts.prices_at(fast) else {
             return (Money::ZERO, Money::ZERO);
@@ -94,10 +94,10 @@ impl Session<'_> {
     }
 
     /// The most input tokens that the next request can have.
-    fn input_bound(&mut self, purpose: Purpose) -> u64 {
+    fn input_bound(&mut self, purpose: CallPurpose) -> u64 {
         match purpose {
-            Purpose::Reply => self.history.upper_bound(),
-            Purpose::Summary(_) => self.summary_request().upper_bound(),
+            CallPurpose::Reply => self.history.upper_bound(),
+            CallPurpose::Summary(_) => self.summary_request().upper_bound(),
         }
     }
 
@@ -119,15 +119,15 @@ impl Session<'_> {
         self.limits.crowded_from(window, self.rung().facts.max_output, fixed).into()
     }
 
-    fn cut(&self) -> Option<Cut> {
+    fn cut(&self) -> Option<CutPoint> {
         compaction::plan(self.history.messages(), self.room(), self.history.density())
     }
 
     /// What could make room.
-    fn room_makers(&self) -> Remedies {
+    fn room_makers(&self) -> AvailableMitigations {
         let messages = self.history.messages();
         let folds = collapse::has_staged(messages) || self.can_shrink();
-        Remedies { folds, rounds: self.cut().is_some(), ..Remedies::NONE }
+        AvailableMitigations { folds, rounds: self.cut().is_some(), ..AvailableMitigations::NONE }
     }
 
     /// Whether cutting the results of the last round would help where no fold and no summary can.
@@ -136,14 +136,14 @@ impl Session<'_> {
     }
 
     /// What the conversation offers against a failure.
-    pub(super) fn remedies(&mut self, fault: &Fault, ask: &Ask) -> Remedies {
+    pub(super) fn remedies(&mut self, fault: &Fault, ask: &ModelCall) -> AvailableMitigations {
         let output = fault.counts_output() && self.leaves_less_than(ask);
         match ask.purpose {
-            Purpose::Summary(_) => {
+            CallPurpose::Summary(_) => {
                 let drops = self.summarising.as_ref().map_or(0, |summary| summary.drops);
-                Remedies { rounds: drops < DROPS_MAX, output, ..Remedies::NONE }
+                AvailableMitigations { rounds: drops < DROPS_MAX, output, ..AvailableMitigations::NONE }
             }
-            Purpose::Reply => {
+            CallPurpose::Reply => {
                 let messages = self.history.messages();
                 let block = fault
                     .poison()
@@ -151,10 +151,10 @@ impl Session<'_> {
                 let makers = self.room_makers();
                 // The little room beside a conversation that is too large helps nobody for long.
                 let crowded = self.history.estimate() >= self.threshold();
-                let output = output && (!crowded || makers == Remedies::NONE);
+                let output = output && (!crowded || makers == AvailableMitigations::NONE);
                 let asks = self.thinking_for(self.rung()).is_some();
                 let thinking = asks && fault.is_about_asking_for_thinking();
-                Remedies { media: has_media(messages), block, output, thinking, ..makers }
+                AvailableMitigations { media: has_media(messages), block, output, thinking, ..makers }
             }
         }
     }
@@ -162,7 +162,7 @@ impl Session<'_> {
     /// Whether the service calls a request too long that is far smaller than what fits, and did not
     /// say so of the request before. A window that the refusal does not name may be smaller than
     /// the one that is known of the model, so only a small request contradicts it.
-    pub(super) fn contradicts(&mut self, fault: &Fault, ask: &Ask) -> bool {
+    pub(super) fn contradicts(&mut self, fault: &Fault, ask: &ModelCall) -> bool {
         let too_long = |fault: &Fault| classify(fault).class == ErrorClass::PromptTooLong;
         if !too_long(fault) || self.fault.as_ref().is_some_and(too_long) {
             return false;
@@ -174,7 +174,7 @@ impl Session<'_> {
 
     /// Learns from an overflow how large the window really is. Its own words come first; without
     /// them, it is smaller than what did not fit.
-    pub(super) fn learn_window(&mut self, fault: &Fault, purpose: Purpose) {
+    pub(super) fn learn_window(&mut self, fault: &Fault, purpose: CallPurpose) {
         if classify(fault).class != ErrorClass::PromptTooLong {
             return;
         }
@@ -189,16 +189,16 @@ impl Session<'_> {
     }
 
     /// About how many tokens the request at hand has.
-    fn size_of(&mut self, purpose: Purpose) -> u64 {
+    fn size_of(&mut self, purpose: CallPurpose) -> u64 {
         match purpose {
-            Purpose::Reply => self.history.estimate(),
-            Purpose::Summary(_) => self.summary_request().estimate(),
+            CallPurpose::Reply => self.history.estimate(),
+            CallPurpose::Summary(_) => self.summary_request().estimate(),
         }
     }
 
     /// Whether the request fits, and leaves some room for output, though less than was asked for:
     /// the next one will ask for no more.
-    fn leaves_less_than(&mut self, ask: &Ask) -> bool {
+    fn leaves_less_than(&mut self, ask: &ModelCall) -> bool {
         let left = self.window().saturating_sub(self.size_of(ask.purpose));
         left > 0 && u64::from(ask.cap) > left.max(self.limits.caps.floor.into())
     }
@@ -207,7 +207,7 @@ impl Session<'_> {
 
     /// The request that asks for a summary: the older part as text, as much of it as fits.
     fn summary_request(&mut self) -> &History {
-        let mut summarising = self.summarising.take().unwrap_or_else(|| Summarising {
+        let mut summarising = self.summarising.take().unwrap_or_else(|| SummaryInProgress {
             cut: self.cut(),
             drops: 0,
             request: None,
@@ -241,7 +241,7 @@ impl Session<'_> {
 
     /// Keeps a summary until the machine has decided about it, and brings back the files that it
     /// takes away.
-    pub(super) async fn hold_summary(&mut self, answer: Answer) {
+    pub(super) async fn hold_summary(&mut self, answer: ModelReply) {
         let Some(mut summarising) = self.summarising.take() else { return };
         if let Some(cut) = &summarising.cut {
             let readings = compaction::recently_read(self.history.messages(), cut);
@@ -277,7 +277,7 @@ impl Session<'_> {
         let Some(summarising) = self.summarising.take() else { return };
         let (Some(answer), Some(cut)) = (summarising.answer, summarising.cut) else { return };
         let before = self.history.estimate();
-        let carried = Carried { restored: &summarising.restored, ours: &Nudge::TEXTS };
+        let carried = CompactionInputs { restored: &summarising.restored, ours: &Nudge::TEXTS };
         let summary = text_of(&answer.content);
         self.change(|messages| {
             let whole = std::mem::take(messages);
@@ -285,9 +285,9 @@ impl Session<'_> {
         });
         let after = self.history.estimate();
         // A model that has forgotten may well look again.
-        self.spiral = Spiral::default();
+        self.spiral = LoopDetector::default();
         self.counsellors.mind_summary();
-        self.watch.tell(&Notice::Compacted { before, after });
+        self.watch.tell(&RunNotice::Compacted { before, after });
     }
 
     /// Another model may have another window: the request is made anew for it.
@@ -333,7 +333,7 @@ impl Session<'_> {
         self.change(|messages| {
             // What a refusal names need not be there. The same request is not sent again.
             if strip_media(messages, which).is_empty() {
-                strip_media(messages, Strip::All);
+                strip_media(messages, StripTarget::All);
             }
         });
     }
@@ -351,37 +351,37 @@ impl Session<'_> {
     }
 }
 
-fn spot(fault: &Fault) -> Option<Spot> {
+fn spot(fault: &Fault) -> Option<BlockPath> {
     let place = fault.place()?;
-    Some(Spot { message: place.message, block: place.block, inner: place.inner })
+    Some(BlockPath { message: place.message, block: place.block, inner: place.inner })
 }
 
-fn complaint(poison: Poison) -> Complaint {
+fn complaint(poison: RejectedContent) -> RejectedBlock {
     match poison {
-        Poison::Media => Complaint::Media,
-        Poison::Thinking => Complaint::Thinking,
-        Poison::Pairs => Complaint::Pairs,
-        Poison::Block => Complaint::Block,
+        RejectedContent::Media => RejectedBlock::Media,
+        RejectedContent::Thinking => RejectedBlock::Thinking,
+        RejectedContent::Pairs => RejectedBlock::Pairs,
+        RejectedContent::Block => RejectedBlock::Block,
     }
 }
 
 /// What a refusal wants taken out.
-fn which_media(fault: &Fault) -> Strip {
+fn which_media(fault: &Fault) -> StripTarget {
     let most = fault.most_images();
     match (classify(fault).class, spot(fault)) {
-        (ErrorClass::RequestTooLarge, _) => Strip::DownTo { bytes: MEDIA_LEFT },
+        (ErrorClass::RequestTooLarge, _) => StripTarget::DownTo { bytes: MEDIA_LEFT },
         (ErrorClass::ImageTooLarge, _) if most.is_some() || fault.detail().contains("many") => {
-            Strip::ImagesBut { newest: most.map_or(IMAGES_LEFT, |most| most.min(IMAGES_LEFT)) }
+            StripTarget::ImagesBut { newest: most.map_or(IMAGES_LEFT, |most| most.min(IMAGES_LEFT)) }
         }
-        (_, Some(spot)) => Strip::At(spot),
-        (ErrorClass::PdfTooLarge, None) => Strip::Documents,
-        (ErrorClass::ImageTooLarge, None) => Strip::Images,
-        (_, None) => Strip::All,
+        (_, Some(spot)) => StripTarget::At(spot),
+        (ErrorClass::PdfTooLarge, None) => StripTarget::Documents,
+        (ErrorClass::ImageTooLarge, None) => StripTarget::Images,
+        (_, None) => StripTarget::All,
     }
 }
 
 /// Reads a file again, as the tool would, under the same rules.
-async fn read_back(toolbox: &Toolbox, reading: Reading, most: usize) -> Option<Restored> {
+async fn read_back(toolbox: &Toolbox, reading: ReadFile, most: usize) -> Option<RestoredFile> {
     let mut input = json!({ "file_path": reading.path });
     if let Some(offset) = reading.offset {
         input["offset"] = json!(offset);
@@ -395,9 +395,9 @@ async fn read_back(toolbox: &Toolbox, reading: Reading, most: usize) -> Option<R
     let _cancelled_with_us = cancel.clone().drop_guard();
     // The words beside a picture are none of the file's.
     let is_text = |block: &Block| matches!(block, Block::Text { .. });
-    let is_whole = |outcome: &Outcome| !outcome.is_error && outcome.content.iter().all(is_text);
+    let is_whole = |outcome: &ToolOutcome| !outcome.is_error && outcome.content.iter().all(is_text);
     let outcome = Some(toolbox.run(&call, cancel).await).filter(is_whole)?;
     let mut content = text_of(&outcome.content);
     content.truncate(content.floor_char_boundary(most));
-    (!content.is_empty()).then_some(Restored { path: reading.path, content })
+    (!content.is_empty()).then_some(RestoredFile { path: reading.path, content })
 }

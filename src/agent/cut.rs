@@ -6,7 +6,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::observer::WaitingFor;
 use super::session::Session;
-use super::watch::{CutBy, Vigil, Watch};
+use super::watch::{CancelReason, WaitTimer, RunMonitor};
 
 /// How long a cancelled tool may take to die: two seconds of grace before it is killed, and a
 /// moment to notice (SPEC 12).
@@ -17,10 +17,10 @@ pub(super) const DYING: Duration = Duration::from_millis(2_500);
 pub(super) const DYING_LATE: Duration = Duration::from_millis(1_200);
 
 /// How long what was cut may take to die.
-pub(super) fn patience(cut: CutBy) -> Duration {
+pub(super) fn patience(cut: CancelReason) -> Duration {
     match cut {
-        CutBy::Interrupt(_) => DYING,
-        CutBy::Deadline | CutBy::Denial => DYING_LATE,
+        CancelReason::Interrupt(_) => DYING,
+        CancelReason::Deadline | CancelReason::Denial => DYING_LATE,
     }
 }
 
@@ -32,11 +32,11 @@ impl Session<'_> {
         waiting_for: WaitingFor<'_>,
         cancel: &CancellationToken,
         work: impl Future<Output = T>,
-    ) -> Result<T, CutBy> {
+    ) -> Result<T, CancelReason> {
         tokio::pin!(work);
         let mut vigil = self.watch.begin();
         let figures = self.figures_of_turn();
-        let show = |watch: &mut Watch<'_>, vigil: &Vigil| {
+        let show = |watch: &mut RunMonitor<'_>, vigil: &WaitTimer| {
             watch.beat(vigil, waiting_for, figures, None);
         };
         let cut = match self.watch.wait_for(&mut vigil, show, work.as_mut()).await {

@@ -1,6 +1,6 @@
 //! The loop. There is one, and it is this long.
 
-use crate::recovery::{Action, Breach, Event, Limits, Moment, Run, StopReason, Transition};
+use crate::recovery::{Action, InvalidEvent, Event, Limits, Moment, Run, StopReason, Transition};
 
 /// Everything a run needs from outside itself.
 pub trait World {
@@ -24,7 +24,7 @@ pub async fn drive(
     mut event: Event,
     limits: &Limits,
     world: &mut impl World,
-) -> Result<StopReason, Breach> {
+) -> Result<StopReason, InvalidEvent> {
     loop {
         let transition = run.step(world.now(), event, limits)?;
         world.record(&transition);

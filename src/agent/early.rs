@@ -7,7 +7,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::tools::{Effect, Outcome, Toolbox};
+use crate::tools::{Effect, ToolOutcome, Toolbox};
 use crate::transcript::{Block, ToolCall};
 
 /// Tools that were started ahead of the end of their reply. If the reply breaks they are
@@ -16,7 +16,7 @@ use crate::transcript::{Block, ToolCall};
 pub(super) struct EarlyTools {
     /// Shared with the tools that start in their turn.
     places: Arc<Semaphore>,
-    running: HashMap<String, (CancellationToken, JoinHandle<Outcome>)>,
+    running: HashMap<String, (CancellationToken, JoinHandle<ToolOutcome>)>,
     /// A call that changes something was seen: what follows might depend on it.
     held: bool,
 }
@@ -48,7 +48,7 @@ impl EarlyTools {
     }
 
     /// Hands over the task of a call that was started early.
-    pub(super) fn take(&mut self, id: &str) -> Option<(CancellationToken, JoinHandle<Outcome>)> {
+    pub(super) fn take(&mut self, id: &str) -> Option<(CancellationToken, JoinHandle<ToolOutcome>)> {
         self.running.remove(id)
     }
 

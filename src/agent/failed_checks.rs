@@ -2,7 +2,7 @@
 //! was tried since the one before, so that it does not answer with the same again.
 
 use crate::recovery::Nudge;
-use crate::tools::Check;
+use crate::tools::RequirementCheck;
 use crate::transcript::{Block, Message, Role, finished};
 
 const FINISHED_NOTHING: &str =
@@ -22,7 +22,7 @@ impl FailedChecks {
     /// Takes in one more: attempt `attempt` of `most`.
     pub(super) fn take_in(
         &mut self,
-        check: &Check,
+        check: &RequirementCheck,
         (attempt, most): (u32, u32),
         messages: &[Message],
     ) {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::transcript::{Block, ToolCall};
 
 use super::delegate::FolderNote;
-use super::observer::Notice;
+use super::observer::RunNotice;
 use super::session::Session;
 
 /// How long a disk may take to bring them. A file beside them was just read or written.
@@ -29,7 +29,7 @@ impl Session<'_> {
         });
         let Ok(Ok(notes)) = tokio::time::timeout(PATIENCE, found).await else {
             let warning = "instructions in folders were not read: the disk takes too long";
-            return self.watch.tell(&Notice::Warning(warning));
+            return self.watch.tell(&RunNotice::Warning(warning));
         };
         for note in notes {
             let known = match &note {
@@ -49,7 +49,7 @@ impl Session<'_> {
                         self.counsellors.asides.push(Block::text(text));
                     }
                 }
-                FolderNote::Warning(warning) => self.watch.tell(&Notice::Warning(&warning)),
+                FolderNote::Warning(warning) => self.watch.tell(&RunNotice::Warning(&warning)),
             }
         }
     }

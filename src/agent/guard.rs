@@ -4,23 +4,23 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
-use crate::hooks::{HookEvent, Permission, Verdict};
+use crate::hooks::{HookEvent, HookPermission, HookDecision};
 use crate::model::MalformedCall;
-use crate::secrets::Mask;
-use crate::tools::{Refusal, Warrant};
+use crate::secrets::Redactor;
+use crate::tools::{ToolRefusal, GrantSource};
 use crate::transcript::{Block, ToolCall};
 
 use super::conversation::text_of;
-use super::hooks::Matter;
-use super::observer::Notice;
+use super::hooks::HookInput;
+use super::observer::RunNotice;
 use super::session::Session;
-use super::watch::CutBy;
+use super::watch::CancelReason;
 
 /// What a hook puts in the place of a result may be as long as a tool's, in characters.
 const OUTPUT_MAX: usize = 30_000;
 
 /// A tool that ran, for the hooks that are told afterwards.
-pub(super) struct Ran<'a> {
+pub(super) struct ExecutedTool<'a> {
     pub(super) call: &'a ToolCall,
     pub(super) result: &'a Block,
     pub(super) detail: &'a Value,
@@ -28,16 +28,16 @@ pub(super) struct Ran<'a> {
 }
 
 /// A result that a hook has put in the place of another one.
-pub(super) struct Replaced {
+pub(super) struct ReplacedResult {
     pub(super) id: String,
     pub(super) result: Block,
     pub(super) detail: Value,
 }
 
 /// The answer to a call whose arguments cannot be used.
-fn refusal_of_malformed(malformed: &[MalformedCall], call: &ToolCall) -> Option<Refusal> {
+fn refusal_of_malformed(malformed: &[MalformedCall], call: &ToolCall) -> Option<ToolRefusal> {
     let problem = &malformed.iter().find(|one| one.id == call.id)?.problem;
-    Some(Refusal::of_malformed_call(&call.name, problem))
+    Some(ToolRefusal::of_malformed_call(&call.name, problem))
 }
 
 impl Session<'_> {
@@ -45,9 +45,9 @@ impl Session<'_> {
     pub(super) async fn before_tools(
         &mut self,
         calls: &[&ToolCall],
-    ) -> Result<Vec<Verdict>, CutBy> {
+    ) -> Result<Vec<HookDecision>, CancelReason> {
         let event = HookEvent::PreToolUse;
-        let mut verdicts = vec![Verdict::default(); calls.len()];
+        let mut verdicts = vec![HookDecision::default(); calls.len()];
         if !self.counsellors.listen_to(event) {
             return Ok(verdicts);
         }
@@ -55,7 +55,7 @@ impl Session<'_> {
         let (malformed, toolbox) = (&self.malformed, &self.toolbox);
         let fits = |call: &ToolCall| {
             refusal_of_malformed(malformed, call).is_none()
-                && !matches!(toolbox.admit(call), Err(Refusal::Invalid(_)))
+                && !matches!(toolbox.admit(call), Err(ToolRefusal::Invalid(_)))
         };
         let fitting: Vec<usize> = (0..calls.len()).filter(|&index| fits(calls[index])).collect();
         // A guard of a file guards it under each of its names, as rules do.
@@ -63,7 +63,7 @@ impl Session<'_> {
             .iter()
             .filter_map(|&index| Some((index, self.toolbox.with_real_path(calls[index])?)))
             .collect();
-        let matter = |call: &ToolCall| Matter::about(event, call, Map::new());
+        let matter = |call: &ToolCall| HookInput::about(event, call, Map::new());
         let named = fitting.iter().map(|&index| matter(calls[index]));
         let matters = named.chain(linked.iter().map(|(_, call)| matter(call))).collect();
         let mut told = self.tell_hooks_of_all(event, matters).await?.into_iter();
@@ -82,8 +82,8 @@ impl Session<'_> {
     pub(super) fn admit(
         &mut self,
         call: &mut ToolCall,
-        verdict: &Verdict,
-    ) -> Result<Warrant, Refusal> {
+        verdict: &HookDecision,
+    ) -> Result<GrantSource, ToolRefusal> {
         if let Some(refusal) = refusal_of_malformed(&self.malformed, call) {
             return Err(refusal);
         }
@@ -94,41 +94,41 @@ impl Session<'_> {
         if let Some(why) = &verdict.halt {
             self.halt(HookEvent::PreToolUse, why);
             let why = self.hook_words(why);
-            return Err(Refusal::by_hook(&format!(
+            return Err(ToolRefusal::by_hook(&format!(
                 "A hook stopped the run before this call: {why}"
             )));
         }
         if let Some(why) = verdict.denial() {
             let why = self.hook_words(why);
-            return Err(Refusal::by_hook(&format!("A hook does not allow this: {why}")));
+            return Err(ToolRefusal::by_hook(&format!("A hook does not allow this: {why}")));
         }
         if let Some(input) = &verdict.input {
             call.input = input.clone();
             *call = self.toolbox.with_absolute_path(call);
         }
         let warrant = match &verdict.permission {
-            Some((Permission::Allow, _)) => Warrant::Hook,
-            Some((Permission::Ask | Permission::Deny, why)) => {
+            Some((HookPermission::Allow, _)) => GrantSource::Hook,
+            Some((HookPermission::Ask | HookPermission::Deny, why)) => {
                 let why = self.hook_words(why);
-                return Err(Refusal::by_hook(&format!(
+                return Err(ToolRefusal::by_hook(&format!(
                     "A hook wants this to be asked about: {why}"
                 )));
             }
-            None => Warrant::Rules,
+            None => GrantSource::Rules,
         };
         self.toolbox.admit_by(call, warrant).map(|()| warrant)
     }
 
     /// Tells the hooks what came of tools. What they say stands beside the results, or in the place
     /// of some.
-    pub(super) async fn after_tools(&mut self, ran: &[Ran<'_>]) -> Result<Vec<Replaced>, CutBy> {
+    pub(super) async fn after_tools(&mut self, ran: &[ExecutedTool<'_>]) -> Result<Vec<ReplacedResult>, CancelReason> {
         let mut replaced = Vec::new();
         for (event, failed) in
             [(HookEvent::PostToolUse, false), (HookEvent::PostToolUseFailure, true)]
         {
-            let is_of_it = |ran: &&Ran<'_>| is_error(ran.result) == failed;
-            let told: Vec<&Ran<'_>> = ran.iter().filter(is_of_it).collect();
-            let matters: Vec<Matter> = told.iter().map(|ran| afterwards(event, ran)).collect();
+            let is_of_it = |ran: &&ExecutedTool<'_>| is_error(ran.result) == failed;
+            let told: Vec<&ExecutedTool<'_>> = ran.iter().filter(is_of_it).collect();
+            let matters: Vec<HookInput> = told.iter().map(|ran| afterwards(event, ran)).collect();
             if matters.is_empty() {
                 continue;
             }
@@ -151,20 +151,20 @@ impl Session<'_> {
     }
 
     /// Puts what a hook says in the place of what a tool has said, if it has the same shape.
-    fn replace(&mut self, ran: &Ran<'_>, output: &Value) -> Option<Replaced> {
+    fn replace(&mut self, ran: &ExecutedTool<'_>, output: &Value) -> Option<ReplacedResult> {
         let id = ran.call.id.clone();
         let Some((text, mut detail)) = in_place_of(ran.detail, output) else {
             let warning = format!(
                 "the updatedToolOutput of a hook is not of the shape that {} gives, and is ignored",
                 ran.call.name
             );
-            self.watch.tell(&Notice::Warning(&warning));
+            self.watch.tell(&RunNotice::Warning(&warning));
             return None;
         };
-        Mask::toward_model(self.secrets.clone()).hide_json(&mut detail);
+        Redactor::toward_model(self.secrets.clone()).hide_json(&mut detail);
         let content = vec![Block::text(bounded(&self.hook_words(&text)))];
         let result = Block::ToolResult { tool_use_id: id.clone(), content, is_error: false };
-        Some(Replaced { id, result, detail })
+        Some(ReplacedResult { id, result, detail })
     }
 }
 
@@ -214,21 +214,21 @@ fn bounded(text: &str) -> String {
     }
 }
 
-fn afterwards(event: HookEvent, ran: &Ran<'_>) -> Matter {
+fn afterwards(event: HookEvent, ran: &ExecutedTool<'_>) -> HookInput {
     let millis = u64::try_from(ran.took.as_millis()).unwrap_or(u64::MAX);
     let mut more = Map::from_iter([("duration_ms".to_owned(), json!(millis))]);
     if event == HookEvent::PostToolUse {
         more.insert("tool_response".to_owned(), ran.detail.clone());
     } else {
         let Block::ToolResult { content, .. } = ran.result else {
-            return Matter::about(event, ran.call, more);
+            return HookInput::about(event, ran.call, more);
         };
         let text = text_of(content);
         let bare = text.trim_start_matches("<tool_use_error>");
         more.insert("error".to_owned(), json!(bare.trim_end_matches("</tool_use_error>")));
         more.insert("is_interrupt".to_owned(), json!(false));
     }
-    Matter::about(event, ran.call, more)
+    HookInput::about(event, ran.call, more)
 }
 
 fn is_error(result: &Block) -> bool {

@@ -10,22 +10,22 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use crate::hooks::{self, HookEvent, HookNews, Hooks, Verdict};
-use crate::recovery::{Counsel, HOOK_SAYS, Occasion};
-use crate::secrets::Mask;
+use crate::hooks::{self, HookEvent, HookProgress, Hooks, HookDecision};
+use crate::recovery::{StopHookDecision, HOOK_SAYS, CompactionTrigger};
+use crate::secrets::Redactor;
 use crate::transcript::{Block, ToolCall};
 
 use super::cut::patience;
-use super::observer::{Notice, WaitingFor};
+use super::observer::{RunNotice, WaitingFor};
 use super::session::Session;
-use super::setup::HookTally;
-use super::watch::{CutBy, Vigil, Watch};
+use super::setup::HookStats;
+use super::watch::{CancelReason, WaitTimer, RunMonitor};
 
 /// The hooks of a run, and what they have said so far.
 #[derive(Debug, Default)]
-pub(super) struct Counsellors {
+pub(super) struct HookState {
     pub(super) hooks: Option<Arc<Hooks>>,
-    pub(super) tally: HookTally,
+    pub(super) tally: HookStats,
     /// The hooks of which it was said that they fail, by command line.
     minded: BTreeSet<String>,
     /// Whether a Stop hook has made the model go on since it was last agreed to.
@@ -39,9 +39,9 @@ pub(super) struct Counsellors {
     /// Whether a hook has put something in the place of a result that the journal has.
     pub(super) replaced: bool,
     /// How a compaction stands, as far as hooks are told of it.
-    pub(super) compaction: Compacting,
+    pub(super) compaction: CompactionStage,
     /// What is to be told of single hooks.
-    news: Option<UnboundedReceiver<HookNews>>,
+    news: Option<UnboundedReceiver<HookProgress>>,
 }
 
 /// What Stop hooks have against the end of the run.
@@ -54,30 +54,30 @@ pub(super) struct StopObjection {
 
 impl StopObjection {
     /// What an objection means to the machine after an earlier one.
-    fn counsel(&self, before: Option<&Self>) -> Counsel {
-        if before == Some(self) { Counsel::BlockAgain } else { Counsel::Block }
+    fn counsel(&self, before: Option<&Self>) -> StopHookDecision {
+        if before == Some(self) { StopHookDecision::BlockAgain } else { StopHookDecision::Block }
     }
 }
 
 /// How a compaction stands, as far as hooks are told of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Compacting {
+pub(super) enum CompactionStage {
     #[default]
     No,
     /// Those of `PreCompact` have agreed to it.
-    Begun(Occasion),
+    Begun(CompactionTrigger),
     /// It is done, ahead of need, and nobody was told. Those that follow an overflow are not told
     /// of: what a hook adds then is what did not fit.
     Done,
 }
 
 /// Something that happened, and the tool call that it is about.
-pub(super) struct Matter {
-    pub(super) occasion: hooks::Occasion,
+pub(super) struct HookInput {
+    pub(super) occasion: hooks::HookOccasion,
     call: Option<ToolCall>,
 }
 
-impl Counsellors {
+impl HookState {
     /// `pressing` says whether an earlier process left a stop that a hook objects to.
     pub(super) fn new(hooks: Option<Hooks>, pressing: bool) -> Self {
         let (witness, news) = unbounded_channel();
@@ -91,12 +91,12 @@ impl Counsellors {
     }
 
     /// Takes note of what Stop hooks object, `tool_calls` having been made so far.
-    pub(super) fn object(&mut self, words: Option<String>, tool_calls: u32) -> Counsel {
+    pub(super) fn object(&mut self, words: Option<String>, tool_calls: u32) -> StopHookDecision {
         self.pressing = words.is_some();
         self.tally.why.clone_from(&words);
         let objection = words.map(|words| StopObjection { words, tool_calls });
         let before = std::mem::replace(&mut self.objection, objection);
-        self.objection.as_ref().map_or(Counsel::Pass, |now| now.counsel(before.as_ref()))
+        self.objection.as_ref().map_or(StopHookDecision::Pass, |now| now.counsel(before.as_ref()))
     }
 
     /// Whatever was started is about to be killed, hooks that nobody waits for included.
@@ -124,27 +124,27 @@ impl Counsellors {
     /// A summary has taken the place of the older part of the conversation.
     pub(super) fn mind_summary(&mut self) {
         self.compaction = match self.compaction {
-            Compacting::Begun(Occasion::Threshold) => Compacting::Done,
-            Compacting::No | Compacting::Begun(Occasion::Overflow) | Compacting::Done => {
-                Compacting::No
+            CompactionStage::Begun(CompactionTrigger::Threshold) => CompactionStage::Done,
+            CompactionStage::No | CompactionStage::Begun(CompactionTrigger::Overflow) | CompactionStage::Done => {
+                CompactionStage::No
             }
         };
     }
 
     /// What the result says of hooks.
-    pub(super) fn tally(self) -> HookTally {
+    pub(super) fn tally(self) -> HookStats {
         let log = self.hooks.as_ref().map(|hooks| hooks.log().path().to_path_buf());
         let past = self.hooks.as_ref().map_or(0, |hooks| hooks.past_failures());
         let tells: Option<PathBuf> = log.filter(|_| past > 0 || self.tally.failed > 0);
-        HookTally { log: tells, ..self.tally }
+        HookStats { log: tells, ..self.tally }
     }
 }
 
-impl Matter {
+impl HookInput {
     pub(super) fn of(event: HookEvent, subject: &str, fields: Value) -> Self {
         let Value::Object(fields) = fields else { return Self::of(event, subject, json!({})) };
         let subject = subject.to_owned();
-        Self { occasion: hooks::Occasion { event, subject, fields }, call: None }
+        Self { occasion: hooks::HookOccasion { event, subject, fields }, call: None }
     }
 
     /// Something about a tool call. `more` is what hooks are told beside it.
@@ -172,12 +172,12 @@ impl Session<'_> {
                 "hooks have failed {times} in this run or earlier ones, and counted as not \
                  there: see {path}, and delete it when they are mended"
             );
-            self.watch.tell(&Notice::Warning(&warning));
+            self.watch.tell(&RunNotice::Warning(&warning));
         }
     }
 
     /// Tells the hooks of one event.
-    pub(super) async fn tell_hooks(&mut self, matter: Matter) -> Result<Verdict, CutBy> {
+    pub(super) async fn tell_hooks(&mut self, matter: HookInput) -> Result<HookDecision, CancelReason> {
         let event = matter.occasion.event;
         let mut verdicts = self.tell_hooks_of_all(event, vec![matter]).await?;
         Ok(verdicts.pop().unwrap_or_default())
@@ -187,26 +187,26 @@ impl Session<'_> {
     pub(super) async fn tell_hooks_of_all(
         &mut self,
         event: HookEvent,
-        matters: Vec<Matter>,
-    ) -> Result<Vec<Verdict>, CutBy> {
+        matters: Vec<HookInput>,
+    ) -> Result<Vec<HookDecision>, CancelReason> {
         if !self.counsellors.listen_to(event) {
-            return Ok(vec![Verdict::default(); matters.len()]);
+            return Ok(vec![HookDecision::default(); matters.len()]);
         }
-        let mut verdicts: Vec<Option<Verdict>> = vec![None; matters.len()];
+        let mut verdicts: Vec<Option<HookDecision>> = vec![None; matters.len()];
         let (cancel, began) = (CancellationToken::new(), self.watch.clock.now());
         let mut telling = self.start_telling(matters, &cancel);
         let mut vigil = self.watch.begin();
         let figures = self.figures_of_turn();
-        let show = |watch: &mut Watch<'_>, vigil: &Vigil| {
+        let show = |watch: &mut RunMonitor<'_>, vigil: &WaitTimer| {
             watch.beat(vigil, WaitingFor::Hook { event: event.name() }, figures, None);
         };
         loop {
             let next = next_word(&mut self.counsellors.news, &mut telling);
             match self.watch.wait_for(&mut vigil, show, next).await {
-                Ok(Word::News(news)) => self.watch.tell(&Notice::Hook(&news)),
-                Ok(Word::Told(told)) => verdicts[told.0] = Some(told.1),
-                Ok(Word::Lost) => {}
-                Ok(Word::Silence) => break,
+                Ok(HookSignal::News(news)) => self.watch.tell(&RunNotice::Hook(&news)),
+                Ok(HookSignal::Told(told)) => verdicts[told.0] = Some(told.1),
+                Ok(HookSignal::Lost) => {}
+                Ok(HookSignal::Silence) => break,
                 Err(cut) => {
                     cancel.cancel();
                     self.begin_to_end(cut);
@@ -230,7 +230,7 @@ impl Session<'_> {
         self.counsellors.tally.waited += began.until(self.watch.clock.now());
         let hooks = self.counsellors.hooks.clone();
         let break_down = || hooks.as_ref().map(|hooks| hooks.break_down(event)).unwrap_or_default();
-        let verdicts: Vec<Verdict> =
+        let verdicts: Vec<HookDecision> =
             verdicts.into_iter().map(|verdict| verdict.unwrap_or_else(break_down)).collect();
         for verdict in &verdicts {
             self.take_down(event, verdict);
@@ -246,12 +246,12 @@ impl Session<'_> {
 
     pub(super) fn start_telling(
         &self,
-        matters: Vec<Matter>,
+        matters: Vec<HookInput>,
         cancel: &CancellationToken,
-    ) -> JoinSet<(usize, Verdict)> {
+    ) -> JoinSet<(usize, HookDecision)> {
         let mut telling = JoinSet::new();
         let Some(hooks) = &self.counsellors.hooks else { return telling };
-        for (index, Matter { occasion, call }) in matters.into_iter().enumerate() {
+        for (index, HookInput { occasion, call }) in matters.into_iter().enumerate() {
             let (hooks, toolbox) = (Arc::clone(hooks), Arc::clone(&self.toolbox));
             let cancel = cancel.clone();
             telling.spawn(async move {
@@ -267,12 +267,12 @@ impl Session<'_> {
     pub(super) fn tell_news(&mut self) {
         while let Some(news) = self.counsellors.news.as_mut().and_then(|news| news.try_recv().ok())
         {
-            self.watch.tell(&Notice::Hook(&news));
+            self.watch.tell(&RunNotice::Hook(&news));
         }
     }
 
     /// Counts what the hooks did, and tells people what is for them.
-    pub(super) fn take_down(&mut self, event: HookEvent, verdict: &Verdict) {
+    pub(super) fn take_down(&mut self, event: HookEvent, verdict: &HookDecision) {
         self.tell_news();
         let tally = &mut self.counsellors.tally;
         tally.ran += verdict.ran;
@@ -285,20 +285,20 @@ impl Session<'_> {
                     event.name(),
                     mishap.detail
                 );
-                self.watch.tell(&Notice::Warning(&warning));
+                self.watch.tell(&RunNotice::Warning(&warning));
             }
         }
         for command in &verdict.cut {
             self.note_cut(event, command);
         }
         for text in &verdict.messages {
-            self.watch.tell(&Notice::HookSays { event: event.name(), text });
+            self.watch.tell(&RunNotice::HookSays { event: event.name(), text });
         }
     }
 
     /// What a hook says to the model, without the secrets of the run.
     pub(super) fn hook_words(&self, text: &str) -> String {
-        Mask::toward_model(self.secrets.clone()).hide(text)
+        Redactor::toward_model(self.secrets.clone()).hide(text)
     }
 
     /// The same as a block of its own, which a compaction knows for ours by how it begins.
@@ -306,7 +306,7 @@ impl Session<'_> {
         Block::text(format!("{HOOK_SAYS}\n\n{}", self.hook_words(text)))
     }
 
-    pub(super) fn hook_blocks(&self, verdict: &Verdict) -> Vec<Block> {
+    pub(super) fn hook_blocks(&self, verdict: &HookDecision) -> Vec<Block> {
         verdict.context.iter().map(|text| self.hook_block(text)).collect()
     }
 
@@ -323,10 +323,10 @@ impl Session<'_> {
 }
 
 /// What is heard while hooks are told something.
-enum Word {
-    News(HookNews),
+enum HookSignal {
+    News(HookProgress),
     /// A verdict on one of the matters.
-    Told(Box<(usize, Verdict)>),
+    Told(Box<(usize, HookDecision)>),
     /// There will be no verdict on one of them: our own code broke down.
     Lost,
     /// There is nothing more to wait for.
@@ -335,22 +335,22 @@ enum Word {
 
 /// Waits for the next word. Cancel-safe.
 async fn next_word(
-    news: &mut Option<UnboundedReceiver<HookNews>>,
-    telling: &mut JoinSet<(usize, Verdict)>,
-) -> Word {
+    news: &mut Option<UnboundedReceiver<HookProgress>>,
+    telling: &mut JoinSet<(usize, HookDecision)>,
+) -> HookSignal {
     tokio::select! {
         biased;
-        Some(news) = next_news(news) => Word::News(news),
+        Some(news) = next_news(news) => HookSignal::News(news),
         told = telling.join_next() => match told {
-            Some(Ok(told)) => Word::Told(Box::new(told)),
-            Some(Err(_)) => Word::Lost,
-            None => Word::Silence,
+            Some(Ok(told)) => HookSignal::Told(Box::new(told)),
+            Some(Err(_)) => HookSignal::Lost,
+            None => HookSignal::Silence,
         },
     }
 }
 
 /// The next news of a single hook, if anybody tells any.
-async fn next_news(news: &mut Option<UnboundedReceiver<HookNews>>) -> Option<HookNews> {
+async fn next_news(news: &mut Option<UnboundedReceiver<HookProgress>>) -> Option<HookProgress> {
     match news {
         Some(news) => news.recv().await,
         None => None,
@@ -364,14 +364,14 @@ mod tests {
     #[test]
     fn an_objection_is_repeated_only_if_no_tool_was_called_in_between() {
         let say = |words: &str| Some(words.to_owned());
-        let mut hooks = Counsellors::default();
+        let mut hooks = HookState::default();
         let story = [
-            (say("tests fail"), 0, Counsel::Block),
-            (say("tests fail"), 1, Counsel::Block),
-            (say("tests fail"), 1, Counsel::BlockAgain),
-            (say("lint fails"), 1, Counsel::Block),
-            (None, 1, Counsel::Pass),
-            (say("lint fails"), 1, Counsel::Block),
+            (say("tests fail"), 0, StopHookDecision::Block),
+            (say("tests fail"), 1, StopHookDecision::Block),
+            (say("tests fail"), 1, StopHookDecision::BlockAgain),
+            (say("lint fails"), 1, StopHookDecision::Block),
+            (None, 1, StopHookDecision::Pass),
+            (say("lint fails"), 1, StopHookDecision::Block),
         ];
         for (words, tool_calls, wanted) in story {
             assert_eq!(hooks.object(words.clone(), tool_calls), wanted, "{words:?} {tool_calls}");

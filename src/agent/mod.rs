@@ -38,14 +38,14 @@ mod watch;
 mod words;
 mod work;
 
-pub use crate::journal::{Health as JournalHealth, ModelSpan};
+pub use crate::journal::{JournalHealth as JournalHealth, ModelSpan};
 pub use background::has_lost_work;
 pub use clock::Clock;
 pub use delegate::{
-    AgentLimits, AgentMark, AgentStatus, AgentTask, Delegation, FolderNote, FolderNotes, ModelBook,
+    AgentLimits, AgentIdentity, AgentStatus, AgentTask, Delegation, FolderNote, FolderNotes, ModelLookup,
 };
 pub use drive::{World, drive};
-pub use observer::{Heartbeat, Init, Notice, Observer, WaitingFor};
+pub use observer::{Heartbeat, Init, RunNotice, Observer, WaitingFor};
 pub use run::run;
-pub use setup::{Carried, Denial, Ending, HookTally, ModelTally, Rung, Setup, Tally, ToolTally};
-pub use signals::{Interrupter, Interrupts, interrupt};
+pub use setup::{ResumedState, Denial, RunOutcome, HookStats, ModelStats, ModelEndpoint, Setup, RunStats, ToolStats};
+pub use signals::{InterruptSender, InterruptReceiver, interrupt};

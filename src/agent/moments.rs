@@ -8,15 +8,15 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::hooks::HookEvent;
-use crate::recovery::{Counsel, Event, Occasion, Purpose, StopReason};
-use crate::secrets::Mask;
+use crate::recovery::{StopHookDecision, Event, CompactionTrigger, CallPurpose, StopReason};
+use crate::secrets::Redactor;
 use crate::transcript::Block;
 
 use super::conversation::text_of;
-use super::hooks::{Compacting, Matter};
-use super::observer::{Notice, WaitingFor};
+use super::hooks::{CompactionStage, HookInput};
+use super::observer::{RunNotice, WaitingFor};
 use super::session::Session;
-use super::watch::CutBy;
+use super::watch::CancelReason;
 
 /// How long the hooks of a session's end have in all once somebody wants the process to end: it
 /// has four seconds for everything.
@@ -37,7 +37,7 @@ impl Session<'_> {
             // Files that it names follow it, in blocks of their own.
             let text = text_of(&prompt[..1]);
             let event = HookEvent::UserPromptSubmit;
-            let matter = Matter::of(event, "", json!({ "prompt": text }));
+            let matter = HookInput::of(event, "", json!({ "prompt": text }));
             let verdict = self.tell_hooks(matter).await.map_err(Event::from)?;
             if let Some(why) = verdict.halt.as_ref().or(verdict.objection.as_ref()) {
                 self.halt(event, why);
@@ -56,10 +56,10 @@ impl Session<'_> {
     async fn session_starts(&mut self, source: &str) -> Result<Vec<Block>, Event> {
         let event = self.counsellors.opening();
         let matter = if event == HookEvent::SubagentStart {
-            Matter::of(event, self.counsellors.kind(), json!({}))
+            HookInput::of(event, self.counsellors.kind(), json!({}))
         } else {
             let model = self.rung().label.clone();
-            Matter::of(event, source, json!({ "source": source, "model": model }))
+            HookInput::of(event, source, json!({ "source": source, "model": model }))
         };
         let verdict = self.tell_hooks(matter).await.map_err(Event::from)?;
         if let Some(why) = &verdict.halt {
@@ -75,7 +75,7 @@ impl Session<'_> {
     }
 
     /// Lets later commands see what hooks have exported for them.
-    async fn take_exports(&mut self, event: HookEvent, text: &str) -> Result<(), CutBy> {
+    async fn take_exports(&mut self, event: HookEvent, text: &str) -> Result<(), CancelReason> {
         let Some(hooks) = self.counsellors.hooks.clone() else { return Ok(()) };
         let (toolbox, cancel) = (Arc::clone(&self.toolbox), CancellationToken::new());
         let reading = hooks.exports(text, toolbox.shell(), toolbox.environment(), &cancel);
@@ -87,7 +87,7 @@ impl Session<'_> {
                 return Ok(());
             }
         };
-        let mask = Mask::new(self.secrets.clone());
+        let mask = Redactor::new(self.secrets.clone());
         let (open, secret): (Vec<_>, Vec<_>) =
             exports.into_iter().partition(|(_, value)| mask.hide(value) == *value);
         let mut kept: Vec<String> = secret.into_iter().map(|(name, _)| name).collect();
@@ -102,7 +102,7 @@ impl Session<'_> {
     fn forgo_exports(&mut self, why: &str) {
         let why = self.hook_words(why);
         let warning = format!("what a hook wrote to CLAUDE_ENV_FILE has no effect: {why}");
-        self.watch.tell(&Notice::Warning(&warning));
+        self.watch.tell(&RunNotice::Warning(&warning));
     }
 
     /// The conversation was compacted: whoever tells the model something at the start of a session
@@ -110,13 +110,13 @@ impl Session<'_> {
     ///
     /// # Errors
     /// The event with which the run ends instead.
-    pub(super) async fn mind_compaction(&mut self, purpose: Purpose) -> Result<(), Event> {
-        if purpose != Purpose::Reply {
+    pub(super) async fn mind_compaction(&mut self, purpose: CallPurpose) -> Result<(), Event> {
+        if purpose != CallPurpose::Reply {
             return Ok(());
         }
         let compaction = std::mem::take(&mut self.counsellors.compaction);
         // A sub-agent begins but once.
-        if compaction != Compacting::Done || self.counsellors.opening() != HookEvent::SessionStart {
+        if compaction != CompactionStage::Done || self.counsellors.opening() != HookEvent::SessionStart {
             return Ok(());
         }
         let blocks = self.session_starts("compact").await?;
@@ -130,14 +130,14 @@ impl Session<'_> {
     ///
     /// # Errors
     /// The event that comes of it instead: one of them objects, or wants the run to end.
-    pub(super) async fn before_compaction(&mut self, why: Occasion) -> Result<(), Event> {
-        if matches!(self.counsellors.compaction, Compacting::Begun(_)) {
-            self.counsellors.compaction = Compacting::Begun(why);
+    pub(super) async fn before_compaction(&mut self, why: CompactionTrigger) -> Result<(), Event> {
+        if matches!(self.counsellors.compaction, CompactionStage::Begun(_)) {
+            self.counsellors.compaction = CompactionStage::Begun(why);
             return Ok(());
         }
         let event = HookEvent::PreCompact;
         let fields = json!({ "trigger": "auto", "custom_instructions": "" });
-        let verdict = self.tell_hooks(Matter::of(event, "auto", fields)).await?;
+        let verdict = self.tell_hooks(HookInput::of(event, "auto", fields)).await?;
         if let Some(why) = &verdict.halt {
             self.halt(event, why);
             return Err(Event::HookStopped);
@@ -147,10 +147,10 @@ impl Session<'_> {
                 "a PreCompact hook objects, so the conversation is not compacted: {}",
                 self.hook_words(why)
             );
-            self.watch.tell(&Notice::Warning(&warning));
+            self.watch.tell(&RunNotice::Warning(&warning));
             return Err(Event::Prevented);
         }
-        self.counsellors.compaction = Compacting::Begun(why);
+        self.counsellors.compaction = CompactionStage::Begun(why);
         Ok(())
     }
 
@@ -164,13 +164,13 @@ impl Session<'_> {
             "session_crons": [],
         });
         let kind = self.counsellors.kind().to_owned();
-        let verdict = match self.tell_hooks(Matter::of(event, &kind, fields)).await {
+        let verdict = match self.tell_hooks(HookInput::of(event, &kind, fields)).await {
             Ok(verdict) => verdict,
             Err(cut) => return cut.into(),
         };
         if let Some(why) = &verdict.halt {
             self.halt(event, why);
-            return Event::Consulted(Counsel::Halt);
+            return Event::Consulted(StopHookDecision::Halt);
         }
         let words: Vec<&String> = verdict.objection.iter().chain(&verdict.context).collect();
         let words = words.into_iter().map(|text| self.hook_words(text)).collect::<Vec<_>>();
@@ -195,10 +195,10 @@ impl Session<'_> {
     }
 
     /// Tells people, by their hooks, that somebody would have to do something.
-    pub(super) async fn notify(&mut self, kind: &str, message: &str) -> Result<(), CutBy> {
+    pub(super) async fn notify(&mut self, kind: &str, message: &str) -> Result<(), CancelReason> {
         let event = HookEvent::Notification;
         let fields = json!({ "message": message, "title": "outlast", "notification_type": kind });
-        let verdict = self.tell_hooks(Matter::of(event, kind, fields)).await?;
+        let verdict = self.tell_hooks(HookInput::of(event, kind, fields)).await?;
         if let Some(why) = &verdict.halt {
             self.halt(event, why);
         }
@@ -217,22 +217,22 @@ impl Session<'_> {
                 "error_details": details,
                 "last_assistant_message": self.words.text,
             });
-            let _ = self.tell_hooks(Matter::of(HookEvent::StopFailure, error, fields)).await;
+            let _ = self.tell_hooks(HookInput::of(HookEvent::StopFailure, error, fields)).await;
         }
-        let matter = Matter::of(HookEvent::SessionEnd, "other", json!({ "reason": "other" }));
+        let matter = HookInput::of(HookEvent::SessionEnd, "other", json!({ "reason": "other" }));
         let Some((since, cut)) = self.watch.cut() else {
             let _ = self.tell_hooks(matter).await;
             return;
         };
         let most = match cut {
-            CutBy::Interrupt(_) => LAST_INTERRUPTED,
-            CutBy::Deadline | CutBy::Denial => LAST_LATE,
+            CancelReason::Interrupt(_) => LAST_INTERRUPTED,
+            CancelReason::Deadline | CancelReason::Denial => LAST_LATE,
         };
         self.tell_in_a_hurry(matter, since + most).await;
     }
 
     /// Tells hooks until `end`, come what may.
-    async fn tell_in_a_hurry(&mut self, matter: Matter, end: Instant) {
+    async fn tell_in_a_hurry(&mut self, matter: HookInput, end: Instant) {
         let event = matter.occasion.event;
         if !self.counsellors.listen_to(event) || Instant::now() >= end {
             return;

@@ -5,21 +5,21 @@ use std::time::Duration;
 use serde_json::Value;
 use uuid::Uuid;
 
-use super::delegate::{AgentMark, AgentTask};
-use crate::hooks::HookNews;
-use crate::mcp::Standing;
-use crate::recovery::{Episode, Fault, Moment, Money, Pause, Transition};
+use super::delegate::{AgentIdentity, AgentTask};
+use crate::hooks::HookProgress;
+use crate::mcp::ServerReport;
+use crate::recovery::{RecoveryRecord, Fault, Moment, Money, Pause, Transition};
 use crate::tools::{BackgroundTask, SandboxState};
 use crate::transcript::{Block, Message, Usage};
 
 /// Watches a run. Called from the run's own task, so it must not block for long.
 pub trait Observer: Send {
-    fn observe(&mut self, notice: &Notice<'_>);
+    fn observe(&mut self, notice: &RunNotice<'_>);
 }
 
 /// One thing that happened.
 #[derive(Debug)]
-pub enum Notice<'a> {
+pub enum RunNotice<'a> {
     /// The run begins: what it works with.
     Init(&'a Init),
     /// The machine took a step. `fault` is the failure's facts, if it was one.
@@ -54,17 +54,17 @@ pub enum Notice<'a> {
     /// A summary has taken the place of the older part of the conversation. In tokens, about.
     Compacted { before: u64, after: u64 },
     /// A recovery is over, one way or the other.
-    RecoveryEnds(&'a Episode),
+    RecoveryEnds(&'a RecoveryRecord),
     /// A background command was started, or has ended.
     Task(&'a BackgroundTask),
     /// A sub-agent was started, or has ended.
     Agent(&'a AgentTask),
     /// Something that happened to a sub-agent.
-    OfAgent { agent: &'a AgentMark, notice: &'a Notice<'a> },
+    OfAgent { agent: &'a AgentIdentity, notice: &'a RunNotice<'a> },
     /// A tool call was refused.
     Denied { tool: &'a str, id: &'a str, reason: &'a str },
     /// A hook begins, or is over.
-    Hook(&'a HookNews),
+    Hook(&'a HookProgress),
     /// What a hook says to people.
     HookSays { event: &'a str, text: &'a str },
     /// Something worth a line to whoever wants to know everything.
@@ -81,7 +81,7 @@ pub struct Init {
     pub model: String,
     pub tools: Vec<String>,
     /// The servers of the Model Context Protocol, as they stand when the run begins.
-    pub servers: Vec<Standing>,
+    pub servers: Vec<ServerReport>,
     pub permission_mode: String,
     pub api_key_source: String,
     pub sandbox: SandboxState,

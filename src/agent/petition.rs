@@ -5,18 +5,18 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use crate::hooks::{Permission, Verdict};
-use crate::mcp::{Piece, Reply};
-use crate::tools::{Refusal, Warrant};
+use crate::hooks::{HookPermission, HookDecision};
+use crate::mcp::{ContentPart, CallReply};
+use crate::tools::{ToolRefusal, GrantSource};
 use crate::transcript::{Block, ToolCall};
 
 use super::observer::WaitingFor;
 use super::session::Session;
-use super::watch::CutBy;
+use super::watch::CancelReason;
 
 /// What was answered.
 #[derive(Debug, PartialEq)]
-enum Answer {
+enum PermissionAnswer {
     /// Perhaps with another input.
     Allow(Option<Value>),
     /// Why not, in words for the model.
@@ -33,43 +33,43 @@ impl Session<'_> {
     pub(super) async fn petition(
         &mut self,
         call: &mut ToolCall,
-        verdict: &Verdict,
-        refusal: Refusal,
-    ) -> Result<Result<Warrant, Refusal>, CutBy> {
+        verdict: &HookDecision,
+        refusal: ToolRefusal,
+    ) -> Result<Result<GrantSource, ToolRefusal>, CancelReason> {
         let by_hook = verdict.halt.is_some()
             || verdict.denial().is_some()
-            || matches!(verdict.permission, Some((Permission::Deny, _)));
+            || matches!(verdict.permission, Some((HookPermission::Deny, _)));
         let Some(tool) = self.toolbox.prompt_tool().map(str::to_owned) else {
             return Ok(Err(refusal));
         };
-        let is_open = matches!(refusal, Refusal::Denied { .. })
-            && self.toolbox.admit_by(call, Warrant::Asked).is_ok();
+        let is_open = matches!(refusal, ToolRefusal::Denied { .. })
+            && self.toolbox.admit_by(call, GrantSource::Asked).is_ok();
         if by_hook || !is_open {
             return Ok(Err(refusal));
         }
         let reply = self.ask_tool(&tool, call).await?;
         let why = match read(&tool, &reply) {
-            Answer::Deny(why) => why,
-            Answer::Allow(input) => {
+            PermissionAnswer::Deny(why) => why,
+            PermissionAnswer::Allow(input) => {
                 let asked = ToolCall { input: input.unwrap_or(call.input.clone()), ..call.clone() };
                 let asked = self.toolbox.with_absolute_path(&asked);
-                match self.toolbox.admit_by(&asked, Warrant::Asked) {
+                match self.toolbox.admit_by(&asked, GrantSource::Asked) {
                     Ok(()) => {
                         *call = asked;
-                        return Ok(Ok(Warrant::Asked));
+                        return Ok(Ok(GrantSource::Asked));
                     }
-                    Err(Refusal::Denied { reason, .. }) => reason,
-                    Err(Refusal::Invalid(_)) => {
+                    Err(ToolRefusal::Denied { reason, .. }) => reason,
+                    Err(ToolRefusal::Invalid(_)) => {
                         format!("{tool} allowed this with an input that does not fit the tool")
                     }
                 }
             }
         };
-        Ok(Err(Refusal::by_answer(&self.hook_words(&why))))
+        Ok(Err(ToolRefusal::by_answer(&self.hook_words(&why))))
     }
 
     /// Puts the question. It takes as long as a call of the tool may take.
-    async fn ask_tool(&mut self, tool: &str, call: &ToolCall) -> Result<Reply, CutBy> {
+    async fn ask_tool(&mut self, tool: &str, call: &ToolCall) -> Result<CallReply, CancelReason> {
         let question = json!({
             "tool_name": call.name,
             "input": call.input,
@@ -83,31 +83,31 @@ impl Session<'_> {
 }
 
 /// Reads an answer: JSON in a text. Whatever is no clear leave is none.
-fn read(tool: &str, reply: &Reply) -> Answer {
+fn read(tool: &str, reply: &CallReply) -> PermissionAnswer {
     let texts = reply.pieces.iter().filter_map(|piece| match piece {
-        Piece::Block(Block::Text { text }) => Some(text.as_str()),
-        Piece::Block(_) | Piece::Data { .. } => None,
+        ContentPart::Block(Block::Text { text }) => Some(text.as_str()),
+        ContentPart::Block(_) | ContentPart::Data { .. } => None,
     });
     let text = texts.collect::<Vec<_>>().join("\n");
     if reply.is_error {
         let bare = text.trim_start_matches("<tool_use_error>");
         let bare = bare.trim_end_matches("</tool_use_error>");
-        return Answer::Deny(format!(
+        return PermissionAnswer::Deny(format!(
             "{tool} was asked whether this is allowed, and failed: {bare}"
         ));
     }
     let answer: Value = serde_json::from_str(text.trim()).unwrap_or_default();
     let input = answer.get("updatedInput").filter(|input| !input.is_null());
     match (answer["behavior"].as_str(), input) {
-        (Some("allow"), None) => Answer::Allow(None),
-        (Some("allow"), Some(input)) if input.is_object() => Answer::Allow(Some(input.clone())),
+        (Some("allow"), None) => PermissionAnswer::Allow(None),
+        (Some("allow"), Some(input)) if input.is_object() => PermissionAnswer::Allow(Some(input.clone())),
         (Some("deny"), _) => {
             let why = answer["message"].as_str().filter(|why| !why.trim().is_empty());
             let why =
                 why.map_or_else(|| ", and does not say why".to_owned(), |why| format!(": {why}"));
-            Answer::Deny(format!("{tool} was asked, and does not allow this{why}"))
+            PermissionAnswer::Deny(format!("{tool} was asked, and does not allow this{why}"))
         }
-        _ => Answer::Deny(format!(
+        _ => PermissionAnswer::Deny(format!(
             "{tool} was asked whether this is allowed, and its answer is none that outlast knows"
         )),
     }
@@ -117,15 +117,15 @@ fn read(tool: &str, reply: &Reply) -> Answer {
 mod tests {
     use super::*;
 
-    fn said(text: &str) -> Reply {
-        Reply { pieces: vec![Piece::Block(Block::text(text))], is_error: false }
+    fn said(text: &str) -> CallReply {
+        CallReply { pieces: vec![ContentPart::Block(Block::text(text))], is_error: false }
     }
 
     #[test]
     fn only_a_clear_leave_is_one() {
-        assert_eq!(read("t", &said(r#"{"behavior":"allow"}"#)), Answer::Allow(None));
+        assert_eq!(read("t", &said(r#"{"behavior":"allow"}"#)), PermissionAnswer::Allow(None));
         let changed = read("t", &said(r#" {"behavior":"allow","updatedInput":{"a":1}}"#));
-        assert_eq!(changed, Answer::Allow(Some(json!({ "a": 1 }))));
+        assert_eq!(changed, PermissionAnswer::Allow(Some(json!({ "a": 1 }))));
         let odd = [
             "",
             "allow",
@@ -139,9 +139,9 @@ mod tests {
             r#"{"behavior":"deny"}"#,
         ];
         for text in odd {
-            assert!(matches!(read("t", &said(text)), Answer::Deny(_)), "{text}");
+            assert!(matches!(read("t", &said(text)), PermissionAnswer::Deny(_)), "{text}");
         }
-        let failed = Reply { is_error: true, ..said(r#"{"behavior":"allow"}"#) };
-        assert!(matches!(read("t", &failed), Answer::Deny(_)));
+        let failed = CallReply { is_error: true, ..said(r#"{"behavior":"allow"}"#) };
+        assert!(matches!(read("t", &failed), PermissionAnswer::Deny(_)));
     }
 }

@@ -6,16 +6,16 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 use crate::model::limits::{ProbeEnd, ProbeTurn};
-use crate::model::{Answer, Bounds, Prompt};
+use crate::model::{ModelReply, Bounds, RequestContent};
 use crate::recovery::{
-    Ask, Connection, ErrorClass, Event, Failure, Fault, FaultKind, Mode, Probed, Purpose, Reach,
+    ModelCall, ConnectionChoice, ErrorClass, Event, Failure, Fault, FaultKind, ReplyMode, Probed, CallPurpose, FailureStage,
     Timer, classify,
 };
 use crate::transcript::{Block, Message};
 
-use super::books::Worst;
+use super::books::WorstCaseCost;
 use super::session::{Session, beat_waiting};
-use super::watch::{CutBy, Vigil, Watch};
+use super::watch::{CancelReason, WaitTimer, RunMonitor};
 
 /// How long a probe may take. A service that needs longer for one token has no capacity.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -35,7 +35,7 @@ impl Session<'_> {
         }
     }
 
-    async fn try_probe(&mut self, rung: u8) -> Result<Probed, CutBy> {
+    async fn try_probe(&mut self, rung: u8) -> Result<Probed, CancelReason> {
         let at = self.rung_at(rung);
         let name = at.client.limit_of(&at.facts.name);
         if let Some(instead) = self.shared_probe(&name).await? {
@@ -63,7 +63,7 @@ impl Session<'_> {
     }
 
     /// What other runs on this host make a probe of this one superfluous by, if they do.
-    async fn shared_probe(&mut self, name: &str) -> Result<Option<Probed>, CutBy> {
+    async fn shared_probe(&mut self, name: &str) -> Result<Option<Probed>, CancelReason> {
         let (clock, interval) = (self.watch.clock, self.limits.probe_interval.unwrap_or_default());
         let waited = self.waiting.map_or(Duration::ZERO, |wait| wait.since.until(clock.now()));
         let Some(mut shared) = self.shared.take() else { return Ok(None) };
@@ -79,7 +79,7 @@ impl Session<'_> {
         })
     }
 
-    async fn pay_and_probe(&mut self, rung: u8) -> Result<Probed, CutBy> {
+    async fn pay_and_probe(&mut self, rung: u8) -> Result<Probed, CancelReason> {
         if self.books.is_bounded() {
             let purse = self.books.purse.clone();
             let turn = self.unless_cut(async move { purse.turn().await }).await?;
@@ -118,19 +118,19 @@ impl Session<'_> {
     }
 
     /// The most that a probe can cost.
-    fn worst_of_a_probe(&self, rung: u8) -> Worst {
+    fn worst_of_a_probe(&self, rung: u8) -> WorstCaseCost {
         let rung = self.rung_at(rung).clone();
         let input = BYTES + rung.facts.name.len() as u64;
         let bounds = Bounds { input, window: rung.facts.context_window, cap: request(0).cap };
-        Worst { bounds, prices: rung.facts.prices_at(false), rung }
+        WorstCaseCost { bounds, prices: rung.facts.prices_at(false), rung }
     }
 
-    async fn send_probe(&mut self, rung: u8) -> Result<Result<Answer, Box<Fault>>, CutBy> {
+    async fn send_probe(&mut self, rung: u8) -> Result<Result<ModelReply, Box<Fault>>, CancelReason> {
         let at = self.rung_at(rung);
         let (client, model) = (Arc::clone(&at.client), at.facts.name.clone());
         self.unless_cut(async move {
             let messages = [Message::user(vec![Block::text("Hi")])];
-            let prompt = Prompt {
+            let prompt = RequestContent {
                 model: &model,
                 system: "",
                 tools: &[],
@@ -144,7 +144,7 @@ impl Session<'_> {
             let asking = client.ask(&prompt, &ask, &mut ignore);
             timeout(PATIENCE, asking).await.unwrap_or_else(|_| {
                 let kind = FaultKind::Timeout { timer: Timer::Whole };
-                Err(Box::new(Fault::new(kind, Reach::FreshConnection)))
+                Err(Box::new(Fault::new(kind, FailureStage::FreshConnection)))
             })
         })
         .await
@@ -152,23 +152,23 @@ impl Session<'_> {
 
     /// Waits for a part of a probe, unless the run is cut off before. The pause goes on meanwhile,
     /// and so do its heartbeats.
-    async fn unless_cut<T>(&mut self, part: impl Future<Output = T>) -> Result<T, CutBy> {
+    async fn unless_cut<T>(&mut self, part: impl Future<Output = T>) -> Result<T, CancelReason> {
         let (waiting, figures) = (self.waiting, self.figures());
         let mut vigil = self.watch.begin();
-        let show = |watch: &mut Watch<'_>, _: &Vigil| beat_waiting(watch, waiting, figures);
+        let show = |watch: &mut RunMonitor<'_>, _: &WaitTimer| beat_waiting(watch, waiting, figures);
         self.watch.wait_for(&mut vigil, show, part).await
     }
 }
 
 /// A request for one token.
-fn request(rung: u8) -> Ask {
-    Ask {
-        purpose: Purpose::Reply,
+fn request(rung: u8) -> ModelCall {
+    ModelCall {
+        purpose: CallPurpose::Reply,
         rung,
         cap: 1,
-        mode: Mode::Whole,
+        mode: ReplyMode::Whole,
         // What a broken connection says of the service would be out of date.
-        connection: Connection::Fresh,
+        connection: ConnectionChoice::Fresh,
         attempt: 1,
         fast: false,
         yields: false,

@@ -9,16 +9,16 @@ use crate::model::Settlement;
 use crate::recovery::{Ledger, Money, Reservation};
 use crate::transcript::Usage;
 
-use super::setup::{ModelTally, Rung};
+use super::setup::{ModelStats, ModelEndpoint};
 
 /// Shared by a run and its sub-agents: whoever calls the model reserves here, and settles here.
 /// Clones are the same.
 #[derive(Clone, Debug)]
-pub(super) struct Purse(Arc<Shared>);
+pub(super) struct SharedLedger(Arc<LedgerState>);
 
 #[derive(Debug)]
-struct Shared {
-    sums: Mutex<Sums>,
+struct LedgerState {
+    sums: Mutex<SpendTotals>,
     /// Tells that something was settled.
     settled: watch::Sender<u64>,
     /// Held between weighing a call and reserving for it, where there is a ceiling: nobody else's
@@ -27,31 +27,31 @@ struct Shared {
 }
 
 #[derive(Debug)]
-struct Sums {
+struct SpendTotals {
     ledger: Ledger,
     /// Calls under way for which something is reserved.
     reservations: u32,
     /// What sub-agents used and spent, by model.
-    of_agents: Vec<ModelTally>,
+    of_agents: Vec<ModelStats>,
     /// What each spent, and how much of that is not settled.
     accounts: BTreeMap<String, (Money, Money)>,
 }
 
 /// The right to be next to reserve.
-pub(super) type Turn = OwnedMutexGuard<()>;
+pub(super) type ReservationTurn = OwnedMutexGuard<()>;
 
-impl Purse {
+impl SharedLedger {
     pub(super) fn new(ledger: Ledger) -> Self {
         let (of_agents, accounts) = (Vec::new(), BTreeMap::new());
-        let sums = Sums { ledger, reservations: 0, of_agents, accounts };
-        Self(Arc::new(Shared {
+        let sums = SpendTotals { ledger, reservations: 0, of_agents, accounts };
+        Self(Arc::new(LedgerState {
             sums: Mutex::new(sums),
             settled: watch::channel(0).0,
             turn: Arc::default(),
         }))
     }
 
-    fn sums(&self) -> MutexGuard<'_, Sums> {
+    fn sums(&self) -> MutexGuard<'_, SpendTotals> {
         self.0.sums.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -60,7 +60,7 @@ impl Purse {
     }
 
     /// Waits until nobody else is between weighing and reserving.
-    pub(super) async fn turn(&self) -> Turn {
+    pub(super) async fn turn(&self) -> ReservationTurn {
         Arc::clone(&self.0.turn).lock_owned().await
     }
 
@@ -101,7 +101,7 @@ impl Purse {
     pub(super) fn bill_agent(
         &self,
         id: &str,
-        rung: &Rung,
+        rung: &ModelEndpoint,
         settled: &Settlement,
         (certain, upper_bound): (Money, Money),
     ) {
@@ -116,16 +116,16 @@ impl Purse {
         self.sums().accounts.get(id).copied()
     }
 
-    pub(super) fn of_agents(&self) -> Vec<ModelTally> {
+    pub(super) fn of_agents(&self) -> Vec<ModelStats> {
         self.sums().of_agents.clone()
     }
 }
 
 /// Adds to a model's line.
-pub(super) fn bill(lines: &mut Vec<ModelTally>, rung: &Rung, usage: Usage, cost: Option<Money>) {
+pub(super) fn bill(lines: &mut Vec<ModelStats>, rung: &ModelEndpoint, usage: Usage, cost: Option<Money>) {
     let model = &rung.facts;
     let line = lines.iter().position(|line| line.model == rung.label).unwrap_or_else(|| {
-        lines.push(ModelTally {
+        lines.push(ModelStats {
             model: rung.label.clone(),
             usage: Usage::default(),
             cost: Some(Money::ZERO),
@@ -139,7 +139,7 @@ pub(super) fn bill(lines: &mut Vec<ModelTally>, rung: &Rung, usage: Usage, cost:
 }
 
 /// Adds up what two kept books of.
-pub(super) fn join(lines: &mut Vec<ModelTally>, more: Vec<ModelTally>) {
+pub(super) fn join(lines: &mut Vec<ModelStats>, more: Vec<ModelStats>) {
     for one in more {
         match lines.iter_mut().find(|line| line.model == one.model) {
             Some(line) => {

@@ -9,25 +9,25 @@ use std::time::Duration;
 
 use tokio::sync::Semaphore;
 
-use crate::recovery::{Breach, Event, Limits, Phase, Run, StopReason};
+use crate::recovery::{InvalidEvent, Event, Limits, Phase, Run, StopReason};
 use crate::tools::{GENERAL_PURPOSE, Toolbox};
 use crate::transcript::{Block, History, fixed_bytes};
 
-use super::books::Books;
-use super::delegate::{Kin, Tree};
+use super::books::Accounting;
+use super::delegate::{AgentContext, AgentRegistry};
 use super::drive::drive;
 use super::early::EarlyTools;
 use super::failed_checks::FailedChecks;
-use super::hooks::Counsellors;
-use super::observer::{Init, Notice, Observer};
-use super::purse::{Purse, join};
+use super::hooks::HookState;
+use super::observer::{Init, RunNotice, Observer};
+use super::purse::{SharedLedger, join};
 use super::servers::{Finished, offering};
 use super::session::Session;
-use super::setup::{Ending, Rung, Setup};
-use super::signals::Interrupts;
+use super::setup::{RunOutcome, ModelEndpoint, Setup};
+use super::signals::InterruptReceiver;
 use super::told::ToldBlocks;
-use super::watch::Watch;
-use super::words::LastWords;
+use super::watch::RunMonitor;
+use super::words::FinalText;
 use super::work::SIDE_BY_SIDE;
 
 /// How long a run's end waits for what is of worth to other runs only: a login that is just being
@@ -40,7 +40,7 @@ const SETTLING_LATE: Duration = Duration::from_millis(300);
 /// Runs a task to its end. Whatever its model, tools, hooks and servers do is an [`Ending`], and so
 /// is a panic of the run itself; one while it is put together or summed up is the caller's to catch.
 /// Nothing that tools have started is left when it is over, or when it is dropped before that.
-pub async fn run(setup: Setup, observer: &mut dyn Observer, interrupts: Interrupts) -> Ending {
+pub async fn run(setup: Setup, observer: &mut dyn Observer, interrupts: InterruptReceiver) -> RunOutcome {
     let limits = setup.limits;
     let clock = setup.clock;
     setup.servers.start();
@@ -49,14 +49,14 @@ pub async fn run(setup: Setup, observer: &mut dyn Observer, interrupts: Interrup
     let finished = setup.carried.finished;
     let mut setup = setup;
     let kin = kin(&mut setup, interrupts.clone());
-    let watch = Watch::new(observer, clock, interrupts, limits.deadline, limits.heartbeat)
+    let watch = RunMonitor::new(observer, clock, interrupts, limits.deadline, limits.heartbeat)
         .alarmed_by(kin.tree.alarm());
     let (mut session, prompt) = open(setup, watch, kin);
     let leftovers = Leftovers(Arc::clone(&session.toolbox));
     let state = if finished { Finished::Yes } else { Finished::No };
     let init = session.complete(init, state).await;
     let driven = if finished {
-        session.watch.tell(&Notice::Init(&init));
+        session.watch.tell(&RunNotice::Init(&init));
         Ok(Ok(StopReason::Completed))
     } else {
         let toolbox = Arc::clone(&session.toolbox);
@@ -94,7 +94,7 @@ async fn settle(session: &mut Session<'_>) {
 }
 
 /// What the run breaks of, if it does.
-fn flat(driven: Result<Result<StopReason, Breach>, String>) -> Result<StopReason, String> {
+fn flat(driven: Result<Result<StopReason, InvalidEvent>, String>) -> Result<StopReason, String> {
     driven.and_then(|ended| ended.map_err(|breach| breach.to_string()))
 }
 
@@ -129,14 +129,14 @@ pub(super) async fn conduct(
 }
 
 /// What the run itself has to do with the runs within it.
-fn kin(setup: &mut Setup, interrupts: Interrupts) -> Kin {
+fn kin(setup: &mut Setup, interrupts: InterruptReceiver) -> AgentContext {
     let definitions = std::mem::take(&mut setup.agents);
     let delegation = std::mem::take(&mut setup.delegation);
     let nest = setup.journal.nest();
     let past = std::mem::take(&mut setup.carried.agents);
-    Kin {
-        tree: Tree::new(definitions, delegation, interrupts, nest, &setup.session_id, past),
-        purse: Purse::new(setup.ledger),
+    AgentContext {
+        tree: AgentRegistry::new(definitions, delegation, interrupts, nest, &setup.session_id, past),
+        purse: SharedLedger::new(setup.ledger),
         hooks: setup.hooks.take().map(Arc::new),
         mark: None,
         depth: 0,
@@ -157,8 +157,8 @@ async fn go(
     prompt: Vec<Block>,
     machine: Run,
     limits: &Limits,
-) -> Result<StopReason, Breach> {
-    session.watch.tell(&Notice::Init(init));
+) -> Result<StopReason, InvalidEvent> {
+    session.watch.tell(&RunNotice::Init(init));
     session.mind_crash_log();
     session.tell_lost_work();
     let goes_on = session.goes_on;
@@ -202,18 +202,18 @@ fn init(setup: &Setup) -> Init {
     }
 }
 
-pub(super) fn open(setup: Setup, watch: Watch<'_>, kin: Kin) -> (Session<'_>, Vec<Block>) {
+pub(super) fn open(setup: Setup, watch: RunMonitor<'_>, kin: AgentContext) -> (Session<'_>, Vec<Block>) {
     let toolbox = kin.offering(offering(setup.toolbox, &setup.servers));
     let definitions = toolbox.all_definitions();
     let fixed = fixed_bytes(&setup.system, &definitions);
     let carried = setup.carried;
     let cost_before = carried.cost_before;
     let places = Arc::new(Semaphore::new(SIDE_BY_SIDE));
-    let words = LastWords::of(&carried);
+    let words = FinalText::of(&carried);
     let thinking_stripped = !carried.messages.is_empty();
     let full = setup.limits.budgets.objections;
     let pressing = carried.run.is_some_and(|run| run.budgets.objections < full);
-    let counsellors = Counsellors::new(kin.hooks.as_deref().cloned(), pressing);
+    let counsellors = HookState::new(kin.hooks.as_deref().cloned(), pressing);
     let windows = setup.rungs.iter().map(|rung| window(rung, &carried.windows)).collect();
     let session = Session {
         system: setup.system,
@@ -225,7 +225,7 @@ pub(super) fn open(setup: Setup, watch: Watch<'_>, kin: Kin) -> (Session<'_>, Ve
         thinking: setup.thinking,
         stream_events: setup.stream_events,
         history: History::new(carried.messages, fixed),
-        books: Books::new(
+        books: Accounting::new(
             kin.purse.clone(),
             kin.mark.as_ref().map(|mark| mark.id.clone()),
             setup.stop_after,
@@ -268,13 +268,13 @@ pub(super) fn open(setup: Setup, watch: Watch<'_>, kin: Kin) -> (Session<'_>, Ve
 }
 
 /// How much a model takes at once, as far as is known or was learned.
-fn window(rung: &Rung, learned: &[(String, u64)]) -> u64 {
+fn window(rung: &ModelEndpoint, learned: &[(String, u64)]) -> u64 {
     let known = rung.facts.context_window;
     let learned = learned.iter().find(|(model, _)| *model == rung.label);
     learned.map_or(known, |(_, tokens)| known.min(*tokens))
 }
 
-fn ending(mut session: Session<'_>, reason: StopReason) -> Ending {
+fn ending(mut session: Session<'_>, reason: StopReason) -> RunOutcome {
     let is_full = matches!(reason, StopReason::PromptTooLong | StopReason::BlockingLimit);
     let contributors = if is_full { session.contributors() } else { Vec::new() };
     let blames_fault = match reason {
@@ -310,7 +310,7 @@ fn ending(mut session: Session<'_>, reason: StopReason) -> Ending {
     let fault = if blames_fault { session.fault.take() } else { None };
     let is_awaited = fault.is_some() && reason != StopReason::Deadline;
     let retry_at = session.retry_at.filter(|_| is_awaited);
-    Ending {
+    RunOutcome {
         reason,
         contributors,
         thrashed: session.thrashed,

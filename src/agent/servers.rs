@@ -8,14 +8,14 @@ use jsonschema::Validator;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::mcp::{Leave, Piece, Servers, Standing, Status, prefix};
+use crate::mcp::{CallPermission, ContentPart, Servers, ServerReport, ServerStatus, prefix};
 use crate::recovery::{SERVERS_NEWS, StopReason};
-use crate::tools::{AGENT, Brought, ForeignTools, Leave as LeaveTaken, TASK, Toolbox};
+use crate::tools::{AGENT, ExternalResult, ExternalTools, Permission as LeaveTaken, TASK, Toolbox};
 use crate::transcript::{Block, ToolCall, ToolDefinition, fixed_bytes};
 
-use super::observer::{Init, Notice, WaitingFor};
+use super::observer::{Init, RunNotice, WaitingFor};
 use super::session::Session;
-use super::watch::{Figures, Vigil, Watch};
+use super::watch::{ProgressSnapshot, WaitTimer, RunMonitor};
 
 /// Who waits longer than this for servers that start is told for which.
 const FIRST_SIGN: Duration = Duration::from_secs(2);
@@ -49,14 +49,14 @@ pub(super) fn offering(toolbox: Toolbox, servers: &Arc<Servers>) -> Toolbox {
     if servers.is_empty() {
         toolbox
     } else {
-        toolbox.joined_by(Arc::new(Across(Arc::clone(servers))))
+        toolbox.joined_by(Arc::new(McpToolProvider(Arc::clone(servers))))
     }
 }
 
 /// Carries calls from the toolbox to the servers.
-struct Across(Arc<Servers>);
+struct McpToolProvider(Arc<Servers>);
 
-impl ForeignTools for Across {
+impl ExternalTools for McpToolProvider {
     fn definitions(&self) -> Vec<ToolDefinition> {
         self.0.definitions()
     }
@@ -75,8 +75,8 @@ impl ForeignTools for Across {
 
     fn leave(&self, call: &ToolCall) -> LeaveTaken {
         match self.0.leave(&call.name, &call.input) {
-            Leave::Free => LeaveTaken::Free,
-            Leave::Needed { name, reads_only } => LeaveTaken::Needed { name, reads_only },
+            CallPermission::Free => LeaveTaken::Free,
+            CallPermission::Needed { name, reads_only } => LeaveTaken::Needed { name, reads_only },
         }
     }
 
@@ -84,14 +84,14 @@ impl ForeignTools for Across {
         &'a self,
         call: &'a ToolCall,
         cancel: CancellationToken,
-    ) -> Pin<Box<dyn Future<Output = Brought> + Send + 'a>> {
+    ) -> Pin<Box<dyn Future<Output = ExternalResult> + Send + 'a>> {
         Box::pin(async move {
             let reply = self.0.call(&call.name, &call.input, &cancel).await;
-            let mut brought = Brought { is_error: reply.is_error, ..Brought::default() };
+            let mut brought = ExternalResult { is_error: reply.is_error, ..ExternalResult::default() };
             for piece in reply.pieces {
                 match piece {
-                    Piece::Block(block) => brought.blocks.push(block),
-                    Piece::Data { what, bytes } => brought.files.push((what, bytes)),
+                    ContentPart::Block(block) => brought.blocks.push(block),
+                    ContentPart::Data { what, bytes } => brought.files.push((what, bytes)),
                 }
             }
             brought
@@ -123,10 +123,10 @@ impl Session<'_> {
         let settled = servers.settle(limit);
         let began = Instant::now();
         let mut vigil = self.watch.begin_soon(FIRST_SIGN);
-        let show = |watch: &mut Watch<'_>, vigil: &Vigil| {
+        let show = |watch: &mut RunMonitor<'_>, vigil: &WaitTimer| {
             let names = servers.starting().join(", ");
             let left = limit.saturating_sub(began.elapsed());
-            watch.beat_until(vigil, WaitingFor::Servers { names: &names }, Figures::none(), left);
+            watch.beat_until(vigil, WaitingFor::Servers { names: &names }, ProgressSnapshot::none(), left);
         };
         if self.watch.wait_for(&mut vigil, show, settled).await.is_err() {
             // Whatever is waited for next will hear of the cut too.
@@ -146,7 +146,7 @@ impl Session<'_> {
                 "the run begins without MCP servers that are still starting ({starting}): their \
                  tools join later; see MCP_TIMEOUT"
             );
-            self.watch.tell(&Notice::Warning(&line));
+            self.watch.tell(&RunNotice::Warning(&line));
         }
     }
 
@@ -170,16 +170,16 @@ impl Session<'_> {
         if self.awaited_servers.is_empty() || !self.waits_for_model() {
             return;
         }
-        let awaited = |standing: &Standing| self.awaited_servers.contains(&standing.name);
-        let standings: Vec<Standing> =
+        let awaited = |standing: &ServerReport| self.awaited_servers.contains(&standing.name);
+        let standings: Vec<ServerReport> =
             self.servers.standings().into_iter().filter(awaited).collect();
         let lines: Vec<String> = standings.iter().filter_map(news_of).collect();
         let connected = |name: &str| {
-            standings.iter().any(|one| one.name == name && one.status == Status::Connected)
+            standings.iter().any(|one| one.name == name && one.status == ServerStatus::Connected)
         };
         let instructions = self.servers.instructions_of(&connected);
         let is_pending = |name: &String| {
-            standings.iter().any(|one| one.name == *name && one.status == Status::Pending)
+            standings.iter().any(|one| one.name == *name && one.status == ServerStatus::Pending)
         };
         self.awaited_servers.retain(is_pending);
         if lines.is_empty() {
@@ -191,7 +191,7 @@ impl Session<'_> {
             text.push_str(&instructions);
         }
         for line in &lines {
-            self.watch.tell(&Notice::Remark(line));
+            self.watch.tell(&RunNotice::Remark(line));
         }
         self.say(vec![Block::text(text)], &[]);
     }
@@ -202,7 +202,7 @@ impl Session<'_> {
             return;
         }
         for line in self.servers.take_news() {
-            self.watch.tell(&Notice::Warning(&line));
+            self.watch.tell(&RunNotice::Warning(&line));
         }
         let definitions = self.toolbox.all_definitions();
         if definitions != self.definitions {
@@ -237,29 +237,29 @@ impl Session<'_> {
     /// Says which servers never came, so that nobody takes their silence for success.
     fn warn_of_missing(&mut self) {
         for line in self.servers.take_news() {
-            self.watch.tell(&Notice::Warning(&line));
+            self.watch.tell(&RunNotice::Warning(&line));
         }
         for standing in self.servers.standings() {
-            if standing.status == Status::Pending {
+            if standing.status == ServerStatus::Pending {
                 let line = format!("MCP server {:?} was not connected at the end", standing.name);
-                self.watch.tell(&Notice::Warning(&line));
+                self.watch.tell(&RunNotice::Warning(&line));
             }
         }
     }
 }
 
 /// What there is to say of a server that was still starting, once it is not any more.
-fn news_of(standing: &Standing) -> Option<String> {
-    let Standing { name, status, why } = standing;
+fn news_of(standing: &ServerReport) -> Option<String> {
+    let ServerReport { name, status, why } = standing;
     let why = why.as_ref().map_or_else(String::new, |why| format!(": {why}"));
     match status {
-        Status::Pending | Status::Disabled => None,
-        Status::Connected => Some(format!(
+        ServerStatus::Pending | ServerStatus::Disabled => None,
+        ServerStatus::Connected => Some(format!(
             "MCP server {name:?} is connected now. Its tools, whose names begin with {}, can be \
              used.",
             prefix(name)
         )),
-        Status::NeedsAuth | Status::Failed => {
+        ServerStatus::NeedsAuth | ServerStatus::Failed => {
             Some(format!("MCP server {name:?} cannot be had{why}. Go on without it."))
         }
     }

@@ -5,38 +5,38 @@ use std::sync::Arc;
 
 use tokio::sync::Semaphore;
 
-use crate::journal::{Health, Journal, Meta};
+use crate::journal::{JournalHealth, Journal, MessageMeta};
 use crate::mcp::Servers;
 use crate::model::limits::SharedLimits;
-use crate::model::{Answer, MalformedCall};
+use crate::model::{ModelReply, MalformedCall};
 use crate::recovery::{
-    Action, Episode, Event, Fate, Fault, Limits, Moment, Money, Nudge, Pause, Purpose, Reply,
-    Spiral, StopReason, Transition,
+    Action, RecoveryRecord, Event, ReplyDisposition, Fault, Limits, Moment, Money, Nudge, Pause, CallPurpose, ReplyKind,
+    LoopDetector, StopReason, Transition,
 };
 use crate::secrets::KnownSecrets;
 use crate::tools::Toolbox;
 use crate::transcript::{Block, History, Message, Role, ToolDefinition, named, strip_thinking};
 
-use super::books::Books;
-use super::context::Summarising;
+use super::books::Accounting;
+use super::context::SummaryInProgress;
 use super::conversation::{is_unsigned_thinking, open_calls, says_something, synthetic, text_of};
-use super::delegate::Kin;
+use super::delegate::AgentContext;
 use super::drive::World;
 use super::early::EarlyTools;
 use super::failed_checks::FailedChecks;
-use super::hooks::Counsellors;
-use super::observer::{Heartbeat, Notice, WaitingFor};
-use super::setup::Rung;
+use super::hooks::HookState;
+use super::observer::{Heartbeat, RunNotice, WaitingFor};
+use super::setup::ModelEndpoint;
 use super::told::ToldBlocks;
-use super::watch::{Figures, Vigil, Watch};
-use super::words::LastWords;
+use super::watch::{ProgressSnapshot, WaitTimer, RunMonitor};
+use super::words::FinalText;
 
 /// A run in progress: what the machine's decisions are carried out on.
 #[expect(clippy::struct_excessive_bools, reason = "each remembers something of its own")]
 pub(super) struct Session<'a> {
     pub(super) system: String,
     pub(super) definitions: Vec<ToolDefinition>,
-    pub(super) rungs: Vec<Rung>,
+    pub(super) rungs: Vec<ModelEndpoint>,
     pub(super) toolbox: Arc<Toolbox>,
     pub(super) servers: Arc<Servers>,
     /// The servers that the model was told are not connected yet.
@@ -44,15 +44,15 @@ pub(super) struct Session<'a> {
     pub(super) thinking: Option<u32>,
     pub(super) stream_events: bool,
     pub(super) history: History,
-    pub(super) books: Books,
+    pub(super) books: Accounting,
     /// What the session cost before what the books count.
     pub(super) cost_before: Money,
     pub(super) journal: Journal,
     pub(super) secrets: KnownSecrets,
     /// How many of them the journal knows.
     pub(super) guarded: usize,
-    pub(super) watch: Watch<'a>,
-    pub(super) counsellors: Counsellors,
+    pub(super) watch: RunMonitor<'a>,
+    pub(super) counsellors: HookState,
     /// Whether the session was begun by an earlier process.
     pub(super) goes_on: bool,
     pub(super) early: EarlyTools,
@@ -61,7 +61,7 @@ pub(super) struct Session<'a> {
     /// Which model of the chain answers.
     pub(super) rung: u8,
     /// The reply that just came, until the machine has decided what becomes of it.
-    pub(super) pending: Option<Answer>,
+    pub(super) pending: Option<ModelReply>,
     /// Calls of the last reply that are answered without being run.
     pub(super) malformed: Vec<MalformedCall>,
     /// What was told of the reply that is coming in.
@@ -72,8 +72,8 @@ pub(super) struct Session<'a> {
     pub(super) fault: Option<Fault>,
     /// When the service wants the run back after its last fault, in Unix seconds.
     pub(super) retry_at: Option<u64>,
-    pub(super) words: LastWords,
-    pub(super) waiting: Option<Waiting>,
+    pub(super) words: FinalText,
+    pub(super) waiting: Option<AnnouncedWait>,
     /// Whether the last reply was a `pause_turn`, which goes back as the last word.
     pub(super) paused: bool,
     /// Whether it was said that the journal is lost.
@@ -87,10 +87,10 @@ pub(super) struct Session<'a> {
     pub(super) limits: Limits,
     /// The context window of each rung as far as it is known, in tokens.
     pub(super) windows: Vec<u64>,
-    pub(super) summarising: Option<Summarising>,
+    pub(super) summarising: Option<SummaryInProgress>,
     /// Whether thinking was taken out, here or in an earlier process.
     pub(super) thinking_stripped: bool,
-    pub(super) spiral: Spiral,
+    pub(super) spiral: LoopDetector,
     /// What failed checks of `--require` came to.
     pub(super) unmet: FailedChecks,
     /// Whether compaction had stopped helping when the run ended.
@@ -98,23 +98,23 @@ pub(super) struct Session<'a> {
     /// Whether it was said that background commands are being stopped.
     pub(super) work_minded: bool,
     /// The runs around this one.
-    pub(super) kin: Kin,
+    pub(super) kin: AgentContext,
 }
 
 /// A retry wait that was announced.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Waiting {
+pub(super) struct AnnouncedWait {
     pause: Pause,
     pub(super) since: Moment,
     until: Moment,
 }
 
 /// Says that a retry wait goes on.
-pub(super) fn beat_waiting(watch: &mut Watch<'_>, waiting: Option<Waiting>, figures: Figures) {
-    let Some(Waiting { pause, since, until }) = waiting else { return };
+pub(super) fn beat_waiting(watch: &mut RunMonitor<'_>, waiting: Option<AnnouncedWait>, figures: ProgressSnapshot) {
+    let Some(AnnouncedWait { pause, since, until }) = waiting else { return };
     let now = watch.clock.now();
     let elapsed = since.until(now);
-    watch.tell(&Notice::Heartbeat(Heartbeat {
+    watch.tell(&RunNotice::Heartbeat(Heartbeat {
         waiting_for: WaitingFor::Retry(pause),
         elapsed,
         ends_in: Some(now.until(until)),
@@ -139,11 +139,11 @@ impl World for Session<'_> {
         self.journal.recoveries(&ended);
         self.mind_journal();
         let fault = matches!(transition.event, Event::Failed(_)).then_some(self.fault.as_ref());
-        self.watch.tell(&Notice::Step { transition, fault: fault.flatten() });
+        self.watch.tell(&RunNotice::Step { transition, fault: fault.flatten() });
         if transition.next.rung != self.rung {
             self.switch_model(transition.next.rung);
         }
-        if matches!(transition.action, Action::Weigh { purpose: Purpose::Reply, .. }) {
+        if matches!(transition.action, Action::Weigh { purpose: CallPurpose::Reply, .. }) {
             self.summarising = None;
         }
         self.thrashed = transition.next.gave_up_compacting();
@@ -159,7 +159,7 @@ impl World for Session<'_> {
             Action::Weigh { purpose, fast, .. } => match self.mind_compaction(purpose).await {
                 Ok(()) => {
                     self.join_tools();
-                    if purpose == Purpose::Reply {
+                    if purpose == CallPurpose::Reply {
                         self.tell_of_late_servers();
                     }
                     self.weigh_in_turn(purpose, fast).await
@@ -183,10 +183,10 @@ impl Session<'_> {
     /// Applies what a step does to the conversation.
     fn edit(&mut self, transition: &Transition) {
         match transition.edit.reply {
-            Fate::Keep => self.keep(transition.event),
-            Fate::Drop => self.drop_reply(),
-            Fate::Summary => self.compact(),
-            Fate::Absent => {}
+            ReplyDisposition::Keep => self.keep(transition.event),
+            ReplyDisposition::Drop => self.drop_reply(),
+            ReplyDisposition::Summary => self.compact(),
+            ReplyDisposition::Absent => {}
         }
         if let Some(trim) = transition.edit.trim {
             self.trim(trim);
@@ -200,7 +200,7 @@ impl Session<'_> {
     fn keep(&mut self, event: Event) {
         let Some(mut answer) = self.pending.take() else { return };
         self.malformed = std::mem::take(&mut answer.malformed);
-        if !matches!(event, Event::Replied(Reply::ToolCalls { .. })) {
+        if !matches!(event, Event::Replied(ReplyKind::ToolCalls { .. })) {
             self.early.discard();
         }
         answer.content.retain(|block| !is_unsigned_thinking(block));
@@ -208,9 +208,9 @@ impl Session<'_> {
         let model = self.rung().label.clone();
         self.books.tally.answered_by(&model);
         let text = text_of(&answer.content);
-        let cut = matches!(event, Event::Replied(Reply::CutShort(_)));
+        let cut = matches!(event, Event::Replied(ReplyKind::CutShort(_)));
         self.words.hear(&text, cut, &answer.stop_reason);
-        self.paused = event == Event::Replied(Reply::Paused);
+        self.paused = event == Event::Replied(ReplyKind::Paused);
         if !answer.content.iter().any(says_something) {
             self.history.heard(&answer.usage);
             self.forget_told();
@@ -222,7 +222,7 @@ impl Session<'_> {
         self.history.push_reply(message.clone(), &answer.usage);
         self.journal.message(
             &message,
-            &Meta {
+            &MessageMeta {
                 id: Some(&answer.id),
                 model: Some(&answer.model),
                 stop_reason: Some(&answer.stop_reason),
@@ -232,7 +232,7 @@ impl Session<'_> {
                 ids: &ids,
             },
         );
-        self.watch.tell(&Notice::Assistant {
+        self.watch.tell(&RunNotice::Assistant {
             message: &message,
             ids: &ids,
             id: &answer.id,
@@ -247,7 +247,7 @@ impl Session<'_> {
     pub(super) fn forget_told(&mut self) {
         let ids = self.told.forget();
         if !ids.is_empty() {
-            self.watch.tell(&Notice::BlocksDropped { ids: &ids });
+            self.watch.tell(&RunNotice::BlocksDropped { ids: &ids });
         }
     }
 
@@ -295,7 +295,7 @@ impl Session<'_> {
     pub(super) fn ask_for(&mut self, prompt: Vec<Block>) {
         let message = Message::user(prompt);
         self.history.push(message.clone());
-        self.journal.message(&message, &Meta::default());
+        self.journal.message(&message, &MessageMeta::default());
     }
 
     /// Adds the user's side's words to the history.
@@ -303,8 +303,8 @@ impl Session<'_> {
         self.paused = false;
         let message = Message::user(blocks);
         self.history.push(message.clone());
-        let ids = self.journal.message(&message, &Meta::default());
-        self.watch.tell(&Notice::User { message: &message, details, ids: &ids });
+        let ids = self.journal.message(&message, &MessageMeta::default());
+        self.watch.tell(&RunNotice::User { message: &message, details, ids: &ids });
     }
 
     /// Another model answers from now on. It did not sign the thinking in the history.
@@ -315,23 +315,23 @@ impl Session<'_> {
         self.history.edit(strip_thinking);
         self.thinking_stripped = true;
         self.forget_summary_request();
-        self.watch.tell(&Notice::ModelSwitched { from: &from, to: &to });
+        self.watch.tell(&RunNotice::ModelSwitched { from: &from, to: &to });
     }
 
     /// The rung in use. The chain is never empty and the machine never climbs past its end;
     /// were it wrong about that, the last rung is the right one.
-    pub(super) fn rung(&self) -> &Rung {
+    pub(super) fn rung(&self) -> &ModelEndpoint {
         self.rung_at(self.rung)
     }
 
-    pub(super) fn rung_at(&self, rung: u8) -> &Rung {
+    pub(super) fn rung_at(&self, rung: u8) -> &ModelEndpoint {
         let last = self.rungs.len() - 1;
         &self.rungs[usize::from(rung).min(last)]
     }
 
-    fn tell_recoveries(&mut self, ended: &[Episode]) {
+    fn tell_recoveries(&mut self, ended: &[RecoveryRecord]) {
         for episode in ended {
-            self.watch.tell(&Notice::RecoveryEnds(episode));
+            self.watch.tell(&RunNotice::RecoveryEnds(episode));
         }
     }
 
@@ -349,11 +349,11 @@ impl Session<'_> {
             }
             self.waiting = None;
             let waited = waiting.since.until(transition.at);
-            self.watch.tell(&Notice::WaitEnds { pause: waiting.pause, waited });
+            self.watch.tell(&RunNotice::WaitEnds { pause: waiting.pause, waited });
         }
         let Some((until, pause)) = paused else { return };
-        self.waiting = Some(Waiting { pause, since: transition.at, until });
-        self.watch.tell(&Notice::WaitBegins {
+        self.waiting = Some(AnnouncedWait { pause, since: transition.at, until });
+        self.watch.tell(&RunNotice::WaitBegins {
             pause,
             until,
             now: transition.at,
@@ -368,15 +368,15 @@ impl Session<'_> {
         let (clock, waiting, figures) = (self.watch.clock, self.waiting, self.figures());
         let mut vigil = self.watch.begin();
         let woke = clock.sleep_until(until);
-        let show = |watch: &mut Watch<'_>, _: &Vigil| beat_waiting(watch, waiting, figures);
+        let show = |watch: &mut RunMonitor<'_>, _: &WaitTimer| beat_waiting(watch, waiting, figures);
         match self.watch.wait_for(&mut vigil, show, woke).await {
             Ok(()) => Event::Woke,
             Err(cut) => cut.into(),
         }
     }
 
-    pub(super) fn figures(&self) -> Figures {
-        Figures {
+    pub(super) fn figures(&self) -> ProgressSnapshot {
+        ProgressSnapshot {
             turn: self.books.tally.turns + 1,
             waited: self.books.tally.recovery.totals().waited,
             spent: self.books.purse.ledger().spent(),
@@ -384,8 +384,8 @@ impl Session<'_> {
     }
 
     /// The same for what belongs to the reply that came last, if one came.
-    pub(super) fn figures_of_turn(&self) -> Figures {
-        Figures { turn: self.books.tally.turns.max(1), ..self.figures() }
+    pub(super) fn figures_of_turn(&self) -> ProgressSnapshot {
+        ProgressSnapshot { turn: self.books.tally.turns.max(1), ..self.figures() }
     }
 
     /// Leaves the history valid and the journal closed.
@@ -425,10 +425,10 @@ impl Session<'_> {
 
     /// Says once that the run goes on without a journal.
     fn mind_journal(&mut self) {
-        let Health::Lost(why) = self.journal.health() else { return };
+        let JournalHealth::Lost(why) = self.journal.health() else { return };
         if !std::mem::replace(&mut self.journal_minded, true) {
             let warning = format!("the run goes on without a journal and cannot be resumed: {why}");
-            self.watch.tell(&Notice::Warning(&warning));
+            self.watch.tell(&RunNotice::Warning(&warning));
         }
     }
 }

@@ -7,11 +7,11 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::hooks::Hooks;
-use crate::journal::{Health as JournalHealth, Journal, ModelSpan, PastAgent};
+use crate::journal::{JournalHealth as JournalHealth, Journal, ModelSpan, PastAgent};
 use crate::mcp::{self, Servers};
 use crate::model::limits::SharedLimits;
-use crate::model::{Client, ModelFacts, RateLimits};
-use crate::recovery::{Chronicle, Fault, Ledger, Limits, Money, Run, Spiral, StopReason};
+use crate::model::{ModelClient, ModelFacts, RateLimits};
+use crate::recovery::{RecoveryLog, Fault, Ledger, Limits, Money, Run, LoopDetector, StopReason};
 use crate::secrets::KnownSecrets;
 use crate::tools::{Acceptance, AgentDefinition, BackgroundTask, Toolbox};
 use crate::transcript::{Block, Contributor, Message, Usage};
@@ -27,7 +27,7 @@ pub struct Setup {
     pub system: String,
     pub cwd: PathBuf,
     /// The chain, the preferred model first. Never empty.
-    pub rungs: Vec<Rung>,
+    pub rungs: Vec<ModelEndpoint>,
     pub toolbox: Toolbox,
     /// What else the model is offered. Started with the run, if not before.
     pub servers: Arc<Servers>,
@@ -55,7 +55,7 @@ pub struct Setup {
     pub memory_files: Vec<PathBuf>,
     /// What whoever watches should know before the run begins.
     pub warnings: Vec<String>,
-    pub carried: Carried,
+    pub carried: ResumedState,
     /// The kinds of sub-agents beside the one that is built in.
     pub agents: Vec<AgentDefinition>,
     /// What they are given.
@@ -64,18 +64,18 @@ pub struct Setup {
 
 /// One model of the chain, and who is asked for it.
 #[derive(Clone)]
-pub struct Rung {
+pub struct ModelEndpoint {
     /// What results, journal and progress lines call it: no other rung has this name, though the
     /// same model may be had in several places.
     pub label: String,
     pub facts: ModelFacts,
     /// Shared by the rungs of one endpoint.
-    pub client: Arc<Client>,
+    pub client: Arc<ModelClient>,
 }
 
 /// What an earlier process of the same session leaves to this one.
 #[derive(Debug, Default)]
-pub struct Carried {
+pub struct ResumedState {
     pub messages: Vec<Message>,
     /// Set when that process did not finish what it was asked: its counters go on.
     pub run: Option<Run>,
@@ -84,20 +84,20 @@ pub struct Carried {
     /// Whether nothing is left to do but to say once more how it ended: it was completed.
     pub finished: bool,
     /// What the loop detector remembers.
-    pub spiral: Spiral,
+    pub spiral: LoopDetector,
     /// How large context windows turned out to be, by a rung's label, in tokens.
     pub windows: Vec<(String, u64)>,
     /// The sub-agents of what goes on.
     pub agents: Vec<PastAgent>,
     /// The sums to go on from.
-    pub tally: Tally,
+    pub tally: RunStats,
     /// What the session cost before those.
     pub cost_before: Money,
 }
 
 /// How a run ended, with everything the result object says.
 #[derive(Clone, Debug)]
-pub struct Ending {
+pub struct RunOutcome {
     pub reason: StopReason,
     /// What took up the room in the context window, when it ran out; the largest first.
     pub contributors: Vec<Contributor>,
@@ -111,7 +111,7 @@ pub struct Ending {
     pub text: String,
     /// The API's own stop reason of the last reply.
     pub stop_reason: Option<String>,
-    pub tally: Tally,
+    pub tally: RunStats,
     /// Everything that counts against the budget.
     pub spent: Money,
     /// Part of it that is an upper bound: of replies that broke off, and of tokens that a service
@@ -130,14 +130,14 @@ pub struct Ending {
     pub acceptance: Acceptance,
     /// What was started in the background.
     pub tasks: Vec<BackgroundTask>,
-    pub hooks: HookTally,
+    pub hooks: HookStats,
     /// What came of the servers of the Model Context Protocol.
-    pub servers: mcp::Tally,
+    pub servers: mcp::McpStats,
     /// The sub-agents that were started.
     pub agents: Vec<AgentTask>,
 }
 
-impl Ending {
+impl RunOutcome {
     /// Everything that counts against the budget. `None` when a model was used whose price is not
     /// known.
     pub fn cost(&self) -> Option<Money> {
@@ -153,7 +153,7 @@ impl Ending {
 
 /// Sums over a run.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Tally {
+pub struct RunStats {
     /// Model replies that entered the history.
     pub turns: u32,
     pub duration: Duration,
@@ -162,12 +162,12 @@ pub struct Tally {
     pub usage: Usage,
     /// Replies whose service reported impossible counts of tokens, which were cut.
     pub clamped: u32,
-    pub by_model: Vec<ModelTally>,
+    pub by_model: Vec<ModelStats>,
     /// Which model answered from which turn on.
     pub models: Vec<ModelSpan>,
     /// Requests, waits, and what was done against every setback.
-    pub recovery: Chronicle,
-    pub tools: ToolTally,
+    pub recovery: RecoveryLog,
+    pub tools: ToolStats,
     pub denials: Vec<Denial>,
     /// Violations of the message rules that were mended before a send.
     pub repairs: u32,
@@ -181,7 +181,7 @@ pub struct Tally {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct ModelTally {
+pub struct ModelStats {
     pub model: String,
     pub usage: Usage,
     /// `None` when no price is known.
@@ -190,7 +190,7 @@ pub struct ModelTally {
     pub max_output: u32,
 }
 
-impl Tally {
+impl RunStats {
     /// Takes down who gave the reply that was just counted.
     pub(super) fn answered_by(&mut self, model: &str) {
         if self.models.last().is_none_or(|last| last.model != model) {
@@ -200,7 +200,7 @@ impl Tally {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ToolTally {
+pub struct ToolStats {
     pub calls: u32,
     pub failed: u32,
     pub denied: u32,
@@ -210,7 +210,7 @@ pub struct ToolTally {
 
 /// What hooks did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct HookTally {
+pub struct HookStats {
     pub ran: u32,
     /// They counted as not there.
     pub failed: u32,

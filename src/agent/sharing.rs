@@ -2,18 +2,18 @@
 
 use crate::model::RateLimits;
 use crate::model::limits::SharedLimits;
-use crate::recovery::{Ask, ErrorClass, Failure, Moment};
+use crate::recovery::{ModelCall, ErrorClass, Failure, Moment};
 
-use super::observer::{Notice, WaitingFor};
+use super::observer::{RunNotice, WaitingFor};
 use super::session::Session;
-use super::watch::{CutBy, Figures, Vigil, Watch};
+use super::watch::{CancelReason, ProgressSnapshot, WaitTimer, RunMonitor};
 
 impl Session<'_> {
     /// Until when a request has to wait for the sake of others, if it has to.
     ///
     /// # Errors
     /// What cut the run off while it looked.
-    pub(super) async fn held(&mut self, ask: &Ask) -> Result<Option<Moment>, CutBy> {
+    pub(super) async fn held(&mut self, ask: &ModelCall) -> Result<Option<Moment>, CancelReason> {
         let rung = self.rung_at(ask.rung);
         let (name, label) = (rung.client.limit_of(&rung.facts.name), rung.label.clone());
         let figures = self.figures();
@@ -43,19 +43,19 @@ impl Session<'_> {
             return;
         };
         let remark = format!("rate limits are not shared with other runs: {trouble}");
-        self.watch.tell(&Notice::Remark(&remark));
+        self.watch.tell(&RunNotice::Remark(&remark));
     }
 }
 
 /// Waits for the file in which runs tell each other, unless the run is cut off before.
 async fn unless_cut<T>(
-    watch: &mut Watch<'_>,
+    watch: &mut RunMonitor<'_>,
     model: &str,
-    figures: Figures,
+    figures: ProgressSnapshot,
     file: impl Future<Output = T>,
-) -> Result<T, CutBy> {
+) -> Result<T, CancelReason> {
     let mut vigil = watch.begin();
-    let show = |watch: &mut Watch<'_>, vigil: &Vigil| {
+    let show = |watch: &mut RunMonitor<'_>, vigil: &WaitTimer| {
         watch.beat(vigil, WaitingFor::Model(model), figures, None);
     };
     watch.wait_for(&mut vigil, show, file).await

@@ -1,16 +1,16 @@
 //! Whose turn it is to reserve, where several agents draw on one budget.
 
-use crate::recovery::{Event, Purpose};
+use crate::recovery::{Event, CallPurpose};
 
 use super::observer::WaitingFor;
 use super::session::Session;
-use super::watch::{CutBy, Vigil, Watch};
+use super::watch::{CancelReason, WaitTimer, RunMonitor};
 
 impl Session<'_> {
     /// Weighs the next request. Where several agents draw on one budget, what others have reserved
     /// for calls under way comes back for the most part: rather than end for it, or ask for half an
     /// answer, it is waited for.
-    pub(super) async fn weigh_in_turn(&mut self, purpose: Purpose, fast: bool) -> Event {
+    pub(super) async fn weigh_in_turn(&mut self, purpose: CallPurpose, fast: bool) -> Event {
         if !self.books.is_bounded() {
             return Event::Weighed(self.weigh(purpose, fast));
         }
@@ -34,7 +34,7 @@ impl Session<'_> {
         }
     }
 
-    async fn take_turn(&mut self, vigil: &mut Vigil) -> Result<(), CutBy> {
+    async fn take_turn(&mut self, vigil: &mut WaitTimer) -> Result<(), CancelReason> {
         if self.books.turn.is_none() {
             let purse = self.books.purse.clone();
             self.books.turn = Some(self.until(purse.turn(), vigil).await?);
@@ -46,10 +46,10 @@ impl Session<'_> {
     async fn until<T>(
         &mut self,
         other: impl Future<Output = T>,
-        vigil: &mut Vigil,
-    ) -> Result<T, CutBy> {
+        vigil: &mut WaitTimer,
+    ) -> Result<T, CancelReason> {
         let figures = self.figures();
-        let show = |watch: &mut Watch<'_>, vigil: &Vigil| {
+        let show = |watch: &mut RunMonitor<'_>, vigil: &WaitTimer| {
             watch.beat(vigil, WaitingFor::Money, figures, None);
         };
         self.watch.wait_for(vigil, show, other).await

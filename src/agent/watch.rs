@@ -8,69 +8,69 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 use crate::recovery::{Event, Interrupt, Moment, Money};
 
 use super::clock::Clock;
-use super::delegate::Said;
-use super::observer::{Heartbeat, Notice, Observer, WaitingFor};
-use super::signals::{Alarm, Interrupts, interrupted};
+use super::delegate::SubagentEvent;
+use super::observer::{Heartbeat, RunNotice, Observer, WaitingFor};
+use super::signals::{DenialReceiver, InterruptReceiver, interrupted};
 
 /// What a run is watched with, and what it watches for.
-pub(super) struct Watch<'a> {
+pub(super) struct RunMonitor<'a> {
     pub(super) observer: &'a mut dyn Observer,
     pub(super) clock: Clock,
-    interrupts: Interrupts,
+    interrupts: InterruptReceiver,
     /// What stops this run alone, where it is a sub-agent's.
-    stop: Option<Interrupts>,
+    stop: Option<InterruptReceiver>,
     /// What says that a sub-agent's call was denied, where that ends the run.
-    alarm: Option<Alarm>,
+    alarm: Option<DenialReceiver>,
     deadline: Option<Moment>,
     heartbeat: Duration,
     /// What sub-agents have to say, and what they say it into.
-    inbox: UnboundedReceiver<Said>,
-    pub(super) post: UnboundedSender<Said>,
+    inbox: UnboundedReceiver<SubagentEvent>,
+    pub(super) post: UnboundedSender<SubagentEvent>,
     /// The observer panicked. It is not asked again: the run must be able to end.
     struck: bool,
     /// When a sign of life was last given. Silence is measured from there, and not from the start
     /// of whatever is waited for now: many short waits in a row are a long silence.
     said: Instant,
     /// What cut the run off, and when that was seen first.
-    cut: Option<(Instant, CutBy)>,
+    cut: Option<(Instant, CancelReason)>,
 }
 
 /// Why something was not finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum CutBy {
+pub(super) enum CancelReason {
     Interrupt(Interrupt),
     Deadline,
     /// A sub-agent's call was denied, and that ends the run.
     Denial,
 }
 
-impl From<CutBy> for Event {
-    fn from(cut: CutBy) -> Self {
+impl From<CancelReason> for Event {
+    fn from(cut: CancelReason) -> Self {
         match cut {
-            CutBy::Interrupt(meaning) => Self::Interrupted(meaning),
-            CutBy::Deadline => Self::DeadlinePassed,
-            CutBy::Denial => Self::Denied,
+            CancelReason::Interrupt(meaning) => Self::Interrupted(meaning),
+            CancelReason::Deadline => Self::DeadlinePassed,
+            CancelReason::Denial => Self::Denied,
         }
     }
 }
 
 /// What happened while we waited for something else.
 #[derive(Clone, Copy, Debug)]
-enum Disturbance {
-    Cut(CutBy),
+enum WaitInterrupt {
+    Cut(CancelReason),
     /// It is time to show that we are alive.
     Tick,
 }
 
 /// How the run stands, for a heartbeat.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Figures {
+pub(super) struct ProgressSnapshot {
     pub(super) turn: u32,
     pub(super) waited: Duration,
     pub(super) spent: Money,
 }
 
-impl Figures {
+impl ProgressSnapshot {
     /// Before anything was done.
     pub(super) fn none() -> Self {
         Self { turn: 0, waited: Duration::ZERO, spent: Money::ZERO }
@@ -78,16 +78,16 @@ impl Figures {
 }
 
 /// One wait that is watched.
-pub(super) struct Vigil {
+pub(super) struct WaitTimer {
     began: Moment,
     ticks: Interval,
 }
 
-impl<'a> Watch<'a> {
+impl<'a> RunMonitor<'a> {
     pub(super) fn new(
         observer: &'a mut dyn Observer,
         clock: Clock,
-        interrupts: Interrupts,
+        interrupts: InterruptReceiver,
         deadline: Option<Moment>,
         heartbeat: Duration,
     ) -> Self {
@@ -110,24 +110,24 @@ impl<'a> Watch<'a> {
     }
 
     /// The same, stopped by `stop` as well.
-    pub(super) fn stopped_by(self, stop: Interrupts) -> Self {
+    pub(super) fn stopped_by(self, stop: InterruptReceiver) -> Self {
         Self { stop: Some(stop), ..self }
     }
 
     /// The same, ended by an alarm as well.
-    pub(super) fn alarmed_by(self, alarm: Alarm) -> Self {
+    pub(super) fn alarmed_by(self, alarm: DenialReceiver) -> Self {
         Self { alarm: Some(alarm), ..self }
     }
 
-    pub(super) fn begin(&self) -> Vigil {
+    pub(super) fn begin(&self) -> WaitTimer {
         let period = self.clock.real(self.heartbeat).max(Duration::from_millis(1));
         let mut ticks = interval_at(self.said + period, period);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        Vigil { began: self.clock.now(), ticks }
+        WaitTimer { began: self.clock.now(), ticks }
     }
 
     /// The same with a first sign of life after `first`, where that is sooner.
-    pub(super) fn begin_soon(&self, first: Duration) -> Vigil {
+    pub(super) fn begin_soon(&self, first: Duration) -> WaitTimer {
         let mut vigil = self.begin();
         let period = vigil.ticks.period();
         let began = Instant::now();
@@ -143,17 +143,17 @@ impl<'a> Watch<'a> {
     /// What cut the run off. `other` goes no further than it has come, unless it is lent.
     pub(super) async fn wait_for<T>(
         &mut self,
-        vigil: &mut Vigil,
-        mut show: impl FnMut(&mut Self, &Vigil),
+        vigil: &mut WaitTimer,
+        mut show: impl FnMut(&mut Self, &WaitTimer),
         other: impl Future<Output = T>,
-    ) -> Result<T, CutBy> {
+    ) -> Result<T, CancelReason> {
         tokio::pin!(other);
         loop {
             tokio::select! {
                 biased;
                 disturbance = self.disturbance(vigil) => match disturbance {
-                    Disturbance::Cut(cut) => return Err(cut),
-                    Disturbance::Tick => show(self, vigil),
+                    WaitInterrupt::Cut(cut) => return Err(cut),
+                    WaitInterrupt::Tick => show(self, vigil),
                 },
                 done = &mut other => return Ok(done),
             }
@@ -161,7 +161,7 @@ impl<'a> Watch<'a> {
     }
 
     /// Waits for the next disturbance. Cancel-safe.
-    async fn disturbance(&mut self, vigil: &mut Vigil) -> Disturbance {
+    async fn disturbance(&mut self, vigil: &mut WaitTimer) -> WaitInterrupt {
         let clock = self.clock;
         let deadline = self.deadline;
         let passed = async move {
@@ -174,23 +174,23 @@ impl<'a> Watch<'a> {
         let cut = loop {
             break tokio::select! {
                 biased;
-                meaning = interrupted(&mut self.interrupts) => CutBy::Interrupt(meaning),
-                meaning = stopped(&mut self.stop) => CutBy::Interrupt(meaning),
-                () = alarmed(&mut self.alarm) => CutBy::Denial,
-                () = &mut passed => CutBy::Deadline,
+                meaning = interrupted(&mut self.interrupts) => CancelReason::Interrupt(meaning),
+                meaning = stopped(&mut self.stop) => CancelReason::Interrupt(meaning),
+                () = alarmed(&mut self.alarm) => CancelReason::Denial,
+                () = &mut passed => CancelReason::Deadline,
                 Some(said) = self.inbox.recv() => {
                     self.pass_on(&said);
                     continue;
                 }
-                _ = vigil.ticks.tick() => return Disturbance::Tick,
+                _ = vigil.ticks.tick() => return WaitInterrupt::Tick,
             };
         };
         self.cut.get_or_insert((Instant::now(), cut));
-        Disturbance::Cut(cut)
+        WaitInterrupt::Cut(cut)
     }
 
     /// What cut the run off, if it was cut off, and since when there is a hurry.
-    pub(super) fn cut(&self) -> Option<(Instant, CutBy)> {
+    pub(super) fn cut(&self) -> Option<(Instant, CancelReason)> {
         self.cut
     }
 
@@ -201,9 +201,9 @@ impl<'a> Watch<'a> {
 
     pub(super) fn beat(
         &mut self,
-        vigil: &Vigil,
+        vigil: &WaitTimer,
         waiting_for: WaitingFor<'_>,
-        figures: Figures,
+        figures: ProgressSnapshot,
         since_last_byte: Option<Duration>,
     ) {
         self.show(vigil, waiting_for, figures, (None, since_last_byte));
@@ -212,9 +212,9 @@ impl<'a> Watch<'a> {
     /// The same for a wait whose end is known.
     pub(super) fn beat_until(
         &mut self,
-        vigil: &Vigil,
+        vigil: &WaitTimer,
         waiting_for: WaitingFor<'_>,
-        figures: Figures,
+        figures: ProgressSnapshot,
         left: Duration,
     ) {
         self.show(vigil, waiting_for, figures, (Some(left), None));
@@ -222,9 +222,9 @@ impl<'a> Watch<'a> {
 
     fn show(
         &mut self,
-        vigil: &Vigil,
+        vigil: &WaitTimer,
         waiting_for: WaitingFor<'_>,
-        figures: Figures,
+        figures: ProgressSnapshot,
         (ends_in, since_last_byte): (Option<Duration>, Option<Duration>),
     ) {
         let heartbeat = Heartbeat {
@@ -236,26 +236,26 @@ impl<'a> Watch<'a> {
             spent: figures.spent,
             since_last_byte,
         };
-        self.tell(&Notice::Heartbeat(heartbeat));
+        self.tell(&RunNotice::Heartbeat(heartbeat));
     }
 
     /// Tells what a sub-agent said.
-    fn pass_on(&mut self, said: &Said) {
+    fn pass_on(&mut self, said: &SubagentEvent) {
         said.tell(&mut |notice| self.observe(notice));
     }
 
-    pub(super) fn tell(&mut self, notice: &Notice<'_>) {
+    pub(super) fn tell(&mut self, notice: &RunNotice<'_>) {
         // What was said before is told before.
         while let Ok(said) = self.inbox.try_recv() {
             self.pass_on(&said);
         }
-        if matches!(notice, Notice::WaitBegins { .. } | Notice::Heartbeat(_)) {
+        if matches!(notice, RunNotice::WaitBegins { .. } | RunNotice::Heartbeat(_)) {
             self.said = Instant::now();
         }
         self.observe(notice);
     }
 
-    fn observe(&mut self, notice: &Notice<'_>) {
+    fn observe(&mut self, notice: &RunNotice<'_>) {
         if !std::mem::replace(&mut self.struck, true) {
             self.observer.observe(notice);
             self.struck = false;
@@ -264,7 +264,7 @@ impl<'a> Watch<'a> {
 }
 
 /// Waits until the alarm is raised; for ever, where there is none.
-async fn alarmed(alarm: &mut Option<Alarm>) {
+async fn alarmed(alarm: &mut Option<DenialReceiver>) {
     if let Some(alarm) = alarm
         && alarm.wait_for(|raised| *raised).await.is_ok()
     {
@@ -274,7 +274,7 @@ async fn alarmed(alarm: &mut Option<Alarm>) {
 }
 
 /// Waits until this run alone is to stop; for ever, where nobody can stop it.
-async fn stopped(stop: &mut Option<Interrupts>) -> Interrupt {
+async fn stopped(stop: &mut Option<InterruptReceiver>) -> Interrupt {
     match stop {
         Some(stop) => interrupted(stop).await,
         None => std::future::pending().await,

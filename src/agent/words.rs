@@ -3,21 +3,21 @@
 use crate::transcript::{Message, Role};
 
 use super::conversation::text_of;
-use super::setup::Carried;
+use super::setup::ResumedState;
 
 /// What the model said last: what the result shows.
 #[derive(Debug, Default)]
-pub(super) struct LastWords {
+pub(super) struct FinalText {
     pub(super) text: String,
     pub(super) stop_reason: Option<String>,
     /// Whether the text was cut and the next reply goes on with it.
     unfinished: bool,
 }
 
-impl LastWords {
+impl FinalText {
     /// What there is to show when nothing more gets said: what was said before, if anything was
     /// left undone.
-    pub(super) fn of(carried: &Carried) -> Self {
+    pub(super) fn of(carried: &ResumedState) -> Self {
         if carried.run.is_none() && !carried.finished {
             return Self::default();
         }

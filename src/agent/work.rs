@@ -11,26 +11,26 @@ use tokio_util::sync::CancellationToken;
 
 use crate::recovery::Event;
 use crate::tools::{
-    AgentCall, OnDenied, OnFailure, Outcome, Refusal, Toolbox, Warrant, end_tasks, is_agent_tool,
+    AgentCall, OnDenied, OnFailure, ToolOutcome, ToolRefusal, Toolbox, GrantSource, end_tasks, is_agent_tool,
 };
 use crate::transcript::{Block, ToolCall, named};
 
-use super::accept::Done;
+use super::accept::CompletedCall;
 use super::conversation::{open_calls, synthetic};
 use super::cut::patience;
-use super::guard::{Ran, Replaced};
-use super::observer::{Notice, WaitingFor};
+use super::guard::{ExecutedTool, ReplacedResult};
+use super::observer::{RunNotice, WaitingFor};
 use super::session::Session;
-use super::watch::{CutBy, Vigil, Watch};
+use super::watch::{CancelReason, WaitTimer, RunMonitor};
 
 /// Read-only tools that run side by side (SPEC 13).
 pub(super) const SIDE_BY_SIDE: usize = 10;
 
 /// A call that may run, with its place in its batch.
-type Admitted = (usize, ToolCall, Warrant);
+type Admitted = (usize, ToolCall, GrantSource);
 
 /// One result, in the making.
-struct Slot {
+struct ResultSlot {
     call: ToolCall,
     /// As the model wrote it, and its input with an absolute path.
     asked: (ToolCall, Value),
@@ -41,7 +41,7 @@ struct Slot {
     took: Option<Duration>,
 }
 
-impl Slot {
+impl ResultSlot {
     fn of(call: ToolCall) -> Self {
         let asked = (call.clone(), call.input.clone());
         Self { call, asked, result: None, began: false, took: None }
@@ -64,9 +64,9 @@ impl Slot {
         if self.is_changed() { &self.call } else { &self.asked.0 }
     }
 
-    fn done(&self) -> Option<Done<'_>> {
+    fn done(&self) -> Option<CompletedCall<'_>> {
         let (result, detail) = self.result.as_ref()?;
-        Some(Done { call: &self.call, result, detail })
+        Some(CompletedCall { call: &self.call, result, detail })
     }
 
     fn is_agent_at_work(&self) -> bool {
@@ -87,9 +87,9 @@ impl Slot {
         Some(&self.call)
     }
 
-    fn ran(&self) -> Option<Ran<'_>> {
+    fn ran(&self) -> Option<ExecutedTool<'_>> {
         let (result, detail) = self.result.as_ref()?;
-        Some(Ran { call: &self.call, result, detail, took: self.took? })
+        Some(ExecutedTool { call: &self.call, result, detail, took: self.took? })
     }
 }
 
@@ -97,7 +97,7 @@ impl Session<'_> {
     /// Runs what the last reply asked for and answers every call.
     pub(super) async fn work(&mut self) -> Event {
         let calls = open_calls(self.history.messages());
-        let mut slots: Vec<Slot> = calls.into_iter().map(Slot::of).collect();
+        let mut slots: Vec<ResultSlot> = calls.into_iter().map(ResultSlot::of).collect();
         let mut cut = None;
         let mut next = 0;
         let goes_on = |it: &Self| it.counsellors.halt.is_none() && !it.fails_for_denial();
@@ -111,10 +111,10 @@ impl Session<'_> {
             Some(cut) => cut.into(),
             None if self.counsellors.halt.is_some() => Event::HookStopped,
             None if self.fails_for_denial() => Event::Denied,
-            None => self.settle(&slots.iter().filter_map(Slot::done).collect::<Vec<_>>()).await,
+            None => self.settle(&slots.iter().filter_map(ResultSlot::done).collect::<Vec<_>>()).await,
         };
         if cut.is_none() {
-            let done: Vec<&ToolCall> = slots.iter().filter_map(Slot::succeeded).collect();
+            let done: Vec<&ToolCall> = slots.iter().filter_map(ResultSlot::succeeded).collect();
             self.add_folder_notes(&done).await;
         }
         // News is told where a turn follows, and kept for later where none does.
@@ -133,8 +133,8 @@ impl Session<'_> {
 
     /// Where the batch that starts at `start` ends: calls that change nothing run side by side,
     /// and so do sub-agents; all others alone and in order.
-    fn batch_end(&self, slots: &[Slot], start: usize) -> usize {
-        let beside = |slot: &&Slot| self.runs_beside_others(&slot.call);
+    fn batch_end(&self, slots: &[ResultSlot], start: usize) -> usize {
+        let beside = |slot: &&ResultSlot| self.runs_beside_others(&slot.call);
         start + slots[start..].iter().take_while(beside).count().max(1)
     }
 
@@ -144,7 +144,7 @@ impl Session<'_> {
 
     /// Runs a batch, and tells the hooks before and after. Returns early, with nothing left
     /// running, when the run was cut.
-    async fn run_batch(&mut self, batch: &mut [Slot]) -> Option<CutBy> {
+    async fn run_batch(&mut self, batch: &mut [ResultSlot]) -> Option<CancelReason> {
         for slot in batch.iter_mut() {
             slot.resolve(&self.toolbox);
         }
@@ -166,7 +166,7 @@ impl Session<'_> {
             match decided {
                 Ok(warrant) => admitted.push((index, slot.call.clone(), warrant)),
                 Err(refusal) => {
-                    if let (Refusal::Denied { reason, .. }, true) = (&refusal, verdict.allows()) {
+                    if let (ToolRefusal::Denied { reason, .. }, true) = (&refusal, verdict.allows()) {
                         unasked.push(reason.clone());
                     }
                     let refused = self.refuse(slot, refusal);
@@ -194,10 +194,10 @@ impl Session<'_> {
         if waits && let Err(cut) = self.take_place().await {
             return Some(cut);
         }
-        let ran: Vec<Ran<'_>> = batch.iter().filter_map(Slot::ran).collect();
+        let ran: Vec<ExecutedTool<'_>> = batch.iter().filter_map(ResultSlot::ran).collect();
         match self.after_tools(&ran).await {
             Ok(replaced) => {
-                for Replaced { id, result, detail } in replaced {
+                for ReplacedResult { id, result, detail } in replaced {
                     if let Some(slot) = batch.iter_mut().find(|slot| slot.call.id == id) {
                         slot.result = Some((result, detail));
                     }
@@ -226,17 +226,17 @@ impl Session<'_> {
 
     /// Writes down what is about to run, and tells of an input that a hook, or whoever was asked,
     /// has changed.
-    fn journal_intent(&mut self, batch: &[Slot], admitted: &[Admitted]) {
+    fn journal_intent(&mut self, batch: &[ResultSlot], admitted: &[Admitted]) {
         let calls: Vec<(ToolCall, bool)> =
             admitted.iter().map(|(at, call, _)| (call.clone(), batch[*at].is_changed())).collect();
         self.journal.intent(&calls);
         for (call, _) in calls.iter().filter(|(_, changed)| *changed) {
             let remark = format!("{} runs with a changed input: {}", call.name, call.input);
-            self.watch.tell(&Notice::Remark(&remark));
+            self.watch.tell(&RunNotice::Remark(&remark));
         }
     }
 
-    async fn run_admitted(&mut self, batch: &mut [Slot], admitted: Vec<Admitted>) -> Option<CutBy> {
+    async fn run_admitted(&mut self, batch: &mut [ResultSlot], admitted: Vec<Admitted>) -> Option<CancelReason> {
         let cancel = CancellationToken::new();
         let (finish, mut finished) = mpsc::unbounded_channel();
         // The intent is on the disk before the effect.
@@ -255,7 +255,7 @@ impl Session<'_> {
         loop {
             match self.next_finished(batch, &mut finished, &mut vigil).await {
                 Ok(Some((index, outcome))) => {
-                    let slot: &mut Slot = &mut batch[index];
+                    let slot: &mut ResultSlot = &mut batch[index];
                     slot.took = Some(began.elapsed());
                     if outcome.is_error && slot.cancels_siblings() {
                         siblings.cancel();
@@ -268,7 +268,7 @@ impl Session<'_> {
                     cancel.cancel();
                     self.begin_to_end(cut);
                     for (index, outcome) in let_die(&self.toolbox, cut, tasks, finished).await {
-                        let slot: &mut Slot = &mut batch[index];
+                        let slot: &mut ResultSlot = &mut batch[index];
                         let finished = self.finish(slot, outcome);
                         slot.result = Some(finished);
                     }
@@ -281,13 +281,13 @@ impl Session<'_> {
     /// Waits for the next call of a batch that is done. `None`: all are.
     async fn next_finished(
         &mut self,
-        batch: &[Slot],
-        finished: &mut mpsc::UnboundedReceiver<(usize, Outcome)>,
-        vigil: &mut Vigil,
-    ) -> Result<Option<(usize, Outcome)>, CutBy> {
+        batch: &[ResultSlot],
+        finished: &mut mpsc::UnboundedReceiver<(usize, ToolOutcome)>,
+        vigil: &mut WaitTimer,
+    ) -> Result<Option<(usize, ToolOutcome)>, CancelReason> {
         let (figures, kin) = (self.figures_of_turn(), &self.kin);
-        let show = |watch: &mut Watch<'_>, vigil: &Vigil| {
-            if batch.iter().any(Slot::is_agent_at_work) {
+        let show = |watch: &mut RunMonitor<'_>, vigil: &WaitTimer| {
+            if batch.iter().any(ResultSlot::is_agent_at_work) {
                 let running = kin.doings(watch.clock.now());
                 watch.beat(vigil, WaitingFor::Agents { running: &running }, figures, None);
             } else if let Some(slot) = batch.iter().find(|slot| slot.result.is_none()) {
@@ -303,7 +303,7 @@ impl Session<'_> {
         &mut self,
         (index, call, warrant): Admitted,
         cancel: &CancellationToken,
-        finish: mpsc::UnboundedSender<(usize, Outcome)>,
+        finish: mpsc::UnboundedSender<(usize, ToolOutcome)>,
     ) -> impl Future<Output = ()> + Send + use<> {
         self.books.tally.tools.calls += 1;
         let early = self.early.take(&call.id);
@@ -331,7 +331,7 @@ impl Session<'_> {
         }
     }
 
-    fn finish(&mut self, slot: &Slot, outcome: Outcome) -> (Block, Value) {
+    fn finish(&mut self, slot: &ResultSlot, outcome: ToolOutcome) -> (Block, Value) {
         if let Some(reason) = &outcome.denied {
             self.note_denial(slot, reason);
         } else if outcome.is_error {
@@ -346,14 +346,14 @@ impl Session<'_> {
         (block, outcome.detail)
     }
 
-    fn refuse(&mut self, slot: &Slot, refusal: Refusal) -> (Block, Value) {
+    fn refuse(&mut self, slot: &ResultSlot, refusal: ToolRefusal) -> (Block, Value) {
         self.books.tally.tools.calls += 1;
         let outcome = match refusal {
-            Refusal::Invalid(outcome) => {
+            ToolRefusal::Invalid(outcome) => {
                 self.books.tally.tools.failed += 1;
                 outcome
             }
-            Refusal::Denied { outcome, reason } => {
+            ToolRefusal::Denied { outcome, reason } => {
                 self.note_denial(slot, &reason);
                 outcome
             }
@@ -366,22 +366,22 @@ impl Session<'_> {
         (block, outcome.detail)
     }
 
-    fn note_denial(&mut self, slot: &Slot, reason: &str) {
+    fn note_denial(&mut self, slot: &ResultSlot, reason: &str) {
         let call = slot.listed();
         self.denied = true;
         if self.kin.mark.is_some() && self.fails_for_denial() {
             self.kin.tree.raise_alarm();
         }
         self.books.count_denial(call, reason);
-        self.watch.tell(&Notice::Denied { tool: &call.name, id: &call.id, reason });
+        self.watch.tell(&RunNotice::Denied { tool: &call.name, id: &call.id, reason });
     }
 
     /// Sends the results back in the order the model asked for them.
-    fn answer_all(&mut self, slots: Vec<Slot>, cut: Option<CutBy>, news: Option<Block>) {
+    fn answer_all(&mut self, slots: Vec<ResultSlot>, cut: Option<CancelReason>, news: Option<Block>) {
         let missing = match cut {
-            Some(CutBy::Interrupt(_)) => "Interrupted by user",
-            Some(CutBy::Deadline) => "Cut off: the time limit of this run was reached",
-            Some(CutBy::Denial) => "Cut off: a call of a sub-agent was denied",
+            Some(CancelReason::Interrupt(_)) => "Interrupted by user",
+            Some(CancelReason::Deadline) => "Cut off: the time limit of this run was reached",
+            Some(CancelReason::Denial) => "Cut off: a call of a sub-agent was denied",
             None if self.counsellors.halt.is_some() => "Not run: a hook stopped the run",
             None if self.fails_for_denial() => "Not run: an earlier call was denied",
             None => "The tool broke down without a result",
@@ -412,10 +412,10 @@ impl Session<'_> {
 /// those that finished their work all the same: the model must not hear that it was not done.
 async fn let_die(
     toolbox: &Toolbox,
-    cut: CutBy,
+    cut: CancelReason,
     tasks: JoinSet<()>,
-    mut finished: mpsc::UnboundedReceiver<(usize, Outcome)>,
-) -> Vec<(usize, Outcome)> {
+    mut finished: mpsc::UnboundedReceiver<(usize, ToolOutcome)>,
+) -> Vec<(usize, ToolOutcome)> {
     let mut done = Vec::new();
     let ended = async {
         while let Some((index, outcome)) = finished.recv().await {

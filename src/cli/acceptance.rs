@@ -1,10 +1,10 @@
 //! What to say of a run that did its work, and whose work was not accepted.
 
-use crate::agent::Ending;
+use crate::agent::RunOutcome;
 use crate::tools::BackgroundEnd;
 
 /// The command that must pass did not.
-pub fn requirement_failed(ending: &Ending) -> (String, &'static str) {
+pub fn requirement_failed(ending: &RunOutcome) -> (String, &'static str) {
     const ADVICE: &str = "The end of its output is in requirement.output of the result; \
                           --require-timeout gives it more time.";
     // As shells tell it. Nothing that the model does to the work mends that.
@@ -34,7 +34,7 @@ pub fn requirement_failed(ending: &Ending) -> (String, &'static str) {
 }
 
 /// The model was done, and what it had started was not.
-pub fn background_pending(ending: &Ending) -> (String, &'static str) {
+pub fn background_pending(ending: &RunOutcome) -> (String, &'static str) {
     const ADVICE: &str = "Raise the setting backgroundWait or --max-duration, or say in the prompt \
                           what is to be stopped before the end.";
     let cut = ending.tasks.iter().filter(|task| task.end == Some(BackgroundEnd::Cut));
@@ -53,7 +53,7 @@ pub fn background_pending(ending: &Ending) -> (String, &'static str) {
 }
 
 /// No answer came in the shape that was asked for.
-pub fn no_answer(ending: &Ending) -> (String, &'static str) {
+pub fn no_answer(ending: &RunOutcome) -> (String, &'static str) {
     let what = match ending.acceptance.schema_attempts {
         Some(0) | None => {
             "no structured output came: the model never called the tool for it".to_owned()

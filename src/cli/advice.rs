@@ -2,16 +2,16 @@
 
 use std::fmt::Write as _;
 
-use crate::agent::Ending;
+use crate::agent::RunOutcome;
 use crate::recovery::{
-    ErrorClass, Fault, FaultKind, Interrupt, Money, Reach, Ruling, StopReason, Timer, classify,
+    ErrorClass, Fault, FaultKind, Interrupt, Money, FailureStage, RetryHint, StopReason, Timer, classify,
 };
 
 use super::classes::CLASSES;
-use super::wall::{self, Now};
+use super::wall::{self, WallTime};
 
 /// Why a run did not succeed. One line each; empty when it did.
-pub fn explain(ending: &Ending, now: &Now) -> Vec<String> {
+pub fn explain(ending: &RunOutcome, now: &WallTime) -> Vec<String> {
     let Some((what, advice)) = words(ending) else { return Vec::new() };
     let mut line = what + &attempts(ending);
     if let Some(fault) = &ending.fault {
@@ -30,14 +30,14 @@ pub fn explain(ending: &Ending, now: &Now) -> Vec<String> {
 
 /// How often the call was made before the run gave up, and whether the service ruled a retry out.
 /// Empty where it was made once.
-fn attempts(ending: &Ending) -> String {
+fn attempts(ending: &RunOutcome) -> String {
     let StopReason::ModelError(class) = ending.reason else { return String::new() };
     let mut lost = ending.tally.recovery.episodes().filter(|one| one.lost_to.is_some());
     let call = lost.find(|one| one.setbacks.of(class.name()) > 0);
     let attempts = call.map_or(1, |call| call.attempts);
     let ruling = ending.fault.as_ref().and_then(|fault| fault.ruling);
     let mut said = if attempts > 1 { format!(", in {attempts} attempts") } else { String::new() };
-    if ruling == Some(Ruling::Stop) {
+    if ruling == Some(RetryHint::Stop) {
         said.push_str(", and said that a retry does not help (x-should-retry: false)");
     }
     said
@@ -90,7 +90,7 @@ fn shortened(text: &str) -> String {
 }
 
 /// The class of a run's last failure, or of its end.
-pub(super) fn class_of(ending: &Ending) -> Option<ErrorClass> {
+pub(super) fn class_of(ending: &RunOutcome) -> Option<ErrorClass> {
     match ending.reason {
         StopReason::ModelError(class) => Some(class),
         StopReason::EmptyResponse => Some(ErrorClass::EmptyResponse),
@@ -117,14 +117,14 @@ pub(super) fn class_of(ending: &Ending) -> Option<ErrorClass> {
     }
 }
 
-fn late(ending: &Ending) -> String {
+fn late(ending: &RunOutcome) -> String {
     match ending.hooks.cut.as_slice() {
         [] => "time ran out".to_owned(),
         cut => format!("time ran out, and hooks were cut off with the run: {}", cut.join("; ")),
     }
 }
 
-fn words(ending: &Ending) -> Option<(String, &'static str)> {
+fn words(ending: &RunOutcome) -> Option<(String, &'static str)> {
     let turns = ending.tally.turns;
     let (what, advice) = match ending.reason {
         StopReason::Completed => return None,
@@ -181,26 +181,26 @@ fn words(ending: &Ending) -> Option<(String, &'static str)> {
     Some((what, advice))
 }
 
-fn full(ending: &Ending) -> (String, &'static str) {
+fn full(ending: &RunOutcome) -> (String, &'static str) {
     let what = "the conversation fills the context window, and compacting it is switched off";
     (format!("{what}{}", largest(ending)), "Allow compaction, or split the task.")
 }
 
-fn unwritten(ending: &Ending) -> (String, &'static str) {
+fn unwritten(ending: &RunOutcome) -> (String, &'static str) {
     let what = ending.broken.as_deref().unwrap_or("the result file could not be written");
     let advice = "The model's answer is in partial_result and in the session. Make room there, or \
                   name another --result-file.";
     (format!("the task was completed, but {what}"), advice)
 }
 
-fn broke(ending: &Ending) -> (String, &'static str) {
+fn broke(ending: &RunOutcome) -> (String, &'static str) {
     let what = ending.broken.as_deref().unwrap_or("no details are known");
     let advice = "Please report this with the journal of the session.";
     (format!("outlast itself broke: {what}"), advice)
 }
 
 /// Which tools the run was not allowed to use, each once.
-fn denied(ending: &Ending) -> String {
+fn denied(ending: &RunOutcome) -> String {
     let mut names: Vec<&str> =
         ending.tally.denials.iter().map(|denial| denial.tool_name.as_str()).collect();
     names.sort_unstable();
@@ -208,7 +208,7 @@ fn denied(ending: &Ending) -> String {
     format!("a tool call was denied ({}), and --on-denied fail holds", names.join(", "))
 }
 
-fn of_call(class: ErrorClass, ending: &Ending) -> (&'static str, &'static str) {
+fn of_call(class: ErrorClass, ending: &RunOutcome) -> (&'static str, &'static str) {
     ending.fault.as_ref().and_then(unfetched).unwrap_or_else(|| of_class(class))
 }
 
@@ -216,7 +216,7 @@ fn of_call(class: ErrorClass, ending: &Ending) -> (&'static str, &'static str) {
 /// itself what to do.
 fn unfetched(fault: &Fault) -> Option<(&'static str, &'static str)> {
     let FaultKind::Refused { label, code, .. } = &fault.kind else { return None };
-    let nobody_asked = fault.reach == Reach::Nowhere && label == "authentication_error";
+    let nobody_asked = fault.reach == FailureStage::Nowhere && label == "authentication_error";
     nobody_asked.then(|| {
         let helper = code == "api_key_helper_failed";
         let advice = if helper {
@@ -229,7 +229,7 @@ fn unfetched(fault: &Fault) -> Option<(&'static str, &'static str)> {
     })
 }
 
-fn by_hook(what: &str, ending: &Ending) -> String {
+fn by_hook(what: &str, ending: &RunOutcome) -> String {
     match ending.hooks.why.as_deref() {
         Some(why) => format!("{what}: {}", shortened(why)),
         None => what.to_owned(),
@@ -257,7 +257,7 @@ fn aborted(by: Interrupt, when: &str) -> (String, &'static str) {
 }
 
 /// What takes up the room, largest first.
-fn largest(ending: &Ending) -> String {
+fn largest(ending: &RunOutcome) -> String {
     let parts: Vec<String> = ending
         .contributors
         .iter()
@@ -270,7 +270,7 @@ fn owned((what, advice): (&str, &'static str)) -> (String, &'static str) {
     (what.to_owned(), advice)
 }
 
-fn budget(ending: &Ending) -> String {
+fn budget(ending: &RunOutcome) -> String {
     let mut spent = format!("{} was spent", ending.spent);
     if ending.unsettled > Money::ZERO {
         let _ = write!(

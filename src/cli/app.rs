@@ -12,20 +12,20 @@ use tokio::sync::oneshot;
 use uuid::Uuid;
 
 use crate::process::forbid_dumps;
-use crate::secrets::{KnownSecrets, Mask};
+use crate::secrets::{KnownSecrets, Redactor};
 use crate::tools::secret_values;
 
-use super::args::{self, OutputFormat, Request, Wanted};
+use super::args::{self, OutputFormat, CliRequest, RequestedOutput};
 use super::config;
 use super::doctor;
 use super::environment::Variables;
-use super::output::{Keep, refused, write_result_file};
+use super::output::{ResultRetention, refused, write_result_file};
 use super::panics;
 use super::rehearse;
-use super::run::{self, World};
-use super::signals::{self, Signals};
-use super::testament::{Overdue, Testament};
-use super::usage::{Cause, UsageError};
+use super::run::{self, ProcessContext};
+use super::signals::{self, SignalState};
+use super::testament::{WatchdogReason, ExitWatchdog};
+use super::usage::{UsageErrorKind, UsageError};
 
 /// The stack of the thread that the run is on: as much as a first thread has.
 const STACK: usize = 8 << 20;
@@ -40,21 +40,21 @@ pub fn main() -> ExitCode {
     panics::keep();
     forbid_dumps();
     let raw: Vec<OsString> = env::args_os().skip(1).collect();
-    let wanted = Arc::new(Wanted::of(&raw));
+    let wanted = Arc::new(RequestedOutput::of(&raw));
     let code = match listening {
         Ok((runtime, signals)) => watched(&runtime, &signals, raw, &wanted),
         Err(error) => {
             let what = format!("signals cannot be received: {error}");
-            refuse(&UsageError::of(Cause::Internal, what), &wanted)
+            refuse(&UsageError::of(UsageErrorKind::Internal, what), &wanted)
         }
     };
     ExitCode::from(code)
 }
 
 /// Starts the thread of the run, and waits for it as long as it may take.
-fn watched(runtime: &Runtime, signals: &Signals, raw: Vec<OsString>, wanted: &Arc<Wanted>) -> u8 {
+fn watched(runtime: &Runtime, signals: &SignalState, raw: Vec<OsString>, wanted: &Arc<RequestedOutput>) -> u8 {
     let told = Arc::clone(wanted);
-    let testament = Testament::new(Box::new(move |why| {
+    let testament = ExitWatchdog::new(Box::new(move |why| {
         refuse(&never_begun(why), &told);
     }));
     let (tell, outcome) = oneshot::channel();
@@ -72,25 +72,25 @@ fn watched(runtime: &Runtime, signals: &Signals, raw: Vec<OsString>, wanted: &Ar
 }
 
 /// Why a run that says nothing came to nothing.
-fn never_begun(why: Overdue) -> UsageError {
+fn never_begun(why: WatchdogReason) -> UsageError {
     match why {
-        Overdue::Asked(interrupt) => run::interrupted(interrupt),
-        Overdue::Late => UsageError::of(Cause::Late, "time ran out before the run began"),
-        Overdue::Broken => broken(),
+        WatchdogReason::Asked(interrupt) => run::interrupted(interrupt),
+        WatchdogReason::Late => UsageError::of(UsageErrorKind::Late, "time ran out before the run began"),
+        WatchdogReason::Broken => broken(),
     }
 }
 
 fn broken() -> UsageError {
     let what = format!("outlast itself broke: {}; please report this", panics::last());
-    UsageError::of(Cause::Internal, what)
+    UsageError::of(UsageErrorKind::Internal, what)
 }
 
 fn no_thread(error: &io::Error) -> UsageError {
-    UsageError::of(Cause::Internal, format!("no thread could be started: {error}"))
+    UsageError::of(UsageErrorKind::Internal, format!("no thread could be started: {error}"))
 }
 
 /// Does it. `None`: the last words were said, and nothing may be added.
-fn act(raw: Vec<OsString>, wanted: &Wanted, signals: &Signals, last: &Testament) -> Option<u8> {
+fn act(raw: Vec<OsString>, wanted: &RequestedOutput, signals: &SignalState, last: &ExitWatchdog) -> Option<u8> {
     let error = match panics::caught(|| obey(raw, signals, last)) {
         Some(Ok(code)) => return Some(code),
         Some(Err(error)) => error,
@@ -100,25 +100,25 @@ fn act(raw: Vec<OsString>, wanted: &Wanted, signals: &Signals, last: &Testament)
     last.speak(code).then(|| refuse(&error, wanted))
 }
 
-fn obey(raw: Vec<OsString>, signals: &Signals, last: &Testament) -> Result<u8, UsageError> {
+fn obey(raw: Vec<OsString>, signals: &SignalState, last: &ExitWatchdog) -> Result<u8, UsageError> {
     match args::parse_process(&args::from_os(raw)?)? {
-        Request::Print(text) => {
+        CliRequest::Print(text) => {
             print(&text);
             Ok(0)
         }
-        Request::Run(args) => {
+        CliRequest::Run(args) => {
             let world = world(signals, last)?;
             with_runtime(run::run(&args, world, &|_, _| Vec::new()))
         }
-        Request::Rehearse(args) => {
+        CliRequest::Rehearse(args) => {
             let world = world(signals, last)?;
             with_runtime(rehearse::rehearse(&args, world))
         }
-        Request::Doctor(args) => {
+        CliRequest::Doctor(args) => {
             let world = world(signals, last)?;
             with_runtime(doctor::doctor(&args, world))
         }
-        Request::Config(args) => {
+        CliRequest::Config(args) => {
             let world = world(signals, last)?;
             with_runtime(config::config(args, world))
         }
@@ -126,12 +126,12 @@ fn obey(raw: Vec<OsString>, signals: &Signals, last: &Testament) -> Result<u8, U
 }
 
 /// What is read from the process, once.
-fn world(signals: &Signals, last: &Testament) -> Result<World, UsageError> {
+fn world(signals: &SignalState, last: &ExitWatchdog) -> Result<ProcessContext, UsageError> {
     let variables: Variables = env::vars_os().collect();
     let cwd = env::current_dir().map_err(|error| {
         UsageError::new(format!("the working folder cannot be read: {error}; change to another"))
     })?;
-    Ok(World { variables, cwd, signals: signals.clone(), testament: last.clone() })
+    Ok(ProcessContext { variables, cwd, signals: signals.clone(), testament: last.clone() })
 }
 
 fn with_runtime(work: impl Future<Output = Result<u8, UsageError>>) -> Result<u8, UsageError> {
@@ -154,8 +154,8 @@ pub(super) fn print(text: &str) {
 
 /// Says why nothing was begun: an object for programs, and a line for people, who may not be
 /// there to read it.
-fn refuse(error: &UsageError, wanted: &Wanted) -> u8 {
-    let mask = Mask::new(KnownSecrets::new(secret_values(&env::vars_os().collect())));
+fn refuse(error: &UsageError, wanted: &RequestedOutput) -> u8 {
+    let mask = Redactor::new(KnownSecrets::new(secret_values(&env::vars_os().collect())));
     let mut object = refused(error, "", &Uuid::new_v4().to_string());
     mask.hide_json(&mut object);
     let object = object.to_string();
@@ -163,7 +163,7 @@ fn refuse(error: &UsageError, wanted: &Wanted) -> u8 {
     // cannot be written may be the very mistake that is told.
     let keeping = wanted.result_file.clone().map(|path| {
         let object = object.clone();
-        thread::Builder::new().spawn(move || write_result_file(&path, &object, Keep::Synced))
+        thread::Builder::new().spawn(move || write_result_file(&path, &object, ResultRetention::Synced))
     });
     match wanted.format {
         OutputFormat::Text => {}

@@ -7,30 +7,30 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-use crate::agent::{Clock, Delegation, FolderNote, FolderNotes, Rung, Setup};
-use crate::hooks::{CrashLog, HookScene, Hooks};
+use crate::agent::{Clock, Delegation, FolderNote, FolderNotes, ModelEndpoint, Setup};
+use crate::hooks::{CrashLog, HookEnvironment, Hooks};
 use crate::journal::Damage;
-use crate::mcp::{Servers, Surroundings};
+use crate::mcp::{Servers, ServerEnvironment};
 use crate::model::limits::SharedLimits;
-use crate::model::{self, Client, ModelFacts, Secret, Timers};
+use crate::model::{self, ModelClient, ModelFacts, Secret, RequestTimers};
 use crate::process::Supervisor;
 use crate::recovery::{FastMode, Ledger, Limits, Money};
-use crate::secrets::{KnownSecrets, Mask};
+use crate::secrets::{KnownSecrets, Redactor};
 use crate::tools::{Toolbox, hook_environment};
 use crate::transcript::Block;
 
 use super::args::BudgetMode;
 use super::delegation::delegation;
 use super::environment;
-use super::memory::{Memory, MemoryFile, Search};
+use super::memory::{Memory, MemoryFile, MemorySearch};
 use super::output::Resumption;
-use super::session::{Legacy, Session, Task};
-use super::settings::{Chain, Credential, Endpoint, Link, Price, Settings};
-use super::system::{Facts, brief, compose, demand, remember};
+use super::session::{SessionHistory, FoundSession, Task};
+use super::settings::{ModelChain, CredentialSource, EndpointSettings, ChainEntry, FilePrice, Settings};
+use super::system::{EnvironmentFacts, brief, compose, demand, remember};
 use super::toolset::{bad_tools, prepare_scratch, scratch, tool_settings};
 use super::usage::UsageError;
 use super::values::price_of_one;
-use super::wall::Now;
+use super::wall::WallTime;
 
 /// Puts a run together. The session's journal is opened last: whatever is wrong with the rest,
 /// nothing has changed by then.
@@ -42,14 +42,14 @@ pub(super) fn assemble(
     settings: &Settings,
     task: &Task,
     clock: Clock,
-    now: &Now,
+    now: &WallTime,
     secrets: &KnownSecrets,
 ) -> Result<(Setup, Resumption), UsageError> {
     let models = models(settings)?;
-    let session = Session::find(settings, task)?;
+    let session = FoundSession::find(settings, task)?;
     let settings = &Settings { limits: session.left_of(&settings.limits), ..settings.clone() };
     let (dirs, bounds) = (&settings.tools.directories, &settings.limits);
-    let here = Facts::new(&settings.cwd, dirs, now, bounds, settings.budget);
+    let here = EnvironmentFacts::new(&settings.cwd, dirs, now, bounds, settings.budget);
     let memory = memory(settings);
     let system = brief(compose(&settings.system, &here), settings.briefing());
     let system = demand(remember(system, &memory), &settings.demands);
@@ -118,7 +118,7 @@ fn words_of_damage(damage: &Damage) -> String {
     )
 }
 
-fn ledger(settings: &Settings, legacy: &Legacy) -> Ledger {
+fn ledger(settings: &Settings, legacy: &SessionHistory) -> Ledger {
     let ceiling = settings.budget.filter(|_| settings.budget_mode == BudgetMode::Ceiling);
     Ledger::new(ceiling)
         .carrying(legacy.spent.minus(legacy.unsettled))
@@ -150,7 +150,7 @@ fn search_memory(settings: &Settings, file: Option<&Path>) -> Memory {
     let Some(sources) = settings.memory else { return Memory::default() };
     let home = environment::home(&settings.variables);
     let own = if sources.user { environment::own_folders(&settings.variables) } else { Vec::new() };
-    let search = Search {
+    let search = MemorySearch {
         machine: sources.user.then_some(Path::new(MACHINE_MEMORY)),
         own: &own,
         home: home.as_deref(),
@@ -187,7 +187,7 @@ fn hooks(
         environment.retain(|(known, _)| known != name);
         environment.push((name.into(), value));
     }
-    let scene = HookScene {
+    let scene = HookEnvironment {
         session_id: session_id.to_owned(),
         transcript: journal.to_owned(),
         cwd: settings.cwd.clone(),
@@ -208,16 +208,16 @@ fn rungs(
     clock: Clock,
     secrets: &KnownSecrets,
     supervisor: &Supervisor,
-) -> Result<Vec<Rung>, UsageError> {
-    let Chain { links, endpoints, .. } = &settings.chain;
+) -> Result<Vec<ModelEndpoint>, UsageError> {
+    let ModelChain { links, endpoints, .. } = &settings.chain;
     let mut clients = Vec::with_capacity(endpoints.len());
     for place in endpoints {
         let (secrets, supervisor) = (secrets.clone(), supervisor.clone());
-        let endpoint = model::Endpoint { secrets, supervisor, ..endpoint(place, clock) };
-        let client = Client::new(endpoint).map_err(|error| UsageError::new(error.to_string()))?;
+        let endpoint = model::ModelService { secrets, supervisor, ..endpoint(place, clock) };
+        let client = ModelClient::new(endpoint).map_err(|error| UsageError::new(error.to_string()))?;
         clients.push(Arc::new(client));
     }
-    let rung = |(link, facts): (&Link, ModelFacts)| Rung {
+    let rung = |(link, facts): (&ChainEntry, ModelFacts)| ModelEndpoint {
         label: link.label.clone(),
         facts,
         client: Arc::clone(&clients[link.endpoint]),
@@ -227,7 +227,7 @@ fn rungs(
 
 /// What there is to say of fast mode before it is asked for: whoever pays for speed wants to know
 /// where there is none.
-pub(super) fn doubts_of_speed(settings: &Settings, rungs: &[Rung]) -> Option<String> {
+pub(super) fn doubts_of_speed(settings: &Settings, rungs: &[ModelEndpoint]) -> Option<String> {
     let slow = rungs.iter().filter(|rung| rung.facts.fast.is_none());
     let slow: Vec<&str> = slow.map(|rung| rung.label.as_str()).collect();
     (settings.fast && !slow.is_empty()).then(|| {
@@ -238,7 +238,7 @@ pub(super) fn doubts_of_speed(settings: &Settings, rungs: &[Rung]) -> Option<Str
 }
 
 /// What is known about a model: its name, what it holds and what it costs, the user's word first.
-pub(super) fn facts(link: &Link, settings: &Settings) -> Result<ModelFacts, UsageError> {
+pub(super) fn facts(link: &ChainEntry, settings: &Settings) -> Result<ModelFacts, UsageError> {
     let mut known = model::facts(&link.model);
     if let Some(window) = link.context_window {
         known = known.holding(window);
@@ -259,7 +259,7 @@ pub(super) fn facts(link: &Link, settings: &Settings) -> Result<ModelFacts, Usag
     Ok(ModelFacts { prices, ..known })
 }
 
-pub(super) fn prices(price: &Price) -> Result<model::Prices, UsageError> {
+pub(super) fn prices(price: &FilePrice) -> Result<model::Prices, UsageError> {
     let one = |per_million: f64| {
         price_of_one(per_million).map_err(|why| UsageError::new(format!("a price {why}")))
     };
@@ -277,17 +277,17 @@ pub(super) fn prices(price: &Price) -> Result<model::Prices, UsageError> {
 
 /// Where the model is. Rehearsed time passes for its timers as well, but not for connecting: no
 /// scenario plays that, and on a busy machine it would be cut for no reason but the pace.
-pub(super) fn endpoint(endpoint: &Endpoint, clock: Clock) -> model::Endpoint {
+pub(super) fn endpoint(endpoint: &EndpointSettings, clock: Clock) -> model::ModelService {
     let credential = match &endpoint.credential {
-        Credential::ApiKey(key) => model::Credential::ApiKey(Secret::new(key)),
-        Credential::Bearer(token) => model::Credential::Bearer(Secret::new(token)),
-        Credential::Helper(command) => model::Credential::Helper(command.clone()),
-        Credential::OAuth { file, .. } => model::Credential::OAuth(file.clone()),
-        Credential::Absent => model::Credential::None,
+        CredentialSource::ApiKey(key) => model::Credential::ApiKey(Secret::new(key)),
+        CredentialSource::Bearer(token) => model::Credential::Bearer(Secret::new(token)),
+        CredentialSource::Helper(command) => model::Credential::Helper(command.clone()),
+        CredentialSource::OAuth { file, .. } => model::Credential::OAuth(file.clone()),
+        CredentialSource::Absent => model::Credential::None,
     };
-    model::Endpoint {
+    model::ModelService {
         extra_headers: endpoint.headers.clone(),
-        timers: Timers {
+        timers: RequestTimers {
             connect: endpoint.connect,
             first_byte: clock.real(endpoint.first_byte),
             idle: clock.real(endpoint.stream_idle),
@@ -298,12 +298,12 @@ pub(super) fn endpoint(endpoint: &Endpoint, clock: Clock) -> model::Endpoint {
         },
         ca_files: endpoint.ca_files.clone(),
         proxies: endpoint.proxies.clone(),
-        ..model::Endpoint::new(endpoint.base_url.as_str(), credential)
+        ..model::ModelService::new(endpoint.base_url.as_str(), credential)
     }
 }
 
 /// What the machine decides by, with what only the whole of the settings can say.
-fn limits(settings: &Settings, rungs: &[Rung]) -> Limits {
+fn limits(settings: &Settings, rungs: &[ModelEndpoint]) -> Limits {
     let mut limits = settings.limits;
     if !settings.chain.can_change_credentials() {
         // What cannot change is not fetched anew.
@@ -344,15 +344,15 @@ pub(super) fn servers(settings: &Settings, toolbox: &Toolbox, supervisor: &Super
     let (ca_files, proxies) = (first.ca_files.clone(), first.proxies.clone());
     let (connect, dead_path) = (first.connect, first.dead_path);
     let http = move |url: &str| {
-        let timers = Timers { connect, dead_path, ..Timers::default() };
+        let timers = RequestTimers { connect, dead_path, ..RequestTimers::default() };
         model::http_client(url, timers, &ca_files, &proxies)
     };
-    let around = Surroundings {
+    let around = ServerEnvironment {
         cwd: settings.cwd.clone(),
         folders: settings.tools.directories.clone(),
         environment: toolbox.environment().to_vec(),
         supervisor: supervisor.clone(),
-        mask: Mask::new(toolbox.secrets().clone()),
+        mask: Redactor::new(toolbox.secrets().clone()),
         http: Box::new(http),
     };
     Servers::new(settings.mcp.servers.clone(), around, settings.mcp.timers)

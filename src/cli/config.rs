@@ -7,34 +7,34 @@ use tokio::time::timeout;
 
 use crate::doctor::CHECK_MAX;
 use crate::process::reading;
-use crate::secrets::{KnownSecrets, Mask};
+use crate::secrets::{KnownSecrets, Redactor};
 
 use super::args::{self, ConfigArgs};
 use super::doctor::{say, shown};
 use super::output::one_line;
-use super::prompts::Library;
-use super::run::{World, interrupted};
-use super::settings::{self, FileState, SettingsFile, Survey};
-use super::usage::{Cause, UsageError};
+use super::prompts::PromptLibrary;
+use super::run::{ProcessContext, interrupted};
+use super::settings::{self, FileState, SettingsFile, SettingsSurvey};
+use super::usage::{UsageErrorKind, UsageError};
 use super::version::SCHEMA_VERSION;
 
 /// Prints them. The exit code is 2 when a run would not begin with them.
 ///
 /// # Errors
 /// The flags after `--` are wrong, or somebody interrupted.
-pub(super) async fn config(args: ConfigArgs, world: World) -> Result<u8, UsageError> {
+pub(super) async fn config(args: ConfigArgs, world: ProcessContext) -> Result<u8, UsageError> {
     let (run, given) = args::run_flags(&args.flags)?;
-    let World { variables, cwd, signals, .. } = world;
+    let ProcessContext { variables, cwd, signals, .. } = world;
     let working =
         tokio::task::spawn_blocking(move || settings::survey(&run, &given, &variables, &cwd));
     let survey = tokio::select! {
         biased;
         interrupt = signals.first() => return Err(interrupted(interrupt)),
         survey = timeout(CHECK_MAX, working) => survey.map_err(|_| late())?.map_err(|error| {
-            UsageError::of(Cause::Internal, format!("outlast itself broke: {error}"))
+            UsageError::of(UsageErrorKind::Internal, format!("outlast itself broke: {error}"))
         })?,
     };
-    let mask = Mask::new(KnownSecrets::new(survey.secrets()));
+    let mask = Redactor::new(KnownSecrets::new(survey.secrets()));
     if args.json {
         let mut object = object(&survey);
         mask.hide_json(&mut object);
@@ -55,7 +55,7 @@ fn late() -> UsageError {
     ))
 }
 
-fn text(survey: &Survey) -> String {
+fn text(survey: &SettingsSurvey) -> String {
     let mut text = String::new();
     for one in &survey.effective {
         let value = one_line(&shown(&one.value));
@@ -79,16 +79,16 @@ fn text(survey: &Survey) -> String {
 }
 
 /// What there is to call by name, and where it is.
-fn named(library: &Library) -> Vec<(&'static str, &str, &str)> {
+fn named(library: &PromptLibrary) -> Vec<(&'static str, &str, &str)> {
     let agents = library.agents.iter().map(|it| ("agent", &it.definition.name, &it.file));
     let commands = library.commands.iter().map(|it| (it.kind.word(), &it.name, &it.file));
     agents.chain(commands).map(|(kind, name, file)| (kind, name.as_str(), file.as_str())).collect()
 }
 
-fn object(survey: &Survey) -> Value {
-    let setting = |one: &settings::Effective| json!({ "name": one.name, "value": one.value, "origin": one.origin });
+fn object(survey: &SettingsSurvey) -> Value {
+    let setting = |one: &settings::EffectiveValue| json!({ "name": one.name, "value": one.value, "origin": one.origin });
     let ignored =
-        |one: &settings::Ignored| json!({ "file": one.file, "key": one.key, "why": one.why });
+        |one: &settings::IgnoredSetting| json!({ "file": one.file, "key": one.key, "why": one.why });
     let file = |file: &SettingsFile| json!({ "path": file.path, "state": file.state.words() });
     let definition = |(kind, name, file): (&str, &str, &str)| json!({ "kind": kind, "name": name, "file": file });
     let foreign = survey.foreign.iter().map(|(key, place)| json!({ "key": key, "place": place }));

@@ -2,20 +2,20 @@
 
 use std::sync::Arc;
 
-use crate::agent::{Delegation, ModelBook};
+use crate::agent::{Delegation, ModelLookup};
 use crate::model::resolve_alias;
 
 use super::assemble::prices;
 use super::environment::{PLANNING_ALIAS, planning_model};
 use super::memory::Memory;
 use super::settings::Settings;
-use super::system::Facts;
+use super::system::EnvironmentFacts;
 
 /// The variable that names the model of all sub-agents, whatever calls and definitions say.
 const MODEL: &str = "CLAUDE_CODE_SUBAGENT_MODEL";
 
 /// What sub-agents of a run are given.
-pub(super) fn delegation(settings: &Settings, facts: &Facts<'_>, memory: &Memory) -> Delegation {
+pub(super) fn delegation(settings: &Settings, facts: &EnvironmentFacts<'_>, memory: &Memory) -> Delegation {
     let model = text(settings, MODEL);
     let words = memory.prompt().unwrap_or_default();
     let more = settings.agent_words.as_deref().unwrap_or_default();
@@ -36,7 +36,7 @@ fn text(settings: &Settings, name: &str) -> Option<String> {
 }
 
 /// Models by name or alias, with the user's own aliases, prices and sizes.
-fn models(settings: &Settings) -> ModelBook {
+fn models(settings: &Settings) -> ModelLookup {
     let own_name = |alias: &str| {
         let variable = format!("ANTHROPIC_DEFAULT_{}_MODEL", alias.to_uppercase());
         text(settings, &variable).map(|name| (alias.to_owned(), name))

@@ -9,19 +9,19 @@ use std::sync::Arc;
 use nix::unistd::Uid;
 use serde_json::Value;
 
-use crate::doctor::{self, HookLine, How, Known, Scene, Server};
-use crate::hooks::{Handler, HookSettings};
-use crate::mcp::{Config, Place, Servers, Timers};
-use crate::model::{Address, HelperCommand};
-use crate::secrets::{KnownSecrets, Mask};
+use crate::doctor::{self, HookLine, ServerTransport, ResolvedConfig, DoctorContext, ConfiguredServer};
+use crate::hooks::{HookHandler, HookSettings};
+use crate::mcp::{ServerConfig, ServerAddress, Servers, McpTimers};
+use crate::model::{BaseUrl, HelperCommand};
+use crate::secrets::{KnownSecrets, Redactor};
 
 use super::args::{self, DoctorArgs, PermissionMode};
 use super::environment::{self, VARIABLES};
 use super::nearness::distance;
 use super::places::{all_places, first_place};
 use super::preview::preview;
-use super::run::{World, interrupted};
-use super::settings::{self, FileState, Settings, SettingsFile, Survey};
+use super::run::{ProcessContext, interrupted};
+use super::settings::{self, FileState, Settings, SettingsFile, SettingsSurvey};
 use super::usage::UsageError;
 use super::values;
 use super::version::{COMMIT, SCHEMA_VERSION, VERSION};
@@ -35,10 +35,10 @@ const SHOWN: [&str; 6] =
 ///
 /// # Errors
 /// The flags after `--` are wrong, or somebody interrupted.
-pub(super) async fn doctor(args: &DoctorArgs, world: World) -> Result<u8, UsageError> {
+pub(super) async fn doctor(args: &DoctorArgs, world: ProcessContext) -> Result<u8, UsageError> {
     let (run, given) = args::run_flags(&args.flags)?;
-    let World { variables, cwd, signals, .. } = world;
-    let scene = Scene {
+    let ProcessContext { variables, cwd, signals, .. } = world;
+    let scene = DoctorContext {
         version: VERSION,
         commit: COMMIT,
         home: environment::home(&variables),
@@ -63,7 +63,7 @@ pub(super) async fn doctor(args: &DoctorArgs, world: World) -> Result<u8, UsageE
         interrupt = signals.first() => return Err(interrupted(interrupt)),
         report = doctor::examine(&scene, know) => report,
     };
-    let mask = Mask::new(secrets);
+    let mask = Redactor::new(secrets);
     let text = if args.json {
         let mut object = doctor::json(&report, SCHEMA_VERSION);
         object["version"] = VERSION.into();
@@ -89,10 +89,10 @@ pub(super) fn say(text: &str) -> Result<(), UsageError> {
 
 /// The survey as the doctor needs it, and the run as it would be.
 fn known(
-    survey: Survey,
+    survey: SettingsSurvey,
     preview: Result<(Settings, Servers), UsageError>,
     secrets: &KnownSecrets,
-) -> Known {
+) -> ResolvedConfig {
     let (hooks, bad_hooks, hook_commands) = hooks(&survey.files);
     let files = survey.files.iter().filter(|file| file.state != FileState::Absent);
     let files = files.map(|file| (file.path.clone(), file.state.words())).collect();
@@ -104,7 +104,7 @@ fn known(
     let strange_variables = strange_variables(&survey);
     let off = survey.effective.iter().find(|one| one.name == "disableAllHooks");
     let hooks_off = off.is_some_and(|one| one.value == true);
-    let mut known = Known {
+    let mut known = ResolvedConfig {
         files,
         ignored: ignored.collect(),
         limits: limits(&survey),
@@ -131,7 +131,7 @@ fn known(
             .collect(),
         strange_variables,
         variables: survey.variables,
-        ..Known::default()
+        ..ResolvedConfig::default()
     };
     match preview {
         Ok((settings, start)) => take_in(&mut known, settings, start, secrets),
@@ -148,7 +148,7 @@ fn known(
 }
 
 /// Adds what shows only when a run is put together.
-fn take_in(known: &mut Known, settings: Settings, start: Servers, secrets: &KnownSecrets) {
+fn take_in(known: &mut ResolvedConfig, settings: Settings, start: Servers, secrets: &KnownSecrets) {
     known.bypasses_as_root =
         settings.tools.mode == PermissionMode::BypassPermissions && Uid::effective().is_root();
     known.heartbeat = settings.limits.heartbeat;
@@ -174,7 +174,7 @@ fn broken(files: &[SettingsFile]) -> Vec<String> {
 
 /// Variables that are nobody's, each with the one that may be meant: those that begin like ours,
 /// and those of the service that are a letter or two off.
-fn strange_variables(survey: &Survey) -> Vec<(String, Option<&'static str>)> {
+fn strange_variables(survey: &SettingsSurvey) -> Vec<(String, Option<&'static str>)> {
     let ours = survey.strange_variables.iter().map(|name| (name.clone(), near(name)));
     let known =
         |name: &str| VARIABLES.iter().any(|(names, _)| names.split(", ").any(|it| it == name));
@@ -196,14 +196,14 @@ fn near(name: &str) -> Option<&'static str> {
 }
 
 /// Every timer and limit in force, with its origin.
-fn limits(survey: &Survey) -> Vec<(String, String, String)> {
+fn limits(survey: &SettingsSurvey) -> Vec<(String, String, String)> {
     let timers = settings::settings().into_iter().filter(|one| one.takes.starts_with("a duration"));
     let timers: Vec<&str> = timers.map(|one| one.name).collect();
     let wanted = |name: &str| timers.contains(&name) || SHOWN.contains(&name);
     let limits = survey.effective.iter().filter(|one| wanted(&one.name));
     let limits = limits.map(|one| (one.name.clone(), shown(&one.value), one.origin.clone()));
     // These have a variable and no setting.
-    let usual = Timers::default();
+    let usual = McpTimers::default();
     let helper = HelperCommand::new("").ttl;
     let by_variable = [
         ("MCP_TIMEOUT", usual.wait),
@@ -238,7 +238,7 @@ fn hooks(files: &[SettingsFile]) -> (Vec<(String, usize)>, Vec<String>, Vec<Hook
         for handler in hooks.handlers {
             let event = handler.event.name();
             *counts.entry(event.to_owned()).or_insert(0) += 1;
-            let Handler { command, timeout, source, fail_closed: guard, .. } = handler;
+            let HookHandler { command, timeout, source, fail_closed: guard, .. } = handler;
             lines.push(HookLine { event, command, timeout, guard, source });
         }
         let skipped = hooks.skipped.iter();
@@ -249,16 +249,16 @@ fn hooks(files: &[SettingsFile]) -> (Vec<(String, usize)>, Vec<String>, Vec<Hook
 
 /// The servers of a run. Of commands only the program is told, of addresses only whose they are:
 /// the rest may hold secrets.
-fn servers(settings: &Settings) -> Vec<Server> {
-    let server = |config: &Config| {
+fn servers(settings: &Settings) -> Vec<ConfiguredServer> {
+    let server = |config: &ServerConfig| {
         let how = match &config.place {
-            Place::Program { command, .. } => How::Program(command.clone()),
-            Place::Http { url, .. } => {
-                How::Address(Address::parse(url).map_or("an address".to_owned(), |at| at.origin()))
+            ServerAddress::Program { command, .. } => ServerTransport::Program(command.clone()),
+            ServerAddress::Http { url, .. } => {
+                ServerTransport::Address(BaseUrl::parse(url).map_or("an address".to_owned(), |at| at.origin()))
             }
         };
         let source = settings.mcp.places.get(&config.name).cloned().unwrap_or_default();
-        Server { name: config.name.clone(), source, how, disabled: config.disabled }
+        ConfiguredServer { name: config.name.clone(), source, how, disabled: config.disabled }
     };
     settings.mcp.servers.iter().map(server).collect()
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use nix::unistd::{Uid, User};
 
 use super::args::PermissionMode;
-use super::settings::Unattended;
+use super::settings::UnattendedRetry;
 use super::usage::UsageError;
 use super::values;
 use crate::model::{Proxies, limits};
@@ -118,7 +118,7 @@ pub const FILES: [(&str, &str); 7] = [
 /// What the environment says. `None`: nothing, or an empty text.
 #[derive(Clone, Debug, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a variable of its own")]
-pub struct Environment {
+pub struct ProcessEnv {
     pub api_key: Option<String>,
     pub auth_token: Option<String>,
     pub api_key_helper_ttl: Option<Duration>,
@@ -148,7 +148,7 @@ pub struct Environment {
     pub max_thinking_tokens: Option<u32>,
     /// Answers that may fail to fit a schema.
     pub schema_tries: Option<u8>,
-    pub unattended: Option<Unattended>,
+    pub unattended: Option<UnattendedRetry>,
     pub no_shared_limits: bool,
     pub no_auto_compact: bool,
     pub no_memory: bool,
@@ -204,7 +204,7 @@ pub(super) fn check_cloud(variables: &Variables) -> Result<(), UsageError> {
 /// # Errors
 /// The value makes no sense.
 pub(super) fn trusts_project(variables: &Variables) -> Result<bool, UsageError> {
-    Reader(variables).flag("OUTLAST_TRUST_PROJECT")
+    EnvReader(variables).flag("OUTLAST_TRUST_PROJECT")
 }
 
 /// The variable that counts the hooks that a process is within.
@@ -215,7 +215,7 @@ pub(super) const HOOK_DEPTH: &str = "OUTLAST_HOOK_DEPTH";
 /// # Errors
 /// It is one too many: hooks that start outlast, whose hooks start outlast, never end.
 pub(super) fn hook_depth(variables: &Variables) -> Result<u8, UsageError> {
-    let depth = Reader(variables)
+    let depth = EnvReader(variables)
         .parsed(HOOK_DEPTH, |text| text.parse().map_err(|_| "must be a whole number".to_owned()))?;
     match depth.unwrap_or(0) {
         depth @ 0..=1 => Ok(depth),
@@ -274,7 +274,7 @@ pub fn planning_model(mode: PermissionMode) -> &'static str {
     }
 }
 
-impl Environment {
+impl ProcessEnv {
     /// The same, with a model for [`PLANNING_ALIAS`].
     #[must_use]
     pub fn planning(mut self, mode: PermissionMode) -> Self {
@@ -289,7 +289,7 @@ impl Environment {
     /// # Errors
     /// The first variable whose value makes no sense.
     pub(super) fn read(variables: &Variables) -> Result<Self, UsageError> {
-        let vars = Reader(variables);
+        let vars = EnvReader(variables);
         let alias = |name: &str, variable| Some((name.to_owned(), vars.text(variable).ok()??));
         Ok(Self {
             api_key: vars.text("ANTHROPIC_API_KEY")?,
@@ -346,9 +346,9 @@ impl Environment {
     }
 }
 
-struct Reader<'a>(&'a Variables);
+struct EnvReader<'a>(&'a Variables);
 
-impl Reader<'_> {
+impl EnvReader<'_> {
     fn text(&self, name: &str) -> Result<Option<String>, UsageError> {
         match self.0.get(&OsString::from(name)) {
             None => Ok(None),
@@ -407,7 +407,7 @@ impl Reader<'_> {
             .collect()
     }
 
-    fn unattended(&self) -> Result<Option<Unattended>, UsageError> {
+    fn unattended(&self) -> Result<Option<UnattendedRetry>, UsageError> {
         for name in [
             "OUTLAST_UNATTENDED_RETRY",
             "CLAUDE_CODE_UNATTENDED_RETRY",
@@ -415,9 +415,9 @@ impl Reader<'_> {
         ] {
             let Some(text) = self.text(name)? else { continue };
             return match text.to_ascii_lowercase().as_str() {
-                "1" | "true" | "yes" | "on" => Ok(Some(Unattended::On)),
-                "all" => Ok(Some(Unattended::All)),
-                "0" | "false" | "no" | "off" => Ok(Some(Unattended::Off)),
+                "1" | "true" | "yes" | "on" => Ok(Some(UnattendedRetry::On)),
+                "all" => Ok(Some(UnattendedRetry::All)),
+                "0" | "false" | "no" | "off" => Ok(Some(UnattendedRetry::Off)),
                 _ => Err(UsageError::new(format!(
                     "the variable {name}: {text:?} is none of 1, true, yes, on, all, 0, false, \
                      no, off"

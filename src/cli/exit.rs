@@ -61,22 +61,22 @@ pub const MEANINGS: [(u8, &str); 20] = [
 
 /// What a run came to. There is no way to say "failed, with exit code 0", nor the reverse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum ExitStatus {
     Success,
-    Failure(Failed),
+    Failure(RunFailure),
 }
 
 /// How a run failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Failed {
+pub struct RunFailure {
     /// Never 0: only this module makes one.
     code: u8,
     subtype: &'static str,
 }
 
-impl Verdict {
+impl ExitStatus {
     pub(super) const fn failure(code: u8) -> Self {
-        Self::Failure(Failed { code, subtype: "error_during_execution" })
+        Self::Failure(RunFailure { code, subtype: "error_during_execution" })
     }
 
     pub fn exit_code(self) -> u8 {
@@ -105,36 +105,36 @@ impl Verdict {
 }
 
 /// The table: what each reason to stop comes to.
-pub fn verdict(reason: StopReason) -> Verdict {
+pub fn verdict(reason: StopReason) -> ExitStatus {
     match reason {
-        StopReason::Completed => Verdict::Success,
+        StopReason::Completed => ExitStatus::Success,
         StopReason::MaxTurns => {
-            Verdict::Failure(Failed { code: MAX_TURNS, subtype: "error_max_turns" })
+            ExitStatus::Failure(RunFailure { code: MAX_TURNS, subtype: "error_max_turns" })
         }
         StopReason::MaxBudgetUsd => {
-            Verdict::Failure(Failed { code: MAX_BUDGET, subtype: "error_max_budget_usd" })
+            ExitStatus::Failure(RunFailure { code: MAX_BUDGET, subtype: "error_max_budget_usd" })
         }
-        StopReason::Deadline => Verdict::failure(DEADLINE),
+        StopReason::Deadline => ExitStatus::failure(DEADLINE),
         StopReason::AbortedStreaming(interrupt) | StopReason::AbortedTools(interrupt) => {
-            Verdict::failure(interrupted(interrupt))
+            ExitStatus::failure(interrupted(interrupt))
         }
-        StopReason::HookStopped | StopReason::StopHookPrevented => Verdict::failure(HOOK),
+        StopReason::HookStopped | StopReason::StopHookPrevented => ExitStatus::failure(HOOK),
         StopReason::BlockingLimit
         | StopReason::PromptTooLong
         | StopReason::MaxOutputTokens
-        | StopReason::ImageError => Verdict::failure(CONTEXT),
-        StopReason::ModelError(class) => Verdict::failure(failed(class)),
-        StopReason::EmptyResponse | StopReason::Stalled => Verdict::failure(NO_PROGRESS),
+        | StopReason::ImageError => ExitStatus::failure(CONTEXT),
+        StopReason::ModelError(class) => ExitStatus::failure(failed(class)),
+        StopReason::EmptyResponse | StopReason::Stalled => ExitStatus::failure(NO_PROGRESS),
         StopReason::RequirementFailed
         | StopReason::StopHookBlocked
         | StopReason::Denied
-        | StopReason::BackgroundPending => Verdict::failure(NOT_ACCEPTED),
-        StopReason::StructuredOutputRetryExhausted => Verdict::Failure(Failed {
+        | StopReason::BackgroundPending => ExitStatus::failure(NOT_ACCEPTED),
+        StopReason::StructuredOutputRetryExhausted => ExitStatus::Failure(RunFailure {
             code: NOT_ACCEPTED,
             subtype: "error_max_structured_output_retries",
         }),
         StopReason::Refusal | StopReason::OutputFailed | StopReason::InternalError => {
-            Verdict::failure(FAILED)
+            ExitStatus::failure(FAILED)
         }
     }
 }

@@ -26,12 +26,12 @@ const TEXTS: [&str; 4] = ["argumenthint", "description", "name", "whentouse"];
 
 /// What front matter says, by name. Names are the same in `kebab-case` and in `camelCase`.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Fields(Map<String, Value>);
+pub(super) struct FrontMatter(Map<String, Value>);
 
 /// Where in a file its front matter cannot be read, and why.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{line}:{column}: its front matter is no YAML: {why}")]
-pub(super) struct Mistake {
+pub(super) struct FrontMatterError {
     pub(super) line: u64,
     pub(super) column: u64,
     pub(super) why: String,
@@ -41,8 +41,8 @@ pub(super) struct Mistake {
 ///
 /// # Errors
 /// It is no list of names with values.
-pub(super) fn fields(text: &str) -> Result<Option<Fields>, Mistake> {
-    split(text).0.map(Fields::read).transpose()
+pub(super) fn fields(text: &str) -> Result<Option<FrontMatter>, FrontMatterError> {
+    split(text).0.map(FrontMatter::read).transpose()
 }
 
 /// The text after its front matter.
@@ -66,11 +66,11 @@ fn split(text: &str) -> (Option<&str>, &str) {
     (None, text)
 }
 
-impl Fields {
-    fn read(yaml: &str) -> Result<Self, Mistake> {
+impl FrontMatter {
+    fn read(yaml: &str) -> Result<Self, FrontMatterError> {
         if yaml.len() > LONGEST {
             let why = format!("it is longer than {} kB", LONGEST >> 10);
-            return Err(Mistake { line: 1, column: 1, why });
+            return Err(FrontMatterError { line: 1, column: 1, why });
         }
         let holds_nothing = |line: &str| line.trim().is_empty() || line.starts_with('#');
         if yaml.lines().all(holds_nothing) {
@@ -159,17 +159,17 @@ impl Fields {
     }
 }
 
-fn parse(yaml: &str) -> Result<Fields, Mistake> {
+fn parse(yaml: &str) -> Result<FrontMatter, FrontMatterError> {
     // A name may well be `n` or `on`.
     let options = serde_saphyr::options! { strict_booleans: true };
     let read = serde_saphyr::from_str_with_options::<Map<String, Value>>(yaml, options);
-    read.map(Fields::of).map_err(|error| {
+    read.map(FrontMatter::of).map_err(|error| {
         let place = error.location().map(|place| (place.line(), place.column()));
         let (line, column) = place.unwrap_or((1, 1));
         let told = error.without_snippet().to_string();
         let why = told.lines().next().unwrap_or_default();
         // The first line of the file is the one with the hyphens.
-        Mistake { line: line + 1, column, why: without_place(why).chars().take(160).collect() }
+        FrontMatterError { line: line + 1, column, why: without_place(why).chars().take(160).collect() }
     })
 }
 
@@ -226,7 +226,7 @@ fn plain_value(line: &str) -> Option<(&str, &str)> {
 mod tests {
     use super::*;
 
-    fn said(yaml: &str) -> Fields {
+    fn said(yaml: &str) -> FrontMatter {
         let text = format!("---\n{yaml}\n---\nbody");
         assert_eq!(body(&text), "body");
         let said = fields(&text).unwrap_or_else(|mistake| panic!("{mistake}: {yaml}"));

@@ -3,14 +3,14 @@
 use std::time::SystemTime;
 
 use super::assemble;
-use super::settings::{Credential, Endpoint, Link, Settings, Survey};
+use super::settings::{CredentialSource, EndpointSettings, ChainEntry, Settings, SettingsSurvey};
 use crate::agent::Clock;
-use crate::doctor::{Known, Place};
+use crate::doctor::{ResolvedConfig, ServicePlace};
 use crate::model::{self, Secret};
 use crate::secrets::KnownSecrets;
 
 /// The preferred model's place, which is known even where no run can be put together.
-pub(super) fn first_place(survey: &Survey, secrets: &KnownSecrets) -> Place {
+pub(super) fn first_place(survey: &SettingsSurvey, secrets: &KnownSecrets) -> ServicePlace {
     let models = vec![model::resolve_alias(&survey.model).to_owned()];
     let credential = survey.credentials.first();
     let credential = credential.map(|(kind, source)| ((*kind).to_owned(), source.clone()));
@@ -18,16 +18,16 @@ pub(super) fn first_place(survey: &Survey, secrets: &KnownSecrets) -> Place {
 }
 
 /// Adds the places of the other models, and the models to each.
-pub(super) fn all_places(known: &mut Known, settings: &Settings, secrets: &KnownSecrets) {
+pub(super) fn all_places(known: &mut ResolvedConfig, settings: &Settings, secrets: &KnownSecrets) {
     let chain = &settings.chain;
     let first = known.credentials.first();
     let mut places = Vec::with_capacity(chain.endpoints.len());
     for (index, endpoint) in chain.endpoints.iter().enumerate() {
-        let links: Vec<&Link> = chain.links.iter().filter(|link| link.endpoint == index).collect();
+        let links: Vec<&ChainEntry> = chain.links.iter().filter(|link| link.endpoint == index).collect();
         let variable = links.iter().find_map(|link| Some(link.label.split_once('#')?.1));
         let credential = match (&endpoint.credential, variable) {
-            (Credential::Absent, _) => None,
-            (Credential::Bearer(_), Some(name)) => {
+            (CredentialSource::Absent, _) => None,
+            (CredentialSource::Bearer(_), Some(name)) => {
                 Some(("bearer token".to_owned(), format!("the variable {}", bare(name))))
             }
             (_, Some(name)) => Some(("API key".to_owned(), format!("the variable {}", bare(name)))),
@@ -35,7 +35,7 @@ pub(super) fn all_places(known: &mut Known, settings: &Settings, secrets: &Known
         };
         let models = links.iter().map(|link| link.model.clone()).collect();
         let place = place(endpoint, models, credential, secrets);
-        places.push(Place { standby: index > 0, ..place });
+        places.push(ServicePlace { standby: index > 0, ..place });
     }
     known.places = places;
 }
@@ -46,15 +46,15 @@ fn bare(name: &str) -> &str {
 
 /// A login is used as it stands: to renew it would change it.
 fn place(
-    at: &Endpoint,
+    at: &EndpointSettings,
     models: Vec<String>,
     credential: Option<(String, String)>,
     secrets: &KnownSecrets,
-) -> Place {
+) -> ServicePlace {
     let mut endpoint = assemble::endpoint(at, Clock::start(1.0));
     endpoint.secrets = secrets.clone();
     let mut login_expired = false;
-    if let Credential::OAuth { login, .. } = &at.credential {
+    if let CredentialSource::OAuth { login, .. } = &at.credential {
         login_expired =
             login.access.is_none() || login.expires.is_some_and(|end| end < SystemTime::now());
         let token = login.access.as_ref().map_or("", Secret::reveal);
@@ -63,5 +63,5 @@ fn place(
             token => model::Credential::Bearer(Secret::new(token)),
         };
     }
-    Place { endpoint, models, credential, login_expired, standby: false }
+    ServicePlace { endpoint, models, credential, login_expired, standby: false }
 }

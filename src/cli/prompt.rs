@@ -14,7 +14,7 @@ pub const LARGEST: usize = 10 * 1024 * 1024;
 
 /// What came of looking for a prompt.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Gathered {
+pub struct GatheredPrompt {
     /// Empty only when the source allows it.
     pub prompt: String,
     /// Why standard input was left unread, where it may hold something.
@@ -66,7 +66,7 @@ pub async fn gather(
     open: impl FnOnce() -> Pieces,
     heartbeat: Duration,
     mut still_waiting: impl FnMut(Waited),
-) -> Result<Gathered, UsageError> {
+) -> Result<GatheredPrompt, UsageError> {
     if let Some(argument) = &source.argument {
         check_argument(argument)?;
     }
@@ -84,12 +84,12 @@ pub async fn gather(
     };
     if let Some(first) = first {
         let mut pieces = open();
-        let mut wait = Wait { heartbeat, began: Instant::now(), tell: &mut still_waiting };
+        let mut wait = InputWait { heartbeat, began: Instant::now(), tell: &mut still_waiting };
         match wait.next(&mut pieces, first).await? {
-            Next::Silence if plan == ReadPlan::ToEnd => return Err(silent(source.patience)),
-            Next::Silence => unused = Some(Unused::Silent(first)),
-            Next::End => {}
-            Next::Piece(piece) => {
+            InputStep::Silence if plan == ReadPlan::ToEnd => return Err(silent(source.patience)),
+            InputStep::Silence => unused = Some(Unused::Silent(first)),
+            InputStep::End => {}
+            InputStep::Piece(piece) => {
                 input = piece;
                 wait.rest(&mut pieces, &mut input, source.patience).await?;
             }
@@ -107,37 +107,37 @@ pub async fn gather(
              task as one argument, or pipe it in",
         ));
     }
-    Ok(Gathered { prompt, unused })
+    Ok(GatheredPrompt { prompt, unused })
 }
 
-enum Next {
+enum InputStep {
     Piece(Vec<u8>),
     End,
     Silence,
 }
 
 /// A wait for standard input: named, bounded, and with heartbeats.
-struct Wait<'a, F: FnMut(Waited)> {
+struct InputWait<'a, F: FnMut(Waited)> {
     heartbeat: Duration,
     began: Instant,
     tell: &'a mut F,
 }
 
-impl<F: FnMut(Waited)> Wait<'_, F> {
-    async fn next(&mut self, pieces: &mut Pieces, patience: Duration) -> Result<Next, UsageError> {
+impl<F: FnMut(Waited)> InputWait<'_, F> {
+    async fn next(&mut self, pieces: &mut Pieces, patience: Duration) -> Result<InputStep, UsageError> {
         let end = Instant::now() + patience;
         loop {
             let left = end.saturating_duration_since(Instant::now());
             match timeout(left.min(self.heartbeat), pieces.recv()).await {
-                Ok(Some(Ok(piece))) => return Ok(Next::Piece(piece)),
+                Ok(Some(Ok(piece))) => return Ok(InputStep::Piece(piece)),
                 Ok(Some(Err(error))) => {
                     return Err(UsageError::new(format!(
                         "standard input cannot be read: {error}; redirect it from a file or \
                          /dev/null"
                     )));
                 }
-                Ok(None) => return Ok(Next::End),
-                Err(_) if left <= self.heartbeat => return Ok(Next::Silence),
+                Ok(None) => return Ok(InputStep::End),
+                Err(_) if left <= self.heartbeat => return Ok(InputStep::Silence),
                 Err(_) => (self.tell)(Waited {
                     so_far: self.began.elapsed(),
                     left: end.saturating_duration_since(Instant::now()),
@@ -160,9 +160,9 @@ impl<F: FnMut(Waited)> Wait<'_, F> {
                 ));
             }
             match self.next(pieces, patience).await? {
-                Next::Piece(piece) => input.extend(piece),
-                Next::End => return Ok(()),
-                Next::Silence => return Err(silent(patience)),
+                InputStep::Piece(piece) => input.extend(piece),
+                InputStep::End => return Ok(()),
+                InputStep::Silence => return Err(silent(patience)),
             }
         }
     }

@@ -6,13 +6,13 @@ use std::io;
 use std::path::Path;
 
 use crate::rehearsal::{
-    Listing, Options, Outcome, Scenario, Scratch, Server, builtin, list as builtin_scenarios,
+    ScenarioListing, ServerOptions, ObservedOutcome, Scenario, ScratchFolder, RehearsalServer, builtin, list as builtin_scenarios,
     verify,
 };
 
 use super::app::print;
-use super::args::{self, RehearseArgs, Request, RunArgs};
-use super::run::World;
+use super::args::{self, RehearseArgs, CliRequest, RunArgs};
+use super::run::ProcessContext;
 use super::usage::UsageError;
 
 /// The key that rehearsals send. It opens nothing.
@@ -22,33 +22,33 @@ const KEY: &str = "rehearsal-key";
 const DEFAULT: &str = "fix-a-bug";
 
 /// A scenario under way: its server, and the scratch copy to work in.
-struct Stage {
-    server: Server,
-    scratch: Scratch,
+struct RehearsalRun {
+    server: RehearsalServer,
+    scratch: ScratchFolder,
 }
 
 /// What to do about a rehearsal.
-enum Plan {
+enum RehearsalAction {
     /// Print this and end well.
     Print(String),
     /// Serve until we are interrupted.
-    Serve(Stage),
-    Run(Box<RunArgs>, Stage),
+    Serve(RehearsalRun),
+    Run(Box<RunArgs>, RehearsalRun),
 }
 
 /// Reads what was asked for and sets the stage.
 ///
 /// # Errors
 /// There is no such scenario, or the flags after `--` are wrong.
-fn prepare(args: &RehearseArgs) -> Result<Plan, UsageError> {
+fn prepare(args: &RehearseArgs) -> Result<RehearsalAction, UsageError> {
     if args.list {
-        return Ok(Plan::Print(list()));
+        return Ok(RehearsalAction::Print(list()));
     }
     // A mistake in the flags is told before anything is set up.
     args::parse(&args.flags)?;
-    let stage = Stage::set(args)?;
+    let stage = RehearsalRun::set(args)?;
     if args.serve {
-        return Ok(Plan::Serve(stage));
+        return Ok(RehearsalAction::Serve(stage));
     }
     let scenario = stage.server.scenario();
     let scale = format!("--time-scale={}", scenario.time_scale);
@@ -59,17 +59,17 @@ fn prepare(args: &RehearseArgs) -> Result<Plan, UsageError> {
     let begin = [vec!["run".to_owned(), scale], alone.to_vec()].concat();
     let own = scenario.args.iter().map(|arg| stage.server.fill_in(arg)).collect();
     match args::parse(&[begin, own, args.flags.clone()].concat())? {
-        Request::Print(text) => Ok(Plan::Print(text)),
-        Request::Run(mut run) => {
+        CliRequest::Print(text) => Ok(RehearsalAction::Print(text)),
+        CliRequest::Run(mut run) => {
             if run.prompt.is_none() && !run.output.stdin {
                 run.prompt = Some(scenario.prompt.clone());
             }
             // A flag that is empty outranks a setting.
             run.model.api_key_helper.get_or_insert_default();
             run.model.no_fallback |= run.model.fallback_model.is_empty();
-            Ok(Plan::Run(run, stage))
+            Ok(RehearsalAction::Run(run, stage))
         }
-        Request::Rehearse(_) | Request::Doctor(_) | Request::Config(_) => {
+        CliRequest::Rehearse(_) | CliRequest::Doctor(_) | CliRequest::Config(_) => {
             Err(UsageError::new("only runs can be rehearsed; leave out the second word"))
         }
     }
@@ -79,10 +79,10 @@ fn prepare(args: &RehearseArgs) -> Result<Plan, UsageError> {
 ///
 /// # Errors
 /// It could not be begun.
-pub(super) async fn rehearse(args: &RehearseArgs, mut world: World) -> Result<u8, UsageError> {
+pub(super) async fn rehearse(args: &RehearseArgs, mut world: ProcessContext) -> Result<u8, UsageError> {
     match prepare(args)? {
-        Plan::Print(text) => print(&text),
-        Plan::Serve(stage) => {
+        RehearsalAction::Print(text) => print(&text),
+        RehearsalAction::Serve(stage) => {
             print(&format!("{}\n", stage.server.base_url()));
             for (name, server) in stage.server.others() {
                 print(&format!("{name} {}\n", server.base_url()));
@@ -91,7 +91,7 @@ pub(super) async fn rehearse(args: &RehearseArgs, mut world: World) -> Result<u8
             world.signals.first().await;
             return Ok(0);
         }
-        Plan::Run(run, stage) => {
+        RehearsalAction::Run(run, stage) => {
             stage.dress(&mut world);
             let own_flags = !args.flags.is_empty();
             let judge = |code: u8, reason: &str| stage.judge(code, reason, own_flags);
@@ -101,7 +101,7 @@ pub(super) async fn rehearse(args: &RehearseArgs, mut world: World) -> Result<u8
     Ok(0)
 }
 
-impl Stage {
+impl RehearsalRun {
     /// Lays out the scenario's files and starts its server.
     fn set(args: &RehearseArgs) -> Result<Self, UsageError> {
         let scenario = find(args.scenario.as_deref().unwrap_or(DEFAULT))?;
@@ -109,20 +109,20 @@ impl Stage {
             UsageError::new(format!("{what} could not be had for the rehearsal: {error}"))
         };
         let scratch =
-            Scratch::lay_out(&scenario).map_err(|error| broken("a scratch folder", error))?;
-        let options = Options {
+            ScratchFolder::lay_out(&scenario).map_err(|error| broken("a scratch folder", error))?;
+        let options = ServerOptions {
             port: args.port.unwrap_or(0),
             time_scale: None,
             cwd: Some(scratch.path().to_path_buf()),
         };
-        let server = Server::start(scenario, options)
+        let server = RehearsalServer::start(scenario, options)
             .map_err(|error| broken("a port on loopback", error))?;
         scratch.fill_in(&server).map_err(|error| broken("the scratch folder", error))?;
         Ok(Self { server, scratch })
     }
 
     /// Leads a run onto the stage: it finds the scripted server, and nothing of the real one.
-    fn dress(&self, world: &mut World) {
+    fn dress(&self, world: &mut ProcessContext) {
         for name in [
             "ANTHROPIC_AUTH_TOKEN",
             "ANTHROPIC_CUSTOM_HEADERS",
@@ -150,7 +150,7 @@ impl Stage {
         if own_flags {
             return self.server.violations();
         }
-        let outcome = Outcome {
+        let outcome = ObservedOutcome {
             exit: i32::from(code),
             terminal_reason: Some(reason),
             folder: self.scratch.path(),
@@ -179,7 +179,7 @@ fn list() -> String {
     let mut text = String::new();
     let listings = builtin_scenarios();
     let width = listings.iter().map(|listing| listing.name.len()).max().unwrap_or_default();
-    for Listing { name, summary, exit } in listings {
+    for ScenarioListing { name, summary, exit } in listings {
         let exit = exit.map_or(String::from("-"), |code| code.to_string());
         let _ = writeln!(text, "{name:<width$}  exit {exit:<4}{summary}");
     }

@@ -7,11 +7,11 @@ use std::time::{Duration, SystemTime};
 
 use tokio::time::{Instant, interval_at};
 
-use crate::agent::{self, Clock, Ending, Observer, Setup};
+use crate::agent::{self, Clock, RunOutcome, Observer, Setup};
 use crate::journal::clear_old;
 use crate::process::die_with_parent;
 use crate::recovery::{Interrupt, StopReason};
-use crate::secrets::{KnownSecrets, Mask};
+use crate::secrets::{KnownSecrets, Redactor};
 use crate::tools::SandboxState;
 
 use super::advice;
@@ -20,20 +20,20 @@ use super::assemble::{assemble, doubts_of_speed};
 use super::environment::{self, Variables};
 use super::mentions;
 use super::output::{
-    Bar, Framing, Lines, Offers, Out, Probe, Resumption, StreamJson, Watchers, Witness,
+    StatusLine, PipeFraming, ProgressLines, Capabilities, PipeSender, HeartbeatFile, Resumption, StreamJson, RunObservers, SnapshotRecorder,
     framed_pipe, one_line, pipe, remove_result_file,
 };
 use super::panics;
-use super::prompt::{self, Gathered, Waited};
-use super::prompts::{Called, Placeholders};
+use super::prompt::{self, GatheredPrompt, Waited};
+use super::prompts::{ExpandedCommand, Placeholders};
 use super::session::Task;
 use super::settings::{self, Settings};
-use super::signals::Signals;
-use super::startup::Startup;
+use super::signals::SignalState;
+use super::startup::StartupSteps;
 use super::stdin;
-use super::testament::Testament;
-use super::usage::{Cause, UsageError};
-use super::wall::{Now, passed, span};
+use super::testament::ExitWatchdog;
+use super::usage::{UsageErrorKind, UsageError};
+use super::wall::{WallTime, passed, span};
 
 /// How long a run may take to end by itself once it was asked to. Together with the writing of
 /// the result this stays below four seconds.
@@ -46,31 +46,31 @@ const MOMENT: Duration = Duration::from_secs(2);
 const SLOW_PERSON: Duration = Duration::from_secs(1);
 
 /// What the process was started with.
-pub(super) struct World {
+pub(super) struct ProcessContext {
     pub variables: Variables,
     pub cwd: PathBuf,
-    pub signals: Signals,
+    pub signals: SignalState,
     /// What is said should the run hang.
-    pub testament: Testament,
+    pub testament: ExitWatchdog,
 }
 
 /// Judges a run from outside: given its exit code and terminal reason, what was wrong with it.
-pub(super) type Judge<'a> = &'a dyn Fn(u8, &str) -> Vec<String>;
+pub(super) type ExitCheck<'a> = &'a dyn Fn(u8, &str) -> Vec<String>;
 
 /// Runs a task. Once it has begun there is a result, whatever happens.
 ///
 /// # Errors
 /// It could not be begun.
-pub(super) async fn run(args: &RunArgs, world: World, judge: Judge<'_>) -> Result<u8, UsageError> {
+pub(super) async fn run(args: &RunArgs, world: ProcessContext, judge: ExitCheck<'_>) -> Result<u8, UsageError> {
     if environment::is_ci(&world.variables) {
         // A cancelled job often signals nothing but the shell that started us.
         die_with_parent();
     }
     // The secrets become known with the settings.
     let secrets = KnownSecrets::default();
-    let mask = Arc::new(Mask::new(secrets.clone()));
+    let mask = Arc::new(Redactor::new(secrets.clone()));
     let (voice, voice_drain) = pipe(io::stderr(), Arc::clone(&mask), || {});
-    let shared = Shared { secrets, mask, voice };
+    let shared = SharedOutput { secrets, mask, voice };
     let ended = Box::pin(prepare_and_begin(args, world, shared, judge)).await;
     // Nobody may be reading; the exit code says it all.
     let _ = voice_drain.finish(SLOW_PERSON).await;
@@ -79,16 +79,16 @@ pub(super) async fn run(args: &RunArgs, world: World, judge: Judge<'_>) -> Resul
 
 async fn prepare_and_begin(
     args: &RunArgs,
-    world: World,
-    shared: Shared,
-    judge: Judge<'_>,
+    world: ProcessContext,
+    shared: SharedOutput,
+    judge: ExitCheck<'_>,
 ) -> Result<u8, UsageError> {
     let scale = args.timers.time_scale.unwrap_or(1.0);
     let clock = Clock::start(scale);
-    let World { variables, cwd, signals, testament } = world;
+    let ProcessContext { variables, cwd, signals, testament } = world;
     let limit = args.limits.max_duration;
     let (wanted, around) = (args.clone(), (variables.clone(), cwd.clone()));
-    let settings = Startup::new(&signals, &shared.voice, limit)
+    let settings = StartupSteps::new(&signals, &shared.voice, limit)
         .step("reading the settings", move || settings::resolve(&wanted, variables, cwd))
         .await?;
     for secret in settings.secrets() {
@@ -100,9 +100,9 @@ async fn prepare_and_begin(
             testament.expect_end(end);
         }
     }
-    let job = Job { settings: Arc::new(settings), clock, scale, limit, signals, testament, shared };
+    let job = RunJob { settings: Arc::new(settings), clock, scale, limit, signals, testament, shared };
     let mut job = job;
-    let Gathered { prompt: given, unused } = job.prompt().await?;
+    let GatheredPrompt { prompt: given, unused } = job.prompt().await?;
     if let Some(unused) = unused {
         Arc::make_mut(&mut job.settings).warnings.push(unused.warning());
     }
@@ -111,18 +111,18 @@ async fn prepare_and_begin(
 }
 
 /// How what standard output carries stands together.
-fn framing(output: &settings::Output) -> Framing {
+fn framing(output: &settings::OutputSettings) -> PipeFraming {
     if output.verbose && output.format == OutputFormat::Json {
-        Framing::Array
+        PipeFraming::Array
     } else {
-        Framing::Lines
+        PipeFraming::Lines
     }
 }
 
 /// What there is to call by name.
-fn offers(settings: &Settings) -> Offers {
+fn offers(settings: &Settings) -> Capabilities {
     let library = &settings.library;
-    Offers {
+    Capabilities {
         commands: library.callable().map(|command| command.name.clone()).collect(),
         skills: library.skills().map(|skill| skill.name.clone()).collect(),
         skipped_servers: settings.mcp.skipped.clone(),
@@ -131,19 +131,19 @@ fn offers(settings: &Settings) -> Offers {
 
 pub(super) fn interrupted(interrupt: Interrupt) -> UsageError {
     let what = format!("{} before the run began", advice::cause(interrupt));
-    UsageError::of(Cause::Interrupted(interrupt), what)
+    UsageError::of(UsageErrorKind::Interrupted(interrupt), what)
 }
 
 /// What a result says beside how the run ended.
 #[derive(Clone)]
-pub(super) struct Subject {
+pub(super) struct ResultSubject {
     pub session_id: String,
     pub sandbox: SandboxState,
     pub resumption: Resumption,
 }
 
 /// How a run ended that was stopped.
-pub(super) fn stopped(witness: &Witness, by: Interrupt) -> StopReason {
+pub(super) fn stopped(witness: &SnapshotRecorder, by: Interrupt) -> StopReason {
     if witness.is_working() {
         StopReason::AbortedTools(by)
     } else {
@@ -153,27 +153,27 @@ pub(super) fn stopped(witness: &Witness, by: Interrupt) -> StopReason {
 
 /// What all who say something share.
 #[derive(Clone)]
-pub(super) struct Shared {
+pub(super) struct SharedOutput {
     pub secrets: KnownSecrets,
-    pub mask: Arc<Mask>,
+    pub mask: Arc<Redactor>,
     /// Standard error.
-    pub voice: Out,
+    pub voice: PipeSender,
 }
 
 /// One run.
 #[derive(Clone)]
-pub(super) struct Job {
+pub(super) struct RunJob {
     pub settings: Arc<Settings>,
     pub clock: Clock,
     scale: f64,
     /// How long the run may take.
     limit: Option<Duration>,
-    pub signals: Signals,
-    pub testament: Testament,
-    pub shared: Shared,
+    pub signals: SignalState,
+    pub testament: ExitWatchdog,
+    pub shared: SharedOutput,
 }
 
-impl Job {
+impl RunJob {
     /// Does what a command says with whose name the prompt begins.
     async fn heed(
         mut self,
@@ -184,7 +184,7 @@ impl Job {
         let (project, session) = (cwd.display().to_string(), self.settings.session_id());
         let placeholders =
             Placeholders { project: &project, session: &session, ..Placeholders::default() };
-        let Some(called) = Called::by(&given, &self.settings.library, placeholders)? else {
+        let Some(called) = ExpandedCommand::by(&given, &self.settings.library, placeholders)? else {
             // What is piped in names nothing: a diff is full of such words.
             let names = self.settings.prompt.argument.clone().unwrap_or_else(|| given.clone());
             return Ok((self, Task { prompt: given.clone(), given, names }));
@@ -197,7 +197,7 @@ impl Job {
             wanted.model.model = wanted.model.model.or(called.model);
             wanted.tools.allowed_tools.extend(called.grants);
             let session = settings.session;
-            settings = Startup::new(&self.signals, &self.shared.voice, self.limit)
+            settings = StartupSteps::new(&self.signals, &self.shared.voice, self.limit)
                 .step("reading the settings", move || settings::resolve(&wanted, variables, cwd))
                 .await?;
             settings.session = session;
@@ -209,16 +209,16 @@ impl Job {
         Ok((self, Task { given, prompt: called.prompt, names }))
     }
 
-    async fn begin(&self, task: Task, judge: Judge<'_>) -> Result<u8, UsageError> {
+    async fn begin(&self, task: Task, judge: ExitCheck<'_>) -> Result<u8, UsageError> {
         let settings = &self.settings;
         let job = self.clone();
         let (setup, resumption, probe) =
-            Startup::new(&self.signals, &self.shared.voice, self.limit)
+            StartupSteps::new(&self.signals, &self.shared.voice, self.limit)
                 .step("opening the session", move || job.open(&task))
                 .await?;
         self.require_servers(&setup).await?;
         let sandbox = setup.toolbox.sandbox().clone();
-        let subject = Subject { session_id: setup.session_id.clone(), sandbox, resumption };
+        let subject = ResultSubject { session_id: setup.session_id.clone(), sandbox, resumption };
         self.clear_old_sessions();
         let mask = Arc::clone(&self.shared.mask);
         let framing = framing(&settings.output);
@@ -227,24 +227,24 @@ impl Job {
             let partial = settings.output.partial_messages;
             let stream = StreamJson::new(out.clone(), &subject.session_id, partial);
             match framing {
-                Framing::Lines => stream,
-                Framing::Array => stream.of_any_length(),
+                PipeFraming::Lines => stream,
+                PipeFraming::Array => stream.of_any_length(),
             }
         };
         let streams = settings.output.format == OutputFormat::StreamJson;
-        let programs = (streams || framing == Framing::Array)
+        let programs = (streams || framing == PipeFraming::Array)
             .then(stream)
             .map(|programs| programs.ignoring(&settings.ignored).offering(offers(settings)))
             .map(|programs| programs.telling_hooks(settings.output.hook_events))
             .map(|programs| programs.telling_agents(settings.output.subagent_text));
-        let witness = Witness::default();
+        let witness = SnapshotRecorder::default();
         self.testament.rewrite(self.last_words(witness.clone(), &subject, &out));
-        let mut watchers = Watchers { witness, people: self.people(), programs, probe };
+        let mut watchers = RunObservers { witness, people: self.people(), programs, probe };
         let doubts = doubts_of_speed(settings, &setup.rungs);
         let unfenced = setup.toolbox.doubts_of_sandbox().map(ToOwned::to_owned);
         let warnings = settings.warnings.iter().chain(&setup.warnings);
         for warning in warnings.chain(&doubts).chain(&unfenced) {
-            watchers.observe(&agent::Notice::Warning(warning));
+            watchers.observe(&agent::RunNotice::Warning(warning));
         }
         let mut ending = self.conduct(setup, &mut watchers).await;
         let reason = ending.reason;
@@ -278,11 +278,11 @@ impl Job {
                          or raise --max-duration",
                         missing()
                     );
-                    return Err(UsageError::of(Cause::Late, what));
+                    return Err(UsageError::of(UsageErrorKind::Late, what));
                 }
                 found = &mut found => return found.map_err(|why| {
                     let what = format!("{why}; mend it, or say --mcp-required none");
-                    UsageError::of(Cause::McpUnavailable, what)
+                    UsageError::of(UsageErrorKind::McpUnavailable, what)
                 }),
                 _ = beats.tick() => {
                     let line = format!(
@@ -315,8 +315,8 @@ impl Job {
     }
 
     /// Puts the run together. May block.
-    fn open(&self, task: &Task) -> Result<(Setup, Resumption, Option<Probe>), UsageError> {
-        let (settings, now) = (&self.settings, Now::by(&self.clock));
+    fn open(&self, task: &Task) -> Result<(Setup, Resumption, Option<HeartbeatFile>), UsageError> {
+        let (settings, now) = (&self.settings, WallTime::by(&self.clock));
         let secrets = &self.shared.secrets;
         let (mut setup, resumption) = assemble(settings, task, self.clock, &now, secrets)?;
         mentions::attach(&mut setup, &task.names);
@@ -326,7 +326,7 @@ impl Job {
                 UsageError::new(format!("--result-file {path}: {error}; name another"))
             })?;
         }
-        let probe = settings.output.heartbeat_file.as_deref().map(Probe::begin).transpose();
+        let probe = settings.output.heartbeat_file.as_deref().map(HeartbeatFile::begin).transpose();
         let probe = probe.map_err(|error| {
             UsageError::new(format!("--heartbeat-file cannot be written: {error}; name another"))
         })?;
@@ -334,7 +334,7 @@ impl Job {
     }
 
     /// Reads the prompt, and what standard input adds to it.
-    async fn prompt(&self) -> Result<Gathered, UsageError> {
+    async fn prompt(&self) -> Result<GatheredPrompt, UsageError> {
         let heard = |waited: Waited| {
             self.shared.voice.offer(&format!(
                 "outlast: waiting for standard input, {} so far, {} left",
@@ -343,7 +343,7 @@ impl Job {
             ));
         };
         let source = &self.settings.prompt;
-        let kind = Startup::new(&self.signals, &self.shared.voice, self.limit)
+        let kind = StartupSteps::new(&self.signals, &self.shared.voice, self.limit)
             .step("looking at standard input", || Ok(stdin::kind()))
             .await?;
         let plan = stdin::plan(kind, source.stdin, source.need());
@@ -354,7 +354,7 @@ impl Job {
             () = self.late() => {
                 let what = "time ran out while standard input was waited for; close it, or raise \
                             --max-duration";
-                Err(UsageError::of(Cause::Late, what))
+                Err(UsageError::of(UsageErrorKind::Late, what))
             }
             gathered = prompt::gather(source, plan, stdin::read, heartbeat, heard) => gathered,
         }
@@ -365,9 +365,9 @@ impl Job {
         let output = &self.settings.output;
         let clock = self.clock;
         let lines =
-            Lines::new(self.shared.voice.clone(), move || Now::by(&clock), output.log_detail);
+            ProgressLines::new(self.shared.voice.clone(), move || WallTime::by(&clock), output.log_detail);
         if io::stderr().is_terminal() && !output.plain {
-            Box::new(Bar::new(lines, self.scale))
+            Box::new(StatusLine::new(lines, self.scale))
         } else {
             Box::new(lines)
         }
@@ -375,7 +375,7 @@ impl Job {
 
     /// Runs the agent, and answers for it when it cannot: after a panic, after a second SIGINT,
     /// and when it does not end in time.
-    async fn conduct(&self, setup: Setup, watchers: &mut Watchers) -> Ending {
+    async fn conduct(&self, setup: Setup, watchers: &mut RunObservers) -> RunOutcome {
         let witness = watchers.witness.clone();
         let run = Box::pin(agent::run(setup, watchers, self.signals.interrupts()));
         let run = panics::caught_async(run);
@@ -391,7 +391,7 @@ impl Job {
     }
 
     /// How the run ended, as far as it was seen.
-    pub(super) fn as_seen(&self, witness: &Witness, reason: StopReason) -> Ending {
+    pub(super) fn as_seen(&self, witness: &SnapshotRecorder, reason: StopReason) -> RunOutcome {
         let mut ending = witness.ending(reason, self.settings.persist);
         ending.tally.duration = self.clock.elapsed();
         ending.budget = self.settings.budget;

@@ -2,18 +2,18 @@
 
 use std::path::PathBuf;
 
-use crate::agent::{self, Carried, ModelTally, Rung, Tally};
+use crate::agent::{self, ResumedState, ModelStats, ModelEndpoint, RunStats};
 use crate::journal::{
-    Carry, Damage, FirstPrompt, Held, Journal, JournalError, Opening, Place, Restored, SessionId,
+    CarryOver, Damage, FirstPrompt, LockedSession, Journal, JournalError, ProcessOpening, SessionFolder, RestoredSession, SessionId,
     beginning, latest, read,
 };
 use crate::model;
-use crate::recovery::{Fast, Limits, Moment, Money, Run, Spiral, StopReason};
+use crate::recovery::{Fast, Limits, Moment, Money, Run, LoopDetector, StopReason};
 use crate::secrets::REDACTED;
 use crate::transcript::{Block, Role, strip_thinking};
 
-use super::settings::{Settings, Start};
-use super::usage::{Cause, UsageError};
+use super::settings::{Settings, SessionStart};
+use super::usage::{UsageErrorKind, UsageError};
 use super::version::VERSION;
 
 /// What the run is asked to do.
@@ -28,30 +28,30 @@ pub(super) struct Task {
 }
 
 /// A session that was found, and not yet written to.
-pub(super) struct Session {
+pub(super) struct FoundSession {
     id: SessionId,
-    place: Place,
-    kind: Kind,
+    place: SessionFolder,
+    kind: SessionOrigin,
     /// Whether its prompt is in it already.
     prompted: bool,
     /// What there is to do without a prompt.
-    rest: Rest,
+    rest: RemainingWork,
     /// The prompt that it is started with, unless it has one.
     first: FirstPrompt,
     /// Whether something new is said to the model.
-    speech: Speech,
+    speech: PromptText,
 }
 
 /// Whether a run that goes on has a prompt of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Speech {
+enum PromptText {
     NewPrompt,
     Nothing,
 }
 
 /// What a session still has to do when nobody says anything new.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Rest {
+enum RemainingWork {
     /// The model is to be asked.
     Asking,
     /// Nothing but the hooks of Stop and the command of `--require`.
@@ -60,18 +60,18 @@ enum Rest {
     Nothing,
 }
 
-enum Kind {
+enum SessionOrigin {
     New,
-    Resumed(Box<Held>),
-    Forked(Box<Restored>),
+    Resumed(Box<LockedSession>),
+    Forked(Box<RestoredSession>),
     /// Read, but not to be written: nothing is kept.
-    Recalled(Box<Restored>),
+    Recalled(Box<RestoredSession>),
 }
 
 /// What is taken over from an earlier process.
 #[derive(Default)]
-pub(super) struct Legacy {
-    pub(super) carried: Carried,
+pub(super) struct SessionHistory {
+    pub(super) carried: ResumedState,
     /// What counts against the budget already.
     pub(super) spent: Money,
     /// Part of it of which nobody knows whether it was billed.
@@ -82,10 +82,10 @@ pub(super) struct Legacy {
     model: Option<String>,
 }
 
-impl Legacy {
+impl SessionHistory {
     /// Leaves out thinking that was signed by another model of `chain` than the one that will be
     /// asked first, and looks up what the chain knows of the models used before.
-    pub(super) fn fit_to(&mut self, chain: &[Rung]) {
+    pub(super) fn fit_to(&mut self, chain: &[ModelEndpoint]) {
         let rung = self.carried.run.map_or(0, |run| usize::from(run.rung));
         let asked = chain.get(rung).or(chain.last());
         if self.model.as_deref().is_some_and(|before| asked.is_none_or(|it| it.label != before)) {
@@ -100,7 +100,7 @@ impl Legacy {
     }
 }
 
-impl Session {
+impl FoundSession {
     /// Finds and locks the session that the flags name. Changes nothing.
     ///
     /// # Errors
@@ -114,37 +114,37 @@ impl Session {
     fn found(settings: &Settings, task: &Task) -> Result<Self, UsageError> {
         let on_damage = settings.on_damage;
         let first = FirstPrompt::of(&task.given);
-        let place = Place::new(&settings.config_dir, &settings.cwd);
+        let place = SessionFolder::new(&settings.config_dir, &settings.cwd);
         let (source, fork) = match &settings.session {
-            Start::New { session_id } => {
+            SessionStart::New { session_id } => {
                 let id = id(session_id)?;
-                return Ok(Self::new(id, place, Kind::New, first));
+                return Ok(Self::new(id, place, SessionOrigin::New, first));
             }
-            Start::ResumeOrStart { session_id } => {
+            SessionStart::ResumeOrStart { session_id } => {
                 return Self::resume_or_start(id(session_id)?, place, task, settings);
             }
-            Start::Resume { session_id, fork } => (id(session_id)?, fork),
-            Start::Continue { fork } => (newest(&place)?, fork),
+            SessionStart::Resume { session_id, fork } => (id(session_id)?, fork),
+            SessionStart::Continue { fork } => (newest(&place)?, fork),
         };
         let (id, kind) = match fork {
             Some(fresh) => {
                 let restored = read(&place, &source, on_damage).map_err(refused)?;
-                (id(fresh)?, Kind::Forked(Box::new(restored)))
+                (id(fresh)?, SessionOrigin::Forked(Box::new(restored)))
             }
             None if settings.persist => {
-                let held = Held::take(&place, &source, on_damage).map_err(refused)?;
-                (source, Kind::Resumed(Box::new(held)))
+                let held = LockedSession::take(&place, &source, on_damage).map_err(refused)?;
+                (source, SessionOrigin::Resumed(Box::new(held)))
             }
             None => {
                 let restored = read(&place, &source, on_damage).map_err(refused)?;
-                (source, Kind::Recalled(Box::new(restored)))
+                (source, SessionOrigin::Recalled(Box::new(restored)))
             }
         };
         Self::new(id, place, kind, first).prepared(&task.prompt, settings)
     }
 
-    fn new(id: SessionId, place: Place, kind: Kind, first: FirstPrompt) -> Self {
-        let (rest, speech) = (Rest::Asking, Speech::NewPrompt);
+    fn new(id: SessionId, place: SessionFolder, kind: SessionOrigin, first: FirstPrompt) -> Self {
+        let (rest, speech) = (RemainingWork::Asking, PromptText::NewPrompt);
         Self { id, place, kind, prompted: false, rest, first, speech }
     }
 
@@ -155,14 +155,14 @@ impl Session {
             return Ok(());
         }
         let what = format!("another process has just worked on session {}; try again", self.id);
-        Err(UsageError::of(Cause::Busy, what))
+        Err(UsageError::of(UsageErrorKind::Busy, what))
     }
 
     /// One that may be there, may be under way in another process, and may have to be begun. The
     /// prompt is the same each time, so one that is not empty has it.
     fn resume_or_start(
         id: SessionId,
-        place: Place,
+        place: SessionFolder,
         task: &Task,
         settings: &Settings,
     ) -> Result<Self, UsageError> {
@@ -170,7 +170,7 @@ impl Session {
         if let Some(known) = settings.terms.prompt.as_ref().filter(|known| **known != first) {
             return Err(another_prompt(&id, &known.beginning, &first.beginning));
         }
-        match Held::take(&place, &id, settings.on_damage) {
+        match LockedSession::take(&place, &id, settings.on_damage) {
             Ok(held) => {
                 let restored = held.restored();
                 let prompted = !restored.messages.is_empty();
@@ -179,11 +179,11 @@ impl Session {
                 {
                     return Err(another_prompt(&id, &beginning(&known), &first.beginning));
                 }
-                let kind = Kind::Resumed(Box::new(held));
+                let kind = SessionOrigin::Resumed(Box::new(held));
                 let session = Self { prompted, ..Self::new(id, place, kind, first) };
                 session.prepared(if prompted { "" } else { &task.prompt }, settings)
             }
-            Err(JournalError::Unknown { .. }) => Ok(Self::new(id, place, Kind::New, first)),
+            Err(JournalError::Unknown { .. }) => Ok(Self::new(id, place, SessionOrigin::New, first)),
             Err(error) => Err(refused(error)),
         }
     }
@@ -192,7 +192,7 @@ impl Session {
     fn prepared(mut self, prompt: &str, settings: &Settings) -> Result<Self, UsageError> {
         if prompt.is_empty() {
             self.rest = self.rest(settings)?;
-            self.speech = Speech::Nothing;
+            self.speech = PromptText::Nothing;
         }
         Ok(self)
     }
@@ -213,14 +213,14 @@ impl Session {
 
     /// What is left to do without a prompt. An answer in a shape was not kept apart from the
     /// conversation, so the model is asked for it once more where it did not come to its end.
-    fn rest(&self, settings: &Settings) -> Result<Rest, UsageError> {
+    fn rest(&self, settings: &Settings) -> Result<RemainingWork, UsageError> {
         let demands = &settings.demands;
-        let Some(restored) = self.restored() else { return Ok(Rest::Asking) };
+        let Some(restored) = self.restored() else { return Ok(RemainingWork::Asking) };
         let unanswered = restored.messages.last().is_some_and(|last| last.role == Role::User);
         if unanswered || agent::has_lost_work(&restored.messages) {
-            return Ok(Rest::Asking);
+            return Ok(RemainingWork::Asking);
         }
-        let (forked, demanded) = (matches!(self.kind, Kind::Forked(_)), restored.limits);
+        let (forked, demanded) = (matches!(self.kind, SessionOrigin::Forked(_)), restored.limits);
         let shaped = demands.schema.is_some() || demanded.is_some_and(|then| then.structured);
         if !forked && !shaped && !restored.messages.is_empty() {
             let (done, run) = (restored.finished, restored.run);
@@ -230,13 +230,13 @@ impl Session {
             let consults = settings.asks_hooks_to_stop() && untold;
             if demands.requirement.is_some() || consults {
                 if (done || restored.unjudged || rejected) && run.is_some() {
-                    return Ok(Rest::Judging);
+                    return Ok(RemainingWork::Judging);
                 }
             // Without the command that it was begun with, nobody knows whether it is done.
             } else if done
                 && (restored.ended.is_some() || !demanded.is_some_and(|it| it.requirement))
             {
-                return Ok(Rest::Nothing);
+                return Ok(RemainingWork::Nothing);
             }
         }
         Err(UsageError::new(format!(
@@ -245,11 +245,11 @@ impl Session {
         )))
     }
 
-    fn restored(&self) -> Option<&Restored> {
+    fn restored(&self) -> Option<&RestoredSession> {
         match &self.kind {
-            Kind::New => None,
-            Kind::Resumed(held) => Some(held.restored()),
-            Kind::Forked(restored) | Kind::Recalled(restored) => Some(restored),
+            SessionOrigin::New => None,
+            SessionOrigin::Resumed(held) => Some(held.restored()),
+            SessionOrigin::Forked(restored) | SessionOrigin::Recalled(restored) => Some(restored),
         }
     }
 
@@ -274,7 +274,7 @@ impl Session {
 
     /// The same limits, less the time that the prompt has had already.
     pub(super) fn left_of(&self, limits: &Limits) -> Limits {
-        let worked = self.restored().filter(|_| self.carry() == Carry::On);
+        let worked = self.restored().filter(|_| self.carry() == CarryOver::On);
         let Some(worked) = worked.map(|restored| restored.worked) else { return *limits };
         let left = |end: Moment| {
             Moment::default().after(Moment::default().until(end).saturating_sub(worked))
@@ -284,24 +284,24 @@ impl Session {
 
     /// Whether turns, money and time of the prompt before count towards what follows: where it was
     /// cut off, and where it ended without success and nothing new is said.
-    fn carry(&self) -> Carry {
-        let was_cut_off = |it: &Restored| it.ended.is_none() && it.run.is_some();
-        let is_reopened = |it: &Restored| {
+    fn carry(&self) -> CarryOver {
+        let was_cut_off = |it: &RestoredSession| it.ended.is_none() && it.run.is_some();
+        let is_reopened = |it: &RestoredSession| {
             it.ended.is_some_and(|end| end != StopReason::Completed) && it.run.is_some()
         };
         match &self.kind {
-            Kind::Resumed(held) if was_cut_off(held.restored()) => Carry::On,
-            Kind::Resumed(_) | Kind::Recalled(_)
-                if self.speech == Speech::Nothing && self.restored().is_some_and(is_reopened) =>
+            SessionOrigin::Resumed(held) if was_cut_off(held.restored()) => CarryOver::On,
+            SessionOrigin::Resumed(_) | SessionOrigin::Recalled(_)
+                if self.speech == PromptText::Nothing && self.restored().is_some_and(is_reopened) =>
             {
-                Carry::On
+                CarryOver::On
             }
-            Kind::New | Kind::Resumed(_) | Kind::Forked(_) | Kind::Recalled(_)
-                if self.rest == Rest::Asking =>
+            SessionOrigin::New | SessionOrigin::Resumed(_) | SessionOrigin::Forked(_) | SessionOrigin::Recalled(_)
+                if self.rest == RemainingWork::Asking =>
             {
-                Carry::Fresh
+                CarryOver::Fresh
             }
-            Kind::New | Kind::Resumed(_) | Kind::Forked(_) | Kind::Recalled(_) => Carry::On,
+            SessionOrigin::New | SessionOrigin::Resumed(_) | SessionOrigin::Forked(_) | SessionOrigin::Recalled(_) => CarryOver::On,
         }
     }
 
@@ -314,9 +314,9 @@ impl Session {
         settings: &Settings,
         limits: &Limits,
         model: &str,
-    ) -> Result<(Journal, Legacy), UsageError> {
+    ) -> Result<(Journal, SessionHistory), UsageError> {
         let carry = self.carry();
-        let opening = Opening {
+        let opening = ProcessOpening {
             version: VERSION.to_owned(),
             model: model.to_owned(),
             permission_mode: settings.tools.mode.name().to_owned(),
@@ -327,22 +327,22 @@ impl Session {
             prompt: Some(self.first),
             redact: settings.secrets(),
         };
-        let goes_on = !matches!(self.kind, Kind::Forked(_));
+        let goes_on = !matches!(self.kind, SessionOrigin::Forked(_));
         let (journal, restored) = match self.kind {
-            Kind::New if settings.persist => {
+            SessionOrigin::New if settings.persist => {
                 let created = Journal::create(&self.place, &self.id, &opening);
                 (begun(created.map_err(|error| settings.session.meaning(error)))?, None)
             }
-            Kind::New => (Journal::off(), None),
-            Kind::Resumed(held) => {
+            SessionOrigin::New => (Journal::off(), None),
+            SessionOrigin::Resumed(held) => {
                 let (journal, restored) = held.open(&self.place, &opening);
                 (journal, Some(restored))
             }
-            Kind::Forked(source) if settings.persist => {
+            SessionOrigin::Forked(source) if settings.persist => {
                 let forked = Journal::fork(&self.place, &self.id, &opening, &source);
                 (begun(forked)?, Some(*source))
             }
-            Kind::Forked(source) | Kind::Recalled(source) => (Journal::off(), Some(*source)),
+            SessionOrigin::Forked(source) | SessionOrigin::Recalled(source) => (Journal::off(), Some(*source)),
         };
         let legacy = restored.map(|restored| inherit(restored, carry, limits));
         let mut legacy = legacy.unwrap_or_default();
@@ -350,24 +350,24 @@ impl Session {
             // What its source cost is told there.
             legacy.carried.cost_before = Money::ZERO;
         }
-        legacy.carried.unjudged = self.rest == Rest::Judging;
-        legacy.carried.finished = self.rest == Rest::Nothing;
+        legacy.carried.unjudged = self.rest == RemainingWork::Judging;
+        legacy.carried.finished = self.rest == RemainingWork::Nothing;
         Ok((journal, legacy))
     }
 }
 
 /// What of a restored session goes on. The counters of a prompt that was cut off do; a new prompt
 /// begins with nothing spent.
-fn inherit(restored: Restored, carry: Carry, limits: &Limits) -> Legacy {
-    let mut tally = Tally {
+fn inherit(restored: RestoredSession, carry: CarryOver, limits: &Limits) -> SessionHistory {
+    let mut tally = RunStats {
         unknown_outcomes: restored.unknown_outcomes,
         dropped_records: restored.dropped_records,
-        ..Tally::default()
+        ..RunStats::default()
     };
     let (mut run, mut spent, mut unsettled) = (None, Money::ZERO, Money::ZERO);
     let mut cost_before = restored.session.spent;
-    let (mut spiral, mut agents) = (Spiral::default(), Vec::new());
-    if carry == Carry::On {
+    let (mut spiral, mut agents) = (LoopDetector::default(), Vec::new());
+    if carry == CarryOver::On {
         let done = restored.prompt;
         cost_before = cost_before.minus(done.spent);
         let is_over = restored.ended.is_some_and(|end| end != StopReason::Completed);
@@ -384,7 +384,7 @@ fn inherit(restored: Restored, carry: Carry, limits: &Limits) -> Legacy {
         let run_before = restored.run.map(|run| if is_over { run.reopened(limits) } else { run });
         run = run_before.map(|run| within(run, done.turns, limits));
     }
-    let carried = Carried {
+    let carried = ResumedState {
         messages: restored.messages,
         run,
         tally,
@@ -392,9 +392,9 @@ fn inherit(restored: Restored, carry: Carry, limits: &Limits) -> Legacy {
         windows: restored.windows,
         agents,
         cost_before,
-        ..Carried::default()
+        ..ResumedState::default()
     };
-    Legacy { carried, spent, unsettled, damage: restored.damage, model: restored.signed_by }
+    SessionHistory { carried, spent, unsettled, damage: restored.damage, model: restored.signed_by }
 }
 
 /// A run that goes on under the limits of this process, less what was used up before.
@@ -408,9 +408,9 @@ fn within(run: Run, turns: u32, limits: &Limits) -> Run {
     run
 }
 
-fn tally_of(sum: crate::journal::ModelSum) -> ModelTally {
+fn tally_of(sum: crate::journal::ModelTotals) -> ModelStats {
     let facts = model::facts(&sum.model);
-    ModelTally {
+    ModelStats {
         model: sum.model,
         usage: sum.usage,
         cost: sum.cost,
@@ -425,7 +425,7 @@ fn is_rejected(ended: Option<StopReason>) -> bool {
 }
 
 /// The text of the first message of a session.
-fn first_words(restored: &Restored) -> Option<String> {
+fn first_words(restored: &RestoredSession) -> Option<String> {
     let first = restored.messages.first().filter(|first| first.role == Role::User)?;
     first
         .content
@@ -461,7 +461,7 @@ fn id(name: &str) -> Result<SessionId, UsageError> {
     })
 }
 
-fn newest(place: &Place) -> Result<SessionId, UsageError> {
+fn newest(place: &SessionFolder) -> Result<SessionId, UsageError> {
     latest(place).map_err(refused)?.ok_or_else(|| {
         UsageError::new(format!(
             "there is no session to continue in {}; start one by giving only a prompt",
@@ -470,7 +470,7 @@ fn newest(place: &Place) -> Result<SessionId, UsageError> {
     })
 }
 
-impl Start {
+impl SessionStart {
     /// A session that is there although it was not a moment ago is being started by another
     /// process, where that may be.
     fn meaning(&self, error: JournalError) -> JournalError {
@@ -487,11 +487,11 @@ impl Settings {
     /// The id of the session that a run belongs to; empty where there is none to continue.
     pub(super) fn session_id(&self) -> String {
         match &self.session {
-            Start::New { session_id } | Start::ResumeOrStart { session_id } => session_id.clone(),
-            Start::Resume { session_id, fork } => fork.as_ref().unwrap_or(session_id).clone(),
-            Start::Continue { fork: Some(fresh) } => fresh.clone(),
-            Start::Continue { fork: None } => {
-                let newest = latest(&Place::new(&self.config_dir, &self.cwd));
+            SessionStart::New { session_id } | SessionStart::ResumeOrStart { session_id } => session_id.clone(),
+            SessionStart::Resume { session_id, fork } => fork.as_ref().unwrap_or(session_id).clone(),
+            SessionStart::Continue { fork: Some(fresh) } => fresh.clone(),
+            SessionStart::Continue { fork: None } => {
+                let newest = latest(&SessionFolder::new(&self.config_dir, &self.cwd));
                 newest.ok().flatten().map_or_else(String::new, |id| id.to_string())
             }
         }
@@ -510,7 +510,7 @@ fn begun(journal: Result<Journal, JournalError>) -> Result<Journal, UsageError> 
 fn refused(error: JournalError) -> UsageError {
     let line = format!("{error}; {}", error.hint());
     match error {
-        JournalError::Locked { .. } => UsageError::of(Cause::Busy, line),
+        JournalError::Locked { .. } => UsageError::of(UsageErrorKind::Busy, line),
         JournalError::Unwritable { .. }
         | JournalError::Exists { .. }
         | JournalError::Unknown { .. }

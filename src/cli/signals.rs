@@ -12,7 +12,7 @@ use tokio::signal::unix::{self, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::agent::{self, Interrupter, Interrupts};
+use crate::agent::{self, InterruptSender, InterruptReceiver};
 use crate::process::is_ignored;
 use crate::recovery::Interrupt;
 
@@ -46,8 +46,8 @@ const OVER_AT_ONCE: Duration = Duration::from_millis(270);
 
 /// The first interrupt, and whether it was meant even more seriously.
 #[derive(Clone)]
-pub(super) struct Signals {
-    first: Interrupter,
+pub(super) struct SignalState {
+    first: InterruptSender,
     /// When the first interrupt came.
     since: watch::Receiver<Option<Instant>>,
     /// When SIGINT came for the second time.
@@ -61,7 +61,7 @@ pub(super) struct Signals {
 ///
 /// # Errors
 /// The system does not let us.
-pub(super) fn listen() -> io::Result<(Runtime, Signals)> {
+pub(super) fn listen() -> io::Result<(Runtime, SignalState)> {
     // Until somebody listens, they wait. Nor is anything kept blocked that was blocked before:
     // neither we nor our commands could be asked to end.
     let _ = SigSet::all().thread_block();
@@ -70,10 +70,10 @@ pub(super) fn listen() -> io::Result<(Runtime, Signals)> {
     listening
 }
 
-fn install() -> io::Result<(Runtime, Signals)> {
+fn install() -> io::Result<(Runtime, SignalState)> {
     let runtime = runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
     let inside = runtime.enter();
-    let first = Interrupter::new(None);
+    let first = InterruptSender::new(None);
     let (insist, again) = watch::channel(None);
     let (note, since) = watch::channel(None);
     // Once it is listened to, a file that grows beyond `ulimit -f` is an error of the write, and
@@ -102,10 +102,10 @@ fn install() -> io::Result<(Runtime, Signals)> {
     // The same for this one, which has no sender where SIGINT is ignored.
     runtime.spawn(async move { insist.closed().await });
     drop(inside);
-    Ok((runtime, Signals { first, since, again }))
+    Ok((runtime, SignalState { first, since, again }))
 }
 
-async fn hear(mut incoming: unix::Signal, meaning: Interrupt, first: Interrupter) {
+async fn hear(mut incoming: unix::Signal, meaning: Interrupt, first: InterruptSender) {
     while incoming.recv().await.is_some() {
         agent::interrupt(&first, meaning);
     }
@@ -122,8 +122,8 @@ async fn count(mut presses: unix::Signal, insist: watch::Sender<Option<Instant>>
     }
 }
 
-impl Signals {
-    pub(super) fn interrupts(&self) -> Interrupts {
+impl SignalState {
+    pub(super) fn interrupts(&self) -> InterruptReceiver {
         self.first.subscribe()
     }
 

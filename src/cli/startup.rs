@@ -6,11 +6,11 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::process::reading;
 
-use super::output::{Out, one_line};
+use super::output::{PipeSender, one_line};
 use super::panics;
 use super::run::interrupted;
-use super::signals::Signals;
-use super::usage::{Cause, UsageError};
+use super::signals::SignalState;
+use super::usage::{UsageErrorKind, UsageError};
 use super::wall::{passed, span};
 
 /// How long a step may take: a file that is read may be a pipe that nobody writes to.
@@ -21,16 +21,16 @@ const LONGEST: Duration = Duration::from_secs(20);
 const QUIET: Duration = Duration::from_secs(10);
 
 /// How steps are taken.
-pub(super) struct Startup<'a> {
-    signals: &'a Signals,
+pub(super) struct StartupSteps<'a> {
+    signals: &'a SignalState,
     /// Standard error.
-    voice: &'a Out,
+    voice: &'a PipeSender,
     limit: Duration,
 }
 
-impl<'a> Startup<'a> {
+impl<'a> StartupSteps<'a> {
     /// `all` is how long the whole run may take.
-    pub(super) fn new(signals: &'a Signals, voice: &'a Out, all: Option<Duration>) -> Self {
+    pub(super) fn new(signals: &'a SignalState, voice: &'a PipeSender, all: Option<Duration>) -> Self {
         let shortest = Duration::from_secs(1);
         let limit = all.map_or(LONGEST, |all| all.clamp(shortest, LONGEST));
         Self { signals, voice, limit }
@@ -90,5 +90,5 @@ impl<'a> Startup<'a> {
 }
 
 fn broken() -> UsageError {
-    UsageError::of(Cause::Internal, format!("outlast itself broke: {}", panics::last()))
+    UsageError::of(UsageErrorKind::Internal, format!("outlast itself broke: {}", panics::last()))
 }

@@ -9,15 +9,15 @@ use crate::recovery::{Limits, Moment, Money};
 use crate::tools::STRUCTURED_OUTPUT;
 
 use super::memory::Memory;
-use super::settings::{Demands, SystemPrompt};
-use super::wall::{Now, span};
+use super::settings::{AcceptanceSettings, SystemPrompt};
+use super::wall::{WallTime, span};
 
 const OURS: &str = include_str!("system_prompt.md");
 
 /// What the model is told about where it is. Taken once, so that the text stays the same to the
 /// byte for as long as the session lasts: the service caches it.
 #[derive(Clone, Debug)]
-pub struct Facts<'a> {
+pub struct EnvironmentFacts<'a> {
     pub cwd: &'a Path,
     pub directories: &'a [PathBuf],
     /// `2026-11-21`: no time of day, which would be old at the second turn.
@@ -26,11 +26,11 @@ pub struct Facts<'a> {
     pub budget: Option<Money>,
 }
 
-impl<'a> Facts<'a> {
+impl<'a> EnvironmentFacts<'a> {
     pub fn new(
         cwd: &'a Path,
         directories: &'a [PathBuf],
-        now: &Now,
+        now: &WallTime,
         limits: &'a Limits,
         budget: Option<Money>,
     ) -> Self {
@@ -74,7 +74,7 @@ impl<'a> Facts<'a> {
 }
 
 /// The system prompt of a run. A prompt of the user's own is taken as it is, without facts.
-pub fn compose(prompt: &SystemPrompt, facts: &Facts<'_>) -> String {
+pub fn compose(prompt: &SystemPrompt, facts: &EnvironmentFacts<'_>) -> String {
     let mut text = match &prompt.replaced {
         Some(own) => own.clone(),
         None => prompt.role.as_deref().unwrap_or(OURS).trim_end().to_owned() + "\n" + &facts.text(),
@@ -111,7 +111,7 @@ pub fn remember(mut text: String, memory: &Memory) -> String {
 }
 
 /// Adds what the run must come up with, to any prompt: the model cannot guess it.
-pub fn demand(mut text: String, demands: &Demands) -> String {
+pub fn demand(mut text: String, demands: &AcceptanceSettings) -> String {
     let mut add = |sentence: &str| {
         if !text.is_empty() {
             text.push_str(if text.ends_with('\n') { "\n" } else { "\n\n" });

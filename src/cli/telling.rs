@@ -9,19 +9,19 @@ use std::time::Duration;
 use serde_json::Value;
 use uuid::Uuid;
 
-use crate::agent::Ending;
+use crate::agent::RunOutcome;
 use crate::recovery::{Interrupt, StopReason};
 
 use super::args::OutputFormat;
 use super::output::{
-    Drain, Keep, Out, Report, StreamJson, Watchers, Witness, one_line, remove_result_file,
+    PipeDrain, ResultRetention, PipeSender, ResultReport, StreamJson, RunObservers, SnapshotRecorder, one_line, remove_result_file,
     stage_result_file,
 };
 use super::panics;
-use super::run::{Job, Subject, stopped};
-use super::testament::{LastWords, Overdue};
+use super::run::{RunJob, ResultSubject, stopped};
+use super::testament::{WatchdogOutput, WatchdogReason};
 use super::toolset::passing_folder;
-use super::wall::Now;
+use super::wall::WallTime;
 
 /// How long a slow reader of standard output may take to read the result.
 const SLOW_READER: Duration = Duration::from_secs(30);
@@ -34,20 +34,20 @@ const GLANCE: Duration = Duration::from_millis(2);
 
 const NOT_YET: &str = "the result file could not be written in time: its disk hangs";
 
-impl Job {
+impl RunJob {
     /// What to say when the run itself no longer can: its thread hangs.
-    pub(super) fn last_words(&self, witness: Witness, subject: &Subject, out: &Out) -> LastWords {
+    pub(super) fn last_words(&self, witness: SnapshotRecorder, subject: &ResultSubject, out: &PipeSender) -> WatchdogOutput {
         let (job, subject, out) = (self.clone(), subject.clone(), out.clone());
         Box::new(move |why| {
             let reason = match why {
-                Overdue::Asked(interrupt) => stopped(&witness, interrupt),
-                Overdue::Late => StopReason::Deadline,
-                Overdue::Broken => StopReason::InternalError,
+                WatchdogReason::Asked(interrupt) => stopped(&witness, interrupt),
+                WatchdogReason::Late => StopReason::Deadline,
+                WatchdogReason::Broken => StopReason::InternalError,
             };
             let ending = job.as_seen(&witness, reason);
             let mut warnings = witness.warnings();
             warnings.push("the run hung, and was left behind".to_owned());
-            let (uuid, now) = (Uuid::new_v4().to_string(), Now::by(&job.clock));
+            let (uuid, now) = (Uuid::new_v4().to_string(), WallTime::by(&job.clock));
             let report = job.report(&ending, &subject, (&uuid, &now), &warnings);
             let object = report.object();
             match job.settings.output.format {
@@ -61,7 +61,7 @@ impl Job {
                 job.shared.voice.send(&format!("outlast: {}", one_line(line)));
             }
             // Whether that worked is told to nobody: there is no time.
-            let _ = job.keep(&object, Keep::AtOnce, &Claim::default());
+            let _ = job.keep(&object, ResultRetention::AtOnce, &Claim::default());
             while !(out.is_idle() && job.shared.voice.is_idle()) {
                 thread::sleep(GLANCE);
             }
@@ -72,11 +72,11 @@ impl Job {
     /// has heard of it. No result at all is better than one that is not true.
     fn denial(
         &self,
-        ending: Ending,
-        subject: &Subject,
+        ending: RunOutcome,
+        subject: &ResultSubject,
         uuid: &str,
         warnings: &[String],
-    ) -> LastWords {
+    ) -> WatchdogOutput {
         let (job, subject) = (self.clone(), subject.clone());
         let (uuid, warnings) = (uuid.to_owned(), warnings.to_vec());
         Box::new(move |why| {
@@ -84,44 +84,44 @@ impl Job {
             // Where even this fails there is nothing left to try.
             let _ = remove_result_file(path);
             let by = match why {
-                Overdue::Asked(interrupt) => interrupt,
-                Overdue::Late | Overdue::Broken => Interrupt::StdoutClosed,
+                WatchdogReason::Asked(interrupt) => interrupt,
+                WatchdogReason::Late | WatchdogReason::Broken => Interrupt::StdoutClosed,
             };
-            let lost = Ending { reason: StopReason::AbortedStreaming(by), ..ending };
-            let now = Now::by(&job.clock);
+            let lost = RunOutcome { reason: StopReason::AbortedStreaming(by), ..ending };
+            let now = WallTime::by(&job.clock);
             let report = job.report(&lost, &subject, (&uuid, &now), &warnings);
-            let _ = job.keep(&report.object(), Keep::AtOnce, &Claim::default());
+            let _ = job.keep(&report.object(), ResultRetention::AtOnce, &Claim::default());
         })
     }
 
     /// Tells everybody how it ended. The process ends with what the result says.
     pub(super) async fn finish(
         &self,
-        ending: Ending,
-        subject: &Subject,
-        watchers: Watchers,
-        out: &Out,
-        drain: Drain,
+        ending: RunOutcome,
+        subject: &ResultSubject,
+        watchers: RunObservers,
+        out: &PipeSender,
+        drain: PipeDrain,
     ) -> u8 {
-        let Watchers { witness, people, programs, .. } = watchers;
+        let RunObservers { witness, people, programs, .. } = watchers;
         if !self.settings.persist {
             // Mostly there is none.
             let _none = std::fs::remove_dir_all(passing_folder(&subject.session_id));
         }
         // Takes the bar off the terminal.
         drop(people);
-        let (uuid, now) = (Uuid::new_v4().to_string(), Now::by(&self.clock));
+        let (uuid, now) = (Uuid::new_v4().to_string(), WallTime::by(&self.clock));
         let mut warnings = witness.warnings();
         let report = self.report(&ending, subject, (&uuid, &now), &warnings);
         // The file comes first: no slow reader delays it.
-        let ending = match self.keep_soon(report.object(), Keep::Synced).await {
+        let ending = match self.keep_soon(report.object(), ResultRetention::Synced).await {
             Ok(()) => ending,
             Err(why) if report.verdict().is_error() => {
                 self.shared.voice.send(&format!("outlast: warning: {}", one_line(&why)));
                 warnings.push(why);
                 ending
             }
-            Err(why) => Ending { reason: StopReason::OutputFailed, broken: Some(why), ..ending },
+            Err(why) => RunOutcome { reason: StopReason::OutputFailed, broken: Some(why), ..ending },
         };
         let report = self.report(&ending, subject, (&uuid, &now), &warnings);
         if !report.verdict().is_error() {
@@ -136,14 +136,14 @@ impl Job {
         // A success that nobody was told of is none.
         let unheard = self.signals.asked().unwrap_or(Interrupt::StdoutClosed);
         let reason = StopReason::AbortedStreaming(unheard);
-        let lost = Ending { reason, ..ending.clone() };
+        let lost = RunOutcome { reason, ..ending.clone() };
         let report = if heard || report.verdict().is_error() {
             report
         } else {
-            let report = Report { ending: &lost, ..report };
+            let report = ResultReport { ending: &lost, ..report };
             // What was wrong with the file was said before, and whoever asked for the end does not
             // wait for a disk.
-            let _ = self.keep_soon(report.object(), Keep::AtOnce).await;
+            let _ = self.keep_soon(report.object(), ResultRetention::AtOnce).await;
             report
         };
         self.testament.told(report.verdict().exit_code());
@@ -165,18 +165,18 @@ impl Job {
 
     fn report<'a>(
         &'a self,
-        ending: &'a Ending,
-        subject: &'a Subject,
-        (uuid, now): (&'a str, &'a Now),
+        ending: &'a RunOutcome,
+        subject: &'a ResultSubject,
+        (uuid, now): (&'a str, &'a WallTime),
         warnings: &'a [String],
-    ) -> Report<'a> {
-        let Subject { session_id, sandbox, resumption } = subject;
+    ) -> ResultReport<'a> {
+        let ResultSubject { session_id, sandbox, resumption } = subject;
         let ignored = &self.settings.ignored[..];
-        Report { ending, session_id, uuid, now, warnings, sandbox, resumption, ignored }
+        ResultReport { ending, session_id, uuid, now, warnings, sandbox, resumption, ignored }
     }
 
     /// Standard output's share of the end.
-    fn answer(&self, report: &Report<'_>, programs: Option<StreamJson>, out: &Out) {
+    fn answer(&self, report: &ResultReport<'_>, programs: Option<StreamJson>, out: &PipeSender) {
         match (self.settings.output.format, programs) {
             (OutputFormat::Text, _) => {
                 if !report.verdict().is_error() {
@@ -193,7 +193,7 @@ impl Job {
     }
 
     /// Waits until standard output has been read. Whether it was.
-    async fn heard(&self, drain: Drain) -> bool {
+    async fn heard(&self, drain: PipeDrain) -> bool {
         tokio::select! {
             biased;
             drained = drain.finish(SLOW_READER) => drained.is_ok(),
@@ -202,7 +202,7 @@ impl Job {
     }
 
     /// Keeps the result, on a disk that takes it within a short time.
-    async fn keep_soon(&self, object: Value, how: Keep) -> Result<(), String> {
+    async fn keep_soon(&self, object: Value, how: ResultRetention) -> Result<(), String> {
         if self.settings.output.result_file.is_none() {
             return Ok(());
         }
@@ -211,9 +211,9 @@ impl Job {
         let keeping = tokio::task::spawn_blocking(move || job.keep(&object, how, &writer));
         let hurry = async {
             match how {
-                Keep::Synced => self.signals.out_of_patience().await,
+                ResultRetention::Synced => self.signals.out_of_patience().await,
                 // All that is left to do: it has what time there is.
-                Keep::AtOnce => std::future::pending().await,
+                ResultRetention::AtOnce => std::future::pending().await,
             }
         };
         tokio::select! {
@@ -228,7 +228,7 @@ impl Job {
     }
 
     /// Writes the result file, unless its place was claimed meanwhile.
-    fn keep(&self, object: &Value, how: Keep, claim: &Claim) -> Result<(), String> {
+    fn keep(&self, object: &Value, how: ResultRetention, claim: &Claim) -> Result<(), String> {
         let Some(path) = &self.settings.output.result_file else { return Ok(()) };
         let mut object = object.clone();
         self.shared.mask.hide_json(&mut object);

@@ -20,7 +20,7 @@ use crate::process;
 use crate::recovery::Interrupt;
 
 use super::exit;
-use super::signals::Signals;
+use super::signals::SignalState;
 
 /// How long the result may be on its way: what a slow reader gets, and some time to spare.
 const SPEAKING: Duration = Duration::from_secs(35);
@@ -36,7 +36,7 @@ const FINISHING: Duration = Duration::from_millis(700);
 
 /// Why the run is not waited for any longer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Overdue {
+pub(super) enum WatchdogReason {
     Asked(Interrupt),
     /// Its time ran out.
     Late,
@@ -44,7 +44,7 @@ pub(super) enum Overdue {
     Broken,
 }
 
-impl Overdue {
+impl WatchdogReason {
     /// What a run that ended so ends with.
     fn exit_code(self) -> u8 {
         match self {
@@ -56,10 +56,10 @@ impl Overdue {
 }
 
 /// Says how the run ended when the run itself cannot any more. It may block.
-pub(super) type LastWords = Box<dyn FnOnce(Overdue) + Send>;
+pub(super) type WatchdogOutput = Box<dyn FnOnce(WatchdogReason) + Send>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+enum WatchdogStage {
     Silent,
     /// The result is on its way, and this will be the exit code.
     Speaking(u8),
@@ -69,39 +69,39 @@ enum Stage {
 
 /// Who says how the run ended. Clones share it.
 #[derive(Clone)]
-pub(super) struct Testament {
-    words: Arc<Mutex<Option<LastWords>>>,
+pub(super) struct ExitWatchdog {
+    words: Arc<Mutex<Option<WatchdogOutput>>>,
     /// Takes back what is on its way, if that is a success.
-    denial: Arc<Mutex<Option<LastWords>>>,
-    stage: watch::Sender<Stage>,
+    denial: Arc<Mutex<Option<WatchdogOutput>>>,
+    stage: watch::Sender<WatchdogStage>,
     deadline: watch::Sender<Option<Instant>>,
 }
 
-impl Testament {
-    pub(super) fn new(words: LastWords) -> Self {
+impl ExitWatchdog {
+    pub(super) fn new(words: WatchdogOutput) -> Self {
         Self {
             words: Arc::new(Mutex::new(Some(words))),
             denial: Arc::default(),
-            stage: watch::Sender::new(Stage::Silent),
+            stage: watch::Sender::new(WatchdogStage::Silent),
             deadline: watch::Sender::new(None),
         }
     }
 
-    fn words(&self) -> MutexGuard<'_, Option<LastWords>> {
+    fn words(&self) -> MutexGuard<'_, Option<WatchdogOutput>> {
         self.words.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn denial(&self) -> MutexGuard<'_, Option<LastWords>> {
+    fn denial(&self) -> MutexGuard<'_, Option<WatchdogOutput>> {
         self.denial.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What takes a success back that was written down, should nobody hear of it.
-    pub(super) fn deny_by(&self, denial: LastWords) {
+    pub(super) fn deny_by(&self, denial: WatchdogOutput) {
         *self.denial() = Some(denial);
     }
 
     /// There is more to say from now on, if nothing was said yet.
-    pub(super) fn rewrite(&self, words: LastWords) {
+    pub(super) fn rewrite(&self, words: WatchdogOutput) {
         let mut kept = self.words();
         if kept.is_some() {
             *kept = Some(words);
@@ -117,14 +117,14 @@ impl Testament {
     pub(super) fn speak(&self, code: u8) -> bool {
         let may_speak = self.words().take().is_some();
         if may_speak {
-            self.stage.send_replace(Stage::Speaking(code));
+            self.stage.send_replace(WatchdogStage::Speaking(code));
         }
         may_speak
     }
 
     /// The result was told, or cannot be.
     pub(super) fn told(&self, code: u8) {
-        self.stage.send_replace(Stage::Told(code));
+        self.stage.send_replace(WatchdogStage::Told(code));
     }
 
     /// Waits on the first thread until the run is over, and returns the exit code. When it
@@ -132,7 +132,7 @@ impl Testament {
     pub(super) fn watch(
         &self,
         runtime: &Runtime,
-        signals: &Signals,
+        signals: &SignalState,
         mut outcome: oneshot::Receiver<u8>,
     ) -> u8 {
         runtime.block_on(async {
@@ -140,11 +140,11 @@ impl Testament {
                 biased;
                 code = &mut outcome => match code {
                     Ok(code) => return code,
-                    Err(_) => Overdue::Broken,
+                    Err(_) => WatchdogReason::Broken,
                 },
                 overdue = self.overdue(signals) => overdue,
             };
-            if *self.stage.borrow() != Stage::Silent
+            if *self.stage.borrow() != WatchdogStage::Silent
                 && let Ok(Ok(code)) = tokio::time::timeout(FINISHING, &mut outcome).await
             {
                 return code;
@@ -153,11 +153,11 @@ impl Testament {
         })
     }
 
-    async fn overdue(&self, signals: &Signals) -> Overdue {
+    async fn overdue(&self, signals: &SignalState) -> WatchdogReason {
         tokio::select! {
-            interrupt = signals.overdue() => Overdue::Asked(interrupt),
-            () = self.late() => Overdue::Late,
-            () = self.stuck() => Overdue::Broken,
+            interrupt = signals.overdue() => WatchdogReason::Asked(interrupt),
+            () = self.late() => WatchdogReason::Late,
+            () = self.stuck() => WatchdogReason::Broken,
         }
     }
 
@@ -170,7 +170,7 @@ impl Testament {
             Ok(None) | Err(_) => std::future::pending().await,
         };
         sleep_until(deadline + LATE).await;
-        if *self.stage.borrow() != Stage::Silent {
+        if *self.stage.borrow() != WatchdogStage::Silent {
             std::future::pending::<()>().await;
         }
     }
@@ -179,18 +179,18 @@ impl Testament {
     async fn stuck(&self) {
         let mut stages = self.stage.subscribe();
         // The sender is ours.
-        let _ = stages.wait_for(|stage| *stage != Stage::Silent).await;
+        let _ = stages.wait_for(|stage| *stage != WatchdogStage::Silent).await;
         tokio::select! {
             () = sleep(SPEAKING) => {}
             () = async {
-                let _ = stages.wait_for(|stage| matches!(stage, Stage::Told(_))).await;
+                let _ = stages.wait_for(|stage| matches!(stage, WatchdogStage::Told(_))).await;
                 sleep(LEAVING).await;
             } => {}
         }
     }
 
     /// Says the last words, if the run said nothing itself.
-    fn execute(&self, overdue: Overdue) -> u8 {
+    fn execute(&self, overdue: WatchdogReason) -> u8 {
         let words = self.words().take();
         let stage = *self.stage.borrow();
         match (words, stage) {
@@ -198,22 +198,22 @@ impl Testament {
                 say(words, overdue);
                 overdue.exit_code()
             }
-            (None, Stage::Told(code)) => code,
+            (None, WatchdogStage::Told(code)) => code,
             // A success that nobody was told of is none.
-            (None, Stage::Speaking(0) | Stage::Silent) => {
+            (None, WatchdogStage::Speaking(0) | WatchdogStage::Silent) => {
                 let denial = self.denial().take();
                 if let Some(denial) = denial {
                     say(denial, overdue);
                 }
                 overdue.exit_code()
             }
-            (None, Stage::Speaking(code)) => code,
+            (None, WatchdogStage::Speaking(code)) => code,
         }
     }
 }
 
 /// Says the last words, as far as that is possible in a short time.
-fn say(words: LastWords, overdue: Overdue) {
+fn say(words: WatchdogOutput, overdue: WatchdogReason) {
     let (done, said) = mpsc::channel();
     let speaker = thread::Builder::new().spawn(move || {
         words(overdue);

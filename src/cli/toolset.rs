@@ -13,7 +13,7 @@ use crate::tools::{self, BadSettings, ChildEnvironment, Offered, SandboxSettings
 use super::args::{ChildEnv, OnDenied, PermissionMode};
 use super::environment;
 use super::prompts::SkillFolder;
-use super::session::Session;
+use super::session::FoundSession;
 use super::settings::Settings;
 use super::usage::UsageError;
 use super::web;
@@ -86,7 +86,7 @@ fn mode(mode: PermissionMode) -> tools::PermissionMode {
 }
 
 /// Where long output goes: beside the session, or among other passing things when none is kept.
-pub(super) fn scratch(settings: &Settings, session: &Session) -> PathBuf {
+pub(super) fn scratch(settings: &Settings, session: &FoundSession) -> PathBuf {
     if settings.persist {
         session.folder().join("tool-results")
     } else {

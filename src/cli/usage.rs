@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::recovery::{ErrorClass, Interrupt, StopReason};
 
-use super::exit::{self, Verdict};
+use super::exit::{self, ExitStatus};
 
 /// Why no run was begun: one line that says what, where and how to mend it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -12,12 +12,12 @@ pub struct UsageError {
     message: String,
     /// Further mistakes, a line each.
     others: Vec<String>,
-    pub(super) cause: Cause,
+    pub(super) cause: UsageErrorKind,
 }
 
 /// What kind of mistake it was; decides the exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Cause {
+pub(super) enum UsageErrorKind {
     /// The command line, the settings or the input.
     Usage,
     Credentials,
@@ -35,15 +35,15 @@ pub(super) enum Cause {
 impl UsageError {
     /// A mistake in what we were given. `message` becomes one line, whatever it holds.
     pub fn new(message: impl Into<String>) -> Self {
-        Self::of(Cause::Usage, message)
+        Self::of(UsageErrorKind::Usage, message)
     }
 
     /// No credential to begin with.
     pub fn credentials(message: impl Into<String>) -> Self {
-        Self::of(Cause::Credentials, message)
+        Self::of(UsageErrorKind::Credentials, message)
     }
 
-    pub(super) fn of(cause: Cause, message: impl Into<String>) -> Self {
+    pub(super) fn of(cause: UsageErrorKind, message: impl Into<String>) -> Self {
         Self { message: in_one_line(&message.into()), others: Vec::new(), cause }
     }
 
@@ -60,40 +60,40 @@ impl UsageError {
     }
 
     /// What the process ends with.
-    pub fn verdict(&self) -> Verdict {
-        Verdict::failure(match self.cause {
-            Cause::Usage => exit::USAGE,
-            Cause::Credentials => exit::CREDENTIALS,
-            Cause::Busy => exit::TEMPORARY,
-            Cause::Interrupted(interrupt) => exit::interrupted(interrupt),
-            Cause::Late => exit::DEADLINE,
-            Cause::McpUnavailable | Cause::Internal => exit::FAILED,
+    pub fn verdict(&self) -> ExitStatus {
+        ExitStatus::failure(match self.cause {
+            UsageErrorKind::Usage => exit::USAGE,
+            UsageErrorKind::Credentials => exit::CREDENTIALS,
+            UsageErrorKind::Busy => exit::TEMPORARY,
+            UsageErrorKind::Interrupted(interrupt) => exit::interrupted(interrupt),
+            UsageErrorKind::Late => exit::DEADLINE,
+            UsageErrorKind::McpUnavailable | UsageErrorKind::Internal => exit::FAILED,
         })
     }
 
     /// The `terminal_reason` of the result, where one of a run's own reasons fits.
     pub(super) fn reason(&self) -> Option<&'static str> {
         match self.cause {
-            Cause::Late => Some(StopReason::Deadline.name()),
-            Cause::McpUnavailable => Some("mcp_unavailable"),
-            Cause::Usage
-            | Cause::Credentials
-            | Cause::Interrupted(_)
-            | Cause::Busy
-            | Cause::Internal => None,
+            UsageErrorKind::Late => Some(StopReason::Deadline.name()),
+            UsageErrorKind::McpUnavailable => Some("mcp_unavailable"),
+            UsageErrorKind::Usage
+            | UsageErrorKind::Credentials
+            | UsageErrorKind::Interrupted(_)
+            | UsageErrorKind::Busy
+            | UsageErrorKind::Internal => None,
         }
     }
 
     /// The class that the result object carries, if it is one.
     pub(super) fn class(&self) -> Option<ErrorClass> {
         match self.cause {
-            Cause::Credentials => Some(ErrorClass::InvalidApiKey),
-            Cause::Usage
-            | Cause::Interrupted(_)
-            | Cause::Late
-            | Cause::Busy
-            | Cause::McpUnavailable
-            | Cause::Internal => None,
+            UsageErrorKind::Credentials => Some(ErrorClass::InvalidApiKey),
+            UsageErrorKind::Usage
+            | UsageErrorKind::Interrupted(_)
+            | UsageErrorKind::Late
+            | UsageErrorKind::Busy
+            | UsageErrorKind::McpUnavailable
+            | UsageErrorKind::Internal => None,
         }
     }
 }

@@ -9,12 +9,12 @@ use crate::agent::Clock;
 
 /// When and where "now" is.
 #[derive(Clone, Debug)]
-pub struct Now {
+pub struct WallTime {
     pub at: Timestamp,
     pub zone: TimeZone,
 }
 
-impl Now {
+impl WallTime {
     /// By the run's clock, which may pass faster than the system's, and the system's time zone.
     pub fn by(clock: &Clock) -> Self {
         let at = Timestamp::try_from(clock.date()).unwrap_or_else(|_| Timestamp::now());

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::model::{self, Timers};
+use crate::model::{self, RequestTimers};
 use crate::tools::{MakeClient, WebClient, WebSettings};
 
 use super::settings::Settings;
@@ -14,7 +14,7 @@ pub(super) fn settings(settings: &Settings) -> WebSettings {
     let first = &settings.endpoint;
     let (ca_files, proxies) = (first.ca_files.clone(), first.proxies.clone());
     let connect = first.connect.min(WEB_CONNECT);
-    let timers = Timers { connect, dead_path: first.dead_path, ..Timers::default() };
+    let timers = RequestTimers { connect, dead_path: first.dead_path, ..RequestTimers::default() };
     let client: MakeClient = Arc::new(move |url, names| {
         let made = model::web_client(url, timers, &ca_files, &proxies, names);
         made.map(|(http, is_proxied)| WebClient { http, is_proxied })

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// How bad it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Level {
+pub enum Severity {
     Ok,
     /// Runs work, but perhaps not as was meant.
     Warning,
@@ -12,7 +12,7 @@ pub enum Level {
     Problem,
 }
 
-impl Level {
+impl Severity {
     pub fn name(self) -> &'static str {
         match self {
             Self::Ok => "ok",
@@ -28,7 +28,7 @@ pub struct Finding {
     /// The name of the check.
     pub check: String,
     /// How bad it is.
-    pub status: Level,
+    pub status: Severity,
     pub what: String,
     /// More of the same, a line each.
     pub details: Vec<String>,
@@ -40,7 +40,7 @@ pub struct Finding {
 
 impl Finding {
     pub fn ok(check: &str, what: impl Into<String>) -> Self {
-        Self::new(check, Level::Ok, what.into(), "", "")
+        Self::new(check, Severity::Ok, what.into(), "", "")
     }
 
     pub fn warning(
@@ -49,7 +49,7 @@ impl Finding {
         why: impl AsRef<str>,
         fix: impl AsRef<str>,
     ) -> Self {
-        Self::new(check, Level::Warning, what.into(), why.as_ref(), fix.as_ref())
+        Self::new(check, Severity::Warning, what.into(), why.as_ref(), fix.as_ref())
     }
 
     pub fn problem(
@@ -58,7 +58,7 @@ impl Finding {
         why: impl AsRef<str>,
         fix: impl AsRef<str>,
     ) -> Self {
-        Self::new(check, Level::Problem, what.into(), why.as_ref(), fix.as_ref())
+        Self::new(check, Severity::Problem, what.into(), why.as_ref(), fix.as_ref())
     }
 
     /// The same with more lines.
@@ -67,7 +67,7 @@ impl Finding {
         Self { details: details.into_iter().collect(), ..self }
     }
 
-    fn new(check: &str, level: Level, what: String, why: &str, fix: &str) -> Self {
+    fn new(check: &str, level: Severity, what: String, why: &str, fix: &str) -> Self {
         let (check, why, fix) = (check.to_owned(), why.to_owned(), fix.to_owned());
         Self { check, status: level, what, details: Vec::new(), why, fix }
     }
@@ -75,18 +75,18 @@ impl Finding {
 
 /// Everything found out.
 #[derive(Clone, Debug)]
-pub struct Report {
+pub struct DoctorReport {
     pub findings: Vec<Finding>,
     pub took: Duration,
 }
 
-impl Report {
-    pub fn count(&self, level: Level) -> usize {
+impl DoctorReport {
+    pub fn count(&self, level: Severity) -> usize {
         self.findings.iter().filter(|finding| finding.status == level).count()
     }
 
     pub fn is_healthy(&self) -> bool {
-        self.count(Level::Problem) == 0
+        self.count(Severity::Problem) == 0
     }
 }
 

@@ -21,7 +21,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 pub use bounds::CHECK_MAX;
-pub use finding::{Finding, Level, Report};
+pub use finding::{Finding, Severity, DoctorReport};
 pub use render::{json, text};
 
 use crate::hooks::HookCommand;
@@ -34,7 +34,7 @@ use facts::{install, service};
 
 /// What the process was started with.
 #[derive(Clone, Debug)]
-pub struct Scene {
+pub struct DoctorContext {
     pub version: &'static str,
     pub commit: &'static str,
     pub variables: Variables,
@@ -52,7 +52,7 @@ pub struct Scene {
 /// What the settings come to.
 #[derive(Clone, Debug, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "each is so or not, whatever the others")]
-pub struct Known {
+pub struct ResolvedConfig {
     /// Path, and what became of it.
     pub files: Vec<(String, &'static str)>,
     /// Each keeps a run from beginning.
@@ -67,7 +67,7 @@ pub struct Known {
     /// Whether the service is one that surely wants a credential.
     pub needs_credential: bool,
     /// Where the models are, the preferred one's first.
-    pub places: Vec<Place>,
+    pub places: Vec<ServicePlace>,
     /// Files with a mistake: nothing that they say is known.
     pub broken: Vec<String>,
     /// Whether no run can be put together, so that nobody knows its servers and fallbacks.
@@ -83,7 +83,7 @@ pub struct Known {
     pub hook_commands: Vec<HookLine>,
     /// Whether somebody switched all hooks off.
     pub hooks_off: bool,
-    pub servers: Vec<Server>,
+    pub servers: Vec<ConfiguredServer>,
     /// What is wrong with servers that are left out.
     pub bad_servers: Vec<String>,
     /// The same servers, ready to be started.
@@ -98,8 +98,8 @@ pub struct Known {
 
 /// Where some models of the chain are, and how they are asked.
 #[derive(Clone, Debug)]
-pub struct Place {
-    pub endpoint: model::Endpoint,
+pub struct ServicePlace {
+    pub endpoint: model::ModelService,
     /// As they are sent.
     pub models: Vec<String>,
     /// Kind and source of what they are asked with.
@@ -124,17 +124,17 @@ pub struct HookLine {
 
 /// An MCP server that is configured.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Server {
+pub struct ConfiguredServer {
     pub name: String,
     /// Who names it.
     pub source: String,
-    pub how: How,
+    pub how: ServerTransport,
     pub disabled: bool,
 }
 
 /// How an MCP server is reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum How {
+pub enum ServerTransport {
     /// By starting this.
     Program(String),
     /// At this address, as far as it may be shown.
@@ -142,7 +142,7 @@ pub enum How {
 }
 
 /// Looks at everything. `know` reads the settings.
-pub async fn examine(scene: &Scene, know: impl FnOnce() -> Known + Send + 'static) -> Report {
+pub async fn examine(scene: &DoctorContext, know: impl FnOnce() -> ResolvedConfig + Send + 'static) -> DoctorReport {
     let began = Instant::now();
     let one = scene.clone();
     let shell = bounded("shell", {
@@ -177,7 +177,7 @@ pub async fn examine(scene: &Scene, know: impl FnOnce() -> Known + Send + 'stati
         settled(keeper.map(|failed| machine::keeper(failed.as_deref()))),
         settled(machine.map(|facts| machine::judge(&facts))),
     ];
-    Report { findings: findings.concat(), took: began.elapsed().min(Duration::from_hours(1)) }
+    DoctorReport { findings: findings.concat(), took: began.elapsed().min(Duration::from_hours(1)) }
 }
 
 /// What a check found, or that it never ended.
@@ -188,14 +188,14 @@ fn settled(found: Result<Vec<Finding>, Finding>) -> Vec<Finding> {
 /// Whatever depends on the settings. Once these are known, the service and the servers are asked
 /// side by side.
 async fn judge_settings(
-    scene: &Scene,
+    scene: &DoctorContext,
     until: Instant,
-    know: impl FnOnce() -> Known + Send + 'static,
+    know: impl FnOnce() -> ResolvedConfig + Send + 'static,
 ) -> Vec<Finding> {
     let known = match bounded("settings", know).await {
         Ok(known) => known,
         Err(late) => {
-            let usual = machine::ci(&scene.variables, Known::default().heartbeat);
+            let usual = machine::ci(&scene.variables, ResolvedConfig::default().heartbeat);
             return vec![late, settings::unknown(), usual];
         }
     };
@@ -222,8 +222,8 @@ async fn judge_settings(
 }
 
 /// What several services have in common is said once, like a helper that hangs.
-fn judge_services(seen: Vec<Result<service::Service, Finding>>) -> Vec<Finding> {
-    let judge = |service: service::Service| checks::service::judge(&service);
+fn judge_services(seen: Vec<Result<service::ServiceFacts, Finding>>) -> Vec<Finding> {
+    let judge = |service: service::ServiceFacts| checks::service::judge(&service);
     let mut findings = Vec::new();
     for finding in seen.into_iter().flat_map(|seen| settled(seen.map(judge))) {
         if !findings.contains(&finding) {

@@ -4,10 +4,10 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
-use super::finding::{Finding, Level, Report, counted};
+use super::finding::{Finding, Severity, DoctorReport, counted};
 
 /// For people: what is wrong last, where it is seen.
-pub fn text(report: &Report) -> String {
+pub fn text(report: &DoctorReport) -> String {
     let mut sorted: Vec<&Finding> = report.findings.iter().collect();
     sorted.sort_by_key(|finding| finding.status);
     let mut text = String::new();
@@ -23,7 +23,7 @@ pub fn text(report: &Report) -> String {
             }
         }
     }
-    let (problems, warnings) = (report.count(Level::Problem), report.count(Level::Warning));
+    let (problems, warnings) = (report.count(Severity::Problem), report.count(Severity::Warning));
     let verdict = if report.is_healthy() { "healthy" } else { "not healthy" };
     let seconds = report.took.as_secs_f32();
     let _ = writeln!(
@@ -36,7 +36,7 @@ pub fn text(report: &Report) -> String {
 }
 
 /// For programs.
-pub fn json(report: &Report, schema_version: u32) -> Value {
+pub fn json(report: &DoctorReport, schema_version: u32) -> Value {
     let finding = |finding: &Finding| {
         let said = |text: &String| (!text.is_empty()).then(|| text.clone());
         json!({
@@ -52,8 +52,8 @@ pub fn json(report: &Report, schema_version: u32) -> Value {
         "type": "doctor",
         "schema_version": schema_version,
         "healthy": report.is_healthy(),
-        "problems": report.count(Level::Problem),
-        "warnings": report.count(Level::Warning),
+        "problems": report.count(Severity::Problem),
+        "warnings": report.count(Severity::Warning),
         "duration_ms": u64::try_from(report.took.as_millis()).unwrap_or(u64::MAX),
         "findings": report.findings.iter().map(finding).collect::<Vec<_>>(),
     })

@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
-use crate::secrets::Mask;
+use crate::secrets::Redactor;
 
-use super::event::{HookEvent, Objection};
+use super::event::{HookEvent, ObjectionUse};
 use super::output::{hides_json, read};
 use super::release::Opening;
 
@@ -35,13 +35,13 @@ pub(super) enum HookEnd {
 
 /// A hook's whole performance.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Performance {
+pub(super) struct HookRun {
     pub(super) end: HookEnd,
     pub(super) out: String,
     pub(super) err: String,
 }
 
-impl Performance {
+impl HookRun {
     /// One of which nothing was heard.
     pub(super) fn of(end: HookEnd) -> Self {
         Self { end, out: String::new(), err: String::new() }
@@ -56,12 +56,12 @@ impl Performance {
 
 /// What a hook wants.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Say {
+pub(super) struct HookOutput {
     /// `continue: false`, and why.
     pub(super) halt: Option<String>,
     /// It objects, and why.
     pub(super) objection: Option<String>,
-    pub(super) permission: Option<(Permission, String)>,
+    pub(super) permission: Option<(HookPermission, String)>,
     pub(super) input: Option<Value>,
     pub(super) output: Option<Value>,
     /// For the model.
@@ -71,14 +71,14 @@ pub(super) struct Say {
     pub(super) hides_prompt: bool,
 }
 
-impl Say {
+impl HookOutput {
     /// The same, with `who` in the place of reasons that the hook did not give.
     #[must_use]
     pub(super) fn signed(mut self, who: impl Fn() -> String) -> Self {
         if let Some(why) = self.objection.as_mut().filter(|why| why.trim().is_empty()) {
             *why = format!("{} objects, and does not say why", who());
         }
-        if let Some((Permission::Deny | Permission::Ask, why)) = &mut self.permission
+        if let Some((HookPermission::Deny | HookPermission::Ask, why)) = &mut self.permission
             && why.trim().is_empty()
         {
             *why = format!("{} does not say why", who());
@@ -92,7 +92,7 @@ impl Say {
 
 /// What a hook says about a tool call. The later one here beats the earlier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Permission {
+pub enum HookPermission {
     Allow,
     Ask,
     Deny,
@@ -100,33 +100,33 @@ pub enum Permission {
 
 /// Why a hook counts as one that was not there.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mishap {
-    pub kind: MishapKind,
+pub struct HookFailure {
+    pub kind: HookFailureKind,
     pub detail: String,
 }
 
-impl Mishap {
+impl HookFailure {
     /// A mistake of outlast's own, and not the hook's.
     pub(super) fn ours() -> Self {
         let detail = "outlast itself broke down over it, which is a bug of outlast".to_owned();
-        Self { kind: MishapKind::Crash, detail }
+        Self { kind: HookFailureKind::Crash, detail }
     }
 
     /// A guard asked to run on in the background, where it can forbid nothing.
     pub(super) fn released() -> Self {
         let detail = "it asks to run on in the background (async), where no guard can forbid \
                       anything";
-        Self { kind: MishapKind::Rubbish, detail: detail.to_owned() }
+        Self { kind: HookFailureKind::Rubbish, detail: detail.to_owned() }
     }
 
     /// Nobody can tell whether the hook is for what happened.
     pub(super) fn astray(why: String) -> Self {
-        Self { kind: MishapKind::Astray, detail: why }
+        Self { kind: HookFailureKind::Astray, detail: why }
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MishapKind {
+pub enum HookFailureKind {
     /// It ended with a code that means nothing here, or was killed.
     Crash,
     TimedOut,
@@ -138,7 +138,7 @@ pub enum MishapKind {
     Astray,
 }
 
-impl MishapKind {
+impl HookFailureKind {
     pub fn name(self) -> &'static str {
         match self {
             Self::Crash => "crash",
@@ -157,18 +157,18 @@ const NOT_FOUND: [i32; 2] = [126, 127];
 ///
 /// # Errors
 /// Why it counts as if it had not been there.
-pub(super) fn judge(event: HookEvent, hook: &Performance, mask: &Mask) -> Result<Say, Mishap> {
+pub(super) fn judge(event: HookEvent, hook: &HookRun, mask: &Redactor) -> Result<HookOutput, HookFailure> {
     let mishap = |kind, what: &str| Err(mishap(kind, what, hook, mask));
     let code = match &hook.end {
         HookEnd::Exited(code) => *code,
         HookEnd::Killed { signal } => {
-            return mishap(MishapKind::Crash, &format!("killed by signal {signal}"));
+            return mishap(HookFailureKind::Crash, &format!("killed by signal {signal}"));
         }
-        HookEnd::Cut => return mishap(MishapKind::Crash, "was ended with the run"),
-        HookEnd::Released => return Ok(Say::default()),
-        HookEnd::Lost => return Err(Mishap::ours()),
-        HookEnd::TimedOut => return mishap(MishapKind::TimedOut, "took too long"),
-        HookEnd::Failed(why) => return mishap(MishapKind::Missing, why),
+        HookEnd::Cut => return mishap(HookFailureKind::Crash, "was ended with the run"),
+        HookEnd::Released => return Ok(HookOutput::default()),
+        HookEnd::Lost => return Err(HookFailure::ours()),
+        HookEnd::TimedOut => return mishap(HookFailureKind::TimedOut, "took too long"),
+        HookEnd::Failed(why) => return mishap(HookFailureKind::Missing, why),
     };
     // Some programs begin whatever they write with a mark of their encoding.
     let out = hook.out.trim_start_matches('\u{feff}').trim();
@@ -179,54 +179,54 @@ pub(super) fn judge(event: HookEvent, hook: &Performance, mask: &Mask) -> Result
             Ok(objects(event, spoken.and_then(Result::ok), why))
         }
         (_, Some(Ok(say))) => Ok(say),
-        (0, Some(Err(why))) => mishap(MishapKind::Rubbish, &why),
+        (0, Some(Err(why))) => mishap(HookFailureKind::Rubbish, &why),
         (0, None) if out.contains(char::REPLACEMENT_CHARACTER) => {
-            mishap(MishapKind::Rubbish, "what it printed is no text")
+            mishap(HookFailureKind::Rubbish, "what it printed is no text")
         }
         (0, None) if hides_json(event, out) => {
             let why = "what it printed has JSON in it, and does not begin with it";
-            mishap(MishapKind::Rubbish, why)
+            mishap(HookFailureKind::Rubbish, why)
         }
         (0, None) => {
             let is_heard = event.takes_plain_text() && !out.is_empty();
-            Ok(Say { context: is_heard.then(|| clipped(out, mask)), ..Say::default() })
+            Ok(HookOutput { context: is_heard.then(|| clipped(out, mask)), ..HookOutput::default() })
         }
         (code, None | Some(Err(_))) => {
             let missing = NOT_FOUND.contains(&code);
-            let kind = if missing { MishapKind::Missing } else { MishapKind::Crash };
+            let kind = if missing { HookFailureKind::Missing } else { HookFailureKind::Crash };
             mishap(kind, &format!("exit code {code}"))
         }
     }
 }
 
 /// Exit code 2. No JSON can take it back; it may only say why.
-fn objects(event: HookEvent, spoken: Option<Say>, written: impl FnOnce() -> String) -> Say {
+fn objects(event: HookEvent, spoken: Option<HookOutput>, written: impl FnOnce() -> String) -> HookOutput {
     let spoken = spoken.unwrap_or_default();
-    let denied = spoken.permission.filter(|(permission, _)| *permission == Permission::Deny);
+    let denied = spoken.permission.filter(|(permission, _)| *permission == HookPermission::Deny);
     let why = spoken.objection.or(denied.map(|(_, why)| why)).filter(|why| !why.is_empty());
     let why = why.unwrap_or_else(written);
-    let heard = event.objection() != Objection::Unheard;
-    Say {
+    let heard = event.objection() != ObjectionUse::Unheard;
+    HookOutput {
         halt: spoken.halt,
         objection: heard.then_some(why),
         message: spoken.message,
-        ..Say::default()
+        ..HookOutput::default()
     }
 }
 
-fn mishap(kind: MishapKind, what: &str, hook: &Performance, mask: &Mask) -> Mishap {
+fn mishap(kind: HookFailureKind, what: &str, hook: &HookRun, mask: &Redactor) -> HookFailure {
     let first = |text: &str| {
         let text = mask.hide(text.trim());
         text.lines().next().unwrap_or_default().chars().take(DETAIL_MAX).collect::<String>()
     };
     let (what, said) = (first(what), first(&hook.err));
     let detail = if said.is_empty() { what } else { format!("{what}: {said}") };
-    Mishap { kind, detail }
+    HookFailure { kind, detail }
 }
 
 /// A text that is not too long. Whoever reads it takes the secrets out that are for others; of one
 /// that is cut they are all out before: nobody would know a half for what it is.
-pub(super) fn clipped(text: &str, mask: &Mask) -> String {
+pub(super) fn clipped(text: &str, mask: &Redactor) -> String {
     if text.chars().nth(TEXT_MAX).is_none() {
         return text.to_owned();
     }
@@ -243,27 +243,27 @@ mod tests {
 
     use super::*;
 
-    fn performed(code: i32, out: &str, err: &str) -> Performance {
-        Performance { end: HookEnd::Exited(code), out: out.to_owned(), err: err.to_owned() }
+    fn performed(code: i32, out: &str, err: &str) -> HookRun {
+        HookRun { end: HookEnd::Exited(code), out: out.to_owned(), err: err.to_owned() }
     }
 
-    fn judged(event: HookEvent, hook: &Performance) -> Result<Say, Mishap> {
-        judge(event, hook, &Mask::new(KnownSecrets::new(["open-sesame-7"])))
+    fn judged(event: HookEvent, hook: &HookRun) -> Result<HookOutput, HookFailure> {
+        judge(event, hook, &Redactor::new(KnownSecrets::new(["open-sesame-7"])))
     }
 
-    fn said(event: HookEvent, code: i32, out: &str, err: &str) -> Say {
+    fn said(event: HookEvent, code: i32, out: &str, err: &str) -> HookOutput {
         judged(event, &performed(code, out, err)).unwrap()
     }
 
-    fn failed(event: HookEvent, code: i32, out: &str) -> MishapKind {
+    fn failed(event: HookEvent, code: i32, out: &str) -> HookFailureKind {
         judged(event, &performed(code, out, "")).unwrap_err().kind
     }
 
     #[test]
     fn silence_and_success_want_nothing() {
         for event in HookEvent::ALL {
-            assert_eq!(said(event, 0, "", "noise"), Say::default());
-            assert_eq!(said(event, 0, "{}", ""), Say::default());
+            assert_eq!(said(event, 0, "", "noise"), HookOutput::default());
+            assert_eq!(said(event, 0, "{}", ""), HookOutput::default());
         }
     }
 
@@ -281,7 +281,7 @@ mod tests {
     fn exit_code_two_objects_with_what_stands_on_stderr() {
         for event in HookEvent::ALL {
             let say = said(event, 2, "", "not on a Friday\n");
-            let heard = event.objection() != Objection::Unheard;
+            let heard = event.objection() != ObjectionUse::Unheard;
             assert_eq!(say.objection.as_deref(), heard.then_some("not on a Friday"), "{event:?}");
         }
     }
@@ -312,7 +312,7 @@ mod tests {
             assert!(words.starts_with(wanted), "{words}");
         }
         let allow = said(event, 0, &specific("allow", ""), "").signed(|| "the guard".to_owned());
-        assert_eq!(allow.permission, Some((Permission::Allow, String::new())));
+        assert_eq!(allow.permission, Some((HookPermission::Allow, String::new())));
     }
 
     #[test]
@@ -330,19 +330,19 @@ mod tests {
     fn other_codes_are_crashes_unless_json_decides() {
         let block = r#"{"decision": "block", "reason": "because"}"#;
         assert!(said(HookEvent::PreToolUse, 1, block, "").objection.is_some());
-        assert_eq!(failed(HookEvent::PreToolUse, 1, ""), MishapKind::Crash);
-        assert_eq!(failed(HookEvent::PreToolUse, 1, "{ oops"), MishapKind::Crash);
-        assert_eq!(failed(HookEvent::PreToolUse, 127, ""), MishapKind::Missing);
-        assert_eq!(failed(HookEvent::PreToolUse, 126, ""), MishapKind::Missing);
-        let killed = Performance {
+        assert_eq!(failed(HookEvent::PreToolUse, 1, ""), HookFailureKind::Crash);
+        assert_eq!(failed(HookEvent::PreToolUse, 1, "{ oops"), HookFailureKind::Crash);
+        assert_eq!(failed(HookEvent::PreToolUse, 127, ""), HookFailureKind::Missing);
+        assert_eq!(failed(HookEvent::PreToolUse, 126, ""), HookFailureKind::Missing);
+        let killed = HookRun {
             end: HookEnd::Killed { signal: 9 },
             out: String::new(),
             err: "last words\nmore".to_owned(),
         };
         let mishap = judged(HookEvent::Stop, &killed).unwrap_err();
         assert_eq!(mishap.detail, "killed by signal 9: last words");
-        let late = Performance { end: HookEnd::TimedOut, ..killed };
-        assert_eq!(judged(HookEvent::Stop, &late).unwrap_err().kind, MishapKind::TimedOut);
+        let late = HookRun { end: HookEnd::TimedOut, ..killed };
+        assert_eq!(judged(HookEvent::Stop, &late).unwrap_err().kind, HookFailureKind::TimedOut);
     }
 
     #[test]
@@ -357,7 +357,7 @@ mod tests {
                 "permissionDecision": "never"}}"#,
             r#"{"hookSpecificOutput": {"hookEventName": "PreToolUse", "updatedInput": "x"}}"#,
         ] {
-            assert_eq!(failed(HookEvent::PreToolUse, 0, out), MishapKind::Rubbish, "{out}");
+            assert_eq!(failed(HookEvent::PreToolUse, 0, out), HookFailureKind::Rubbish, "{out}");
         }
     }
 
@@ -392,10 +392,10 @@ mod tests {
             "hookSpecificOutput": {"hookEventName": "PreToolUse", "permissionDecision": "deny",
             "permissionDecisionReason": "no", "updatedInput": {"command": "true"},
             "additionalContext": "by the way"}}"#;
-        let expected = Say {
+        let expected = HookOutput {
             halt: Some("enough".to_owned()),
             objection: None,
-            permission: Some((Permission::Deny, "no".to_owned())),
+            permission: Some((HookPermission::Deny, "no".to_owned())),
             input: Some(serde_json::json!({ "command": "true" })),
             output: None,
             context: Some("by the way".to_owned()),
@@ -425,7 +425,7 @@ mod tests {
         let crash = judged(HookEvent::Stop, &performed(1, "", &across(300))).unwrap_err();
         let decision = format!(r#"{{"decision": "{}"}}"#, across(278));
         let rubbish = judged(HookEvent::Stop, &performed(0, &decision, "")).unwrap_err();
-        assert_eq!(rubbish.kind, MishapKind::Rubbish);
+        assert_eq!(rubbish.kind, HookFailureKind::Rubbish);
         for text in texts.into_iter().flatten().chain([crash.detail, rubbish.detail]) {
             let end: String = text.chars().skip(270).filter(|one| *one != 'é').collect();
             assert!(!text.contains("open") && end.contains("[reda"), "{end}");

@@ -6,8 +6,8 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::event::{HookEvent, Objection, is_foreign};
-use super::matcher::Matcher;
+use super::event::{HookEvent, ObjectionUse, is_foreign};
+use super::matcher::HookMatcher;
 
 /// How long a hook may take when it does not say.
 const TIMEOUT: Duration = Duration::from_mins(10);
@@ -32,9 +32,9 @@ const TITLE_MAX: usize = 120;
 
 /// One hook, ready to be run.
 #[derive(Clone, Debug)]
-pub struct Handler {
+pub struct HookHandler {
     pub event: HookEvent,
-    pub(super) matcher: Matcher,
+    pub(super) matcher: HookMatcher,
     /// A permission rule: the hook is only for tool calls that it covers.
     pub condition: Option<String>,
     pub command: HookCommand,
@@ -75,7 +75,7 @@ impl HookCommand {
 
 /// Something in a `hooks` object that will not run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Skipped {
+pub struct SkippedHook {
     /// Where it stands: `hooks.PreToolUse[0].hooks[1]`.
     pub place: String,
     pub why: String,
@@ -93,12 +93,12 @@ pub struct BadHook {
 /// What one `hooks` object holds.
 #[derive(Clone, Debug, Default)]
 pub struct HookSettings {
-    pub handlers: Vec<Handler>,
-    pub skipped: Vec<Skipped>,
+    pub handlers: Vec<HookHandler>,
+    pub skipped: Vec<SkippedHook>,
 }
 
 #[derive(Deserialize)]
-struct Group {
+struct HookGroup {
     #[serde(default)]
     matcher: Option<String>,
     hooks: Vec<Value>,
@@ -106,7 +106,7 @@ struct Group {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Entry {
+struct HookEntry {
     #[serde(rename = "type")]
     kind: String,
     #[serde(default)]
@@ -175,13 +175,13 @@ impl HookSettings {
         place: &str,
         source: &str,
     ) -> Result<(), BadHook> {
-        let group = Group::deserialize(group).map_err(|error| bad(place, &error.to_string()))?;
-        let matcher = Matcher::parse(group.matcher.as_deref().unwrap_or_default())
+        let group = HookGroup::deserialize(group).map_err(|error| bad(place, &error.to_string()))?;
+        let matcher = HookMatcher::parse(group.matcher.as_deref().unwrap_or_default())
             .map_err(|why| bad(&format!("{place}.matcher"), &why))?;
         for (index, entry) in group.hooks.iter().enumerate() {
             let place = format!("{place}.hooks[{index}]");
             let entry =
-                Entry::deserialize(entry).map_err(|error| bad(&place, &error.to_string()))?;
+                HookEntry::deserialize(entry).map_err(|error| bad(&place, &error.to_string()))?;
             if let Some(key) = entry.others.keys().find(|key| means_fail_closed(key)) {
                 let why = format!("there is no key \"{key}\"; did you mean \"failClosed\"?");
                 return Err(bad(&place, &why));
@@ -197,14 +197,14 @@ impl HookSettings {
                     return Err(bad(&place, why));
                 }
                 Ok(handler) => self.add(handler),
-                Err(Unusable::Unsupported(why)) if guards => {
+                Err(UnusableHook::Unsupported(why)) if guards => {
                     return Err(bad(
                         &place,
                         &format!("{why}, and this one is a guard (failClosed)"),
                     ));
                 }
-                Err(Unusable::Wrong(why)) => return Err(bad(&place, &why)),
-                Err(Unusable::Unsupported(why)) => self.skip(&place, &why, source),
+                Err(UnusableHook::Wrong(why)) => return Err(bad(&place, &why)),
+                Err(UnusableHook::Unsupported(why)) => self.skip(&place, &why, source),
             }
         }
         Ok(())
@@ -230,10 +230,10 @@ impl HookSettings {
 
     /// Adds a hook. The same one of another file is one with it and belongs to the later file,
     /// which may be beyond the reach of whoever wrote the earlier. Neither can disarm the other.
-    fn add(&mut self, handler: Handler) {
+    fn add(&mut self, handler: HookHandler) {
         match self.handlers.iter_mut().find(|known| known.is_like(&handler)) {
             Some(known) => {
-                *known = Handler {
+                *known = HookHandler {
                     timeout: known.timeout.max(handler.timeout),
                     fail_closed: known.fail_closed || handler.fail_closed,
                     detached: known.detached && handler.detached,
@@ -246,54 +246,54 @@ impl HookSettings {
 
     fn skip(&mut self, place: &str, why: &str, source: &str) {
         let (place, why, source) = (place.to_owned(), why.to_owned(), source.to_owned());
-        self.skipped.push(Skipped { place, why, source });
+        self.skipped.push(SkippedHook { place, why, source });
     }
 }
 
 /// Why an entry is no hook of ours.
-enum Unusable {
+enum UnusableHook {
     /// It is wrong.
     Wrong(String),
     /// It is right, and of a kind that outlast cannot run.
     Unsupported(String),
 }
 
-impl Entry {
+impl HookEntry {
     /// Whether it is to forbid something when it fails.
     fn guards(&self, event: HookEvent) -> bool {
-        self.fail_closed && event.objection() == Objection::Prevents
+        self.fail_closed && event.objection() == ObjectionUse::Prevents
     }
 
     fn handler(
         self,
         event: HookEvent,
-        matcher: &Matcher,
+        matcher: &HookMatcher,
         (source, place): (&str, &str),
-    ) -> Result<Handler, Unusable> {
+    ) -> Result<HookHandler, UnusableHook> {
         let timeout = self.limit(event)?;
         if self.kind != "command" {
             let known = ["http", "mcp_tool", "prompt", "agent"].contains(&self.kind.as_str());
             let what = format!("hooks of type {:?}", self.kind);
             return Err(if known {
-                Unusable::Unsupported(format!("{what} are not supported; only \"command\" is"))
+                UnusableHook::Unsupported(format!("{what} are not supported; only \"command\" is"))
             } else {
-                Unusable::Wrong(format!("there are no {what}; write \"command\""))
+                UnusableHook::Wrong(format!("there are no {what}; write \"command\""))
             });
         }
         if self.condition.is_some() && !event.is_of_a_tool() {
             let why = format!("`if` is for tools, so that this {} never runs", event.name());
-            return Err(Unusable::Unsupported(why));
+            return Err(UnusableHook::Unsupported(why));
         }
         let Some(command) = self.command.filter(|command| !command.trim().is_empty()) else {
-            return Err(Unusable::Wrong("has no command".to_owned()));
+            return Err(UnusableHook::Wrong("has no command".to_owned()));
         };
         let command = match self.args {
             None => HookCommand::Script(command),
             Some(arguments) => HookCommand::Program { path: command.into(), arguments },
         };
-        Ok(Handler {
+        Ok(HookHandler {
             event,
-            matcher: if event.has_subject() { matcher.clone() } else { Matcher::All },
+            matcher: if event.has_subject() { matcher.clone() } else { HookMatcher::All },
             condition: self.condition,
             command,
             timeout,
@@ -305,7 +305,7 @@ impl Entry {
         })
     }
 
-    fn limit(&self, event: HookEvent) -> Result<Duration, Unusable> {
+    fn limit(&self, event: HookEvent) -> Result<Duration, UnusableHook> {
         let (usual, most) = match event {
             HookEvent::UserPromptSubmit => (PROMPT_TIMEOUT, TIMEOUT_MAX),
             HookEvent::StopFailure => (FAILURE_TIMEOUT, END_TIMEOUT_MAX),
@@ -323,12 +323,12 @@ impl Entry {
         let Some(seconds) = self.timeout else { return Ok(usual) };
         let asked = Duration::try_from_secs_f64(seconds).ok().filter(|asked| !asked.is_zero());
         asked.map(|asked| asked.min(most)).ok_or_else(|| {
-            Unusable::Wrong(format!("a timeout of {seconds} s is none; give seconds above 0"))
+            UnusableHook::Wrong(format!("a timeout of {seconds} s is none; give seconds above 0"))
         })
     }
 }
 
-impl Handler {
+impl HookHandler {
     /// The same for a run that is such an agent itself.
     #[must_use]
     pub fn of_the_run(mut self) -> Self {
@@ -341,7 +341,7 @@ impl Handler {
 
     /// Whether it forbids what it guards when it fails.
     pub(super) fn guards(&self) -> bool {
-        self.fail_closed && self.event.objection() == Objection::Prevents
+        self.fail_closed && self.event.objection() == ObjectionUse::Prevents
     }
 
     /// Its command line and where it is from, for people and the model.
@@ -357,10 +357,10 @@ impl Handler {
     /// Whether it would do the same as `other` for the same calls.
     fn is_like(&self, other: &Self) -> bool {
         let same_matcher = match (&self.matcher, &other.matcher) {
-            (Matcher::All, Matcher::All) => true,
-            (Matcher::Names(one), Matcher::Names(two)) => one == two,
-            (Matcher::Pattern(one), Matcher::Pattern(two)) => one.as_str() == two.as_str(),
-            (Matcher::All | Matcher::Names(_) | Matcher::Pattern(_), _) => false,
+            (HookMatcher::All, HookMatcher::All) => true,
+            (HookMatcher::Names(one), HookMatcher::Names(two)) => one == two,
+            (HookMatcher::Pattern(one), HookMatcher::Pattern(two)) => one.as_str() == two.as_str(),
+            (HookMatcher::All | HookMatcher::Names(_) | HookMatcher::Pattern(_), _) => false,
         };
         same_matcher
             && self.event == other.event

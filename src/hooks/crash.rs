@@ -10,10 +10,10 @@ use nix::libc;
 use serde_json::json;
 
 use crate::process::reading;
-use crate::secrets::Mask;
+use crate::secrets::Redactor;
 
-use super::answer::Mishap;
-use super::config::Handler;
+use super::answer::HookFailure;
+use super::config::HookHandler;
 
 /// Beyond this the log says nothing new, in bytes.
 const BYTES_MAX: u64 = 1 << 20;
@@ -47,10 +47,10 @@ impl CrashLog {
     /// The system refuses, or the log is full.
     pub(super) fn add(
         &self,
-        handler: &Handler,
-        mishap: &Mishap,
+        handler: &HookHandler,
+        mishap: &HookFailure,
         session: &str,
-        mask: &Mask,
+        mask: &Redactor,
     ) -> io::Result<()> {
         if let Some(folder) = self.path.parent() {
             DirBuilder::new().recursive(true).mode(0o700).create(folder)?;

@@ -19,7 +19,7 @@ pub enum HookEvent {
 
 /// What the words of a hook that objects (exit code 2, or `decision: block`) are for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Objection {
+pub enum ObjectionUse {
     /// They keep it from happening.
     Prevents,
     /// It has happened; the model is told.
@@ -144,19 +144,19 @@ impl HookEvent {
         matches!(self, Self::SessionStart | Self::UserPromptSubmit)
     }
 
-    pub fn objection(self) -> Objection {
+    pub fn objection(self) -> ObjectionUse {
         match self {
             Self::UserPromptSubmit
             | Self::PreToolUse
             | Self::Stop
             | Self::SubagentStop
-            | Self::PreCompact => Objection::Prevents,
-            Self::PostToolUse | Self::PostToolUseFailure => Objection::Informs,
+            | Self::PreCompact => ObjectionUse::Prevents,
+            Self::PostToolUse | Self::PostToolUseFailure => ObjectionUse::Informs,
             Self::SessionStart
             | Self::StopFailure
             | Self::SubagentStart
             | Self::SessionEnd
-            | Self::Notification => Objection::Unheard,
+            | Self::Notification => ObjectionUse::Unheard,
         }
     }
 }

@@ -13,9 +13,9 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::process::{Job, Running, Supervisor};
+use crate::process::{Job, RunningJob, Supervisor};
 
-use super::answer::{HookEnd, Performance};
+use super::answer::{HookEnd, HookRun};
 use super::release::{Opening, Release};
 
 /// What is read of each stream of a hook, in bytes. The rest is thrown away.
@@ -40,7 +40,7 @@ pub(super) async fn perform(
     input: Vec<u8>,
     limit: Duration,
     cancel: CancellationToken,
-) -> Performance {
+) -> HookRun {
     match Following::begin(&supervisor, &job, input, limit).await {
         Ok(following) => following.finish(&cancel).await,
         Err(performance) => performance,
@@ -49,18 +49,18 @@ pub(super) async fn perform(
 
 /// A hook under way: told what happened, listened to, and bounded in time.
 pub(super) struct Following {
-    running: Running,
+    running: RunningJob,
     exit: Pin<Box<dyn Future<Output = Option<ExitStatus>> + Send>>,
     streams: JoinSet<()>,
-    out: Heard,
-    err: Heard,
+    out: StreamTail,
+    err: StreamTail,
     /// When it is ended.
     end: Instant,
 }
 
 /// What came of waiting for a hook.
 pub(super) enum Awaited {
-    Ended(Performance),
+    Ended(HookRun),
     /// It asked to run on in the background, so that it has no say.
     Released(Box<Following>),
 }
@@ -75,17 +75,17 @@ impl Following {
         job: &Job,
         input: Vec<u8>,
         limit: Duration,
-    ) -> Result<Self, Performance> {
+    ) -> Result<Self, HookRun> {
         let started = supervisor.start(job).await;
         let mut running = started.map_err(|error| {
-            Performance::of(HookEnd::Failed(format!("cannot be started: {error}")))
+            HookRun::of(HookEnd::Failed(format!("cannot be started: {error}")))
         })?;
         let stdin = running.stdin.take().and_then(|pipe| Sender::from_owned_fd(pipe.into()).ok());
         let stdout =
             running.stdout.take().and_then(|pipe| Receiver::from_owned_fd(pipe.into()).ok());
         let stderr =
             running.stderr.take().and_then(|pipe| Receiver::from_owned_fd(pipe.into()).ok());
-        let (out, err) = (Heard::default(), Heard::default());
+        let (out, err) = (StreamTail::default(), StreamTail::default());
         let mut streams = JoinSet::new();
         streams.spawn(async move {
             if let Some(mut stdin) = stdin {
@@ -117,7 +117,7 @@ impl Following {
     }
 
     /// Waits until the hook ends, whatever it asks for.
-    pub(super) async fn finish(mut self, cancel: &CancellationToken) -> Performance {
+    pub(super) async fn finish(mut self, cancel: &CancellationToken) -> HookRun {
         let ended = tokio::select! {
             biased;
             status = &mut self.exit => Ok(ended(status)),
@@ -128,12 +128,12 @@ impl Following {
     }
 
     /// What is known of it so far.
-    pub(super) fn so_far(&self, end: HookEnd) -> Performance {
-        Performance { end, out: self.out.text(), err: self.err.text() }
+    pub(super) fn so_far(&self, end: HookEnd) -> HookRun {
+        HookRun { end, out: self.out.text(), err: self.err.text() }
     }
 
     /// Ends a hook that did not end by itself, and reads what is left to read.
-    async fn conclude(mut self, ended: Result<HookEnd, HookEnd>) -> Performance {
+    async fn conclude(mut self, ended: Result<HookEnd, HookEnd>) -> HookRun {
         if ended.is_err() {
             self.running.terminate();
             let _ = tokio::time::timeout(GRACE, self.exit).await;
@@ -144,18 +144,18 @@ impl Following {
         let patience = if ended.is_ok() { HEARING } else { DRAIN };
         let _ = tokio::time::timeout(patience, drained).await;
         let end = ended.unwrap_or_else(|end| end);
-        Performance { end, out: self.out.text(), err: self.err.text() }
+        HookRun { end, out: self.out.text(), err: self.err.text() }
     }
 }
 
 /// What was read of a stream so far.
 #[derive(Clone, Debug, Default)]
-struct Heard {
+struct StreamTail {
     bytes: Arc<Mutex<Vec<u8>>>,
     grown: Arc<Notify>,
 }
 
-impl Heard {
+impl StreamTail {
     /// Reads to the end, and keeps what may be of use.
     async fn listen(self, pipe: Option<Receiver>) {
         let Some(mut pipe) = pipe else { return };

@@ -7,7 +7,7 @@ const BACKTRACKS_MAX: usize = 100_000;
 
 /// The `matcher` of a group of hooks.
 #[derive(Clone, Debug)]
-pub(super) enum Matcher {
+pub(super) enum HookMatcher {
     All,
     /// Any of these, exactly.
     Names(Vec<String>),
@@ -15,7 +15,7 @@ pub(super) enum Matcher {
     Pattern(Box<Regex>),
 }
 
-impl Matcher {
+impl HookMatcher {
     /// Reads a matcher: empty or `*` for all; names with `|` or `,` between them; anything else is a
     /// regular expression, which matches anywhere.
     ///
@@ -74,15 +74,15 @@ mod tests {
             ("^(?!Bash).*$", "Write", true),
         ];
         for (matcher, subject, matches) in rows {
-            let parsed = Matcher::parse(matcher).unwrap();
+            let parsed = HookMatcher::parse(matcher).unwrap();
             assert_eq!(parsed.matches(subject), Ok(matches), "{matcher:?} and {subject:?}");
         }
-        assert!(Matcher::parse("mcp__(").is_err());
+        assert!(HookMatcher::parse("mcp__(").is_err());
     }
 
     #[test]
     fn of_a_pattern_that_explodes_nobody_can_tell() {
-        let evil = Matcher::parse("^(a|a)*(?=b)c$").unwrap();
+        let evil = HookMatcher::parse("^(a|a)*(?=b)c$").unwrap();
         assert!(evil.matches(&"a".repeat(60)).is_err());
     }
 }

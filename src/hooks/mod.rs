@@ -22,11 +22,11 @@ mod run;
 mod scene;
 mod verdict;
 
-pub use answer::{Mishap, MishapKind, Permission};
-pub use config::{BadHook, Handler, HookCommand, HookSettings, Skipped};
+pub use answer::{HookFailure, HookFailureKind, HookPermission};
+pub use config::{BadHook, HookHandler, HookCommand, HookSettings, SkippedHook};
 pub use crash::CrashLog;
-pub use event::{HookEvent, Objection, is_foreign as is_foreign_event};
-pub use news::{HookNews, HookOutcome, Over};
-pub use run::{Hooks, Occasion};
-pub use scene::HookScene;
-pub use verdict::Verdict;
+pub use event::{HookEvent, ObjectionUse, is_foreign as is_foreign_event};
+pub use news::{HookProgress, HookOutcome, HookFinished};
+pub use run::{Hooks, HookOccasion};
+pub use scene::HookEnvironment;
+pub use verdict::HookDecision;

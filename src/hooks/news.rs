@@ -3,26 +3,26 @@
 use tokio::sync::mpsc::UnboundedSender;
 use uuid::Uuid;
 
-use crate::secrets::{KnownSecrets, Mask};
+use crate::secrets::{KnownSecrets, Redactor};
 
-use super::answer::{HookEnd, Performance, clipped};
+use super::answer::{HookEnd, HookRun, clipped};
 use super::event::HookEvent;
 
 /// A hook begins, or is over.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HookNews {
+pub struct HookProgress {
     /// The same at its beginning and its end, and for no other hook.
     pub id: String,
     pub event: HookEvent,
     /// The event and what it is about: `PreToolUse:Bash`.
     pub name: String,
     /// How it ended, if it did.
-    pub over: Option<Over>,
+    pub over: Option<HookFinished>,
 }
 
 /// How a hook ended. Without the secrets of the run, and not endless.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Over {
+pub struct HookFinished {
     pub stdout: String,
     pub stderr: String,
     pub exit_code: Option<i32>,
@@ -49,18 +49,18 @@ impl HookOutcome {
 }
 
 /// The report on one hook, of which the first half is told.
-pub(super) struct HookReport {
-    news: HookNews,
-    witness: Option<UnboundedSender<HookNews>>,
-    mask: Mask,
+pub(super) struct HookReporter {
+    news: HookProgress,
+    witness: Option<UnboundedSender<HookProgress>>,
+    mask: Redactor,
     told: bool,
 }
 
-impl HookReport {
+impl HookReporter {
     pub(super) fn begin(
         event: HookEvent,
         subject: &str,
-        witness: Option<UnboundedSender<HookNews>>,
+        witness: Option<UnboundedSender<HookProgress>>,
         secrets: &KnownSecrets,
     ) -> Self {
         let name = if subject.is_empty() {
@@ -68,13 +68,13 @@ impl HookReport {
         } else {
             format!("{}:{subject}", event.name())
         };
-        let news = HookNews { id: Uuid::new_v4().to_string(), event, name, over: None };
-        let report = Self { news, witness, mask: Mask::new(secrets.clone()), told: false };
+        let news = HookProgress { id: Uuid::new_v4().to_string(), event, name, over: None };
+        let report = Self { news, witness, mask: Redactor::new(secrets.clone()), told: false };
         report.tell(report.news.clone());
         report
     }
 
-    pub(super) fn end(mut self, performance: &Performance, cancelled: bool) {
+    pub(super) fn end(mut self, performance: &HookRun, cancelled: bool) {
         let exit_code = match performance.end {
             HookEnd::Exited(code) => Some(code),
             HookEnd::Killed { .. }
@@ -93,11 +93,11 @@ impl HookReport {
         let words = |text: &str| self.mask.hide(&clipped(text, &self.mask));
         let (stdout, stderr) = (words(&performance.out), words(&performance.err));
         self.told = true;
-        let over = Some(Over { stdout, stderr, exit_code, outcome });
-        self.tell(HookNews { over, ..self.news.clone() });
+        let over = Some(HookFinished { stdout, stderr, exit_code, outcome });
+        self.tell(HookProgress { over, ..self.news.clone() });
     }
 
-    fn tell(&self, news: HookNews) {
+    fn tell(&self, news: HookProgress) {
         if let Some(witness) = &self.witness {
             // Nobody listens once the run is over.
             let _ = witness.send(news);
@@ -105,14 +105,14 @@ impl HookReport {
     }
 }
 
-impl Drop for HookReport {
+impl Drop for HookReporter {
     /// One that is not waited for any more has been cut.
     fn drop(&mut self) {
         if !self.told {
             let (stdout, stderr) = (String::new(), String::new());
             let outcome = HookOutcome::Cancelled;
-            let over = Some(Over { stdout, stderr, exit_code: None, outcome });
-            self.tell(HookNews { over, ..self.news.clone() });
+            let over = Some(HookFinished { stdout, stderr, exit_code: None, outcome });
+            self.tell(HookProgress { over, ..self.news.clone() });
         }
     }
 }

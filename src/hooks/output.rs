@@ -3,17 +3,17 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::secrets::Mask;
+use crate::secrets::Redactor;
 
-use super::answer::{Permission, Say, clipped};
-use super::event::{HookEvent, Objection};
+use super::answer::{HookPermission, HookOutput, clipped};
+use super::event::{HookEvent, ObjectionUse};
 
 /// In so many places of a text an answer is looked for.
 const ANSWERS_MAX: usize = 100;
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Output {
+struct HookJson {
     #[serde(rename = "continue")]
     goes_on: Option<bool>,
     stop_reason: Option<String>,
@@ -23,12 +23,12 @@ struct Output {
     #[serde(default)]
     suppress_original_prompt: bool,
     #[serde(rename = "hookSpecificOutput")]
-    specific: Option<Specific>,
+    specific: Option<HookSpecificOutput>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Specific {
+struct HookSpecificOutput {
     hook_event_name: String,
     permission_decision: Option<String>,
     permission_decision_reason: Option<String>,
@@ -45,24 +45,24 @@ struct Specific {
 ///
 /// # Errors
 /// Why it is not what a hook says.
-pub(super) fn read(event: HookEvent, text: &str, mask: &Mask) -> Result<Say, String> {
+pub(super) fn read(event: HookEvent, text: &str, mask: &Redactor) -> Result<HookOutput, String> {
     let clipped = |text: &str| clipped(text, mask);
-    let output: Output = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    let output: HookJson = serde_json::from_str(text).map_err(|error| error.to_string())?;
     let reason = output.reason.as_deref().map(&clipped);
-    let mut say = Say {
+    let mut say = HookOutput {
         halt: (output.goes_on == Some(false))
             .then(|| output.stop_reason.as_deref().map(&clipped).unwrap_or_default()),
         message: output.system_message.as_deref().map(&clipped),
         hides_prompt: output.suppress_original_prompt,
-        ..Say::default()
+        ..HookOutput::default()
     };
     match (output.decision.as_deref(), event) {
         (None, _) => {}
         (Some("approve" | "allow"), HookEvent::PreToolUse) => {
-            say.permission = Some((Permission::Allow, reason.unwrap_or_default()));
+            say.permission = Some((HookPermission::Allow, reason.unwrap_or_default()));
         }
         (Some("approve"), _) => {}
-        (Some("block" | "deny"), _) if event.objection() == Objection::Unheard => {}
+        (Some("block" | "deny"), _) if event.objection() == ObjectionUse::Unheard => {}
         (Some("block" | "deny"), _) => {
             say.objection = Some(reason.unwrap_or_default());
         }
@@ -74,10 +74,10 @@ pub(super) fn read(event: HookEvent, text: &str, mask: &Mask) -> Result<Say, Str
     Ok(say)
 }
 
-impl Specific {
+impl HookSpecificOutput {
     fn add_to(
         self,
-        say: &mut Say,
+        say: &mut HookOutput,
         event: HookEvent,
         clipped: impl Fn(&str) -> String,
     ) -> Result<(), String> {
@@ -88,10 +88,10 @@ impl Specific {
         let why = self.permission_decision_reason.as_deref().map(&clipped).unwrap_or_default();
         let permission = match self.permission_decision.as_deref() {
             None => None,
-            Some("allow") => Some(Permission::Allow),
+            Some("allow") => Some(HookPermission::Allow),
             // With nobody to defer to, it is asked of nobody.
-            Some("ask" | "defer") => Some(Permission::Ask),
-            Some("deny") => Some(Permission::Deny),
+            Some("ask" | "defer") => Some(HookPermission::Ask),
+            Some("deny") => Some(HookPermission::Deny),
             Some(other) => return Err(format!("there is no permissionDecision {other:?}")),
         };
         if let Some(permission) = permission {

@@ -11,19 +11,19 @@ use tokio_util::sync::CancellationToken;
 
 use crate::process::Job;
 
-use super::answer::{HookEnd, Mishap, Performance, Say, judge};
-use super::config::{Handler, HookCommand};
+use super::answer::{HookEnd, HookFailure, HookRun, HookOutput, judge};
+use super::config::{HookHandler, HookCommand};
 use super::crash::CrashLog;
 use super::event::HookEvent;
 use super::exports::{ExportFile, VARIABLE, exports};
 use super::follow::{Awaited, Following, perform};
-use super::news::{HookNews, HookReport};
-use super::scene::HookScene;
-use super::verdict::Verdict;
+use super::news::{HookProgress, HookReporter};
+use super::scene::HookEnvironment;
+use super::verdict::HookDecision;
 
 /// What happened.
 #[derive(Clone, Debug)]
-pub struct Occasion {
+pub struct HookOccasion {
     pub event: HookEvent,
     /// What matchers are compared with: the tool, the source, the reason; empty if nothing is.
     pub subject: String,
@@ -34,19 +34,19 @@ pub struct Occasion {
 /// The hooks of a run.
 #[derive(Clone, Debug)]
 pub struct Hooks {
-    handlers: Vec<Handler>,
-    scene: HookScene,
+    handlers: Vec<HookHandler>,
+    scene: HookEnvironment,
     past_failures: usize,
     /// The sub-agent whose hooks they are, if they are not the run's own.
-    agent: Option<Agent>,
+    agent: Option<HookAgent>,
     /// Where to tell of each hook that begins and ends.
-    witness: Option<UnboundedSender<HookNews>>,
+    witness: Option<UnboundedSender<HookProgress>>,
     /// Once the run ends, so may hooks that nobody waits for.
     over: CancellationToken,
 }
 
 #[derive(Clone, Debug)]
-struct Agent {
+struct HookAgent {
     id: String,
     kind: String,
     transcript: PathBuf,
@@ -54,7 +54,7 @@ struct Agent {
 
 impl Hooks {
     /// Looks into the crash log.
-    pub fn new(handlers: Vec<Handler>, scene: HookScene) -> Self {
+    pub fn new(handlers: Vec<HookHandler>, scene: HookEnvironment) -> Self {
         let past_failures = scene.log.count();
         let over = CancellationToken::new();
         Self { handlers, scene, past_failures, agent: None, witness: None, over }
@@ -64,13 +64,13 @@ impl Hooks {
     /// of its beginning and its end, `SubagentStart` and `SubagentStop` hear.
     #[must_use]
     pub fn for_agent(&self, id: &str, kind: &str, transcript: PathBuf) -> Self {
-        let agent = Agent { id: id.to_owned(), kind: kind.to_owned(), transcript };
+        let agent = HookAgent { id: id.to_owned(), kind: kind.to_owned(), transcript };
         Self { agent: Some(agent), past_failures: 0, ..self.clone() }
     }
 
     /// The same hooks, with somebody who is told of each that begins and ends.
     #[must_use]
-    pub fn witnessed_by(self, witness: UnboundedSender<HookNews>) -> Self {
+    pub fn witnessed_by(self, witness: UnboundedSender<HookProgress>) -> Self {
         Self { witness: Some(witness), ..self }
     }
 
@@ -108,7 +108,7 @@ impl Hooks {
     }
 
     /// Those that are for the run, or for the sub-agent, whose hooks they are.
-    fn own(&self) -> impl Iterator<Item = &Handler> {
+    fn own(&self) -> impl Iterator<Item = &HookHandler> {
         let kind = self.agent_type();
         self.handlers.iter().filter(move |it| it.kind.is_none() || it.kind.as_deref() == kind)
     }
@@ -128,11 +128,11 @@ impl Hooks {
     /// it is a guard.
     pub async fn tell(
         &self,
-        occasion: &Occasion,
+        occasion: &HookOccasion,
         covers: &(dyn Fn(&str) -> bool + Sync),
         cancel: &CancellationToken,
-    ) -> Verdict {
-        let mut verdict = Verdict::default();
+    ) -> HookDecision {
+        let mut verdict = HookDecision::default();
         let handlers = self.concerned(occasion, covers, &mut verdict);
         if handlers.is_empty() {
             return verdict;
@@ -153,7 +153,7 @@ impl Hooks {
             let judged = judge(occasion.event, &performance, &mask);
             match (performance.has_no_say(), judged) {
                 (true, _) if handler.guards() => {
-                    self.mind(handler, Mishap::released(), &mut verdict);
+                    self.mind(handler, HookFailure::released(), &mut verdict);
                 }
                 (true, Ok(_)) => {}
                 (false, Ok(say)) => verdict.hear(say.signed(|| handler.title())),
@@ -172,10 +172,10 @@ impl Hooks {
     /// can name a tool must not get past it by that.
     fn concerned(
         &self,
-        occasion: &Occasion,
+        occasion: &HookOccasion,
         covers: &(dyn Fn(&str) -> bool + Sync),
-        verdict: &mut Verdict,
-    ) -> Vec<&Handler> {
+        verdict: &mut HookDecision,
+    ) -> Vec<&HookHandler> {
         let mut concerned = Vec::new();
         let own = self.own().filter(|handler| handler.event == occasion.event);
         for handler in own.filter(|_| self.hears_of(occasion.event)) {
@@ -187,7 +187,7 @@ impl Hooks {
                 concerned.push(handler);
             }
             if let Err(why) = matches {
-                self.note(handler, Mishap::astray(why), verdict);
+                self.note(handler, HookFailure::astray(why), verdict);
             }
         }
         concerned
@@ -210,29 +210,29 @@ impl Hooks {
 
     /// What is to be made of it when our own code broke down before the hooks were heard: no guard
     /// has agreed.
-    pub fn break_down(&self, event: HookEvent) -> Verdict {
-        let mut verdict = Verdict::default();
+    pub fn break_down(&self, event: HookEvent) -> HookDecision {
+        let mut verdict = HookDecision::default();
         for handler in self.own().filter(|handler| handler.event == event) {
-            self.mind(handler, Mishap::ours(), &mut verdict);
+            self.mind(handler, HookFailure::ours(), &mut verdict);
         }
         verdict
     }
 
     /// A hook has failed, and has no say unless it is a guard.
-    fn mind(&self, handler: &Handler, mishap: Mishap, verdict: &mut Verdict) {
+    fn mind(&self, handler: &HookHandler, mishap: HookFailure, verdict: &mut HookDecision) {
         if handler.guards() {
             let why = format!(
                 "the guard `{}` failed ({}), and what it guards is forbidden then",
                 handler.command.line(),
                 mishap.detail
             );
-            verdict.hear(Say { objection: Some(why), ..Say::default() });
+            verdict.hear(HookOutput { objection: Some(why), ..HookOutput::default() });
         }
         self.note(handler, mishap, verdict);
     }
 
     /// Sees to it that people hear of something that went wrong.
-    fn note(&self, handler: &Handler, mishap: Mishap, verdict: &mut Verdict) {
+    fn note(&self, handler: &HookHandler, mishap: HookFailure, verdict: &mut HookDecision) {
         self.scene.write_down(handler, &mishap);
         verdict.mishaps.push((handler.command.line(), mishap));
     }
@@ -240,13 +240,13 @@ impl Hooks {
     /// Runs them side by side; in the order of the settings, what they did.
     async fn perform(
         &self,
-        handlers: &[&Handler],
+        handlers: &[&HookHandler],
         (subject, input): (&str, &[u8]),
         exports: Option<&Path>,
         cancel: &CancellationToken,
-    ) -> Vec<Option<Performance>> {
+    ) -> Vec<Option<HookRun>> {
         let budget = budget(handlers);
-        let mut performances: Vec<Option<Performance>> = vec![None; handlers.len()];
+        let mut performances: Vec<Option<HookRun>> = vec![None; handlers.len()];
         let (mut tasks, mut awaited) = (JoinSet::new(), Vec::new());
         for (index, handler) in handlers.iter().enumerate() {
             let (mut job, limit) = (self.job(handler), handler.timeout);
@@ -287,22 +287,22 @@ impl Hooks {
             (false, false) => HookEnd::TimedOut,
         };
         for index in awaited {
-            performances[index].get_or_insert_with(|| Performance::of(unheard.clone()));
+            performances[index].get_or_insert_with(|| HookRun::of(unheard.clone()));
         }
         performances
     }
 
-    fn background(&self, handler: &Handler) -> Background {
+    fn background(&self, handler: &HookHandler) -> Background {
         let (scene, handler) = (self.scene.clone(), handler.clone());
         Background { scene, handler, over: self.over.clone() }
     }
 
     /// Tells whoever watches that a hook begins.
-    fn announce(&self, event: HookEvent, subject: &str) -> HookReport {
-        HookReport::begin(event, subject, self.witness.clone(), &self.scene.secrets)
+    fn announce(&self, event: HookEvent, subject: &str) -> HookReporter {
+        HookReporter::begin(event, subject, self.witness.clone(), &self.scene.secrets)
     }
 
-    fn job(&self, handler: &Handler) -> Job {
+    fn job(&self, handler: &HookHandler) -> Job {
         let (program, arguments) = match &handler.command {
             HookCommand::Script(script) => {
                 (self.scene.shell.clone(), vec!["-c".into(), script.into()])
@@ -330,7 +330,7 @@ impl Hooks {
     }
 
     /// What a hook reads from its standard input.
-    fn input(&self, occasion: &Occasion) -> Vec<u8> {
+    fn input(&self, occasion: &HookOccasion) -> Vec<u8> {
         let scene = &self.scene;
         let mut input = json!({
             "session_id": scene.session_id,
@@ -355,14 +355,14 @@ impl Hooks {
 
 /// What becomes of a hook that runs where it has no say: failures are logged, unless they are ours.
 struct Background {
-    scene: HookScene,
-    handler: Handler,
+    scene: HookEnvironment,
+    handler: HookHandler,
     over: CancellationToken,
 }
 
 impl Background {
     /// Waits for a hook, or for its wish to run on in the background, where it is followed then.
-    async fn follow(self, following: Following, stop: &CancellationToken) -> Performance {
+    async fn follow(self, following: Following, stop: &CancellationToken) -> HookRun {
         match following.wait(stop).await {
             Awaited::Ended(performance) => performance,
             Awaited::Released(following) => {
@@ -374,7 +374,7 @@ impl Background {
         }
     }
 
-    fn end(&self, performance: &Performance) {
+    fn end(&self, performance: &HookRun) {
         let is_cut = performance.end == HookEnd::Cut || self.over.is_cancelled();
         match judge(self.handler.event, performance, &self.scene.mask()) {
             Err(mishap) if !is_cut => self.scene.write_down(&self.handler, &mishap),
@@ -385,13 +385,13 @@ impl Background {
 
 /// Whether hooks may export something for later commands. After a summary those of the model may be
 /// running, and could write there.
-fn offers_exports(occasion: &Occasion) -> bool {
+fn offers_exports(occasion: &HookOccasion) -> bool {
     occasion.event == HookEvent::SessionStart && occasion.subject != "compact"
 }
 
 /// What is left to say of hooks when the run is cut off: which of them were.
-fn cut_off(handlers: &[&Handler], performances: &[Option<Performance>]) -> Verdict {
-    let mut verdict = Verdict::default();
+fn cut_off(handlers: &[&HookHandler], performances: &[Option<HookRun>]) -> HookDecision {
+    let mut verdict = HookDecision::default();
     for (handler, performance) in handlers.iter().zip(performances) {
         let Some(performance) = performance else { continue };
         verdict.ran += 1;
@@ -403,6 +403,6 @@ fn cut_off(handlers: &[&Handler], performances: &[Option<Performance>]) -> Verdi
 }
 
 /// How long the hooks of an event may take together: twice the longest of their limits (SPEC 14).
-fn budget(handlers: &[&Handler]) -> Duration {
+fn budget(handlers: &[&HookHandler]) -> Duration {
     handlers.iter().map(|handler| handler.timeout).max().unwrap_or_default() * 2
 }

@@ -4,15 +4,15 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use crate::process::Supervisor;
-use crate::secrets::{KnownSecrets, Mask};
+use crate::secrets::{KnownSecrets, Redactor};
 
-use super::answer::Mishap;
-use super::config::Handler;
+use super::answer::HookFailure;
+use super::config::HookHandler;
 use super::crash::CrashLog;
 
 /// What all hooks of a run are told, and what they are run with.
 #[derive(Clone, Debug)]
-pub struct HookScene {
+pub struct HookEnvironment {
     pub session_id: String,
     /// The session's journal, whether or not it is kept.
     pub transcript: PathBuf,
@@ -29,14 +29,14 @@ pub struct HookScene {
     pub supervisor: Supervisor,
 }
 
-impl HookScene {
+impl HookEnvironment {
     /// Writes down that a hook failed. Without a log the result still tells of it.
-    pub(super) fn write_down(&self, handler: &Handler, mishap: &Mishap) {
+    pub(super) fn write_down(&self, handler: &HookHandler, mishap: &HookFailure) {
         let _ = self.log.add(handler, mishap, &self.session_id, &self.mask());
     }
 
     /// Hides what must not be printed or stored.
-    pub(super) fn mask(&self) -> Mask {
-        Mask::new(self.secrets.clone())
+    pub(super) fn mask(&self) -> Redactor {
+        Redactor::new(self.secrets.clone())
     }
 }

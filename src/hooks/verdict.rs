@@ -2,11 +2,11 @@
 
 use serde_json::Value;
 
-use super::answer::{Mishap, Permission, Say};
+use super::answer::{HookFailure, HookPermission, HookOutput};
 
 /// What the hooks of one event want, in the order of the settings.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Verdict {
+pub struct HookDecision {
     /// How many hooks were told.
     pub ran: u32,
     /// The whole run is to stop, and why.
@@ -14,7 +14,7 @@ pub struct Verdict {
     /// Somebody objects, and why.
     pub objection: Option<String>,
     /// The strictest word on a tool call, with the reasons of those who said it.
-    pub permission: Option<(Permission, String)>,
+    pub permission: Option<(HookPermission, String)>,
     /// The tool call's input is to be this one.
     pub input: Option<Value>,
     /// The tool's output is to be this one.
@@ -26,18 +26,18 @@ pub struct Verdict {
     /// The user's words are to be left out: what the hooks say stands for them.
     pub hides_prompt: bool,
     /// Hooks that failed, by their command lines.
-    pub mishaps: Vec<(String, Mishap)>,
+    pub mishaps: Vec<(String, HookFailure)>,
     /// What they wrote for a shell to export, or why that has no effect.
     pub exports: Option<Result<String, String>>,
     /// Hooks that were ended with the run, by their command lines.
     pub cut: Vec<String>,
 }
 
-impl Verdict {
+impl HookDecision {
     /// Adds what one hook wants. What it says about the same thing as an earlier one: denials beat
     /// questions, questions beat permissions, and of two new inputs the later one counts.
-    pub(super) fn hear(&mut self, say: Say) {
-        let Say { halt, objection, permission, input, output, context, message, hides_prompt } =
+    pub(super) fn hear(&mut self, say: HookOutput) {
+        let HookOutput { halt, objection, permission, input, output, context, message, hides_prompt } =
             say;
         join(&mut self.halt, halt);
         join(&mut self.objection, objection);
@@ -64,20 +64,20 @@ impl Verdict {
     pub fn tighten(&mut self, other: Self) {
         join(&mut self.halt, other.halt);
         join(&mut self.objection, other.objection);
-        if let Some((Permission::Ask | Permission::Deny, _)) = other.permission {
-            self.hear(Say { permission: other.permission, ..Say::default() });
+        if let Some((HookPermission::Ask | HookPermission::Deny, _)) = other.permission {
+            self.hear(HookOutput { permission: other.permission, ..HookOutput::default() });
         }
     }
 
     /// Why a tool call must not happen, if it must not.
     pub fn denial(&self) -> Option<&str> {
-        let denied = self.permission.as_ref().filter(|(word, _)| *word == Permission::Deny);
+        let denied = self.permission.as_ref().filter(|(word, _)| *word == HookPermission::Deny);
         self.objection.as_deref().or(denied.map(|(_, why)| why.as_str()))
     }
 
     /// Whether no hook keeps a tool call from happening.
     pub fn allows(&self) -> bool {
-        let asks = self.permission.as_ref().is_some_and(|(word, _)| *word == Permission::Ask);
+        let asks = self.permission.as_ref().is_some_and(|(word, _)| *word == HookPermission::Ask);
         self.halt.is_none() && self.denial().is_none() && !asks
     }
 }
@@ -102,24 +102,24 @@ mod tests {
 
     use super::*;
 
-    fn word(word: Permission, why: &str) -> Say {
-        Say { permission: Some((word, why.to_owned())), ..Say::default() }
+    fn word(word: HookPermission, why: &str) -> HookOutput {
+        HookOutput { permission: Some((word, why.to_owned())), ..HookOutput::default() }
     }
 
     #[test]
     fn the_strictest_word_counts_whoever_says_it_first() {
-        use Permission::{Allow, Ask, Deny};
+        use HookPermission::{Allow, Ask, Deny};
         let orders =
             [[Allow, Ask, Deny], [Deny, Ask, Allow], [Ask, Deny, Allow], [Deny, Allow, Ask]];
         for order in orders {
-            let mut verdict = Verdict::default();
+            let mut verdict = HookDecision::default();
             for one in order {
                 verdict.hear(word(one, &format!("{one:?}")));
             }
             assert_eq!(verdict.permission, Some((Deny, "Deny".to_owned())), "{order:?}");
             assert_eq!(verdict.denial(), Some("Deny"));
         }
-        let mut verdict = Verdict::default();
+        let mut verdict = HookDecision::default();
         verdict.hear(word(Allow, "a"));
         verdict.hear(word(Ask, "b"));
         assert_eq!((verdict.permission.clone(), verdict.denial()), (Some((Ask, "b".into())), None));
@@ -127,48 +127,48 @@ mod tests {
 
     #[test]
     fn reasons_of_the_same_word_are_kept_once_each() {
-        let mut verdict = Verdict::default();
+        let mut verdict = HookDecision::default();
         for why in ["one", "two", "one", ""] {
-            verdict.hear(word(Permission::Deny, why));
-            verdict.hear(Say { objection: Some(why.to_owned()), ..Say::default() });
+            verdict.hear(word(HookPermission::Deny, why));
+            verdict.hear(HookOutput { objection: Some(why.to_owned()), ..HookOutput::default() });
         }
-        assert_eq!(verdict.permission, Some((Permission::Deny, "one\ntwo".to_owned())));
+        assert_eq!(verdict.permission, Some((HookPermission::Deny, "one\ntwo".to_owned())));
         assert_eq!(verdict.denial(), Some("one\ntwo"));
     }
 
     #[test]
     fn of_two_inputs_the_later_counts_and_a_silent_hook_changes_nothing() {
-        let mut verdict = Verdict::default();
+        let mut verdict = HookDecision::default();
         for input in [Some(json!({ "a": 1 })), Some(json!({ "a": 2 })), None] {
-            verdict.hear(Say { input, ..Say::default() });
+            verdict.hear(HookOutput { input, ..HookOutput::default() });
         }
         assert_eq!(verdict.input, Some(json!({ "a": 2 })));
     }
 
     #[test]
     fn a_verdict_under_another_name_only_forbids() {
-        let mut verdict = Verdict::default();
-        let mut other = Verdict::default();
-        other.hear(Say {
+        let mut verdict = HookDecision::default();
+        let mut other = HookDecision::default();
+        other.hear(HookOutput {
             input: Some(json!({ "a": 1 })),
             context: Some("words".to_owned()),
-            ..word(Permission::Allow, "go on")
+            ..word(HookPermission::Allow, "go on")
         });
         verdict.tighten(other);
-        assert_eq!(verdict, Verdict::default());
-        let mut other = Verdict::default();
-        other.hear(word(Permission::Deny, "no"));
-        other.hear(Say { objection: Some("never".to_owned()), ..Say::default() });
+        assert_eq!(verdict, HookDecision::default());
+        let mut other = HookDecision::default();
+        other.hear(word(HookPermission::Deny, "no"));
+        other.hear(HookOutput { objection: Some("never".to_owned()), ..HookOutput::default() });
         verdict.tighten(other);
         assert_eq!(verdict.denial(), Some("never"));
-        assert_eq!(verdict.permission, Some((Permission::Deny, "no".to_owned())));
+        assert_eq!(verdict.permission, Some((HookPermission::Deny, "no".to_owned())));
     }
 
     #[test]
     fn who_says_continue_false_stops_the_run_even_without_a_reason() {
-        let mut verdict = Verdict::default();
-        verdict.hear(Say { halt: Some(String::new()), ..Say::default() });
-        verdict.hear(Say::default());
+        let mut verdict = HookDecision::default();
+        verdict.hear(HookOutput { halt: Some(String::new()), ..HookOutput::default() });
+        verdict.hear(HookOutput::default());
         assert_eq!(verdict.halt.as_deref(), Some(""));
     }
 }

@@ -20,13 +20,13 @@ use crate::transcript::{Message, Role, finished, last_text, unanswered};
 
 use super::Journal;
 use super::contract::Terms;
-use super::entry::{Carry, Opening, Record};
-use super::log::{Beginning, Sink};
+use super::entry::{CarryOver, ProcessOpening, JournalRecord};
+use super::log::{JournalStart, JournalSink};
 use super::place::{entries, sync_folders};
-use super::reader::{self, Entry};
+use super::reader::{self, JournalEntry};
 use super::redact::Redaction;
-use super::sums::{Sums, worst_case};
-use super::writer::Writer;
+use super::sums::{SessionTotals, worst_case};
+use super::writer::JournalWriter;
 
 /// How much of an agent's last words is told, in characters.
 const LAST_WORDS: usize = 2_000;
@@ -36,7 +36,7 @@ const TOLD_MAX: usize = 20_000;
 
 /// Where a session keeps the journals of its sub-agents.
 #[derive(Clone, Debug)]
-pub struct Nest {
+pub struct SubagentJournal {
     folder: PathBuf,
     session: String,
     cwd: String,
@@ -46,7 +46,7 @@ pub struct Nest {
 
 /// A sub-agent that begins.
 #[derive(Clone, Debug)]
-pub struct Newcomer<'a> {
+pub struct SubagentHeader<'a> {
     pub id: &'a str,
     /// The tool call that started it.
     pub call: &'a str,
@@ -66,7 +66,7 @@ pub struct Newcomer<'a> {
 /// Who a sub-agent is.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Meta {
+struct SubagentMeta {
     agent_id: String,
     tool_use_id: String,
     agent_type: String,
@@ -97,7 +97,7 @@ pub struct PastAgent {
     pub model: String,
     pub(super) epoch: u64,
     /// What it used and spent.
-    pub sums: Sums,
+    pub sums: SessionTotals,
     pub tool_calls: u32,
     /// Why it ended. `None`: its process ended first.
     pub ended: Option<StopReason>,
@@ -109,7 +109,7 @@ pub struct PastAgent {
     text: String,
 }
 
-impl Nest {
+impl SubagentJournal {
     /// The highest number that a sub-agent of the session has.
     pub fn highest(&self) -> u32 {
         let number = |path: &PathBuf| {
@@ -122,9 +122,9 @@ impl Nest {
 
 impl Journal {
     /// Where journals of sub-agents are kept; `None` where the session's own is not.
-    pub fn nest(&self) -> Option<Nest> {
-        let Sink::File(_) = &self.sink else { return None };
-        Some(Nest {
+    pub fn nest(&self) -> Option<SubagentJournal> {
+        let JournalSink::File(_) = &self.sink else { return None };
+        Some(SubagentJournal {
             folder: folder_of(&self.path),
             session: self.session.clone(),
             cwd: self.cwd.clone(),
@@ -134,14 +134,14 @@ impl Journal {
     }
 
     /// Begins the journal of a sub-agent. One that cannot be written is lost, and says so.
-    pub fn nested(nest: &Nest, newcomer: &Newcomer<'_>) -> Self {
+    pub fn nested(nest: &SubagentJournal, newcomer: &SubagentHeader<'_>) -> Self {
         let path = nest.folder.join(format!("agent-{}.jsonl", newcomer.id));
         let file = match make(nest, newcomer, &path) {
             Ok(file) => file,
             Err(cause) => return Self::lost(format!("cannot write {}: {cause}", path.display())),
         };
         let mut journal = Self {
-            sink: Sink::File(Writer::over(file, 0)),
+            sink: JournalSink::File(JournalWriter::over(file, 0)),
             path,
             session: nest.session.clone(),
             cwd: nest.cwd.clone(),
@@ -150,26 +150,26 @@ impl Journal {
             aside: true,
             ..Self::off()
         };
-        let opening = Opening {
+        let opening = ProcessOpening {
             version: nest.version.clone(),
             model: newcomer.model.to_owned(),
             permission_mode: String::new(),
             limits: *newcomer.limits,
-            carry: Carry::Fresh,
+            carry: CarryOver::Fresh,
             required_servers: Vec::new(),
             contract: None,
             prompt: None,
             redact: newcomer.redact.clone(),
         };
-        journal.open(&opening, &Terms::default(), Beginning { epoch: 1, ..Beginning::default() });
+        journal.open(&opening, &Terms::default(), JournalStart { epoch: 1, ..JournalStart::default() });
         journal
     }
 }
 
 /// Who it is comes first: what it spends must be found again by whoever goes on.
-fn make(nest: &Nest, newcomer: &Newcomer<'_>, path: &Path) -> io::Result<File> {
+fn make(nest: &SubagentJournal, newcomer: &SubagentHeader<'_>, path: &Path) -> io::Result<File> {
     DirBuilder::new().recursive(true).mode(0o700).create(&nest.folder)?;
-    let meta = Meta {
+    let meta = SubagentMeta {
         agent_id: newcomer.id.to_owned(),
         tool_use_id: newcomer.call.to_owned(),
         agent_type: newcomer.kind.to_owned(),
@@ -184,7 +184,7 @@ fn make(nest: &Nest, newcomer: &Newcomer<'_>, path: &Path) -> io::Result<File> {
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(beside)?;
     file.write_all(&json)?;
     file.sync_data()?;
-    let journal = Writer::create(path)?;
+    let journal = JournalWriter::create(path)?;
     sync_folders(&nest.folder)?;
     Ok(journal)
 }
@@ -207,7 +207,7 @@ pub(super) fn traces(journal: &Path) -> Vec<PastAgent> {
 /// What is known of one. A journal that is not there, or not whole, tells as far as it goes.
 fn trace(meta: &Path) -> Option<PastAgent> {
     let meta_bytes = fs::read(meta).ok()?;
-    let known: Meta = serde_json::from_slice(&meta_bytes).ok()?;
+    let known: SubagentMeta = serde_json::from_slice(&meta_bytes).ok()?;
     let journal = meta.with_file_name(format!("agent-{}.jsonl", known.agent_id));
     let contents = fs::read(journal).ok().and_then(|bytes| reader::read(&bytes).ok());
     let mut agent = PastAgent {
@@ -225,7 +225,7 @@ fn trace(meta: &Path) -> Option<PastAgent> {
     let mut in_flight = Money::ZERO;
     for entry in contents.into_iter().flat_map(|contents| contents.entries) {
         match entry {
-            Entry::Said(said) => {
+            JournalEntry::Said(said) => {
                 if let Some(reply) = messages.last_mut().filter(|_| said.goes_on()) {
                     reply.content.extend(said.message.content);
                 } else {
@@ -233,13 +233,13 @@ fn trace(meta: &Path) -> Option<PastAgent> {
                     messages.push(said.message);
                 }
             }
-            Entry::Record(record) => {
-                if let Record::Intent { calls } = record.as_ref() {
+            JournalEntry::Record(record) => {
+                if let JournalRecord::Intent { calls } = record.as_ref() {
                     begun.extend(calls.iter().map(|call| call.id.clone()));
                 }
                 in_flight = agent.hear(*record, in_flight);
             }
-            Entry::Link { .. } | Entry::UnreadTransition | Entry::Other => {}
+            JournalEntry::Link { .. } | JournalEntry::UnreadTransition | JournalEntry::Other => {}
         }
     }
     let model = agent.model.clone();
@@ -252,7 +252,7 @@ fn trace(meta: &Path) -> Option<PastAgent> {
 }
 
 /// Adds what sub-agents spent that were started by the process of that number, or later.
-pub(super) fn add_up(agents: &[PastAgent], sums: &mut Sums, since: u64) {
+pub(super) fn add_up(agents: &[PastAgent], sums: &mut SessionTotals, since: u64) {
     for agent in agents.iter().filter(|agent| agent.epoch >= since) {
         sums.absorb(&agent.sums);
     }
@@ -282,26 +282,26 @@ pub(super) fn told(agents: &[PastAgent], call: &str, mut text: String) -> String
 
 impl PastAgent {
     /// Takes in a record. Takes and returns what a call that is under way may cost at most.
-    fn hear(&mut self, record: Record, in_flight: Money) -> Money {
+    fn hear(&mut self, record: JournalRecord, in_flight: Money) -> Money {
         match record {
-            Record::Spend { cost, usage, model, unsettled: true } => {
+            JournalRecord::Spend { cost, usage, model, unsettled: true } => {
                 self.sums.forfeit(cost, usage, &model);
             }
-            Record::Spend { cost, usage, model, .. } => self.sums.add(cost, usage, &model),
-            Record::Transition { transition } => return worst_case(in_flight, &transition),
-            Record::End { reason } => self.ended = Some(reason),
-            Record::Open(open) => {
+            JournalRecord::Spend { cost, usage, model, .. } => self.sums.add(cost, usage, &model),
+            JournalRecord::Transition { transition } => return worst_case(in_flight, &transition),
+            JournalRecord::End { reason } => self.ended = Some(reason),
+            JournalRecord::Open(open) => {
                 self.model = open.model;
                 return in_flight;
             }
-            Record::Contract(_)
-            | Record::Prompt(_)
-            | Record::Intent { .. }
-            | Record::Repair { .. }
-            | Record::Rewrite { .. }
-            | Record::Recovery(_)
-            | Record::Deeds { .. }
-            | Record::Window { .. } => return in_flight,
+            JournalRecord::Contract(_)
+            | JournalRecord::Prompt(_)
+            | JournalRecord::Intent { .. }
+            | JournalRecord::Repair { .. }
+            | JournalRecord::Rewrite { .. }
+            | JournalRecord::Recovery(_)
+            | JournalRecord::Deeds { .. }
+            | JournalRecord::Window { .. } => return in_flight,
         }
         Money::ZERO
     }

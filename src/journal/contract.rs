@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
-use super::entry::{Record, Seal, check_seal};
+use super::entry::{JournalRecord, LineChecksum, check_seal};
 use super::redact::Redaction;
-use super::{JournalError, Place, SessionId};
+use super::{JournalError, SessionFolder, SessionId};
 
 /// How much of a prompt is kept to name it by, in characters.
 const BEGINNING_CHARS: usize = 60;
@@ -95,7 +95,7 @@ pub struct Kept {
 ///
 /// # Errors
 /// The session is unknown or unreadable.
-pub fn terms(place: &Place, id: &SessionId) -> Result<Terms, JournalError> {
+pub fn terms(place: &SessionFolder, id: &SessionId) -> Result<Terms, JournalError> {
     let path = place.find(id)?;
     let bytes = std::fs::read(&path);
     let bytes = bytes.map_err(|cause| JournalError::Unreadable { path: path.clone(), cause })?;
@@ -112,33 +112,33 @@ pub(super) fn scan(path: &Path, bytes: &[u8]) -> Result<Terms, JournalError> {
     for (index, line) in bytes.split(|byte| *byte == b'\n').enumerate() {
         let head = &line[..line.len().min(HEAD_BYTES)];
         let has = |mark: &[u8]| head.windows(mark.len()).any(|window| window == mark);
-        if !has(OURS) || !(has(CONTRACT) || has(PROMPT)) || check_seal(line) != Seal::Intact {
+        if !has(OURS) || !(has(CONTRACT) || has(PROMPT)) || check_seal(line) != LineChecksum::Intact {
             continue;
         }
-        let record = serde_json::from_slice::<Record>(line).map_err(|error| {
+        let record = serde_json::from_slice::<JournalRecord>(line).map_err(|error| {
             let (path, what) = (path.to_owned(), format!("contract: {error}"));
             JournalError::Newer { path, line: index + 1, what }
         })?;
         match record {
-            Record::Contract(contract) => match &mut terms.contract {
+            JournalRecord::Contract(contract) => match &mut terms.contract {
                 Some(kept) => kept.latest = *contract,
                 none @ None => {
                     *none = Some(Kept { original: (*contract).clone(), latest: *contract });
                 }
             },
-            Record::Prompt(prompt) => {
+            JournalRecord::Prompt(prompt) => {
                 terms.prompt.get_or_insert(prompt);
             }
-            Record::Open(_)
-            | Record::Transition { .. }
-            | Record::Intent { .. }
-            | Record::Spend { .. }
-            | Record::Repair { .. }
-            | Record::Rewrite { .. }
-            | Record::Recovery(_)
-            | Record::Deeds { .. }
-            | Record::Window { .. }
-            | Record::End { .. } => {}
+            JournalRecord::Open(_)
+            | JournalRecord::Transition { .. }
+            | JournalRecord::Intent { .. }
+            | JournalRecord::Spend { .. }
+            | JournalRecord::Repair { .. }
+            | JournalRecord::Rewrite { .. }
+            | JournalRecord::Recovery(_)
+            | JournalRecord::Deeds { .. }
+            | JournalRecord::Window { .. }
+            | JournalRecord::End { .. } => {}
         }
     }
     Ok(terms)

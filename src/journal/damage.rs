@@ -16,9 +16,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::transcript::{Block, ToolCall, named};
 
-use super::entry::Record;
+use super::entry::JournalRecord;
 use super::place::sync_folders;
-use super::reader::{self, Contents, Entry};
+use super::reader::{self, JournalContents, JournalEntry};
 
 /// What a reader does about a file that is damaged before its last line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,16 +46,16 @@ pub struct Damage {
 pub(super) struct Rest {
     pub(super) damage: Damage,
     bytes: Vec<u8>,
-    entries: Vec<Entry>,
+    entries: Vec<JournalEntry>,
 }
 
 impl Rest {
     /// Splits a file before its damage: what is used of it, and the rest.
     pub(super) fn split(
         bytes: &[u8],
-        refusal: &reader::Refusal,
+        refusal: &reader::JournalRefusal,
         what: &str,
-    ) -> Result<(Contents, Self), reader::Refusal> {
+    ) -> Result<(JournalContents, Self), reader::JournalRefusal> {
         let end = usize::try_from(refusal.intact).unwrap_or(usize::MAX).min(bytes.len());
         let (intact, rest) = bytes.split_at(end);
         let contents = reader::read(intact)?;
@@ -70,12 +70,12 @@ impl Rest {
     }
 
     /// What was paid for after the damage, as far as it can be read. It counts all the same.
-    pub(super) fn spends(&self) -> impl Iterator<Item = &Record> {
+    pub(super) fn spends(&self) -> impl Iterator<Item = &JournalRecord> {
         let records = self.entries.iter().filter_map(|entry| match entry {
-            Entry::Record(record) => Some(record.as_ref()),
-            Entry::Said(_) | Entry::Link { .. } | Entry::UnreadTransition | Entry::Other => None,
+            JournalEntry::Record(record) => Some(record.as_ref()),
+            JournalEntry::Said(_) | JournalEntry::Link { .. } | JournalEntry::UnreadTransition | JournalEntry::Other => None,
         });
-        records.filter(|record| matches!(record, Record::Spend { .. }))
+        records.filter(|record| matches!(record, JournalRecord::Spend { .. }))
     }
 
     /// What the model is told in place of the rest.
@@ -101,7 +101,7 @@ impl Rest {
         let mut seen = HashSet::new();
         let mut calls = Vec::new();
         for entry in &self.entries {
-            let Entry::Said(said) = entry else { continue };
+            let JournalEntry::Said(said) = entry else { continue };
             for block in &said.message.content {
                 if let Block::ToolUse { id, name, input } = block
                     && seen.insert(id.as_str())

@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use uuid::Uuid;
 
-use crate::recovery::{Deed, Episode, Limits, Money, StopReason, Transition};
-use crate::transcript::{Block, Message, Repair, Role, ToolCall, Usage};
+use crate::recovery::{ToolCallRecord, RecoveryRecord, Limits, Money, StopReason, Transition};
+use crate::transcript::{Block, Message, HistoryRepair, Role, ToolCall, Usage};
 
 use super::contract::{Contract, FirstPrompt};
 use super::damage::Damage;
@@ -17,14 +17,14 @@ pub(super) const OUR_TYPE: &str = "outlast";
 
 /// What a process that begins to write to a session says about itself.
 #[derive(Clone, Debug)]
-pub struct Opening {
+pub struct ProcessOpening {
     /// Of this program: `N.N.N`.
     pub version: String,
     pub model: String,
     pub permission_mode: String,
     pub limits: Limits,
     /// Whether the sums of an unfinished prompt go on.
-    pub carry: Carry,
+    pub carry: CarryOver,
     /// The servers without which nothing is to be done, for whoever goes on.
     pub required_servers: Vec<String>,
     /// What the session is to be resumed under. `None`: a sub-agent's, which is not resumed.
@@ -39,7 +39,7 @@ pub struct Opening {
 /// Whether turns and money of the prompt before count towards what follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Carry {
+pub enum CarryOver {
     /// A new prompt begins with nothing spent.
     Fresh,
     /// The same prompt goes on.
@@ -48,7 +48,7 @@ pub enum Carry {
 
 /// What is known of a message beside its content. Empty for the user's.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Meta<'a> {
+pub struct MessageMeta<'a> {
     /// The service's id of the reply.
     pub id: Option<&'a str>,
     /// The model that answered.
@@ -65,8 +65,8 @@ pub struct Meta<'a> {
 /// One of our own records.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
-pub(super) enum Record {
-    Open(Box<Open>),
+pub(super) enum JournalRecord {
+    Open(Box<OpenRecord>),
     /// The limits, demands and rules from here on. Written when the session starts, and by each
     /// process that changes them.
     Contract(Box<Contract>),
@@ -76,7 +76,7 @@ pub(super) enum Record {
         transition: Transition,
     },
     Intent {
-        calls: Vec<Started>,
+        calls: Vec<ToolStarted>,
     },
     Spend {
         /// Pico-dollars. `None` when no price was known.
@@ -88,7 +88,7 @@ pub(super) enum Record {
         unsettled: bool,
     },
     Repair {
-        repairs: Vec<Repair>,
+        repairs: Vec<HistoryRepair>,
     },
     /// The conversation was changed: this is all of it now, and what follows the line `after`
     /// comes after it.
@@ -99,10 +99,10 @@ pub(super) enum Record {
     },
     /// A recovery that is over. The transitions hold all of it: this is for whoever reads the
     /// file without knowing the machine.
-    Recovery(Box<Episode>),
+    Recovery(Box<RecoveryRecord>),
     /// What the tools of one reply did, as the loop detector sees it.
     Deeds {
-        deeds: Vec<Deed>,
+        deeds: Vec<ToolCallRecord>,
     },
     /// A model's context window turned out to be this large.
     Window {
@@ -115,7 +115,7 @@ pub(super) enum Record {
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Open {
+pub(super) struct OpenRecord {
     /// How many processes have written to this session, this one included.
     pub(super) epoch: u64,
     pub(super) pid: u32,
@@ -127,7 +127,7 @@ pub(super) struct Open {
     pub(super) model: String,
     pub(super) permission_mode: String,
     pub(super) limits: Limits,
-    pub(super) carry: Carry,
+    pub(super) carry: CarryOver,
     /// Records that were found torn and dropped.
     pub(super) dropped: u32,
     /// What was wrong with the file, where the session goes on before that place.
@@ -142,14 +142,14 @@ pub(super) struct Open {
 /// A tool call that is about to run. Its input is in the reply that asked for it, unless somebody
 /// has changed it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Started {
+pub(super) struct ToolStarted {
     pub(super) id: String,
     pub(super) name: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) changed: Option<Value>,
 }
 
-impl Started {
+impl ToolStarted {
     /// A call, and whether its input was changed.
     pub(super) fn of((call, changed): &(ToolCall, bool)) -> Self {
         let input = changed.then(|| call.input.clone());
@@ -165,7 +165,7 @@ pub(super) struct RecordLine<'a> {
     pub(super) seq: u64,
     pub(super) timestamp: &'a str,
     #[serde(flatten)]
-    pub(super) record: &'a Record,
+    pub(super) record: &'a JournalRecord,
 }
 
 #[derive(Serialize)]
@@ -215,7 +215,7 @@ pub(super) enum WireMessage<'a> {
 }
 
 impl<'a> WireMessage<'a> {
-    pub(super) fn new(message: &'a Message, content: &'a [Block], meta: &Meta<'a>) -> Self {
+    pub(super) fn new(message: &'a Message, content: &'a [Block], meta: &MessageMeta<'a>) -> Self {
         match message.role {
             Role::User => Self::User { role: Role::User, content },
             Role::Assistant => Self::Assistant {
@@ -249,7 +249,7 @@ pub(super) fn seal(mut json: Vec<u8>) -> Vec<u8> {
 
 /// How a line's seal looks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Seal {
+pub(super) enum LineChecksum {
     Intact,
     Broken,
     /// The line has no checksum at its end.
@@ -257,11 +257,11 @@ pub(super) enum Seal {
 }
 
 /// Checks a line, given without its end.
-pub(super) fn check_seal(line: &[u8]) -> Seal {
-    let Some(unclosed) = line.strip_suffix(CRC_CLOSE) else { return Seal::Absent };
-    let Some(end) = unclosed.len().checked_sub(CRC_DIGITS) else { return Seal::Absent };
+pub(super) fn check_seal(line: &[u8]) -> LineChecksum {
+    let Some(unclosed) = line.strip_suffix(CRC_CLOSE) else { return LineChecksum::Absent };
+    let Some(end) = unclosed.len().checked_sub(CRC_DIGITS) else { return LineChecksum::Absent };
     let (member, digits) = unclosed.split_at(end);
-    let Some(body) = member.strip_suffix(CRC_MEMBER) else { return Seal::Absent };
+    let Some(body) = member.strip_suffix(CRC_MEMBER) else { return LineChecksum::Absent };
     let found = crc32c::crc32c_append(crc32c::crc32c(body), b"}");
-    if format!("{found:08x}").as_bytes() == digits { Seal::Intact } else { Seal::Broken }
+    if format!("{found:08x}").as_bytes() == digits { LineChecksum::Intact } else { LineChecksum::Broken }
 }

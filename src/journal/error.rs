@@ -17,8 +17,8 @@ pub enum JournalError {
     #[error("no session {id} below {}", projects.display())]
     Unknown { id: SessionId, projects: PathBuf },
     /// Another process works on the session.
-    #[error("session {id} is in use{}", Held(holder.as_ref()))]
-    Locked { id: SessionId, holder: Option<Holder> },
+    #[error("session {id} is in use{}", LockedBy(holder.as_ref()))]
+    Locked { id: SessionId, holder: Option<LockHolder> },
     #[error("cannot read the session's file {}: {cause}", path.display())]
     Unreadable { path: PathBuf, cause: io::Error },
     /// A record that is not the last one is broken, so what follows it cannot be trusted.
@@ -30,19 +30,19 @@ pub enum JournalError {
 
 /// Who works on a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Holder {
+pub struct LockHolder {
     pub pid: u32,
     pub host: String,
     /// RFC 3339.
     pub since: String,
 }
 
-struct Held<'a>(Option<&'a Holder>);
+struct LockedBy<'a>(Option<&'a LockHolder>);
 
-impl fmt::Display for Held<'_> {
+impl fmt::Display for LockedBy<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
-            Some(Holder { pid, host, since }) => {
+            Some(LockHolder { pid, host, since }) => {
                 write!(f, " by process {pid} on {host} since {since}")
             }
             None => f.write_str(" by another process"),

@@ -9,26 +9,26 @@ use std::time::SystemTime;
 
 use uuid::Uuid;
 
-use crate::recovery::{Deed, Episode, Money, StopReason, Transition};
-use crate::transcript::{Block, Message, Repair, Role, ToolCall, Usage};
+use crate::recovery::{ToolCallRecord, RecoveryRecord, Money, StopReason, Transition};
+use crate::transcript::{Block, Message, HistoryRepair, Role, ToolCall, Usage};
 
 use super::contract::Terms;
 use super::damage::Damage;
 use super::entry::{
-    MessageLine, Meta, OUR_TYPE, Open, Opening, Record, RecordLine, Started, VERSION, WireMessage,
+    MessageLine, MessageMeta, OUR_TYPE, OpenRecord, ProcessOpening, JournalRecord, RecordLine, ToolStarted, VERSION, WireMessage,
     seal,
 };
 use super::place::{host_name, sync_folders};
 use super::redact::Redaction;
-use super::restore::Restored;
-use super::writer::{Sync, Writer};
-use super::{JournalError, Place, SessionId, resume};
+use super::restore::RestoredSession;
+use super::writer::{Sync, JournalWriter};
+use super::{JournalError, SessionFolder, SessionId, resume};
 
 /// Where a run writes itself down. No method fails, panics or waits for anything but the disk:
 /// after the first failure the journal is [`Health::Lost`] and everything else is a no-op.
 #[derive(Debug)]
 pub struct Journal {
-    pub(super) sink: Sink,
+    pub(super) sink: JournalSink,
     pub(super) path: PathBuf,
     pub(super) session: String,
     pub(super) cwd: String,
@@ -48,7 +48,7 @@ pub struct Journal {
 
 /// How a journal fares.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Health {
+pub enum JournalHealth {
     Durable,
     /// Nobody asked for one.
     Off,
@@ -57,28 +57,28 @@ pub enum Health {
 }
 
 #[derive(Debug)]
-pub(super) enum Sink {
-    File(Writer),
+pub(super) enum JournalSink {
+    File(JournalWriter),
     Off,
     Lost {
         why: String,
         /// Kept for its lock: the run goes on, so nobody else may take the session.
-        _locked: Option<Writer>,
+        _locked: Option<JournalWriter>,
     },
 }
 
 impl Journal {
     /// A journal that keeps nothing, because nobody asked for it.
     pub fn off() -> Self {
-        Self::without(Sink::Off)
+        Self::without(JournalSink::Off)
     }
 
     /// A journal that keeps nothing, because it could not.
     pub fn lost(why: impl Into<String>) -> Self {
-        Self::without(Sink::Lost { why: why.into(), _locked: None })
+        Self::without(JournalSink::Lost { why: why.into(), _locked: None })
     }
 
-    fn without(sink: Sink) -> Self {
+    fn without(sink: JournalSink) -> Self {
         Self {
             sink,
             path: PathBuf::new(),
@@ -99,9 +99,9 @@ impl Journal {
     /// # Errors
     /// [`JournalError::Unwritable`], with which a run may go on; [`JournalError::Exists`] and
     /// [`JournalError::Locked`], with which it must not.
-    pub fn create(place: &Place, id: &SessionId, opening: &Opening) -> Result<Self, JournalError> {
+    pub fn create(place: &SessionFolder, id: &SessionId, opening: &ProcessOpening) -> Result<Self, JournalError> {
         let mut journal = Self::begin(place, id, opening)?;
-        journal.open(opening, &Terms::default(), Beginning { epoch: 1, ..Beginning::default() });
+        journal.open(opening, &Terms::default(), JournalStart { epoch: 1, ..JournalStart::default() });
         journal.or_nothing()
     }
 
@@ -111,31 +111,31 @@ impl Journal {
     /// # Errors
     /// As for [`Journal::create`].
     pub fn fork(
-        place: &Place,
+        place: &SessionFolder,
         id: &SessionId,
-        opening: &Opening,
-        source: &Restored,
+        opening: &ProcessOpening,
+        source: &RestoredSession,
     ) -> Result<Self, JournalError> {
         let mut journal = Self::begin(place, id, opening)?;
         let forked_from = Some(source.id.to_string());
         // All thinking that was restored is by the model that answered last.
-        let meta = Meta { model: source.answered_by.as_deref(), ..Meta::default() };
+        let meta = MessageMeta { model: source.answered_by.as_deref(), ..MessageMeta::default() };
         for message in &source.messages {
             journal.write_parts(message, &fresh(message.parts()), &meta, Sync::Later);
         }
-        let beginning = Beginning { epoch: 1, forked_from, ..Beginning::default() };
+        let beginning = JournalStart { epoch: 1, forked_from, ..JournalStart::default() };
         let prompt = source.terms.prompt.clone().or_else(|| opening.prompt.clone());
-        let opening = Opening { prompt, ..opening.clone() };
+        let opening = ProcessOpening { prompt, ..opening.clone() };
         journal.open(&opening, &Terms::default(), beginning);
         journal.or_nothing()
     }
 
-    fn begin(place: &Place, id: &SessionId, opening: &Opening) -> Result<Self, JournalError> {
+    fn begin(place: &SessionFolder, id: &SessionId, opening: &ProcessOpening) -> Result<Self, JournalError> {
         let path = place.file(id);
         let unwritable = |cause| JournalError::Unwritable { path: path.clone(), cause };
         let folder = place.folder();
         DirBuilder::new().recursive(true).mode(0o700).create(&folder).map_err(unwritable)?;
-        let file = Writer::create(&path).map_err(|cause| {
+        let file = JournalWriter::create(&path).map_err(|cause| {
             if cause.kind() == io::ErrorKind::AlreadyExists {
                 JournalError::Exists { id: id.clone(), path: path.clone() }
             } else {
@@ -147,16 +147,16 @@ impl Journal {
             // Where there are no locks, the writer still notices who takes the session over.
             Ok(()) | Err(TryLockError::Error(_)) => {}
         }
-        let writer = Writer::over(file, 0);
+        let writer = JournalWriter::over(file, 0);
         let journal = Self { path: path.clone(), ..Self::over(writer, place, id, opening) };
         sync_folders(&folder).map_err(unwritable)?;
         Ok(journal)
     }
 
     /// Writes on after whatever `writer` holds.
-    pub(super) fn over(writer: Writer, place: &Place, id: &SessionId, opening: &Opening) -> Self {
+    pub(super) fn over(writer: JournalWriter, place: &SessionFolder, id: &SessionId, opening: &ProcessOpening) -> Self {
         Self {
-            sink: Sink::File(writer),
+            sink: JournalSink::File(writer),
             session: id.to_string(),
             cwd: place.cwd().to_string_lossy().into_owned(),
             version: opening.version.clone(),
@@ -177,7 +177,7 @@ impl Journal {
 
     /// Leaves no file behind when not even the first line could be written.
     fn or_nothing(self) -> Result<Self, JournalError> {
-        let Sink::Lost { why, .. } = &self.sink else { return Ok(self) };
+        let JournalSink::Lost { why, .. } = &self.sink else { return Ok(self) };
         let cause = io::Error::other(why.clone());
         // It is as good as empty; if it stays, no one is worse off.
         let _stays = fs::remove_file(&self.path);
@@ -185,11 +185,11 @@ impl Journal {
     }
 
     /// Whether what was appended is there, or why not.
-    pub fn health(&self) -> Health {
+    pub fn health(&self) -> JournalHealth {
         match &self.sink {
-            Sink::File(_) => Health::Durable,
-            Sink::Off => Health::Off,
-            Sink::Lost { why, .. } => Health::Lost(why.clone()),
+            JournalSink::File(_) => JournalHealth::Durable,
+            JournalSink::Off => JournalHealth::Off,
+            JournalSink::Lost { why, .. } => JournalHealth::Lost(why.clone()),
         }
     }
 
@@ -203,7 +203,7 @@ impl Journal {
     /// has written are left out. Returns the ids of the message's parts: a line has one each.
     ///
     /// A reply with tool calls is on the disk with their intents; everything else at once.
-    pub fn message(&mut self, message: &Message, meta: &Meta<'_>) -> Vec<Uuid> {
+    pub fn message(&mut self, message: &Message, meta: &MessageMeta<'_>) -> Vec<Uuid> {
         if message.role == Role::Assistant {
             self.answered.clear();
         }
@@ -240,7 +240,7 @@ impl Journal {
         }
         let detail = (!detail.is_null()).then_some(detail);
         let message = Message::user(vec![result.clone()]);
-        let meta = Meta { detail, ..Meta::default() };
+        let meta = MessageMeta { detail, ..MessageMeta::default() };
         self.write_parts(&message, &[(id, &message.content)], &meta, Sync::Now);
         id
     }
@@ -248,24 +248,24 @@ impl Journal {
     /// Appends the intent to run tools, and of each whether its input is another than was asked
     /// for. Only after it returned may they start.
     pub fn intent(&mut self, calls: &[(ToolCall, bool)]) {
-        let calls = calls.iter().map(Started::of).collect();
-        self.record(&Record::Intent { calls }, Sync::Now);
+        let calls = calls.iter().map(ToolStarted::of).collect();
+        self.record(&JournalRecord::Intent { calls }, Sync::Now);
     }
 
     /// Appends a step of the machine.
     pub fn transition(&mut self, transition: &Transition) {
-        self.record(&Record::Transition { transition: *transition }, Sync::Later);
+        self.record(&JournalRecord::Transition { transition: *transition }, Sync::Later);
     }
 
     /// Appends what a call cost. Belongs before the reply that it bought.
     /// `None` when no price is known.
     pub fn spend(&mut self, cost: Option<Money>, usage: &Usage, model: &str) {
         let (usage, model) = (*usage, model.to_owned());
-        self.record(&Record::Spend { cost, usage, model, unsettled: false }, Sync::Later);
+        self.record(&JournalRecord::Spend { cost, usage, model, unsettled: false }, Sync::Later);
     }
 
     /// Appends a record of spending once more, because the line that had it was cut off.
-    pub(super) fn spend_again(&mut self, spend: &Record) {
+    pub(super) fn spend_again(&mut self, spend: &JournalRecord) {
         self.record(spend, Sync::Later);
     }
 
@@ -273,24 +273,24 @@ impl Journal {
     pub(super) fn terms_again(&mut self, terms: &Terms) {
         if let Some(kept) = &terms.contract {
             for contract in [&kept.original, &kept.latest] {
-                self.record(&Record::Contract(Box::new(contract.clone())), Sync::Later);
+                self.record(&JournalRecord::Contract(Box::new(contract.clone())), Sync::Later);
             }
         }
         if let Some(prompt) = &terms.prompt {
-            self.record(&Record::Prompt(prompt.clone()), Sync::Later);
+            self.record(&JournalRecord::Prompt(prompt.clone()), Sync::Later);
         }
     }
 
     /// Appends the most that a call can have cost whose bill only the service knows.
     pub fn forfeit(&mut self, cost: Option<Money>, usage: &Usage, model: &str) {
         let (usage, model) = (*usage, model.to_owned());
-        self.record(&Record::Spend { cost, usage, model, unsettled: true }, Sync::Later);
+        self.record(&JournalRecord::Spend { cost, usage, model, unsettled: true }, Sync::Later);
     }
 
     /// Appends what had to be mended before a send.
-    pub fn repairs(&mut self, repairs: &[Repair]) {
+    pub fn repairs(&mut self, repairs: &[HistoryRepair]) {
         if !repairs.is_empty() {
-            self.record(&Record::Repair { repairs: repairs.to_vec() }, Sync::Later);
+            self.record(&JournalRecord::Repair { repairs: repairs.to_vec() }, Sync::Later);
         }
     }
 
@@ -298,38 +298,38 @@ impl Journal {
     /// or healed. Blocks that a later message adds to the last one are told apart by coming later.
     pub fn rewrite(&mut self, messages: &[Message]) {
         let (after, messages) = (self.leaf.clone(), messages.to_vec());
-        self.record(&Record::Rewrite { after, messages }, Sync::Now);
+        self.record(&JournalRecord::Rewrite { after, messages }, Sync::Now);
     }
 
     /// Appends recoveries that are over.
-    pub fn recoveries(&mut self, ended: &[Episode]) {
+    pub fn recoveries(&mut self, ended: &[RecoveryRecord]) {
         for episode in ended {
-            self.record(&Record::Recovery(Box::new(episode.clone())), Sync::Later);
+            self.record(&JournalRecord::Recovery(Box::new(episode.clone())), Sync::Later);
         }
     }
 
     /// Appends what the tools of a reply did, for the loop detector of the next process.
-    pub fn deeds(&mut self, deeds: &[Deed]) {
+    pub fn deeds(&mut self, deeds: &[ToolCallRecord]) {
         if !deeds.is_empty() {
-            self.record(&Record::Deeds { deeds: deeds.to_vec() }, Sync::Later);
+            self.record(&JournalRecord::Deeds { deeds: deeds.to_vec() }, Sync::Later);
         }
     }
 
     /// Appends how large a model's context window turned out to be, in tokens.
     pub fn window(&mut self, model: &str, tokens: u64) {
-        self.record(&Record::Window { model: model.to_owned(), tokens }, Sync::Later);
+        self.record(&JournalRecord::Window { model: model.to_owned(), tokens }, Sync::Later);
     }
 
     /// Appends that the prompt is done, and how it ended.
     pub fn end(&mut self, reason: StopReason) {
-        self.record(&Record::End { reason }, Sync::Now);
+        self.record(&JournalRecord::End { reason }, Sync::Now);
     }
 
     /// Says who writes from here on, and under which contract unless `known` has it already.
-    pub(super) fn open(&mut self, opening: &Opening, known: &Terms, beginning: Beginning) {
-        let Beginning { epoch, dropped, damage, forked_from } = beginning;
+    pub(super) fn open(&mut self, opening: &ProcessOpening, known: &Terms, beginning: JournalStart) {
+        let JournalStart { epoch, dropped, damage, forked_from } = beginning;
         self.epoch = epoch;
-        let open = Open {
+        let open = OpenRecord {
             epoch,
             pid: std::process::id(),
             host: host_name(),
@@ -345,14 +345,14 @@ impl Journal {
             forked_from,
             required_servers: opening.required_servers.clone(),
         };
-        self.record(&Record::Open(Box::new(open)), Sync::Now);
+        self.record(&JournalRecord::Open(Box::new(open)), Sync::Now);
         let contract = opening.contract.as_ref().map(|own| own.redacted_by(&self.redaction));
         let latest = known.contract.as_ref().map(|kept| &kept.latest);
         if let Some(contract) = contract.filter(|own| Some(own) != latest) {
-            self.record(&Record::Contract(Box::new(contract)), Sync::Now);
+            self.record(&JournalRecord::Contract(Box::new(contract)), Sync::Now);
         }
         if let Some(prompt) = opening.prompt.as_ref().filter(|_| known.prompt.is_none()) {
-            self.record(&Record::Prompt(prompt.clone()), Sync::Now);
+            self.record(&JournalRecord::Prompt(prompt.clone()), Sync::Now);
         }
     }
 
@@ -364,9 +364,9 @@ impl Journal {
     /// Gives up writing.
     pub(super) fn lose(&mut self, cause: &io::Error) {
         let why = format!("cannot write {}: {cause}", self.path.display());
-        let sink = std::mem::replace(&mut self.sink, Sink::Off);
-        let locked = if let Sink::File(writer) = sink { Some(writer) } else { None };
-        self.sink = Sink::Lost { why, _locked: locked };
+        let sink = std::mem::replace(&mut self.sink, JournalSink::Off);
+        let locked = if let JournalSink::File(writer) = sink { Some(writer) } else { None };
+        self.sink = JournalSink::Lost { why, _locked: locked };
     }
 
     /// Writes the parts of a message, a line each and all at once.
@@ -374,7 +374,7 @@ impl Journal {
         &mut self,
         message: &Message,
         parts: &[(Uuid, &[Block])],
-        meta: &Meta<'_>,
+        meta: &MessageMeta<'_>,
         sync: Sync,
     ) {
         let is_group = message.role == Role::Assistant && parts.len() > 1;
@@ -409,7 +409,7 @@ impl Journal {
         }
     }
 
-    fn record(&mut self, record: &Record, sync: Sync) {
+    fn record(&mut self, record: &JournalRecord, sync: Sync) {
         let timestamp = timestamp();
         let (seq, timestamp) = (self.seq + 1, timestamp.as_str());
         let line = RecordLine { kind: OUR_TYPE, v: VERSION, seq, timestamp, record };
@@ -425,7 +425,7 @@ impl Journal {
     }
 
     fn append(&mut self, line: &[u8], sync: Sync) {
-        let Sink::File(writer) = &mut self.sink else { return };
+        let JournalSink::File(writer) = &mut self.sink else { return };
         if let Err(cause) = writer.append(line, sync) {
             self.lose(&cause);
         }
@@ -434,7 +434,7 @@ impl Journal {
 
 /// How a process comes to write to a session.
 #[derive(Default)]
-pub(super) struct Beginning {
+pub(super) struct JournalStart {
     pub(super) epoch: u64,
     pub(super) dropped: u32,
     pub(super) damage: Option<Damage>,

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::transcript::{Block, Message, OUTCOME_UNKNOWN, Role};
 
-use super::reader::Said;
+use super::reader::MessageEntry;
 
 /// Results go first, in the order of their calls, whichever ended first.
 pub(super) fn place_of(block: &Block, order: &[String]) -> usize {
@@ -59,7 +59,7 @@ fn result_id(block: &Block) -> Option<&str> {
 }
 
 /// Results that no line of the chain holds, by the id of their call.
-pub(super) fn results_beside(all: &[Said], chain: &[&Said]) -> HashMap<String, Block> {
+pub(super) fn results_beside(all: &[MessageEntry], chain: &[&MessageEntry]) -> HashMap<String, Block> {
     let within: HashSet<&str> =
         chain.iter().flat_map(|said| &said.message.content).filter_map(result_id).collect();
     let mut beside = HashMap::new();
@@ -71,7 +71,7 @@ pub(super) fn results_beside(all: &[Said], chain: &[&Said]) -> HashMap<String, B
     beside
 }
 
-impl Said {
+impl MessageEntry {
     /// Whether the reply that it is of ended by itself.
     pub(super) fn is_whole(&self) -> bool {
         matches!(self.stop_reason.as_deref(), Some("end_turn" | "stop_sequence"))

@@ -39,7 +39,7 @@ impl fmt::Display for SessionId {
 
 /// The folder of the sessions of one working directory.
 #[derive(Clone, Debug)]
-pub struct Place {
+pub struct SessionFolder {
     projects: PathBuf,
     cwd: PathBuf,
 }
@@ -51,7 +51,7 @@ const GLANCE: u64 = 256 * 1024;
 /// How far ahead of the clock a file's time may be: other machines' clocks differ a little.
 const AHEAD_MAX: Duration = Duration::from_mins(10);
 
-impl Place {
+impl SessionFolder {
     /// `cwd` is taken by its real path, so that a session is found again through any link.
     pub fn new(config_dir: &Path, cwd: &Path) -> Self {
         let cwd = fs::canonicalize(cwd).unwrap_or_else(|_gone| cwd.to_owned());
@@ -110,7 +110,7 @@ impl Place {
 ///
 /// # Errors
 /// [`JournalError::Unreadable`] when a session's file is there but cannot be read.
-pub fn latest(place: &Place) -> Result<Option<SessionId>, JournalError> {
+pub fn latest(place: &SessionFolder) -> Result<Option<SessionId>, JournalError> {
     let paths = place.near().into_iter().flat_map(|folder| entries(&folder));
     let files = paths.filter_map(|path| {
         let name = path.file_name()?.to_str()?.strip_suffix(".jsonl")?;

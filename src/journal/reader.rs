@@ -10,12 +10,12 @@ use serde_json::Value;
 
 use crate::transcript::{Message, Role};
 
-use super::entry::{OUR_TYPE, Record, Seal, VERSION, check_seal};
+use super::entry::{OUR_TYPE, JournalRecord, LineChecksum, VERSION, check_seal};
 
 /// What a file holds.
 #[derive(Debug, Default)]
-pub(super) struct Contents {
-    pub(super) entries: Vec<Entry>,
+pub(super) struct JournalContents {
+    pub(super) entries: Vec<JournalEntry>,
     /// How many bytes hold whole lines.
     pub(super) whole: u64,
     /// Whether the last whole line lacks only its end.
@@ -28,14 +28,14 @@ pub(super) struct Contents {
 
 /// What one line says.
 #[derive(Debug)]
-pub(super) enum Entry {
-    Said(Box<Said>),
+pub(super) enum JournalEntry {
+    Said(Box<MessageEntry>),
     /// Something of another program's that messages may follow.
     Link {
         uuid: String,
         parent: Option<String>,
     },
-    Record(Box<Record>),
+    Record(Box<JournalRecord>),
     /// A record of ours that this version cannot read and need not.
     UnreadTransition,
     /// Nothing that concerns us.
@@ -44,7 +44,7 @@ pub(super) enum Entry {
 
 /// A line with a message.
 #[derive(Debug)]
-pub(super) struct Said {
+pub(super) struct MessageEntry {
     pub(super) uuid: String,
     pub(super) parent: Option<String>,
     pub(super) message: Message,
@@ -59,7 +59,7 @@ pub(super) struct Said {
     pub(super) part: Option<(usize, usize)>,
 }
 
-impl Said {
+impl MessageEntry {
     /// Whether it goes on with the reply of the line before.
     pub(super) fn goes_on(&self) -> bool {
         self.part.is_some_and(|(number, _)| number > 1)
@@ -68,49 +68,49 @@ impl Said {
 
 /// Why a file is refused.
 #[derive(Debug)]
-pub(super) struct Refusal {
+pub(super) struct JournalRefusal {
     /// Counted from 1.
     pub(super) line: usize,
     /// How many bytes before it hold whole lines.
     pub(super) intact: u64,
-    pub(super) why: Why,
+    pub(super) why: RefusalReason,
 }
 
 #[derive(Debug)]
-pub(super) enum Why {
+pub(super) enum RefusalReason {
     Damaged(String),
     Newer(String),
 }
 
-pub(super) fn read(bytes: &[u8]) -> Result<Contents, Refusal> {
-    let mut contents = Contents::default();
+pub(super) fn read(bytes: &[u8]) -> Result<JournalContents, JournalRefusal> {
+    let mut contents = JournalContents::default();
     let mut broken: Option<(usize, String)> = None;
     let mut offset = 0;
     let mut begun: Option<Begun> = None;
     for (index, chunk) in bytes.split_inclusive(|byte| *byte == b'\n').enumerate() {
         offset += chunk.len();
         let intact = contents.whole;
-        let refuse = |why| Refusal { line: index + 1, intact, why };
+        let refuse = |why| JournalRefusal { line: index + 1, intact, why };
         let (line, ended) = match chunk.strip_suffix(b"\n") {
             Some(line) => (line, true),
             None => (chunk, false),
         };
         match parse(line) {
-            Err(Why::Damaged(what)) => {
+            Err(RefusalReason::Damaged(what)) => {
                 contents.torn = contents.torn.saturating_add(1);
                 broken.get_or_insert((index + 1, what));
             }
             Err(newer) => return Err(refuse(newer)),
             Ok(parsed) => {
                 if let Some((line, what)) = broken {
-                    return Err(Refusal { line, intact, why: Why::Damaged(what) });
+                    return Err(JournalRefusal { line, intact, why: RefusalReason::Damaged(what) });
                 }
                 let (entries, whole) = (contents.entries.len(), contents.whole);
                 let before = Begun { entries, whole, seq: contents.seq };
                 if let Some(seq) = parsed.seq {
                     if seq != contents.seq + 1 {
                         let what = format!("record {seq} follows record {}", contents.seq);
-                        return Err(refuse(Why::Damaged(what)));
+                        return Err(refuse(RefusalReason::Damaged(what)));
                     }
                     contents.seq = seq;
                 }
@@ -136,8 +136,8 @@ struct Begun {
 
 impl Begun {
     /// What is begun after one more line. `before` is how things stood before it.
-    fn after(begun: Option<Self>, entry: &Entry, before: &Self) -> Option<Self> {
-        let Entry::Said(said) = entry else { return None };
+    fn after(begun: Option<Self>, entry: &JournalEntry, before: &Self) -> Option<Self> {
+        let JournalEntry::Said(said) = entry else { return None };
         let (number, of) = said.part?;
         let Self { entries, whole, seq } = *before;
         let begun = if number == 1 { Some(Self { entries, whole, seq }) } else { begun };
@@ -145,7 +145,7 @@ impl Begun {
     }
 
     /// Leaves out the lines of a reply whose last ones were never written: all of it is torn.
-    fn take_back(self, contents: &mut Contents) {
+    fn take_back(self, contents: &mut JournalContents) {
         contents.entries.truncate(self.entries);
         (contents.whole, contents.seq, contents.unended) = (self.whole, self.seq, false);
         contents.torn = contents.torn.max(1);
@@ -153,29 +153,29 @@ impl Begun {
 }
 
 /// Whatever can be read of lines among which there are damaged ones.
-pub(super) fn readable(bytes: &[u8]) -> Vec<Entry> {
+pub(super) fn readable(bytes: &[u8]) -> Vec<JournalEntry> {
     let lines = bytes.split(|byte| *byte == b'\n');
     lines.filter_map(|line| parse(line).ok()).map(|parsed| parsed.entry).collect()
 }
 
 /// The last process that took the session, as far as the file can be read.
-pub(super) fn last_open(bytes: &[u8]) -> Option<super::entry::Open> {
+pub(super) fn last_open(bytes: &[u8]) -> Option<super::entry::OpenRecord> {
     bytes.rsplit(|byte| *byte == b'\n').find_map(|line| match parse(line).ok()?.entry {
-        Entry::Record(record) => match *record {
-            Record::Open(open) => Some(*open),
-            Record::Contract(_)
-            | Record::Prompt(_)
-            | Record::Transition { .. }
-            | Record::Intent { .. }
-            | Record::Spend { .. }
-            | Record::Repair { .. }
-            | Record::Rewrite { .. }
-            | Record::Recovery(_)
-            | Record::Deeds { .. }
-            | Record::Window { .. }
-            | Record::End { .. } => None,
+        JournalEntry::Record(record) => match *record {
+            JournalRecord::Open(open) => Some(*open),
+            JournalRecord::Contract(_)
+            | JournalRecord::Prompt(_)
+            | JournalRecord::Transition { .. }
+            | JournalRecord::Intent { .. }
+            | JournalRecord::Spend { .. }
+            | JournalRecord::Repair { .. }
+            | JournalRecord::Rewrite { .. }
+            | JournalRecord::Recovery(_)
+            | JournalRecord::Deeds { .. }
+            | JournalRecord::Window { .. }
+            | JournalRecord::End { .. } => None,
         },
-        Entry::Said(_) | Entry::Link { .. } | Entry::UnreadTransition | Entry::Other => None,
+        JournalEntry::Said(_) | JournalEntry::Link { .. } | JournalEntry::UnreadTransition | JournalEntry::Other => None,
     })
 }
 
@@ -184,25 +184,25 @@ pub(super) fn last_open(bytes: &[u8]) -> Option<super::entry::Open> {
 pub(super) fn is_ended(tail: &[u8]) -> Option<bool> {
     let mut ours = None;
     for line in tail.rsplit(|byte| *byte == b'\n') {
-        let Ok(Parsed { entry, seq: Some(_) }) = parse(line) else { continue };
+        let Ok(ParsedLine { entry, seq: Some(_) }) = parse(line) else { continue };
         ours = Some(false);
-        let Entry::Record(record) = entry else { continue };
-        if matches!(*record, Record::End { .. } | Record::Open(_)) {
-            return Some(matches!(*record, Record::End { .. }));
+        let JournalEntry::Record(record) = entry else { continue };
+        if matches!(*record, JournalRecord::End { .. } | JournalRecord::Open(_)) {
+            return Some(matches!(*record, JournalRecord::End { .. }));
         }
     }
     ours
 }
 
-struct Parsed {
-    entry: Entry,
+struct ParsedLine {
+    entry: JournalEntry,
     seq: Option<u64>,
 }
 
 /// The members that lines are told apart by, ours and others'.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Head {
+struct LineHead {
     #[serde(rename = "type", default)]
     kind: Option<String>,
     seq: Option<u64>,
@@ -222,62 +222,62 @@ struct Head {
     forked_from: Option<IgnoredAny>,
 }
 
-fn parse(line: &[u8]) -> Result<Parsed, Why> {
-    let damaged = |what: &str| Why::Damaged(what.to_owned());
+fn parse(line: &[u8]) -> Result<ParsedLine, RefusalReason> {
+    let damaged = |what: &str| RefusalReason::Damaged(what.to_owned());
     if line.trim_ascii().is_empty() {
-        return Ok(Parsed { entry: Entry::Other, seq: None });
+        return Ok(ParsedLine { entry: JournalEntry::Other, seq: None });
     }
     let seal = check_seal(line);
-    if seal == Seal::Broken {
+    if seal == LineChecksum::Broken {
         return Err(damaged("its checksum is wrong"));
     }
     let mut value: Value =
-        serde_json::from_slice(line).map_err(|error| Why::Damaged(format!("not JSON: {error}")))?;
-    let mut head = Head::deserialize(&value).map_err(|_error| damaged("not a record"))?;
-    if seal == Seal::Absent && head.forked_from.is_some() {
+        serde_json::from_slice(line).map_err(|error| RefusalReason::Damaged(format!("not JSON: {error}")))?;
+    let mut head = LineHead::deserialize(&value).map_err(|_error| damaged("not a record"))?;
+    if seal == LineChecksum::Absent && head.forked_from.is_some() {
         head.seq = None;
     }
     let seq = match (seal, head.seq) {
-        (Seal::Intact, Some(seq)) => Some(seq),
-        (Seal::Absent, None) => None,
-        (Seal::Intact, None) => return Err(damaged("it has no number")),
-        (Seal::Absent | Seal::Broken, _) => return Err(damaged("its checksum is missing")),
+        (LineChecksum::Intact, Some(seq)) => Some(seq),
+        (LineChecksum::Absent, None) => None,
+        (LineChecksum::Intact, None) => return Err(damaged("it has no number")),
+        (LineChecksum::Absent | LineChecksum::Broken, _) => return Err(damaged("its checksum is missing")),
     };
     let entry = match head.kind.as_deref() {
         Some(OUR_TYPE) => our_record(&head, &value)?,
         Some("user") => message(Role::User, head, &mut value),
         Some("assistant") => message(Role::Assistant, head, &mut value),
         Some("system" | "attachment" | "progress") => link(head),
-        Some(_) | None => Entry::Other,
+        Some(_) | None => JournalEntry::Other,
     };
-    Ok(Parsed { entry, seq })
+    Ok(ParsedLine { entry, seq })
 }
 
-fn our_record(head: &Head, value: &Value) -> Result<Entry, Why> {
+fn our_record(head: &LineHead, value: &Value) -> Result<JournalEntry, RefusalReason> {
     const KINDS: [&str; 8] =
         ["open", "contract", "transition", "intent", "spend", "repair", "rewrite", "end"];
     let version = head.v.unwrap_or_default();
     if version != VERSION {
-        return Err(Why::Newer(format!("version {version} of the journal")));
+        return Err(RefusalReason::Newer(format!("version {version} of the journal")));
     }
     let kind = value.get("kind").and_then(Value::as_str).unwrap_or_default();
-    match Record::deserialize(value) {
-        Ok(record) => Ok(Entry::Record(Box::new(record))),
+    match JournalRecord::deserialize(value) {
+        Ok(record) => Ok(JournalEntry::Record(Box::new(record))),
         // The machine's state may change with each version; money and ends must be understood.
-        Err(_) if kind == "transition" => Ok(Entry::UnreadTransition),
-        Err(_) if !KINDS.contains(&kind) => Ok(Entry::Other),
-        Err(error) => Err(Why::Newer(format!("{kind}: {error}"))),
+        Err(_) if kind == "transition" => Ok(JournalEntry::UnreadTransition),
+        Err(_) if !KINDS.contains(&kind) => Ok(JournalEntry::Other),
+        Err(error) => Err(RefusalReason::Newer(format!("{kind}: {error}"))),
     }
 }
 
-fn link(head: Head) -> Entry {
+fn link(head: LineHead) -> JournalEntry {
     match head.uuid {
-        Some(uuid) => Entry::Link { uuid, parent: head.parent_uuid },
-        None => Entry::Other,
+        Some(uuid) => JournalEntry::Link { uuid, parent: head.parent_uuid },
+        None => JournalEntry::Other,
     }
 }
 
-fn message(role: Role, head: Head, value: &mut Value) -> Entry {
+fn message(role: Role, head: LineHead, value: &mut Value) -> JournalEntry {
     let ours = head.seq.is_some();
     let Some(content) = value.pointer_mut("/message/content").map(Value::take) else {
         return link(head);
@@ -286,9 +286,9 @@ fn message(role: Role, head: Head, value: &mut Value) -> Entry {
     let (Ok(content), false) = (serde_json::from_value(content), head.is_api_error_message) else {
         return link(head);
     };
-    let Some(uuid) = head.uuid else { return Entry::Other };
+    let Some(uuid) = head.uuid else { return JournalEntry::Other };
     let word = |pointer: &str| value.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
-    Entry::Said(Box::new(Said {
+    JournalEntry::Said(Box::new(MessageEntry {
         uuid,
         parent: head.parent_uuid,
         message: Message { role, content },

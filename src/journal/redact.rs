@@ -2,17 +2,17 @@
 
 use serde_json::Value;
 
-use crate::secrets::{KnownSecrets, Mask};
+use crate::secrets::{KnownSecrets, Redactor};
 
 /// What takes the secrets out of lines.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Redaction {
-    mask: Mask,
+    mask: Redactor,
 }
 
 impl Redaction {
     pub(super) fn new(secrets: &[String]) -> Self {
-        Self { mask: Mask::new(KnownSecrets::new(secrets)) }
+        Self { mask: Redactor::new(KnownSecrets::new(secrets)) }
     }
 
     /// Masks the secrets in a JSON object. One that holds none comes back untouched.

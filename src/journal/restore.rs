@@ -8,29 +8,29 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::recovery::{
-    Chronicle, Fate, Limits, Moment, Money, Run, Spiral, StopReason, Transition,
+    RecoveryLog, ReplyDisposition, Limits, Moment, Money, Run, LoopDetector, StopReason, Transition,
 };
 use crate::transcript::{
-    Block, Message, Repair, Role, answer_calls, repair_history, strip_thinking,
+    Block, Message, HistoryRepair, Role, answer_calls, repair_history, strip_thinking,
 };
 
 use super::SessionId;
 use super::agents::{self, PastAgent};
 use super::contract::Terms;
 use super::damage::{Damage, Rest};
-use super::entry::{Carry, Open, Record};
+use super::entry::{CarryOver, OpenRecord, JournalRecord};
 use super::pairs::{answers_of, call_ids, outcome_of, results_beside, with_branches};
-use super::reader::{Contents, Entry, Said};
-use super::sums::{Sums, closing, leaves_unjudged, worst_case};
+use super::reader::{JournalContents, JournalEntry, MessageEntry};
+use super::sums::{SessionTotals, closing, leaves_unjudged, worst_case};
 
 /// A session as its file tells it.
 #[derive(Clone, Debug)]
-pub struct Restored {
+pub struct RestoredSession {
     pub id: SessionId,
     /// Valid, but for the last word, which may be the assistant's. Empty when nothing was said.
     pub messages: Vec<Message>,
     /// What had to be mended, answers to cut-off calls left out.
-    pub repairs: Vec<Repair>,
+    pub repairs: Vec<HistoryRepair>,
     /// The machine after its last step; `None` when it took none, or this version cannot read it.
     pub run: Option<Run>,
     /// Whether the last answer waits for the verdict of the command of `--require`, which was cut
@@ -43,13 +43,13 @@ pub struct Restored {
     /// towards what follows.
     pub ended: Option<StopReason>,
     /// Sums over the last prompt.
-    pub prompt: Sums,
+    pub prompt: SessionTotals,
     /// Sums over the session.
-    pub session: Sums,
+    pub session: SessionTotals,
     /// The recoveries of the last prompt. Those that were under way go on.
-    pub recovery: Chronicle,
+    pub recovery: RecoveryLog,
     /// What the loop detector remembers of the last prompt.
-    pub spiral: Spiral,
+    pub spiral: LoopDetector,
     /// How large context windows turned out to be, by model, in tokens.
     pub windows: Vec<(String, u64)>,
     /// The most that a call can have cost that was under way when the session was cut off.
@@ -84,7 +84,7 @@ pub struct Restored {
 
 /// What whoever writes on must know, beside what was restored.
 #[derive(Debug, Default)]
-pub(super) struct Loose {
+pub(super) struct RestoreRemarks {
     /// The last message.
     pub(super) leaf: Option<String>,
     /// How many processes wrote to the session.
@@ -95,11 +95,11 @@ pub(super) struct Loose {
 
 pub(super) fn restore(
     id: SessionId,
-    contents: Contents,
+    contents: JournalContents,
     rest: Option<&Rest>,
     agents: &[PastAgent],
-) -> (Restored, Loose) {
-    let mut story = Story::default();
+) -> (RestoredSession, RestoreRemarks) {
+    let mut story = SessionReplay::default();
     for entry in contents.entries {
         story.hear(entry);
     }
@@ -134,7 +134,7 @@ pub(super) fn restore(
     story.session.forfeit_in_flight(story.in_flight, &asked);
     story.recovery.bill(story.in_flight, 0);
     let opened = story.opened;
-    let restored = Restored {
+    let restored = RestoredSession {
         id,
         messages,
         repairs,
@@ -163,7 +163,7 @@ pub(super) fn restore(
         required_servers: opened.as_ref().map_or_else(Vec::new, |it| it.required_servers.clone()),
         agents: agents.iter().filter(|agent| agent.epoch >= story.begun).cloned().collect(),
     };
-    (restored, Loose { leaf, epoch: opened.map_or(0, |open| open.epoch), answers })
+    (restored, RestoreRemarks { leaf, epoch: opened.map_or(0, |open| open.epoch), answers })
 }
 
 /// Adds a block to what the user's side said last.
@@ -176,8 +176,8 @@ fn tell_user(messages: &mut Vec<Message>, block: Block) {
 
 /// A session while its entries are read in order.
 #[derive(Default)]
-struct Story {
-    said: Vec<Said>,
+struct SessionReplay {
+    said: Vec<MessageEntry>,
     /// How many of them are older than the process that was last to bring a prompt.
     heard: usize,
     /// The number of that process.
@@ -186,16 +186,16 @@ struct Story {
     links: HashMap<String, Option<String>>,
     /// Calls that were about to run, and their inputs where these were changed.
     intents: HashMap<String, Option<Value>>,
-    opened: Option<Open>,
+    opened: Option<OpenRecord>,
     run: Option<Run>,
     unjudged: bool,
     ended: Option<StopReason>,
     /// How the machine wants the prompt to end.
     closing: Option<StopReason>,
-    prompt: Sums,
-    session: Sums,
-    recovery: Chronicle,
-    spiral: Spiral,
+    prompt: SessionTotals,
+    session: SessionTotals,
+    recovery: RecoveryLog,
+    spiral: LoopDetector,
     windows: Vec<(String, u64)>,
     /// When the process at hand took its last step.
     now: Moment,
@@ -207,12 +207,12 @@ struct Story {
     /// The model that was charged for last.
     charged: Option<String>,
     signed_by: Option<String>,
-    counted: Counted,
-    rewritten: Vec<Rewritten>,
+    counted: TurnCounting,
+    rewritten: Vec<RewrittenHistory>,
 }
 
 /// The conversation as it was changed to.
-struct Rewritten {
+struct RewrittenHistory {
     /// The last message before that.
     after: Option<String>,
     /// Whose thinking is in it.
@@ -222,39 +222,39 @@ struct Rewritten {
 
 /// What the turn at hand was counted by. It has a step, and mostly a message beside it.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
-enum Counted {
+enum TurnCounting {
     #[default]
     No,
     ByMessage,
     ByStep,
 }
 
-impl Story {
-    fn hear(&mut self, entry: Entry) {
+impl SessionReplay {
+    fn hear(&mut self, entry: JournalEntry) {
         match entry {
-            Entry::Said(said) => self.hear_said(*said),
-            Entry::Link { uuid, parent } => {
+            JournalEntry::Said(said) => self.hear_said(*said),
+            JournalEntry::Link { uuid, parent } => {
                 self.links.insert(uuid, parent);
             }
-            Entry::UnreadTransition => {
+            JournalEntry::UnreadTransition => {
                 self.run = None;
                 self.in_flight = Money::ZERO;
             }
-            Entry::Other => {}
-            Entry::Record(record) => self.hear_record(*record),
+            JournalEntry::Other => {}
+            JournalEntry::Record(record) => self.hear_record(*record),
         }
     }
 
-    fn hear_said(&mut self, said: Said) {
+    fn hear_said(&mut self, said: MessageEntry) {
         self.goes_on();
         // The lines of one reply count once.
         let begins = said.message.role == Role::Assistant && !said.goes_on();
         if begins && said.ours {
-            if self.counted == Counted::ByStep {
-                self.counted = Counted::No;
+            if self.counted == TurnCounting::ByStep {
+                self.counted = TurnCounting::No;
             } else {
                 self.count_turn();
-                self.counted = Counted::ByMessage;
+                self.counted = TurnCounting::ByMessage;
             }
         }
         if begins && !said.aside {
@@ -264,26 +264,26 @@ impl Story {
         self.said.push(said);
     }
 
-    fn hear_record(&mut self, record: Record) {
+    fn hear_record(&mut self, record: JournalRecord) {
         match record {
-            Record::Open(open) => {
+            JournalRecord::Open(open) => {
                 self.worked += Moment::default().until(mem::take(&mut self.now));
                 match open.carry {
-                    Carry::Fresh => {
+                    CarryOver::Fresh => {
                         self.begin_prompt();
                         self.begun = open.epoch;
                         self.heard = self.said.len();
                     }
-                    Carry::On => self.recovery = mem::take(&mut self.recovery).resumed(),
+                    CarryOver::On => self.recovery = mem::take(&mut self.recovery).resumed(),
                 }
                 self.ended = None;
                 self.opened = Some(*open);
             }
-            Record::Transition { transition } => self.hear_transition(&transition),
-            Record::Intent { calls } => {
+            JournalRecord::Transition { transition } => self.hear_transition(&transition),
+            JournalRecord::Intent { calls } => {
                 self.intents.extend(calls.into_iter().map(|call| (call.id, call.changed)));
             }
-            Record::Spend { cost, usage, model, unsettled } => {
+            JournalRecord::Spend { cost, usage, model, unsettled } => {
                 self.goes_on();
                 for sums in [&mut self.prompt, &mut self.session] {
                     if unsettled {
@@ -300,24 +300,24 @@ impl Story {
                 }
                 self.in_flight = Money::ZERO;
             }
-            Record::Contract(_)
-            | Record::Prompt(_)
-            | Record::Repair { .. }
-            | Record::Recovery(_) => {}
-            Record::Deeds { deeds } => {
+            JournalRecord::Contract(_)
+            | JournalRecord::Prompt(_)
+            | JournalRecord::Repair { .. }
+            | JournalRecord::Recovery(_) => {}
+            JournalRecord::Deeds { deeds } => {
                 let limits = self.opened.as_ref().map(|open| open.limits.loops);
                 self.spiral.observe(&deeds, limits.unwrap_or_default());
             }
-            Record::Window { model, tokens } => {
+            JournalRecord::Window { model, tokens } => {
                 self.windows.retain(|(known, _)| *known != model);
                 self.windows.push((model, tokens));
             }
-            Record::Rewrite { after, messages } => {
+            JournalRecord::Rewrite { after, messages } => {
                 self.goes_on();
                 let model = self.said.iter().rev().find_map(|said| said.model.clone());
-                self.rewritten.push(Rewritten { after, model, messages });
+                self.rewritten.push(RewrittenHistory { after, model, messages });
             }
-            Record::End { reason } => {
+            JournalRecord::End { reason } => {
                 self.ended = Some(reason);
                 self.recovery.end(self.now, reason);
                 self.in_flight = Money::ZERO;
@@ -328,20 +328,20 @@ impl Story {
     fn hear_transition(&mut self, transition: &Transition) {
         self.goes_on();
         // A reply of nothing but thinking is a turn that left no message.
-        let is_turn = transition.edit.reply == Fate::Keep;
-        self.counted = if is_turn && self.counted != Counted::ByMessage {
+        let is_turn = transition.edit.reply == ReplyDisposition::Keep;
+        self.counted = if is_turn && self.counted != TurnCounting::ByMessage {
             self.count_turn();
-            Counted::ByStep
+            TurnCounting::ByStep
         } else {
-            Counted::No
+            TurnCounting::No
         };
         self.recovery.observe(transition, self.prompt.turns);
         self.now = transition.at;
         self.in_flight = worst_case(self.in_flight, transition);
         self.unjudged = leaves_unjudged(transition, self.unjudged);
         self.closing = closing(transition.action);
-        if transition.edit.reply == Fate::Summary {
-            self.spiral = Spiral::default();
+        if transition.edit.reply == ReplyDisposition::Summary {
+            self.spiral = LoopDetector::default();
         }
         self.run = Some(transition.next);
     }
@@ -353,8 +353,8 @@ impl Story {
     }
 
     fn begin_prompt(&mut self) {
-        (self.prompt, self.recovery) = (Sums::default(), Chronicle::default());
-        (self.spiral, self.closing) = (Spiral::default(), None);
+        (self.prompt, self.recovery) = (SessionTotals::default(), RecoveryLog::default());
+        (self.spiral, self.closing) = (LoopDetector::default(), None);
         self.worked = Duration::ZERO;
     }
 
@@ -366,7 +366,7 @@ impl Story {
     }
 
     /// Whether the last word is an answer with which the prompt was, or would have been, done.
-    fn finished(&self, chain: &[&Said]) -> bool {
+    fn finished(&self, chain: &[&MessageEntry]) -> bool {
         let Some(last) = chain.last().filter(|last| last.message.role == Role::Assistant) else {
             return false;
         };
@@ -380,8 +380,8 @@ impl Story {
 
     /// The messages from the first to the last one of the conversation, which other branches and
     /// side conversations are no part of.
-    fn chain(&self) -> Vec<&Said> {
-        let by_uuid: HashMap<&str, &Said> =
+    fn chain(&self) -> Vec<&MessageEntry> {
+        let by_uuid: HashMap<&str, &MessageEntry> =
             self.said.iter().map(|said| (said.uuid.as_str(), said)).collect();
         let mut chain = Vec::new();
         let mut seen = HashSet::new();
@@ -397,7 +397,7 @@ impl Story {
 
     /// Makes messages of lines. Lines in a row with the same role are one message; programs that
     /// write one line a block leave results on side branches, from where they are fetched.
-    fn join(&self, chain: &[&Said], answered_by: Option<&str>) -> Vec<Message> {
+    fn join(&self, chain: &[&MessageEntry], answered_by: Option<&str>) -> Vec<Message> {
         let on_branches = results_beside(&self.said, chain);
         let (base, chain) = self.rewritten(chain, answered_by);
         let mut messages: Vec<(Message, usize)> =
@@ -423,10 +423,10 @@ impl Story {
     /// another branch is no part of it.
     fn rewritten<'a, 'b>(
         &self,
-        chain: &'a [&'b Said],
+        chain: &'a [&'b MessageEntry],
         answered_by: Option<&str>,
-    ) -> (Vec<Message>, &'a [&'b Said]) {
-        let end_of = |rewritten: &Rewritten| {
+    ) -> (Vec<Message>, &'a [&'b MessageEntry]) {
+        let end_of = |rewritten: &RewrittenHistory| {
             let Some(after) = &rewritten.after else { return Some(0) };
             chain.iter().position(|said| said.uuid == *after).map(|at| at + 1)
         };

@@ -14,13 +14,13 @@ use crate::transcript::{Message, Usage};
 use super::agents::traces;
 use super::contract::{self, Terms};
 use super::damage::{OnDamage, Rest};
-use super::entry::{Meta, Opening};
-use super::error::Holder;
-use super::log::Beginning;
-use super::reader::{self, Contents, Why};
-use super::restore::{Loose, restore};
-use super::writer::Writer;
-use super::{Journal, JournalError, Place, Restored, SessionId};
+use super::entry::{MessageMeta, ProcessOpening};
+use super::error::LockHolder;
+use super::log::JournalStart;
+use super::reader::{self, JournalContents, RefusalReason};
+use super::restore::{RestoreRemarks, restore};
+use super::writer::JournalWriter;
+use super::{Journal, JournalError, SessionFolder, RestoredSession, SessionId};
 
 /// How often a lock is tried, and how long after each other. A holder that was killed while it
 /// started a program has left the lock to that one for a moment, and whoever looks for sessions
@@ -30,20 +30,20 @@ const GLANCE: Duration = Duration::from_millis(10);
 
 /// A session that was read and is locked, but not yet written to.
 #[derive(Debug)]
-pub struct Held {
-    restored: Restored,
-    loose: Loose,
+pub struct LockedSession {
+    restored: RestoredSession,
+    loose: RestoreRemarks,
     rest: Option<Rest>,
     file: File,
     path: PathBuf,
     /// What the file holds, as far as writing on needs it.
-    end: End,
+    end: SessionEnd,
     /// Why the file cannot be written to, if it cannot.
     unwritable: Option<io::Error>,
 }
 
 #[derive(Debug)]
-struct End {
+struct SessionEnd {
     /// How many bytes stay.
     whole: u64,
     seq: u64,
@@ -55,29 +55,29 @@ struct End {
 ///
 /// # Errors
 /// When the session is unknown, unreadable, damaged or newer than this program.
-pub fn read(place: &Place, id: &SessionId, on_damage: OnDamage) -> Result<Restored, JournalError> {
+pub fn read(place: &SessionFolder, id: &SessionId, on_damage: OnDamage) -> Result<RestoredSession, JournalError> {
     let path = place.find(id)?;
     let unreadable = |cause| JournalError::Unreadable { path: path.clone(), cause };
     let bytes = std::fs::read(&path).map_err(unreadable)?;
     let Understood { contents, rest, terms } = understand(id, &path, &bytes, on_damage)?;
     let (restored, _loose) = restore(id.clone(), contents, rest.as_ref(), &traces(&path));
-    Ok(Restored { terms, ..restored })
+    Ok(RestoredSession { terms, ..restored })
 }
 
 /// What a file comes to.
 struct Understood {
-    contents: Contents,
+    contents: JournalContents,
     /// What was left out, where the file is damaged.
     rest: Option<Rest>,
     terms: Terms,
 }
 
-impl Held {
+impl LockedSession {
     /// Locks and reads a session of any working directory.
     ///
     /// # Errors
     /// As for [`read`], and [`JournalError::Locked`] when another process has it.
-    pub fn take(place: &Place, id: &SessionId, on_damage: OnDamage) -> Result<Self, JournalError> {
+    pub fn take(place: &SessionFolder, id: &SessionId, on_damage: OnDamage) -> Result<Self, JournalError> {
         let path = place.find(id)?;
         let unreadable = |cause| JournalError::Unreadable { path: path.clone(), cause };
         let (mut file, unwritable) = open(&path).map_err(unreadable)?;
@@ -89,19 +89,19 @@ impl Held {
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes).map_err(unreadable)?;
         let Understood { contents, rest, terms } = understand(id, &path, &bytes, on_damage)?;
-        let end = End { whole: contents.whole, seq: contents.seq, unended: contents.unended };
+        let end = SessionEnd { whole: contents.whole, seq: contents.seq, unended: contents.unended };
         let (restored, loose) = restore(id.clone(), contents, rest.as_ref(), &traces(&path));
-        let restored = Restored { terms, ..restored };
+        let restored = RestoredSession { terms, ..restored };
         Ok(Self { restored, loose, rest, file, path, end, unwritable })
     }
 
-    pub fn restored(&self) -> &Restored {
+    pub fn restored(&self) -> &RestoredSession {
         &self.restored
     }
 
     /// Writes on. The torn end is cut away, and answers to cut-off calls are put on record. When
     /// the file cannot be written, the journal says so and the run may still go on.
-    pub fn open(self, place: &Place, opening: &Opening) -> (Journal, Restored) {
+    pub fn open(self, place: &SessionFolder, opening: &ProcessOpening) -> (Journal, RestoredSession) {
         let Self { mut restored, loose, rest, file, path, end, unwritable } = self;
         let kept = match (unwritable, &rest) {
             (Some(cause), _) => Err(cause),
@@ -109,7 +109,7 @@ impl Held {
             (None, None) => Ok(None),
         };
         let cut = kept.and_then(|kept| file.set_len(end.whole).map(|()| kept));
-        let writer = Writer::over(file, end.whole);
+        let writer = JournalWriter::over(file, end.whole);
         let mut journal = Journal::over(writer, place, &restored.id, opening)
             .following(path, end.seq, loose.leaf);
         let kept_in = match cut {
@@ -136,13 +136,13 @@ impl Held {
         let dropped = restored.dropped_records;
         let damage = restored.damage.clone();
         let beginning =
-            Beginning { epoch: loose.epoch + 1, dropped, damage, ..Beginning::default() };
+            JournalStart { epoch: loose.epoch + 1, dropped, damage, ..JournalStart::default() };
         journal.open(opening, &restored.terms, beginning);
         for answer in &loose.answers {
             journal.outcome(answer, &Value::Null);
         }
         if let Some(rest) = &rest {
-            journal.message(&Message::user(vec![rest.note()]), &Meta::default());
+            journal.message(&Message::user(vec![rest.note()]), &MessageMeta::default());
         }
         journal.repairs(&restored.repairs);
         (journal, restored)
@@ -165,17 +165,17 @@ fn understand(
 ) -> Result<Understood, JournalError> {
     let read = reader::read(bytes).map(|contents| (contents, None));
     let read = read.or_else(|refusal| match (&refusal.why, on_damage) {
-        (Why::Damaged(what), OnDamage::UseIntactPart) => {
+        (RefusalReason::Damaged(what), OnDamage::UseIntactPart) => {
             let (contents, rest) = Rest::split(bytes, &refusal, what)?;
             Ok((contents, Some(rest)))
         }
-        (Why::Damaged(_), OnDamage::Refuse) | (Why::Newer(_), _) => Err(refusal),
+        (RefusalReason::Damaged(_), OnDamage::Refuse) | (RefusalReason::Newer(_), _) => Err(refusal),
     });
     let (contents, rest) = read.map_err(|refusal| {
         let (id, path, line) = (id.clone(), path.to_owned(), refusal.line);
         match refusal.why {
-            Why::Damaged(what) => JournalError::Damaged { id, path, line, what },
-            Why::Newer(what) => JournalError::Newer { path, line, what },
+            RefusalReason::Damaged(what) => JournalError::Damaged { id, path, line, what },
+            RefusalReason::Newer(what) => JournalError::Newer { path, line, what },
         }
     })?;
     Ok(Understood { contents, rest, terms: contract::scan(path, bytes)? })
@@ -184,7 +184,7 @@ fn understand(
 /// Says who has the session, as far as its file tells.
 pub(super) fn locked(id: &SessionId, path: &Path) -> JournalError {
     let bytes = std::fs::read(path).unwrap_or_default();
-    let holder = reader::last_open(&bytes).map(|open| Holder {
+    let holder = reader::last_open(&bytes).map(|open| LockHolder {
         pid: open.pid,
         host: open.host,
         since: open.since,

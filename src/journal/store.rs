@@ -20,20 +20,20 @@ const TAIL: u64 = 256 * 1024;
 
 /// What the folder holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Store {
+pub struct SessionStore {
     pub folder: PathBuf,
     pub sessions: usize,
     /// Of the journals, outputs kept beside them not counted.
     pub bytes: u64,
     /// The last one written to first.
-    pub open: Vec<Open>,
+    pub open: Vec<UnfinishedSession>,
     /// Whether there was more than could be looked at.
     pub partial: bool,
 }
 
 /// A session whose last process said nothing of its end, and is gone.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Open {
+pub struct UnfinishedSession {
     pub id: SessionId,
     pub path: PathBuf,
     pub written: SystemTime,
@@ -41,8 +41,8 @@ pub struct Open {
 
 /// Looks at every session of every working directory. Never fails: what cannot be read is not
 /// counted.
-pub fn survey(config_dir: &Path) -> Store {
-    let mut store = Store { folder: config_dir.join("projects"), ..Store::default() };
+pub fn survey(config_dir: &Path) -> SessionStore {
+    let mut store = SessionStore { folder: config_dir.join("projects"), ..SessionStore::default() };
     let (began, mut looked) = (Instant::now(), 0);
     for folder in entries(&store.folder) {
         for path in entries(&folder) {
@@ -59,13 +59,13 @@ pub fn survey(config_dir: &Path) -> Store {
     store
 }
 
-impl Store {
+impl SessionStore {
     fn add(&mut self, path: PathBuf) {
         let Some((id, bytes, written)) = journal(&path) else { return };
         self.sessions += 1;
         self.bytes = self.bytes.saturating_add(bytes);
         if was_left(&path) {
-            self.open.push(Open { id, path, written });
+            self.open.push(UnfinishedSession { id, path, written });
         }
     }
 }

@@ -1,11 +1,11 @@
 //! Sums over a prompt or a session.
 
-use crate::recovery::{Action, Event, Money, Reply, StopReason, Transition};
+use crate::recovery::{Action, Event, Money, ReplyKind, StopReason, Transition};
 use crate::transcript::Usage;
 
 /// What replies have brought and cost.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Sums {
+pub struct SessionTotals {
     /// Replies that entered the history.
     pub turns: u32,
     /// Everything that counts against a budget.
@@ -15,7 +15,7 @@ pub struct Sums {
     pub unsettled: Money,
     pub usage: Usage,
     /// In the order in which they were first used.
-    pub by_model: Vec<ModelSum>,
+    pub by_model: Vec<ModelTotals>,
     /// Which model answered from which turn on.
     pub models: Vec<ModelSpan>,
 }
@@ -29,14 +29,14 @@ pub struct ModelSpan {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ModelSum {
+pub struct ModelTotals {
     pub model: String,
     pub usage: Usage,
     /// `None` when no price was known.
     pub cost: Option<Money>,
 }
 
-impl Sums {
+impl SessionTotals {
     pub(super) fn add(&mut self, cost: Option<Money>, usage: Usage, model: &str) {
         self.spent += cost.unwrap_or_default();
         self.usage += usage;
@@ -49,7 +49,7 @@ impl Sums {
                 sum.cost = sum.cost.zip(cost).map(|(sum, more)| sum + more);
                 sum.usage += usage;
             }
-            None => self.by_model.push(ModelSum { model: model.to_owned(), usage, cost }),
+            None => self.by_model.push(ModelTotals { model: model.to_owned(), usage, cost }),
         }
     }
 
@@ -57,7 +57,7 @@ impl Sums {
     pub(super) fn absorb(&mut self, agent: &Self) {
         self.spent += agent.spent;
         self.unsettled += agent.unsettled;
-        for ModelSum { model, usage, cost } in &agent.by_model {
+        for ModelTotals { model, usage, cost } in &agent.by_model {
             self.add_of_model(*cost, *usage, model);
         }
     }
@@ -131,7 +131,7 @@ pub(super) fn closing(action: Action) -> Option<StopReason> {
 pub(super) fn leaves_unjudged(transition: &Transition, before: bool) -> bool {
     use StopReason::{AbortedTools, Deadline};
     let cut_off = matches!(transition.action, Action::Finish(Deadline | AbortedTools(_)));
-    let answered = matches!(transition.event, Event::Replied(Reply::Answer { .. }));
+    let answered = matches!(transition.event, Event::Replied(ReplyKind::Answer { .. }));
     matches!(transition.action, Action::Check | Action::Consult)
         || (cut_off && (before || answered))
 }

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::SessionId;
 use super::damage::is_rest_name;
-use super::entry::{Seal, check_seal};
+use super::entry::{LineChecksum, check_seal};
 use super::place::entries;
 
 /// So many sessions are removed by one run at most: a clock that is wrong, or a setting that was
@@ -28,7 +28,7 @@ const LINE_MAX: u64 = 1 << 20;
 
 /// What was done about old sessions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Cleared {
+pub struct CleanupReport {
     pub sessions: usize,
     /// Outputs that were kept in files of their own.
     pub outputs: usize,
@@ -36,8 +36,8 @@ pub struct Cleared {
 
 /// Removes sessions of any working directory that nobody has written to since `before`, with the
 /// outputs that were kept beside them. Never fails: what cannot be removed is left.
-pub fn clear_old(config_dir: &Path, before: SystemTime) -> Cleared {
-    let (began, mut looked, mut cleared) = (Instant::now(), 0, Cleared::default());
+pub fn clear_old(config_dir: &Path, before: SystemTime) -> CleanupReport {
+    let (began, mut looked, mut cleared) = (Instant::now(), 0, CleanupReport::default());
     for folder in entries(&config_dir.join("projects")) {
         for path in entries(&folder) {
             looked += 1;
@@ -56,7 +56,7 @@ pub fn clear_old(config_dir: &Path, before: SystemTime) -> Cleared {
     cleared
 }
 
-impl Cleared {
+impl CleanupReport {
     fn add(&mut self, more: Option<usize>) {
         if let Some(outputs) = more {
             self.sessions += 1;
@@ -104,7 +104,7 @@ fn is_old(facts: &Metadata, before: SystemTime) -> bool {
 fn is_ours(file: &File) -> bool {
     let mut line = Vec::new();
     let read = BufReader::new(file.take(LINE_MAX)).read_until(b'\n', &mut line);
-    read.is_ok() && check_seal(line.strip_suffix(b"\n").unwrap_or(&line)) == Seal::Intact
+    read.is_ok() && check_seal(line.strip_suffix(b"\n").unwrap_or(&line)) == LineChecksum::Intact
 }
 
 /// Removes the long outputs of a session and the journals of its sub-agents, and its folder when

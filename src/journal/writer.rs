@@ -22,13 +22,13 @@ pub(super) enum Sync {
 /// The writing end of a journal. After a failed write or sync it must not be used again: the
 /// kernel forgets what it could not write, so that a second sync would succeed and lie.
 #[derive(Debug)]
-pub(super) struct Writer {
+pub(super) struct JournalWriter {
     file: File,
     /// How long the file is when nobody else has written to it.
     len: u64,
 }
 
-impl Writer {
+impl JournalWriter {
     /// Makes a new file. Fails if there is one.
     pub(super) fn create(path: &Path) -> io::Result<File> {
         OpenOptions::new().read(true).append(true).create_new(true).mode(0o600).open(path)
@@ -83,14 +83,14 @@ impl Writer {
 mod tests {
     use serde_json::Value;
 
-    use crate::journal::{Carry, Health, Journal, Meta, Opening, Place, SessionId};
+    use crate::journal::{CarryOver, JournalHealth, Journal, MessageMeta, ProcessOpening, SessionFolder, SessionId};
     use crate::recovery::{Limits, Money, StopReason};
     use crate::transcript::{Block, Message, ToolCall, Usage};
 
     use super::*;
 
-    fn device(name: &str) -> Writer {
-        Writer::over(OpenOptions::new().append(true).open(name).expect("a device"), 0)
+    fn device(name: &str) -> JournalWriter {
+        JournalWriter::over(OpenOptions::new().append(true).open(name).expect("a device"), 0)
     }
 
     #[test]
@@ -107,21 +107,21 @@ mod tests {
 
     /// Where a sync always fails, a journal is lost exactly when it syncs.
     fn syncs(tell: impl FnOnce(&mut Journal)) -> bool {
-        let opening = Opening {
+        let opening = ProcessOpening {
             version: String::new(),
             model: String::new(),
             permission_mode: String::new(),
             limits: Limits::default(),
-            carry: Carry::Fresh,
+            carry: CarryOver::Fresh,
             required_servers: Vec::new(),
             contract: None,
             prompt: None,
             redact: Vec::new(),
         };
-        let place = Place::new(Path::new("/nowhere"), Path::new("/"));
+        let place = SessionFolder::new(Path::new("/nowhere"), Path::new("/"));
         let mut journal = Journal::over(device("/dev/null"), &place, &SessionId::fresh(), &opening);
         tell(&mut journal);
-        journal.health() != Health::Durable
+        journal.health() != JournalHealth::Durable
     }
 
     #[test]
@@ -131,7 +131,7 @@ mod tests {
         let tool = Block::ToolUse { id: "a".to_owned(), name: "B".to_owned(), input: Value::Null };
         let says = |block: &Block| Message::assistant(vec![block.clone()]);
         let user = Message::user(vec![text.clone()]);
-        let meta = Meta::default();
+        let meta = MessageMeta::default();
         assert!(syncs(|journal| journal.intent(&[(call, false)])));
         assert!(syncs(|journal| _ = journal.outcome(&text, &Value::Null)));
         assert!(syncs(|journal| _ = journal.message(&user, &meta)));

@@ -8,38 +8,38 @@ use serde_json::Value;
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use super::content::Reply;
-use super::link::Line;
-use super::member::Member;
-use super::miss::{Miss, miss};
-use super::servers::Timers;
-use super::state::{Loss, Status};
+use super::content::CallReply;
+use super::link::ConnectionHandle;
+use super::member::ServerTask;
+use super::miss::{CallError, miss};
+use super::servers::McpTimers;
+use super::state::{ConnectionLoss, ServerStatus};
 
 /// How long a call waits for a server that is being started anew.
 const RETURN: Duration = Duration::from_secs(10);
 
 /// Why a call has no answer.
-enum Failure {
-    Missed(Miss),
+enum CallFailure {
+    Missed(CallError),
     Late(Duration),
     Cancelled,
 }
 
-impl Member {
+impl ServerTask {
     /// Calls a tool by the server's own name for it.
     pub(super) async fn call(
         &self,
         tool: &str,
         input: &Value,
-        timers: Timers,
+        timers: McpTimers,
         cancel: &CancellationToken,
-    ) -> Reply {
+    ) -> CallReply {
         let arguments = input.as_object().cloned().unwrap_or_default();
         let params = CallToolRequestParams::new(tool.to_owned()).with_arguments(arguments);
         let request = ClientRequest::CallToolRequest(CallToolRequest::new(params));
         match self.request(tool, &request, timers, cancel).await {
-            Ok(result) => Reply::of(&result),
-            Err(why) => Reply::failure(why),
+            Ok(result) => CallReply::of(&result),
+            Err(why) => CallReply::failure(why),
         }
     }
 
@@ -51,7 +51,7 @@ impl Member {
         &self,
         what: &str,
         request: &ClientRequest,
-        timers: Timers,
+        timers: McpTimers,
         cancel: &CancellationToken,
     ) -> Result<Value, String> {
         let limit = self.config.timeout.unwrap_or(timers.call);
@@ -60,8 +60,8 @@ impl Member {
             match ask(&line, request.clone(), limit, timers.call_max, cancel).await {
                 Ok(result) => return Ok(result),
                 // The server has not looked at the call, so it may be made again.
-                Err(Failure::Missed(Miss::Expired)) if !renewed => {
-                    self.lose(epoch, Loss::Expired);
+                Err(CallFailure::Missed(CallError::Expired)) if !renewed => {
+                    self.lose(epoch, ConnectionLoss::Expired);
                 }
                 Err(failure) => return Err(self.take(what, failure, epoch)),
             }
@@ -70,35 +70,35 @@ impl Member {
     }
 
     /// Takes note of a failure, has people told of it, and says what the model should know.
-    fn take(&self, what: &str, failure: Failure, epoch: u64) -> String {
+    fn take(&self, what: &str, failure: CallFailure, epoch: u64) -> String {
         let name = &self.config.name;
         let (happened, advice) = match failure {
-            Failure::Cancelled => return "Interrupted by user".to_owned(),
+            CallFailure::Cancelled => return "Interrupted by user".to_owned(),
             // That a tool says no is between it and the model.
-            Failure::Missed(Miss::Refused(why)) => return why,
-            Failure::Missed(Miss::Expired) => {
-                self.lose(epoch, Loss::Expired);
+            CallFailure::Missed(CallError::Refused(why)) => return why,
+            CallFailure::Missed(CallError::Expired) => {
+                self.lose(epoch, ConnectionLoss::Expired);
                 ("lost its session again".to_owned(), "the call was not made")
             }
-            Failure::Missed(Miss::NeedsAuth(why)) => {
-                self.lose(epoch, Loss::NeedsAuth(why.clone()));
+            CallFailure::Missed(CallError::NeedsAuth(why)) => {
+                self.lose(epoch, ConnectionLoss::NeedsAuth(why.clone()));
                 // People are told once, with what they can do about it.
                 return format!(
                     "MCP server {name:?} cannot be used: {why}, and nobody is there to log in. The \
                      call was not made; go on without it."
                 );
             }
-            Failure::Missed(Miss::Doubtful(why)) => {
+            CallFailure::Missed(CallError::Doubtful(why)) => {
                 self.suspect();
                 (why, "whether the call had an effect is unknown: look before you call again")
             }
-            Failure::Missed(Miss::Lost(why)) => {
-                self.lose(epoch, Loss::Passing(why.clone()));
+            CallFailure::Missed(CallError::Lost(why)) => {
+                self.lose(epoch, ConnectionLoss::Passing(why.clone()));
                 let advice = "whether the call had an effect is unknown: look before you call \
                               again. The server is being started anew";
                 (format!("was lost while the call was under way: {why}"), advice)
             }
-            Failure::Late(limit) => {
+            CallFailure::Late(limit) => {
                 self.suspect();
                 let late = format!("did not answer within {:.1} s", limit.as_secs_f32());
                 (late, "it was told to stop, and whether the call had an effect is unknown")
@@ -109,7 +109,7 @@ impl Member {
     }
 
     /// The connection, waited for a while if it is being made.
-    async fn line(&self, cancel: &CancellationToken) -> Result<(Line, u64), String> {
+    async fn line(&self, cancel: &CancellationToken) -> Result<(ConnectionHandle, u64), String> {
         let mut watch = self.watch();
         let end = Instant::now() + RETURN;
         loop {
@@ -118,18 +118,18 @@ impl Member {
             let name = &self.config.name;
             match (state.line, state.status) {
                 (Some(line), _) => return Ok((line, state.epoch)),
-                (None, Status::NeedsAuth) => {
+                (None, ServerStatus::NeedsAuth) => {
                     return Err(format!(
                         "MCP server {name:?} cannot be used{why}, and nobody is there to log in. \
                          Go on without it."
                     ));
                 }
-                (None, Status::Failed | Status::Disabled) => {
+                (None, ServerStatus::Failed | ServerStatus::Disabled) => {
                     return Err(format!(
                         "MCP server {name:?} is not there any more{why}. Go on without it."
                     ));
                 }
-                (None, Status::Pending | Status::Connected) => {}
+                (None, ServerStatus::Pending | ServerStatus::Connected) => {}
             }
             tokio::select! {
                 biased;
@@ -147,14 +147,14 @@ impl Member {
 
 /// Asks. Progress puts off the end of patience, up to `max` in all.
 async fn ask(
-    line: &Line,
+    line: &ConnectionHandle,
     request: ClientRequest,
     limit: Duration,
     max: Duration,
     cancel: &CancellationToken,
-) -> Result<Value, Failure> {
+) -> Result<Value, CallFailure> {
     let sent = line.send(request).await;
-    let (mut handle, progress) = sent.map_err(|error| Failure::Missed(miss(&error, &line.mask)))?;
+    let (mut handle, progress) = sent.map_err(|error| CallFailure::Missed(miss(&error, &line.mask)))?;
     let (id, token) = (handle.id.clone(), handle.progress_token.0.clone());
     let start = Instant::now();
     let latest = start + max.max(limit);
@@ -164,17 +164,17 @@ async fn ask(
             biased;
             () = cancel.cancelled() => {
                 line.cancel(id, "interrupted");
-                break Err(Failure::Cancelled);
+                break Err(CallFailure::Cancelled);
             }
             answer = &mut handle.rx => break match answer {
                 Ok(Ok(result)) => Ok(serde_json::to_value(result).unwrap_or_default()),
-                Ok(Err(error)) => Err(Failure::Missed(miss(&error, &line.mask))),
-                Err(_) => Err(Failure::Missed(miss(&ServiceError::TransportClosed, &line.mask))),
+                Ok(Err(error)) => Err(CallFailure::Missed(miss(&error, &line.mask))),
+                Err(_) => Err(CallFailure::Missed(miss(&ServiceError::TransportClosed, &line.mask))),
             },
             // Before progress, which may come without end.
             () = sleep_until(end) => {
                 line.cancel(id, "out of time");
-                break Err(Failure::Late(start.elapsed()));
+                break Err(CallFailure::Late(start.elapsed()));
             }
             () = progress.notified() => end = (Instant::now() + limit).min(latest),
         }

@@ -11,9 +11,9 @@ const LONGEST_NAME: usize = 64;
 
 /// A server, as somebody wants it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Config {
+pub struct ServerConfig {
     pub name: String,
-    pub place: Place,
+    pub place: ServerAddress,
     /// How long a call may take, where this server has a time of its own.
     pub timeout: Option<Duration>,
     /// Somebody wants it not to be started.
@@ -24,7 +24,7 @@ pub struct Config {
 
 /// Where a server is. Arguments, variables and headers may hold secrets, and are not shown.
 #[derive(Clone, PartialEq, Eq)]
-pub enum Place {
+pub enum ServerAddress {
     /// A program that is talked to over its standard input and output.
     Program {
         command: String,
@@ -37,7 +37,7 @@ pub enum Place {
     },
 }
 
-impl fmt::Debug for Place {
+impl fmt::Debug for ServerAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Program { command, .. } => f.debug_tuple("Program").field(command).finish(),
@@ -50,7 +50,7 @@ impl fmt::Debug for Place {
     }
 }
 
-impl Place {
+impl ServerAddress {
     /// What somebody can do about a server that wants a login, as nobody is there to log in.
     pub(super) fn login_advice(&self) -> &'static str {
         let has_token = match self {
@@ -67,7 +67,7 @@ impl Place {
     }
 }
 
-impl Config {
+impl ServerConfig {
     /// Reads one entry of `mcpServers`. `lookup` knows the variables that values name. Variables
     /// that are not set stay as they are written, and are returned.
     ///
@@ -80,14 +80,14 @@ impl Config {
     ) -> Result<(Self, Vec<String>), String> {
         check_name(name)?;
         let entry = entry.as_object().ok_or("it is no object")?;
-        let mut reader = Reader { entry, lookup, unset: Vec::new() };
+        let mut reader = ConfigReader { entry, lookup, unset: Vec::new() };
         let kind = reader.text("type")?;
         let place = match (kind.as_deref(), entry.contains_key("url")) {
-            (Some("http" | "streamable-http" | "streamableHttp"), _) => Place::Http {
+            (Some("http" | "streamable-http" | "streamableHttp"), _) => ServerAddress::Http {
                 url: reader.address()?,
                 headers: reader.pairs("headers")?.into_iter().collect(),
             },
-            (None | Some("stdio"), false) => Place::Program {
+            (None | Some("stdio"), false) => ServerAddress::Program {
                 command: reader
                     .text("command")?
                     .filter(|command| !command.trim().is_empty())
@@ -130,13 +130,13 @@ fn check_name(name: &str) -> Result<(), String> {
     Ok(())
 }
 
-struct Reader<'a> {
+struct ConfigReader<'a> {
     entry: &'a Map<String, Value>,
     lookup: &'a dyn Fn(&str) -> Option<String>,
     unset: Vec<String>,
 }
 
-impl Reader<'_> {
+impl ConfigReader<'_> {
     fn expanded(&mut self, text: &str) -> String {
         expand(text, self.lookup, &mut self.unset)
     }

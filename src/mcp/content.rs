@@ -17,14 +17,14 @@ const LONGEST_EXCERPT: usize = 500;
 
 /// What came of a call.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Reply {
-    pub pieces: Vec<Piece>,
+pub struct CallReply {
+    pub pieces: Vec<ContentPart>,
     pub is_error: bool,
 }
 
 /// A part of what came.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Piece {
+pub enum ContentPart {
     Block(Block),
     /// What a model cannot be shown: what it is, and its bytes.
     Data {
@@ -33,10 +33,10 @@ pub enum Piece {
     },
 }
 
-impl Reply {
+impl CallReply {
     pub(super) fn failure(message: impl Into<String>) -> Self {
         let text = format!("<tool_use_error>{}</tool_use_error>", message.into());
-        Self { pieces: vec![Piece::Block(Block::text(text))], is_error: true }
+        Self { pieces: vec![ContentPart::Block(Block::text(text))], is_error: true }
     }
 
     /// Reads the result of `tools/call`, whatever shape it has. What is none is an error: nobody
@@ -52,7 +52,7 @@ impl Reply {
         if !result["content"].is_array() && content.is_empty() && structured.is_none() {
             return Self::failure(no_result(result));
         }
-        let mut pieces: Vec<Piece> =
+        let mut pieces: Vec<ContentPart> =
             content.into_iter().map(piece).filter(says_something).collect();
         if pieces.is_empty() {
             pieces.push(text(match structured {
@@ -91,15 +91,15 @@ fn no_result(result: &Value) -> String {
 }
 
 /// The service refuses text without a letter in it.
-fn says_something(piece: &Piece) -> bool {
-    !matches!(piece, Piece::Block(Block::Text { text }) if text.trim().is_empty())
+fn says_something(piece: &ContentPart) -> bool {
+    !matches!(piece, ContentPart::Block(Block::Text { text }) if text.trim().is_empty())
 }
 
-impl Reply {
+impl CallReply {
     /// Reads the result of `resources/read`, whatever shape it has.
     pub(super) fn of_resource(result: &Value) -> Self {
         let contents = result["contents"].as_array().into_iter().flatten();
-        let mut pieces: Vec<Piece> = contents.map(resource).filter(says_something).collect();
+        let mut pieces: Vec<ContentPart> = contents.map(resource).filter(says_something).collect();
         if pieces.is_empty() {
             pieces.push(text("(the resource is empty)"));
         }
@@ -111,11 +111,11 @@ impl Reply {
     }
 }
 
-fn text(text: impl Into<String>) -> Piece {
-    Piece::Block(Block::text(text))
+fn text(text: impl Into<String>) -> ContentPart {
+    ContentPart::Block(Block::text(text))
 }
 
-fn piece(item: &Value) -> Piece {
+fn piece(item: &Value) -> ContentPart {
     if let Some(words) = item.as_str() {
         return text(words);
     }
@@ -137,7 +137,7 @@ fn piece(item: &Value) -> Piece {
     }
 }
 
-fn resource(resource: &Value) -> Piece {
+fn resource(resource: &Value) -> ContentPart {
     let field = |name: &str| resource[name].as_str().unwrap_or_default();
     if let Some(words) = resource["text"].as_str() {
         return text(format!("[{}]\n{words}", field("uri")));
@@ -148,21 +148,21 @@ fn resource(resource: &Value) -> Piece {
     }
 }
 
-fn image(kind: &str, data: &str) -> Option<Piece> {
+fn image(kind: &str, data: &str) -> Option<ContentPart> {
     let fits = SHOWN.contains(&kind) && !data.is_empty() && data.len() <= LARGEST_IMAGE;
     // What is no base64 would have the service refuse all that follows.
     let sound = fits && BASE64_STANDARD.decode(data).is_ok();
     sound.then(|| {
         let source = json!({ "type": "base64", "media_type": kind, "data": data });
-        Piece::Block(Block::Image { source })
+        ContentPart::Block(Block::Image { source })
     })
 }
 
-fn data(what: &str, kind: &str, data: &str) -> Piece {
+fn data(what: &str, kind: &str, data: &str) -> ContentPart {
     let kind = if kind.is_empty() { "of an unknown kind" } else { kind };
     let what = format!("{what} ({kind})");
     match BASE64_STANDARD.decode(data) {
-        Ok(bytes) => Piece::Data { what, bytes },
+        Ok(bytes) => ContentPart::Data { what, bytes },
         Err(_) => text(format!("[{what}, which is no valid base64, is left out]")),
     }
 }
@@ -171,10 +171,10 @@ fn data(what: &str, kind: &str, data: &str) -> Piece {
 mod tests {
     use super::*;
 
-    fn only(content: &Value) -> Piece {
-        let reply = Reply::of(&json!({ "content": [content] }));
+    fn only(content: &Value) -> ContentPart {
+        let reply = CallReply::of(&json!({ "content": [content] }));
         assert!(!reply.is_error);
-        let [piece] = <[Piece; 1]>::try_from(reply.pieces).expect("one for one");
+        let [piece] = <[ContentPart; 1]>::try_from(reply.pieces).expect("one for one");
         piece
     }
 
@@ -183,26 +183,26 @@ mod tests {
         let image =
             |kind: &str, data: &str| json!({ "type": "image", "mimeType": kind, "data": data });
         let shown = only(&image("image/png", "aGk="));
-        let Piece::Block(Block::Image { source }) = shown else { panic!("{shown:?}") };
+        let ContentPart::Block(Block::Image { source }) = shown else { panic!("{shown:?}") };
         assert_eq!(source, json!({ "type": "base64", "media_type": "image/png", "data": "aGk=" }));
         let bytes = b"hi".to_vec();
         let what = "an image (image/tiff)".to_owned();
-        assert_eq!(only(&image("image/tiff", "aGk=")), Piece::Data { what, bytes });
+        assert_eq!(only(&image("image/tiff", "aGk=")), ContentPart::Data { what, bytes });
         let broken = only(&image("image/png", "?"));
-        assert!(matches!(&broken, Piece::Block(Block::Text { .. })), "{broken:?}");
+        assert!(matches!(&broken, ContentPart::Block(Block::Text { .. })), "{broken:?}");
         let large = "AAAA".repeat(LARGEST_IMAGE / 4 + 1);
-        assert!(matches!(only(&image("image/png", &large)), Piece::Data { .. }));
+        assert!(matches!(only(&image("image/png", &large)), ContentPart::Data { .. }));
     }
 
     #[test]
     fn every_shape_of_a_result_says_something() {
-        let nothing = Reply::of(&json!({ "content": [] }));
+        let nothing = CallReply::of(&json!({ "content": [] }));
         assert_eq!(nothing.pieces, [text("(the tool returned nothing)")]);
-        let blank = Reply::of(&json!({ "content": [{ "type": "text", "text": " \n" }] }));
+        let blank = CallReply::of(&json!({ "content": [{ "type": "text", "text": " \n" }] }));
         assert_eq!(blank, nothing, "the service refuses blank text");
-        let structured = Reply::of(&json!({ "content": [], "structuredContent": { "n": 1 } }));
+        let structured = CallReply::of(&json!({ "content": [], "structuredContent": { "n": 1 } }));
         assert_eq!(structured.pieces, [text(r#"{"n":1}"#)]);
-        let failed = Reply::of(&json!({ "content": [], "isError": true }));
+        let failed = CallReply::of(&json!({ "content": [], "isError": true }));
         assert!(failed.is_error);
         let unknown = only(&json!({ "type": "hologram", "x": 1 }));
         assert_eq!(unknown, text(r#"{"type":"hologram","x":1}"#));
@@ -223,26 +223,26 @@ mod tests {
             json!({ "isError": false }),
             json!({ "tools": [] }),
         ] {
-            let reply = Reply::of(&none);
+            let reply = CallReply::of(&none);
             assert!(reply.is_error, "{none}");
             let shown = format!("{:?}", reply.pieces).replace('\\', "");
             assert!(shown.contains("no result of a call") && shown.contains("unknown"), "{shown}");
             assert!(shown.contains(&none.to_string()), "{shown}");
         }
-        let long = Reply::of(&json!({ "foo": "x".repeat(10_000) }));
+        let long = CallReply::of(&json!({ "foo": "x".repeat(10_000) }));
         assert!(format!("{long:?}").len() < 1_000, "bounded");
-        let asks = Reply::of(&json!({ "resultType": "input_required", "inputRequests": {} }));
+        let asks = CallReply::of(&json!({ "resultType": "input_required", "inputRequests": {} }));
         assert!(asks.is_error && format!("{asks:?}").contains("asks for more input"));
     }
 
     #[test]
     fn a_result_of_an_odd_shape_is_read_for_what_it_says() {
         let words = json!({ "content": "well" });
-        assert_eq!(Reply::of(&words).pieces, [text("well")]);
+        assert_eq!(CallReply::of(&words).pieces, [text("well")]);
         let one = json!({ "content": { "type": "text", "text": "well" } });
-        assert_eq!(Reply::of(&one).pieces, [text("well")]);
+        assert_eq!(CallReply::of(&one).pieces, [text("well")]);
         let mixed = json!({ "content": ["a", { "type": "text" }, 7] });
-        assert_eq!(Reply::of(&mixed).pieces, [text("a"), text("7")]);
+        assert_eq!(CallReply::of(&mixed).pieces, [text("a"), text("7")]);
         for (flag, wanted) in [
             (json!(true), true),
             (json!(false), false),
@@ -254,7 +254,7 @@ mod tests {
             (json!({}), true),
         ] {
             let result = json!({ "content": [], "isError": flag });
-            assert_eq!(Reply::of(&result).is_error, wanted, "{flag}");
+            assert_eq!(CallReply::of(&result).is_error, wanted, "{flag}");
         }
     }
 }

@@ -13,13 +13,13 @@ use rmcp::service::{NotificationContext, RequestContext};
 use rmcp::{ClientHandler, RoleClient};
 use tokio::sync::Notify;
 
-use super::servers::Surroundings;
+use super::servers::ServerEnvironment;
 
 /// What a server says unasked.
 #[derive(Clone)]
-pub(super) struct Ear(Arc<Heard>);
+pub(super) struct NotificationHandler(Arc<ServerNotices>);
 
-struct Heard {
+struct ServerNotices {
     /// The folders that the run works in.
     roots: Vec<Root>,
     /// Who waits for progress, by token.
@@ -27,12 +27,12 @@ struct Heard {
     tools_changed: Notify,
 }
 
-impl Ear {
-    pub(super) fn new(around: &Surroundings) -> Self {
+impl NotificationHandler {
+    pub(super) fn new(around: &ServerEnvironment) -> Self {
         let folders = [&around.cwd].into_iter().chain(&around.folders);
         // A path that is no address is none that a server could use.
         let roots = folders.filter_map(|path| Url::from_file_path(path).ok()).map(Root::new);
-        Self(Arc::new(Heard {
+        Self(Arc::new(ServerNotices {
             roots: roots.collect(),
             progress: Mutex::default(),
             tools_changed: Notify::new(),
@@ -58,7 +58,7 @@ impl Ear {
     }
 }
 
-impl ClientHandler for Ear {
+impl ClientHandler for NotificationHandler {
     fn get_info(&self) -> ClientConfig {
         let own = Implementation::new("outlast", env!("CARGO_PKG_VERSION"));
         let mut abilities = ClientCapabilities::default();

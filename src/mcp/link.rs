@@ -20,14 +20,14 @@ use serde_json::Value;
 use tokio::sync::Notify;
 
 use crate::process::{Job, Supervisor};
-use crate::secrets::Mask;
+use crate::secrets::Redactor;
 
-use super::config::{Config, Place};
-use super::ear::Ear;
-use super::miss::{Miss, initialize_words, loss_over_http, miss};
-use super::servers::Surroundings;
-use super::state::Loss;
-use super::stdio::{Program, Said};
+use super::config::{ServerConfig, ServerAddress};
+use super::ear::NotificationHandler;
+use super::miss::{CallError, initialize_words, loss_over_http, miss};
+use super::servers::ServerEnvironment;
+use super::state::ConnectionLoss;
+use super::stdio::{ServerProcess, ServerOutput};
 
 /// The most pages that a list of tools may have.
 const MOST_PAGES: usize = 50;
@@ -39,25 +39,25 @@ const SIGN_OF_LIFE: Duration = Duration::from_secs(5);
 const ASIDE: Duration = Duration::from_secs(1);
 
 /// A connection that stands.
-pub(super) struct Link {
-    service: RunningService<RoleClient, Ear>,
-    program: Option<Program>,
-    ear: Ear,
-    mask: Mask,
+pub(super) struct Connection {
+    service: RunningService<RoleClient, NotificationHandler>,
+    program: Option<ServerProcess>,
+    ear: NotificationHandler,
+    mask: Redactor,
 }
 
 /// The other side of a connection, for calls.
 #[derive(Clone)]
-pub(super) struct Line {
+pub(super) struct ConnectionHandle {
     pub(super) peer: Peer<RoleClient>,
-    ear: Ear,
+    ear: NotificationHandler,
     /// For what the server says.
-    pub(super) mask: Mask,
+    pub(super) mask: Redactor,
 }
 
 /// What a server says of itself.
 #[derive(Clone, Debug, Default)]
-pub(super) struct About {
+pub(super) struct ServerInfo {
     pub(super) has_tools: bool,
     pub(super) has_resources: bool,
     /// How it wants to be used.
@@ -66,14 +66,14 @@ pub(super) struct About {
 
 /// How a connection begins.
 #[derive(Clone, Copy)]
-enum Opening {
+enum ConnectionKind {
     /// With a handshake, as nearly all servers know it.
     Handshake,
     /// Without: each request says for itself which version of the protocol it is in.
     Stateless,
 }
 
-impl Opening {
+impl ConnectionKind {
     fn mode(self) -> ClientLifecycleMode {
         match self {
             Self::Handshake => ClientLifecycleMode::Initialize,
@@ -85,10 +85,10 @@ impl Opening {
 }
 
 /// Why there is no connection.
-enum Unmet {
-    Lost(Loss),
+enum ConnectError {
+    Lost(ConnectionLoss),
     /// The server answers, and knows no handshake of ours.
-    KnowsNoHandshake(Loss),
+    KnowsNoHandshake(ConnectionLoss),
 }
 
 /// Connects to a server. One that refuses the handshake may be of those that have none.
@@ -96,67 +96,67 @@ enum Unmet {
 /// # Errors
 /// Why there is no connection.
 pub(super) async fn connect(
-    config: &Config,
-    around: &Surroundings,
+    config: &ServerConfig,
+    around: &ServerEnvironment,
     patience: Duration,
-) -> Result<Link, Loss> {
-    match open(config, around, patience, Opening::Handshake).await {
+) -> Result<Connection, ConnectionLoss> {
+    match open(config, around, patience, ConnectionKind::Handshake).await {
         Ok(link) => Ok(link),
-        Err(Unmet::Lost(loss)) => Err(loss),
+        Err(ConnectError::Lost(loss)) => Err(loss),
         // What it says of the handshake tells more than what it says of the other way.
-        Err(Unmet::KnowsNoHandshake(loss)) => {
-            open(config, around, patience, Opening::Stateless).await.map_err(|_| loss)
+        Err(ConnectError::KnowsNoHandshake(loss)) => {
+            open(config, around, patience, ConnectionKind::Stateless).await.map_err(|_| loss)
         }
     }
 }
 
 async fn open(
-    config: &Config,
-    around: &Surroundings,
+    config: &ServerConfig,
+    around: &ServerEnvironment,
     patience: Duration,
-    opening: Opening,
-) -> Result<Link, Unmet> {
+    opening: ConnectionKind,
+) -> Result<Connection, ConnectError> {
     match &config.place {
-        Place::Program { .. } => over_pipes(config, around, patience, opening).await,
-        Place::Http { url, headers } => {
-            let transport = transport(url, headers, around).map_err(Unmet::Lost)?;
+        ServerAddress::Program { .. } => over_pipes(config, around, patience, opening).await,
+        ServerAddress::Http { url, headers } => {
+            let transport = transport(url, headers, around).map_err(ConnectError::Lost)?;
             over_http(transport, around, patience, opening).await
         }
     }
 }
 
 async fn over_pipes(
-    config: &Config,
-    around: &Surroundings,
+    config: &ServerConfig,
+    around: &ServerEnvironment,
     patience: Duration,
-    opening: Opening,
-) -> Result<Link, Unmet> {
-    let job = job(config, around).map_err(|why| Unmet::Lost(Loss::Final(why)))?;
+    opening: ConnectionKind,
+) -> Result<Connection, ConnectError> {
+    let job = job(config, around).map_err(|why| ConnectError::Lost(ConnectionLoss::Final(why)))?;
     let supervisor: &Supervisor = &around.supervisor;
-    let (program, pipes) = Program::start(supervisor, &job).await.map_err(|error| {
+    let (program, pipes) = ServerProcess::start(supervisor, &job).await.map_err(|error| {
         let why = format!("{} cannot be started: {error}", job.program.display());
-        Unmet::Lost(Loss::Final(why))
+        ConnectError::Lost(ConnectionLoss::Final(why))
     })?;
-    let (ear, mask) = (Ear::new(around), around.mask.clone());
+    let (ear, mask) = (NotificationHandler::new(around), around.mask.clone());
     let serving = serve_client_with_lifecycle(ear.clone(), pipes, opening.mode());
     match tokio::time::timeout(patience, serving).await {
-        Ok(Ok(service)) => Ok(Link { service, program: Some(program), ear, mask }),
+        Ok(Ok(service)) => Ok(Connection { service, program: Some(program), ear, mask }),
         Ok(Err(error)) => {
             // What it says of its end may come after it.
             tokio::time::sleep(Duration::from_millis(50)).await;
             let why = initialize_words(&error, &mask);
             let why = with_words("it did not start up", &why, &program.said, &mask);
-            Err(unmet(&error, Loss::Passing(why)))
+            Err(unmet(&error, ConnectionLoss::Passing(why)))
         }
         Err(_) => {
             let why = with_words(&late(patience), "", &program.said, &mask);
-            Err(Unmet::Lost(Loss::Passing(why)))
+            Err(ConnectError::Lost(ConnectionLoss::Passing(why)))
         }
     }
 }
 
 /// Tells who refuses the handshake from who does not answer.
-fn unmet(error: &ClientInitializeError, loss: Loss) -> Unmet {
+fn unmet(error: &ClientInitializeError, loss: ConnectionLoss) -> ConnectError {
     const TELLING: [ErrorCode; 4] = [
         ErrorCode::METHOD_NOT_FOUND,
         ErrorCode::INVALID_REQUEST,
@@ -167,13 +167,13 @@ fn unmet(error: &ClientInitializeError, loss: Loss) -> Unmet {
     if let ClientInitializeError::JsonRpcError(error) = error
         && TELLING.contains(&error.code)
     {
-        return Unmet::KnowsNoHandshake(loss);
+        return ConnectError::KnowsNoHandshake(loss);
     }
-    Unmet::Lost(loss)
+    ConnectError::Lost(loss)
 }
 
 /// What happened, and what the server itself said of it.
-fn with_words(what: &str, why: &str, said: &Said, mask: &Mask) -> String {
+fn with_words(what: &str, why: &str, said: &ServerOutput, mask: &Redactor) -> String {
     let mut text = what.to_owned();
     if !why.is_empty() {
         text = format!("{text}: {why}");
@@ -187,8 +187,8 @@ fn with_words(what: &str, why: &str, said: &Said, mask: &Mask) -> String {
     }
 }
 
-fn job(config: &Config, around: &Surroundings) -> Result<Job, String> {
-    let Place::Program { command, arguments, variables } = &config.place else {
+fn job(config: &ServerConfig, around: &ServerEnvironment) -> Result<Job, String> {
+    let ServerAddress::Program { command, arguments, variables } = &config.place else {
         return Err("it is no program".to_owned());
     };
     let mut environment = around.environment.clone();
@@ -217,14 +217,14 @@ fn job(config: &Config, around: &Surroundings) -> Result<Job, String> {
 fn transport(
     url: &str,
     headers: &[(String, String)],
-    around: &Surroundings,
-) -> Result<StreamableHttpClientTransport<reqwest::Client>, Loss> {
-    let client = (around.http)(url).map_err(Loss::Final)?;
+    around: &ServerEnvironment,
+) -> Result<StreamableHttpClientTransport<reqwest::Client>, ConnectionLoss> {
+    let client = (around.http)(url).map_err(ConnectionLoss::Final)?;
     let mut custom = HeaderMap::new();
     for (name, value) in headers {
         let pair = HeaderName::try_from(name).ok().zip(HeaderValue::try_from(value).ok());
         let (name, value) = pair.ok_or_else(|| {
-            Loss::Final("one of its \"headers\" cannot be a header of HTTP".to_owned())
+            ConnectionLoss::Final("one of its \"headers\" cannot be a header of HTTP".to_owned())
         })?;
         custom.insert(name, value);
     }
@@ -242,16 +242,16 @@ fn transport(
 
 async fn over_http(
     transport: StreamableHttpClientTransport<reqwest::Client>,
-    around: &Surroundings,
+    around: &ServerEnvironment,
     patience: Duration,
-    opening: Opening,
-) -> Result<Link, Unmet> {
-    let (ear, mask) = (Ear::new(around), around.mask.clone());
+    opening: ConnectionKind,
+) -> Result<Connection, ConnectError> {
+    let (ear, mask) = (NotificationHandler::new(around), around.mask.clone());
     let serving = serve_client_with_lifecycle(ear.clone(), transport, opening.mode());
     match tokio::time::timeout(patience, serving).await {
-        Ok(Ok(service)) => Ok(Link { service, program: None, ear, mask }),
+        Ok(Ok(service)) => Ok(Connection { service, program: None, ear, mask }),
         Ok(Err(error)) => Err(unmet(&error, loss_over_http(&error, &mask))),
-        Err(_) => Err(Unmet::Lost(Loss::Passing(late(patience)))),
+        Err(_) => Err(ConnectError::Lost(ConnectionLoss::Passing(late(patience)))),
     }
 }
 
@@ -259,10 +259,10 @@ fn late(patience: Duration) -> String {
     format!("it did not answer within {} s", patience.as_secs_f32())
 }
 
-impl Link {
-    pub(super) fn line(&self) -> Line {
+impl Connection {
+    pub(super) fn line(&self) -> ConnectionHandle {
         let (ear, mask) = (self.ear.clone(), self.mask.clone());
-        Line { peer: self.service.peer().clone(), ear, mask }
+        ConnectionHandle { peer: self.service.peer().clone(), ear, mask }
     }
 
     /// Waits for word that the tools are others now.
@@ -289,7 +289,7 @@ impl Link {
     }
 }
 
-impl Line {
+impl ConnectionHandle {
     /// Waits until the connection is gone.
     pub(super) async fn closed(&self) {
         // The library tells nobody, but its end of the line is closed.
@@ -341,9 +341,9 @@ impl Line {
     }
 
     /// What the server said of itself when it was connected.
-    pub(super) fn about(&self) -> About {
-        let Some(info) = self.peer.peer_info() else { return About::default() };
-        About {
+    pub(super) fn about(&self) -> ServerInfo {
+        let Some(info) = self.peer.peer_info() else { return ServerInfo::default() };
+        ServerInfo {
             has_tools: info.capabilities.tools.is_some(),
             has_resources: info.capabilities.resources.is_some(),
             instructions: info.instructions.clone().filter(|text| !text.trim().is_empty()),
@@ -351,7 +351,7 @@ impl Line {
     }
 
     /// Asks for the tools, as the server words them.
-    pub(super) async fn tools(&self) -> Result<Vec<Value>, Miss> {
+    pub(super) async fn tools(&self) -> Result<Vec<Value>, CallError> {
         let (mut tools, mut cursor) = (Vec::new(), None);
         for _ in 0..MOST_PAGES {
             let params = PaginatedRequestParams::default().with_cursor(cursor);
@@ -361,7 +361,7 @@ impl Line {
                 Err(error) => return Err(miss(&error, &self.mask)),
             };
             let Some(listed) = page["tools"].as_array() else {
-                return Err(Miss::Refused("what it sent is no list of tools".to_owned()));
+                return Err(CallError::Refused("what it sent is no list of tools".to_owned()));
             };
             tools.extend(listed.iter().cloned());
             cursor = page["nextCursor"].as_str().map(ToOwned::to_owned);

@@ -9,13 +9,13 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use super::config::{Config, Place};
-use super::link::{self, About, Line, Link};
-use super::miss::Miss;
-use super::offer::{Offer, offers};
+use super::config::{ServerConfig, ServerAddress};
+use super::link::{self, ServerInfo, ConnectionHandle, Connection};
+use super::miss::CallError;
+use super::offer::{RemoteTool, offers};
 use super::quote::quote;
-use super::servers::{Surroundings, Timers};
-use super::state::{Backoff, Loss, Standing, Status};
+use super::servers::{ServerEnvironment, McpTimers};
+use super::state::{ReconnectBackoff, ConnectionLoss, ServerReport, ServerStatus};
 
 /// How often a server's tools are listed at most, however often it says that they have changed.
 const LISTING_PAUSE: Duration = Duration::from_secs(1);
@@ -24,13 +24,13 @@ const LISTING_PAUSE: Duration = Duration::from_secs(1);
 const MOST_COMPLAINTS: usize = 100;
 
 /// A server.
-pub(super) struct Member {
-    pub(super) config: Config,
-    state: watch::Sender<State>,
+pub(super) struct ServerTask {
+    pub(super) config: ServerConfig,
+    state: watch::Sender<ServerState>,
     /// A call found the server to be silent.
     suspected: Notify,
     /// A call found that the session is over, or that a login is wanted.
-    loss: Mutex<Option<Loss>>,
+    loss: Mutex<Option<ConnectionLoss>>,
     lost: Notify,
     pub(super) reconnects: AtomicU32,
     news: Mutex<Vec<String>>,
@@ -40,24 +40,24 @@ pub(super) struct Member {
 
 /// How it stands just now.
 #[derive(Clone)]
-pub(super) struct State {
-    pub(super) status: Status,
+pub(super) struct ServerState {
+    pub(super) status: ServerStatus,
     pub(super) why: Option<String>,
     /// Whether the first attempt to start it is over.
     pub(super) tried: bool,
-    pub(super) line: Option<Line>,
+    pub(super) line: Option<ConnectionHandle>,
     /// Which connection it is. A call that comes late says nothing about a later one.
     pub(super) epoch: u64,
     /// The last that are known, also while it is not connected.
-    pub(super) offers: Arc<Vec<Arc<Offer>>>,
+    pub(super) offers: Arc<Vec<Arc<RemoteTool>>>,
     /// The last that it said of itself.
-    pub(super) about: Arc<About>,
+    pub(super) about: Arc<ServerInfo>,
 }
 
-impl Member {
-    pub(super) fn new(config: Config) -> Self {
-        let status = if config.disabled { Status::Disabled } else { Status::Pending };
-        let state = State {
+impl ServerTask {
+    pub(super) fn new(config: ServerConfig) -> Self {
+        let status = if config.disabled { ServerStatus::Disabled } else { ServerStatus::Pending };
+        let state = ServerState {
             status,
             why: None,
             tried: config.disabled,
@@ -78,25 +78,25 @@ impl Member {
         }
     }
 
-    pub(super) fn watch(&self) -> watch::Receiver<State> {
+    pub(super) fn watch(&self) -> watch::Receiver<ServerState> {
         self.state.subscribe()
     }
 
     /// The tools that it offers, or did when it was last connected.
-    pub(super) fn offers(&self) -> Arc<Vec<Arc<Offer>>> {
+    pub(super) fn offers(&self) -> Arc<Vec<Arc<RemoteTool>>> {
         Arc::clone(&self.state.borrow().offers)
     }
 
     /// What it says of itself, or did when it was last connected.
-    pub(super) fn about(&self) -> Arc<About> {
+    pub(super) fn about(&self) -> Arc<ServerInfo> {
         Arc::clone(&self.state.borrow().about)
     }
 
-    pub(super) fn standing(&self) -> Standing {
+    pub(super) fn standing(&self) -> ServerReport {
         let state = self.state.borrow();
         let (name, status) = (self.config.name.clone(), state.status);
-        let why = state.why.clone().filter(|_| status != Status::Connected);
-        Standing { name, status, why }
+        let why = state.why.clone().filter(|_| status != ServerStatus::Connected);
+        ServerReport { name, status, why }
     }
 
     /// What should be said about it and was not yet.
@@ -127,14 +127,14 @@ impl Member {
     }
 
     /// A call found out that this connection is of no use any more.
-    pub(super) fn lose(&self, epoch: u64, loss: Loss) {
+    pub(super) fn lose(&self, epoch: u64, loss: ConnectionLoss) {
         // Whoever asks next must not be sent down the same line.
         let is_news = self.state.send_if_modified(|state| {
             let current = state.epoch == epoch && state.line.take().is_some();
             if current {
                 (state.status, state.why) = match &loss {
-                    Loss::NeedsAuth(why) => (Status::NeedsAuth, Some(why.clone())),
-                    Loss::Passing(_) | Loss::Final(_) | Loss::Expired => (Status::Pending, None),
+                    ConnectionLoss::NeedsAuth(why) => (ServerStatus::NeedsAuth, Some(why.clone())),
+                    ConnectionLoss::Passing(_) | ConnectionLoss::Final(_) | ConnectionLoss::Expired => (ServerStatus::Pending, None),
                 };
             }
             current
@@ -149,11 +149,11 @@ impl Member {
     /// Keeps it connected until `stop`, or until that is of no use.
     pub(super) async fn keep(
         self: Arc<Self>,
-        around: Arc<Surroundings>,
-        timers: Timers,
+        around: Arc<ServerEnvironment>,
+        timers: McpTimers,
         stop: CancellationToken,
     ) {
-        let mut backoff = Backoff::default();
+        let mut backoff = ReconnectBackoff::default();
         let mut again = false;
         loop {
             let connecting = self.connect(&around, timers);
@@ -188,10 +188,10 @@ impl Member {
     }
 
     /// Connects and learns the tools.
-    async fn connect(&self, around: &Surroundings, timers: Timers) -> Result<Link, Loss> {
+    async fn connect(&self, around: &ServerEnvironment, timers: McpTimers) -> Result<Connection, ConnectionLoss> {
         let patience = match self.config.place {
-            Place::Program { .. } => timers.start,
-            Place::Http { .. } => timers.wait,
+            ServerAddress::Program { .. } => timers.start,
+            ServerAddress::Http { .. } => timers.wait,
         };
         let end = Instant::now() + patience;
         let link = link::connect(&self.config, around, patience).await?;
@@ -199,7 +199,7 @@ impl Member {
         let about = wire.about();
         let listed = match timeout_at(end, wire.tools()).await {
             // Who says that it has no tools need not list them.
-            Ok(Err(Miss::Refused(_))) if !about.has_tools => Ok(Ok(Vec::new())),
+            Ok(Err(CallError::Refused(_))) if !about.has_tools => Ok(Ok(Vec::new())),
             listed => listed,
         };
         let why = match listed {
@@ -209,23 +209,23 @@ impl Member {
                 let about = Arc::new(about);
                 self.state.send_modify(|state| {
                     state.about = about;
-                    (state.status, state.why) = (Status::Connected, None);
+                    (state.status, state.why) = (ServerStatus::Connected, None);
                     (state.tried, state.line) = (true, Some(wire));
                     state.epoch += 1;
                 });
                 return Ok(link);
             }
-            Ok(Err(Miss::NeedsAuth(why))) => return Err(Loss::NeedsAuth(why)),
-            Ok(Err(Miss::Refused(why) | Miss::Doubtful(why) | Miss::Lost(why))) => {
+            Ok(Err(CallError::NeedsAuth(why))) => return Err(ConnectionLoss::NeedsAuth(why)),
+            Ok(Err(CallError::Refused(why) | CallError::Doubtful(why) | CallError::Lost(why))) => {
                 format!("it does not list its tools: {}", quote(&why, &around.mask))
             }
-            Ok(Err(Miss::Expired)) => "it forgot the session before listing its tools".to_owned(),
+            Ok(Err(CallError::Expired)) => "it forgot the session before listing its tools".to_owned(),
             Err(_) => format!("it did not list its tools within {} s", patience.as_secs_f32()),
         };
-        Err(Loss::Passing(link.last_words(&why)))
+        Err(ConnectionLoss::Passing(link.last_words(&why)))
     }
 
-    fn lost_of(&self, loss: Option<Loss>) -> Option<Loss> {
+    fn lost_of(&self, loss: Option<ConnectionLoss>) -> Option<ConnectionLoss> {
         std::mem::replace(&mut *self.loss.lock().unwrap_or_else(PoisonError::into_inner), loss)
     }
 
@@ -245,10 +245,10 @@ impl Member {
     /// Stays with a connection until it is lost. `None`: until all is over.
     async fn attend(
         &self,
-        link: &Link,
+        link: &Connection,
         patience: Duration,
         stop: &CancellationToken,
-    ) -> Option<Loss> {
+    ) -> Option<ConnectionLoss> {
         let wire = link.line();
         let (mut is_stale, mut next_listing) = (false, Instant::now());
         loop {
@@ -256,12 +256,12 @@ impl Member {
                 biased;
                 () = stop.cancelled() => return None,
                 () = wire.closed() => {
-                    return Some(Loss::Passing(link.last_words("it ended, or hung up")));
+                    return Some(ConnectionLoss::Passing(link.last_words("it ended, or hung up")));
                 }
                 () = self.lost.notified() => {
                     match self.lost_of(None) {
-                        Some(Loss::Passing(why)) => {
-                            return Some(Loss::Passing(link.last_words(&why)));
+                        Some(ConnectionLoss::Passing(why)) => {
+                            return Some(ConnectionLoss::Passing(link.last_words(&why)));
                         }
                         Some(loss) => return Some(loss),
                         None => {}
@@ -273,7 +273,7 @@ impl Member {
                         alive = wire.is_alive() => alive,
                     };
                     if !alive {
-                        return Some(Loss::Passing(link.last_words("it does not answer any more")));
+                        return Some(ConnectionLoss::Passing(link.last_words("it does not answer any more")));
                     }
                 }
                 () = link.tools_change(), if !is_stale => is_stale = true,
@@ -295,20 +295,20 @@ impl Member {
     }
 
     /// Takes note of a loss. Says how long to wait before the next attempt, if there is one.
-    fn settle(&self, loss: Loss, next: impl FnOnce(&Loss) -> Option<Duration>) -> Option<Duration> {
+    fn settle(&self, loss: ConnectionLoss, next: impl FnOnce(&ConnectionLoss) -> Option<Duration>) -> Option<Duration> {
         let wait = next(&loss);
         let (status, why) = match (loss, wait) {
-            (Loss::NeedsAuth(why), _) => (Status::NeedsAuth, why),
-            (Loss::Expired, Some(_)) => {
-                (Status::Pending, "its session is being renewed".to_owned())
+            (ConnectionLoss::NeedsAuth(why), _) => (ServerStatus::NeedsAuth, why),
+            (ConnectionLoss::Expired, Some(_)) => {
+                (ServerStatus::Pending, "its session is being renewed".to_owned())
             }
-            (Loss::Expired, None) => (Status::Failed, "its sessions do not hold".to_owned()),
-            (Loss::Passing(why) | Loss::Final(why), None) => (Status::Failed, why),
-            (Loss::Passing(why) | Loss::Final(why), Some(_)) => (Status::Pending, why),
+            (ConnectionLoss::Expired, None) => (ServerStatus::Failed, "its sessions do not hold".to_owned()),
+            (ConnectionLoss::Passing(why) | ConnectionLoss::Final(why), None) => (ServerStatus::Failed, why),
+            (ConnectionLoss::Passing(why) | ConnectionLoss::Final(why), Some(_)) => (ServerStatus::Pending, why),
         };
         self.say(&match (status, wait) {
-            (Status::Pending, Some(wait)) => format!("{why}; next attempt in {} s", wait.as_secs()),
-            (Status::NeedsAuth, _) => format!(
+            (ServerStatus::Pending, Some(wait)) => format!("{why}; next attempt in {} s", wait.as_secs()),
+            (ServerStatus::NeedsAuth, _) => format!(
                 "{why}, and nobody is there to log in: {}; its tools cannot be used",
                 self.config.place.login_advice()
             ),
@@ -323,8 +323,8 @@ impl Member {
 }
 
 fn backoff_of(
-    backoff: &mut Backoff,
+    backoff: &mut ReconnectBackoff,
     held: Duration,
-) -> impl FnOnce(&Loss) -> Option<Duration> + '_ {
+) -> impl FnOnce(&ConnectionLoss) -> Option<Duration> + '_ {
     move |loss| backoff.lost(loss, held)
 }

@@ -8,20 +8,20 @@ use reqwest::StatusCode;
 use rmcp::service::{ClientInitializeError, ServiceError};
 use rmcp::transport::streamable_http_client::StreamableHttpError;
 
-use crate::secrets::Mask;
+use crate::secrets::Redactor;
 
 use super::quote::quote;
-use super::state::Loss;
+use super::state::ConnectionLoss;
 
 /// What the library says of an exchange over HTTP.
-type OverHttp = StreamableHttpError<reqwest::Error>;
+type HttpTransportError = StreamableHttpError<reqwest::Error>;
 
 /// How servers and the library say that a session is forgotten.
 const FORGOTTEN: [&str; 3] = ["session not found", "session expired", "no valid session"];
 
 /// What became of a call that was not answered, or the words that came instead of an answer.
 #[derive(Debug, PartialEq)]
-pub(super) enum Miss {
+pub(super) enum CallError {
     /// The connection is gone. Whether the call had an effect is unknown.
     Lost(String),
     /// Something was answered, but no result. Whether the call had an effect is unknown.
@@ -36,7 +36,7 @@ pub(super) enum Miss {
 
 /// What an exchange that failed shows of the other side.
 #[derive(Debug, PartialEq)]
-enum Fault {
+enum ExchangeFault {
     NeedsAuth(String),
     Expired,
     Status(StatusCode, String),
@@ -47,31 +47,31 @@ enum Fault {
 
 /// Why a server over HTTP could not be connected to.
 #[expect(clippy::wildcard_enum_match_arm, reason = "the library's list of errors is open")]
-pub(super) fn loss_over_http(error: &ClientInitializeError, mask: &Mask) -> Loss {
+pub(super) fn loss_over_http(error: &ClientInitializeError, mask: &Redactor) -> ConnectionLoss {
     let fault = match error {
         ClientInitializeError::TransportError { error, .. } => fault(error.error.as_ref(), mask),
         ClientInitializeError::ConnectionClosed(_) => {
-            Fault::Foreign("it did not answer the first message as the protocol wants".to_owned())
+            ExchangeFault::Foreign("it did not answer the first message as the protocol wants".to_owned())
         }
-        _ => Fault::Foreign(initialize_words(error, mask)),
+        _ => ExchangeFault::Foreign(initialize_words(error, mask)),
     };
     match fault {
-        Fault::NeedsAuth(why) => Loss::NeedsAuth(why),
-        Fault::Status(StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED, why) => {
-            Loss::Final(format!(
+        ExchangeFault::NeedsAuth(why) => ConnectionLoss::NeedsAuth(why),
+        ExchangeFault::Status(StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED, why) => {
+            ConnectionLoss::Final(format!(
                 "{why}: its \"url\" may be wrong, or it speaks the old SSE transport, which is not \
                  supported"
             ))
         }
-        Fault::Status(code, why) if is_for_good(code) => Loss::Final(why),
-        Fault::Status(_, why) | Fault::Foreign(why) | Fault::Gone(why) => Loss::Passing(why),
-        Fault::Expired => Loss::Passing("it forgot the session at once".to_owned()),
+        ExchangeFault::Status(code, why) if is_for_good(code) => ConnectionLoss::Final(why),
+        ExchangeFault::Status(_, why) | ExchangeFault::Foreign(why) | ExchangeFault::Gone(why) => ConnectionLoss::Passing(why),
+        ExchangeFault::Expired => ConnectionLoss::Passing("it forgot the session at once".to_owned()),
     }
 }
 
 /// What went wrong with the first messages, without the library's own names.
 #[expect(clippy::wildcard_enum_match_arm, reason = "the library's list of errors is open")]
-pub(super) fn initialize_words(error: &ClientInitializeError, mask: &Mask) -> String {
+pub(super) fn initialize_words(error: &ClientInitializeError, mask: &Redactor) -> String {
     match error {
         ClientInitializeError::ConnectionClosed(_) => String::new(),
         ClientInitializeError::JsonRpcError(error) => quote(&error.message, mask),
@@ -99,7 +99,7 @@ fn is_for_good(code: StatusCode) -> bool {
 }
 
 #[expect(clippy::wildcard_enum_match_arm, reason = "the library's list of errors is open")]
-pub(super) fn miss(error: &ServiceError, mask: &Mask) -> Miss {
+pub(super) fn miss(error: &ServiceError, mask: &Redactor) -> CallError {
     let error = match error {
         ServiceError::McpError(error) => {
             let text = error.message.to_lowercase();
@@ -107,86 +107,86 @@ pub(super) fn miss(error: &ServiceError, mask: &Mask) -> Miss {
             let forgotten = FORGOTTEN.into_iter().any(is_about)
                 || text.contains("session") && error.code.0 == -32001;
             return if forgotten && [-32000, -32001].contains(&error.code.0) {
-                Miss::Expired
+                CallError::Expired
             } else if error.message.trim().is_empty() {
-                Miss::Refused(format!("it refused, and said no more than {}", error.code.0))
+                CallError::Refused(format!("it refused, and said no more than {}", error.code.0))
             } else {
-                Miss::Refused(error.message.to_string())
+                CallError::Refused(error.message.to_string())
             };
         }
         ServiceError::TransportSend(error) => error.error.as_ref(),
         ServiceError::TransportClosed => {
-            return Miss::Lost("it ended, or hung up, before it answered".to_owned());
+            return CallError::Lost("it ended, or hung up, before it answered".to_owned());
         }
         ServiceError::UnexpectedResponse => {
-            return Miss::Doubtful("it answered with something else than a result".to_owned());
+            return CallError::Doubtful("it answered with something else than a result".to_owned());
         }
-        _ => return Miss::Doubtful(quote(&error.to_string(), mask)),
+        _ => return CallError::Doubtful(quote(&error.to_string(), mask)),
     };
     match fault(error, mask) {
-        Fault::NeedsAuth(why) => Miss::NeedsAuth(why),
-        Fault::Expired => Miss::Expired,
-        Fault::Status(code, why) if is_for_good(code) || code == StatusCode::TOO_MANY_REQUESTS => {
-            Miss::Refused(why)
+        ExchangeFault::NeedsAuth(why) => CallError::NeedsAuth(why),
+        ExchangeFault::Expired => CallError::Expired,
+        ExchangeFault::Status(code, why) if is_for_good(code) || code == StatusCode::TOO_MANY_REQUESTS => {
+            CallError::Refused(why)
         }
-        Fault::Status(_, why) | Fault::Foreign(why) => Miss::Doubtful(why),
-        Fault::Gone(why) => Miss::Lost(why),
+        ExchangeFault::Status(_, why) | ExchangeFault::Foreign(why) => CallError::Doubtful(why),
+        ExchangeFault::Gone(why) => CallError::Lost(why),
     }
 }
 
 #[expect(clippy::wildcard_enum_match_arm, reason = "the library's list of errors is open")]
-fn fault(error: &(dyn Error + Send + Sync + 'static), mask: &Mask) -> Fault {
-    let Some(over_http) = error.downcast_ref::<OverHttp>() else {
-        return Fault::Gone(match error.downcast_ref::<io::Error>() {
+fn fault(error: &(dyn Error + Send + Sync + 'static), mask: &Redactor) -> ExchangeFault {
+    let Some(over_http) = error.downcast_ref::<HttpTransportError>() else {
+        return ExchangeFault::Gone(match error.downcast_ref::<io::Error>() {
             Some(_) => "it takes no more messages".to_owned(),
             None => quote(&innermost(error).to_string(), mask),
         });
     };
     match over_http {
-        OverHttp::AuthRequired(error) => {
-            Fault::NeedsAuth(login(StatusCode::UNAUTHORIZED, &error.www_authenticate_header))
+        HttpTransportError::AuthRequired(error) => {
+            ExchangeFault::NeedsAuth(login(StatusCode::UNAUTHORIZED, &error.www_authenticate_header))
         }
-        OverHttp::InsufficientScope(error) => {
-            Fault::NeedsAuth(login(StatusCode::FORBIDDEN, &error.www_authenticate_header))
+        HttpTransportError::InsufficientScope(error) => {
+            ExchangeFault::NeedsAuth(login(StatusCode::FORBIDDEN, &error.www_authenticate_header))
         }
-        OverHttp::SessionExpired => Fault::Expired,
-        OverHttp::HttpStatus(error) => status(error.status, "", error.retry_after.as_deref(), mask),
-        OverHttp::UnexpectedServerResponse(text) => of_words(text, mask),
-        OverHttp::UnexpectedContentType(kind) => Fault::Foreign(format!(
+        HttpTransportError::SessionExpired => ExchangeFault::Expired,
+        HttpTransportError::HttpStatus(error) => status(error.status, "", error.retry_after.as_deref(), mask),
+        HttpTransportError::UnexpectedServerResponse(text) => of_words(text, mask),
+        HttpTransportError::UnexpectedContentType(kind) => ExchangeFault::Foreign(format!(
             "it answered with {}, which is none of the protocol's",
             kind.as_deref()
                 .map_or_else(|| "content of no type".to_owned(), |kind| quote(kind, mask))
         )),
-        OverHttp::ResponseBodyTooLarge { max_size } => {
-            Fault::Foreign(format!("its answer is larger than {} MiB", max_size >> 20))
+        HttpTransportError::ResponseBodyTooLarge { max_size } => {
+            ExchangeFault::Foreign(format!("its answer is larger than {} MiB", max_size >> 20))
         }
-        OverHttp::ReservedHeaderConflict(name) => {
-            Fault::Foreign(format!("the header {name:?} of its \"headers\" is the protocol's own"))
+        HttpTransportError::ReservedHeaderConflict(name) => {
+            ExchangeFault::Foreign(format!("the header {name:?} of its \"headers\" is the protocol's own"))
         }
-        OverHttp::Client(error) => of_client(error, mask),
-        OverHttp::Deserialize(_) => Fault::Foreign("its answer is no message".to_owned()),
-        OverHttp::UnexpectedEndOfStream | OverHttp::Sse(_) | OverHttp::Io(_) => broken(),
-        _ => Fault::Gone("it hung up".to_owned()),
+        HttpTransportError::Client(error) => of_client(error, mask),
+        HttpTransportError::Deserialize(_) => ExchangeFault::Foreign("its answer is no message".to_owned()),
+        HttpTransportError::UnexpectedEndOfStream | HttpTransportError::Sse(_) | HttpTransportError::Io(_) => broken(),
+        _ => ExchangeFault::Gone("it hung up".to_owned()),
     }
 }
 
 /// Reads the library's own words for a status without a message of the protocol.
-fn of_words(text: &str, mask: &Mask) -> Fault {
+fn of_words(text: &str, mask: &Redactor) -> ExchangeFault {
     let Some((code, said)) = text.strip_prefix("HTTP ").and_then(|rest| rest.split_once(": "))
     else {
-        return Fault::Foreign("its answer is no message of the protocol".to_owned());
+        return ExchangeFault::Foreign("its answer is no message of the protocol".to_owned());
     };
     let code = code.get(..3).and_then(|code| code.parse().ok()).unwrap_or_default();
     let is_forgotten = FORGOTTEN.iter().any(|words| said.to_lowercase().contains(words));
-    if is_forgotten { Fault::Expired } else { status(code, said, None, mask) }
+    if is_forgotten { ExchangeFault::Expired } else { status(code, said, None, mask) }
 }
 
-fn status(code: u16, said: &str, retry_after: Option<&str>, mask: &Mask) -> Fault {
+fn status(code: u16, said: &str, retry_after: Option<&str>, mask: &Redactor) -> ExchangeFault {
     let Ok(code) = StatusCode::from_u16(code) else {
-        return Fault::Foreign("its answer is no message of the protocol".to_owned());
+        return ExchangeFault::Foreign("its answer is no message of the protocol".to_owned());
     };
     if code == StatusCode::UNAUTHORIZED {
-        return Fault::NeedsAuth(login(code, ""));
+        return ExchangeFault::NeedsAuth(login(code, ""));
     }
     let mut why = format!("it answered HTTP {code}");
     // A page for people says nothing here.
@@ -202,7 +202,7 @@ fn status(code: u16, said: &str, retry_after: Option<&str>, mask: &Mask) -> Faul
     if let Some(wish) = retry_after {
         why = format!("{why} (it asks to wait: {})", quote(wish, mask));
     }
-    Fault::Status(code, why)
+    ExchangeFault::Status(code, why)
 }
 
 /// What is wanted, as the challenge has it.
@@ -220,7 +220,7 @@ fn login(code: StatusCode, challenge: &str) -> String {
     format!("{what} (HTTP {})", code.as_u16())
 }
 
-fn of_client(error: &reqwest::Error, mask: &Mask) -> Fault {
+fn of_client(error: &reqwest::Error, mask: &Redactor) -> ExchangeFault {
     if let Some(code) = error.status() {
         return status(code.as_u16(), "", None, mask);
     }
@@ -228,7 +228,7 @@ fn of_client(error: &reqwest::Error, mask: &Mask) -> Fault {
     let kind = successors(Some(error as &(dyn Error + 'static)), |&error| error.source())
         .find_map(|error| error.downcast_ref::<io::Error>())
         .map(io::Error::kind);
-    Fault::Gone(match kind {
+    ExchangeFault::Gone(match kind {
         Some(io::ErrorKind::ConnectionRefused) => "nobody listens at its address".to_owned(),
         _ if error.is_timeout() => "it could not be reached in time".to_owned(),
         _ if error.is_connect() => {
@@ -238,8 +238,8 @@ fn of_client(error: &reqwest::Error, mask: &Mask) -> Fault {
     })
 }
 
-fn broken() -> Fault {
-    Fault::Gone("the connection broke before it had answered".to_owned())
+fn broken() -> ExchangeFault {
+    ExchangeFault::Gone("the connection broke before it had answered".to_owned())
 }
 
 /// The error that all others come from. Those above it quote addresses.
@@ -253,10 +253,10 @@ mod tests {
 
     #[test]
     fn a_status_is_told_as_what_it_means() {
-        let words = |fault: Fault| match fault {
-            Fault::Status(_, why) | Fault::Foreign(why) | Fault::NeedsAuth(why) => why,
-            Fault::Expired => "expired".to_owned(),
-            Fault::Gone(why) => format!("gone: {why}"),
+        let words = |fault: ExchangeFault| match fault {
+            ExchangeFault::Status(_, why) | ExchangeFault::Foreign(why) | ExchangeFault::NeedsAuth(why) => why,
+            ExchangeFault::Expired => "expired".to_owned(),
+            ExchangeFault::Gone(why) => format!("gone: {why}"),
         };
         for (text, wanted) in [
             (
@@ -275,9 +275,9 @@ mod tests {
             ("could not parse JSON: <html>", "its answer is no message of the protocol"),
             ("HTTP ö: x", "its answer is no message of the protocol"),
         ] {
-            assert_eq!(words(of_words(text, &Mask::default())), wanted, "{text}");
+            assert_eq!(words(of_words(text, &Redactor::default())), wanted, "{text}");
         }
-        let asked = words(status(429, "", Some("7"), &Mask::default()));
+        let asked = words(status(429, "", Some("7"), &Redactor::default()));
         assert_eq!(asked, "it answered HTTP 429 Too Many Requests (it asks to wait: 7)");
     }
 

@@ -25,8 +25,8 @@ mod servers;
 mod state;
 mod stdio;
 
-pub use config::{Config, Place, expand};
-pub use content::{Piece, Reply};
+pub use config::{ServerConfig, ServerAddress, expand};
+pub use content::{ContentPart, CallReply};
 pub use offer::prefix;
-pub use servers::{Leave, MakeClient, Servers, Surroundings, Timers};
-pub use state::{Standing, Status, Tally};
+pub use servers::{CallPermission, HttpClientFactory, Servers, ServerEnvironment, McpTimers};
+pub use state::{ServerReport, ServerStatus, McpStats};

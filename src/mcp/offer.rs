@@ -28,7 +28,7 @@ const MOST_BYTES: usize = 256 << 10;
 
 /// A tool, under both of its names.
 #[derive(Debug)]
-pub(super) struct Offer {
+pub(super) struct RemoteTool {
     /// As the server calls it.
     pub(super) name: String,
     pub(super) definition: ToolDefinition,
@@ -38,7 +38,7 @@ pub(super) struct Offer {
     validator: OnceLock<Option<Arc<Validator>>>,
 }
 
-impl PartialEq for Offer {
+impl PartialEq for RemoteTool {
     /// Whether a schema was made ready yet makes no difference.
     fn eq(&self, other: &Self) -> bool {
         let Self { name, definition, reads_only, validator: _ } = self;
@@ -46,7 +46,7 @@ impl PartialEq for Offer {
     }
 }
 
-impl Offer {
+impl RemoteTool {
     pub(super) fn new(name: &str, definition: ToolDefinition, reads_only: bool) -> Self {
         let validator = OnceLock::new();
         Self { name: name.to_owned(), definition, reads_only, validator }
@@ -68,7 +68,7 @@ impl Offer {
 
 /// Reads what a server lists. What cannot be offered is left out, and said: one bad tool must not
 /// have every request refused.
-pub(super) fn offers(server: &str, listed: &[Value]) -> (Vec<Offer>, Vec<String>) {
+pub(super) fn offers(server: &str, listed: &[Value]) -> (Vec<RemoteTool>, Vec<String>) {
     let (mut offers, mut complaints) = (Vec::new(), Vec::new());
     let (mut names, mut bytes) = (HashSet::new(), 0);
     for tool in listed.iter().take(MOST_TOOLS) {
@@ -104,7 +104,7 @@ pub(super) fn offers(server: &str, listed: &[Value]) -> (Vec<Offer>, Vec<String>
     (offers, complaints)
 }
 
-fn offer(server: &str, tool: &Value) -> Result<Offer, (String, String)> {
+fn offer(server: &str, tool: &Value) -> Result<RemoteTool, (String, String)> {
     let name = tool["name"].as_str().unwrap_or_default();
     let short: String = name.chars().take(60).collect();
     let wrong = |why: &str| (short.clone(), why.to_owned());
@@ -123,7 +123,7 @@ fn offer(server: &str, tool: &Value) -> Result<Offer, (String, String)> {
     };
     let definition = ToolDefinition { name: full, description, input_schema };
     let reads_only = tool["annotations"]["readOnlyHint"] == Value::Bool(true);
-    Ok(Offer::new(name, definition, reads_only))
+    Ok(RemoteTool::new(name, definition, reads_only))
 }
 
 /// How the names of a server's tools begin.

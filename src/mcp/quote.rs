@@ -1,25 +1,25 @@
 //! What servers and the library say, fit to be repeated: without secrets, on one line, and no
 //! longer than people read.
 
-use crate::secrets::Mask;
+use crate::secrets::Redactor;
 
 /// How much of somebody's own words is repeated, in characters.
 const LONGEST: usize = 300;
 
 /// The beginning of somebody's words. Cut before the secrets are out of them, a part of one could
 /// stay that nobody knows any more.
-pub(super) fn quote(text: &str, mask: &Mask) -> String {
+pub(super) fn quote(text: &str, mask: &Redactor) -> String {
     one_line(text, mask).chars().take(LONGEST).collect()
 }
 
 /// The end of words whose beginning is lost, and with it perhaps that of a secret.
-pub(super) fn quote_end(text: &str, mask: &Mask) -> String {
+pub(super) fn quote_end(text: &str, mask: &Redactor) -> String {
     let line = one_line(text, mask);
     let excess = line.chars().count().saturating_sub(LONGEST);
     line.chars().skip(excess).collect()
 }
 
-fn one_line(text: &str, mask: &Mask) -> String {
+fn one_line(text: &str, mask: &Redactor) -> String {
     mask.hide(text.trim()).replace(char::is_control, " ")
 }
 
@@ -31,7 +31,7 @@ mod tests {
     #[test]
     fn a_secret_across_the_cut_is_hidden_whole() {
         let secret = "correct-horse-battery";
-        let mask = Mask::new(KnownSecrets::new([secret]));
+        let mask = Redactor::new(KnownSecrets::new([secret]));
         for before in LONGEST - secret.len()..=LONGEST {
             let padding = "x".repeat(before);
             for shown in [
@@ -47,7 +47,7 @@ mod tests {
 
     #[test]
     fn words_stay_on_one_line_of_a_certain_length() {
-        let mask = Mask::default();
+        let mask = Redactor::default();
         assert_eq!(quote(" short\nand \u{1b}stout ", &mask), "short and  stout");
         assert_eq!(quote(&"ö".repeat(1_000), &mask), "ö".repeat(LONGEST));
         let end = format!("{}end", "x".repeat(1_000));

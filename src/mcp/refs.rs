@@ -27,17 +27,17 @@ const LONGEST_WAY: usize = 200;
 /// # Errors
 /// What is wrong.
 pub(super) fn check(schema: &Value, is_value: &dyn Fn(&str) -> bool) -> Result<(), &'static str> {
-    let mut search = Search { root: schema, seen: HashMap::new() };
+    let mut search = RefSearch { root: schema, seen: HashMap::new() };
     search.every(schema, is_value)
 }
 
-struct Search<'a> {
+struct RefSearch<'a> {
     root: &'a Value,
     /// The schemas that were begun, and whether they were found good.
     seen: HashMap<*const Value, bool>,
 }
 
-impl<'a> Search<'a> {
+impl<'a> RefSearch<'a> {
     fn every(
         &mut self,
         schema: &'a Value,

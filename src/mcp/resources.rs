@@ -11,11 +11,11 @@ use tokio_util::sync::CancellationToken;
 
 use crate::transcript::ToolDefinition;
 
-use super::content::Reply;
-use super::member::Member;
-use super::offer::{Offer, prefix};
-use super::servers::{Leave, Servers};
-use super::state::Status;
+use super::content::CallReply;
+use super::member::ServerTask;
+use super::offer::{RemoteTool, prefix};
+use super::servers::{CallPermission, Servers};
+use super::state::ServerStatus;
 
 /// Lists what there is.
 pub(super) const LIST: &str = "ListMcpResources";
@@ -30,9 +30,9 @@ const MOST_LISTED: usize = 500;
 const MOST_PAGES: usize = 20;
 
 /// A kind of list: the request for a page of it, and the key of the answer.
-type Listing = (fn(PaginatedRequestParams) -> ClientRequest, &'static str);
+type ListRequest = (fn(PaginatedRequestParams) -> ClientRequest, &'static str);
 
-const LISTINGS: [Listing; 2] = [
+const LISTINGS: [ListRequest; 2] = [
     (
         |page| ClientRequest::ListResourcesRequest(ListResourcesRequest::with_param(page)),
         "resources",
@@ -46,7 +46,7 @@ const LISTINGS: [Listing; 2] = [
     ),
 ];
 
-static TOOLS: LazyLock<[Offer; 2]> = LazyLock::new(|| {
+static TOOLS: LazyLock<[RemoteTool; 2]> = LazyLock::new(|| {
     let server = json!({ "type": "string", "description": "A server's name" });
     let uri = json!({ "type": "string", "description": "Its URI, as it is listed" });
     let list = ToolDefinition {
@@ -65,32 +65,32 @@ static TOOLS: LazyLock<[Offer; 2]> = LazyLock::new(|| {
             "required": ["server", "uri"],
         }),
     };
-    [Offer::new(LIST, list, true), Offer::new(READ, read, true)]
+    [RemoteTool::new(LIST, list, true), RemoteTool::new(READ, read, true)]
 });
 
 impl Servers {
     /// What the model is told of the two tools, where a server has resources.
-    pub(super) fn resource_tools(&self) -> &'static [Offer] {
+    pub(super) fn resource_tools(&self) -> &'static [RemoteTool] {
         if self.with_resources().next().is_none() { &[] } else { TOOLS.as_slice() }
     }
 
     /// A tool, if it is one of the two and they are offered.
-    pub(super) fn resource_tool(&self, tool: &str) -> Option<&'static Offer> {
+    pub(super) fn resource_tool(&self, tool: &str) -> Option<&'static RemoteTool> {
         self.resource_tools().iter().find(|offer| offer.definition.name == tool)
     }
 
-    fn with_resources(&self) -> impl Iterator<Item = &Arc<Member>> {
+    fn with_resources(&self) -> impl Iterator<Item = &Arc<ServerTask>> {
         self.members().iter().filter(|member| member.about().has_resources)
     }
 
     /// What one of the two tools takes leave by. To list costs nothing and changes nothing; to
     /// read is judged like a tool of the server.
-    pub(super) fn leave_of_resource_tool(tool: &str, input: &Value) -> Leave {
+    pub(super) fn leave_of_resource_tool(tool: &str, input: &Value) -> CallPermission {
         if tool == LIST {
-            return Leave::Free;
+            return CallPermission::Free;
         }
         let name = format!("{}{READ}", prefix(input["server"].as_str().unwrap_or_default()));
-        Leave::Needed { name, reads_only: true }
+        CallPermission::Needed { name, reads_only: true }
     }
 
     /// Performs one of the two.
@@ -99,9 +99,9 @@ impl Servers {
         tool: &str,
         input: &Value,
         cancel: &CancellationToken,
-    ) -> Reply {
+    ) -> CallReply {
         let wanted = input["server"].as_str();
-        let members: Vec<&Arc<Member>> = self
+        let members: Vec<&Arc<ServerTask>> = self
             .with_resources()
             .filter(|member| wanted.is_none_or(|wanted| member.config.name == wanted))
             .collect();
@@ -109,29 +109,29 @@ impl Servers {
             let names: Vec<&str> =
                 self.with_resources().map(|member| member.config.name.as_str()).collect();
             let names = names.join(", ");
-            return Reply::failure(format!("no such server has resources; there are: {names}"));
+            return CallReply::failure(format!("no such server has resources; there are: {names}"));
         }
         if tool == LIST {
             return self.list_resources(&members, cancel).await;
         }
         let (Some(uri), [member]) = (input["uri"].as_str(), &members[..]) else {
-            return Reply::failure("\"server\" and \"uri\" must both be given, as texts");
+            return CallReply::failure("\"server\" and \"uri\" must both be given, as texts");
         };
         let params = ReadResourceRequestParams::new(uri);
         let request = ClientRequest::ReadResourceRequest(ReadResourceRequest::new(params));
         match member.request(READ, &request, self.timers(), cancel).await {
-            Ok(result) => Reply::of_resource(&result),
-            Err(why) => Reply::failure(why),
+            Ok(result) => CallReply::of_resource(&result),
+            Err(why) => CallReply::failure(why),
         }
     }
 
-    async fn list_resources(&self, members: &[&Arc<Member>], cancel: &CancellationToken) -> Reply {
+    async fn list_resources(&self, members: &[&Arc<ServerTask>], cancel: &CancellationToken) -> CallReply {
         let (mut lines, mut failures) = (Vec::new(), Vec::new());
         for member in members {
             let name = &member.config.name;
             let is_gone = matches!(
                 member.standing().status,
-                Status::Failed | Status::NeedsAuth | Status::Disabled
+                ServerStatus::Failed | ServerStatus::NeedsAuth | ServerStatus::Disabled
             );
             if is_gone {
                 failures.push(format!("{name}: it is not there any more"));
@@ -147,20 +147,20 @@ impl Servers {
             }
         }
         if lines.is_empty() && !failures.is_empty() {
-            return Reply::failure(failures.join("\n"));
+            return CallReply::failure(failures.join("\n"));
         }
         if lines.is_empty() {
             lines.push("(there are none)".to_owned());
         }
         lines.extend(failures);
-        Reply::of_text(lines.join("\n"))
+        CallReply::of_text(lines.join("\n"))
     }
 
     /// One list of a server, a line for each.
     async fn list(
         &self,
-        member: &Member,
-        (request, key): Listing,
+        member: &ServerTask,
+        (request, key): ListRequest,
         cancel: &CancellationToken,
     ) -> Result<Vec<String>, String> {
         let (mut lines, mut cursor) = (Vec::new(), None);

@@ -15,20 +15,20 @@ use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use crate::process::Supervisor;
-use crate::secrets::Mask;
+use crate::secrets::Redactor;
 use crate::transcript::ToolDefinition;
 
-use super::config::Config;
-use super::content::Reply;
-use super::member::Member;
-use super::offer::{Offer, prefix};
-use super::state::{Standing, Status, Tally};
+use super::config::ServerConfig;
+use super::content::CallReply;
+use super::member::ServerTask;
+use super::offer::{RemoteTool, prefix};
+use super::state::{ServerReport, ServerStatus, McpStats};
 
 /// Makes the client for an address, or says why it cannot.
-pub type MakeClient = dyn Fn(&str) -> Result<reqwest::Client, String> + Send + Sync;
+pub type HttpClientFactory = dyn Fn(&str) -> Result<reqwest::Client, String> + Send + Sync;
 
 /// What servers are started with.
-pub struct Surroundings {
+pub struct ServerEnvironment {
     /// Where programs start.
     pub cwd: PathBuf,
     /// Where else the run works: servers that ask are told of it.
@@ -37,14 +37,14 @@ pub struct Surroundings {
     pub environment: Vec<(OsString, OsString)>,
     pub supervisor: Supervisor,
     /// For what servers say: it is cut, and must be masked before.
-    pub mask: Mask,
+    pub mask: Redactor,
     /// Makes the client for an address.
-    pub http: Box<MakeClient>,
+    pub http: Box<HttpClientFactory>,
 }
 
 /// How long things may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Timers {
+pub struct McpTimers {
     /// How long a run waits for servers that start, in all; also the start of one over HTTP, which
     /// loses nothing by being tried anew.
     pub wait: Duration,
@@ -59,7 +59,7 @@ pub struct Timers {
     pub end: Duration,
 }
 
-impl Default for Timers {
+impl Default for McpTimers {
     fn default() -> Self {
         Self {
             wait: Duration::from_secs(30),
@@ -73,7 +73,7 @@ impl Default for Timers {
 
 /// What leave a call takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Leave {
+pub enum CallPermission {
     /// None at all.
     Free,
     /// A rule that speaks of this name.
@@ -99,10 +99,10 @@ const ALL_INSTRUCTIONS: usize = 8_000;
 /// The servers of a run. Dropped, they are left to the supervisor.
 #[derive(Default)]
 pub struct Servers {
-    members: Vec<Arc<Member>>,
+    members: Vec<Arc<ServerTask>>,
     required: Vec<String>,
-    around: Option<Arc<Surroundings>>,
-    timers: Timers,
+    around: Option<Arc<ServerEnvironment>>,
+    timers: McpTimers,
     stop: CancellationToken,
     tasks: Mutex<JoinSet<()>>,
     began: Mutex<Option<Instant>>,
@@ -119,13 +119,13 @@ impl fmt::Debug for Servers {
 impl Servers {
     /// Starts nothing yet. Of two servers whose tools would have the same names the later one is
     /// disabled.
-    pub fn new(configs: Vec<Config>, around: Surroundings, timers: Timers) -> Self {
-        let mut members = Vec::<Arc<Member>>::new();
+    pub fn new(configs: Vec<ServerConfig>, around: ServerEnvironment, timers: McpTimers) -> Self {
+        let mut members = Vec::<Arc<ServerTask>>::new();
         for mut config in configs {
             let own = prefix(&config.name);
             let is_twin = members.iter().any(|member| prefix(&member.config.name) == own);
             config.disabled |= is_twin;
-            let member = Member::new(config);
+            let member = ServerTask::new(config);
             if is_twin {
                 member.say("it is disabled: the names of its tools would be another server's");
             }
@@ -198,19 +198,19 @@ impl Servers {
         let end = Instant::now() + self.timers.wait;
         for member in self.wanted(names) {
             let mut watch = member.watch();
-            let over = watch.wait_for(|state| state.status != Status::Pending);
+            let over = watch.wait_for(|state| state.status != ServerStatus::Pending);
             let _ = timeout_at(end, over).await;
             let standing = member.standing();
-            if standing.status != Status::Connected {
+            if standing.status != ServerStatus::Connected {
                 let why = standing.why.map_or_else(String::new, |why| format!(": {why}"));
                 return Err(format!(
                     "the MCP server {:?} is required and {}{why}",
                     standing.name,
                     match standing.status {
-                        Status::Pending | Status::Connected => "not there in time",
-                        Status::NeedsAuth => "wants a login",
-                        Status::Failed => "cannot be had",
-                        Status::Disabled => "disabled",
+                        ServerStatus::Pending | ServerStatus::Connected => "not there in time",
+                        ServerStatus::NeedsAuth => "wants a login",
+                        ServerStatus::Failed => "cannot be had",
+                        ServerStatus::Disabled => "disabled",
                     }
                 ));
             }
@@ -218,7 +218,7 @@ impl Servers {
         Ok(())
     }
 
-    fn wanted<'a>(&'a self, names: &'a [String]) -> impl Iterator<Item = &'a Arc<Member>> {
+    fn wanted<'a>(&'a self, names: &'a [String]) -> impl Iterator<Item = &'a Arc<ServerTask>> {
         self.members.iter().filter(move |member| {
             if names.is_empty() {
                 !member.config.disabled
@@ -231,20 +231,20 @@ impl Servers {
     /// Which are being started.
     pub fn pending(&self) -> Vec<String> {
         let standings = self.standings().into_iter();
-        let pending = standings.filter(|standing| standing.status == Status::Pending);
+        let pending = standings.filter(|standing| standing.status == ServerStatus::Pending);
         pending.map(|standing| standing.name).collect()
     }
 
     /// Which are being started for the first time.
     pub fn starting(&self) -> Vec<String> {
-        let untried = |member: &&Arc<Member>| !member.watch().borrow().tried;
+        let untried = |member: &&Arc<ServerTask>| !member.watch().borrow().tried;
         self.members.iter().filter(untried).map(|member| member.config.name.clone()).collect()
     }
 
     /// Which of these, or of all if there is no name, are not connected.
     pub fn missing(&self, names: &[String]) -> Vec<String> {
         let standings = self.wanted(names).map(|member| member.standing());
-        let gone = standings.filter(|standing| standing.status != Status::Connected);
+        let gone = standings.filter(|standing| standing.status != ServerStatus::Connected);
         gone.map(|standing| standing.name).collect()
     }
 
@@ -290,21 +290,21 @@ impl Servers {
     }
 
     /// What leave a call of theirs takes.
-    pub fn leave(&self, tool: &str, input: &Value) -> Leave {
+    pub fn leave(&self, tool: &str, input: &Value) -> CallPermission {
         if self.resource_tool(tool).is_some() {
             return Self::leave_of_resource_tool(tool, input);
         }
         let reads_only = self
             .find(tool)
             .is_some_and(|(member, offer)| member.config.vouched && offer.reads_only);
-        Leave::Needed { name: tool.to_owned(), reads_only }
+        CallPermission::Needed { name: tool.to_owned(), reads_only }
     }
 
-    pub(super) fn members(&self) -> &[Arc<Member>] {
+    pub(super) fn members(&self) -> &[Arc<ServerTask>] {
         &self.members
     }
 
-    pub(super) fn timers(&self) -> Timers {
+    pub(super) fn timers(&self) -> McpTimers {
         self.timers
     }
 
@@ -327,34 +327,34 @@ impl Servers {
         if self.knows(tool) {
             return None;
         }
-        let of = |member: &&Arc<Member>| tool.starts_with(&prefix(&member.config.name));
+        let of = |member: &&Arc<ServerTask>| tool.starts_with(&prefix(&member.config.name));
         // Of servers named `a` and `a__b` the longer name says more.
         let member = self.members.iter().filter(of).max_by_key(|it| it.config.name.len())?;
-        let Standing { name, status, why } = member.standing();
+        let ServerReport { name, status, why } = member.standing();
         let why = why.map_or_else(String::new, |why| format!(": {why}"));
         Some(match status {
-            Status::Connected => {
+            ServerStatus::Connected => {
                 let offers = member.offers();
                 let names = offers.iter().map(|offer| offer.definition.name.as_str());
                 let names: Vec<&str> = names.take(MOST_NAMED).collect();
                 format!("MCP server {name:?} has no tool {tool}; it has: {}", names.join(", "))
             }
-            Status::Pending => format!(
+            ServerStatus::Pending => format!(
                 "MCP server {name:?} is not connected yet{why}. Its tools join once it is: try \
                  later, or go on without it."
             ),
-            Status::NeedsAuth => format!(
+            ServerStatus::NeedsAuth => format!(
                 "MCP server {name:?} is not connected{why}, and nobody is there to log in. Go on \
                  without it."
             ),
-            Status::Failed => {
+            ServerStatus::Failed => {
                 format!("MCP server {name:?} is not connected{why}. Go on without it.")
             }
-            Status::Disabled => format!("MCP server {name:?} is disabled. Go on without it."),
+            ServerStatus::Disabled => format!("MCP server {name:?} is disabled. Go on without it."),
         })
     }
 
-    fn find(&self, tool: &str) -> Option<(&Arc<Member>, Arc<Offer>)> {
+    fn find(&self, tool: &str) -> Option<(&Arc<ServerTask>, Arc<RemoteTool>)> {
         self.members.iter().find_map(|member| {
             let offers = member.offers();
             let offer = offers.iter().find(|offer| offer.definition.name == tool)?;
@@ -363,14 +363,14 @@ impl Servers {
     }
 
     /// Calls a tool by the name that the model knows. Never fails: every failure is a reply.
-    pub async fn call(&self, tool: &str, input: &Value, cancel: &CancellationToken) -> Reply {
+    pub async fn call(&self, tool: &str, input: &Value, cancel: &CancellationToken) -> CallReply {
         self.calls.fetch_add(1, Ordering::Relaxed);
         let reply = match self.find(tool) {
             Some((member, offer)) => member.call(&offer.name, input, self.timers, cancel).await,
             None if self.resource_tool(tool).is_some() => {
                 self.use_resources(tool, input, cancel).await
             }
-            None => Reply::failure(
+            None => CallReply::failure(
                 self.absent(tool).unwrap_or_else(|| format!("No such tool available: {tool}")),
             ),
         };
@@ -381,7 +381,7 @@ impl Servers {
     }
 
     /// How each stands.
-    pub fn standings(&self) -> Vec<Standing> {
+    pub fn standings(&self) -> Vec<ServerReport> {
         self.members.iter().map(|member| member.standing()).collect()
     }
 
@@ -396,9 +396,9 @@ impl Servers {
     }
 
     /// What came of them so far.
-    pub fn tally(&self) -> Tally {
+    pub fn tally(&self) -> McpStats {
         let reconnects = self.members.iter().map(|member| &member.reconnects);
-        Tally {
+        McpStats {
             servers: self.standings(),
             calls: self.calls.load(Ordering::Relaxed),
             failed: self.failed.load(Ordering::Relaxed),

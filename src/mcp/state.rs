@@ -16,7 +16,7 @@ const HELD: Duration = Duration::from_mins(1);
 
 /// How a server stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Status {
+pub enum ServerStatus {
     /// It is being started, for the first time or anew.
     Pending,
     Connected,
@@ -26,7 +26,7 @@ pub enum Status {
     Disabled,
 }
 
-impl Status {
+impl ServerStatus {
     /// The name used in results.
     pub fn name(self) -> &'static str {
         match self {
@@ -41,17 +41,17 @@ impl Status {
 
 /// A server, for whoever watches.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Standing {
+pub struct ServerReport {
     pub name: String,
-    pub status: Status,
+    pub status: ServerStatus,
     /// Why it is not connected, as far as that is known.
     pub why: Option<String>,
 }
 
 /// What the servers of a run came to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
-    pub servers: Vec<Standing>,
+pub struct McpStats {
+    pub servers: Vec<ServerReport>,
     pub calls: u32,
     /// Calls that were not answered, or answered with an error.
     pub failed: u32,
@@ -61,7 +61,7 @@ pub struct Tally {
 
 /// Why there is no connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Loss {
+pub(super) enum ConnectionLoss {
     /// Another try may find it well.
     Passing(String),
     /// No further try is of use.
@@ -73,14 +73,14 @@ pub(super) enum Loss {
 
 /// How often a server was lost of late.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Backoff {
+pub(super) struct ReconnectBackoff {
     failures: u32,
 }
 
-impl Backoff {
+impl ReconnectBackoff {
     /// The server was lost after it was connected for `held`. Says how long to wait before the
     /// next attempt, or that there is none.
-    pub(super) fn lost(&mut self, loss: &Loss, held: Duration) -> Option<Duration> {
+    pub(super) fn lost(&mut self, loss: &ConnectionLoss, held: Duration) -> Option<Duration> {
         if held >= HELD {
             self.failures = 0;
         }
@@ -89,9 +89,9 @@ impl Backoff {
             return None;
         }
         match loss {
-            Loss::Final(_) | Loss::NeedsAuth(_) => None,
-            Loss::Expired if self.failures == 1 => Some(Duration::ZERO),
-            Loss::Passing(_) | Loss::Expired => {
+            ConnectionLoss::Final(_) | ConnectionLoss::NeedsAuth(_) => None,
+            ConnectionLoss::Expired if self.failures == 1 => Some(Duration::ZERO),
+            ConnectionLoss::Passing(_) | ConnectionLoss::Expired => {
                 Some((FIRST_WAIT * 2_u32.pow(self.failures - 1)).min(LONGEST_WAIT))
             }
         }
@@ -102,13 +102,13 @@ impl Backoff {
 mod tests {
     use super::*;
 
-    fn lost() -> Loss {
-        Loss::Passing("gone".to_owned())
+    fn lost() -> ConnectionLoss {
+        ConnectionLoss::Passing("gone".to_owned())
     }
 
     #[test]
     fn a_server_that_is_lost_again_and_again_is_given_up_after_five_attempts() {
-        let mut backoff = Backoff::default();
+        let mut backoff = ReconnectBackoff::default();
         let waits: Vec<_> =
             (0..6).map(|_| backoff.lost(&lost(), Duration::from_secs(59))).collect();
         let seconds = |seconds| Some(Duration::from_secs(seconds));
@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn a_connection_that_held_owes_nothing() {
-        let mut backoff = Backoff::default();
+        let mut backoff = ReconnectBackoff::default();
         for _ in 0..5 {
             backoff.lost(&lost(), Duration::ZERO);
         }
@@ -126,10 +126,10 @@ mod tests {
 
     #[test]
     fn a_forgotten_session_is_renewed_at_once_but_not_in_a_storm() {
-        let mut backoff = Backoff::default();
-        assert_eq!(backoff.lost(&Loss::Expired, Duration::ZERO), Some(Duration::ZERO));
-        assert_eq!(backoff.lost(&Loss::Expired, Duration::ZERO), Some(Duration::from_secs(2)));
-        let refused = Loss::NeedsAuth("401".to_owned());
-        assert_eq!(Backoff::default().lost(&refused, Duration::ZERO), None);
+        let mut backoff = ReconnectBackoff::default();
+        assert_eq!(backoff.lost(&ConnectionLoss::Expired, Duration::ZERO), Some(Duration::ZERO));
+        assert_eq!(backoff.lost(&ConnectionLoss::Expired, Duration::ZERO), Some(Duration::from_secs(2)));
+        let refused = ConnectionLoss::NeedsAuth("401".to_owned());
+        assert_eq!(ReconnectBackoff::default().lost(&refused, Duration::ZERO), None);
     }
 }

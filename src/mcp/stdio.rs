@@ -14,8 +14,8 @@ use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWrite
 use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
-use crate::process::{Job, Running, Supervisor};
-use crate::secrets::Mask;
+use crate::process::{Job, RunningJob, Supervisor};
+use crate::secrets::Redactor;
 
 use super::quote::{quote, quote_end};
 
@@ -42,24 +42,24 @@ const BACKLOG: usize = 8 << 20;
 const LAST_WORDS: Duration = Duration::from_millis(200);
 
 /// A program under way.
-pub(super) struct Program {
-    running: Running,
-    pub(super) said: Said,
+pub(super) struct ServerProcess {
+    running: RunningJob,
+    pub(super) said: ServerOutput,
     ended: tokio::task::JoinHandle<Option<ExitStatus>>,
 }
 
-impl Program {
+impl ServerProcess {
     /// Starts it, with pipes to talk over.
     ///
     /// # Errors
     /// The system refuses.
-    pub(super) async fn start(supervisor: &Supervisor, job: &Job) -> io::Result<(Self, Pipes)> {
+    pub(super) async fn start(supervisor: &Supervisor, job: &Job) -> io::Result<(Self, StdioTransport)> {
         let mut running = supervisor.start(job).await?;
         let missing = || io::Error::other("it has no pipes");
         let stdin = ChildStdin::from_std(running.stdin.take().ok_or_else(missing)?)?;
         let stdout = ChildStdout::from_std(running.stdout.take().ok_or_else(missing)?)?;
         let stderr = ChildStderr::from_std(running.stderr.take().ok_or_else(missing)?)?;
-        let said = Said::default();
+        let said = ServerOutput::default();
         let (over, is_over) = tokio::sync::watch::channel(());
         let exit = running.exit();
         let ended = tokio::spawn(async move {
@@ -68,7 +68,7 @@ impl Program {
             status
         });
         tokio::spawn(overhear(stderr, said.clone()));
-        let pipes = Pipes::over(stdin, stdout, said.clone(), is_over);
+        let pipes = StdioTransport::over(stdin, stdout, said.clone(), is_over);
         Ok((Self { running, said, ended }, pipes))
     }
 
@@ -87,10 +87,10 @@ impl Program {
 /// What a server says of itself: the end of its standard error, or what it prints that is no
 /// message.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Said(Arc<Mutex<Words>>);
+pub(super) struct ServerOutput(Arc<Mutex<OutputTail>>);
 
 #[derive(Debug, Default)]
-struct Words {
+struct OutputTail {
     bytes: VecDeque<u8>,
     /// Whether they begin in the middle.
     cut: bool,
@@ -98,8 +98,8 @@ struct Words {
     fault: Option<&'static str>,
 }
 
-impl Said {
-    fn words(&self) -> MutexGuard<'_, Words> {
+impl ServerOutput {
+    fn words(&self) -> MutexGuard<'_, OutputTail> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -122,7 +122,7 @@ impl Said {
     }
 
     /// Its last line, for people.
-    pub(super) fn last_line(&self, mask: &Mask) -> Option<String> {
+    pub(super) fn last_line(&self, mask: &Redactor) -> Option<String> {
         let mut said = self.words();
         let text = String::from_utf8_lossy(said.bytes.make_contiguous()).into_owned();
         let lines = text.lines().enumerate();
@@ -132,7 +132,7 @@ impl Said {
     }
 }
 
-async fn overhear(mut stderr: ChildStderr, said: Said) {
+async fn overhear(mut stderr: ChildStderr, said: ServerOutput) {
     let mut chunk = vec![0; 8192];
     while let Ok(count) = stderr.read(&mut chunk).await {
         if count == 0 {
@@ -144,22 +144,22 @@ async fn overhear(mut stderr: ChildStderr, said: Said) {
 
 /// Lines of JSON over a program's pipes. To send never waits: who does not read is found out by
 /// not answering.
-pub(super) struct Pipes {
+pub(super) struct StdioTransport {
     outgoing: mpsc::UnboundedSender<Vec<u8>>,
     /// How many bytes are not written yet.
     backlog: Arc<AtomicUsize>,
-    incoming: mpsc::Receiver<Waiting>,
-    said: Said,
+    incoming: mpsc::Receiver<QueuedMessage>,
+    said: ServerOutput,
 }
 
 /// A message that nobody has taken yet, and the room that it takes up.
-type Waiting = (RxJsonRpcMessage<RoleClient>, OwnedSemaphorePermit);
+type QueuedMessage = (RxJsonRpcMessage<RoleClient>, OwnedSemaphorePermit);
 
-impl Pipes {
+impl StdioTransport {
     fn over(
         stdin: impl AsyncWrite + Send + Unpin + 'static,
         stdout: impl AsyncRead + Send + Unpin + 'static,
-        said: Said,
+        said: ServerOutput,
         is_over: tokio::sync::watch::Receiver<()>,
     ) -> Self {
         let (outgoing, lines) = mpsc::unbounded_channel();
@@ -187,7 +187,7 @@ impl Pipes {
     }
 }
 
-impl Transport<RoleClient> for Pipes {
+impl Transport<RoleClient> for StdioTransport {
     type Error = io::Error;
 
     fn send(
@@ -224,8 +224,8 @@ async fn write(
 
 async fn read(
     stdout: impl AsyncRead + Unpin,
-    messages: mpsc::Sender<Waiting>,
-    said: Said,
+    messages: mpsc::Sender<QueuedMessage>,
+    said: ServerOutput,
     mut is_over: tokio::sync::watch::Receiver<()>,
 ) {
     let all = read_messages(stdout, &messages, &said);
@@ -242,8 +242,8 @@ async fn read(
 
 async fn read_messages(
     stdout: impl AsyncRead + Unpin,
-    messages: &mpsc::Sender<Waiting>,
-    said: &Said,
+    messages: &mpsc::Sender<QueuedMessage>,
+    said: &ServerOutput,
 ) {
     let room = Arc::new(Semaphore::new(WAITING_BYTES as usize));
     let mut stdout = BufReader::with_capacity(64 << 10, stdout);
@@ -294,7 +294,7 @@ mod tests {
     async fn what_nobody_takes_is_not_read_without_end() {
         let (mut server, stdout) = duplex(1 << 10);
         let (_running, is_over) = watch::channel(());
-        let mut pipes = Pipes::over(tokio::io::sink(), stdout, Said::default(), is_over);
+        let mut pipes = StdioTransport::over(tokio::io::sink(), stdout, ServerOutput::default(), is_over);
         let params = json!({ "level": "info", "data": "x".repeat(4 << 20) });
         let news = json!({ "jsonrpc": "2.0", "method": "notifications/message", "params": params });
         let line = format!("{news}\n");
@@ -313,8 +313,8 @@ mod tests {
 
     #[test]
     fn a_secret_whose_beginning_is_lost_is_not_shown() {
-        let (said, secret) = (Said::default(), "correct-horse-battery");
-        let mask = Mask::new(KnownSecrets::new([secret]));
+        let (said, secret) = (ServerOutput::default(), "correct-horse-battery");
+        let mask = Redactor::new(KnownSecrets::new([secret]));
         let line = format!("{secret}{}", "x".repeat(SAID_BYTES - 7));
         said.hear(line.as_bytes());
         let shown = said.last_line(&mask).expect("a line");
@@ -328,8 +328,8 @@ mod tests {
         let (stdin, _unread) = duplex(1 << 10);
         let (_silent, stdout) = duplex(1 << 10);
         let (_running, is_over) = watch::channel(());
-        let said = Said::default();
-        let mut pipes = Pipes::over(stdin, stdout, said.clone(), is_over);
+        let said = ServerOutput::default();
+        let mut pipes = StdioTransport::over(stdin, stdout, said.clone(), is_over);
         let queued = (0..100).take_while(|_| pipes.queue(vec![b'x'; 1 << 20]).is_ok()).count();
         assert_eq!(queued, 8);
         assert_eq!(said.fault(), Some("it does not read what it is told"));

@@ -15,7 +15,7 @@ use super::stop_reason::{StopKind, TrustedCalls};
 
 /// Something that happened while a reply streamed in.
 #[derive(Clone, Debug)]
-pub enum Progress {
+pub enum StreamProgress {
     /// The status line and headers came: the service is alive. What they say of rate limits.
     Accepted(Option<RateLimits>),
     /// Any byte, pings included.
@@ -30,7 +30,7 @@ pub enum Progress {
 
 /// A whole reply.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Answer {
+pub struct ModelReply {
     pub id: String,
     /// The model that the service says answered.
     pub model: String,
@@ -63,7 +63,7 @@ pub struct MalformedCall {
 ///
 /// # Errors
 /// The error that it is instead, or that it is neither.
-pub fn read_whole(body: &[u8]) -> Result<Answer, FaultKind> {
+pub fn read_whole(body: &[u8]) -> Result<ModelReply, FaultKind> {
     let body = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
     let value: Value = serde_json::from_slice(body)
         .map_err(|error| nonsense(format!("the body is not JSON ({error})")))?;
@@ -85,7 +85,7 @@ pub fn read_whole(body: &[u8]) -> Result<Answer, FaultKind> {
     let Settled { content, cut_tool_call, malformed } = settle(sealed, stop_reason);
     let mut received = Received::default();
     received.report(&value["usage"]);
-    Ok(Answer {
+    Ok(ModelReply {
         id: text_of(&value["id"]),
         model: text_of(&value["model"]),
         content,
@@ -114,7 +114,7 @@ pub(super) fn received_of(body: &[u8]) -> Option<Received> {
 
 /// A block at its end.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Sealed {
+pub(super) enum CompletedBlock {
     Whole(Block),
     /// Nothing worth keeping: the service refuses blank text when it comes back to it.
     Blank,
@@ -126,28 +126,28 @@ pub(super) enum Sealed {
 }
 
 /// Ends a block that came in one piece.
-fn seal(value: Value, ids: &mut ToolIds) -> Result<Sealed, String> {
+fn seal(value: Value, ids: &mut ToolIds) -> Result<CompletedBlock, String> {
     let kind = text_of(&value["type"]);
     if kind == "tool_use" {
         let id = ids.claim(value["id"].as_str().unwrap_or_default());
         return Ok(seal_tool_use(id, &text_of(&value["name"]), value["input"].clone()));
     }
     match serde_json::from_value(value) {
-        Ok(Block::Text { text }) if text.trim().is_empty() => Ok(Sealed::Blank),
+        Ok(Block::Text { text }) if text.trim().is_empty() => Ok(CompletedBlock::Blank),
         Ok(Block::Other(_)) if matches!(kind.as_str(), "" | "text" | "thinking") => {
             Err("a content block makes no sense".to_owned())
         }
-        Ok(whole) => Ok(Sealed::Whole(whole)),
+        Ok(whole) => Ok(CompletedBlock::Whole(whole)),
         Err(error) => Err(format!("a content block makes no sense ({error})")),
     }
 }
 
 /// Ends a tool call. Arguments that came as text are read as what the text says; no text at all
 /// is no arguments.
-pub(super) fn seal_tool_use(id: String, name: &str, input: Value) -> Sealed {
+pub(super) fn seal_tool_use(id: String, name: &str, input: Value) -> CompletedBlock {
     let malformed = |name: &str, problem: String| {
         let (id, name) = (id.clone(), name.to_owned());
-        Sealed::Malformed { name, call: MalformedCall { id, problem } }
+        CompletedBlock::Malformed { name, call: MalformedCall { id, problem } }
     };
     if name.is_empty() {
         return malformed(UNNAMED, "the call names no tool".to_owned());
@@ -162,9 +162,9 @@ pub(super) fn seal_tool_use(id: String, name: &str, input: Value) -> Sealed {
     };
     match input {
         Value::Null => {
-            Sealed::Whole(Block::ToolUse { id, name: name.to_owned(), input: json!({}) })
+            CompletedBlock::Whole(Block::ToolUse { id, name: name.to_owned(), input: json!({}) })
         }
-        Value::Object(_) => Sealed::Whole(Block::ToolUse { id, name: name.to_owned(), input }),
+        Value::Object(_) => CompletedBlock::Whole(Block::ToolUse { id, name: name.to_owned(), input }),
         Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
             malformed(name, not_an_object(&input.to_string()))
         }
@@ -205,9 +205,9 @@ pub(super) struct Settled {
 }
 
 /// Keeps what is whole. Tool calls that the stop reason makes doubtful are left out.
-pub(super) fn settle(mut sealed: Vec<Sealed>, stop_reason: &str) -> Settled {
-    let is_call = |one: &Sealed| {
-        matches!(one, Sealed::Malformed { .. } | Sealed::Whole(Block::ToolUse { .. }))
+pub(super) fn settle(mut sealed: Vec<CompletedBlock>, stop_reason: &str) -> Settled {
+    let is_call = |one: &CompletedBlock| {
+        matches!(one, CompletedBlock::Malformed { .. } | CompletedBlock::Whole(Block::ToolUse { .. }))
     };
     let before = sealed.len();
     match StopKind::of(stop_reason).trusted_calls() {
@@ -224,9 +224,9 @@ pub(super) fn settle(mut sealed: Vec<Sealed>, stop_reason: &str) -> Settled {
         Settled { content: Vec::with_capacity(sealed.len()), cut_tool_call, malformed: Vec::new() };
     for one in sealed {
         match one {
-            Sealed::Whole(block) => settled.content.push(block),
-            Sealed::Blank => {}
-            Sealed::Malformed { name, call } => {
+            CompletedBlock::Whole(block) => settled.content.push(block),
+            CompletedBlock::Blank => {}
+            CompletedBlock::Malformed { name, call } => {
                 let id = call.id.clone();
                 settled.content.push(Block::ToolUse { id, name, input: json!({}) });
                 settled.malformed.push(call);

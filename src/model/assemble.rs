@@ -8,16 +8,16 @@ use crate::recovery::FaultKind;
 use crate::transcript::Block;
 
 use super::answer::{
-    Answer, Progress, Sealed, Settled, ToolIds, nonsense, seal_tool_use, settle, stated_reason,
+    ModelReply, StreamProgress, CompletedBlock, Settled, ToolIds, nonsense, seal_tool_use, settle, stated_reason,
     text_of,
 };
 use super::refusal::refusal_in;
 use super::settlement::Received;
-use super::sse::Frame;
+use super::sse::SseEvent;
 
 /// What an event meant for the reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum AssemblyStep {
     /// Life, but no progress: a ping, an event without content, one that is not known.
     Idle,
     /// Content came.
@@ -32,7 +32,7 @@ pub enum Step {
 /// events pass. Strict where something could be: a reply without its stop reason is none, and one
 /// without its last event is one only if everything else came.
 #[derive(Debug, Default)]
-pub struct Assembly {
+pub struct ReplyAssembly {
     id: String,
     model: String,
     /// `None` until a message has begun.
@@ -41,7 +41,7 @@ pub struct Assembly {
     /// Whether the output was counted at its end, and not only at its start.
     counted: bool,
     over: bool,
-    slots: BTreeMap<u64, Slot>,
+    slots: BTreeMap<u64, BlockSlot>,
     ids: ToolIds,
     written: Written,
 }
@@ -56,20 +56,20 @@ struct Written {
 }
 
 #[derive(Debug)]
-enum Slot {
-    Open(Growing),
-    Closed(Sealed),
+enum BlockSlot {
+    Open(GrowingBlock),
+    Closed(CompletedBlock),
 }
 
 #[derive(Debug)]
-enum Growing {
+enum GrowingBlock {
     Text(String),
     Thinking { thinking: String, signature: String },
     ToolUse { id: String, name: String, given: Value, json: String },
     Other { value: Value, json: String },
 }
 
-impl Assembly {
+impl ReplyAssembly {
     /// Whether any content has begun.
     pub fn has_begun(&self) -> bool {
         !self.slots.is_empty()
@@ -79,13 +79,13 @@ impl Assembly {
     pub fn has_block(&self) -> bool {
         self.slots
             .values()
-            .any(|slot| matches!(slot, Slot::Closed(Sealed::Whole(_) | Sealed::Malformed { .. })))
+            .any(|slot| matches!(slot, BlockSlot::Closed(CompletedBlock::Whole(_) | CompletedBlock::Malformed { .. })))
     }
 
     /// Whether nothing is missing but the last event: the blocks have ended, and stop reason and
     /// usage have come. Such a reply is whole.
     pub fn is_whole(&self) -> bool {
-        let ended = self.slots.values().all(|slot| matches!(slot, Slot::Closed(_)));
+        let ended = self.slots.values().all(|slot| matches!(slot, BlockSlot::Closed(_)));
         self.over || (ended && self.stop_reason.is_some() && self.counted)
     }
 
@@ -100,12 +100,12 @@ impl Assembly {
     /// The service reported an error, or the event makes no sense.
     pub fn take(
         &mut self,
-        frame: &Frame,
-        progress: &mut (dyn FnMut(Progress) + Send),
-    ) -> Result<Step, FaultKind> {
+        frame: &SseEvent,
+        progress: &mut (dyn FnMut(StreamProgress) + Send),
+    ) -> Result<AssemblyStep, FaultKind> {
         let data = frame.data.trim();
         if data.is_empty() || data == "[DONE]" || frame.event == "ping" {
-            return Ok(Step::Idle);
+            return Ok(AssemblyStep::Idle);
         }
         let value: Value = serde_json::from_str(data)
             .map_err(|error| nonsense(format!("an event is not JSON ({error})")))?;
@@ -117,13 +117,13 @@ impl Assembly {
             None => frame.event.as_str(),
         };
         if kind == "ping" {
-            return Ok(Step::Idle);
+            return Ok(AssemblyStep::Idle);
         }
         // Who tells of blocks does so before the event that ends one.
         if kind == "content_block_stop" {
             self.close(index_of(&value)?, progress);
         }
-        progress(Progress::Event(value.clone()));
+        progress(StreamProgress::Event(value.clone()));
         let before = self.written;
         match kind {
             "error" => {
@@ -146,21 +146,21 @@ impl Assembly {
                     self.close(index, progress);
                 }
                 self.over = true;
-                return Ok(Step::Last);
+                return Ok(AssemblyStep::Last);
             }
             _ => {}
         }
         if let Some(received) = self.received {
-            progress(Progress::Received(received));
+            progress(StreamProgress::Received(received));
         }
-        Ok(if self.written == before { Step::Idle } else { Step::Content })
+        Ok(if self.written == before { AssemblyStep::Idle } else { AssemblyStep::Content })
     }
 
     /// The reply, now that the stream has ended.
     ///
     /// # Errors
     /// It ended too early, or what it brought makes no sense.
-    pub fn finish(self) -> Result<Answer, FaultKind> {
+    pub fn finish(self) -> Result<ModelReply, FaultKind> {
         let torn = |what: &str| FaultKind::TornStream { detail: what.to_owned() };
         if !self.is_whole() {
             return Err(torn("the stream ended before its last event"));
@@ -170,11 +170,11 @@ impl Assembly {
         };
         let received = self.received.unwrap_or_default();
         let sealed = self.slots.into_values().filter_map(|slot| match slot {
-            Slot::Closed(sealed) => Some(sealed),
-            Slot::Open(_) => None,
+            BlockSlot::Closed(sealed) => Some(sealed),
+            BlockSlot::Open(_) => None,
         });
         let Settled { content, cut_tool_call, malformed } = settle(sealed.collect(), &stop_reason);
-        Ok(Answer {
+        Ok(ModelReply {
             id: self.id,
             model: self.model,
             content,
@@ -210,22 +210,22 @@ impl Assembly {
         }
         let block = &event["content_block"];
         let growing = match block["type"].as_str() {
-            Some("text") => Growing::Text(text_of(&block["text"])),
-            Some("thinking") => Growing::Thinking {
+            Some("text") => GrowingBlock::Text(text_of(&block["text"])),
+            Some("thinking") => GrowingBlock::Thinking {
                 thinking: text_of(&block["thinking"]),
                 signature: text_of(&block["signature"]),
             },
-            Some("tool_use") => Growing::ToolUse {
+            Some("tool_use") => GrowingBlock::ToolUse {
                 id: self.ids.claim(block["id"].as_str().unwrap_or_default()),
                 name: text_of(&block["name"]),
                 given: block["input"].clone(),
                 json: String::new(),
             },
-            Some(_) => Growing::Other { value: block.clone(), json: String::new() },
+            Some(_) => GrowingBlock::Other { value: block.clone(), json: String::new() },
             None => return Err(nonsense(format!("content block {index} has no type"))),
         };
         self.written.open(&growing);
-        self.slots.insert(index, Slot::Open(growing));
+        self.slots.insert(index, BlockSlot::Open(growing));
         self.received().grow(block.to_string().len());
         Ok(())
     }
@@ -233,24 +233,24 @@ impl Assembly {
     fn grow(&mut self, event: &Value) -> Result<(), FaultKind> {
         let index = index_of(event)?;
         let delta = &event["delta"];
-        let Some(Slot::Open(growing)) = self.slots.get_mut(&index) else {
+        let Some(BlockSlot::Open(growing)) = self.slots.get_mut(&index) else {
             return Err(nonsense(format!("content for block {index}, which is not open")));
         };
         let (target, piece) = match (delta["type"].as_str(), growing) {
-            (Some("text_delta"), Growing::Text(text)) => (text, &delta["text"]),
-            (Some("thinking_delta"), Growing::Thinking { thinking, .. }) => {
+            (Some("text_delta"), GrowingBlock::Text(text)) => (text, &delta["text"]),
+            (Some("thinking_delta"), GrowingBlock::Thinking { thinking, .. }) => {
                 (thinking, &delta["thinking"])
             }
-            (Some("signature_delta"), Growing::Thinking { signature, .. }) => {
+            (Some("signature_delta"), GrowingBlock::Thinking { signature, .. }) => {
                 (signature, &delta["signature"])
             }
             (
                 Some("input_json_delta"),
-                Growing::ToolUse { json, .. } | Growing::Other { json, .. },
+                GrowingBlock::ToolUse { json, .. } | GrowingBlock::Other { json, .. },
             ) => (json, &delta["partial_json"]),
             (
                 Some("text_delta" | "thinking_delta" | "signature_delta" | "input_json_delta"),
-                Growing::Text(_) | Growing::Thinking { .. } | Growing::ToolUse { .. },
+                GrowingBlock::Text(_) | GrowingBlock::Thinking { .. } | GrowingBlock::ToolUse { .. },
             ) => return Err(nonsense(format!("content of another kind for block {index}"))),
             _ => return Ok(()),
         };
@@ -265,44 +265,44 @@ impl Assembly {
     }
 
     /// Closes a block, if it is open, and tells of it if it is whole.
-    fn close(&mut self, index: u64, progress: &mut (dyn FnMut(Progress) + Send)) {
+    fn close(&mut self, index: u64, progress: &mut (dyn FnMut(StreamProgress) + Send)) {
         let Some(slot) = self.slots.get_mut(&index) else { return };
-        let Slot::Open(growing) = slot else { return };
+        let BlockSlot::Open(growing) = slot else { return };
         let sealed = growing.seal();
-        if let (Sealed::Whole(block), Ok(index)) = (&sealed, usize::try_from(index)) {
-            progress(Progress::Block { index, block: block.clone() });
+        if let (CompletedBlock::Whole(block), Ok(index)) = (&sealed, usize::try_from(index)) {
+            progress(StreamProgress::Block { index, block: block.clone() });
         }
-        *slot = Slot::Closed(sealed);
+        *slot = BlockSlot::Closed(sealed);
     }
 }
 
 impl Written {
     /// Counts what a block brings as it begins.
-    fn open(&mut self, block: &Growing) {
+    fn open(&mut self, block: &GrowingBlock) {
         match block {
-            Growing::Text(text) => self.by_the_model += text.len() as u64,
-            Growing::Thinking { thinking, signature } => {
+            GrowingBlock::Text(text) => self.by_the_model += text.len() as u64,
+            GrowingBlock::Thinking { thinking, signature } => {
                 self.by_the_model += thinking.len() as u64;
                 self.besides += signature.len() as u64;
             }
-            Growing::ToolUse { name, given, .. } => {
+            GrowingBlock::ToolUse { name, given, .. } => {
                 let given = given.as_object().is_some_and(|given| !given.is_empty());
                 self.by_the_model += name.len() as u64;
                 self.besides += u64::from(given);
             }
-            Growing::Other { .. } => self.besides += 1,
+            GrowingBlock::Other { .. } => self.besides += 1,
         }
     }
 }
 
-impl Growing {
-    fn seal(&mut self) -> Sealed {
+impl GrowingBlock {
+    fn seal(&mut self) -> CompletedBlock {
         use std::mem::take;
 
         match self {
-            Self::Text(text) if text.trim().is_empty() => Sealed::Blank,
-            Self::Text(text) => Sealed::Whole(Block::Text { text: take(text) }),
-            Self::Thinking { thinking, signature } => Sealed::Whole(Block::Thinking {
+            Self::Text(text) if text.trim().is_empty() => CompletedBlock::Blank,
+            Self::Text(text) => CompletedBlock::Whole(Block::Text { text: take(text) }),
+            Self::Thinking { thinking, signature } => CompletedBlock::Whole(Block::Thinking {
                 thinking: take(thinking),
                 signature: take(signature),
             }),
@@ -316,8 +316,8 @@ impl Growing {
                     value["input"] = input;
                 }
                 match serde_json::from_value(value.take()) {
-                    Ok(block) => Sealed::Whole(block),
-                    Err(_) => Sealed::Blank,
+                    Ok(block) => CompletedBlock::Whole(block),
+                    Err(_) => CompletedBlock::Blank,
                 }
             }
         }

@@ -9,48 +9,48 @@ use std::time::Duration;
 use reqwest::Url;
 use reqwest::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 
-use crate::recovery::{Ask, ErrorClass, Fault, FaultKind, Purpose, Reach, Standing, classify};
+use crate::recovery::{ModelCall, ErrorClass, Fault, FaultKind, CallPurpose, FailureStage, Standing, classify};
 
-use super::answer::{Answer, Progress};
-use super::credentials::{Keyring, Renewal, Secret};
-use super::endpoint::{Endpoint, EndpointError, Timers, host};
-use super::exchange::Exchange;
+use super::answer::{ModelReply, StreamProgress};
+use super::credentials::{CredentialProvider, Renewal, Secret};
+use super::endpoint::{ModelService, EndpointError, RequestTimers, host};
+use super::exchange::Attempt;
 use super::fault::scrubbed;
 use super::headers::RateLimits;
-use super::limits::Account;
-use super::request::{FAST_BETA, Prompt, body};
-use super::transport::{Transport, read_roots};
+use super::limits::AccountKey;
+use super::request::{FAST_BETA, RequestContent, body};
+use super::transport::{HttpTransport, read_roots};
 
-pub use knock::Knock;
+pub use knock::ProbeAnswer;
 
 /// A client of one endpoint.
 #[derive(Debug)]
-pub struct Client {
+pub struct ModelClient {
     url: Url,
     headers: HeaderMap,
-    keyring: Keyring,
-    timers: Timers,
-    transport: Transport,
+    keyring: CredentialProvider,
+    timers: RequestTimers,
+    transport: HttpTransport,
     limits: Mutex<Option<RateLimits>>,
-    account: Account,
+    account: AccountKey,
     /// Whether it has answered well.
     proven: AtomicBool,
 }
 
-impl Client {
+impl ModelClient {
     /// Checks the endpoint. Nothing is sent.
     ///
     /// # Errors
     /// What is wrong with it.
-    pub fn new(endpoint: Endpoint) -> Result<Self, EndpointError> {
+    pub fn new(endpoint: ModelService) -> Result<Self, EndpointError> {
         let url = endpoint.url()?;
-        let account = Account::new(&endpoint, &url);
+        let account = AccountKey::new(&endpoint, &url);
         let roots = read_roots(&endpoint.ca_files)
             .map_err(|(path, reason)| EndpointError::CaFile { path, reason })?;
         let headers = fixed_headers(&endpoint)?;
         let (timers, proxies) = (endpoint.timers, endpoint.proxies.clone());
-        let keyring = Keyring::new(endpoint, &roots).ok_or(EndpointError::Credential)?;
-        let transport = Transport::new(&url, timers, roots, &proxies).following_redirects();
+        let keyring = CredentialProvider::new(endpoint, &roots).ok_or(EndpointError::Credential)?;
+        let transport = HttpTransport::new(&url, timers, roots, &proxies).following_redirects();
         let limits = Mutex::new(None);
         let proven = AtomicBool::new(false);
         Ok(Self { url, headers, keyring, timers, transport, limits, account, proven })
@@ -63,16 +63,16 @@ impl Client {
     /// The facts of the failure. Nothing is retried here.
     pub async fn ask(
         &self,
-        prompt: &Prompt<'_>,
-        ask: &Ask,
-        progress: &mut (dyn FnMut(Progress) + Send),
-    ) -> Result<Answer, Box<Fault>> {
+        prompt: &RequestContent<'_>,
+        ask: &ModelCall,
+        progress: &mut (dyn FnMut(StreamProgress) + Send),
+    ) -> Result<ModelReply, Box<Fault>> {
         let (request, secret) = self.request(prompt, ask).await?;
         let bytes = request.body().map_or(0, size);
-        let mut exchange = Exchange::begin(&self.timers, ask, bytes, self.way());
+        let mut exchange = Attempt::begin(&self.timers, ask, bytes, self.way());
         let result = match self.transport.client(ask.connection) {
             Ok(http) => exchange.run(http, request, progress).await,
-            Err(detail) => Err(Fault::new(FaultKind::Certificate { detail }, Reach::Nowhere)),
+            Err(detail) => Err(Fault::new(FaultKind::Certificate { detail }, FailureStage::Nowhere)),
         };
         if let Some(limits) = exchange.rate_limits() {
             *self.limits.lock().unwrap_or_else(PoisonError::into_inner) = Some(limits);
@@ -146,11 +146,11 @@ impl Client {
 
     async fn request(
         &self,
-        prompt: &Prompt<'_>,
-        ask: &Ask,
+        prompt: &RequestContent<'_>,
+        ask: &ModelCall,
     ) -> Result<(reqwest::Request, Option<Secret>), Box<Fault>> {
         let body = body(prompt, ask.cap, ask.mode).map_err(|error| {
-            Fault::new(FaultKind::Unsendable { detail: error.to_string() }, Reach::Nowhere)
+            Fault::new(FaultKind::Unsendable { detail: error.to_string() }, FailureStage::Nowhere)
         })?;
         let mut headers = self.headers.clone();
         let own = prompt.source.and_then(|name| HeaderValue::from_str(name).ok());
@@ -179,10 +179,10 @@ fn with_fast(betas: Option<&HeaderValue>) -> HeaderValue {
 }
 
 /// Who asks (SPEC 1), for whoever keeps the books of a gateway.
-fn source(purpose: Purpose) -> &'static str {
+fn source(purpose: CallPurpose) -> &'static str {
     match purpose {
-        Purpose::Reply => "main",
-        Purpose::Summary(_) => "compact",
+        CallPurpose::Reply => "main",
+        CallPurpose::Summary(_) => "compact",
     }
 }
 
@@ -191,7 +191,7 @@ fn size(body: &reqwest::Body) -> usize {
 }
 
 /// What every request says of itself. The endpoint's own headers have the last word.
-fn fixed_headers(endpoint: &Endpoint) -> Result<HeaderMap, EndpointError> {
+fn fixed_headers(endpoint: &ModelService) -> Result<HeaderMap, EndpointError> {
     let mut headers = HeaderMap::new();
     let mut add = |name: &str, value: &str| {
         let wrong = || EndpointError::Header { name: name.to_owned() };

@@ -13,7 +13,7 @@ use super::proxies::Proxies;
 
 /// Where the service is and how to talk to it.
 #[derive(Clone, Debug)]
-pub struct Endpoint {
+pub struct ModelService {
     /// With or without a path in front of `/v1/messages`.
     pub base_url: String,
     pub credential: Credential,
@@ -21,7 +21,7 @@ pub struct Endpoint {
     pub betas: Vec<String>,
     /// Sent with every request; they replace what would be sent otherwise.
     pub extra_headers: Vec<(String, String)>,
-    pub timers: Timers,
+    pub timers: RequestTimers,
     /// PEM files with certificates to trust beside the system's.
     pub ca_files: Vec<PathBuf>,
     pub proxies: Proxies,
@@ -31,7 +31,7 @@ pub struct Endpoint {
     pub supervisor: Supervisor,
 }
 
-impl Endpoint {
+impl ModelService {
     /// The service at `base_url`, everything else as usual.
     pub fn new(base_url: impl Into<String>, credential: Credential) -> Self {
         Self {
@@ -40,7 +40,7 @@ impl Endpoint {
             anthropic_version: "2023-06-01".to_owned(),
             betas: Vec::new(),
             extra_headers: Vec::new(),
-            timers: Timers::default(),
+            timers: RequestTimers::default(),
             ca_files: Vec::new(),
             proxies: Proxies::default(),
             secrets: KnownSecrets::default(),
@@ -53,17 +53,17 @@ impl Endpoint {
     /// # Errors
     /// The base URL is none.
     pub fn url(&self) -> Result<Url, EndpointError> {
-        Address::parse(&self.base_url).map(|address| address.messages())
+        BaseUrl::parse(&self.base_url).map(|address| address.messages())
     }
 }
 
 /// A base URL, taken apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Address {
+pub struct BaseUrl {
     url: Url,
 }
 
-impl Address {
+impl BaseUrl {
     /// Reads one, with or without `/v1/messages` at its end.
     ///
     /// # Errors
@@ -113,7 +113,7 @@ pub(super) fn host(url: &Url) -> String {
 
 /// How long each part of a request may take. Real time: no rehearsal makes it pass faster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Timers {
+pub struct RequestTimers {
     /// Name, TCP and TLS.
     pub connect: Duration,
     /// From the start of the attempt to the first byte of the reply's body. A second is added
@@ -132,7 +132,7 @@ pub struct Timers {
     pub dead_path: Duration,
 }
 
-impl Default for Timers {
+impl Default for RequestTimers {
     fn default() -> Self {
         Self {
             connect: Duration::from_secs(15),
@@ -146,7 +146,7 @@ impl Default for Timers {
     }
 }
 
-impl Timers {
+impl RequestTimers {
     /// The limit for the first byte of an answer to a request of `bytes`.
     pub fn first_byte_for(&self, bytes: usize) -> Duration {
         const BYTES_PER_SECOND: u64 = 50_000;

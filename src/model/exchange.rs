@@ -5,15 +5,15 @@ use std::time::Duration;
 use reqwest::{Request, Response};
 use tokio::time::{Instant, timeout, timeout_at};
 
-use crate::recovery::{Ask, Fault, FaultKind, Mode, Reach, Timer};
+use crate::recovery::{ModelCall, Fault, FaultKind, ReplyMode, FailureStage, Timer};
 
-use super::answer::{Answer, Progress, nonsense, read_whole, received_of};
-use super::assemble::{Assembly, Step};
-use super::endpoint::Timers;
+use super::answer::{ModelReply, StreamProgress, nonsense, read_whole, received_of};
+use super::assemble::{ReplyAssembly, AssemblyStep};
+use super::endpoint::RequestTimers;
 use super::fault::{plain, refused, shorten, torn, unanswered};
 use super::headers::{RateLimits, request_id, wall_clock};
-use super::sse::Frames;
-use super::transport::Dialled;
+use super::sse::SseParser;
+use super::transport::ConnectionMade;
 
 /// The most bytes of an error's body that are read, and for how long.
 const ERROR_LIMIT: usize = 64 * 1024;
@@ -33,22 +33,22 @@ const REPLY_MARGIN: u64 = 64 * 1024;
 
 /// One request under way.
 #[derive(Debug)]
-pub(super) struct Exchange {
-    mode: Mode,
+pub(super) struct Attempt {
+    mode: ReplyMode,
     /// The output cap, in tokens.
     cap: u32,
-    timers: Timers,
+    timers: RequestTimers,
     /// Who is asked, for people.
     to: String,
     began: Instant,
     first_byte: Duration,
-    dialled: Dialled,
+    dialled: ConnectionMade,
     limits: Option<RateLimits>,
     request_id: Option<String>,
 }
 
-impl Exchange {
-    pub(super) fn begin(timers: &Timers, ask: &Ask, request_bytes: usize, to: String) -> Self {
+impl Attempt {
+    pub(super) fn begin(timers: &RequestTimers, ask: &ModelCall, request_bytes: usize, to: String) -> Self {
         Self {
             mode: ask.mode,
             cap: ask.cap,
@@ -56,7 +56,7 @@ impl Exchange {
             to,
             began: Instant::now(),
             first_byte: timers.first_byte_for(request_bytes),
-            dialled: Dialled::default(),
+            dialled: ConnectionMade::default(),
             limits: None,
             request_id: None,
         }
@@ -71,11 +71,11 @@ impl Exchange {
         &mut self,
         http: &reqwest::Client,
         request: Request,
-        progress: &mut (dyn FnMut(Progress) + Send),
-    ) -> Result<Answer, Fault> {
+        progress: &mut (dyn FnMut(StreamProgress) + Send),
+    ) -> Result<ModelReply, Fault> {
         let result = match self.mode {
-            Mode::Streaming => self.talk(http, request, progress).await,
-            Mode::Whole => {
+            ReplyMode::Streaming => self.talk(http, request, progress).await,
+            ReplyMode::Whole => {
                 let limit = self.timers.whole;
                 match timeout(limit, self.talk(http, request, progress)).await {
                     Ok(result) => result,
@@ -93,15 +93,15 @@ impl Exchange {
         &mut self,
         http: &reqwest::Client,
         request: Request,
-        progress: &mut (dyn FnMut(Progress) + Send),
-    ) -> Result<Answer, Fault> {
+        progress: &mut (dyn FnMut(StreamProgress) + Send),
+    ) -> Result<ModelReply, Fault> {
         let response = self.send(http, request).await?;
         self.limits = RateLimits::read(response.headers());
         self.request_id = request_id(response.headers());
         if !response.status().is_success() {
             return Err(read_refusal(response).await);
         }
-        progress(Progress::Accepted(self.limits.clone()));
+        progress(StreamProgress::Accepted(self.limits.clone()));
         let mut answer = self.read(response, progress).await?;
         answer.request_id = self.request_id.take();
         Ok(answer)
@@ -110,8 +110,8 @@ impl Exchange {
     async fn send(&self, http: &reqwest::Client, request: Request) -> Result<Response, Fault> {
         let sending = self.dialled.watch(http.execute(request));
         let result = match self.mode {
-            Mode::Whole => Ok(sending.await),
-            Mode::Streaming => timeout_at(self.began + self.first_byte, sending).await,
+            ReplyMode::Whole => Ok(sending.await),
+            ReplyMode::Streaming => timeout_at(self.began + self.first_byte, sending).await,
         };
         match result {
             Ok(Ok(response)) => Ok(response),
@@ -120,22 +120,22 @@ impl Exchange {
         }
     }
 
-    fn unanswered_reach(&self) -> Reach {
-        if self.dialled.yes() { Reach::FreshConnection } else { Reach::StaleConnection }
+    fn unanswered_reach(&self) -> FailureStage {
+        if self.dialled.yes() { FailureStage::FreshConnection } else { FailureStage::StaleConnection }
     }
 
     /// Reads a reply of either kind: what was asked for is not always what comes.
     async fn read(
         &self,
         response: Response,
-        progress: &mut (dyn FnMut(Progress) + Send),
-    ) -> Result<Answer, Fault> {
-        let mut body = Body::new(self, response);
+        progress: &mut (dyn FnMut(StreamProgress) + Send),
+    ) -> Result<ModelReply, Fault> {
+        let mut body = TimedBody::new(self, response);
         let broken = |kind| match self.mode {
-            Mode::Streaming => Fault::new(kind, Reach::Stream),
-            Mode::Whole => Fault::new(kind, Reach::Status),
+            ReplyMode::Streaming => Fault::new(kind, FailureStage::Stream),
+            ReplyMode::Whole => Fault::new(kind, FailureStage::Status),
         };
-        let senseless = |kind| Fault::new(kind, Reach::Status);
+        let senseless = |kind| Fault::new(kind, FailureStage::Status);
         let first = loop {
             // A byte-order mark or blank lines say nothing of what follows.
             if let Some(byte) = body.held.iter().find(|byte| !is_padding(**byte)) {
@@ -143,8 +143,8 @@ impl Exchange {
             }
             let piece = body.next(progress).await.map_err(broken)?;
             let piece = piece.ok_or_else(|| match self.mode {
-                Mode::Streaming => broken(torn_off("the stream ended before its first event")),
-                Mode::Whole => senseless(nonsense("the body is empty".to_owned())),
+                ReplyMode::Streaming => broken(torn_off("the stream ended before its first event")),
+                ReplyMode::Whole => senseless(nonsense("the body is empty".to_owned())),
             })?;
             body.held.extend_from_slice(&piece);
         };
@@ -154,7 +154,7 @@ impl Exchange {
                     body.held.extend_from_slice(&piece);
                 }
                 if let Some(received) = received_of(&body.held) {
-                    progress(Progress::Received(received));
+                    progress(StreamProgress::Received(received));
                 }
                 read_whole(&body.held).map_err(senseless)
             }
@@ -169,8 +169,8 @@ impl Exchange {
     /// What an HTML page in place of a reply calls itself. As much of it is read as comes in time.
     async fn read_page(
         &self,
-        mut body: Body<'_>,
-        progress: &mut (dyn FnMut(Progress) + Send),
+        mut body: TimedBody<'_>,
+        progress: &mut (dyn FnMut(StreamProgress) + Send),
     ) -> String {
         let reading = async {
             while body.held.len() < ERROR_LIMIT
@@ -186,11 +186,11 @@ impl Exchange {
 
     async fn read_stream(
         &self,
-        mut body: Body<'_>,
-        progress: &mut (dyn FnMut(Progress) + Send),
-    ) -> Result<Answer, Fault> {
-        let mut frames = Frames::default();
-        let mut assembly = Assembly::default();
+        mut body: TimedBody<'_>,
+        progress: &mut (dyn FnMut(StreamProgress) + Send),
+    ) -> Result<ModelReply, Fault> {
+        let mut frames = SseParser::default();
+        let mut assembly = ReplyAssembly::default();
         let mut first_token = None;
         let mut piece = std::mem::take(&mut body.held);
         loop {
@@ -198,9 +198,9 @@ impl Exchange {
             let pushed = frames.push(&piece, &mut ready);
             for frame in ready {
                 match assembly.take(&frame, progress).map_err(|kind| reached(&assembly, kind))? {
-                    Step::Idle => {}
-                    Step::Content => body.progressed(),
-                    Step::Last => {
+                    AssemblyStep::Idle => {}
+                    AssemblyStep::Content => body.progressed(),
+                    AssemblyStep::Last => {
                         body.drain().await;
                         return finish(assembly, first_token).map_err(|fault| *fault);
                     }
@@ -244,17 +244,17 @@ impl Exchange {
     }
 }
 
-fn finish(assembly: Assembly, first_token: Option<Duration>) -> Result<Answer, Box<Fault>> {
+fn finish(assembly: ReplyAssembly, first_token: Option<Duration>) -> Result<ModelReply, Box<Fault>> {
     let reach = reach_of(&assembly);
     let answer = assembly.finish().map_err(|kind| Box::new(Fault::new(kind, reach)))?;
-    Ok(Answer { first_token, ..answer })
+    Ok(ModelReply { first_token, ..answer })
 }
 
-fn reach_of(assembly: &Assembly) -> Reach {
-    if assembly.has_block() { Reach::Block } else { Reach::Stream }
+fn reach_of(assembly: &ReplyAssembly) -> FailureStage {
+    if assembly.has_block() { FailureStage::Block } else { FailureStage::Stream }
 }
 
-fn reached(assembly: &Assembly, kind: FaultKind) -> Fault {
+fn reached(assembly: &ReplyAssembly, kind: FaultKind) -> Fault {
     Fault::new(kind, reach_of(assembly))
 }
 
@@ -263,8 +263,8 @@ fn torn_off(detail: &str) -> FaultKind {
 }
 
 /// A body, read under the timers.
-struct Body<'a> {
-    exchange: &'a Exchange,
+struct TimedBody<'a> {
+    exchange: &'a Attempt,
     response: Response,
     /// What was read ahead.
     held: Vec<u8>,
@@ -275,8 +275,8 @@ struct Body<'a> {
     whole_since: Option<Instant>,
 }
 
-impl<'a> Body<'a> {
-    fn new(exchange: &'a Exchange, response: Response) -> Self {
+impl<'a> TimedBody<'a> {
+    fn new(exchange: &'a Attempt, response: Response) -> Self {
         Self {
             exchange,
             response,
@@ -299,7 +299,7 @@ impl<'a> Body<'a> {
     /// The next bytes, or `None` at the end.
     async fn next(
         &mut self,
-        progress: &mut (dyn FnMut(Progress) + Send),
+        progress: &mut (dyn FnMut(StreamProgress) + Send),
     ) -> Result<Option<Vec<u8>>, FaultKind> {
         let chunk = match self.deadline() {
             None => self.response.chunk().await,
@@ -314,13 +314,13 @@ impl<'a> Body<'a> {
         if self.received > REPLY_LIMIT {
             return Err(nonsense(format!("the reply has more than {REPLY_LIMIT} bytes")));
         }
-        progress(Progress::Bytes(bytes.len()));
+        progress(StreamProgress::Bytes(bytes.len()));
         Ok(Some(bytes.into()))
     }
 
     /// Which timer runs out next. A request without streaming has one timer for the whole.
     fn deadline(&self) -> Option<(Instant, Timer)> {
-        if self.exchange.mode == Mode::Whole {
+        if self.exchange.mode == ReplyMode::Whole {
             return None;
         }
         let timers = &self.exchange.timers;

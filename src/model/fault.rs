@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use reqwest::header::{HeaderMap, LOCATION};
 use serde_json::Value;
 
-use crate::recovery::{ErrorBody, Fault, FaultKind, Reach, Timer};
+use crate::recovery::{ErrorBody, Fault, FaultKind, FailureStage, Timer};
 
 use super::credentials::Secret;
 use super::headers::{request_id, ruling, text, wish};
@@ -30,7 +30,7 @@ pub fn refused(status: u16, headers: &HeaderMap, body: &[u8], now: SystemTime) -
         // Amazon names the error in a header, and says in the body only what it means.
         *label = text(headers, "x-amzn-errortype").unwrap_or_default();
     }
-    let mut fault = Fault { body: whose, ..Fault::new(kind, Reach::Status) };
+    let mut fault = Fault { body: whose, ..Fault::new(kind, FailureStage::Status) };
     fault.wish = wish(headers, status, fault.detail(), now);
     fault.ruling = ruling(headers);
     fault.request_id = request_id(headers).or_else(|| text(headers, "x-amzn-requestid"));
@@ -88,7 +88,7 @@ const PROXY_REFUSES: &str = "proxy authorization required";
 
 /// Why no answer came. `reach` is how far a connection got that did come up. Who it should have
 /// led to is said in place of the URL, which may hold credentials.
-pub(super) fn unanswered(error: reqwest::Error, to: &str, reach: Reach) -> Fault {
+pub(super) fn unanswered(error: reqwest::Error, to: &str, reach: FailureStage) -> Fault {
     let error = error.without_url();
     let detail = if error.is_connect() {
         format!("no connection to {to}: {}", chain(&error))
@@ -97,10 +97,10 @@ pub(super) fn unanswered(error: reqwest::Error, to: &str, reach: Reach) -> Fault
     };
     if let Some(trouble) = certificate_trouble(&error) {
         let detail = format!("{to}: {trouble}");
-        return Fault::new(FaultKind::Certificate { detail }, Reach::Nowhere);
+        return Fault::new(FaultKind::Certificate { detail }, FailureStage::Nowhere);
     }
     if error.is_builder() {
-        return Fault::new(FaultKind::Unsendable { detail }, Reach::Nowhere);
+        return Fault::new(FaultKind::Unsendable { detail }, FailureStage::Nowhere);
     }
     if error.is_connect() {
         let kind = if error.is_timeout() {
@@ -110,7 +110,7 @@ pub(super) fn unanswered(error: reqwest::Error, to: &str, reach: Reach) -> Fault
         } else {
             FaultKind::Connection { detail }
         };
-        let fault = Fault::new(kind, Reach::Nowhere);
+        let fault = Fault::new(kind, FailureStage::Nowhere);
         let body = if fault.status().is_some() { ErrorBody::Foreign } else { fault.body };
         return Fault { body, ..fault };
     }

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use reqwest::header::HeaderMap;
 use serde::Serialize;
 
-use crate::recovery::{Ruling, Wish, WishSource};
+use crate::recovery::{RetryHint, RetryAfter, RetryAfterSource};
 
 /// The service's rate limits, as its last answer told them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -18,12 +18,12 @@ pub struct RateLimits {
     pub overage_status: Option<String>,
     pub overage_disabled_reason: Option<String>,
     /// The per-minute limits that the answer mentioned.
-    pub windows: Vec<Window>,
+    pub windows: Vec<RateWindow>,
 }
 
 /// One per-minute limit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Window {
+pub struct RateWindow {
     /// `requests`, `tokens`, `input-tokens` or `output-tokens`.
     pub name: &'static str,
     pub limit: Option<u64>,
@@ -39,7 +39,7 @@ impl RateLimits {
     /// Reads them. `None` if the answer says nothing of limits.
     pub fn read(headers: &HeaderMap) -> Option<Self> {
         let unified = |name: &str| text(headers, &format!("{PREFIX}-unified-{name}"));
-        let windows = WINDOWS.iter().filter_map(|name| Window::read(headers, name)).collect();
+        let windows = WINDOWS.iter().filter_map(|name| RateWindow::read(headers, name)).collect();
         let limits = Self {
             claim: unified("representative-claim"),
             reset: unified("reset").and_then(|reset| seconds_of(&reset)),
@@ -57,7 +57,7 @@ impl RateLimits {
     }
 }
 
-impl Window {
+impl RateWindow {
     fn read(headers: &HeaderMap, name: &'static str) -> Option<Self> {
         let field = |field: &str| text(headers, &format!("{PREFIX}-{name}-{field}"));
         let count = |value: Option<String>| value.and_then(|value| value.parse().ok());
@@ -74,26 +74,26 @@ impl Window {
 
 /// When the server wants us back: `retry-after-ms`, then `retry-after`, then, of a 429, the reset
 /// of the limit that was hit. What is zero, negative, past or unreadable is no wish.
-pub fn wish(headers: &HeaderMap, status: u16, message: &str, now: SystemTime) -> Option<Wish> {
+pub fn wish(headers: &HeaderMap, status: u16, message: &str, now: SystemTime) -> Option<RetryAfter> {
     let asked = text(headers, "retry-after-ms")
         .and_then(|millis| positive(millis.parse::<f64>().ok()? / 1e3))
         .or_else(|| retry_after(&text(headers, "retry-after")?, now));
     if let Some(wait) = asked {
-        return Some(Wish { wait, source: WishSource::RetryAfter });
+        return Some(RetryAfter { wait, source: RetryAfterSource::RetryAfter });
     }
     if status != 429 {
         return None;
     }
     let reset = RateLimits::read(headers).and_then(|limits| limits.relief());
     let wait = until(reset.or_else(|| reset_in(message))?, now)?;
-    Some(Wish { wait, source: WishSource::Reset })
+    Some(RetryAfter { wait, source: RetryAfterSource::Reset })
 }
 
 /// The server's own verdict on trying again.
-pub fn ruling(headers: &HeaderMap) -> Option<Ruling> {
+pub fn ruling(headers: &HeaderMap) -> Option<RetryHint> {
     match text(headers, "x-should-retry")?.to_ascii_lowercase().as_str() {
-        "true" => Some(Ruling::Retry),
-        "false" => Some(Ruling::Stop),
+        "true" => Some(RetryHint::Retry),
+        "false" => Some(RetryHint::Stop),
         _ => None,
     }
 }

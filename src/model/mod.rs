@@ -25,16 +25,16 @@ pub mod sse;
 pub mod stop_reason;
 mod transport;
 
-pub use answer::{Answer, MalformedCall, Progress};
-pub use client::{Client, Knock};
+pub use answer::{ModelReply, MalformedCall, StreamProgress};
+pub use client::{ModelClient, ProbeAnswer};
 pub use credentials::{
     Credential, HelperCommand, Login, LoginError, LoginFile, Renewal, Secret, is_token_endpoint,
 };
-pub use endpoint::{Address, Endpoint, EndpointError, Timers};
+pub use endpoint::{BaseUrl, ModelService, EndpointError, RequestTimers};
 pub use headers::RateLimits;
 pub use prices::{ModelFacts, Prices, ShortPrompt, cost, facts, price_list_date, resolve_alias};
 pub use proxies::{BadProxy, Proxies, Proxy};
-pub use request::Prompt;
+pub use request::RequestContent;
 pub use settlement::{Bounds, Counts, OutputCount, Received, Settlement, settle};
 pub use stop_reason::{StopKind, reply_of};
 pub use transport::{SHORTEST_PROBING, http_client, web_client};

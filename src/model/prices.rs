@@ -155,20 +155,20 @@ pub fn thinking(name: &str) -> Thinking {
 }
 
 #[derive(Deserialize)]
-struct List {
+struct PriceList {
     date: String,
     aliases: serde_json::Map<String, serde_json::Value>,
-    models: Vec<Row>,
+    models: Vec<PriceRow>,
 }
 
 #[derive(Deserialize)]
-struct Row {
+struct PriceRow {
     name: String,
     context_window: u64,
     max_output: u32,
     thinking: Thinking,
     #[serde(flatten)]
-    rates: Rates,
+    rates: PriceRates,
     short_prompt: Option<ShortRow>,
     fast: Option<u64>,
 }
@@ -177,19 +177,19 @@ struct Row {
 struct ShortRow {
     up_to: u64,
     #[serde(flatten)]
-    rates: Rates,
+    rates: PriceRates,
 }
 
 /// Dollars per million tokens.
 #[derive(Deserialize)]
-struct Rates {
+struct PriceRates {
     input: f64,
     output: f64,
     cache_read: f64,
     cache_write: f64,
 }
 
-impl Row {
+impl PriceRow {
     fn prices(&self) -> Prices {
         let [input, output, cache_read, cache_write] = self.rates.per_token();
         let short_prompt = self.short_prompt.as_ref().map(|short| {
@@ -200,19 +200,19 @@ impl Row {
     }
 }
 
-impl Rates {
+impl PriceRates {
     fn per_token(&self) -> [Money; 4] {
         [self.input, self.output, self.cache_read, self.cache_write]
             .map(|dollars| per_million(dollars).expect("a test reads every price of the list"))
     }
 }
 
-static LIST: LazyLock<List> = LazyLock::new(|| {
+static LIST: LazyLock<PriceList> = LazyLock::new(|| {
     serde_json::from_str(include_str!("prices.json")).expect("a test reads the whole list")
 });
 
 /// `claude-x` is also found by `claude-x-20260131` and `claude-x-latest`.
-fn find(name: &str) -> Option<&'static Row> {
+fn find(name: &str) -> Option<&'static PriceRow> {
     LIST.models.iter().find(|row| match name.strip_prefix(row.name.as_str()) {
         Some("" | "-latest") => true,
         Some(rest) => {

@@ -11,7 +11,7 @@ use super::fault::shorten;
 /// most gateways took from another vendor, Google's, the flat ones of llama.cpp's streams and of
 /// Bedrock and the like, and any of them inside another: gateways pass on what they were told.
 pub(super) fn refusal_in(value: &Value, status: u16) -> Option<FaultKind> {
-    let Said { label, code, message, number } = Said::read(value, DEPTH)?;
+    let ErrorFields { label, code, message, number } = ErrorFields::read(value, DEPTH)?;
     let label = quoted_label(&label, &message).map_or(label, str::to_owned);
     let (label, code) = (shorten(label), shorten(code));
     let message = shorten(message);
@@ -29,7 +29,7 @@ const DEPTH: u8 = 4;
 
 /// What a JSON value says of an error.
 #[derive(Debug, Default)]
-struct Said {
+struct ErrorFields {
     label: String,
     code: String,
     message: String,
@@ -37,7 +37,7 @@ struct Said {
     number: Option<u16>,
 }
 
-impl Said {
+impl ErrorFields {
     fn read(value: &Value, depth: u8) -> Option<Self> {
         let value = value.as_array().and_then(|list| list.first()).unwrap_or(value);
         let depth = depth.checked_sub(1)?;
@@ -164,10 +164,10 @@ fn first_text(candidates: &[&Value]) -> String {
 }
 
 /// The first error that a text quotes as JSON.
-fn quoted_error(text: &str, depth: u8) -> Option<Said> {
+fn quoted_error(text: &str, depth: u8) -> Option<ErrorFields> {
     text.match_indices('{').take(4).find_map(|(at, _)| {
         let mut values = serde_json::Deserializer::from_str(&text[at..]).into_iter::<Value>();
-        Said::read(&values.next()?.ok()?, depth)
+        ErrorFields::read(&values.next()?.ok()?, depth)
     })
 }
 

@@ -6,7 +6,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::recovery::Mode;
+use crate::recovery::ReplyMode;
 use crate::transcript::{Block, Message, Role, ToolDefinition};
 
 use super::prices::{Thinking, thinking};
@@ -16,7 +16,7 @@ const LEAST_THINKING: u32 = 1024;
 
 /// What a request says.
 #[derive(Clone, Copy, Debug)]
-pub struct Prompt<'a> {
+pub struct RequestContent<'a> {
     pub model: &'a str,
     pub system: &'a str,
     pub tools: &'a [ToolDefinition],
@@ -36,7 +36,7 @@ pub(super) const FAST_BETA: &str = "fast-mode-2026-02-01";
 ///
 /// # Errors
 /// The prompt holds something that JSON cannot say.
-pub fn body(prompt: &Prompt<'_>, cap: u32, mode: Mode) -> serde_json::Result<Vec<u8>> {
+pub fn body(prompt: &RequestContent<'_>, cap: u32, mode: ReplyMode) -> serde_json::Result<Vec<u8>> {
     let mut body = fields(prompt, cap, mode)?;
     if prompt.fast {
         body.insert("speed".to_owned(), json!("fast"));
@@ -44,7 +44,7 @@ pub fn body(prompt: &Prompt<'_>, cap: u32, mode: Mode) -> serde_json::Result<Vec
     serde_json::to_vec(&body)
 }
 
-fn fields(prompt: &Prompt<'_>, cap: u32, mode: Mode) -> serde_json::Result<Map<String, Value>> {
+fn fields(prompt: &RequestContent<'_>, cap: u32, mode: ReplyMode) -> serde_json::Result<Map<String, Value>> {
     let mut body = Map::new();
     body.insert("model".to_owned(), json!(prompt.model));
     if !prompt.tools.is_empty() {
@@ -61,7 +61,7 @@ fn fields(prompt: &Prompt<'_>, cap: u32, mode: Mode) -> serde_json::Result<Map<S
     }
     body.insert("messages".to_owned(), messages(prompt.messages)?);
     body.insert("max_tokens".to_owned(), json!(cap));
-    body.insert("stream".to_owned(), json!(mode == Mode::Streaming));
+    body.insert("stream".to_owned(), json!(mode == ReplyMode::Streaming));
     if let Some(thinking) = prompt.thinking.and_then(|budget| think(prompt.model, budget, cap)) {
         body.insert("thinking".to_owned(), thinking);
     }

@@ -8,7 +8,7 @@ pub const EVENT_LIMIT: usize = 8 * 1024 * 1024;
 
 /// One event.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Frame {
+pub struct SseEvent {
     /// The `event` field, or empty: some servers send data only.
     pub event: String,
     /// The `data` lines. Bytes that are no UTF-8 are replaced, as the standard asks.
@@ -18,12 +18,12 @@ pub struct Frame {
 /// An event was larger than [`EVENT_LIMIT`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("an event of the stream has more than {EVENT_LIMIT} bytes")]
-pub struct TooLarge;
+pub struct EventTooLarge;
 
 /// Takes bytes in pieces of any size and gives out whole events. What follows the last blank line
 /// when the stream ends was cut off, and is nothing.
 #[derive(Debug, Default)]
-pub struct Frames {
+pub struct SseParser {
     line: Vec<u8>,
     event: Vec<u8>,
     data: Option<Vec<u8>>,
@@ -33,12 +33,12 @@ pub struct Frames {
     begun: bool,
 }
 
-impl Frames {
+impl SseParser {
     /// Appends every event that `bytes` complete to `frames`.
     ///
     /// # Errors
     /// An event is too large. The stream cannot be read any further.
-    pub fn push(&mut self, bytes: &[u8], frames: &mut Vec<Frame>) -> Result<(), TooLarge> {
+    pub fn push(&mut self, bytes: &[u8], frames: &mut Vec<SseEvent>) -> Result<(), EventTooLarge> {
         let mut rest = bytes;
         while let Some(at) = rest.iter().position(|byte| matches!(byte, b'\n' | b'\r')) {
             let end = rest[at];
@@ -57,16 +57,16 @@ impl Frames {
         Ok(())
     }
 
-    fn grow(&mut self, part: &[u8]) -> Result<(), TooLarge> {
+    fn grow(&mut self, part: &[u8]) -> Result<(), EventTooLarge> {
         let held = self.line.len() + self.data.as_ref().map_or(0, Vec::len);
         if held + part.len() > EVENT_LIMIT {
-            return Err(TooLarge);
+            return Err(EventTooLarge);
         }
         self.line.extend_from_slice(part);
         Ok(())
     }
 
-    fn end_line(&mut self) -> Option<Frame> {
+    fn end_line(&mut self) -> Option<SseEvent> {
         let line = mem::take(&mut self.line);
         let mut line = line.as_slice();
         if !mem::replace(&mut self.begun, true) {
@@ -93,10 +93,10 @@ impl Frames {
         None
     }
 
-    fn end_event(&mut self) -> Option<Frame> {
+    fn end_event(&mut self) -> Option<SseEvent> {
         let event = mem::take(&mut self.event);
         let data = self.data.take()?;
-        Some(Frame {
+        Some(SseEvent {
             event: String::from_utf8_lossy(&event).into_owned(),
             data: String::from_utf8_lossy(&data).into_owned(),
         })

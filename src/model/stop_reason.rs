@@ -1,9 +1,9 @@
 //! Stop reasons: what a service says about why a reply ended, and what that makes of the reply.
 
-use crate::recovery::{Cut, Incomplete, Reply};
+use crate::recovery::{CutKind, Incomplete, ReplyKind};
 use crate::transcript::Block;
 
-use super::answer::Answer;
+use super::answer::ModelReply;
 
 /// What a stop reason means, whatever protocol it was copied from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -161,16 +161,16 @@ fn lower_snake_case(reason: &str) -> String {
 /// Whole tool calls outrank the stop reason: running them makes progress, and some servers say
 /// `end_turn` with a call. Text without a call is an answer only if the stop reason says that the
 /// model was done.
-pub fn reply_of(answer: &Answer) -> Reply {
+pub fn reply_of(answer: &ModelReply) -> ReplyKind {
     let kind = StopKind::of(&answer.stop_reason);
     let calls = answer.content.iter().any(|block| matches!(block, Block::ToolUse { .. }));
     let text_bytes = text_bytes(&answer.content);
     let cut = if text_bytes > 0 {
-        Cut::Text
+        CutKind::Text
     } else if answer.cut_tool_call {
-        Cut::ToolCall
+        CutKind::ToolCall
     } else {
-        Cut::Thinking
+        CutKind::Thinking
     };
     let tokens = match answer.usage.output_tokens {
         // Some gateways count nothing; four bytes a token is near enough for effort.
@@ -178,19 +178,19 @@ pub fn reply_of(answer: &Answer) -> Reply {
         counted => u32::try_from(counted).unwrap_or(u32::MAX),
     };
     match kind {
-        StopKind::Refused => Reply::Refusal,
-        StopKind::Paused if !calls => Reply::Paused,
-        _any if calls => Reply::ToolCalls { tokens },
-        StopKind::OutputLimit | StopKind::ContextLimit => Reply::CutShort(cut),
-        _any if text_bytes == 0 && !answer.cut_tool_call => Reply::Empty,
+        StopKind::Refused => ReplyKind::Refusal,
+        StopKind::Paused if !calls => ReplyKind::Paused,
+        _any if calls => ReplyKind::ToolCalls { tokens },
+        StopKind::OutputLimit | StopKind::ContextLimit => ReplyKind::CutShort(cut),
+        _any if text_bytes == 0 && !answer.cut_tool_call => ReplyKind::Empty,
         StopKind::Complete
         | StopKind::ToolUse
         | StopKind::Paused
         | StopKind::Filtered
         | StopKind::BrokenOff
         | StopKind::Unknown => match kind.incomplete() {
-            Some(why) => Reply::Incomplete(why),
-            None => Reply::Answer { tokens },
+            Some(why) => ReplyKind::Incomplete(why),
+            None => ReplyKind::Answer { tokens },
         },
     }
 }

@@ -14,9 +14,9 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use crate::process::reading;
-use crate::recovery::Connection;
+use crate::recovery::ConnectionChoice;
 
-use super::endpoint::Timers;
+use super::endpoint::RequestTimers;
 use super::proxies::{Proxies, Proxy, is_loopback};
 
 /// Keep-alive probes that may go unanswered.
@@ -29,21 +29,21 @@ const POOL_IDLE: Duration = Duration::from_secs(30);
 /// Two HTTP clients: one keeps its connections for the next request, the other never does. Each
 /// is built when it is first needed, since reading the certificates costs milliseconds.
 #[derive(Debug)]
-pub(super) struct Transport {
-    recipe: Recipe,
+pub(super) struct HttpTransport {
+    recipe: ClientConfig,
     pooled: OnceLock<Result<reqwest::Client, String>>,
     fresh: OnceLock<Result<reqwest::Client, String>>,
 }
 
 #[derive(Debug)]
-struct Recipe {
-    timers: Timers,
+struct ClientConfig {
+    timers: RequestTimers,
     extra_roots: Vec<Certificate>,
     /// Whether certificates can play a part at all.
     plain: bool,
     proxy: Option<Proxy>,
     /// Instead of how this machine looks names up.
-    names: Option<Names>,
+    names: Option<NameLookup>,
     redirects: Redirects,
 }
 
@@ -81,25 +81,25 @@ impl Redirects {
 }
 
 /// How names are looked up.
-struct Names(Arc<dyn Resolve>);
+struct NameLookup(Arc<dyn Resolve>);
 
-impl fmt::Debug for Names {
+impl fmt::Debug for NameLookup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Names")
     }
 }
 
-impl Transport {
+impl HttpTransport {
     pub(super) fn new(
         url: &Url,
-        timers: Timers,
+        timers: RequestTimers,
         extra_roots: Vec<Certificate>,
         proxies: &Proxies,
     ) -> Self {
         let plain = is_loopback(url) && url.scheme() == "http";
         let proxy = proxies.toward(url).cloned();
         Self {
-            recipe: Recipe {
+            recipe: ClientConfig {
                 timers,
                 extra_roots,
                 plain,
@@ -127,17 +127,17 @@ impl Transport {
     ///
     /// # Errors
     /// TLS cannot be set up, and why.
-    pub(super) fn client(&self, connection: Connection) -> Result<&reqwest::Client, String> {
+    pub(super) fn client(&self, connection: ConnectionChoice) -> Result<&reqwest::Client, String> {
         let slot = match connection {
-            Connection::Pooled => &self.pooled,
-            Connection::Fresh => &self.fresh,
+            ConnectionChoice::Pooled => &self.pooled,
+            ConnectionChoice::Fresh => &self.fresh,
         };
         slot.get_or_init(|| self.recipe.build(connection)).as_ref().map_err(String::clone)
     }
 }
 
-impl Recipe {
-    fn build(&self, connection: Connection) -> Result<reqwest::Client, String> {
+impl ClientConfig {
+    fn build(&self, connection: ConnectionChoice) -> Result<reqwest::Client, String> {
         // Whoever came first has installed the same one.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let told = |error: reqwest::Error| format!("no TLS: {error}");
@@ -163,10 +163,10 @@ impl Recipe {
         }
     }
 
-    fn builder(&self, connection: Connection) -> ClientBuilder {
+    fn builder(&self, connection: ConnectionChoice) -> ClientBuilder {
         let kept = match connection {
-            Connection::Pooled => usize::MAX,
-            Connection::Fresh => 0,
+            ConnectionChoice::Pooled => usize::MAX,
+            ConnectionChoice::Fresh => 0,
         };
         // Silence, and then the probes, come to that time.
         let dead = self.timers.dead_path.max(SHORTEST_PROBING);
@@ -184,9 +184,9 @@ impl Recipe {
             .tcp_keepalive_retries(PROBES)
             .http2_keep_alive_interval(dead * 6 / 11)
             .http2_keep_alive_timeout(dead * 5 / 11)
-            .connector_layer(NoteDials);
+            .connector_layer(DialLayer);
         let builder = match &self.names {
-            Some(Names(names)) => builder.dns_resolver(Arc::clone(names)),
+            Some(NameLookup(names)) => builder.dns_resolver(Arc::clone(names)),
             None => builder,
         };
         #[cfg(any(target_os = "linux", target_os = "android", target_os = "fuchsia"))]
@@ -202,14 +202,14 @@ impl Recipe {
 /// It is no address, a certificate cannot be read, or TLS cannot be set up.
 pub fn http_client(
     url: &str,
-    timers: Timers,
+    timers: RequestTimers,
     ca_files: &[PathBuf],
     proxies: &Proxies,
 ) -> Result<reqwest::Client, String> {
     let url = Url::parse(url).map_err(|error| error.to_string())?;
     let roots = read_roots(ca_files)
         .map_err(|(file, why)| format!("{} cannot be used: {why}", file.display()))?;
-    Transport::new(&url, timers, roots, proxies).client(Connection::Pooled).cloned()
+    HttpTransport::new(&url, timers, roots, proxies).client(ConnectionChoice::Pooled).cloned()
 }
 
 /// A client for any page of the web, with the same rules, that keeps no connection. Names are
@@ -219,18 +219,18 @@ pub fn http_client(
 /// A certificate cannot be read, or TLS cannot be set up.
 pub fn web_client(
     url: &Url,
-    timers: Timers,
+    timers: RequestTimers,
     ca_files: &[PathBuf],
     proxies: &Proxies,
     names: Arc<dyn Resolve>,
 ) -> Result<(reqwest::Client, bool), String> {
     let roots = read_roots(ca_files)
         .map_err(|(file, why)| format!("{} cannot be used: {why}", file.display()))?;
-    let mut transport = Transport::new(url, timers, roots, proxies);
+    let mut transport = HttpTransport::new(url, timers, roots, proxies);
     let is_proxied = transport.proxy().is_some();
     // The proxy itself may well be on a private network.
-    transport.recipe.names = (!is_proxied).then_some(Names(names));
-    Ok((transport.client(Connection::Fresh)?.clone(), is_proxied))
+    transport.recipe.names = (!is_proxied).then_some(NameLookup(names));
+    Ok((transport.client(ConnectionChoice::Fresh)?.clone(), is_proxied))
 }
 
 /// Reads certificates to trust beside the system's.
@@ -258,9 +258,9 @@ tokio::task_local! {
 
 /// Whether a request had a connection made for it.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Dialled(Arc<AtomicBool>);
+pub(super) struct ConnectionMade(Arc<AtomicBool>);
 
-impl Dialled {
+impl ConnectionMade {
     /// Runs `request`, and notes whether it dials.
     ///
     /// The connector is called from within the request's own future, or not at all when an idle
@@ -275,20 +275,20 @@ impl Dialled {
 }
 
 #[derive(Clone, Copy)]
-struct NoteDials;
+struct DialLayer;
 
 #[derive(Clone)]
-struct NotingDials<S>(S);
+struct DialService<S>(S);
 
-impl<S> Layer<S> for NoteDials {
-    type Service = NotingDials<S>;
+impl<S> Layer<S> for DialLayer {
+    type Service = DialService<S>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        NotingDials(inner)
+        DialService(inner)
     }
 }
 
-impl<S: Service<To>, To> Service<To> for NotingDials<S> {
+impl<S: Service<To>, To> Service<To> for DialService<S> {
     type Response = S::Response;
     type Error = S::Error;
     type Future = S::Future;

@@ -12,12 +12,12 @@ use nix::sys::signal::Signal;
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
 /// Hears of children's ends. No signal that can be blocked does anything else from then on.
-pub(super) struct Ear {
+pub(super) struct SignalWaiter {
     #[cfg(target_os = "linux")]
     ends: SignalFd,
 }
 
-impl Ear {
+impl SignalWaiter {
     #[cfg(target_os = "linux")]
     pub(super) fn new() -> nix::Result<Self> {
         SigSet::all().thread_set_mask()?;

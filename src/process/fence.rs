@@ -11,29 +11,29 @@ use serde::{Deserialize, Serialize};
 
 /// Everything that a program may touch.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Fence {
+pub struct LandlockPolicy {
     /// Paths that are not there, or are symbolic links, grant nothing.
-    pub grants: Vec<Grant>,
-    pub network: Network,
+    pub grants: Vec<PathRule>,
+    pub network: NetworkAccess,
 }
 
 /// One file, or a folder and everything below it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Grant {
+pub struct PathRule {
     #[serde(with = "bytes")]
     pub path: PathBuf,
-    pub access: Access,
+    pub access: PathAccess,
 }
 
-impl Grant {
-    pub fn new(path: impl Into<PathBuf>, access: Access) -> Self {
+impl PathRule {
+    pub fn new(path: impl Into<PathBuf>, access: PathAccess) -> Self {
         Self { path: path.into(), access }
     }
 }
 
 /// What is granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Access {
+pub enum PathAccess {
     /// The names in folders.
     List,
     /// Content, also to run it.
@@ -46,7 +46,7 @@ pub enum Access {
 
 /// Whether TCP may be used. Other protocols are beyond Landlock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Network {
+pub enum NetworkAccess {
     #[default]
     Open,
     /// No TCP connection is made or awaited.
@@ -55,16 +55,16 @@ pub enum Network {
 
 /// What the kernel can hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Support {
+pub struct LandlockSupport {
     /// The version of Landlock's interface; 0 where there is none, or where it does not work.
     pub abi: u32,
 }
 
-impl Support {
+impl LandlockSupport {
     /// Asks the kernel, and tries it out: in a container it may be told of and yet be forbidden.
     /// Asked once; the answer does not change.
     pub fn probe() -> Self {
-        static KNOWN: OnceLock<Support> = OnceLock::new();
+        static KNOWN: OnceLock<LandlockSupport> = OnceLock::new();
         *KNOWN.get_or_init(|| {
             let abi = kernel::abi();
             // Only the thread that tries it out is fenced in, and ends with that.
@@ -91,26 +91,26 @@ impl Support {
 
 /// Whether a thread that may touch nothing can really touch nothing.
 fn holds() -> io::Result<bool> {
-    Fence::default().build()?.enter()?;
+    LandlockPolicy::default().build()?.enter()?;
     let looked = std::fs::read_dir("/");
     Ok(looked.is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied))
 }
 
 /// A fence that stands ready.
 #[derive(Debug)]
-pub struct Barrier(kernel::Ruleset);
+pub struct LandlockRuleset(kernel::Ruleset);
 
-impl Fence {
+impl LandlockPolicy {
     /// Makes everything ready that cannot be done between fork and exec.
     ///
     /// # Errors
     /// When the kernel refuses: then the program must not be started.
-    pub fn build(&self) -> io::Result<Barrier> {
-        kernel::build(self).map(Barrier)
+    pub fn build(&self) -> io::Result<LandlockRuleset> {
+        kernel::build(self).map(LandlockRuleset)
     }
 }
 
-impl Barrier {
+impl LandlockRuleset {
     /// Fences in the calling thread and what it executes, for good. A few system calls, no
     /// allocation: allowed between fork and exec.
     ///
@@ -133,7 +133,7 @@ mod kernel {
     };
     use nix::libc;
 
-    use super::{Access, Fence, Grant, Network, Path, io};
+    use super::{PathAccess, LandlockPolicy, PathRule, NetworkAccess, Path, io};
 
     pub(super) type Ruleset = OwnedFd;
 
@@ -156,7 +156,7 @@ mod kernel {
         u32::try_from(abi).unwrap_or(0)
     }
 
-    pub(super) fn build(fence: &Fence) -> io::Result<Ruleset> {
+    pub(super) fn build(fence: &LandlockPolicy) -> io::Result<Ruleset> {
         // One after the other: all of them may be more than can be open at once.
         let rules = fence.grants.iter().filter_map(open).map(|(file, access)| {
             Ok::<_, RulesetError>(
@@ -169,17 +169,17 @@ mod kernel {
         ruleset.ok_or_else(|| io::ErrorKind::Unsupported.into())
     }
 
-    fn plan(network: Network) -> Result<Plan, RulesetError> {
+    fn plan(network: NetworkAccess) -> Result<Plan, RulesetError> {
         let plan = Plan::default()
             .handle_access(AccessFs::from_all(TESTED))?
             .scope(Scope::from_all(TESTED))?;
         match network {
-            Network::Open => Ok(plan),
-            Network::NoTcp => plan.handle_access(AccessNet::from_all(TESTED)),
+            NetworkAccess::Open => Ok(plan),
+            NetworkAccess::NoTcp => plan.handle_access(AccessNet::from_all(TESTED)),
         }
     }
 
-    fn open(grant: &Grant) -> Option<(File, BitFlags<AccessFs>)> {
+    fn open(grant: &PathRule) -> Option<(File, BitFlags<AccessFs>)> {
         Some((handle(&grant.path).ok()?, rights(grant.access)))
     }
 
@@ -188,13 +188,13 @@ mod kernel {
         OpenOptions::new().read(true).custom_flags(libc::O_PATH | libc::O_NOFOLLOW).open(path)
     }
 
-    fn rights(access: Access) -> BitFlags<AccessFs> {
+    fn rights(access: PathAccess) -> BitFlags<AccessFs> {
         let special = make_bitflags!(AccessFs::{MakeChar | MakeBlock});
         match access {
-            Access::List => AccessFs::ReadDir.into(),
-            Access::Read => make_bitflags!(AccessFs::{ReadFile | Execute}),
-            Access::Use => make_bitflags!(AccessFs::{ReadFile | WriteFile | Truncate | IoctlDev}),
-            Access::Change => AccessFs::from_all(TESTED) & !special,
+            PathAccess::List => AccessFs::ReadDir.into(),
+            PathAccess::Read => make_bitflags!(AccessFs::{ReadFile | Execute}),
+            PathAccess::Use => make_bitflags!(AccessFs::{ReadFile | WriteFile | Truncate | IoctlDev}),
+            PathAccess::Change => AccessFs::from_all(TESTED) & !special,
         }
     }
 
@@ -217,7 +217,7 @@ mod kernel {
 
 #[cfg(not(target_os = "linux"))]
 mod kernel {
-    use super::{Fence, io};
+    use super::{LandlockPolicy, io};
 
     #[derive(Debug)]
     pub(super) enum Ruleset {}
@@ -226,7 +226,7 @@ mod kernel {
         0
     }
 
-    pub(super) fn build(_: &Fence) -> io::Result<Ruleset> {
+    pub(super) fn build(_: &LandlockPolicy) -> io::Result<Ruleset> {
         Err(io::ErrorKind::Unsupported.into())
     }
 
@@ -277,13 +277,13 @@ mod tests {
     #[test]
     fn a_fence_is_the_same_after_its_way_to_the_warden() {
         let odd = OsStr::from_bytes(b"/not \xff text");
-        let accesses = [Access::List, Access::Read, Access::Use, Access::Change];
-        for network in [Network::Open, Network::NoTcp] {
-            let named = accesses.map(|access| Grant::new("/a \u{1f600} \"b\"", access));
-            let grants = named.into_iter().chain([Grant::new(odd, Access::Read)]).collect();
-            let fence = Fence { grants, network };
+        let accesses = [PathAccess::List, PathAccess::Read, PathAccess::Use, PathAccess::Change];
+        for network in [NetworkAccess::Open, NetworkAccess::NoTcp] {
+            let named = accesses.map(|access| PathRule::new("/a \u{1f600} \"b\"", access));
+            let grants = named.into_iter().chain([PathRule::new(odd, PathAccess::Read)]).collect();
+            let fence = LandlockPolicy { grants, network };
             let told = serde_json::to_vec(&fence).expect("it is plain data");
-            let heard: Fence = serde_json::from_slice(&told).expect("it was just written");
+            let heard: LandlockPolicy = serde_json::from_slice(&told).expect("it was just written");
             assert_eq!(heard, fence);
         }
     }

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use serde::{Deserialize, Serialize};
 
-use super::fence::Fence;
+use super::fence::LandlockPolicy;
 
 /// A program to be started, with nothing left to be inherited.
 #[derive(Clone, Debug)]
@@ -22,37 +22,37 @@ pub struct Job {
     /// Whether its standard input is ours to write. If not, it is empty.
     pub input: bool,
     /// What it, and all that it starts, may touch. `None`: whatever outlast may.
-    pub fence: Option<Fence>,
+    pub fence: Option<LandlockPolicy>,
 }
 
 /// A job as it is sent to its warden.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Errand {
-    program: Text,
-    arguments: Vec<Text>,
-    cwd: Text,
-    environment: Vec<(Text, Text)>,
-    pub(super) fence: Option<Fence>,
+pub(super) struct ProcessSpec {
+    program: OsText,
+    arguments: Vec<OsText>,
+    cwd: OsText,
+    environment: Vec<(OsText, OsText)>,
+    pub(super) fence: Option<LandlockPolicy>,
 }
 
 /// Text of the system's, which need not be UTF-8 but mostly is.
 #[derive(Debug, Serialize, Deserialize)]
-enum Text {
+enum OsText {
     #[serde(rename = "t")]
     Plain(String),
     #[serde(rename = "b")]
     Raw(Vec<u8>),
 }
 
-impl Errand {
+impl ProcessSpec {
     /// `job`, with one more variable.
     pub(super) fn new(job: &Job, (name, value): (&str, &str)) -> Self {
-        let own = (Text::of(OsStr::new(name)), Text::of(OsStr::new(value)));
-        let pair = |(name, value): &(OsString, OsString)| (Text::of(name), Text::of(value));
+        let own = (OsText::of(OsStr::new(name)), OsText::of(OsStr::new(value)));
+        let pair = |(name, value): &(OsString, OsString)| (OsText::of(name), OsText::of(value));
         Self {
-            program: Text::of(job.program.as_os_str()),
-            arguments: job.arguments.iter().map(|argument| Text::of(argument)).collect(),
-            cwd: Text::of(job.cwd.as_os_str()),
+            program: OsText::of(job.program.as_os_str()),
+            arguments: job.arguments.iter().map(|argument| OsText::of(argument)).collect(),
+            cwd: OsText::of(job.cwd.as_os_str()),
             environment: job.environment.iter().map(pair).chain([own]).collect(),
             fence: job.fence.clone(),
         }
@@ -61,7 +61,7 @@ impl Errand {
     pub(super) fn command(self) -> Command {
         let mut command = Command::new(self.program.into_os());
         command
-            .args(self.arguments.into_iter().map(Text::into_os))
+            .args(self.arguments.into_iter().map(OsText::into_os))
             .current_dir(self.cwd.into_os())
             .env_clear()
             .envs(
@@ -71,7 +71,7 @@ impl Errand {
     }
 }
 
-impl Text {
+impl OsText {
     fn of(text: &OsStr) -> Self {
         match text.to_str() {
             Some(plain) => Self::Plain(plain.to_owned()),

@@ -12,11 +12,11 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{ForkResult, Pid, dup2_stdin, fork, setsid};
 
-use super::ear::Ear;
+use super::ear::SignalWaiter;
 use super::signals;
-use super::tree::{self, Change};
+use super::tree::{self, ChildChange};
 use super::warden;
-use super::wire::{self, Report};
+use super::wire::{self, JobReport};
 
 /// What outlast calls itself with to become a keeper. The process number of whose keeper it is
 /// follows, for people who look at a list of processes.
@@ -42,7 +42,7 @@ pub fn keep_if_told_to() -> Option<ExitCode> {
 
 fn keep() -> io::Result<()> {
     let line = UnixStream::from(settle_in()?);
-    let ear = Ear::new()?;
+    let ear = SignalWaiter::new()?;
     let (mut wardens, mut hunts) = (HashSet::new(), 0);
     loop {
         let ordered = ear.hears(&line, (hunts > 0).then_some(HUNT_PAUSE));
@@ -64,12 +64,12 @@ fn keep() -> io::Result<()> {
                 return warden::serve(&control);
             }
             Ok(ForkResult::Parent { child }) => drop(wardens.insert(child)),
-            Err(errno) => warden::tell(&control, Report::Refused(errno as i32)),
+            Err(errno) => warden::tell(&control, JobReport::Refused(errno as i32)),
         }
     }
     let mut ended = tree::end_all(ENDING_MAX, &ear, || tree::reap(|_| ()));
     ended.retain(|process| !wardens.contains(process));
-    warden::tell(&line, Report::Ended(i32::try_from(ended.len()).unwrap_or(i32::MAX)));
+    warden::tell(&line, JobReport::Ended(i32::try_from(ended.len()).unwrap_or(i32::MAX)));
     Ok(())
 }
 
@@ -107,8 +107,8 @@ fn look_after(wardens: &mut HashSet<Pid>) -> bool {
     let mut left = false;
     tree::reap(|change| match change {
         // A child that is no warden was left by one, and may have left something in its turn.
-        Change::Ended(child, status) => left |= !wardens.remove(&child) || status != 0,
-        Change::Stopped(child) => {
+        ChildChange::Ended(child, status) => left |= !wardens.remove(&child) || status != 0,
+        ChildChange::Stopped(child) => {
             // A command can stop its warden. It must not get away with it.
             let _ = kill(child, Signal::SIGCONT);
         }

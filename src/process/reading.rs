@@ -22,16 +22,16 @@ pub fn under_way() -> Option<PathBuf> {
 }
 
 /// One file being read.
-struct Note<'a>(&'a Path);
+struct PendingRead<'a>(&'a Path);
 
-impl<'a> Note<'a> {
+impl<'a> PendingRead<'a> {
     fn take(path: &'a Path) -> Self {
         all().push(path.to_owned());
         Self(path)
     }
 }
 
-impl Drop for Note<'_> {
+impl Drop for PendingRead<'_> {
     fn drop(&mut self) {
         let mut all = all();
         if let Some(at) = all.iter().position(|path| path == self.0) {
@@ -45,7 +45,7 @@ impl Drop for Note<'_> {
 /// # Errors
 /// As of [`fs::read`].
 pub fn read(path: &Path) -> io::Result<Vec<u8>> {
-    let _note = Note::take(path);
+    let _note = PendingRead::take(path);
     fs::read(path)
 }
 
@@ -54,7 +54,7 @@ pub fn read(path: &Path) -> io::Result<Vec<u8>> {
 /// # Errors
 /// As of [`fs::read_to_string`].
 pub fn read_to_string(path: &Path) -> io::Result<String> {
-    let _note = Note::take(path);
+    let _note = PendingRead::take(path);
     fs::read_to_string(path)
 }
 
@@ -64,7 +64,7 @@ pub fn read_to_string(path: &Path) -> io::Result<String> {
 /// It cannot be opened or read. Of kind [`Other`](io::ErrorKind::Other), in words that follow
 /// "because": it is larger.
 pub fn read_bounded(path: &Path, most: u64) -> io::Result<Vec<u8>> {
-    let _note = Note::take(path);
+    let _note = PendingRead::take(path);
     take(File::open(path)?, most)
 }
 
@@ -73,7 +73,7 @@ pub fn read_bounded(path: &Path, most: u64) -> io::Result<Vec<u8>> {
 /// # Errors
 /// As of [`read_bounded`]; also when it is something else than a regular file.
 pub fn read_regular(path: &Path, most: u64) -> io::Result<Vec<u8>> {
-    let _note = Note::take(path);
+    let _note = PendingRead::take(path);
     // A pipe would wait for a writer, and a device may do anything when it is opened.
     if !path.metadata()?.is_file() {
         return Err(io::Error::other("it is no regular file"));

@@ -12,14 +12,14 @@ use tokio::io::AsyncReadExt;
 use tokio::net::UnixStream as Socket;
 use tokio::sync::oneshot;
 
-use super::wire::{self, Report};
+use super::wire::{self, JobReport};
 
 /// How long the end of what a command left is waited for. It goes on if it takes longer.
 const SWEEP_MAX: Duration = Duration::from_secs(2);
 
 /// A started command. Dropped before its end, it is killed with all that it started.
 #[derive(Debug)]
-pub struct Running {
+pub struct RunningJob {
     /// To the warden. Its end is the job's.
     control: UnixStream,
     exited: Option<oneshot::Receiver<ExitStatus>>,
@@ -31,13 +31,13 @@ pub struct Running {
 }
 
 /// Our ends of a command's pipes.
-pub(super) struct Pipes {
+pub(super) struct JobPipes {
     stdin: Option<ChildStdin>,
     stdout: ChildStdout,
     stderr: ChildStderr,
 }
 
-impl Pipes {
+impl JobPipes {
     /// Makes them. The other ends are for the command: its output, its errors, and its input if
     /// it is to have any.
     pub(super) fn lay(input: bool) -> io::Result<(Self, Vec<OwnedFd>)> {
@@ -55,9 +55,9 @@ impl Pipes {
     }
 }
 
-impl Running {
+impl RunningJob {
     /// `socket` and `control` are the same connection.
-    pub(super) fn new(control: UnixStream, socket: Socket, pipes: Pipes) -> Self {
+    pub(super) fn new(control: UnixStream, socket: Socket, pipes: JobPipes) -> Self {
         let (tell_exit, exited) = oneshot::channel();
         let (tell_swept, swept) = oneshot::channel();
         tokio::spawn(listen(socket, tell_exit, tell_swept));
@@ -105,7 +105,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningJob {
     fn drop(&mut self) {
         // The listener holds the same connection, so that closing our part would not be seen.
         let _ = self.control.shutdown(Shutdown::Both);
@@ -122,13 +122,13 @@ async fn listen(
     while let Ok(report) = hear(&mut socket).await {
         // Nobody may be waiting any more.
         match report {
-            Report::Exited(status) => {
+            JobReport::Exited(status) => {
                 let _ = tell_exit.take().map(|tell| tell.send(ExitStatus::from_raw(status)));
             }
-            Report::Swept(left) => {
+            JobReport::Swept(left) => {
                 let _ = tell_swept.take().map(|tell| tell.send(left));
             }
-            Report::Started | Report::Refused(_) | Report::Ended(_) => return,
+            JobReport::Started | JobReport::Refused(_) | JobReport::Ended(_) => return,
         }
     }
 }
@@ -137,8 +137,8 @@ async fn listen(
 ///
 /// # Errors
 /// The warden is gone.
-pub(super) async fn hear(socket: &mut Socket) -> io::Result<Report> {
-    let mut report = [0; Report::BYTES];
+pub(super) async fn hear(socket: &mut Socket) -> io::Result<JobReport> {
+    let mut report = [0; JobReport::BYTES];
     socket.read_exact(&mut report).await?;
-    Report::decode(report).ok_or_else(|| io::ErrorKind::InvalidData.into())
+    JobReport::decode(report).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }

@@ -16,12 +16,12 @@ use nix::unistd::Pid;
 use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream as Socket;
 
-use super::job::{Errand, Job};
+use super::job::{ProcessSpec, Job};
 use super::keeper;
 use super::mark::{MARK, kill_marked};
 use super::orphans::end_orphans;
-use super::running::{Pipes, Running, hear};
-use super::wire::{self, Report};
+use super::running::{JobPipes, RunningJob, hear};
+use super::wire::{self, JobReport};
 
 /// How long a program may take to be started, on a machine that is out of breath.
 const START_MAX: Duration = Duration::from_secs(20);
@@ -34,38 +34,38 @@ const LOSSES_MAX: u32 = 10;
 
 /// Starts programs, and sees to it that nothing of them outlives the run. Clones are the same.
 #[derive(Clone, Debug)]
-pub struct Supervisor(Arc<Inner>);
+pub struct Supervisor(Arc<SupervisorInner>);
 
 #[derive(Debug)]
-struct Inner {
+struct SupervisorInner {
     /// The binary of outlast. This process's own if there is none.
     binary: Option<PathBuf>,
     /// In the environment of everything that is started.
     mark: String,
-    state: Mutex<State>,
+    state: Mutex<SupervisorState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    keeper: Option<Keeper>,
+struct SupervisorState {
+    keeper: Option<SupervisorProcess>,
     /// How many keepers were killed.
     lost: u32,
 }
 
 #[derive(Debug)]
-struct Keeper {
+struct SupervisorProcess {
     child: Child,
     line: UnixStream,
 }
 
 /// Why a job did not begin.
-enum Failure {
+enum SpawnFailure {
     /// Its keeper or warden is gone.
     Lost,
     Refused(io::Error),
 }
 
-impl From<io::Error> for Failure {
+impl From<io::Error> for SpawnFailure {
     fn from(error: io::Error) -> Self {
         Self::Refused(error)
     }
@@ -84,7 +84,7 @@ impl Supervisor {
 
     fn new(binary: Option<PathBuf>) -> Self {
         let mark = uuid::Uuid::new_v4().simple().to_string();
-        Self(Arc::new(Inner { binary, mark, state: Mutex::default() }))
+        Self(Arc::new(SupervisorInner { binary, mark, state: Mutex::default() }))
     }
 
     /// Starts the keeper, so that the first job need not wait for it.
@@ -92,7 +92,7 @@ impl Supervisor {
         let mut state = self.0.state();
         if state.keeper.is_none() {
             // If there is none yet, the first job tries again, and says why it could not.
-            state.keeper = Keeper::start(self.0.binary.as_deref()).ok();
+            state.keeper = SupervisorProcess::start(self.0.binary.as_deref()).ok();
         }
     }
 
@@ -100,22 +100,22 @@ impl Supervisor {
     ///
     /// # Errors
     /// The system refuses, or no keeper can be had.
-    pub async fn start(&self, job: &Job) -> io::Result<Running> {
-        let errand = Errand::new(job, (MARK, &self.0.mark));
+    pub async fn start(&self, job: &Job) -> io::Result<RunningJob> {
+        let errand = ProcessSpec::new(job, (MARK, &self.0.mark));
         let errand = serde_json::to_vec(&errand)?;
         for _ in 0..2 {
             let beginning = tokio::time::timeout(START_MAX, self.begin(&errand, job.input));
             match beginning.await.map_err(|_| io::ErrorKind::TimedOut)? {
                 Ok(running) => return Ok(running),
-                Err(Failure::Refused(error)) => return Err(error),
-                Err(Failure::Lost) => {}
+                Err(SpawnFailure::Refused(error)) => return Err(error),
+                Err(SpawnFailure::Lost) => {}
             }
         }
         Err(io::Error::other("the process that looks after commands was killed"))
     }
 
-    async fn begin(&self, errand: &[u8], input: bool) -> Result<Running, Failure> {
-        let (pipes, descriptors) = Pipes::lay(input)?;
+    async fn begin(&self, errand: &[u8], input: bool) -> Result<RunningJob, SpawnFailure> {
+        let (pipes, descriptors) = JobPipes::lay(input)?;
         let (control, theirs) = UnixStream::pair()?;
         self.0.ask_for_warden(&theirs)?;
         drop(theirs);
@@ -129,12 +129,12 @@ impl Supervisor {
             let _ = socket.write_all(errand).await;
         }
         match hear(&mut socket).await {
-            Ok(Report::Started) => Ok(Running::new(control, socket, pipes)),
-            Ok(Report::Refused(errno)) => {
-                Err(Failure::Refused(io::Error::from_raw_os_error(errno)))
+            Ok(JobReport::Started) => Ok(RunningJob::new(control, socket, pipes)),
+            Ok(JobReport::Refused(errno)) => {
+                Err(SpawnFailure::Refused(io::Error::from_raw_os_error(errno)))
             }
-            Ok(Report::Exited(_) | Report::Swept(_) | Report::Ended(_)) | Err(_) => {
-                Err(Failure::Lost)
+            Ok(JobReport::Exited(_) | JobReport::Swept(_) | JobReport::Ended(_)) | Err(_) => {
+                Err(SpawnFailure::Lost)
             }
         }
     }
@@ -147,8 +147,8 @@ impl Supervisor {
     }
 }
 
-impl Inner {
-    fn state(&self) -> MutexGuard<'_, State> {
+impl SupervisorInner {
+    fn state(&self) -> MutexGuard<'_, SupervisorState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -158,7 +158,7 @@ impl Inner {
         loop {
             let keeper = match state.keeper.take() {
                 Some(keeper) => keeper,
-                None if state.lost < LOSSES_MAX => Keeper::start(self.binary.as_deref())?,
+                None if state.lost < LOSSES_MAX => SupervisorProcess::start(self.binary.as_deref())?,
                 None => {
                     return Err(io::Error::other(
                         "the process that looks after commands is killed again and again",
@@ -180,27 +180,27 @@ impl Inner {
             let mut state = self.state();
             (state.keeper.take(), state.lost)
         };
-        let slow = keeper.as_ref().and_then(Keeper::pid);
-        let (ended, whole) = keeper.map_or((0, true), Keeper::end);
+        let slow = keeper.as_ref().and_then(SupervisorProcess::pid);
+        let (ended, whole) = keeper.map_or((0, true), SupervisorProcess::end);
         if lost == 0 && whole {
             return ended;
         }
         // What a killed keeper left fell to us, or has got away unless it still carries the mark.
         // Held, so that no other keeper is started meanwhile, which would be taken for an orphan.
         let state = self.state();
-        let successor = state.keeper.as_ref().and_then(Keeper::pid);
+        let successor = state.keeper.as_ref().and_then(SupervisorProcess::pid);
         let spared: HashSet<Pid> = slow.into_iter().chain(successor).collect();
         ended + end_orphans(&spared) + kill_marked(&self.mark)
     }
 }
 
-impl Drop for Inner {
+impl Drop for SupervisorInner {
     fn drop(&mut self) {
         self.close();
     }
 }
 
-impl Keeper {
+impl SupervisorProcess {
     fn start(binary: Option<&Path>) -> io::Result<Self> {
         let (line, theirs) = UnixStream::pair()?;
         line.set_read_timeout(Some(CLOSE_MAX))?;
@@ -232,11 +232,11 @@ impl Keeper {
     /// Has it end everything. Returns how many processes that were, and whether it was heard of.
     fn end(mut self) -> (u32, bool) {
         self.wake();
-        let mut report = [0; Report::BYTES];
+        let mut report = [0; JobReport::BYTES];
         let ended =
             self.line.write_all(&[wire::END]).and_then(|()| self.line.read_exact(&mut report));
-        match (ended, Report::decode(report)) {
-            (Ok(()), Some(Report::Ended(count))) => {
+        match (ended, JobReport::decode(report)) {
+            (Ok(()), Some(JobReport::Ended(count))) => {
                 self.reap();
                 (u32::try_from(count).unwrap_or(0), true)
             }

@@ -9,7 +9,7 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, getpid};
 use tokio::time::Instant;
 
-use super::ear::Ear;
+use super::ear::SignalWaiter;
 #[cfg(target_os = "linux")]
 use super::stat;
 
@@ -20,21 +20,21 @@ const FREEZES: usize = 20;
 const GLANCE: Duration = Duration::from_millis(10);
 
 /// A child that changed, and how.
-pub(super) enum Change {
+pub(super) enum ChildChange {
     Ended(Pid, i32),
     Stopped(Pid),
 }
 
 /// Takes note of children that ended or stopped. Returns whether any is left.
-pub(super) fn reap(mut note: impl FnMut(Change)) -> bool {
+pub(super) fn reap(mut note: impl FnMut(ChildChange)) -> bool {
     let flags = WaitPidFlag::WNOHANG | WaitPidFlag::WUNTRACED;
     loop {
         match waitpid(None, Some(flags)) {
-            Ok(WaitStatus::Exited(child, code)) => note(Change::Ended(child, code << 8)),
+            Ok(WaitStatus::Exited(child, code)) => note(ChildChange::Ended(child, code << 8)),
             Ok(WaitStatus::Signaled(child, signal, _)) => {
-                note(Change::Ended(child, signal as i32));
+                note(ChildChange::Ended(child, signal as i32));
             }
-            Ok(WaitStatus::Stopped(child, _)) => note(Change::Stopped(child)),
+            Ok(WaitStatus::Stopped(child, _)) => note(ChildChange::Stopped(child)),
             Ok(WaitStatus::StillAlive) => return true,
             Ok(_) | Err(Errno::EINTR) => {}
             Err(_) => return false,
@@ -77,7 +77,7 @@ pub(super) fn kill_below(spared: &HashSet<Pid>) -> HashSet<Pid> {
 /// Kills until no child is left, but no longer than `limit`: what hangs in the kernel, or belongs
 /// to another user, cannot be waited for. `reap` says whether a child is left. Returns what was
 /// killed.
-pub(super) fn end_all(limit: Duration, ear: &Ear, mut reap: impl FnMut() -> bool) -> HashSet<Pid> {
+pub(super) fn end_all(limit: Duration, ear: &SignalWaiter, mut reap: impl FnMut() -> bool) -> HashSet<Pid> {
     let end = Instant::now() + limit;
     let mut killed = HashSet::new();
     while reap() && Instant::now() < end {

@@ -12,12 +12,12 @@ use nix::sys::signal::Signal;
 use nix::unistd::{Pid, getpid, getppid, setsid};
 use tokio::time::Instant;
 
-use super::ear::Ear;
-use super::fence::{Barrier, Fence};
-use super::job::Errand;
+use super::ear::SignalWaiter;
+use super::fence::{LandlockRuleset, LandlockPolicy};
+use super::job::ProcessSpec;
 use super::signals;
-use super::tree::{self, Change};
-use super::wire::{self, Report};
+use super::tree::{self, ChildChange};
+use super::wire::{self, JobReport};
 
 /// How long what a command left behind has to end by itself.
 const LEFTOVER_GRACE: Duration = Duration::from_millis(100);
@@ -39,28 +39,28 @@ const OUT_OF_MEMORY_SCORE: i32 = 300;
 pub(super) fn serve(control: &UnixStream) -> io::Result<()> {
     match launch(control) {
         Ok((ear, leader)) => {
-            tell(control, Report::Started);
-            Warden { control, ear, leader }.mind()
+            tell(control, JobReport::Started);
+            JobInit { control, ear, leader }.mind()
         }
         Err(error) => {
             let errno = error.raw_os_error().unwrap_or(Errno::EINVAL as i32);
-            tell(control, Report::Refused(errno));
+            tell(control, JobReport::Refused(errno));
             Ok(())
         }
     }
 }
 
 /// Tells outlast something. If it is gone, the next look at the socket says so.
-pub(super) fn tell(mut socket: &UnixStream, report: Report) {
+pub(super) fn tell(mut socket: &UnixStream, report: JobReport) {
     let _ = socket.write_all(&report.encode());
 }
 
-fn launch(mut control: &UnixStream) -> io::Result<(Ear, Pid)> {
+fn launch(mut control: &UnixStream) -> io::Result<(SignalWaiter, Pid)> {
     // What is sent to the keeper's group does not reach this job.
     setsid()?;
     #[cfg(target_os = "linux")]
     nix::sys::prctl::set_child_subreaper(true)?;
-    let ear = Ear::new()?;
+    let ear = SignalWaiter::new()?;
     let mut length = [0; 4];
     let (count, descriptors) = wire::receive(control, &mut length)?;
     let length = usize::try_from(u32::from_le_bytes(length)).unwrap_or(usize::MAX);
@@ -69,8 +69,8 @@ fn launch(mut control: &UnixStream) -> io::Result<(Ear, Pid)> {
     }
     let mut errand = vec![0; length];
     control.read_exact(&mut errand)?;
-    let mut errand: Errand = serde_json::from_slice(&errand)?;
-    let barrier = errand.fence.take().as_ref().map(Fence::build).transpose()?;
+    let mut errand: ProcessSpec = serde_json::from_slice(&errand)?;
+    let barrier = errand.fence.take().as_ref().map(LandlockPolicy::build).transpose()?;
     let child = spawn(errand.command(), descriptors, barrier)?;
     Ok((ear, Pid::from_raw(i32::try_from(child.id()).map_err(io::Error::other)?)))
 }
@@ -80,7 +80,7 @@ fn launch(mut control: &UnixStream) -> io::Result<(Ear, Pid)> {
 fn spawn(
     mut command: Command,
     descriptors: Vec<OwnedFd>,
-    barrier: Option<Barrier>,
+    barrier: Option<LandlockRuleset>,
 ) -> io::Result<Child> {
     let mut descriptors = descriptors.into_iter().map(Stdio::from);
     let (Some(output), Some(errors)) = (descriptors.next(), descriptors.next()) else {
@@ -95,7 +95,7 @@ fn spawn(
 }
 
 /// The last that is done before the command takes over its process.
-fn prepare(warden: Pid, barrier: Option<&Barrier>) -> io::Result<()> {
+fn prepare(warden: Pid, barrier: Option<&LandlockRuleset>) -> io::Result<()> {
     setsid()?;
     signals::forget()?;
     #[cfg(target_os = "linux")]
@@ -112,17 +112,17 @@ fn prepare(warden: Pid, barrier: Option<&Barrier>) -> io::Result<()> {
     if getppid() != warden {
         return Err(Errno::ESRCH.into());
     }
-    barrier.map_or(Ok(()), Barrier::enter)
+    barrier.map_or(Ok(()), LandlockRuleset::enter)
 }
 
-struct Warden<'a> {
+struct JobInit<'a> {
     control: &'a UnixStream,
-    ear: Ear,
+    ear: SignalWaiter,
     /// The command.
     leader: Pid,
 }
 
-impl Warden<'_> {
+impl JobInit<'_> {
     fn mind(&self) -> io::Result<()> {
         loop {
             let ordered = self.ear.hears(self.control, None);
@@ -156,7 +156,7 @@ impl Warden<'_> {
             }
             self.end_all(KILLING_MAX);
         }
-        tell(self.control, Report::Swept(left));
+        tell(self.control, JobReport::Swept(left));
     }
 
     fn end_all(&self, limit: Duration) {
@@ -166,10 +166,10 @@ impl Warden<'_> {
     /// Takes note of children that ended. Returns whether any is left.
     fn reap(&self) -> bool {
         tree::reap(|change| match change {
-            Change::Ended(child, status) if child == self.leader => {
-                tell(self.control, Report::Exited(status));
+            ChildChange::Ended(child, status) if child == self.leader => {
+                tell(self.control, JobReport::Exited(status));
             }
-            Change::Ended(..) | Change::Stopped(_) => {}
+            ChildChange::Ended(..) | ChildChange::Stopped(_) => {}
         })
     }
 }

@@ -32,7 +32,7 @@ pub(super) const ERRAND_BYTES_MAX: usize = 32 << 20;
 
 /// What is told to outlast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Report {
+pub(super) enum JobReport {
     /// The command runs.
     Started,
     /// It could not be started, for this reason of the system's.
@@ -45,7 +45,7 @@ pub(super) enum Report {
     Ended(i32),
 }
 
-impl Report {
+impl JobReport {
     pub(super) const BYTES: usize = 5;
 
     pub(super) fn encode(self) -> [u8; Self::BYTES] {

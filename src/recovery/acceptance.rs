@@ -1,35 +1,35 @@
 //! When an answer is the end: Stop hooks, effort, schema, requirement (SPEC 14, 17).
 
-use super::event::{Action, Counsel, Fate, Nudge};
-use super::machine::{Outcome, Scene};
+use super::event::{Action, StopHookDecision, ReplyDisposition, Nudge};
+use super::machine::{StepOutcome, StepContext};
 use super::state::{Phase, Run};
-use super::{RecoveryPlan, Setback, StopReason};
+use super::{RecoveryPlan, SetbackKind, StopReason};
 
 impl Run {
     /// Takes an answer for the end, unless more was asked for than text.
-    pub(super) fn answer(self, scene: Scene<'_>) -> Outcome {
+    pub(super) fn answer(self, scene: StepContext<'_>) -> StepOutcome {
         let outcome = if scene.limits.structured {
             self.restructure(Some(Nudge::UseStructuredOutput), scene)
         } else {
             self.done(scene)
         };
-        outcome.with(Fate::Keep)
+        outcome.with(ReplyDisposition::Keep)
     }
 
     /// The same while background work is under way or ended unknown to the model.
-    pub(super) fn answer_early(self, scene: Scene<'_>) -> Outcome {
+    pub(super) fn answer_early(self, scene: StepContext<'_>) -> StepOutcome {
         let outcome = if scene.limits.structured {
             self.restructure(Some(Nudge::UseStructuredOutput), scene)
         } else {
             self.await_work(scene)
         };
-        outcome.with(Fate::Keep)
+        outcome.with(ReplyDisposition::Keep)
     }
 
     /// The model says that it is done. Stop hooks may object, the token budget may ask for more,
     /// and the command of `--require` has the last word. An answer that comes after the deadline
     /// is an answer all the same, where nothing else has to be waited for.
-    pub(super) fn done(self, scene: Scene<'_>) -> Outcome {
+    pub(super) fn done(self, scene: StepContext<'_>) -> StepOutcome {
         if !scene.limits.stop_hooks {
             self.agreed(scene)
         } else if scene.is_late() {
@@ -40,14 +40,14 @@ impl Run {
     }
 
     /// The hooks of Stop have spoken. Whoever says the same again was heard the first time.
-    pub(super) fn consulted(self, counsel: Counsel, scene: Scene<'_>) -> Outcome {
+    pub(super) fn consulted(self, counsel: StopHookDecision, scene: StepContext<'_>) -> StepOutcome {
         match counsel {
-            Counsel::Pass => {
+            StopHookDecision::Pass => {
                 let budgets = self.budgets.renewed_by_consent(&scene.limits.budgets);
                 Self { budgets, ..self }.agreed(scene)
             }
-            Counsel::Block => {
-                let (run, chosen) = self.choose(Setback::Objected, scene);
+            StopHookDecision::Block => {
+                let (run, chosen) = self.choose(SetbackKind::Objected, scene);
                 let outcome = if let RecoveryPlan::Stop(reason) = chosen {
                     run.stop(reason)
                 } else {
@@ -55,17 +55,17 @@ impl Run {
                 };
                 outcome.by(chosen)
             }
-            Counsel::BlockAgain => self.stop(StopReason::StopHookBlocked),
-            Counsel::Halt => self.stop(StopReason::StopHookPrevented),
+            StopHookDecision::BlockAgain => self.stop(StopReason::StopHookBlocked),
+            StopHookDecision::Halt => self.stop(StopReason::StopHookPrevented),
         }
     }
 
     /// Nobody has anything against it.
-    fn agreed(self, scene: Scene<'_>) -> Outcome {
+    fn agreed(self, scene: StepContext<'_>) -> StepOutcome {
         if self.effort_left == 0 {
             return self.conclude(scene);
         }
-        let (run, chosen) = self.choose(Setback::Idle, scene);
+        let (run, chosen) = self.choose(SetbackKind::Idle, scene);
         if chosen == RecoveryPlan::Nudge {
             let run = Self { since_nudge: 0, ..run };
             run.next_turn(scene).saying(Nudge::MoreEffort).by(chosen)
@@ -74,7 +74,7 @@ impl Run {
         }
     }
 
-    fn conclude(self, scene: Scene<'_>) -> Outcome {
+    fn conclude(self, scene: StepContext<'_>) -> StepOutcome {
         if !scene.limits.requirement {
             self.stop(StopReason::Completed)
         } else if scene.is_late() {
@@ -85,8 +85,8 @@ impl Run {
     }
 
     /// The answer was text, or did not fit its schema.
-    pub(super) fn restructure(self, nudge: Option<Nudge>, scene: Scene<'_>) -> Outcome {
-        let (run, chosen) = self.choose(Setback::Unstructured, scene);
+    pub(super) fn restructure(self, nudge: Option<Nudge>, scene: StepContext<'_>) -> StepOutcome {
+        let (run, chosen) = self.choose(SetbackKind::Unstructured, scene);
         let outcome = if let RecoveryPlan::Stop(reason) = chosen {
             run.stop(reason)
         } else {
@@ -97,11 +97,11 @@ impl Run {
     }
 
     /// The command of `--require` has spoken.
-    pub(super) fn checked(self, passed: bool, scene: Scene<'_>) -> Outcome {
+    pub(super) fn checked(self, passed: bool, scene: StepContext<'_>) -> StepOutcome {
         if passed {
             return self.stop(StopReason::Completed);
         }
-        let (run, chosen) = self.choose(Setback::Unmet, scene);
+        let (run, chosen) = self.choose(SetbackKind::Unmet, scene);
         let outcome = if let RecoveryPlan::Stop(reason) = chosen {
             run.stop(reason)
         } else {

@@ -4,14 +4,14 @@
 //! itself would be waited for in vain, so the model is told once what holds the run up: whether
 //! that is a build or a forgotten server, nobody else knows.
 
-use super::event::{Action, Nudge, Work};
-use super::machine::{Outcome, Scene};
+use super::event::{Action, Nudge, WorkStatus};
+use super::machine::{StepOutcome, StepContext};
 use super::state::{Phase, Run};
-use super::{Moment, RecoveryPlan, Setback, StopReason};
+use super::{Moment, RecoveryPlan, SetbackKind, StopReason};
 
 impl Run {
     /// Waits for background work, within bounds.
-    pub(super) fn await_work(self, scene: Scene<'_>) -> Outcome {
+    pub(super) fn await_work(self, scene: StepContext<'_>) -> StepOutcome {
         if scene.is_late() {
             return self.stop(StopReason::BackgroundPending);
         }
@@ -23,26 +23,26 @@ impl Run {
     }
 
     /// The wait has brought something, or is over.
-    pub(super) fn worked(self, until: Moment, work: Work, scene: Scene<'_>) -> Outcome {
+    pub(super) fn worked(self, until: Moment, work: WorkStatus, scene: StepContext<'_>) -> StepOutcome {
         match work {
-            Work::Over => Self { asked_about_work: false, ..self }.done(scene),
-            Work::News => Self { asked_about_work: false, ..self }.report(Nudge::WorkEnded, scene),
-            Work::Alive if scene.at < until && self.may_ask(scene) => {
+            WorkStatus::Over => Self { asked_about_work: false, ..self }.done(scene),
+            WorkStatus::News => Self { asked_about_work: false, ..self }.report(Nudge::WorkEnded, scene),
+            WorkStatus::Alive if scene.at < until && self.may_ask(scene) => {
                 Self { asked_about_work: true, ..self }.report(Nudge::StillRunning, scene)
             }
-            Work::Alive => self.stop(StopReason::BackgroundPending),
+            WorkStatus::Alive => self.stop(StopReason::BackgroundPending),
         }
     }
 
     /// Whether the model can still be told what holds the run up.
-    fn may_ask(self, scene: Scene<'_>) -> bool {
+    fn may_ask(self, scene: StepContext<'_>) -> bool {
         let heard = self.asked_about_work || self.is_last_reply();
         !heard && self.budgets.reports > 0 && !scene.is_late()
     }
 
     /// Gives the model a turn to hear how background work stands.
-    fn report(self, nudge: Nudge, scene: Scene<'_>) -> Outcome {
-        let (run, chosen) = self.choose(Setback::Unreported, scene);
+    fn report(self, nudge: Nudge, scene: StepContext<'_>) -> StepOutcome {
+        let (run, chosen) = self.choose(SetbackKind::Unreported, scene);
         let outcome = if let RecoveryPlan::Stop(reason) = chosen {
             run.stop(reason)
         } else {

@@ -4,16 +4,16 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Wish, WishSource};
+use super::{RetryAfter, RetryAfterSource};
 
 /// The ladder of SPEC 4: doubling, capped, with jitter on top and never below.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ladder {
+pub struct Backoff {
     pub first: Duration,
     pub longest: Duration,
 }
 
-impl Ladder {
+impl Backoff {
     /// The pause after the `nth` failure in a row, counted from 1, with 0..25 % jitter.
     pub(super) fn pause(&self, seed: u64, nth: u8) -> Duration {
         let doublings = nth.saturating_sub(1).min(30);
@@ -25,10 +25,10 @@ impl Ladder {
 /// The server's word. Jitter is added to it, never taken from it: everyone was told the same time,
 /// so nobody should keep to it, and nobody may come early. An exact reset time is kept exactly
 /// when we were going to wait for capacity anyway.
-pub(super) fn courtesy(seed: u64, nth: u8, wish: Wish, exactly: bool) -> Duration {
+pub(super) fn courtesy(seed: u64, nth: u8, wish: RetryAfter, exactly: bool) -> Duration {
     match wish.source {
-        WishSource::Reset if exactly => wish.wait,
-        WishSource::Reset | WishSource::RetryAfter => {
+        RetryAfterSource::Reset if exactly => wish.wait,
+        RetryAfterSource::Reset | RetryAfterSource::RetryAfter => {
             wish.wait.saturating_add(jitter(wish.wait, seed, nth))
         }
     }

@@ -1,7 +1,7 @@
 //! Which model answers, and at which speed (SPEC 7, 8).
 
-use super::event::Purpose;
-use super::machine::{Outcome, Scene};
+use super::event::CallPurpose;
+use super::machine::{StepOutcome, StepContext};
 use super::state::{Call, Fast, Run};
 use super::{Budget, Failure, Moment};
 
@@ -9,7 +9,7 @@ impl Run {
     /// Another model starts afresh: what the last one was too busy for, or asked us to wait for,
     /// is no concern of its. The next of the chain, or the one that we had when the preferred one
     /// was tried again.
-    pub(super) fn change_model(self, scene: Scene<'_>) -> Self {
+    pub(super) fn change_model(self, scene: StepContext<'_>) -> Self {
         let away_until = match scene.limits.fallback_return {
             Some(pause) => scene.at.after(pause),
             None => Moment::default(),
@@ -26,7 +26,7 @@ impl Run {
     }
 
     /// Asks another model. What streams were like is known of the place, not of the model.
-    fn moving_to(self, rung: u8, scene: Scene<'_>) -> Self {
+    fn moving_to(self, rung: u8, scene: StepContext<'_>) -> Self {
         if scene.limits.are_at_one_place(self.rung, rung) {
             Self { rung, ..self }
         } else {
@@ -36,7 +36,7 @@ impl Run {
 
     /// Tries the preferred model again, if it is time to (`--fallback-return`). Returns whether
     /// it is.
-    pub(super) fn go_home(self, scene: Scene<'_>) -> (Self, bool) {
+    pub(super) fn go_home(self, scene: StepContext<'_>) -> (Self, bool) {
         let due = self.rung > 0
             && scene.limits.fallback_return.is_some()
             && scene.at >= self.away_until
@@ -54,7 +54,7 @@ impl Run {
     }
 
     /// Fast mode comes back at the start of a turn.
-    pub(super) fn warm_up(self, scene: Scene<'_>) -> Self {
+    pub(super) fn warm_up(self, scene: StepContext<'_>) -> Self {
         match self.fast {
             Fast::Cooling { until } if scene.at >= until => Self { fast: Fast::On, ..self },
             Fast::Cooling { .. } | Fast::On | Fast::Off => self,
@@ -67,9 +67,9 @@ impl Run {
         self,
         before: Self,
         failure: Failure,
-        purpose: Purpose,
-        scene: Scene<'_>,
-    ) -> Outcome {
+        purpose: CallPurpose,
+        scene: StepContext<'_>,
+    ) -> StepOutcome {
         let rules = scene.limits.fast.unwrap_or_default();
         let spell = match failure.wish {
             Some(wish) => wish.wait.max(rules.cool_down),
@@ -83,9 +83,9 @@ impl Run {
         self,
         fast: Fast,
         before: Self,
-        purpose: Purpose,
-        scene: Scene<'_>,
-    ) -> Outcome {
+        purpose: CallPurpose,
+        scene: StepContext<'_>,
+    ) -> StepOutcome {
         let run = Self {
             fast,
             failures: before.failures,

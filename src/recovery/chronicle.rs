@@ -18,9 +18,9 @@ use std::collections::VecDeque;
 use std::mem;
 use std::time::Duration;
 
-use super::episode::{Counts, Episode, Goal, setback};
+use super::episode::{RecoveryCounts, RecoveryRecord, RecoveryGoal, setback};
 use super::{
-    Action, Counsel, Event, Fate, Moment, Money, RecoveryPlan, Reply, StopReason, Transition,
+    Action, StopHookDecision, Event, ReplyDisposition, Moment, Money, RecoveryPlan, ReplyKind, StopReason, Transition,
 };
 
 /// How many recoveries are remembered in full: the latest.
@@ -28,27 +28,27 @@ const REMEMBERED: usize = 100;
 
 /// The recoveries of a run: what is under way, what is over, and sums.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Chronicle {
-    totals: Totals,
-    open: Vec<Open>,
-    over: VecDeque<Episode>,
+pub struct RecoveryLog {
+    totals: RecoveryTotals,
+    open: Vec<OpenRecovery>,
+    over: VecDeque<RecoveryRecord>,
     /// When the pause at hand began, and whether it is for others.
     pausing: Option<(Moment, bool)>,
     /// When the last step was taken.
     now: Moment,
     /// What the last call cost, until it shows what it was for.
-    bill: Bill,
+    bill: RecoveryBill,
 }
 
 /// Sums over everything, what is under way included.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Totals {
+pub struct RecoveryTotals {
     /// Requests to the model, failed ones included.
     pub requests: u32,
     /// Failed calls that something was done about, by class.
-    pub retries_by_class: Counts,
+    pub retries_by_class: RecoveryCounts,
     /// What was done about any setback, by name.
-    pub strategies: Counts,
+    pub strategies: RecoveryCounts,
     /// Spent in pauses that are over.
     pub waited: Duration,
     /// Pauses for a rate limit that other runs of this host had met.
@@ -70,28 +70,28 @@ pub struct Totals {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Bill {
+struct RecoveryBill {
     cost: Money,
     tokens: u64,
 }
 
 /// A recovery that is under way.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Open {
-    goal: Goal,
+struct OpenRecovery {
+    goal: RecoveryGoal,
     /// When it began, or when this process took it up.
     since: Moment,
     /// What is known of it so far.
-    episode: Episode,
+    episode: RecoveryRecord,
 }
 
-impl Chronicle {
-    pub fn totals(&self) -> &Totals {
+impl RecoveryLog {
+    pub fn totals(&self) -> &RecoveryTotals {
         &self.totals
     }
 
     /// The latest recoveries that are over, oldest first.
-    pub fn episodes(&self) -> impl ExactSizeIterator<Item = &Episode> {
+    pub fn episodes(&self) -> impl ExactSizeIterator<Item = &RecoveryRecord> {
         self.over.iter()
     }
 
@@ -103,14 +103,14 @@ impl Chronicle {
 
     /// Takes a step in. `turns` is how many replies entered the history, that of this step
     /// included. Returns the recoveries that it ends.
-    pub fn observe(&mut self, step: &Transition, turns: u32) -> Vec<Episode> {
+    pub fn observe(&mut self, step: &Transition, turns: u32) -> Vec<RecoveryRecord> {
         self.tell_time(step);
         self.count(step);
         let bill = mem::take(&mut self.bill);
         if matches!(step.event, Event::Probed(_)) {
             self.totals.probes_cost += bill.cost;
         }
-        let kept = step.edit.reply == Fate::Keep;
+        let kept = step.edit.reply == ReplyDisposition::Keep;
         if kept {
             // It was wanted, unless it had to be made anew.
             charge(self.open.iter_mut().rfind(|open| !open.goal.is_of_a_call()), bill);
@@ -143,7 +143,7 @@ impl Chronicle {
     }
 
     /// The run is over, whether or not a step said so. Returns the recoveries that this ends.
-    pub fn end(&mut self, at: Moment, reason: StopReason) -> Vec<Episode> {
+    pub fn end(&mut self, at: Moment, reason: StopReason) -> Vec<RecoveryRecord> {
         self.now = at;
         self.stop_waiting();
         let lost = mem::take(&mut self.open);
@@ -193,7 +193,7 @@ impl Chronicle {
         totals.probes -= unsent.min(totals.probes);
         let unsent = unsent + u32::from(matches!(step.event, Event::Held { .. }));
         totals.requests -= unsent.min(totals.requests);
-        totals.compactions += u32::from(step.edit.reply == Fate::Summary);
+        totals.compactions += u32::from(step.edit.reply == ReplyDisposition::Summary);
         // Probes have a count of their own: not each that is due is sent.
         let uncounted =
             |plan: &RecoveryPlan| matches!(plan, RecoveryPlan::Stop(_) | RecoveryPlan::Probe);
@@ -203,7 +203,7 @@ impl Chronicle {
         totals.strategies.add(plan.name());
         totals.fallbacks += u32::from(plan == RecoveryPlan::SwitchModel);
         if let (
-            Event::Failed(_) | Event::Replied(Reply::Empty | Reply::Incomplete(_)),
+            Event::Failed(_) | Event::Replied(ReplyKind::Empty | ReplyKind::Incomplete(_)),
             Some(class),
         ) = (step.event, setback(step))
         {
@@ -211,25 +211,25 @@ impl Chronicle {
         }
     }
 
-    fn of_the_call(&mut self) -> Option<&mut Open> {
+    fn of_the_call(&mut self) -> Option<&mut OpenRecovery> {
         self.open.iter_mut().find(|open| open.goal.is_of_a_call())
     }
 
     /// Something went wrong. If nothing can be done about it, and nothing was before, it is no
     /// recovery.
     fn trouble(&mut self, class: &'static str, step: &Transition, turns: u32) {
-        let goal = Goal::of(step);
+        let goal = RecoveryGoal::of(step);
         let of_a_call = goal.is_of_a_call();
         let cure = step.plan.filter(|plan| !matches!(plan, RecoveryPlan::Stop(_)));
-        let same = |open: &Open| open.goal == goal || (of_a_call && open.goal.is_of_a_call());
+        let same = |open: &OpenRecovery| open.goal == goal || (of_a_call && open.goal.is_of_a_call());
         let at = match (self.open.iter().position(same), cure) {
             (Some(at), _) => at,
             (None, None) => return,
             (None, Some(_)) => {
-                let next = of_a_call && step.edit.reply != Fate::Keep;
+                let next = of_a_call && step.edit.reply != ReplyDisposition::Keep;
                 let turn = turns.saturating_add(u32::from(next));
-                let episode = Episode { class: class.to_owned(), turn, ..Episode::default() };
-                self.open.push(Open { goal, since: step.at, episode });
+                let episode = RecoveryRecord { class: class.to_owned(), turn, ..RecoveryRecord::default() };
+                self.open.push(OpenRecovery { goal, since: step.at, episode });
                 self.open.len() - 1
             }
         };
@@ -245,7 +245,7 @@ impl Chronicle {
         episode.setbacks.add(class);
         let Some(cure) = cure else { return };
         if cure == RecoveryPlan::Forgo {
-            open.goal = Goal::Reply;
+            open.goal = RecoveryGoal::Reply;
         }
         cure.name().clone_into(&mut episode.strategy);
         episode.strategies.add(cure.name());
@@ -254,9 +254,9 @@ impl Chronicle {
         }
     }
 
-    fn close(&mut self, ending: Vec<Open>, lost_to: Option<StopReason>) -> Vec<Episode> {
+    fn close(&mut self, ending: Vec<OpenRecovery>, lost_to: Option<StopReason>) -> Vec<RecoveryRecord> {
         let mut ended = Vec::with_capacity(ending.len());
-        for Open { goal, since, mut episode } in ending {
+        for OpenRecovery { goal, since, mut episode } in ending {
             // The judgement that went well is the last one.
             let judged = lost_to.is_none() && !goal.is_of_a_call();
             episode.attempts = episode.attempts.saturating_add(u32::from(judged));
@@ -278,34 +278,34 @@ impl Chronicle {
     }
 }
 
-impl Open {
+impl OpenRecovery {
     /// Whether a step brings what was wanted.
     fn has_come(&self, step: &Transition) -> bool {
         let answered =
-            matches!(step.event, Event::Replied(Reply::Answer { .. } | Reply::Early { .. }));
-        let whole = step.edit.reply == Fate::Keep
+            matches!(step.event, Event::Replied(ReplyKind::Answer { .. } | ReplyKind::Early { .. }));
+        let whole = step.edit.reply == ReplyDisposition::Keep
             && (answered
-                || matches!(step.event, Event::Replied(Reply::ToolCalls { .. } | Reply::Refusal)));
+                || matches!(step.event, Event::Replied(ReplyKind::ToolCalls { .. } | ReplyKind::Refusal)));
         let taken = step.plan.is_none()
             && matches!(step.action, Action::Check | Action::Finish(StopReason::Completed));
         match self.goal {
-            Goal::Summary => step.edit.reply == Fate::Summary || whole,
-            Goal::Reply => whole,
-            Goal::Shape => matches!(step.event, Event::Delivered | Event::DeliveredEarly),
-            Goal::Effort => {
+            RecoveryGoal::Summary => step.edit.reply == ReplyDisposition::Summary || whole,
+            RecoveryGoal::Reply => whole,
+            RecoveryGoal::Shape => matches!(step.event, Event::Delivered | Event::DeliveredEarly),
+            RecoveryGoal::Effort => {
                 let heard = matches!(
                     step.event,
-                    Event::Delivered | Event::Worked(_) | Event::Consulted(Counsel::Pass)
+                    Event::Delivered | Event::Worked(_) | Event::Consulted(StopHookDecision::Pass)
                 );
                 (answered || heard) && taken
             }
-            Goal::Consent => step.event == Event::Consulted(Counsel::Pass),
-            Goal::Acceptance => step.event == Event::Checked { passed: true },
+            RecoveryGoal::Consent => step.event == Event::Consulted(StopHookDecision::Pass),
+            RecoveryGoal::Acceptance => step.event == Event::Checked { passed: true },
         }
     }
 }
 
-fn charge(open: Option<&mut Open>, bill: Bill) {
+fn charge(open: Option<&mut OpenRecovery>, bill: RecoveryBill) {
     if let Some(open) = open {
         open.episode.cost += bill.cost;
         open.episode.tokens = open.episode.tokens.saturating_add(bill.tokens);

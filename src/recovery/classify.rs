@@ -1,6 +1,6 @@
 //! From what the wire showed to what it means.
 
-use super::{ErrorClass, Failure, Fault, FaultKind, Remedies, Standing, Timer};
+use super::{ErrorClass, Failure, Fault, FaultKind, AvailableMitigations, Standing, Timer};
 
 /// Judges a fault. Total: every fault has exactly one meaning. How the endpoint stands is for the
 /// caller to add.
@@ -26,7 +26,7 @@ pub fn classify(fault: &Fault) -> Failure {
         wish: fault.wish,
         ruling: fault.ruling,
         reach: fault.reach,
-        remedies: Remedies::NONE,
+        remedies: AvailableMitigations::NONE,
         fast_denied: fault.overage_disabled.is_some(),
         body: fault.body,
         standing: Standing::Untried,

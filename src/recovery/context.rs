@@ -1,16 +1,16 @@
 //! What keeps the conversation within the context window (SPEC 10).
 
-use super::event::{Cut, Fate, Occasion, Purpose, Reply, Weight};
-use super::machine::{Outcome, Scene};
+use super::event::{CutKind, ReplyDisposition, CompactionTrigger, CallPurpose, ReplyKind, TokenEstimate};
+use super::machine::{StepOutcome, StepContext};
 use super::state::{Call, Compaction, Run};
-use super::{Budget, Limits, RecoveryPlan, Remedies, Setback, StopReason};
+use super::{Budget, Limits, RecoveryPlan, AvailableMitigations, SetbackKind, StopReason};
 
 /// Compactions in a row that bring nothing, after which there is no point in another.
 pub(super) const USELESS_MAX: u8 = 2;
 
 impl Run {
     /// Compacts what is about to fill the window, refuses what cannot fit, and asks the rest.
-    pub(super) fn preflight(self, weight: Weight, scene: Scene<'_>) -> Outcome {
+    pub(super) fn preflight(self, weight: TokenEstimate, scene: StepContext<'_>) -> StepOutcome {
         if scene.is_late() {
             return self.stop(StopReason::Deadline);
         }
@@ -20,14 +20,14 @@ impl Run {
             return run.stop(StopReason::PromptTooLong);
         }
         if crowded && run.may_compact(weight.remedies, scene.limits) {
-            let (run, chosen) = run.choose(Setback::Crowded, scene);
-            let call = Call::Ask(Purpose::Summary(Occasion::Threshold));
+            let (run, chosen) = run.choose(SetbackKind::Crowded, scene);
+            let call = Call::Ask(CallPurpose::Summary(CompactionTrigger::Threshold));
             return run.compacting(scene).call(call, scene).by(chosen);
         }
         if weight.is_full() && !run.can_make_room(weight.remedies, scene.limits) {
             return run.stop(StopReason::BlockingLimit);
         }
-        run.ask(Purpose::Reply, weight, scene)
+        run.ask(CallPurpose::Reply, weight, scene)
     }
 
     /// A compaction is measured once, by the first request that follows it.
@@ -42,7 +42,7 @@ impl Run {
     }
 
     /// Whether to compact ahead of need. A call that has failed already is not the moment.
-    fn may_compact(self, remedies: Remedies, limits: &Limits) -> bool {
+    fn may_compact(self, remedies: AvailableMitigations, limits: &Limits) -> bool {
         self.compaction == Compaction::Idle
             && self.failures == 0
             && self.compacts_ahead(limits)
@@ -57,47 +57,47 @@ impl Run {
 
     /// Whether an overflow could still be mended. Then it is not prevented: it is what triggers
     /// the mending.
-    fn can_make_room(self, remedies: Remedies, limits: &Limits) -> bool {
+    fn can_make_room(self, remedies: AvailableMitigations, limits: &Limits) -> bool {
         let drains = remedies.folds && self.budgets.spend(Budget::Drain).is_some();
         let reacts = remedies.rounds && self.budgets.spend(Budget::ReactiveCompaction).is_some();
         self.compacts_ahead(limits) || drains || reacts
     }
 
     /// Is about to ask for a summary.
-    pub(super) fn compacting(self, scene: Scene<'_>) -> Self {
+    pub(super) fn compacting(self, scene: StepContext<'_>) -> Self {
         Self { budgets: self.budgets.renewed_by_compacting(&scene.limits.budgets), ..self }
     }
 
     /// A summary that was cut is one all the same: what must survive does not depend on it.
     pub(super) fn hear_summary(
         self,
-        occasion: Occasion,
-        reply: Reply,
-        scene: Scene<'_>,
-    ) -> Outcome {
+        occasion: CompactionTrigger,
+        reply: ReplyKind,
+        scene: StepContext<'_>,
+    ) -> StepOutcome {
         let run = self.settle(scene);
         match reply {
-            Reply::Answer { .. } | Reply::Early { .. } | Reply::CutShort(Cut::Text) => {
+            ReplyKind::Answer { .. } | ReplyKind::Early { .. } | ReplyKind::CutShort(CutKind::Text) => {
                 let budgets = run.budgets.renewed_by_summary(&scene.limits.budgets);
                 let run = Self { budgets, compaction: Compaction::Done, ..run };
-                run.call(Call::Ask(Purpose::Reply), scene).with(Fate::Summary)
+                run.call(Call::Ask(CallPurpose::Reply), scene).with(ReplyDisposition::Summary)
             }
-            Reply::ToolCalls { .. }
-            | Reply::CutShort(Cut::ToolCall | Cut::Thinking)
-            | Reply::Incomplete(_)
-            | Reply::Refusal
-            | Reply::Empty
-            | Reply::Paused => run.without_summary(occasion, scene).with(Fate::Drop),
+            ReplyKind::ToolCalls { .. }
+            | ReplyKind::CutShort(CutKind::ToolCall | CutKind::Thinking)
+            | ReplyKind::Incomplete(_)
+            | ReplyKind::Refusal
+            | ReplyKind::Empty
+            | ReplyKind::Paused => run.without_summary(occasion, scene).with(ReplyDisposition::Drop),
         }
     }
 
     /// No summary came, or none can be paid for.
-    pub(super) fn without_summary(self, occasion: Occasion, scene: Scene<'_>) -> Outcome {
-        let (run, chosen) = self.choose(Setback::NoSummary(occasion), scene);
+    pub(super) fn without_summary(self, occasion: CompactionTrigger, scene: StepContext<'_>) -> StepOutcome {
+        let (run, chosen) = self.choose(SetbackKind::NoSummary(occasion), scene);
         let outcome = if let RecoveryPlan::Stop(reason) = chosen {
             run.stop(reason)
         } else {
-            run.forgoing().call(Call::Ask(Purpose::Reply), scene)
+            run.forgoing().call(Call::Ask(CallPurpose::Reply), scene)
         };
         outcome.by(chosen)
     }

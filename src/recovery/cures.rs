@@ -3,48 +3,48 @@
 use std::time::Duration;
 
 use super::{
-    Account, Call, ErrorClass, Failure, Fast, Limits, Moment, Occasion, Persistence, Phase,
-    Purpose, Reach, RecoveryPlan, Ruling, Run, Setback, Source, StopReason,
+    AccountKind, Call, ErrorClass, Failure, Fast, Limits, Moment, CompactionTrigger, Persistence, Phase,
+    CallPurpose, FailureStage, RecoveryPlan, RetryHint, Run, SetbackKind, QuerySource, StopReason,
 };
 
 /// Picks the first cure that can be paid for.
 ///
 /// `run` has already counted this setback. The end of every list is an end of the run.
-pub fn plan(setback: Setback, run: &Run, at: Moment, limits: &Limits) -> RecoveryPlan {
+pub fn plan(setback: SetbackKind, run: &Run, at: Moment, limits: &Limits) -> RecoveryPlan {
     use RecoveryPlan as P;
 
     let (cures, end): (&[P], StopReason) = match setback {
-        Setback::Failed(failure) => return cure(failure, run, at, limits),
-        Setback::CutShort if run.may_escalate => {
+        SetbackKind::Failed(failure) => return cure(failure, run, at, limits),
+        SetbackKind::CutShort if run.may_escalate => {
             (&[P::Escalate, P::Continue], StopReason::MaxOutputTokens)
         }
-        Setback::CutShort => (&[P::Continue], StopReason::MaxOutputTokens),
-        Setback::Empty if run.home.is_some() => {
+        SetbackKind::CutShort => (&[P::Continue], StopReason::MaxOutputTokens),
+        SetbackKind::Empty if run.home.is_some() => {
             (&[P::SwitchModel, P::AskAgain], StopReason::EmptyResponse)
         }
-        Setback::Empty => (&[P::AskAgain], StopReason::EmptyResponse),
-        Setback::Incomplete if run.home.is_some() => {
+        SetbackKind::Empty => (&[P::AskAgain], StopReason::EmptyResponse),
+        SetbackKind::Incomplete if run.home.is_some() => {
             (&[P::SwitchModel, P::RetryIncomplete, P::RequestCompletion], INCOMPLETE)
         }
-        Setback::Incomplete => (&[P::RetryIncomplete, P::RequestCompletion], INCOMPLETE),
-        Setback::Paused => (&[P::Resume], StopReason::ModelError(ErrorClass::BadResponse)),
-        Setback::Idle if has_room_for_effort(run, at, limits) => {
+        SetbackKind::Incomplete => (&[P::RetryIncomplete, P::RequestCompletion], INCOMPLETE),
+        SetbackKind::Paused => (&[P::Resume], StopReason::ModelError(ErrorClass::BadResponse)),
+        SetbackKind::Idle if has_room_for_effort(run, at, limits) => {
             (&[P::Nudge], StopReason::Completed)
         }
-        Setback::Idle => (&[], StopReason::Completed),
-        Setback::Crowded => (&[P::Compact], StopReason::PromptTooLong),
-        Setback::NoSummary(Occasion::Threshold) => (&[P::Forgo], StopReason::PromptTooLong),
-        Setback::NoSummary(Occasion::Overflow) => (&[], StopReason::PromptTooLong),
-        Setback::Unstructured => (&[P::Restructure], StopReason::StructuredOutputRetryExhausted),
-        Setback::Unmet => (&[P::Amend], StopReason::RequirementFailed),
-        Setback::Objected => (&[P::Heed], StopReason::StopHookBlocked),
-        Setback::Unreported => (&[P::Report], StopReason::BackgroundPending),
+        SetbackKind::Idle => (&[], StopReason::Completed),
+        SetbackKind::Crowded => (&[P::Compact], StopReason::PromptTooLong),
+        SetbackKind::NoSummary(CompactionTrigger::Threshold) => (&[P::Forgo], StopReason::PromptTooLong),
+        SetbackKind::NoSummary(CompactionTrigger::Overflow) => (&[], StopReason::PromptTooLong),
+        SetbackKind::Unstructured => (&[P::Restructure], StopReason::StructuredOutputRetryExhausted),
+        SetbackKind::Unmet => (&[P::Amend], StopReason::RequirementFailed),
+        SetbackKind::Objected => (&[P::Heed], StopReason::StopHookBlocked),
+        SetbackKind::Unreported => (&[P::Report], StopReason::BackgroundPending),
         // Without a way to make use of an answer there is no reason to ask.
-        Setback::ProbeDue if run.budgets.early_returns > 0 => {
+        SetbackKind::ProbeDue if run.budgets.early_returns > 0 => {
             (&[P::Probe, P::WaitForCapacity], StopReason::InternalError)
         }
-        Setback::ProbeDue => (&[P::WaitForCapacity], StopReason::InternalError),
-        Setback::CapacityBack => (&[P::ReturnEarly, P::WaitForCapacity], StopReason::InternalError),
+        SetbackKind::ProbeDue => (&[P::WaitForCapacity], StopReason::InternalError),
+        SetbackKind::CapacityBack => (&[P::ReturnEarly, P::WaitForCapacity], StopReason::InternalError),
     };
     let affordable = cures.iter().copied().find(|&cure| can_pay(run, cure));
     affordable.unwrap_or(P::Stop(end))
@@ -72,7 +72,7 @@ fn has_room_for_effort(run: &Run, at: Moment, limits: &Limits) -> bool {
 fn cure(failure: Failure, run: &Run, at: Moment, limits: &Limits) -> RecoveryPlan {
     let distance = distance(failure, at, limits);
     let payable = |&cure: &RecoveryPlan| {
-        can_pay(run, cure) && !(cure.repeats() && failure.ruling == Some(Ruling::Stop))
+        can_pay(run, cure) && !(cure.repeats() && failure.ruling == Some(RetryHint::Stop))
     };
     let shortage = matches!(failure.class, ErrorClass::RateLimit | ErrorClass::ServerOverload);
     // What fast mode ran out of, normal speed may have.
@@ -82,7 +82,7 @@ fn cure(failure: Failure, run: &Run, at: Moment, limits: &Limits) -> RecoveryPla
     if let Some(cure) = first {
         return cure;
     }
-    if shortage && distance != Distance::Near {
+    if shortage && distance != RetryDistance::Near {
         let end = StopReason::ModelError(ErrorClass::QuotaExhausted);
         return switch(run, limits).filter(payable).unwrap_or(RecoveryPlan::Stop(end));
     }
@@ -91,10 +91,10 @@ fn cure(failure: Failure, run: &Run, at: Moment, limits: &Limits) -> RecoveryPla
     // Whatever asks the same model, or refreshes a key for it, keeps to its word.
     let may_wait = |cure: &RecoveryPlan| *cure != RecoveryPlan::SwitchModel;
     let waits_only = cures.clone().any(|cure| may_wait(&cure));
-    let reachable = |cure: &RecoveryPlan| distance == Distance::Near || !may_wait(cure);
+    let reachable = |cure: &RecoveryPlan| distance == RetryDistance::Near || !may_wait(cure);
     let end = match distance {
-        Distance::PastDeadline if waits_only => StopReason::Deadline,
-        Distance::PastDeadline | Distance::Near | Distance::TooFar => verdict(failure, run),
+        RetryDistance::PastDeadline if waits_only => StopReason::Deadline,
+        RetryDistance::PastDeadline | RetryDistance::Near | RetryDistance::TooFar => verdict(failure, run),
     };
     cures.into_iter().find(reachable).unwrap_or(RecoveryPlan::Stop(end))
 }
@@ -103,7 +103,7 @@ fn cure(failure: Failure, run: &Run, at: Moment, limits: &Limits) -> RecoveryPla
 /// it (SPEC 8). Whoever hands out credentials knows nothing of speeds.
 fn slower(
     failure: Failure,
-    distance: Distance,
+    distance: RetryDistance,
     run: &Run,
     limits: &Limits,
 ) -> Option<RecoveryPlan> {
@@ -112,7 +112,7 @@ fn slower(
         return Some(RecoveryPlan::LeaveFast);
     }
     let within_patience = failure.wish.is_some_and(|wish| wish.wait < rules.patience);
-    let short = within_patience && distance == Distance::Near;
+    let short = within_patience && distance == RetryDistance::Near;
     match (short, can_pay(run, RecoveryPlan::CoolDown)) {
         (true, _) => None,
         (false, true) => Some(RecoveryPlan::CoolDown),
@@ -128,9 +128,9 @@ fn elsewhere(failure: Failure, run: &Run) -> Option<RecoveryPlan> {
 
 /// A small request that is called too long is sent once more, before anything is taken out of it:
 /// some gateways say so of requests that they lost, or count the tokens of another one.
-fn doubt(failure: Failure, distance: Distance) -> Option<RecoveryPlan> {
+fn doubt(failure: Failure, distance: RetryDistance) -> Option<RecoveryPlan> {
     let too_long = failure.class == ErrorClass::PromptTooLong && failure.contradicted;
-    (too_long && distance == Distance::Near).then_some(RecoveryPlan::RetryOverflow)
+    (too_long && distance == RetryDistance::Near).then_some(RecoveryPlan::RetryOverflow)
 }
 
 /// The cures for each class, best first.
@@ -146,7 +146,7 @@ fn cures(failure: Failure, run: &Run, limits: &Limits) -> [Option<RecoveryPlan>;
     let sit_out = within_overload_limit(run, limits).and(for_capacity);
     // The server's word overrides the class, but not who pays or who asks: its `true` comes with
     // limits that last for hours, and to crowds.
-    let if_told_to = if failure.ruling == Some(Ruling::Retry) { retry } else { None };
+    let if_told_to = if failure.ruling == Some(RetryHint::Retry) { retry } else { None };
     let switch = switch(run, limits);
     let switch_away = switch.filter(|_| limits.next_is_elsewhere(run.rung));
     let refresh = if is_refreshing(run) { None } else { Some(P::Refresh) };
@@ -167,16 +167,16 @@ fn cures(failure: Failure, run: &Run, limits: &Limits) -> [Option<RecoveryPlan>;
         C::ServerError => [for_all, switch, None, None],
         C::BadResponse => [retry, switch_away, None, None],
         C::RateLimit => match (limits.account, limits.persistence) {
-            (Account::Subscription, Persistence::Off) => [switch, None, None, None],
-            (Account::Subscription, Persistence::Capacity | Persistence::All)
-            | (Account::ApiKey | Account::Enterprise, _) => [for_capacity, switch, None, None],
+            (AccountKind::Subscription, Persistence::Off) => [switch, None, None, None],
+            (AccountKind::Subscription, Persistence::Capacity | Persistence::All)
+            | (AccountKind::ApiKey | AccountKind::Enterprise, _) => [for_capacity, switch, None, None],
         },
         C::ServerOverload => match limits.source {
-            Source::Background => [None; 4],
-            Source::Foreground if run.overloads >= limits.overloads_per_switch => {
+            QuerySource::Background => [None; 4],
+            QuerySource::Foreground if run.overloads >= limits.overloads_per_switch => {
                 [switch, sit_out, None, None]
             }
-            Source::Foreground => [sit_out, switch, None, None],
+            QuerySource::Foreground => [sit_out, switch, None, None],
         },
         C::InvalidModel => [if_told_to, switch, None, None],
         C::InvalidApiKey | C::TokenRevoked => [refresh, if_told_to, switch_away, None],
@@ -208,15 +208,15 @@ fn with_odd_retry(mut cures: Vec<RecoveryPlan>, failure: Failure) -> Vec<Recover
 
 /// A kept-alive connection that died before a byte of answer came says nothing of the service.
 fn at_once(failure: Failure) -> Option<RecoveryPlan> {
-    let stale = failure.reach == Reach::StaleConnection;
+    let stale = failure.reach == FailureStage::StaleConnection;
     stale.then_some(RecoveryPlan::RetryAtOnce { tokens: toll(failure.class) })
 }
 
 /// A summarising request that was refused: less of it, or none at all if it can wait.
-fn for_summary(failure: Failure, occasion: Occasion) -> [Option<RecoveryPlan>; 4] {
+fn for_summary(failure: Failure, occasion: CompactionTrigger) -> [Option<RecoveryPlan>; 4] {
     let lower = failure.class == ErrorClass::PromptTooLong && failure.remedies.output;
     let trim = failure.overflows() && failure.remedies.rounds;
-    let forgo = occasion == Occasion::Threshold;
+    let forgo = occasion == CompactionTrigger::Threshold;
     [
         lower.then_some(RecoveryPlan::LowerCap),
         trim.then_some(RecoveryPlan::Trim),
@@ -238,11 +238,11 @@ fn is_refreshing(run: &Run) -> bool {
 }
 
 /// Why the call at hand asks for a summary, if it does.
-fn summarising(run: &Run) -> Option<Occasion> {
+fn summarising(run: &Run) -> Option<CompactionTrigger> {
     match run.phase {
         Phase::Calling(call) => match call.purpose() {
-            Purpose::Summary(occasion) => Some(occasion),
-            Purpose::Reply => None,
+            CallPurpose::Summary(occasion) => Some(occasion),
+            CallPurpose::Reply => None,
         },
         Phase::Ready
         | Phase::Weighing(_)
@@ -278,7 +278,7 @@ fn price_of_retry(class: ErrorClass, run: &Run, limits: &Limits) -> u16 {
 
 /// How far away the moment is at which the server wants us back.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Distance {
+pub(super) enum RetryDistance {
     /// We may wait for it.
     Near,
     /// Within our patience, but not within the run.
@@ -287,14 +287,14 @@ pub(super) enum Distance {
     TooFar,
 }
 
-pub(super) fn distance(failure: Failure, at: Moment, limits: &Limits) -> Distance {
+pub(super) fn distance(failure: Failure, at: Moment, limits: &Limits) -> RetryDistance {
     let wait = failure.wish.map_or(Duration::ZERO, |wish| wish.wait);
     if wait > limits.max_retry_wait {
-        Distance::TooFar
+        RetryDistance::TooFar
     } else if !wait.is_zero() && limits.deadline.is_some_and(|end| at.after(wait) >= end) {
-        Distance::PastDeadline
+        RetryDistance::PastDeadline
     } else {
-        Distance::Near
+        RetryDistance::Near
     }
 }
 

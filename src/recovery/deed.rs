@@ -4,9 +4,9 @@ use serde::{Deserialize, Serialize};
 
 /// Stands for some bytes: the same for the same bytes, in every process and version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Mark(u64);
+pub struct Fingerprint(u64);
 
-impl Mark {
+impl Fingerprint {
     /// The mark of several pieces. Where one ends and the next begins matters.
     pub fn of(pieces: &[&[u8]]) -> Self {
         let mut hash = FNV_BASIS;
@@ -29,42 +29,42 @@ const FNV_PRIME: u64 = 0x0000_0100_0000_01b3;
 
 /// One tool call and what came of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Deed {
-    pub(super) tool: Mark,
+pub struct ToolCallRecord {
+    pub(super) tool: Fingerprint,
     /// The tool and its arguments.
-    pub(super) call: Mark,
-    pub(super) result: Mark,
-    pub(super) nature: Nature,
+    pub(super) call: Fingerprint,
+    pub(super) result: Fingerprint,
+    pub(super) nature: CallEffect,
 }
 
 /// What a call was. When several fit, the last one does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Nature {
+pub enum CallEffect {
     /// It may have changed something.
     Changed,
     /// It changes nothing, or nothing but the agent's own notes.
     Looked,
     /// It wrote a file. `now` stands for all that is in it since.
-    Edited { file: Mark, now: Mark },
+    Edited { file: Fingerprint, now: Fingerprint },
     /// It came to an error.
     Failed,
     /// It was a declared wait or poll, failed or not: see [`is_wait`].
     Waited,
 }
 
-impl Deed {
+impl ToolCallRecord {
     /// `arguments` without what is only for people to read, such as a command's description.
     /// How long something took does not tell one failure from another.
-    pub fn new(tool: &str, arguments: &[u8], result: &[u8], nature: Nature) -> Self {
+    pub fn new(tool: &str, arguments: &[u8], result: &[u8], nature: CallEffect) -> Self {
         let result = match nature {
-            Nature::Failed => Mark::of(&[&without_durations(result)]),
-            Nature::Looked | Nature::Changed | Nature::Waited | Nature::Edited { .. } => {
-                Mark::of(&[result])
+            CallEffect::Failed => Fingerprint::of(&[&without_durations(result)]),
+            CallEffect::Looked | CallEffect::Changed | CallEffect::Waited | CallEffect::Edited { .. } => {
+                Fingerprint::of(&[result])
             }
         };
         let tool = tool.as_bytes();
-        Self { tool: Mark::of(&[tool]), call: Mark::of(&[tool, arguments]), result, nature }
+        Self { tool: Fingerprint::of(&[tool]), call: Fingerprint::of(&[tool, arguments]), result, nature }
     }
 }
 

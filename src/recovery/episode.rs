@@ -5,19 +5,19 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize, Serializer};
 
-use super::{Counsel, Event, Money, Probed, RecoveryPlan, Reply, Transition};
+use super::{StopHookDecision, Event, Money, Probed, RecoveryPlan, ReplyKind, Transition};
 
 /// A recovery that is over. All of a call's troubles are one, until a whole reply comes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Episode {
+pub struct RecoveryRecord {
     /// What went wrong first: an error class, or the name of another setback.
     pub class: String,
     /// Everything that went wrong, the setback that ended the run included.
-    pub setbacks: Counts,
+    pub setbacks: RecoveryCounts,
     /// What was tried last.
     pub strategy: String,
     /// Everything that was tried.
-    pub strategies: Counts,
+    pub strategies: RecoveryCounts,
     /// Why the loop went round, when the last strategies have such a name (SPEC 1).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub transition: Option<String>,
@@ -46,9 +46,9 @@ pub struct Episode {
 /// How often each of several things happened, in the order in which they first did.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(from = "BTreeMap<String, u32>")]
-pub struct Counts(Vec<(String, u32)>);
+pub struct RecoveryCounts(Vec<(String, u32)>);
 
-impl Counts {
+impl RecoveryCounts {
     pub(super) fn add(&mut self, name: &str) {
         match self.0.iter_mut().find(|(known, _)| known == name) {
             Some((_, times)) => *times = times.saturating_add(1),
@@ -70,13 +70,13 @@ impl Counts {
     }
 }
 
-impl From<BTreeMap<String, u32>> for Counts {
+impl From<BTreeMap<String, u32>> for RecoveryCounts {
     fn from(map: BTreeMap<String, u32>) -> Self {
         Self(map.into_iter().collect())
     }
 }
 
-impl Serialize for Counts {
+impl Serialize for RecoveryCounts {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_map(self.iter())
     }
@@ -98,7 +98,7 @@ mod millis {
 
 /// What a recovery is to bring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Goal {
+pub(super) enum RecoveryGoal {
     /// Room in the window, ahead of need.
     Summary,
     /// A whole reply.
@@ -113,7 +113,7 @@ pub(super) enum Goal {
     Acceptance,
 }
 
-impl Goal {
+impl RecoveryGoal {
     /// Whether one call is to bring it, and not a turn or several.
     pub(super) fn is_of_a_call(self) -> bool {
         match self {
@@ -126,9 +126,9 @@ impl Goal {
     pub(super) fn of(step: &Transition) -> Self {
         match (step.plan, step.event) {
             (Some(RecoveryPlan::Compact), _) => Self::Summary,
-            (Some(RecoveryPlan::Nudge), _) | (_, Event::Consulted(Counsel::Pass)) => Self::Effort,
+            (Some(RecoveryPlan::Nudge), _) | (_, Event::Consulted(StopHookDecision::Pass)) => Self::Effort,
             (Some(RecoveryPlan::Restructure), _)
-            | (_, Event::Misfit | Event::Replied(Reply::Answer { .. } | Reply::Early { .. })) => {
+            | (_, Event::Misfit | Event::Replied(ReplyKind::Answer { .. } | ReplyKind::Early { .. })) => {
                 Self::Shape
             }
             (Some(RecoveryPlan::Heed), _) | (_, Event::Consulted(_)) => Self::Consent,
@@ -168,20 +168,20 @@ pub(super) fn setback(step: &Transition) -> Option<&'static str> {
             Some(failure.class.name())
         }
         Event::Replied(_) if plan == RecoveryPlan::Forgo => Some("no_summary"),
-        Event::Replied(Reply::CutShort(_)) => Some("max_output_tokens"),
-        Event::Replied(Reply::Empty) => Some("empty_response"),
-        Event::Replied(Reply::Incomplete(_)) => Some("incomplete_response"),
-        Event::Replied(Reply::Paused) => Some("pause_turn"),
-        Event::Replied(Reply::Answer { .. }) | Event::Delivered | Event::Worked(_)
+        Event::Replied(ReplyKind::CutShort(_)) => Some("max_output_tokens"),
+        Event::Replied(ReplyKind::Empty) => Some("empty_response"),
+        Event::Replied(ReplyKind::Incomplete(_)) => Some("incomplete_response"),
+        Event::Replied(ReplyKind::Paused) => Some("pause_turn"),
+        Event::Replied(ReplyKind::Answer { .. }) | Event::Delivered | Event::Worked(_)
             if plan == RecoveryPlan::Nudge =>
         {
             Some("token_budget")
         }
-        Event::Consulted(Counsel::Pass) => Some("token_budget"),
-        Event::Replied(Reply::Answer { .. } | Reply::Early { .. }) | Event::Misfit => {
+        Event::Consulted(StopHookDecision::Pass) => Some("token_budget"),
+        Event::Replied(ReplyKind::Answer { .. } | ReplyKind::Early { .. }) | Event::Misfit => {
             Some("structured_output")
         }
-        Event::Replied(Reply::ToolCalls { .. } | Reply::Refusal) => Some("no_summary"),
+        Event::Replied(ReplyKind::ToolCalls { .. } | ReplyKind::Refusal) => Some("no_summary"),
         Event::Weighed(_) if plan == RecoveryPlan::Compact => Some("context_window"),
         Event::Weighed(_) | Event::Prevented => Some("no_summary"),
         Event::ToolsDone(_) if plan == RecoveryPlan::Return => Some("on_fallback_model"),

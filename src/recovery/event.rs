@@ -3,15 +3,15 @@
 use serde::{Deserialize, Serialize};
 
 use super::state::{Phase, Run};
-use super::{Failure, Interrupt, Limits, Moment, Money, Pace, RecoveryPlan, Remedies, StopReason};
+use super::{Failure, Interrupt, Limits, Moment, Money, LoopStatus, RecoveryPlan, AvailableMitigations, StopReason};
 
 /// What happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Event {
     Begin,
-    Weighed(Weight),
-    Replied(Reply),
+    Weighed(TokenEstimate),
+    Replied(ReplyKind),
     Failed(Failure),
     /// The request was not sent: other runs of this host know that the service would refuse it
     /// before then.
@@ -19,7 +19,7 @@ pub enum Event {
         until: Moment,
     },
     /// Every tool call has its result; whether they lead anywhere, the loop detector says.
-    ToolsDone(Pace),
+    ToolsDone(LoopStatus),
     /// The same, and among them was the structured output that was asked for.
     Delivered,
     /// Delivered as well, while background work is under way or ended unknown to the model.
@@ -27,13 +27,13 @@ pub enum Event {
     /// The same, but the structured output did not fit its schema.
     Misfit,
     /// Background work was waited for.
-    Worked(Work),
+    Worked(WorkStatus),
     /// The command of `--require` has ended.
     Checked {
         passed: bool,
     },
     /// The hooks of Stop were heard.
-    Consulted(Counsel),
+    Consulted(StopHookDecision),
     /// A hook said, before a request or around a tool, that the run should stop.
     HookStopped,
     /// A hook does not want the summary to be asked for that was about to be.
@@ -108,7 +108,7 @@ pub enum Probed {
 
 /// What the next call would weigh: in money at worst, in the context window about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Weight {
+pub struct TokenEstimate {
     /// The most that the input can cost.
     pub input: Money,
     /// The most that one output token can cost.
@@ -123,10 +123,10 @@ pub struct Weight {
     pub fixed: u32,
     /// The model's context window as far as it is known, in tokens.
     pub window: u32,
-    pub remedies: Remedies,
+    pub remedies: AvailableMitigations,
 }
 
-impl Weight {
+impl TokenEstimate {
     /// Whether the conversation is due to be compacted.
     pub(super) fn is_crowded(self, limits: &Limits) -> bool {
         self.size >= limits.crowded_from(self.window, self.ceiling, self.fixed)
@@ -167,7 +167,7 @@ impl Weight {
 /// How background work stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Work {
+pub enum WorkStatus {
     /// None is under way, and the model knows what came of all of it.
     Over,
     /// Some has ended, and the model does not know.
@@ -179,7 +179,7 @@ pub enum Work {
 /// What the hooks of Stop say to a model that is done (SPEC 14).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Counsel {
+pub enum StopHookDecision {
     /// Nothing stands against it.
     Pass,
     /// The model is to go on.
@@ -193,7 +193,7 @@ pub enum Counsel {
 /// What the model said, as far as it matters here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Reply {
+pub enum ReplyKind {
     /// Text, and no tool use.
     Answer {
         tokens: u32,
@@ -206,7 +206,7 @@ pub enum Reply {
         tokens: u32,
     },
     /// The output limit was reached.
-    CutShort(Cut),
+    CutShort(CutKind),
     /// Text that does not count as an answer, because nothing says that it is whole.
     Incomplete(Incomplete),
     Refusal,
@@ -233,7 +233,7 @@ pub enum Incomplete {
 /// What is left of a reply that hit the output limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Cut {
+pub enum CutKind {
     /// Text that can be continued.
     Text,
     /// Nothing but part of a tool call, which was dropped.
@@ -250,11 +250,11 @@ pub enum Action {
     /// Work out what the next request can cost and how much of the window it fills.
     Weigh {
         rung: u8,
-        purpose: Purpose,
+        purpose: CallPurpose,
         /// Whether it would ask for fast mode, which costs more.
         fast: bool,
     },
-    Ask(Ask),
+    Ask(ModelCall),
     Refresh,
     RunTools,
     /// Hear the hooks of Stop.
@@ -278,17 +278,17 @@ pub enum Action {
 /// What the model is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Purpose {
+pub enum CallPurpose {
     /// To go on with the conversation.
     Reply,
     /// To sum up the older part of the conversation, which the summary then replaces.
-    Summary(Occasion),
+    Summary(CompactionTrigger),
 }
 
 /// Why the conversation is compacted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Occasion {
+pub enum CompactionTrigger {
     /// It is about to fill the window. It can wait, if it must.
     Threshold,
     /// It did not fit any more. There is no other way.
@@ -297,14 +297,14 @@ pub enum Occasion {
 
 /// One request to the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Ask {
-    pub purpose: Purpose,
+pub struct ModelCall {
+    pub purpose: CallPurpose,
     /// Which model of the chain.
     pub rung: u8,
     /// Output cap, in tokens.
     pub cap: u32,
-    pub mode: Mode,
-    pub connection: Connection,
+    pub mode: ReplyMode,
+    pub connection: ConnectionChoice,
     /// Counted from 1.
     pub attempt: u8,
     /// Whether fast mode is asked for.
@@ -316,14 +316,14 @@ pub struct Ask {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Mode {
+pub enum ReplyMode {
     Streaming,
     Whole,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Connection {
+pub enum ConnectionChoice {
     Pooled,
     /// Not one that was kept alive.
     Fresh,
@@ -331,8 +331,8 @@ pub enum Connection {
 
 /// What a step does to the conversation. Applied before the action is performed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Edit {
-    pub reply: Fate,
+pub struct HistoryEdit {
+    pub reply: ReplyDisposition,
     pub trim: Option<Trim>,
     /// What answers the event.
     pub say: Option<Nudge>,
@@ -359,7 +359,7 @@ pub enum Trim {
 /// What becomes of the reply that just came.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Fate {
+pub enum ReplyDisposition {
     /// There is none.
     #[default]
     Absent,
@@ -376,7 +376,7 @@ pub enum Fate {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Nudge {
-    Continue(Cut),
+    Continue(CutKind),
     /// As [`Nudge::Continue`], when one reply is left to do it in.
     ContinueLast,
     /// The reply before does not count.
@@ -409,7 +409,7 @@ pub struct Transition {
     pub at: Moment,
     pub event: Event,
     pub plan: Option<RecoveryPlan>,
-    pub edit: Edit,
+    pub edit: HistoryEdit,
     pub next: Run,
     pub action: Action,
 }
@@ -417,7 +417,7 @@ pub struct Transition {
 /// The shell reported something that the run was not waiting for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("event {event:?} does not fit phase {phase:?}")]
-pub struct Breach {
+pub struct InvalidEvent {
     pub phase: Phase,
     pub event: Event,
 }

@@ -5,19 +5,19 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Connection, ErrorBody};
+use super::{ConnectionChoice, ErrorBody};
 
 /// A failed call, already judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Failure {
     pub class: ErrorClass,
     /// When the server asked us to come back.
-    pub wish: Option<Wish>,
+    pub wish: Option<RetryAfter>,
     /// `x-should-retry`: the server's own verdict, which overrides the class.
-    pub ruling: Option<Ruling>,
-    pub reach: Reach,
+    pub ruling: Option<RetryHint>,
+    pub reach: FailureStage,
     /// What the conversation offers against it.
-    pub remedies: Remedies,
+    pub remedies: AvailableMitigations,
     /// The service says that this account gets no fast mode.
     pub fast_denied: bool,
     /// Whose words a refusal is in.
@@ -46,7 +46,7 @@ pub enum Standing {
 /// The machine knows no conversation: whoever reports a failure looks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[expect(clippy::struct_excessive_bools, reason = "each is there or not, whatever the others")]
-pub struct Remedies {
+pub struct AvailableMitigations {
     /// Old tool traffic that is staged to be folded.
     pub folds: bool,
     /// An older part that a summary could replace; of a summarising request, rounds that it could
@@ -63,7 +63,7 @@ pub struct Remedies {
     pub thinking: bool,
 }
 
-impl Remedies {
+impl AvailableMitigations {
     pub const NONE: Self = Self {
         folds: false,
         rounds: false,
@@ -76,15 +76,15 @@ impl Remedies {
 
 /// How long the server asked us to stay away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Wish {
+pub struct RetryAfter {
     pub wait: Duration,
-    pub source: WishSource,
+    pub source: RetryAfterSource,
 }
 
 /// Where a [`Wish`] was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum WishSource {
+pub enum RetryAfterSource {
     /// `retry-after` or `retry-after-ms`.
     RetryAfter,
     /// The reset time of a rate-limit window: an exact moment, not an estimate.
@@ -94,7 +94,7 @@ pub enum WishSource {
 /// The server's `x-should-retry`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Ruling {
+pub enum RetryHint {
     Retry,
     Stop,
 }
@@ -102,7 +102,7 @@ pub enum Ruling {
 /// How far a failed call got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Reach {
+pub enum FailureStage {
     /// The request never left, or nothing is known.
     Nowhere,
     /// A kept-alive connection died under the request before a byte of answer came.
@@ -124,8 +124,8 @@ impl Failure {
             class,
             wish: None,
             ruling: None,
-            reach: Reach::Status,
-            remedies: Remedies::NONE,
+            reach: FailureStage::Status,
+            remedies: AvailableMitigations::NONE,
             fast_denied: false,
             body: ErrorBody::None,
             standing: Standing::Untried,
@@ -169,11 +169,11 @@ impl Failure {
 
     /// The failure of a call that was made over `connection`, without what cannot be: a wish for
     /// no time at all, and a fresh connection that went stale.
-    pub(super) fn seen_over(self, connection: Connection) -> Self {
+    pub(super) fn seen_over(self, connection: ConnectionChoice) -> Self {
         let wish = self.wish.filter(|wish| !wish.wait.is_zero());
         let reach = match (self.reach, connection) {
-            (Reach::StaleConnection, Connection::Fresh) => Reach::FreshConnection,
-            (reach, Connection::Fresh | Connection::Pooled) => reach,
+            (FailureStage::StaleConnection, ConnectionChoice::Fresh) => FailureStage::FreshConnection,
+            (reach, ConnectionChoice::Fresh | ConnectionChoice::Pooled) => reach,
         };
         Self { wish, reach, ..self }
     }
@@ -183,7 +183,7 @@ impl Failure {
         match self.class {
             ErrorClass::ApiTimeout | ErrorClass::StreamStalled | ErrorClass::BadResponse => true,
             ErrorClass::ConnectionError => {
-                !matches!(self.reach, Reach::Nowhere | Reach::StaleConnection)
+                !matches!(self.reach, FailureStage::Nowhere | FailureStage::StaleConnection)
             }
             ErrorClass::Aborted
             | ErrorClass::SslCertError
@@ -253,8 +253,8 @@ impl Failure {
     /// Whether a stream had begun.
     pub(super) fn has_streamed(self) -> bool {
         match self.reach {
-            Reach::Stream | Reach::Block => true,
-            Reach::Nowhere | Reach::StaleConnection | Reach::FreshConnection | Reach::Status => {
+            FailureStage::Stream | FailureStage::Block => true,
+            FailureStage::Nowhere | FailureStage::StaleConnection | FailureStage::FreshConnection | FailureStage::Status => {
                 false
             }
         }
@@ -264,8 +264,8 @@ impl Failure {
     /// fell silent, so it counts as dead.
     pub(super) fn suspects_connection(self) -> bool {
         match self.reach {
-            Reach::StaleConnection | Reach::FreshConnection | Reach::Stream | Reach::Block => true,
-            Reach::Nowhere | Reach::Status => self.blames_the_wire(),
+            FailureStage::StaleConnection | FailureStage::FreshConnection | FailureStage::Stream | FailureStage::Block => true,
+            FailureStage::Nowhere | FailureStage::Status => self.blames_the_wire(),
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Reach, Ruling, Wish};
+use super::{FailureStage, RetryHint, RetryAfter};
 
 /// A failed call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -12,9 +12,9 @@ pub struct Fault {
     /// Whose words a refusal is in.
     #[serde(default)]
     pub body: ErrorBody,
-    pub reach: Reach,
-    pub wish: Option<Wish>,
-    pub ruling: Option<Ruling>,
+    pub reach: FailureStage,
+    pub wish: Option<RetryAfter>,
+    pub ruling: Option<RetryHint>,
     /// The server's `request-id`, for a support ticket.
     pub request_id: Option<String>,
     /// The `anthropic-ratelimit-unified-overage-disabled-reason` header, verbatim.
@@ -94,7 +94,7 @@ impl Timer {
 
 impl Fault {
     /// A fault about which nothing but its kind and reach is known.
-    pub fn new(kind: FaultKind, reach: Reach) -> Self {
+    pub fn new(kind: FaultKind, reach: FailureStage) -> Self {
         let body = match kind {
             FaultKind::Refused { .. } => ErrorBody::Api,
             FaultKind::Timeout { .. }

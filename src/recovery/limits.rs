@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Budgets, Ladder, Moment, SpiralLimits};
+use super::{Budgets, Backoff, Moment, LoopLimits};
 
 /// The rules of a run: fixed at the start, written to the journal, never consulted from the
 /// environment again. Defaults are SPEC's; every one can be set.
@@ -13,7 +13,7 @@ use super::{Budgets, Ladder, Moment, SpiralLimits};
 pub struct Limits {
     /// What the run starts with, and what renewals renew to.
     pub budgets: Budgets,
-    pub ladder: Ladder,
+    pub ladder: Backoff,
     /// The ladder's cap while waiting for capacity without a count.
     pub longest_capacity_wait: Duration,
     /// How often the service is probed in such a wait; `None`: not at all.
@@ -27,8 +27,8 @@ pub struct Limits {
     /// When the model is told to wrap up.
     pub wrap_up: Option<Moment>,
     pub persistence: Persistence,
-    pub account: Account,
-    pub source: Source,
+    pub account: AccountKind,
+    pub source: QuerySource,
     /// Consecutive overloads before the next model is tried.
     pub overloads_per_switch: u8,
     /// `overloadLimit`: consecutive overloads before the run gives up, when set.
@@ -38,7 +38,7 @@ pub struct Limits {
     /// For how many turns after that one there is no streaming either.
     #[serde(default = "ten_turns")]
     pub whole_turns: u8,
-    pub caps: Caps,
+    pub caps: OutputCaps,
     /// `--token-budget`: output tokens the run is asked to spend.
     pub effort: Option<u32>,
     /// Whether a conversation is compacted before it fills the window.
@@ -63,7 +63,7 @@ pub struct Limits {
     pub structured: bool,
     /// Where repetition becomes a loop.
     #[serde(default)]
-    pub loops: SpiralLimits,
+    pub loops: LoopLimits,
     /// How long background work is waited for once the model is done.
     #[serde(default)]
     pub background: WorkWait,
@@ -155,7 +155,7 @@ fn ten_turns() -> u8 {
 
 /// Output caps, in tokens (SPEC 9, 17).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Caps {
+pub struct OutputCaps {
     pub first: u32,
     pub escalated: u32,
     /// The most that fits the time-out of a call without streaming.
@@ -190,7 +190,7 @@ impl Persistence {
 /// Who pays, which decides whether a 429 is worth another try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Account {
+pub enum AccountKind {
     ApiKey,
     Enterprise,
     /// Its limits last for hours.
@@ -200,7 +200,7 @@ pub enum Account {
 /// Who asks, which decides whether an overload is worth another try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Source {
+pub enum QuerySource {
     Foreground,
     /// Nobody waits for the result: in a capacity cascade each retry multiplies load.
     Background,
@@ -210,7 +210,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             budgets: Budgets::DEFAULT,
-            ladder: Ladder { first: Duration::from_millis(500), longest: Duration::from_secs(32) },
+            ladder: Backoff { first: Duration::from_millis(500), longest: Duration::from_secs(32) },
             longest_capacity_wait: Duration::from_mins(5),
             probe_interval: probe_interval(),
             max_retry_wait: Persistence::Off.max_retry_wait(),
@@ -218,13 +218,13 @@ impl Default for Limits {
             deadline: None,
             wrap_up: None,
             persistence: Persistence::Off,
-            account: Account::ApiKey,
-            source: Source::Foreground,
+            account: AccountKind::ApiKey,
+            source: QuerySource::Foreground,
             overloads_per_switch: 3,
             overload_limit: None,
             torn_streams_per_whole: 2,
             whole_turns: ten_turns(),
-            caps: Caps {
+            caps: OutputCaps {
                 first: 8_192,
                 escalated: 64_000,
                 whole: 16_000,
@@ -241,7 +241,7 @@ impl Default for Limits {
             requirement: false,
             stop_hooks: false,
             structured: false,
-            loops: SpiralLimits::default(),
+            loops: LoopLimits::default(),
             background: WorkWait::default(),
         }
     }

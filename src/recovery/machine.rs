@@ -2,12 +2,12 @@
 
 use super::context::USELESS_MAX;
 use super::event::{
-    Action, Ask, Breach, Connection, Edit, Event, Fate, Mode, Occasion, Purpose, Transition, Trim,
-    Weight,
+    Action, ModelCall, InvalidEvent, ConnectionChoice, HistoryEdit, Event, ReplyDisposition, ReplyMode, CompactionTrigger, CallPurpose, Transition, Trim,
+    TokenEstimate,
 };
 use super::probing::CapacityWait;
 use super::state::{Call, Cap, Compaction, Fast, Pause, Phase, Run};
-use super::{Budget, Limits, Moment, Nudge, Pace, RecoveryPlan, Setback, StopReason, plan};
+use super::{Budget, Limits, Moment, Nudge, LoopStatus, RecoveryPlan, SetbackKind, StopReason, plan};
 
 /// Where the failure count stops mattering: the ladder has long reached its cap.
 pub(super) const FAILURES_MAX: u8 = 30;
@@ -17,12 +17,12 @@ const NUDGE_WORTH: u32 = 500;
 
 /// When a step happens and under which rules.
 #[derive(Clone, Copy)]
-pub(super) struct Scene<'a> {
+pub(super) struct StepContext<'a> {
     pub(super) at: Moment,
     pub(super) limits: &'a Limits,
 }
 
-impl Scene<'_> {
+impl StepContext<'_> {
     /// Whether the deadline has passed.
     pub(super) fn is_late(self) -> bool {
         self.limits.deadline.is_some_and(|deadline| self.at >= deadline)
@@ -30,10 +30,10 @@ impl Scene<'_> {
 }
 
 /// The outcome of a step before it is wrapped into a [`Transition`].
-pub(super) struct Outcome {
+pub(super) struct StepOutcome {
     run: Run,
     plan: Option<RecoveryPlan>,
-    edit: Edit,
+    edit: HistoryEdit,
     action: Action,
 }
 
@@ -53,7 +53,7 @@ impl Run {
             overloads: 0,
             torn: 0,
             whole_turns: 0,
-            connection: Connection::Pooled,
+            connection: ConnectionChoice::Pooled,
             not_before: Moment::default(),
             yields_until: Moment::default(),
             may_escalate: false,
@@ -69,10 +69,10 @@ impl Run {
     ///
     /// # Errors
     /// A [`Breach`] when the event is not one that the phase waits for.
-    pub fn step(self, at: Moment, event: Event, limits: &Limits) -> Result<Transition, Breach> {
-        let scene = Scene { at, limits };
-        let Outcome { run: next, plan, edit, action } = match (self.phase, event) {
-            (Phase::Stopped(_), _) => return Err(Breach { phase: self.phase, event }),
+    pub fn step(self, at: Moment, event: Event, limits: &Limits) -> Result<Transition, InvalidEvent> {
+        let scene = StepContext { at, limits };
+        let StepOutcome { run: next, plan, edit, action } = match (self.phase, event) {
+            (Phase::Stopped(_), _) => return Err(InvalidEvent { phase: self.phase, event }),
             (phase, Event::Interrupted(by)) if phase.is_at_work() => {
                 self.stop(StopReason::AbortedTools(by))
             }
@@ -98,21 +98,21 @@ impl Run {
                 | Phase::Checking,
                 Event::HookStopped,
             ) => self.stop(StopReason::HookStopped),
-            (Phase::Calling(Call::Ask(Purpose::Summary(occasion))), Event::Prevented) => {
+            (Phase::Calling(Call::Ask(CallPurpose::Summary(occasion))), Event::Prevented) => {
                 self.without_summary(occasion, scene)
             }
             (Phase::Consulting, Event::Consulted(counsel)) => self.consulted(counsel, scene),
             (Phase::Checking, Event::Checked { passed }) => self.checked(passed, scene),
-            (Phase::Weighing(Purpose::Reply), Event::Weighed(weight)) => {
+            (Phase::Weighing(CallPurpose::Reply), Event::Weighed(weight)) => {
                 self.preflight(weight, scene)
             }
-            (Phase::Weighing(purpose @ Purpose::Summary(_)), Event::Weighed(weight)) => {
+            (Phase::Weighing(purpose @ CallPurpose::Summary(_)), Event::Weighed(weight)) => {
                 self.ask(purpose, weight, scene)
             }
-            (Phase::Calling(Call::Ask(Purpose::Reply)), Event::Replied(reply)) => {
+            (Phase::Calling(Call::Ask(CallPurpose::Reply)), Event::Replied(reply)) => {
                 self.hear(reply, scene)
             }
-            (Phase::Calling(Call::Ask(Purpose::Summary(occasion))), Event::Replied(reply)) => {
+            (Phase::Calling(Call::Ask(CallPurpose::Summary(occasion))), Event::Replied(reply)) => {
                 self.hear_summary(occasion, reply, scene)
             }
             (Phase::Calling(Call::Refresh(purpose)), Event::Refreshed) => {
@@ -128,7 +128,7 @@ impl Run {
             (Phase::Probing { until, why, then, since }, Event::Probed(probed)) => {
                 self.probed(CapacityWait { until, why, then }, since, probed, scene)
             }
-            (phase, event) => return Err(Breach { phase, event }),
+            (phase, event) => return Err(InvalidEvent { phase, event }),
         };
         Ok(Transition { at, event, plan, edit, next, action })
     }
@@ -136,36 +136,36 @@ impl Run {
     // --- the way to the next call ---------------------------------------------------------
 
     /// A process begins: the call it starts with has failed nobody yet.
-    fn anew(self, scene: Scene<'_>) -> Self {
+    fn anew(self, scene: StepContext<'_>) -> Self {
         let budgets = self.budgets.renewed_by_beginning(&scene.limits.budgets);
         Self { budgets, failures: 0, overloads: 0, torn: 0, whole_turns: 0, ..self }
     }
 
-    fn tools_done(self, pace: Pace, scene: Scene<'_>) -> Outcome {
-        if pace == Pace::Stuck {
+    fn tools_done(self, pace: LoopStatus, scene: StepContext<'_>) -> StepOutcome {
+        if pace == LoopStatus::Stuck {
             return self.stop(StopReason::Stalled);
         }
         let (run, returns) = self.go_home(scene);
         let outcome = run.next_turn(scene);
         let outcome =
-            if pace == Pace::Repeating { outcome.saying(Nudge::StepBack) } else { outcome };
+            if pace == LoopStatus::Repeating { outcome.saying(Nudge::StepBack) } else { outcome };
         if returns { outcome.by(RecoveryPlan::Return) } else { outcome }
     }
 
     /// Starts a turn: the run begins, the tools are done, or more is wanted.
-    pub(super) fn next_turn(self, scene: Scene<'_>) -> Outcome {
+    pub(super) fn next_turn(self, scene: StepContext<'_>) -> StepOutcome {
         match self.afford_reply(scene) {
             Err(reason) => self.stop(reason),
             Ok(run) => {
                 let (run, notice) = run.warm_up(scene).notice(scene);
                 let run = Self { cap: Cap::First, compaction: Compaction::Idle, ..run };
-                run.call(Call::Ask(Purpose::Reply), scene).noticing(notice)
+                run.call(Call::Ask(CallPurpose::Reply), scene).noticing(notice)
             }
         }
     }
 
     /// Pays for one more reply. Every reply that enters the history costs a turn.
-    pub(super) fn afford_reply(self, scene: Scene<'_>) -> Result<Self, StopReason> {
+    pub(super) fn afford_reply(self, scene: StepContext<'_>) -> Result<Self, StopReason> {
         if scene.is_late() {
             return Err(StopReason::Deadline);
         }
@@ -174,7 +174,7 @@ impl Run {
     }
 
     /// What the model should know before it takes this turn.
-    fn notice(self, scene: Scene<'_>) -> (Self, Option<Nudge>) {
+    fn notice(self, scene: StepContext<'_>) -> (Self, Option<Nudge>) {
         if self.is_last_reply() {
             (self, Some(Nudge::LastTurn))
         } else if self.should_wrap_up(scene.at, scene.limits) && !self.wrapping_up {
@@ -185,7 +185,7 @@ impl Run {
     }
 
     /// Prepares a call.
-    pub(super) fn call(self, call: Call, scene: Scene<'_>) -> Outcome {
+    pub(super) fn call(self, call: Call, scene: StepContext<'_>) -> StepOutcome {
         if scene.is_late() {
             return self.stop(StopReason::Deadline);
         }
@@ -200,7 +200,7 @@ impl Run {
     }
 
     /// Makes the call if its worst case fits the budget, with a smaller output cap if need be.
-    pub(super) fn ask(self, purpose: Purpose, weight: Weight, scene: Scene<'_>) -> Outcome {
+    pub(super) fn ask(self, purpose: CallPurpose, weight: TokenEstimate, scene: StepContext<'_>) -> StepOutcome {
         if scene.is_late() {
             return self.stop(StopReason::Deadline);
         }
@@ -210,19 +210,19 @@ impl Run {
         let room = weight.room().max(caps.floor);
         let most = weight.ceiling.min(if whole { caps.whole } else { u32::MAX }).min(room).max(1);
         let wanted = match (purpose, self.cap) {
-            (Purpose::Summary(_), _) => caps.summary.min(most),
-            (Purpose::Reply, Cap::First) => caps.first.min(most),
-            (Purpose::Reply, Cap::Escalated) => caps.escalated.min(most),
+            (CallPurpose::Summary(_), _) => caps.summary.min(most),
+            (CallPurpose::Reply, Cap::First) => caps.first.min(most),
+            (CallPurpose::Reply, Cap::Escalated) => caps.escalated.min(most),
         };
         let cap = weight.grants(wanted);
         if cap < caps.floor.min(wanted) {
             return self.cannot_afford(purpose, scene);
         }
-        let ask = Ask {
+        let ask = ModelCall {
             purpose,
             rung: self.rung,
             cap,
-            mode: if whole { Mode::Whole } else { Mode::Streaming },
+            mode: if whole { ReplyMode::Whole } else { ReplyMode::Streaming },
             connection: self.connection,
             attempt: self.failures.saturating_add(1),
             fast: self.fast == Fast::On,
@@ -234,12 +234,12 @@ impl Run {
     }
 
     /// A summary that can wait is not what the last money is for.
-    fn cannot_afford(self, purpose: Purpose, scene: Scene<'_>) -> Outcome {
+    fn cannot_afford(self, purpose: CallPurpose, scene: StepContext<'_>) -> StepOutcome {
         match purpose {
-            Purpose::Summary(Occasion::Threshold) => {
-                self.without_summary(Occasion::Threshold, scene)
+            CallPurpose::Summary(CompactionTrigger::Threshold) => {
+                self.without_summary(CompactionTrigger::Threshold, scene)
             }
-            Purpose::Summary(Occasion::Overflow) | Purpose::Reply => {
+            CallPurpose::Summary(CompactionTrigger::Overflow) | CallPurpose::Reply => {
                 self.stop(StopReason::MaxBudgetUsd)
             }
         }
@@ -251,8 +251,8 @@ impl Run {
         earliest: Moment,
         why: Pause,
         call: Call,
-        scene: Scene<'_>,
-    ) -> Outcome {
+        scene: StepContext<'_>,
+    ) -> StepOutcome {
         let until = earliest.max(self.not_before);
         if scene.at >= until {
             return self.call(call, scene);
@@ -265,39 +265,39 @@ impl Run {
 
     /// Waits in steps no longer than a heartbeat, so that silence never looks like death to
     /// whoever watches the run.
-    pub(super) fn wait(self, until: Moment, scene: Scene<'_>) -> Outcome {
+    pub(super) fn wait(self, until: Moment, scene: StepContext<'_>) -> StepOutcome {
         self.doing(Action::Wait { until: until.min(scene.at.after(scene.limits.heartbeat)) })
     }
 
     // --- small things ---------------------------------------------------------------------
 
     /// Chooses a cure and pays for it.
-    pub(super) fn choose(self, setback: Setback, scene: Scene<'_>) -> (Self, RecoveryPlan) {
+    pub(super) fn choose(self, setback: SetbackKind, scene: StepContext<'_>) -> (Self, RecoveryPlan) {
         let chosen = plan(setback, &self, scene.at, scene.limits);
         let budgets = chosen.price().and_then(|price| self.budgets.spend(price));
         (Self { budgets: budgets.unwrap_or(self.budgets), ..self }, chosen)
     }
 
     /// The call was answered.
-    pub(super) fn settle(self, scene: Scene<'_>) -> Self {
+    pub(super) fn settle(self, scene: StepContext<'_>) -> Self {
         let first_try = self.failures == 0;
         let budgets = self.budgets.renewed_by_success(&scene.limits.budgets, first_try);
         Self { budgets, failures: 0, home: None, ..self.reached(scene) }
     }
 
     /// The way to the service works. An answer that did not stream says nothing of streams.
-    pub(super) fn reached(self, scene: Scene<'_>) -> Self {
+    pub(super) fn reached(self, scene: StepContext<'_>) -> Self {
         let torn = if self.asks_whole(scene.limits) { self.torn } else { 0 };
-        Self { overloads: 0, torn, connection: Connection::Pooled, ..self }
+        Self { overloads: 0, torn, connection: ConnectionChoice::Pooled, ..self }
     }
 
     /// The reply ended as replies should.
-    pub(super) fn ended(self, scene: Scene<'_>) -> Self {
+    pub(super) fn ended(self, scene: StepContext<'_>) -> Self {
         Self { budgets: self.budgets.renewed_by_turn(&scene.limits.budgets), ..self }
     }
 
     /// Counts output tokens towards the token budget. Enough of them show that nudging helps.
-    pub(super) fn credit(self, tokens: u32, scene: Scene<'_>) -> Self {
+    pub(super) fn credit(self, tokens: u32, scene: StepContext<'_>) -> Self {
         if self.effort_left == 0 {
             return self;
         }
@@ -330,7 +330,7 @@ impl Run {
         self.wrapping_up || limits.wrap_up.is_some_and(|moment| at >= moment)
     }
 
-    pub(super) fn stop(self, reason: StopReason) -> Outcome {
+    pub(super) fn stop(self, reason: StopReason) -> StepOutcome {
         self.enter(Phase::Stopped(reason)).doing(Action::Finish(reason))
     }
 
@@ -338,34 +338,34 @@ impl Run {
         Self { phase, ..self }
     }
 
-    pub(super) fn doing(self, action: Action) -> Outcome {
-        Outcome { run: self, plan: None, edit: Edit::default(), action }
+    pub(super) fn doing(self, action: Action) -> StepOutcome {
+        StepOutcome { run: self, plan: None, edit: HistoryEdit::default(), action }
     }
 }
 
-impl Outcome {
-    pub(super) fn with(self, reply: Fate) -> Self {
-        Self { edit: Edit { reply, ..self.edit }, ..self }
+impl StepOutcome {
+    pub(super) fn with(self, reply: ReplyDisposition) -> Self {
+        Self { edit: HistoryEdit { reply, ..self.edit }, ..self }
     }
 
     /// Takes something out of the conversation.
     pub(super) fn trimming(self, trim: Trim) -> Self {
-        Self { edit: Edit { trim: Some(trim), ..self.edit }, ..self }
+        Self { edit: HistoryEdit { trim: Some(trim), ..self.edit }, ..self }
     }
 
     /// Adds a message for the model, if it is asked at all.
     pub(super) fn saying(self, nudge: Nudge) -> Self {
         let say = matches!(self.action, Action::Weigh { .. }).then_some(nudge);
-        Self { edit: Edit { say, ..self.edit }, ..self }
+        Self { edit: HistoryEdit { say, ..self.edit }, ..self }
     }
 
     fn noticing(self, notice: Option<Nudge>) -> Self {
         let notice = notice.filter(|_| matches!(self.action, Action::Weigh { .. }));
-        Self { edit: Edit { notice, ..self.edit }, ..self }
+        Self { edit: HistoryEdit { notice, ..self.edit }, ..self }
     }
 
     /// Lets a wait be interrupted by probes, from `probe_at` on.
-    pub(super) fn probing_from(self, probe_at: Option<Moment>, scene: Scene<'_>) -> Self {
+    pub(super) fn probing_from(self, probe_at: Option<Moment>, scene: StepContext<'_>) -> Self {
         let Phase::Pausing { until, why, then, .. } = self.run.phase else { return self };
         let wait = CapacityWait { until, why, then };
         let Self { plan, edit, run, .. } = self;

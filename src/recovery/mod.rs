@@ -38,26 +38,26 @@ mod stop;
 mod throng;
 mod words;
 
-pub use backoff::Ladder;
+pub use backoff::Backoff;
 pub use budget::{Budget, Budgets};
-pub use chronicle::{Chronicle, Totals};
+pub use chronicle::{RecoveryLog, RecoveryTotals};
 pub use classify::classify;
 pub use cures::plan;
-pub use deed::{Deed, Mark, Nature, is_wait};
-pub use episode::{Counts, Episode};
+pub use deed::{ToolCallRecord, Fingerprint, CallEffect, is_wait};
+pub use episode::{RecoveryCounts, RecoveryRecord};
 pub use event::{
-    Action, Ask, Breach, Connection, Counsel, Cut, Edit, Event, Fate, Incomplete, Mode, Nudge,
-    Occasion, Probed, Purpose, Reply, Transition, Trim, Weight, Work,
+    Action, ModelCall, InvalidEvent, ConnectionChoice, StopHookDecision, CutKind, HistoryEdit, Event, ReplyDisposition, Incomplete, ReplyMode, Nudge,
+    CompactionTrigger, Probed, CallPurpose, ReplyKind, Transition, Trim, TokenEstimate, WorkStatus,
 };
-pub use failure::{ErrorClass, Failure, Reach, Remedies, Ruling, Standing, Wish, WishSource};
+pub use failure::{ErrorClass, Failure, FailureStage, AvailableMitigations, RetryHint, Standing, RetryAfter, RetryAfterSource};
 pub use fault::{ErrorBody, Fault, FaultKind, Timer};
-pub use limits::{Account, Caps, FastMode, Limits, Persistence, Source, WorkWait};
+pub use limits::{AccountKind, OutputCaps, FastMode, Limits, Persistence, QuerySource, WorkWait};
 pub use moment::Moment;
 pub use money::{Ledger, Money, Reservation};
 pub use nudges::{HOOK_SAYS, SERVERS_NEWS, SUMMARISE, WORK_GONE};
-pub use plan::{RecoveryPlan, Setback};
-pub use spiral::{Pace, Spiral, SpiralLimits};
+pub use plan::{RecoveryPlan, SetbackKind};
+pub use spiral::{LoopStatus, LoopDetector, LoopLimits};
 pub use state::{Call, Cap, Compaction, Fast, Pause, Phase, Run};
 pub use stop::{Interrupt, StopReason};
-pub use throng::Throng;
-pub use words::{Place, Poison};
+pub use throng::AimdLimiter;
+pub use words::{BlockIndex, RejectedContent};

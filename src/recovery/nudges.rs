@@ -3,7 +3,7 @@
 //! One text per situation. Each says what happened, what to do, and nothing else: no apology, no
 //! recap, no question that nobody is there to answer.
 
-use super::{Cut, Incomplete, Nudge};
+use super::{CutKind, Incomplete, Nudge};
 
 /// What the model is told when it is to sum up a conversation.
 #[derive(Clone, Copy, Debug)]
@@ -84,9 +84,9 @@ const UNMET_LAST: &str = "One check is left, and the command still does not pass
 impl Nudge {
     /// All the words there are.
     pub const TEXTS: [&'static str; 22] = [
-        Self::Continue(Cut::Text).text(),
-        Self::Continue(Cut::ToolCall).text(),
-        Self::Continue(Cut::Thinking).text(),
+        Self::Continue(CutKind::Text).text(),
+        Self::Continue(CutKind::ToolCall).text(),
+        Self::Continue(CutKind::Thinking).text(),
         Self::ContinueLast.text(),
         Self::Complete(Incomplete::MissingCall).text(),
         Self::Complete(Incomplete::Filtered).text(),
@@ -116,17 +116,17 @@ impl Nudge {
     /// The words, for the model.
     pub const fn text(self) -> &'static str {
         match self {
-            Self::Continue(Cut::Text) => {
+            Self::Continue(CutKind::Text) => {
                 "Your reply reached the output limit and was cut off. Go on exactly where it \
                  stopped, even in the middle of a sentence or a thought. No apology, no recap. \
                  Do the rest in smaller pieces."
             }
-            Self::Continue(Cut::ToolCall) => {
+            Self::Continue(CutKind::ToolCall) => {
                 "Your tool call reached the output limit before it was complete, so it was not \
                  run. Make it again in smaller pieces: for a long file, write the first part, \
                  then append the others with further calls. No apology, no recap."
             }
-            Self::Continue(Cut::Thinking) => {
+            Self::Continue(CutKind::Thinking) => {
                 "Your thinking used up the output limit before you said anything. Think less, \
                  and take the next concrete step now: one tool call, or the answer."
             }

@@ -2,11 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Budget, Failure, Occasion, StopReason};
+use super::{Budget, Failure, CompactionTrigger, StopReason};
 
 /// Something that keeps a run from simply going on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Setback {
+pub enum SetbackKind {
     /// A call failed.
     Failed(Failure),
     /// The reply hit the output limit.
@@ -22,7 +22,7 @@ pub enum Setback {
     /// The conversation is about to fill the context window.
     Crowded,
     /// A summary was asked for, and the reply was none.
-    NoSummary(Occasion),
+    NoSummary(CompactionTrigger),
     /// The answer was text, or did not fit the schema that was asked for.
     Unstructured,
     /// The command of `--require` did not pass.

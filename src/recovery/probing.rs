@@ -17,13 +17,13 @@
 use std::time::Duration;
 
 use super::backoff::part;
-use super::cures::{Distance, distance};
-use super::event::{Action, Fate, Probed};
-use super::machine::{Outcome, Scene};
+use super::cures::{RetryDistance, distance};
+use super::event::{Action, ReplyDisposition, Probed};
+use super::machine::{StepOutcome, StepContext};
 use super::setbacks::allowed_from;
 use super::state::{Call, Pause, Phase, Run};
 use super::{
-    Budgets, ErrorClass, Failure, Limits, Moment, RecoveryPlan, Ruling, Setback, StopReason,
+    Budgets, ErrorClass, Failure, Limits, Moment, RecoveryPlan, RetryHint, SetbackKind, StopReason,
 };
 
 /// A wait for capacity.
@@ -36,7 +36,7 @@ pub(super) struct CapacityWait {
 
 /// What the failure of a probe says about the service.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Finding {
+enum ProbeFinding {
     /// It is still out, as far as can be told.
     StillOut,
     /// It answers requests again, and this credential it refuses: the real request leads on.
@@ -51,8 +51,8 @@ impl Run {
         self,
         wait: CapacityWait,
         probe_at: Option<Moment>,
-        scene: Scene<'_>,
-    ) -> Outcome {
+        scene: StepContext<'_>,
+    ) -> StepOutcome {
         let CapacityWait { until, why, then } = wait;
         let probe_at = probe_at.filter(|&probe_at| probe_at < until);
         let piece = probe_at.map_or(until, |probe_at| probe_at.max(scene.at.after(SHORTEST)));
@@ -61,7 +61,7 @@ impl Run {
 
     /// When a wait that begins now is first interrupted by a probe. Never before the moment that
     /// the server named, and not for a credential: a probe asks the model.
-    pub(super) fn first_probe(self, then: Call, scene: Scene<'_>) -> Option<Moment> {
+    pub(super) fn first_probe(self, then: Call, scene: StepContext<'_>) -> Option<Moment> {
         match then {
             Call::Ask(_) => Some(self.next_probe(scene.at, scene.limits)?.max(self.not_before)),
             Call::Refresh(_) => None,
@@ -81,8 +81,8 @@ impl Run {
         self,
         wait: CapacityWait,
         probe_at: Option<Moment>,
-        scene: Scene<'_>,
-    ) -> Outcome {
+        scene: StepContext<'_>,
+    ) -> StepOutcome {
         if scene.at >= wait.until {
             return self.call(wait.then, scene);
         }
@@ -92,7 +92,7 @@ impl Run {
         if probe_at.is_none_or(|probe_at| scene.at < probe_at) {
             return self.wait_with_probes(wait, probe_at, scene);
         }
-        let (run, chosen) = self.choose(Setback::ProbeDue, scene);
+        let (run, chosen) = self.choose(SetbackKind::ProbeDue, scene);
         if chosen != RecoveryPlan::Probe {
             return run.wait_with_probes(wait, None, scene);
         }
@@ -107,8 +107,8 @@ impl Run {
         wait: CapacityWait,
         since: Moment,
         probed: Probed,
-        scene: Scene<'_>,
-    ) -> Outcome {
+        scene: StepContext<'_>,
+    ) -> StepOutcome {
         if scene.is_late() {
             return self.stop(StopReason::Deadline);
         }
@@ -132,8 +132,8 @@ impl Run {
     }
 
     /// Makes the call at `turn`, ahead of the back-off, if that can be paid for.
-    fn return_early(self, turn: Moment, wait: CapacityWait, scene: Scene<'_>) -> Outcome {
-        let (run, chosen) = self.choose(Setback::CapacityBack, scene);
+    fn return_early(self, turn: Moment, wait: CapacityWait, scene: StepContext<'_>) -> StepOutcome {
+        let (run, chosen) = self.choose(SetbackKind::CapacityBack, scene);
         if chosen != RecoveryPlan::ReturnEarly {
             return run.wait_with_probes(wait, None, scene);
         }
@@ -145,23 +145,23 @@ impl Run {
         failure: Failure,
         wait: CapacityWait,
         since: Moment,
-        scene: Scene<'_>,
-    ) -> Outcome {
+        scene: StepContext<'_>,
+    ) -> StepOutcome {
         // A wait that long is decided upon as if the call itself had been told.
-        if distance(failure, scene.at, scene.limits) != Distance::Near {
+        if distance(failure, scene.at, scene.limits) != RetryDistance::Near {
             let calling = self.enter(Phase::Calling(wait.then));
-            return calling.recover(wait.then, failure, scene).with(Fate::Absent);
+            return calling.recover(wait.then, failure, scene).with(ReplyDisposition::Absent);
         }
         let allowed = allowed_from(failure, self.seed, self.failures, scene);
         let run = Self { not_before: self.not_before.max(allowed), ..self };
         let wait = CapacityWait { until: wait.until.max(run.not_before), ..wait };
         match finding(failure) {
-            Finding::Answers => run.return_early(scene.at, wait, scene),
-            Finding::RefusesProbes => {
+            ProbeFinding::Answers => run.return_early(scene.at, wait, scene),
+            ProbeFinding::RefusesProbes => {
                 let budgets = Budgets { capacity_probes: 0, ..run.budgets };
                 Self { budgets, ..run }.wait_with_probes(wait, None, scene)
             }
-            Finding::StillOut => {
+            ProbeFinding::StillOut => {
                 let next = run.next_probe(since, scene.limits);
                 run.wait_with_probes(wait, next.map(|next| next.max(run.not_before)), scene)
             }
@@ -172,9 +172,9 @@ impl Run {
 /// The shortest wait.
 const SHORTEST: Duration = Duration::from_millis(1);
 
-fn finding(failure: Failure) -> Finding {
-    if failure.ruling == Some(Ruling::Stop) {
-        return Finding::RefusesProbes;
+fn finding(failure: Failure) -> ProbeFinding {
+    if failure.ruling == Some(RetryHint::Stop) {
+        return ProbeFinding::RefusesProbes;
     }
     match failure.class {
         ErrorClass::ApiTimeout
@@ -187,8 +187,8 @@ fn finding(failure: Failure) -> Finding {
         | ErrorClass::ServerError
         | ErrorClass::BadResponse
         | ErrorClass::EmptyResponse
-        | ErrorClass::QuotaExhausted => Finding::StillOut,
-        ErrorClass::InvalidApiKey | ErrorClass::TokenRevoked => Finding::Answers,
+        | ErrorClass::QuotaExhausted => ProbeFinding::StillOut,
+        ErrorClass::InvalidApiKey | ErrorClass::TokenRevoked => ProbeFinding::Answers,
         ErrorClass::Aborted
         | ErrorClass::PromptTooLong
         | ErrorClass::RequestTooLarge
@@ -200,6 +200,6 @@ fn finding(failure: Failure) -> Finding {
         | ErrorClass::AuthError
         | ErrorClass::InvalidRequest
         | ErrorClass::Refusal
-        | ErrorClass::Unknown => Finding::RefusesProbes,
+        | ErrorClass::Unknown => ProbeFinding::RefusesProbes,
     }
 }

@@ -1,6 +1,6 @@
 //! Going on in a new process with a run that another one left.
 
-use super::event::Connection;
+use super::event::ConnectionChoice;
 use super::state::{Compaction, Fast, Phase, Run};
 use super::{Budgets, Limits, Moment};
 
@@ -11,7 +11,7 @@ impl Run {
     pub fn resumed(self) -> Self {
         Self {
             phase: Phase::Ready,
-            connection: Connection::Pooled,
+            connection: ConnectionChoice::Pooled,
             not_before: Moment::default(),
             yields_until: Moment::default(),
             home: None,

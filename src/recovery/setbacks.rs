@@ -2,140 +2,140 @@
 
 use super::backoff::courtesy;
 use super::cures::toll;
-use super::event::{Action, Connection, Cut, Fate, Incomplete, Occasion, Purpose, Reply, Trim};
-use super::machine::{FAILURES_MAX, Outcome, Scene};
+use super::event::{Action, ConnectionChoice, CutKind, ReplyDisposition, Incomplete, CompactionTrigger, CallPurpose, ReplyKind, Trim};
+use super::machine::{FAILURES_MAX, StepOutcome, StepContext};
 use super::state::{Call, Cap, Fast, Pause, Phase, Run};
 use super::{
-    Budgets, ErrorClass, Failure, Ladder, Limits, Moment, Nudge, Persistence, RecoveryPlan,
-    Setback, StopReason,
+    Budgets, ErrorClass, Failure, Backoff, Limits, Moment, Nudge, Persistence, RecoveryPlan,
+    SetbackKind, StopReason,
 };
 
 impl Run {
-    pub(super) fn hear(self, reply: Reply, scene: Scene<'_>) -> Outcome {
+    pub(super) fn hear(self, reply: ReplyKind, scene: StepContext<'_>) -> StepOutcome {
         match reply {
-            Reply::Answer { tokens } => {
+            ReplyKind::Answer { tokens } => {
                 self.settle(scene).ended(scene).credit(tokens, scene).answer(scene)
             }
-            Reply::Early { tokens } => {
+            ReplyKind::Early { tokens } => {
                 self.settle(scene).ended(scene).credit(tokens, scene).answer_early(scene)
             }
-            Reply::ToolCalls { tokens } => {
+            ReplyKind::ToolCalls { tokens } => {
                 self.settle(scene).ended(scene).credit(tokens, scene).work(scene)
             }
-            Reply::Refusal => self.settle(scene).stop(StopReason::Refusal).with(Fate::Keep),
-            Reply::CutShort(cut) => self.settle(scene).go_on(cut, scene),
-            Reply::Incomplete(why) => self.not_answered(scene).complete(why, scene),
-            Reply::Paused => self.settle(scene).resume(scene),
-            Reply::Empty => self.not_answered(scene).ask_again(scene),
+            ReplyKind::Refusal => self.settle(scene).stop(StopReason::Refusal).with(ReplyDisposition::Keep),
+            ReplyKind::CutShort(cut) => self.settle(scene).go_on(cut, scene),
+            ReplyKind::Incomplete(why) => self.not_answered(scene).complete(why, scene),
+            ReplyKind::Paused => self.settle(scene).resume(scene),
+            ReplyKind::Empty => self.not_answered(scene).ask_again(scene),
         }
     }
 
-    fn work(self, scene: Scene<'_>) -> Outcome {
+    fn work(self, scene: StepContext<'_>) -> StepOutcome {
         if scene.is_late() {
-            return self.stop(StopReason::Deadline).with(Fate::Keep);
+            return self.stop(StopReason::Deadline).with(ReplyDisposition::Keep);
         }
-        self.enter(Phase::Working).doing(Action::RunTools).with(Fate::Keep)
+        self.enter(Phase::Working).doing(Action::RunTools).with(ReplyDisposition::Keep)
     }
 
     /// Recovers from a reply that hit the output limit (SPEC 9).
-    fn go_on(self, cut: Cut, scene: Scene<'_>) -> Outcome {
+    fn go_on(self, cut: CutKind, scene: StepContext<'_>) -> StepOutcome {
         if scene.is_late() {
-            return self.stop(StopReason::Deadline).with(Fate::Keep);
+            return self.stop(StopReason::Deadline).with(ReplyDisposition::Keep);
         }
-        let (run, chosen) = self.choose(Setback::CutShort, scene);
+        let (run, chosen) = self.choose(SetbackKind::CutShort, scene);
         let outcome = if let RecoveryPlan::Stop(reason) = chosen {
-            run.stop(reason).with(Fate::Keep)
+            run.stop(reason).with(ReplyDisposition::Keep)
         } else if chosen == RecoveryPlan::Escalate {
             let run = Self { cap: Cap::Escalated, ..run };
-            run.call(Call::Ask(Purpose::Reply), scene).with(Fate::Drop)
+            run.call(Call::Ask(CallPurpose::Reply), scene).with(ReplyDisposition::Drop)
         } else {
-            run.continue_reply(cut, scene).with(Fate::Keep)
+            run.continue_reply(cut, scene).with(ReplyDisposition::Keep)
         };
         outcome.by(chosen)
     }
 
-    fn continue_reply(self, cut: Cut, scene: Scene<'_>) -> Outcome {
+    fn continue_reply(self, cut: CutKind, scene: StepContext<'_>) -> StepOutcome {
         match self.afford_reply(scene) {
             Err(reason) => self.stop(reason),
             Ok(run) if run.is_last_reply() => {
-                run.call(Call::Ask(Purpose::Reply), scene).saying(Nudge::ContinueLast)
+                run.call(Call::Ask(CallPurpose::Reply), scene).saying(Nudge::ContinueLast)
             }
-            Ok(run) => run.call(Call::Ask(Purpose::Reply), scene).saying(Nudge::Continue(cut)),
+            Ok(run) => run.call(Call::Ask(CallPurpose::Reply), scene).saying(Nudge::Continue(cut)),
         }
     }
 
     /// Goes on with a paused turn. The service wants the conversation back as it is, so nothing
     /// is said here, not even that this is the last reply.
-    fn resume(self, scene: Scene<'_>) -> Outcome {
-        let (run, chosen) = self.choose(Setback::Paused, scene);
+    fn resume(self, scene: StepContext<'_>) -> StepOutcome {
+        let (run, chosen) = self.choose(SetbackKind::Paused, scene);
         let outcome = if let RecoveryPlan::Stop(reason) = chosen {
             run.stop(reason)
         } else {
             match run.afford_reply(scene) {
                 Err(reason) => run.stop(reason),
-                Ok(run) => run.call(Call::Ask(Purpose::Reply), scene),
+                Ok(run) => run.call(Call::Ask(CallPurpose::Reply), scene),
             }
         };
-        outcome.with(Fate::Keep).by(chosen)
+        outcome.with(ReplyDisposition::Keep).by(chosen)
     }
 
     /// Recovers from a reply that nothing says is whole. The same request may bring a better one;
     /// after that, the model is told.
-    fn complete(self, why: Incomplete, scene: Scene<'_>) -> Outcome {
+    fn complete(self, why: Incomplete, scene: StepContext<'_>) -> StepOutcome {
         if scene.is_late() {
-            return self.stop(StopReason::Deadline).with(Fate::Keep);
+            return self.stop(StopReason::Deadline).with(ReplyDisposition::Keep);
         }
-        let (run, chosen) = self.choose(Setback::Incomplete, scene);
+        let (run, chosen) = self.choose(SetbackKind::Incomplete, scene);
         let outcome = if let RecoveryPlan::Stop(reason) = chosen {
-            run.stop(reason).with(Fate::Keep)
+            run.stop(reason).with(ReplyDisposition::Keep)
         } else if chosen == RecoveryPlan::SwitchModel {
-            run.change_model(scene).call(Call::Ask(Purpose::Reply), scene).with(Fate::Drop)
+            run.change_model(scene).call(Call::Ask(CallPurpose::Reply), scene).with(ReplyDisposition::Drop)
         } else if chosen == RecoveryPlan::RequestCompletion {
-            Self { failures: 0, ..run }.request_completion(why, scene).with(Fate::Keep)
+            Self { failures: 0, ..run }.request_completion(why, scene).with(ReplyDisposition::Keep)
         } else {
             let full = scene.limits.budgets.incomplete_retries;
             let retry = full.saturating_sub(run.budgets.incomplete_retries);
             let why = Pause { class: ErrorClass::BadResponse, retry, of: Some(full) };
             let until = scene.at.after(scene.limits.ladder.pause(run.seed, retry));
-            run.call_from(until, why, Call::Ask(Purpose::Reply), scene).with(Fate::Drop)
+            run.call_from(until, why, Call::Ask(CallPurpose::Reply), scene).with(ReplyDisposition::Drop)
         };
         outcome.by(chosen)
     }
 
-    fn request_completion(self, why: Incomplete, scene: Scene<'_>) -> Outcome {
+    fn request_completion(self, why: Incomplete, scene: StepContext<'_>) -> StepOutcome {
         match self.afford_reply(scene) {
             Err(reason) => self.stop(reason),
-            Ok(run) => run.call(Call::Ask(Purpose::Reply), scene).saying(Nudge::Complete(why)),
+            Ok(run) => run.call(Call::Ask(CallPurpose::Reply), scene).saying(Nudge::Complete(why)),
         }
     }
 
     /// A reply that is none is an attempt that failed, over a connection that did not.
-    fn not_answered(self, scene: Scene<'_>) -> Self {
+    fn not_answered(self, scene: StepContext<'_>) -> Self {
         Self { failures: self.failures.saturating_add(1).min(FAILURES_MAX), ..self.reached(scene) }
     }
 
-    fn ask_again(self, scene: Scene<'_>) -> Outcome {
-        let (run, chosen) = self.choose(Setback::Empty, scene);
+    fn ask_again(self, scene: StepContext<'_>) -> StepOutcome {
+        let (run, chosen) = self.choose(SetbackKind::Empty, scene);
         let outcome = if let RecoveryPlan::Stop(reason) = chosen {
             run.stop(reason)
         } else if chosen == RecoveryPlan::SwitchModel {
-            run.change_model(scene).call(Call::Ask(Purpose::Reply), scene)
+            run.change_model(scene).call(Call::Ask(CallPurpose::Reply), scene)
         } else {
             let full = scene.limits.budgets.empty_replies;
             let retry = full.saturating_sub(run.budgets.empty_replies);
             let why = Pause { class: ErrorClass::EmptyResponse, retry, of: Some(full) };
             let until = scene.at.after(scene.limits.ladder.pause(run.seed, retry));
-            run.call_from(until, why, Call::Ask(Purpose::Reply), scene)
+            run.call_from(until, why, Call::Ask(CallPurpose::Reply), scene)
         };
-        outcome.with(Fate::Drop).by(chosen)
+        outcome.with(ReplyDisposition::Drop).by(chosen)
     }
 
     // --- what a failure leads to ----------------------------------------------------------
 
-    pub(super) fn recover(self, call: Call, failure: Failure, scene: Scene<'_>) -> Outcome {
+    pub(super) fn recover(self, call: Call, failure: Failure, scene: StepContext<'_>) -> StepOutcome {
         let failure = failure.seen_over(self.connection);
         let counted = self.count(call, failure, scene);
-        let (run, chosen) = counted.choose(Setback::Failed(failure), scene);
+        let (run, chosen) = counted.choose(SetbackKind::Failed(failure), scene);
         let outcome = match chosen {
             RecoveryPlan::Stop(reason) => run.stop(reason),
             RecoveryPlan::SwitchModel => {
@@ -173,11 +173,11 @@ impl Run {
             }
             RecoveryPlan::Trim => run.another(failure, call, scene).trimming(Trim::OldestRounds),
             RecoveryPlan::CompactReactively => {
-                let call = Call::Ask(Purpose::Summary(Occasion::Overflow));
+                let call = Call::Ask(CallPurpose::Summary(CompactionTrigger::Overflow));
                 run.compacting(scene).another(failure, call, scene)
             }
             RecoveryPlan::Forgo => {
-                run.forgoing().another(failure, Call::Ask(Purpose::Reply), scene)
+                run.forgoing().another(failure, Call::Ask(CallPurpose::Reply), scene)
             }
             RecoveryPlan::CoolDown => run.cool_down(self, failure, call.purpose(), scene),
             RecoveryPlan::LeaveFast => run.slow_down(Fast::Off, self, call.purpose(), scene),
@@ -199,34 +199,34 @@ impl Run {
             | RecoveryPlan::Resume
             | RecoveryPlan::Nudge => run.stop(StopReason::InternalError),
         };
-        outcome.with(Fate::Drop).by(chosen)
+        outcome.with(ReplyDisposition::Drop).by(chosen)
     }
 
     /// Makes another request, which nobody has refused yet.
-    fn another(self, failure: Failure, call: Call, scene: Scene<'_>) -> Outcome {
+    fn another(self, failure: Failure, call: Call, scene: StepContext<'_>) -> StepOutcome {
         let why = Pause { class: failure.class, retry: 1, of: None };
         Self { failures: 0, ..self }.call_from(scene.at, why, call, scene)
     }
 
     /// Waits without a count. What it can, it pays from the bucket.
-    fn wait_for_capacity(self, call: Call, failure: Failure, scene: Scene<'_>) -> Outcome {
+    fn wait_for_capacity(self, call: Call, failure: Failure, scene: StepContext<'_>) -> StepOutcome {
         let paid = self.budgets.bucket.checked_sub(toll(failure.class));
         let budgets = Budgets { bucket: paid.unwrap_or(self.budgets.bucket), ..self.budgets };
         let run = Self { budgets, ..self };
         let why = Pause { class: failure.class, retry: run.failures, of: None };
         let tokens = paid.map_or(0, |_| toll(failure.class));
         let longest = scene.limits.longest_capacity_wait;
-        let ladder = Ladder { longest, ..scene.limits.ladder };
+        let ladder = Backoff { longest, ..scene.limits.ladder };
         let outcome = run.call_from(run.back_off(ladder, tokens, failure, scene), why, call, scene);
         outcome.probing_from(run.first_probe(call, scene), scene)
     }
 
     /// When to call again, as far as that is ours to say: the server's word stands above the
     /// ladder, and an empty bucket above both.
-    fn back_off(self, ladder: Ladder, tokens: u16, failure: Failure, scene: Scene<'_>) -> Moment {
+    fn back_off(self, ladder: Backoff, tokens: u16, failure: Failure, scene: StepContext<'_>) -> Moment {
         let longest = scene.limits.longest_capacity_wait;
         let pause = if tokens == 0 {
-            Ladder { first: longest, longest }.pause(self.seed, self.failures)
+            Backoff { first: longest, longest }.pause(self.seed, self.failures)
         } else if failure.wish.is_some() {
             return scene.at;
         } else {
@@ -235,31 +235,31 @@ impl Run {
         scene.at.after(pause)
     }
 
-    fn nth_retry(self, failure: Failure, scene: Scene<'_>) -> Pause {
+    fn nth_retry(self, failure: Failure, scene: StepContext<'_>) -> Pause {
         let full = scene.limits.budgets.retries;
         let retry = full.saturating_sub(self.budgets.retries);
         Pause { class: failure.class, retry, of: Some(full) }
     }
 
-    fn nth_odd_refusal(self, failure: Failure, scene: Scene<'_>) -> Pause {
+    fn nth_odd_refusal(self, failure: Failure, scene: StepContext<'_>) -> Pause {
         let full = scene.limits.budgets.odd_refusals;
         let retry = full.saturating_sub(self.budgets.odd_refusals);
         Pause { class: failure.class, retry, of: Some(full) }
     }
 
-    fn nth_refresh(self, failure: Failure, scene: Scene<'_>) -> Pause {
+    fn nth_refresh(self, failure: Failure, scene: StepContext<'_>) -> Pause {
         let full = scene.limits.budgets.refreshes;
         let retry = full.saturating_sub(self.budgets.refreshes);
         Pause { class: failure.class, retry, of: Some(full) }
     }
 
-    fn count(self, call: Call, failure: Failure, scene: Scene<'_>) -> Self {
+    fn count(self, call: Call, failure: Failure, scene: StepContext<'_>) -> Self {
         let failures = self.failures.saturating_add(1).min(FAILURES_MAX);
         let allowed = allowed_from(failure, self.seed, failures, scene);
         let suspect = failure.suspects_connection();
         let run = Self {
             failures,
-            connection: if suspect { Connection::Fresh } else { Connection::Pooled },
+            connection: if suspect { ConnectionChoice::Fresh } else { ConnectionChoice::Pooled },
             not_before: self.not_before.max(allowed),
             ..self
         };
@@ -304,7 +304,7 @@ impl Run {
 
 /// When the server allows the next call. Jitter is added to its word, but does not make us miss
 /// a deadline that the word itself leaves room for.
-pub(super) fn allowed_from(failure: Failure, seed: u64, nth: u8, scene: Scene<'_>) -> Moment {
+pub(super) fn allowed_from(failure: Failure, seed: u64, nth: u8, scene: StepContext<'_>) -> Moment {
     let Some(wish) = failure.wish else { return Moment::default() };
     let exactly = scene.limits.persistence != Persistence::Off;
     let polite = scene.at.after(courtesy(seed, nth, wish, exactly));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::machine::{Outcome, Scene};
+use super::machine::{StepOutcome, StepContext};
 use super::state::{Call, Pause, Phase, Run};
 use super::{Budget, Budgets, ErrorClass, Moment};
 
@@ -18,7 +18,7 @@ impl Run {
     /// of a call together are no longer than one for the service itself may be, nor too many, and
     /// none goes beyond the deadline. After that, requests are made whatever others say, until one
     /// is answered.
-    pub(super) fn hold(self, until: Moment, call: Call, scene: Scene<'_>) -> Outcome {
+    pub(super) fn hold(self, until: Moment, call: Call, scene: StepContext<'_>) -> StepOutcome {
         let first = self.budgets.holds == scene.limits.budgets.holds;
         let patience = scene.at.after(scene.limits.max_retry_wait);
         let yields_until = if first { patience } else { self.yields_until };

@@ -18,24 +18,24 @@ use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
 
-use super::deed::{Deed, Mark, Nature};
+use super::deed::{ToolCallRecord, Fingerprint, CallEffect};
 
 /// Where repetition becomes a loop, in full repetitions of one thing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct SpiralLimits {
+pub struct LoopLimits {
     /// The model is told. At least 2: once is no repetition.
     pub soft: u32,
     /// The run ends. Always beyond `soft`.
     pub hard: u32,
 }
 
-impl Default for SpiralLimits {
+impl Default for LoopLimits {
     fn default() -> Self {
         Self { soft: 5, hard: 10 }
     }
 }
 
-impl SpiralLimits {
+impl LoopLimits {
     fn soft(self) -> u64 {
         u64::from(self.soft.max(2)) * FULL
     }
@@ -50,7 +50,7 @@ impl SpiralLimits {
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 #[serde(rename_all = "snake_case")]
-pub enum Pace {
+pub enum LoopStatus {
     #[default]
     Fresh,
     /// A loop has begun. Said once for each.
@@ -73,7 +73,7 @@ const KNOWN: usize = 512;
 
 /// What has happened so far, as counts of what makes a repetition lighter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Progress {
+struct ProgressCounts {
     /// Files that reached a state they never had.
     made: u64,
     /// Other changes that were never made before.
@@ -85,19 +85,19 @@ struct Progress {
 
 /// Something that may be going round in circles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Trace {
-    circle: Circle,
-    key: Mark,
-    tool: Mark,
+struct RepetitionTrace {
+    circle: RepetitionKind,
+    key: Fingerprint,
+    tool: Fingerprint,
     weight: u64,
     /// The batch it was last seen in.
     batch: u64,
     /// How far things were then.
-    progress: Progress,
+    progress: ProgressCounts,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Circle {
+enum RepetitionKind {
     /// The same call with the same result.
     Call,
     /// The same failure of a tool, whatever it was called with.
@@ -110,23 +110,23 @@ enum Circle {
 ///
 /// After a compaction start with a new one: a model that has forgotten may well look again.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Spiral {
+pub struct LoopDetector {
     batch: u64,
-    progress: Progress,
+    progress: ProgressCounts,
     /// The most recent last.
-    traces: VecDeque<Trace>,
-    calls: Known,
-    results: Known,
-    states: Known,
+    traces: VecDeque<RepetitionTrace>,
+    calls: KnownFingerprints,
+    results: KnownFingerprints,
+    states: KnownFingerprints,
     /// The batch in which something last was a loop, or became one.
     looped: Option<u64>,
 }
 
-impl Spiral {
+impl LoopDetector {
     /// Takes in what one reply of the model had done, in the order it was done.
-    pub fn observe(&mut self, batch: &[Deed], limits: SpiralLimits) -> Pace {
+    pub fn observe(&mut self, batch: &[ToolCallRecord], limits: LoopLimits) -> LoopStatus {
         self.batch += 1;
-        let mut pace = Pace::Fresh;
+        let mut pace = LoopStatus::Fresh;
         for deed in batch {
             let circle = self.circle(deed);
             let (before, after) = circle.map_or((0, 0), |(_, key)| self.weigh(deed, key));
@@ -134,7 +134,7 @@ impl Spiral {
             self.learn(deed);
             if let Some((circle, key)) = circle {
                 let (tool, batch, progress) = (deed.tool, self.batch, self.progress);
-                let trace = Trace { circle, key, tool, weight: after, batch, progress };
+                let trace = RepetitionTrace { circle, key, tool, weight: after, batch, progress };
                 self.traces.push_back(trace);
             }
         }
@@ -142,20 +142,20 @@ impl Spiral {
     }
 
     /// What a deed may be part of.
-    fn circle(&self, deed: &Deed) -> Option<(Circle, Mark)> {
+    fn circle(&self, deed: &ToolCallRecord) -> Option<(RepetitionKind, Fingerprint)> {
         match deed.nature {
-            Nature::Changed | Nature::Looked | Nature::Waited => {
-                Some((Circle::Call, deed.call.with(deed.result)))
+            CallEffect::Changed | CallEffect::Looked | CallEffect::Waited => {
+                Some((RepetitionKind::Call, deed.call.with(deed.result)))
             }
-            Nature::Failed => Some((Circle::Failure, deed.tool.with(deed.result))),
-            Nature::Edited { file, now } => {
-                self.states.has(file.with(now)).then_some((Circle::Return, file))
+            CallEffect::Failed => Some((RepetitionKind::Failure, deed.tool.with(deed.result))),
+            CallEffect::Edited { file, now } => {
+                self.states.has(file.with(now)).then_some((RepetitionKind::Return, file))
             }
         }
     }
 
     /// Takes the trace of a deed out and returns its weight without and with the deed.
-    fn weigh(&mut self, deed: &Deed, key: Mark) -> (u64, u64) {
+    fn weigh(&mut self, deed: &ToolCallRecord, key: Fingerprint) -> (u64, u64) {
         let place = self.traces.iter().position(|trace| trace.key == key);
         let found = match place {
             Some(place) => self.traces.remove(place),
@@ -165,7 +165,7 @@ impl Spiral {
             }
             None => None,
         };
-        let once = if deed.nature == Nature::Waited { POLL } else { FULL };
+        let once = if deed.nature == CallEffect::Waited { POLL } else { FULL };
         let Some(trace) = found.filter(|trace| !self.moved_on(trace)) else { return (0, once) };
         // One reply cannot learn from its own results.
         let more = if trace.batch == self.batch { 0 } else { self.price(&trace, deed) };
@@ -173,55 +173,55 @@ impl Spiral {
     }
 
     /// Whether so much has changed that a thing may well be done again.
-    fn moved_on(&self, trace: &Trace) -> bool {
+    fn moved_on(&self, trace: &RepetitionTrace) -> bool {
         let (then, now) = (trace.progress, self.progress);
         // A failure is over when its tool succeeds with something new: see `learn`.
-        now.made > then.made || (trace.circle == Circle::Call && now.changed > then.changed)
+        now.made > then.made || (trace.circle == RepetitionKind::Call && now.changed > then.changed)
     }
 
     /// What one more time weighs.
-    fn price(&self, trace: &Trace, deed: &Deed) -> u64 {
+    fn price(&self, trace: &RepetitionTrace, deed: &ToolCallRecord) -> u64 {
         let (then, now) = (trace.progress, self.progress);
-        let waited = deed.nature == Nature::Waited || now.waited > then.waited;
-        let other = trace.circle == Circle::Failure && !self.calls.has(deed.call);
+        let waited = deed.nature == CallEffect::Waited || now.waited > then.waited;
+        let other = trace.circle == RepetitionKind::Failure && !self.calls.has(deed.call);
         let news = now.learned > then.learned || now.changed > then.changed;
         match trace.circle {
-            Circle::Call | Circle::Failure if waited => POLL,
-            Circle::Call | Circle::Failure | Circle::Return if other || news => HALF,
-            Circle::Call | Circle::Failure | Circle::Return => FULL,
+            RepetitionKind::Call | RepetitionKind::Failure if waited => POLL,
+            RepetitionKind::Call | RepetitionKind::Failure | RepetitionKind::Return if other || news => HALF,
+            RepetitionKind::Call | RepetitionKind::Failure | RepetitionKind::Return => FULL,
         }
     }
 
-    fn judge(&mut self, before: u64, after: u64, limits: SpiralLimits) -> Pace {
+    fn judge(&mut self, before: u64, after: u64, limits: LoopLimits) -> LoopStatus {
         if after < limits.soft() {
-            return Pace::Fresh;
+            return LoopStatus::Fresh;
         }
         let told = self.looped.is_some_and(|last| self.batch - last <= SAME_ONSET);
         self.looped = Some(self.batch);
         if before >= limits.soft() {
-            return if after >= limits.hard() { Pace::Stuck } else { Pace::Fresh };
+            return if after >= limits.hard() { LoopStatus::Stuck } else { LoopStatus::Fresh };
         }
         // The members of one loop reach the limit one after the other: that is one onset.
-        if told { Pace::Fresh } else { Pace::Repeating }
+        if told { LoopStatus::Fresh } else { LoopStatus::Repeating }
     }
 
     /// Remembers a deed, and what it moved.
-    fn learn(&mut self, deed: &Deed) {
+    fn learn(&mut self, deed: &ToolCallRecord) {
         let new_call = self.calls.add(deed.call);
         let new_result = self.results.add(deed.result);
         let progress = &mut self.progress;
         match deed.nature {
-            Nature::Failed => return,
-            Nature::Edited { file, now } => {
+            CallEffect::Failed => return,
+            CallEffect::Edited { file, now } => {
                 progress.made += u64::from(self.states.add(file.with(now)));
             }
-            Nature::Changed => progress.changed += u64::from(new_call),
-            Nature::Waited => progress.waited += 1,
-            Nature::Looked => {}
+            CallEffect::Changed => progress.changed += u64::from(new_call),
+            CallEffect::Waited => progress.waited += 1,
+            CallEffect::Looked => {}
         }
         progress.learned += u64::from(new_result);
         if new_call || new_result {
-            let over = |it: &Trace| it.circle == Circle::Failure && it.tool == deed.tool;
+            let over = |it: &RepetitionTrace| it.circle == RepetitionKind::Failure && it.tool == deed.tool;
             self.traces.retain(|trace| !over(trace));
         }
     }
@@ -229,15 +229,15 @@ impl Spiral {
 
 /// Marks that were seen, the last [`KNOWN`] of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Known(VecDeque<Mark>);
+struct KnownFingerprints(VecDeque<Fingerprint>);
 
-impl Known {
-    fn has(&self, mark: Mark) -> bool {
+impl KnownFingerprints {
+    fn has(&self, mark: Fingerprint) -> bool {
         self.0.contains(&mark)
     }
 
     /// Whether it is a new one.
-    fn add(&mut self, mark: Mark) -> bool {
+    fn add(&mut self, mark: Fingerprint) -> bool {
         let place = self.0.iter().position(|known| *known == mark);
         let old = place.and_then(|place| self.0.remove(place));
         if self.0.len() == KNOWN {

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::event::{Connection, Purpose};
+use super::event::{ConnectionChoice, CallPurpose};
 use super::{Budgets, ErrorClass, Moment, StopReason};
 
 /// A run, whole: small enough to copy, plain enough to journal.
@@ -34,7 +34,7 @@ pub struct Run {
     #[serde(default)]
     pub whole_turns: u8,
     /// How the next attempt connects.
-    pub connection: Connection,
+    pub connection: ConnectionChoice,
     /// No call to this model before then: the server asked for it.
     pub not_before: Moment,
     /// Where waiting for others ends that the call at hand has begun with.
@@ -78,7 +78,7 @@ pub struct Run {
 pub enum Phase {
     Ready,
     /// The next request is being measured against the budget and the window.
-    Weighing(Purpose),
+    Weighing(CallPurpose),
     Calling(Call),
     Working,
     /// The model is done, and the hooks of Stop are heard.
@@ -145,14 +145,14 @@ impl Phase {
 #[serde(rename_all = "snake_case")]
 pub enum Call {
     /// Ask the model.
-    Ask(Purpose),
+    Ask(CallPurpose),
     /// Ask for a fresh credential, to ask the model with.
-    Refresh(Purpose),
+    Refresh(CallPurpose),
 }
 
 impl Call {
     /// What the model is asked for in the end.
-    pub(super) fn purpose(self) -> Purpose {
+    pub(super) fn purpose(self) -> CallPurpose {
         match self {
             Self::Ask(purpose) | Self::Refresh(purpose) => purpose,
         }

@@ -3,7 +3,7 @@
 /// Additive increase, multiplicative decrease. A service that says that it is too busy is asked by
 /// half as many; one that has answered each of them once, by one more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Throng {
+pub struct AimdLimiter {
     most: u32,
     limit: u32,
     /// Answers since the limit was changed last.
@@ -12,7 +12,7 @@ pub struct Throng {
     era: u32,
 }
 
-impl Throng {
+impl AimdLimiter {
     /// Begins with as many as there may ever be, and never allows fewer than one.
     pub fn new(most: u32) -> Self {
         let most = most.max(1);
@@ -65,7 +65,7 @@ mod tests {
 
     #[test]
     fn many_that_fail_together_halve_it_once_and_every_round_of_answers_adds_one() {
-        let (full, mut throng) = (Throng::new(8), Throng::new(8));
+        let (full, mut throng) = (AimdLimiter::new(8), AimdLimiter::new(8));
         for _ in 0..8 {
             throng = throng.throttled(full.era());
         }
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn one_is_always_allowed() {
-        let mut throng = Throng::new(0);
+        let mut throng = AimdLimiter::new(0);
         for _ in 0..3 {
             throng = throng.throttled(throng.era());
             assert_eq!((throng.limit(), throng.withheld()), (1, 0));

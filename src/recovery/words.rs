@@ -9,7 +9,7 @@ use super::{ErrorClass, Fault, FaultKind, classify};
 
 /// A place in the conversation that a refusal names, in the indices of the request's messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Place {
+pub struct BlockIndex {
     /// Index of the message, counted from 0.
     pub message: usize,
     /// Index of the block in that message.
@@ -21,7 +21,7 @@ pub struct Place {
 /// What a refusal finds wrong with the conversation, if that can be cured by changing it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Poison {
+pub enum RejectedContent {
     /// An image or a document is too large, broken or of the wrong kind.
     Media,
     /// Thinking that this model did not sign, or that was changed since.
@@ -100,7 +100,7 @@ impl Fault {
     }
 
     /// The place that the refusal names, if it finds fault with the conversation.
-    pub fn place(&self) -> Option<Place> {
+    pub fn place(&self) -> Option<BlockIndex> {
         let words = self.blame()?;
         if REWRITTEN.iter().any(|sign| words.contains(sign)) {
             return None;
@@ -112,7 +112,7 @@ impl Fault {
     }
 
     /// What the refusal finds wrong with the conversation, if changing that may cure it.
-    pub fn poison(&self) -> Option<Poison> {
+    pub fn poison(&self) -> Option<RejectedContent> {
         let words = self.blame()?;
         let class = classify(self).class;
         let is_media = matches!(
@@ -120,17 +120,17 @@ impl Fault {
             ErrorClass::ImageTooLarge | ErrorClass::PdfTooLarge | ErrorClass::RequestTooLarge
         );
         if is_media || is_about_media(&words) {
-            Some(Poison::Media)
+            Some(RejectedContent::Media)
         } else if class == ErrorClass::ToolUseMismatch {
-            Some(Poison::Pairs)
+            Some(RejectedContent::Pairs)
         } else if words.contains("thinking") && words.contains("expected") {
             // The conversation lacks thinking: there is nothing in it to be taken out. See
             // `is_about_asking_for_thinking`.
             None
         } else if is_about_thinking(&words) {
-            Some(Poison::Thinking)
+            Some(RejectedContent::Thinking)
         } else {
-            self.place().map(|_| Poison::Block)
+            self.place().map(|_| RejectedContent::Block)
         }
     }
 
@@ -176,13 +176,13 @@ fn number_at(text: &str) -> Option<u64> {
 }
 
 /// Reads what follows the word "messages": `.3.content.1`, `[3].content[1]`, `",3,"content",1`.
-fn place_in(after: &str) -> Option<Place> {
+fn place_in(after: &str) -> Option<BlockIndex> {
     let (message, rest) = index_after(after)?;
     let Some(rest) = word_after(rest, "content") else {
-        return ends_here(rest).then_some(Place { message, block: None, inner: None });
+        return ends_here(rest).then_some(BlockIndex { message, block: None, inner: None });
     };
     let Some((block, rest)) = index_after(rest) else {
-        return Some(Place { message, block: None, inner: None });
+        return Some(BlockIndex { message, block: None, inner: None });
     };
     let path = rest.split([':', ' ']).next().unwrap_or_default();
     if path.contains("cache_control") {
@@ -192,7 +192,7 @@ fn place_in(after: &str) -> Option<Place> {
     let result = ["tool_result", "toolresult"].iter().find_map(|name| word_after(rest, name));
     let result = result.unwrap_or(rest);
     let inner = word_after(result, "content").and_then(index_after).map(|(inner, _)| inner);
-    Some(Place { message, block: Some(block), inner })
+    Some(BlockIndex { message, block: Some(block), inner })
 }
 
 /// Skips the signs between the steps of a path, in all the ways that services write one.

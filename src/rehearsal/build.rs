@@ -9,10 +9,10 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::render;
-use super::rules::Rules;
+use super::rules::ServerRules;
 use super::scenario::{
-    After, Answer, ApiError, Expect, Fault, Form, Harm, Http, Pace, Part, Place, Reply, Scenario,
-    ScratchFile, Step, Tool, Usage, When,
+    AfterLast, StepAnswer, ScriptedError, Expectation, ScriptedFault, ReplyForm, ScriptedFaultKind, ScriptedHttp, SendPace, ServerPart, FaultPosition, ScriptedReply, Scenario,
+    ScratchFile, ScriptStep, ScriptedToolCall, ScriptedUsage, StepCondition,
 };
 
 impl Default for Scenario {
@@ -25,9 +25,9 @@ impl Default for Scenario {
             env: BTreeMap::new(),
             time_scale: 1.0,
             files: BTreeMap::new(),
-            main: Part::default(),
+            main: ServerPart::default(),
             servers: BTreeMap::new(),
-            expect: Expect::default(),
+            expect: Expectation::default(),
         }
     }
 }
@@ -39,7 +39,7 @@ impl Scenario {
     }
 
     #[must_use]
-    pub fn step(mut self, step: Step) -> Self {
+    pub fn step(mut self, step: ScriptStep) -> Self {
         self.main.steps.push(step);
         self
     }
@@ -47,9 +47,9 @@ impl Scenario {
     /// The model says `text` and is done.
     #[must_use]
     pub fn reply(self, text: &str) -> Self {
-        self.step(Step::new(Answer::Reply(Reply {
+        self.step(ScriptStep::new(StepAnswer::Reply(ScriptedReply {
             text: Some(text.to_owned()),
-            ..Reply::default()
+            ..ScriptedReply::default()
         })))
     }
 
@@ -62,27 +62,27 @@ impl Scenario {
     /// The model says nothing at all.
     #[must_use]
     pub fn empty(self) -> Self {
-        self.step(Step::new(Answer::Reply(Reply::default())))
+        self.step(ScriptStep::new(StepAnswer::Reply(ScriptedReply::default())))
     }
 
     /// The service answers with an error status, in its own words for it.
     #[must_use]
     pub fn status(self, status: u16) -> Self {
-        self.step(Step::new(Answer::Http(render::refusal(status, None))))
+        self.step(ScriptStep::new(StepAnswer::Http(render::refusal(status, None))))
     }
 
     /// The server sends these bytes and closes.
     #[must_use]
     pub fn raw(self, bytes: impl Into<Vec<u8>>) -> Self {
-        self.step(Step::new(Answer::Raw(bytes.into())))
+        self.step(ScriptStep::new(StepAnswer::Raw(bytes.into())))
     }
 
     /// A reply that breaks. Say what it would have been with [`Scenario::and_text`] and
     /// [`Scenario::and_tool`].
     #[must_use]
-    pub fn breaks(self, harm: Harm, after: Place) -> Self {
-        let mut step = Step::new(Answer::Reply(Reply::doomed()));
-        step.fault = Some(Fault::new(harm, after));
+    pub fn breaks(self, harm: ScriptedFaultKind, after: FaultPosition) -> Self {
+        let mut step = ScriptStep::new(StepAnswer::Reply(ScriptedReply::doomed()));
+        step.fault = Some(ScriptedFault::new(harm, after));
         self.step(step)
     }
 }
@@ -102,7 +102,7 @@ impl Scenario {
     #[must_use]
     pub fn and_tool(self, name: &str, input: Value) -> Self {
         self.on_reply(|reply| {
-            reply.tools.push(Tool { name: name.to_owned(), input, id: None, cut: None });
+            reply.tools.push(ScriptedToolCall { name: name.to_owned(), input, id: None, cut: None });
         })
     }
 
@@ -135,7 +135,7 @@ impl Scenario {
     #[must_use]
     pub fn usage(self, input_tokens: u64, output_tokens: u64) -> Self {
         self.on_reply(|reply| {
-            reply.usage = Usage {
+            reply.usage = ScriptedUsage {
                 input_tokens: Some(input_tokens),
                 output_tokens: Some(output_tokens),
                 cache_creation_input_tokens: Some(0),
@@ -145,14 +145,14 @@ impl Scenario {
     }
 
     #[must_use]
-    pub fn form(self, form: Form) -> Self {
+    pub fn form(self, form: ReplyForm) -> Self {
         self.on_reply(|reply| reply.form = form)
     }
 
     /// The error's words.
     #[must_use]
     pub fn error(self, kind: &str, message: &str, code: Option<&str>) -> Self {
-        let error = ApiError {
+        let error = ScriptedError {
             kind: kind.to_owned(),
             message: message.to_owned(),
             code: code.map(str::to_owned),
@@ -192,12 +192,12 @@ impl Scenario {
 
     #[must_use]
     pub fn pace(self, chunk: Option<usize>, pause: Duration) -> Self {
-        self.on_step(|step| step.pace = Pace { chunk, pause })
+        self.on_step(|step| step.pace = SendPace { chunk, pause })
     }
 
     #[must_use]
-    pub fn fault(self, harm: Harm, after: Place) -> Self {
-        self.on_step(|step| step.fault = Some(Fault::new(harm, after)))
+    pub fn fault(self, harm: ScriptedFaultKind, after: FaultPosition) -> Self {
+        self.on_step(|step| step.fault = Some(ScriptedFault::new(harm, after)))
     }
 
     #[must_use]
@@ -221,11 +221,11 @@ impl Scenario {
     }
 
     #[must_use]
-    pub fn when(self, when: When) -> Self {
+    pub fn when(self, when: StepCondition) -> Self {
         self.on_step(|step| step.when = when)
     }
 
-    fn on_step(mut self, change: impl FnOnce(&mut Step)) -> Self {
+    fn on_step(mut self, change: impl FnOnce(&mut ScriptStep)) -> Self {
         if self.main.steps.is_empty() {
             self = self.empty();
         }
@@ -235,26 +235,26 @@ impl Scenario {
         self
     }
 
-    fn on_reply(self, change: impl FnOnce(&mut Reply)) -> Self {
+    fn on_reply(self, change: impl FnOnce(&mut ScriptedReply)) -> Self {
         self.on_step(|step| {
-            if !matches!(step.answer, Answer::Reply(_)) {
-                step.answer = Answer::Reply(Reply::default());
+            if !matches!(step.answer, StepAnswer::Reply(_)) {
+                step.answer = StepAnswer::Reply(ScriptedReply::default());
             }
-            if let Answer::Reply(reply) = &mut step.answer {
-                if step.fault.is_some() && *reply == Reply::doomed() {
-                    *reply = Reply::default();
+            if let StepAnswer::Reply(reply) = &mut step.answer {
+                if step.fault.is_some() && *reply == ScriptedReply::doomed() {
+                    *reply = ScriptedReply::default();
                 }
                 change(reply);
             }
         })
     }
 
-    fn on_http(self, change: impl FnOnce(&mut Http)) -> Self {
+    fn on_http(self, change: impl FnOnce(&mut ScriptedHttp)) -> Self {
         self.on_step(|step| {
-            if !matches!(step.answer, Answer::Http(_)) {
-                step.answer = Answer::Http(render::refusal(200, None));
+            if !matches!(step.answer, StepAnswer::Http(_)) {
+                step.answer = StepAnswer::Http(render::refusal(200, None));
             }
-            if let Answer::Http(http) = &mut step.answer {
+            if let StepAnswer::Http(http) = &mut step.answer {
                 change(http);
             }
         })
@@ -264,7 +264,7 @@ impl Scenario {
 /// Says more about the whole.
 impl Scenario {
     #[must_use]
-    pub fn after(mut self, after: After) -> Self {
+    pub fn after(mut self, after: AfterLast) -> Self {
         self.main.after = after;
         self
     }
@@ -286,7 +286,7 @@ impl Scenario {
     }
 
     #[must_use]
-    pub fn rules(mut self, rules: Rules) -> Self {
+    pub fn rules(mut self, rules: ServerRules) -> Self {
         self.main.rules = rules;
         self
     }
@@ -302,7 +302,7 @@ impl Scenario {
     /// requests as that expects.
     #[must_use]
     pub fn server(mut self, name: &str, script: Self) -> Self {
-        let part = Part { requests: script.expect.requests, ..script.main };
+        let part = ServerPart { requests: script.expect.requests, ..script.main };
         self.servers.insert(name.to_owned(), part);
         self
     }
@@ -315,12 +315,12 @@ impl Scenario {
     }
 
     #[must_use]
-    pub fn expect(self, expect: Expect) -> Self {
+    pub fn expect(self, expect: Expectation) -> Self {
         Self { expect, ..self }
     }
 }
 
-impl Reply {
+impl ScriptedReply {
     /// What a broken step would have said when its author did not care.
     pub(super) fn doomed() -> Self {
         Self {

@@ -5,7 +5,7 @@ use super::scenario::Scenario;
 
 /// One line of the list.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listing {
+pub struct ScenarioListing {
     pub name: String,
     pub summary: String,
     /// The exit code the run ends with.
@@ -88,10 +88,10 @@ pub fn builtin(name: &str) -> Option<Result<Scenario, ScenarioError>> {
 }
 
 /// All built-in scenarios.
-pub fn list() -> Vec<Listing> {
+pub fn list() -> Vec<ScenarioListing> {
     let scenarios = BUILTIN.iter().filter_map(|(name, _)| builtin(name)?.ok());
     scenarios
-        .map(|scenario| Listing {
+        .map(|scenario| ScenarioListing {
             name: scenario.name,
             summary: scenario.summary,
             exit: scenario.expect.exit,

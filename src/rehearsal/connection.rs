@@ -12,7 +12,7 @@ const BODY_MAX: usize = 64 * 1024 * 1024;
 
 /// A request as it came.
 #[derive(Debug)]
-pub(super) struct Request {
+pub(super) struct RecordedRequest {
     pub(super) method: String,
     pub(super) path: String,
     /// Names in lower case, in the order they came.
@@ -22,7 +22,7 @@ pub(super) struct Request {
     pub(super) keep_alive: bool,
 }
 
-impl Request {
+impl RecordedRequest {
     pub(super) fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
@@ -30,19 +30,19 @@ impl Request {
 
 /// Whether the client is still there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Client {
+pub(super) enum ClientState {
     Here,
     Gone,
 }
 
-pub(super) struct Connection {
+pub(super) struct ServerConnection {
     pub(super) id: usize,
     stream: TcpStream,
     /// What came and was not consumed yet.
     buffer: Vec<u8>,
 }
 
-impl Connection {
+impl ServerConnection {
     pub(super) fn new(id: usize, stream: TcpStream) -> Self {
         // Only costs latency when it fails.
         let _ = stream.set_nodelay(true);
@@ -53,7 +53,7 @@ impl Connection {
     ///
     /// # Errors
     /// The connection broke, or what came is not a request.
-    pub(super) async fn read_request(&mut self) -> io::Result<Option<Request>> {
+    pub(super) async fn read_request(&mut self) -> io::Result<Option<RecordedRequest>> {
         let mut request = loop {
             if let Some(request) = self.parse_head()? {
                 break request;
@@ -87,7 +87,7 @@ impl Connection {
         Ok(Some(request))
     }
 
-    fn parse_head(&mut self) -> io::Result<Option<Request>> {
+    fn parse_head(&mut self) -> io::Result<Option<RecordedRequest>> {
         let mut headers = [httparse::EMPTY_HEADER; 100];
         let mut parsed = httparse::Request::new(&mut headers);
         let length = match parsed.parse(&self.buffer) {
@@ -111,7 +111,7 @@ impl Connection {
             (Some(0), connection) => connection.is_some_and(|it| it.contains("keep-alive")),
             (_, connection) => !connection.is_some_and(|it| it.contains("close")),
         };
-        let request = Request {
+        let request = RecordedRequest {
             method: parsed.method.unwrap_or_default().to_owned(),
             path: parsed.path.unwrap_or_default().to_owned(),
             headers,
@@ -167,30 +167,30 @@ impl Connection {
         Ok(std::mem::replace(&mut self.buffer, rest))
     }
 
-    pub(super) async fn write(&mut self, bytes: &[u8]) -> Client {
+    pub(super) async fn write(&mut self, bytes: &[u8]) -> ClientState {
         match self.stream.write_all(bytes).await {
-            Ok(()) => Client::Here,
-            Err(_) => Client::Gone,
+            Ok(()) => ClientState::Here,
+            Err(_) => ClientState::Gone,
         }
     }
 
     /// Says nothing for a while. Ends early when the client leaves.
-    pub(super) async fn linger(&mut self, duration: Duration) -> Client {
+    pub(super) async fn linger(&mut self, duration: Duration) -> ClientState {
         if duration.is_zero() {
-            return Client::Here;
+            return ClientState::Here;
         }
         let sleep = tokio::time::sleep(duration);
         tokio::pin!(sleep);
         while self.buffer.len() <= BODY_MAX {
             tokio::select! {
-                () = &mut sleep => return Client::Here,
+                () = &mut sleep => return ClientState::Here,
                 read = self.stream.read_buf(&mut self.buffer) => match read {
-                    Ok(0) | Err(_) => return Client::Gone,
+                    Ok(0) | Err(_) => return ClientState::Gone,
                     Ok(_) => {}
                 },
             }
         }
-        Client::Gone
+        ClientState::Gone
     }
 
     /// Drops the connection so that the client sees a reset.

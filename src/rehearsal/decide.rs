@@ -2,34 +2,34 @@
 
 use serde_json::Value;
 
-use super::connection::{Connection, Request};
+use super::connection::{ServerConnection, RecordedRequest};
 use super::referee::{self, BODY_MAX, LastWord};
 use super::render;
-use super::scenario::{Answer, ApiError, Http, Part, Step};
-use super::script::{Asked, Line, Recorded, Script};
-use super::sse::{Era, Given, Spoken};
-use super::stage::Stage;
+use super::scenario::{StepAnswer, ScriptedError, ScriptedHttp, ServerPart, ScriptStep};
+use super::script::{RequestTraits, ScriptLine, ReceivedRequest, ScriptState};
+use super::sse::{SigningKey, ReplyContext, ResolvedReply};
+use super::stage::SharedState;
 
 /// The request's number, what answers it, and a reply's words with whether they are streamed.
-type Decision = (usize, Step, Option<(Spoken, bool)>);
+type Decision = (usize, ScriptStep, Option<(ResolvedReply, bool)>);
 
 /// A request that is being judged.
-struct Case<'a> {
-    part: &'a Part,
-    asked: Asked<'a>,
-    line: Line,
+struct RequestCase<'a> {
+    part: &'a ServerPart,
+    asked: RequestTraits<'a>,
+    line: ScriptLine,
     /// Counted from 1.
     number: usize,
-    era: Era,
+    era: SigningKey,
 }
 
 /// Records a request and decides who answers it.
-pub(super) fn decide(connection: &Connection, request: &Request, stage: &Stage) -> Decision {
+pub(super) fn decide(connection: &ServerConnection, request: &RecordedRequest, stage: &SharedState) -> Decision {
     let body: Value = serde_json::from_slice(&request.body).unwrap_or(Value::Null);
     let mut script = stage.script();
     let number = script.recorded.len() + 1;
-    let line = Line::of(&stage.part, request);
-    script.recorded.push(Recorded {
+    let line = ScriptLine::of(&stage.part, request);
+    script.recorded.push(ReceivedRequest {
         at: stage.start.elapsed(),
         path: request.path.clone(),
         headers: request.headers.clone(),
@@ -42,15 +42,15 @@ pub(super) fn decide(connection: &Connection, request: &Request, stage: &Stage) 
     });
     let expired = stage.part.rules.expire_signatures_after;
     let era =
-        if expired.is_some_and(|after| number as u64 > after) { Era::Second } else { Era::First };
-    let asked = Asked { request, body: &body };
-    let case = Case { part: &stage.part, asked, line, number, era };
+        if expired.is_some_and(|after| number as u64 > after) { SigningKey::Second } else { SigningKey::First };
+    let asked = RequestTraits { request, body: &body };
+    let case = RequestCase { part: &stage.part, asked, line, number, era };
     let step = answer(&mut script, &case);
     let streaming = body["stream"].as_bool().unwrap_or(false);
     let step = if streaming { step } else { render::unstreamed(step) };
     let spoken = match &step.answer {
-        Answer::Reply(reply) => {
-            let given = Given {
+        StepAnswer::Reply(reply) => {
+            let given = ReplyContext {
                 names: &format!("{}_{number}", stage.name),
                 model: body["model"].as_str().unwrap_or_default(),
                 cwd: &stage.cwd,
@@ -58,14 +58,14 @@ pub(super) fn decide(connection: &Connection, request: &Request, stage: &Stage) 
                 era,
                 speed: body["speed"].as_str(),
             };
-            let spoken = Spoken::new(reply, &given);
+            let spoken = ResolvedReply::new(reply, &given);
             script.track(line).last_word = match spoken.stop_reason.as_str() {
                 "pause_turn" => LastWord::Anyone,
                 _ => LastWord::User,
             };
             Some((spoken, streaming))
         }
-        Answer::Http(_) | Answer::Raw(_) => None,
+        StepAnswer::Http(_) | StepAnswer::Raw(_) => None,
     };
     drop(script);
     stage.news.send_replace(());
@@ -73,22 +73,22 @@ pub(super) fn decide(connection: &Connection, request: &Request, stage: &Stage) 
 }
 
 /// What answers a request, and whether it may come again.
-fn answer(script: &mut Script, case: &Case<'_>) -> Step {
+fn answer(script: &mut ScriptState, case: &RequestCase<'_>) -> ScriptStep {
     let (step, rule) = match objection(script, case) {
-        Some(Objection { http, rule }) => (unwelcome(http), rule),
+        Some(RequestObjection { http, rule }) => (unwelcome(http), rule),
         None => (scripted(script, case), None),
     };
     let refusal = &mut script.track(case.line).refusal;
     match &step.answer {
-        Answer::Http(http) if http.status == 400 && !invites_retry(&step) => {
+        StepAnswer::Http(http) if http.status == 400 && !invites_retry(&step) => {
             refusal.note(case.asked.body, rule, &http.body);
         }
-        Answer::Http(_) | Answer::Reply(_) | Answer::Raw(_) => refusal.forget(),
+        StepAnswer::Http(_) | StepAnswer::Reply(_) | StepAnswer::Raw(_) => refusal.forget(),
     }
     step
 }
 
-fn scripted(script: &mut Script, case: &Case<'_>) -> Step {
+fn scripted(script: &mut ScriptState, case: &RequestCase<'_>) -> ScriptStep {
     if let Some(at) = script.next(case.part, case.line, &case.asked) {
         script.recorded[case.number - 1].step = Some(at);
         return case.line.steps(case.part)[at].clone();
@@ -96,19 +96,19 @@ fn scripted(script: &mut Script, case: &Case<'_>) -> Step {
     let message = format!("request {} came after the end of the script", case.number);
     script.violations.push(message.clone());
     let kind = "api_error".to_owned();
-    unwelcome(render::refusal(500, Some(&ApiError { kind, message, code: None })))
+    unwelcome(render::refusal(500, Some(&ScriptedError { kind, message, code: None })))
 }
 
 /// An answer that nobody should try to change by asking again.
-fn unwelcome(http: Http) -> Step {
-    Step {
+fn unwelcome(http: ScriptedHttp) -> ScriptStep {
+    ScriptStep {
         headers: vec![("x-should-retry".to_owned(), "false".to_owned())],
-        ..Step::new(Answer::Http(http))
+        ..ScriptStep::new(StepAnswer::Http(http))
     }
 }
 
 /// Amazon words a throttle as a 400, and says so in a header.
-fn invites_retry(step: &Step) -> bool {
+fn invites_retry(step: &ScriptStep) -> bool {
     step.headers.iter().any(|(name, value)| match name.to_ascii_lowercase().as_str() {
         "x-should-retry" => value == "true",
         "x-amzn-errortype" => value.starts_with("ThrottlingException"),
@@ -117,20 +117,20 @@ fn invites_retry(step: &Step) -> bool {
 }
 
 /// Why a request does not even reach the script.
-struct Objection {
-    http: Http,
+struct RequestObjection {
+    http: ScriptedHttp,
     /// What a rule had to say.
     rule: Option<String>,
 }
 
-impl From<Http> for Objection {
-    fn from(http: Http) -> Self {
+impl From<ScriptedHttp> for RequestObjection {
+    fn from(http: ScriptedHttp) -> Self {
         Self { http, rule: None }
     }
 }
 
-fn objection(script: &mut Script, case: &Case<'_>) -> Option<Objection> {
-    let (rules, Asked { request, body }) = (&case.part.rules, &case.asked);
+fn objection(script: &mut ScriptState, case: &RequestCase<'_>) -> Option<RequestObjection> {
+    let (rules, RequestTraits { request, body }) = (&case.part.rules, &case.asked);
     if let Some(key) = &rules.require_key
         && !referee::bears(request, key)
     {
@@ -156,14 +156,14 @@ fn objection(script: &mut Script, case: &Case<'_>) -> Option<Objection> {
         .violations
         .extend(faults.iter().map(|fault| format!("request {}: {fault}", case.number)));
     match (rule, faults.first()) {
-        (Some(rule), _) => Some(Objection { http: invalid(&rule), rule: Some(rule) }),
+        (Some(rule), _) => Some(RequestObjection { http: invalid(&rule), rule: Some(rule) }),
         (None, Some(_)) if request.body.len() > BODY_MAX => Some(render::refusal(413, None).into()),
         (None, Some(fault)) => Some(invalid(fault).into()),
         (None, None) => None,
     }
 }
 
-pub(super) fn invalid(message: &str) -> Http {
+pub(super) fn invalid(message: &str) -> ScriptedHttp {
     let kind = "invalid_request_error".to_owned();
-    render::refusal(400, Some(&ApiError { kind, message: message.to_owned(), code: None }))
+    render::refusal(400, Some(&ScriptedError { kind, message: message.to_owned(), code: None }))
 }

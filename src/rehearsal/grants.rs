@@ -2,15 +2,15 @@
 
 use serde_json::{Value, json};
 
-use super::connection::Request;
+use super::connection::RecordedRequest;
 use super::referee::bears;
 use super::render;
 use super::rules::TokenRules;
-use super::scenario::{ApiError, Http};
+use super::scenario::{ScriptedError, ScriptedHttp};
 
 /// What has become of the tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Grants {
+pub struct TokenGrants {
     /// How often the endpoint was asked, in vain or not.
     pub asked: u64,
     /// How many access tokens it gave out.
@@ -19,9 +19,9 @@ pub struct Grants {
     pub(super) used: u64,
 }
 
-impl Grants {
+impl TokenGrants {
     /// Counts a request against its token. `Some` is why it may not pass.
-    pub(super) fn object(&mut self, rules: &TokenRules, request: &Request) -> Option<Http> {
+    pub(super) fn object(&mut self, rules: &TokenRules, request: &RecordedRequest) -> Option<ScriptedHttp> {
         let refuse = |message: &str| Some(refusal(401, "authentication_error", message));
         if !bears(request, &nth(&rules.access, self.granted)) {
             return refuse("Invalid bearer token");
@@ -37,7 +37,7 @@ impl Grants {
     }
 
     /// Answers a request to the endpoint.
-    pub(super) fn grant(&mut self, rules: &TokenRules, request: &Request) -> Http {
+    pub(super) fn grant(&mut self, rules: &TokenRules, request: &RecordedRequest) -> ScriptedHttp {
         self.asked += 1;
         if self.asked <= rules.broken_refreshes {
             return render::refusal(503, None);
@@ -65,23 +65,23 @@ fn nth(first: &str, number: u64) -> String {
     if number == 0 { first.to_owned() } else { format!("{first}.{number}") }
 }
 
-fn refusal(status: u16, kind: &str, message: &str) -> Http {
+fn refusal(status: u16, kind: &str, message: &str) -> ScriptedHttp {
     let (kind, message) = (kind.to_owned(), message.to_owned());
-    render::refusal(status, Some(&ApiError { kind, message, code: None }))
+    render::refusal(status, Some(&ScriptedError { kind, message, code: None }))
 }
 
 /// An error as token endpoints word it, which is not how the service does.
-fn denial(error: &str, description: &str) -> Http {
+fn denial(error: &str, description: &str) -> ScriptedHttp {
     answer(400, &json!({ "error": error, "error_description": description }))
 }
 
-fn answer(status: u16, body: &Value) -> Http {
+fn answer(status: u16, body: &Value) -> ScriptedHttp {
     let content_type = "application/json".to_owned();
-    Http { status, content_type, body: body.to_string(), content_length: None }
+    ScriptedHttp { status, content_type, body: body.to_string(), content_length: None }
 }
 
 /// A field of a request's form, or of the JSON object that some send in its place.
-fn field(request: &Request, name: &str) -> Option<String> {
+fn field(request: &RecordedRequest, name: &str) -> Option<String> {
     if let Ok(object) = serde_json::from_slice::<Value>(&request.body) {
         return object[name].as_str().map(str::to_owned);
     }

@@ -28,15 +28,15 @@ mod sse;
 mod stage;
 mod verdict;
 
-pub use builtin::{Listing, builtin, list};
+pub use builtin::{ScenarioListing, builtin, list};
 pub use file::ScenarioError;
-pub use grants::Grants;
-pub use rules::{MediaRules, Poison, Rules, Signatures, TokenRules};
+pub use grants::TokenGrants;
+pub use rules::{MediaRules, PoisonedBlock, ServerRules, Signatures, TokenRules};
 pub use scenario::{
-    After, Answer, ApiError, Expect, Fault, Form, Harm, Http, MAIN, Pace, Part, Place, Reply,
-    Scenario, ScratchFile, Step, Tool, Usage, When,
+    AfterLast, StepAnswer, ScriptedError, Expectation, ScriptedFault, ReplyForm, ScriptedFaultKind, ScriptedHttp, MAIN, SendPace, ServerPart, FaultPosition, ScriptedReply,
+    Scenario, ScratchFile, ScriptStep, ScriptedToolCall, ScriptedUsage, StepCondition,
 };
-pub use scratch::Scratch;
-pub use script::{Line, Recorded};
-pub use server::{Options, Server};
-pub use verdict::{Outcome, verify};
+pub use scratch::ScratchFolder;
+pub use script::{ScriptLine, ReceivedRequest};
+pub use server::{ServerOptions, RehearsalServer};
+pub use verdict::{ObservedOutcome, verify};

@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use super::connection::{Client, Connection};
-use super::render::{self, Framing, Take};
-use super::scenario::{Fault, Harm, Pace, Place, Step};
+use super::connection::{ClientState, ServerConnection};
+use super::render::{self, Framing, RenderedResponse};
+use super::scenario::{ScriptedFault, ScriptedFaultKind, SendPace, FaultPosition, ScriptStep};
 use super::sse;
 
 /// What became of the connection.
-pub(super) enum Fate {
+pub(super) enum ConnectionFate {
     /// It waits for the next request.
-    Open(Connection),
+    Open(ServerConnection),
     /// We ended it.
     Ended,
     /// The client left before we were done.
@@ -19,9 +19,9 @@ pub(super) enum Fate {
 
 /// How fast the script's time passes.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Tempo(pub(super) f64);
+pub(super) struct TimeScale(pub(super) f64);
 
-impl Tempo {
+impl TimeScale {
     fn real(self, scripted: Duration) -> Duration {
         Duration::try_from_secs_f64(scripted.as_secs_f64() / self.0).unwrap_or(Duration::MAX)
     }
@@ -29,13 +29,13 @@ impl Tempo {
 
 /// How a response goes out, and what becomes of the connection after it.
 #[derive(Clone, Copy)]
-struct Manner {
+struct SendOptions {
     framing: Framing,
     keep_alive: bool,
-    tempo: Tempo,
+    tempo: TimeScale,
 }
 
-impl Manner {
+impl SendOptions {
     /// A body of an announced length that ends early takes the connection with it.
     fn torn(self) -> Self {
         Self { keep_alive: self.keep_alive && self.framing == Framing::Chunked, ..self }
@@ -43,36 +43,36 @@ impl Manner {
 }
 
 /// Plays a step that answers a connection and not a request.
-pub(super) async fn play_at_accept(connection: Connection, fault: &Fault, tempo: Tempo) {
-    let manner = Manner { framing: Framing::Bare, keep_alive: false, tempo };
+pub(super) async fn play_at_accept(connection: ServerConnection, fault: &ScriptedFault, tempo: TimeScale) {
+    let manner = SendOptions { framing: Framing::Bare, keep_alive: false, tempo };
     strike(connection, fault, manner).await;
 }
 
 /// Sends `take` as `step` says.
 pub(super) async fn play(
-    mut connection: Connection,
-    take: &Take,
-    step: &Step,
-    tempo: Tempo,
-) -> Fate {
-    if connection.linger(tempo.real(step.delay)).await == Client::Gone {
-        return Fate::Abandoned;
+    mut connection: ServerConnection,
+    take: &RenderedResponse,
+    step: &ScriptStep,
+    tempo: TimeScale,
+) -> ConnectionFate {
+    if connection.linger(tempo.real(step.delay)).await == ClientState::Gone {
+        return ConnectionFate::Abandoned;
     }
     let fault = step.fault.as_ref();
     let keep_alive = take.keep_alive && !step.hangs_up;
-    let manner = Manner { framing: take.framing, keep_alive, tempo };
-    if let Some(fault) = fault.filter(|fault| fault.after == Place::Request) {
-        let Harm::Insert(bytes) = &fault.harm else {
+    let manner = SendOptions { framing: take.framing, keep_alive, tempo };
+    if let Some(fault) = fault.filter(|fault| fault.after == FaultPosition::Request) {
+        let ScriptedFaultKind::Insert(bytes) = &fault.harm else {
             return strike(connection, fault, manner).await;
         };
-        if connection.write(bytes).await == Client::Gone {
-            return Fate::Abandoned;
+        if connection.write(bytes).await == ClientState::Gone {
+            return ConnectionFate::Abandoned;
         }
     }
-    let half = fault.filter(|fault| fault.after == Place::HalfHead);
+    let half = fault.filter(|fault| fault.after == FaultPosition::HalfHead);
     let head = if half.is_some() { &take.head[..take.head.len() / 2] } else { &take.head };
-    if connection.write(head).await == Client::Gone {
-        return Fate::Abandoned;
+    if connection.write(head).await == ClientState::Gone {
+        return ConnectionFate::Abandoned;
     }
     if let Some(fault) = half {
         return strike(connection, fault, manner).await;
@@ -83,33 +83,33 @@ pub(super) async fn play(
         Some((offset, _)) => split(body, offset),
         None => (body, Vec::new()),
     };
-    if say(&mut connection, &before, step.pace, manner).await == Client::Gone {
-        return Fate::Abandoned;
+    if say(&mut connection, &before, step.pace, manner).await == ClientState::Gone {
+        return ConnectionFate::Abandoned;
     }
     if let Some((_, fault)) = break_at {
-        let Harm::Insert(bytes) = &fault.harm else {
+        let ScriptedFaultKind::Insert(bytes) = &fault.harm else {
             return strike(connection, fault, manner).await;
         };
         let rest: Vec<_> = std::iter::once(bytes.clone()).chain(after).collect();
-        if say(&mut connection, &rest, step.pace, manner).await == Client::Gone {
-            return Fate::Abandoned;
+        if say(&mut connection, &rest, step.pace, manner).await == ClientState::Gone {
+            return ConnectionFate::Abandoned;
         }
     }
     end(connection, manner).await
 }
 
 /// Where in the body a fault strikes, in bytes.
-fn offset(place: Place, take: &Take) -> Option<usize> {
+fn offset(place: FaultPosition, take: &RenderedResponse) -> Option<usize> {
     let length = |pieces: &[Vec<u8>]| pieces.iter().map(Vec::len).sum::<usize>();
     let whole = length(&take.pieces);
     let is_stream = take.framing == Framing::Chunked && take.pieces.len() > 1;
     let offset = match place {
-        Place::Accept | Place::Request | Place::HalfHead => return None,
-        Place::Headers => 0,
-        Place::Events(count) if is_stream => length(&take.pieces[..count.min(take.pieces.len())]),
-        Place::Events(_) => whole / 2,
-        Place::Bytes(count) => count.min(whole),
-        Place::Delta => {
+        FaultPosition::Accept | FaultPosition::Request | FaultPosition::HalfHead => return None,
+        FaultPosition::Headers => 0,
+        FaultPosition::Events(count) if is_stream => length(&take.pieces[..count.min(take.pieces.len())]),
+        FaultPosition::Events(_) => whole / 2,
+        FaultPosition::Bytes(count) => count.min(whole),
+        FaultPosition::Delta => {
             let last =
                 take.pieces.iter().rposition(|piece| piece.starts_with(b"event: content_block_d"));
             match last {
@@ -144,17 +144,17 @@ fn split(units: Vec<Vec<u8>>, offset: usize) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
 }
 
 /// Writes body bytes in their framing and at their pace.
-async fn say(connection: &mut Connection, units: &[Vec<u8>], pace: Pace, manner: Manner) -> Client {
+async fn say(connection: &mut ServerConnection, units: &[Vec<u8>], pace: SendPace, manner: SendOptions) -> ClientState {
     let pause = manner.tempo.real(pace.pause);
     for (number, unit) in units.iter().enumerate() {
-        if number > 0 && connection.linger(pause).await == Client::Gone {
-            return Client::Gone;
+        if number > 0 && connection.linger(pause).await == ClientState::Gone {
+            return ClientState::Gone;
         }
-        if connection.write(&framed(manner.framing, unit)).await == Client::Gone {
-            return Client::Gone;
+        if connection.write(&framed(manner.framing, unit)).await == ClientState::Gone {
+            return ClientState::Gone;
         }
     }
-    Client::Here
+    ClientState::Here
 }
 
 fn framed(framing: Framing, bytes: &[u8]) -> Vec<u8> {
@@ -166,63 +166,63 @@ fn framed(framing: Framing, bytes: &[u8]) -> Vec<u8> {
 }
 
 /// Does the harm that ends an answer.
-async fn strike(mut connection: Connection, fault: &Fault, manner: Manner) -> Fate {
+async fn strike(mut connection: ServerConnection, fault: &ScriptedFault, manner: SendOptions) -> ConnectionFate {
     match &fault.harm {
-        Harm::Reset => {
+        ScriptedFaultKind::Reset => {
             connection.reset();
-            Fate::Ended
+            ConnectionFate::Ended
         }
-        Harm::Close | Harm::Insert(_) => {
+        ScriptedFaultKind::Close | ScriptedFaultKind::Insert(_) => {
             connection.close().await;
-            Fate::Ended
+            ConnectionFate::Ended
         }
-        Harm::End => end(connection, manner.torn()).await,
-        Harm::Stall => {
+        ScriptedFaultKind::End => end(connection, manner.torn()).await,
+        ScriptedFaultKind::Stall => {
             let client = connection.linger(manner.tempo.real(fault.hold)).await;
             hold_ended(connection, client).await
         }
-        Harm::Pings { every } => {
+        ScriptedFaultKind::Pings { every } => {
             let ping = framed(manner.framing, &sse::ping());
             let mut left = fault.hold;
             while !left.is_zero() {
                 let pause = (*every).max(Duration::from_millis(1)).min(left);
                 left -= pause;
-                if connection.write(&ping).await == Client::Gone
-                    || connection.linger(manner.tempo.real(pause)).await == Client::Gone
+                if connection.write(&ping).await == ClientState::Gone
+                    || connection.linger(manner.tempo.real(pause)).await == ClientState::Gone
                 {
-                    return Fate::Abandoned;
+                    return ConnectionFate::Abandoned;
                 }
             }
-            hold_ended(connection, Client::Here).await
+            hold_ended(connection, ClientState::Here).await
         }
-        Harm::Error(error) => {
+        ScriptedFaultKind::Error(error) => {
             let event = sse::event("error", &render::envelope(error, None));
             match connection.write(&framed(manner.framing, &event)).await {
-                Client::Here => end(connection, manner.torn()).await,
-                Client::Gone => Fate::Abandoned,
+                ClientState::Here => end(connection, manner.torn()).await,
+                ClientState::Gone => ConnectionFate::Abandoned,
             }
         }
     }
 }
 
-async fn hold_ended(connection: Connection, client: Client) -> Fate {
+async fn hold_ended(connection: ServerConnection, client: ClientState) -> ConnectionFate {
     match client {
-        Client::Gone => Fate::Abandoned,
-        Client::Here => {
+        ClientState::Gone => ConnectionFate::Abandoned,
+        ClientState::Here => {
             connection.close().await;
-            Fate::Ended
+            ConnectionFate::Ended
         }
     }
 }
 
 /// Ends the body as its framing wants, and the connection if it must.
-async fn end(mut connection: Connection, manner: Manner) -> Fate {
-    if manner.framing == Framing::Chunked && connection.write(b"0\r\n\r\n").await == Client::Gone {
-        return Fate::Abandoned;
+async fn end(mut connection: ServerConnection, manner: SendOptions) -> ConnectionFate {
+    if manner.framing == Framing::Chunked && connection.write(b"0\r\n\r\n").await == ClientState::Gone {
+        return ConnectionFate::Abandoned;
     }
     if manner.keep_alive {
-        return Fate::Open(connection);
+        return ConnectionFate::Open(connection);
     }
     connection.close().await;
-    Fate::Ended
+    ConnectionFate::Ended
 }

@@ -5,10 +5,10 @@ use serde_json::Value;
 
 /// The request that was answered with a 400 just before, if one was.
 #[derive(Debug, Default)]
-pub(super) struct Refusal(Option<Refused>);
+pub(super) struct LastRefusal(Option<RefusedRequest>);
 
 #[derive(Debug)]
-struct Refused {
+struct RefusedRequest {
     body: Value,
     /// What a rule had to say. A script may well say the same of several requests.
     rule: Option<String>,
@@ -22,7 +22,7 @@ enum Repeat {
     Once,
 }
 
-impl Refusal {
+impl LastRefusal {
     /// Notes that `body` was answered with a 400, in these `words`, that no header invites to
     /// repeat.
     pub(super) fn note(&mut self, body: &Value, rule: Option<String>, words: &str) {
@@ -30,7 +30,7 @@ impl Refusal {
         let known = self.0.as_ref().is_some_and(|refused| refused.body == body);
         let doubtful = rule.is_none() && !known && words.contains("too long");
         let repeat = if doubtful { Repeat::Once } else { Repeat::Never };
-        self.0 = Some(Refused { body, rule, repeat });
+        self.0 = Some(RefusedRequest { body, rule, repeat });
     }
 
     pub(super) fn forget(&mut self) {

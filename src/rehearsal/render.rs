@@ -4,12 +4,12 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 
-use super::scenario::{Answer, ApiError, Form, Harm, Http, Step};
-use super::sse::{self, Spoken};
+use super::scenario::{StepAnswer, ScriptedError, ReplyForm, ScriptedFaultKind, ScriptedHttp, ScriptStep};
+use super::sse::{self, ResolvedReply};
 
 /// A response, ready to be sent.
 #[derive(Debug)]
-pub(super) struct Take {
+pub(super) struct RenderedResponse {
     pub(super) head: Vec<u8>,
     /// The body, in the pieces that are written one by one.
     pub(super) pieces: Vec<Vec<u8>>,
@@ -29,30 +29,30 @@ pub(super) enum Framing {
 }
 
 /// What a response depends on besides its step.
-pub(super) struct Circumstances<'a> {
+pub(super) struct RenderContext<'a> {
     pub(super) request_id: &'a str,
-    pub(super) spoken: Option<&'a Spoken>,
+    pub(super) spoken: Option<&'a ResolvedReply>,
     pub(super) streaming: bool,
     pub(super) keep_alive: bool,
 }
 
 /// Renders the response of a step.
-pub(super) fn take(step: &Step, at: &Circumstances<'_>) -> Take {
+pub(super) fn take(step: &ScriptStep, at: &RenderContext<'_>) -> RenderedResponse {
     let (status, content_type, pieces, announced) = match &step.answer {
-        Answer::Raw(bytes) => {
-            return Take {
+        StepAnswer::Raw(bytes) => {
+            return RenderedResponse {
                 head: Vec::new(),
                 pieces: vec![bytes.clone()],
                 framing: Framing::Bare,
                 keep_alive: false,
             };
         }
-        Answer::Http(http) => {
+        StepAnswer::Http(http) => {
             let body = http.body.replace("${request_id}", at.request_id).into_bytes();
             (http.status, http.content_type.as_str(), vec![body], http.content_length)
         }
-        Answer::Reply(reply) => match at.spoken {
-            Some(spoken) if at.streaming && reply.form != Form::Json => {
+        StepAnswer::Reply(reply) => match at.spoken {
+            Some(spoken) if at.streaming && reply.form != ReplyForm::Json => {
                 (200, STREAM, sse::events(spoken, reply.form), None)
             }
             Some(spoken) => {
@@ -88,7 +88,7 @@ pub(super) fn take(step: &Step, at: &Circumstances<'_>) -> Take {
     let closes = headers
         .iter()
         .any(|(name, value)| name.eq_ignore_ascii_case("connection") && value.contains("close"));
-    Take { head: head(status, &headers), pieces, framing, keep_alive: !closes }
+    RenderedResponse { head: head(status, &headers), pieces, framing, keep_alive: !closes }
 }
 
 const STREAM: &str = "text/event-stream; charset=utf-8";
@@ -107,10 +107,10 @@ pub(super) fn head(status: u16, headers: &[(String, String)]) -> Vec<u8> {
 }
 
 /// An error as the service words it. Without an `error` of its own, a status speaks for itself.
-pub(super) fn refusal(status: u16, error: Option<&ApiError>) -> Http {
+pub(super) fn refusal(status: u16, error: Option<&ScriptedError>) -> ScriptedHttp {
     let usual = usual_error(status);
     let error = error.unwrap_or(&usual);
-    Http {
+    ScriptedHttp {
         status,
         content_type: "application/json".to_owned(),
         body: envelope(error, Some("${request_id}")).to_string(),
@@ -119,7 +119,7 @@ pub(super) fn refusal(status: u16, error: Option<&ApiError>) -> Http {
 }
 
 /// The object around every error, in a body and in a stream.
-pub(super) fn envelope(error: &ApiError, request_id: Option<&str>) -> Value {
+pub(super) fn envelope(error: &ScriptedError, request_id: Option<&str>) -> Value {
     let mut inner = json!({ "type": error.kind, "message": error.message });
     if let Some(code) = &error.code {
         inner["details"] = json!({ "error_code": code });
@@ -133,15 +133,15 @@ pub(super) fn envelope(error: &ApiError, request_id: Option<&str>) -> Value {
 
 /// What a step comes to for who asked for no stream: faults that only a stream can have become
 /// what they are without one.
-pub(super) fn unstreamed(mut step: Step) -> Step {
+pub(super) fn unstreamed(mut step: ScriptStep) -> ScriptStep {
     match step.fault.as_mut().map(|fault| &mut fault.harm) {
-        Some(Harm::Error(error)) => {
+        Some(ScriptedFaultKind::Error(error)) => {
             let status = STATUSES.iter().find(|status| usual_error(**status).kind == error.kind);
-            step.answer = Answer::Http(refusal(*status.unwrap_or(&500), Some(error)));
+            step.answer = StepAnswer::Http(refusal(*status.unwrap_or(&500), Some(error)));
             step.fault = None;
         }
-        Some(harm @ Harm::Pings { .. }) => *harm = Harm::Stall,
-        Some(Harm::Reset | Harm::Close | Harm::End | Harm::Stall | Harm::Insert(_)) | None => {}
+        Some(harm @ ScriptedFaultKind::Pings { .. }) => *harm = ScriptedFaultKind::Stall,
+        Some(ScriptedFaultKind::Reset | ScriptedFaultKind::Close | ScriptedFaultKind::End | ScriptedFaultKind::Stall | ScriptedFaultKind::Insert(_)) | None => {}
     }
     step
 }
@@ -150,11 +150,11 @@ pub(super) fn unstreamed(mut step: Step) -> Step {
 const STATUSES: &[u16] = &[400, 401, 402, 403, 404, 409, 413, 429, 500, 504, 529];
 
 /// What a busy service says.
-pub(super) fn overloaded() -> ApiError {
+pub(super) fn overloaded() -> ScriptedError {
     usual_error(529)
 }
 
-fn usual_error(status: u16) -> ApiError {
+fn usual_error(status: u16) -> ScriptedError {
     let (kind, message) = match status {
         401 => ("authentication_error", "invalid x-api-key"),
         402 => ("billing_error", "There is a problem with your billing"),
@@ -168,7 +168,7 @@ fn usual_error(status: u16) -> ApiError {
         500..=599 => ("api_error", "Internal server error"),
         _ => ("invalid_request_error", "Invalid request"),
     };
-    ApiError { kind: kind.to_owned(), message: message.to_owned(), code: None }
+    ScriptedError { kind: kind.to_owned(), message: message.to_owned(), code: None }
 }
 
 fn reason(status: u16) -> &'static str {

@@ -11,7 +11,7 @@ use super::span;
 /// send the refused request again, or to provoke the same refusal with another one, is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Rules {
+pub struct ServerRules {
     /// The only credential that is accepted; any will do without.
     pub require_key: Option<String>,
     /// Access tokens that expire, and an endpoint that renews them.
@@ -27,7 +27,7 @@ pub struct Rules {
     pub max_output: Option<u64>,
     pub media: MediaRules,
     /// What no block may contain.
-    pub poison: Vec<Poison>,
+    pub poison: Vec<PoisonedBlock>,
     pub signatures: Signatures,
     /// The signatures of earlier thinking are refused after so many requests, as they are when
     /// the account changes.
@@ -64,7 +64,7 @@ pub struct MediaRules {
 /// Something that makes the service refuse a whole request.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Poison {
+pub struct PoisonedBlock {
     /// Text of a block, or base64.
     pub contains: String,
     /// What is said after the block's place; what fits its kind when not said.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::rules::Rules;
+use super::rules::ServerRules;
 
 /// A script for one run.
 #[derive(Clone, Debug, PartialEq)]
@@ -24,15 +24,15 @@ pub struct Scenario {
     /// What lies in the scratch folder at the start, by relative path.
     pub files: BTreeMap<String, ScratchFile>,
     /// What is played to who asks at the base URL.
-    pub main: Part,
+    pub main: ServerPart,
     /// What further servers play, by their names.
-    pub servers: BTreeMap<String, Part>,
-    pub expect: Expect,
+    pub servers: BTreeMap<String, ServerPart>,
+    pub expect: Expectation,
 }
 
 impl Scenario {
     /// What the server of that name plays.
-    pub fn part(&self, name: &str) -> Option<&Part> {
+    pub fn part(&self, name: &str) -> Option<&ServerPart> {
         if name == MAIN { Some(&self.main) } else { self.servers.get(name) }
     }
 }
@@ -42,15 +42,15 @@ pub const MAIN: &str = "main";
 
 /// What one server plays.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Part {
-    pub rules: Rules,
+pub struct ServerPart {
+    pub rules: ServerRules,
     /// Played in order, one for each request.
-    pub steps: Vec<Step>,
+    pub steps: Vec<ScriptStep>,
     /// The same for requests that come with `x-outlast-source: compact`. Without any, the steps
     /// answer those too.
-    pub compactions: Vec<Step>,
+    pub compactions: Vec<ScriptStep>,
     /// What happens to a request that comes after the last step.
-    pub after: After,
+    pub after: AfterLast,
     /// How many requests must have been made, exactly.
     pub requests: Option<usize>,
 }
@@ -70,7 +70,7 @@ fn plain_file() -> u32 {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-pub enum After {
+pub enum AfterLast {
     /// Nothing more may come: it is answered with a 500 and counts as a violation.
     #[default]
     #[serde(rename = "fail")]
@@ -84,7 +84,7 @@ pub enum After {
 /// How the run has to end. What is not said is not judged.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Expect {
+pub struct Expectation {
     pub exit: Option<i32>,
     pub terminal_reason: Option<String>,
     /// What a file of the scratch folder must contain, by relative path.
@@ -103,31 +103,31 @@ pub struct Expect {
 
 /// The answer to one request.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Step {
-    pub when: When,
+pub struct ScriptStep {
+    pub when: StepCondition,
     /// How many requests it answers, at least 1.
     pub repeat: u32,
     /// Silence before the first byte, in the script's time.
     pub delay: Duration,
-    pub answer: Answer,
+    pub answer: StepAnswer,
     /// Added to the usual headers, or in their place. `${unix+5h}` and `${date+61s}` stand for
     /// moments, in seconds since the epoch and as an HTTP date.
     pub headers: Vec<(String, String)>,
-    pub pace: Pace,
-    pub fault: Option<Fault>,
+    pub pace: SendPace,
+    pub fault: Option<ScriptedFault>,
     /// Closes the connection afterwards while announcing that it stays open.
     pub hangs_up: bool,
 }
 
-impl Step {
-    pub fn new(answer: Answer) -> Self {
+impl ScriptStep {
+    pub fn new(answer: StepAnswer) -> Self {
         Self {
-            when: When::default(),
+            when: StepCondition::default(),
             repeat: 1,
             delay: Duration::ZERO,
             answer,
             headers: Vec::new(),
-            pace: Pace::default(),
+            pace: SendPace::default(),
             fault: None,
             hangs_up: false,
         }
@@ -137,7 +137,7 @@ impl Step {
 /// Which requests a step is for.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct When {
+pub struct StepCondition {
     /// The model asked for; a `*` at the end stands for any rest.
     pub model: Option<String>,
     /// Whether a stream is asked for.
@@ -155,29 +155,29 @@ pub struct When {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub enum Answer {
-    Reply(Reply),
-    Http(Http),
+pub enum StepAnswer {
+    Reply(ScriptedReply),
+    Http(ScriptedHttp),
     /// These bytes instead of a response, then the end of the connection.
     Raw(Vec<u8>),
 }
 
 /// A reply of the model. One without any content is an empty reply.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Reply {
+pub struct ScriptedReply {
     pub thinking: Option<String>,
     pub text: Option<String>,
-    pub tools: Vec<Tool>,
+    pub tools: Vec<ScriptedToolCall>,
     /// `tool_use` or `end_turn`, as the content has it, when not said.
     pub stop_reason: Option<String>,
-    pub usage: Usage,
-    pub form: Form,
+    pub usage: ScriptedUsage,
+    pub form: ReplyForm,
 }
 
 /// A tool call.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Tool {
+pub struct ScriptedToolCall {
     pub name: String,
     /// `${cwd}` in any of its strings stands for the scratch folder.
     #[serde(default)]
@@ -192,7 +192,7 @@ pub struct Tool {
 /// was asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Usage {
+pub struct ScriptedUsage {
     pub input_tokens: Option<u64>,
     pub output_tokens: Option<u64>,
     pub cache_creation_input_tokens: Option<u64>,
@@ -201,7 +201,7 @@ pub struct Usage {
 
 /// How a reply is worded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-pub enum Form {
+pub enum ReplyForm {
     /// A stream if one is asked for, else JSON.
     #[default]
     #[serde(rename = "as asked")]
@@ -217,7 +217,7 @@ pub enum Form {
 
 /// An answer without a model's reply in it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Http {
+pub struct ScriptedHttp {
     pub status: u16,
     pub content_type: String,
     pub body: String,
@@ -228,7 +228,7 @@ pub struct Http {
 /// An error in the service's words.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct ApiError {
+pub struct ScriptedError {
     #[serde(rename = "type")]
     pub kind: String,
     pub message: String,
@@ -238,7 +238,7 @@ pub struct ApiError {
 
 /// How fast the body goes out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Pace {
+pub struct SendPace {
     /// Bytes of each write; one event each when not said.
     pub chunk: Option<usize>,
     /// Between writes, in the script's time.
@@ -247,24 +247,24 @@ pub struct Pace {
 
 /// Where an answer breaks, and how.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Fault {
-    pub harm: Harm,
-    pub after: Place,
+pub struct ScriptedFault {
+    pub harm: ScriptedFaultKind,
+    pub after: FaultPosition,
     /// How long a stall or a series of pings lasts, in the script's time. Then the connection is
     /// closed.
     pub hold: Duration,
 }
 
-impl Fault {
+impl ScriptedFault {
     pub(super) const HOLD: Duration = Duration::from_hours(1);
 
-    pub fn new(harm: Harm, after: Place) -> Self {
+    pub fn new(harm: ScriptedFaultKind, after: FaultPosition) -> Self {
         Self { harm, after, hold: Self::HOLD }
     }
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub enum Harm {
+pub enum ScriptedFaultKind {
     /// The connection is reset.
     Reset,
     /// The connection is closed, the answer unfinished.
@@ -277,14 +277,14 @@ pub enum Harm {
     Pings { every: Duration },
     /// An error event, then the end of the stream. Who asked for no stream gets the error with
     /// its own status.
-    Error(ApiError),
+    Error(ScriptedError),
     /// Bytes that do not belong there; then the answer goes on.
     Insert(Vec<u8>),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Place {
+pub enum FaultPosition {
     /// The connection was accepted; nothing has been read. Such a step answers a connection and
     /// not a request.
     Accept,

@@ -6,15 +6,15 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use super::scenario::Scenario;
-use super::server::Server;
+use super::server::RehearsalServer;
 
 /// A temporary folder with a scenario's files in it. Removed when dropped.
 #[derive(Debug)]
-pub struct Scratch {
+pub struct ScratchFolder {
     folder: tempfile::TempDir,
 }
 
-impl Scratch {
+impl ScratchFolder {
     /// Lays out the scenario's files.
     ///
     /// # Errors
@@ -36,7 +36,7 @@ impl Scratch {
     ///
     /// # Errors
     /// A file cannot be written.
-    pub fn fill_in(&self, server: &Server) -> io::Result<()> {
+    pub fn fill_in(&self, server: &RehearsalServer) -> io::Result<()> {
         for (path, file) in &server.scenario().files {
             let content = server.fill_in_urls(&file.content);
             if content != file.content {

@@ -6,16 +6,16 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::connection::Request;
-use super::grants::Grants;
+use super::connection::RecordedRequest;
+use super::grants::TokenGrants;
 use super::referee::{LastWord, count};
-use super::refusal::Refusal;
-use super::scenario::{After, Answer, Fault, Part, Place, Step, When};
+use super::refusal::LastRefusal;
+use super::scenario::{AfterLast, StepAnswer, ScriptedFault, ServerPart, FaultPosition, ScriptStep, StepCondition};
 use super::sse::Tokens;
 
 /// A request for a model's reply, as it came.
 #[derive(Clone, Debug)]
-pub struct Recorded {
+pub struct ReceivedRequest {
     /// Since the server's start, in the world's time.
     pub at: Duration,
     /// With the query.
@@ -29,14 +29,14 @@ pub struct Recorded {
     /// Counted from 1. Requests with the same id came over the same connection.
     pub connection_id: usize,
     /// Which script it was for.
-    pub line: Line,
+    pub line: ScriptLine,
     /// The step of it that answered, counted from 0. `None` when a rule did.
     pub step: Option<usize>,
     /// Whether the client left before the answer was whole.
     pub aborted_by_client: bool,
 }
 
-impl Recorded {
+impl ReceivedRequest {
     /// The value of the first header of that name.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers
@@ -53,34 +53,34 @@ impl Recorded {
 
 /// What has happened on the stage.
 #[derive(Debug, Default)]
-pub(super) struct Script {
-    steps: Track,
-    compactions: Track,
-    pub(super) recorded: Vec<Recorded>,
+pub(super) struct ScriptState {
+    steps: ScriptPosition,
+    compactions: ScriptPosition,
+    pub(super) recorded: Vec<ReceivedRequest>,
     pub(super) violations: Vec<String>,
     pub(super) accepted: usize,
     /// Probes for capacity, which are no part of the script.
     pub(super) probes: usize,
-    pub(super) grants: Grants,
+    pub(super) grants: TokenGrants,
     /// What each model was last asked, as far as it is cached.
     cached: BTreeMap<String, Vec<u8>>,
 }
 
 /// Which of a part's two scripts a request is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Line {
+pub enum ScriptLine {
     Main,
     /// The one for compactions.
     Compaction,
 }
 
-impl Line {
-    pub(super) fn of(part: &Part, request: &Request) -> Self {
+impl ScriptLine {
+    pub(super) fn of(part: &ServerPart, request: &RecordedRequest) -> Self {
         let compacts = request.header(SOURCE) == Some("compact");
         if compacts && !part.compactions.is_empty() { Self::Compaction } else { Self::Main }
     }
 
-    pub(super) fn steps(self, part: &Part) -> &[Step] {
+    pub(super) fn steps(self, part: &ServerPart) -> &[ScriptStep] {
         match self {
             Self::Main => &part.steps,
             Self::Compaction => &part.compactions,
@@ -93,17 +93,17 @@ const SOURCE: &str = "x-outlast-source";
 
 /// How far one script has been played.
 #[derive(Debug, Default)]
-pub(super) struct Track {
+pub(super) struct ScriptPosition {
     /// How often each step is still to be played.
     left: Vec<u32>,
     /// How often each step was played.
     played: Vec<u32>,
     pub(super) last_word: LastWord,
-    pub(super) refusal: Refusal,
+    pub(super) refusal: LastRefusal,
 }
 
-impl Track {
-    fn new(steps: &[Step]) -> Self {
+impl ScriptPosition {
+    fn new(steps: &[ScriptStep]) -> Self {
         let left: Vec<_> = steps.iter().map(|step| step.repeat).collect();
         Self { played: vec![0; left.len()], left, ..Self::default() }
     }
@@ -114,14 +114,14 @@ impl Track {
     }
 
     /// Takes the step that answers a request.
-    fn next(&mut self, steps: &[Step], after: After, asked: &Asked<'_>) -> Option<usize> {
-        let fits = |step: &Step| at_accept(step).is_none() && asked.fits(&step.when);
+    fn next(&mut self, steps: &[ScriptStep], after: AfterLast, asked: &RequestTraits<'_>) -> Option<usize> {
+        let fits = |step: &ScriptStep| at_accept(step).is_none() && asked.fits(&step.when);
         let find = |left: &[u32]| (0..steps.len()).find(|at| left[*at] > 0 && fits(&steps[*at]));
         let next = match (find(&self.left), after) {
             (Some(next), _) => next,
-            (None, After::Fail) => return None,
-            (None, After::RepeatLast) => steps.iter().rposition(fits)?,
-            (None, After::Loop) => {
+            (None, AfterLast::Fail) => return None,
+            (None, AfterLast::RepeatLast) => steps.iter().rposition(fits)?,
+            (None, AfterLast::Loop) => {
                 self.left = steps.iter().map(|step| step.repeat).collect();
                 find(&self.left)?
             }
@@ -131,45 +131,45 @@ impl Track {
     }
 
     /// The step that would answer a request now.
-    fn peek(&self, steps: &[Step], after: After, asked: &Asked<'_>) -> Option<usize> {
+    fn peek(&self, steps: &[ScriptStep], after: AfterLast, asked: &RequestTraits<'_>) -> Option<usize> {
         let fits = |at: &usize| asked.fits_model(&steps[*at].when);
         let next = (0..steps.len()).filter(fits).find(|at| self.left[*at] > 0);
         next.or_else(|| match after {
-            After::Fail => None,
-            After::RepeatLast => (0..steps.len()).rfind(fits),
-            After::Loop => (0..steps.len()).find(fits),
+            AfterLast::Fail => None,
+            AfterLast::RepeatLast => (0..steps.len()).rfind(fits),
+            AfterLast::Loop => (0..steps.len()).find(fits),
         })
     }
 
-    fn unplayed(&self, steps: &[Step]) -> usize {
-        let missing = |(step, played): (&Step, &u32)| step.repeat.saturating_sub(*played);
+    fn unplayed(&self, steps: &[ScriptStep]) -> usize {
+        let missing = |(step, played): (&ScriptStep, &u32)| step.repeat.saturating_sub(*played);
         steps.iter().zip(&self.played).map(missing).map(|count| count as usize).sum()
     }
 }
 
-impl Script {
-    pub(super) fn new(part: &Part) -> Self {
+impl ScriptState {
+    pub(super) fn new(part: &ServerPart) -> Self {
         Self {
-            steps: Track::new(&part.steps),
-            compactions: Track::new(&part.compactions),
+            steps: ScriptPosition::new(&part.steps),
+            compactions: ScriptPosition::new(&part.compactions),
             ..Self::default()
         }
     }
 
-    pub(super) fn track(&mut self, line: Line) -> &mut Track {
+    pub(super) fn track(&mut self, line: ScriptLine) -> &mut ScriptPosition {
         match line {
-            Line::Main => &mut self.steps,
-            Line::Compaction => &mut self.compactions,
+            ScriptLine::Main => &mut self.steps,
+            ScriptLine::Compaction => &mut self.compactions,
         }
     }
 
     /// The fault that awaits the next connection, if the next step is one.
-    pub(super) fn fault_at_accept(&mut self, part: &Part) -> Option<Fault> {
+    pub(super) fn fault_at_accept(&mut self, part: &ServerPart) -> Option<ScriptedFault> {
         let next = match (self.steps.left.iter().position(|left| *left > 0), part.after) {
             (Some(next), _) => next,
-            (None, After::RepeatLast) => part.steps.len().checked_sub(1)?,
-            (None, After::Loop) => 0,
-            (None, After::Fail) => return None,
+            (None, AfterLast::RepeatLast) => part.steps.len().checked_sub(1)?,
+            (None, AfterLast::Loop) => 0,
+            (None, AfterLast::Fail) => return None,
         };
         let fault = at_accept(part.steps.get(next)?)?.clone();
         self.steps.play(next);
@@ -177,29 +177,29 @@ impl Script {
     }
 
     /// Takes the step that answers a request.
-    pub(super) fn next(&mut self, part: &Part, line: Line, asked: &Asked<'_>) -> Option<usize> {
+    pub(super) fn next(&mut self, part: &ServerPart, line: ScriptLine, asked: &RequestTraits<'_>) -> Option<usize> {
         self.track(line).next(line.steps(part), part.after, asked)
     }
 
     /// What a probe for capacity meets: the refusal that the next request would meet. `None`: there
     /// is none.
-    pub(super) fn refusal_of_a_probe(&mut self, part: &Part, asked: &Asked<'_>) -> Option<Step> {
+    pub(super) fn refusal_of_a_probe(&mut self, part: &ServerPart, asked: &RequestTraits<'_>) -> Option<ScriptStep> {
         self.probes += 1;
         let step = &part.steps[self.steps.peek(&part.steps, part.after, asked)?];
         match &step.answer {
-            Answer::Http(http) if http.status >= 400 => Some(step.clone()),
-            Answer::Http(_) | Answer::Reply(_) | Answer::Raw(_) => None,
+            StepAnswer::Http(http) if http.status >= 400 => Some(step.clone()),
+            StepAnswer::Http(_) | StepAnswer::Reply(_) | StepAnswer::Raw(_) => None,
         }
     }
 
     /// How many answers were never asked for.
-    pub(super) fn unplayed(&self, part: &Part) -> usize {
+    pub(super) fn unplayed(&self, part: &ServerPart) -> usize {
         self.steps.unplayed(&part.steps) + self.compactions.unplayed(&part.compactions)
     }
 
     /// What a request counts for: its tokens, split as the prompt cache would split them. The
     /// output is the cap.
-    pub(super) fn count(&mut self, part: &Part, body: &Value, raw: &[u8]) -> Tokens {
+    pub(super) fn count(&mut self, part: &ServerPart, body: &Value, raw: &[u8]) -> Tokens {
         let all = match part.rules.token_limit {
             Some(_) => count(body),
             None => tokens(raw.len()),
@@ -262,28 +262,28 @@ fn write_prefix(value: &Value, out: &mut Vec<u8>) -> usize {
     }
 }
 
-fn at_accept(step: &Step) -> Option<&Fault> {
-    step.fault.as_ref().filter(|fault| fault.after == Place::Accept)
+fn at_accept(step: &ScriptStep) -> Option<&ScriptedFault> {
+    step.fault.as_ref().filter(|fault| fault.after == FaultPosition::Accept)
 }
 
 /// A request, as far as steps choose by it.
-pub(super) struct Asked<'a> {
-    pub(super) request: &'a Request,
+pub(super) struct RequestTraits<'a> {
+    pub(super) request: &'a RecordedRequest,
     pub(super) body: &'a Value,
 }
 
-impl Asked<'_> {
-    fn fits_model(&self, when: &When) -> bool {
+impl RequestTraits<'_> {
+    fn fits_model(&self, when: &StepCondition) -> bool {
         let model = self.body["model"].as_str().unwrap_or_default();
         when.model.as_deref().is_none_or(|wanted| alike(wanted, model))
     }
 
     /// Whether a request is a probe for capacity.
-    pub(super) fn is_a_probe(request: &Request) -> bool {
+    pub(super) fn is_a_probe(request: &RecordedRequest) -> bool {
         request.header(SOURCE) == Some("probe")
     }
 
-    fn fits(&self, when: &When) -> bool {
+    fn fits(&self, when: &StepCondition) -> bool {
         let source = self.request.header(SOURCE).unwrap_or_default();
         let within = |wanted: &str, value: &Value| strings(value).any(|it| it.contains(wanted));
         let streams = self.body["stream"].as_bool().unwrap_or(false);

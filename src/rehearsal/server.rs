@@ -9,15 +9,15 @@ use std::sync::Arc;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
-use super::grants::Grants;
-use super::play::Tempo;
-use super::scenario::{MAIN, Part, Scenario};
-use super::script::{Recorded, Script};
-use super::stage::{Stage, accept};
+use super::grants::TokenGrants;
+use super::play::TimeScale;
+use super::scenario::{MAIN, ServerPart, Scenario};
+use super::script::{ReceivedRequest, ScriptState};
+use super::stage::{SharedState, accept};
 
 /// How a server is set up.
 #[derive(Clone, Debug, Default)]
-pub struct Options {
+pub struct ServerOptions {
     /// 0 takes any free port.
     pub port: u16,
     /// In place of the scenario's own.
@@ -28,25 +28,25 @@ pub struct Options {
 
 /// A running server. It ends when it is dropped.
 #[derive(Debug)]
-pub struct Server {
+pub struct RehearsalServer {
     scenario: Arc<Scenario>,
     address: SocketAddr,
-    stage: Arc<Stage>,
+    stage: Arc<SharedState>,
     accepting: JoinHandle<()>,
     /// The scenario's further servers, when this is the main one.
     others: BTreeMap<String, Self>,
 }
 
-impl Server {
+impl RehearsalServer {
     /// Starts to listen on 127.0.0.1, once for each server of the scenario. Must be called on a
     /// tokio runtime.
     ///
     /// # Errors
     /// The port cannot be had.
-    pub fn start(scenario: Scenario, options: Options) -> io::Result<Self> {
+    pub fn start(scenario: Scenario, options: ServerOptions) -> io::Result<Self> {
         let scenario = Arc::new(scenario);
         let mut main = Self::listen(&scenario, scenario.main.clone(), &options)?;
-        let any_port = Options { port: 0, ..options };
+        let any_port = ServerOptions { port: 0, ..options };
         for (name, part) in &scenario.servers {
             let other = Self::listen(&scenario, part.clone(), &any_port)?;
             main.others.insert(name.clone(), other);
@@ -54,14 +54,14 @@ impl Server {
         Ok(main)
     }
 
-    fn listen(scenario: &Arc<Scenario>, part: Part, options: &Options) -> io::Result<Self> {
+    fn listen(scenario: &Arc<Scenario>, part: ServerPart, options: &ServerOptions) -> io::Result<Self> {
         let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, options.port))?;
         listener.set_nonblocking(true)?;
         let listener = TcpListener::from_std(listener)?;
         let address = listener.local_addr()?;
         let cwd = options.cwd.as_ref().map(|cwd| cwd.display().to_string()).unwrap_or_default();
-        let tempo = Tempo(options.time_scale.unwrap_or(scenario.time_scale).max(0.001));
-        let stage = Arc::new(Stage::new(part, tempo, cwd));
+        let tempo = TimeScale(options.time_scale.unwrap_or(scenario.time_scale).max(0.001));
+        let stage = Arc::new(SharedState::new(part, tempo, cwd));
         let accepting = tokio::spawn(accept(listener, Arc::clone(&stage)));
         let (scenario, others) = (Arc::clone(scenario), BTreeMap::new());
         Ok(Self { scenario, address, stage, accepting, others })
@@ -104,7 +104,7 @@ impl Server {
     }
 
     /// Every request for a reply so far, refused ones included.
-    pub fn requests(&self) -> Vec<Recorded> {
+    pub fn requests(&self) -> Vec<ReceivedRequest> {
         self.stage.script().recorded.clone()
     }
 
@@ -120,7 +120,7 @@ impl Server {
     }
 
     /// What became of its access tokens.
-    pub fn grants(&self) -> Grants {
+    pub fn grants(&self) -> TokenGrants {
         self.stage.script().grants
     }
 
@@ -143,13 +143,13 @@ impl Server {
 
     /// Waits until `count` requests have come, and returns the last of them. Says nothing about
     /// how long that takes: whoever waits sets a bound.
-    pub async fn wait_for_request(&self, count: usize) -> Recorded {
+    pub async fn wait_for_request(&self, count: usize) -> ReceivedRequest {
         self.wait_for(|script| script.recorded.get(count.max(1) - 1).cloned()).await
     }
 
     /// Waits until the client has left during the answer to the request of this number, counted
     /// from 1.
-    pub async fn wait_for_abort(&self, number: usize) -> Recorded {
+    pub async fn wait_for_abort(&self, number: usize) -> ReceivedRequest {
         self.wait_for(|script| {
             let request = script.recorded.get(number.max(1) - 1);
             request.filter(|request| request.aborted_by_client).cloned()
@@ -157,7 +157,7 @@ impl Server {
         .await
     }
 
-    async fn wait_for<T>(&self, look: impl Fn(&Script) -> Option<T>) -> T {
+    async fn wait_for<T>(&self, look: impl Fn(&ScriptState) -> Option<T>) -> T {
         let mut news = self.stage.news.subscribe();
         loop {
             let found = look(&self.stage.script());
@@ -180,7 +180,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for RehearsalServer {
     fn drop(&mut self) {
         self.accepting.abort();
     }

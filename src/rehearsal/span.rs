@@ -6,9 +6,9 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Span(pub(super) Duration);
+pub(super) struct ScriptedDuration(pub(super) Duration);
 
-impl<'de> Deserialize<'de> for Span {
+impl<'de> Deserialize<'de> for ScriptedDuration {
     fn deserialize<D: Deserializer<'de>>(source: D) -> Result<Self, D::Error> {
         let text = String::deserialize(source)?;
         humantime::parse_duration(&text)
@@ -19,5 +19,5 @@ impl<'de> Deserialize<'de> for Span {
 
 /// For fields that keep the plain duration.
 pub(super) fn duration<'de, D: Deserializer<'de>>(source: D) -> Result<Duration, D::Error> {
-    Span::deserialize(source).map(|span| span.0)
+    ScriptedDuration::deserialize(source).map(|span| span.0)
 }

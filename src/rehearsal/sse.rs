@@ -4,11 +4,11 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
-use super::scenario::{Form, Reply};
+use super::scenario::{ReplyForm, ScriptedReply};
 
 /// A reply with everything decided that its step left open.
 #[derive(Debug)]
-pub(super) struct Spoken {
+pub(super) struct ResolvedReply {
     pub(super) id: String,
     pub(super) model: String,
     pub(super) content: Vec<Speech>,
@@ -45,23 +45,23 @@ impl Tokens {
 }
 
 /// What a reply depends on besides its step.
-pub(super) struct Given<'a> {
+pub(super) struct ReplyContext<'a> {
     /// Makes the reply's ids unique.
     pub(super) names: &'a str,
     pub(super) model: &'a str,
     pub(super) cwd: &'a str,
     /// What the request counts for.
     pub(super) asked: Tokens,
-    pub(super) era: Era,
+    pub(super) era: SigningKey,
     pub(super) speed: Option<&'a str>,
 }
 
 /// How many bytes of the model's output make a token here.
 const BYTES_PER_TOKEN: u64 = 4;
 
-impl Spoken {
+impl ResolvedReply {
     /// Decides what a reply leaves open.
-    pub(super) fn new(reply: &Reply, given: &Given<'_>) -> Self {
+    pub(super) fn new(reply: &ScriptedReply, given: &ReplyContext<'_>) -> Self {
         let mut content = Vec::new();
         if let Some(text) = &reply.thinking {
             let signature = seal(given.model, text, given.era);
@@ -151,11 +151,11 @@ impl Speech {
     }
 
     /// A block as it stands when it begins.
-    fn opening(&self, form: Form) -> Value {
+    fn opening(&self, form: ReplyForm) -> Value {
         match self {
             Self::Thinking { .. } => json!({ "type": "thinking", "thinking": "", "signature": "" }),
             Self::Text(_) => json!({ "type": "text", "text": "" }),
-            Self::Tool { id, name, .. } if form == Form::LlamaCpp => {
+            Self::Tool { id, name, .. } if form == ReplyForm::LlamaCpp => {
                 json!({ "type": "tool_use", "id": id, "name": name })
             }
             Self::Tool { id, name, .. } => {
@@ -186,8 +186,8 @@ impl Speech {
 }
 
 /// The reply as a stream, one entry for each event.
-pub(super) fn events(spoken: &Spoken, form: Form) -> Vec<Vec<u8>> {
-    let llama = form == Form::LlamaCpp;
+pub(super) fn events(spoken: &ResolvedReply, form: ReplyForm) -> Vec<Vec<u8>> {
+    let llama = form == ReplyForm::LlamaCpp;
     let mut message = spoken.message();
     message["content"] = json!([]);
     message["stop_reason"] = Value::Null;
@@ -232,19 +232,19 @@ pub(super) fn event(name: &str, data: &Value) -> Vec<u8> {
 
 /// Which key a server signs with. It may change once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Era {
+pub(super) enum SigningKey {
     First,
     Second,
 }
 
 /// The signature of a thinking block: whoever sends the block back must send the words and the
 /// model it came from unchanged. It holds for any server, since a session may be resumed.
-pub(super) fn seal(model: &str, thinking: &str, era: Era) -> String {
+pub(super) fn seal(model: &str, thinking: &str, era: SigningKey) -> String {
     let words = crc32c::crc32c(thinking.as_bytes());
     let whole = crc32c::crc32c_append(words, model.as_bytes());
     let mut seal = String::from(match era {
-        Era::First => "rehearsed",
-        Era::Second => "rehearsed-anew",
+        SigningKey::First => "rehearsed",
+        SigningKey::Second => "rehearsed-anew",
     });
     let _ = write!(seal, "{words:08x}{whole:08x}");
     seal

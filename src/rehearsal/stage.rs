@@ -9,38 +9,38 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::connection::{Connection, Request};
+use super::connection::{ServerConnection, RecordedRequest};
 use super::decide::{decide, invalid};
-use super::play::{Fate, Tempo, play, play_at_accept};
+use super::play::{ConnectionFate, TimeScale, play, play_at_accept};
 use super::referee;
-use super::render::{self, Circumstances};
+use super::render::{self, RenderContext};
 use super::rules::TokenRules;
-use super::scenario::{Answer, Http, Part, Step};
-use super::script::{Asked, Script};
-use super::sse::Spoken;
+use super::scenario::{StepAnswer, ScriptedHttp, ServerPart, ScriptStep};
+use super::script::{RequestTraits, ScriptState};
+use super::sse::ResolvedReply;
 
 /// What all connections share.
 #[derive(Debug)]
-pub(super) struct Stage {
-    pub(super) part: Part,
-    tempo: Tempo,
+pub(super) struct SharedState {
+    pub(super) part: ServerPart,
+    tempo: TimeScale,
     pub(super) cwd: String,
     /// Part of every id, so that no two servers ever give out the same one.
     pub(super) name: String,
     pub(super) start: Instant,
-    script: Mutex<Script>,
+    script: Mutex<ScriptState>,
     /// Told whenever the script has changed.
     pub(super) news: watch::Sender<()>,
 }
 
-impl Stage {
-    pub(super) fn new(part: Part, tempo: Tempo, cwd: String) -> Self {
+impl SharedState {
+    pub(super) fn new(part: ServerPart, tempo: TimeScale, cwd: String) -> Self {
         Self {
             tempo,
             cwd,
             name: uuid::Uuid::new_v4().simple().to_string()[..10].to_owned(),
             start: Instant::now(),
-            script: Mutex::new(Script::new(&part)),
+            script: Mutex::new(ScriptState::new(&part)),
             news: watch::Sender::new(()),
             part,
         }
@@ -50,14 +50,14 @@ impl Stage {
         self.part.rules.tokens.as_ref()
     }
 
-    pub(super) fn script(&self) -> MutexGuard<'_, Script> {
+    pub(super) fn script(&self) -> MutexGuard<'_, ScriptState> {
         // A panic elsewhere leaves nothing half-written that would matter here.
         self.script.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Takes connections, for ever.
-pub(super) async fn accept(listener: TcpListener, stage: Arc<Stage>) {
+pub(super) async fn accept(listener: TcpListener, stage: Arc<SharedState>) {
     // Dropped with this task, and every connection with it.
     let mut connections = JoinSet::new();
     loop {
@@ -69,14 +69,14 @@ pub(super) async fn accept(listener: TcpListener, stage: Arc<Stage>) {
                     script.accepted
                 };
                 stage.news.send_replace(());
-                connections.spawn(serve(Connection::new(id, stream), Arc::clone(&stage)));
+                connections.spawn(serve(ServerConnection::new(id, stream), Arc::clone(&stage)));
             },
             Some(_) = connections.join_next() => {}
         }
     }
 }
 
-async fn serve(mut connection: Connection, stage: Arc<Stage>) {
+async fn serve(mut connection: ServerConnection, stage: Arc<SharedState>) {
     let fault = stage.script().fault_at_accept(&stage.part);
     if let Some(fault) = fault {
         return play_at_accept(connection, &fault, stage.tempo).await;
@@ -86,13 +86,13 @@ async fn serve(mut connection: Connection, stage: Arc<Stage>) {
             Ok(Some(request)) => request,
             Ok(None) => return,
             Err(error) => {
-                let step = Step::new(Answer::Http(invalid(&error.to_string())));
+                let step = ScriptStep::new(StepAnswer::Http(invalid(&error.to_string())));
                 return drop(send(connection, &step, None, &stage, 0, false).await);
             }
         };
         let path = request.path.split('?').next().unwrap_or_default().to_owned();
         let fate = match (request.method.as_str(), path.as_str()) {
-            ("POST", path) if path.ends_with("/v1/messages") && Asked::is_a_probe(&request) => {
+            ("POST", path) if path.ends_with("/v1/messages") && RequestTraits::is_a_probe(&request) => {
                 answer_probe(connection, &request, &stage).await
             }
             ("POST", path) if path.ends_with("/v1/messages") => {
@@ -109,18 +109,18 @@ async fn serve(mut connection: Connection, stage: Arc<Stage>) {
                 plain(connection, &request, &stage, json!({ "rehearsal": true })).await
             }
             _ => {
-                let step = Step::new(Answer::Http(render::refusal(404, None)));
+                let step = ScriptStep::new(StepAnswer::Http(render::refusal(404, None)));
                 send(connection, &step, None, &stage, 0, request.keep_alive).await
             }
         };
         match fate {
-            Fate::Open(open) => connection = open,
-            Fate::Ended | Fate::Abandoned => return,
+            ConnectionFate::Open(open) => connection = open,
+            ConnectionFate::Ended | ConnectionFate::Abandoned => return,
         }
     }
 }
 
-fn count_tokens(request: &Request, stage: &Stage) -> u64 {
+fn count_tokens(request: &RecordedRequest, stage: &SharedState) -> u64 {
     match (stage.part.rules.token_limit, serde_json::from_slice(&request.body)) {
         (Some(_), Ok(body)) => referee::count(&body),
         _ => request.body.len().div_ceil(4) as u64,
@@ -128,21 +128,21 @@ fn count_tokens(request: &Request, stage: &Stage) -> u64 {
 }
 
 /// Answers whoever wants a new access token.
-async fn renew(connection: Connection, request: &Request, stage: &Stage) -> Fate {
+async fn renew(connection: ServerConnection, request: &RecordedRequest, stage: &SharedState) -> ConnectionFate {
     let (answer, delay) = match stage.token_rules() {
         Some(rules) => (stage.script().grants.grant(rules, request), rules.delay),
         None => (render::refusal(404, None), Duration::ZERO),
     };
     stage.news.send_replace(());
-    let step = Step { delay, ..Step::new(Answer::Http(answer)) };
+    let step = ScriptStep { delay, ..ScriptStep::new(StepAnswer::Http(answer)) };
     send(connection, &step, None, stage, 0, request.keep_alive).await
 }
 
 /// Answers something that is no part of the script.
-async fn plain(connection: Connection, request: &Request, stage: &Stage, body: Value) -> Fate {
+async fn plain(connection: ServerConnection, request: &RecordedRequest, stage: &SharedState, body: Value) -> ConnectionFate {
     let body = body.to_string();
     let headless = request.method == "HEAD";
-    let step = Step::new(Answer::Http(Http {
+    let step = ScriptStep::new(StepAnswer::Http(ScriptedHttp {
         status: 200,
         content_type: "application/json".to_owned(),
         content_length: Some(body.len()),
@@ -152,9 +152,9 @@ async fn plain(connection: Connection, request: &Request, stage: &Stage, body: V
 }
 
 /// Answers a probe for capacity as the next request would be, and leaves the script where it is.
-async fn answer_probe(connection: Connection, request: &Request, stage: &Stage) -> Fate {
+async fn answer_probe(connection: ServerConnection, request: &RecordedRequest, stage: &SharedState) -> ConnectionFate {
     let body: Value = serde_json::from_slice(&request.body).unwrap_or(Value::Null);
-    let asked = Asked { request, body: &body };
+    let asked = RequestTraits { request, body: &body };
     let refusal = stage.script().refusal_of_a_probe(&stage.part, &asked);
     stage.news.send_replace(());
     if let Some(step) = refusal {
@@ -174,12 +174,12 @@ async fn answer_probe(connection: Connection, request: &Request, stage: &Stage) 
 }
 
 /// Answers a request for a reply: what the referee, the rules or the script say.
-async fn answer(connection: Connection, request: Request, stage: &Stage) -> Fate {
+async fn answer(connection: ServerConnection, request: RecordedRequest, stage: &SharedState) -> ConnectionFate {
     let (number, step, spoken) = decide(&connection, &request, stage);
     let streaming = spoken.as_ref().is_some_and(|(_, streaming)| *streaming);
     let spoken = spoken.as_ref().map(|(spoken, _)| (spoken, streaming));
     let fate = send(connection, &step, spoken, stage, number, request.keep_alive).await;
-    if matches!(fate, Fate::Abandoned) {
+    if matches!(fate, ConnectionFate::Abandoned) {
         if let Some(recorded) = stage.script().recorded.get_mut(number - 1) {
             recorded.aborted_by_client = true;
         }
@@ -189,17 +189,17 @@ async fn answer(connection: Connection, request: Request, stage: &Stage) -> Fate
 }
 
 async fn send(
-    connection: Connection,
-    step: &Step,
-    spoken: Option<(&Spoken, bool)>,
-    stage: &Stage,
+    connection: ServerConnection,
+    step: &ScriptStep,
+    spoken: Option<(&ResolvedReply, bool)>,
+    stage: &SharedState,
     number: usize,
     keep_alive: bool,
-) -> Fate {
+) -> ConnectionFate {
     let request_id = format!("req_{}_{number}", stage.name);
     let take = render::take(
         step,
-        &Circumstances {
+        &RenderContext {
             request_id: &request_id,
             spoken: spoken.map(|(spoken, _)| spoken),
             streaming: spoken.is_some_and(|(_, streaming)| streaming),

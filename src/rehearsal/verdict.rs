@@ -4,12 +4,12 @@ use std::fs;
 use std::path::Path;
 
 use super::scenario::Scenario;
-use super::script::Line;
-use super::server::Server;
+use super::script::ScriptLine;
+use super::server::RehearsalServer;
 
 /// How a run ended, as seen from outside.
 #[derive(Clone, Copy, Debug)]
-pub struct Outcome<'a> {
+pub struct ObservedOutcome<'a> {
     pub exit: i32,
     pub terminal_reason: Option<&'a str>,
     pub folder: &'a Path,
@@ -18,7 +18,7 @@ pub struct Outcome<'a> {
 }
 
 /// Everything that is not as `scenario` expects, one sentence each. Nothing: the rehearsal passed.
-pub fn verify(scenario: &Scenario, outcome: &Outcome<'_>, server: &Server) -> Vec<String> {
+pub fn verify(scenario: &Scenario, outcome: &ObservedOutcome<'_>, server: &RehearsalServer) -> Vec<String> {
     let expect = &scenario.expect;
     let mut faults = Vec::new();
     if let Some(exit) = expect.exit.filter(|exit| *exit != outcome.exit) {
@@ -43,7 +43,7 @@ pub fn verify(scenario: &Scenario, outcome: &Outcome<'_>, server: &Server) -> Ve
         }
     }
     let requests = server.requests();
-    let compactions = requests.iter().filter(|request| request.line == Line::Compaction).count();
+    let compactions = requests.iter().filter(|request| request.line == ScriptLine::Compaction).count();
     let refreshes = usize::try_from(server.grants().granted).unwrap_or(usize::MAX);
     let mut compare = |found: usize, wanted: Option<usize>, what: &str| {
         if let Some(wanted) = wanted.filter(|wanted| *wanted != found) {

@@ -2,7 +2,7 @@
 
 use std::ops::{Range, RangeInclusive};
 
-use super::shapes::{Hides, Shape};
+use super::shapes::{RedactedPart, KeyPattern};
 
 /// How far the end of a block is looked for, in bytes.
 pub(super) const BLOCK_MAX: usize = 16 << 10;
@@ -11,23 +11,23 @@ pub(super) const BLOCK_MAX: usize = 16 << 10;
 const TORN_BLOCK_MIN: usize = 40;
 
 /// Which bytes a part is made of.
-pub(super) type Class = fn(u8) -> bool;
+pub(super) type ByteClass = fn(u8) -> bool;
 
 /// One part of a shape, after its beginning.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Part {
+pub(super) enum ShapePart {
     /// Exactly this.
     Word(&'static str),
     /// As many bytes of a class as there are: so many at least, and so many at most.
-    Run(Class, usize, usize),
+    Run(ByteClass, usize, usize),
     /// Everything up to this mark; or, where the mark is missing, as many bytes of a class as
     /// there are.
-    Until(&'static str, Class),
+    Until(&'static str, ByteClass),
 }
 
 /// What stands at a place.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Fit {
+pub(super) enum MatchResult {
     No,
     /// The text ends before one can tell.
     Unsure,
@@ -39,7 +39,7 @@ pub(super) enum Fit {
 }
 
 /// What a part takes of the text.
-enum Taken {
+enum PartMatch {
     Nothing,
     TooShort,
     Bytes(usize),
@@ -49,39 +49,39 @@ enum Taken {
 
 /// Looks at `data`, which begins with `begin` bytes that a shape can begin with. `last` says that
 /// no more text will come.
-pub(super) fn fit(shape: &Shape, data: &[u8], begin: usize, last: bool) -> Fit {
+pub(super) fn fit(shape: &KeyPattern, data: &[u8], begin: usize, last: bool) -> MatchResult {
     let mut at = begin;
     let mut hidden = 0..0;
     let mut open = false;
     for (index, part) in shape.rest.iter().enumerate() {
         let from = at;
         (at, open) = match part.take(&data[at..], last) {
-            Taken::Nothing => return Fit::No,
-            Taken::TooShort => return Fit::Unsure,
-            Taken::Bytes(count) => (at + count, false),
-            Taken::Open(count) => (at + count, true),
+            PartMatch::Nothing => return MatchResult::No,
+            PartMatch::TooShort => return MatchResult::Unsure,
+            PartMatch::Bytes(count) => (at + count, false),
+            PartMatch::Open(count) => (at + count, true),
         };
-        if shape.hides == Hides::Part(index) {
+        if shape.hides == RedactedPart::Part(index) {
             hidden = from..at;
         }
     }
-    if shape.hides == Hides::All {
+    if shape.hides == RedactedPart::All {
         hidden = 0..at;
     }
-    if open || (shape.is_key)(&data[hidden.clone()]) { Fit::Yes { hidden, open } } else { Fit::No }
+    if open || (shape.is_key)(&data[hidden.clone()]) { MatchResult::Yes { hidden, open } } else { MatchResult::No }
 }
 
-impl Part {
-    fn take(self, data: &[u8], last: bool) -> Taken {
+impl ShapePart {
+    fn take(self, data: &[u8], last: bool) -> PartMatch {
         match self {
             Self::Word(word) => {
                 let word = word.as_bytes();
                 if data.starts_with(word) {
-                    Taken::Bytes(word.len())
+                    PartMatch::Bytes(word.len())
                 } else if !last && word.starts_with(data) {
-                    Taken::TooShort
+                    PartMatch::TooShort
                 } else {
-                    Taken::Nothing
+                    PartMatch::Nothing
                 }
             }
             Self::Run(class, low, high) => run(class, low..=high, data, last),
@@ -98,30 +98,30 @@ impl Part {
     }
 }
 
-fn run(class: Class, counts: RangeInclusive<usize>, data: &[u8], last: bool) -> Taken {
+fn run(class: ByteClass, counts: RangeInclusive<usize>, data: &[u8], last: bool) -> PartMatch {
     let count = data.iter().position(|&byte| !class(byte)).unwrap_or(data.len());
     let at_end = count == data.len() && !last;
     if count > *counts.end() {
-        Taken::Nothing
+        PartMatch::Nothing
     } else if count < *counts.start() {
-        if at_end { Taken::TooShort } else { Taken::Nothing }
+        if at_end { PartMatch::TooShort } else { PartMatch::Nothing }
     } else if at_end {
-        Taken::Open(count)
+        PartMatch::Open(count)
     } else {
-        Taken::Bytes(count)
+        PartMatch::Bytes(count)
     }
 }
 
-fn until(mark: &str, class: Class, data: &[u8], last: bool) -> Taken {
+fn until(mark: &str, class: ByteClass, data: &[u8], last: bool) -> PartMatch {
     let near = &data[..data.len().min(BLOCK_MAX)];
     // A quotation mark ends the JSON string that the block stands in.
     let quoted = near.iter().position(|&byte| byte == b'"').unwrap_or(near.len());
     let mark = mark.as_bytes();
     if let Some(end) = near[..quoted].windows(mark.len()).position(|window| window == mark) {
-        return Taken::Bytes(end);
+        return PartMatch::Bytes(end);
     }
     if !last && quoted == data.len() && data.len() < BLOCK_MAX {
-        return Taken::Open(data.len());
+        return PartMatch::Open(data.len());
     }
     run(class, TORN_BLOCK_MIN..=usize::MAX, data, last)
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::mask::Mask;
+use super::mask::Redactor;
 
 /// Values that say what a line is. A secret that is one of these words is not much of a secret,
 /// and masking them would make the line unreadable.
@@ -43,16 +43,16 @@ const SEALED: [&str; 13] = [
 const FREE: [&str; 4] = ["input", "tool_use_result", "toolUseResult", "structured_output"];
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Zone {
+enum JsonZone {
     Message,
     Free,
 }
 
-pub(super) fn hide(mask: &Mask, value: &mut Value) {
-    walk(mask, value, Zone::Message);
+pub(super) fn hide(mask: &Redactor, value: &mut Value) {
+    walk(mask, value, JsonZone::Message);
 }
 
-fn walk(mask: &Mask, value: &mut Value, zone: Zone) {
+fn walk(mask: &Redactor, value: &mut Value, zone: JsonZone) {
     match value {
         Value::String(text) => {
             if !FORMAT.contains(&text.as_str()) {
@@ -65,7 +65,7 @@ fn walk(mask: &Mask, value: &mut Value, zone: Zone) {
     }
 }
 
-fn walk_members(mask: &Mask, members: &mut Map<String, Value>, zone: Zone) {
+fn walk_members(mask: &Redactor, members: &mut Map<String, Value>, zone: JsonZone) {
     let kind = members.get("type").and_then(Value::as_str);
     // Base64, and thinking that nobody but the service can read.
     let sealed_data = matches!(kind, Some("base64" | "redacted_thinking"));
@@ -73,13 +73,13 @@ fn walk_members(mask: &Mask, members: &mut Map<String, Value>, zone: Zone) {
         let is_sealed = SEALED.contains(&name.as_str()) || (sealed_data && name == "data");
         if let Value::String(text) = value
             && is_sealed
-            && zone == Zone::Message
+            && zone == JsonZone::Message
         {
             if let Some(hidden) = mask.without_values(text) {
                 *text = hidden;
             }
         } else {
-            let inside = if FREE.contains(&name.as_str()) { Zone::Free } else { zone };
+            let inside = if FREE.contains(&name.as_str()) { JsonZone::Free } else { zone };
             walk(mask, value, inside);
         }
     }
@@ -90,7 +90,7 @@ fn walk_members(mask: &Mask, members: &mut Map<String, Value>, zone: Zone) {
 }
 
 /// Names that could be part of the format are left alone: no key has only such letters.
-fn hidden_name(mask: &Mask, name: String) -> String {
+fn hidden_name(mask: &Redactor, name: String) -> String {
     let is_plain = name.bytes().all(|byte| byte.is_ascii_alphabetic() || byte == b'_');
     if is_plain { name } else { mask.hide(&name) }
 }

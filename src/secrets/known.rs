@@ -19,22 +19,22 @@ const NESTING: usize = 3;
 /// printed and stored. It grows: a helper prints a key, and a login is renewed, while a run goes
 /// on. Clones share it.
 #[derive(Clone, Default)]
-pub struct KnownSecrets(Arc<RwLock<Known>>);
+pub struct KnownSecrets(Arc<RwLock<KnownValues>>);
 
 #[derive(Default)]
-struct Known {
+struct KnownValues {
     values: Vec<String>,
-    lookup: Arc<Lookup>,
+    lookup: Arc<ValueLookup>,
 }
 
 impl KnownSecrets {
     /// Starts with what is known before anything is sent.
     pub fn new<S: AsRef<str>>(secrets: impl IntoIterator<Item = S>) -> Self {
-        let mut known = Known::default();
+        let mut known = KnownValues::default();
         for secret in secrets {
             known.add(secret.as_ref());
         }
-        known.lookup = Arc::new(Lookup::of(&known.values));
+        known.lookup = Arc::new(ValueLookup::of(&known.values));
         Self(Arc::new(RwLock::new(known)))
     }
 
@@ -42,7 +42,7 @@ impl KnownSecrets {
     pub fn learn(&self, secret: &str) {
         let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
         if known.add(secret) {
-            known.lookup = Arc::new(Lookup::of(&known.values));
+            known.lookup = Arc::new(ValueLookup::of(&known.values));
         }
     }
 
@@ -57,12 +57,12 @@ impl KnownSecrets {
     }
 
     /// What is known now, to be looked for.
-    pub(super) fn lookup(&self) -> Arc<Lookup> {
+    pub(super) fn lookup(&self) -> Arc<ValueLookup> {
         Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner).lookup)
     }
 }
 
-impl Known {
+impl KnownValues {
     /// Whether it was news.
     fn add(&mut self, secret: &str) -> bool {
         let secret = secret.trim();
@@ -82,13 +82,13 @@ impl fmt::Debug for KnownSecrets {
 
 /// The values in all the forms in which they are found.
 #[derive(Debug, Default)]
-pub(super) struct Lookup {
+pub(super) struct ValueLookup {
     /// The longest first: one may begin with another.
     forms: Vec<Vec<u8>>,
     finder: Option<AhoCorasick>,
 }
 
-impl Lookup {
+impl ValueLookup {
     fn of(values: &[String]) -> Self {
         let mut forms: Vec<Vec<u8>> = values.iter().flat_map(|value| forms_of(value)).collect();
         forms.sort_unstable_by(|one, other| other.len().cmp(&one.len()).then(one.cmp(other)));

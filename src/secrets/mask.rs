@@ -7,36 +7,36 @@ use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
 use serde_json::Value;
 
 use super::json;
-use super::known::{KnownSecrets, Lookup};
-use super::pass::{Find, Finder, Keys, Pass, Text, Values};
-use super::shapes::{Before, SHAPES, Shape};
-use super::stream::Stream;
+use super::known::{KnownSecrets, ValueLookup};
+use super::pass::{FoundSecret, SecretFinder, KeyFinder, StreamPass, PassText, ValueFinder};
+use super::shapes::{LeftContext, SHAPES, KeyPattern};
+use super::stream::StreamRedactor;
 
 /// Hides the secrets of a run, those included that it comes by while it goes on, and what looks
 /// like a key.
 #[derive(Clone, Debug, Default)]
-pub struct Mask {
+pub struct Redactor {
     known: KnownSecrets,
-    audience: Audience,
+    audience: RedactionAudience,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-enum Audience {
+enum RedactionAudience {
     /// Whoever reads what is printed or stored.
     #[default]
     World,
     Model,
 }
 
-impl Mask {
+impl Redactor {
     /// For everything that is printed or stored.
     pub fn new(known: KnownSecrets) -> Self {
-        Self { known, audience: Audience::World }
+        Self { known, audience: RedactionAudience::World }
     }
 
     /// For what the model is shown: the values in use, and what a CI system leaves in a checkout.
     pub fn toward_model(known: KnownSecrets) -> Self {
-        Self { known, audience: Audience::Model }
+        Self { known, audience: RedactionAudience::Model }
     }
 
     /// The text without the secrets in it.
@@ -69,8 +69,8 @@ impl Mask {
     }
 
     /// Masks text that arrives in pieces.
-    pub fn stream(&self) -> Stream {
-        Stream::new(self.clone())
+    pub fn stream(&self) -> StreamRedactor {
+        StreamRedactor::new(self.clone())
     }
 
     /// The kind of key that is in a text, if there is one.
@@ -82,7 +82,7 @@ impl Mask {
     /// `None` when there is nothing to hide.
     fn hidden(&self, text: &str) -> Option<String> {
         let without_values = self.without_values(text);
-        let keys = Keys(self.begins());
+        let keys = KeyFinder(self.begins());
         let shown = without_values.as_deref().unwrap_or(text);
         match replaced(shown, &keys) {
             Some(hidden) => Some(hidden),
@@ -92,48 +92,48 @@ impl Mask {
 
     /// The text without the values in use; `None` when there are none in it.
     pub(super) fn without_values(&self, text: &str) -> Option<String> {
-        replaced(text, &Values(&self.lookup()))
+        replaced(text, &ValueFinder(&self.lookup()))
     }
 
-    pub(super) fn lookup(&self) -> Arc<Lookup> {
+    pub(super) fn lookup(&self) -> Arc<ValueLookup> {
         self.known.lookup()
     }
 
-    pub(super) fn begins(&self) -> &'static Begins {
+    pub(super) fn begins(&self) -> &'static PrefixMatcher {
         match self.audience {
-            Audience::World => &EVERYWHERE,
-            Audience::Model => &IN_CHECKOUTS,
+            RedactionAudience::World => &EVERYWHERE,
+            RedactionAudience::Model => &IN_CHECKOUTS,
         }
     }
 }
 
-fn replaced(text: &str, finder: &impl Finder) -> Option<String> {
-    if let Find::Clean = finder.find(&Text::whole(text.as_bytes()), 0) {
+fn replaced(text: &str, finder: &impl SecretFinder) -> Option<String> {
+    if let FoundSecret::Clean = finder.find(&PassText::whole(text.as_bytes()), 0) {
         return None;
     }
-    let shown = Pass::default().take(text.as_bytes(), finder, true);
+    let shown = StreamPass::default().take(text.as_bytes(), finder, true);
     // A secret begins and ends between characters.
     Some(String::from_utf8_lossy(&shown).into_owned())
 }
 
-static EVERYWHERE: LazyLock<Begins> = LazyLock::new(|| Begins::of(SHAPES.iter()));
-static IN_CHECKOUTS: LazyLock<Begins> =
-    LazyLock::new(|| Begins::of(SHAPES.iter().filter(|shape| shape.in_checkouts)));
+static EVERYWHERE: LazyLock<PrefixMatcher> = LazyLock::new(|| PrefixMatcher::of(SHAPES.iter()));
+static IN_CHECKOUTS: LazyLock<PrefixMatcher> =
+    LazyLock::new(|| PrefixMatcher::of(SHAPES.iter().filter(|shape| shape.in_checkouts)));
 
 /// Everything that keys begin with, to be looked for at once.
-pub(super) struct Begins {
+pub(super) struct PrefixMatcher {
     finder: Option<AhoCorasick>,
     /// For each beginning, the shapes that begin so or with a part of it, and how long that is.
-    candidates: Vec<Vec<(&'static Shape, usize)>>,
+    candidates: Vec<Vec<(&'static KeyPattern, usize)>>,
     /// Every beginning.
-    words: Vec<(&'static Shape, &'static [u8])>,
+    words: Vec<(&'static KeyPattern, &'static [u8])>,
     longest: usize,
 }
 
-impl Begins {
-    fn of(shapes: impl Iterator<Item = &'static Shape> + Clone) -> Self {
-        let each = |shape: &'static Shape| shape.begins.iter().map(move |word| (shape, *word));
-        let all: Vec<(&'static Shape, &'static str)> = shapes.flat_map(each).collect();
+impl PrefixMatcher {
+    fn of(shapes: impl Iterator<Item = &'static KeyPattern> + Clone) -> Self {
+        let each = |shape: &'static KeyPattern| shape.begins.iter().map(move |word| (shape, *word));
+        let all: Vec<(&'static KeyPattern, &'static str)> = shapes.flat_map(each).collect();
         let distinct: BTreeSet<&'static str> = all.iter().map(|(_, word)| *word).collect();
         let candidates = distinct.iter().map(|found| {
             let fitting = all.iter().filter(|(_, word)| found.starts_with(word));
@@ -157,13 +157,13 @@ impl Begins {
         &self,
         data: &[u8],
         from: usize,
-    ) -> Option<(usize, &[(&'static Shape, usize)])> {
+    ) -> Option<(usize, &[(&'static KeyPattern, usize)])> {
         let found = self.finder.as_ref()?.find(&data[from..])?;
         Some((from + found.start(), &self.candidates[found.pattern().as_usize()]))
     }
 
     /// Where, at or after `from`, the end of a text could be the beginning of a key's beginning.
-    pub(super) fn beginning(&self, text: &Text<'_>, from: usize) -> Option<usize> {
+    pub(super) fn beginning(&self, text: &PassText<'_>, from: usize) -> Option<usize> {
         let data = text.data;
         let first = data.len().saturating_sub(self.longest.saturating_sub(1)).max(from);
         (first..data.len()).find(|&start| {
@@ -174,7 +174,7 @@ impl Begins {
     }
 }
 
-impl Shape {
+impl KeyPattern {
     /// Whether a key of this shape may stand after these two bytes.
     pub(super) fn may_follow(&self, before: [u8; 2]) -> bool {
         let [far, near] = before;
@@ -184,24 +184,24 @@ impl Shape {
         let is_gap = !near.is_ascii_alphanumeric() || ends_escape;
         let is_edge = is_gap && near != b'_';
         match self.before {
-            Before::Anything => true,
-            Before::Gap => is_gap,
-            Before::Edge => is_edge,
-            Before::WideEdge => is_edge && near != b'-',
-            Before::Digit => near.is_ascii_digit(),
+            LeftContext::Anything => true,
+            LeftContext::Gap => is_gap,
+            LeftContext::Edge => is_edge,
+            LeftContext::WideEdge => is_edge && near != b'-',
+            LeftContext::Digit => near.is_ascii_digit(),
         }
     }
 
     /// Whether a key of this shape is somewhere in a text.
     fn is_in(&'static self, data: &[u8]) -> bool {
-        let text = Text::whole(data);
+        let text = PassText::whole(data);
         let places = |word: &'static str| {
             let word = word.as_bytes();
             (0..data.len()).filter(move |&place| data[place..].starts_with(word))
         };
         let fits = |place: usize, length: usize| {
             self.may_follow(text.before(place))
-                && super::fit::fit(self, &data[place..], length, true) != super::fit::Fit::No
+                && super::fit::fit(self, &data[place..], length, true) != super::fit::MatchResult::No
         };
         self.begins.iter().any(|word| places(word).any(|place| fits(place, word.len())))
     }

@@ -23,9 +23,9 @@ mod variables;
 
 pub use distinctive::{is_distinctive, is_placeholder};
 pub use known::KnownSecrets;
-pub use mask::Mask;
-pub use shapes::{PASSWORD_IN_ADDRESS, SHAPES, Shape};
-pub use stream::Stream;
+pub use mask::Redactor;
+pub use shapes::{PASSWORD_IN_ADDRESS, SHAPES, KeyPattern};
+pub use stream::StreamRedactor;
 pub use variables::Variables;
 
 /// What stands in the place of a secret, everywhere.

@@ -2,22 +2,22 @@
 //! is not sure of.
 
 use super::REDACTED;
-use super::fit::{BLOCK_MAX, Fit, Part, fit};
-use super::known::Lookup;
-use super::mask::Begins;
+use super::fit::{BLOCK_MAX, MatchResult, ShapePart, fit};
+use super::known::ValueLookup;
+use super::mask::PrefixMatcher;
 
 /// How much is held back, in bytes. What is longer and could still become a key is let go; what
 /// is one already goes on being hidden, however long it is.
 const HOLD_MAX: usize = 2 * BLOCK_MAX;
 
 /// Looks for secrets of one kind.
-pub(super) trait Finder {
+pub(super) trait SecretFinder {
     /// What comes first in `text` at or after `from`.
-    fn find(&self, text: &Text<'_>, from: usize) -> Find;
+    fn find(&self, text: &PassText<'_>, from: usize) -> FoundSecret;
 }
 
 /// The text at hand.
-pub(super) struct Text<'a> {
+pub(super) struct PassText<'a> {
     pub(super) data: &'a [u8],
     /// The two bytes before it.
     before: [u8; 2],
@@ -25,7 +25,7 @@ pub(super) struct Text<'a> {
     last: bool,
 }
 
-impl<'a> Text<'a> {
+impl<'a> PassText<'a> {
     /// All there is.
     pub(super) fn whole(data: &'a [u8]) -> Self {
         Self { data, before: [0; 2], last: true }
@@ -43,7 +43,7 @@ impl<'a> Text<'a> {
 
 /// What comes first in a text.
 #[derive(Debug)]
-pub(super) enum Find {
+pub(super) enum FoundSecret {
     /// No secret.
     Clean,
     /// What begins here may become one.
@@ -52,40 +52,40 @@ pub(super) enum Find {
         from: usize,
         to: usize,
         /// What else belongs to it, if it is not over.
-        more: Option<Part>,
+        more: Option<ShapePart>,
     },
 }
 
 /// What a pass keeps from one piece to the next.
 #[derive(Debug, Default)]
-pub(super) struct Pass {
+pub(super) struct StreamPass {
     held: Vec<u8>,
     before: [u8; 2],
     /// Hides the rest of a key that is too long to be held.
-    swallows: Option<Part>,
+    swallows: Option<ShapePart>,
 }
 
-impl Pass {
+impl StreamPass {
     /// Takes a piece, and returns what can be shown now: everything, if it is the `last` one.
-    pub(super) fn take(&mut self, piece: &[u8], finder: &impl Finder, last: bool) -> Vec<u8> {
+    pub(super) fn take(&mut self, piece: &[u8], finder: &impl SecretFinder, last: bool) -> Vec<u8> {
         let mut data = std::mem::take(&mut self.held);
         data.extend_from_slice(piece);
-        let text = Text { data: &data, before: self.before, last };
+        let text = PassText { data: &data, before: self.before, last };
         let mut shown = Vec::with_capacity(data.len());
         let mut at = self.swallow(&data);
         loop {
             match finder.find(&text, at) {
-                Find::Clean => {
+                FoundSecret::Clean => {
                     shown.extend_from_slice(&data[at..]);
                     at = data.len();
                     break;
                 }
-                Find::Unsure(from) => {
+                FoundSecret::Unsure(from) => {
                     shown.extend_from_slice(&data[at..from]);
                     at = from;
                     break;
                 }
-                Find::Hide { from, to, more } => {
+                FoundSecret::Hide { from, to, more } => {
                     shown.extend_from_slice(&data[at..from]);
                     shown.extend_from_slice(REDACTED.as_bytes());
                     at = to;
@@ -110,26 +110,26 @@ impl Pass {
 }
 
 /// Finds the values in use.
-pub(super) struct Values<'a>(pub(super) &'a Lookup);
+pub(super) struct ValueFinder<'a>(pub(super) &'a ValueLookup);
 
-impl Finder for Values<'_> {
-    fn find(&self, text: &Text<'_>, from: usize) -> Find {
+impl SecretFinder for ValueFinder<'_> {
+    fn find(&self, text: &PassText<'_>, from: usize) -> FoundSecret {
         let found = self.0.find(text.data, from);
         let unsure = if text.last { None } else { self.0.beginning(text.data, from) };
         match (found, unsure) {
-            (Some((start, _)), Some(place)) if place <= start => Find::Unsure(place),
-            (Some((from, to)), _) => Find::Hide { from, to, more: None },
-            (None, Some(place)) => Find::Unsure(place),
-            (None, None) => Find::Clean,
+            (Some((start, _)), Some(place)) if place <= start => FoundSecret::Unsure(place),
+            (Some((from, to)), _) => FoundSecret::Hide { from, to, more: None },
+            (None, Some(place)) => FoundSecret::Unsure(place),
+            (None, None) => FoundSecret::Clean,
         }
     }
 }
 
 /// Finds what looks like a key.
-pub(super) struct Keys(pub(super) &'static Begins);
+pub(super) struct KeyFinder(pub(super) &'static PrefixMatcher);
 
-impl Finder for Keys {
-    fn find(&self, text: &Text<'_>, from: usize) -> Find {
+impl SecretFinder for KeyFinder {
+    fn find(&self, text: &PassText<'_>, from: usize) -> FoundSecret {
         let data = text.data;
         let unsure = if text.last { None } else { self.0.beginning(text, from) };
         let mut at = from;
@@ -144,21 +144,21 @@ impl Finder for Keys {
                 }
                 let patient = !text.last && data.len() - start <= HOLD_MAX;
                 match fit(shape, &data[start..], *begin, text.last) {
-                    Fit::No => {}
-                    Fit::Unsure => could |= patient,
-                    Fit::Yes { open: true, .. } if patient => could = true,
-                    Fit::Yes { hidden, open } => {
+                    MatchResult::No => {}
+                    MatchResult::Unsure => could |= patient,
+                    MatchResult::Yes { open: true, .. } if patient => could = true,
+                    MatchResult::Yes { hidden, open } => {
                         let more = shape.rest.last().copied().filter(|_| open);
                         let (from, to) = (start + hidden.start, start + hidden.end);
-                        return Find::Hide { from, to, more };
+                        return FoundSecret::Hide { from, to, more };
                     }
                 }
             }
             if could {
-                return Find::Unsure(start);
+                return FoundSecret::Unsure(start);
             }
             at = start + 1;
         }
-        unsure.map_or(Find::Clean, Find::Unsure)
+        unsure.map_or(FoundSecret::Clean, FoundSecret::Unsure)
     }
 }

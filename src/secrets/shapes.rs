@@ -2,20 +2,20 @@
 //!
 //! Each row is strict enough that hashes, ids, checksums, base64 and ordinary words never fit.
 
-use super::fit::Part;
-use Part::{Run, Until, Word};
+use super::fit::ShapePart;
+use ShapePart::{Run, Until, Word};
 
 const ANY: usize = usize::MAX;
 
 /// A kind of key.
 #[derive(Clone, Copy, Debug)]
-pub struct Shape {
+pub struct KeyPattern {
     pub name: &'static str,
     /// One of these is what it begins with.
     pub begins: &'static [&'static str],
-    pub(super) rest: &'static [Part],
-    pub(super) hides: Hides,
-    pub(super) before: Before,
+    pub(super) rest: &'static [ShapePart],
+    pub(super) hides: RedactedPart,
+    pub(super) before: LeftContext,
     /// Tells a key from a word that happens to fit.
     pub(super) is_key: fn(&[u8]) -> bool,
     /// Whether a CI system leaves it in the checkout, where the model would find it.
@@ -24,7 +24,7 @@ pub struct Shape {
 
 /// What of it is secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Hides {
+pub(super) enum RedactedPart {
     All,
     /// This part only. The rest says what it is.
     Part(usize),
@@ -32,7 +32,7 @@ pub(super) enum Hides {
 
 /// What must stand before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Before {
+pub(super) enum LeftContext {
     Anything,
     /// No letter or digit.
     Gap,
@@ -43,19 +43,19 @@ pub(super) enum Before {
     Digit,
 }
 
-impl Shape {
+impl KeyPattern {
     /// A token that is known by its beginning.
     const fn token(
         name: &'static str,
         begins: &'static [&'static str],
-        rest: &'static [Part],
+        rest: &'static [ShapePart],
     ) -> Self {
         Self {
             name,
             begins,
             rest,
-            hides: Hides::All,
-            before: Before::Edge,
+            hides: RedactedPart::All,
+            before: LeftContext::Edge,
             is_key: anything,
             in_checkouts: false,
         }
@@ -65,18 +65,18 @@ impl Shape {
     const fn value(
         name: &'static str,
         begins: &'static [&'static str],
-        rest: &'static [Part],
+        rest: &'static [ShapePart],
         part: usize,
     ) -> Self {
         let token = Self::token(name, begins, rest);
-        Self { hides: Hides::Part(part), before: Before::Gap, ..token }
+        Self { hides: RedactedPart::Part(part), before: LeftContext::Gap, ..token }
     }
 
     const fn only_if(self, is_key: fn(&[u8]) -> bool) -> Self {
         Self { is_key, ..self }
     }
 
-    const fn after(self, before: Before) -> Self {
+    const fn after(self, before: LeftContext) -> Self {
         Self { before, ..self }
     }
 
@@ -89,121 +89,121 @@ impl Shape {
 pub const PASSWORD_IN_ADDRESS: &str = "password in an address";
 
 /// All that are known.
-pub static SHAPES: &[Shape] = &[
+pub static SHAPES: &[KeyPattern] = &[
     // Models.
-    Shape::token("Anthropic key", &["sk-ant-"], &[Run(wordy, 8, ANY)]),
-    Shape::token(
+    KeyPattern::token("Anthropic key", &["sk-ant-"], &[Run(wordy, 8, ANY)]),
+    KeyPattern::token(
         "OpenAI project key",
         &["sk-proj-", "sk-svcacct-", "sk-admin-", "sk-or-v1-"],
         &[Run(wordy, 20, ANY)],
     )
-    .after(Before::WideEdge),
-    Shape::token("OpenAI key", &["sk-"], &[Run(alnum, 32, 64)])
-        .after(Before::WideEdge)
+    .after(LeftContext::WideEdge),
+    KeyPattern::token("OpenAI key", &["sk-"], &[Run(alnum, 32, 64)])
+        .after(LeftContext::WideEdge)
         .only_if(mixed),
-    Shape::token("Hugging Face token", &["hf_", "api_org_"], &[Run(alnum, 30, 40)])
+    KeyPattern::token("Hugging Face token", &["hf_", "api_org_"], &[Run(alnum, 30, 40)])
         .only_if(mixed_case),
-    Shape::token("Groq, xAI or Perplexity key", &["gsk_", "xai-", "pplx-"], &[Run(alnum, 40, 120)]),
-    Shape::token("Replicate token", &["r8_"], &[Run(alnum, 37, 40)]),
+    KeyPattern::token("Groq, xAI or Perplexity key", &["gsk_", "xai-", "pplx-"], &[Run(alnum, 40, 120)]),
+    KeyPattern::token("Replicate token", &["r8_"], &[Run(alnum, 37, 40)]),
     // Forges.
-    Shape::token("GitHub token", &["ghp_", "gho_", "ghu_", "ghr_"], &[Run(word, 36, ANY)]),
-    Shape::token("GitHub job token", &["ghs_"], &[Run(dotted, 36, ANY)]).in_checkouts(),
-    Shape::token("GitHub fine-grained token", &["github_pat_"], &[Run(word, 40, ANY)]),
-    Shape::token(
+    KeyPattern::token("GitHub token", &["ghp_", "gho_", "ghu_", "ghr_"], &[Run(word, 36, ANY)]),
+    KeyPattern::token("GitHub job token", &["ghs_"], &[Run(dotted, 36, ANY)]).in_checkouts(),
+    KeyPattern::token("GitHub fine-grained token", &["github_pat_"], &[Run(word, 40, ANY)]),
+    KeyPattern::token(
         "GitLab token",
         &["glpat-", "gldt-", "glrt-", "glptt-", "glft-", "glsoat-", "glimt-", "glagent-"],
         &[Run(dotted, 20, ANY)],
     ),
-    Shape::token("GitLab job token", &["glcbt-"], &[Run(dotted, 20, ANY)]).in_checkouts(),
-    Shape::token("Atlassian token", &["ATATT3", "ATCTT3"], &[Run(base64ish, 60, ANY)]),
+    KeyPattern::token("GitLab job token", &["glcbt-"], &[Run(dotted, 20, ANY)]).in_checkouts(),
+    KeyPattern::token("Atlassian token", &["ATATT3", "ATCTT3"], &[Run(base64ish, 60, ANY)]),
     // Clouds.
-    Shape::token("AWS access key id", &["AKIA", "ASIA", "ABIA", "ACCA"], &[Run(upper, 16, 16)])
+    KeyPattern::token("AWS access key id", &["AKIA", "ASIA", "ABIA", "ACCA"], &[Run(upper, 16, 16)])
         .only_if(any_digit),
-    Shape::value("AWS secret access key", AWS_SECRETS, &[Run(sign, 1, 16), Run(base64, 40, 40)], 1),
-    Shape::value("AWS session token", AWS_TOKENS, &[Run(sign, 1, 16), Run(base64, 100, ANY)], 1),
-    Shape::token("Google API key", &["AIza"], &[Run(wordy, 35, 35)]),
-    Shape::token("Google OAuth token", &["ya29."], &[Run(dotted, 20, ANY)]),
-    Shape::token("Google OAuth secret", &["GOCSPX-"], &[Run(wordy, 28, 28)]),
-    Shape::value("Azure storage key", &["AccountKey="], &[Run(base64, 86, 88)], 0),
-    Shape::value("Azure access key", &["SharedAccessKey="], &[Run(base64, 43, 44)], 0),
-    Shape::value("signed address", &["&sig=", "?sig="], &[Run(percent, 43, 128)], 0)
-        .after(Before::Anything)
+    KeyPattern::value("AWS secret access key", AWS_SECRETS, &[Run(sign, 1, 16), Run(base64, 40, 40)], 1),
+    KeyPattern::value("AWS session token", AWS_TOKENS, &[Run(sign, 1, 16), Run(base64, 100, ANY)], 1),
+    KeyPattern::token("Google API key", &["AIza"], &[Run(wordy, 35, 35)]),
+    KeyPattern::token("Google OAuth token", &["ya29."], &[Run(dotted, 20, ANY)]),
+    KeyPattern::token("Google OAuth secret", &["GOCSPX-"], &[Run(wordy, 28, 28)]),
+    KeyPattern::value("Azure storage key", &["AccountKey="], &[Run(base64, 86, 88)], 0),
+    KeyPattern::value("Azure access key", &["SharedAccessKey="], &[Run(base64, 43, 44)], 0),
+    KeyPattern::value("signed address", &["&sig=", "?sig="], &[Run(percent, 43, 128)], 0)
+        .after(LeftContext::Anything)
         .only_if(any_digit),
-    Shape::token("DigitalOcean token", &["dop_v1_", "doo_v1_", "dor_v1_"], &[Run(hex, 64, 64)]),
-    Shape::token("Databricks token", &["dapi"], &[Run(hex, 32, 32)]).only_if(any_digit),
-    Shape::token("Vault token", &["hvs.", "hvb.", "hvr."], &[Run(wordy, 24, ANY)]),
-    Shape::token(
+    KeyPattern::token("DigitalOcean token", &["dop_v1_", "doo_v1_", "dor_v1_"], &[Run(hex, 64, 64)]),
+    KeyPattern::token("Databricks token", &["dapi"], &[Run(hex, 32, 32)]).only_if(any_digit),
+    KeyPattern::token("Vault token", &["hvs.", "hvb.", "hvr."], &[Run(wordy, 24, ANY)]),
+    KeyPattern::token(
         "Doppler token",
         &["dp.pt.", "dp.st.", "dp.ct.", "dp.sa."],
         &[Run(dotted, 40, ANY)],
     ),
-    Shape::token("Pulumi token", &["pul-"], &[Run(hex, 40, 40)]),
+    KeyPattern::token("Pulumi token", &["pul-"], &[Run(hex, 40, 40)]),
     // Packages.
-    Shape::token("npm token", &["npm_"], &[Run(alnum, 36, 36)]),
-    Shape::token("PyPI token", &["pypi-"], &[Run(wordy, 50, ANY)]),
-    Shape::value("npm registry token", &["_authToken=", "_auth="], &[Run(base64ish, 16, ANY)], 0)
-        .after(Before::Anything),
-    Shape::token("RubyGems key", &["rubygems_"], &[Run(hex, 48, 48)]),
-    Shape::token("Docker Hub token", &["dckr_pat_", "dckr_oat_"], &[Run(wordy, 27, ANY)]),
-    Shape::token("crates.io token", &["cio"], &[Run(alnum, 32, 32)]).only_if(mixed),
+    KeyPattern::token("npm token", &["npm_"], &[Run(alnum, 36, 36)]),
+    KeyPattern::token("PyPI token", &["pypi-"], &[Run(wordy, 50, ANY)]),
+    KeyPattern::value("npm registry token", &["_authToken=", "_auth="], &[Run(base64ish, 16, ANY)], 0)
+        .after(LeftContext::Anything),
+    KeyPattern::token("RubyGems key", &["rubygems_"], &[Run(hex, 48, 48)]),
+    KeyPattern::token("Docker Hub token", &["dckr_pat_", "dckr_oat_"], &[Run(wordy, 27, ANY)]),
+    KeyPattern::token("crates.io token", &["cio"], &[Run(alnum, 32, 32)]).only_if(mixed),
     // Messages and payments.
-    Shape::token(
+    KeyPattern::token(
         "Slack token",
         &["xoxa-", "xoxb-", "xoxc-", "xoxd-", "xoxe-", "xoxe.", "xoxp-", "xoxr-", "xoxs-", "xapp-"],
         &[Run(dotted, 10, ANY)],
     )
     .only_if(any_digit),
-    Shape::value(
+    KeyPattern::value(
         "Slack webhook",
         &["hooks.slack.com/services/", "hooks.slack.com/workflows/"],
         &[Run(path, 20, ANY)],
         0,
     ),
-    Shape::value(
+    KeyPattern::value(
         "Discord webhook",
         &["discord.com/api/webhooks/", "discordapp.com/api/webhooks/"],
         &[Run(path, 60, ANY)],
         0,
     ),
-    Shape::token("Telegram bot token", &[":AA"], &[Run(wordy, 33, 33)]).after(Before::Digit),
-    Shape::token(
+    KeyPattern::token("Telegram bot token", &[":AA"], &[Run(wordy, 33, 33)]).after(LeftContext::Digit),
+    KeyPattern::token(
         "Stripe key",
         &["sk_live_", "rk_live_", "sk_test_", "rk_test_"],
         &[Run(alnum, 16, ANY)],
     ),
-    Shape::token("webhook secret", &["whsec_"], &[Run(base64, 24, ANY)]),
-    Shape::token("SendGrid key", &["SG."], &[Run(wordy, 16, 64), Word("."), Run(wordy, 32, 64)]),
-    Shape::token("Twilio key", &["SK"], &[Run(hex, 32, 32)]).only_if(any_digit),
-    Shape::token("Mailgun key", &["key-"], &[Run(hex, 32, 32)])
-        .after(Before::WideEdge)
+    KeyPattern::token("webhook secret", &["whsec_"], &[Run(base64, 24, ANY)]),
+    KeyPattern::token("SendGrid key", &["SG."], &[Run(wordy, 16, 64), Word("."), Run(wordy, 32, 64)]),
+    KeyPattern::token("Twilio key", &["SK"], &[Run(hex, 32, 32)]).only_if(any_digit),
+    KeyPattern::token("Mailgun key", &["key-"], &[Run(hex, 32, 32)])
+        .after(LeftContext::WideEdge)
         .only_if(any_digit),
-    Shape::token("Shopify token", &["shpat_", "shpca_", "shppa_", "shpss_"], &[Run(hex, 32, 32)]),
-    Shape::token("Square token", &["sq0atp-", "sq0csp-"], &[Run(wordy, 22, ANY)]),
+    KeyPattern::token("Shopify token", &["shpat_", "shpca_", "shppa_", "shpss_"], &[Run(hex, 32, 32)]),
+    KeyPattern::token("Square token", &["sq0atp-", "sq0csp-"], &[Run(wordy, 22, ANY)]),
     // Tools.
-    Shape::token("Linear key", &["lin_api_", "lin_oauth_"], &[Run(alnum, 32, ANY)]),
-    Shape::token("Notion token", &["ntn_"], &[Run(alnum, 40, ANY)]),
-    Shape::token("Figma token", &["figd_"], &[Run(wordy, 40, ANY)]),
-    Shape::token("Postman key", &["PMAK-"], &[Run(wordy, 59, 59)]),
-    Shape::token("New Relic key", &["NRAK-"], &[Run(alnum, 27, 27)]),
-    Shape::token("Grafana token", &["glsa_", "glc_"], &[Run(base64ish, 32, ANY)]),
-    Shape::token("Sentry token", &["sntrys_", "sntryu_"], &[Run(base64ish, 60, ANY)]),
-    Shape::token("Supabase token", &["sbp_"], &[Run(hex, 40, 40)]),
-    Shape::token("age key", &["AGE-SECRET-KEY-1"], &[Run(upper, 58, 58)]),
+    KeyPattern::token("Linear key", &["lin_api_", "lin_oauth_"], &[Run(alnum, 32, ANY)]),
+    KeyPattern::token("Notion token", &["ntn_"], &[Run(alnum, 40, ANY)]),
+    KeyPattern::token("Figma token", &["figd_"], &[Run(wordy, 40, ANY)]),
+    KeyPattern::token("Postman key", &["PMAK-"], &[Run(wordy, 59, 59)]),
+    KeyPattern::token("New Relic key", &["NRAK-"], &[Run(alnum, 27, 27)]),
+    KeyPattern::token("Grafana token", &["glsa_", "glc_"], &[Run(base64ish, 32, ANY)]),
+    KeyPattern::token("Sentry token", &["sntrys_", "sntryu_"], &[Run(base64ish, 60, ANY)]),
+    KeyPattern::token("Supabase token", &["sbp_"], &[Run(hex, 40, 40)]),
+    KeyPattern::token("age key", &["AGE-SECRET-KEY-1"], &[Run(upper, 58, 58)]),
     // What any service may use.
-    Shape::token(
+    KeyPattern::token(
         "JSON web token",
         &["eyJ"],
         &[Run(wordy, 10, ANY), Word(".eyJ"), Run(wordy, 10, ANY), Word("."), Run(wordy, 10, ANY)],
     ),
-    Shape::value("private key", PRIVATE_KEYS, &[Until("-----END", pem)], 0).after(Before::Anything),
-    Shape::value(
+    KeyPattern::value("private key", PRIVATE_KEYS, &[Until("-----END", pem)], 0).after(LeftContext::Anything),
+    KeyPattern::value(
         "SSH2 private key",
         &["---- BEGIN SSH2 ENCRYPTED PRIVATE KEY ----"],
         &[Until("---- END", pem)],
         0,
     )
-    .after(Before::Anything),
-    Shape::value(
+    .after(LeftContext::Anything),
+    KeyPattern::value(
         "checkout header",
         &[
             "AUTHORIZATION: basic ",
@@ -215,28 +215,28 @@ pub static SHAPES: &[Shape] = &[
         0,
     )
     .in_checkouts(),
-    Shape::value("bearer token", &["Bearer ", "bearer ", "BEARER "], &[Run(base64ish, 16, ANY)], 0)
-        .after(Before::Edge)
+    KeyPattern::value("bearer token", &["Bearer ", "bearer ", "BEARER "], &[Run(base64ish, 16, ANY)], 0)
+        .after(LeftContext::Edge)
         .only_if(any_digit),
-    Shape::value("basic credentials", &["Basic ", "basic ", "BASIC "], &[Run(base64, 12, ANY)], 0)
-        .after(Before::Edge)
+    KeyPattern::value("basic credentials", &["Basic ", "basic ", "BASIC "], &[Run(base64, 12, ANY)], 0)
+        .after(LeftContext::Edge)
         .only_if(mixed),
-    Shape::value("key header", KEY_HEADERS, &[Run(sign, 1, 8), Run(base64ish, 16, ANY)], 1)
+    KeyPattern::value("key header", KEY_HEADERS, &[Run(sign, 1, 8), Run(base64ish, 16, ANY)], 1)
         .only_if(any_digit),
-    Shape::value(
+    KeyPattern::value(
         "CI password in an address",
         &["x-access-token:", "gitlab-ci-token:"],
         &[Run(password, 4, ANY), Word("@")],
         0,
     )
     .in_checkouts(),
-    Shape::value(
+    KeyPattern::value(
         PASSWORD_IN_ADDRESS,
         &["://"],
         &[Run(user, 0, 128), Word(":"), Run(password, 1, 512), Word("@")],
         2,
     )
-    .after(Before::Anything)
+    .after(LeftContext::Anything)
     .only_if(no_template),
 ];
 

@@ -1,20 +1,20 @@
 //! Masks text that arrives in pieces.
 
-use super::mask::Mask;
-use super::pass::{Keys, Pass, Values};
+use super::mask::Redactor;
+use super::pass::{KeyFinder, StreamPass, ValueFinder};
 
 /// Hides secrets in text that arrives in pieces, wherever it is cut. Held back is only what could
 /// still be the beginning of a secret, and no more than 32 KiB of it.
 #[derive(Debug)]
-pub struct Stream {
-    mask: Mask,
-    values: Pass,
-    keys: Pass,
+pub struct StreamRedactor {
+    mask: Redactor,
+    values: StreamPass,
+    keys: StreamPass,
 }
 
-impl Stream {
-    pub(super) fn new(mask: Mask) -> Self {
-        Self { mask, values: Pass::default(), keys: Pass::default() }
+impl StreamRedactor {
+    pub(super) fn new(mask: Redactor) -> Self {
+        Self { mask, values: StreamPass::default(), keys: StreamPass::default() }
     }
 
     /// Takes a piece, and returns what can be shown now.
@@ -25,7 +25,7 @@ impl Stream {
     /// Returns what was held back: no more will come. What comes all the same begins anew.
     pub fn finish(&mut self) -> Vec<u8> {
         let shown = self.take(&[], true);
-        (self.values, self.keys) = (Pass::default(), Pass::default());
+        (self.values, self.keys) = (StreamPass::default(), StreamPass::default());
         shown
     }
 
@@ -40,8 +40,8 @@ impl Stream {
     }
 
     fn take(&mut self, piece: &[u8], last: bool) -> Vec<u8> {
-        let without_values = self.values.take(piece, &Values(&self.mask.lookup()), last);
-        self.keys.take(&without_values, &Keys(self.mask.begins()), last)
+        let without_values = self.values.take(piece, &ValueFinder(&self.mask.lookup()), last);
+        self.keys.take(&without_values, &KeyFinder(self.mask.begins()), last)
     }
 }
 

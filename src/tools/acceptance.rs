@@ -8,9 +8,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::transcript::ToolDefinition;
 
-use super::require::{Check, Requirement, Requirements, Verified};
+use super::require::{RequirementCheck, Requirement, RequirementState, RequirementReport};
 use super::settings::{BadSettings, ToolSettings};
-use super::structured::{Answers, Delivery, Others, STRUCTURED_OUTPUT};
+use super::structured::{StructuredAnswers, Delivery, OtherCalls, STRUCTURED_OUTPUT};
 use super::toolbox::Toolbox;
 
 /// What the demands on a run came to, for its result.
@@ -21,21 +21,21 @@ pub struct Acceptance {
     /// How many answers were checked. `None` when no shape was asked for.
     pub schema_attempts: Option<u32>,
     /// `None` when no command must pass.
-    pub requirement: Option<Verified>,
+    pub requirement: Option<RequirementReport>,
 }
 
 /// What is demanded of a run.
 #[derive(Debug)]
-pub(super) struct Demands {
-    answers: Option<Arc<Answers>>,
-    requirements: Option<Requirements>,
+pub(super) struct AcceptanceDemands {
+    answers: Option<Arc<StructuredAnswers>>,
+    requirements: Option<RequirementState>,
 }
 
-impl Demands {
+impl AcceptanceDemands {
     pub(super) fn new(settings: &ToolSettings) -> Result<Self, BadSettings> {
-        let requirements = settings.requirement.clone().map(Requirements::new).transpose();
+        let requirements = settings.requirement.clone().map(RequirementState::new).transpose();
         Ok(Self {
-            answers: settings.answer.clone().map(|schema| Arc::new(Answers::new(schema))),
+            answers: settings.answer.clone().map(|schema| Arc::new(StructuredAnswers::new(schema))),
             requirements: requirements.map_err(|why| BadSettings::Requirement { why })?,
         })
     }
@@ -45,7 +45,7 @@ impl Demands {
     }
 
     /// Who takes the calls of this tool, if it is the one that takes answers.
-    pub(super) fn answers(&self, tool: &str) -> Option<Arc<Answers>> {
+    pub(super) fn answers(&self, tool: &str) -> Option<Arc<StructuredAnswers>> {
         self.answers.clone().filter(|_| tool == STRUCTURED_OUTPUT)
     }
 }
@@ -58,19 +58,19 @@ impl Toolbox {
 
     /// Settles what the calls of one reply delivered. To be asked once after each reply's tools,
     /// when all of them are done.
-    pub fn settle(&self, others: Others) -> Delivery {
+    pub fn settle(&self, others: OtherCalls) -> Delivery {
         self.kit.demands.answers.as_ref().map_or(Delivery::Nothing, |all| all.settle(others))
     }
 
     /// The command that must pass, if there is one.
     pub fn requirement(&self) -> Option<&Requirement> {
-        self.kit.demands.requirements.as_ref().map(Requirements::requirement)
+        self.kit.demands.requirements.as_ref().map(RequirementState::requirement)
     }
 
     /// Runs the command that must pass. `None` when there is none. Takes no longer than the
     /// requirement's timeout and the few seconds it takes to end a command; dropped, it takes
     /// the command with it.
-    pub async fn check(&self, cancel: CancellationToken) -> Option<Check> {
+    pub async fn check(&self, cancel: CancellationToken) -> Option<RequirementCheck> {
         let requirements = self.kit.demands.requirements.as_ref()?;
         let cwd = self.kit.places.cwd();
         Some(requirements.check(&self.kit.shell, cwd, &cancel).await)
@@ -82,7 +82,7 @@ impl Toolbox {
         Acceptance {
             structured_output: demands.answers.as_ref().and_then(|all| all.delivered()),
             schema_attempts: demands.answers.as_ref().map(|answers| answers.attempts()),
-            requirement: demands.requirements.as_ref().map(Requirements::verified),
+            requirement: demands.requirements.as_ref().map(RequirementState::verified),
         }
     }
 }

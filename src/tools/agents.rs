@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use crate::transcript::{Block, ToolCall, ToolDefinition};
 
-use super::foreign::{Brought, fit};
-use super::outcome::{Outcome, Refusal};
+use super::foreign::{ExternalResult, fit};
+use super::outcome::{ToolOutcome, ToolRefusal};
 use super::permission::PermissionMode;
 use super::structured::STRUCTURED_OUTPUT;
 use super::toolbox::Toolbox;
@@ -215,14 +215,14 @@ impl Toolbox {
     }
 
     #[expect(clippy::result_large_err, reason = "a refusal is rare, and used up at once")]
-    pub(super) fn admit_agent(&self, call: &ToolCall) -> Result<(), Refusal> {
-        let wanted = AgentCall::read(&call.input).map_err(Refusal::invalid)?;
+    pub(super) fn admit_agent(&self, call: &ToolCall) -> Result<(), ToolRefusal> {
+        let wanted = AgentCall::read(&call.input).map_err(ToolRefusal::invalid)?;
         let permissions = &self.kit.permissions;
         let denied = permissions
             .forbids_agents(None)
             .or_else(|| permissions.forbids_agents(Some(&wanted.subagent_type)));
         match denied {
-            Some(rule) => Err(Refusal::denied(format!(
+            Some(rule) => Err(ToolRefusal::denied(format!(
                 "the agent {:?} is denied by the rule `{rule}`",
                 wanted.subagent_type
             ))),
@@ -263,10 +263,10 @@ impl Toolbox {
 
     /// What came of an agent, made fit to be read: long text is cut and kept whole in a file, and
     /// no secret is in it.
-    pub async fn word_of_agent(&self, text: String, is_error: bool, detail: Value) -> Outcome {
+    pub async fn word_of_agent(&self, text: String, is_error: bool, detail: Value) -> ToolOutcome {
         // Cut before, half a secret could stay.
         let text = self.mask.hide(&text);
-        let brought = Brought { blocks: vec![Block::text(text)], is_error, ..Brought::default() };
+        let brought = ExternalResult { blocks: vec![Block::text(text)], is_error, ..ExternalResult::default() };
         let mut outcome = fit(brought, self.kit.output_limit, self.kit.shell.scratch()).await;
         outcome.detail = detail;
         self.masked(outcome)

@@ -10,11 +10,11 @@ use tokio_util::sync::CancellationToken;
 use crate::transcript::{Block, ToolCall};
 
 use super::Toolbox;
-use super::catalog::Tool;
-use super::input::{self, ReadInput, Request};
-use super::outcome::{Outcome, Warrant};
-use super::permission::Deed;
-use super::places::Place;
+use super::catalog::BuiltinTool;
+use super::input::{self, ReadInput, ToolRequest};
+use super::outcome::{ToolOutcome, GrantSource};
+use super::permission::Access;
+use super::places::ResolvedPath;
 use super::read;
 
 /// How many names of a folder are shown.
@@ -45,8 +45,8 @@ impl Toolbox {
     pub fn attach(&self, path: &str, lines: Option<LineRange>) -> Result<Vec<Block>, NotAttached> {
         let base = self.kit.shell.cwd();
         let place = self.kit.places.find(path, &base);
-        let (input, deed) = (json!({ "file_path": path }), Deed::Look(place.clone()));
-        let judged = self.kit.permissions.judge(Tool::Read, &input, &deed, Warrant::Rules);
+        let (input, deed) = (json!({ "file_path": path }), Access::Look(place.clone()));
+        let judged = self.kit.permissions.judge(BuiltinTool::Read, &input, &deed, GrantSource::Rules);
         judged.map_err(NotAttached::Refused)?;
         let metadata = fs::metadata(&place.real).map_err(|error| {
             if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) {
@@ -75,12 +75,12 @@ impl Toolbox {
     }
 
     /// The names in a folder, without those that may not be seen.
-    fn list(&self, folder: &Place) -> Outcome {
+    fn list(&self, folder: &ResolvedPath) -> ToolOutcome {
         let entries = match fs::read_dir(&folder.real) {
             Ok(entries) => entries,
-            Err(error) => return Outcome::failure(error.to_string()),
+            Err(error) => return ToolOutcome::failure(error.to_string()),
         };
-        let seen = |path: &Path| !self.kit.permissions.hides(Tool::Read, path);
+        let seen = |path: &Path| !self.kit.permissions.hides(BuiltinTool::Read, path);
         let mut names: Vec<String> = entries
             .flatten()
             .filter(|entry| seen(&entry.path()))
@@ -94,23 +94,23 @@ impl Toolbox {
         let left = names.len().saturating_sub(NAMES_MAX);
         names.truncate(NAMES_MAX);
         names.extend((left > 0).then(|| format!("(and {left} more)")));
-        Outcome::text(names.join("\n"), json!({}))
+        ToolOutcome::text(names.join("\n"), json!({}))
     }
 
     /// The file that a call reads or changes, where it really is.
     pub fn file_of(&self, call: &ToolCall) -> Option<PathBuf> {
-        let request = input::parse(Tool::named(&call.name)?, &call.input).ok()?;
+        let request = input::parse(BuiltinTool::named(&call.name)?, &call.input).ok()?;
         let path = match request {
-            Request::Read(read) => read.file_path,
-            Request::Write(write) => write.file_path,
-            Request::Edit(edit) => edit.file_path,
-            Request::Bash(_)
-            | Request::BashOutput(_)
-            | Request::KillShell(_)
-            | Request::Glob(_)
-            | Request::Grep(_)
-            | Request::WebFetch(_)
-            | Request::TodoWrite(_) => return None,
+            ToolRequest::Read(read) => read.file_path,
+            ToolRequest::Write(write) => write.file_path,
+            ToolRequest::Edit(edit) => edit.file_path,
+            ToolRequest::Bash(_)
+            | ToolRequest::BashOutput(_)
+            | ToolRequest::KillShell(_)
+            | ToolRequest::Glob(_)
+            | ToolRequest::Grep(_)
+            | ToolRequest::WebFetch(_)
+            | ToolRequest::TodoWrite(_) => return None,
         };
         Some(self.kit.places.find(&path, &self.kit.shell.cwd()).real)
     }

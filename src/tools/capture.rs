@@ -11,8 +11,8 @@ use tokio::io::AsyncWriteExt;
 
 use crate::secrets::KnownSecrets;
 
-use super::background::Live;
-use super::sieve::{Sieve, Sifted};
+use super::background::LiveOutput;
+use super::sieve::{OutputRedactor, RedactedOutput};
 use super::text;
 
 /// How much of one command's output is kept on disk, in bytes.
@@ -26,14 +26,14 @@ const CHARACTER_BYTES: usize = 4;
 
 /// Where long outputs go, and how much room is left.
 #[derive(Debug)]
-pub(super) struct Scratch {
+pub(super) struct OutputFolder {
     folder: PathBuf,
     secrets: KnownSecrets,
     used: AtomicU64,
     files: AtomicU64,
 }
 
-impl Scratch {
+impl OutputFolder {
     /// What is saved there is without `secrets`, and so is what is shown of it.
     pub(super) fn new(folder: &Path, secrets: &KnownSecrets) -> Arc<Self> {
         Arc::new(Self {
@@ -81,14 +81,14 @@ impl Scratch {
 
 /// The bytes at both ends of a stream.
 #[derive(Debug)]
-pub(super) struct Ends {
+pub(super) struct HeadAndTail {
     head: Vec<u8>,
     tail: VecDeque<u8>,
     each: usize,
     total: u64,
 }
 
-impl Ends {
+impl HeadAndTail {
     /// Keeps enough to show `limit` characters.
     pub(super) fn showing(limit: usize) -> Self {
         let each = limit.div_ceil(2).max(1) * CHARACTER_BYTES;
@@ -144,20 +144,20 @@ fn join(head: &str, tail: &str, total: u64, place: &str) -> String {
 
 /// One command's output: both streams as they came, and each on its own.
 #[derive(Debug)]
-pub(super) struct Capture {
-    both: Ends,
-    out: Ends,
-    err: Ends,
+pub(super) struct OutputCapture {
+    both: HeadAndTail,
+    out: HeadAndTail,
+    err: HeadAndTail,
     limit: usize,
-    sieve: Sieve,
-    scratch: Arc<Scratch>,
-    spill: Spill,
+    sieve: OutputRedactor,
+    scratch: Arc<OutputFolder>,
+    spill: SpillFile,
     /// Who looks at it meanwhile.
-    live: Option<Arc<Live>>,
+    live: Option<Arc<LiveOutput>>,
 }
 
 #[derive(Debug)]
-enum Spill {
+enum SpillFile {
     /// Short so far: all of it is here.
     Short(Vec<u8>),
     File {
@@ -174,14 +174,14 @@ enum Spill {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stream {
+pub(super) enum OutputStream {
     Out,
     Err,
 }
 
 /// What a command printed, ready to be shown.
 #[derive(Debug)]
-pub(super) struct Captured {
+pub(super) struct CapturedOutput {
     pub(super) both: String,
     pub(super) out: String,
     pub(super) err: String,
@@ -190,52 +190,52 @@ pub(super) struct Captured {
     pub(super) bytes: u64,
 }
 
-impl Capture {
-    pub(super) fn new(limit: usize, scratch: Arc<Scratch>) -> Self {
+impl OutputCapture {
+    pub(super) fn new(limit: usize, scratch: Arc<OutputFolder>) -> Self {
         Self {
-            both: Ends::showing(limit),
-            out: Ends::showing(limit),
-            err: Ends::showing(limit),
+            both: HeadAndTail::showing(limit),
+            out: HeadAndTail::showing(limit),
+            err: HeadAndTail::showing(limit),
             limit,
-            sieve: Sieve::new(&scratch.secrets),
+            sieve: OutputRedactor::new(&scratch.secrets),
             scratch,
-            spill: Spill::Short(Vec::new()),
+            spill: SpillFile::Short(Vec::new()),
             live: None,
         }
     }
 
     /// Shows what comes to whoever looks at it before the end.
-    pub(super) fn show_to(&mut self, live: Arc<Live>) {
+    pub(super) fn show_to(&mut self, live: Arc<LiveOutput>) {
         self.live = Some(live);
     }
 
-    pub(super) async fn push(&mut self, stream: Stream, bytes: &[u8]) {
+    pub(super) async fn push(&mut self, stream: OutputStream, bytes: &[u8]) {
         let sifted = self.sieve.push(stream, bytes);
         self.keep(stream, &sifted).await;
     }
 
-    async fn keep(&mut self, stream: Stream, sifted: &Sifted) {
+    async fn keep(&mut self, stream: OutputStream, sifted: &RedactedOutput) {
         self.both.push(&sifted.shown);
         if let Some(live) = &self.live {
             live.push(&sifted.shown);
         }
         match stream {
-            Stream::Out => self.out.push(&sifted.shown),
-            Stream::Err => self.err.push(&sifted.shown),
+            OutputStream::Out => self.out.push(&sifted.shown),
+            OutputStream::Err => self.err.push(&sifted.shown),
         }
         let bytes = sifted.saved.as_slice();
-        self.spill = match std::mem::replace(&mut self.spill, Spill::Short(Vec::new())) {
-            Spill::Short(mut all) => {
+        self.spill = match std::mem::replace(&mut self.spill, SpillFile::Short(Vec::new())) {
+            SpillFile::Short(mut all) => {
                 all.extend_from_slice(bytes);
-                if all.len() > self.limit { self.begin_file(&all).await } else { Spill::Short(all) }
+                if all.len() > self.limit { self.begin_file(&all).await } else { SpillFile::Short(all) }
             }
-            Spill::File { path, file, written } => self.add(path, file, written, bytes).await,
-            Spill::Full { path, file } => Spill::Full { path, file },
-            Spill::Failed(error) => Spill::Failed(error),
+            SpillFile::File { path, file, written } => self.add(path, file, written, bytes).await,
+            SpillFile::Full { path, file } => SpillFile::Full { path, file },
+            SpillFile::Failed(error) => SpillFile::Failed(error),
         };
     }
 
-    async fn begin_file(&self, all: &[u8]) -> Spill {
+    async fn begin_file(&self, all: &[u8]) -> SpillFile {
         match self.scratch.create("output").await {
             Ok((path, file)) => {
                 if let Some(live) = &self.live {
@@ -243,47 +243,47 @@ impl Capture {
                 }
                 self.add(path, file, 0, all).await
             }
-            Err(error) => Spill::Failed(error),
+            Err(error) => SpillFile::Failed(error),
         }
     }
 
-    async fn add(&self, path: PathBuf, mut file: File, written: u64, bytes: &[u8]) -> Spill {
+    async fn add(&self, path: PathBuf, mut file: File, written: u64, bytes: &[u8]) -> SpillFile {
         let room = (SPILL_BYTES_MAX - written).min(bytes.len() as u64);
         let taken = usize::try_from(self.scratch.reserve(room)).unwrap_or(usize::MAX);
         if let Err(error) = file.write_all(&bytes[..taken]).await {
-            return Spill::Failed(error);
+            return SpillFile::Failed(error);
         }
         if taken < bytes.len() {
-            Spill::Full { path, file }
+            SpillFile::Full { path, file }
         } else {
-            Spill::File { path, file, written: written + taken as u64 }
+            SpillFile::File { path, file, written: written + taken as u64 }
         }
     }
 
     /// Ends the capture: nothing more will come.
-    pub(super) async fn finish(mut self) -> Captured {
-        for stream in [Stream::Out, Stream::Err] {
+    pub(super) async fn finish(mut self) -> CapturedOutput {
+        for stream in [OutputStream::Out, OutputStream::Err] {
             let rest = self.sieve.finish(stream);
             self.keep(stream, &rest).await;
         }
         let (file, place) = match &mut self.spill {
-            Spill::Short(_) => (None, String::new()),
-            Spill::File { path, file, .. } => match file.flush().await {
+            SpillFile::Short(_) => (None, String::new()),
+            SpillFile::File { path, file, .. } => match file.flush().await {
                 Ok(()) if tokio::fs::try_exists(&path).await.is_ok_and(|there| !there) => {
                     (None, "; the file it was saved in has been taken away".to_string())
                 }
                 Ok(()) => (Some(path.clone()), format!("; all of it is in {}", path.display())),
                 Err(error) => (None, format!("; it could not be saved: {error}")),
             },
-            Spill::Full { path, file } => {
+            SpillFile::Full { path, file } => {
                 let flushed = file.flush().await;
                 let share = flushed.map_or("a part", |()| "its first part");
                 (Some(path.clone()), format!("; {share} is in {}", path.display()))
             }
-            Spill::Failed(error) => (None, format!("; it could not be saved: {error}")),
+            SpillFile::Failed(error) => (None, format!("; it could not be saved: {error}")),
         };
-        let show = |ends: &Ends| ends.show(self.limit, &place);
-        Captured {
+        let show = |ends: &HeadAndTail| ends.show(self.limit, &place);
+        CapturedOutput {
             both: show(&self.both),
             out: show(&self.out),
             err: show(&self.err),

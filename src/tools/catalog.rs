@@ -9,11 +9,11 @@ use super::settings::ToolSettings;
 
 /// What the built-in tools are called.
 pub fn built_in_names() -> Vec<&'static str> {
-    Tool::ALL.into_iter().map(Tool::name).collect()
+    BuiltinTool::ALL.into_iter().map(BuiltinTool::name).collect()
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Tool {
+pub(super) enum BuiltinTool {
     Bash,
     BashOutput,
     KillShell,
@@ -26,7 +26,7 @@ pub(super) enum Tool {
     TodoWrite,
 }
 
-impl Tool {
+impl BuiltinTool {
     /// In the order in which the model is told of them.
     pub(super) const ALL: [Self; 10] = [
         Self::Bash,

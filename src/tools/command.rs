@@ -8,9 +8,9 @@ use tokio::net::unix::pipe::Receiver;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::process::Running;
+use crate::process::RunningJob;
 
-use super::capture::{Capture, Stream};
+use super::capture::{OutputCapture, OutputStream};
 
 /// How long a command has to end by itself once it is asked to.
 const TERMINATION_GRACE: Duration = Duration::from_secs(2);
@@ -25,17 +25,17 @@ const CHUNK: usize = 64 << 10;
 
 /// Why a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Cause {
+pub(super) enum CommandEnd {
     Itself,
     TimedOut,
     Cancelled,
 }
 
 #[derive(Debug)]
-pub(super) struct Ended {
+pub(super) struct EndedCommand {
     /// `None` when the command could not be killed, or the system does not tell.
     pub(super) status: Option<ExitStatus>,
-    pub(super) cause: Cause,
+    pub(super) cause: CommandEnd,
     /// It left processes running, and they were ended.
     pub(super) left_behind: bool,
 }
@@ -45,80 +45,80 @@ pub(super) struct Ended {
 ///    └──────────── leader exits ──────┴──────────────────────────┴──► Draining ──► done
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+enum CommandStage {
     Running,
     Terminating,
     Killing,
     Draining,
 }
 
-impl Stage {
+impl CommandStage {
     /// Whether a cancel changes anything. A command that is being ended is not ended faster.
     fn heeds_cancel(self) -> bool {
         matches!(self, Self::Running | Self::Draining)
     }
 }
 
-enum Happening {
+enum CommandEvent {
     Cancelled,
     TimeUp,
     Exited(Option<ExitStatus>),
-    Read(Stream, usize),
+    Read(OutputStream, usize),
 }
 
 /// Sees a command through. Takes at most `limit` and what it takes to end it.
 pub(super) async fn follow(
-    mut running: Running,
+    mut running: RunningJob,
     limit: Duration,
     cancel: &CancellationToken,
-    capture: &mut Capture,
-) -> Ended {
+    capture: &mut OutputCapture,
+) -> EndedCommand {
     let mut out = running.stdout.take().and_then(|pipe| Receiver::from_owned_fd(pipe.into()).ok());
     let mut err = running.stderr.take().and_then(|pipe| Receiver::from_owned_fd(pipe.into()).ok());
     let (mut out_chunk, mut err_chunk) = (vec![0; CHUNK], vec![0; CHUNK]);
     let mut exit = std::pin::pin!(running.exit());
-    let mut stage = Stage::Running;
+    let mut stage = CommandStage::Running;
     let mut wake = Instant::now() + limit;
-    let mut ended = Ended { status: None, cause: Cause::Itself, left_behind: false };
+    let mut ended = EndedCommand { status: None, cause: CommandEnd::Itself, left_behind: false };
     let mut exited = false;
     while !exited || out.is_some() || err.is_some() {
         let happening = tokio::select! {
             biased;
-            () = cancel.cancelled(), if stage.heeds_cancel() => Happening::Cancelled,
-            () = tokio::time::sleep_until(wake) => Happening::TimeUp,
-            status = &mut exit, if !exited => Happening::Exited(status),
-            count = read(out.as_mut(), &mut out_chunk) => Happening::Read(Stream::Out, count),
-            count = read(err.as_mut(), &mut err_chunk) => Happening::Read(Stream::Err, count),
+            () = cancel.cancelled(), if stage.heeds_cancel() => CommandEvent::Cancelled,
+            () = tokio::time::sleep_until(wake) => CommandEvent::TimeUp,
+            status = &mut exit, if !exited => CommandEvent::Exited(status),
+            count = read(out.as_mut(), &mut out_chunk) => CommandEvent::Read(OutputStream::Out, count),
+            count = read(err.as_mut(), &mut err_chunk) => CommandEvent::Read(OutputStream::Err, count),
         };
         match (happening, stage) {
-            (Happening::Exited(status), _) => {
+            (CommandEvent::Exited(status), _) => {
                 exited = true;
                 ended.status = status;
-                (stage, wake) = (Stage::Draining, Instant::now() + DRAIN);
+                (stage, wake) = (CommandStage::Draining, Instant::now() + DRAIN);
             }
-            (Happening::Read(Stream::Out, 0), _) => out = None,
-            (Happening::Read(Stream::Err, 0), _) => err = None,
-            (Happening::Read(Stream::Out, count), _) => {
-                capture.push(Stream::Out, &out_chunk[..count]).await;
+            (CommandEvent::Read(OutputStream::Out, 0), _) => out = None,
+            (CommandEvent::Read(OutputStream::Err, 0), _) => err = None,
+            (CommandEvent::Read(OutputStream::Out, count), _) => {
+                capture.push(OutputStream::Out, &out_chunk[..count]).await;
             }
-            (Happening::Read(Stream::Err, count), _) => {
-                capture.push(Stream::Err, &err_chunk[..count]).await;
+            (CommandEvent::Read(OutputStream::Err, count), _) => {
+                capture.push(OutputStream::Err, &err_chunk[..count]).await;
             }
-            (Happening::Cancelled | Happening::TimeUp, Stage::Draining)
-            | (Happening::TimeUp, Stage::Killing) => break,
-            (Happening::Cancelled, _) => {
-                ended.cause = Cause::Cancelled;
+            (CommandEvent::Cancelled | CommandEvent::TimeUp, CommandStage::Draining)
+            | (CommandEvent::TimeUp, CommandStage::Killing) => break,
+            (CommandEvent::Cancelled, _) => {
+                ended.cause = CommandEnd::Cancelled;
                 running.terminate();
-                (stage, wake) = (Stage::Terminating, Instant::now() + TERMINATION_GRACE);
+                (stage, wake) = (CommandStage::Terminating, Instant::now() + TERMINATION_GRACE);
             }
-            (Happening::TimeUp, Stage::Running) => {
-                ended.cause = Cause::TimedOut;
+            (CommandEvent::TimeUp, CommandStage::Running) => {
+                ended.cause = CommandEnd::TimedOut;
                 running.terminate();
-                (stage, wake) = (Stage::Terminating, Instant::now() + TERMINATION_GRACE);
+                (stage, wake) = (CommandStage::Terminating, Instant::now() + TERMINATION_GRACE);
             }
-            (Happening::TimeUp, Stage::Terminating) => {
+            (CommandEvent::TimeUp, CommandStage::Terminating) => {
                 running.kill();
-                (stage, wake) = (Stage::Killing, Instant::now() + KILL_GRACE);
+                (stage, wake) = (CommandStage::Killing, Instant::now() + KILL_GRACE);
             }
         }
     }

@@ -6,15 +6,15 @@ use std::time::Duration;
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
-use super::outcome::Outcome;
+use super::outcome::ToolOutcome;
 
 /// How long a change that has begun is waited for once the run is to stop.
 const CHANGE_GRACE: Duration = Duration::from_secs(2);
 
 /// Work that can be left alone at any time: a stop does not wait for it.
-pub(super) async fn look<W>(cancel: CancellationToken, work: W) -> Outcome
+pub(super) async fn look<W>(cancel: CancellationToken, work: W) -> ToolOutcome
 where
-    W: FnOnce(&CancellationToken) -> Outcome + Send + 'static,
+    W: FnOnce(&CancellationToken) -> ToolOutcome + Send + 'static,
 {
     let stop = cancel.child_token();
     let _stops_when_dropped = stop.clone().drop_guard();
@@ -22,16 +22,16 @@ where
     tasks.spawn_blocking(move || work(&stop));
     tokio::select! {
         biased;
-        () = cancel.cancelled() => Outcome::interrupted(),
+        () = cancel.cancelled() => ToolOutcome::interrupted(),
         done = tasks.join_next() => settle(done),
     }
 }
 
 /// Work that is waited for even when the run is to stop, because its effect must be known. It
 /// looks at the token itself before it commits.
-pub(super) async fn change<W>(cancel: CancellationToken, work: W) -> Outcome
+pub(super) async fn change<W>(cancel: CancellationToken, work: W) -> ToolOutcome
 where
-    W: FnOnce(&CancellationToken) -> Outcome + Send + 'static,
+    W: FnOnce(&CancellationToken) -> ToolOutcome + Send + 'static,
 {
     let stop = cancel.clone();
     let mut tasks = JoinSet::new();
@@ -44,32 +44,32 @@ where
         biased;
         done = tasks.join_next() => settle(done),
         () = patience => {
-            Outcome::failure("Interrupted by user; whether the file was changed is unknown")
+            ToolOutcome::failure("Interrupted by user; whether the file was changed is unknown")
         }
     }
 }
 
-fn settle(done: Option<Result<Outcome, JoinError>>) -> Outcome {
+fn settle(done: Option<Result<ToolOutcome, JoinError>>) -> ToolOutcome {
     match done {
         Some(Ok(outcome)) => outcome,
         Some(Err(error)) => match error.try_into_panic() {
             // On to where all panics are caught.
             Ok(panic) => std::panic::resume_unwind(panic),
-            Err(_) => Outcome::interrupted(),
+            Err(_) => ToolOutcome::interrupted(),
         },
-        None => Outcome::interrupted(),
+        None => ToolOutcome::interrupted(),
     }
 }
 
 /// Runs a tool so that its panic is its own. Dropped, it takes the tool with it.
 pub(super) async fn contain(
     name: &str,
-    tool: impl Future<Output = Outcome> + Send + 'static,
-) -> Outcome {
+    tool: impl Future<Output = ToolOutcome> + Send + 'static,
+) -> ToolOutcome {
     match alone(name, tool).await {
         Ok(Some(outcome)) => outcome,
-        Ok(None) => Outcome::interrupted(),
-        Err(why) => Outcome::failure(why),
+        Ok(None) => ToolOutcome::interrupted(),
+        Err(why) => ToolOutcome::failure(why),
     }
 }
 
@@ -152,9 +152,9 @@ mod tests {
             assert!(stop.is_cancelled());
             // As if the disk did not answer.
             let _ = released.recv();
-            Outcome::text("at last", serde_json::Value::Null)
+            ToolOutcome::text("at last", serde_json::Value::Null)
         });
-        assert_eq!(stuck.await, Outcome::interrupted());
+        assert_eq!(stuck.await, ToolOutcome::interrupted());
         drop(release);
     }
 }

@@ -9,10 +9,10 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use super::input::EditInput;
-use super::outcome::Outcome;
-use super::places::{Place, open_real};
+use super::outcome::ToolOutcome;
+use super::places::{ResolvedPath, open_real};
 use super::read::{missing, regular};
-use super::seen::Seen;
+use super::seen::FilesRead;
 use super::text;
 use super::write::{note, replace};
 
@@ -44,24 +44,24 @@ pub(super) fn check(input: &EditInput) -> Result<(), String> {
 /// Edits a file. Blocks.
 pub(super) fn run(
     input: &EditInput,
-    place: &Place,
+    place: &ResolvedPath,
     base: &Path,
-    seen: &Seen,
+    seen: &FilesRead,
     cancel: &CancellationToken,
-) -> Outcome {
+) -> ToolOutcome {
     match edit(input, place, base, seen, cancel) {
         Ok(outcome) => outcome,
-        Err(why) => Outcome::failure(why),
+        Err(why) => ToolOutcome::failure(why),
     }
 }
 
 fn edit(
     input: &EditInput,
-    place: &Place,
+    place: &ResolvedPath,
     base: &Path,
-    seen: &Seen,
+    seen: &FilesRead,
     cancel: &CancellationToken,
-) -> Result<Outcome, String> {
+) -> Result<ToolOutcome, String> {
     let path = place.written.display();
     let metadata = fs::metadata(&place.real).map_err(|error| {
         if error.kind() == io::ErrorKind::NotFound {
@@ -80,7 +80,7 @@ fn edit(
         .map_err(|error| format!("cannot read {path}: {error}"))?;
     let old = String::from_utf8(bytes)
         .map_err(|_| format!("{path} is not UTF-8; use sed or a script in Bash"))?;
-    let change = Change::find(input, &old).map_err(|why| format!("{path}: {why}"))?;
+    let change = Replacement::find(input, &old).map_err(|why| format!("{path}: {why}"))?;
     let known = seen.check(&place.real, &metadata);
     // One exact match proves that the model knows the text it replaces. Several prove less: the
     // model may not know all of the places.
@@ -98,7 +98,7 @@ fn edit(
 }
 
 /// A replacement that fits the file.
-struct Change {
+struct Replacement {
     from: String,
     to: String,
     count: usize,
@@ -106,7 +106,7 @@ struct Change {
     line: usize,
 }
 
-impl Change {
+impl Replacement {
     fn find(input: &EditInput, file: &str) -> Result<Self, String> {
         let (from, to) = in_the_files_line_ends(input, file);
         let count = file.matches(&from).count();
@@ -129,13 +129,13 @@ impl Change {
         file.replace(&self.from, &self.to)
     }
 
-    fn outcome(&self, input: &EditInput, place: &Place, file: &str) -> Outcome {
+    fn outcome(&self, input: &EditInput, place: &ResolvedPath, file: &str) -> ToolOutcome {
         let path = place.written.display();
         let what = match self.count {
             1 => format!("at line {}", self.line),
             count => format!("in {count} places, the first at line {}", self.line),
         };
-        Outcome::text(
+        ToolOutcome::text(
             format!("Edited {path} {what}. It reads now:\n{}", self.excerpt(file)),
             json!({
                 "filePath": place.written,

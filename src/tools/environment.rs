@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::sync::{Mutex, PoisonError};
 
 use crate::process::absolute_path;
-use crate::secrets::{Mask, PASSWORD_IN_ADDRESS, is_distinctive};
+use crate::secrets::{Redactor, PASSWORD_IN_ADDRESS, is_distinctive};
 
 /// Which of outlast's own variables a command sees. The model's credentials: never.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,7 +32,7 @@ impl ChildEnvironment {
 
 /// The environment for commands, and what was left out.
 #[derive(Debug)]
-pub(super) struct Environment {
+pub(super) struct CommandEnv {
     pub(super) variables: Vec<(OsString, OsString)>,
     /// Names that were dropped because they are, or look like, secrets.
     pub(super) dropped: Vec<String>,
@@ -72,7 +72,7 @@ const SECRET_BYTES_MIN: usize = 12;
 const GIT_SETTINGS: [&str; 3] = ["GIT_CONFIG_COUNT", "GIT_CONFIG_KEY_", "GIT_CONFIG_VALUE_"];
 
 /// Who sees what.
-struct Rules<'a> {
+struct EnvRules<'a> {
     policy: ChildEnvironment,
     pass: &'a [String],
     /// Names of further credentials.
@@ -85,7 +85,7 @@ struct Rules<'a> {
     drops_git_settings: bool,
 }
 
-impl Rules<'_> {
+impl EnvRules<'_> {
     fn is_credential(&self, name: &str, value: &OsStr) -> bool {
         is_credential(name, value) || self.credentials.iter().any(|known| known == name)
     }
@@ -112,10 +112,10 @@ pub fn hook_environment(
     session_id: &str,
 ) -> Vec<(OsString, OsString)> {
     let policy = ChildEnvironment::Inherit;
-    Environment::for_children(own, policy, &[], credentials, session_id).variables
+    CommandEnv::for_children(own, policy, &[], credentials, session_id).variables
 }
 
-impl Environment {
+impl CommandEnv {
     pub(super) fn for_children(
         own: &[(OsString, OsString)],
         policy: ChildEnvironment,
@@ -123,7 +123,7 @@ impl Environment {
         credentials: &[String],
         session_id: &str,
     ) -> Self {
-        let mut rules = Rules {
+        let mut rules = EnvRules {
             policy,
             pass,
             credentials,
@@ -273,7 +273,7 @@ const SECRET_NAMES: [&str; 2] = ["DOCKER_AUTH_CONFIG", "ACTIONS_ID_TOKEN_REQUEST
 fn looks_secret(name: &str, value: &OsStr) -> bool {
     let name = name.to_uppercase();
     // An address with a password is what programs under test are pointed to a database with.
-    let kind = Mask::kind_of_key(value.as_encoded_bytes());
+    let kind = Redactor::kind_of_key(value.as_encoded_bytes());
     if kind.is_some_and(|kind| kind != PASSWORD_IN_ADDRESS) {
         return true;
     }

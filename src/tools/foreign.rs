@@ -15,11 +15,11 @@ use tokio_util::sync::CancellationToken;
 use crate::secrets::KnownSecrets;
 use crate::transcript::{Block, ToolCall, ToolDefinition};
 
-use super::capture::{Capture, Scratch, Stream};
-use super::catalog::Tool;
+use super::capture::{OutputCapture, OutputFolder, OutputStream};
+use super::catalog::BuiltinTool;
 use super::contain::contain;
 use super::media;
-use super::outcome::{Outcome, Refusal, Warrant};
+use super::outcome::{ToolOutcome, ToolRefusal, GrantSource};
 use super::text::clipped;
 use super::toolbox::Toolbox;
 
@@ -30,7 +30,7 @@ const FAULTS_MAX: usize = 5;
 const FAULT_CHARS_MAX: usize = 300;
 
 /// Tools that are not built in. Whoever performs them answers every call.
-pub trait ForeignTools: Send + Sync {
+pub trait ExternalTools: Send + Sync {
     /// What the model is told of them just now, in a fixed order.
     fn definitions(&self) -> Vec<ToolDefinition>;
 
@@ -45,19 +45,19 @@ pub trait ForeignTools: Send + Sync {
     fn absent(&self, name: &str) -> Option<String>;
 
     /// What leave a call takes.
-    fn leave(&self, call: &ToolCall) -> Leave;
+    fn leave(&self, call: &ToolCall) -> Permission;
 
     /// Performs a call. Ends soon once it is cancelled.
     fn perform<'a>(
         &'a self,
         call: &'a ToolCall,
         cancel: CancellationToken,
-    ) -> Pin<Box<dyn Future<Output = Brought> + Send + 'a>>;
+    ) -> Pin<Box<dyn Future<Output = ExternalResult> + Send + 'a>>;
 }
 
 /// What leave a foreign call takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Leave {
+pub enum Permission {
     /// None, unless a rule denies the tool.
     Free,
     /// A rule that speaks of this name.
@@ -70,7 +70,7 @@ pub enum Leave {
 
 /// What came of a foreign call, before it is made fit to be read.
 #[derive(Clone, Debug, Default)]
-pub struct Brought {
+pub struct ExternalResult {
     pub blocks: Vec<Block>,
     /// What cannot be shown: what it is, and its bytes.
     pub files: Vec<(String, Vec<u8>)>,
@@ -80,7 +80,7 @@ pub struct Brought {
 impl Toolbox {
     /// Adds tools that somebody else performs.
     #[must_use]
-    pub fn joined_by(mut self, foreign: Arc<dyn ForeignTools>) -> Self {
+    pub fn joined_by(mut self, foreign: Arc<dyn ExternalTools>) -> Self {
         self.foreign = Some(foreign);
         self
     }
@@ -117,14 +117,14 @@ impl Toolbox {
     }
 
     /// Who performs a tool that is not built in.
-    pub(super) fn owner(&self, name: &str) -> Option<&Arc<dyn ForeignTools>> {
-        let is_theirs = Tool::named(name).is_none() && self.has_foreign(name);
+    pub(super) fn owner(&self, name: &str) -> Option<&Arc<dyn ExternalTools>> {
+        let is_theirs = BuiltinTool::named(name).is_none() && self.has_foreign(name);
         self.foreign.as_ref().filter(|foreign| is_theirs && foreign.knows(name))
     }
 
     /// What to say to a call of a tool that is not built in and not there.
     pub(super) fn absent(&self, name: &str) -> Option<String> {
-        let may_be_told = Tool::named(name).is_none()
+        let may_be_told = BuiltinTool::named(name).is_none()
             && self.has_foreign(name)
             && !self.kit.permissions.removes_foreign(name);
         self.foreign.as_ref().filter(|_| may_be_told)?.absent(name)
@@ -155,19 +155,19 @@ impl Toolbox {
     #[expect(clippy::result_large_err, reason = "a refusal is rare, and used up at once")]
     pub(super) fn admit_foreign(
         &self,
-        foreign: &dyn ForeignTools,
+        foreign: &dyn ExternalTools,
         call: &ToolCall,
-        warrant: Warrant,
-    ) -> Result<(), Refusal> {
+        warrant: GrantSource,
+    ) -> Result<(), ToolRefusal> {
         let permissions = &self.kit.permissions;
         if let Some(why) = permissions.denial_of_foreign(&call.name) {
-            return Err(Refusal::denied(why));
+            return Err(ToolRefusal::denied(why));
         }
-        check_input(foreign, call).map_err(Refusal::invalid)?;
+        check_input(foreign, call).map_err(ToolRefusal::invalid)?;
         match foreign.leave(call) {
-            Leave::Free => Ok(()),
-            Leave::Needed { name, reads_only } => {
-                permissions.judge_foreign(&name, reads_only, warrant).map_err(Refusal::denied)
+            Permission::Free => Ok(()),
+            Permission::Needed { name, reads_only } => {
+                permissions.judge_foreign(&name, reads_only, warrant).map_err(ToolRefusal::denied)
             }
         }
     }
@@ -175,10 +175,10 @@ impl Toolbox {
     /// Runs an admitted call of somebody else's tool, by the rules as they are.
     pub(super) async fn run_foreign(
         &self,
-        foreign: Arc<dyn ForeignTools>,
+        foreign: Arc<dyn ExternalTools>,
         call: &ToolCall,
         cancel: CancellationToken,
-    ) -> Outcome {
+    ) -> ToolOutcome {
         let (kit, name, call) = (Arc::clone(&self.kit), call.name.clone(), call.clone());
         let performed = async move {
             let brought = foreign.perform(&call, cancel).await;
@@ -189,7 +189,7 @@ impl Toolbox {
 }
 
 /// Whether the input is what whoever performs the tool asks for.
-fn check_input(foreign: &dyn ForeignTools, call: &ToolCall) -> Result<(), String> {
+fn check_input(foreign: &dyn ExternalTools, call: &ToolCall) -> Result<(), String> {
     let Some(schema) = foreign.validator(&call.name) else { return Ok(()) };
     let faults: Vec<String> =
         schema.iter_errors(&call.input).take(FAULTS_MAX).map(|error| fault(&error)).collect();
@@ -208,8 +208,8 @@ fn fault(error: &ValidationError<'_>) -> String {
 
 /// Makes an outcome of what came: long text is cut in the middle and saved whole, and so is what
 /// cannot be shown.
-pub(super) async fn fit(brought: Brought, limit: usize, scratch: &Arc<Scratch>) -> Outcome {
-    let Brought { blocks, files, is_error } = brought;
+pub(super) async fn fit(brought: ExternalResult, limit: usize, scratch: &Arc<OutputFolder>) -> ToolOutcome {
+    let ExternalResult { blocks, files, is_error } = brought;
     let (mut content, mut images) = (Vec::new(), 0);
     for block in blocks {
         images += usize::from(matches!(block, Block::Image { .. }));
@@ -225,8 +225,8 @@ pub(super) async fn fit(brought: Brought, limit: usize, scratch: &Arc<Scratch>) 
         |block: &Block| if let Block::Text { text } = block { Some(text.clone()) } else { None };
     let mut words = content.iter().filter_map(text).collect::<Vec<String>>().join("\n");
     if words.chars().count() > limit {
-        let mut capture = Capture::new(limit, Arc::clone(scratch));
-        capture.push(Stream::Out, words.as_bytes()).await;
+        let mut capture = OutputCapture::new(limit, Arc::clone(scratch));
+        capture.push(OutputStream::Out, words.as_bytes()).await;
         words = capture.finish().await.out;
         content.retain(|block| text(block).is_none());
         content.insert(0, Block::text(words.clone()));
@@ -236,11 +236,11 @@ pub(super) async fn fit(brought: Brought, limit: usize, scratch: &Arc<Scratch>) 
     } else {
         serde_json::to_value(&content).unwrap_or_default()
     };
-    Outcome { content, is_error, detail, denied: None }
+    ToolOutcome { content, is_error, detail, denied: None }
 }
 
 /// Keeps what cannot be shown in a file, and says where.
-async fn kept(what: &str, bytes: &[u8], scratch: &Arc<Scratch>) -> Block {
+async fn kept(what: &str, bytes: &[u8], scratch: &Arc<OutputFolder>) -> Block {
     Block::text(match scratch.keep("file", bytes).await {
         Ok(path) => format!("[{what}, {} bytes, is in {}]", bytes.len(), path.display()),
         Err(error) => format!("[{what} could not be saved: {error}]"),

@@ -9,9 +9,9 @@ use globset::{GlobBuilder, GlobMatcher};
 use serde_json::json;
 
 use super::input::GlobInput;
-use super::outcome::Outcome;
+use super::outcome::ToolOutcome;
 use super::places::shown;
-use super::walk::{Bounds, Scope, files};
+use super::walk::{SearchBounds, SearchScope, files};
 
 const FILES_MAX: usize = 100;
 
@@ -47,10 +47,10 @@ pub(super) fn matcher(input: &GlobInput) -> Result<GlobMatcher, String> {
 }
 
 /// Searches. Blocks.
-pub(super) fn run(matcher: &GlobMatcher, scope: Scope, base: &Path, bounds: &Bounds) -> Outcome {
+pub(super) fn run(matcher: &GlobMatcher, scope: SearchScope, base: &Path, bounds: &SearchBounds) -> ToolOutcome {
     let root = scope.root.clone();
     if !root.is_dir() {
-        return Outcome::failure(format!("{} is not a folder", root.display()));
+        return ToolOutcome::failure(format!("{} is not a folder", root.display()));
     }
     let mut newest: BinaryHeap<Reverse<(SystemTime, Reverse<PathBuf>)>> = BinaryHeap::new();
     let mut total = 0_usize;
@@ -68,7 +68,7 @@ pub(super) fn run(matcher: &GlobMatcher, scope: Scope, base: &Path, bounds: &Bou
         }
     }
     if bounds.is_cancelled() {
-        return Outcome::interrupted();
+        return ToolOutcome::interrupted();
     }
     let found: Vec<String> = newest
         .into_sorted_vec()
@@ -86,5 +86,5 @@ pub(super) fn run(matcher: &GlobMatcher, scope: Scope, base: &Path, bounds: &Bou
     }
     text.extend(bounds.gap());
     let truncated = total > found.len();
-    Outcome::text(text, json!({ "filenames": found, "numFiles": total, "truncated": truncated }))
+    ToolOutcome::text(text, json!({ "filenames": found, "numFiles": total, "truncated": truncated }))
 }

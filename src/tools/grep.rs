@@ -9,10 +9,10 @@ use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder, Sink, SinkContex
 use serde_json::json;
 
 use super::input::{GrepInput, GrepMode};
-use super::outcome::Outcome;
+use super::outcome::ToolOutcome;
 use super::places::{open_regular, shown};
 use super::text;
-use super::walk::{Bounds, Scope, files};
+use super::walk::{SearchBounds, SearchScope, files};
 
 const ENTRIES_DEFAULT: usize = 250;
 
@@ -47,20 +47,20 @@ pub(super) fn matcher(input: &GrepInput) -> Result<RegexMatcher, String> {
 pub(super) fn run(
     input: &GrepInput,
     matcher: &RegexMatcher,
-    scope: Scope,
+    scope: SearchScope,
     base: &Path,
     output_limit: usize,
-    bounds: &Bounds,
-) -> Outcome {
+    bounds: &SearchBounds,
+) -> ToolOutcome {
     if !scope.root.exists() {
-        return Outcome::failure(format!("{} does not exist", scope.root.display()));
+        return ToolOutcome::failure(format!("{} does not exist", scope.root.display()));
     }
     let entries = match input.head_limit {
         None => ENTRIES_DEFAULT,
         Some(0) => usize::MAX,
         Some(limit) => limit,
     };
-    let mut found = Found {
+    let mut found = SearchResults {
         mode: input.output_mode,
         line_numbers: input.line_numbers.unwrap_or(true),
         lines: Vec::new(),
@@ -82,8 +82,8 @@ pub(super) fn run(
             continue;
         };
         let name = shown(entry.path(), base);
-        let mut sheet = Sheet { found: &mut found, name, here: 0 };
-        let reader = Watched { file, bounds: bounds.clone() };
+        let mut sheet = FileMatches { found: &mut found, name, here: 0 };
+        let reader = CancellableFile { file, bounds: bounds.clone() };
         let searched = engine.search_reader(matcher, reader, &mut sheet);
         sheet.close();
         if searched.is_err() && bounds.is_over() {
@@ -92,7 +92,7 @@ pub(super) fn run(
         found.skipped += usize::from(searched.is_err());
     }
     if bounds.is_cancelled() {
-        return Outcome::interrupted();
+        return ToolOutcome::interrupted();
     }
     found.outcome(bounds)
 }
@@ -113,12 +113,12 @@ fn engine(input: &GrepInput) -> Searcher {
 }
 
 /// A file that ends early when the search must.
-struct Watched {
+struct CancellableFile {
     file: File,
-    bounds: Bounds,
+    bounds: SearchBounds,
 }
 
-impl Read for Watched {
+impl Read for CancellableFile {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if self.bounds.is_over() {
             return Err(io::Error::other("the search is over"));
@@ -128,7 +128,7 @@ impl Read for Watched {
 }
 
 /// What was found so far, in all files.
-struct Found {
+struct SearchResults {
     mode: GrepMode,
     line_numbers: bool,
     lines: Vec<String>,
@@ -143,7 +143,7 @@ struct Found {
     skipped: usize,
 }
 
-impl Found {
+impl SearchResults {
     /// Takes a line, unless that would be too much.
     fn take(&mut self, line: String) {
         let length = line.chars().count() + 1;
@@ -155,7 +155,7 @@ impl Found {
         self.lines.push(line);
     }
 
-    fn outcome(self, bounds: &Bounds) -> Outcome {
+    fn outcome(self, bounds: &SearchBounds) -> ToolOutcome {
         let mut text = if self.lines.is_empty() {
             "No matches found".to_string()
         } else {
@@ -182,18 +182,18 @@ impl Found {
             "numMatches": self.matches,
             "truncated": self.more,
         });
-        Outcome::text(text, detail)
+        ToolOutcome::text(text, detail)
     }
 }
 
 /// What was found in one file.
-struct Sheet<'a> {
-    found: &'a mut Found,
+struct FileMatches<'a> {
+    found: &'a mut SearchResults,
     name: String,
     here: u64,
 }
 
-impl Sheet<'_> {
+impl FileMatches<'_> {
     fn line(&mut self, number: Option<u64>, mark: char, bytes: &[u8]) {
         let line = text::readable(bytes.trim_ascii_end());
         let shown = text::clipped(&line, LINE_CHARACTERS_MAX);
@@ -217,7 +217,7 @@ impl Sheet<'_> {
     }
 }
 
-impl Sink for Sheet<'_> {
+impl Sink for FileMatches<'_> {
     type Error = io::Error;
 
     fn matched(&mut self, _: &Searcher, found: &SinkMatch<'_>) -> Result<bool, io::Error> {
@@ -261,7 +261,7 @@ mod tests {
     fn a_file_ends_early_when_the_search_is_cancelled() {
         let cancel = CancellationToken::new();
         let file = File::open("/dev/zero").unwrap();
-        let mut endless = Watched { file, bounds: Bounds::new(&cancel) };
+        let mut endless = CancellableFile { file, bounds: SearchBounds::new(&cancel) };
         assert_eq!(endless.read(&mut [0; 8]).unwrap(), 8);
         cancel.cancel();
         assert!(endless.read(&mut [0; 8]).is_err());

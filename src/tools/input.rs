@@ -7,11 +7,11 @@ use jsonschema::error::{ValidationError, ValidationErrorKind};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::catalog::Tool;
+use super::catalog::BuiltinTool;
 
 /// What the model asks for.
 #[derive(Debug)]
-pub(super) enum Request {
+pub(super) enum ToolRequest {
     Bash(BashInput),
     BashOutput(BashOutputInput),
     KillShell(KillShellInput),
@@ -127,7 +127,7 @@ pub(super) struct TodoInput {
 ///
 /// # Errors
 /// Which fields are wrong and what was expected, in a text for the model.
-pub(super) fn parse(tool: Tool, input: &Value) -> Result<Request, String> {
+pub(super) fn parse(tool: BuiltinTool, input: &Value) -> Result<ToolRequest, String> {
     let input = plain(input);
     let faults: Vec<String> =
         validator(tool).iter_errors(&input).take(5).map(|fault| explain(tool, &fault)).collect();
@@ -137,18 +137,18 @@ pub(super) fn parse(tool: Tool, input: &Value) -> Result<Request, String> {
     read(tool, input).map_err(|fault| format!("InputValidationError: {}: {fault}", tool.name()))
 }
 
-fn read(tool: Tool, input: Value) -> Result<Request, serde_json::Error> {
+fn read(tool: BuiltinTool, input: Value) -> Result<ToolRequest, serde_json::Error> {
     Ok(match tool {
-        Tool::Bash => Request::Bash(serde_json::from_value(input)?),
-        Tool::BashOutput => Request::BashOutput(serde_json::from_value(input)?),
-        Tool::KillShell => Request::KillShell(serde_json::from_value(input)?),
-        Tool::Read => Request::Read(serde_json::from_value(input)?),
-        Tool::Write => Request::Write(serde_json::from_value(input)?),
-        Tool::Edit => Request::Edit(serde_json::from_value(input)?),
-        Tool::Glob => Request::Glob(serde_json::from_value(input)?),
-        Tool::Grep => Request::Grep(serde_json::from_value(input)?),
-        Tool::WebFetch => Request::WebFetch(serde_json::from_value(input)?),
-        Tool::TodoWrite => Request::TodoWrite(serde_json::from_value(input)?),
+        BuiltinTool::Bash => ToolRequest::Bash(serde_json::from_value(input)?),
+        BuiltinTool::BashOutput => ToolRequest::BashOutput(serde_json::from_value(input)?),
+        BuiltinTool::KillShell => ToolRequest::KillShell(serde_json::from_value(input)?),
+        BuiltinTool::Read => ToolRequest::Read(serde_json::from_value(input)?),
+        BuiltinTool::Write => ToolRequest::Write(serde_json::from_value(input)?),
+        BuiltinTool::Edit => ToolRequest::Edit(serde_json::from_value(input)?),
+        BuiltinTool::Glob => ToolRequest::Glob(serde_json::from_value(input)?),
+        BuiltinTool::Grep => ToolRequest::Grep(serde_json::from_value(input)?),
+        BuiltinTool::WebFetch => ToolRequest::WebFetch(serde_json::from_value(input)?),
+        BuiltinTool::TodoWrite => ToolRequest::TodoWrite(serde_json::from_value(input)?),
     })
 }
 
@@ -179,15 +179,15 @@ fn whole(value: &Value) -> Value {
     }
 }
 
-fn validator(tool: Tool) -> &'static Validator {
-    static VALIDATORS: [OnceLock<Validator>; Tool::ALL.len()] =
-        [const { OnceLock::new() }; Tool::ALL.len()];
+fn validator(tool: BuiltinTool) -> &'static Validator {
+    static VALIDATORS: [OnceLock<Validator>; BuiltinTool::ALL.len()] =
+        [const { OnceLock::new() }; BuiltinTool::ALL.len()];
     VALIDATORS[tool as usize].get_or_init(|| {
         jsonschema::validator_for(&tool.schema()).expect("the built-in schemas are valid")
     })
 }
 
-fn explain(tool: Tool, fault: &ValidationError<'_>) -> String {
+fn explain(tool: BuiltinTool, fault: &ValidationError<'_>) -> String {
     let place = fault.instance_path().to_string();
     let field = place.trim_start_matches('/').replace('/', ".");
     let kind = fault.kind();
@@ -215,12 +215,12 @@ fn explain(tool: Tool, fault: &ValidationError<'_>) -> String {
     format!("the field `{field}` is wrong: {what}")
 }
 
-fn expected(tool: Tool, field: &str) -> Option<String> {
+fn expected(tool: BuiltinTool, field: &str) -> Option<String> {
     let schema = tool.schema();
     schema["properties"][field]["type"].as_str().map(ToString::to_string)
 }
 
-fn known(tool: Tool) -> String {
+fn known(tool: BuiltinTool) -> String {
     let schema = tool.schema();
     let names = schema["properties"].as_object().map(|fields| fields.keys().cloned().collect());
     let names: Vec<String> = names.unwrap_or_default();

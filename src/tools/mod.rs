@@ -47,20 +47,20 @@ pub use agents::{
     AGENT, AgentCall, AgentDefinition, AgentTools, GENERAL_PURPOSE, OnFailure, TASK, is_agent_tool,
 };
 pub use attach::{LineRange, NotAttached};
-pub use background::{Adopted, AgentEnded, BackgroundEnd, BackgroundKind, BackgroundTask};
+pub use background::{BackgroundAgent, AgentEnded, BackgroundEnd, BackgroundKind, BackgroundTask};
 pub use catalog::built_in_names;
 pub use contain::end_tasks;
 pub use environment::{ChildEnvironment, hook_environment, secret_values};
-pub use foreign::{Brought, ForeignTools, Leave};
-pub use outcome::{Effect, Outcome, Refusal, Warrant};
+pub use foreign::{ExternalResult, ExternalTools, Permission};
+pub use outcome::{Effect, ToolOutcome, ToolRefusal, GrantSource};
 pub use permission::{
-    Naming, PermissionMode, anchor_rule, check_allowance, check_restriction, naming, split_rules,
+    ToolName, PermissionMode, anchor_rule, check_allowance, check_restriction, naming, split_rules,
 };
-pub use require::{Check, CheckEnd, Requirement, Verified};
+pub use require::{RequirementCheck, RequirementEnd, Requirement, RequirementReport};
 pub use sandbox::{Enforced, SandboxMode, SandboxSettings, SandboxState, is_sandbox_path};
 pub use schema::{AnswerSchema, BadSchema, SCHEMA_BYTES_MAX};
 pub use settings::{BadSettings, Offered, OnDenied, ToolSettings};
 pub use shell::STARTED_IN_BACKGROUND;
-pub use structured::{Delivery, Others, STRUCTURED_OUTPUT};
+pub use structured::{Delivery, OtherCalls, STRUCTURED_OUTPUT};
 pub use toolbox::Toolbox;
 pub use web::{MakeClient, WebClient, WebSettings};

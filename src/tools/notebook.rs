@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::outcome::Outcome;
+use super::outcome::ToolOutcome;
 use super::text;
 
 const NOTEBOOK_BYTES_MAX: u64 = 20 << 20;
@@ -17,16 +17,16 @@ const SHOWN_MAX: usize = 100_000;
 /// How much of one output is shown, in characters.
 const OUTPUT_MAX: usize = 5_000;
 
-pub(super) fn read(file: File, path: &Path) -> Outcome {
+pub(super) fn read(file: File, path: &Path) -> ToolOutcome {
     let mut json_text = Vec::new();
     if let Err(error) = file.take(NOTEBOOK_BYTES_MAX).read_to_end(&mut json_text) {
-        return Outcome::failure(format!("cannot read {}: {error}", path.display()));
+        return ToolOutcome::failure(format!("cannot read {}: {error}", path.display()));
     }
     let notebook: Value = match serde_json::from_slice(&json_text) {
         Ok(notebook) => notebook,
         Err(error) => {
             let path = path.display();
-            return Outcome::failure(format!("{path} is no notebook that can be read: {error}"));
+            return ToolOutcome::failure(format!("{path} is no notebook that can be read: {error}"));
         }
     };
     let cells = notebook["cells"].as_array().map_or(&[][..], Vec::as_slice);
@@ -41,7 +41,7 @@ pub(super) fn read(file: File, path: &Path) -> Outcome {
         kept.push_str("(the notebook has no cells)");
     }
     let detail = json!({ "type": "notebook", "file": { "filePath": path, "cells": cells.len() } });
-    Outcome::text(kept, detail)
+    ToolOutcome::text(kept, detail)
 }
 
 fn show(number: usize, cell: &Value) -> String {

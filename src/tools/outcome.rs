@@ -27,7 +27,7 @@ impl Effect {
 
 /// What came of a tool call.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Outcome {
+pub struct ToolOutcome {
     /// What the model sees.
     pub content: Vec<Block>,
     pub is_error: bool,
@@ -37,7 +37,7 @@ pub struct Outcome {
     pub denied: Option<String>,
 }
 
-impl Outcome {
+impl ToolOutcome {
     pub(super) fn text(text: impl Into<String>, detail: Value) -> Self {
         Self { content: vec![Block::text(text)], is_error: false, detail, denied: None }
     }
@@ -59,7 +59,7 @@ impl Outcome {
 
 /// Who allows a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Warrant {
+pub enum GrantSource {
     /// The rules and the mode.
     Rules,
     /// A hook, where no rule says otherwise.
@@ -70,20 +70,20 @@ pub enum Warrant {
 
 /// Why a call was not run.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Refusal {
+pub enum ToolRefusal {
     /// No such tool, or its input is wrong.
-    Invalid(Outcome),
+    Invalid(ToolOutcome),
     /// It is not allowed. The text says why.
-    Denied { outcome: Outcome, reason: String },
+    Denied { outcome: ToolOutcome, reason: String },
 }
 
-impl Refusal {
+impl ToolRefusal {
     pub(super) fn invalid(message: impl AsRef<str>) -> Self {
-        Self::Invalid(Outcome::failure(message))
+        Self::Invalid(ToolOutcome::failure(message))
     }
 
     pub(super) fn denied(reason: String) -> Self {
-        let outcome = Outcome::failure(format!(
+        let outcome = ToolOutcome::failure(format!(
             "{reason}\nNobody is there to ask. Do not work around this: go on with what is \
              allowed, and say at the end what was not done."
         ));
@@ -105,7 +105,7 @@ impl Refusal {
 
     /// Whoever was asked does not allow it. `why` is for the model.
     pub fn by_answer(why: &str) -> Self {
-        let outcome = Outcome::failure(format!(
+        let outcome = ToolOutcome::failure(format!(
             "{why}\nDo not work around this: go on with what is allowed, and say at the end what \
              was not done."
         ));
@@ -113,10 +113,10 @@ impl Refusal {
     }
 
     /// What to tell the model.
-    pub fn into_outcome(self) -> Outcome {
+    pub fn into_outcome(self) -> ToolOutcome {
         match self {
             Self::Invalid(outcome) => outcome,
-            Self::Denied { outcome, reason } => Outcome { denied: Some(reason), ..outcome },
+            Self::Denied { outcome, reason } => ToolOutcome { denied: Some(reason), ..outcome },
         }
     }
 }

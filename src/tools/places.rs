@@ -10,7 +10,7 @@ use nix::fcntl::OFlag;
 
 /// The folders that the run may work in.
 #[derive(Debug)]
-pub(super) struct Places {
+pub(super) struct WorkFolders {
     /// The first is where the run works. All real.
     roots: Vec<PathBuf>,
     /// Where long output goes. Reading there is free.
@@ -22,16 +22,16 @@ pub(super) struct Places {
 
 /// One path of a call: as it was written, and where it really leads.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct ResolvedPath {
     /// Absolute, without `.` and `..`, symbolic links as written.
     pub(super) written: PathBuf,
     /// Without symbolic links. The end of it may not exist yet.
     pub(super) real: PathBuf,
-    pub(super) standing: Standing,
+    pub(super) standing: PathScope,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(super) enum PathScope {
     /// In a folder that the run may work in.
     Inside,
     /// Among the session's own long outputs, or in a folder that is only read.
@@ -48,7 +48,7 @@ const SPREAD_MAX: usize = 10_000;
 /// What is longer, in bytes, no system opens: there is nothing to look at.
 pub(super) const PATH_BYTES_MAX: usize = 4_096;
 
-impl Places {
+impl WorkFolders {
     pub(super) fn new(roots: &[PathBuf], scratch: &Path, home: Option<PathBuf>) -> Self {
         let roots = roots.iter().map(|root| resolve(root)).collect();
         Self { roots, scratch: resolve(scratch), readable: Vec::new(), home }
@@ -64,17 +64,17 @@ impl Places {
     }
 
     /// Finds where `path` leads, seen from `base`.
-    pub(super) fn find(&self, path: &str, base: &Path) -> Place {
+    pub(super) fn find(&self, path: &str, base: &Path) -> ResolvedPath {
         let joined = base.join(self.expand(path));
         let real = resolve(&joined);
         let standing = if self.contains(&real) {
-            Standing::Inside
+            PathScope::Inside
         } else if self.is_free_to_read(&real) {
-            Standing::Scratch
+            PathScope::Scratch
         } else {
-            Standing::Outside
+            PathScope::Outside
         };
-        Place { written: normal(&joined), real, standing }
+        ResolvedPath { written: normal(&joined), real, standing }
     }
 
     /// Makes a path of a call absolute, seen from `base`: without `~`, `.` and `..`, and with links as
@@ -296,42 +296,42 @@ pub(super) fn below(folder: &Path) -> Option<Vec<PathBuf>> {
 
 /// What one sign of a pattern stands for.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Sign {
+enum PatternSign {
     Is(char),
     One,
     Any,
 }
 
 /// What stands in brackets may be quoted, or be a class, `[[:alpha:]]`: from there on anything fits.
-fn loosened(part: &str) -> Vec<Sign> {
+fn loosened(part: &str) -> Vec<PatternSign> {
     let known = part.split_once('[').filter(|(_, rest)| rest.contains(']'));
     let signs = known.map_or(part, |(begin, _)| begin).chars().map(|letter| match letter {
-        '*' => Sign::Any,
-        '?' => Sign::One,
-        letter => Sign::Is(letter),
+        '*' => PatternSign::Any,
+        '?' => PatternSign::One,
+        letter => PatternSign::Is(letter),
     });
-    signs.chain(known.map(|_| Sign::Any)).collect()
+    signs.chain(known.map(|_| PatternSign::Any)).collect()
 }
 
-fn fits(pattern: &[Sign], name: &[char]) -> bool {
+fn fits(pattern: &[PatternSign], name: &[char]) -> bool {
     let (mut at, mut seen) = (0, 0);
     let mut star: Option<(usize, usize)> = None;
     while seen < name.len() {
         match pattern.get(at) {
-            Some(Sign::Any) => {
+            Some(PatternSign::Any) => {
                 star = Some((at, seen));
                 at += 1;
             }
-            Some(Sign::One) => (at, seen) = (at + 1, seen + 1),
-            Some(Sign::Is(letter)) if *letter == name[seen] => (at, seen) = (at + 1, seen + 1),
-            Some(Sign::Is(_)) | None => {
+            Some(PatternSign::One) => (at, seen) = (at + 1, seen + 1),
+            Some(PatternSign::Is(letter)) if *letter == name[seen] => (at, seen) = (at + 1, seen + 1),
+            Some(PatternSign::Is(_)) | None => {
                 let Some((back, from)) = star else { return false };
                 (at, seen) = (back + 1, from + 1);
                 star = Some((back, from + 1));
             }
         }
     }
-    pattern[at..].iter().all(|sign| *sign == Sign::Any)
+    pattern[at..].iter().all(|sign| *sign == PatternSign::Any)
 }
 
 /// How a path is shown to the model: from where its shell stands, if it is below.

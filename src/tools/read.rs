@@ -12,9 +12,9 @@ use tokio_util::sync::CancellationToken;
 use super::input::ReadInput;
 use super::media;
 use super::notebook;
-use super::outcome::Outcome;
-use super::places::{Place, open_real, shown};
-use super::seen::Seen;
+use super::outcome::ToolOutcome;
+use super::places::{ResolvedPath, open_real, shown};
+use super::seen::FilesRead;
 use super::text;
 
 const LINES_DEFAULT: u64 = 2_000;
@@ -35,31 +35,31 @@ const NAMES_MAX: usize = 2_000;
 /// Reads a file. Blocks.
 pub(super) fn run(
     input: &ReadInput,
-    place: &Place,
+    place: &ResolvedPath,
     base: &Path,
-    seen: &Seen,
+    seen: &FilesRead,
     cancel: &CancellationToken,
-) -> Outcome {
+) -> ToolOutcome {
     let (mut file, metadata) = match open(place, base) {
         Ok(opened) => opened,
-        Err(why) => return Outcome::failure(why),
+        Err(why) => return ToolOutcome::failure(why),
     };
     let path = place.written.display();
     if let Some(promised) = media::promised(&place.written).filter(|_| metadata.len() == 0) {
-        return Outcome::failure(format!("{path} is empty: there is no {promised} in it."));
+        return ToolOutcome::failure(format!("{path} is empty: there is no {promised} in it."));
     }
     let mut start = Vec::new();
     if let Err(error) = sniff(&mut file, &mut start) {
-        return Outcome::failure(format!("cannot read {path}: {error}"));
+        return ToolOutcome::failure(format!("cannot read {path}: {error}"));
     }
     let outcome = if let Some(kind) = media::kind(&start) {
         let size = metadata.len();
-        let file = media::File { kind, open: file, size, path: &place.written };
+        let file = media::MediaFile { kind, open: file, size, path: &place.written };
         media::read(file, input.pages.as_deref(), cancel)
     } else if place.real.extension().is_some_and(|extension| extension == "ipynb") {
         notebook::read(file, &place.written)
     } else if text::is_binary(&start) {
-        return Outcome::failure(binary(&start, metadata.len(), place));
+        return ToolOutcome::failure(binary(&start, metadata.len(), place));
     } else {
         lines(input, file, place, cancel)
     };
@@ -70,7 +70,7 @@ pub(super) fn run(
 }
 
 /// Says that a file is no text, and how to look at it all the same.
-fn binary(start: &[u8], size: u64, place: &Place) -> String {
+fn binary(start: &[u8], size: u64, place: &ResolvedPath) -> String {
     let path = place.written.display();
     match media::foreign(start) {
         Some(format) => format!(
@@ -85,7 +85,7 @@ fn binary(start: &[u8], size: u64, place: &Place) -> String {
 }
 
 /// Opens a regular file, and nothing that could make a reader wait.
-fn open(place: &Place, base: &Path) -> Result<(File, Metadata), String> {
+fn open(place: &ResolvedPath, base: &Path) -> Result<(File, Metadata), String> {
     let path = place.written.display();
     let metadata = match fs::metadata(&place.real) {
         Ok(metadata) => metadata,
@@ -129,7 +129,7 @@ fn sniff(file: &mut File, start: &mut Vec<u8>) -> io::Result<()> {
 }
 
 /// Says that a file is missing, and which names are near.
-pub(super) fn missing(place: &Place, base: &Path) -> String {
+pub(super) fn missing(place: &ResolvedPath, base: &Path) -> String {
     let path = place.written.display();
     let name = place.real.file_name().map(|name| name.to_string_lossy().to_lowercase());
     let (Some(name), Some(folder)) = (name, place.real.parent()) else {
@@ -160,7 +160,7 @@ pub(super) fn missing(place: &Place, base: &Path) -> String {
 }
 
 /// A line as it is shown, and whether there was one.
-enum Line {
+enum ShownLine {
     Text(String),
     /// It is no text, though the file begins as one.
     Binary,
@@ -169,23 +169,23 @@ enum Line {
 
 /// What is shown of a file.
 #[derive(Default)]
-struct Sheet {
+struct ShownFile {
     shown: String,
     /// The first of the lines that are no text, up to the one before the next.
     binary_since: Option<u64>,
 }
 
-impl Sheet {
-    fn take(&mut self, number: u64, line: Line) {
+impl ShownFile {
+    fn take(&mut self, number: u64, line: ShownLine) {
         match line {
-            Line::Binary => {
+            ShownLine::Binary => {
                 self.binary_since.get_or_insert(number);
             }
-            Line::Text(line) => {
+            ShownLine::Text(line) => {
                 self.close(number);
                 self.shown.extend([format!("{number:>6}\t"), line, "\n".to_string()]);
             }
-            Line::End => {}
+            ShownLine::End => {}
         }
     }
 
@@ -203,23 +203,23 @@ impl Sheet {
     }
 }
 
-fn lines(input: &ReadInput, file: File, place: &Place, cancel: &CancellationToken) -> Outcome {
+fn lines(input: &ReadInput, file: File, place: &ResolvedPath, cancel: &CancellationToken) -> ToolOutcome {
     let path = place.written.display();
     let first = input.offset.unwrap_or(1).max(1);
     let limit = input.limit.unwrap_or(LINES_DEFAULT);
     let mut reader = BufReader::with_capacity(64 << 10, file);
     let (mut number, mut taken) = (0_u64, 0_u64);
-    let mut sheet = Sheet::default();
+    let mut sheet = ShownFile::default();
     let more = loop {
         if taken == limit || sheet.shown.len() >= TEXT_BYTES_MAX {
             break reader.fill_buf().is_ok_and(|rest| !rest.is_empty());
         }
         if cancel.is_cancelled() {
-            return Outcome::interrupted();
+            return ToolOutcome::interrupted();
         }
         let keep = if number + 1 < first { 0 } else { LINE_CHARACTERS_MAX };
         match next_line(&mut reader, keep, cancel) {
-            Ok(Line::End) => break false,
+            Ok(ShownLine::End) => break false,
             Ok(line) => {
                 number += 1;
                 if number >= first {
@@ -227,11 +227,11 @@ fn lines(input: &ReadInput, file: File, place: &Place, cancel: &CancellationToke
                     sheet.take(number, line);
                 }
             }
-            Err(error) => return Outcome::failure(format!("cannot read {path}: {error}")),
+            Err(error) => return ToolOutcome::failure(format!("cannot read {path}: {error}")),
         }
     };
     if taken == 0 && number > 0 {
-        return Outcome::failure(format!("{path} has only {number} lines"));
+        return ToolOutcome::failure(format!("{path} has only {number} lines"));
     }
     sheet.close(number + 1);
     let mut shown = sheet.shown;
@@ -246,7 +246,7 @@ fn lines(input: &ReadInput, file: File, place: &Place, cancel: &CancellationToke
         "type": "text",
         "file": { "filePath": place.written, "startLine": first, "numLines": taken, "more": more },
     });
-    Outcome::text(shown.trim_end_matches('\n'), detail)
+    ToolOutcome::text(shown.trim_end_matches('\n'), detail)
 }
 
 /// Reads one line in bounded memory: `keep` characters of it, and how many more there were.
@@ -254,7 +254,7 @@ fn next_line(
     reader: &mut impl BufRead,
     keep: usize,
     cancel: &CancellationToken,
-) -> io::Result<Line> {
+) -> io::Result<ShownLine> {
     let room = keep * 4;
     let mut line: Vec<u8> = Vec::new();
     let mut length = 0_usize;
@@ -264,7 +264,7 @@ fn next_line(
         }
         let available = reader.fill_buf()?;
         if available.is_empty() && length == 0 {
-            return Ok(Line::End);
+            return Ok(ShownLine::End);
         }
         let end = available.iter().position(|byte| *byte == b'\n');
         let used = end.unwrap_or(available.len());
@@ -275,14 +275,14 @@ fn next_line(
         reader.consume(used + usize::from(end.is_some()));
         if at_end {
             if text::is_binary(&line) {
-                return Ok(Line::Binary);
+                return Ok(ShownLine::Binary);
             }
             let whole = String::from_utf8_lossy(&line);
             let whole = whole.trim_end_matches('\r');
             let clipped = text::clipped(whole, keep);
             let left_out = length.saturating_sub(clipped.len() + 2);
             let cut = keep > 0 && (clipped.len() < whole.len() || length > room + 2);
-            return Ok(Line::Text(if cut {
+            return Ok(ShownLine::Text(if cut {
                 format!("{clipped}[… {left_out} more bytes]")
             } else {
                 clipped.to_string()

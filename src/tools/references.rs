@@ -18,7 +18,7 @@ pub(super) const REFERENCES: [&str; 3] = ["$ref", "$dynamicRef", "$recursiveRef"
 const DATA: [&str; 4] = ["const", "default", "enum", "examples"];
 
 /// A reference, and where it stands.
-struct Reference<'a> {
+struct SymlinkReference<'a> {
     pointer: String,
     target: &'a str,
 }
@@ -32,7 +32,7 @@ pub(super) fn check(schema: &Value) -> Result<(), BadSchema> {
     find(schema, &mut String::new(), &mut references);
     // An inner "$id" moves what "#" means; then only the validator can tell.
     let has_ids = schema.as_object().is_some_and(|root| root.values().any(holds_id));
-    for Reference { pointer, target } in references {
+    for SymlinkReference { pointer, target } in references {
         let Some(fragment) = target.strip_prefix('#') else {
             return Err(BadSchema::at(
                 pointer,
@@ -62,13 +62,13 @@ pub(super) fn check(schema: &Value) -> Result<(), BadSchema> {
     Ok(())
 }
 
-fn find<'a>(schema: &'a Value, pointer: &mut String, found: &mut Vec<Reference<'a>>) {
-    let mut below = |name: &str, value: &'a Value, found: &mut Vec<Reference<'a>>| {
+fn find<'a>(schema: &'a Value, pointer: &mut String, found: &mut Vec<SymlinkReference<'a>>) {
+    let mut below = |name: &str, value: &'a Value, found: &mut Vec<SymlinkReference<'a>>| {
         let length = pointer.len();
         pointer.push('/');
         pointer.push_str(&name.replace('~', "~0").replace('/', "~1"));
         if let Some(target) = value.as_str().filter(|_| REFERENCES.contains(&name)) {
-            found.push(Reference { pointer: pointer.clone(), target });
+            found.push(SymlinkReference { pointer: pointer.clone(), target });
         } else {
             find(value, pointer, found);
         }

@@ -12,8 +12,8 @@ use nix::sys::signal::Signal;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::command::{Cause, Ended};
-use super::shell::{self, Shell};
+use super::command::{CommandEnd, EndedCommand};
+use super::shell::{self, ShellSession};
 
 /// How much of the output of a failed check is in the result.
 const TAIL_LINES_MAX: usize = 20;
@@ -31,9 +31,9 @@ pub struct Requirement {
 
 /// How one run of the command went.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Check {
+pub struct RequirementCheck {
     pub command: String,
-    pub end: CheckEnd,
+    pub end: RequirementEnd,
     /// Both streams as they came, cut in the middle when long.
     pub output: String,
     /// Where the whole of a long output is.
@@ -43,7 +43,7 @@ pub struct Check {
 
 /// How the command ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum CheckEnd {
+pub enum RequirementEnd {
     Exited(i32),
     /// By a signal that outlast did not send.
     Killed(i32),
@@ -56,42 +56,42 @@ pub enum CheckEnd {
     Unknown,
 }
 
-impl Check {
+impl RequirementCheck {
     /// Only exit code 0 will do.
     pub fn passed(&self) -> bool {
-        self.end == CheckEnd::Exited(0)
+        self.end == RequirementEnd::Exited(0)
     }
 
     /// As a shell tells it; `None` when the command did not end by itself.
     pub fn exit_code(&self) -> Option<i32> {
         match self.end {
-            CheckEnd::Exited(code) => Some(code),
-            CheckEnd::Killed(signal) => Some(128 + signal),
-            CheckEnd::TimedOut(_)
-            | CheckEnd::Cancelled
-            | CheckEnd::NotStarted(_)
-            | CheckEnd::Unknown => None,
+            RequirementEnd::Exited(code) => Some(code),
+            RequirementEnd::Killed(signal) => Some(128 + signal),
+            RequirementEnd::TimedOut(_)
+            | RequirementEnd::Cancelled
+            | RequirementEnd::NotStarted(_)
+            | RequirementEnd::Unknown => None,
         }
     }
 
     /// How it ended, as the end of a sentence that begins with the command.
     pub fn how(&self) -> String {
         match &self.end {
-            CheckEnd::Exited(0) => "passed".to_string(),
-            CheckEnd::Exited(code) => format!("ended with exit code {code}"),
-            CheckEnd::Killed(signal) => {
+            RequirementEnd::Exited(0) => "passed".to_string(),
+            RequirementEnd::Exited(code) => format!("ended with exit code {code}"),
+            RequirementEnd::Killed(signal) => {
                 let name = Signal::try_from(*signal).map_or("a signal", Signal::as_str);
                 format!("was killed by {name}")
             }
-            CheckEnd::TimedOut(limit) => {
+            RequirementEnd::TimedOut(limit) => {
                 format!(
                     "did not end within {}, and was cut off",
                     humantime::format_duration(*limit)
                 )
             }
-            CheckEnd::Cancelled => CUT_OFF.to_string(),
-            CheckEnd::NotStarted(why) => format!("could not be run: {why}"),
-            CheckEnd::Unknown => "ended in a way that the system does not tell".to_string(),
+            RequirementEnd::Cancelled => CUT_OFF.to_string(),
+            RequirementEnd::NotStarted(why) => format!("could not be run: {why}"),
+            RequirementEnd::Unknown => "ended in a way that the system does not tell".to_string(),
         }
     }
 
@@ -114,14 +114,14 @@ impl Check {
 
 /// The command, and what came of it so far.
 #[derive(Debug)]
-pub(super) struct Requirements {
+pub(super) struct RequirementState {
     requirement: Requirement,
-    verified: Mutex<Verified>,
+    verified: Mutex<RequirementReport>,
 }
 
 /// What the checks of a run came to, for its result.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Verified {
+pub struct RequirementReport {
     pub command: String,
     /// How often it was run.
     pub attempts: u32,
@@ -135,12 +135,12 @@ pub struct Verified {
     pub output: String,
 }
 
-impl Requirements {
+impl RequirementState {
     /// # Errors
     /// Why no shell could run it.
     pub(super) fn new(requirement: Requirement) -> Result<Self, String> {
         shell::check_command(&requirement.command)?;
-        let verified = Mutex::new(Verified {
+        let verified = Mutex::new(RequirementReport {
             command: requirement.command.clone(),
             attempts: 0,
             passed: false,
@@ -157,10 +157,10 @@ impl Requirements {
 
     pub(super) async fn check(
         &self,
-        shell: &Shell,
+        shell: &ShellSession,
         cwd: &Path,
         cancel: &CancellationToken,
-    ) -> Check {
+    ) -> RequirementCheck {
         let Requirement { command, timeout } = &self.requirement;
         // Whoever drops this has run it, and learns nothing more of it.
         self.note(|verified| {
@@ -173,11 +173,11 @@ impl Requirements {
         let ended = shell.run_apart(command, cwd, *timeout, cancel).await;
         let (end, output, output_file) = match ended {
             Ok((ended, captured)) => (end_of(&ended, *timeout), captured.both, captured.file),
-            Err(_) if cancel.is_cancelled() => (CheckEnd::Cancelled, String::new(), None),
-            Err(why) => (CheckEnd::NotStarted(why), String::new(), None),
+            Err(_) if cancel.is_cancelled() => (RequirementEnd::Cancelled, String::new(), None),
+            Err(why) => (RequirementEnd::NotStarted(why), String::new(), None),
         };
         let took = began.elapsed();
-        let check = Check { command: command.clone(), end, output, output_file, took };
+        let check = RequirementCheck { command: command.clone(), end, output, output_file, took };
         self.note(|verified| {
             (verified.passed, verified.exit_code) = (check.passed(), check.exit_code());
             verified.how = Some(check.how());
@@ -186,24 +186,24 @@ impl Requirements {
         check
     }
 
-    fn note(&self, change: impl FnOnce(&mut Verified)) {
+    fn note(&self, change: impl FnOnce(&mut RequirementReport)) {
         change(&mut self.verified.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    pub(super) fn verified(&self) -> Verified {
+    pub(super) fn verified(&self) -> RequirementReport {
         self.verified.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
-fn end_of(ended: &Ended, limit: Duration) -> CheckEnd {
+fn end_of(ended: &EndedCommand, limit: Duration) -> RequirementEnd {
     match (ended.cause, ended.status) {
-        (Cause::TimedOut, _) => CheckEnd::TimedOut(limit),
-        (Cause::Cancelled, _) => CheckEnd::Cancelled,
-        (Cause::Itself, None) => CheckEnd::Unknown,
-        (Cause::Itself, Some(status)) => match (status.code(), status.signal()) {
-            (Some(code), _) => CheckEnd::Exited(code),
-            (None, Some(signal)) => CheckEnd::Killed(signal),
-            (None, None) => CheckEnd::Unknown,
+        (CommandEnd::TimedOut, _) => RequirementEnd::TimedOut(limit),
+        (CommandEnd::Cancelled, _) => RequirementEnd::Cancelled,
+        (CommandEnd::Itself, None) => RequirementEnd::Unknown,
+        (CommandEnd::Itself, Some(status)) => match (status.code(), status.signal()) {
+            (Some(code), _) => RequirementEnd::Exited(code),
+            (None, Some(signal)) => RequirementEnd::Killed(signal),
+            (None, None) => RequirementEnd::Unknown,
         },
     }
 }

@@ -42,20 +42,20 @@ const KEYWORDS: [&str; 39] = [
 
 /// A JSON Schema that an answer must satisfy. Clones share it.
 #[derive(Clone, Debug)]
-pub struct AnswerSchema(Arc<Checked>);
+pub struct AnswerSchema(Arc<SchemaCheck>);
 
 #[derive(Debug)]
-struct Checked {
+struct SchemaCheck {
     /// As the user wrote it.
     source: Value,
     /// What the model is given as the input of the tool.
     offered: Value,
     validator: Validator,
-    form: Form,
+    form: SchemaForm,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Form {
+enum SchemaForm {
     /// The answer is the input of the tool.
     Plain,
     /// The answer is in one field of it.
@@ -98,12 +98,12 @@ impl AnswerSchema {
         references::check(&schema)?;
         let (form, source) = (form(&schema), schema.clone());
         let (checked, offered) = match form {
-            Form::Plain => {
+            SchemaForm::Plain => {
                 let mut schema = schema;
                 schema["type"] = json!("object");
                 (schema.clone(), schema)
             }
-            Form::Wrapped => {
+            SchemaForm::Wrapped => {
                 let offered = wrap(&schema);
                 (schema, offered)
             }
@@ -120,7 +120,7 @@ impl AnswerSchema {
                 let why = format!("{}; correct the schema", mistake(&fault));
                 BadSchema::at(fault.instance_path().as_str(), why)
             })?;
-        Ok(Self(Arc::new(Checked { source, offered, validator, form })))
+        Ok(Self(Arc::new(SchemaCheck { source, offered, validator, form })))
     }
 
     /// The schema as the user wrote it.
@@ -139,11 +139,11 @@ impl AnswerSchema {
     /// What does not fit, a line each, with its place and what was expected there.
     pub(super) fn read(&self, input: &Value) -> Result<Value, Vec<String>> {
         let (answer, above) = match (self.0.form, only_field(input)) {
-            (Form::Plain, _) => (input, ""),
-            (Form::Wrapped, Some(answer)) => (answer, "/answer"),
+            (SchemaForm::Plain, _) => (input, ""),
+            (SchemaForm::Wrapped, Some(answer)) => (answer, "/answer"),
             // Some models leave the wrapping out. What fits is what was asked for.
-            (Form::Wrapped, None) if self.0.validator.is_valid(input) => return Ok(input.clone()),
-            (Form::Wrapped, None) => {
+            (SchemaForm::Wrapped, None) if self.0.validator.is_valid(input) => return Ok(input.clone()),
+            (SchemaForm::Wrapped, None) => {
                 return Err(vec![format!(
                     "the input must be an object with the one field `{FIELD}`, which holds the \
                      whole answer"
@@ -197,8 +197,8 @@ fn unknown_dialect(schema: &Value) -> BadSchema {
 }
 
 /// Whether the service takes a schema for the input of a tool as it is.
-fn form(schema: &Value) -> Form {
-    let Some(root) = schema.as_object() else { return Form::Wrapped };
+fn form(schema: &Value) -> SchemaForm {
+    let Some(root) = schema.as_object() else { return SchemaForm::Wrapped };
     let has = |names: &[&str]| names.iter().any(|name| root.contains_key(*name));
     let properties = root.get("properties").and_then(Value::as_object);
     let is_object = match root.get("type") {
@@ -207,7 +207,7 @@ fn form(schema: &Value) -> Form {
     };
     let is_composed = has(&REFERENCES) || has(&["allOf", "anyOf", "oneOf"]);
     let names_fit = properties.is_none_or(|fields| fields.keys().all(|name| is_plain(name)));
-    if is_object && !is_composed && names_fit { Form::Plain } else { Form::Wrapped }
+    if is_object && !is_composed && names_fit { SchemaForm::Plain } else { SchemaForm::Wrapped }
 }
 
 /// Whether the service takes this as the name of a field of a tool's input.

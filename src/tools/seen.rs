@@ -7,27 +7,27 @@ use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
 
 #[derive(Debug, Default)]
-pub(super) struct Seen {
-    files: Mutex<HashMap<PathBuf, Stamp>>,
+pub(super) struct FilesRead {
+    files: Mutex<HashMap<PathBuf, FileStamp>>,
 }
 
 /// What a file looked like. Its mode and links may change without harm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Stamp {
+struct FileStamp {
     bytes: u64,
     modified: Option<SystemTime>,
 }
 
-impl Stamp {
+impl FileStamp {
     fn of(metadata: &Metadata) -> Self {
         Self { bytes: metadata.len(), modified: metadata.modified().ok() }
     }
 }
 
-impl Seen {
+impl FilesRead {
     pub(super) fn note(&self, real: &Path, metadata: &Metadata) {
         let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
-        files.insert(real.to_path_buf(), Stamp::of(metadata));
+        files.insert(real.to_path_buf(), FileStamp::of(metadata));
     }
 
     /// Whether the model knows what the file holds now.
@@ -38,7 +38,7 @@ impl Seen {
         let files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
         match files.get(real) {
             None => Err("the file has not been read yet: Read it first"),
-            Some(stamp) if *stamp != Stamp::of(metadata) => {
+            Some(stamp) if *stamp != FileStamp::of(metadata) => {
                 Err("the file has changed since it was read: Read it again")
             }
             Some(_) => Ok(()),

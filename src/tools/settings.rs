@@ -8,7 +8,7 @@ use crate::process::Supervisor;
 use crate::secrets::KnownSecrets;
 
 use super::agents::is_agent_tool;
-use super::catalog::Tool;
+use super::catalog::BuiltinTool;
 use super::environment::ChildEnvironment;
 use super::permission::PermissionMode;
 use super::require::Requirement;
@@ -50,7 +50,7 @@ impl Offered {
     /// No name is any tool's.
     pub(super) fn among(&self, names: &[String]) -> Result<Self, String> {
         let is_known = |name: &&String| {
-            Tool::named(name).is_some() || is_agent_tool(name) || name.starts_with("mcp__")
+            BuiltinTool::named(name).is_some() || is_agent_tool(name) || name.starts_with("mcp__")
         };
         if !names.is_empty() && !names.iter().any(|name| is_known(&name)) {
             return Err(format!("none of its tools exists here ({})", names.join(", ")));
@@ -61,7 +61,7 @@ impl Offered {
                 own.iter().any(|own| own == name || is_agent_tool(own) && is_agent_tool(name))
             }
         };
-        let built_in = |name: &&String| Tool::named(name).is_some() || is_agent_tool(name);
+        let built_in = |name: &&String| BuiltinTool::named(name).is_some() || is_agent_tool(name);
         let both = names.iter().filter(built_in).filter(|name| has(name));
         Ok(Self::Only(both.cloned().collect()))
     }

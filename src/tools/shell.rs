@@ -13,19 +13,19 @@ use nix::sys::signal::Signal;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use crate::process::{Job, Running, Supervisor, find_program};
+use crate::process::{Job, RunningJob, Supervisor, find_program};
 use crate::transcript::Block;
 
-use super::background::{Begin, Shells};
-use super::capture::{Capture, Captured, Scratch};
-use super::command::{Cause, Ended, follow};
-use super::environment::Environment;
+use super::background::{TaskStart, BackgroundTasks};
+use super::capture::{OutputCapture, CapturedOutput, OutputFolder};
+use super::command::{CommandEnd, EndedCommand, follow};
+use super::environment::CommandEnv;
 use super::input::BashInput;
-use super::outcome::Outcome;
+use super::outcome::ToolOutcome;
 use super::permission;
-use super::places::Places;
+use super::places::WorkFolders;
 use super::sandbox::Sandbox;
-use super::whereabouts::{Told, Whereabouts};
+use super::whereabouts::{CwdReport, FinalCwd};
 
 /// The kernel takes no argument longer than 128 KiB.
 const COMMAND_BYTES_MAX: usize = 120_000;
@@ -38,17 +38,17 @@ pub const STARTED_IN_BACKGROUND: &str = "Runs in the background as ";
 
 /// What the shell knows from one command to the next.
 #[derive(Debug)]
-pub(super) struct Shell {
+pub(super) struct ShellSession {
     pub(super) program: PathBuf,
-    pub(super) environment: Environment,
+    pub(super) environment: CommandEnv,
     timeout: Duration,
     timeout_max: Duration,
     /// How long a background command may run.
     lifetime: Duration,
     output_limit: usize,
-    scratch: Arc<Scratch>,
+    scratch: Arc<OutputFolder>,
     supervisor: Supervisor,
-    pub(super) background: Arc<Shells>,
+    pub(super) background: Arc<BackgroundTasks>,
     /// Where the next command starts.
     cwd: Mutex<PathBuf>,
     sandbox: Arc<Sandbox>,
@@ -65,18 +65,18 @@ enum Confinement {
 
 /// What a shell is made with.
 pub(super) struct ShellParts {
-    pub(super) environment: Environment,
+    pub(super) environment: CommandEnv,
     pub(super) timeout: Duration,
     pub(super) timeout_max: Duration,
     pub(super) lifetime: Duration,
     pub(super) output_limit: usize,
-    pub(super) scratch: Arc<Scratch>,
+    pub(super) scratch: Arc<OutputFolder>,
     pub(super) cwd: PathBuf,
     pub(super) supervisor: Supervisor,
     pub(super) sandbox: Arc<Sandbox>,
 }
 
-impl Shell {
+impl ShellSession {
     pub(super) fn new(parts: ShellParts) -> Self {
         Self {
             program: find_shell(&parts.environment, &parts.cwd),
@@ -87,7 +87,7 @@ impl Shell {
             output_limit: parts.output_limit,
             scratch: parts.scratch,
             supervisor: parts.supervisor,
-            background: Shells::new(),
+            background: BackgroundTasks::new(),
             cwd: Mutex::new(parts.cwd),
             sandbox: parts.sandbox,
         }
@@ -106,7 +106,7 @@ impl Shell {
         &self.environment.variables
     }
 
-    pub(super) fn scratch(&self) -> &Arc<Scratch> {
+    pub(super) fn scratch(&self) -> &Arc<OutputFolder> {
         &self.scratch
     }
 
@@ -132,17 +132,17 @@ impl Shell {
     pub(super) async fn run(
         &self,
         input: &BashInput,
-        places: &Places,
+        places: &WorkFolders,
         cancel: &CancellationToken,
-    ) -> Outcome {
+    ) -> ToolOutcome {
         if cancel.is_cancelled() {
-            return Outcome::interrupted();
+            return ToolOutcome::interrupted();
         }
         let mut notes = Vec::new();
         let cwd = self.usable_cwd(places, &mut notes);
         let confinement = self.confinement(input);
         let whereabouts = match confinement {
-            Confinement::Sandbox => Whereabouts::ask(&self.scratch).await.ok(),
+            Confinement::Sandbox => FinalCwd::ask(&self.scratch).await.ok(),
             // It stays where it starts, and could not write down where that is.
             Confinement::Reading => None,
         };
@@ -150,7 +150,7 @@ impl Shell {
         let limit = input.timeout.map_or(self.timeout, Duration::from_millis);
         let running = match self.launch(job, &cwd, confinement).await {
             Ok(running) => running,
-            Err(why) => return Outcome::failure(why),
+            Err(why) => return ToolOutcome::failure(why),
         };
         let (ended, captured) = self.see_through(running, limit, cancel).await;
         if let Some(whereabouts) = whereabouts {
@@ -165,24 +165,24 @@ impl Shell {
         }
         let failed = ended.status.is_none_or(|status| !status.success());
         notes.extend(failed.then(|| self.sandbox.hint(&captured.err)).flatten());
-        Verdict { command: &input.command, limit, ended, captured, notes }.outcome()
+        CommandReport { command: &input.command, limit, ended, captured, notes }.outcome()
     }
 
     /// Starts a command in the background and leaves it there. `call` is the tool call.
-    pub(super) async fn begin(&self, call: &str, input: &BashInput, places: &Places) -> Outcome {
+    pub(super) async fn begin(&self, call: &str, input: &BashInput, places: &WorkFolders) -> ToolOutcome {
         if let Err(why) = self.background.admit() {
-            return Outcome::failure(why);
+            return ToolOutcome::failure(why);
         }
         let mut notes = Vec::new();
         let cwd = self.usable_cwd(places, &mut notes);
         let job = self.job(&input.command, &cwd, None);
         let running = match self.launch(job, &cwd, Confinement::Sandbox).await {
             Ok(running) => running,
-            Err(why) => return Outcome::failure(why),
+            Err(why) => return ToolOutcome::failure(why),
         };
         let id = self.background.take(
             running,
-            &Begin {
+            &TaskStart {
                 call,
                 command: &input.command,
                 description: input.description.as_deref(),
@@ -198,7 +198,7 @@ impl Shell {
             "interrupted": false,
             "backgroundTaskId": id,
         });
-        Outcome::text(notes.join("\n"), detail)
+        ToolOutcome::text(notes.join("\n"), detail)
     }
 
     /// Runs a command that the model has no part in: in `cwd`, and where the model's next one
@@ -212,7 +212,7 @@ impl Shell {
         cwd: &Path,
         limit: Duration,
         cancel: &CancellationToken,
-    ) -> Result<(Ended, Captured), String> {
+    ) -> Result<(EndedCommand, CapturedOutput), String> {
         if cancel.is_cancelled() {
             return Err("the run is to end".to_string());
         }
@@ -222,11 +222,11 @@ impl Shell {
 
     async fn see_through(
         &self,
-        running: Running,
+        running: RunningJob,
         limit: Duration,
         cancel: &CancellationToken,
-    ) -> (Ended, Captured) {
-        let mut capture = Capture::new(self.output_limit, Arc::clone(&self.scratch));
+    ) -> (EndedCommand, CapturedOutput) {
+        let mut capture = OutputCapture::new(self.output_limit, Arc::clone(&self.scratch));
         let ended = follow(running, limit, cancel, &mut capture).await;
         (ended, capture.finish().await)
     }
@@ -250,7 +250,7 @@ impl Shell {
         mut job: Job,
         cwd: &Path,
         confinement: Confinement,
-    ) -> Result<Running, String> {
+    ) -> Result<RunningJob, String> {
         let sandbox = Arc::clone(&self.sandbox);
         // It looks at the disk. Without an answer nothing is run, for it would run unfenced.
         let fence = tokio::task::spawn_blocking(move || match confinement {
@@ -263,7 +263,7 @@ impl Shell {
     }
 
     /// Where the command starts: where the last one ended, if that is still there.
-    fn usable_cwd(&self, places: &Places, notes: &mut Vec<String>) -> PathBuf {
+    fn usable_cwd(&self, places: &WorkFolders, notes: &mut Vec<String>) -> PathBuf {
         let cwd = self.cwd();
         if cwd.is_dir() {
             return cwd;
@@ -282,8 +282,8 @@ impl Shell {
         *self.cwd.lock().unwrap_or_else(PoisonError::into_inner) = cwd;
     }
 
-    fn job(&self, text: &str, cwd: &Path, whereabouts: Option<&Whereabouts>) -> Job {
-        let trap = whereabouts.map_or(String::new(), Whereabouts::trap);
+    fn job(&self, text: &str, cwd: &Path, whereabouts: Option<&FinalCwd>) -> Job {
+        let trap = whereabouts.map_or(String::new(), FinalCwd::trap);
         let script = format!("{trap}eval \"$1\"");
         let mut environment = self.environment.of_a_command();
         environment.push(("PWD".into(), cwd.into()));
@@ -299,12 +299,12 @@ impl Shell {
     }
 
     /// Takes over where the command ended, unless it went where the run may not work.
-    fn carry_over(&self, told: Told, places: &Places, notes: &mut Vec<String>) {
+    fn carry_over(&self, told: CwdReport, places: &WorkFolders, notes: &mut Vec<String>) {
         match told {
-            Told::Nothing => {}
-            Told::Folder(there) if there == self.cwd() => {}
-            Told::Folder(there) if places.contains(&there) => self.set_cwd(there),
-            Told::Folder(there) => {
+            CwdReport::Nothing => {}
+            CwdReport::Folder(there) if there == self.cwd() => {}
+            CwdReport::Folder(there) if places.contains(&there) => self.set_cwd(there),
+            CwdReport::Folder(there) => {
                 let home = places.cwd().to_path_buf();
                 notes.push(format!(
                     "{} is outside the working directories; the working directory is {} again.",
@@ -313,7 +313,7 @@ impl Shell {
                 ));
                 self.set_cwd(home);
             }
-            Told::Nonsense => notes.push(format!(
+            CwdReport::Nonsense => notes.push(format!(
                 "Where the command ended cannot be told; the working directory is still {}.",
                 self.cwd().display()
             )),
@@ -341,7 +341,7 @@ pub(super) fn check_command(command: &str) -> Result<(), String> {
     }
 }
 
-fn find_shell(environment: &Environment, cwd: &Path) -> PathBuf {
+fn find_shell(environment: &CommandEnv, cwd: &Path) -> PathBuf {
     let path = environment.get("PATH").unwrap_or_default();
     find_program(&["bash", "/bin/bash", "sh"], path, cwd)
         .unwrap_or_else(|| PathBuf::from("/bin/sh"))
@@ -357,16 +357,16 @@ fn cannot_start(program: &Path, cwd: &Path, error: &io::Error) -> String {
 }
 
 /// Turns how a command ended into what the model and programs see.
-struct Verdict<'a> {
+struct CommandReport<'a> {
     command: &'a str,
     limit: Duration,
-    ended: Ended,
-    captured: Captured,
+    ended: EndedCommand,
+    captured: CapturedOutput,
     notes: Vec<String>,
 }
 
-impl Verdict<'_> {
-    fn outcome(self) -> Outcome {
+impl CommandReport<'_> {
+    fn outcome(self) -> ToolOutcome {
         let (heading, is_error) = self.heading();
         let mut parts: Vec<&str> = Vec::new();
         parts.extend(heading.as_deref());
@@ -377,15 +377,15 @@ impl Verdict<'_> {
             parts.push("(no output)");
         }
         parts.extend(self.notes.iter().map(String::as_str));
-        Outcome {
+        ToolOutcome {
             content: vec![Block::text(parts.join("\n"))],
             is_error,
             detail: json!({
                 "stdout": self.captured.out,
                 "stderr": self.captured.err,
                 "exit_code": self.ended.status.map(exit_code),
-                "interrupted": self.ended.cause == Cause::Cancelled,
-                "timed_out": self.ended.cause == Cause::TimedOut,
+                "interrupted": self.ended.cause == CommandEnd::Cancelled,
+                "timed_out": self.ended.cause == CommandEnd::TimedOut,
                 "output_bytes": self.captured.bytes,
                 "output_file": self.captured.file,
             }),
@@ -399,16 +399,16 @@ impl Verdict<'_> {
             None => "could not be stopped: it hangs in the kernel",
         };
         match (self.ended.cause, self.ended.status) {
-            (Cause::Cancelled, _) => {
+            (CommandEnd::Cancelled, _) => {
                 (Some(format!("Interrupted by user: the command {gone}.")), true)
             }
-            (Cause::TimedOut, _) => {
+            (CommandEnd::TimedOut, _) => {
                 let limit = humantime::format_duration(self.limit);
                 let advice = "What needs longer can run with run_in_background";
                 (Some(format!("Timed out after {limit}: the command {gone}. {advice}.")), true)
             }
-            (Cause::Itself, None) => (Some(UNKNOWN.to_string()), true),
-            (Cause::Itself, Some(status)) => match (exit_code(status), status.signal()) {
+            (CommandEnd::Itself, None) => (Some(UNKNOWN.to_string()), true),
+            (CommandEnd::Itself, Some(status)) => match (exit_code(status), status.signal()) {
                 (0, _) => (None, false),
                 (1, None) if permission::tells_by_exit_code(self.command) => {
                     (Some("Exit code 1 (no match, or a difference)".to_string()), false)

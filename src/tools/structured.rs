@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::transcript::ToolDefinition;
 
-use super::outcome::Outcome;
+use super::outcome::ToolOutcome;
 use super::schema::AnswerSchema;
 
 /// The tool's name.
@@ -23,7 +23,7 @@ const DESCRIPTION: &str = "Gives the final answer of this task, and ends it. Cal
 
 /// How the other calls of a reply went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Others {
+pub enum OtherCalls {
     /// All went well, or there were none.
     Fine,
     /// At least one failed, was refused or was cut off.
@@ -42,13 +42,13 @@ pub enum Delivery {
 }
 
 #[derive(Debug)]
-pub(super) struct Answers {
+pub(super) struct StructuredAnswers {
     schema: AnswerSchema,
-    book: Mutex<Book>,
+    book: Mutex<AnswerBook>,
 }
 
 #[derive(Debug, Default)]
-struct Book {
+struct AnswerBook {
     /// Calls that were checked since the last settling.
     calls: u32,
     latest: Option<Value>,
@@ -57,12 +57,12 @@ struct Book {
     delivered: Option<Value>,
 }
 
-impl Answers {
+impl StructuredAnswers {
     pub(super) fn new(schema: AnswerSchema) -> Self {
         Self { schema, book: Mutex::default() }
     }
 
-    fn book(&self) -> MutexGuard<'_, Book> {
+    fn book(&self) -> MutexGuard<'_, AnswerBook> {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -76,10 +76,10 @@ impl Answers {
 
     /// Checks the input of a call, and keeps it if it fits. Blocks: a schema may be slow to check.
     /// A call that is cut off leaves no trace.
-    pub(super) fn take(&self, input: &Value, stop: &CancellationToken) -> Outcome {
+    pub(super) fn take(&self, input: &Value, stop: &CancellationToken) -> ToolOutcome {
         let read = self.schema.read(input);
         if stop.is_cancelled() {
-            return Outcome::interrupted();
+            return ToolOutcome::interrupted();
         }
         let mut book = self.book();
         book.calls += 1;
@@ -88,13 +88,13 @@ impl Answers {
             Ok(answer) => {
                 let detail = json!({ "structured_output": answer });
                 book.latest = Some(answer);
-                Outcome::text(
+                ToolOutcome::text(
                     "The answer fits. It is final, unless another call of the same reply failed: \
                      then see to that first, and give the answer again.",
                     detail,
                 )
             }
-            Err(violations) => Outcome::failure(format!(
+            Err(violations) => ToolOutcome::failure(format!(
                 "InputValidationError: {STRUCTURED_OUTPUT}: the answer does not fit the schema:\n\
                  - {}\nCorrect this, and call {STRUCTURED_OUTPUT} again with the whole answer.",
                 violations.join("\n- ")
@@ -103,15 +103,15 @@ impl Answers {
     }
 
     /// Settles the calls of a reply that is done.
-    pub(super) fn settle(&self, others: Others) -> Delivery {
+    pub(super) fn settle(&self, others: OtherCalls) -> Delivery {
         let mut book = self.book();
         let calls = std::mem::take(&mut book.calls);
         match (book.latest.take(), others) {
-            (Some(answer), Others::Fine) => {
+            (Some(answer), OtherCalls::Fine) => {
                 book.delivered = Some(answer.clone());
                 Delivery::Answer(answer)
             }
-            (Some(_), Others::Failed) => Delivery::Misfit,
+            (Some(_), OtherCalls::Failed) => Delivery::Misfit,
             (None, _) if calls > 0 => Delivery::Misfit,
             (None, _) => Delivery::Nothing,
         }
@@ -133,10 +133,10 @@ mod tests {
     #[test]
     fn an_answer_that_is_read_too_late_is_neither_kept_nor_counted() {
         let schema = AnswerSchema::new(json!({ "type": "object" })).expect("a schema");
-        let (answers, stop) = (Answers::new(schema), CancellationToken::new());
+        let (answers, stop) = (StructuredAnswers::new(schema), CancellationToken::new());
         stop.cancel();
-        assert_eq!(answers.take(&json!({}), &stop), Outcome::interrupted());
-        assert_eq!(answers.settle(Others::Fine), Delivery::Nothing);
+        assert_eq!(answers.take(&json!({}), &stop), ToolOutcome::interrupted());
+        assert_eq!(answers.settle(OtherCalls::Fine), Delivery::Nothing);
         assert_eq!(answers.attempts(), 0);
     }
 }

@@ -5,15 +5,15 @@ use std::sync::{Mutex, PoisonError};
 use serde_json::{Value, json};
 
 use super::input::TodoInput;
-use super::outcome::Outcome;
+use super::outcome::ToolOutcome;
 
 #[derive(Debug, Default)]
-pub(super) struct Todos {
+pub(super) struct TodoList {
     list: Mutex<Value>,
 }
 
-impl Todos {
-    pub(super) fn replace(&self, input: TodoInput) -> Outcome {
+impl TodoList {
+    pub(super) fn replace(&self, input: TodoInput) -> ToolOutcome {
         let count = |status: &str| {
             let items = input.todos.as_array().map_or(&[][..], Vec::as_slice);
             items.iter().filter(|item| item["status"] == status).count()
@@ -27,6 +27,6 @@ impl Todos {
         let mut list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
         let old = std::mem::replace(&mut *list, input.todos);
         let old = if old.is_null() { json!([]) } else { old };
-        Outcome::text(text, json!({ "oldTodos": old, "newTodos": *list }))
+        ToolOutcome::text(text, json!({ "oldTodos": old, "newTodos": *list }))
     }
 }

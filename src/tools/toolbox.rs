@@ -5,38 +5,38 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
-use crate::secrets::Mask;
+use crate::secrets::Redactor;
 use crate::transcript::{Block, ToolCall, ToolDefinition};
 
-use super::acceptance::Demands;
+use super::acceptance::AcceptanceDemands;
 use super::background;
-use super::capture::Scratch;
-use super::catalog::Tool;
+use super::capture::OutputFolder;
+use super::catalog::BuiltinTool;
 use super::contain::{change, contain, look};
 use super::edit;
-use super::foreign::ForeignTools;
+use super::foreign::ExternalTools;
 use super::glob;
 use super::grep;
-use super::input::{self, Request};
-use super::outcome::{Effect, Outcome, Refusal, Warrant};
-use super::permission::{Deed, Permissions};
-use super::places::{PATH_BYTES_MAX, Place, Places, resolve};
+use super::input::{self, ToolRequest};
+use super::outcome::{Effect, ToolOutcome, ToolRefusal, GrantSource};
+use super::permission::{Access, Permissions};
+use super::places::{PATH_BYTES_MAX, ResolvedPath, WorkFolders, resolve};
 use super::read;
-use super::seen::Seen;
+use super::seen::FilesRead;
 use super::settings::{BadSettings, ToolSettings};
-use super::shell::{Shell, ShellParts};
-use super::todo::Todos;
+use super::shell::{ShellSession, ShellParts};
+use super::todo::TodoList;
 use super::upkeep::{environment, left, offered, rules, sandbox};
-use super::walk::{self, Bounds, Scope};
-use super::web::{self, Web};
+use super::walk::{self, SearchBounds, SearchScope};
+use super::web::{self, WebFetcher};
 use super::write;
 
 /// The tools of a run.
 pub struct Toolbox {
     pub(super) definitions: Vec<ToolDefinition>,
-    pub(super) mask: Mask,
-    pub(super) kit: Arc<Kit>,
-    pub(super) foreign: Option<Arc<dyn ForeignTools>>,
+    pub(super) mask: Redactor,
+    pub(super) kit: Arc<ToolSet>,
+    pub(super) foreign: Option<Arc<dyn ExternalTools>>,
     /// The only tools of others that are offered, if not all: what each in a line of sub-agents
     /// leaves to the next.
     pub(super) only_foreign: Vec<Vec<String>>,
@@ -46,27 +46,27 @@ pub struct Toolbox {
     pub(super) is_root: bool,
 }
 
-pub(super) struct Kit {
-    offered: Vec<Tool>,
+pub(super) struct ToolSet {
+    offered: Vec<BuiltinTool>,
     pub(super) permissions: Permissions,
-    pub(super) places: Places,
-    pub(super) shell: Shell,
-    pub(super) demands: Demands,
-    web: Option<Web>,
-    pub(super) seen: Seen,
-    todos: Todos,
+    pub(super) places: WorkFolders,
+    pub(super) shell: ShellSession,
+    pub(super) demands: AcceptanceDemands,
+    web: Option<WebFetcher>,
+    pub(super) seen: FilesRead,
+    todos: TodoList,
     pub(super) output_limit: usize,
     pub(super) foreign_output_limit: usize,
 }
 
 /// Says why a tool may not do something.
-type Judge<'a> = &'a dyn Fn(Tool, &Deed<'_>) -> Result<(), String>;
+type PermissionCheck<'a> = &'a dyn Fn(BuiltinTool, &Access<'_>) -> Result<(), String>;
 
 /// A call that was found good.
-struct Errand {
-    request: Request,
+struct ValidatedCall {
+    request: ToolRequest,
     /// Where its path leads, if it has one.
-    place: Option<Place>,
+    place: Option<ResolvedPath>,
 }
 
 impl Toolbox {
@@ -82,20 +82,20 @@ impl Toolbox {
         if let Some(path) = roots.iter().find(|root| !root.is_dir()) {
             return Err(BadSettings::NoFolder { path: path.clone() });
         }
-        let places = Places::new(&roots, &settings.scratch, home).reading(&settings.readable);
+        let places = WorkFolders::new(&roots, &settings.scratch, home).reading(&settings.readable);
         let home = places.home.as_deref();
         let permissions = rules(settings, places.cwd(), home)?;
         let sandbox = sandbox(settings, &roots, home)?;
         let permissions = permissions.guarding(sandbox.secrets());
-        let demands = Demands::new(settings)?;
+        let demands = AcceptanceDemands::new(settings)?;
         let offered = offered(&settings.offered)?;
-        let told = |tool: &Tool| tool.define(settings, sandbox.briefing().as_deref());
-        let there = |tool: &&Tool| **tool != Tool::WebFetch || settings.reaches_web();
+        let told = |tool: &BuiltinTool| tool.define(settings, sandbox.briefing().as_deref());
+        let there = |tool: &&BuiltinTool| **tool != BuiltinTool::WebFetch || settings.reaches_web();
         let left = left(&offered, &permissions);
         let definitions = left.iter().filter(there).map(told).chain(demands.define()).collect();
-        let scratch = Scratch::new(&settings.scratch, &settings.secrets);
-        let web = Web::of(settings, &scratch)?;
-        let shell = Shell::new(ShellParts {
+        let scratch = OutputFolder::new(&settings.scratch, &settings.secrets);
+        let web = WebFetcher::of(settings, &scratch)?;
+        let shell = ShellSession::new(ShellParts {
             environment,
             timeout: settings.bash_timeout.min(settings.bash_timeout_max),
             timeout_max: settings.bash_timeout_max,
@@ -106,19 +106,19 @@ impl Toolbox {
             supervisor: settings.supervisor.clone(),
             sandbox,
         });
-        let kit = Kit {
+        let kit = ToolSet {
             offered,
             permissions,
             places,
             shell,
             demands,
             web,
-            seen: Seen::default(),
-            todos: Todos::default(),
+            seen: FilesRead::default(),
+            todos: TodoList::default(),
             output_limit: settings.output_limit,
             foreign_output_limit: settings.foreign_output_limit,
         };
-        let mask = Mask::toward_model(settings.secrets.clone());
+        let mask = Redactor::toward_model(settings.secrets.clone());
         Ok(Self {
             definitions,
             mask,
@@ -137,7 +137,7 @@ impl Toolbox {
 
     /// What this call may do. An unknown tool is taken for the worst.
     pub fn effect(&self, call: &ToolCall) -> Effect {
-        Tool::named(&call.name).map_or(Effect::Changes, Tool::effect)
+        BuiltinTool::named(&call.name).map_or(Effect::Changes, BuiltinTool::effect)
     }
 
     /// Whether this call can run beside others of its reply: it changes nothing, as the tool is
@@ -146,8 +146,8 @@ impl Toolbox {
         if self.effect(call).changes_nothing() {
             return true;
         }
-        let request = Tool::named(&call.name).map(|tool| input::parse(tool, &call.input));
-        matches!(request, Some(Ok(Request::Bash(bash))) if self.kit.shell.is_held_to_reading(&bash))
+        let request = BuiltinTool::named(&call.name).map(|tool| input::parse(tool, &call.input));
+        matches!(request, Some(Ok(ToolRequest::Bash(bash))) if self.kit.shell.is_held_to_reading(&bash))
     }
 
     /// Checks that the tool exists, its input fits and the call is allowed. Has no effect.
@@ -155,8 +155,8 @@ impl Toolbox {
     /// # Errors
     /// What to tell the model instead.
     #[expect(clippy::result_large_err, reason = "a refusal is rare, and used up at once")]
-    pub fn admit(&self, call: &ToolCall) -> Result<(), Refusal> {
-        self.admit_by(call, Warrant::Rules)
+    pub fn admit(&self, call: &ToolCall) -> Result<(), ToolRefusal> {
+        self.admit_by(call, GrantSource::Rules)
     }
 
     /// The same for a call that a hook may have allowed.
@@ -164,7 +164,7 @@ impl Toolbox {
     /// # Errors
     /// What to tell the model instead.
     #[expect(clippy::result_large_err, reason = "a refusal is rare, and used up at once")]
-    pub fn admit_by(&self, call: &ToolCall, warrant: Warrant) -> Result<(), Refusal> {
+    pub fn admit_by(&self, call: &ToolCall, warrant: GrantSource) -> Result<(), ToolRefusal> {
         // An answer is checked when it is taken: a misfit counts, and nothing is counted here.
         if self.kit.demands.answers(&call.name).is_some() {
             return Ok(());
@@ -176,7 +176,7 @@ impl Toolbox {
             return self.admit_foreign(foreign.as_ref(), call, warrant);
         }
         if let Some(why) = self.absent(&call.name) {
-            return Err(Refusal::invalid(why));
+            return Err(ToolRefusal::invalid(why));
         }
         self.kit.admit(call, warrant).map(drop)
     }
@@ -201,24 +201,24 @@ impl Toolbox {
 
     /// Whether a permission rule speaks of this call. Where nobody can tell, it does.
     pub fn covers(&self, rule: &str, call: &ToolCall) -> bool {
-        if Tool::named(&call.name).is_none() {
+        if BuiltinTool::named(&call.name).is_none() {
             return self.kit.permissions.covers_foreign(rule, &call.name);
         }
         self.kit.covers(rule, call)
     }
 
     /// Runs an admitted call. Never fails: every failure, a panic included, is an outcome.
-    pub async fn run(&self, call: &ToolCall, cancel: CancellationToken) -> Outcome {
-        self.run_by(call, Warrant::Rules, cancel).await
+    pub async fn run(&self, call: &ToolCall, cancel: CancellationToken) -> ToolOutcome {
+        self.run_by(call, GrantSource::Rules, cancel).await
     }
 
     /// The same for a call that somebody else than the rules may have admitted.
     pub async fn run_by(
         &self,
         call: &ToolCall,
-        warrant: Warrant,
+        warrant: GrantSource,
         cancel: CancellationToken,
-    ) -> Outcome {
+    ) -> ToolOutcome {
         if let Some(foreign) = self.owner(&call.name) {
             return self.masked(self.run_foreign(Arc::clone(foreign), call, cancel).await);
         }
@@ -230,7 +230,7 @@ impl Toolbox {
 
     /// What comes of a call, without the secrets of the run: nothing that the model reads can
     /// talk it into sending them anywhere.
-    pub(super) fn masked(&self, mut outcome: Outcome) -> Outcome {
+    pub(super) fn masked(&self, mut outcome: ToolOutcome) -> ToolOutcome {
         for block in &mut outcome.content {
             if let Block::Text { text } = block {
                 self.mask.hide_in(text);
@@ -241,11 +241,11 @@ impl Toolbox {
     }
 }
 
-impl Kit {
+impl ToolSet {
     #[expect(clippy::result_large_err, reason = "a refusal is rare, and used up at once")]
-    fn admit(&self, call: &ToolCall, warrant: Warrant) -> Result<Errand, Refusal> {
+    fn admit(&self, call: &ToolCall, warrant: GrantSource) -> Result<ValidatedCall, ToolRefusal> {
         let judge =
-            |tool: Tool, deed: &Deed<'_>| self.permissions.judge(tool, &call.input, deed, warrant);
+            |tool: BuiltinTool, deed: &Access<'_>| self.permissions.judge(tool, &call.input, deed, warrant);
         self.judge(call, &judge)
     }
 
@@ -255,7 +255,7 @@ impl Kit {
         call: &ToolCall,
         change: impl FnOnce(&Self, &str) -> Option<PathBuf>,
     ) -> Option<ToolCall> {
-        let tool = Tool::named(&call.name)?;
+        let tool = BuiltinTool::named(&call.name)?;
         let field = tool.path_field()?;
         let request = input::parse(tool, &call.input).ok()?;
         self.check(&request).ok()?;
@@ -267,40 +267,40 @@ impl Kit {
 
     fn covers(&self, rule: &str, call: &ToolCall) -> bool {
         let judge =
-            |tool: Tool, deed: &Deed<'_>| self.permissions.checks(rule, tool, &call.input, deed);
+            |tool: BuiltinTool, deed: &Access<'_>| self.permissions.checks(rule, tool, &call.input, deed);
         self.judge(call, &judge).is_err()
     }
 
     #[expect(clippy::result_large_err, reason = "a refusal is rare, and used up at once")]
-    fn judge(&self, call: &ToolCall, judge: Judge<'_>) -> Result<Errand, Refusal> {
-        let Some(tool) = Tool::named(&call.name).filter(|tool| self.offered.contains(tool)) else {
-            return Err(Refusal::invalid(format!("No such tool available: {}", call.name)));
+    fn judge(&self, call: &ToolCall, judge: PermissionCheck<'_>) -> Result<ValidatedCall, ToolRefusal> {
+        let Some(tool) = BuiltinTool::named(&call.name).filter(|tool| self.offered.contains(tool)) else {
+            return Err(ToolRefusal::invalid(format!("No such tool available: {}", call.name)));
         };
-        let request = input::parse(tool, &call.input).map_err(Refusal::invalid)?;
-        self.check(&request).map_err(Refusal::invalid)?;
+        let request = input::parse(tool, &call.input).map_err(ToolRefusal::invalid)?;
+        self.check(&request).map_err(ToolRefusal::invalid)?;
         let cwd = self.shell.cwd();
         let place = path(&request).map(|path| self.places.find(&path, &cwd));
         let find = |path: &str, base: &Path| self.places.find(path, base);
         let deed = match (&request, &place) {
-            (Request::Bash(bash), _) => {
-                Deed::Command { command: &bash.command, cwd: &cwd, find: &find }
+            (ToolRequest::Bash(bash), _) => {
+                Access::Command { command: &bash.command, cwd: &cwd, find: &find }
             }
-            (Request::Write(_) | Request::Edit(_), Some(place)) => Deed::Change(place.clone()),
-            (Request::Read(_) | Request::Glob(_) | Request::Grep(_), Some(place)) => {
-                Deed::Look(place.clone())
+            (ToolRequest::Write(_) | ToolRequest::Edit(_), Some(place)) => Access::Change(place.clone()),
+            (ToolRequest::Read(_) | ToolRequest::Glob(_) | ToolRequest::Grep(_), Some(place)) => {
+                Access::Look(place.clone())
             }
-            (Request::WebFetch(fetch), _) => web::deed(self.web.as_ref(), fetch)?,
+            (ToolRequest::WebFetch(fetch), _) => web::deed(self.web.as_ref(), fetch)?,
             (_, None)
-            | (Request::TodoWrite(_) | Request::BashOutput(_) | Request::KillShell(_), _) => {
-                Deed::Note
+            | (ToolRequest::TodoWrite(_) | ToolRequest::BashOutput(_) | ToolRequest::KillShell(_), _) => {
+                Access::Note
             }
         };
-        judge(tool, &deed).map_err(Refusal::denied)?;
-        Ok(Errand { request, place })
+        judge(tool, &deed).map_err(ToolRefusal::denied)?;
+        Ok(ValidatedCall { request, place })
     }
 
     /// What only the tool itself knows to be wrong.
-    fn check(&self, request: &Request) -> Result<(), String> {
+    fn check(&self, request: &ToolRequest) -> Result<(), String> {
         if path(request).is_some_and(|path| path.contains('\0')) {
             return Err("the path contains a NUL character".to_string());
         }
@@ -308,19 +308,19 @@ impl Kit {
             return Err(format!("the path is longer than {PATH_BYTES_MAX} bytes"));
         }
         match request {
-            Request::Bash(bash) => self.shell.check(bash),
-            Request::Edit(edit) => edit::check(edit),
-            Request::Glob(glob) => glob::matcher(glob).map(drop),
-            Request::Grep(grep) => {
+            ToolRequest::Bash(bash) => self.shell.check(bash),
+            ToolRequest::Edit(edit) => edit::check(edit),
+            ToolRequest::Glob(glob) => glob::matcher(glob).map(drop),
+            ToolRequest::Grep(grep) => {
                 grep.kind.as_deref().map_or(Ok(()), |kind| walk::types(kind).map(drop))?;
                 grep::matcher(grep).map(drop)
             }
-            Request::BashOutput(look) => background::filter(look).map(drop),
-            Request::Read(_)
-            | Request::Write(_)
-            | Request::WebFetch(_)
-            | Request::TodoWrite(_)
-            | Request::KillShell(_) => Ok(()),
+            ToolRequest::BashOutput(look) => background::filter(look).map(drop),
+            ToolRequest::Read(_)
+            | ToolRequest::Write(_)
+            | ToolRequest::WebFetch(_)
+            | ToolRequest::TodoWrite(_)
+            | ToolRequest::KillShell(_) => Ok(()),
         }
     }
 
@@ -328,37 +328,37 @@ impl Kit {
     async fn perform(
         self: Arc<Self>,
         call: &ToolCall,
-        warrant: Warrant,
+        warrant: GrantSource,
         cancel: CancellationToken,
-    ) -> Outcome {
+    ) -> ToolOutcome {
         if let Some(answers) = self.demands.answers(&call.name) {
             let input = call.input.clone();
             return look(cancel, move |stop| answers.take(&input, stop)).await;
         }
-        let Errand { request, place } = match self.admit(call, warrant) {
+        let ValidatedCall { request, place } = match self.admit(call, warrant) {
             Ok(errand) => errand,
             Err(refusal) => return refusal.into_outcome(),
         };
         let Some(place) = place else {
             return match request {
-                Request::Bash(bash) if bash.run_in_background => {
+                ToolRequest::Bash(bash) if bash.run_in_background => {
                     self.shell.begin(&call.id, &bash, &self.places).await
                 }
-                Request::Bash(bash) => self.shell.run(&bash, &self.places, &cancel).await,
-                Request::BashOutput(look) => {
+                ToolRequest::Bash(bash) => self.shell.run(&bash, &self.places, &cancel).await,
+                ToolRequest::BashOutput(look) => {
                     background::output(&self.shell.background, &look, &cancel).await
                 }
-                Request::KillShell(which) => background::kill(&self.shell.background, &which).await,
-                Request::TodoWrite(todo) => self.todos.replace(todo),
-                Request::WebFetch(fetch) => web::fetch(self.web.as_ref(), &fetch, &cancel).await,
-                Request::Read(_)
-                | Request::Write(_)
-                | Request::Edit(_)
-                | Request::Glob(_)
-                | Request::Grep(_) => Outcome::failure("the call names no path"),
+                ToolRequest::KillShell(which) => background::kill(&self.shell.background, &which).await,
+                ToolRequest::TodoWrite(todo) => self.todos.replace(todo),
+                ToolRequest::WebFetch(fetch) => web::fetch(self.web.as_ref(), &fetch, &cancel).await,
+                ToolRequest::Read(_)
+                | ToolRequest::Write(_)
+                | ToolRequest::Edit(_)
+                | ToolRequest::Glob(_)
+                | ToolRequest::Grep(_) => ToolOutcome::failure("the call names no path"),
             };
         };
-        let effect = Tool::named(&call.name).map_or(Effect::Changes, Tool::effect);
+        let effect = BuiltinTool::named(&call.name).map_or(Effect::Changes, BuiltinTool::effect);
         let work = move |stop: &CancellationToken| self.work(request, &place, stop);
         match effect {
             Effect::ReadOnly | Effect::Visits => look(cancel, work).await,
@@ -367,49 +367,49 @@ impl Kit {
     }
 
     /// The part of a call that touches files. Blocks.
-    fn work(self: Arc<Self>, request: Request, place: &Place, stop: &CancellationToken) -> Outcome {
+    fn work(self: Arc<Self>, request: ToolRequest, place: &ResolvedPath, stop: &CancellationToken) -> ToolOutcome {
         let base = self.shell.cwd();
         match request {
-            Request::Read(read) => read::run(&read, place, &base, &self.seen, stop),
-            Request::Write(write) => write::run(&write, place, &self.seen, stop),
-            Request::Edit(edit) => edit::run(&edit, place, &base, &self.seen, stop),
-            Request::Glob(input) => {
-                let scope = self.scope(Tool::Glob, place, None, None);
+            ToolRequest::Read(read) => read::run(&read, place, &base, &self.seen, stop),
+            ToolRequest::Write(write) => write::run(&write, place, &self.seen, stop),
+            ToolRequest::Edit(edit) => edit::run(&edit, place, &base, &self.seen, stop),
+            ToolRequest::Glob(input) => {
+                let scope = self.scope(BuiltinTool::Glob, place, None, None);
                 match (glob::matcher(&input), scope) {
                     (Ok(matcher), Ok(scope)) => {
-                        glob::run(&matcher, scope, &base, &Bounds::new(stop))
+                        glob::run(&matcher, scope, &base, &SearchBounds::new(stop))
                     }
-                    (Err(why), _) | (_, Err(why)) => Outcome::failure(why),
+                    (Err(why), _) | (_, Err(why)) => ToolOutcome::failure(why),
                 }
             }
-            Request::Grep(input) => {
+            ToolRequest::Grep(input) => {
                 let scope =
-                    self.scope(Tool::Grep, place, input.glob.as_deref(), input.kind.as_deref());
+                    self.scope(BuiltinTool::Grep, place, input.glob.as_deref(), input.kind.as_deref());
                 match (grep::matcher(&input), scope) {
                     (Ok(matcher), Ok(scope)) => {
-                        let bounds = Bounds::new(stop);
+                        let bounds = SearchBounds::new(stop);
                         grep::run(&input, &matcher, scope, &base, self.output_limit, &bounds)
                     }
-                    (Err(why), _) | (_, Err(why)) => Outcome::failure(why),
+                    (Err(why), _) | (_, Err(why)) => ToolOutcome::failure(why),
                 }
             }
-            Request::Bash(_)
-            | Request::BashOutput(_)
-            | Request::KillShell(_)
-            | Request::WebFetch(_)
-            | Request::TodoWrite(_) => Outcome::failure("the call touches no files"),
+            ToolRequest::Bash(_)
+            | ToolRequest::BashOutput(_)
+            | ToolRequest::KillShell(_)
+            | ToolRequest::WebFetch(_)
+            | ToolRequest::TodoWrite(_) => ToolOutcome::failure("the call touches no files"),
         }
     }
 
     fn scope(
         self: &Arc<Self>,
-        tool: Tool,
-        place: &Place,
+        tool: BuiltinTool,
+        place: &ResolvedPath,
         globs: Option<&str>,
         kind: Option<&str>,
-    ) -> Result<Scope, String> {
+    ) -> Result<SearchScope, String> {
         let kit = Arc::clone(self);
-        Ok(Scope {
+        Ok(SearchScope {
             root: place.real.clone(),
             globs: walk::globs(&place.real, globs)?,
             types: kind.map(walk::types).transpose()?,
@@ -419,21 +419,21 @@ impl Kit {
 }
 
 /// The path that a call names, or means by naming none.
-fn path(request: &Request) -> Option<String> {
+fn path(request: &ToolRequest) -> Option<String> {
     let folder = |path: &Option<String>| path.clone().unwrap_or_else(|| ".".to_string());
     match request {
-        Request::Read(read) => Some(read.file_path.clone()),
-        Request::Write(write) => Some(write.file_path.clone()),
-        Request::Edit(edit) => Some(edit.file_path.clone()),
-        Request::Glob(glob) => match glob::split(&glob.pattern) {
+        ToolRequest::Read(read) => Some(read.file_path.clone()),
+        ToolRequest::Write(write) => Some(write.file_path.clone()),
+        ToolRequest::Edit(edit) => Some(edit.file_path.clone()),
+        ToolRequest::Glob(glob) => match glob::split(&glob.pattern) {
             ("", _) => Some(folder(&glob.path)),
             (root, _) => Some(root.to_string()),
         },
-        Request::Grep(grep) => Some(folder(&grep.path)),
-        Request::Bash(_)
-        | Request::BashOutput(_)
-        | Request::KillShell(_)
-        | Request::WebFetch(_)
-        | Request::TodoWrite(_) => None,
+        ToolRequest::Grep(grep) => Some(folder(&grep.path)),
+        ToolRequest::Bash(_)
+        | ToolRequest::BashOutput(_)
+        | ToolRequest::KillShell(_)
+        | ToolRequest::WebFetch(_)
+        | ToolRequest::TodoWrite(_) => None,
     }
 }

@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::agents::is_agent_tool;
-use super::catalog::Tool;
-use super::environment::Environment;
-use super::permission::{List, PermissionMode, Permissions};
-use super::sandbox::{Sandbox, SandboxState, Surroundings};
+use super::catalog::BuiltinTool;
+use super::environment::CommandEnv;
+use super::permission::{RuleList, PermissionMode, Permissions};
+use super::sandbox::{Sandbox, SandboxState, SandboxContext};
 use super::settings::{BadSettings, Offered, OnDenied, ToolSettings};
 use super::toolbox::Toolbox;
 
@@ -66,7 +66,7 @@ pub(super) fn sandbox(
     roots: &[PathBuf],
     home: Option<&Path>,
 ) -> Result<Arc<Sandbox>, BadSettings> {
-    let around = Surroundings {
+    let around = SandboxContext {
         cwd: roots.first().unwrap_or(&settings.cwd),
         home,
         folders: roots.get(1..).unwrap_or_default(),
@@ -78,16 +78,16 @@ pub(super) fn sandbox(
 }
 
 /// The tools that are wanted.
-pub(super) fn offered(wanted: &Offered) -> Result<Vec<Tool>, BadSettings> {
-    let Offered::Only(names) = wanted else { return Ok(Tool::ALL.to_vec()) };
-    let strange = |name: &&String| Tool::named(name).is_none() && !is_agent_tool(name);
+pub(super) fn offered(wanted: &Offered) -> Result<Vec<BuiltinTool>, BadSettings> {
+    let Offered::Only(names) = wanted else { return Ok(BuiltinTool::ALL.to_vec()) };
+    let strange = |name: &&String| BuiltinTool::named(name).is_none() && !is_agent_tool(name);
     if let Some(name) = names.iter().find(strange) {
-        let known = Tool::ALL.map(Tool::name).join(", ");
+        let known = BuiltinTool::ALL.map(BuiltinTool::name).join(", ");
         return Err(BadSettings::Tool { name: name.clone(), known });
     }
-    let listed = |tool: Tool| names.iter().any(|name| name == tool.name());
-    let wanted = |tool: &Tool| listed(tool.belongs_to().unwrap_or(*tool));
-    Ok(Tool::ALL.into_iter().filter(wanted).collect())
+    let listed = |tool: BuiltinTool| names.iter().any(|name| name == tool.name());
+    let wanted = |tool: &BuiltinTool| listed(tool.belongs_to().unwrap_or(*tool));
+    Ok(BuiltinTool::ALL.into_iter().filter(wanted).collect())
 }
 
 /// The rules and the mode.
@@ -97,24 +97,24 @@ pub(super) fn rules(
     home: Option<&Path>,
 ) -> Result<Permissions, BadSettings> {
     let lists = [
-        (List::Deny, settings.deny.as_slice()),
-        (List::Ask, settings.ask.as_slice()),
-        (List::Allow, settings.allow.as_slice()),
+        (RuleList::Deny, settings.deny.as_slice()),
+        (RuleList::Ask, settings.ask.as_slice()),
+        (RuleList::Allow, settings.allow.as_slice()),
     ];
     Permissions::new(settings.mode, lists, cwd, home)
         .map_err(|bad| BadSettings::Rule { rule: bad.rule, why: bad.why })
 }
 
 /// The tools that no rule takes away altogether.
-pub(super) fn left(offered: &[Tool], permissions: &Permissions) -> Vec<Tool> {
-    let stays = |tool: Tool| !permissions.removes(tool);
-    let both = |tool: &Tool| stays(*tool) && tool.belongs_to().is_none_or(stays);
+pub(super) fn left(offered: &[BuiltinTool], permissions: &Permissions) -> Vec<BuiltinTool> {
+    let stays = |tool: BuiltinTool| !permissions.removes(tool);
+    let both = |tool: &BuiltinTool| stays(*tool) && tool.belongs_to().is_none_or(stays);
     offered.iter().copied().filter(both).collect()
 }
 
 /// What commands see of the environment.
-pub(super) fn environment(settings: &ToolSettings) -> Environment {
-    Environment::for_children(
+pub(super) fn environment(settings: &ToolSettings) -> CommandEnv {
+    CommandEnv::for_children(
         &settings.environment,
         settings.child_environment,
         &settings.pass_env,

@@ -21,14 +21,14 @@ const PATTERNS_BYTES_MAX: u64 = 1 << 20;
 
 /// Why a search ends before it has seen everything.
 #[derive(Clone, Debug)]
-pub(super) struct Bounds {
+pub(super) struct SearchBounds {
     cancel: CancellationToken,
     end: Instant,
     /// How many folders were passed over.
     passed: Arc<AtomicUsize>,
 }
 
-impl Bounds {
+impl SearchBounds {
     pub(super) fn new(cancel: &CancellationToken) -> Self {
         Self { cancel: cancel.clone(), end: Instant::now() + SEARCH_MAX, passed: Arc::default() }
     }
@@ -58,7 +58,7 @@ impl Bounds {
 }
 
 /// Which files a search goes through.
-pub(super) struct Scope {
+pub(super) struct SearchScope {
     pub(super) root: PathBuf,
     pub(super) globs: Override,
     pub(super) types: Option<Types>,
@@ -89,8 +89,8 @@ pub(super) fn types(name: &str) -> Result<Types, String> {
 }
 
 /// The regular files of a scope, in the order of their names.
-pub(super) fn files(scope: Scope, bounds: Bounds) -> impl Iterator<Item = DirEntry> {
-    let Scope { root, globs, types, hides } = scope;
+pub(super) fn files(scope: SearchScope, bounds: SearchBounds) -> impl Iterator<Item = DirEntry> {
+    let SearchScope { root, globs, types, hides } = scope;
     let (here, above) = (is_patterned(&root), root.ancestors().skip(1).all(is_patterned));
     let passed = Arc::clone(&bounds.passed);
     let mut builder = WalkBuilder::new(root);
@@ -131,7 +131,7 @@ fn is_patterned(folder: &Path) -> bool {
     })
 }
 
-fn regular(walk: Walk, bounds: Bounds) -> impl Iterator<Item = DirEntry> {
+fn regular(walk: Walk, bounds: SearchBounds) -> impl Iterator<Item = DirEntry> {
     // What cannot be read is passed over: a search shows what there is to see.
     walk.take_while(move |_| !bounds.is_over())
         .filter_map(Result::ok)

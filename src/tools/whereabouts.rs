@@ -14,7 +14,7 @@ use std::time::Duration;
 use tokio::fs::File;
 use tokio::io::AsyncReadExt;
 
-use super::capture::Scratch;
+use super::capture::OutputFolder;
 use super::places::{PATH_BYTES_MAX, resolve};
 
 /// How long looking at the folder may take. Longer only if its disk hangs.
@@ -22,14 +22,14 @@ const LOOK_MAX: Duration = Duration::from_secs(5);
 
 /// Where a shell is to say it.
 #[derive(Debug)]
-pub(super) struct Whereabouts {
+pub(super) struct FinalCwd {
     path: PathBuf,
     file: File,
 }
 
 /// What it said.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Told {
+pub(super) enum CwdReport {
     /// Nothing, as a command that replaced its shell.
     Nothing,
     /// This folder, which is there. Real.
@@ -38,12 +38,12 @@ pub(super) enum Told {
     Nonsense,
 }
 
-impl Whereabouts {
+impl FinalCwd {
     /// Belongs before the command: what is in the scratch folder later may be anything.
     ///
     /// # Errors
     /// The file cannot be made.
-    pub(super) async fn ask(scratch: &Scratch) -> io::Result<Self> {
+    pub(super) async fn ask(scratch: &OutputFolder) -> io::Result<Self> {
         let (path, file) = scratch.create("cwd").await?;
         Ok(Self { path, file })
     }
@@ -56,7 +56,7 @@ impl Whereabouts {
     }
 
     /// Reads it, when the command is over.
-    pub(super) async fn learn(self) -> Told {
+    pub(super) async fn learn(self) -> CwdReport {
         let Self { path, file } = self;
         let looking = async {
             let _ = tokio::fs::remove_file(&path).await;
@@ -64,23 +64,23 @@ impl Whereabouts {
             // A path and the end of its line, and one byte more to tell what is too long.
             let most = PATH_BYTES_MAX as u64 + 2;
             if file.take(most).read_to_end(&mut said).await.is_err() {
-                return Told::Nonsense;
+                return CwdReport::Nonsense;
             }
-            tokio::task::spawn_blocking(move || judge(said)).await.unwrap_or(Told::Nonsense)
+            tokio::task::spawn_blocking(move || judge(said)).await.unwrap_or(CwdReport::Nonsense)
         };
-        tokio::time::timeout(LOOK_MAX, looking).await.unwrap_or(Told::Nonsense)
+        tokio::time::timeout(LOOK_MAX, looking).await.unwrap_or(CwdReport::Nonsense)
     }
 }
 
 /// Takes it for what it should be, or for nothing. Looks at the file system.
-fn judge(mut said: Vec<u8>) -> Told {
+fn judge(mut said: Vec<u8>) -> CwdReport {
     if said.is_empty() {
-        return Told::Nothing;
+        return CwdReport::Nothing;
     }
     said.pop_if(|last| *last == b'\n');
     let folder = PathBuf::from(OsString::from_vec(said));
     if folder.as_os_str().len() > PATH_BYTES_MAX || !folder.is_absolute() || !folder.is_dir() {
-        return Told::Nonsense;
+        return CwdReport::Nonsense;
     }
-    Told::Folder(resolve(&folder))
+    CwdReport::Folder(resolve(&folder))
 }

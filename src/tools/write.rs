@@ -10,37 +10,37 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use super::input::WriteInput;
-use super::outcome::Outcome;
-use super::places::{HOLD, Place, open_real};
+use super::outcome::ToolOutcome;
+use super::places::{HOLD, ResolvedPath, open_real};
 use super::read::regular;
-use super::seen::Seen;
+use super::seen::FilesRead;
 
 /// Writes a file. Blocks.
 pub(super) fn run(
     input: &WriteInput,
-    place: &Place,
-    seen: &Seen,
+    place: &ResolvedPath,
+    seen: &FilesRead,
     cancel: &CancellationToken,
-) -> Outcome {
+) -> ToolOutcome {
     let path = place.written.display();
     let existing = match existing(place, seen) {
         Ok(existing) => existing,
-        Err(why) => return Outcome::failure(why),
+        Err(why) => return ToolOutcome::failure(why),
     };
     if let Err(error) = replace(&place.real, input.content.as_bytes(), existing.as_ref(), cancel) {
-        return Outcome::failure(format!("cannot write {path}: {error}"));
+        return ToolOutcome::failure(format!("cannot write {path}: {error}"));
     }
     note(place, seen);
     let (kind, verb) =
         if existing.is_some() { ("update", "Replaced") } else { ("create", "Created") };
-    Outcome::text(
+    ToolOutcome::text(
         format!("{verb} {path} ({} bytes).", input.content.len()),
         json!({ "type": kind, "filePath": place.written }),
     )
 }
 
 /// The file that is there now, if the model may overwrite it.
-fn existing(place: &Place, seen: &Seen) -> Result<Option<Metadata>, String> {
+fn existing(place: &ResolvedPath, seen: &FilesRead) -> Result<Option<Metadata>, String> {
     let path = place.written.display();
     match fs::metadata(&place.real) {
         Ok(metadata) => {
@@ -54,7 +54,7 @@ fn existing(place: &Place, seen: &Seen) -> Result<Option<Metadata>, String> {
 }
 
 /// Remembers what was written, so that it can be edited without being read.
-pub(super) fn note(place: &Place, seen: &Seen) {
+pub(super) fn note(place: &ResolvedPath, seen: &FilesRead) {
     if let Ok(metadata) = fs::metadata(&place.real) {
         seen.note(&place.real, &metadata);
     }

@@ -3,10 +3,10 @@
 //! Made without a model, at any time, for nothing. Only results are folded: the model's own
 //! words, its calls and its thinking stay as they are, and every call keeps its answer.
 
-use super::dealings::{Dealing, dealings};
+use super::dealings::{ToolExchange, dealings};
 use super::excerpt::{beginning, one_line};
-use super::measure::Size;
-use super::{Block, Density, Message, Role};
+use super::measure::ContentSize;
+use super::{Block, TokenDensity, Message, Role};
 
 /// The latest rounds of tool calls, which stay whole: the model is working with them.
 const ROUNDS_KEPT: usize = 3;
@@ -25,8 +25,8 @@ pub struct Fold {
     id: String,
     brief: String,
     /// Of the content that is there, and of the fold.
-    whole: Size,
-    folded: Size,
+    whole: ContentSize,
+    folded: ContentSize,
 }
 
 /// Everything that can be folded now, oldest first. Empty when all of it has been.
@@ -46,9 +46,9 @@ fn folds(messages: &[Message]) -> impl Iterator<Item = Fold> {
 }
 
 /// The tokens that `folds` would free.
-pub fn saves(folds: &[Fold], density: Density) -> u64 {
-    let sum = |size: fn(&Fold) -> Size| {
-        folds.iter().map(size).fold(Size::default(), Size::plus).guess(density)
+pub fn saves(folds: &[Fold], density: TokenDensity) -> u64 {
+    let sum = |size: fn(&Fold) -> ContentSize| {
+        folds.iter().map(size).fold(ContentSize::default(), ContentSize::plus).guess(density)
     };
     sum(|fold| fold.whole).saturating_sub(sum(|fold| fold.folded))
 }
@@ -77,17 +77,17 @@ fn first_recent(messages: &[Message]) -> usize {
     rounds.nth(ROUNDS_KEPT - 1).map_or(0, |(at, _)| at)
 }
 
-fn fold(dealing: &Dealing<'_>) -> Option<Fold> {
-    let whole = Size::of(dealing.content);
-    if whole.guess(Density::USUAL) < RESULT_MIN {
+fn fold(dealing: &ToolExchange<'_>) -> Option<Fold> {
+    let whole = ContentSize::of(dealing.content);
+    if whole.guess(TokenDensity::USUAL) < RESULT_MIN {
         return None;
     }
     let brief = brief(dealing);
-    let folded = Size::of([&Block::text(brief.as_str())]);
+    let folded = ContentSize::of([&Block::text(brief.as_str())]);
     Some(Fold { at: dealing.at, id: dealing.id.to_owned(), brief, whole, folded })
 }
 
-fn brief(dealing: &Dealing<'_>) -> String {
+fn brief(dealing: &ToolExchange<'_>) -> String {
     let text = dealing.text();
     let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
     let mut parts = vec![format!(
@@ -110,7 +110,7 @@ fn brief(dealing: &Dealing<'_>) -> String {
 }
 
 /// How much there was.
-fn extent(dealing: &Dealing<'_>, text: &str) -> String {
+fn extent(dealing: &ToolExchange<'_>, text: &str) -> String {
     let others = dealing.content.iter().filter(|block| !matches!(block, Block::Text { .. }));
     let text =
         (!text.is_empty()).then(|| format!("{} bytes, {} lines", text.len(), text.lines().count()));
@@ -123,7 +123,7 @@ fn extent(dealing: &Dealing<'_>, text: &str) -> String {
 }
 
 /// How the call ended. Bash begins with its exit code unless that is 0.
-fn ending(dealing: &Dealing<'_>, lines: &[&str]) -> String {
+fn ending(dealing: &ToolExchange<'_>, lines: &[&str]) -> String {
     let first = lines.first().copied().unwrap_or_default();
     if first.starts_with("Exit code ") {
         format!(", {}", one_line(first, 60).replacen("Exit", "exit", 1))

@@ -6,7 +6,7 @@ use super::compaction::is_root;
 use super::dealings::{dealings, text_of};
 use super::excerpt::one_line;
 use super::measure::fixed_bytes;
-use super::{Block, Density, Message, Role, ToolDefinition};
+use super::{Block, TokenDensity, Message, Role, ToolDefinition};
 
 /// A part of a request, in words that follow "the largest part is".
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub fn largest(
     messages: &[Message],
     system: &str,
     tools: &[ToolDefinition],
-    density: Density,
+    density: TokenDensity,
     most: usize,
 ) -> Vec<Contributor> {
     let of = |what: String, tokens| Contributor { what, tokens };

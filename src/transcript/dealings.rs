@@ -23,7 +23,7 @@ const TELLING: [&str; 9] = [
 
 /// A call and its result.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Dealing<'a> {
+pub(super) struct ToolExchange<'a> {
     /// Index of the message that holds the result, and of the result in it.
     pub(super) at: (usize, usize),
     pub(super) id: &'a str,
@@ -33,7 +33,7 @@ pub(super) struct Dealing<'a> {
     pub(super) is_error: bool,
 }
 
-impl Dealing<'_> {
+impl ToolExchange<'_> {
     /// The tool and what it was asked, on one line.
     pub(super) fn label(&self) -> String {
         label(self.name, self.input)
@@ -47,7 +47,7 @@ impl Dealing<'_> {
 }
 
 /// Every result in the order of the conversation, with the call in the message before.
-pub(super) fn dealings(messages: &[Message]) -> impl Iterator<Item = Dealing<'_>> {
+pub(super) fn dealings(messages: &[Message]) -> impl Iterator<Item = ToolExchange<'_>> {
     messages.windows(2).enumerate().flat_map(|(before, pair)| {
         let [asked, answered] = pair else { unreachable!("windows of two") };
         answered.content.iter().enumerate().filter_map(move |(index, block)| {
@@ -66,7 +66,7 @@ pub(super) fn dealings(messages: &[Message]) -> impl Iterator<Item = Dealing<'_>
                 | Block::Other(_) => None,
             })?;
             let at = (before + 1, index);
-            Some(Dealing { at, id: tool_use_id, name, input, content, is_error: *is_error })
+            Some(ToolExchange { at, id: tool_use_id, name, input, content, is_error: *is_error })
         })
     })
 }

@@ -1,6 +1,6 @@
 //! Makes text shorter and says so.
 
-use super::Density;
+use super::TokenDensity;
 
 /// The least that an excerpt is cut to, in bytes: room for the note and some words around it.
 pub(super) const EXCERPT_MIN: usize = 200;
@@ -26,13 +26,13 @@ pub(super) fn excerpt(text: &str, limit: usize) -> String {
 }
 
 /// `text` in at most `room` tokens, but never cut below [`EXCERPT_MIN`].
-pub(super) fn excerpt_within(text: &str, room: u64, density: Density) -> String {
+pub(super) fn excerpt_within(text: &str, room: u64, density: TokenDensity) -> String {
     within(room, density, |limit| excerpt(text, limit.max(EXCERPT_MIN)))
 }
 
 /// What `make` makes of a limit in bytes, with the limit brought down until the text is at most
 /// `room` tokens: how dense it is shows only when it is there.
-pub(super) fn within(room: u64, density: Density, make: impl Fn(usize) -> String) -> String {
+pub(super) fn within(room: u64, density: TokenDensity, make: impl Fn(usize) -> String) -> String {
     const TRIES: usize = 4;
     let whole = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
     let most = density.bytes(room);

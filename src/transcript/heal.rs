@@ -11,12 +11,12 @@ use serde_json::{Value, json};
 
 use super::media::{is_stub, strip_one};
 use super::validity::{calls, is_thinking, violations};
-use super::{Block, Message, Role, Spot, repair, strip_thinking};
+use super::{Block, Message, Role, BlockPath, repair, strip_thinking};
 
 /// What the service finds wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Complaint {
+pub enum RejectedBlock {
     /// An image or a document.
     Media,
     /// Thinking that the model did not sign.
@@ -30,7 +30,7 @@ pub enum Complaint {
 /// What was done about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "healed")]
-pub enum Healed {
+pub enum RepairOutcome {
     /// Images and documents were replaced by a note.
     MediaRemoved { blocks: usize },
     /// All thinking was taken out.
@@ -54,7 +54,7 @@ const BLOCK_NOTE: &str = "[Taken out by outlast: content that the service could 
 const INPUT_WORDS: usize = 1_000;
 
 /// Whether [`heal`] would change anything.
-pub fn curable(messages: &[Message], spot: Option<Spot>, complaint: Complaint) -> bool {
+pub fn curable(messages: &[Message], spot: Option<BlockPath>, complaint: RejectedBlock) -> bool {
     cure(messages, spot, complaint).is_some()
 }
 
@@ -62,38 +62,38 @@ pub fn curable(messages: &[Message], spot: Option<Spot>, complaint: Complaint) -
 /// `None` if there is nothing to be done, and then nothing was changed.
 pub fn heal(
     messages: &mut Vec<Message>,
-    spot: Option<Spot>,
-    complaint: Complaint,
-) -> Option<Healed> {
+    spot: Option<BlockPath>,
+    complaint: RejectedBlock,
+) -> Option<RepairOutcome> {
     Some(match cure(messages, spot, complaint)? {
-        Cure::Repair => {
+        BlockRepair::Repair => {
             let (repaired, repairs) = repair(mem::take(messages));
             *messages = repaired;
-            Healed::Repaired { mends: repairs.len() }
+            RepairOutcome::Repaired { mends: repairs.len() }
         }
-        Cure::Strip => {
+        BlockRepair::Strip => {
             strip_thinking(messages);
-            Healed::ThinkingStripped
+            RepairOutcome::ThinkingStripped
         }
-        Cure::Untie(at) => Healed::PairsUntied { calls: untie(messages, at) },
-        Cure::Empty { message, block } => {
+        BlockRepair::Untie(at) => RepairOutcome::PairsUntied { calls: untie(messages, at) },
+        BlockRepair::Empty { message, block } => {
             if let Block::ToolUse { input, .. } = &mut messages[message].content[block] {
                 *input = json!({});
             }
-            Healed::InputEmptied
+            RepairOutcome::InputEmptied
         }
-        Cure::Remove(spots) => {
+        BlockRepair::Remove(spots) => {
             let blocks = spots.len();
             for spot in spots {
                 replace(messages, spot);
             }
-            Healed::MediaRemoved { blocks }
+            RepairOutcome::MediaRemoved { blocks }
         }
-        Cure::Replace(spots) => {
+        BlockRepair::Replace(spots) => {
             for spot in spots {
                 replace(messages, spot);
             }
-            Healed::BlockReplaced
+            RepairOutcome::BlockReplaced
         }
     })
 }
@@ -112,7 +112,7 @@ pub fn lacks_thinking(messages: &[Message]) -> bool {
 }
 
 /// A change that is known to change something. Every spot in it exists.
-enum Cure {
+enum BlockRepair {
     Repair,
     Strip,
     /// The calls of the message with this index, and their results.
@@ -122,20 +122,20 @@ enum Cure {
         message: usize,
         block: usize,
     },
-    Remove(Vec<Spot>),
-    Replace(Vec<Spot>),
+    Remove(Vec<BlockPath>),
+    Replace(Vec<BlockPath>),
 }
 
-fn cure(messages: &[Message], spot: Option<Spot>, complaint: Complaint) -> Option<Cure> {
+fn cure(messages: &[Message], spot: Option<BlockPath>, complaint: RejectedBlock) -> Option<BlockRepair> {
     match complaint {
-        Complaint::Media => media(messages, spot).map(Cure::Remove),
-        Complaint::Thinking => thinks(messages).then_some(Cure::Strip),
+        RejectedBlock::Media => media(messages, spot).map(BlockRepair::Remove),
+        RejectedBlock::Thinking => thinks(messages).then_some(BlockRepair::Strip),
         // What our own rules find is the likeliest cause, wherever the service saw it.
-        Complaint::Pairs | Complaint::Block if !violations(messages).is_empty() => {
-            Some(Cure::Repair)
+        RejectedBlock::Pairs | RejectedBlock::Block if !violations(messages).is_empty() => {
+            Some(BlockRepair::Repair)
         }
-        Complaint::Pairs => pairs(messages, spot?),
-        Complaint::Block => named(messages, spot?),
+        RejectedBlock::Pairs => pairs(messages, spot?),
+        RejectedBlock::Block => named(messages, spot?),
     }
 }
 
@@ -145,7 +145,7 @@ fn thinks(messages: &[Message]) -> bool {
 
 /// The media at the spot; where there are none, or no spot, those that were never sent before,
 /// and at last all. A service whose count differs from ours is still right about the media.
-fn media(messages: &[Message], spot: Option<Spot>) -> Option<Vec<Spot>> {
+fn media(messages: &[Message], spot: Option<BlockPath>) -> Option<Vec<BlockPath>> {
     if let Some(spot) = spot
         && let Some(message) = messages.get(spot.message)
     {
@@ -154,22 +154,22 @@ fn media(messages: &[Message], spot: Option<Spot>) -> Option<Vec<Spot>> {
             return None;
         }
         let here = media_in(spot.message, message);
-        let exact: Vec<Spot> = here.iter().filter(|one| spot.covers(one)).copied().collect();
-        let wider = |one: &&Spot| spot.block.is_some_and(|block| one.block == Some(block));
-        let around: Vec<Spot> = here.iter().filter(wider).copied().collect();
+        let exact: Vec<BlockPath> = here.iter().filter(|one| spot.covers(one)).copied().collect();
+        let wider = |one: &&BlockPath| spot.block.is_some_and(|block| one.block == Some(block));
+        let around: Vec<BlockPath> = here.iter().filter(wider).copied().collect();
         let found = [exact, around, here].into_iter().find(|found| !found.is_empty());
         if found.is_some() {
             return found;
         }
     }
     let sent = messages.iter().rposition(|message| message.role == Role::Assistant).unwrap_or(0);
-    let all: Vec<Spot> =
+    let all: Vec<BlockPath> =
         messages.iter().enumerate().flat_map(|(at, message)| media_in(at, message)).collect();
-    let new: Vec<Spot> = all.iter().filter(|spot| spot.message >= sent).copied().collect();
+    let new: Vec<BlockPath> = all.iter().filter(|spot| spot.message >= sent).copied().collect();
     [new, all].into_iter().find(|found| !found.is_empty())
 }
 
-impl Spot {
+impl BlockPath {
     /// Whether `other` lies here, exactly as far as this spot is known.
     fn covers(self, other: &Self) -> bool {
         self.message == other.message
@@ -178,16 +178,16 @@ impl Spot {
     }
 }
 
-fn media_in(message: usize, holder: &Message) -> Vec<Spot> {
+fn media_in(message: usize, holder: &Message) -> Vec<BlockPath> {
     let mut found = Vec::new();
     for (at, block) in holder.content.iter().enumerate() {
-        let here = Spot { message, block: Some(at), inner: None };
+        let here = BlockPath { message, block: Some(at), inner: None };
         if is_media(block) {
             found.push(here);
         }
         let Block::ToolResult { content, .. } = block else { continue };
         let media = content.iter().enumerate().filter(|(_, block)| is_media(block));
-        found.extend(media.map(|(inner, _)| Spot { inner: Some(inner), ..here }));
+        found.extend(media.map(|(inner, _)| BlockPath { inner: Some(inner), ..here }));
     }
     found
 }
@@ -214,7 +214,7 @@ fn is_noted(block: &Block, inner: Option<usize>) -> bool {
 }
 
 /// The service sees no pairs where our rules see them: then it gets words instead.
-fn pairs(messages: &[Message], spot: Spot) -> Option<Cure> {
+fn pairs(messages: &[Message], spot: BlockPath) -> Option<BlockRepair> {
     let message = messages.get(spot.message)?;
     let foreign = spot.block.and_then(|at| message.content.get(at));
     if matches!(foreign, Some(Block::Other(_))) {
@@ -224,11 +224,11 @@ fn pairs(messages: &[Message], spot: Spot) -> Option<Cure> {
         Role::Assistant => spot.message,
         Role::User => spot.message.checked_sub(1)?,
     };
-    calls(&messages[asked]).next().map(|_| Cure::Untie(asked))
+    calls(&messages[asked]).next().map(|_| BlockRepair::Untie(asked))
 }
 
 /// What can be done about one block, whatever is wrong with it.
-fn named(messages: &[Message], spot: Spot) -> Option<Cure> {
+fn named(messages: &[Message], spot: BlockPath) -> Option<BlockRepair> {
     let message = messages.get(spot.message)?;
     let at = match spot.block {
         Some(at) => at,
@@ -238,27 +238,27 @@ fn named(messages: &[Message], spot: Spot) -> Option<Cure> {
     let block = message.content.get(at)?;
     let parts = if let Block::ToolResult { content, .. } = block { content.len() } else { 0 };
     let inner = spot.inner.filter(|inner| *inner < parts);
-    let here = Spot { message: spot.message, block: Some(at), inner };
+    let here = BlockPath { message: spot.message, block: Some(at), inner };
     if is_noted(block, inner) {
         return None;
     }
     match block {
         // What the user said is the task: without it there is nothing to go on with.
         Block::Text { .. } if message.role == Role::User => None,
-        Block::Text { .. } => Some(Cure::Replace(vec![here])),
-        Block::Thinking { .. } | Block::RedactedThinking { .. } => Some(Cure::Strip),
+        Block::Text { .. } => Some(BlockRepair::Replace(vec![here])),
+        Block::Thinking { .. } | Block::RedactedThinking { .. } => Some(BlockRepair::Strip),
         Block::ToolUse { input, .. } => {
             let empty = input.as_object().is_some_and(serde_json::Map::is_empty);
-            (!empty).then_some(Cure::Empty { message: spot.message, block: at })
+            (!empty).then_some(BlockRepair::Empty { message: spot.message, block: at })
         }
-        Block::ToolResult { .. } => Some(Cure::Replace(vec![here])),
-        Block::Image { .. } | Block::Document { .. } => Some(Cure::Remove(vec![here])),
-        Block::Other(value) => Some(Cure::Replace(partners(spot.message, message, at, value))),
+        Block::ToolResult { .. } => Some(BlockRepair::Replace(vec![here])),
+        Block::Image { .. } | Block::Document { .. } => Some(BlockRepair::Remove(vec![here])),
+        Block::Other(value) => Some(BlockRepair::Replace(partners(spot.message, message, at, value))),
     }
 }
 
 /// A foreign block, and those that belong to it: a call that the service made itself, its result.
-fn partners(message: usize, holder: &Message, at: usize, value: &Value) -> Vec<Spot> {
+fn partners(message: usize, holder: &Message, at: usize, value: &Value) -> Vec<BlockPath> {
     let id = |value: &Value| {
         let id = value.get("tool_use_id").or_else(|| value.get("id"));
         id.and_then(Value::as_str).map(str::to_owned)
@@ -269,11 +269,11 @@ fn partners(message: usize, holder: &Message, at: usize, value: &Value) -> Vec<S
         *other == at || (wanted.is_some() && id(theirs) == wanted)
     };
     let blocks = holder.content.iter().enumerate().filter(belongs);
-    blocks.map(|(block, _)| Spot { message, block: Some(block), inner: None }).collect()
+    blocks.map(|(block, _)| BlockPath { message, block: Some(block), inner: None }).collect()
 }
 
 /// Puts a note where a block was. A tool result stays one, so that its call stays answered.
-fn replace(messages: &mut [Message], spot: Spot) {
+fn replace(messages: &mut [Message], spot: BlockPath) {
     if strip_one(messages, spot) {
         return;
     }

@@ -65,7 +65,7 @@ impl History {
 
     /// What is sent with every request is now of this size, as [`fixed_bytes`] counts it.
     pub fn sent_with(&mut self, fixed: u64) {
-        self.meter.fixed = Size { bytes: fixed, weight: fixed, tokens: 0 };
+        self.meter.fixed = ContentSize { bytes: fixed, weight: fixed, tokens: 0 };
         self.meter.edited(&self.messages);
     }
 
@@ -116,7 +116,7 @@ impl History {
     }
 
     /// What the service's counts have taught so far. An edit does not forget it.
-    pub fn density(&self) -> Density {
+    pub fn density(&self) -> TokenDensity {
         self.meter.density
     }
 
@@ -132,24 +132,24 @@ impl History {
 /// it is told: every change but [`Meter::added`] must be announced by [`Meter::edited`].
 #[derive(Clone, Copy, Debug)]
 pub struct Meter {
-    fixed: Size,
+    fixed: ContentSize,
     /// All messages.
-    total: Size,
+    total: ContentSize,
     /// What the service counted, as far as it did.
     counted: Option<u64>,
     /// What came after it counted.
-    since: Size,
+    since: ContentSize,
     /// From what the service counted before.
-    density: Density,
+    density: TokenDensity,
 }
 
 /// Tokens that a service makes of a thousand bytes of ordinary text; rather too many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Density(u64);
+pub struct TokenDensity(u64);
 
 /// Bytes that become tokens, and tokens that are not made of bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Size {
+pub(super) struct ContentSize {
     /// For the bound: as many bytes as the service may make of it.
     bytes: u64,
     /// For the estimate: as many bytes of ordinary text as have the same tokens.
@@ -157,7 +157,7 @@ pub(super) struct Size {
     tokens: u64,
 }
 
-impl Density {
+impl TokenDensity {
     /// Errs high for prose and code.
     pub const USUAL: Self = Self(334);
     /// A token covers at least one byte.
@@ -181,25 +181,25 @@ impl Density {
     /// About how many tokens these messages are.
     pub fn of(self, messages: &[Message]) -> u64 {
         let blocks = messages.iter().flat_map(|message| &message.content);
-        Size::of(blocks).guess(self)
+        ContentSize::of(blocks).guess(self)
     }
 
     /// About how many tokens these blocks are.
     pub fn of_blocks<'a>(self, blocks: impl IntoIterator<Item = &'a Block>) -> u64 {
-        Size::of(blocks).guess(self)
+        ContentSize::of(blocks).guess(self)
     }
 }
 
 impl Meter {
     pub fn begin(fixed: u64) -> Self {
-        let fixed = Size { bytes: fixed, weight: fixed, tokens: 0 };
-        let (total, since) = (Size::default(), Size::default());
-        Self { fixed, total, counted: None, since, density: Density::USUAL }
+        let fixed = ContentSize { bytes: fixed, weight: fixed, tokens: 0 };
+        let (total, since) = (ContentSize::default(), ContentSize::default());
+        Self { fixed, total, counted: None, since, density: TokenDensity::USUAL }
     }
 
     /// Blocks were added at the end.
     pub fn added(&mut self, blocks: &[Block]) {
-        let size = Size::of(blocks);
+        let size = ContentSize::of(blocks);
         self.total = self.total.plus(size);
         self.since = self.since.plus(size);
     }
@@ -213,23 +213,23 @@ impl Meter {
             return;
         }
         self.counted = Some(input);
-        self.since = Size::default();
+        self.since = ContentSize::default();
         let text = input.saturating_sub(sent.tokens).saturating_mul(1_100);
-        let density = text.checked_div(sent.weight).map_or(Density::USUAL, Density);
+        let density = text.checked_div(sent.weight).map_or(TokenDensity::USUAL, TokenDensity);
         // Media are counted at the most that they can cost, so what seems to be left for the text
         // beside them is too little: it may raise what was learned, not lower it.
-        let least = if sent.tokens > 0 { self.density } else { Density::USUAL };
-        self.density = density.clamp(least, Density::HIGHEST);
+        let least = if sent.tokens > 0 { self.density } else { TokenDensity::USUAL };
+        self.density = density.clamp(least, TokenDensity::HIGHEST);
     }
 
     /// The reply that `usage` came with was added at the end. Follows [`Meter::replied`].
     pub fn kept_reply(&mut self, blocks: &[Block], usage: &Usage) {
-        let size = Size::of(blocks);
+        let size = ContentSize::of(blocks);
         self.total = self.total.plus(size);
         let wrapped =
             u64::try_from(blocks.len()).unwrap_or(u64::MAX).saturating_mul(BLOCK_OVERHEAD);
         let exact =
-            Size { bytes: 0, weight: 0, tokens: usage.output_tokens.saturating_add(wrapped) };
+            ContentSize { bytes: 0, weight: 0, tokens: usage.output_tokens.saturating_add(wrapped) };
         let known = self.counted.is_some() && usage.output_tokens > 0;
         self.since = self.since.plus(if known { exact } else { size });
     }
@@ -237,8 +237,8 @@ impl Meter {
     /// Messages were changed: what the service counted no longer holds.
     pub fn edited(&mut self, messages: &[Message]) {
         self.counted = None;
-        self.since = Size::default();
-        self.total = Size::of(messages.iter().flat_map(|message| &message.content));
+        self.since = ContentSize::default();
+        self.total = ContentSize::of(messages.iter().flat_map(|message| &message.content));
     }
 
     /// No request has more input tokens.
@@ -260,7 +260,7 @@ impl Meter {
     }
 }
 
-impl Size {
+impl ContentSize {
     pub(super) fn of<'a>(blocks: impl IntoIterator<Item = &'a Block>) -> Self {
         blocks.into_iter().map(size_of).fold(Self::default(), Self::plus)
     }
@@ -277,7 +277,7 @@ impl Size {
         self.bytes.saturating_add(self.tokens)
     }
 
-    pub(super) fn guess(self, density: Density) -> u64 {
+    pub(super) fn guess(self, density: TokenDensity) -> u64 {
         density.tokens(self.weight).saturating_add(self.tokens)
     }
 }
@@ -294,22 +294,22 @@ pub fn fixed_bytes(system: &str, tools: &[ToolDefinition]) -> u64 {
     REQUEST_OVERHEAD + overhead + bytes(system) + tools.iter().map(tool_bytes).sum::<u64>()
 }
 
-fn size_of(block: &Block) -> Size {
-    let known = |bytes| Size { bytes, weight: bytes, tokens: 0 };
-    let words = |text: &str| Size { bytes: bytes(text), weight: weight(text), tokens: 0 };
-    let json = |value: &Value| Size {
+fn size_of(block: &Block) -> ContentSize {
+    let known = |bytes| ContentSize { bytes, weight: bytes, tokens: 0 };
+    let words = |text: &str| ContentSize { bytes: bytes(text), weight: weight(text), tokens: 0 };
+    let json = |value: &Value| ContentSize {
         bytes: longest_json(value),
         weight: weight(&value.to_string()),
         tokens: 0,
     };
-    let fixed = |tokens| Size { bytes: 0, weight: 0, tokens };
+    let fixed = |tokens| ContentSize { bytes: 0, weight: 0, tokens };
     known(BLOCK_OVERHEAD).plus(match block {
         Block::Text { text } => words(text),
         Block::Thinking { thinking, signature } => words(thinking).plus(known(bytes(signature))),
         Block::RedactedThinking { data } => known(bytes(data)),
         Block::ToolUse { id, name, input } => known(bytes(id) + bytes(name)).plus(json(input)),
         Block::ToolResult { tool_use_id, content, is_error: _ } => {
-            known(bytes(tool_use_id)).plus(Size::of(content))
+            known(bytes(tool_use_id)).plus(ContentSize::of(content))
         }
         Block::Image { .. } => fixed(IMAGE_TOKENS_MAX),
         Block::Document { source } => match source.get("type").and_then(Value::as_str) {

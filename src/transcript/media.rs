@@ -13,7 +13,7 @@ use super::{Block, Message, Role};
 /// Which media to take out. Whatever is named, at least one goes if there is one of that kind, so
 /// that a request which was refused is never sent again as it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Strip {
+pub enum StripTarget {
     /// Every image: one of them is too large, and the service does not say which.
     Images,
     /// The oldest images: there are too many.
@@ -28,19 +28,19 @@ pub enum Strip {
         bytes: u64,
     },
     /// What the service pointed at.
-    At(Spot),
+    At(BlockPath),
 }
 
 /// Where a refusal points: a message, a block of it, a block of the tool result that it is.
 /// Counted from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Spot {
+pub struct BlockPath {
     pub message: usize,
     pub block: Option<usize>,
     pub inner: Option<usize>,
 }
 
-impl Spot {
+impl BlockPath {
     /// Finds a spot in an error text such as `messages.3.content.0.image.source: …`, however a
     /// gateway punctuates it.
     pub fn named_in(text: &str) -> Option<Self> {
@@ -83,9 +83,9 @@ pub enum Medium {
 
 /// What was taken out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Stripped {
+pub struct StrippedMedia {
     /// Where its words now stand.
-    pub spot: Spot,
+    pub spot: BlockPath,
     pub medium: Medium,
     /// Such as `image/png`; empty if unknown.
     pub media_type: String,
@@ -110,7 +110,7 @@ pub fn media_bytes(messages: &[Message]) -> u64 {
 
 /// Replaces images and documents by words that say what was there and how to get at it. Changes
 /// nothing else. What is returned is in the order of the conversation.
-pub fn strip_media(messages: &mut [Message], which: Strip) -> Vec<Stripped> {
+pub fn strip_media(messages: &mut [Message], which: StripTarget) -> Vec<StrippedMedia> {
     let chosen = choose(find(messages), which);
     for stripped in &chosen {
         if let Some(block) = at(messages, stripped.spot) {
@@ -121,15 +121,15 @@ pub fn strip_media(messages: &mut [Message], which: Strip) -> Vec<Stripped> {
 }
 
 /// The same for the one image or document at a spot. Returns whether there was one.
-pub(super) fn strip_one(messages: &mut [Message], spot: Spot) -> bool {
+pub(super) fn strip_one(messages: &mut [Message], spot: BlockPath) -> bool {
     let found = find(messages).into_iter().find(|found| found.what.spot == spot);
     let Some((found, block)) = found.zip(at(messages, spot)) else { return false };
     *block = Block::text(stub(&found.what));
     true
 }
 
-struct Found {
-    what: Stripped,
+struct FoundMedia {
+    what: StrippedMedia,
     /// A document can be made of images.
     holds_images: bool,
 }
@@ -155,7 +155,7 @@ fn inside(block: &Block) -> impl Iterator<Item = (Option<usize>, &Block)> {
     itself.into_iter().chain(content)
 }
 
-fn at(messages: &mut [Message], spot: Spot) -> Option<&mut Block> {
+fn at(messages: &mut [Message], spot: BlockPath) -> Option<&mut Block> {
     let block = messages.get_mut(spot.message)?.content.get_mut(spot.block?)?;
     match (spot.inner, block) {
         (Some(inner), Block::ToolResult { content, .. }) => content.get_mut(inner),
@@ -193,7 +193,7 @@ fn is_of_images(source: &Value) -> bool {
         .is_some_and(|parts| parts.iter().any(|part| part["type"] == "image"))
 }
 
-fn find(messages: &[Message]) -> Vec<Found> {
+fn find(messages: &[Message]) -> Vec<FoundMedia> {
     let mut calls: HashMap<&str, (&str, Option<&str>)> = HashMap::new();
     let blocks = messages.iter().flat_map(|message| &message.content);
     for block in blocks {
@@ -217,8 +217,8 @@ fn find(messages: &[Message]) -> Vec<Found> {
             };
             for (inner, block) in inside(outer) {
                 let Some((medium, source)) = medium(block) else { continue };
-                let what = Stripped {
-                    spot: Spot { message, block: Some(index), inner },
+                let what = StrippedMedia {
+                    spot: BlockPath { message, block: Some(index), inner },
                     medium,
                     media_type: source["media_type"].as_str().unwrap_or_default().to_owned(),
                     bytes: bytes(source),
@@ -226,7 +226,7 @@ fn find(messages: &[Message]) -> Vec<Found> {
                     file: call.and_then(|(_, file)| *file).map(str::to_owned),
                 };
                 let holds_images = medium == Medium::Image || is_of_images(source);
-                all.push(Found { what, holds_images });
+                all.push(FoundMedia { what, holds_images });
             }
         }
     }
@@ -242,17 +242,17 @@ fn bytes(source: &Value) -> u64 {
     u64::try_from(length).unwrap_or(u64::MAX)
 }
 
-fn choose(mut all: Vec<Found>, which: Strip) -> Vec<Stripped> {
+fn choose(mut all: Vec<FoundMedia>, which: StripTarget) -> Vec<StrippedMedia> {
     match which {
-        Strip::All => {}
-        Strip::Images => all.retain(|found| found.holds_images),
-        Strip::Documents => all.retain(|found| found.what.medium == Medium::Document),
-        Strip::At(spot) => all.retain(|found| spot.holds(found.what.spot)),
-        Strip::ImagesBut { newest } => {
+        StripTarget::All => {}
+        StripTarget::Images => all.retain(|found| found.holds_images),
+        StripTarget::Documents => all.retain(|found| found.what.medium == Medium::Document),
+        StripTarget::At(spot) => all.retain(|found| spot.holds(found.what.spot)),
+        StripTarget::ImagesBut { newest } => {
             all.retain(|found| found.holds_images);
             all.truncate(all.len().saturating_sub(newest).max(1));
         }
-        Strip::DownTo { bytes } => {
+        StripTarget::DownTo { bytes } => {
             let mut left: u64 = all.iter().map(|found| found.what.bytes).sum();
             all.sort_by_key(|found| std::cmp::Reverse(found.what.bytes));
             let enough = all.iter().position(|found| {
@@ -262,7 +262,7 @@ fn choose(mut all: Vec<Found>, which: Strip) -> Vec<Stripped> {
             });
             all.truncate(enough.unwrap_or(all.len()).max(1));
             all.sort_by_key(|found| {
-                let Spot { message, block, inner } = found.what.spot;
+                let BlockPath { message, block, inner } = found.what.spot;
                 (message, block, inner)
             });
         }
@@ -271,7 +271,7 @@ fn choose(mut all: Vec<Found>, which: Strip) -> Vec<Stripped> {
 }
 
 /// Speaks to the model, in the place of what was taken out.
-fn stub(stripped: &Stripped) -> String {
+fn stub(stripped: &StrippedMedia) -> String {
     let what = match stripped.medium {
         Medium::Image => "An image",
         Medium::Document => "A document",

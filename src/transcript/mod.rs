@@ -17,13 +17,13 @@ mod weigh;
 
 pub use contributors::{Contributor, largest};
 pub use finished::{finished, named, unanswered};
-pub use heal::{Complaint, Healed, curable, heal, lacks_thinking};
-pub use measure::{Density, History, Meter, fewest_tokens, fixed_bytes};
+pub use heal::{RejectedBlock, RepairOutcome, curable, heal, lacks_thinking};
+pub use measure::{TokenDensity, History, Meter, fewest_tokens, fixed_bytes};
 pub use media::{
-    Medium, Spot, Strip, Stripped, has_media, media_bytes, strip_media, visible_pages,
+    Medium, BlockPath, StripTarget, StrippedMedia, has_media, media_bytes, strip_media, visible_pages,
 };
 pub use message::{Block, Message, Role, ToolCall, ToolDefinition, Usage};
 pub use repair::{
-    Mend, OUTCOME_UNKNOWN, Repair, answer_calls, last_text, repair, repair_history, strip_thinking,
+    RepairStep, OUTCOME_UNKNOWN, HistoryRepair, answer_calls, last_text, repair, repair_history, strip_thinking,
 };
-pub use validity::{Flaw, Rule, Violation, faults_of_a_history, is_portable_id, violations};
+pub use validity::{BlockFlaw, HistoryRule, Violation, faults_of_a_history, is_portable_id, violations};

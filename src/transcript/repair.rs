@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::validity::{
-    Flaw, ID_MAX, NAME_MAX, calls, faults_of_a_history, flaw_inside_a_result, flaws,
+    BlockFlaw, ID_MAX, NAME_MAX, calls, faults_of_a_history, flaw_inside_a_result, flaws,
     is_name_letter, is_portable_id, is_thinking, results, violations,
 };
 use super::{Block, Message, Role};
@@ -23,18 +23,18 @@ const CLOSING: &str = "Continue.";
 
 /// What was mended, and in which message of the list as it was.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Repair {
+pub struct HistoryRepair {
     /// Index of the message, counted from 0.
     pub at: usize,
-    pub mend: Mend,
+    pub mend: RepairStep,
 }
 
 /// One change to a message list.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Mend {
+pub enum RepairStep {
     /// A block was dropped.
-    Dropped(Flaw),
+    Dropped(BlockFlaw),
     /// A message without content was dropped.
     DroppedMessage,
     /// The message became part of the one before, which has the same role.
@@ -59,40 +59,40 @@ pub enum Mend {
     AddedClosing,
 }
 
-impl fmt::Display for Repair {
+impl fmt::Display for HistoryRepair {
     /// The change and its message, in words.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let at = self.at;
         match &self.mend {
-            Mend::Dropped(_) => write!(f, "dropped an invalid block of message {at}"),
-            Mend::DroppedMessage => write!(f, "dropped message {at}, which was empty"),
-            Mend::Joined => write!(f, "joined message {at} with the one before it"),
-            Mend::TrimmedThinking => write!(f, "dropped thinking at the end of message {at}"),
-            Mend::Renamed { from, to } => {
+            RepairStep::Dropped(_) => write!(f, "dropped an invalid block of message {at}"),
+            RepairStep::DroppedMessage => write!(f, "dropped message {at}, which was empty"),
+            RepairStep::Joined => write!(f, "joined message {at} with the one before it"),
+            RepairStep::TrimmedThinking => write!(f, "dropped thinking at the end of message {at}"),
+            RepairStep::Renamed { from, to } => {
                 write!(f, "gave the call {from:?} of message {at} the id {to:?}")
             }
-            Mend::FixedName { from, to } => {
+            RepairStep::FixedName { from, to } => {
                 write!(f, "gave the call of {from:?} in message {at} the name {to:?}")
             }
-            Mend::FixedInput { id } => {
+            RepairStep::FixedInput { id } => {
                 write!(f, "made the input of the call {id:?} of message {at} an object")
             }
-            Mend::Answered { id } => {
+            RepairStep::Answered { id } => {
                 write!(f, "added a result for the call {id:?} of message {at}")
             }
-            Mend::DroppedResult { id } => {
+            RepairStep::DroppedResult { id } => {
                 write!(f, "dropped a result in message {at} that no call {id:?} waits for")
             }
-            Mend::MovedResults => write!(f, "moved the results of message {at} to its front"),
-            Mend::AddedOpening => f.write_str("added a first message of the user"),
-            Mend::AddedClosing => f.write_str("added a last message of the user"),
+            RepairStep::MovedResults => write!(f, "moved the results of message {at} to its front"),
+            RepairStep::AddedOpening => f.write_str("added a first message of the user"),
+            RepairStep::AddedClosing => f.write_str("added a last message of the user"),
         }
     }
 }
 
 /// Makes `messages` fit to be sent: [`violations`] finds nothing in the result, whatever went in.
 /// A valid list comes back as it was; so does a repaired one.
-pub fn repair(messages: Vec<Message>) -> (Vec<Message>, Vec<Repair>) {
+pub fn repair(messages: Vec<Message>) -> (Vec<Message>, Vec<HistoryRepair>) {
     if violations(&messages).is_empty() {
         return (messages, Vec::new());
     }
@@ -100,7 +100,7 @@ pub fn repair(messages: Vec<Message>) -> (Vec<Message>, Vec<Repair>) {
     let (mut messages, mut repairs) = repair_history(messages, |_id| OUTCOME_UNKNOWN.to_owned());
     if messages.last().is_none_or(|message| message.role == Role::Assistant) {
         messages.push(Message::user(vec![Block::text(CLOSING)]));
-        repairs.push(Repair { at: last, mend: Mend::AddedClosing });
+        repairs.push(HistoryRepair { at: last, mend: RepairStep::AddedClosing });
     }
     (messages, repairs)
 }
@@ -111,12 +111,12 @@ pub fn repair(messages: Vec<Message>) -> (Vec<Message>, Vec<Repair>) {
 pub fn repair_history(
     messages: Vec<Message>,
     tell: impl Fn(&str) -> String,
-) -> (Vec<Message>, Vec<Repair>) {
+) -> (Vec<Message>, Vec<HistoryRepair>) {
     if faults_of_a_history(&messages).is_empty() {
         return (messages, Vec::new());
     }
     let taken = messages.iter().flat_map(calls).map(str::to_owned).collect();
-    let mut mender = Mender { tell, taken, used: HashSet::new(), repairs: Vec::new() };
+    let mut mender = RepairWalk { tell, taken, used: HashSet::new(), repairs: Vec::new() };
     let cleaned = mender.clean(messages);
     let joined = mender.join(cleaned);
     let trimmed = mender.trim(joined);
@@ -188,30 +188,30 @@ fn synthetic_result(id: &str, text: String) -> Block {
 }
 
 /// A message with the place that it had in the list as it was.
-type Placed = (usize, Message);
+type PlacedMessage = (usize, Message);
 
-struct Mender<F> {
+struct RepairWalk<F> {
     tell: F,
     /// Ids that a new name must not collide with.
     taken: HashSet<String>,
     /// Ids that a call of the repaired list has.
     used: HashSet<String>,
-    repairs: Vec<Repair>,
+    repairs: Vec<HistoryRepair>,
 }
 
-impl<F: Fn(&str) -> String> Mender<F> {
-    fn note(&mut self, at: usize, mend: Mend) {
-        self.repairs.push(Repair { at, mend });
+impl<F: Fn(&str) -> String> RepairWalk<F> {
+    fn note(&mut self, at: usize, mend: RepairStep) {
+        self.repairs.push(HistoryRepair { at, mend });
     }
 
     /// Drops or mends each block by itself.
-    fn clean(&mut self, messages: Vec<Message>) -> Vec<Placed> {
+    fn clean(&mut self, messages: Vec<Message>) -> Vec<PlacedMessage> {
         let mut kept = Vec::with_capacity(messages.len());
         for (at, Message { role, content }) in messages.into_iter().enumerate() {
             let content: Vec<Block> =
                 content.into_iter().filter_map(|block| self.mend(at, role, block)).collect();
             if content.is_empty() {
-                self.note(at, Mend::DroppedMessage);
+                self.note(at, RepairStep::DroppedMessage);
             } else {
                 kept.push((at, Message { role, content }));
             }
@@ -223,23 +223,23 @@ impl<F: Fn(&str) -> String> Mender<F> {
         for flaw in flaws(role, &block) {
             match (flaw, &mut block) {
                 // Ids are given when calls and results are paired.
-                (Flaw::NoId | Flaw::BadId, _) => {}
-                (Flaw::BadName, Block::ToolUse { name, .. }) => {
+                (BlockFlaw::NoId | BlockFlaw::BadId, _) => {}
+                (BlockFlaw::BadName, Block::ToolUse { name, .. }) => {
                     let from = mem::replace(name, acceptable(name, NAME_MAX));
                     let to = name.clone();
-                    self.note(at, Mend::FixedName { from, to });
+                    self.note(at, RepairStep::FixedName { from, to });
                 }
-                (Flaw::BadInput, Block::ToolUse { id, input, .. }) => {
+                (BlockFlaw::BadInput, Block::ToolUse { id, input, .. }) => {
                     let was = input.take();
                     *input = if was.is_null() { json!({}) } else { json!({ "input": was }) };
-                    self.note(at, Mend::FixedInput { id: id.clone() });
+                    self.note(at, RepairStep::FixedInput { id: id.clone() });
                 }
                 (_, Block::ToolResult { content, .. }) if role == Role::User => {
                     content.retain(|inner| flaw_inside_a_result(inner).is_none());
-                    self.note(at, Mend::Dropped(flaw));
+                    self.note(at, RepairStep::Dropped(flaw));
                 }
                 (_, _) => {
-                    self.note(at, Mend::Dropped(flaw));
+                    self.note(at, RepairStep::Dropped(flaw));
                     return None;
                 }
             }
@@ -247,13 +247,13 @@ impl<F: Fn(&str) -> String> Mender<F> {
         Some(block)
     }
 
-    fn join(&mut self, messages: Vec<Placed>) -> Vec<Placed> {
-        let mut kept: Vec<Placed> = Vec::with_capacity(messages.len());
+    fn join(&mut self, messages: Vec<PlacedMessage>) -> Vec<PlacedMessage> {
+        let mut kept: Vec<PlacedMessage> = Vec::with_capacity(messages.len());
         for (at, message) in messages {
             match kept.last_mut() {
                 Some((_, last)) if last.role == message.role => {
                     last.content.extend(message.content);
-                    self.note(at, Mend::Joined);
+                    self.note(at, RepairStep::Joined);
                 }
                 Some(_) | None => kept.push((at, message)),
             }
@@ -261,14 +261,14 @@ impl<F: Fn(&str) -> String> Mender<F> {
         kept
     }
 
-    fn trim(&mut self, messages: Vec<Placed>) -> Vec<Placed> {
+    fn trim(&mut self, messages: Vec<PlacedMessage>) -> Vec<PlacedMessage> {
         let mut kept = Vec::with_capacity(messages.len());
         for (at, mut message) in messages {
             let end = message.content.iter().rposition(|block| !is_thinking(block));
             let end = end.map_or(0, |last| last + 1);
             if end < message.content.len() {
                 message.content.truncate(end);
-                self.note(at, Mend::TrimmedThinking);
+                self.note(at, RepairStep::TrimmedThinking);
             }
             if !message.content.is_empty() {
                 kept.push((at, message));
@@ -278,7 +278,7 @@ impl<F: Fn(&str) -> String> Mender<F> {
     }
 
     /// Gives every call a unique id and exactly one result. Roles alternate on the way in.
-    fn pair(&mut self, messages: Vec<Placed>) -> Vec<Message> {
+    fn pair(&mut self, messages: Vec<PlacedMessage>) -> Vec<Message> {
         let mut kept: Vec<Message> = Vec::with_capacity(messages.len() + 1);
         let mut open: Vec<OpenCall> = Vec::new();
         for (at, mut message) in messages {
@@ -290,13 +290,13 @@ impl<F: Fn(&str) -> String> Mender<F> {
                         // open calls.
                         Some(last) if last.role == Role::Assistant => {
                             last.content.extend(message.content);
-                            self.note(at, Mend::Joined);
+                            self.note(at, RepairStep::Joined);
                             continue;
                         }
                         Some(_user) => {}
                         None => {
                             kept.push(Message::user(vec![Block::text(OPENING)]));
-                            self.note(at, Mend::AddedOpening);
+                            self.note(at, RepairStep::AddedOpening);
                         }
                     }
                     kept.push(message);
@@ -304,7 +304,7 @@ impl<F: Fn(&str) -> String> Mender<F> {
                 Role::User => {
                     let content = self.match_results(at, message.content, mem::take(&mut open));
                     if content.is_empty() {
-                        self.note(at, Mend::DroppedMessage);
+                        self.note(at, RepairStep::DroppedMessage);
                     } else {
                         kept.push(Message::user(content));
                     }
@@ -325,7 +325,7 @@ impl<F: Fn(&str) -> String> Mender<F> {
             let was = id.clone();
             if !is_portable_id(id) || self.used.contains(id) {
                 *id = self.fresh_id(&was);
-                self.note(at, Mend::Renamed { from: was.clone(), to: id.clone() });
+                self.note(at, RepairStep::Renamed { from: was.clone(), to: id.clone() });
             }
             self.used.insert(id.clone());
             open.push(OpenCall { was, id: id.clone(), answered: false });
@@ -358,7 +358,7 @@ impl<F: Fn(&str) -> String> Mender<F> {
             };
             let call = open.iter_mut().find(|call| !call.answered && call.was == *tool_use_id);
             let Some(call) = call else {
-                self.note(at, Mend::DroppedResult { id: mem::take(tool_use_id) });
+                self.note(at, RepairStep::DroppedResult { id: mem::take(tool_use_id) });
                 continue;
             };
             tool_use_id.clone_from(&call.id);
@@ -367,11 +367,11 @@ impl<F: Fn(&str) -> String> Mender<F> {
             answers.push(block);
         }
         if moved {
-            self.note(at, Mend::MovedResults);
+            self.note(at, RepairStep::MovedResults);
         }
         for call in open.into_iter().filter(|call| !call.answered) {
             answers.push(synthetic_result(&call.id, (self.tell)(&call.was)));
-            self.note(at, Mend::Answered { id: call.id });
+            self.note(at, RepairStep::Answered { id: call.id });
         }
         answers.append(&mut others);
         answers

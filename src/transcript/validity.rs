@@ -12,13 +12,13 @@ use super::{Block, Message, Role};
 pub struct Violation {
     /// Index of the message, counted from 0.
     pub at: usize,
-    pub rule: Rule,
+    pub rule: HistoryRule,
 }
 
 /// The rules of a message list (SPEC 2), named after how they are broken.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Rule {
+pub enum HistoryRule {
     /// There is no message at all.
     NothingSaid,
     /// The first message is not the user's.
@@ -51,13 +51,13 @@ pub enum Rule {
     LateResult {
         id: String,
     },
-    Flawed(Flaw),
+    Flawed(BlockFlaw),
 }
 
 /// What can be wrong with one block by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Flaw {
+pub enum BlockFlaw {
     /// Text without anything but white space. The API accepts none, wherever it stands.
     BlankText,
     /// Thinking that nobody signed.
@@ -85,9 +85,9 @@ pub(super) const ID_MAX: usize = 64;
 pub fn violations(messages: &[Message]) -> Vec<Violation> {
     let mut found = faults_of_a_history(messages);
     match messages.last() {
-        None => found.push(Violation { at: 0, rule: Rule::NothingSaid }),
+        None => found.push(Violation { at: 0, rule: HistoryRule::NothingSaid }),
         Some(last) if last.role == Role::Assistant => {
-            found.push(Violation { at: messages.len() - 1, rule: Rule::AssistantCloses });
+            found.push(Violation { at: messages.len() - 1, rule: HistoryRule::AssistantCloses });
         }
         Some(_user) => {}
     }
@@ -103,15 +103,15 @@ pub fn faults_of_a_history(messages: &[Message]) -> Vec<Violation> {
     for (at, message) in messages.iter().enumerate() {
         let mut report = |rule| found.push(Violation { at, rule });
         match before {
-            None if message.role == Role::Assistant => report(Rule::AssistantOpens),
-            Some(before) if before.role == message.role => report(Rule::SameRoleTwice),
+            None if message.role == Role::Assistant => report(HistoryRule::AssistantOpens),
+            Some(before) if before.role == message.role => report(HistoryRule::SameRoleTwice),
             Some(_) | None => {}
         }
         if message.content.is_empty() {
-            report(Rule::NoContent);
+            report(HistoryRule::NoContent);
         }
         for block in &message.content {
-            flaws(message.role, block).into_iter().map(Rule::Flawed).for_each(&mut report);
+            flaws(message.role, block).into_iter().map(HistoryRule::Flawed).for_each(&mut report);
         }
         match message.role {
             Role::Assistant => check_calls(message, messages.get(at + 1), &mut ids, &mut report),
@@ -126,24 +126,24 @@ fn check_calls<'a>(
     message: &'a Message,
     next: Option<&Message>,
     ids: &mut HashSet<&'a str>,
-    report: &mut impl FnMut(Rule),
+    report: &mut impl FnMut(HistoryRule),
 ) {
     let answers: HashSet<&str> =
         next.filter(|next| next.role == Role::User).into_iter().flat_map(results).collect();
     for id in calls(message) {
         if !ids.insert(id) {
-            report(Rule::RepeatedId { id: id.to_owned() });
+            report(HistoryRule::RepeatedId { id: id.to_owned() });
         }
         if !answers.contains(id) {
-            report(Rule::Unanswered { id: id.to_owned() });
+            report(HistoryRule::Unanswered { id: id.to_owned() });
         }
     }
     if message.content.last().is_some_and(is_thinking) {
-        report(Rule::EndsInThinking);
+        report(HistoryRule::EndsInThinking);
     }
 }
 
-fn check_results(message: &Message, before: Option<&Message>, report: &mut impl FnMut(Rule)) {
+fn check_results(message: &Message, before: Option<&Message>, report: &mut impl FnMut(HistoryRule)) {
     let mut open: HashMap<&str, bool> = before
         .filter(|before| before.role == Role::Assistant)
         .into_iter()
@@ -157,32 +157,32 @@ fn check_results(message: &Message, before: Option<&Message>, report: &mut impl 
             continue;
         };
         if others {
-            report(Rule::LateResult { id: id.to_owned() });
+            report(HistoryRule::LateResult { id: id.to_owned() });
         }
         match open.get_mut(id) {
-            None => report(Rule::OrphanResult { id: id.to_owned() }),
-            Some(answered) if *answered => report(Rule::SecondResult { id: id.to_owned() }),
+            None => report(HistoryRule::OrphanResult { id: id.to_owned() }),
+            Some(answered) if *answered => report(HistoryRule::SecondResult { id: id.to_owned() }),
             Some(answered) => *answered = true,
         }
     }
 }
 
 /// What is wrong with a block of a `role`'s message.
-pub(super) fn flaws(role: Role, block: &Block) -> Vec<Flaw> {
+pub(super) fn flaws(role: Role, block: &Block) -> Vec<BlockFlaw> {
     let flaw = match (role, block) {
-        (_, Block::Text { text }) => text.trim().is_empty().then_some(Flaw::BlankText),
+        (_, Block::Text { text }) => text.trim().is_empty().then_some(BlockFlaw::BlankText),
         (Role::Assistant, Block::Thinking { signature, .. }) => {
-            signature.is_empty().then_some(Flaw::Unsigned)
+            signature.is_empty().then_some(BlockFlaw::Unsigned)
         }
         (Role::Assistant, Block::RedactedThinking { data }) => {
-            data.is_empty().then_some(Flaw::Malformed)
+            data.is_empty().then_some(BlockFlaw::Malformed)
         }
         (Role::Assistant, Block::ToolUse { id, name, input }) => {
             return [
-                (id.is_empty(), Flaw::NoId),
-                (!id.is_empty() && !is_portable_id(id), Flaw::BadId),
-                (!is_name(name), Flaw::BadName),
-                (!input.is_object(), Flaw::BadInput),
+                (id.is_empty(), BlockFlaw::NoId),
+                (!id.is_empty() && !is_portable_id(id), BlockFlaw::BadId),
+                (!is_name(name), BlockFlaw::BadName),
+                (!input.is_object(), BlockFlaw::BadInput),
             ]
             .into_iter()
             .filter_map(|(broken, flaw)| broken.then_some(flaw))
@@ -192,9 +192,9 @@ pub(super) fn flaws(role: Role, block: &Block) -> Vec<Flaw> {
             return content.iter().filter_map(flaw_inside_a_result).collect();
         }
         (Role::User, Block::Image { source } | Block::Document { source }) => {
-            (!source.is_object()).then_some(Flaw::Malformed)
+            (!source.is_object()).then_some(BlockFlaw::Malformed)
         }
-        (_, Block::Other(value)) => (!is_foreign_block(value)).then_some(Flaw::Malformed),
+        (_, Block::Other(value)) => (!is_foreign_block(value)).then_some(BlockFlaw::Malformed),
         (
             Role::User,
             Block::Thinking { .. } | Block::RedactedThinking { .. } | Block::ToolUse { .. },
@@ -202,14 +202,14 @@ pub(super) fn flaws(role: Role, block: &Block) -> Vec<Flaw> {
         | (
             Role::Assistant,
             Block::ToolResult { .. } | Block::Image { .. } | Block::Document { .. },
-        ) => Some(Flaw::Misplaced),
+        ) => Some(BlockFlaw::Misplaced),
     };
     flaw.into_iter().collect()
 }
 
-pub(super) fn flaw_inside_a_result(block: &Block) -> Option<Flaw> {
+pub(super) fn flaw_inside_a_result(block: &Block) -> Option<BlockFlaw> {
     match block {
-        Block::ToolResult { .. } => Some(Flaw::Misplaced),
+        Block::ToolResult { .. } => Some(BlockFlaw::Misplaced),
         Block::Text { .. }
         | Block::Thinking { .. }
         | Block::RedactedThinking { .. }

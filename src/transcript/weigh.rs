@@ -8,7 +8,7 @@
 
 /// A run of one kind of letters, which tokenizers do not cut but for its length.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum CharacterClass {
     Lower,
     Upper,
     Digit,
@@ -44,12 +44,12 @@ pub(super) fn weight(text: &str) -> u64 {
 
 /// Thousandths of tokens.
 fn thousandths(text: &str) -> u64 {
-    let (mut sum, mut before, mut run) = (0_u64, Kind::LineEnd, 0_u64);
+    let (mut sum, mut before, mut run) = (0_u64, CharacterClass::LineEnd, 0_u64);
     // What the run before the present one was: a capital begins the word that follows it.
     let mut capital = false;
     for letter in text.chars() {
         let kind = kind(letter);
-        if kind == Kind::Foreign {
+        if kind == CharacterClass::Foreign {
             sum = sum
                 .saturating_add(cost(before, run, capital, kind))
                 .saturating_add(foreign(letter));
@@ -58,38 +58,38 @@ fn thousandths(text: &str) -> u64 {
             run += 1;
         } else {
             sum = sum.saturating_add(cost(before, run, capital, kind));
-            capital = before == Kind::Upper && run == 1;
+            capital = before == CharacterClass::Upper && run == 1;
             (before, run) = (kind, 1);
         }
     }
-    sum.saturating_add(cost(before, run, capital, Kind::LineEnd))
+    sum.saturating_add(cost(before, run, capital, CharacterClass::LineEnd))
 }
 
-fn kind(letter: char) -> Kind {
+fn kind(letter: char) -> CharacterClass {
     match letter {
-        'a'..='z' => Kind::Lower,
-        'A'..='Z' => Kind::Upper,
-        '0'..='9' => Kind::Digit,
-        ' ' => Kind::Space,
-        '\t' | '\r' | '\n' => Kind::LineEnd,
-        '\0'..='\x7f' => Kind::Sign,
-        _ => Kind::Foreign,
+        'a'..='z' => CharacterClass::Lower,
+        'A'..='Z' => CharacterClass::Upper,
+        '0'..='9' => CharacterClass::Digit,
+        ' ' => CharacterClass::Space,
+        '\t' | '\r' | '\n' => CharacterClass::LineEnd,
+        '\0'..='\x7f' => CharacterClass::Sign,
+        _ => CharacterClass::Foreign,
     }
 }
 
 /// What a run costs that is followed by `next`.
-fn cost(kind: Kind, run: u64, capital: bool, next: Kind) -> u64 {
+fn cost(kind: CharacterClass, run: u64, capital: bool, next: CharacterClass) -> u64 {
     match kind {
         _ if run == 0 => 0,
         // The capital was paid for as the token that both are.
-        Kind::Lower if capital => ((run + 1).div_ceil(WORD) - 1) * TOKEN,
-        Kind::Lower => run.div_ceil(WORD) * TOKEN,
-        Kind::Upper => run.div_ceil(CAPITALS) * TOKEN,
-        Kind::Digit => run.div_ceil(DIGITS) * TOKEN,
-        Kind::Sign => run.div_ceil(SIGNS) * TOKEN,
-        Kind::Space if run == 1 && matches!(next, Kind::Lower | Kind::Upper | Kind::Foreign) => 0,
-        Kind::Space | Kind::LineEnd => BLANK,
-        Kind::Foreign => 0,
+        CharacterClass::Lower if capital => ((run + 1).div_ceil(WORD) - 1) * TOKEN,
+        CharacterClass::Lower => run.div_ceil(WORD) * TOKEN,
+        CharacterClass::Upper => run.div_ceil(CAPITALS) * TOKEN,
+        CharacterClass::Digit => run.div_ceil(DIGITS) * TOKEN,
+        CharacterClass::Sign => run.div_ceil(SIGNS) * TOKEN,
+        CharacterClass::Space if run == 1 && matches!(next, CharacterClass::Lower | CharacterClass::Upper | CharacterClass::Foreign) => 0,
+        CharacterClass::Space | CharacterClass::LineEnd => BLANK,
+        CharacterClass::Foreign => 0,
     }
 }
 

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use outlast::agent::interrupt;
-use outlast::recovery::{Event, Interrupt, Nudge, Pace, SpiralLimits, StopReason};
+use outlast::recovery::{Event, Interrupt, Nudge, LoopStatus, LoopLimits, StopReason};
 use outlast::rehearsal::Scenario;
 use outlast::tools::{PermissionMode, Requirement, ToolSettings, Toolbox};
 use serde_json::{Value, json};
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::stage::{Play, Played, Said};
 
 /// How each round of tools was judged.
-fn paces(played: &Played) -> Vec<Pace> {
+fn paces(played: &Played) -> Vec<LoopStatus> {
     let pace = |said: &Said| {
         let Said::Step(step) = said else { return None };
         if let Event::ToolsDone(pace) = step.event { Some(pace) } else { None }
@@ -20,16 +20,16 @@ fn paces(played: &Played) -> Vec<Pace> {
     played.said.iter().filter_map(pace).collect()
 }
 
-fn repeating(paces: &[Pace]) -> Option<usize> {
-    paces.iter().position(|pace| *pace == Pace::Repeating).map(|at| at + 1)
+fn repeating(paces: &[LoopStatus]) -> Option<usize> {
+    paces.iter().position(|pace| *pace == LoopStatus::Repeating).map(|at| at + 1)
 }
 
 /// Judged at the second repetition already.
 fn strict(play: Play) -> Play {
-    play.limits(|limits| limits.loops = SpiralLimits { soft: 3, hard: 100 })
+    play.limits(|limits| limits.loops = LoopLimits { soft: 3, hard: 100 })
 }
 
-async fn rounds(files: &[(&str, &[u8])], rounds: &[(&str, Value)]) -> Vec<Pace> {
+async fn rounds(files: &[(&str, &[u8])], rounds: &[(&str, Value)]) -> Vec<LoopStatus> {
     let script = rounds
         .iter()
         .fold(Scenario::new(), |script, (tool, input)| script.tool(tool, input.clone()));

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use outlast::model::{Client, Credential, Endpoint, Secret};
+use outlast::model::{ModelClient, Credential, ModelService, Secret};
 use outlast::recovery::{Ledger, Money, StopReason};
-use outlast::rehearsal::{Harm, Place, Scenario};
+use outlast::rehearsal::{ScriptedFaultKind, FaultPosition, Scenario};
 use serde_json::json;
 
 use super::stage::{Play, Said};
@@ -39,13 +39,13 @@ async fn a_time_out_before_a_message_costs_nothing() {
     let scenario = Scenario::new()
         .tool("Bash", json!({ "command": "true" }))
         .reply("Too late.")
-        .fault(Harm::Stall, Place::Request)
+        .fault(ScriptedFaultKind::Stall, FaultPosition::Request)
         .reply("Done.");
     let mut play = Play::of(scenario);
     let credential = Credential::ApiKey(Secret::new("test-key-0123456789"));
-    let mut endpoint = Endpoint::new(play.server.base_url(), credential);
+    let mut endpoint = ModelService::new(play.server.base_url(), credential);
     endpoint.timers.first_byte = Duration::from_secs(2);
-    play.setup.rungs[0].client = Arc::new(Client::new(endpoint).expect("the address is right"));
+    play.setup.rungs[0].client = Arc::new(ModelClient::new(endpoint).expect("the address is right"));
     let played = play.run().await;
     assert_eq!(played.ending.reason, StopReason::Completed);
     assert_eq!(played.server.requests().len(), 3);
@@ -59,8 +59,8 @@ async fn a_broken_attempt_is_charged_at_what_it_received() {
     let answer = |scenario: Scenario| scenario.reply("Done.").usage(1_000, 100);
     let html = "<html><title>Down</title></html>";
     let before: [(&str, Scenario); 5] = [
-        ("reset", Scenario::new().breaks(Harm::Reset, Place::Request)),
-        ("reset after the headers", Scenario::new().breaks(Harm::Reset, Place::Headers)),
+        ("reset", Scenario::new().breaks(ScriptedFaultKind::Reset, FaultPosition::Request)),
+        ("reset after the headers", Scenario::new().breaks(ScriptedFaultKind::Reset, FaultPosition::Headers)),
         ("a page", Scenario::new().status(200).body("text/html", html)),
         ("an empty body", Scenario::new().status(200).body("text/event-stream", "")),
         ("a refusal", Scenario::new().status(529)),
@@ -73,7 +73,7 @@ async fn a_broken_attempt_is_charged_at_what_it_received() {
         assert_eq!(played.ending.spent, dollars(0.003), "{name}");
         assert_eq!(played.ending.unsettled, Money::ZERO, "{name}");
     }
-    let broken = Scenario::new().breaks(Harm::Close, Place::Delta).and_text("It is torn here.");
+    let broken = Scenario::new().breaks(ScriptedFaultKind::Close, FaultPosition::Delta).and_text("It is torn here.");
     let mut play = Play::of(answer(broken.usage(500, 900).times(2)));
     play.setup.ledger = Ledger::new(Some(dollars(1.0)));
     let played = play.run().await;

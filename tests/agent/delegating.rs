@@ -2,7 +2,7 @@
 
 use outlast::agent::Delegation;
 use outlast::recovery::StopReason;
-use outlast::rehearsal::{Recorded, Scenario, When};
+use outlast::rehearsal::{ReceivedRequest, Scenario, StepCondition};
 use outlast::tools::{AgentDefinition, PermissionMode};
 use serde_json::{Value, json};
 
@@ -17,8 +17,8 @@ fn reviewer() -> AgentDefinition {
     }
 }
 
-fn of_agent() -> When {
-    When { source: Some("agent:reviewer".to_owned()), ..When::default() }
+fn of_agent() -> StepCondition {
+    StepCondition { source: Some("agent:reviewer".to_owned()), ..StepCondition::default() }
 }
 
 /// A call of the reviewer, and what it does then.
@@ -39,13 +39,13 @@ fn play(definition: AgentDefinition, scenario: Scenario) -> Play {
     play
 }
 
-fn names(request: &Recorded) -> Vec<String> {
+fn names(request: &ReceivedRequest) -> Vec<String> {
     let tools = request.body["tools"].as_array().cloned().unwrap_or_default();
     tools.iter().filter_map(|tool| tool["name"].as_str()).map(str::to_owned).collect()
 }
 
-fn asked_by_agent(requests: &[Recorded]) -> &Recorded {
-    let by_agent = |one: &&Recorded| one.header("x-outlast-source") == Some("agent:reviewer");
+fn asked_by_agent(requests: &[ReceivedRequest]) -> &ReceivedRequest {
+    let by_agent = |one: &&ReceivedRequest| one.header("x-outlast-source") == Some("agent:reviewer");
     requests.iter().find(by_agent).expect("the agent asked")
 }
 

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use outlast::agent::{World, drive};
 use outlast::recovery::{
-    Action, Breach, Counsel, ErrorClass, Event, Failure, Interrupt, Limits, Moment, Money, Pace,
-    Phase, Remedies, Reply, Run, StopReason, Transition, Weight, Wish, WishSource, Work,
+    Action, InvalidEvent, StopHookDecision, ErrorClass, Event, Failure, Interrupt, Limits, Moment, Money, LoopStatus,
+    Phase, AvailableMitigations, ReplyKind, Run, StopReason, Transition, TokenEstimate, RetryAfter, RetryAfterSource, WorkStatus,
 };
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
@@ -19,7 +19,7 @@ fn limits() -> Limits {
 }
 
 fn failed(class: ErrorClass, wait: Option<Duration>) -> Event {
-    let wish = wait.map(|wait| Wish { wait, source: WishSource::RetryAfter });
+    let wish = wait.map(|wait| RetryAfter { wait, source: RetryAfterSource::RetryAfter });
     Event::Failed(Failure { wish, ..Failure::of(class) })
 }
 
@@ -27,13 +27,13 @@ fn failed(class: ErrorClass, wait: Option<Duration>) -> Event {
 fn story() -> Vec<Event> {
     vec![
         failed(ErrorClass::ConnectionError, None),
-        Event::Replied(Reply::ToolCalls { tokens: 10 }),
+        Event::Replied(ReplyKind::ToolCalls { tokens: 10 }),
         failed(ErrorClass::ServerOverload, None),
         failed(ErrorClass::RateLimit, Some(HOUR)),
-        Event::Replied(Reply::Empty),
-        Event::Replied(Reply::ToolCalls { tokens: 10 }),
+        Event::Replied(ReplyKind::Empty),
+        Event::Replied(ReplyKind::ToolCalls { tokens: 10 }),
         failed(ErrorClass::InvalidApiKey, None),
-        Event::Replied(Reply::Answer { tokens: 10 }),
+        Event::Replied(ReplyKind::Answer { tokens: 10 }),
     ]
 }
 
@@ -78,7 +78,7 @@ impl World for Scripted {
             std::future::pending::<()>().await;
         }
         match action {
-            Action::Weigh { .. } => Event::Weighed(Weight {
+            Action::Weigh { .. } => Event::Weighed(TokenEstimate {
                 input: Money::ZERO,
                 token: Money::ZERO,
                 left: None,
@@ -86,14 +86,14 @@ impl World for Scripted {
                 size: 0,
                 fixed: 0,
                 window: u32::MAX,
-                remedies: Remedies::NONE,
+                remedies: AvailableMitigations::NONE,
             }),
             Action::Ask(_) => self.replies.pop().expect("the script is long enough"),
             Action::Refresh => Event::Refreshed,
-            Action::RunTools => Event::ToolsDone(Pace::Fresh),
-            Action::Consult => Event::Consulted(Counsel::Pass),
+            Action::RunTools => Event::ToolsDone(LoopStatus::Fresh),
+            Action::Consult => Event::Consulted(StopHookDecision::Pass),
             Action::Check => Event::Checked { passed: true },
-            Action::AwaitWork { .. } => Event::Worked(Work::Over),
+            Action::AwaitWork { .. } => Event::Worked(WorkStatus::Over),
             Action::Wait { until } => self.wait(until).await,
             Action::Probe { .. } => unreachable!("the service says when to come back"),
             Action::Finish(_) => unreachable!("the driver returns first"),
@@ -187,10 +187,10 @@ async fn a_run_that_is_resumed_from_any_state_comes_to_the_same_end() {
 #[tokio::test(start_paused = true)]
 async fn a_world_that_answers_another_question_is_a_breach() {
     let (_stay, interrupt) = watch::channel(None);
-    let mut world = Scripted::new(&[Event::ToolsDone(Pace::Fresh)], interrupt);
+    let mut world = Scripted::new(&[Event::ToolsDone(LoopStatus::Fresh)], interrupt);
     let limits = limits();
     let reason = drive(begin(&limits), Event::Begin, &limits, &mut world).await;
-    let Err(Breach { phase: Phase::Calling(_), event: Event::ToolsDone(Pace::Fresh) }) = reason
+    let Err(InvalidEvent { phase: Phase::Calling(_), event: Event::ToolsDone(LoopStatus::Fresh) }) = reason
     else {
         panic!("{reason:?}");
     };

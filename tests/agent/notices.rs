@@ -3,9 +3,9 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use outlast::agent::{self, Notice, Observer, interrupt};
-use outlast::journal::{Journal, OnDamage, Place, SessionId, read};
-use outlast::recovery::{Action, Interrupt, Ladder, StopReason};
+use outlast::agent::{self, RunNotice, Observer, interrupt};
+use outlast::journal::{Journal, OnDamage, SessionFolder, SessionId, read};
+use outlast::recovery::{Action, Interrupt, Backoff, StopReason};
 use outlast::rehearsal::Scenario;
 use outlast::transcript::faults_of_a_history;
 use serde_json::json;
@@ -32,7 +32,7 @@ async fn every_wait_is_announced_once_and_ended_once() {
     let play = Play::of(scenario).limits(|limits| {
         limits.heartbeat = Duration::from_millis(60);
         limits.ladder =
-            Ladder { first: Duration::from_millis(300), longest: limits.heartbeat * 10 };
+            Backoff { first: Duration::from_millis(300), longest: limits.heartbeat * 10 };
     });
     let played = play.run().await;
     assert_eq!(played.ending.reason, StopReason::Completed);
@@ -117,7 +117,7 @@ struct Brittle {
 }
 
 impl Observer for Brittle {
-    fn observe(&mut self, _notice: &Notice<'_>) {
+    fn observe(&mut self, _notice: &RunNotice<'_>) {
         if self.left == 0 {
             *self.asked.lock().expect("it is not held") += 1;
             panic!("the observer fell over");
@@ -134,7 +134,7 @@ async fn an_observer_that_panics_is_an_ending_and_not_a_panic() {
         let scenario =
             Scenario::new().status(500).tool("Bash", json!({ "command": "true" })).reply("Done.");
         let mut play = Play::of(scenario);
-        let place = Place::new(&play.folder.path().join("config"), play.folder.path());
+        let place = SessionFolder::new(&play.folder.path().join("config"), play.folder.path());
         let id = SessionId::fresh();
         play.setup.journal = Journal::create(&place, &id, &opening()).expect("it can be made");
         let asked = Arc::new(Mutex::new(0));

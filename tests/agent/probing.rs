@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use outlast::model::limits::SharedLimits;
-use outlast::model::{Client, Credential, Endpoint, Secret};
-use outlast::recovery::{Ladder, Limits, Persistence, StopReason};
+use outlast::model::{ModelClient, Credential, ModelService, Secret};
+use outlast::recovery::{Backoff, Limits, Persistence, StopReason};
 use outlast::rehearsal::Scenario;
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
@@ -80,7 +80,7 @@ impl Outage {
 
 fn patient(limits: &mut Limits) {
     limits.persistence = Persistence::Capacity;
-    limits.ladder = Ladder { first: BACK_OFF, longest: BACK_OFF };
+    limits.ladder = Backoff { first: BACK_OFF, longest: BACK_OFF };
     limits.probe_interval = Some(INTERVAL);
 }
 
@@ -88,7 +88,7 @@ fn patient(limits: &mut Limits) {
 fn playing(url: &str, folder: &std::path::Path, seed: u64) -> Play {
     let mut play = Play::of(Scenario::new().reply("Never asked for.")).limits(patient);
     let credential = Credential::ApiKey(Secret::new("test-key-0123456789"));
-    let client = Client::new(Endpoint::new(url, credential)).expect("the address is right");
+    let client = ModelClient::new(ModelService::new(url, credential)).expect("the address is right");
     play.setup.rungs[0].client = Arc::new(client);
     play.setup.shared = Some(SharedLimits::new(&[folder.to_owned()], seed));
     play

@@ -1,7 +1,7 @@
 //! Nothing invalid is ever sent, whatever the model says.
 
 use outlast::recovery::{ErrorClass, StopReason};
-use outlast::rehearsal::{After, Answer, Scenario, Step};
+use outlast::rehearsal::{AfterLast, StepAnswer, Scenario, ScriptStep};
 use serde_json::{Value, json};
 
 use super::stage::{Play, Played, Said, messages};
@@ -63,7 +63,7 @@ async fn text_without_a_reason_that_completes_it_is_never_a_success() {
             .stop_reason("error")
             .reply("Now I run the tests.")
             .stop_reason(reason)
-            .after(After::RepeatLast);
+            .after(AfterLast::RepeatLast);
         let played = Play::of(scenario).run().await;
         assert_eq!(played.ending.reason, StopReason::ModelError(ErrorClass::BadResponse));
         let fault = played.ending.fault.as_ref().expect("it says why");
@@ -223,7 +223,7 @@ async fn a_tool_that_there_is_not_and_input_that_does_not_fit_are_the_models_to_
 #[tokio::test]
 async fn a_paused_turn_goes_back_as_it_is_and_not_for_ever() {
     let scenario =
-        Scenario::new().reply("Still at it.").stop_reason("pause_turn").after(After::RepeatLast);
+        Scenario::new().reply("Still at it.").stop_reason("pause_turn").after(AfterLast::RepeatLast);
     let played = Play::of(scenario).run().await;
     assert_eq!(played.ending.reason, StopReason::ModelError(ErrorClass::BadResponse));
     let requests = played.server.requests();
@@ -301,13 +301,13 @@ async fn thinking_stays_with_its_model() {
 /// A reply that breaks in the middle is asked for again, and no word of it is kept.
 #[tokio::test]
 async fn of_a_reply_that_breaks_nothing_is_sent_back() {
-    use outlast::rehearsal::{Harm, Place};
+    use outlast::rehearsal::{ScriptedFaultKind, FaultPosition};
 
-    let mut broken = Step::new(Answer::Reply(outlast::rehearsal::Reply {
+    let mut broken = ScriptStep::new(StepAnswer::Reply(outlast::rehearsal::ScriptedReply {
         text: Some("These words are lost.".to_owned()),
         ..Default::default()
     }));
-    broken.fault = Some(outlast::rehearsal::Fault::new(Harm::Reset, Place::Delta));
+    broken.fault = Some(outlast::rehearsal::ScriptedFault::new(ScriptedFaultKind::Reset, FaultPosition::Delta));
     let scenario = Scenario::new()
         .tool("Bash", json!({ "command": "echo once >> log" }))
         .step(broken)

@@ -4,13 +4,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use outlast::agent::{
-    self, Carried, Clock, Delegation, Ending, Interrupter, Notice, Observer, Rung, Setup,
+    self, ResumedState, Clock, Delegation, RunOutcome, InterruptSender, RunNotice, Observer, ModelEndpoint, Setup,
     WaitingFor,
 };
-use outlast::journal::{Carry, Journal, Opening};
-use outlast::model::{self, Client, Credential, Endpoint, Secret};
-use outlast::recovery::{Ladder, Ledger, Limits, Transition};
-use outlast::rehearsal::{Recorded, Scenario, Server};
+use outlast::journal::{CarryOver, Journal, ProcessOpening};
+use outlast::model::{self, ModelClient, Credential, ModelService, Secret};
+use outlast::recovery::{Backoff, Ledger, Limits, Transition};
+use outlast::rehearsal::{ReceivedRequest, Scenario, RehearsalServer};
 use outlast::secrets::KnownSecrets;
 use outlast::tools::{PermissionMode, ToolSettings, Toolbox};
 use outlast::transcript::Block;
@@ -43,17 +43,17 @@ pub(super) enum Said {
 }
 
 impl Said {
-    fn of(notice: &Notice<'_>) -> Option<Self> {
+    fn of(notice: &RunNotice<'_>) -> Option<Self> {
         Some(match notice {
-            Notice::Init(_) => Self::Init,
-            Notice::Step { transition, .. } => Self::Step(Box::new(**transition)),
-            Notice::WaitBegins { pause, .. } => {
+            RunNotice::Init(_) => Self::Init,
+            RunNotice::Step { transition, .. } => Self::Step(Box::new(**transition)),
+            RunNotice::WaitBegins { pause, .. } => {
                 Self::WaitBegins(format!("{} {} of {:?}", pause.class, pause.retry, pause.of))
             }
-            Notice::WaitEnds { pause, .. } => {
+            RunNotice::WaitEnds { pause, .. } => {
                 Self::WaitEnds(format!("{} {} of {:?}", pause.class, pause.retry, pause.of))
             }
-            Notice::Heartbeat(heartbeat) => Self::Heartbeat(match heartbeat.waiting_for {
+            RunNotice::Heartbeat(heartbeat) => Self::Heartbeat(match heartbeat.waiting_for {
                 WaitingFor::Retry(pause) => format!("retry after {}", pause.class),
                 WaitingFor::Model(name) => format!("model {name}"),
                 WaitingFor::Tool { name, .. } => format!("tool {name}"),
@@ -63,22 +63,22 @@ impl Said {
                 WaitingFor::Money => "money".to_owned(),
                 WaitingFor::Servers { names } => format!("servers {names}"),
             }),
-            Notice::StreamEvent(_)
-            | Notice::Block { .. }
-            | Notice::BlocksDropped { .. }
-            | Notice::RecoveryEnds(_)
-            | Notice::Task(_)
-            | Notice::Agent(_)
-            | Notice::OfAgent { .. }
-            | Notice::Hook(_) => return None,
-            Notice::Assistant { message, .. } => Self::Assistant(message.content.clone()),
-            Notice::User { message, .. } => Self::User(message.content.clone()),
-            Notice::Compacted { .. } => Self::Compacted,
-            Notice::ModelSwitched { from, to } => Self::Switched(format!("{from} to {to}")),
-            Notice::Denied { tool, .. } => Self::Denied((*tool).to_owned()),
-            Notice::HookSays { text, .. } => Self::HookSays((*text).to_owned()),
-            Notice::Remark(_) => return None,
-            Notice::Warning(text) => Self::Warning((*text).to_owned()),
+            RunNotice::StreamEvent(_)
+            | RunNotice::Block { .. }
+            | RunNotice::BlocksDropped { .. }
+            | RunNotice::RecoveryEnds(_)
+            | RunNotice::Task(_)
+            | RunNotice::Agent(_)
+            | RunNotice::OfAgent { .. }
+            | RunNotice::Hook(_) => return None,
+            RunNotice::Assistant { message, .. } => Self::Assistant(message.content.clone()),
+            RunNotice::User { message, .. } => Self::User(message.content.clone()),
+            RunNotice::Compacted { .. } => Self::Compacted,
+            RunNotice::ModelSwitched { from, to } => Self::Switched(format!("{from} to {to}")),
+            RunNotice::Denied { tool, .. } => Self::Denied((*tool).to_owned()),
+            RunNotice::HookSays { text, .. } => Self::HookSays((*text).to_owned()),
+            RunNotice::Remark(_) => return None,
+            RunNotice::Warning(text) => Self::Warning((*text).to_owned()),
         })
     }
 }
@@ -108,7 +108,7 @@ impl Record {
 }
 
 impl Observer for Record {
-    fn observe(&mut self, notice: &Notice<'_>) {
+    fn observe(&mut self, notice: &RunNotice<'_>) {
         self.said.lock().expect("nobody panics while writing").extend(Said::of(notice));
         self.news.send_replace(());
     }
@@ -117,7 +117,7 @@ impl Observer for Record {
 /// A run that is being put together.
 pub(super) struct Play {
     pub(super) setup: Setup,
-    pub(super) server: Server,
+    pub(super) server: RehearsalServer,
     pub(super) folder: TempDir,
 }
 
@@ -127,7 +127,7 @@ impl Play {
         let server = serve(scenario);
         let folder = tempfile::tempdir().expect("a scratch folder can be made");
         let credential = Credential::ApiKey(Secret::new("test-key-0123456789"));
-        let client = Client::new(Endpoint::new(server.base_url(), credential));
+        let client = ModelClient::new(ModelService::new(server.base_url(), credential));
         let setup = Setup {
             session_id: "01234567-89ab-cdef-0123-456789abcdef".to_owned(),
             prompt: vec![Block::text("Do it.")],
@@ -137,7 +137,7 @@ impl Play {
             toolbox: toolbox(&folder),
             servers: Arc::default(),
             limits: Limits {
-                ladder: Ladder { first: Duration::from_millis(2), longest: Duration::from_secs(1) },
+                ladder: Backoff { first: Duration::from_millis(2), longest: Duration::from_secs(1) },
                 ..Limits::default()
             },
             ledger: Ledger::new(None),
@@ -154,7 +154,7 @@ impl Play {
             hooks: None,
             memory_files: Vec::new(),
             warnings: Vec::new(),
-            carried: Carried::default(),
+            carried: ResumedState::default(),
             agents: Vec::new(),
             delegation: Delegation::default(),
         };
@@ -193,10 +193,10 @@ impl Play {
 
 /// A run under way.
 pub(super) struct Playing {
-    run: JoinHandle<Ending>,
+    run: JoinHandle<RunOutcome>,
     pub(super) record: Record,
-    pub(super) interrupter: Interrupter,
-    pub(super) server: Server,
+    pub(super) interrupter: InterruptSender,
+    pub(super) server: RehearsalServer,
     pub(super) folder: TempDir,
 }
 
@@ -211,9 +211,9 @@ impl Playing {
 
 /// A run that ended.
 pub(super) struct Played {
-    pub(super) ending: Ending,
+    pub(super) ending: RunOutcome,
     pub(super) said: Vec<Said>,
-    pub(super) server: Server,
+    pub(super) server: RehearsalServer,
     pub(super) folder: TempDir,
 }
 
@@ -268,18 +268,18 @@ fn result(block: &Block) -> Option<(bool, String)> {
 }
 
 /// The messages of a request.
-pub(super) fn messages(request: &Recorded) -> Vec<Value> {
+pub(super) fn messages(request: &ReceivedRequest) -> Vec<Value> {
     request.body["messages"].as_array().cloned().unwrap_or_default()
 }
 
 /// What a journal of these runs begins with.
-pub(super) fn opening() -> Opening {
-    Opening {
+pub(super) fn opening() -> ProcessOpening {
+    ProcessOpening {
         version: "0.0.0".to_owned(),
         model: "sonnet".to_owned(),
         permission_mode: "bypassPermissions".to_owned(),
         limits: Limits::default(),
-        carry: Carry::Fresh,
+        carry: CarryOver::Fresh,
         required_servers: Vec::new(),
         contract: None,
         prompt: None,
@@ -288,9 +288,9 @@ pub(super) fn opening() -> Opening {
 }
 
 /// A model at the server of the run.
-fn rung(name: &str, client: Arc<Client>) -> Rung {
+fn rung(name: &str, client: Arc<ModelClient>) -> ModelEndpoint {
     let facts = model::facts(name);
-    Rung { label: facts.name.clone(), facts, client }
+    ModelEndpoint { label: facts.name.clone(), facts, client }
 }
 
 fn toolbox(folder: &TempDir) -> Toolbox {

@@ -9,9 +9,9 @@ use nix::unistd::mkfifo;
 
 use outlast::agent::interrupt;
 use outlast::journal::{self, Journal, OnDamage, SessionId};
-use outlast::process::Support;
+use outlast::process::LandlockSupport;
 use outlast::recovery::{Action, Interrupt, StopReason};
-use outlast::rehearsal::{Harm, Place, Scenario};
+use outlast::rehearsal::{ScriptedFaultKind, FaultPosition, Scenario};
 use serde_json::{Value, json};
 
 use super::lease::Leases;
@@ -43,7 +43,7 @@ fn runs_tools(said: &Said) -> bool {
 #[tokio::test]
 async fn a_read_only_tool_starts_while_the_reply_still_streams() {
     // The stream stops for good right before it says that it is over.
-    let scenario = searching(&names(1)).fault(Harm::Stall, Place::Events(7));
+    let scenario = searching(&names(1)).fault(ScriptedFaultKind::Stall, FaultPosition::Events(7));
     let play = Play::of(scenario);
     let mut leases = Leases::on(play.folder.path(), &names(1));
     let playing = play.start();
@@ -62,7 +62,7 @@ async fn no_tool_starts_early_behind_one_that_changes_something() {
     let scenario = Scenario::new()
         .tool("Bash", json!({ "command": "echo ran > log" }))
         .and_tool("Grep", search("file00"))
-        .fault(Harm::Stall, Place::Events(12));
+        .fault(ScriptedFaultKind::Stall, FaultPosition::Events(12));
     let play = Play::of(scenario);
     let mut leases = Leases::on(play.folder.path(), &names(1));
     let playing = play.start();
@@ -135,7 +135,7 @@ async fn tools_that_change_something_run_alone_and_in_order() {
 /// Neither command ends before the test has opened both pipes, which waits for both to read.
 #[tokio::test]
 async fn commands_that_only_read_run_side_by_side_and_what_writes_waits_for_them() {
-    if !Support::probe().holds_files() {
+    if !LandlockSupport::probe().holds_files() {
         return;
     }
     let bash = |command: &str| json!({ "command": command });
@@ -204,7 +204,7 @@ async fn an_early_tool_runs_once_whatever_becomes_of_its_id() {
 async fn an_early_result_of_a_broken_reply_is_not_used() {
     let scenario = Scenario::new()
         .tool("Grep", search("file00"))
-        .fault(Harm::Stall, Place::Events(7))
+        .fault(ScriptedFaultKind::Stall, FaultPosition::Events(7))
         .hold(Duration::from_secs(4))
         .tool("Read", json!({ "file_path": "file00" }))
         .reply("Done.");
@@ -226,7 +226,7 @@ async fn an_interrupt_keeps_what_is_finished_and_answers_for_the_rest() {
     let names = names(2);
     let scenario = searching(&names).and_tool("Bash", json!({ "command": "echo never > log" }));
     let mut play = Play::of(scenario);
-    let place = journal::Place::new(&play.folder.path().join("config"), play.folder.path());
+    let place = journal::SessionFolder::new(&play.folder.path().join("config"), play.folder.path());
     let id = SessionId::fresh();
     play.setup.journal = Journal::create(&place, &id, &opening()).expect("it can be made");
     let mut leases = Leases::on(play.folder.path(), &names);

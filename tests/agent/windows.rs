@@ -3,7 +3,7 @@
 use std::num::NonZeroU64;
 
 use outlast::recovery::StopReason;
-use outlast::rehearsal::{Rules, Scenario};
+use outlast::rehearsal::{ServerRules, Scenario};
 use outlast::transcript::Block;
 use serde_json::{Value, json};
 
@@ -17,7 +17,7 @@ fn caps(played: &Played) -> Vec<u64> {
 /// What most local servers are started with: less than the output that is asked for by default.
 #[tokio::test]
 async fn a_window_that_input_and_output_share_is_learned_from_the_first_refusal() {
-    let rules = Rules { token_limit: NonZeroU64::new(8_192), ..Rules::default() };
+    let rules = ServerRules { token_limit: NonZeroU64::new(8_192), ..ServerRules::default() };
     let scenario = Scenario::new()
         .tool("Bash", json!({ "command": "echo one" }))
         .tool("Bash", json!({ "command": "echo two" }))

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 
-use outlast::cli::args::{self, Request};
-use outlast::cli::settings::{self, Credential, Settings};
+use outlast::cli::args::{self, CliRequest};
+use outlast::cli::settings::{self, CredentialSource, Settings};
 use outlast::model::HelperCommand;
 
 use super::binary::World;
@@ -20,7 +20,7 @@ fn resolve(flags: &[&str], user: &str) -> Result<Settings, String> {
 fn resolve_with(flags: &[&str], user: &str, more: &[(&str, &str)]) -> Result<Settings, String> {
     let world = World::new().file("home/.outlast/settings.json", user);
     let words: Vec<String> = ["hi"].iter().chain(flags).map(ToString::to_string).collect();
-    let Request::Run(args) = args::parse(&words).map_err(|error| error.to_string())? else {
+    let CliRequest::Run(args) = args::parse(&words).map_err(|error| error.to_string())? else {
         panic!("a run");
     };
     let given = [
@@ -46,14 +46,14 @@ fn labels(settings: &Settings) -> Vec<&str> {
 }
 
 /// Where the link of this number is, and with what: base URL, credential, headers.
-fn place(settings: &Settings, link: usize) -> (&str, &Credential, Vec<&str>) {
+fn place(settings: &Settings, link: usize) -> (&str, &CredentialSource, Vec<&str>) {
     let endpoint = &settings.chain.endpoints[settings.chain.links[link].endpoint];
     let headers = endpoint.headers.iter().map(|(name, _)| name.as_str()).collect();
     (&endpoint.base_url, &endpoint.credential, headers)
 }
 
-fn key(text: &str) -> Credential {
-    Credential::ApiKey(text.to_owned())
+fn key(text: &str) -> CredentialSource {
+    CredentialSource::ApiKey(text.to_owned())
 }
 
 #[test]
@@ -85,9 +85,9 @@ fn an_entry_names_its_model_its_address_and_the_variable_of_its_key() {
     assert_eq!(place(&settings, 0), (PRIMARY, &key(KEY), both.clone()));
     assert_eq!(place(&settings, 1), (PRIMARY, &key(KEY), both));
     assert_eq!(place(&settings, 2), (PRIMARY, &key(OTHER), vec!["X-Team"]));
-    assert_eq!(place(&settings, 3), ("http://127.0.0.1:8080", &Credential::Absent, vec![]));
+    assert_eq!(place(&settings, 3), ("http://127.0.0.1:8080", &CredentialSource::Absent, vec![]));
     assert_eq!(place(&settings, 4), ("https://far.example", &key(OTHER), vec![]));
-    let bearer = Credential::Bearer(OTHER.to_owned());
+    let bearer = CredentialSource::Bearer(OTHER.to_owned());
     assert_eq!(place(&settings, 5), ("https://bear.example/x", &bearer, vec![]));
     assert_eq!(settings.limits.budgets.switches, 7);
 }
@@ -114,12 +114,12 @@ fn the_primarys_credentials_go_to_its_own_origin_and_nowhere_else() {
             let primary = if credential.is_empty() {
                 key(KEY)
             } else {
-                Credential::Helper(HelperCommand::new("print-key"))
+                CredentialSource::Helper(HelperCommand::new("print-key"))
             };
             if home {
                 assert_eq!((found, headers.len()), (&primary, 2), "{base}");
             } else {
-                assert_eq!((found, headers.len()), (&Credential::Absent, 0), "{base}");
+                assert_eq!((found, headers.len()), (&CredentialSource::Absent, 0), "{base}");
             }
             assert!(url.starts_with("http"), "{url}");
         }
@@ -144,7 +144,7 @@ fn settings_have_the_same_entries_and_objects_too() {
         "second#OTHER_KEY",
     ];
     assert_eq!(labels(&settings), expected);
-    let bearer = Credential::Bearer(OTHER.to_owned());
+    let bearer = CredentialSource::Bearer(OTHER.to_owned());
     assert_eq!(place(&settings, 3), ("https://big.example", &bearer, vec!["X-Title"]));
     assert_eq!(settings.chain.links[3].context_window, Some(32_000));
     assert!(settings.fallback_return);

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use outlast::cli::args::{self, Request};
+use outlast::cli::args::{self, CliRequest};
 use outlast::cli::settings::{self, Settings};
 use outlast::journal::{Contract, Kept, Terms};
 use serde_json::{Value, json};
@@ -30,7 +30,7 @@ fn held(
         .file("home/.outlast/settings.json", user.to_string())
         .file("managed.json", managed.unwrap_or("{}"));
     let words: Vec<String> = ALWAYS.iter().chain(flags).map(ToString::to_string).collect();
-    let Request::Run(args) = args::parse(&words).map_err(|error| error.to_string())? else {
+    let CliRequest::Run(args) = args::parse(&words).map_err(|error| error.to_string())? else {
         panic!("a run");
     };
     let mut all: BTreeMap<OsString, OsString> =

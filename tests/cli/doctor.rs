@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
-use outlast::rehearsal::{After, Scenario};
+use outlast::rehearsal::{AfterLast, Scenario};
 use serde_json::{Value, json};
 
 use crate::support::stopwatch::Stopwatch;
@@ -230,7 +230,7 @@ async fn two_installations_on_path_are_told_and_which_one_wins() {
 
 #[tokio::test]
 async fn a_session_that_was_cut_off_is_told_and_one_that_ended_is_not() {
-    let server = serve(Scenario::new().reply("Done.").after(After::RepeatLast));
+    let server = serve(Scenario::new().reply("Done.").after(AfterLast::RepeatLast));
     let ended = Trial::against(&server).args(["Say hello."]).run().await;
     assert_eq!(ended.code, Some(0), "{ended:?}");
     let url = server.base_url();

@@ -3,25 +3,25 @@
 use std::time::Duration;
 
 use jiff::tz::TimeZone;
-use outlast::agent::{Heartbeat, Notice, Observer, WaitingFor};
-use outlast::cli::output::Lines;
-use outlast::cli::wall::{Now, passed, span};
-use outlast::recovery::{Episode, ErrorClass, Fault, FaultKind, Moment, Money, Pause, Reach};
+use outlast::agent::{Heartbeat, RunNotice, Observer, WaitingFor};
+use outlast::cli::output::ProgressLines;
+use outlast::cli::wall::{WallTime, passed, span};
+use outlast::recovery::{RecoveryRecord, ErrorClass, Fault, FaultKind, Moment, Money, Pause, FailureStage};
 
 use super::pipes::written;
 use super::streams::saved;
 
-fn clock() -> Now {
-    Now { at: "2026-11-21T14:00:01Z".parse().expect("an instant"), zone: TimeZone::UTC }
+fn clock() -> WallTime {
+    WallTime { at: "2026-11-21T14:00:01Z".parse().expect("an instant"), zone: TimeZone::UTC }
 }
 
-async fn lines(notices: &[Notice<'_>]) -> String {
+async fn lines(notices: &[RunNotice<'_>]) -> String {
     told(notices, false).await
 }
 
-async fn told(notices: &[Notice<'_>], verbose: bool) -> String {
+async fn told(notices: &[RunNotice<'_>], verbose: bool) -> String {
     written(|out| {
-        let mut lines = Lines::new(out, clock, verbose);
+        let mut lines = ProgressLines::new(out, clock, verbose);
         for notice in notices {
             lines.observe(notice);
         }
@@ -38,17 +38,17 @@ fn overloaded() -> Fault {
         code: String::new(),
         message: "Overloaded".to_owned(),
     };
-    Fault::new(kind, Reach::Status)
+    Fault::new(kind, FailureStage::Status)
 }
 
-fn begins(pause: Pause, seconds: u64, fault: Option<&Fault>) -> Notice<'_> {
+fn begins(pause: Pause, seconds: u64, fault: Option<&Fault>) -> RunNotice<'_> {
     let now = Moment::from_millis(5_000);
     let spent = Money::from_pico_dollars(4_000_000_000);
-    Notice::WaitBegins { pause, until: now.after(Duration::from_secs(seconds)), now, fault, spent }
+    RunNotice::WaitBegins { pause, until: now.after(Duration::from_secs(seconds)), now, fault, spent }
 }
 
-fn heartbeat(waiting_for: WaitingFor<'_>, ends_in: Option<u64>) -> Notice<'_> {
-    Notice::Heartbeat(Heartbeat {
+fn heartbeat(waiting_for: WaitingFor<'_>, ends_in: Option<u64>) -> RunNotice<'_> {
+    RunNotice::Heartbeat(Heartbeat {
         waiting_for,
         elapsed: Duration::from_secs(30),
         ends_in: ends_in.map(Duration::from_secs),
@@ -65,9 +65,9 @@ async fn a_wait_is_announced_with_class_attempt_and_end() {
     let text = lines(&[
         begins(OVERLOAD, 130, Some(&fault)),
         heartbeat(WaitingFor::Retry(OVERLOAD), Some(100)),
-        Notice::WaitEnds { pause: OVERLOAD, waited: Duration::from_secs(130) },
+        RunNotice::WaitEnds { pause: OVERLOAD, waited: Duration::from_secs(130) },
         begins(Pause { retry: 5, ..OVERLOAD }, 32, None),
-        Notice::WaitEnds { pause: OVERLOAD, waited: Duration::from_secs(32) },
+        RunNotice::WaitEnds { pause: OVERLOAD, waited: Duration::from_secs(32) },
         begins(Pause { retry: 6, ..OVERLOAD }, 5, None),
     ])
     .await;
@@ -109,9 +109,9 @@ async fn a_heartbeat_says_what_is_waited_for_how_long_and_what_was_spent() {
 #[tokio::test]
 async fn warnings_are_one_plain_line_each() {
     let text = lines(&[
-        Notice::Warning("first\n\u{1b}[31msecond"),
-        Notice::Denied { tool: "Bash", id: "toolu_1", reason: "git push is not allowed" },
-        Notice::ModelSwitched { from: "model-a", to: "model-b" },
+        RunNotice::Warning("first\n\u{1b}[31msecond"),
+        RunNotice::Denied { tool: "Bash", id: "toolu_1", reason: "git push is not allowed" },
+        RunNotice::ModelSwitched { from: "model-a", to: "model-b" },
     ])
     .await;
     assert_eq!(
@@ -126,8 +126,8 @@ async fn warnings_are_one_plain_line_each() {
 async fn how_a_recovery_went_is_told_when_everything_is() {
     let saved = saved();
     let lost_to = Some("deadline".to_owned());
-    let lost = Episode { saved: false, lost_to, ..saved.clone() };
-    let notices = [Notice::RecoveryEnds(&saved), Notice::RecoveryEnds(&lost)];
+    let lost = RecoveryRecord { saved: false, lost_to, ..saved.clone() };
+    let notices = [RunNotice::RecoveryEnds(&saved), RunNotice::RecoveryEnds(&lost)];
     assert_eq!(lines(&notices).await, "");
     assert_eq!(
         told(&notices, true).await,
@@ -140,7 +140,7 @@ async fn how_a_recovery_went_is_told_when_everything_is() {
 #[tokio::test]
 async fn an_untroubled_run_says_nothing() {
     let event = serde_json::json!({ "type": "message_start" });
-    let text = lines(&[Notice::StreamEvent(&event)]).await;
+    let text = lines(&[RunNotice::StreamEvent(&event)]).await;
     assert_eq!(text, "");
 }
 

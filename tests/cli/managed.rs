@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use outlast::cli::args::{self, Request};
-use outlast::cli::settings::{self, Credential, Settings, Survey};
+use outlast::cli::args::{self, CliRequest};
+use outlast::cli::settings::{self, CredentialSource, Settings, SettingsSurvey};
 
 use super::binary::World;
 
@@ -11,7 +11,7 @@ const PATHS: [&str; 2] = ["etc/claude-code/managed.json", "etc/outlast/managed.j
 
 fn with(world: &World, flags: &[&str], variables: &[(&str, &str)]) -> Result<Settings, String> {
     let words: Vec<String> = ["hi"].iter().chain(flags).map(ToString::to_string).collect();
-    let Request::Run(args) = args::parse(&words).map_err(|error| error.to_string())? else {
+    let CliRequest::Run(args) = args::parse(&words).map_err(|error| error.to_string())? else {
         panic!("a run");
     };
     let variables = environment(world, variables);
@@ -29,7 +29,7 @@ fn environment(world: &World, more: &[(&str, &str)]) -> outlast::secrets::Variab
     own.iter().chain(more).map(|(name, value)| (name.into(), value.into())).collect()
 }
 
-fn survey(world: &World, flags: &[&str], variables: &[(&str, &str)]) -> Survey {
+fn survey(world: &World, flags: &[&str], variables: &[(&str, &str)]) -> SettingsSurvey {
     let words: Vec<String> = flags.iter().map(ToString::to_string).collect();
     let (args, given) = args::run_flags(&words).expect("flags");
     let variables = environment(world, variables);
@@ -205,11 +205,11 @@ fn fingerprint(settings: &Settings) -> String {
     let timers =
         [at.connect, at.first_byte, at.stream_idle, at.stream_progress, at.whole, at.dead_path];
     let helper = match &at.credential {
-        Credential::Helper(helper) => &helper.command,
-        Credential::ApiKey(_)
-        | Credential::Bearer(_)
-        | Credential::OAuth { .. }
-        | Credential::Absent => "",
+        CredentialSource::Helper(helper) => &helper.command,
+        CredentialSource::ApiKey(_)
+        | CredentialSource::Bearer(_)
+        | CredentialSource::OAuth { .. }
+        | CredentialSource::Absent => "",
     };
     format!("{settings:?} {timers:?} {helper}")
 }

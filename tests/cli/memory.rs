@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
-use outlast::cli::memory::{Memory, Search};
+use outlast::cli::memory::{Memory, MemorySearch};
 use tempfile::TempDir;
 
 /// A home with a project in it.
@@ -33,9 +33,9 @@ impl Home {
         self
     }
 
-    fn search(&self, then: impl FnOnce(Search<'_>) -> Memory) -> Memory {
+    fn search(&self, then: impl FnOnce(MemorySearch<'_>) -> Memory) -> Memory {
         let (own, home) = ([self.path("config"), self.path("shared")], self.path(""));
-        then(Search {
+        then(MemorySearch {
             machine: None,
             own: &own,
             home: Some(&home),
@@ -88,15 +88,15 @@ fn sources_that_do_not_count_are_not_read() {
     home.write("config/CLAUDE.md", "user")
         .write("code/project/CLAUDE.md", "project")
         .write("code/project/CLAUDE.local.md", "local");
-    let read = |with: fn(Search<'_>) -> Search<'_>| {
+    let read = |with: fn(MemorySearch<'_>) -> MemorySearch<'_>| {
         let memory = home.search(|search| with(search).read());
         memory.files.into_iter().map(|file| file.text).collect::<Vec<_>>()
     };
-    assert_eq!(read(|search| Search { own: &[], ..search }), ["project", "local"]);
-    assert_eq!(read(|search| Search { project: false, ..search }), ["user", "local"]);
-    assert_eq!(read(|search| Search { local: false, ..search }), ["user", "project"]);
+    assert_eq!(read(|search| MemorySearch { own: &[], ..search }), ["project", "local"]);
+    assert_eq!(read(|search| MemorySearch { project: false, ..search }), ["user", "local"]);
+    assert_eq!(read(|search| MemorySearch { local: false, ..search }), ["user", "project"]);
     let nothing =
-        home.search(|search| Search { own: &[], project: false, local: false, ..search }.read());
+        home.search(|search| MemorySearch { own: &[], project: false, local: false, ..search }.read());
     assert_eq!(nothing.prompt(), None);
 }
 
@@ -152,7 +152,7 @@ fn a_project_that_is_not_trusted_leads_nowhere_outside() {
     assert_eq!(memory.files.len(), 2);
     let told = memory.warnings.iter().filter(|one| one.contains("not trusted")).count();
     assert_eq!(told, 5, "{:?}", memory.warnings);
-    let trusted = home.search(|search| Search { trusted: true, own: &[], ..search }.read());
+    let trusted = home.search(|search| MemorySearch { trusted: true, own: &[], ..search }.read());
     assert!(trusted.files[0].text.starts_with("theirs: secret "), "{trusted:?}");
 }
 

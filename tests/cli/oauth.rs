@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
-use outlast::rehearsal::{After, Rules, Scenario, Server};
+use outlast::rehearsal::{AfterLast, ServerRules, Scenario, RehearsalServer};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -15,9 +15,9 @@ use crate::support::{Ended, Running, Trial, serve, within};
 const CROWD: usize = 16;
 
 /// A model that lets nobody in but with this token.
-fn model(token: &str) -> Server {
-    let rules = Rules { require_key: Some(token.to_owned()), ..Rules::default() };
-    serve(Scenario::new().reply("Done.").after(After::RepeatLast).rules(rules))
+fn model(token: &str) -> RehearsalServer {
+    let rules = ServerRules { require_key: Some(token.to_owned()), ..ServerRules::default() };
+    serve(Scenario::new().reply("Done.").after(AfterLast::RepeatLast).rules(rules))
 }
 
 /// A token endpoint, and a folder with a login that ends after so many seconds.
@@ -28,7 +28,7 @@ async fn login(seconds: i64) -> (Tokens, TempDir) {
 }
 
 /// A run without a key, whose config folder is this one.
-fn trial(server: &Server, config: &Path) -> Trial {
+fn trial(server: &RehearsalServer, config: &Path) -> Trial {
     Trial::against(server)
         .env("ANTHROPIC_API_KEY", "")
         .env("OUTLAST_CONFIG_DIR", &config.display().to_string())
@@ -191,7 +191,7 @@ async fn a_revoked_token_is_renewed_once_and_then_final() {
         Scenario::new()
             .status(403)
             .error("permission_error", revoked, None)
-            .after(After::RepeatLast),
+            .after(AfterLast::RepeatLast),
     );
     let ended = trial(&server, folder.path()).run().await;
     assert_eq!(ended.code, Some(77), "{ended:?}");

@@ -5,8 +5,8 @@ use std::sync::mpsc;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use outlast::cli::output::{Framing, Out, framed_pipe, pipe};
-use outlast::secrets::{KnownSecrets, Mask};
+use outlast::cli::output::{PipeFraming, PipeSender, framed_pipe, pipe};
+use outlast::secrets::{KnownSecrets, Redactor};
 use serde_json::json;
 
 /// Keeps what is written to it.
@@ -30,19 +30,19 @@ impl Write for Paper {
 }
 
 /// What is written while `work` has hold of the pipe.
-pub(super) async fn written(work: impl FnOnce(Out)) -> String {
+pub(super) async fn written(work: impl FnOnce(PipeSender)) -> String {
     let paper = Paper::default();
-    let (out, drain) = pipe(paper.clone(), Arc::new(Mask::default()), || {});
+    let (out, drain) = pipe(paper.clone(), Arc::new(Redactor::default()), || {});
     work(out);
     drain.finish(Duration::from_secs(20)).await.expect("paper takes it");
     paper.text()
 }
 
 /// The same, as the elements of an array.
-async fn array(work: impl FnOnce(Out)) -> String {
+async fn array(work: impl FnOnce(PipeSender)) -> String {
     let paper = Paper::default();
-    let mask = Arc::new(Mask::default());
-    let (out, drain) = framed_pipe(Framing::Array, paper.clone(), mask, || {});
+    let mask = Arc::new(Redactor::default());
+    let (out, drain) = framed_pipe(PipeFraming::Array, paper.clone(), mask, || {});
     work(out);
     drain.finish(Duration::from_secs(20)).await.expect("paper takes it");
     paper.text()
@@ -90,7 +90,7 @@ impl Write for Stuck {
 #[tokio::test]
 async fn a_closed_reader_is_told_of_once_and_is_no_panic() {
     let (tell, told) = mpsc::channel();
-    let (out, drain) = pipe(Gone, Arc::new(Mask::default()), move || tell.send(()).unwrap());
+    let (out, drain) = pipe(Gone, Arc::new(Redactor::default()), move || tell.send(()).unwrap());
     for _ in 0..10_000 {
         out.send("a line");
     }
@@ -102,7 +102,7 @@ async fn a_closed_reader_is_told_of_once_and_is_no_panic() {
 #[tokio::test]
 async fn a_reader_that_never_reads_holds_nothing_up_for_ever() {
     let (_hold, held) = mpsc::channel();
-    let (out, drain) = pipe(Stuck(held), Arc::new(Mask::default()), || {});
+    let (out, drain) = pipe(Stuck(held), Arc::new(Redactor::default()), || {});
     for _ in 0..100_000 {
         out.offer("a line");
     }
@@ -119,7 +119,7 @@ async fn lines_come_out_whole_and_in_order() {
 
 #[test]
 fn secrets_are_hidden_and_ordinary_words_are_not() {
-    let mask = Mask::new(KnownSecrets::new(["hunter2-hunter2", "short"]));
+    let mask = Redactor::new(KnownSecrets::new(["hunter2-hunter2", "short"]));
     assert_eq!(mask.hide("key hunter2-hunter2, short"), "key [redacted], short");
     assert_eq!(mask.hide("got sk-ant-api03-AbC_9-xyz!"), "got [redacted]!");
     assert_eq!(mask.hide("a prefix sk-ant- alone"), "a prefix sk-ant- alone");

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
-use outlast::cli::prompts::{Library, Search};
+use outlast::cli::prompts::{PromptLibrary, LibrarySearch};
 use outlast::hooks::HookEvent;
 use outlast::tools::{AgentDefinition, PermissionMode};
 use tempfile::TempDir;
@@ -41,9 +41,9 @@ impl Home {
         self.write(file, format!("---\nname: {name}\ndescription: From {file}\n{more}---\nPrompt"))
     }
 
-    fn read(&self) -> Library {
+    fn read(&self) -> PromptLibrary {
         let trusts = |_: &[u8]| self.trusted;
-        let search = Search {
+        let search = LibrarySearch {
             cwd: &self.path("repo/part"),
             own: vec![self.path("config"), self.path(".claude")],
             project: true,
@@ -56,11 +56,11 @@ impl Home {
 }
 
 /// Names, and the end of each file's path.
-fn agents(library: &Library) -> Vec<(&str, &str)> {
+fn agents(library: &PromptLibrary) -> Vec<(&str, &str)> {
     library.agents.iter().map(|it| (it.definition.name.as_str(), it.file.as_str())).collect()
 }
 
-fn commands(library: &Library) -> Vec<&str> {
+fn commands(library: &PromptLibrary) -> Vec<&str> {
     library.callable().map(|command| command.name.as_str()).collect()
 }
 

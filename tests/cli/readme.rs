@@ -7,7 +7,7 @@ use std::path::Path;
 
 use outlast::cli::{args, exit};
 use outlast::recovery::{ErrorClass, StopReason};
-use outlast::rehearsal::{After, Scenario};
+use outlast::rehearsal::{AfterLast, Scenario};
 use serde_json::json;
 
 use super::exits::every_reason;
@@ -45,7 +45,7 @@ async fn every_example_runs() {
         } else {
             Scenario::new().reply("Done.")
         };
-        let server = serve(content.after(After::RepeatLast));
+        let server = serve(content.after(AfterLast::RepeatLast));
         let trial = Trial::bare(&server.base_url());
         let work = trial.work();
         let program = Path::new(env!("CARGO_BIN_EXE_outlast"));

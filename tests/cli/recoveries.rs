@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use outlast::rehearsal::{Harm, Place, Scenario};
+use outlast::rehearsal::{ScriptedFaultKind, FaultPosition, Scenario};
 use serde_json::{Value, json};
 
 use super::binary::{Ended, World};
@@ -95,7 +95,7 @@ async fn a_run_that_was_killed_tells_of_all_its_recoveries_when_it_ends() {
         .tool("Bash", json!({ "command": "true" }))
         .status(500)
         .reply("Nobody hears this.")
-        .fault(Harm::Stall, Place::Request)
+        .fault(ScriptedFaultKind::Stall, FaultPosition::Request)
         .reply("Done.");
     let server = serve(scenario);
     let args = ["--session-id", SESSION, "--time-scale", "10", "Do it."];

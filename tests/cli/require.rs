@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use outlast::agent::Ending;
+use outlast::agent::RunOutcome;
 use outlast::cli::acceptance::requirement_failed;
 use outlast::cli::system::demand;
 use outlast::recovery::StopReason;
 use outlast::rehearsal::Scenario;
-use outlast::tools::{Acceptance, Requirement, Verified};
+use outlast::tools::{Acceptance, Requirement, RequirementReport};
 
 use super::binary::World;
 use super::results::{ending, object};
@@ -88,8 +88,8 @@ fn both_demands_follow_the_prompt_each_on_its_own() {
     assert_eq!(demand("Mine.".to_owned(), &none), "Mine.");
 }
 
-fn verified(attempts: u32, passed: bool, exit_code: Option<i32>, how: Option<&str>) -> Ending {
-    let requirement = Verified {
+fn verified(attempts: u32, passed: bool, exit_code: Option<i32>, how: Option<&str>) -> RunOutcome {
+    let requirement = RequirementReport {
         command: "cargo test".to_owned(),
         attempts,
         passed,
@@ -99,7 +99,7 @@ fn verified(attempts: u32, passed: bool, exit_code: Option<i32>, how: Option<&st
     };
     let acceptance = Acceptance { requirement: Some(requirement), ..Acceptance::default() };
     let reason = if passed { StopReason::Completed } else { StopReason::MaxTurns };
-    Ending { acceptance, ..ending(reason) }
+    RunOutcome { acceptance, ..ending(reason) }
 }
 
 #[test]

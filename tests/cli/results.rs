@@ -5,17 +5,17 @@ use std::time::Duration;
 
 use jiff::tz::{TimeZone, offset};
 use outlast::agent::{
-    Denial, Ending, HookTally, JournalHealth, ModelSpan, ModelTally, Tally, ToolTally,
+    Denial, RunOutcome, HookStats, JournalHealth, ModelSpan, ModelStats, RunStats, ToolStats,
 };
 use outlast::cli::output::{
-    Keep, Report, Resumption, refused, shrink, stage_result_file, write_result_file,
+    ResultRetention, ResultReport, Resumption, refused, shrink, stage_result_file, write_result_file,
 };
 use outlast::cli::usage::UsageError;
-use outlast::cli::wall::Now;
+use outlast::cli::wall::WallTime;
 use outlast::cli::{advice, exit};
 use outlast::recovery::{
-    Chronicle, ErrorClass, Event, Failure, Fault, FaultKind, Interrupt, Limits, Moment, Money,
-    Reach, Remedies, Reply, Ruling, Run, StopReason, Timer, Weight, classify,
+    RecoveryLog, ErrorClass, Event, Failure, Fault, FaultKind, Interrupt, Limits, Moment, Money,
+    FailureStage, AvailableMitigations, ReplyKind, RetryHint, Run, StopReason, Timer, TokenEstimate, classify,
 };
 use outlast::tools::{Acceptance, Enforced, SandboxMode, SandboxState};
 use outlast::transcript::Usage;
@@ -24,9 +24,9 @@ use serde_json::{Value, json};
 use super::exits::every_reason;
 use super::golden;
 
-fn now() -> Now {
+fn now() -> WallTime {
     let at = "2026-11-21T21:30:00Z".parse().expect("an instant");
-    Now { at, zone: TimeZone::fixed(offset(2)) }
+    WallTime { at, zone: TimeZone::fixed(offset(2)) }
 }
 
 fn dollars(amount: f64) -> Money {
@@ -42,7 +42,7 @@ fn usage() -> Usage {
     }
 }
 
-const WEIGHED: Event = Event::Weighed(Weight {
+const WEIGHED: Event = Event::Weighed(TokenEstimate {
     input: Money::ZERO,
     token: Money::ZERO,
     left: None,
@@ -50,13 +50,13 @@ const WEIGHED: Event = Event::Weighed(Weight {
     size: 0,
     fixed: 0,
     window: 200_000,
-    remedies: Remedies::NONE,
+    remedies: AvailableMitigations::NONE,
 });
 
 /// What the machine makes of these events.
-fn recoveries(script: &[(u64, Event)]) -> Chronicle {
+fn recoveries(script: &[(u64, Event)]) -> RecoveryLog {
     let limits = Limits::default();
-    let (mut run, mut chronicle) = (Run::new(7, &limits), Chronicle::default());
+    let (mut run, mut chronicle) = (Run::new(7, &limits), RecoveryLog::default());
     for &(millis, event) in script {
         let step = run.step(Moment::from_millis(millis), event, &limits).expect("in order");
         chronicle.observe(&step, u32::from(matches!(event, Event::Replied(_))));
@@ -66,7 +66,7 @@ fn recoveries(script: &[(u64, Event)]) -> Chronicle {
 }
 
 /// Two overloads, waited out for 15.75 s each.
-fn two_overloads() -> Chronicle {
+fn two_overloads() -> RecoveryLog {
     let overload = Event::Failed(Failure::of(ErrorClass::ServerOverload));
     recoveries(&[
         (0, Event::Begin),
@@ -77,18 +77,18 @@ fn two_overloads() -> Chronicle {
         (17_000, overload),
         (32_750, Event::Woke),
         (32_750, WEIGHED),
-        (40_000, Event::Replied(Reply::Answer { tokens: 250 })),
+        (40_000, Event::Replied(ReplyKind::Answer { tokens: 250 })),
     ])
 }
 
-pub(super) fn ending(reason: StopReason) -> Ending {
-    let tally = Tally {
+pub(super) fn ending(reason: StopReason) -> RunOutcome {
+    let tally = RunStats {
         turns: 3,
         duration: Duration::from_millis(65_432),
         api_duration: Duration::from_millis(9_876),
         first_token: Some(Duration::from_millis(412)),
         usage: usage(),
-        by_model: vec![ModelTally {
+        by_model: vec![ModelStats {
             model: "model-a".to_owned(),
             usage: usage(),
             cost: Some(dollars(0.0123)),
@@ -97,10 +97,10 @@ pub(super) fn ending(reason: StopReason) -> Ending {
         }],
         models: vec![ModelSpan { model: "model-a".to_owned(), from_turn: 1 }],
         recovery: two_overloads(),
-        tools: ToolTally { calls: 4, failed: 1, denied: 0, abandoned: 0 },
-        ..Tally::default()
+        tools: ToolStats { calls: 4, failed: 1, denied: 0, abandoned: 0 },
+        ..RunStats::default()
     };
-    Ending {
+    RunOutcome {
         contributors: Vec::new(),
         thrashed: false,
         reason,
@@ -117,10 +117,10 @@ pub(super) fn ending(reason: StopReason) -> Ending {
         rate_limits: None,
         broken: None,
         acceptance: Acceptance::default(),
-        servers: outlast::mcp::Tally::default(),
+        servers: outlast::mcp::McpStats::default(),
         tasks: Vec::new(),
         agents: Vec::new(),
-        hooks: HookTally::default(),
+        hooks: HookStats::default(),
     }
 }
 
@@ -131,14 +131,14 @@ fn refusal(status: u16, message: &str) -> Fault {
         code: String::new(),
         message: message.to_owned(),
     };
-    Fault { request_id: Some("req_011".to_owned()), ..Fault::new(kind, Reach::Status) }
+    Fault { request_id: Some("req_011".to_owned()), ..Fault::new(kind, FailureStage::Status) }
 }
 
-fn by_hook(reason: StopReason) -> Ending {
+fn by_hook(reason: StopReason) -> RunOutcome {
     let why = Some("the tests do not pass".to_owned());
     let log = Some("/home/.outlast/hooks/.logs/hook-log.jsonl".into());
-    Ending {
-        hooks: HookTally {
+    RunOutcome {
+        hooks: HookStats {
             ran: 3,
             failed: 1,
             blocked: 2,
@@ -151,8 +151,8 @@ fn by_hook(reason: StopReason) -> Ending {
     }
 }
 
-fn failed(class: ErrorClass, fault: Fault) -> Ending {
-    Ending {
+fn failed(class: ErrorClass, fault: Fault) -> RunOutcome {
+    RunOutcome {
         fault: Some(fault),
         text: String::new(),
         stop_reason: None,
@@ -171,8 +171,8 @@ pub(super) fn fenced() -> SandboxState {
     }
 }
 
-pub(super) fn object(ending: &Ending) -> Value {
-    Report {
+pub(super) fn object(ending: &RunOutcome) -> Value {
+    ResultReport {
         ending,
         session_id: "0190a1b2-0000-7000-8000-000000000001",
         uuid: "00000000-0000-4000-8000-000000000002",
@@ -185,12 +185,12 @@ pub(super) fn object(ending: &Ending) -> Value {
     .object()
 }
 
-fn limits() -> Vec<(&'static str, Ending)> {
+fn limits() -> Vec<(&'static str, RunOutcome)> {
     vec![
         ("completed", ending(StopReason::Completed)),
         (
             "completed-without-journal",
-            Ending {
+            RunOutcome {
                 journal: JournalHealth::Lost("no space left on device".to_owned()),
                 ..ending(StopReason::Completed)
             },
@@ -198,7 +198,7 @@ fn limits() -> Vec<(&'static str, Ending)> {
         ("max-turns", ending(StopReason::MaxTurns)),
         (
             "max-budget",
-            Ending {
+            RunOutcome {
                 budget: Some(dollars(0.02)),
                 spent: dollars(0.0163),
                 unsettled: dollars(0.004),
@@ -215,14 +215,14 @@ fn limits() -> Vec<(&'static str, Ending)> {
         ("stdout-closed", ending(StopReason::AbortedStreaming(Interrupt::StdoutClosed))),
         (
             "internal-error",
-            Ending {
+            RunOutcome {
                 broken: Some("index out of bounds (src/agent/run.rs:10)".to_owned()),
                 ..ending(StopReason::InternalError)
             },
         ),
         (
             "output-failed",
-            Ending {
+            RunOutcome {
                 broken: Some("the result file r.json could not be written: disk full".to_owned()),
                 ..ending(StopReason::OutputFailed)
             },
@@ -230,14 +230,14 @@ fn limits() -> Vec<(&'static str, Ending)> {
     ]
 }
 
-fn failures() -> Vec<(&'static str, Ending)> {
+fn failures() -> Vec<(&'static str, RunOutcome)> {
     let stalled = FaultKind::Timeout { timer: Timer::StreamIdle };
     let torn = FaultKind::Connection { detail: "connection refused (os error 111)".to_owned() };
     vec![
         ("repeated-529", failed(ErrorClass::Repeated529, refusal(529, "Overloaded"))),
         (
             "quota-exhausted",
-            Ending {
+            RunOutcome {
                 // Three hours and twelve minutes from now.
                 retry_at: Some(1_795_308_120),
                 ..failed(ErrorClass::QuotaExhausted, refusal(429, "You hit your limit"))
@@ -245,18 +245,18 @@ fn failures() -> Vec<(&'static str, Ending)> {
         ),
         ("invalid-api-key", failed(ErrorClass::InvalidApiKey, refusal(401, "invalid x-api-key"))),
         ("invalid-model", failed(ErrorClass::InvalidModel, refusal(404, "model: nonesuch"))),
-        ("stream-stalled", failed(ErrorClass::StreamStalled, Fault::new(stalled, Reach::Stream))),
-        ("connection-error", failed(ErrorClass::ConnectionError, Fault::new(torn, Reach::Nowhere))),
+        ("stream-stalled", failed(ErrorClass::StreamStalled, Fault::new(stalled, FailureStage::Stream))),
+        ("connection-error", failed(ErrorClass::ConnectionError, Fault::new(torn, FailureStage::Nowhere))),
         (
             "prompt-too-long",
-            Ending {
+            RunOutcome {
                 fault: Some(refusal(400, "prompt is too long: 210000 tokens > 200000 maximum")),
                 ..ending(StopReason::PromptTooLong)
             },
         ),
         (
             "pdf-too-large",
-            Ending {
+            RunOutcome {
                 fault: Some(refusal(400, "The PDF is too large: a maximum of 100 pages")),
                 ..ending(StopReason::ImageError)
             },
@@ -321,7 +321,7 @@ fn partial_work_is_kept_when_a_limit_ends_the_run() {
 fn a_session_that_was_not_kept_is_not_offered_for_resumption() {
     let lost = JournalHealth::Lost("disk full".to_owned());
     for journal in [JournalHealth::Off, lost] {
-        let ending = Ending { journal, ..ending(StopReason::MaxTurns) };
+        let ending = RunOutcome { journal, ..ending(StopReason::MaxTurns) };
         assert_eq!(object(&ending)["resume"], Value::Null);
     }
 }
@@ -364,15 +364,15 @@ fn an_error_names_the_service_s_words_the_request_and_the_time() {
 
 #[test]
 fn an_error_counts_the_attempts_that_were_made_and_claims_no_others() {
-    let explained = |ending: &Ending| advice::explain(ending, &now()).join(" ");
+    let explained = |ending: &RunOutcome| advice::explain(ending, &now()).join(" ");
     let fault = || refusal(500, "Internal server error");
     let once = failed(ErrorClass::ServerError, fault());
     assert!(explained(&once).starts_with("the service failed (HTTP 500"), "{}", explained(&once));
-    let ruled_out = Fault { ruling: Some(Ruling::Stop), ..fault() };
+    let ruled_out = Fault { ruling: Some(RetryHint::Stop), ..fault() };
     let line = explained(&failed(ErrorClass::ServerError, ruled_out));
     assert!(line.contains("x-should-retry: false") && !line.contains("attempts"), "{line}");
     let broke = Event::Failed(Failure::of(ErrorClass::ServerError));
-    let stopped = Failure { ruling: Some(Ruling::Stop), ..Failure::of(ErrorClass::ServerError) };
+    let stopped = Failure { ruling: Some(RetryHint::Stop), ..Failure::of(ErrorClass::ServerError) };
     let mut twice = once;
     twice.tally.recovery = recoveries(&[
         (0, Event::Begin),
@@ -410,20 +410,20 @@ fn the_result_file_is_replaced_as_a_whole_and_leaves_nothing_beside_it() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("result.json");
     std::fs::write(&path, "an older result that is much longer than the new one").unwrap();
-    write_result_file(&path, "{}", Keep::Synced).unwrap();
+    write_result_file(&path, "{}", ResultRetention::Synced).unwrap();
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "{}\n");
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
     let missing = folder.path().join("gone/result.json");
-    assert!(write_result_file(&missing, "{}", Keep::Synced).is_err());
+    assert!(write_result_file(&missing, "{}", ResultRetention::Synced).is_err());
 }
 
 #[test]
 fn a_staged_result_that_is_not_published_changes_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("result.json");
-    drop(stage_result_file(&path, "{}", Keep::AtOnce).unwrap());
+    drop(stage_result_file(&path, "{}", ResultRetention::AtOnce).unwrap());
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
-    stage_result_file(&path, "{}", Keep::AtOnce).unwrap().publish(Keep::AtOnce).unwrap();
+    stage_result_file(&path, "{}", ResultRetention::AtOnce).unwrap().publish(ResultRetention::AtOnce).unwrap();
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "{}\n");
 }
 
@@ -433,6 +433,6 @@ fn the_result_file_has_the_mode_of_any_new_file() {
     let mode = |path: &std::path::Path| std::fs::metadata(path).unwrap().permissions().mode();
     let (plain, path) = (folder.path().join("plain"), folder.path().join("result.json"));
     std::fs::File::create(&plain).unwrap();
-    write_result_file(&path, "{}", Keep::Synced).unwrap();
+    write_result_file(&path, "{}", ResultRetention::Synced).unwrap();
     assert_eq!(mode(&path), mode(&plain));
 }

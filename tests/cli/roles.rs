@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 
-use outlast::cli::args::{self, Request};
+use outlast::cli::args::{self, CliRequest};
 use outlast::cli::settings::{self, Settings};
 
 use super::binary::World;
@@ -14,7 +14,7 @@ const REVIEWER: &str = r#"{"reviewer": {"description": "Looks", "prompt": "You l
 
 fn resolve(world: &World, flags: &[&str]) -> Result<Settings, String> {
     let words: Vec<String> = ["hi"].iter().chain(flags).map(ToString::to_string).collect();
-    let Request::Run(args) = args::parse(&words).map_err(|error| error.to_string())? else {
+    let CliRequest::Run(args) = args::parse(&words).map_err(|error| error.to_string())? else {
         panic!("a run");
     };
     let variables: BTreeMap<OsString, OsString> = BTreeMap::from([

@@ -1,6 +1,6 @@
 //! `--json-schema`, from the flag to the first request, and from the answer to the result.
 
-use outlast::agent::Ending;
+use outlast::agent::RunOutcome;
 use outlast::cli::acceptance::no_answer;
 use outlast::recovery::StopReason;
 use outlast::rehearsal::Scenario;
@@ -161,13 +161,13 @@ fn tries_come_from_the_variable_then_the_file() {
     assert!(error.contains("\"schemaTries\" takes a whole number from 1 to 255"), "{error}");
 }
 
-fn answered(reason: StopReason, answer: Option<Value>, attempts: Option<u32>) -> Ending {
+fn answered(reason: StopReason, answer: Option<Value>, attempts: Option<u32>) -> RunOutcome {
     let acceptance = Acceptance {
         structured_output: answer,
         schema_attempts: attempts,
         ..Acceptance::default()
     };
-    Ending { acceptance, ..ending(reason) }
+    RunOutcome { acceptance, ..ending(reason) }
 }
 
 #[test]

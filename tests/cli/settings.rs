@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::time::Duration;
 
-use outlast::cli::args::{self, Request};
-use outlast::cli::settings::{self, Credential, Settings};
+use outlast::cli::args::{self, CliRequest};
+use outlast::cli::settings::{self, CredentialSource, Settings};
 use outlast::model::HelperCommand;
 use outlast::recovery::{Money, Persistence};
 
@@ -19,7 +19,7 @@ pub(super) fn resolve(
 ) -> Result<Settings, String> {
     let world = World::new().file("home/.outlast/settings.json", user);
     let words: Vec<String> = flags.iter().map(ToString::to_string).collect();
-    let Request::Run(args) = args::parse(&words).map_err(|error| error.to_string())? else {
+    let CliRequest::Run(args) = args::parse(&words).map_err(|error| error.to_string())? else {
         panic!("a run");
     };
     let mut all: BTreeMap<OsString, OsString> =
@@ -368,12 +368,12 @@ fn every_timer_is_a_flag_and_a_setting() {
 fn credentials_are_found_in_order_and_never_shown() {
     let both = [("ANTHROPIC_AUTH_TOKEN", "a-token"), ("ANTHROPIC_API_KEY", "a-key")];
     let settings = resolve(&["hi"], &both, "{}").unwrap();
-    assert_eq!(settings.endpoint.credential, Credential::Bearer("a-token".to_owned()));
+    assert_eq!(settings.endpoint.credential, CredentialSource::Bearer("a-token".to_owned()));
     assert!(!format!("{:?}", settings.endpoint.credential).contains("a-token"));
     let helper = resolve(&["hi"], &both, r#"{"apiKeyHelper": "pass show key"}"#).unwrap();
-    assert_eq!(helper.endpoint.credential, Credential::Helper(HelperCommand::new("pass show key")));
+    assert_eq!(helper.endpoint.credential, CredentialSource::Helper(HelperCommand::new("pass show key")));
     let from_file = resolve(&["hi"], &[], r#"{"env": {"ANTHROPIC_API_KEY": "other"}}"#).unwrap();
-    assert_eq!(from_file.endpoint.credential, Credential::ApiKey("other".to_owned()));
+    assert_eq!(from_file.endpoint.credential, CredentialSource::ApiKey("other".to_owned()));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use outlast::cli::args::{self, OutputFormat, PermissionMode, Request, RunArgs};
+use outlast::cli::args::{self, OutputFormat, PermissionMode, CliRequest, RunArgs};
 use outlast::cli::version;
 
 use super::binary::World;
@@ -12,7 +12,7 @@ use crate::support::stopwatch::Stopwatch;
 fn parse(words: &[&str]) -> RunArgs {
     let words: Vec<String> = words.iter().map(ToString::to_string).collect();
     let request = args::parse(&words).expect("a good command line");
-    let Request::Run(run) = request else { panic!("{words:?} became {request:?}") };
+    let CliRequest::Run(run) = request else { panic!("{words:?} became {request:?}") };
     *run
 }
 

@@ -4,7 +4,7 @@ use std::io::{self, BufRead, BufReader, Write};
 use std::process::Stdio;
 use std::time::Duration;
 
-use outlast::cli::prompt::{Gathered, Unused, Waited, gather};
+use outlast::cli::prompt::{GatheredPrompt, Unused, Waited, gather};
 use outlast::cli::settings::PromptSource;
 use outlast::cli::stdin::{
     ANCESTOR_GRACE, HIDDEN_GRACE, Need, ReadPlan, StdinKind, StdinWish, plan,
@@ -65,7 +65,7 @@ async fn plays(
     source: &PromptSource,
     plan: ReadPlan,
     pieces: &[Piece],
-) -> (Result<Gathered, String>, Duration, usize) {
+) -> (Result<GatheredPrompt, String>, Duration, usize) {
     let (send, receive) = mpsc::channel::<io::Result<Vec<u8>>>(1);
     let pieces = pieces.to_vec();
     tokio::spawn(async move {
@@ -85,8 +85,8 @@ async fn plays(
     (gathered.map_err(|error| error.to_string()), begun.elapsed(), heartbeats)
 }
 
-fn said(prompt: &str) -> Gathered {
-    Gathered { prompt: prompt.to_owned(), unused: None }
+fn said(prompt: &str) -> GatheredPrompt {
+    GatheredPrompt { prompt: prompt.to_owned(), unused: None }
 }
 
 const fn after(millis: u64, piece: &'static str) -> Piece {
@@ -102,7 +102,7 @@ const UNUSED: Option<Unused> = Some(Unused::Silent(ANCESTOR_GRACE));
 #[tokio::test(start_paused = true)]
 async fn an_argument_is_not_held_up_by_an_open_silent_input() {
     let (gathered, took, _) = plays(&source(Some("hi")), GRACE, &[]).await;
-    assert_eq!(gathered, Ok(Gathered { prompt: "hi".to_owned(), unused: UNUSED }));
+    assert_eq!(gathered, Ok(GatheredPrompt { prompt: "hi".to_owned(), unused: UNUSED }));
     assert_eq!(took, ANCESTOR_GRACE);
 }
 
@@ -154,7 +154,7 @@ async fn without_an_argument_the_input_is_the_prompt() {
 async fn a_session_that_goes_on_needs_no_prompt() {
     let resumes = PromptSource { may_be_empty: true, ..source(None) };
     let (gathered, took, _) = plays(&resumes, GRACE, &[]).await;
-    assert_eq!(gathered, Ok(Gathered { prompt: String::new(), unused: UNUSED }));
+    assert_eq!(gathered, Ok(GatheredPrompt { prompt: String::new(), unused: UNUSED }));
     assert_eq!(took, ANCESTOR_GRACE);
 }
 
@@ -163,7 +163,7 @@ async fn what_is_left_alone_is_not_opened_and_told_only_where_something_is_left(
     let never = || panic!("it is opened");
     for (plan, unused) in [(ReadPlan::Leave, None), (ReadPlan::LeaveInUse, Some(Unused::InUse))] {
         let gathered = gather(&source(Some("hi")), plan, never, HEARTBEAT, |_| {}).await;
-        assert_eq!(gathered.unwrap(), Gathered { prompt: "hi".to_owned(), unused });
+        assert_eq!(gathered.unwrap(), GatheredPrompt { prompt: "hi".to_owned(), unused });
     }
     for (stdin, part) in [
         (StdinWish::Auto, "there is no prompt; give"),

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use outlast::agent::{Heartbeat, Init, Notice, Observer, WaitingFor};
+use outlast::agent::{Heartbeat, Init, RunNotice, Observer, WaitingFor};
 use outlast::cli::output::StreamJson;
 use outlast::recovery::{
-    Episode, ErrorClass, Fault, FaultKind, Moment, Money, Pause, Reach, StopReason,
+    RecoveryRecord, ErrorClass, Fault, FaultKind, Moment, Money, Pause, FailureStage, StopReason,
 };
 use outlast::transcript::{Block, Message, Usage};
 use serde_json::{Value, json};
@@ -39,13 +39,13 @@ fn overloaded() -> Fault {
         code: String::new(),
         message: "Overloaded".to_owned(),
     };
-    Fault { request_id: Some("req_011".to_owned()), ..Fault::new(kind, Reach::Status) }
+    Fault { request_id: Some("req_011".to_owned()), ..Fault::new(kind, FailureStage::Status) }
 }
 
 const PAUSE: Pause = Pause { class: ErrorClass::ServerOverload, retry: 1, of: Some(10) };
 
 /// Runs notices through a stream and returns its messages.
-async fn told(partial: bool, notices: &[Notice<'_>]) -> Vec<Value> {
+async fn told(partial: bool, notices: &[RunNotice<'_>]) -> Vec<Value> {
     let text = written(|out| {
         let mut stream = StreamJson::new(out, "not-yet-known", partial);
         for notice in notices {
@@ -58,7 +58,7 @@ async fn told(partial: bool, notices: &[Notice<'_>]) -> Vec<Value> {
 }
 
 /// The same, with every uuid and time made the same.
-async fn messages(partial: bool, notices: &[Notice<'_>]) -> Vec<Value> {
+async fn messages(partial: bool, notices: &[RunNotice<'_>]) -> Vec<Value> {
     let mut messages = told(partial, notices).await;
     for message in messages.iter_mut().filter(|message| message["type"] != "result") {
         let uuid = message["uuid"].as_str().expect("every message has a uuid");
@@ -74,7 +74,7 @@ async fn messages(partial: bool, notices: &[Notice<'_>]) -> Vec<Value> {
 }
 
 /// An overload that was waited out.
-pub(super) fn saved() -> Episode {
+pub(super) fn saved() -> RecoveryRecord {
     let ending = super::results::ending(StopReason::Completed);
     ending.tally.recovery.episodes().next().cloned().expect("there was one")
 }
@@ -119,19 +119,19 @@ async fn messages_are_as_reviewed() {
     let messages = messages(
         true,
         &[
-            Notice::Warning("said before the beginning"),
-            Notice::Init(&init),
-            Notice::WaitBegins {
+            RunNotice::Warning("said before the beginning"),
+            RunNotice::Init(&init),
+            RunNotice::WaitBegins {
                 pause: PAUSE,
                 until: Moment::from_millis(33_000),
                 now,
                 fault: Some(&fault),
                 spent: Money::ZERO,
             },
-            Notice::Heartbeat(heartbeat),
-            Notice::WaitEnds { pause: PAUSE, waited: Duration::from_secs(32) },
-            Notice::StreamEvent(&event),
-            Notice::Assistant {
+            RunNotice::Heartbeat(heartbeat),
+            RunNotice::WaitEnds { pause: PAUSE, waited: Duration::from_secs(32) },
+            RunNotice::StreamEvent(&event),
+            RunNotice::Assistant {
                 message: &reply,
                 ids: &[],
                 id: "msg_1",
@@ -140,10 +140,10 @@ async fn messages_are_as_reviewed() {
                 usage: Usage { input_tokens: 10, output_tokens: 5, ..Usage::default() },
                 request_id: Some("req_012"),
             },
-            Notice::User { message: &results, details: &[json!({ "stdout": "a.txt" })], ids: &[] },
-            Notice::ModelSwitched { from: "model-a", to: "model-b" },
-            Notice::RecoveryEnds(&saved()),
-            Notice::Denied { tool: "Bash", id: "toolu_2", reason: "not allowed" },
+            RunNotice::User { message: &results, details: &[json!({ "stdout": "a.txt" })], ids: &[] },
+            RunNotice::ModelSwitched { from: "model-a", to: "model-b" },
+            RunNotice::RecoveryEnds(&saved()),
+            RunNotice::Denied { tool: "Bash", id: "toolu_2", reason: "not allowed" },
         ],
     )
     .await;
@@ -155,7 +155,7 @@ async fn messages_are_as_reviewed() {
 async fn init_comes_first_and_the_result_last_with_one_session_id_between() {
     let init = init();
     let messages =
-        messages(false, &[Notice::Warning("early"), Notice::Init(&init), Notice::Warning("late")])
+        messages(false, &[RunNotice::Warning("early"), RunNotice::Init(&init), RunNotice::Warning("late")])
             .await;
     assert_eq!(messages[0]["subtype"], "init");
     assert_eq!(messages.last().unwrap()["type"], "result");
@@ -166,7 +166,7 @@ async fn init_comes_first_and_the_result_last_with_one_session_id_between() {
 
 #[tokio::test]
 async fn what_was_said_before_a_run_that_never_began_is_not_lost() {
-    let messages = messages(false, &[Notice::Warning("early")]).await;
+    let messages = messages(false, &[RunNotice::Warning("early")]).await;
     assert_eq!(messages[0]["content"], "early");
     assert_eq!(messages[1]["type"], "result");
 }
@@ -174,7 +174,7 @@ async fn what_was_said_before_a_run_that_never_began_is_not_lost() {
 #[tokio::test]
 async fn raw_events_come_only_when_they_were_asked_for() {
     let (init, event) = (init(), json!({ "type": "ping" }));
-    let notices = [Notice::Init(&init), Notice::StreamEvent(&event)];
+    let notices = [RunNotice::Init(&init), RunNotice::StreamEvent(&event)];
     assert_eq!(messages(false, &notices).await.len(), 2);
     assert_eq!(messages(true, &notices).await.len(), 3);
 }
@@ -184,7 +184,7 @@ async fn each_part_of_a_message_has_the_id_that_it_was_given() {
     let (init, reply, results) = (init(), reply(), results());
     let ids: Vec<Uuid> = (1..=5).map(Uuid::from_u128).collect();
     let usage = Usage::default();
-    let said = Notice::Assistant {
+    let said = RunNotice::Assistant {
         message: &reply,
         ids: &ids[..3],
         id: "msg_1",
@@ -193,8 +193,8 @@ async fn each_part_of_a_message_has_the_id_that_it_was_given() {
         usage,
         request_id: None,
     };
-    let answered = Notice::User { message: &results, details: &[], ids: &ids[3..] };
-    let messages = told(false, &[Notice::Init(&init), said, answered]).await;
+    let answered = RunNotice::User { message: &results, details: &[], ids: &ids[3..] };
+    let messages = told(false, &[RunNotice::Init(&init), said, answered]).await;
     let uuids: Vec<&str> = messages[1..6].iter().filter_map(|it| it["uuid"].as_str()).collect();
     assert_eq!(uuids, ids.iter().map(ToString::to_string).collect::<Vec<_>>());
 }
@@ -214,8 +214,8 @@ async fn the_content_of_a_result_is_a_string_where_it_is_text_alone() {
         ),
     ] {
         let (init, message) = (init(), Message::user(vec![result(content)]));
-        let said = Notice::User { message: &message, details: &[], ids: &[] };
-        let messages = told(false, &[Notice::Init(&init), said]).await;
+        let said = RunNotice::User { message: &message, details: &[], ids: &[] };
+        let messages = told(false, &[RunNotice::Init(&init), said]).await;
         assert_eq!(messages[1]["message"]["content"][0]["content"], expected);
     }
 }
@@ -229,11 +229,11 @@ async fn a_streamed_block_is_told_once_and_right_before_the_event_that_ends_it()
     let piece = json!({ "type": "content_block_delta", "index": 1,
         "delta": { "type": "text_delta", "text": "I look." } });
     let stop = |index: u64| json!({ "type": "content_block_stop", "index": index });
-    let (stops, block) = ([stop(0), stop(1)], |index: usize| Notice::Block {
+    let (stops, block) = ([stop(0), stop(1)], |index: usize| RunNotice::Block {
         block: &reply.content[index],
         id: ids[index],
     });
-    let whole = || Notice::Assistant {
+    let whole = || RunNotice::Assistant {
         message: &reply,
         ids: &ids,
         id: "msg_1",
@@ -243,13 +243,13 @@ async fn a_streamed_block_is_told_once_and_right_before_the_event_that_ends_it()
         request_id: None,
     };
     let notices = [
-        Notice::Init(&init),
-        Notice::StreamEvent(&start),
+        RunNotice::Init(&init),
+        RunNotice::StreamEvent(&start),
         block(0),
-        Notice::StreamEvent(&stops[0]),
-        Notice::StreamEvent(&piece),
+        RunNotice::StreamEvent(&stops[0]),
+        RunNotice::StreamEvent(&piece),
         block(1),
-        Notice::StreamEvent(&stops[1]),
+        RunNotice::StreamEvent(&stops[1]),
         whole(),
     ];
     let told = told(true, &notices).await;
@@ -285,14 +285,14 @@ async fn blocks_of_a_reply_that_was_not_kept_are_taken_back() {
     let both = [Uuid::from_u128(1), Uuid::from_u128(2)];
     let [id, other] = both;
     let stop = json!({ "type": "content_block_stop", "index": 0 });
-    let block = |index: usize, id| Notice::Block { block: &reply.content[index], id };
+    let block = |index: usize, id| RunNotice::Block { block: &reply.content[index], id };
     let notices = || {
         [
-            Notice::Init(&init),
+            RunNotice::Init(&init),
             block(0, id),
-            Notice::StreamEvent(&stop),
+            RunNotice::StreamEvent(&stop),
             block(1, other),
-            Notice::BlocksDropped { ids: &both },
+            RunNotice::BlocksDropped { ids: &both },
         ]
     };
     let messages = told(true, &notices()).await;
@@ -312,7 +312,7 @@ async fn no_message_is_longer_than_a_megabyte() {
     let details = [json!({ "stdout": "x".repeat(3_000_000) })];
     let messages = messages(
         false,
-        &[Notice::Init(&init), Notice::User { message: &huge, details: &details, ids: &[] }],
+        &[RunNotice::Init(&init), RunNotice::User { message: &huge, details: &details, ids: &[] }],
     )
     .await;
     let longest = messages.iter().map(|message| message.to_string().len()).max().unwrap();

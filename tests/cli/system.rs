@@ -5,20 +5,20 @@ use std::time::Duration;
 
 use jiff::tz::TimeZone;
 use outlast::cli::settings::SystemPrompt;
-use outlast::cli::system::{Facts, compose};
-use outlast::cli::wall::Now;
+use outlast::cli::system::{EnvironmentFacts, compose};
+use outlast::cli::wall::WallTime;
 use outlast::recovery::{Limits, Moment, Money};
 
-fn at(instant: &str) -> Now {
-    Now { at: instant.parse().expect("an instant"), zone: TimeZone::UTC }
+fn at(instant: &str) -> WallTime {
+    WallTime { at: instant.parse().expect("an instant"), zone: TimeZone::UTC }
 }
 
-fn told(cwd: &Path, now: &Now, prompt: &SystemPrompt) -> String {
+fn told(cwd: &Path, now: &WallTime, prompt: &SystemPrompt) -> String {
     let mut limits = Limits::default();
     limits.budgets.turns = Some(20);
     limits.deadline = Some(Moment::default().after(Duration::from_mins(45)));
     let more = [PathBuf::from("/more")];
-    compose(prompt, &Facts::new(cwd, &more, now, &limits, Money::from_dollars(0.5)))
+    compose(prompt, &EnvironmentFacts::new(cwd, &more, now, &limits, Money::from_dollars(0.5)))
 }
 
 #[test]

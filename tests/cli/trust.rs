@@ -9,10 +9,10 @@ use std::path::Path;
 
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
-use outlast::cli::args::{self, Request};
-use outlast::cli::settings::{self, Credential, Ignored, Settings, SystemPrompt};
-use outlast::cli::system::{Facts, compose};
-use outlast::cli::wall::Now;
+use outlast::cli::args::{self, CliRequest};
+use outlast::cli::settings::{self, CredentialSource, IgnoredSetting, Settings, SystemPrompt};
+use outlast::cli::system::{EnvironmentFacts, compose};
+use outlast::cli::wall::WallTime;
 use outlast::recovery::Limits;
 use sha2::{Digest, Sha256};
 
@@ -46,7 +46,7 @@ fn resolve(
     more: &[(&str, &str)],
 ) -> Result<Settings, String> {
     let words: Vec<String> = ["hi"].iter().chain(flags).map(ToString::to_string).collect();
-    let Request::Run(args) = args::parse(&words).map_err(|error| error.to_string())? else {
+    let CliRequest::Run(args) = args::parse(&words).map_err(|error| error.to_string())? else {
         panic!("a run");
     };
     let mut variables: BTreeMap<OsString, OsString> = BTreeMap::from([
@@ -77,7 +77,7 @@ fn an_untrusted_repository_may_forbid_and_nothing_else() {
     let world = World::new().file("work/.claude/settings.json", GREEDY);
     let settings = at_work(&world, &[]);
     assert!(!is_trusted(&settings));
-    assert_eq!(settings.endpoint.credential, Credential::ApiKey("a-key".to_owned()));
+    assert_eq!(settings.endpoint.credential, CredentialSource::ApiKey("a-key".to_owned()));
     assert_eq!(settings.endpoint.base_url, "https://api.anthropic.com");
     assert_eq!(settings.endpoint.ca_files, [""; 0].map(std::path::PathBuf::from));
     assert_eq!(settings.tools.mode.name(), "default");
@@ -399,7 +399,7 @@ fn rules_that_are_none_are_left_out_and_the_others_count() {
     let world = World::new().file("work/.claude/settings.json", rules);
     let settings = at_work(&world, &[]);
     assert_eq!(settings.tools.deny, ["WebFetch"]);
-    let one = |key: &str, why: &str| Ignored {
+    let one = |key: &str, why: &str| IgnoredSetting {
         file: PROJECT.to_owned(),
         key: Some(key.to_owned()),
         why: why.to_owned(),
@@ -509,10 +509,10 @@ fn what_git_s_files_say_is_taken_with_care() {
     for (wanted, make) in table {
         let folder = tempfile::tempdir().expect("a folder");
         make(&folder.path().join(".git"));
-        let now = Now { at: jiff::Timestamp::UNIX_EPOCH, zone: jiff::tz::TimeZone::UTC };
+        let now = WallTime { at: jiff::Timestamp::UNIX_EPOCH, zone: jiff::tz::TimeZone::UTC };
         let limits = Limits::default();
         let text =
-            compose(&SystemPrompt::default(), &Facts::new(folder.path(), &[], &now, &limits, None));
+            compose(&SystemPrompt::default(), &EnvironmentFacts::new(folder.path(), &[], &now, &limits, None));
         assert!(text.contains(wanted) && text.len() < 4_000, "{text}");
     }
 }

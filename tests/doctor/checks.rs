@@ -6,20 +6,20 @@ use std::time::{Duration, SystemTime};
 use outlast::doctor::checks::{
     credentials, environment, hooks, installation, machine, servers, service, settings, store,
 };
-use outlast::doctor::facts::hooks::{Broken, Obstacle};
-use outlast::doctor::facts::install::{Install, Kind};
-use outlast::doctor::facts::machine::{Folder, Machine, Trouble};
-use outlast::doctor::facts::servers::Tried;
-use outlast::doctor::facts::service::{Answer, Seen, Service};
+use outlast::doctor::facts::hooks::{BrokenHook, HookObstacle};
+use outlast::doctor::facts::install::{Installation, InstallKind};
+use outlast::doctor::facts::machine::{TempFolder, MachineFacts, TempFolderProblem};
+use outlast::doctor::facts::servers::TriedServer;
+use outlast::doctor::facts::service::{ServiceAnswer, ServiceProbe, ServiceFacts};
 use outlast::doctor::facts::shell::shadows;
-use outlast::doctor::facts::store::{HookLog, Kept};
+use outlast::doctor::facts::store::{HookLog, SessionStoreFacts};
 use outlast::doctor::{
-    Finding, How, Known, Level, Place, Report, Scene, Server as Listed, json, text,
+    Finding, ServerTransport, ResolvedConfig, Severity, ServicePlace, DoctorReport, DoctorContext, ConfiguredServer as Listed, json, text,
 };
-use outlast::journal::Store;
-use outlast::mcp::{Standing, Status};
-use outlast::model::{Credential, Endpoint, Knock};
-use outlast::recovery::{Fault, FaultKind, Reach};
+use outlast::journal::SessionStore;
+use outlast::mcp::{ServerReport, ServerStatus};
+use outlast::model::{Credential, ModelService, ProbeAnswer};
+use outlast::recovery::{Fault, FaultKind, FailureStage};
 use outlast::secrets::Variables;
 
 /// Names with values.
@@ -29,8 +29,8 @@ fn variables(pairs: &[(&str, &str)]) -> Variables {
     pairs.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect()
 }
 
-fn scene(pairs: &[(&str, &str)]) -> Scene {
-    Scene {
+fn scene(pairs: &[(&str, &str)]) -> DoctorContext {
+    DoctorContext {
         version: "1.2.3",
         commit: "abc",
         variables: variables(pairs),
@@ -42,14 +42,14 @@ fn scene(pairs: &[(&str, &str)]) -> Scene {
     }
 }
 
-fn known(pairs: &[(&str, &str)]) -> Known {
-    Known { variables: variables(pairs), ..Known::default() }
+fn known(pairs: &[(&str, &str)]) -> ResolvedConfig {
+    ResolvedConfig { variables: variables(pairs), ..ResolvedConfig::default() }
 }
 
 /// Whether exactly one finding is no good news, of this level, and says all of this somewhere.
 #[track_caller]
-fn says(findings: &[Finding], level: Level, words: &[&str]) {
-    let bad: Vec<_> = findings.iter().filter(|one| one.status != Level::Ok).collect();
+fn says(findings: &[Finding], level: Severity, words: &[&str]) {
+    let bad: Vec<_> = findings.iter().filter(|one| one.status != Severity::Ok).collect();
     let [one] = bad[..] else { panic!("not one: {findings:#?}") };
     assert_eq!(one.status, level, "{one:?}");
     assert!(!one.why.is_empty() && !one.fix.is_empty(), "{one:?}");
@@ -62,30 +62,30 @@ fn says(findings: &[Finding], level: Level, words: &[&str]) {
 
 #[track_caller]
 fn is_fine(findings: &[Finding]) {
-    assert!(findings.iter().all(|one| one.status == Level::Ok), "{findings:#?}");
+    assert!(findings.iter().all(|one| one.status == Severity::Ok), "{findings:#?}");
 }
 
 #[test]
 fn whichever_outlast_wins_on_path_is_told() {
-    let install = |on_path: &[&str], writable| Install {
+    let install = |on_path: &[&str], writable| Installation {
         binary: "/a/outlast".into(),
-        kind: Kind::Native,
+        kind: InstallKind::Native,
         on_path: on_path.iter().map(|at| (PathBuf::from(at), PathBuf::from(at))).collect(),
         writable,
     };
-    let judge = |facts: &Install| installation::judge(&scene(&[]), facts);
+    let judge = |facts: &Installation| installation::judge(&scene(&[]), facts);
     is_fine(&judge(&install(&["/a/outlast"], true)));
-    says(&judge(&install(&[], true)), Level::Warning, &["no outlast is on PATH", "/a/outlast"]);
+    says(&judge(&install(&[], true)), Severity::Warning, &["no outlast is on PATH", "/a/outlast"]);
     let three = judge(&install(&["/a/outlast", "/b/outlast", "/c/outlast"], true));
     let wanted = ["3 installations", "/a/outlast wins", "remove /b/outlast, /c/outlast"];
-    says(&three, Level::Problem, &wanted);
+    says(&three, Severity::Problem, &wanted);
     let other = judge(&install(&["/b/outlast", "/a/outlast"], true));
     let wanted = ["another outlast, /b/outlast", "not to this one, /a/outlast", "/b/outlast, /a"];
-    says(&other, Level::Problem, &wanted);
+    says(&other, Severity::Problem, &wanted);
     let many: Vec<String> = (0..12).map(|n| format!("/{n}/outlast")).collect();
     let many: Vec<&str> = std::iter::once("/a/outlast").chain(many.iter().map(|n| &**n)).collect();
-    says(&judge(&install(&many, true)), Level::Problem, &["13 installations", "and 5 more"]);
-    says(&judge(&install(&["/a/outlast"], false)), Level::Warning, &["cannot be written", "/a"]);
+    says(&judge(&install(&many, true)), Severity::Problem, &["13 installations", "and 5 more"]);
+    says(&judge(&install(&["/a/outlast"], false)), Severity::Warning, &["cannot be written", "/a"]);
 }
 
 #[test]
@@ -94,104 +94,104 @@ fn variables_that_contradict_each_other_are_told() {
     let path = ("PATH", "/bin");
     is_fine(&environment::judge(&known(&[home, path])));
     let both = [home, path, ("ANTHROPIC_API_KEY", "k"), ("ANTHROPIC_AUTH_TOKEN", "t")];
-    says(&environment::judge(&known(&both)), Level::Warning, &["only the token is used"]);
+    says(&environment::judge(&known(&both)), Severity::Warning, &["only the token is used"]);
     let url = known(&[home, path, ("ANTHROPIC_BASE_URL", "http://h")]);
-    says(&environment::judge(&url), Level::Warning, &["ANTHROPIC_BASE_URL", "no credential"]);
-    let keyed = Known { credentials: vec![("API key".into(), "X".into())], ..url };
+    says(&environment::judge(&url), Severity::Warning, &["ANTHROPIC_BASE_URL", "no credential"]);
+    let keyed = ResolvedConfig { credentials: vec![("API key".into(), "X".into())], ..url };
     is_fine(&environment::judge(&keyed));
     let proxy = [home, path, ("https_proxy", "http://p")];
-    says(&environment::judge(&known(&proxy)), Level::Warning, &["https_proxy", "127.0.0.1,::1"]);
+    says(&environment::judge(&known(&proxy)), Severity::Warning, &["https_proxy", "127.0.0.1,::1"]);
     let spared = [home, path, ("HTTPS_PROXY", "http://p"), ("NO_PROXY", "corp, 127.0.0.1")];
     is_fine(&environment::judge(&known(&spared)));
-    says(&environment::judge(&known(&[path])), Level::Warning, &["HOME is not set"]);
-    says(&environment::judge(&known(&[home])), Level::Warning, &["PATH is not set"]);
-    let root = Known { bypasses_as_root: true, ..known(&[home, path]) };
-    says(&environment::judge(&root), Level::Warning, &["as root", "bypassPermissions"]);
+    says(&environment::judge(&known(&[path])), Severity::Warning, &["HOME is not set"]);
+    says(&environment::judge(&known(&[home])), Severity::Warning, &["PATH is not set"]);
+    let root = ResolvedConfig { bypasses_as_root: true, ..known(&[home, path]) };
+    says(&environment::judge(&root), Severity::Warning, &["as root", "bypassPermissions"]);
 }
 
 #[test]
 fn every_way_in_which_the_service_fails_has_a_fix_of_its_own() {
     let answered = |status, message: &str, clocks| answer(status, "", message, clocks);
     let why = || "because".to_owned();
-    let portal = Knock {
+    let portal = ProbeAnswer {
         fault: Some(Fault::new(
             FaultKind::Page { detail: "a web page came".into() },
-            Reach::Status,
+            FailureStage::Status,
         )),
         page: true,
         ..knock(200, None)
     };
-    let firewall = Knock { page: true, ..knock(403, Some(("", "Blocked"))) };
+    let firewall = ProbeAnswer { page: true, ..knock(403, Some(("", "Blocked"))) };
     let late = "the API key helper did not end within 7 s".to_owned();
-    let rows: [(Seen, Level, &[&str]); 26] = [
-        (seen(portal), Level::Problem, &["a web page came", "not the service", "login page"]),
-        (seen(firewall), Level::Problem, &["Blocked", "403", "not the service", "firewall"]),
-        (Seen::Unusable(why()), Level::Problem, &["because", "correct ANTHROPIC_BASE_URL"]),
+    let rows: [(ServiceProbe, Severity, &[&str]); 26] = [
+        (seen(portal), Severity::Problem, &["a web page came", "not the service", "login page"]),
+        (seen(firewall), Severity::Problem, &["Blocked", "403", "not the service", "firewall"]),
+        (ServiceProbe::Unusable(why()), Severity::Problem, &["because", "correct ANTHROPIC_BASE_URL"]),
         (
-            Seen::NoProxy { proxy: "p:1".into(), why: why() },
-            Level::Problem,
+            ServiceProbe::NoProxy { proxy: "p:1".into(), why: why() },
+            Severity::Problem,
             &["proxy p:1", "HTTPS_PROXY", "NO_PROXY"],
         ),
-        (Seen::NoName(why()), Level::Problem, &["DNS", "https://h:1"]),
-        (Seen::NoConnection(why()), Level::Problem, &["cannot be reached", "firewall"]),
-        (Seen::Silent(8), Level::Problem, &["does not answer within 8 s"]),
-        (Seen::Certificate(why()), Level::Problem, &["TLS", "--ca-file"]),
+        (ServiceProbe::NoName(why()), Severity::Problem, &["DNS", "https://h:1"]),
+        (ServiceProbe::NoConnection(why()), Severity::Problem, &["cannot be reached", "firewall"]),
+        (ServiceProbe::Silent(8), Severity::Problem, &["does not answer within 8 s"]),
+        (ServiceProbe::Certificate(why()), Severity::Problem, &["TLS", "--ca-file"]),
         (
-            Seen::Certificate("certificate expired".into()),
-            Level::Problem,
+            ServiceProbe::Certificate("certificate expired".into()),
+            Severity::Problem,
             &["clock", "certificate renewed"],
         ),
         (
-            Seen::Certificate("certificate not valid for name \"h\"".into()),
-            Level::Problem,
+            ServiceProbe::Certificate("certificate not valid for name \"h\"".into()),
+            Severity::Problem,
             &["correct the host"],
         ),
         (
-            Seen::NoKey { why: late, limit: Duration::from_secs(30) },
-            Level::Problem,
+            ServiceProbe::NoKey { why: late, limit: Duration::from_secs(30) },
+            Severity::Problem,
             &["the API key helper from the variable K did not end within 7 s", "30 s", "by hand"],
         ),
-        (Seen::NoCredential(why()), Level::Problem, &["because", "log in again"]),
-        (answered(407, "x", None), Level::Problem, &["the proxy wants", "http://user:password"]),
+        (ServiceProbe::NoCredential(why()), Severity::Problem, &["because", "log in again"]),
+        (answered(407, "x", None), Severity::Problem, &["the proxy wants", "http://user:password"]),
         (
             answered(401, "words", None),
-            Level::Problem,
+            Severity::Problem,
             &["rejects the API key from the variable K", "401", "words", "put a good API key into"],
         ),
-        (answered(401, "token revoked", None), Level::Problem, &["revoked or has expired"]),
-        (answered(403, "words", None), Level::Problem, &["forbids", "403"]),
-        (answered(402, "pay", None), Level::Problem, &["no credit left", "402", "add credit"]),
+        (answered(401, "token revoked", None), Severity::Problem, &["revoked or has expired"]),
+        (answered(403, "words", None), Severity::Problem, &["forbids", "403"]),
+        (answered(402, "pay", None), Severity::Problem, &["no credit left", "402", "add credit"]),
         (
             answered(400, "Your credit balance is too low to access the API", None),
-            Level::Problem,
+            Severity::Problem,
             &["no credit left", "400", "console"],
         ),
-        (answered(400, "bad beta", None), Level::Problem, &["simplest request", "betas"]),
-        (answered(413, "large", None), Level::Problem, &["413", "client_max_body_size"]),
-        (answered(429, "words", None), Level::Warning, &["accepts", "rate limit", "429"]),
-        (answered(500, "words", None), Level::Warning, &["in trouble", "500"]),
-        (answered(529, "words", None), Level::Warning, &["overloaded", "529", "--fallback-model"]),
+        (answered(400, "bad beta", None), Severity::Problem, &["simplest request", "betas"]),
+        (answered(413, "large", None), Severity::Problem, &["413", "client_max_body_size"]),
+        (answered(429, "words", None), Severity::Warning, &["accepts", "rate limit", "429"]),
+        (answered(500, "words", None), Severity::Warning, &["in trouble", "500"]),
+        (answered(529, "words", None), Severity::Warning, &["overloaded", "529", "--fallback-model"]),
         (
             answered(302, "redirected to http://x", None),
-            Level::Problem,
+            Severity::Problem,
             &["302", "http://x", "not the service", "ANTHROPIC_BASE_URL"],
         ),
         (
-            seen(Knock { page: true, ..knock(404, Some(("", "nginx"))) }),
-            Level::Warning,
+            seen(ProbeAnswer { page: true, ..knock(404, Some(("", "nginx"))) }),
+            Severity::Warning,
             &["web page", "404", "base URL"],
         ),
         (
-            seen(Knock { clocks: Some(clocks(61)), ..knock(200, None) }),
-            Level::Warning,
+            seen(ProbeAnswer { clocks: Some(clocks(61)), ..knock(200, None) }),
+            Severity::Warning,
             &["61 s ahead", "set the clock"],
         ),
     ];
     for (seen, level, words) in rows {
         says(&service::judge(&at(seen)), level, words);
     }
-    let agrees = Knock { clocks: Some(clocks(60)), ..knock(200, None) };
-    for fine in [Seen::Offline, seen(agrees), answered(404, "no", None)] {
+    let agrees = ProbeAnswer { clocks: Some(clocks(60)), ..knock(200, None) };
+    for fine in [ServiceProbe::Offline, seen(agrees), answered(404, "no", None)] {
         is_fine(&service::judge(&at(fine)));
     }
 }
@@ -199,23 +199,23 @@ fn every_way_in_which_the_service_fails_has_a_fix_of_its_own() {
 #[test]
 fn a_model_that_nobody_knows_and_a_fallback_that_fails_are_told_by_name() {
     let unknown = vec![("no-such".to_owned(), "model: no-such".to_owned())];
-    let lacks = at(Seen::Answered(Answer { knock: knock(200, None), unknown }));
+    let lacks = at(ServiceProbe::Answered(ServiceAnswer { knock: knock(200, None), unknown }));
     says(
         &service::judge(&lacks),
-        Level::Problem,
+        Severity::Problem,
         &["does not know the model \"no-such\"", "--model", "fallback model"],
     );
-    let other = Service { standby: true, ..at(Seen::Silent(8)) };
+    let other = ServiceFacts { standby: true, ..at(ServiceProbe::Silent(8)) };
     says(
         &service::judge(&other),
-        Level::Problem,
+        Severity::Problem,
         &["https://h:1 (fallback, for m)", "falls back to it"],
     );
 }
 
 /// A service on which nothing else is wrong.
-fn at(seen: Seen) -> Service {
-    Service {
+fn at(seen: ServiceProbe) -> ServiceFacts {
+    ServiceFacts {
         origin: "https://h:1".into(),
         proxy: None,
         models: vec!["m".into()],
@@ -225,8 +225,8 @@ fn at(seen: Seen) -> Service {
     }
 }
 
-fn seen(knock: Knock) -> Seen {
-    Seen::Answered(Answer { knock, unknown: Vec::new() })
+fn seen(knock: ProbeAnswer) -> ServiceProbe {
+    ServiceProbe::Answered(ServiceAnswer { knock, unknown: Vec::new() })
 }
 
 fn answer(
@@ -234,12 +234,12 @@ fn answer(
     label: &str,
     message: &str,
     clocks: Option<(SystemTime, SystemTime)>,
-) -> Seen {
-    seen(Knock { clocks, ..knock(status, Some((label, message))) })
+) -> ServiceProbe {
+    seen(ProbeAnswer { clocks, ..knock(status, Some((label, message))) })
 }
 
 /// An answer with this status, and the type and words of its refusal.
-fn knock(status: u16, refusal: Option<(&str, &str)>) -> Knock {
+fn knock(status: u16, refusal: Option<(&str, &str)>) -> ProbeAnswer {
     let fault = refusal.map(|(label, message)| {
         let kind = FaultKind::Refused {
             status,
@@ -247,9 +247,9 @@ fn knock(status: u16, refusal: Option<(&str, &str)>) -> Knock {
             code: String::new(),
             message: message.to_owned(),
         };
-        Fault::new(kind, Reach::Status)
+        Fault::new(kind, FailureStage::Status)
     });
-    Knock { asked: "GET /v1/models", status, fault, page: false, clocks: None }
+    ProbeAnswer { asked: "GET /v1/models", status, fault, page: false, clocks: None }
 }
 
 /// The service's clock, and ours, which is so many seconds ahead.
@@ -260,31 +260,31 @@ fn clocks(ahead: u64) -> (SystemTime, SystemTime) {
 
 #[test]
 fn a_missing_credential_is_a_problem_only_where_one_is_wanted() {
-    is_fine(&credentials::judge(&Known::default()));
-    let wanted = Known { needs_credential: true, ..Known::default() };
-    says(&credentials::judge(&wanted), Level::Problem, &["no credential", "ANTHROPIC_API_KEY"]);
-    let unread = Known { broken: vec!["/s.json".into()], ..wanted.clone() };
-    says(&credentials::judge(&unread), Level::Warning, &["not checked", "/s.json"]);
+    is_fine(&credentials::judge(&ResolvedConfig::default()));
+    let wanted = ResolvedConfig { needs_credential: true, ..ResolvedConfig::default() };
+    says(&credentials::judge(&wanted), Severity::Problem, &["no credential", "ANTHROPIC_API_KEY"]);
+    let unread = ResolvedConfig { broken: vec!["/s.json".into()], ..wanted.clone() };
+    says(&credentials::judge(&unread), Severity::Warning, &["not checked", "/s.json"]);
     let two = vec![("login".into(), "F".into()), ("API key".into(), "K".into())];
-    let place = Place {
-        endpoint: Endpoint::new("http://h", Credential::None),
+    let place = ServicePlace {
+        endpoint: ModelService::new("http://h", Credential::None),
         models: Vec::new(),
         credential: None,
         login_expired: true,
         standby: false,
     };
-    let expired = Known { credentials: two, places: vec![place], ..wanted.clone() };
+    let expired = ResolvedConfig { credentials: two, places: vec![place], ..wanted.clone() };
     let findings = credentials::judge(&expired);
-    says(&findings, Level::Warning, &["expired", "log in again"]);
+    says(&findings, Severity::Warning, &["expired", "log in again"]);
     assert!(findings[0].what.contains("login from F; not used: API key from K"), "{findings:?}");
 }
 
 #[test]
 fn mistakes_ignored_settings_and_failed_hooks_are_told() {
-    let mistake = Known { mistakes: vec!["/s.json:2:3: wrong".into()], ..Known::default() };
-    says(&settings::judge(&mistake), Level::Problem, &["/s.json:2:3: wrong", "exit code 2"]);
-    let ignored = Known { ignored: vec![".claude/settings.json env.X".into()], ..Known::default() };
-    says(&settings::judge(&ignored), Level::Warning, &["env.X", "--trust-project"]);
+    let mistake = ResolvedConfig { mistakes: vec!["/s.json:2:3: wrong".into()], ..ResolvedConfig::default() };
+    says(&settings::judge(&mistake), Severity::Problem, &["/s.json:2:3: wrong", "exit code 2"]);
+    let ignored = ResolvedConfig { ignored: vec![".claude/settings.json env.X".into()], ..ResolvedConfig::default() };
+    says(&settings::judge(&ignored), Severity::Warning, &["env.X", "--trust-project"]);
     let last = vec!["yesterday Stop: ./x (exit: 3)".to_owned()];
     let log = |failures| HookLog {
         path: "/c/log".into(),
@@ -293,103 +293,103 @@ fn mistakes_ignored_settings_and_failed_hooks_are_told() {
         ..HookLog::default()
     };
     is_fine(&hooks::log(&log(0)));
-    says(&hooks::log(&log(7)), Level::Warning, &["7 failures", "/c/log", "yesterday Stop"]);
-    says(&hooks::log(&log(1)), Level::Warning, &["1 failure of"]);
+    says(&hooks::log(&log(7)), Severity::Warning, &["7 failures", "/c/log", "yesterday Stop"]);
+    says(&hooks::log(&log(1)), Severity::Warning, &["1 failure of"]);
     let rubbish = HookLog { rubbish: 2, ..log(0) };
-    says(&hooks::log(&rubbish), Level::Warning, &["2 lines of /c/log", "delete it"]);
+    says(&hooks::log(&rubbish), Severity::Warning, &["2 lines of /c/log", "delete it"]);
     let strange = vec![("OUTLAST_CONFIG_DIRR".to_owned(), Some("OUTLAST_CONFIG_DIR"))];
     let strange =
-        Known { strange_variables: strange, ..known(&[("HOME", "/h"), ("PATH", "/bin")]) };
+        ResolvedConfig { strange_variables: strange, ..known(&[("HOME", "/h"), ("PATH", "/bin")]) };
     says(
         &environment::judge(&strange),
-        Level::Warning,
+        Severity::Warning,
         &["no variable OUTLAST_CONFIG_DIRR", "is OUTLAST_CONFIG_DIR meant?"],
     );
 }
 
 #[test]
 fn a_server_is_judged_by_its_start_or_by_its_looks_when_it_is_not_tried() {
-    let server = |how: How| Listed { name: "s".into(), source: "F".into(), how, disabled: false };
-    let judge = |how: How, tried: Option<(Status, Option<&str>)>| {
-        let known = Known { servers: vec![server(how)], ..known(&[("PATH", "/usr/bin:/bin")]) };
-        let tried = tried.map(|(status, why)| Tried {
-            standing: Standing { name: "s".into(), status, why: why.map(Into::into) },
+    let server = |how: ServerTransport| Listed { name: "s".into(), source: "F".into(), how, disabled: false };
+    let judge = |how: ServerTransport, tried: Option<(ServerStatus, Option<&str>)>| {
+        let known = ResolvedConfig { servers: vec![server(how)], ..known(&[("PATH", "/usr/bin:/bin")]) };
+        let tried = tried.map(|(status, why)| TriedServer {
+            standing: ServerReport { name: "s".into(), status, why: why.map(Into::into) },
             tools: 3,
         });
         servers::judge(&known, &scene(&[]), tried.as_slice())
     };
-    let program = |path: &str| How::Program(path.to_owned());
-    let far = || How::Address("https://h".to_owned());
+    let program = |path: &str| ServerTransport::Program(path.to_owned());
+    let far = || ServerTransport::Address("https://h".to_owned());
     let rows: [(Vec<Finding>, &[&str]); 6] = [
         (judge(program("no-such-77"), None), &["no-such-77 is not there", "install", "F"]),
-        (judge(program("/no/such"), Some((Status::Failed, Some("x")))), &["/no/such is not there"]),
-        (judge(program("sh"), Some((Status::Failed, Some("boom")))), &["boom", "sh by hand", "F"]),
-        (judge(program("sh"), Some((Status::Pending, None))), &["not answer within 8 s"]),
-        (judge(far(), Some((Status::NeedsAuth, Some("401")))), &["login", "headers", "F"]),
-        (judge(far(), Some((Status::Failed, Some("404")))), &["404", "https://h", "\"url\""]),
+        (judge(program("/no/such"), Some((ServerStatus::Failed, Some("x")))), &["/no/such is not there"]),
+        (judge(program("sh"), Some((ServerStatus::Failed, Some("boom")))), &["boom", "sh by hand", "F"]),
+        (judge(program("sh"), Some((ServerStatus::Pending, None))), &["not answer within 8 s"]),
+        (judge(far(), Some((ServerStatus::NeedsAuth, Some("401")))), &["login", "headers", "F"]),
+        (judge(far(), Some((ServerStatus::Failed, Some("404")))), &["404", "https://h", "\"url\""]),
     ];
     for (findings, words) in rows {
-        says(&findings, Level::Problem, words);
+        says(&findings, Severity::Problem, words);
     }
-    let connected = judge(far(), Some((Status::Connected, None)));
+    let connected = judge(far(), Some((ServerStatus::Connected, None)));
     assert!(connected[0].what.contains("connected, 3 tools"), "{connected:?}");
     for fine in [connected, judge(far(), None), judge(program("sh"), None)] {
         is_fine(&fine);
     }
-    let left_out = Known { bad_servers: vec!["F: no good".into()], ..Known::default() };
-    says(&servers::judge(&left_out, &scene(&[]), &[]), Level::Problem, &["F: no good"]);
+    let left_out = ResolvedConfig { bad_servers: vec!["F: no good".into()], ..ResolvedConfig::default() };
+    says(&servers::judge(&left_out, &scene(&[]), &[]), Severity::Problem, &["F: no good"]);
 }
 
 #[test]
 fn a_store_that_takes_nothing_is_a_problem_and_little_room_a_warning() {
-    let kept = |unwritable: Option<&str>, free| Kept {
+    let kept = |unwritable: Option<&str>, free| SessionStoreFacts {
         folder: "/c/projects".into(),
         tried: "/c".into(),
         is_folder: true,
         unwritable: unwritable.map(str::to_owned),
-        store: Store::default(),
+        store: SessionStore::default(),
         free: Some(free),
         free_files: Some(100),
     };
     is_fine(&store::judge(&kept(None, 1 << 30)));
-    says(&store::judge(&kept(None, 50 << 20)), Level::Warning, &["52 MB", "make room"]);
-    says(&store::judge(&kept(None, 1 << 20)), Level::Problem, &["1 MB", "make room"]);
-    let no_inodes = Kept { free_files: Some(0), ..kept(None, 1 << 30) };
-    says(&store::judge(&no_inodes), Level::Problem, &["only 0 files more", "inodes"]);
-    let a_file = Kept { is_folder: false, ..kept(Some("it is a file"), 1 << 30) };
-    says(&store::judge(&a_file), Level::Problem, &["it is a file", "move the file /c away"]);
+    says(&store::judge(&kept(None, 50 << 20)), Severity::Warning, &["52 MB", "make room"]);
+    says(&store::judge(&kept(None, 1 << 20)), Severity::Problem, &["1 MB", "make room"]);
+    let no_inodes = SessionStoreFacts { free_files: Some(0), ..kept(None, 1 << 30) };
+    says(&store::judge(&no_inodes), Severity::Problem, &["only 0 files more", "inodes"]);
+    let a_file = SessionStoreFacts { is_folder: false, ..kept(Some("it is a file"), 1 << 30) };
+    says(&store::judge(&a_file), Severity::Problem, &["it is a file", "move the file /c away"]);
     let full = kept(Some("No space left on device"), 1 << 30);
-    says(&store::judge(&full), Level::Problem, &["No space left", "OUTLAST_CONFIG_DIR"]);
+    says(&store::judge(&full), Severity::Problem, &["No space left", "OUTLAST_CONFIG_DIR"]);
 }
 
 #[test]
 fn limits_of_the_process_and_a_missing_sandbox_are_told() {
-    let good = Machine { landlock: 6, holds_files: true, holds_tcp: true, ..Machine::default() };
-    let judge = |machine: Machine| machine::judge(&machine);
+    let good = MachineFacts { landlock: 6, holds_files: true, holds_tcp: true, ..MachineFacts::default() };
+    let judge = |machine: MachineFacts| machine::judge(&machine);
     is_fine(&judge(good.clone()));
-    let temporary = |trouble| Folder { path: "/t".into(), trouble: Some(trouble) };
-    let rows: [(Machine, &[&str]); 10] = [
-        (Machine { landlock: 0, ..good.clone() }, &["no sandbox", "Landlock"]),
-        (Machine { holds_files: false, landlock: 2, ..good.clone() }, &["version 2"]),
-        (Machine { open_files: Some(255), ..good.clone() }, &["ulimit -n", "255", "256"]),
-        (Machine { file_size: Some(1), ..good.clone() }, &["ulimit -f"]),
-        (Machine { address_space: Some(1), ..good.clone() }, &["ulimit -v"]),
-        (Machine { processes: Some(63), ..good.clone() }, &["ulimit -u", "63", "64"]),
-        (Machine { is_first: true, ..good.clone() }, &["process 1", "--init"]),
-        (Machine { lost_home: Some("/nowhere".into()), ..good.clone() }, &["/nowhere", "HOME"]),
+    let temporary = |trouble| TempFolder { path: "/t".into(), trouble: Some(trouble) };
+    let rows: [(MachineFacts, &[&str]); 10] = [
+        (MachineFacts { landlock: 0, ..good.clone() }, &["no sandbox", "Landlock"]),
+        (MachineFacts { holds_files: false, landlock: 2, ..good.clone() }, &["version 2"]),
+        (MachineFacts { open_files: Some(255), ..good.clone() }, &["ulimit -n", "255", "256"]),
+        (MachineFacts { file_size: Some(1), ..good.clone() }, &["ulimit -f"]),
+        (MachineFacts { address_space: Some(1), ..good.clone() }, &["ulimit -v"]),
+        (MachineFacts { processes: Some(63), ..good.clone() }, &["ulimit -u", "63", "64"]),
+        (MachineFacts { is_first: true, ..good.clone() }, &["process 1", "--init"]),
+        (MachineFacts { lost_home: Some("/nowhere".into()), ..good.clone() }, &["/nowhere", "HOME"]),
         (
-            Machine { temporary: temporary(Trouble::NoPrograms), ..good.clone() },
+            MachineFacts { temporary: temporary(TempFolderProblem::NoPrograms), ..good.clone() },
             &["/t", "noexec", "TMPDIR"],
         ),
-        (Machine { processor: Some(Duration::from_secs(9)), ..good.clone() }, &["9 s"]),
+        (MachineFacts { processor: Some(Duration::from_secs(9)), ..good.clone() }, &["9 s"]),
     ];
     for (machine, words) in rows {
-        says(&judge(machine), Level::Warning, words);
+        says(&judge(machine), Severity::Warning, words);
     }
-    is_fine(&judge(Machine { open_files: Some(256), ..good.clone() }));
-    for (trouble, word) in [(Trouble::Missing, "not there"), (Trouble::Unwritable, "written")] {
-        let machine = Machine { temporary: temporary(trouble), ..good.clone() };
-        says(&judge(machine), Level::Problem, &["/t", word, "TMPDIR"]);
+    is_fine(&judge(MachineFacts { open_files: Some(256), ..good.clone() }));
+    for (trouble, word) in [(TempFolderProblem::Missing, "not there"), (TempFolderProblem::Unwritable, "written")] {
+        let machine = MachineFacts { temporary: temporary(trouble), ..good.clone() };
+        says(&judge(machine), Severity::Problem, &["/t", word, "TMPDIR"]);
     }
 }
 
@@ -424,7 +424,7 @@ fn ci_systems_are_told_with_what_they_do_about_silence() {
 fn a_heartbeat_that_is_slower_than_the_ci_system_bears_is_a_problem() {
     let of = |minutes, pairs: Pairs| machine::ci(&variables(pairs), Duration::from_mins(minutes));
     let circle: Pairs = &[("CIRCLECI", "true")];
-    says(&[of(10, circle)], Level::Problem, &["600 s", "10 minutes", "heartbeatInterval"]);
+    says(&[of(10, circle)], Severity::Problem, &["600 s", "10 minutes", "heartbeatInterval"]);
     is_fine(&[of(9, circle), of(10, &[("GITHUB_ACTIONS", "true")])]);
 }
 
@@ -432,30 +432,30 @@ fn a_heartbeat_that_is_slower_than_the_ci_system_bears_is_a_problem() {
 fn hooks_that_cannot_run_are_told_with_what_is_wrong() {
     let judge = |obstacle, guard| {
         let program = "/h/x.sh".to_owned();
-        let broken = Broken { event: "Stop", program, obstacle, source: "F".into(), guard };
-        hooks::judge(&Known::default(), &[broken])
+        let broken = BrokenHook { event: "Stop", program, obstacle, source: "F".into(), guard };
+        hooks::judge(&ResolvedConfig::default(), &[broken])
     };
-    let rows: [(Obstacle, &[&str]); 4] = [
-        (Obstacle::Missing, &["which is not there", "install /h/x.sh", "allowed"]),
-        (Obstacle::NotExecutable, &["not executable", "chmod +x /h/x.sh"]),
-        (Obstacle::NoInterpreter("/bin/zz".into()), &["wants /bin/zz", "install /bin/zz"]),
-        (Obstacle::CarriageReturn, &["CR LF", "sed -i"]),
+    let rows: [(HookObstacle, &[&str]); 4] = [
+        (HookObstacle::Missing, &["which is not there", "install /h/x.sh", "allowed"]),
+        (HookObstacle::NotExecutable, &["not executable", "chmod +x /h/x.sh"]),
+        (HookObstacle::NoInterpreter("/bin/zz".into()), &["wants /bin/zz", "install /bin/zz"]),
+        (HookObstacle::CarriageReturn, &["CR LF", "sed -i"]),
     ];
     for (obstacle, words) in rows {
-        says(&judge(obstacle, false), Level::Problem, words);
+        says(&judge(obstacle, false), Severity::Problem, words);
     }
-    says(&judge(Obstacle::Missing, true), Level::Problem, &["a guard", "is forbidden"]);
+    says(&judge(HookObstacle::Missing, true), Severity::Problem, &["a guard", "is forbidden"]);
 }
 
 #[test]
 fn keys_that_were_not_pasted_as_they_are_are_told_and_never_shown() {
     let rows = [
-        ("\"sk-secret-1\"", Level::Problem, "quotation marks"),
-        ("Bearer sk-secret-1", Level::Problem, "begins with the word Bearer"),
-        ("sk-sec ret-1", Level::Problem, "inside"),
-        ("sk-s\u{e9}cret-1", Level::Problem, "no header"),
-        ("sk-secret-1\n", Level::Warning, "at one of its ends"),
-        ("  ", Level::Warning, "empty"),
+        ("\"sk-secret-1\"", Severity::Problem, "quotation marks"),
+        ("Bearer sk-secret-1", Severity::Problem, "begins with the word Bearer"),
+        ("sk-sec ret-1", Severity::Problem, "inside"),
+        ("sk-s\u{e9}cret-1", Severity::Problem, "no header"),
+        ("sk-secret-1\n", Severity::Warning, "at one of its ends"),
+        ("  ", Severity::Warning, "empty"),
     ];
     for (value, level, word) in rows {
         let set = [("HOME", "/h"), ("PATH", "/bin"), ("ANTHROPIC_API_KEY", value)];
@@ -475,9 +475,9 @@ fn proxies_that_contradict_each_other_or_are_not_used_are_told() {
     };
     let local = ("NO_PROXY", "localhost");
     let two = [("https_proxy", "http://a"), ("HTTPS_PROXY", "http://b"), local];
-    says(&judge(&two), Level::Warning, &["https_proxy and HTTPS_PROXY", "https_proxy counts"]);
+    says(&judge(&two), Severity::Warning, &["https_proxy and HTTPS_PROXY", "https_proxy counts"]);
     let cgi = [("HTTP_PROXY", "http://a"), ("REQUEST_METHOD", "GET"), local];
-    says(&judge(&cgi), Level::Warning, &["HTTP_PROXY is not used", "REQUEST_METHOD"]);
+    says(&judge(&cgi), Severity::Warning, &["HTTP_PROXY is not used", "REQUEST_METHOD"]);
     for spared in
         ["localhost", ".localhost,x", "127.0.0.0/8", "x ::1", "[::1]:80", "*", "LOCALHOST"]
     {
@@ -498,7 +498,7 @@ fn reports_are_one_object_or_lines_without_control_characters() {
     let nasty = "a\u{1b}[31m\nPROBLEM b";
     let findings =
         vec![Finding::problem("mcp", nasty, "why", "fix"), Finding::ok("version", "1.2.3")];
-    let report = Report { findings, took: Duration::from_millis(1500) };
+    let report = DoctorReport { findings, took: Duration::from_millis(1500) };
     let lines = text(&report);
     assert!(!lines.contains('\u{1b}'), "{lines:?}");
     assert_eq!(lines.lines().count(), 5, "{lines}");

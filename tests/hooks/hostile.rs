@@ -3,8 +3,8 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-use outlast::hooks::MishapKind::{Astray, Crash, Missing, Rubbish};
-use outlast::hooks::{HookEvent, Occasion, Verdict};
+use outlast::hooks::HookFailureKind::{Astray, Crash, Missing, Rubbish};
+use outlast::hooks::{HookEvent, HookOccasion, HookDecision};
 use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -36,11 +36,11 @@ async fn a_tool_whose_name_leads_a_matcher_astray_does_not_get_past_a_guard() {
     ] }));
     let occasion = |name: String| {
         let event = HookEvent::PreToolUse;
-        Occasion { event, subject: name, fields: Map::new() }
+        HookOccasion { event, subject: name, fields: Map::new() }
     };
     let cancel = CancellationToken::new();
     let harmless = hooks.tell(&occasion("Bash".to_owned()), &|_| true, &cancel).await;
-    assert_eq!(harmless, Verdict::default());
+    assert_eq!(harmless, HookDecision::default());
     let elsewhere = occasion("a".repeat(60));
     let verdict = hooks.tell(&elsewhere, &|_| true, &cancel).await;
     assert_eq!((verdict.denial(), verdict.ran), (Some("no"), 1), "the guard is asked");
@@ -84,7 +84,7 @@ async fn hooks_that_are_cut_off_are_named_and_are_no_failures() {
     let slow = "touch began; exec sleep 1000";
     let hooks = stage.hooks(&json!({ "Stop": [{ "hooks": [guard(slow), script("exit 2")] }] }));
     let cancel = CancellationToken::new();
-    let occasion = Occasion { event: HookEvent::Stop, subject: String::new(), fields: Map::new() };
+    let occasion = HookOccasion { event: HookEvent::Stop, subject: String::new(), fields: Map::new() };
     let began = stage.cwd().join("began");
     let cut = async {
         while !began.exists() {
@@ -96,7 +96,7 @@ async fn hooks_that_are_cut_off_are_named_and_are_no_failures() {
         tokio::join!(hooks.tell(&occasion, &|_| true, &cancel), cut)
     })
     .await;
-    let Verdict { ran, cut, objection, mishaps, .. } = verdict;
+    let HookDecision { ran, cut, objection, mishaps, .. } = verdict;
     assert_eq!((ran, objection, mishaps.len()), (2, None, 0));
     assert!(cut.contains(&slow.to_owned()), "{cut:?}");
     assert_eq!(stage.log().count(), 0);
@@ -108,7 +108,7 @@ async fn ten_megabytes_that_nobody_reads_are_no_obstacle() {
     let hooks =
         stage.hooks(&json!({ "PreToolUse": [{ "hooks": [script("echo no >&2; exit 2")] }] }));
     let fields = Map::from_iter([("tool_input".to_owned(), json!("x".repeat(10_000_000)))]);
-    let occasion = Occasion { event: HookEvent::PreToolUse, subject: "Bash".to_owned(), fields };
+    let occasion = HookOccasion { event: HookEvent::PreToolUse, subject: "Bash".to_owned(), fields };
     let cancel = CancellationToken::new();
     let verdict = within("a deaf hook", hooks.tell(&occasion, &|_| true, &cancel)).await;
     assert_eq!(verdict.denial(), Some("no"));
@@ -176,7 +176,7 @@ async fn decisions_about_what_cannot_be_prevented_prevent_nothing() {
         let hooks = [guard(out), guard("echo no >&2; exit 2"), guard("exit 1")];
         let hooks = stage.hooks(&json!({ event: [{ "hooks": hooks }] }));
         let event = HookEvent::named(event).expect("an event");
-        let occasion = Occasion { event, subject: String::new(), fields: Map::new() };
+        let occasion = HookOccasion { event, subject: String::new(), fields: Map::new() };
         let cancel = CancellationToken::new();
         let verdict = hooks.tell(&occasion, &|_| true, &cancel).await;
         assert_eq!((verdict.denial(), verdict.ran), (None, 3), "{event:?}");

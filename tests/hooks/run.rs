@@ -6,9 +6,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use outlast::hooks::MishapKind::{self, Crash, Missing, Rubbish};
+use outlast::hooks::HookFailureKind::{self, Crash, Missing, Rubbish};
 use outlast::hooks::{
-    CrashLog, HookEvent, HookScene, HookSettings, Hooks, Occasion, Permission, Verdict,
+    CrashLog, HookEvent, HookEnvironment, HookSettings, Hooks, HookOccasion, HookPermission, HookDecision,
 };
 use outlast::secrets::KnownSecrets;
 use serde_json::{Map, Value, json};
@@ -38,7 +38,7 @@ impl Stage {
 
     pub(super) fn hooks(&self, value: &Value) -> Hooks {
         let settings = HookSettings::read(value, "settings.json").expect("these are right");
-        let scene = HookScene {
+        let scene = HookEnvironment {
             session_id: "the-session".to_owned(),
             transcript: self.folder.path().join("journal.jsonl"),
             cwd: self.cwd(),
@@ -53,7 +53,7 @@ impl Stage {
     }
 
     /// Tells hooks for every tool of a call of Bash.
-    pub(super) async fn before_bash(&self, entries: &[Value]) -> Verdict {
+    pub(super) async fn before_bash(&self, entries: &[Value]) -> HookDecision {
         let hooks = self.hooks(&json!({ "PreToolUse": [{ "hooks": entries }] }));
         tell(&hooks, HookEvent::PreToolUse, "Bash").await
     }
@@ -63,9 +63,9 @@ impl Stage {
     }
 }
 
-async fn tell(hooks: &Hooks, event: HookEvent, subject: &str) -> Verdict {
+async fn tell(hooks: &Hooks, event: HookEvent, subject: &str) -> HookDecision {
     let fields = Map::from_iter([("tool_name".to_owned(), json!(subject))]);
-    let occasion = Occasion { event, subject: subject.to_owned(), fields };
+    let occasion = HookOccasion { event, subject: subject.to_owned(), fields };
     hooks.tell(&occasion, &|rule| rule == "Bash(git *)", &CancellationToken::new()).await
 }
 
@@ -122,7 +122,7 @@ async fn hooks_run_side_by_side_and_their_words_are_joined() {
     let pair = [meet("one", "two", allow), meet("two", "one", "echo no >&2; exit 2")];
     let verdict = within("their meeting", stage.before_bash(&pair)).await;
     assert_eq!(verdict.denial(), Some("no"));
-    assert_eq!(verdict.permission, Some((Permission::Allow, String::new())));
+    assert_eq!(verdict.permission, Some((HookPermission::Allow, String::new())));
     assert_eq!(verdict.input, Some(json!({ "command": "true" })));
 }
 
@@ -139,7 +139,7 @@ async fn a_hook_that_fails_is_as_good_as_none_and_is_logged() {
             script("printf '\\377\\376{'"),
         ])
         .await;
-    let kinds: Vec<MishapKind> = verdict.mishaps.iter().map(|(_, mishap)| mishap.kind).collect();
+    let kinds: Vec<HookFailureKind> = verdict.mishaps.iter().map(|(_, mishap)| mishap.kind).collect();
     assert_eq!(kinds, [Crash, Crash, Rubbish, Missing, Missing, Rubbish]);
     assert_eq!((verdict.denial(), &verdict.permission, &verdict.halt), (None, &None, &None));
     let log = stage.log();
@@ -183,7 +183,7 @@ async fn a_hook_that_hangs_is_ended_with_all_that_it_started() {
     let began = Stopwatch::start();
     let verdict = stage.before_bash(&[hangs]).await;
     began.keeps(Duration::from_secs(8), "the end of the hook");
-    assert_eq!(verdict.mishaps[0].1.kind, MishapKind::TimedOut);
+    assert_eq!(verdict.mishaps[0].1.kind, HookFailureKind::TimedOut);
     assert!(verdict.denial().is_some());
     for name in ["child", "leader"] {
         let pid: i32 = stage.read(name).trim().parse().expect("a pid");
@@ -202,7 +202,7 @@ async fn a_run_that_ends_does_not_wait_for_its_hooks() {
     let hooks = stage.hooks(&json!({ "Stop": [{ "hooks": [script("sleep 1000")] }] }));
     let cancel = CancellationToken::new();
     cancel.cancel();
-    let occasion = Occasion { event: HookEvent::Stop, subject: String::new(), fields: Map::new() };
+    let occasion = HookOccasion { event: HookEvent::Stop, subject: String::new(), fields: Map::new() };
     let began = Stopwatch::start();
     hooks.tell(&occasion, &|_| true, &cancel).await;
     began.keeps(Duration::from_secs(5), "the end of the hooks");
@@ -217,7 +217,7 @@ async fn endless_words_and_deaf_ears_do_no_harm() {
         script("exec 0<&-; head -c 5000000 /dev/zero | tr '\\0' 'y'; exit 2"),
         script("cat > /dev/null; echo heard >&2; exit 2"),
     ] }] }));
-    let occasion = Occasion { event: HookEvent::PreToolUse, subject: "Bash".to_owned(), fields };
+    let occasion = HookOccasion { event: HookEvent::PreToolUse, subject: "Bash".to_owned(), fields };
     let verdict = hooks.tell(&occasion, &|_| true, &CancellationToken::new()).await;
     let why = verdict.denial().unwrap_or_default();
     assert!(why.contains("heard") && why.len() < 30_000, "{} bytes", why.len());
@@ -261,7 +261,7 @@ async fn nobody_waits_for_a_hook_that_says_so() {
     let mut detached = script("until [ -e go ]; do sleep 0.01; done; touch done; exit 2");
     detached["async"] = json!(true);
     let verdict = stage.before_bash(&[detached]).await;
-    assert_eq!(verdict, Verdict::default());
+    assert_eq!(verdict, HookDecision::default());
     fs::write(stage.cwd().join("go"), "").expect("written");
     let finished = async {
         while !stage.cwd().join("done").exists() {
@@ -288,7 +288,7 @@ async fn a_hook_that_asks_to_runs_on_in_the_background_without_a_say() {
         let _ = fs::remove_file(stage.cwd().join("go"));
         let entries = [runs_on(opening)];
         let verdict = within("the hook's opening", stage.before_bash(&entries)).await;
-        assert_eq!(verdict, Verdict { ran: 1, ..Verdict::default() }, "{opening}");
+        assert_eq!(verdict, HookDecision { ran: 1, ..HookDecision::default() }, "{opening}");
         assert!(!stage.cwd().join("done").exists(), "{opening}: it is not over");
         fs::write(stage.cwd().join("go"), "").expect("written");
         let finished = async {
@@ -374,7 +374,7 @@ async fn a_sub_agents_end_is_asked_about_by_its_type() {
     let fields = json!({ "last_assistant_message": "Found it.", "stop_hook_active": true });
     let fields = fields.as_object().cloned().unwrap_or_default();
     let event = HookEvent::SubagentStop;
-    let occasion = Occasion { event, subject: "Explore".to_owned(), fields };
+    let occasion = HookOccasion { event, subject: "Explore".to_owned(), fields };
     let theirs = hooks.for_agent("agent-7", "Explore", "/sessions/agent-7.jsonl".into());
     let verdict = theirs.tell(&occasion, &|_| true, &CancellationToken::new()).await;
     assert_eq!((verdict.ran, verdict.objection.as_deref()), (1, Some("look again")));

@@ -1,7 +1,7 @@
 //! Journals that nobody wrote: any bytes, and records with good seals that say anything.
 
-use outlast::journal::{Held, JournalError, Meta, OnDamage, Restored};
-use outlast::transcript::{Rule, violations};
+use outlast::journal::{LockedSession, JournalError, MessageMeta, OnDamage, RestoredSession};
+use outlast::transcript::{HistoryRule, violations};
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 
@@ -112,9 +112,9 @@ fn apply(lines: &mut Vec<String>, change: &Change) {
     }
 }
 
-fn assert_sendable(restored: &Restored) {
+fn assert_sendable(restored: &RestoredSession) {
     for violation in violations(&restored.messages) {
-        let open_ended = matches!(violation.rule, Rule::AssistantCloses | Rule::NothingSaid);
+        let open_ended = matches!(violation.rule, HistoryRule::AssistantCloses | HistoryRule::NothingSaid);
         assert!(open_ended, "{violation:?}");
     }
 }
@@ -127,17 +127,17 @@ fn assert_understood(bytes: &[u8]) {
         Err(JournalError::Damaged { line, .. } | JournalError::Newer { line, .. }) => {
             assert!(line > 0 && line <= bytes.split(|byte| *byte == b'\n').count());
             assert!(
-                Held::take(&sandbox.place, &id, OnDamage::Refuse).is_err(),
+                LockedSession::take(&sandbox.place, &id, OnDamage::Refuse).is_err(),
                 "refused, and taken"
             );
         }
         Err(other) => panic!("{other}"),
         Ok(restored) => {
             assert_sendable(&restored);
-            let taken = Held::take(&sandbox.place, &id, OnDamage::Refuse).expect("it was read");
+            let taken = LockedSession::take(&sandbox.place, &id, OnDamage::Refuse).expect("it was read");
             let (mut journal, restored) = taken.open(&sandbox.place, &opening());
             assert_sendable(&restored);
-            journal.message(&user("go on"), &Meta::default());
+            journal.message(&user("go on"), &MessageMeta::default());
             drop(journal);
             let again = sandbox.read(&id);
             assert_sendable(&again);

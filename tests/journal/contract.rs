@@ -1,7 +1,7 @@
 //! How a session was started: its contract and its first prompt, as its journal keeps them.
 
 use outlast::journal::{
-    Contract, FirstPrompt, Held, Journal, JournalError, Meta, OnDamage, Opening, SessionId, terms,
+    Contract, FirstPrompt, LockedSession, Journal, JournalError, MessageMeta, OnDamage, ProcessOpening, SessionId, terms,
 };
 use serde_json::{Value, json};
 
@@ -18,8 +18,8 @@ fn contract(terms: &Value) -> Contract {
     }
 }
 
-fn starting(terms: &Value, prompt: &str) -> Opening {
-    Opening {
+fn starting(terms: &Value, prompt: &str) -> ProcessOpening {
+    ProcessOpening {
         contract: Some(contract(terms)),
         prompt: Some(FirstPrompt::of(prompt)),
         redact: vec![SECRET.to_owned()],
@@ -27,10 +27,10 @@ fn starting(terms: &Value, prompt: &str) -> Opening {
     }
 }
 
-fn resume(sandbox: &Sandbox, id: &SessionId, opening: &Opening) {
-    let held = Held::take(&sandbox.place, id, OnDamage::Refuse).expect("free");
+fn resume(sandbox: &Sandbox, id: &SessionId, opening: &ProcessOpening) {
+    let held = LockedSession::take(&sandbox.place, id, OnDamage::Refuse).expect("free");
     let (mut journal, _restored) = held.open(&sandbox.place, opening);
-    journal.message(&says("So be it."), &Meta::default());
+    journal.message(&says("So be it."), &MessageMeta::default());
 }
 
 fn contracts_in(sandbox: &Sandbox, id: &SessionId) -> usize {
@@ -46,7 +46,7 @@ fn the_first_contract_and_the_last_and_the_first_prompt_are_kept() {
     let mut journal =
         Journal::create(&sandbox.place, &id, &starting(&first, "Fix it.")).expect("created");
     // What looks like a record within a message is none.
-    journal.message(&user(r#"{"type":"outlast","v":1,"kind":"contract"}"#), &Meta::default());
+    journal.message(&user(r#"{"type":"outlast","v":1,"kind":"contract"}"#), &MessageMeta::default());
     drop(journal);
     resume(&sandbox, &id, &starting(&first, "More."));
     assert_eq!(contracts_in(&sandbox, &id), 1, "what is the same is not written again");
@@ -81,7 +81,7 @@ fn a_secret_in_a_term_is_not_written_and_the_term_is_marked() {
 fn a_session_of_an_earlier_version_has_neither() {
     let sandbox = Sandbox::new();
     let (id, mut journal) = sandbox.create();
-    journal.message(&user("Fix it."), &Meta::default());
+    journal.message(&user("Fix it."), &MessageMeta::default());
     drop(journal);
     let known = terms(&sandbox.place, &id).expect("readable");
     assert_eq!((known.contract, known.prompt), (None, None));

@@ -6,8 +6,8 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use outlast::journal::{Held, Journal, Meta, OnDamage, Place, SessionId};
-use outlast::transcript::{Block, Message, Rule, violations};
+use outlast::journal::{LockedSession, Journal, MessageMeta, OnDamage, SessionFolder, SessionId};
+use outlast::transcript::{Block, Message, HistoryRule, violations};
 use serde_json::Value;
 
 use super::story::{call, calls, opening, reply, result, user};
@@ -16,8 +16,8 @@ const FOLDER: &str = "OUTLAST_TEST_CRASH";
 const SESSION: &str = "crash";
 const EFFECTS: &str = "effects";
 
-fn place(folder: &Path) -> Place {
-    Place::new(&folder.join("config"), folder)
+fn place(folder: &Path) -> SessionFolder {
+    SessionFolder::new(&folder.join("config"), folder)
 }
 
 /// What the next test runs in a process of its own: turns without end, each with one effect that
@@ -27,7 +27,7 @@ fn child_that_writes() {
     let Some(folder) = std::env::var_os(FOLDER) else { return };
     let (folder, id) = (Path::new(&folder), SessionId::parse(SESSION).expect("a name"));
     let place = place(folder);
-    let mut journal = match Held::take(&place, &id, OnDamage::Refuse) {
+    let mut journal = match LockedSession::take(&place, &id, OnDamage::Refuse) {
         Ok(held) => held.open(&place, &opening()).0,
         Err(_unknown) => Journal::create(&place, &id, &opening()).expect("created"),
     };
@@ -35,7 +35,7 @@ fn child_that_writes() {
         OpenOptions::new().create(true).append(true).open(folder.join(EFFECTS)).expect("opened");
     for turn in 0..100_000 {
         let tool = format!("{}-{turn}", std::process::id());
-        journal.message(&user("go"), &Meta::default());
+        journal.message(&user("go"), &MessageMeta::default());
         journal.message(&calls(&[&tool]), &reply());
         println!("\nstep");
         journal.intent(&[(call(&tool), false)]);
@@ -69,11 +69,11 @@ fn killed_anywhere_a_session_goes_on_and_no_effect_happens_twice() {
     for round in 1..=12_usize {
         kill_after(folder.path(), 1 + round * 7 % 23);
         let restored =
-            Held::take(&place, &id, OnDamage::Refuse).expect("the lock died with its holder");
+            LockedSession::take(&place, &id, OnDamage::Refuse).expect("the lock died with its holder");
         let restored = restored.restored();
         assert!(restored.unknown_outcomes <= 1 && restored.dropped_records <= 1, "{restored:?}");
         for violation in violations(&restored.messages) {
-            assert_eq!(violation.rule, Rule::AssistantCloses, "round {round}");
+            assert_eq!(violation.rule, HistoryRule::AssistantCloses, "round {round}");
         }
         let told = results(&restored.messages);
         let effects = fs::read_to_string(folder.path().join(EFFECTS)).unwrap_or_default();

@@ -4,11 +4,11 @@
 use std::fs;
 
 use outlast::journal::{
-    Contract, FirstPrompt, Held, Journal, JournalError, Meta, OnDamage, Opening, Restored,
+    Contract, FirstPrompt, LockedSession, Journal, JournalError, MessageMeta, OnDamage, ProcessOpening, RestoredSession,
     SessionId,
 };
 use outlast::recovery::{Event, Money, StopReason};
-use outlast::transcript::{Block, OUTCOME_UNKNOWN, Role, Rule, violations};
+use outlast::transcript::{Block, OUTCOME_UNKNOWN, Role, HistoryRule, violations};
 use serde_json::{Value, json};
 
 use super::story::{
@@ -17,9 +17,9 @@ use super::story::{
 
 const LOST: &str = "record of this session was damaged";
 
-fn starting() -> Opening {
+fn starting() -> ProcessOpening {
     let terms = json!({ "require": "make check" }).as_object().expect("an object").clone();
-    Opening {
+    ProcessOpening {
         contract: Some(Contract { version: 1, terms, redacted: Vec::new() }),
         prompt: Some(FirstPrompt::of("go")),
         ..opening()
@@ -30,7 +30,7 @@ fn starting() -> Opening {
 fn recorded(sandbox: &Sandbox) -> Vec<u8> {
     let id = SessionId::fresh();
     let mut journal = Journal::create(&sandbox.place, &id, &starting()).expect("created");
-    journal.message(&user("go"), &Meta::default());
+    journal.message(&user("go"), &MessageMeta::default());
     for id in ["a", "b"] {
         journal.transition(&steps(&[Event::Begin])[0]);
         journal.spend(Some(cents(2)), &usage(10), MODEL);
@@ -63,7 +63,7 @@ fn damages(lines: &[Vec<u8>], index: usize) -> [(&'static str, Vec<u8>); 3] {
     [("a bit", joined(&flipped)), ("a line", joined(&missing)), ("rubbish", joined(&rubbish))]
 }
 
-fn texts(restored: &Restored) -> Vec<&str> {
+fn texts(restored: &RestoredSession) -> Vec<&str> {
     let mut texts = Vec::new();
     for block in restored.messages.iter().flat_map(|message| &message.content) {
         if let Block::Text { text } = block {
@@ -73,7 +73,7 @@ fn texts(restored: &Restored) -> Vec<&str> {
     texts
 }
 
-fn answers(restored: &Restored, id: &str) -> Vec<String> {
+fn answers(restored: &RestoredSession, id: &str) -> Vec<String> {
     let mut answers = Vec::new();
     for block in restored.messages.iter().flat_map(|message| &message.content) {
         if let Block::ToolResult { tool_use_id, content, .. } = block
@@ -86,9 +86,9 @@ fn answers(restored: &Restored, id: &str) -> Vec<String> {
 }
 
 /// What must hold of a session that goes on in spite of damage, whoever reads it.
-fn assert_goes_on(restored: &Restored, before: &Restored, context: &str) {
+fn assert_goes_on(restored: &RestoredSession, before: &RestoredSession, context: &str) {
     for violation in violations(&restored.messages) {
-        let open_ended = matches!(violation.rule, Rule::AssistantCloses | Rule::NothingSaid);
+        let open_ended = matches!(violation.rule, HistoryRule::AssistantCloses | HistoryRule::NothingSaid);
         assert!(open_ended, "{context}: {violation:?}");
     }
     let said = texts(restored);
@@ -117,7 +117,7 @@ fn damage_at_any_record_is_refused_and_on_request_gone_on_before() {
         for (how, damaged) in damages(&whole, index) {
             let context = format!("{how} in line {}", index + 1);
             let id = sandbox.with_file(&damaged);
-            let error = Held::take(&sandbox.place, &id, OnDamage::Refuse).expect_err("damaged");
+            let error = LockedSession::take(&sandbox.place, &id, OnDamage::Refuse).expect_err("damaged");
             let hint = error.hint();
             assert!(hint.contains(&format!("--resume {id} --to-last-intact")), "{hint}");
             let JournalError::Damaged { line, .. } = error else { panic!("{context}: {error}") };
@@ -126,7 +126,7 @@ fn damage_at_any_record_is_refused_and_on_request_gone_on_before() {
 
             let before = sandbox.read(&sandbox.with_file(&joined(&whole[..index])));
             let held =
-                Held::take(&sandbox.place, &id, OnDamage::UseIntactPart).expect("it goes on");
+                LockedSession::take(&sandbox.place, &id, OnDamage::UseIntactPart).expect("it goes on");
             assert_eq!(sandbox.bytes(&id), damaged, "{context}: nothing changes before it opens");
             let (mut journal, restored) = held.open(&sandbox.place, &starting());
             assert_goes_on(&restored, &before, &context);
@@ -138,7 +138,7 @@ fn damage_at_any_record_is_refused_and_on_request_gone_on_before() {
             let rest = fs::read(kept_in).expect("readable");
             assert_eq!([joined(&whole[..index]), rest].concat(), damaged, "{context}: all of it");
 
-            journal.message(&user("go on"), &Meta::default());
+            journal.message(&user("go on"), &MessageMeta::default());
             drop(journal);
             let again = sandbox.read(&id);
             assert_eq!((again.dropped_records, &again.damage), (0, &None), "{context}");
@@ -164,7 +164,7 @@ fn spending_after_the_damage_counts() {
     for index in 0..whole.len() - 1 {
         let [(_, damaged), ..] = damages(&whole, index);
         let id = sandbox.with_file(&damaged);
-        let held = Held::take(&sandbox.place, &id, OnDamage::UseIntactPart).expect("it goes on");
+        let held = LockedSession::take(&sandbox.place, &id, OnDamage::UseIntactPart).expect("it goes on");
         let (journal, restored) = held.open(&sandbox.place, &starting());
         drop(journal);
         let lost = if is_spend(&whole[index]) { cents(2) } else { Money::ZERO };
@@ -203,7 +203,7 @@ fn each_rest_has_a_file_of_its_own() {
     let mut kept = Vec::new();
     for _ in 0..2 {
         fs::write(sandbox.file(&id), &damaged).expect("written");
-        let held = Held::take(&sandbox.place, &id, OnDamage::UseIntactPart).expect("it goes on");
+        let held = LockedSession::take(&sandbox.place, &id, OnDamage::UseIntactPart).expect("it goes on");
         let (_journal, restored) = held.open(&sandbox.place, &starting());
         kept.push(restored.damage.and_then(|damage| damage.kept_in).expect("it is kept"));
     }

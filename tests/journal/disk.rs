@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use outlast::journal::{Health, Journal, JournalError, Meta, OnDamage, Place, SessionId};
+use outlast::journal::{JournalHealth, Journal, JournalError, MessageMeta, OnDamage, SessionFolder, SessionId};
 
 use super::story::{Sandbox, calls, opening, reply, result, tell, user};
 
@@ -25,8 +25,8 @@ fn a_folder_that_cannot_be_made_is_an_error_to_go_on_with() {
 #[test]
 fn a_journal_that_was_not_wanted_or_not_possible_takes_everything_and_keeps_nothing() {
     for (mut journal, health) in [
-        (Journal::off(), Health::Off),
-        (Journal::lost("no home"), Health::Lost("no home".to_owned())),
+        (Journal::off(), JournalHealth::Off),
+        (Journal::lost("no home"), JournalHealth::Lost("no home".to_owned())),
     ] {
         tell(&mut journal);
         assert_eq!(journal.health(), health);
@@ -37,22 +37,22 @@ fn a_journal_that_was_not_wanted_or_not_possible_takes_everything_and_keeps_noth
 #[test]
 fn child_on_a_full_disk() {
     let Some(folder) = std::env::var_os(FOLDER) else { return };
-    let place = Place::new(&Path::new(&folder).join("config"), Path::new(&folder));
+    let place = SessionFolder::new(&Path::new(&folder).join("config"), Path::new(&folder));
     let id = SessionId::parse("full").expect("a name");
     let mut journal = Journal::create(&place, &id, &opening()).expect("there is room at first");
     let mut turns = 0;
-    while journal.health() == Health::Durable {
+    while journal.health() == JournalHealth::Durable {
         turns += 1;
         assert!(turns < 1_000, "the disk never filled up");
-        journal.message(&user("go"), &Meta::default());
+        journal.message(&user("go"), &MessageMeta::default());
         journal.message(&calls(&[&format!("t{turns}")]), &reply());
     }
-    let Health::Lost(why) = journal.health() else { panic!("it is lost") };
+    let JournalHealth::Lost(why) = journal.health() else { panic!("it is lost") };
     assert!(why.contains("full.jsonl") && why.contains("File too large"), "{why}");
     let before = fs::read(place.folder().join("full.jsonl")).expect("readable");
     assert_eq!(before.last(), Some(&b'\n'), "the half-written line was taken back");
     journal.outcome(&result("t1", "x"), &serde_json::Value::Null);
-    assert_eq!(journal.health(), Health::Lost(why), "the first reason stays");
+    assert_eq!(journal.health(), JournalHealth::Lost(why), "the first reason stays");
     assert_eq!(fs::read(place.folder().join("full.jsonl")).expect("readable"), before);
     println!("lost as it should be");
 }
@@ -71,7 +71,7 @@ fn a_full_disk_ends_the_journal_and_not_the_run() {
     assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(&output.stderr));
     assert!(said.contains("lost as it should be"), "{said}");
     let id = SessionId::parse("full").expect("a name");
-    let place = Place::new(&sandbox.root.path().join("config"), sandbox.root.path());
+    let place = SessionFolder::new(&sandbox.root.path().join("config"), sandbox.root.path());
     let restored =
         outlast::journal::read(&place, &id, OnDamage::Refuse).expect("what was written is whole");
     assert_eq!(restored.dropped_records, 0);

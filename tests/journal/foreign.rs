@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use outlast::journal::{Meta, latest};
+use outlast::journal::{MessageMeta, latest};
 use outlast::transcript::{Block, Message, OUTCOME_UNKNOWN, violations};
 use serde_json::{Value, json};
 
@@ -88,8 +88,8 @@ fn their_session_is_written_on_and_read_by_both() {
     let id = sandbox.with_file(&bytes);
     let (mut journal, restored) = sandbox.resume(&id);
     assert_eq!(restored.dropped_records, 0, "only the line's end is missing");
-    journal.message(&user("more"), &Meta::default());
-    journal.message(&says("yes"), &Meta { model: Some(MODEL), ..Meta::default() });
+    journal.message(&user("more"), &MessageMeta::default());
+    journal.message(&says("yes"), &MessageMeta { model: Some(MODEL), ..MessageMeta::default() });
     drop(journal);
     let text = fs::read_to_string(sandbox.file(&id)).expect("text");
     assert!(text.as_bytes().starts_with(&bytes), "what they wrote stays");
@@ -101,7 +101,7 @@ fn their_session_is_written_on_and_read_by_both() {
     let again = sandbox.read(&id);
     assert_eq!(again.messages, [user("do it"), says("done"), user("more"), says("yes")]);
     let (mut journal, _) = sandbox.resume(&id);
-    journal.message(&user("still"), &Meta::default());
+    journal.message(&user("still"), &MessageMeta::default());
     assert_eq!(violations(&sandbox.read(&id).messages), []);
 }
 

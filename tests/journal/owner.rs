@@ -5,7 +5,7 @@ use std::io::Write;
 use std::sync::Barrier;
 use std::thread;
 
-use outlast::journal::{Health, Held, Journal, JournalError, Meta, OnDamage, SessionId};
+use outlast::journal::{JournalHealth, LockedSession, Journal, JournalError, MessageMeta, OnDamage, SessionId};
 
 use super::story::{Sandbox, opening, reply, says, tell, user};
 
@@ -13,15 +13,15 @@ use super::story::{Sandbox, opening, reply, says, tell, user};
 fn a_session_in_use_is_refused_and_says_by_whom() {
     let sandbox = Sandbox::new();
     let (id, journal) = sandbox.create();
-    let error = Held::take(&sandbox.place, &id, OnDamage::Refuse).expect_err("in use");
+    let error = LockedSession::take(&sandbox.place, &id, OnDamage::Refuse).expect_err("in use");
     let JournalError::Locked { holder: Some(holder), .. } = &error else { panic!("{error}") };
     assert_eq!(holder.pid, std::process::id());
     assert!(error.to_string().contains(&format!("by process {} on ", holder.pid)), "{error}");
     assert!(error.to_string().contains(&holder.since), "{error}");
     drop(journal);
-    let held = Held::take(&sandbox.place, &id, OnDamage::Refuse).expect("free again");
+    let held = LockedSession::take(&sandbox.place, &id, OnDamage::Refuse).expect("free again");
     assert!(
-        Held::take(&sandbox.place, &id, OnDamage::Refuse).is_err(),
+        LockedSession::take(&sandbox.place, &id, OnDamage::Refuse).is_err(),
         "reading it for a resume is using it"
     );
     drop(held);
@@ -42,7 +42,7 @@ fn a_session_that_is_held_for_a_moment_is_had_after_it() {
         targets.filter(|target| *target == sandbox.file(&id)).count()
     };
     thread::scope(|scope| {
-        let taking = scope.spawn(|| Held::take(&sandbox.place, &id, OnDamage::Refuse).map(drop));
+        let taking = scope.spawn(|| LockedSession::take(&sandbox.place, &id, OnDamage::Refuse).map(drop));
         while opened() < 2 && !taking.is_finished() {
             thread::yield_now();
         }
@@ -61,7 +61,7 @@ fn of_two_that_start_at_once_one_gets_the_session() {
             start.wait();
             let journal = match Journal::create(&sandbox.place, &id, &opening()) {
                 Err(JournalError::Exists { .. }) => {
-                    Held::take(&sandbox.place, &id, OnDamage::Refuse)
+                    LockedSession::take(&sandbox.place, &id, OnDamage::Refuse)
                         .map(|held| held.open(&sandbox.place, &opening()).0)
                 }
                 other => other,
@@ -95,7 +95,7 @@ fn many_runs_share_a_folder_without_meeting() {
                         messages.push(message);
                     }
                 }
-                assert_eq!(journal.health(), Health::Durable);
+                assert_eq!(journal.health(), JournalHealth::Durable);
                 assert_eq!(sandbox.read(&id).messages, messages);
             });
         }
@@ -108,11 +108,11 @@ fn many_runs_share_a_folder_without_meeting() {
 fn a_writer_that_was_replaced_behind_its_back_stops_writing() {
     let sandbox = Sandbox::new();
     let (id, mut journal) = sandbox.create();
-    journal.message(&user("one"), &Meta::default());
+    journal.message(&user("one"), &MessageMeta::default());
     let mut other = OpenOptions::new().append(true).open(sandbox.file(&id)).expect("a file");
     other.write_all(b"{\"type\":\"outlast\",\"kind\":\"open\"}\n").expect("written");
-    journal.message(&user("two"), &Meta::default());
-    let Health::Lost(why) = journal.health() else { panic!("it went on") };
+    journal.message(&user("two"), &MessageMeta::default());
+    let JournalHealth::Lost(why) = journal.health() else { panic!("it went on") };
     assert!(why.contains("took the session over"), "{why}");
     assert!(!String::from_utf8_lossy(&sandbox.bytes(&id)).contains("two"));
 }
@@ -121,11 +121,11 @@ fn a_writer_that_was_replaced_behind_its_back_stops_writing() {
 fn a_title_that_another_program_adds_does_no_harm() {
     let sandbox = Sandbox::new();
     let (id, mut journal) = sandbox.create();
-    journal.message(&user("one"), &Meta::default());
+    journal.message(&user("one"), &MessageMeta::default());
     let mut other = OpenOptions::new().append(true).open(sandbox.file(&id)).expect("a file");
     other.write_all(b"{\"type\":\"custom-title\",\"customTitle\":\"x\"}\n").expect("written");
     journal.message(&says("two"), &reply());
-    assert_eq!(journal.health(), Health::Durable);
+    assert_eq!(journal.health(), JournalHealth::Durable);
     assert_eq!(sandbox.read(&id).messages, [user("one"), says("two")]);
 }
 
@@ -134,6 +134,6 @@ fn a_file_that_was_deleted_is_not_taken_for_a_journal() {
     let sandbox = Sandbox::new();
     let (id, mut journal) = sandbox.create();
     fs::remove_file(sandbox.file(&id)).expect("deleted");
-    journal.message(&user("one"), &Meta::default());
-    assert!(matches!(journal.health(), Health::Lost(why) if why.contains("deleted")));
+    journal.message(&user("one"), &MessageMeta::default());
+    assert!(matches!(journal.health(), JournalHealth::Lost(why) if why.contains("deleted")));
 }

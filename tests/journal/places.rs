@@ -4,7 +4,7 @@ use std::fs::{self, File, FileTimes};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::time::{Duration, SystemTime};
 
-use outlast::journal::{Journal, JournalError, Meta, OnDamage, Place, SessionId, latest};
+use outlast::journal::{Journal, JournalError, MessageMeta, OnDamage, SessionFolder, SessionId, latest};
 
 use super::story::{Sandbox, opening, tell, user};
 
@@ -42,9 +42,9 @@ fn to_continue_is_to_take_this_folders_newest_session() {
     let (silent, journal) = sandbox.create();
     drop(journal);
     fs::write(sandbox.place.folder().join("notes.txt"), "\"type\":\"user\"").expect("written");
-    let elsewhere = Place::new(&sandbox.root.path().join("config"), sandbox.root.path());
+    let elsewhere = SessionFolder::new(&sandbox.root.path().join("config"), sandbox.root.path());
     let mut other = Journal::create(&elsewhere, &SessionId::fresh(), &opening()).expect("created");
-    other.message(&user("elsewhere"), &Meta::default());
+    other.message(&user("elsewhere"), &MessageMeta::default());
     assert_eq!(latest(&sandbox.place).expect("readable"), Some(newer), "{silent} said nothing");
     age(&older, 10);
     assert_eq!(latest(&sandbox.place).expect("readable"), Some(older.clone()));
@@ -75,14 +75,14 @@ fn a_session_is_found_from_any_folder_and_through_any_link() {
     let (id, mut journal) = sandbox.create();
     let messages = tell(&mut journal);
     let config = sandbox.root.path().join("config");
-    let elsewhere = Place::new(&config, sandbox.root.path());
+    let elsewhere = SessionFolder::new(&config, sandbox.root.path());
     assert_eq!(
         outlast::journal::read(&elsewhere, &id, OnDamage::Refuse).expect("found").messages,
         messages
     );
     let link = sandbox.root.path().join("link");
     symlink(sandbox.place.cwd(), &link).expect("linked");
-    assert_eq!(latest(&Place::new(&config, &link)).expect("readable"), Some(id));
+    assert_eq!(latest(&SessionFolder::new(&config, &link)).expect("readable"), Some(id));
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn a_long_folder_name_written_by_another_program_is_found() {
     let cwd = sandbox.root.path().join("a/".repeat(120));
     fs::create_dir_all(&cwd).expect("made");
     let config = sandbox.root.path().join("config");
-    let place = Place::new(&config, &cwd);
+    let place = SessionFolder::new(&config, &cwd);
     let id = SessionId::fresh();
     let mut journal = Journal::create(&place, &id, &opening()).expect("created");
     tell(&mut journal);

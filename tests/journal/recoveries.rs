@@ -3,11 +3,11 @@
 use std::fs;
 
 use outlast::journal::{
-    Carry, Held, Journal, Meta, ModelSpan, OnDamage, Opening, Restored, SessionId,
+    CarryOver, LockedSession, Journal, MessageMeta, ModelSpan, OnDamage, ProcessOpening, RestoredSession, SessionId,
 };
 use outlast::recovery::{
-    Chronicle, Deed, ErrorBody, ErrorClass, Event, Failure, Fate, Limits, Moment, Nature, Pace,
-    Reach, Remedies, Reply, Run, Spiral, Standing, StopReason,
+    RecoveryLog, ToolCallRecord, ErrorBody, ErrorClass, Event, Failure, ReplyDisposition, Limits, Moment, CallEffect, LoopStatus,
+    FailureStage, AvailableMitigations, ReplyKind, Run, LoopDetector, Standing, StopReason,
 };
 use outlast::transcript::Usage;
 use serde_json::Value;
@@ -20,8 +20,8 @@ const OVERLOAD: Event = Event::Failed(Failure {
     class: ErrorClass::ServerOverload,
     wish: None,
     ruling: None,
-    reach: Reach::Status,
-    remedies: Remedies::NONE,
+    reach: FailureStage::Status,
+    remedies: AvailableMitigations::NONE,
     fast_denied: false,
     body: ErrorBody::None,
     standing: Standing::Untried,
@@ -31,8 +31,8 @@ const LOST_STREAM: Event = Event::Failed(Failure {
     class: ErrorClass::StreamStalled,
     wish: None,
     ruling: None,
-    reach: Reach::Stream,
-    remedies: Remedies::NONE,
+    reach: FailureStage::Stream,
+    remedies: AvailableMitigations::NONE,
     fast_denied: false,
     body: ErrorBody::None,
     standing: Standing::Untried,
@@ -43,7 +43,7 @@ const LOST_STREAM: Event = Event::Failed(Failure {
 struct Live {
     run: Run,
     limits: Limits,
-    chronicle: Chronicle,
+    chronicle: RecoveryLog,
     turns: u32,
     now: u64,
 }
@@ -51,7 +51,7 @@ struct Live {
 impl Live {
     fn begin() -> Self {
         let limits = Limits::default();
-        let (run, chronicle) = (Run::new(7, &limits), Chronicle::default());
+        let (run, chronicle) = (Run::new(7, &limits), RecoveryLog::default());
         Self { run, limits, chronicle, turns: 0, now: 0 }
     }
 
@@ -61,7 +61,7 @@ impl Live {
         let at = Moment::from_millis(self.now);
         let step = self.run.step(at, event, &self.limits).expect("in order");
         self.run = step.next;
-        if step.edit.reply == Fate::Keep {
+        if step.edit.reply == ReplyDisposition::Keep {
             self.turns += 1;
             journal.message(&says("So."), &reply());
         }
@@ -95,7 +95,7 @@ fn recorded(bytes: &[u8]) -> Vec<Value> {
 fn waited_out(sandbox: &Sandbox) -> (SessionId, Journal, Live) {
     let (id, mut journal) = sandbox.create();
     let mut live = Live::begin();
-    journal.message(&user("go"), &Meta::default());
+    journal.message(&user("go"), &MessageMeta::default());
     live.hear_all(&mut journal, &[Event::Begin, weighed(), OVERLOAD, Event::Woke, weighed()]);
     (id, journal, live)
 }
@@ -119,7 +119,7 @@ fn sums_and_what_is_under_way_go_on_after_a_crash() {
     let sandbox = Sandbox::new();
     let (id, mut journal, mut live) = waited_out(&sandbox);
     live.answered(&mut journal, TOOL_CALLS);
-    let tools_done = Event::ToolsDone(Pace::Fresh);
+    let tools_done = Event::ToolsDone(LoopStatus::Fresh);
     live.hear_all(&mut journal, &[tools_done, weighed()]);
     // Nobody knows whether this one was billed.
     journal.forfeit(Some(cents(1)), &Usage::default(), MODEL);
@@ -132,11 +132,11 @@ fn sums_and_what_is_under_way_go_on_after_a_crash() {
     let (mut journal, restored) = sandbox.resume(&id);
     assert_eq!(restored.recovery.totals(), &before, "all of it is carried over");
     assert_eq!(restored.prompt.models, [model_from(1)]);
-    let Restored { recovery, run, in_flight, .. } = restored;
+    let RestoredSession { recovery, run, in_flight, .. } = restored;
     let run = run.expect("it was under way").resumed();
     let mut live = Live { run, chronicle: recovery, now: 0, ..live };
     live.hear_all(&mut journal, &[Event::Begin, weighed()]);
-    live.answered(&mut journal, Event::Replied(Reply::Answer { tokens: 10 }));
+    live.answered(&mut journal, Event::Replied(ReplyKind::Answer { tokens: 10 }));
     journal.end(StopReason::Completed);
     let totals = live.chronicle.totals();
     assert_eq!((totals.requests, totals.saved, totals.lost), (5, 2, 0));
@@ -161,19 +161,19 @@ fn a_new_prompt_begins_without_recoveries() {
     journal.recoveries(&ended);
     journal.end(StopReason::InternalError);
     assert_eq!(sandbox.read(&id).recovery.totals().lost, 1, "also without a last step");
-    journal.message(&user("and now?"), &Meta::default());
-    assert_eq!(sandbox.read(&id).recovery, Chronicle::default());
+    journal.message(&user("and now?"), &MessageMeta::default());
+    assert_eq!(sandbox.read(&id).recovery, RecoveryLog::default());
     drop(journal);
     let (id, mut journal) = sandbox.create();
     Live::begin().hear_all(&mut journal, &[Event::Begin, weighed(), OVERLOAD]);
     drop(journal);
-    let fresh = Opening { carry: Carry::Fresh, ..opening() };
+    let fresh = ProcessOpening { carry: CarryOver::Fresh, ..opening() };
     drop(
-        Held::take(&sandbox.place, &id, OnDamage::Refuse)
+        LockedSession::take(&sandbox.place, &id, OnDamage::Refuse)
             .expect("free")
             .open(&sandbox.place, &fresh),
     );
-    assert_eq!(sandbox.read(&id).recovery, Chronicle::default());
+    assert_eq!(sandbox.read(&id).recovery, RecoveryLog::default());
 }
 
 #[test]
@@ -181,7 +181,7 @@ fn the_model_of_each_turn_is_known_by_where_it_began() {
     let sandbox = Sandbox::new();
     let (id, mut journal) = sandbox.create();
     for model in ["first", "first", "second", "first"] {
-        journal.message(&user("go"), &Meta::default());
+        journal.message(&user("go"), &MessageMeta::default());
         journal.spend(Some(cents(1)), &usage(1), model);
         journal.message(&says("So."), &reply());
     }
@@ -220,9 +220,9 @@ fn reworded(line: &str) -> String {
 fn the_memory_of_the_loop_detector_and_learned_windows_come_back() {
     let sandbox = Sandbox::new();
     let (id, mut journal) = sandbox.create();
-    journal.message(&user("go"), &Meta::default());
-    let deed = Deed::new("Bash", b"make", b"no rule", Nature::Failed);
-    let (mut spiral, loops) = (Spiral::default(), Limits::default().loops);
+    journal.message(&user("go"), &MessageMeta::default());
+    let deed = ToolCallRecord::new("Bash", b"make", b"no rule", CallEffect::Failed);
+    let (mut spiral, loops) = (LoopDetector::default(), Limits::default().loops);
     for _ in 0..4 {
         spiral.observe(&[deed], loops);
         journal.deeds(&[deed]);
@@ -237,21 +237,21 @@ fn the_memory_of_the_loop_detector_and_learned_windows_come_back() {
     assert_eq!(restored.windows, windows);
     // A new prompt may well begin with what the last one did; windows stay as they are.
     journal.end(StopReason::Completed);
-    journal.message(&user("and now"), &Meta::default());
+    journal.message(&user("and now"), &MessageMeta::default());
     drop(journal);
     let restored = sandbox.read(&id);
-    assert_eq!((restored.spiral, &restored.windows[..]), (Spiral::default(), &windows[..]));
+    assert_eq!((restored.spiral, &restored.windows[..]), (LoopDetector::default(), &windows[..]));
 }
 
 /// Whether a prompt is done is told by its end, and where that is missing, by the last word.
 #[test]
 fn a_session_is_finished_when_its_last_word_is_an_answer() {
-    let whole = Meta { stop_reason: Some("end_turn"), ..reply() };
-    let cut = Meta { stop_reason: Some("max_tokens"), ..reply() };
+    let whole = MessageMeta { stop_reason: Some("end_turn"), ..reply() };
+    let cut = MessageMeta { stop_reason: Some("max_tokens"), ..reply() };
     let finished = |tell: &dyn Fn(&mut Journal)| {
         let sandbox = Sandbox::new();
         let (id, mut journal) = sandbox.create();
-        journal.message(&user("go"), &Meta::default());
+        journal.message(&user("go"), &MessageMeta::default());
         tell(&mut journal);
         sandbox.read(&id).finished
     };
@@ -269,7 +269,7 @@ fn a_session_is_finished_when_its_last_word_is_an_answer() {
     assert!(ended(StopReason::Completed) && !ended(StopReason::Refusal));
     assert!(!finished(&|journal| {
         answer(journal);
-        journal.message(&user("and now"), &Meta::default());
+        journal.message(&user("and now"), &MessageMeta::default());
     }));
 }
 
@@ -281,9 +281,9 @@ fn an_older_answer_is_none_to_a_newer_process() {
     tell(&mut journal);
     drop(journal);
     assert!(sandbox.read(&id).finished);
-    let fresh = Opening { carry: Carry::Fresh, ..opening() };
+    let fresh = ProcessOpening { carry: CarryOver::Fresh, ..opening() };
     drop(
-        Held::take(&sandbox.place, &id, OnDamage::Refuse)
+        LockedSession::take(&sandbox.place, &id, OnDamage::Refuse)
             .expect("free")
             .open(&sandbox.place, &fresh),
     );

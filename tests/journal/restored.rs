@@ -3,7 +3,7 @@
 use std::fs;
 
 use outlast::journal::{
-    Carry, Health, Held, Journal, Meta, ModelSpan, ModelSum, OnDamage, Opening, SessionId, Sums,
+    CarryOver, JournalHealth, LockedSession, Journal, MessageMeta, ModelSpan, ModelTotals, OnDamage, ProcessOpening, SessionId, SessionTotals,
 };
 use outlast::recovery::{Event, Limits, Money, StopReason};
 use outlast::transcript::{Block, Message, OUTCOME_UNKNOWN, Usage, violations};
@@ -21,7 +21,7 @@ fn a_finished_run_comes_back_as_it_was() {
     let sandbox = Sandbox::new();
     let (id, mut journal) = sandbox.create();
     let messages = tell(&mut journal);
-    assert_eq!(journal.health(), Health::Durable);
+    assert_eq!(journal.health(), JournalHealth::Durable);
     drop(journal);
     let restored = sandbox.read(&id);
     assert_eq!(restored.messages, messages);
@@ -29,9 +29,9 @@ fn a_finished_run_comes_back_as_it_was() {
     assert_eq!(restored.run, steps(&[Event::Begin, weighed(), TOOL_CALLS]).pop().map(|s| s.next));
     assert_eq!(restored.ended, Some(StopReason::Completed));
     let sum = Usage { input_tokens: 200, output_tokens: 14, ..Usage::default() };
-    let by_model = vec![ModelSum { model: MODEL.to_owned(), usage: sum, cost: Some(cents(5)) }];
+    let by_model = vec![ModelTotals { model: MODEL.to_owned(), usage: sum, cost: Some(cents(5)) }];
     let models = vec![ModelSpan { model: MODEL.to_owned(), from_turn: 1 }];
-    let sums = Sums { turns: 2, spent: cents(5), usage: sum, by_model, models, ..Sums::default() };
+    let sums = SessionTotals { turns: 2, spent: cents(5), usage: sum, by_model, models, ..SessionTotals::default() };
     assert_eq!((&restored.prompt, &restored.session), (&sums, &sums));
     assert_eq!(restored.in_flight, Money::ZERO);
     assert_eq!((restored.dropped_records, restored.unknown_outcomes), (0, 0));
@@ -84,7 +84,7 @@ fn each_line_is_what_the_public_readers_expect() {
 fn a_cut_off_call_is_answered_by_what_is_known_of_it() {
     let sandbox = Sandbox::new();
     let (id, mut journal) = sandbox.create();
-    journal.message(&user("go"), &Meta::default());
+    journal.message(&user("go"), &MessageMeta::default());
     journal.message(&calls(&["done", "begun", "changed", "waiting"]), &reply());
     let changed = call("changed");
     let input = changed.input.clone();
@@ -117,7 +117,7 @@ fn a_cut_off_call_is_answered_by_what_is_known_of_it() {
 fn a_call_to_the_model_that_was_cut_off_stays_charged() {
     let sandbox = Sandbox::new();
     let (id, mut journal) = sandbox.create();
-    journal.message(&user("go"), &Meta::default());
+    journal.message(&user("go"), &MessageMeta::default());
     journal.spend(Some(cents(4)), &usage(1), MODEL);
     for step in steps(&[Event::Begin, weighed()]) {
         journal.transition(&step);
@@ -135,7 +135,7 @@ fn a_call_to_the_model_that_was_cut_off_stays_charged() {
 fn sums_go_on_until_a_prompt_ends_or_a_fresh_one_begins() {
     let sandbox = Sandbox::new();
     let (id, mut journal) = sandbox.create();
-    journal.message(&user("one"), &Meta::default());
+    journal.message(&user("one"), &MessageMeta::default());
     journal.spend(Some(cents(1)), &usage(1), MODEL);
     drop(journal);
     let (mut journal, restored) = sandbox.resume(&id);
@@ -145,30 +145,30 @@ fn sums_go_on_until_a_prompt_ends_or_a_fresh_one_begins() {
     journal.end(StopReason::MaxTurns);
     assert_eq!(sandbox.read(&id).prompt.spent, cents(2), "the process after goes on");
     assert_eq!(sandbox.read(&id).ended, Some(StopReason::MaxTurns));
-    journal.message(&user("two"), &Meta::default());
+    journal.message(&user("two"), &MessageMeta::default());
     journal.spend(Some(cents(7)), &usage(1), MODEL);
     let restored = sandbox.read(&id);
     assert_eq!((restored.prompt.spent, restored.session.spent), (cents(7), cents(9)));
     assert_eq!((restored.prompt.turns, restored.session.turns), (0, 1));
     assert_eq!(restored.session.by_model.len(), 2);
     drop(journal);
-    let fresh = Opening { carry: Carry::Fresh, ..opening() };
-    let (journal, _) = Held::take(&sandbox.place, &id, OnDamage::Refuse)
+    let fresh = ProcessOpening { carry: CarryOver::Fresh, ..opening() };
+    let (journal, _) = LockedSession::take(&sandbox.place, &id, OnDamage::Refuse)
         .expect("free")
         .open(&sandbox.place, &fresh);
     drop(journal);
-    assert_eq!(sandbox.read(&id).prompt, Sums::default());
+    assert_eq!(sandbox.read(&id).prompt, SessionTotals::default());
 }
 
 #[test]
 fn thinking_of_a_model_that_no_longer_answers_is_left_out() {
     let sandbox = Sandbox::new();
     let (id, mut journal) = sandbox.create();
-    journal.message(&user("go"), &Meta::default());
-    journal.message(&calls(&["a"]), &Meta { model: Some("first"), ..reply() });
-    journal.message(&Message::user(vec![result("a", "k")]), &Meta::default());
-    journal.message(&calls(&["b"]), &Meta { model: Some("second"), ..reply() });
-    journal.message(&Message::user(vec![result("b", "k")]), &Meta::default());
+    journal.message(&user("go"), &MessageMeta::default());
+    journal.message(&calls(&["a"]), &MessageMeta { model: Some("first"), ..reply() });
+    journal.message(&Message::user(vec![result("a", "k")]), &MessageMeta::default());
+    journal.message(&calls(&["b"]), &MessageMeta { model: Some("second"), ..reply() });
+    journal.message(&Message::user(vec![result("b", "k")]), &MessageMeta::default());
     let messages = sandbox.read(&id).messages;
     assert_eq!(messages[1].content, calls(&["a"]).content[1..]);
     assert_eq!(messages[3], calls(&["b"]));
@@ -184,7 +184,7 @@ fn a_fork_has_the_words_and_leaves_its_source_alone() {
     let source = sandbox.read(&id);
     let mut fork = Journal::fork(&sandbox.place, &forked, &opening(), &source)
         .expect("a fork of a session in use");
-    fork.message(&user("and now?"), &Meta::default());
+    fork.message(&user("and now?"), &MessageMeta::default());
     drop(fork);
     assert_eq!(sandbox.bytes(&id), before);
     let restored = sandbox.read(&forked);
@@ -200,17 +200,17 @@ fn secrets_never_reach_the_disk() {
     let secrets = ["sk-ant-api03-\"quoted\\key\"", "plain-token-1234"];
     let redact = secrets.iter().map(|secret| (*secret).to_owned()).chain(["none".to_owned()]);
     let id = SessionId::fresh();
-    let opening = Opening { redact: redact.collect(), ..opening() };
+    let opening = ProcessOpening { redact: redact.collect(), ..opening() };
     let mut journal = Journal::create(&sandbox.place, &id, &opening).expect("created");
     let nested = json!({ "log": json!({ "key": secrets[0] }).to_string() }).to_string();
-    journal.message(&user(&format!("use {} or none {nested}", secrets[1])), &Meta::default());
+    journal.message(&user(&format!("use {} or none {nested}", secrets[1])), &MessageMeta::default());
     let input = json!({ secrets[1]: { "type": secrets[0] } });
     let name = "Bash".to_owned();
     let reply_with_key =
         Message::assistant(vec![Block::ToolUse { id: "t".to_owned(), name, input }]);
     journal.message(&reply_with_key, &reply());
     journal.outcome(&result("t", secrets[0]), &json!({ "stdout": secrets[1] }));
-    assert_eq!(journal.health(), Health::Durable);
+    assert_eq!(journal.health(), JournalHealth::Durable);
     let text = fs::read_to_string(sandbox.file(&id)).expect("text");
     for secret in ["quoted", "plain-token-1234"] {
         assert!(!text.contains(secret), "{text}");

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use outlast::journal::{Journal, JournalError, Meta, OnDamage, SessionId};
+use outlast::journal::{Journal, JournalError, MessageMeta, OnDamage, SessionId};
 use outlast::recovery::StopReason;
 use outlast::transcript::{Block, Message, OUTCOME_UNKNOWN, violations};
 use serde_json::{Value, json};
@@ -56,7 +56,7 @@ fn what_is_said_after_the_change_follows_it() {
     let sandbox = Sandbox::new();
     let (id, mut journal) = sandbox.create();
     let mut messages = compact(&mut journal);
-    journal.message(&user("Be quick."), &Meta::default());
+    journal.message(&user("Be quick."), &MessageMeta::default());
     journal.message(&calls(&["t3"]), &reply());
     journal.intent(&[(call("t3"), false)]);
     journal.outcome(&result("t3", "three"), &Value::Null);
@@ -78,7 +78,7 @@ fn the_last_change_holds() {
     let (id, mut journal) = sandbox.create();
     compact(&mut journal);
     journal.message(&says("A reply that the next summary swallows."), &reply());
-    journal.message(&user("More."), &Meta::default());
+    journal.message(&user("More."), &MessageMeta::default());
     let last = vec![user("Fix it. In short: done, and more was wanted.")];
     journal.rewrite(&last);
     journal.message(&says("Here is more."), &reply());
@@ -120,7 +120,7 @@ fn a_torn_change_never_happened() {
         let (mut journal, restored) = sandbox.resume(&torn);
         assert_eq!(restored.dropped_records, 1, "cut at {cut}");
         assert_eq!(restored.messages, before, "cut at {cut}");
-        journal.message(&user("Go on."), &Meta::default());
+        journal.message(&user("Go on."), &MessageMeta::default());
         drop(journal);
         let again = sandbox.read(&torn);
         assert_eq!((again.messages.len(), again.dropped_records), (5, 0), "cut at {cut}");
@@ -201,7 +201,7 @@ fn lines_of_a_version_that_knew_no_changes_are_read_beside_them() {
     drop(journal);
     let (mut journal, restored) = sandbox.resume(&id);
     assert_eq!(restored.messages, before);
-    journal.message(&user("And now?"), &Meta::default());
+    journal.message(&user("And now?"), &MessageMeta::default());
     journal.rewrite(&compacted());
     drop(journal);
     assert_eq!(sandbox.read(&id).messages, compacted());
@@ -248,12 +248,12 @@ fn thinking_in_a_change_belongs_to_the_model_that_had_it() {
     for (model, kept) in [(super::story::MODEL, true), ("another", false)] {
         let sandbox = Sandbox::new();
         let (id, mut journal) = sandbox.create();
-        journal.message(&user("go"), &Meta::default());
+        journal.message(&user("go"), &MessageMeta::default());
         journal.message(&calls(&["a"]), &reply());
         journal.outcome(&result("a", "k"), &Value::Null);
         let before = [user("go"), calls(&["a"]), Message::user(vec![result("a", "k")])];
         journal.rewrite(&before);
-        journal.message(&says("Done."), &Meta { model: Some(model), ..reply() });
+        journal.message(&says("Done."), &MessageMeta { model: Some(model), ..reply() });
         let messages = sandbox.read(&id).messages;
         let expected =
             if kept { calls(&["a"]).content } else { calls(&["a"]).content[1..].to_vec() };
@@ -277,7 +277,7 @@ fn a_secret_in_what_was_changed_never_reaches_the_disk() {
     let sandbox = Sandbox::new();
     let id = SessionId::fresh();
     let secret = "sk-ant-api03-0123456789";
-    let opening = outlast::journal::Opening { redact: vec![secret.to_owned()], ..opening() };
+    let opening = outlast::journal::ProcessOpening { redact: vec![secret.to_owned()], ..opening() };
     let mut journal = Journal::create(&sandbox.place, &id, &opening).expect("created");
     journal.rewrite(&[user(&format!("The key is {secret}."))]);
     let text = fs::read_to_string(sandbox.file(&id)).expect("text");

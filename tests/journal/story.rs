@@ -3,9 +3,9 @@
 use std::fs;
 use std::path::PathBuf;
 
-use outlast::journal::{Carry, Held, Journal, Meta, OnDamage, Opening, Place, Restored, SessionId};
+use outlast::journal::{CarryOver, LockedSession, Journal, MessageMeta, OnDamage, ProcessOpening, SessionFolder, RestoredSession, SessionId};
 use outlast::recovery::{
-    Event, Limits, Moment, Money, Remedies, Reply, Run, StopReason, Transition, Weight,
+    Event, Limits, Moment, Money, AvailableMitigations, ReplyKind, Run, StopReason, Transition, TokenEstimate,
 };
 use outlast::transcript::{Block, Message, ToolCall, Usage};
 use serde_json::json;
@@ -15,7 +15,7 @@ pub(super) const MODEL: &str = "claude-test-1";
 
 pub(super) struct Sandbox {
     pub(super) root: TempDir,
-    pub(super) place: Place,
+    pub(super) place: SessionFolder,
 }
 
 impl Sandbox {
@@ -23,7 +23,7 @@ impl Sandbox {
         let root = TempDir::new().expect("a folder");
         let cwd = root.path().join("work");
         fs::create_dir(&cwd).expect("a folder");
-        let place = Place::new(&root.path().join("config"), &cwd);
+        let place = SessionFolder::new(&root.path().join("config"), &cwd);
         Self { root, place }
     }
 
@@ -49,22 +49,22 @@ impl Sandbox {
         (id, journal)
     }
 
-    pub(super) fn read(&self, id: &SessionId) -> Restored {
+    pub(super) fn read(&self, id: &SessionId) -> RestoredSession {
         outlast::journal::read(&self.place, id, OnDamage::Refuse).expect("readable")
     }
 
-    pub(super) fn resume(&self, id: &SessionId) -> (Journal, Restored) {
-        Held::take(&self.place, id, OnDamage::Refuse).expect("free").open(&self.place, &opening())
+    pub(super) fn resume(&self, id: &SessionId) -> (Journal, RestoredSession) {
+        LockedSession::take(&self.place, id, OnDamage::Refuse).expect("free").open(&self.place, &opening())
     }
 }
 
-pub(super) fn opening() -> Opening {
-    Opening {
+pub(super) fn opening() -> ProcessOpening {
+    ProcessOpening {
         version: "0.1.0".to_owned(),
         model: MODEL.to_owned(),
         permission_mode: "acceptEdits".to_owned(),
         limits: Limits::default(),
-        carry: Carry::On,
+        carry: CarryOver::On,
         required_servers: Vec::new(),
         contract: None,
         prompt: None,
@@ -102,13 +102,13 @@ pub(super) fn result(id: &str, text: &str) -> Block {
     Block::ToolResult { tool_use_id: id.to_owned(), content, is_error: false }
 }
 
-pub(super) fn reply() -> Meta<'static> {
-    Meta {
+pub(super) fn reply() -> MessageMeta<'static> {
+    MessageMeta {
         id: Some("msg_1"),
         model: Some(MODEL),
         stop_reason: Some("tool_use"),
         usage: Some(usage(10)),
-        ..Meta::default()
+        ..MessageMeta::default()
     }
 }
 
@@ -136,7 +136,7 @@ pub(super) fn steps(events: &[Event]) -> Vec<Transition> {
 /// A call whose input costs a cent, and each of its 8,192 output tokens a hundredth of one.
 pub(super) fn weighed() -> Event {
     let token = Money::from_pico_dollars(100_000_000);
-    Event::Weighed(Weight {
+    Event::Weighed(TokenEstimate {
         input: cents(1),
         token,
         left: None,
@@ -144,17 +144,17 @@ pub(super) fn weighed() -> Event {
         size: 0,
         fixed: 0,
         window: u32::MAX,
-        remedies: Remedies::NONE,
+        remedies: AvailableMitigations::NONE,
     })
 }
 
-pub(super) const TOOL_CALLS: Event = Event::Replied(Reply::ToolCalls { tokens: 10 });
+pub(super) const TOOL_CALLS: Event = Event::Replied(ReplyKind::ToolCalls { tokens: 10 });
 
 /// Writes a run of two turns down, tools and all, up to its end.
 pub(super) fn tell(journal: &mut Journal) -> Vec<Message> {
     let results = Message::user(vec![result("t1", "one"), result("t2", "two")]);
     let messages = vec![user("Fix it."), calls(&["t1", "t2"]), results, says("Fixed.")];
-    journal.message(&messages[0], &Meta::default());
+    journal.message(&messages[0], &MessageMeta::default());
     let steps = steps(&[Event::Begin, weighed(), TOOL_CALLS]);
     journal.transition(&steps[0]);
     journal.transition(&steps[1]);
@@ -165,7 +165,7 @@ pub(super) fn tell(journal: &mut Journal) -> Vec<Message> {
     // The second call ends first.
     journal.outcome(&messages[2].content[1], &json!({ "stdout": "two" }));
     journal.outcome(&messages[2].content[0], &json!(null));
-    journal.message(&messages[2], &Meta::default());
+    journal.message(&messages[2], &MessageMeta::default());
     journal.spend(Some(cents(3)), &usage(4), MODEL);
     journal.message(&messages[3], &reply());
     journal.end(StopReason::Completed);

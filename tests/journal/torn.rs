@@ -3,9 +3,9 @@
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 
-use outlast::journal::{JournalError, Meta, OnDamage, Restored, SessionId};
+use outlast::journal::{JournalError, MessageMeta, OnDamage, RestoredSession, SessionId};
 use outlast::recovery::{Event, StopReason};
-use outlast::transcript::{Message, Rule, violations};
+use outlast::transcript::{Message, HistoryRule, violations};
 use serde_json::Value;
 
 use super::story::{MODEL, Sandbox, call, calls, cents, reply, result, says, steps, usage, user};
@@ -13,7 +13,7 @@ use super::story::{MODEL, Sandbox, call, calls, cents, reply, result, says, step
 /// A session with a line of every kind, as bytes: short, since it is read once for each of them.
 fn recorded(sandbox: &Sandbox) -> Vec<u8> {
     let (id, mut journal) = sandbox.create();
-    journal.message(&user("go"), &Meta::default());
+    journal.message(&user("go"), &MessageMeta::default());
     journal.transition(&steps(&[Event::Begin])[0]);
     journal.spend(Some(cents(2)), &usage(10), MODEL);
     journal.message(&calls(&["a"]), &reply());
@@ -38,9 +38,9 @@ fn ends_of_records(bytes: &[u8]) -> Vec<usize> {
     ends
 }
 
-fn assert_sendable(restored: &Restored, context: &str) {
+fn assert_sendable(restored: &RestoredSession, context: &str) {
     for violation in violations(&restored.messages) {
-        let open_ended = matches!(violation.rule, Rule::AssistantCloses | Rule::NothingSaid);
+        let open_ended = matches!(violation.rule, HistoryRule::AssistantCloses | HistoryRule::NothingSaid);
         assert!(open_ended, "{context}: {violation:?}");
     }
 }
@@ -51,8 +51,8 @@ fn writable(sandbox: &Sandbox, id: &SessionId) -> File {
 }
 
 /// Everything but the bookkeeping of the damage.
-fn told(restored: &Restored) -> String {
-    let undamaged = Restored {
+fn told(restored: &RestoredSession) -> String {
+    let undamaged = RestoredSession {
         dropped_records: 0,
         id: SessionId::parse("same").expect("a name"),
         ..restored.clone()
@@ -91,7 +91,7 @@ fn a_journal_cut_at_any_byte_loses_no_more_than_its_last_line() {
 fn a_reply_of_several_lines_is_there_whole_or_not_at_all() {
     let sandbox = Sandbox::new();
     let (id, mut journal) = sandbox.create();
-    journal.message(&user("go"), &Meta::default());
+    journal.message(&user("go"), &MessageMeta::default());
     let before = sandbox.bytes(&id).len();
     let blocks = [says("I look.").content, calls(&["a"]).content, calls(&["b"]).content].concat();
     let ids = journal.message(&Message::assistant(blocks.clone()), &reply());
@@ -134,7 +134,7 @@ fn a_torn_journal_is_written_on_as_if_the_torn_line_had_never_been() {
             let id = sandbox.with_file(&bytes[..cut]);
             let (mut journal, restored) = sandbox.resume(&id);
             assert_sendable(&restored, &format!("cut at {cut}"));
-            journal.message(&user("go on"), &Meta::default());
+            journal.message(&user("go on"), &MessageMeta::default());
             drop(journal);
             let again = sandbox.read(&id);
             assert_eq!(again.dropped_records, 0, "cut at {cut}");

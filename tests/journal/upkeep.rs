@@ -5,7 +5,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use outlast::journal::{Cleared, Held, Meta, OnDamage, SessionId, clear_old};
+use outlast::journal::{CleanupReport, LockedSession, MessageMeta, OnDamage, SessionId, clear_old};
 
 use super::story::{Sandbox, opening, tell, user};
 
@@ -28,7 +28,7 @@ fn session(sandbox: &Sandbox, then: SystemTime) -> SessionId {
     id
 }
 
-fn clear(sandbox: &Sandbox) -> Cleared {
+fn clear(sandbox: &Sandbox) -> CleanupReport {
     clear_old(&sandbox.root.path().join("config"), ago(30))
 }
 
@@ -39,22 +39,22 @@ fn what_is_older_than_it_should_be_goes_and_nothing_else() {
     let young = session(&sandbox, ago(29));
     // Where the clock was wrong once, or is now.
     let ahead = session(&sandbox, SystemTime::now() + DAY * 400);
-    assert_eq!(clear(&sandbox), Cleared { sessions: 1, outputs: 0 });
+    assert_eq!(clear(&sandbox), CleanupReport { sessions: 1, outputs: 0 });
     assert!(!sandbox.file(&old).exists());
     assert!(sandbox.file(&young).exists() && sandbox.file(&ahead).exists());
-    assert_eq!(clear(&sandbox), Cleared::default());
+    assert_eq!(clear(&sandbox), CleanupReport::default());
 }
 
 #[test]
 fn a_session_in_use_stays_however_long_it_was_silent() {
     let sandbox = Sandbox::new();
     let id = session(&sandbox, ago(90));
-    let held = Held::take(&sandbox.place, &id, OnDamage::Refuse).expect("free");
-    assert_eq!(clear(&sandbox), Cleared::default());
+    let held = LockedSession::take(&sandbox.place, &id, OnDamage::Refuse).expect("free");
+    assert_eq!(clear(&sandbox), CleanupReport::default());
     let (mut journal, _) = held.open(&sandbox.place, &opening());
-    journal.message(&user("still here"), &Meta::default());
+    journal.message(&user("still here"), &MessageMeta::default());
     drop(journal);
-    assert_eq!(clear(&sandbox), Cleared::default(), "it was just written to");
+    assert_eq!(clear(&sandbox), CleanupReport::default(), "it was just written to");
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn long_outputs_go_with_their_session_and_take_nobody_elses_along() {
         }
         age(&folder.join(names[3]), ago(1));
     }
-    assert_eq!(clear(&sandbox), Cleared { sessions: 1, outputs: 4 });
+    assert_eq!(clear(&sandbox), CleanupReport { sessions: 1, outputs: 4 });
     for id in [&id, &orphan] {
         let folder = beside(id).join("tool-results");
         assert!(!folder.join(names[0]).exists() && !folder.join(names[1]).exists());
@@ -105,7 +105,7 @@ fn long_outputs_go_with_their_session_and_take_nobody_elses_along() {
         fs::remove_file(folder.join(names[2])).expect("it is there");
         age(&folder.join(names[3]), ago(31));
     }
-    assert_eq!(clear(&sandbox), Cleared { sessions: 0, outputs: 2 });
+    assert_eq!(clear(&sandbox), CleanupReport { sessions: 0, outputs: 2 });
     assert!(!beside(&id).exists() && !beside(&orphan).exists(), "empty folders go too");
 }
 
@@ -123,6 +123,6 @@ fn one_run_takes_no_more_than_a_hundred() {
 
 #[test]
 fn where_nothing_is_nothing_is_done() {
-    assert_eq!(clear_old(Path::new("/nonexistent/outlast"), ago(30)), Cleared::default());
-    assert_eq!(clear_old(Path::new("/dev/null/.outlast"), ago(30)), Cleared::default());
+    assert_eq!(clear_old(Path::new("/nonexistent/outlast"), ago(30)), CleanupReport::default());
+    assert_eq!(clear_old(Path::new("/dev/null/.outlast"), ago(30)), CleanupReport::default());
 }

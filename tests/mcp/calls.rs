@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use outlast::mcp::{Piece, Status, Timers};
+use outlast::mcp::{ContentPart, ServerStatus, McpTimers};
 use outlast::transcript::Block;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
@@ -22,9 +22,9 @@ async fn every_kind_of_answer_comes_through() {
     let refused = bench.call("refuse", "").await;
     assert!(refused.is_error && words(&refused).contains("no such argument"), "{refused:?}");
     let image = bench.call("image", "").await;
-    assert!(matches!(image.pieces[..], [Piece::Block(Block::Image { .. })]), "{image:?}");
+    assert!(matches!(image.pieces[..], [ContentPart::Block(Block::Image { .. })]), "{image:?}");
     let data = bench.call("data", "").await;
-    let wanted = Piece::Data {
+    let wanted = ContentPart::Data {
         what: "a recording (audio/wav)".to_owned(),
         bytes: b"\x00\x01binary".to_vec(),
     };
@@ -50,7 +50,7 @@ async fn a_server_that_dies_in_a_call_is_an_error_and_comes_back() {
 
 #[tokio::test]
 async fn a_call_that_is_not_answered_ends_in_time_and_is_cancelled() {
-    let timers = Timers { call: Duration::from_secs(3), ..patient() };
+    let timers = McpTimers { call: Duration::from_secs(3), ..patient() };
     let bench = Bench::with(&["well"], timers, |_, _| {}).ready().await;
     let late = bench.call("hang", "").await;
     assert!(late.is_error && words(&late).contains("did not answer within"), "{late:?}");
@@ -62,18 +62,18 @@ async fn a_call_that_is_not_answered_ends_in_time_and_is_cancelled() {
 
 #[tokio::test]
 async fn a_server_that_went_silent_is_started_anew() {
-    let timers = Timers { call: Duration::from_secs(3), ..patient() };
+    let timers = McpTimers { call: Duration::from_secs(3), ..patient() };
     let bench = Bench::with(&["well"], timers, |_, _| {}).ready().await;
     assert!(bench.call("mute", "").await.is_error);
-    bench.becomes(Status::Pending).await;
-    bench.becomes(Status::Connected).await;
+    bench.becomes(ServerStatus::Pending).await;
+    bench.becomes(ServerStatus::Connected).await;
     assert_eq!(words(&bench.call("echo", "hi").await), "echo: hi");
 }
 
 #[tokio::test]
 async fn progress_puts_off_the_end_of_patience_but_not_for_ever() {
     let call = Duration::from_secs(3);
-    let timers = Timers { call, call_max: Duration::from_secs(9), ..patient() };
+    let timers = McpTimers { call, call_max: Duration::from_secs(9), ..patient() };
     let bench = Bench::with(&["well"], timers, |_, _| {}).ready().await;
     // Three seconds and a half.
     assert_eq!(words(&bench.call("slow", "12").await), "done at last");
@@ -164,7 +164,7 @@ async fn resources_are_listed_and_read() {
     let reply = bench.servers.call("ReadMcpResource", &read("test", "x://notes"), &cancel).await;
     assert_eq!(words(&reply), "[x://notes]\nread it");
     let blob = bench.servers.call("ReadMcpResource", &read("test", "x://blob"), &cancel).await;
-    assert!(matches!(&blob.pieces[..], [Piece::Data { bytes, .. }] if bytes == b"hi"), "{blob:?}");
+    assert!(matches!(&blob.pieces[..], [ContentPart::Data { bytes, .. }] if bytes == b"hi"), "{blob:?}");
     for (server, uri) in [("other", "x://notes"), ("test", "x://none")] {
         let reply = bench.servers.call("ReadMcpResource", &read(server, uri), &cancel).await;
         assert!(reply.is_error, "{reply:?}");

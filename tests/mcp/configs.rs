@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use outlast::mcp::{Place, expand};
+use outlast::mcp::{ServerAddress, expand};
 use serde_json::{Value, json};
 
 use super::entry;
@@ -16,7 +16,7 @@ fn variables_are_put_in_wherever_they_may_stand() {
         "timeout": 1500,
     }))
     .expect("a good entry");
-    let Place::Program { command, arguments, variables } = config.place else {
+    let ServerAddress::Program { command, arguments, variables } = config.place else {
         panic!("no program")
     };
     assert_eq!(command, "/usr/bin/srv");
@@ -28,7 +28,7 @@ fn variables_are_put_in_wherever_they_may_stand() {
     let http = json!({
         "type": "http", "url": "https://x.test/${TOKEN}", "headers": { "A": "Bearer ${TOKEN}" }
     });
-    let Place::Http { url, headers } = entry(&http).expect("a good entry").0.place else {
+    let ServerAddress::Http { url, headers } = entry(&http).expect("a good entry").0.place else {
         panic!("no address")
     };
     assert_eq!(url, "https://x.test/abc");

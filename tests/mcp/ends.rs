@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
-use outlast::rehearsal::{Scenario, Server};
+use outlast::rehearsal::{Scenario, RehearsalServer};
 use serde_json::json;
 
 use super::script;
@@ -63,7 +63,7 @@ impl Phase {
 
 struct Started {
     running: Running,
-    server: Server,
+    server: RehearsalServer,
     log: PathBuf,
 }
 

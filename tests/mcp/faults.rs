@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use outlast::mcp::{Status, Timers};
+use outlast::mcp::{ServerStatus, McpTimers};
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -28,20 +28,20 @@ async fn a_call_that_http_fails_is_told_in_one_plain_line() {
     // stands then.
     let doubt = "had an effect is unknown";
     let table = [
-        ("500", vec!["it answered HTTP 500 Internal Server Error", doubt], Status::Connected),
-        ("503", vec!["HTTP 503", "it asks to wait: 7", doubt], Status::Connected),
-        ("429", vec!["HTTP 429"], Status::Connected),
-        ("400", vec!["HTTP 400", "it said: what was that"], Status::Connected),
-        ("403", vec!["HTTP 403", "not from there"], Status::Connected),
-        ("307", vec!["HTTP 307 Temporary Redirect, which is not followed"], Status::Connected),
-        ("401", vec!["it wants a login (HTTP 401)", "go on without it"], Status::NeedsAuth),
-        ("oauth", vec!["a login by OAuth (HTTP 401)", "go on without it"], Status::NeedsAuth),
-        ("scope", vec!["the token that it is given may not do this"], Status::NeedsAuth),
-        ("page", vec!["it answered with text/html", doubt], Status::Connected),
-        ("words", vec!["no message of the protocol", doubt], Status::Connected),
-        ("large", vec!["larger than 16 MiB", doubt], Status::Connected),
-        ("torn", vec!["the connection broke before it had answered", doubt], Status::Connected),
-        ("cut", vec!["before it answered", doubt], Status::Connected),
+        ("500", vec!["it answered HTTP 500 Internal Server Error", doubt], ServerStatus::Connected),
+        ("503", vec!["HTTP 503", "it asks to wait: 7", doubt], ServerStatus::Connected),
+        ("429", vec!["HTTP 429"], ServerStatus::Connected),
+        ("400", vec!["HTTP 400", "it said: what was that"], ServerStatus::Connected),
+        ("403", vec!["HTTP 403", "not from there"], ServerStatus::Connected),
+        ("307", vec!["HTTP 307 Temporary Redirect, which is not followed"], ServerStatus::Connected),
+        ("401", vec!["it wants a login (HTTP 401)", "go on without it"], ServerStatus::NeedsAuth),
+        ("oauth", vec!["a login by OAuth (HTTP 401)", "go on without it"], ServerStatus::NeedsAuth),
+        ("scope", vec!["the token that it is given may not do this"], ServerStatus::NeedsAuth),
+        ("page", vec!["it answered with text/html", doubt], ServerStatus::Connected),
+        ("words", vec!["no message of the protocol", doubt], ServerStatus::Connected),
+        ("large", vec!["larger than 16 MiB", doubt], ServerStatus::Connected),
+        ("torn", vec!["the connection broke before it had answered", doubt], ServerStatus::Connected),
+        ("cut", vec!["before it answered", doubt], ServerStatus::Connected),
     ];
     for (kind, wanted, status) in table {
         let http = http(&format!("tools/call:{kind}")).await;
@@ -52,7 +52,7 @@ async fn a_call_that_http_fails_is_told_in_one_plain_line() {
         assert!(wanted.iter().all(|words| told.contains(words)), "{kind}: {told}");
         is_plain(&told, kind);
         bench.becomes(status).await;
-        let needs_auth = status == Status::NeedsAuth;
+        let needs_auth = status == ServerStatus::NeedsAuth;
         let mut news = bench.servers.take_news();
         within("the news", async {
             while news.is_empty() && (needs_auth || told.contains(doubt)) {
@@ -76,20 +76,20 @@ async fn a_call_that_http_fails_is_told_in_one_plain_line() {
 #[tokio::test]
 async fn a_start_that_http_fails_is_told_in_one_plain_line() {
     let table = [
-        ("500", "it answered HTTP 500", Status::Pending),
-        ("503", "it asks to wait: 7", Status::Pending),
-        ("400", "it said: what was that", Status::Failed),
-        ("403", "not from there", Status::Failed),
-        ("307", "write the address that it leads to into its \"url\"", Status::Failed),
-        ("404", "it speaks the old SSE transport, which is not supported", Status::Failed),
-        ("405", "its \"url\" may be wrong", Status::Failed),
-        ("401", "it wants a login", Status::NeedsAuth),
-        ("oauth", "it wants a login by OAuth", Status::NeedsAuth),
-        ("scope", "may not do this", Status::NeedsAuth),
-        ("page", "it answered with text/html", Status::Pending),
-        ("words", "no message of the protocol", Status::Pending),
-        ("torn", "the connection broke", Status::Pending),
-        ("cut", "did not answer the first message", Status::Pending),
+        ("500", "it answered HTTP 500", ServerStatus::Pending),
+        ("503", "it asks to wait: 7", ServerStatus::Pending),
+        ("400", "it said: what was that", ServerStatus::Failed),
+        ("403", "not from there", ServerStatus::Failed),
+        ("307", "write the address that it leads to into its \"url\"", ServerStatus::Failed),
+        ("404", "it speaks the old SSE transport, which is not supported", ServerStatus::Failed),
+        ("405", "its \"url\" may be wrong", ServerStatus::Failed),
+        ("401", "it wants a login", ServerStatus::NeedsAuth),
+        ("oauth", "it wants a login by OAuth", ServerStatus::NeedsAuth),
+        ("scope", "may not do this", ServerStatus::NeedsAuth),
+        ("page", "it answered with text/html", ServerStatus::Pending),
+        ("words", "no message of the protocol", ServerStatus::Pending),
+        ("torn", "the connection broke", ServerStatus::Pending),
+        ("cut", "did not answer the first message", ServerStatus::Pending),
     ];
     for (kind, wanted, status) in table {
         let http = http(&format!("initialize:{kind}")).await;
@@ -101,9 +101,9 @@ async fn a_start_that_http_fails_is_told_in_one_plain_line() {
         let news = http.bench.servers.take_news().join("\n");
         assert!(news.starts_with("MCP server \"test\": ") && news.contains(wanted), "{news}");
         let next = match status {
-            Status::Pending => "next attempt in 1 s",
-            Status::NeedsAuth => "nobody is there to log in: renew the token in its \"headers\"",
-            Status::Failed | Status::Connected | Status::Disabled => "it is given up",
+            ServerStatus::Pending => "next attempt in 1 s",
+            ServerStatus::NeedsAuth => "nobody is there to log in: renew the token in its \"headers\"",
+            ServerStatus::Failed | ServerStatus::Connected | ServerStatus::Disabled => "it is given up",
         };
         assert!(news.contains(next), "{kind}: {news}");
         assert_eq!(news.lines().count(), 1, "{kind}: {news}");
@@ -140,7 +140,7 @@ async fn a_server_that_is_not_there_any_more_is_told_in_plain_words() {
 
 #[tokio::test]
 async fn a_call_that_is_late_is_told_to_people_too() {
-    let timers = Timers { call: Duration::from_millis(300), ..Timers::default() };
+    let timers = McpTimers { call: Duration::from_millis(300), ..McpTimers::default() };
     let bench = Bench::with(&["well"], timers, |_, _| {}).ready().await;
     assert!(bench.call("hang", "").await.is_error);
     let news = bench.servers.take_news().join("\n");
@@ -178,7 +178,7 @@ async fn messages_that_nobody_asked_for_change_nothing() {
 
 #[tokio::test]
 async fn an_answer_that_comes_too_late_is_nobody_elses() {
-    let timers = Timers { call: Duration::from_millis(300), ..Timers::default() };
+    let timers = McpTimers { call: Duration::from_millis(300), ..McpTimers::default() };
     let bench = Bench::with(&["well"], timers, |_, _| {}).ready().await;
     assert!(bench.call("tardy", "").await.is_error);
     bench.hears("answered too late").await;
@@ -188,7 +188,7 @@ async fn an_answer_that_comes_too_late_is_nobody_elses() {
 #[tokio::test]
 async fn progress_without_end_does_not_hide_the_end_of_patience() {
     let call = Duration::from_millis(500);
-    let timers = Timers { call, call_max: Duration::from_secs(1), ..Timers::default() };
+    let timers = McpTimers { call, call_max: Duration::from_secs(1), ..McpTimers::default() };
     let bench = Bench::with(&["well"], timers, |_, _| {}).ready().await;
     let late = bench.call("flood", "").await;
     assert!(words(&late).contains("did not answer within 1."), "{late:?}");
@@ -196,11 +196,11 @@ async fn progress_without_end_does_not_hide_the_end_of_patience() {
 
 #[tokio::test]
 async fn a_server_that_is_stopped_in_a_call_is_started_anew_and_not_left_behind() {
-    let timers = Timers { call: Duration::from_millis(300), ..Timers::default() };
+    let timers = McpTimers { call: Duration::from_millis(300), ..McpTimers::default() };
     let bench = Bench::with(&["well"], timers, |_, _| {}).ready().await;
     assert!(words(&bench.call("stop", "").await).contains("did not answer"));
-    bench.becomes(Status::Pending).await;
-    bench.becomes(Status::Connected).await;
+    bench.becomes(ServerStatus::Pending).await;
+    bench.becomes(ServerStatus::Connected).await;
     assert_eq!(words(&bench.call("echo", "hi").await), "echo: hi");
     let log = bench.log();
     let pids: Vec<i32> =
@@ -227,7 +227,7 @@ async fn a_server_that_asks_and_reads_no_answers_is_started_anew() {
         }
     })
     .await;
-    bench.becomes(Status::Connected).await;
+    bench.becomes(ServerStatus::Connected).await;
     assert_eq!(words(&bench.call("echo", "hi").await), "echo: hi");
 }
 
@@ -262,14 +262,14 @@ async fn a_tool_that_is_not_there_is_explained_by_how_its_server_stands() {
         assert_eq!(bench.servers.absent("Bash"), None);
     }
     let closed = http("initialize:401").await;
-    closed.bench.becomes(Status::NeedsAuth).await;
+    closed.bench.becomes(ServerStatus::NeedsAuth).await;
     let told = words(&closed.bench.call("echo", "").await);
     assert!(told.contains("is not connected: it wants a login (HTTP 401), and nobody"), "{told}");
     let gone = http("initialize:404").await;
-    gone.bench.becomes(Status::Failed).await;
+    gone.bench.becomes(ServerStatus::Failed).await;
     let told = words(&gone.bench.call("echo", "").await);
     assert!(told.contains("Go on without it") && told.contains("HTTP 404"), "{told}");
-    let disabled = Bench::with(&["well"], Timers::default(), |config, _| config.disabled = true);
+    let disabled = Bench::with(&["well"], McpTimers::default(), |config, _| config.disabled = true);
     assert!(words(&disabled.call("echo", "").await).contains("is disabled"));
 }
 

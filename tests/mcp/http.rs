@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Stdio;
 
-use outlast::mcp::{Config, Place, Servers, Status};
+use outlast::mcp::{ServerConfig, ServerAddress, Servers, ServerStatus};
 use serde_json::json;
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, BufReader};
@@ -38,9 +38,9 @@ pub(super) async fn http(mode: &str) -> Http {
     let folder: TempDir = tempfile::tempdir().expect("a folder can be made");
     let (child, url) = serve(mode, folder.path()).await;
     let headers = vec![("Authorization".to_owned(), "Bearer abc".to_owned())];
-    let config = Config {
+    let config = ServerConfig {
         name: "test".to_owned(),
-        place: Place::Http { url, headers },
+        place: ServerAddress::Http { url, headers },
         timeout: None,
         disabled: false,
         vouched: true,
@@ -85,7 +85,7 @@ async fn a_server_that_forgets_every_session_is_not_asked_for_ever() {
 async fn who_wants_a_login_is_asked_once() {
     let http_closed = http("login").await;
     let closed = &http_closed.bench;
-    closed.becomes(Status::NeedsAuth).await;
+    closed.becomes(ServerStatus::NeedsAuth).await;
     assert!(closed.servers.require(&[]).await.expect_err("no login").contains("wants a login"));
     assert_eq!(closed.log().lines().count(), 1, "no second attempt: {}", closed.log());
     let http = http("revoked").await;
@@ -95,7 +95,7 @@ async fn who_wants_a_login_is_asked_once() {
         assert!(reply.is_error && words(&reply).contains("login"), "{reply:?}");
     }
     assert_eq!(bench.log().matches("tools/call").count(), 1, "{}", bench.log());
-    bench.becomes(Status::NeedsAuth).await;
+    bench.becomes(ServerStatus::NeedsAuth).await;
 }
 
 #[tokio::test]

@@ -12,8 +12,8 @@ mod waits;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use outlast::mcp::{Config, Piece, Place, Reply, Servers, Status, Surroundings, Timers};
-use outlast::secrets::{KnownSecrets, Mask};
+use outlast::mcp::{ServerConfig, ContentPart, ServerAddress, CallReply, Servers, ServerStatus, ServerEnvironment, McpTimers};
+use outlast::secrets::{KnownSecrets, Redactor};
 use outlast::transcript::Block;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -36,17 +36,17 @@ struct Bench {
 }
 
 /// However busy the machine is, nobody starts too late, unless that is on trial.
-fn patient() -> Timers {
+fn patient() -> McpTimers {
     let long = Duration::from_mins(4);
-    Timers { wait: long, start: long, ..Timers::default() }
+    McpTimers { wait: long, start: long, ..McpTimers::default() }
 }
 
-fn program(name: &str, arguments: &[&str], log: &Path) -> Config {
+fn program(name: &str, arguments: &[&str], log: &Path) -> ServerConfig {
     let script = script().display().to_string();
     let arguments = arguments.iter().map(ToString::to_string);
-    Config {
+    ServerConfig {
         name: name.to_owned(),
-        place: Place::Program {
+        place: ServerAddress::Program {
             command: "python3".to_owned(),
             arguments: [script].into_iter().chain(arguments).collect(),
             variables: [("SERVER_LOG".to_owned(), log.display().to_string())].into(),
@@ -57,15 +57,15 @@ fn program(name: &str, arguments: &[&str], log: &Path) -> Config {
     }
 }
 
-fn surroundings(folder: &Path) -> Surroundings {
-    Surroundings {
+fn surroundings(folder: &Path) -> ServerEnvironment {
+    ServerEnvironment {
         cwd: folder.to_path_buf(),
         folders: Vec::new(),
         environment: vec![("PATH".into(), std::env::var_os("PATH").unwrap_or_default())],
         supervisor: supervisor(),
-        mask: Mask::new(KnownSecrets::new([SECRET])),
+        mask: Redactor::new(KnownSecrets::new([SECRET])),
         http: Box::new(|url| {
-            let timers = outlast::model::Timers::default();
+            let timers = outlast::model::RequestTimers::default();
             outlast::model::http_client(url, timers, &[], &outlast::model::Proxies::default())
         }),
     }
@@ -77,7 +77,7 @@ impl Bench {
         Self::with(mode, patient(), |_, _| {})
     }
 
-    fn with(mode: &[&str], timers: Timers, change: impl FnOnce(&mut Config, &Path)) -> Self {
+    fn with(mode: &[&str], timers: McpTimers, change: impl FnOnce(&mut ServerConfig, &Path)) -> Self {
         let folder = tempfile::tempdir().expect("a folder can be made");
         let mut config = program("test", mode, &folder.path().join("log"));
         change(&mut config, folder.path());
@@ -105,14 +105,14 @@ impl Bench {
         self
     }
 
-    async fn call(&self, tool: &str, text: &str) -> Reply {
+    async fn call(&self, tool: &str, text: &str) -> CallReply {
         let (name, input) = (format!("mcp__test__{tool}"), json!({ "text": text }));
         let cancel = CancellationToken::new();
         within("an answer", self.servers.call(&name, &input, &cancel)).await
     }
 
     /// Waits until the server stands like this.
-    async fn becomes(&self, status: Status) {
+    async fn becomes(&self, status: ServerStatus) {
         within("its standing", async {
             while self.servers.standings()[0].status != status {
                 tokio::time::sleep(Duration::from_millis(10)).await;
@@ -122,10 +122,10 @@ impl Bench {
     }
 }
 
-fn words(reply: &Reply) -> String {
-    let text = |piece: &Piece| match piece {
-        Piece::Block(Block::Text { text }) => text.clone(),
-        Piece::Block(_) | Piece::Data { .. } => format!("{piece:?}"),
+fn words(reply: &CallReply) -> String {
+    let text = |piece: &ContentPart| match piece {
+        ContentPart::Block(Block::Text { text }) => text.clone(),
+        ContentPart::Block(_) | ContentPart::Data { .. } => format!("{piece:?}"),
     };
     reply.pieces.iter().map(text).collect::<Vec<_>>().join("\n")
 }
@@ -134,7 +134,7 @@ fn why(bench: &Bench) -> String {
     bench.servers.standings()[0].why.clone().unwrap_or_default()
 }
 
-fn entry(value: &Value) -> Result<(Config, Vec<String>), String> {
+fn entry(value: &Value) -> Result<(ServerConfig, Vec<String>), String> {
     let lookup = |name: &str| (name == "TOKEN").then(|| "abc".to_owned());
-    Config::read("srv", value, &lookup)
+    ServerConfig::read("srv", value, &lookup)
 }

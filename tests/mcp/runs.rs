@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
-use outlast::rehearsal::{Scenario, Server};
+use outlast::rehearsal::{Scenario, RehearsalServer};
 use serde_json::{Value, json};
 
 use super::script;
@@ -21,7 +21,7 @@ fn config(arguments: &[&str], more: &Value) -> String {
     json!({ "mcpServers": { "test": entry } }).to_string()
 }
 
-pub(super) fn trial(server: &Server, arguments: &[&str]) -> Trial {
+pub(super) fn trial(server: &RehearsalServer, arguments: &[&str]) -> Trial {
     Trial::against(server)
         .args(["go", "--output-format", "stream-json", "--mcp-config"])
         .args([config(arguments, &json!({}))])
@@ -33,7 +33,7 @@ pub(super) fn calls(tool: &str, text: &str) -> Scenario {
 }
 
 /// What the model was told last, as text.
-pub(super) fn told(server: &Server) -> String {
+pub(super) fn told(server: &RehearsalServer) -> String {
     let body = server.requests().last().map(|request| request.body.clone()).unwrap_or_default();
     body["messages"].as_array().and_then(|all| all.last()).map(Value::to_string).unwrap_or_default()
 }

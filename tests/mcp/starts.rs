@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use outlast::mcp::{Place, Servers, Status, Timers};
+use outlast::mcp::{ServerAddress, Servers, ServerStatus, McpTimers};
 
 use super::{Bench, patient, program, surroundings, why, words};
 use crate::support::stopwatch::Stopwatch;
@@ -14,7 +14,7 @@ async fn a_slow_server_holds_nobody_up_and_joins_later() {
     let gate = folder.path().join("gate");
     let bench = Bench::of(&["late", &gate.display().to_string()]);
     bench.servers.settle(Duration::from_millis(200)).await;
-    assert_eq!(bench.servers.standings()[0].status, Status::Pending);
+    assert_eq!(bench.servers.standings()[0].status, ServerStatus::Pending);
     assert!(bench.servers.definitions().is_empty());
     std::fs::write(&gate, "").expect("a file can be written");
     let bench = bench.ready().await;
@@ -26,7 +26,7 @@ async fn a_server_that_crashes_says_why_and_is_tried_again() {
     let bench = Bench::of(&["crash"]);
     within("the first attempt", bench.servers.settle(Duration::from_mins(4))).await;
     let standing = &bench.servers.standings()[0];
-    assert_eq!(standing.status, Status::Pending);
+    assert_eq!(standing.status, ServerStatus::Pending);
     assert!(why(&bench).contains("cannot find my config"), "{}", why(&bench));
     within("the second attempt", async {
         while bench.log().matches("start ").count() < 2 {
@@ -41,11 +41,11 @@ async fn a_program_that_is_not_there_is_given_up_at_once() {
     let bench = Bench::with(&[], patient(), |config, _| {
         let variables = std::collections::BTreeMap::default();
         let (command, arguments) = ("no-such-server".to_owned(), Vec::new());
-        config.place = Place::Program { command, arguments, variables };
+        config.place = ServerAddress::Program { command, arguments, variables };
     });
     let missing = within("the verdict", bench.servers.require(&[])).await.expect_err("not there");
     assert!(missing.contains("no-such-server") && missing.contains("PATH"), "{missing}");
-    assert_eq!(bench.servers.standings()[0].status, Status::Failed);
+    assert_eq!(bench.servers.standings()[0].status, ServerStatus::Failed);
     let reply = bench.call("echo", "").await;
     assert!(reply.is_error, "{reply:?}");
     let unknown = bench.servers.require(&["other".to_owned()]).await.expect_err("unknown");
@@ -55,7 +55,7 @@ async fn a_program_that_is_not_there_is_given_up_at_once() {
 #[tokio::test]
 async fn a_server_that_never_answers_is_waited_for_no_longer_than_its_start_may_take() {
     let short = Duration::from_millis(300);
-    let timers = Timers { wait: short, start: short, ..Timers::default() };
+    let timers = McpTimers { wait: short, start: short, ..McpTimers::default() };
     let bench = Bench::with(&["never"], timers, |_, _| {});
     let late = within("the verdict", bench.servers.require(&[])).await.expect_err("it is late");
     assert!(late.contains("not there in time"), "{late}");
@@ -91,8 +91,8 @@ async fn servers_start_side_by_side_and_of_two_alike_the_first_counts() {
     let servers = Servers::new(configs, surroundings(folder.path()), patient());
     servers.start();
     within("the servers", servers.require(&["a b".to_owned()])).await.expect("it starts");
-    let standings: Vec<Status> = servers.standings().iter().map(|one| one.status).collect();
-    assert_eq!(standings, [Status::Connected, Status::Disabled, Status::Disabled]);
+    let standings: Vec<ServerStatus> = servers.standings().iter().map(|one| one.status).collect();
+    assert_eq!(standings, [ServerStatus::Connected, ServerStatus::Disabled, ServerStatus::Disabled]);
     assert!(servers.knows("mcp__a_b__echo"));
     assert!(servers.take_news()[0].contains("\"a_b\""));
 }

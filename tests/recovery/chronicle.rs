@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use outlast::recovery::{
-    Budgets, Chronicle, Counsel, Cut, Episode, ErrorClass, Event, Failure, Fate, Interrupt, Limits,
-    Money, RecoveryPlan, Remedies, Reply, StopReason, Weight,
+    Budgets, RecoveryLog, StopHookDecision, CutKind, RecoveryRecord, ErrorClass, Event, Failure, ReplyDisposition, Interrupt, Limits,
+    Money, RecoveryPlan, AvailableMitigations, ReplyKind, StopReason, TokenEstimate,
 };
 use serde_json::json;
 
@@ -13,29 +13,29 @@ use super::{
 };
 
 const OVERLOAD: ErrorClass = ErrorClass::ServerOverload;
-const ROUNDS: Remedies = Remedies { rounds: true, ..Remedies::NONE };
-const ROOMY: Weight = Weight { size: 20_000, window: 200_000, remedies: ROUNDS, ..FREE };
-const CROWDED: Weight = Weight { size: 190_000, ..ROOMY };
+const ROUNDS: AvailableMitigations = AvailableMitigations { rounds: true, ..AvailableMitigations::NONE };
+const ROOMY: TokenEstimate = TokenEstimate { size: 20_000, window: 200_000, remedies: ROUNDS, ..FREE };
+const CROWDED: TokenEstimate = TokenEstimate { size: 190_000, ..ROOMY };
 const PASSED: Event = Event::Checked { passed: true };
 const FAILED: Event = Event::Checked { passed: false };
-const CUT: Event = Event::Replied(Reply::CutShort(Cut::Text));
+const CUT: Event = Event::Replied(ReplyKind::CutShort(CutKind::Text));
 
 /// A story's records. The first reply costs two tokens and pico-dollars, and each one twice as much
 /// as the one before: so it shows which ones were charged.
 struct Told {
-    chronicle: Chronicle,
-    ended: Vec<Episode>,
+    chronicle: RecoveryLog,
+    ended: Vec<RecoveryRecord>,
 }
 
 fn told(story: &Story) -> Told {
-    let mut told = Told { chronicle: Chronicle::default(), ended: Vec::new() };
+    let mut told = Told { chronicle: RecoveryLog::default(), ended: Vec::new() };
     let (mut turns, mut calls) = (0, 0);
     for step in &story.told {
         if matches!(step.event, Event::Replied(_)) {
             calls += 1;
             told.chronicle.bill(Money::from_pico_dollars(1 << calls), 1 << calls);
         }
-        turns += u32::from(step.edit.reply == Fate::Keep);
+        turns += u32::from(step.edit.reply == ReplyDisposition::Keep);
         told.ended.extend(told.chronicle.observe(step, turns));
     }
     assert_eq!(told.ended, told.chronicle.episodes().cloned().collect::<Vec<_>>());
@@ -45,7 +45,7 @@ fn told(story: &Story) -> Told {
 impl Told {
     /// The only record.
     #[track_caller]
-    fn only(self) -> Episode {
+    fn only(self) -> RecoveryRecord {
         let [episode] = self.ended.try_into().expect("one record");
         episode
     }
@@ -56,15 +56,15 @@ impl Told {
 }
 
 /// What a record says was tried.
-fn tried(episode: &Episode) -> Vec<(&str, u32)> {
+fn tried(episode: &RecoveryRecord) -> Vec<(&str, u32)> {
     episode.strategies.iter().collect()
 }
 
-fn begin(weight: Weight, limits: Limits) -> Story {
+fn begin(weight: TokenEstimate, limits: Limits) -> Story {
     Story::unasked(limits).weighing(weight).then(Event::Begin)
 }
 
-fn overflow(remedies: Remedies) -> Event {
+fn overflow(remedies: AvailableMitigations) -> Event {
     Event::Failed(Failure { remedies, ..failure(ErrorClass::PromptTooLong) })
 }
 
@@ -120,7 +120,7 @@ fn each_turn_has_its_own_and_each_call_but_one() {
         .then(TOOLS_DONE)
         .fails_and_waits(ErrorClass::ServerError, 1)
         .fails_and_waits(OVERLOAD, 1)
-        .then(Event::Replied(Reply::Empty))
+        .then(Event::Replied(ReplyKind::Empty))
         .wakes()
         .then(ANSWER);
     let told = told(&story);
@@ -138,7 +138,7 @@ fn each_turn_has_its_own_and_each_call_but_one() {
 
 #[test]
 fn a_reply_that_was_dropped_is_charged_and_one_that_was_kept_is_not() {
-    let escalating = Weight { ceiling: 64_000, ..FREE };
+    let escalating = TokenEstimate { ceiling: 64_000, ..FREE };
     let story = begin(escalating, limits()).then(CUT).then(CUT).then(CUT).then(ANSWER);
     let episode = told(&story).only();
     assert_eq!(episode.class, "max_output_tokens");
@@ -167,7 +167,7 @@ fn a_reply_that_cannot_be_finished_is_lost_though_parts_of_it_were_kept() {
 
 #[test]
 fn a_refusal_is_an_answer_to_the_call_all_the_same() {
-    let refusal = Event::Replied(Reply::Refusal);
+    let refusal = Event::Replied(ReplyKind::Refusal);
     let story = Story::begin(limits()).fails_and_waits(OVERLOAD, 1).then(refusal);
     story.ends_as(StopReason::Refusal);
     assert!(told(&story).only().saved);
@@ -245,7 +245,7 @@ fn a_compaction_is_saved_by_its_summary_and_charged_for_it() {
 
 #[test]
 fn a_summary_that_is_done_without_is_saved_by_the_reply() {
-    let empty = Event::Replied(Reply::Empty);
+    let empty = Event::Replied(ReplyKind::Empty);
     let story = begin(CROWDED, limits()).then(empty).then(ANSWER);
     let told = told(&story);
     assert_eq!(told.chronicle.totals().compactions, 0);
@@ -257,7 +257,7 @@ fn a_summary_that_is_done_without_is_saved_by_the_reply() {
 
 #[test]
 fn an_overflow_is_over_with_the_reply_and_not_with_the_summary() {
-    let drains = Remedies { folds: true, rounds: true, ..Remedies::NONE };
+    let drains = AvailableMitigations { folds: true, rounds: true, ..AvailableMitigations::NONE };
     let story = begin(ROOMY, limits()).then(overflow(drains)).then(overflow(ROUNDS)).then(ANSWER);
     assert_eq!(told(&story).ended, [], "the summary is not what was wanted");
     let episode = told(&story.then(ANSWER)).only();
@@ -269,7 +269,7 @@ fn an_overflow_is_over_with_the_reply_and_not_with_the_summary() {
 
 #[test]
 fn a_compaction_that_came_to_nothing_is_not_saved_by_the_next_one() {
-    let empty = Event::Replied(Reply::Empty);
+    let empty = Event::Replied(ReplyKind::Empty);
     let story = begin(CROWDED, limits()).then(empty).then(overflow(ROUNDS));
     let story = story.weighing(ROOMY).then(ANSWER);
     assert_eq!(told(&story).ended, [], "now it is the reply that is wanted");
@@ -280,7 +280,7 @@ fn a_compaction_that_came_to_nothing_is_not_saved_by_the_next_one() {
 #[test]
 fn an_overflow_that_no_summary_mends_is_lost() {
     let story = begin(ROOMY, limits()).then(overflow(ROUNDS));
-    let story = story.then(ANSWER).then(overflow(Remedies::NONE));
+    let story = story.then(ANSWER).then(overflow(AvailableMitigations::NONE));
     story.ends_as(StopReason::PromptTooLong);
     let episode = told(&story).only();
     assert_eq!(episode.setbacks.of("prompt_too_long"), 2);
@@ -367,7 +367,7 @@ fn a_recovery_that_a_crash_cut_open_goes_on_in_the_next_process() {
     let mut chronicle = told(&story).chronicle.resumed();
     assert_eq!(chronicle, chronicle.clone().resumed(), "twice is once");
     let next = Story::take_up(story.run.resumed(), limits()).at(after(7)).then(ANSWER);
-    let ended: Vec<Episode> =
+    let ended: Vec<RecoveryRecord> =
         next.told.iter().flat_map(|step| chronicle.observe(step, 1)).collect();
     assert_eq!(ended.len(), 1);
     assert_eq!((ended[0].attempts, ended[0].setbacks.sum(), ended[0].saved), (3, 2, true));
@@ -381,9 +381,9 @@ fn only_the_latest_hundred_are_remembered_and_all_are_counted() {
     for _ in 0..102 {
         story = story.fails_and_waits(OVERLOAD, 1).then(TOOL_CALLS).then(TOOLS_DONE);
     }
-    let (mut chronicle, mut turns) = (Chronicle::default(), 0);
+    let (mut chronicle, mut turns) = (RecoveryLog::default(), 0);
     for step in &story.told {
-        turns += u32::from(step.edit.reply == Fate::Keep);
+        turns += u32::from(step.edit.reply == ReplyDisposition::Keep);
         chronicle.observe(step, turns);
     }
     let totals = chronicle.totals();
@@ -413,7 +413,7 @@ fn records_are_written_in_milliseconds_and_read_back_whatever_comes_to_stand_bes
     });
     assert_eq!(written, expected);
     written["later"] = json!("a field that nobody knew");
-    assert_eq!(serde_json::from_value::<Episode>(written).expect("readable"), episode);
+    assert_eq!(serde_json::from_value::<RecoveryRecord>(written).expect("readable"), episode);
 }
 
 #[test]
@@ -439,8 +439,8 @@ fn the_loop_s_transitions_have_the_names_that_the_specification_gives_them() {
 
 #[test]
 fn an_objection_that_is_satisfied_is_saved_and_one_that_is_not_is_lost() {
-    let block = Event::Consulted(Counsel::Block);
-    let pass = Event::Consulted(Counsel::Pass);
+    let block = Event::Consulted(StopHookDecision::Block);
+    let pass = Event::Consulted(StopHookDecision::Pass);
     let rules = Limits { stop_hooks: true, requirement: true, ..limits() };
     let story = Story::begin(rules).then(ANSWER).then(block).then(ANSWER);
     let told_so_far = told(&Story { told: story.told.clone(), ..story });
@@ -449,7 +449,7 @@ fn an_objection_that_is_satisfied_is_saved_and_one_that_is_not_is_lost() {
     assert_eq!(told(&story).classes(), [("stop_hook", true)]);
     let story = story.then(FAILED).then(ANSWER).then(pass).then(PASSED);
     assert_eq!(told(&story).classes(), [("stop_hook", true), ("requirement", true)]);
-    let again = Event::Consulted(Counsel::BlockAgain);
+    let again = Event::Consulted(StopHookDecision::BlockAgain);
     let story = Story::begin(rules).then(ANSWER).then(block).then(ANSWER).then(again);
     let episode = told(&story).only();
     assert_eq!((episode.class.as_str(), episode.saved), ("stop_hook", false));
@@ -458,10 +458,10 @@ fn an_objection_that_is_satisfied_is_saved_and_one_that_is_not_is_lost() {
 
 #[test]
 fn effort_that_was_asked_for_has_come_when_the_hooks_agree_too() {
-    let pass = Event::Consulted(Counsel::Pass);
+    let pass = Event::Consulted(StopHookDecision::Pass);
     let rules = Limits { stop_hooks: true, effort: Some(10_000), ..limits() };
-    let enough = Event::Replied(Reply::Answer { tokens: 9_990 });
-    let little = Event::Replied(Reply::Answer { tokens: 10 });
+    let enough = Event::Replied(ReplyKind::Answer { tokens: 9_990 });
+    let little = Event::Replied(ReplyKind::Answer { tokens: 10 });
     let story = Story::begin(rules).then(little).then(pass).then(enough).then(pass);
     assert_eq!(told(&story).classes(), [("token_budget", true)]);
 }

@@ -1,14 +1,14 @@
 //! What every answer of every server means.
 
 use outlast::recovery::{
-    ErrorClass, Failure, Fault, FaultKind, Reach, Ruling, Timer, Wish, WishSource, classify,
+    ErrorClass, Failure, Fault, FaultKind, FailureStage, RetryHint, Timer, RetryAfter, RetryAfterSource, classify,
 };
 
 use super::{Story, limits, secs};
 
 fn refused(status: u16, label: &str, code: &str, message: &str) -> Fault {
     let [label, code, message] = [label, code, message].map(str::to_owned);
-    Fault::new(FaultKind::Refused { status, label, code, message }, Reach::Status)
+    Fault::new(FaultKind::Refused { status, label, code, message }, FailureStage::Status)
 }
 
 fn class(fault: &Fault) -> ErrorClass {
@@ -62,7 +62,7 @@ fn a_spend_limit_is_never_retried_whatever_the_status_says() {
         for code in ["enforced_spend_limit_reached", "contract_spend_limit_reached"] {
             let reached = classify(&refused(status, "rate_limit_error", code, "rate limited"));
             assert_eq!(reached.class, ErrorClass::CreditBalanceLow, "{status}");
-            assert!(!is_retried(Failure { ruling: Some(Ruling::Retry), ..reached }), "{status}");
+            assert!(!is_retried(Failure { ruling: Some(RetryHint::Retry), ..reached }), "{status}");
         }
     }
 }
@@ -86,7 +86,7 @@ fn what_is_not_an_answer_has_a_class_too() {
     ];
     for (kind, expected) in cases {
         let retried = !matches!(expected, ErrorClass::SslCertError | ErrorClass::InvalidRequest);
-        let failure = classify(&Fault::new(kind.clone(), Reach::Nowhere));
+        let failure = classify(&Fault::new(kind.clone(), FailureStage::Nowhere));
         assert_eq!(failure.class, expected, "{kind:?}");
         assert_eq!(is_retried(failure), retried, "{kind:?}");
     }
@@ -94,10 +94,10 @@ fn what_is_not_an_answer_has_a_class_too() {
 
 #[test]
 fn what_the_server_wished_and_ruled_is_passed_on() {
-    let wish = Some(Wish { wait: secs(7), source: WishSource::Reset });
-    let ruling = Some(Ruling::Stop);
+    let wish = Some(RetryAfter { wait: secs(7), source: RetryAfterSource::Reset });
+    let ruling = Some(RetryHint::Stop);
     let fault = Fault { wish, ruling, ..refused(429, "", "", "") };
-    let reach = Reach::Status;
+    let reach = FailureStage::Status;
     assert_eq!(
         classify(&fault),
         Failure { wish, ruling, reach, body: fault.body, ..Failure::of(ErrorClass::RateLimit) }

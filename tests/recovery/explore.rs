@@ -5,10 +5,10 @@ use std::mem::discriminant;
 use std::time::Duration;
 
 use outlast::recovery::{
-    Account, Action, Breach, Budget, Budgets, Call, Caps, Counsel, Cut, ErrorBody, ErrorClass,
-    Event, Failure, Fast, FastMode, Fate, Incomplete, Interrupt, Limits, Moment, Money, Pace,
-    Pause, Persistence, Phase, Probed, Purpose, Reach, RecoveryPlan, Reply, Ruling, Run, Source,
-    Standing, StopReason, Transition, Weight, Work,
+    AccountKind, Action, InvalidEvent, Budget, Budgets, Call, OutputCaps, StopHookDecision, CutKind, ErrorBody, ErrorClass,
+    Event, Failure, Fast, FastMode, ReplyDisposition, Incomplete, Interrupt, Limits, Moment, Money, LoopStatus,
+    Pause, Persistence, Phase, Probed, CallPurpose, FailureStage, RecoveryPlan, ReplyKind, RetryHint, Run, QuerySource,
+    Standing, StopReason, Transition, TokenEstimate, WorkStatus,
 };
 
 use super::{ANYTHING, FREE, NOTHING, after, failure, limits, reaching, ruled, secs, wishing};
@@ -29,7 +29,7 @@ fn small() -> Limits {
         reports: 1,
         ..NOTHING
     };
-    let caps = Caps { first: 100, escalated: 1_000, whole: 500, floor: 10, summary: 50 };
+    let caps = OutputCaps { first: 100, escalated: 1_000, whole: 500, floor: 10, summary: 50 };
     Limits { budgets, caps, headroom: 100, whole_turns: 1, ..limits() }
 }
 
@@ -158,8 +158,8 @@ fn settings() -> Vec<(&'static str, Limits)> {
         ("replies and effort", replying()),
         ("time to wrap up", Limits { wrap_up: Some(Moment::default()), ..replying() }),
         ("failures", failing),
-        ("subscription", Limits { account: Account::Subscription, ..once }),
-        ("background", Limits { source: Source::Background, ..once }),
+        ("subscription", Limits { account: AccountKind::Subscription, ..once }),
+        ("background", Limits { source: QuerySource::Background, ..once }),
         ("a limit on overloads", Limits { overload_limit: Some(2), ..once }),
         ("waiting for capacity", Limits { persistence: Persistence::Capacity, ..failing }),
         ("waiting for anything", Limits { persistence: Persistence::All, ..once }),
@@ -192,47 +192,47 @@ fn settings() -> Vec<(&'static str, Limits)> {
 
 fn every_event() -> Vec<Event> {
     let replies = [
-        Reply::Answer { tokens: 0 },
-        Reply::Answer { tokens: 500 },
-        Reply::Early { tokens: 500 },
-        Reply::ToolCalls { tokens: 0 },
-        Reply::CutShort(Cut::Text),
-        Reply::CutShort(Cut::ToolCall),
-        Reply::CutShort(Cut::Thinking),
-        Reply::Incomplete(Incomplete::MissingCall),
-        Reply::Incomplete(Incomplete::UnknownReason),
-        Reply::Refusal,
-        Reply::Empty,
-        Reply::Paused,
+        ReplyKind::Answer { tokens: 0 },
+        ReplyKind::Answer { tokens: 500 },
+        ReplyKind::Early { tokens: 500 },
+        ReplyKind::ToolCalls { tokens: 0 },
+        ReplyKind::CutShort(CutKind::Text),
+        ReplyKind::CutShort(CutKind::ToolCall),
+        ReplyKind::CutShort(CutKind::Thinking),
+        ReplyKind::Incomplete(Incomplete::MissingCall),
+        ReplyKind::Incomplete(Incomplete::UnknownReason),
+        ReplyKind::Refusal,
+        ReplyKind::Empty,
+        ReplyKind::Paused,
     ];
     let pico = Money::from_pico_dollars;
     let weights = [
         FREE,
-        Weight { ceiling: 0, ..FREE },
-        Weight { left: Some(pico(50)), token: pico(1), ..FREE },
-        Weight { left: Some(pico(9)), token: pico(1), ..FREE },
-        Weight { size: 900, window: 1_000, remedies: ANYTHING, ..FREE },
-        Weight { size: 900, window: 1_000, ..FREE },
-        Weight { size: 1_000, window: 1_000, remedies: ANYTHING, ..FREE },
-        Weight { size: 1_000, window: 1_000, ..FREE },
+        TokenEstimate { ceiling: 0, ..FREE },
+        TokenEstimate { left: Some(pico(50)), token: pico(1), ..FREE },
+        TokenEstimate { left: Some(pico(9)), token: pico(1), ..FREE },
+        TokenEstimate { size: 900, window: 1_000, remedies: ANYTHING, ..FREE },
+        TokenEstimate { size: 900, window: 1_000, ..FREE },
+        TokenEstimate { size: 1_000, window: 1_000, remedies: ANYTHING, ..FREE },
+        TokenEstimate { size: 1_000, window: 1_000, ..FREE },
     ];
     let plain = [
         Event::Begin,
-        Event::ToolsDone(Pace::Fresh),
-        Event::ToolsDone(Pace::Repeating),
-        Event::ToolsDone(Pace::Stuck),
+        Event::ToolsDone(LoopStatus::Fresh),
+        Event::ToolsDone(LoopStatus::Repeating),
+        Event::ToolsDone(LoopStatus::Stuck),
         Event::Delivered,
         Event::DeliveredEarly,
-        Event::Worked(Work::Over),
-        Event::Worked(Work::News),
-        Event::Worked(Work::Alive),
+        Event::Worked(WorkStatus::Over),
+        Event::Worked(WorkStatus::News),
+        Event::Worked(WorkStatus::Alive),
         Event::Misfit,
         Event::Checked { passed: true },
         Event::Checked { passed: false },
-        Event::Consulted(Counsel::Pass),
-        Event::Consulted(Counsel::Block),
-        Event::Consulted(Counsel::BlockAgain),
-        Event::Consulted(Counsel::Halt),
+        Event::Consulted(StopHookDecision::Pass),
+        Event::Consulted(StopHookDecision::Block),
+        Event::Consulted(StopHookDecision::BlockAgain),
+        Event::Consulted(StopHookDecision::Halt),
         Event::HookStopped,
         Event::Prevented,
         Event::Denied,
@@ -263,7 +263,7 @@ fn every_event() -> Vec<Event> {
 fn every_failure() -> Vec<Failure> {
     let mut all = Vec::new();
     for class in ErrorClass::ALL {
-        all.extend([failure(class), ruled(class, Ruling::Retry), ruled(class, Ruling::Stop)]);
+        all.extend([failure(class), ruled(class, RetryHint::Retry), ruled(class, RetryHint::Stop)]);
     }
     let refusals = [
         ErrorClass::PromptTooLong,
@@ -283,11 +283,11 @@ fn every_failure() -> Vec<Failure> {
     all.extend([
         Failure { contradicted: true, ..too_long },
         Failure { contradicted: true, remedies: ANYTHING, ..too_long },
-        Failure { contradicted: true, ..ruled(ErrorClass::PromptTooLong, Ruling::Stop) },
-        reaching(ErrorClass::ConnectionError, Reach::Block),
-        reaching(ErrorClass::StreamStalled, Reach::Block),
+        Failure { contradicted: true, ..ruled(ErrorClass::PromptTooLong, RetryHint::Stop) },
+        reaching(ErrorClass::ConnectionError, FailureStage::Block),
+        reaching(ErrorClass::StreamStalled, FailureStage::Block),
     ]);
-    let reaches = [Reach::Nowhere, Reach::StaleConnection, Reach::FreshConnection, Reach::Stream];
+    let reaches = [FailureStage::Nowhere, FailureStage::StaleConnection, FailureStage::FreshConnection, FailureStage::Stream];
     for reach in reaches {
         let classes = [ErrorClass::ConnectionError, ErrorClass::ServerOverload];
         all.extend(classes.map(|class| reaching(class, reach)));
@@ -302,7 +302,7 @@ fn every_failure() -> Vec<Failure> {
         all.extend(asking.map(|class| wishing(class, wait)));
         all.extend(refusals.map(|class| Failure { remedies: ANYTHING, ..wishing(class, wait) }));
         let stale = wishing(ErrorClass::ConnectionError, wait);
-        all.push(Failure { reach: Reach::StaleConnection, ..stale });
+        all.push(Failure { reach: FailureStage::StaleConnection, ..stale });
     }
     all
 }
@@ -341,7 +341,7 @@ fn fits(run: Run, event: Event) -> bool {
                 | Phase::Consulting
                 | Phase::Checking
         ),
-        Event::Prevented => matches!(phase, Phase::Calling(Call::Ask(Purpose::Summary(_)))),
+        Event::Prevented => matches!(phase, Phase::Calling(Call::Ask(CallPurpose::Summary(_)))),
         Event::Consulted(_) => phase == Phase::Consulting,
         Event::Worked(_) => matches!(phase, Phase::Awaiting { .. }),
         Event::Checked { .. } => phase == Phase::Checking,
@@ -387,7 +387,7 @@ fn timeless(run: Run, now: Moment) -> Run {
     } else {
         run.phase
     };
-    let may_escalate = run.may_escalate && phase == Phase::Calling(Call::Ask(Purpose::Reply));
+    let may_escalate = run.may_escalate && phase == Phase::Calling(Call::Ask(CallPurpose::Reply));
     let (not_before, away_until) = (Moment::default(), Moment::default());
     let fast = if let Fast::Cooling { .. } = run.fast {
         Fast::Cooling { until: Moment::default() }
@@ -439,7 +439,7 @@ impl Graph {
                     let to = graph.number(timeless(step.next, at));
                     graph.edges.push((from, to, way(&step)));
                 } else if first {
-                    let breach = Breach { phase: run.phase, event };
+                    let breach = InvalidEvent { phase: run.phase, event };
                     assert_eq!(run.step(at, event, limits), Err(breach));
                     graph.breaches += 1;
                 }
@@ -597,13 +597,13 @@ fn check(run: Run, step: &Transition, limits: &Limits) {
     );
     assert!(!calls || next.not_before <= step.at, "the server did not allow it yet: {step:?}");
     let answered = matches!(step.event, Event::Replied(_) | Event::Failed(_));
-    assert_eq!(step.edit.reply == Fate::Absent, !answered, "{step:?}");
+    assert_eq!(step.edit.reply == ReplyDisposition::Absent, !answered, "{step:?}");
     let silent = step.edit.say.is_none() && step.edit.notice.is_none();
     let told = silent || matches!(step.action, Action::Weigh { .. });
     assert!(told, "said to nobody: {step:?}");
-    let summarising = matches!(run.phase, Phase::Calling(Call::Ask(Purpose::Summary(_))));
-    assert!(summarising || step.edit.reply != Fate::Summary, "{step:?}");
-    assert!(!summarising || step.edit.reply != Fate::Keep, "a summary among the replies: {step:?}");
+    let summarising = matches!(run.phase, Phase::Calling(Call::Ask(CallPurpose::Summary(_))));
+    assert!(summarising || step.edit.reply != ReplyDisposition::Summary, "{step:?}");
+    assert!(!summarising || step.edit.reply != ReplyDisposition::Keep, "a summary among the replies: {step:?}");
     check_novelty(step);
     if step.action == Action::Finish(StopReason::BlockingLimit) {
         assert!(!limits.auto_compact || run.budgets.forgone == 0, "{step:?}");
@@ -619,7 +619,7 @@ fn check(run: Run, step: &Transition, limits: &Limits) {
         step.action,
         Action::Weigh { .. } | Action::Ask(_) | Action::Refresh | Action::Wait { .. }
     );
-    if answered && goes_on && step.edit.reply != Fate::Summary {
+    if answered && goes_on && step.edit.reply != ReplyDisposition::Summary {
         assert!(step.plan.is_some_and(|plan| !matches!(plan, RecoveryPlan::Stop(_))), "{step:?}");
     }
     if let (Action::Finish(reason), Some(plan)) = (step.action, step.plan) {
@@ -642,7 +642,7 @@ fn check_novelty(step: &Transition) {
     );
     let foreign = failure.body == ErrorBody::Foreign && failure.standing == Standing::Proven;
     let ends = matches!(step.action, Action::Finish(_));
-    let told_to = failure.ruling == Some(Ruling::Retry);
+    let told_to = failure.ruling == Some(RetryHint::Retry);
     let another = step.edit.trim.is_some()
         || matches!(
             step.plan,

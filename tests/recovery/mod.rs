@@ -17,9 +17,9 @@ mod words;
 use std::time::Duration;
 
 use outlast::recovery::{
-    Action, Ask, Budgets, ErrorClass, Event, Failure, Limits, Moment, Money, Pace, Phase, Probed,
-    Reach, RecoveryPlan, Remedies, Reply, Ruling, Run, StopReason, Transition, Weight, Wish,
-    WishSource,
+    Action, ModelCall, Budgets, ErrorClass, Event, Failure, Limits, Moment, Money, LoopStatus, Phase, Probed,
+    FailureStage, RecoveryPlan, AvailableMitigations, ReplyKind, RetryHint, Run, StopReason, Transition, TokenEstimate, RetryAfter,
+    RetryAfterSource,
 };
 
 /// SPEC's own numbers.
@@ -36,14 +36,14 @@ fn failure(class: ErrorClass) -> Failure {
 }
 
 fn wishing(class: ErrorClass, wait: Duration) -> Failure {
-    Failure { wish: Some(Wish { wait, source: WishSource::RetryAfter }), ..failure(class) }
+    Failure { wish: Some(RetryAfter { wait, source: RetryAfterSource::RetryAfter }), ..failure(class) }
 }
 
-fn ruled(class: ErrorClass, ruling: Ruling) -> Failure {
+fn ruled(class: ErrorClass, ruling: RetryHint) -> Failure {
     Failure { ruling: Some(ruling), ..failure(class) }
 }
 
-fn reaching(class: ErrorClass, reach: Reach) -> Failure {
+fn reaching(class: ErrorClass, reach: FailureStage) -> Failure {
     Failure { reach, ..failure(class) }
 }
 
@@ -85,7 +85,7 @@ const NOTHING: Budgets = Budgets {
 };
 
 /// A call that costs nothing, for a model that allows any output.
-const FREE: Weight = Weight {
+const FREE: TokenEstimate = TokenEstimate {
     input: Money::ZERO,
     token: Money::ZERO,
     left: None,
@@ -93,23 +93,23 @@ const FREE: Weight = Weight {
     size: 0,
     fixed: 0,
     window: u32::MAX,
-    remedies: Remedies::NONE,
+    remedies: AvailableMitigations::NONE,
 };
 
-const ANSWER: Event = Event::Replied(Reply::Answer { tokens: 100 });
-const TOOL_CALLS: Event = Event::Replied(Reply::ToolCalls { tokens: 100 });
-const TOOLS_DONE: Event = Event::ToolsDone(Pace::Fresh);
+const ANSWER: Event = Event::Replied(ReplyKind::Answer { tokens: 100 });
+const TOOL_CALLS: Event = Event::Replied(ReplyKind::ToolCalls { tokens: 100 });
+const TOOLS_DONE: Event = Event::ToolsDone(LoopStatus::Fresh);
 
 /// A conversation that nothing can be taken out of is the exception.
-const ANYTHING: Remedies =
-    Remedies { folds: true, rounds: true, media: true, block: true, output: true, thinking: true };
+const ANYTHING: AvailableMitigations =
+    AvailableMitigations { folds: true, rounds: true, media: true, block: true, output: true, thinking: true };
 
 /// Plays events and keeps every transition. Time moves only by waiting, or when told to.
 struct Story {
     run: Run,
     now: Moment,
     limits: Limits,
-    weight: Weight,
+    weight: TokenEstimate,
     told: Vec<Transition>,
 }
 
@@ -197,7 +197,7 @@ impl Story {
         Self { now, ..self }
     }
 
-    fn weighing(self, weight: Weight) -> Self {
+    fn weighing(self, weight: TokenEstimate) -> Self {
         Self { weight, ..self }
     }
 
@@ -213,7 +213,7 @@ impl Story {
 
     /// The request that was just made.
     #[track_caller]
-    fn asked(&self) -> Ask {
+    fn asked(&self) -> ModelCall {
         let Action::Ask(ask) = self.last() else { panic!("no request but {:?}", self.last()) };
         ask
     }

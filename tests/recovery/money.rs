@@ -1,8 +1,8 @@
 //! Money, and the ledger that keeps a ceiling.
 
 use outlast::recovery::{
-    Action, Event, Fate, Ledger, Moment, Money, Pace, Phase, Purpose, Remedies, Run, StopReason,
-    Weight,
+    Action, Event, ReplyDisposition, Ledger, Moment, Money, LoopStatus, Phase, CallPurpose, AvailableMitigations, Run, StopReason,
+    TokenEstimate,
 };
 
 use super::{ANSWER, FREE, TOOL_CALLS, limits};
@@ -64,7 +64,7 @@ fn a_price_of_nothing_buys_everything() {
 
 #[test]
 fn what_is_affordable_is_what_the_input_leaves() {
-    let weight = |left| Weight {
+    let weight = |left| TokenEstimate {
         input: pico(100),
         token: pico(7),
         left,
@@ -72,7 +72,7 @@ fn what_is_affordable_is_what_the_input_leaves() {
         size: 0,
         fixed: 0,
         window: u32::MAX,
-        remedies: Remedies::NONE,
+        remedies: AvailableMitigations::NONE,
     };
     assert_eq!(weight(None).affordable(), u64::MAX);
     assert_eq!(weight(Some(pico(99))).affordable(), 0);
@@ -83,27 +83,27 @@ fn what_is_affordable_is_what_the_input_leaves() {
 
 #[test]
 fn a_price_beyond_all_numbers_affords_nothing() {
-    let weight = Weight { input: pico(u64::MAX), token: pico(u64::MAX), ..FREE };
+    let weight = TokenEstimate { input: pico(u64::MAX), token: pico(u64::MAX), ..FREE };
     for left in [0, 1, u64::MAX - 1] {
-        assert_eq!(Weight { left: Some(pico(left)), ..weight }.affordable(), 0, "{left}");
+        assert_eq!(TokenEstimate { left: Some(pico(left)), ..weight }.affordable(), 0, "{left}");
     }
-    assert_eq!(Weight { left: None, ..weight }.affordable(), u64::MAX);
+    assert_eq!(TokenEstimate { left: None, ..weight }.affordable(), u64::MAX);
 }
 
 /// A chat of many turns, each of which is summed up first: reserved as the machine asks, and
 /// always charged in full.
 #[test]
 fn summaries_and_replies_share_one_ceiling() {
-    let remedies = Remedies { rounds: true, ..Remedies::NONE };
+    let remedies = AvailableMitigations { rounds: true, ..AvailableMitigations::NONE };
     for ceiling in [0, 1_123, 1_124, 9_000, 20_000, 50_000, 200_000] {
         let mut ledger = Ledger::new(Some(pico(ceiling)));
         let (mut run, mut event) = (Run::new(7, &limits()), Event::Begin);
         for _ in 0..1_000 {
             let step = run.step(Moment::default(), event, &limits()).expect("the event fits");
             run = step.next;
-            let heavy = step.edit.reply != Fate::Summary;
+            let heavy = step.edit.reply != ReplyDisposition::Summary;
             event = match step.action {
-                Action::Weigh { .. } => Event::Weighed(Weight {
+                Action::Weigh { .. } => Event::Weighed(TokenEstimate {
                     input: pico(100),
                     token: pico(1),
                     left: ledger.left(),
@@ -116,9 +116,9 @@ fn summaries_and_replies_share_one_ceiling() {
                     let worst = pico(100) + pico(1) * u64::from(ask.cap);
                     let call = ledger.reserve(worst).expect("what is asked for is affordable");
                     ledger.settle(call, worst);
-                    if ask.purpose == Purpose::Reply { TOOL_CALLS } else { ANSWER }
+                    if ask.purpose == CallPurpose::Reply { TOOL_CALLS } else { ANSWER }
                 }
-                Action::RunTools => Event::ToolsDone(Pace::Fresh),
+                Action::RunTools => Event::ToolsDone(LoopStatus::Fresh),
                 Action::Finish(reason) => {
                     assert_eq!(reason, StopReason::MaxBudgetUsd, "{ceiling}");
                     break;

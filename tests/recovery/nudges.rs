@@ -3,12 +3,12 @@
 use std::fs;
 use std::path::Path;
 
-use outlast::recovery::{Cut, Incomplete, Nudge, SUMMARISE};
+use outlast::recovery::{CutKind, Incomplete, Nudge, SUMMARISE};
 
 const ALL: [Nudge; 19] = [
-    Nudge::Continue(Cut::Text),
-    Nudge::Continue(Cut::ToolCall),
-    Nudge::Continue(Cut::Thinking),
+    Nudge::Continue(CutKind::Text),
+    Nudge::Continue(CutKind::ToolCall),
+    Nudge::Continue(CutKind::Thinking),
     Nudge::ContinueLast,
     Nudge::Complete(Incomplete::MissingCall),
     Nudge::Complete(Incomplete::Filtered),
@@ -58,7 +58,7 @@ const MUST: [(Nudge, &[&str]); 19] = [
         &["below are not", "the run waits", "KillShell", "server", "end again", "told when it has"],
     ),
     (
-        Nudge::Continue(Cut::Text),
+        Nudge::Continue(CutKind::Text),
         &[
             "output limit",
             "cut off",
@@ -70,10 +70,10 @@ const MUST: [(Nudge, &[&str]); 19] = [
         ],
     ),
     (
-        Nudge::Continue(Cut::ToolCall),
+        Nudge::Continue(CutKind::ToolCall),
         &["output limit", "not run", "again", "smaller pieces", "No apology", "no recap"],
     ),
-    (Nudge::Continue(Cut::Thinking), &["thinking", "output limit", "Think less", "next"]),
+    (Nudge::Continue(CutKind::Thinking), &["thinking", "output limit", "Think less", "next"]),
     (Nudge::ContinueLast, &["output limit", "cut off", "not run", "One reply", "done", "not"]),
     (
         Nudge::Complete(Incomplete::MissingCall),
@@ -180,7 +180,7 @@ fn every_text_is_short_plain_and_its_own() {
 fn only_a_cut_text_is_to_be_continued_where_it_stopped() {
     let said: Vec<&Nudge> =
         ALL.iter().filter(|nudge| nudge.text().contains("where it stopped")).collect();
-    assert_eq!(said, [&Nudge::Continue(Cut::Text)]);
+    assert_eq!(said, [&Nudge::Continue(CutKind::Text)]);
 }
 
 #[test]

@@ -5,8 +5,8 @@ use std::time::SystemTime;
 
 use outlast::model::fault::refused;
 use outlast::recovery::{
-    Call, ErrorBody, ErrorClass, Event, Failure, Limits, Moment, Persistence, Phase, Purpose,
-    RecoveryPlan, Ruling, Run, Setback, Standing, StopReason, classify, plan,
+    Call, ErrorBody, ErrorClass, Event, Failure, Limits, Moment, Persistence, Phase, CallPurpose,
+    RecoveryPlan, RetryHint, Run, SetbackKind, Standing, StopReason, classify, plan,
 };
 use reqwest::header::HeaderMap;
 
@@ -36,9 +36,9 @@ fn expected(status: u16, body: ErrorBody, standing: Standing) -> Met {
 }
 
 fn met(failure: Failure, limits: &Limits) -> Met {
-    let phase = Phase::Calling(Call::Ask(Purpose::Reply));
+    let phase = Phase::Calling(Call::Ask(CallPurpose::Reply));
     let run = Run { phase, failures: 1, overloads: 1, ..Run::new(7, limits) };
-    let plan = plan(Setback::Failed(failure), &run, Moment::default(), limits);
+    let plan = plan(SetbackKind::Failed(failure), &run, Moment::default(), limits);
     let met = [
         (matches!(plan, RecoveryPlan::Retry { .. }), Met::Retried),
         (plan == RecoveryPlan::RetryOddRefusal, Met::OddRetried),
@@ -84,7 +84,7 @@ fn every_status_in_any_words_before_and_after_a_good_answer() {
                     _by_status => expected(status, body, standing),
                 };
                 assert_eq!(met(failure, &limits()), wanted, "{status}, {standing:?}: {text}");
-                let told = Failure { ruling: Some(Ruling::Stop), ..failure };
+                let told = Failure { ruling: Some(RetryHint::Stop), ..failure };
                 let end = met(told, &limits());
                 assert!(matches!(end, Met::Final | Met::Refreshed), "{status}: ruled out");
             }
@@ -133,7 +133,7 @@ fn a_key_that_was_good_is_tried_again_where_no_other_can_be_had() {
     let story = story.then(rejected);
     assert_eq!(story.decision().plan, Some(RecoveryPlan::RetryOddRefusal));
     let story = story.wakes();
-    assert!(matches!(story.run.phase, Phase::Calling(Call::Ask(Purpose::Reply))));
+    assert!(matches!(story.run.phase, Phase::Calling(Call::Ask(CallPurpose::Reply))));
     let refreshing = story.then(rejected);
     assert_eq!(refreshing.decision().plan, Some(RecoveryPlan::RetryOddRefusal), "no other key");
 }
@@ -141,15 +141,15 @@ fn a_key_that_was_good_is_tried_again_where_no_other_can_be_had() {
 /// A page in place of a reply is an outage: it ends as one, and unattended runs wait it out.
 #[test]
 fn a_page_is_an_outage() {
-    use outlast::recovery::{Fault, FaultKind, Reach};
+    use outlast::recovery::{Fault, FaultKind, FailureStage};
 
     let page = FaultKind::Page { detail: "the body is an HTML page".to_owned() };
-    let failure = classify(&Fault::new(page, Reach::Status));
+    let failure = classify(&Fault::new(page, FailureStage::Status));
     assert_eq!(failure.class, ErrorClass::ServerError);
     let all = Limits { persistence: Persistence::All, ..limits() };
-    let phase = Phase::Calling(Call::Ask(Purpose::Reply));
+    let phase = Phase::Calling(Call::Ask(CallPurpose::Reply));
     let run = Run { phase, failures: 1, ..Run::new(7, &all) };
-    let planned = plan(Setback::Failed(failure), &run, Moment::default(), &all);
+    let planned = plan(SetbackKind::Failed(failure), &run, Moment::default(), &all);
     assert_eq!(planned, RecoveryPlan::WaitForCapacity);
     assert_eq!(met(failure, &limits()), Met::Retried);
 }

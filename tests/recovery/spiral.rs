@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use outlast::recovery::{Deed, Mark, Nature, Pace, Spiral, SpiralLimits, is_wait};
+use outlast::recovery::{ToolCallRecord, Fingerprint, CallEffect, LoopStatus, LoopDetector, LoopLimits, is_wait};
 use proptest::prelude::*;
 
 // --- reading sessions ----------------------------------------------------------------------------
@@ -30,7 +30,7 @@ fn unrolled(text: &str) -> Vec<String> {
 }
 
 /// What an agent would tell the detector of one call.
-fn deed(line: &str) -> Deed {
+fn deed(line: &str) -> ToolCallRecord {
     let line = line.trim_start_matches('+');
     let (failed, line) = match line.strip_prefix('!') {
         Some(line) => (true, line),
@@ -40,22 +40,22 @@ fn deed(line: &str) -> Deed {
     let (arguments, result) = rest.rsplit_once(" | ").expect("arguments and a result");
     let command = (tool == "Bash").then_some(arguments);
     let nature = match tool {
-        _ if is_wait(tool, command) => Nature::Waited,
-        _ if failed => Nature::Failed,
+        _ if is_wait(tool, command) => CallEffect::Waited,
+        _ if failed => CallEffect::Failed,
         "Edit" => {
             let (path, content) = arguments.split_once(" = ").expect("a path and a content");
-            let (file, now) = (Mark::of(&[path.as_bytes()]), Mark::of(&[content.as_bytes()]));
-            Nature::Edited { file, now }
+            let (file, now) = (Fingerprint::of(&[path.as_bytes()]), Fingerprint::of(&[content.as_bytes()]));
+            CallEffect::Edited { file, now }
         }
-        "Read" | "Grep" | "Glob" | "LS" | "TodoWrite" => Nature::Looked,
-        _ => Nature::Changed,
+        "Read" | "Grep" | "Glob" | "LS" | "TodoWrite" => CallEffect::Looked,
+        _ => CallEffect::Changed,
     };
-    Deed::new(tool, arguments.as_bytes(), result.as_bytes(), nature)
+    ToolCallRecord::new(tool, arguments.as_bytes(), result.as_bytes(), nature)
 }
 
 /// One batch for each reply.
-fn batches(text: &str) -> Vec<Vec<Deed>> {
-    let mut batches: Vec<Vec<Deed>> = Vec::new();
+fn batches(text: &str) -> Vec<Vec<ToolCallRecord>> {
+    let mut batches: Vec<Vec<ToolCallRecord>> = Vec::new();
     for line in unrolled(text) {
         match batches.last_mut() {
             Some(batch) if line.starts_with('+') => batch.push(deed(&line)),
@@ -72,13 +72,13 @@ struct Verdict {
     stuck: Option<usize>,
 }
 
-fn verdict(batches: &[Vec<Deed>], limits: SpiralLimits) -> Verdict {
-    let (mut spiral, mut verdict) = (Spiral::default(), Verdict::default());
+fn verdict(batches: &[Vec<ToolCallRecord>], limits: LoopLimits) -> Verdict {
+    let (mut spiral, mut verdict) = (LoopDetector::default(), Verdict::default());
     for (number, batch) in (1..).zip(batches) {
         match spiral.observe(batch, limits) {
-            Pace::Fresh => {}
-            Pace::Repeating => verdict.told.push(number),
-            Pace::Stuck => {
+            LoopStatus::Fresh => {}
+            LoopStatus::Repeating => verdict.told.push(number),
+            LoopStatus::Stuck => {
                 verdict.stuck = Some(number);
                 break;
             }
@@ -107,7 +107,7 @@ fn honest_work_is_never_called_a_loop() {
     let sessions = sessions("honest");
     assert!(sessions.len() >= 12);
     for (name, text) in sessions {
-        assert_eq!(verdict(&batches(&text), SpiralLimits::default()), Verdict::default(), "{name}");
+        assert_eq!(verdict(&batches(&text), LoopLimits::default()), Verdict::default(), "{name}");
     }
 }
 
@@ -123,7 +123,7 @@ fn every_loop_is_told_and_ended_where_its_file_says() {
         };
         let wanted = Verdict { told: numbers("# told "), stuck: numbers("# stuck ").pop() };
         assert!(!wanted.told.is_empty() && wanted.stuck.is_some(), "{name} says too little");
-        let found = verdict(&batches(&text), SpiralLimits::default());
+        let found = verdict(&batches(&text), LoopLimits::default());
         if found != wanted {
             wrong.push(format!("{name}: {found:?} instead of {wanted:?}"));
         }
@@ -133,7 +133,7 @@ fn every_loop_is_told_and_ended_where_its_file_says() {
 
 // --- single rules --------------------------------------------------------------------------------
 
-fn told_and_stuck(text: &str, limits: SpiralLimits) -> (Vec<usize>, Option<usize>) {
+fn told_and_stuck(text: &str, limits: LoopLimits) -> (Vec<usize>, Option<usize>) {
     let Verdict { told, stuck } = verdict(&batches(text), limits);
     (told, stuck)
 }
@@ -141,7 +141,7 @@ fn told_and_stuck(text: &str, limits: SpiralLimits) -> (Vec<usize>, Option<usize
 #[test]
 fn the_limits_are_counts_of_the_same_thing() {
     let text = "repeat 40\nRead | a | a\nend";
-    let at = |soft, hard| told_and_stuck(text, SpiralLimits { soft, hard });
+    let at = |soft, hard| told_and_stuck(text, LoopLimits { soft, hard });
     assert_eq!(at(3, 6), (vec![3], Some(6)));
     assert_eq!(at(7, 31), (vec![7], Some(31)));
 }
@@ -150,14 +150,14 @@ fn the_limits_are_counts_of_the_same_thing() {
 fn absurd_limits_still_tell_before_they_end() {
     let text = "repeat 40\nRead | a | a\nend";
     for (soft, hard) in [(0, 0), (1, 1), (5, 5), (5, 2)] {
-        let (told, stuck) = told_and_stuck(text, SpiralLimits { soft, hard });
+        let (told, stuck) = told_and_stuck(text, LoopLimits { soft, hard });
         assert_eq!(told, [soft.max(2) as usize], "{soft} {hard}");
         assert_eq!(stuck, Some(soft.max(2) as usize + 1), "{soft} {hard}");
     }
     let twice = "repeat 9\nRead | a | a\n+Read | a | a\nend";
-    let limits = SpiralLimits { soft: 5, hard: 1 };
+    let limits = LoopLimits { soft: 5, hard: 1 };
     assert_eq!(told_and_stuck(twice, limits), (vec![5], Some(6)));
-    let most = SpiralLimits { soft: u32::MAX, hard: u32::MAX };
+    let most = LoopLimits { soft: u32::MAX, hard: u32::MAX };
     assert_eq!(told_and_stuck(text, most), (vec![], None));
 }
 
@@ -165,7 +165,7 @@ fn absurd_limits_still_tell_before_they_end() {
 fn a_file_that_reaches_a_new_state_makes_everything_worth_doing_again() {
     for call in ["Read | a | a", "!Bash | make | error", "Bash | make | ok"] {
         let text = format!("repeat 9\n{call}\nend\nEdit | f = new | ok\nrepeat 4\n{call}\nend");
-        assert_eq!(told_and_stuck(&text, SpiralLimits::default()), (vec![5], None), "{call}");
+        assert_eq!(told_and_stuck(&text, LoopLimits::default()), (vec![5], None), "{call}");
     }
 }
 
@@ -173,7 +173,7 @@ fn a_file_that_reaches_a_new_state_makes_everything_worth_doing_again() {
 fn a_file_that_reaches_an_old_state_does_not() {
     let text =
         "Edit | f = old | ok\nrepeat 9\nRead | a | a\nend\nEdit | f = old | ok\nRead | a | a";
-    assert_eq!(told_and_stuck(text, SpiralLimits::default()), (vec![6], Some(12)));
+    assert_eq!(told_and_stuck(text, LoopLimits::default()), (vec![6], Some(12)));
 }
 
 #[test]
@@ -182,7 +182,7 @@ fn a_success_with_something_new_ends_the_failures_of_its_tool_only() {
         let text = format!(
             "repeat 9\n!Bash | make | error\nend\n{call}\nrepeat 4\n!Bash | make | error\nend"
         );
-        told_and_stuck(&text, SpiralLimits::default())
+        told_and_stuck(&text, LoopLimits::default())
     };
     assert_eq!(after("Bash | apt install gcc | done"), (vec![5], None));
     assert_eq!(after("Read | Makefile | all:"), (vec![5], Some(12)));
@@ -190,7 +190,7 @@ fn a_success_with_something_new_ends_the_failures_of_its_tool_only() {
     let known = |first: &str, then: &str| {
         let fails = "!Bash | make | error";
         let text = format!("{first}\nrepeat 9\n{fails}\nend\n{then}\nrepeat 4\n{fails}\nend");
-        told_and_stuck(&text, SpiralLimits::default())
+        told_and_stuck(&text, LoopLimits::default())
     };
     assert_eq!(known("Bash | touch a | ", "Bash | touch b | "), (vec![6], None));
     assert_eq!(known("Bash | date | 1", "Bash | date | 2"), (vec![6], None));
@@ -200,7 +200,7 @@ fn a_success_with_something_new_ends_the_failures_of_its_tool_only() {
 #[test]
 fn the_same_words_to_two_tools_are_two_things() {
     let text = "repeat 4\nRead | a | x\nGrep | a | x\nend";
-    assert_eq!(told_and_stuck(text, SpiralLimits::default()), (vec![], None));
+    assert_eq!(told_and_stuck(text, LoopLimits::default()), (vec![], None));
 }
 
 #[test]
@@ -208,7 +208,7 @@ fn a_first_command_between_two_returns_of_a_file_makes_the_second_lighter() {
     let turn = |command: &str| {
         let text =
             format!("repeat 30\nEdit | f = a | ok\n{command}\nEdit | f = b | ok\n{command}\nend");
-        told_and_stuck(&text, SpiralLimits { soft: 5, hard: 100 }).0
+        told_and_stuck(&text, LoopLimits { soft: 5, hard: 100 }).0
     };
     assert_eq!(turn("Grep | {n} | none"), [13]);
     assert_eq!(turn("Bash | touch {n} | "), [17]);
@@ -217,13 +217,13 @@ fn a_first_command_between_two_returns_of_a_file_makes_the_second_lighter() {
 #[test]
 fn a_long_run_takes_no_more_room_than_a_short_one() {
     let room = |calls: usize| {
-        let mut spiral = Spiral::default();
+        let mut spiral = LoopDetector::default();
         for number in 0..calls {
             let number = number.to_string();
-            let (file, now) = (Mark::of(&[b"f"]), Mark::of(&[number.as_bytes()]));
-            for nature in NATURES.into_iter().chain([Nature::Edited { file, now }]) {
-                let deed = Deed::new("T", number.as_bytes(), number.as_bytes(), nature);
-                spiral.observe(&[deed], SpiralLimits::default());
+            let (file, now) = (Fingerprint::of(&[b"f"]), Fingerprint::of(&[number.as_bytes()]));
+            for nature in NATURES.into_iter().chain([CallEffect::Edited { file, now }]) {
+                let deed = ToolCallRecord::new("T", number.as_bytes(), number.as_bytes(), nature);
+                spiral.observe(&[deed], LoopLimits::default());
             }
         }
         format!("{spiral:?}").len()
@@ -235,7 +235,7 @@ fn a_long_run_takes_no_more_room_than_a_short_one() {
 fn what_is_long_forgotten_does_not_count() {
     let others = "repeat 60\nRead | {n} | {n}\nend";
     let text = format!("repeat 4\nRead | a | a\nend\n{others}\n{}", "Read | a | a\n".repeat(4));
-    assert_eq!(told_and_stuck(&text, SpiralLimits::default()), (vec![], None));
+    assert_eq!(told_and_stuck(&text, LoopLimits::default()), (vec![], None));
 }
 
 #[test]
@@ -267,8 +267,8 @@ fn waits_are_known_by_what_they_say() {
     }
 }
 
-fn failure(text: &str) -> Deed {
-    Deed::new("Bash", b"x", text.as_bytes(), Nature::Failed)
+fn failure(text: &str) -> ToolCallRecord {
+    ToolCallRecord::new("Bash", b"x", text.as_bytes(), CallEffect::Failed)
 }
 
 #[test]
@@ -295,26 +295,26 @@ fn only_times_taken_are_left_out_of_a_failure() {
 
 #[test]
 fn a_mark_knows_where_its_pieces_end() {
-    assert_ne!(Mark::of(&[b"ab", b"c"]), Mark::of(&[b"a", b"bc"]));
-    assert_ne!(Mark::of(&[b""]), Mark::of(&[]));
-    assert_eq!(Mark::of(&[b"ab"]), Mark::of(&[b"ab"]));
+    assert_ne!(Fingerprint::of(&[b"ab", b"c"]), Fingerprint::of(&[b"a", b"bc"]));
+    assert_ne!(Fingerprint::of(&[b""]), Fingerprint::of(&[]));
+    assert_eq!(Fingerprint::of(&[b"ab"]), Fingerprint::of(&[b"ab"]));
 }
 
 // --- what holds for any session ------------------------------------------------------------------
 
-const NATURES: [Nature; 4] = [Nature::Changed, Nature::Looked, Nature::Failed, Nature::Waited];
+const NATURES: [CallEffect; 4] = [CallEffect::Changed, CallEffect::Looked, CallEffect::Failed, CallEffect::Waited];
 
-fn any_deed() -> impl Strategy<Value = Deed> {
+fn any_deed() -> impl Strategy<Value = ToolCallRecord> {
     (0..3_u8, 0..4_u8, 0..3_u8, 0..6_usize).prop_map(|(tool, call, result, nature)| {
         let nature = NATURES
             .get(nature)
             .copied()
-            .unwrap_or(Nature::Edited { file: Mark::of(&[&[tool]]), now: Mark::of(&[&[result]]) });
-        Deed::new(&tool.to_string(), &[call], &[result], nature)
+            .unwrap_or(CallEffect::Edited { file: Fingerprint::of(&[&[tool]]), now: Fingerprint::of(&[&[result]]) });
+        ToolCallRecord::new(&tool.to_string(), &[call], &[result], nature)
     })
 }
 
-fn any_session(most: usize) -> impl Strategy<Value = Vec<Vec<Deed>>> {
+fn any_session(most: usize) -> impl Strategy<Value = Vec<Vec<ToolCallRecord>>> {
     prop::collection::vec(prop::collection::vec(any_deed(), 0..4), 0..most)
 }
 
@@ -324,22 +324,22 @@ proptest! {
         calls in prop::collection::vec((0..2_u8, 0..2_u8, 0..5_usize), 0..300),
         soft in 2..6_u32,
     ) {
-        let mut spiral = Spiral::default();
+        let mut spiral = LoopDetector::default();
         for (number, (tool, call, nature)) in calls.into_iter().enumerate() {
             let result = number.to_le_bytes();
-            let nature = NATURES.get(nature).copied().unwrap_or(Nature::Edited {
-                file: Mark::of(&[&[tool]]),
-                now: Mark::of(&[&result]),
+            let nature = NATURES.get(nature).copied().unwrap_or(CallEffect::Edited {
+                file: Fingerprint::of(&[&[tool]]),
+                now: Fingerprint::of(&[&result]),
             });
-            let deed = Deed::new(&tool.to_string(), &[call], &result, nature);
-            let limits = SpiralLimits { soft, hard: soft + 1 };
-            prop_assert_eq!(spiral.observe(&[deed], limits), Pace::Fresh);
+            let deed = ToolCallRecord::new(&tool.to_string(), &[call], &result, nature);
+            let limits = LoopLimits { soft, hard: soft + 1 };
+            prop_assert_eq!(spiral.observe(&[deed], limits), LoopStatus::Fresh);
         }
     }
 
     #[test]
     fn nobody_is_stopped_who_was_not_told(session in any_session(400), soft in 0..8_u32, hard in 0..16_u32) {
-        let verdict = verdict(&session, SpiralLimits { soft, hard });
+        let verdict = verdict(&session, LoopLimits { soft, hard });
         if let Some(stuck) = verdict.stuck {
             prop_assert!(verdict.told.first().is_some_and(|told| *told < stuck), "{:?}", verdict);
         }
@@ -347,13 +347,13 @@ proptest! {
 
     #[test]
     fn wherever_honest_work_has_been_a_loop_is_found(session in any_session(60)) {
-        let mut spiral = Spiral::default();
-        let limits = SpiralLimits::default();
-        let mut paces: Vec<Pace> =
+        let mut spiral = LoopDetector::default();
+        let limits = LoopLimits::default();
+        let mut paces: Vec<LoopStatus> =
             session.iter().map(|batch| spiral.observe(batch, limits)).collect();
-        let again = Deed::new("Read", b"again", b"again", Nature::Looked);
+        let again = ToolCallRecord::new("Read", b"again", b"again", CallEffect::Looked);
         paces.extend((0..limits.hard).map(|_| spiral.observe(&[again], limits)));
-        prop_assert_eq!(paces.last(), Some(&Pace::Stuck));
-        prop_assert!(paces.contains(&Pace::Repeating));
+        prop_assert_eq!(paces.last(), Some(&LoopStatus::Stuck));
+        prop_assert!(paces.contains(&LoopStatus::Repeating));
     }
 }

@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use outlast::recovery::{
-    Account, Budgets, Call, ErrorBody, ErrorClass, Failure, Fast, FastMode, Limits, Moment,
-    Occasion, Persistence, Phase, Purpose, RecoveryPlan, Remedies, Ruling, Run, Setback, Source,
-    Standing, StopReason, Wish, WishSource, plan,
+    AccountKind, Budgets, Call, ErrorBody, ErrorClass, Failure, Fast, FastMode, Limits, Moment,
+    CompactionTrigger, Persistence, Phase, CallPurpose, RecoveryPlan, AvailableMitigations, RetryHint, Run, SetbackKind, QuerySource,
+    Standing, StopReason, RetryAfter, RetryAfterSource, plan,
 };
 
 use super::{ANYTHING, NOTHING, after, failure, limits, secs};
@@ -50,9 +50,9 @@ impl Case {
 
     fn plan_for(&self, class: ErrorClass) -> String {
         let begun = Run::new(7, &self.limits);
-        let phase = Phase::Calling(Call::Ask(Purpose::Reply));
+        let phase = Phase::Calling(Call::Ask(CallPurpose::Reply));
         let run = (self.run)(Run { phase, failures: 1, overloads: 1, ..begun });
-        let setback = Setback::Failed((self.failure)(failure(class)));
+        let setback = SetbackKind::Failed((self.failure)(failure(class)));
         show(plan(setback, &run, Moment::default(), &self.limits))
     }
 }
@@ -148,8 +148,8 @@ fn in_every_mode() -> String {
     let modes = [
         ("Waiting for capacity", Limits { persistence: Persistence::Capacity, ..plain }),
         ("Waiting for anything", Limits { persistence: Persistence::All, ..plain }),
-        ("A subscription", Limits { account: Account::Subscription, ..plain }),
-        ("In the background", Limits { source: Source::Background, ..plain }),
+        ("A subscription", Limits { account: AccountKind::Subscription, ..plain }),
+        ("In the background", Limits { source: QuerySource::Background, ..plain }),
         ("A limit of one overload", Limits { overload_limit: Some(1), ..plain }),
     ];
     for (title, rules) in modes {
@@ -162,11 +162,11 @@ fn in_every_mode() -> String {
 
 fn by_what_the_server_says() -> String {
     fn wishing(failure: Failure, wait: Duration) -> Failure {
-        Failure { wish: Some(Wish { wait, source: WishSource::RetryAfter }), ..failure }
+        Failure { wish: Some(RetryAfter { wait, source: RetryAfterSource::RetryAfter }), ..failure }
     }
     let rulings = [
-        Case::after("retry", |failure| Failure { ruling: Some(Ruling::Retry), ..failure }),
-        Case::after("do not retry", |failure| Failure { ruling: Some(Ruling::Stop), ..failure }),
+        Case::after("retry", |failure| Failure { ruling: Some(RetryHint::Retry), ..failure }),
+        Case::after("do not retry", |failure| Failure { ruling: Some(RetryHint::Stop), ..failure }),
     ];
     let short = Limits { deadline: Some(after(60)), ..limits() };
     let past = |failure| wishing(failure, secs(90));
@@ -183,23 +183,23 @@ fn by_what_the_server_says() -> String {
 fn by_what_can_be_taken_out() -> String {
     let remedies = [
         Case::after("folds", |failure| Failure {
-            remedies: Remedies { folds: true, ..Remedies::NONE },
+            remedies: AvailableMitigations { folds: true, ..AvailableMitigations::NONE },
             ..failure
         }),
         Case::after("rounds", |failure| Failure {
-            remedies: Remedies { rounds: true, ..Remedies::NONE },
+            remedies: AvailableMitigations { rounds: true, ..AvailableMitigations::NONE },
             ..failure
         }),
         Case::after("media", |failure| Failure {
-            remedies: Remedies { media: true, ..Remedies::NONE },
+            remedies: AvailableMitigations { media: true, ..AvailableMitigations::NONE },
             ..failure
         }),
         Case::after("the block", |failure| Failure {
-            remedies: Remedies { block: true, ..Remedies::NONE },
+            remedies: AvailableMitigations { block: true, ..AvailableMitigations::NONE },
             ..failure
         }),
         Case::after("the output cap", |failure| Failure {
-            remedies: Remedies { output: true, ..Remedies::NONE },
+            remedies: AvailableMitigations { output: true, ..AvailableMitigations::NONE },
             ..failure
         }),
     ];
@@ -219,18 +219,18 @@ fn by_what_can_be_taken_out() -> String {
     ];
     let thinking = [
         Case::after("rich", |failure| Failure {
-            remedies: Remedies { thinking: true, ..Remedies::NONE },
+            remedies: AvailableMitigations { thinking: true, ..AvailableMitigations::NONE },
             ..failure
         }),
         Case::after("given up already", |failure| Failure {
-            remedies: Remedies { thinking: true, ..Remedies::NONE },
+            remedies: AvailableMitigations { thinking: true, ..AvailableMitigations::NONE },
             ..failure
         })
         .with(Budgets { thinking: 0, ..RICH }),
     ];
     let anything: fn(Failure) -> Failure = |failure| Failure { remedies: ANYTHING, ..failure };
     let far: fn(Failure) -> Failure = |failure| {
-        let wish = Some(Wish { wait: secs(3_600), source: WishSource::RetryAfter });
+        let wish = Some(RetryAfter { wait: secs(3_600), source: RetryAfterSource::RetryAfter });
         Failure { remedies: ANYTHING, wish, ..failure }
     };
     let all = [
@@ -245,11 +245,11 @@ fn by_what_can_be_taken_out() -> String {
 }
 
 fn by_what_is_called() -> String {
-    fn summing_up(run: Run, occasion: Occasion) -> Run {
-        Run { phase: Phase::Calling(Call::Ask(Purpose::Summary(occasion))), ..run }
+    fn summing_up(run: Run, occasion: CompactionTrigger) -> Run {
+        Run { phase: Phase::Calling(Call::Ask(CallPurpose::Summary(occasion))), ..run }
     }
-    let ahead: Change = |run| summing_up(run, Occasion::Threshold);
-    let late: Change = |run| summing_up(run, Occasion::Overflow);
+    let ahead: Change = |run| summing_up(run, CompactionTrigger::Threshold);
+    let late: Change = |run| summing_up(run, CompactionTrigger::Overflow);
     let rounds: fn(Failure) -> Failure = |failure| Failure { remedies: ANYTHING, ..failure };
     let summaries = [
         Case::of("ahead of need", ahead),
@@ -258,7 +258,7 @@ fn by_what_is_called() -> String {
         Case { failure: rounds, ..Case::of("the same, with rounds", late) },
     ];
     let refreshing: Change =
-        |run| Run { phase: Phase::Calling(Call::Refresh(Purpose::Reply)), ..run };
+        |run| Run { phase: Phase::Calling(Call::Refresh(CallPurpose::Reply)), ..run };
     let away = Limits { elsewhere: 0b1, ..limits() };
     let refreshes = [
         Case::of("rich", refreshing),
@@ -293,7 +293,7 @@ fn by_speed() -> String {
         Case { run: |run| Run { fast: Fast::On, ..run }, failure, ..Case::under(name, rules) }
     }
     let short: fn(Failure) -> Failure = |failure| {
-        let wish = Some(Wish { wait: secs(19), source: WishSource::RetryAfter });
+        let wish = Some(RetryAfter { wait: secs(19), source: RetryAfterSource::RetryAfter });
         Failure { wish, ..failure }
     };
     let cases = [
@@ -310,7 +310,7 @@ fn by_standing() -> String {
     let api: fn(Failure) -> Failure = |failure| proven(failure, ErrorBody::Api);
     let foreign: fn(Failure) -> Failure = |failure| proven(failure, ErrorBody::Foreign);
     let refreshing: Change =
-        |run| Run { phase: Phase::Calling(Call::Refresh(Purpose::Reply)), ..run };
+        |run| Run { phase: Phase::Calling(Call::Refresh(CallPurpose::Reply)), ..run };
     let spent = Budgets { odd_refusals: 0, ..RICH };
     let cases = [
         Case::after("an API error", api),
@@ -334,26 +334,26 @@ fn other_setbacks() -> String {
     let hurried: Change = |run| Run { wrapping_up: true, ..run };
     let asked_again: Change =
         |run| Run { budgets: Budgets { incomplete_retries: 0, ..run.budgets }, ..run };
-    let setbacks: [(&str, Setback, Change); 19] = [
-        ("cut, more room", Setback::CutShort, escalate),
-        ("cut", Setback::CutShort, room),
-        ("empty", Setback::Empty, room),
-        ("empty, tried again", Setback::Empty, home),
-        ("incomplete", Setback::Incomplete, room),
-        ("incomplete again", Setback::Incomplete, asked_again),
-        ("incomplete, home", Setback::Incomplete, home),
-        ("paused", Setback::Paused, room),
-        ("idle", Setback::Idle, room),
-        ("idle, wrapping up", Setback::Idle, hurried),
-        ("crowded", Setback::Crowded, room),
-        ("no summary, ahead", Setback::NoSummary(Occasion::Threshold), room),
-        ("no summary, late", Setback::NoSummary(Occasion::Overflow), room),
-        ("unstructured", Setback::Unstructured, room),
-        ("unmet", Setback::Unmet, room),
-        ("objected", Setback::Objected, room),
-        ("unreported", Setback::Unreported, room),
-        ("probe due", Setback::ProbeDue, room),
-        ("probe answered", Setback::CapacityBack, room),
+    let setbacks: [(&str, SetbackKind, Change); 19] = [
+        ("cut, more room", SetbackKind::CutShort, escalate),
+        ("cut", SetbackKind::CutShort, room),
+        ("empty", SetbackKind::Empty, room),
+        ("empty, tried again", SetbackKind::Empty, home),
+        ("incomplete", SetbackKind::Incomplete, room),
+        ("incomplete again", SetbackKind::Incomplete, asked_again),
+        ("incomplete, home", SetbackKind::Incomplete, home),
+        ("paused", SetbackKind::Paused, room),
+        ("idle", SetbackKind::Idle, room),
+        ("idle, wrapping up", SetbackKind::Idle, hurried),
+        ("crowded", SetbackKind::Crowded, room),
+        ("no summary, ahead", SetbackKind::NoSummary(CompactionTrigger::Threshold), room),
+        ("no summary, late", SetbackKind::NoSummary(CompactionTrigger::Overflow), room),
+        ("unstructured", SetbackKind::Unstructured, room),
+        ("unmet", SetbackKind::Unmet, room),
+        ("objected", SetbackKind::Objected, room),
+        ("unreported", SetbackKind::Unreported, room),
+        ("probe due", SetbackKind::ProbeDue, room),
+        ("probe answered", SetbackKind::CapacityBack, room),
     ];
     let mut text = head("What is no failed call", &["rich", "poor"]);
     for (name, setback, change) in setbacks {

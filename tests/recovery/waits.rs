@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use outlast::recovery::{
-    Budgets, Call, ErrorClass, Event, Failure, FastMode, Ladder, Limits, Moment, Persistence,
-    Phase, Ruling, Run, Wish, WishSource,
+    Budgets, Call, ErrorClass, Event, Failure, FastMode, Backoff, Limits, Moment, Persistence,
+    Phase, RetryHint, Run, RetryAfter, RetryAfterSource,
 };
 
 use super::{ANYTHING, FREE, failure, limits, secs, wishing};
@@ -78,14 +78,14 @@ fn a_servers_word_is_never_undercut_and_replaces_the_ladder() {
 #[test]
 fn a_fraction_of_a_millisecond_is_not_cut_off() {
     let rules = Limits { persistence: Persistence::Capacity, ..limits() };
-    let wish = Wish { wait: Duration::from_micros(1_500_001), source: WishSource::Reset };
+    let wish = RetryAfter { wait: Duration::from_micros(1_500_001), source: RetryAfterSource::Reset };
     let reset = Failure { wish: Some(wish), ..failure(ErrorClass::RateLimit) };
     assert_eq!(pause(7, 0, reset, &rules), 1_501);
 }
 
 #[test]
 fn the_longest_numbers_do_no_harm() {
-    let ladder = Ladder { first: Duration::MAX, longest: Duration::MAX };
+    let ladder = Backoff { first: Duration::MAX, longest: Duration::MAX };
     let patient = Limits { max_retry_wait: Duration::MAX, ladder, ..limits() };
     let asked = wishing(ErrorClass::RateLimit, Duration::MAX);
     assert!(pause(7, 255, asked, &patient) > 1 << 60);
@@ -202,6 +202,6 @@ fn any_failure(dice: u64) -> Failure {
     ];
     let class = classes[usize::try_from(dice % 10).expect("below ten")];
     let asked = if dice & 8 == 0 { failure(class) } else { wishing(class, secs(dice % 600 + 1)) };
-    let ruling = (failure(class) == asked || dice & 16 == 0).then_some(Ruling::Retry);
+    let ruling = (failure(class) == asked || dice & 16 == 0).then_some(RetryHint::Retry);
     Failure { ruling, remedies: ANYTHING, ..asked }
 }

@@ -1,17 +1,17 @@
 //! What a refusal gives away in its words: the window, the place and what is wrong there.
 
-use outlast::recovery::{Fault, FaultKind, Place, Poison, Reach};
+use outlast::recovery::{Fault, FaultKind, BlockIndex, RejectedContent, FailureStage};
 use proptest::prelude::*;
 
 fn said(status: u16, message: &str) -> Fault {
     let label = "invalid_request_error".to_owned();
     let (code, message) = (String::new(), message.to_owned());
-    Fault::new(FaultKind::Refused { status, label, code, message }, Reach::Status)
+    Fault::new(FaultKind::Refused { status, label, code, message }, FailureStage::Status)
 }
 
 fn place(message: &str) -> Option<(usize, Option<usize>, Option<usize>)> {
     let place = said(400, message).place();
-    place.map(|Place { message, block, inner }| (message, block, inner))
+    place.map(|BlockIndex { message, block, inner }| (message, block, inner))
 }
 
 #[test]
@@ -130,7 +130,7 @@ fn thinking_that_is_missing_is_not_taken_out() {
                    found `tool_use`";
     assert_eq!(said(400, missing).poison(), None);
     let wrong = "messages.1.content.0.thinking: each block must contain thinking";
-    assert_eq!(said(400, wrong).poison(), Some(Poison::Thinking));
+    assert_eq!(said(400, wrong).poison(), Some(RejectedContent::Thinking));
     assert_eq!(said(400, "thinking.budget_tokens: at least 1024").poison(), None);
 }
 

@@ -1,22 +1,22 @@
 //! Access tokens that expire, and the endpoint that renews them.
 
-use outlast::rehearsal::{After, Expect, Grants, Rules, Scenario, Server, TokenRules, verify};
-use outlast::rehearsal::{Outcome, Scratch};
+use outlast::rehearsal::{AfterLast, Expectation, TokenGrants, ServerRules, Scenario, RehearsalServer, TokenRules, verify};
+use outlast::rehearsal::{ObservedOutcome, ScratchFolder};
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 
 use super::client::{Response, ask, connect, parse, read_all, respond_to, start};
 
-fn serve(change: impl FnOnce(&mut TokenRules)) -> Server {
+fn serve(change: impl FnOnce(&mut TokenRules)) -> RehearsalServer {
     let mut tokens = TokenRules::new("access", "refresh/+=");
     tokens.expire_token_after = Some(2);
     change(&mut tokens);
-    let rules = Rules { tokens: Some(tokens), ..Rules::default() };
-    start(Scenario::new().reply("In.").after(After::RepeatLast).rules(rules))
+    let rules = ServerRules { tokens: Some(tokens), ..ServerRules::default() };
+    start(Scenario::new().reply("In.").after(AfterLast::RepeatLast).rules(rules))
 }
 
 /// What comes of a request with this token.
-async fn request(server: &Server, token: &str) -> (u16, Value) {
+async fn request(server: &RehearsalServer, token: &str) -> (u16, Value) {
     let response = respond_to(server, &ask(), &[&format!("authorization: Bearer {token}")]).await;
     let message = match response.status {
         200 => json!(null),
@@ -25,7 +25,7 @@ async fn request(server: &Server, token: &str) -> (u16, Value) {
     (response.status, message)
 }
 
-async fn renew(server: &Server, path: &str, form: &str) -> Response {
+async fn renew(server: &RehearsalServer, path: &str, form: &str) -> Response {
     let mut stream = connect(server).await;
     let request = format!(
         "POST {path} HTTP/1.1\r\ncontent-type: application/x-www-form-urlencoded\r\n\
@@ -38,8 +38,8 @@ async fn renew(server: &Server, path: &str, form: &str) -> Response {
 
 const FORM: &str = "client_id=x&grant_type=refresh_token&refresh_token=refresh%2F%2B%3d";
 
-fn grants(server: &Server) -> (u64, u64) {
-    let Grants { asked, granted, .. } = server.grants();
+fn grants(server: &RehearsalServer) -> (u64, u64) {
+    let TokenGrants { asked, granted, .. } = server.grants();
     (asked, granted)
 }
 
@@ -107,15 +107,15 @@ async fn sixteen_who_ask_at_once_are_told_apart() {
     let answers = all_at_once(&server).await;
     assert_eq!(answers.iter().filter(|status| **status == 200).count(), 1);
     assert_eq!(grants(&server), (16, 1));
-    let expect = Expect { refreshes: Some(1), ..Expect::default() };
+    let expect = Expectation { refreshes: Some(1), ..Expectation::default() };
     let scenario = server.scenario().clone().expect(expect);
-    let scratch = Scratch::lay_out(&scenario).unwrap();
-    let outcome = Outcome { exit: 0, terminal_reason: None, folder: scratch.path(), stderr: None };
+    let scratch = ScratchFolder::lay_out(&scenario).unwrap();
+    let outcome = ObservedOutcome { exit: 0, terminal_reason: None, folder: scratch.path(), stderr: None };
     let faults = verify(&scenario, &outcome, &server);
     assert!(!faults.iter().any(|fault| fault.contains("tokens granted")), "{faults:?}");
 }
 
-async fn all_at_once(server: &Server) -> Vec<u16> {
+async fn all_at_once(server: &RehearsalServer) -> Vec<u16> {
     let mut streams = Vec::new();
     for _ in 0..16 {
         streams.push(connect(server).await);

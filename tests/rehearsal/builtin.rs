@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use outlast::rehearsal::{Answer, Scenario, Scratch, Tool, builtin, list};
+use outlast::rehearsal::{StepAnswer, Scenario, ScratchFolder, ScriptedToolCall, builtin, list};
 
 const NAMES: &[&str] = &[
     "hello",
@@ -94,7 +94,7 @@ fn all_of_them_are_listed_with_how_they_end() {
 fn a_script_that_ends_has_an_answer_for_each_request_it_expects() {
     for &name in NAMES {
         let scenario = named(name);
-        if scenario.main.after != outlast::rehearsal::After::Fail {
+        if scenario.main.after != outlast::rehearsal::AfterLast::Fail {
             continue;
         }
         let part = &scenario.main;
@@ -105,15 +105,15 @@ fn a_script_that_ends_has_an_answer_for_each_request_it_expects() {
         let answers: usize = all.map(|step| step.repeat as usize).sum();
         let Some(requests) = scenario.expect.requests else { continue };
         // What a rule refuses uses no answer up.
-        let refuses = part.rules != outlast::rehearsal::Rules::default();
+        let refuses = part.rules != outlast::rehearsal::ServerRules::default();
         assert!(requests == answers || (refuses && requests > answers), "{name}: {requests}");
     }
 }
 
-fn tools(scenario: &Scenario) -> Vec<Tool> {
+fn tools(scenario: &Scenario) -> Vec<ScriptedToolCall> {
     let mut tools = Vec::new();
     for step in scenario.main.steps.iter().filter(|step| step.fault.is_none()) {
-        if let Answer::Reply(reply) = &step.answer {
+        if let StepAnswer::Reply(reply) = &step.answer {
             tools.extend(reply.tools.iter().filter(|tool| tool.cut.is_none()).cloned());
         }
     }
@@ -150,7 +150,7 @@ fn act(scenario: &Scenario, folder: &Path) -> Vec<bool> {
 fn the_bug_is_a_real_one_and_really_mended() {
     for name in ["fix-a-bug", "outage"] {
         let scenario = named(name);
-        let scratch = Scratch::lay_out(&scenario).unwrap();
+        let scratch = ScratchFolder::lay_out(&scenario).unwrap();
         assert_eq!(act(&scenario, scratch.path()), [false, true], "{name}");
         check_files(&scenario, scratch.path());
     }
@@ -160,7 +160,7 @@ fn the_bug_is_a_real_one_and_really_mended() {
 fn what_the_other_scripts_do_brings_about_the_files_they_expect() {
     for (name, rounds) in [("truncation", 1), ("endless", 3), ("budget", 1), ("deadline", 1)] {
         let scenario = named(name);
-        let scratch = Scratch::lay_out(&scenario).unwrap();
+        let scratch = ScratchFolder::lay_out(&scenario).unwrap();
         for _ in 0..rounds {
             assert!(act(&scenario, scratch.path()).iter().all(|succeeded| *succeeded), "{name}");
         }

@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use outlast::rehearsal::{Options, Scenario, Server};
+use outlast::rehearsal::{ServerOptions, Scenario, RehearsalServer};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -21,9 +21,9 @@ pub(super) enum End {
     Reset,
 }
 
-pub(super) fn start(scenario: Scenario) -> Server {
-    let options = Options { cwd: Some(PathBuf::from("/scratch")), ..Options::default() };
-    Server::start(scenario, options).expect("a free port on loopback")
+pub(super) fn start(scenario: Scenario) -> RehearsalServer {
+    let options = ServerOptions { cwd: Some(PathBuf::from("/scratch")), ..ServerOptions::default() };
+    RehearsalServer::start(scenario, options).expect("a free port on loopback")
 }
 
 /// A request that the service accepts.
@@ -55,7 +55,7 @@ pub(super) fn post(body: &Value, headers: &[&str]) -> Vec<u8> {
     .into_bytes()
 }
 
-pub(super) async fn connect(server: &Server) -> TcpStream {
+pub(super) async fn connect(server: &RehearsalServer) -> TcpStream {
     TcpStream::connect(("127.0.0.1", server.port())).await.expect("the server listens")
 }
 
@@ -85,7 +85,7 @@ pub(super) async fn read_until(stream: &mut TcpStream, marker: &str) -> String {
 }
 
 /// Sends one request on a connection of its own and reads everything that comes.
-pub(super) async fn exchange(server: &Server, body: &Value) -> (String, End) {
+pub(super) async fn exchange(server: &RehearsalServer, body: &Value) -> (String, End) {
     let mut stream = connect(server).await;
     stream.write_all(&post(body, &["connection: close"])).await.expect("writable");
     read_all(&mut stream).await
@@ -134,12 +134,12 @@ pub(super) fn parse(wire: &str) -> Response {
     Response { status, head: head.to_owned(), body }
 }
 
-pub(super) async fn respond(server: &Server, body: &Value) -> Response {
+pub(super) async fn respond(server: &RehearsalServer, body: &Value) -> Response {
     parse(&exchange(server, body).await.0)
 }
 
 /// As [`respond`], with further header lines.
-pub(super) async fn respond_to(server: &Server, body: &Value, headers: &[&str]) -> Response {
+pub(super) async fn respond_to(server: &RehearsalServer, body: &Value, headers: &[&str]) -> Response {
     let mut stream = connect(server).await;
     let headers = [headers, &["connection: close"]].concat();
     stream.write_all(&post(body, &headers)).await.expect("writable");
@@ -147,7 +147,7 @@ pub(super) async fn respond_to(server: &Server, body: &Value, headers: &[&str]) 
 }
 
 /// What the service has against a request, which must be a 400.
-pub(super) async fn complaint(server: &Server, body: &Value) -> String {
+pub(super) async fn complaint(server: &RehearsalServer, body: &Value) -> String {
     let response = respond(server, body).await;
     assert_eq!(response.status, 400, "{}", response.body);
     assert!(response.head.contains("x-should-retry: false"), "{}", response.head);

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use outlast::rehearsal::{ApiError, Harm, Place, Scenario};
+use outlast::rehearsal::{ScriptedError, ScriptedFaultKind, FaultPosition, Scenario};
 use serde_json::json;
 use tokio::io::AsyncWriteExt;
 use tokio::time::timeout;
@@ -108,7 +108,7 @@ async fn raw_bytes_are_all_that_is_sent() {
 }
 
 /// Plays one fault against a stream and returns what came.
-async fn broken(harm: Harm, after: Place) -> (String, End) {
+async fn broken(harm: ScriptedFaultKind, after: FaultPosition) -> (String, End) {
     let server = start(Scenario::new().breaks(harm, after).and_text("One two three."));
     exchange(&server, &ask()).await
 }
@@ -117,16 +117,16 @@ const DELTA: &str = "\"type\":\"text_delta\"";
 
 #[tokio::test]
 async fn a_connection_can_end_before_a_byte_of_the_answer() {
-    for after in [Place::Accept, Place::Request] {
-        assert_eq!(broken(Harm::Reset, after).await, (String::new(), End::Reset), "{after:?}");
+    for after in [FaultPosition::Accept, FaultPosition::Request] {
+        assert_eq!(broken(ScriptedFaultKind::Reset, after).await, (String::new(), End::Reset), "{after:?}");
     }
-    assert_eq!(broken(Harm::Close, Place::Request).await, (String::new(), End::Closed));
+    assert_eq!(broken(ScriptedFaultKind::Close, FaultPosition::Request).await, (String::new(), End::Closed));
 }
 
 #[tokio::test]
 async fn a_connection_can_end_after_the_headers() {
-    for (harm, expected) in [(Harm::Reset, End::Reset), (Harm::Close, End::Closed)] {
-        let (wire, end) = broken(harm, Place::Headers).await;
+    for (harm, expected) in [(ScriptedFaultKind::Reset, End::Reset), (ScriptedFaultKind::Close, End::Closed)] {
+        let (wire, end) = broken(harm, FaultPosition::Headers).await;
         assert!(wire.ends_with("\r\n\r\n"), "{wire}");
         assert_eq!(end, expected);
     }
@@ -134,7 +134,7 @@ async fn a_connection_can_end_after_the_headers() {
 
 #[tokio::test]
 async fn a_connection_can_end_in_the_middle_of_the_headers() {
-    let (wire, end) = broken(Harm::Reset, Place::HalfHead).await;
+    let (wire, end) = broken(ScriptedFaultKind::Reset, FaultPosition::HalfHead).await;
     assert!(wire.starts_with("HTTP/1.1 200 OK\r\n"));
     assert!(!wire.contains("\r\n\r\n"));
     assert_eq!(end, End::Reset);
@@ -143,8 +143,8 @@ async fn a_connection_can_end_in_the_middle_of_the_headers() {
 #[tokio::test]
 async fn who_asks_for_no_stream_sees_a_streams_faults_in_their_own_form() {
     let error = |kind: &str| {
-        let error = ApiError { kind: kind.to_owned(), message: "Sorry".to_owned(), code: None };
-        Scenario::new().breaks(Harm::Error(error), Place::Events(3))
+        let error = ScriptedError { kind: kind.to_owned(), message: "Sorry".to_owned(), code: None };
+        Scenario::new().breaks(ScriptedFaultKind::Error(error), FaultPosition::Events(3))
     };
     for (kind, status) in [("overloaded_error", 529), ("api_error", 500), ("odd_error", 500)] {
         let response = respond(&start(error(kind)), &unstreamed()).await;
@@ -152,7 +152,7 @@ async fn who_asks_for_no_stream_sees_a_streams_faults_in_their_own_form() {
         assert_eq!(response.json()["error"]["type"], kind);
     }
     let pings = Scenario::new()
-        .breaks(Harm::Pings { every: Duration::from_secs(1) }, Place::Headers)
+        .breaks(ScriptedFaultKind::Pings { every: Duration::from_secs(1) }, FaultPosition::Headers)
         .hold(Duration::from_mins(1))
         .time_scale(10_000.0);
     let (wire, _) = exchange(&start(pings), &unstreamed()).await;
@@ -161,8 +161,8 @@ async fn who_asks_for_no_stream_sees_a_streams_faults_in_their_own_form() {
 
 #[tokio::test]
 async fn a_stream_can_break_after_so_many_events() {
-    for (harm, expected) in [(Harm::Reset, End::Reset), (Harm::Close, End::Closed)] {
-        let (wire, end) = broken(harm, Place::Events(3)).await;
+    for (harm, expected) in [(ScriptedFaultKind::Reset, End::Reset), (ScriptedFaultKind::Close, End::Closed)] {
+        let (wire, end) = broken(harm, FaultPosition::Events(3)).await;
         assert_eq!(wire.matches("event: ").count(), 3);
         assert!(wire.ends_with("{\"type\":\"ping\"}\n\n\r\n"), "{wire}");
         assert_eq!(end, expected);
@@ -172,7 +172,7 @@ async fn a_stream_can_break_after_so_many_events() {
 #[tokio::test]
 async fn a_stream_can_break_after_so_many_bytes() {
     for bytes in [0, 1, 20, 21, 300] {
-        let (wire, _) = broken(Harm::Reset, Place::Bytes(bytes)).await;
+        let (wire, _) = broken(ScriptedFaultKind::Reset, FaultPosition::Bytes(bytes)).await;
         assert_eq!(parse(&wire).body.len(), bytes);
     }
 }
@@ -180,7 +180,7 @@ async fn a_stream_can_break_after_so_many_bytes() {
 #[tokio::test]
 async fn a_stream_can_break_in_the_middle_of_a_tool_call() {
     let torn = Scenario::new()
-        .breaks(Harm::Reset, Place::Delta)
+        .breaks(ScriptedFaultKind::Reset, FaultPosition::Delta)
         .and_text("I call.")
         .and_tool("Bash", json!({ "command": "echo this call never comes through whole" }));
     let server = start(torn);
@@ -194,8 +194,8 @@ async fn a_stream_can_break_in_the_middle_of_a_tool_call() {
 
 #[tokio::test]
 async fn an_answer_that_is_no_stream_breaks_in_its_middle() {
-    for after in [Place::Delta, Place::Events(1)] {
-        let server = start(Scenario::new().breaks(Harm::Close, after).and_text("Whole."));
+    for after in [FaultPosition::Delta, FaultPosition::Events(1)] {
+        let server = start(Scenario::new().breaks(ScriptedFaultKind::Close, after).and_text("Whole."));
         let (wire, end) = exchange(&server, &unstreamed()).await;
         let (head, body) = wire.split_once("\r\n\r\n").unwrap();
         let announced: usize =
@@ -207,7 +207,7 @@ async fn an_answer_that_is_no_stream_breaks_in_its_middle() {
 
 #[tokio::test]
 async fn a_stream_can_end_as_if_it_were_whole() {
-    let (wire, end) = broken(Harm::End, Place::Events(5)).await;
+    let (wire, end) = broken(ScriptedFaultKind::End, FaultPosition::Events(5)).await;
     let response = parse(&wire);
     assert_eq!(response.event_names().last(), Some(&"content_block_stop"));
     assert!(wire.ends_with("\r\n0\r\n\r\n"), "the body is closed properly");
@@ -216,7 +216,7 @@ async fn a_stream_can_end_as_if_it_were_whole() {
 
 #[tokio::test]
 async fn a_stream_that_ends_too_early_keeps_its_connection() {
-    let scenario = Scenario::new().breaks(Harm::End, Place::Events(1)).reply("Again.");
+    let scenario = Scenario::new().breaks(ScriptedFaultKind::End, FaultPosition::Events(1)).reply("Again.");
     let server = start(scenario);
     let mut stream = connect(&server).await;
     stream.write_all(&post(&ask(), &[])).await.unwrap();
@@ -228,7 +228,7 @@ async fn a_stream_that_ends_too_early_keeps_its_connection() {
 
 #[tokio::test]
 async fn a_body_that_ends_before_its_length_takes_the_connection_with_it() {
-    let server = start(Scenario::new().breaks(Harm::End, Place::Delta).and_text("Whole."));
+    let server = start(Scenario::new().breaks(ScriptedFaultKind::End, FaultPosition::Delta).and_text("Whole."));
     let mut stream = connect(&server).await;
     stream.write_all(&post(&unstreamed(), &[])).await.unwrap();
     assert_eq!(read_all(&mut stream).await.1, End::Closed);
@@ -249,8 +249,8 @@ async fn a_header_of_a_step_takes_the_place_of_the_usual_one() {
 
 #[tokio::test]
 async fn a_stall_lasts_until_the_client_leaves() {
-    for (after, last) in [(Place::Headers, "\r\n\r\n"), (Place::Events(4), "\r\n")] {
-        let server = start(Scenario::new().breaks(Harm::Stall, after).and_text("One two three."));
+    for (after, last) in [(FaultPosition::Headers, "\r\n\r\n"), (FaultPosition::Events(4), "\r\n")] {
+        let server = start(Scenario::new().breaks(ScriptedFaultKind::Stall, after).and_text("One two three."));
         let mut stream = connect(&server).await;
         stream.write_all(&post(&ask(), &[])).await.unwrap();
         let wire = read_until(&mut stream, last).await;
@@ -264,7 +264,7 @@ async fn a_stall_lasts_until_the_client_leaves() {
 
 #[tokio::test]
 async fn a_stall_right_after_accept_answers_a_connection_and_no_request() {
-    let scenario = Scenario::new().breaks(Harm::Stall, Place::Accept).reply("Hello.");
+    let scenario = Scenario::new().breaks(ScriptedFaultKind::Stall, FaultPosition::Accept).reply("Hello.");
     let server = start(scenario);
     let mut stream = connect(&server).await;
     stream.write_all(&post(&ask(), &[])).await.unwrap();
@@ -276,7 +276,7 @@ async fn a_stall_right_after_accept_answers_a_connection_and_no_request() {
 #[tokio::test]
 async fn a_stall_that_was_held_long_enough_ends_in_a_close() {
     let scenario = Scenario::new()
-        .breaks(Harm::Stall, Place::Events(1))
+        .breaks(ScriptedFaultKind::Stall, FaultPosition::Events(1))
         .hold(Duration::from_hours(1))
         .time_scale(100_000.0);
     let (wire, end) = exchange(&start(scenario), &ask()).await;
@@ -287,7 +287,7 @@ async fn a_stall_that_was_held_long_enough_ends_in_a_close() {
 #[tokio::test]
 async fn pings_go_on_until_the_hold_ends() {
     let scenario = Scenario::new()
-        .breaks(Harm::Pings { every: Duration::from_secs(10) }, Place::Events(2))
+        .breaks(ScriptedFaultKind::Pings { every: Duration::from_secs(10) }, FaultPosition::Events(2))
         .hold(Duration::from_secs(45))
         .time_scale(1_000.0);
     let (wire, end) = exchange(&start(scenario), &ask()).await;
@@ -299,12 +299,12 @@ async fn pings_go_on_until_the_hold_ends() {
 
 #[tokio::test]
 async fn a_stream_can_carry_an_error() {
-    let error = ApiError {
+    let error = ScriptedError {
         kind: "overloaded_error".to_owned(),
         message: "Overloaded".to_owned(),
         code: None,
     };
-    let (wire, _) = broken(Harm::Error(error), Place::Events(4)).await;
+    let (wire, _) = broken(ScriptedFaultKind::Error(error), FaultPosition::Events(4)).await;
     let response = parse(&wire);
     assert_eq!(response.event_names().last(), Some(&"error"));
     assert!(response.body.ends_with(
@@ -316,7 +316,7 @@ async fn a_stream_can_carry_an_error() {
 
 #[tokio::test]
 async fn rubbish_can_come_in_between() {
-    let (wire, _) = broken(Harm::Insert(b"data: {not json\n\n".to_vec()), Place::Events(3)).await;
+    let (wire, _) = broken(ScriptedFaultKind::Insert(b"data: {not json\n\n".to_vec()), FaultPosition::Events(3)).await;
     let body = parse(&wire).body;
     let (before, after) = body.split_once("data: {not json\n\n").expect("it is there");
     assert!(before.ends_with("{\"type\":\"ping\"}\n\n"));
@@ -325,7 +325,7 @@ async fn rubbish_can_come_in_between() {
 
 #[tokio::test]
 async fn bytes_before_the_head_are_no_http() {
-    let (wire, _) = broken(Harm::Insert(b"oops".to_vec()), Place::Request).await;
+    let (wire, _) = broken(ScriptedFaultKind::Insert(b"oops".to_vec()), FaultPosition::Request).await;
     assert!(wire.starts_with("oopsHTTP/1.1 200 OK\r\n"));
 }
 
@@ -343,7 +343,7 @@ async fn a_body_can_trickle_byte_by_byte() {
 
 #[tokio::test]
 async fn a_shut_down_server_drops_its_connections_and_keeps_its_record() {
-    let mut server = start(Scenario::new().breaks(Harm::Stall, Place::Headers));
+    let mut server = start(Scenario::new().breaks(ScriptedFaultKind::Stall, FaultPosition::Headers));
     let mut stream = connect(&server).await;
     stream.write_all(&post(&ask(), &[])).await.unwrap();
     read_until(&mut stream, "\r\n\r\n").await;

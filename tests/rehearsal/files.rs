@@ -4,8 +4,8 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 
 use outlast::rehearsal::{
-    After, ApiError, Expect, Form, Harm, MediaRules, Place, Poison, Rules, Scenario, ScenarioError,
-    Scratch, Signatures, TokenRules, When,
+    AfterLast, ScriptedError, Expectation, ReplyForm, ScriptedFaultKind, MediaRules, FaultPosition, PoisonedBlock, ServerRules, Scenario, ScenarioError,
+    ScratchFolder, Signatures, TokenRules, StepCondition,
 };
 use serde_json::json;
 
@@ -117,7 +117,7 @@ fault = { kind = "error", after = { events = 1 }, error = { type = "api_error", 
 "#;
 
 /// Every rule there is.
-fn strict() -> Rules {
+fn strict() -> ServerRules {
     let tokens = TokenRules {
         expire_token_after: Some(2),
         path: "/t".to_owned(),
@@ -126,11 +126,11 @@ fn strict() -> Rules {
         broken_refreshes: 1,
         ..TokenRules::new("a", "r")
     };
-    let poison = |contains: &str, message: Option<&str>| Poison {
+    let poison = |contains: &str, message: Option<&str>| PoisonedBlock {
         contains: contains.to_owned(),
         message: message.map(str::to_owned),
     };
-    Rules {
+    ServerRules {
         require_key: Some("k".to_owned()),
         tokens: Some(tokens),
         context_window: Some(9),
@@ -153,25 +153,25 @@ fn strict() -> Rules {
 fn a_file_and_the_builder_say_the_same() {
     let backup = Scenario::new()
         .reply("B.")
-        .after(After::Loop)
-        .rules(Rules { max_output: Some(3), ..Rules::default() })
+        .after(AfterLast::Loop)
+        .rules(ServerRules { max_output: Some(3), ..ServerRules::default() })
         .compactions(Scenario::new().reply("b."))
-        .expect(Expect { requests: Some(6), ..Expect::default() });
+        .expect(Expectation { requests: Some(6), ..Expectation::default() });
     let built = Scenario::new()
         .prompt("Do it.")
         .time_scale(2.5)
-        .after(After::RepeatLast)
+        .after(AfterLast::RepeatLast)
         .rules(strict())
         .args(&["--fallback-model", "b@{server.backup.url}"])
         .compactions(Scenario::new().status(500).reply("In short."))
         .server("backup", backup)
-        .expect(Expect {
+        .expect(Expectation {
             exit: Some(0),
             requests: Some(4),
             compactions: Some(1),
             refreshes: Some(2),
             files: [("a".to_owned(), "b".to_owned())].into(),
-            ..Expect::default()
+            ..Expectation::default()
         })
         .file("deep/run.sh", "exit 0\n", 0o755)
         .status(529)
@@ -180,7 +180,7 @@ fn a_file_and_the_builder_say_the_same() {
         .delay(Duration::from_millis(1500))
         .status(429)
         .error("rate_limit_error", "Slow down", Some("ramp_limit_exceeded"))
-        .when(When {
+        .when(StepCondition {
             model: Some("m*".to_owned()),
             stream: Some(true),
             contains: Some("x".to_owned()),
@@ -195,7 +195,7 @@ fn a_file_and_the_builder_say_the_same() {
         .reply("I write.")
         .and_thinking("Hm.")
         .usage(1, 2)
-        .form(Form::LlamaCpp)
+        .form(ReplyForm::LlamaCpp)
         .hangs_up()
         .pace(Some(3), Duration::from_millis(20))
         .and_tool("Bash", json!({ "command": "ls" }))
@@ -204,23 +204,23 @@ fn a_file_and_the_builder_say_the_same() {
         .cut(5)
         .empty()
         .raw("nonsense")
-        .breaks(Harm::Reset, Place::Request)
-        .breaks(Harm::Close, Place::Events(4))
+        .breaks(ScriptedFaultKind::Reset, FaultPosition::Request)
+        .breaks(ScriptedFaultKind::Close, FaultPosition::Events(4))
         .and_text("Torn.")
-        .breaks(Harm::Stall, Place::Accept)
+        .breaks(ScriptedFaultKind::Stall, FaultPosition::Accept)
         .hold(Duration::from_mins(10))
-        .breaks(Harm::Pings { every: Duration::from_secs(3) }, Place::Bytes(7))
+        .breaks(ScriptedFaultKind::Pings { every: Duration::from_secs(3) }, FaultPosition::Bytes(7))
         .hold(Duration::from_mins(1))
-        .breaks(Harm::Insert(b"!".to_vec()), Place::Delta)
-        .breaks(Harm::End, Place::Headers)
-        .breaks(Harm::Reset, Place::HalfHead)
+        .breaks(ScriptedFaultKind::Insert(b"!".to_vec()), FaultPosition::Delta)
+        .breaks(ScriptedFaultKind::End, FaultPosition::Headers)
+        .breaks(ScriptedFaultKind::Reset, FaultPosition::HalfHead)
         .breaks(
-            Harm::Error(ApiError {
+            ScriptedFaultKind::Error(ScriptedError {
                 kind: "api_error".to_owned(),
                 message: "Oh".to_owned(),
                 code: None,
             }),
-            Place::Events(1),
+            FaultPosition::Events(1),
         );
     let read = Scenario::parse(EVERYTHING, "everything.toml").unwrap();
     for (number, (read, built)) in read.main.steps.iter().zip(&built.main.steps).enumerate() {
@@ -351,7 +351,7 @@ fn a_scratch_folder_holds_the_files_and_goes_with_its_owner() {
     use std::os::unix::fs::PermissionsExt;
 
     let scenario = Scenario::parse(EVERYTHING, "everything.toml").unwrap();
-    let scratch = Scratch::lay_out(&scenario).unwrap();
+    let scratch = ScratchFolder::lay_out(&scenario).unwrap();
     let file = scratch.path().join("deep/run.sh");
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "exit 0\n");
     assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o755);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use outlast::rehearsal::{Form, Harm, Place, Scenario};
+use outlast::rehearsal::{ReplyForm, ScriptedFaultKind, FaultPosition, Scenario};
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 
@@ -116,7 +116,7 @@ async fn llama_cpp_words_a_stream_its_own_way_and_hangs_up() {
     let scenario = Scenario::new()
         .reply("Hi.")
         .and_tool("Bash", json!({ "command": "ls" }))
-        .form(Form::LlamaCpp)
+        .form(ReplyForm::LlamaCpp)
         .hangs_up();
     let server = start(scenario);
     let mut stream = connect(&server).await;
@@ -146,7 +146,7 @@ async fn llama_cpp_words_a_stream_its_own_way_and_hangs_up() {
 
 #[tokio::test]
 async fn some_gateways_answer_a_stream_with_json() {
-    let server = start(Scenario::new().reply("Hello.").form(Form::Json));
+    let server = start(Scenario::new().reply("Hello.").form(ReplyForm::Json));
     let response = respond(&server, &ask()).await;
     assert!(response.head.contains("content-type: application/json"));
     assert_eq!(response.json()["content"][0]["text"], "Hello.");
@@ -251,9 +251,9 @@ async fn an_ordinary_http_client_understands_it() {
     let scenario = Scenario::new()
         .reply("One.")
         .reply("Two.")
-        .breaks(Harm::Reset, Place::Events(2))
-        .breaks(Harm::Close, Place::Events(2))
-        .breaks(Harm::Close, Place::Request);
+        .breaks(ScriptedFaultKind::Reset, FaultPosition::Events(2))
+        .breaks(ScriptedFaultKind::Close, FaultPosition::Events(2))
+        .breaks(ScriptedFaultKind::Close, FaultPosition::Request);
     let server = start(scenario);
     let ask = async |body: &Value| {
         let request = client.post(format!("{}/v1/messages", server.base_url()));

@@ -4,7 +4,7 @@ use std::num::NonZeroU64;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use outlast::rehearsal::{After, MediaRules, Options, Poison, Rules, Scenario, Server, Signatures};
+use outlast::rehearsal::{AfterLast, MediaRules, ServerOptions, PoisonedBlock, ServerRules, Scenario, RehearsalServer, Signatures};
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 
@@ -12,8 +12,8 @@ use super::client::{
     ask, complaint, connect, parse, read_all, respond, respond_to, start, unstreamed,
 };
 
-fn serve(rules: Rules) -> Server {
-    start(Scenario::new().reply("Fine.").after(After::RepeatLast).rules(rules))
+fn serve(rules: ServerRules) -> RehearsalServer {
+    start(Scenario::new().reply("Fine.").after(AfterLast::RepeatLast).rules(rules))
 }
 
 fn saying(content: &Value) -> Value {
@@ -59,8 +59,8 @@ fn result_with(blocks: &[Value]) -> Value {
 
 // --- tokens --------------------------------------------------------------------------------------
 
-fn token_limit(tokens: u64) -> Rules {
-    Rules { token_limit: NonZeroU64::new(tokens), ..Rules::default() }
+fn token_limit(tokens: u64) -> ServerRules {
+    ServerRules { token_limit: NonZeroU64::new(tokens), ..ServerRules::default() }
 }
 
 /// What the server counts a request for.
@@ -164,8 +164,8 @@ async fn whoever_asks_for_a_count_gets_the_same_one() {
 
 // --- media ---------------------------------------------------------------------------------------
 
-fn media(media: MediaRules) -> Server {
-    serve(Rules { media, ..Rules::default() })
+fn media(media: MediaRules) -> RehearsalServer {
+    serve(ServerRules { media, ..ServerRules::default() })
 }
 
 #[tokio::test]
@@ -263,9 +263,9 @@ async fn images_of_every_kind_tell_their_size() {
 
 // --- poison --------------------------------------------------------------------------------------
 
-fn poisoned(contains: &str, message: Option<&str>) -> Server {
-    let poison = Poison { contains: contains.to_owned(), message: message.map(str::to_owned) };
-    serve(Rules { poison: vec![poison], ..Rules::default() })
+fn poisoned(contains: &str, message: Option<&str>) -> RehearsalServer {
+    let poison = PoisonedBlock { contains: contains.to_owned(), message: message.map(str::to_owned) };
+    serve(ServerRules { poison: vec![poison], ..ServerRules::default() })
 }
 
 #[tokio::test]
@@ -320,7 +320,7 @@ async fn anything_can_be_poison() {
 // --- signatures ----------------------------------------------------------------------------------
 
 /// A conversation in which what the server said, thinking and all, comes back.
-async fn thinking_comes_back(server: &Server) -> Value {
+async fn thinking_comes_back(server: &RehearsalServer) -> Value {
     let reply = respond(server, &unstreamed()).await.json();
     let mut body = unstreamed();
     body["messages"] = json!([
@@ -331,8 +331,8 @@ async fn thinking_comes_back(server: &Server) -> Value {
     body
 }
 
-fn thinker(rules: Rules) -> Server {
-    let script = Scenario::new().reply("Well.").and_thinking("Hm.").after(After::RepeatLast);
+fn thinker(rules: ServerRules) -> RehearsalServer {
+    let script = Scenario::new().reply("Well.").and_thinking("Hm.").after(AfterLast::RepeatLast);
     start(script.rules(rules))
 }
 
@@ -347,7 +347,7 @@ async fn foreign_thinking_is_refused_and_breaks_a_rule_only_where_all_is_our_own
             |body| body["messages"][1]["content"][0]["signature"] = json!("Eq8B"),
         ];
         for change in changes {
-            let server = thinker(Rules { signatures, ..Rules::default() });
+            let server = thinker(ServerRules { signatures, ..ServerRules::default() });
             let mut body = thinking_comes_back(&server).await;
             assert_eq!(respond(&server, &body).await.status, 200);
             change(&mut body);
@@ -361,7 +361,7 @@ async fn foreign_thinking_is_refused_and_breaks_a_rule_only_where_all_is_our_own
 
 #[tokio::test]
 async fn signatures_can_expire() {
-    let server = thinker(Rules { expire_signatures_after: Some(2), ..Rules::default() });
+    let server = thinker(ServerRules { expire_signatures_after: Some(2), ..ServerRules::default() });
     let old = thinking_comes_back(&server).await;
     assert_eq!(respond(&server, &old).await.status, 200);
     assert_eq!(complaint(&server, &old).await, BADLY_SIGNED);
@@ -429,9 +429,9 @@ const COMPACT: &str = "x-outlast-source: compact";
 fn a_server_cannot_start_without_a_port() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let taken = serve(Rules::default());
-        let options = Options { port: taken.port(), ..Options::default() };
-        Server::start(Scenario::new().reply("No."), options).expect_err("the port is taken");
+        let taken = serve(ServerRules::default());
+        let options = ServerOptions { port: taken.port(), ..ServerOptions::default() };
+        RehearsalServer::start(Scenario::new().reply("No."), options).expect_err("the port is taken");
     });
 }
 

@@ -3,7 +3,7 @@
 use std::fs;
 
 use outlast::rehearsal::{
-    After, Expect, Line, MAIN, Outcome, Rules, Scenario, Scratch, When, verify,
+    AfterLast, Expectation, ScriptLine, MAIN, ObservedOutcome, ServerRules, Scenario, ScratchFolder, StepCondition, verify,
 };
 use serde_json::json;
 
@@ -31,10 +31,10 @@ async fn compactions_have_a_script_of_their_own() {
     assert_eq!(
         lines,
         [
-            (Line::Main, Some(0)),
-            (Line::Compaction, Some(0)),
-            (Line::Compaction, Some(1)),
-            (Line::Main, Some(1))
+            (ScriptLine::Main, Some(0)),
+            (ScriptLine::Compaction, Some(0)),
+            (ScriptLine::Compaction, Some(1)),
+            (ScriptLine::Main, Some(1))
         ]
     );
     assert_eq!(server.unplayed(), 0);
@@ -44,7 +44,7 @@ async fn compactions_have_a_script_of_their_own() {
 
 #[tokio::test]
 async fn without_a_script_of_their_own_compactions_are_requests_like_any_other() {
-    let compact = When { source: Some("compact".to_owned()), ..When::default() };
+    let compact = StepCondition { source: Some("compact".to_owned()), ..StepCondition::default() };
     let server = start(Scenario::new().reply("In short.").when(compact).reply("One."));
     let body = unstreamed();
     assert_eq!(respond(&server, &body).await.json()["content"][0]["text"], "One.");
@@ -59,8 +59,8 @@ async fn a_compaction_that_was_not_asked_for_is_missed() {
     respond(&server, &ask()).await;
     assert_eq!(server.unplayed(), 1);
     let folder = tempfile::tempdir().unwrap();
-    let outcome = Outcome { exit: 0, terminal_reason: None, folder: folder.path(), stderr: None };
-    let expect = Expect { compactions: Some(1), refreshes: Some(2), ..Expect::default() };
+    let outcome = ObservedOutcome { exit: 0, terminal_reason: None, folder: folder.path(), stderr: None };
+    let expect = Expectation { compactions: Some(1), refreshes: Some(2), ..Expectation::default() };
     assert_eq!(
         verify(&script.expect(expect), &outcome, &server),
         [
@@ -73,14 +73,14 @@ async fn a_compaction_that_was_not_asked_for_is_missed() {
 
 #[tokio::test]
 async fn fast_requests_can_be_answered_in_another_way() {
-    let fast = When { fast: Some(true), ..When::default() };
+    let fast = StepCondition { fast: Some(true), ..StepCondition::default() };
     let server = start(
         Scenario::new()
             .status(429)
             .header("retry-after", "15")
             .when(fast)
             .reply("Slowly.")
-            .when(When { fast: Some(false), ..When::default() })
+            .when(StepCondition { fast: Some(false), ..StepCondition::default() })
             .reply("Fast.")
             .times(2),
     );
@@ -108,9 +108,9 @@ async fn fast_requests_can_be_answered_in_another_way() {
 
 #[tokio::test]
 async fn every_server_plays_its_own_script_by_its_own_rules() {
-    let rules = Rules { require_key: Some("b".to_owned()), ..Rules::default() };
-    let expect = Expect { requests: Some(2), ..Expect::default() };
-    let backup = Scenario::new().reply("From B.").after(After::RepeatLast).rules(rules);
+    let rules = ServerRules { require_key: Some("b".to_owned()), ..ServerRules::default() };
+    let expect = Expectation { requests: Some(2), ..Expectation::default() };
+    let backup = Scenario::new().reply("From B.").after(AfterLast::RepeatLast).rules(rules);
     let scenario = Scenario::new().status(529).server("b", backup.expect(expect));
     let server = start(scenario.clone());
     let other = server.other("b").expect("it was said");
@@ -119,7 +119,7 @@ async fn every_server_plays_its_own_script_by_its_own_rules() {
     assert_eq!(respond(&server, &ask()).await.status, 529);
     assert_eq!(respond(other, &ask()).await.status, 401);
     let folder = tempfile::tempdir().unwrap();
-    let outcome = Outcome { exit: 0, terminal_reason: None, folder: folder.path(), stderr: None };
+    let outcome = ObservedOutcome { exit: 0, terminal_reason: None, folder: folder.path(), stderr: None };
     assert_eq!(
         verify(&scenario, &outcome, &server),
         ["1 requests to b instead of 2", "one answer of the script was never asked for"]
@@ -147,7 +147,7 @@ async fn servers_are_known_to_arguments_and_files() {
             0o600,
         )
         .file("plain", "${cwd} {server.} {b}", 0o644);
-    let scratch = Scratch::lay_out(&scenario).unwrap();
+    let scratch = ScratchFolder::lay_out(&scenario).unwrap();
     let server = start(scenario);
     scratch.fill_in(&server).unwrap();
     let (main, b) = (server.base_url(), server.other("b").unwrap().base_url());

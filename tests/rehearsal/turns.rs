@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use outlast::rehearsal::{After, Expect, Outcome, Rules, Scenario, Scratch, When, verify};
+use outlast::rehearsal::{AfterLast, Expectation, ObservedOutcome, ServerRules, Scenario, ScratchFolder, StepCondition, verify};
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 use tokio::time::timeout;
@@ -30,9 +30,9 @@ async fn steps_are_played_in_order_and_as_often_as_they_say() {
 async fn what_comes_after_the_last_step_is_said_in_the_scenario() {
     let script = || Scenario::new().status(529).reply("Done.");
     let played = |after| statuses(script().after(after), &["m"; 4]);
-    assert_eq!(played(After::Fail).await, [529, 200, 500, 500]);
-    assert_eq!(played(After::RepeatLast).await, [529, 200, 200, 200]);
-    assert_eq!(played(After::Loop).await, [529, 200, 529, 200]);
+    assert_eq!(played(AfterLast::Fail).await, [529, 200, 500, 500]);
+    assert_eq!(played(AfterLast::RepeatLast).await, [529, 200, 200, 200]);
+    assert_eq!(played(AfterLast::Loop).await, [529, 200, 529, 200]);
 }
 
 #[tokio::test]
@@ -61,9 +61,9 @@ async fn a_step_can_be_for_one_model_only() {
 async fn a_step_can_look_at_the_request() {
     let scenario = Scenario::new()
         .status(500)
-        .when(When { contains: Some("goodbye".to_owned()), ..When::default() })
+        .when(StepCondition { contains: Some("goodbye".to_owned()), ..StepCondition::default() })
         .status(503)
-        .when(When { stream: Some(false), ..When::default() })
+        .when(StepCondition { stream: Some(false), ..StepCondition::default() })
         .reply("Hello.");
     let server = start(scenario);
     assert_eq!(respond(&server, &ask()).await.status, 200);
@@ -73,7 +73,7 @@ async fn a_step_can_look_at_the_request() {
 
 #[tokio::test]
 async fn a_wrong_key_is_refused_before_the_script_is_asked() {
-    let rules = Rules { require_key: Some("right".to_owned()), ..Rules::default() };
+    let rules = ServerRules { require_key: Some("right".to_owned()), ..ServerRules::default() };
     let server = start(Scenario::new().reply("In.").times(2).rules(rules));
     let mut statuses = Vec::new();
     for header in
@@ -89,7 +89,7 @@ async fn a_wrong_key_is_refused_before_the_script_is_asked() {
 
 #[tokio::test]
 async fn a_small_model_says_what_is_too_much_for_it() {
-    let rules = Rules { context_window: Some(1_000), max_output: Some(2_000), ..Rules::default() };
+    let rules = ServerRules { context_window: Some(1_000), max_output: Some(2_000), ..ServerRules::default() };
     let server = start(Scenario::new().reply("Fits.").rules(rules));
     let refusal = async |change: fn(&mut Value)| {
         let mut body = ask();
@@ -152,7 +152,7 @@ async fn a_client_that_leaves_during_a_delay_is_noticed() {
 
 #[tokio::test]
 async fn a_verdict_names_everything_that_is_not_as_expected() {
-    let expect = Expect {
+    let expect = Expectation {
         exit: Some(0),
         terminal_reason: Some("completed".to_owned()),
         files: [("there".to_owned(), "wanted".to_owned()), ("lost".to_owned(), String::new())]
@@ -160,16 +160,16 @@ async fn a_verdict_names_everything_that_is_not_as_expected() {
         absent: vec!["there".to_owned(), "gone".to_owned()],
         requests: Some(3),
         stderr: vec!["overload".to_owned()],
-        ..Expect::default()
+        ..Expectation::default()
     };
     let scenario = Scenario::new()
         .reply("One.")
         .times(3)
         .file("there", "something else", 0o644)
         .expect(expect);
-    let scratch = Scratch::lay_out(&scenario).unwrap();
+    let scratch = ScratchFolder::lay_out(&scenario).unwrap();
     let server = start(scenario.clone());
-    let good = Outcome {
+    let good = ObservedOutcome {
         exit: 0,
         terminal_reason: Some("completed"),
         folder: scratch.path(),
@@ -179,7 +179,7 @@ async fn a_verdict_names_everything_that_is_not_as_expected() {
     twisted["max_tokens"] = json!(0);
     respond(&server, &twisted).await;
     let bad =
-        Outcome { exit: 75, terminal_reason: Some("model_error"), stderr: Some("nothing"), ..good };
+        ObservedOutcome { exit: 75, terminal_reason: Some("model_error"), stderr: Some("nothing"), ..good };
     let faults = verify(&scenario, &bad, &server).join("\n");
     for fault in [
         "exit code 75 instead of 0",
@@ -197,7 +197,7 @@ async fn a_verdict_names_everything_that_is_not_as_expected() {
     assert_eq!(faults.lines().count(), 9, "{faults}");
 
     let scenario =
-        Scenario::new().reply("One.").expect(Expect { exit: Some(0), ..Expect::default() });
+        Scenario::new().reply("One.").expect(Expectation { exit: Some(0), ..Expectation::default() });
     let server = start(scenario.clone());
     respond(&server, &ask()).await;
     assert_eq!(verify(&scenario, &good, &server), Vec::<String>::new());

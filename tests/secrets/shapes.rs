@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use outlast::secrets::{KnownSecrets, Mask, REDACTED, SHAPES};
+use outlast::secrets::{KnownSecrets, Redactor, REDACTED, SHAPES};
 
 use super::examples;
 
-fn mask() -> Mask {
-    Mask::default()
+fn mask() -> Redactor {
+    Redactor::default()
 }
 
 #[test]
@@ -35,7 +35,7 @@ fn every_shape_has_an_example_and_is_hidden_wherever_it_stands() {
             assert!(hidden.starts_with(before) && hidden.ends_with(after), "{hidden}");
             assert_eq!(mask().hide(&hidden), hidden, "what is hidden stays as it is");
         }
-        assert!(Mask::kind_of_key(example.text.as_bytes()).is_some(), "{}", example.name);
+        assert!(Redactor::kind_of_key(example.text.as_bytes()).is_some(), "{}", example.name);
     }
 }
 
@@ -68,7 +68,7 @@ fn a_key_in_json_lines_or_cut_off_is_hidden_too() {
 fn a_letter_before_or_a_length_that_does_not_fit_makes_it_no_key() {
     for example in examples().iter().filter(|example| example.text == example.secret) {
         let text = format!("x{}", example.text);
-        let inner = Mask::kind_of_key(text.as_bytes());
+        let inner = Redactor::kind_of_key(text.as_bytes());
         assert!(inner.is_none(), "{text} is taken for a {inner:?}");
     }
     for short in ["AKIA", "ghp_", "sk-", "SK", "eyJ", "npm_config_registry", "sk-ant-", "hf_"] {
@@ -80,7 +80,7 @@ fn a_letter_before_or_a_length_that_does_not_fit_makes_it_no_key() {
 fn values_in_use_are_hidden_in_every_form() {
     let value = "p\"q\\r+s/t=uvw xyz-0123456789";
     let known = KnownSecrets::new([value]);
-    let mask = Mask::new(known.clone());
+    let mask = Redactor::new(known.clone());
     let json = serde_json::Value::from(value).to_string();
     let twice = serde_json::Value::from(json.as_str()).to_string();
     let address = "p%22q%5Cr%2Bs%2Ft%3Duvw%20xyz-0123456789";
@@ -105,7 +105,7 @@ fn base64(text: &str) -> String {
 #[test]
 fn a_short_value_is_no_secret_and_a_longer_one_is_hidden_whole() {
     let known = KnownSecrets::new(["short", "long-secret", "long-secret-and-more"]);
-    let mask = Mask::new(known.clone());
+    let mask = Redactor::new(known.clone());
     assert_eq!(mask.hide("short long-secret long-secret-and-more"), "short [redacted] [redacted]");
     known.learn(" learnt-on-the-way\n");
     assert_eq!(mask.hide("learnt-on-the-way."), "[redacted].");
@@ -113,7 +113,7 @@ fn a_short_value_is_no_secret_and_a_longer_one_is_hidden_whole() {
 
 #[test]
 fn the_model_sees_keys_that_it_may_have_to_mend_but_none_of_ours_and_none_of_the_job() {
-    let mask = Mask::toward_model(KnownSecrets::new(["our-own-key-0123456789"]));
+    let mask = Redactor::toward_model(KnownSecrets::new(["our-own-key-0123456789"]));
     assert_eq!(mask.hide("our-own-key-0123456789"), REDACTED);
     for example in examples() {
         let hidden = mask.hide(&example.text);

@@ -1,11 +1,11 @@
 //! Text in pieces: cut anywhere, it comes out as if it had come whole.
 
-use outlast::secrets::{KnownSecrets, Mask, Stream};
+use outlast::secrets::{KnownSecrets, Redactor, StreamRedactor};
 use proptest::prelude::*;
 
 use super::examples;
 
-fn in_pieces(mask: &Mask, pieces: &[&str]) -> String {
+fn in_pieces(mask: &Redactor, pieces: &[&str]) -> String {
     let mut stream = mask.stream();
     let shown: String = pieces.iter().map(|piece| stream.push_text(piece)).collect();
     shown + &stream.finish_text()
@@ -13,7 +13,7 @@ fn in_pieces(mask: &Mask, pieces: &[&str]) -> String {
 
 #[test]
 fn a_key_cut_anywhere_is_hidden_as_if_it_were_whole() {
-    let mask = Mask::new(KnownSecrets::new(["the-value-in-use-42", "the-value-in-use-42-and-on"]));
+    let mask = Redactor::new(KnownSecrets::new(["the-value-in-use-42", "the-value-in-use-42-and-on"]));
     let values = ["the-value-in-use-42", "the-value-in-use-42-and-on", "the-value-in-use-4x"];
     let keys = examples().into_iter().map(|example| example.text);
     for key in keys.chain(values.map(str::to_owned)) {
@@ -31,7 +31,7 @@ fn a_key_cut_anywhere_is_hidden_as_if_it_were_whole() {
 
 #[test]
 fn only_what_could_become_a_secret_is_held_back() {
-    let mask = Mask::new(KnownSecrets::new(["Zebra-crossing-1"]));
+    let mask = Redactor::new(KnownSecrets::new(["Zebra-crossing-1"]));
     let mut stream = mask.stream();
     let mut shows = |piece: &str, shown: &str| assert_eq!(stream.push_text(piece), shown);
     shows("Plain words pass at once", "Plain words pass at once");
@@ -48,8 +48,8 @@ fn only_what_could_become_a_secret_is_held_back() {
 
 #[test]
 fn what_never_ends_is_neither_shown_nor_kept() {
-    let mask = Mask::default();
-    let mut stream: Stream = mask.stream();
+    let mask = Redactor::default();
+    let mut stream: StreamRedactor = mask.stream();
     let mut shown = stream.push_text(&["a ", "sk-", "ant-"].concat());
     for _ in 0..100 {
         shown += &stream.push_text(&"Ab3".repeat(500));
@@ -61,7 +61,7 @@ fn what_never_ends_is_neither_shown_nor_kept() {
 
 #[test]
 fn a_beginning_without_an_end_is_let_go_in_the_end() {
-    let mask = Mask::default();
+    let mask = Redactor::default();
     let begins = ["-----BEGIN RSA ", "PRIVATE KEY-----"].concat();
     let text = format!("{begins}\n{}", "no key, but prose. ".repeat(4000));
     let mut stream = mask.stream();
@@ -80,7 +80,7 @@ proptest! {
     ) {
         let examples = examples();
         let known = KnownSecrets::new(["the-value-in-use-42"]);
-        let mask = Mask::new(known);
+        let mask = Redactor::new(known);
         let text = parts.iter().fold(String::new(), |text, (index, words)| {
             let key = examples.get(*index).map_or("the-value-in-use-42", |one| one.text.as_str());
             text + words + key

@@ -13,7 +13,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::stat::Mode;
 use nix::unistd::{Pid, mkfifo};
 use outlast::process::Supervisor;
-use outlast::rehearsal::{Options, Scenario, Server};
+use outlast::rehearsal::{ServerOptions, Scenario, RehearsalServer};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader, Lines};
@@ -25,8 +25,8 @@ use tokio::process::{Child, Command};
 const BOUND: Duration = Duration::from_mins(4);
 
 /// Starts the rehearsal server for a scenario that was built in a test. Time is not scaled.
-pub(crate) fn serve(scenario: Scenario) -> Server {
-    Server::start(scenario, Options::default()).expect("loopback has a free port")
+pub(crate) fn serve(scenario: Scenario) -> RehearsalServer {
+    RehearsalServer::start(scenario, ServerOptions::default()).expect("loopback has a free port")
 }
 
 /// What starts commands where the library runs in the test's own process.
@@ -43,7 +43,7 @@ pub(crate) struct Trial {
 impl Trial {
     /// A run against `server` in a folder of its own, with nothing of the outer environment but
     /// PATH.
-    pub(crate) fn against(server: &Server) -> Self {
+    pub(crate) fn against(server: &RehearsalServer) -> Self {
         Self::at(&server.base_url())
     }
 
@@ -98,7 +98,7 @@ impl Trial {
     }
 
     /// Another run in the same folders, which are this one's and go with it.
-    pub(crate) fn beside(&self, server: &Server) -> Self {
+    pub(crate) fn beside(&self, server: &RehearsalServer) -> Self {
         let other = Self::against(server);
         let config = self.folder.path().join("config").display().to_string();
         let mut other = other.env("OUTLAST_CONFIG_DIR", &config);

@@ -4,8 +4,8 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use outlast::recovery::Work;
-use outlast::tools::{BackgroundEnd, Offered, Outcome, PermissionMode, Refusal};
+use outlast::recovery::WorkStatus;
+use outlast::tools::{BackgroundEnd, Offered, ToolOutcome, PermissionMode, ToolRefusal};
 use serde_json::json;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -17,14 +17,14 @@ use crate::support::stopwatch::Stopwatch;
 /// More than enough for whatever ends by itself, in milliseconds.
 const LONG: u64 = 200_000;
 
-async fn begin(bench: &Bench, command: &str) -> Outcome {
+async fn begin(bench: &Bench, command: &str) -> ToolOutcome {
     let outcome = bench.run("Bash", json!({ "command": command, "run_in_background": true })).await;
     assert!(!outcome.is_error, "{outcome:?}");
     outcome
 }
 
 /// Looks once the command has ended.
-async fn end_of(bench: &Bench, id: &str) -> Outcome {
+async fn end_of(bench: &Bench, id: &str) -> ToolOutcome {
     bench.run("BashOutput", json!({ "bash_id": id, "timeout": LONG })).await
 }
 
@@ -41,7 +41,7 @@ async fn glimpse(bench: &Bench, id: &str) -> String {
     }
 }
 
-async fn kill(bench: &Bench, id: &str) -> Outcome {
+async fn kill(bench: &Bench, id: &str) -> ToolOutcome {
     bench.run("KillShell", json!({ "shell_id": id })).await
 }
 
@@ -60,7 +60,7 @@ async fn a_command_is_started_looked_at_piece_by_piece_and_its_end_is_told() {
     assert_eq!(outcome.detail["backgroundTaskId"], "bash_1");
     assert_eq!(text(&outcome), "Runs in the background as bash_1.");
     assert_eq!(glimpse(&bench, "bash_1").await, "one");
-    assert_eq!(bench.toolbox.work(), Work::Alive);
+    assert_eq!(bench.toolbox.work(), WorkStatus::Alive);
     assert!(bench.toolbox.running_work().contains("bash_1 (`echo one;"));
     let looked = bench.run("BashOutput", json!({ "bash_id": "bash_1" })).await;
     assert_eq!(looked.detail["status"], "running");
@@ -69,19 +69,19 @@ async fn a_command_is_started_looked_at_piece_by_piece_and_its_end_is_told() {
     let ended = end_of(&bench, "bash_1").await;
     assert_eq!(ended.detail["status"], "failed", "{ended:?}");
     assert_eq!((&ended.detail["stdout"], &ended.detail["exitCode"]), (&json!("two"), &json!(3)));
-    assert_eq!(bench.toolbox.work(), Work::Over, "whoever looked knows: {ended:?}");
+    assert_eq!(bench.toolbox.work(), WorkStatus::Over, "whoever looked knows: {ended:?}");
 }
 
 #[tokio::test]
 async fn an_end_that_nobody_looked_at_is_news_once() {
     let bench = Bench::open();
     begin(&bench, "echo lots; exit 3").await;
-    assert_eq!(bench.toolbox.news_of_work().await, Work::News);
+    assert_eq!(bench.toolbox.news_of_work().await, WorkStatus::News);
     let news = bench.toolbox.take_work_news().expect("news");
     assert!(news.starts_with("- bash_1 (`echo lots; exit 3`) ended after "), "{news}");
     assert!(news.ends_with("with exit code 3"), "{news}");
     assert_eq!(bench.toolbox.take_work_news(), None);
-    assert_eq!(bench.toolbox.work(), Work::Over);
+    assert_eq!(bench.toolbox.work(), WorkStatus::Over);
     let looked = end_of(&bench, "bash_1").await;
     assert_eq!((&looked.detail["stdout"], &looked.detail["exitCode"]), (&json!("lots"), &json!(3)));
     assert_eq!(looked.detail["status"], "failed");
@@ -93,7 +93,7 @@ async fn an_end_that_nobody_looked_at_is_news_once() {
 async fn a_filter_shows_the_lines_that_match_and_the_rest_is_gone() {
     let bench = Bench::open();
     begin(&bench, "seq 1 20").await;
-    assert_eq!(bench.toolbox.news_of_work().await, Work::News);
+    assert_eq!(bench.toolbox.news_of_work().await, WorkStatus::News);
     let looked = bench.run("BashOutput", json!({ "bash_id": "bash_1", "filter": "^1.$" })).await;
     assert_eq!(looked.detail["stdout"], "10\n11\n12\n13\n14\n15\n16\n17\n18\n19");
     let again = end_of(&bench, "bash_1").await;
@@ -126,7 +126,7 @@ async fn a_stopped_command_takes_all_that_it_started_along() {
     for pid in pids {
         assert_gone(&pid).await;
     }
-    assert_eq!(bench.toolbox.work(), Work::Over, "whoever stopped it knows");
+    assert_eq!(bench.toolbox.work(), WorkStatus::Over, "whoever stopped it knows");
     assert!(text(&kill(&bench, "bash_1").await).contains("was not running any more"));
 }
 
@@ -200,7 +200,7 @@ fn the_same_rules_hold_in_the_background() {
     for background in [false, true] {
         let input = json!({ "command": "curl x", "run_in_background": background });
         let refused = bench.toolbox.admit(&call("Bash", input));
-        assert!(matches!(refused, Err(Refusal::Denied { .. })), "{refused:?}");
+        assert!(matches!(refused, Err(ToolRefusal::Denied { .. })), "{refused:?}");
     }
 }
 

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use outlast::tools::{Outcome, PermissionMode, ToolSettings, Toolbox};
+use outlast::tools::{ToolOutcome, PermissionMode, ToolSettings, Toolbox};
 use outlast::transcript::{Block, ToolCall};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -64,7 +64,7 @@ impl Bench {
         fs::read_to_string(self.cwd.join(name)).expect("a text file")
     }
 
-    pub(super) async fn run(&self, name: &str, input: Value) -> Outcome {
+    pub(super) async fn run(&self, name: &str, input: Value) -> ToolOutcome {
         self.run_until(name, input, CancellationToken::new()).await
     }
 
@@ -73,17 +73,17 @@ impl Bench {
         name: &str,
         input: Value,
         cancel: CancellationToken,
-    ) -> Outcome {
+    ) -> ToolOutcome {
         let call = call(name, input);
         let running = self.toolbox.run(&call, cancel);
         tokio::time::timeout(PATIENCE, running).await.expect("every call comes back")
     }
 
-    pub(super) async fn bash(&self, command: &str) -> Outcome {
+    pub(super) async fn bash(&self, command: &str) -> ToolOutcome {
         self.run("Bash", json!({ "command": command })).await
     }
 
-    pub(super) async fn read(&self, path: &str) -> Outcome {
+    pub(super) async fn read(&self, path: &str) -> ToolOutcome {
         self.run("Read", json!({ "file_path": path })).await
     }
 }
@@ -93,7 +93,7 @@ pub(super) fn call(name: &str, input: Value) -> ToolCall {
 }
 
 /// What the model is shown.
-pub(super) fn text(outcome: &Outcome) -> String {
+pub(super) fn text(outcome: &ToolOutcome) -> String {
     let texts = outcome.content.iter().map(|block| {
         let Block::Text { text } = block else { panic!("no text: {block:?}") };
         text.as_str()
@@ -102,7 +102,7 @@ pub(super) fn text(outcome: &Outcome) -> String {
 }
 
 #[track_caller]
-pub(super) fn assert_fails_with(outcome: &Outcome, part: &str) {
+pub(super) fn assert_fails_with(outcome: &ToolOutcome, part: &str) {
     assert!(outcome.is_error, "{outcome:?}");
     assert!(text(outcome).contains(part), "no `{part}` in:\n{}", text(outcome));
 }

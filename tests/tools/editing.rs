@@ -4,17 +4,17 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::time::{Duration, SystemTime};
 
-use outlast::tools::Outcome;
+use outlast::tools::ToolOutcome;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use super::bench::{Bench, assert_fails_with, text};
 
-async fn write(bench: &Bench, path: &str, content: &str) -> Outcome {
+async fn write(bench: &Bench, path: &str, content: &str) -> ToolOutcome {
     bench.run("Write", json!({ "file_path": path, "content": content })).await
 }
 
-async fn edit(bench: &Bench, path: &str, old: &str, new: &str) -> Outcome {
+async fn edit(bench: &Bench, path: &str, old: &str, new: &str) -> ToolOutcome {
     bench.run("Edit", json!({ "file_path": path, "old_string": old, "new_string": new })).await
 }
 

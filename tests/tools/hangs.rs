@@ -13,7 +13,7 @@ use crate::support::stopwatch::Stopwatch;
 /// Far less than any of the commands here would take on its own.
 const SOON: Duration = Duration::from_secs(25);
 
-async fn soon(bench: &Bench, command: &str) -> outlast::tools::Outcome {
+async fn soon(bench: &Bench, command: &str) -> outlast::tools::ToolOutcome {
     let start = Stopwatch::start();
     let outcome = bench.run("Bash", json!({ "command": command, "timeout": 120_000 })).await;
     start.keeps(SOON, format_args!("{command}: {outcome:?}"));

@@ -3,10 +3,10 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-use outlast::process::Support;
+use outlast::process::LandlockSupport;
 use outlast::tools::split_rules;
 use outlast::tools::{
-    BadSettings, Effect, Offered, PermissionMode, Refusal, SandboxMode, ToolSettings, Toolbox,
+    BadSettings, Effect, Offered, PermissionMode, ToolRefusal, SandboxMode, ToolSettings, Toolbox,
 };
 use serde_json::{Value, json};
 
@@ -14,7 +14,7 @@ use super::bench::{Bench, call, text};
 
 fn told(bench: &Bench, name: &str, input: &Value) -> String {
     match bench.toolbox.admit(&call(name, input.clone())) {
-        Err(Refusal::Invalid(outcome)) => {
+        Err(ToolRefusal::Invalid(outcome)) => {
             assert!(outcome.is_error);
             let told = text(&outcome);
             let inner = told
@@ -163,7 +163,7 @@ fn effects_are_told_apart() {
 #[test]
 fn commands_that_only_read_run_beside_others_where_the_kernel_holds_them_to_it() {
     let bench = Bench::open();
-    let holds = Support::probe().holds_files();
+    let holds = LandlockSupport::probe().holds_files();
     for (command, only_reads) in [
         ("ls -la", true),
         ("cat a | head -3 | sort", true),
@@ -199,7 +199,7 @@ fn commands_that_only_read_run_beside_others_where_the_kernel_holds_them_to_it()
 
 #[tokio::test]
 async fn a_program_that_only_has_the_name_of_one_that_reads_writes_nothing() {
-    if !Support::probe().holds_files() {
+    if !LandlockSupport::probe().holds_files() {
         return;
     }
     for mode in [SandboxMode::Off, SandboxMode::Workspace] {

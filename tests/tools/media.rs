@@ -10,7 +10,7 @@ use image::codecs::jpeg::JpegEncoder;
 use image::{
     DynamicImage, Frame, ImageEncoder, ImageFormat, Rgb, RgbImage, Rgba, RgbaImage, imageops,
 };
-use outlast::tools::Outcome;
+use outlast::tools::ToolOutcome;
 use outlast::transcript::Block;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
@@ -69,7 +69,7 @@ impl Shown {
 }
 
 #[track_caller]
-fn shown(outcome: &Outcome) -> Shown {
+fn shown(outcome: &ToolOutcome) -> Shown {
     let (source, remark) = match outcome.content.as_slice() {
         [Block::Image { source }] => (source, None),
         [Block::Image { source }, Block::Text { text }] => (source, Some(text.clone())),

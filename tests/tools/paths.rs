@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 
-use outlast::tools::Refusal;
+use outlast::tools::ToolRefusal;
 use serde_json::{Value, json};
 
 use super::bench::{Bench, call, text};
@@ -96,7 +96,7 @@ fn what_has_no_path_or_makes_no_sense_stays_as_it_is() {
     }
     let long = format!("{}x", "./".repeat(3_000));
     let refusal = bench.toolbox.admit(&call("Read", json!({ "file_path": long })));
-    let Err(Refusal::Invalid(outcome)) = refusal else { panic!("{refusal:?}") };
+    let Err(ToolRefusal::Invalid(outcome)) = refusal else { panic!("{refusal:?}") };
     assert!(text(&outcome).contains("longer than 4096 bytes"), "{}", text(&outcome));
 }
 

@@ -8,7 +8,7 @@ use lopdf::{
     Document, EncryptionState, EncryptionVersion, Object, Permissions, SaveOptions, Stream,
     dictionary,
 };
-use outlast::tools::Outcome;
+use outlast::tools::ToolOutcome;
 use outlast::transcript::{Block, visible_pages};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
@@ -56,7 +56,7 @@ fn saved(mut document: Document) -> Vec<u8> {
 }
 
 #[track_caller]
-fn sent(outcome: &Outcome) -> (Vec<u8>, Option<String>) {
+fn sent(outcome: &ToolOutcome) -> (Vec<u8>, Option<String>) {
     let (source, remark) = match outcome.content.as_slice() {
         [Block::Document { source }] => (source, None),
         [Block::Document { source }, Block::Text { text }] => (source, Some(text.clone())),
@@ -82,7 +82,7 @@ fn words(data: &[u8]) -> Vec<String> {
         .collect()
 }
 
-async fn read_pages(bench: &Bench, pages: &str) -> Outcome {
+async fn read_pages(bench: &Bench, pages: &str) -> ToolOutcome {
     bench.run("Read", json!({ "file_path": "a.pdf", "pages": pages })).await
 }
 

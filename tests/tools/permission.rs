@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 
-use outlast::tools::{PermissionMode, Refusal};
+use outlast::tools::{PermissionMode, ToolRefusal};
 use serde_json::{Value, json};
 
 use super::bench::{Bench, call};
@@ -56,12 +56,12 @@ fn bench(mode: PermissionMode, rules: Rules) -> Bench {
 fn answer(bench: &Bench, name: &str, input: Value) -> Result<Answer, String> {
     match bench.toolbox.admit(&call(name, input)) {
         Ok(()) => Ok(Yes),
-        Err(Refusal::Denied { outcome, reason }) => {
+        Err(ToolRefusal::Denied { outcome, reason }) => {
             assert!(outcome.is_error);
             assert!(!reason.is_empty());
             Ok(No)
         }
-        Err(Refusal::Invalid(outcome)) => Err(format!("{outcome:?}")),
+        Err(ToolRefusal::Invalid(outcome)) => Err(format!("{outcome:?}")),
     }
 }
 
@@ -357,7 +357,7 @@ fn a_reason_says_what_to_start_outlast_with() {
     let reason = |mode, rules, name, input| {
         let bench = bench(mode, rules);
         match bench.toolbox.admit(&call(name, input)) {
-            Err(Refusal::Denied { reason, .. }) => reason,
+            Err(ToolRefusal::Denied { reason, .. }) => reason,
             other => panic!("{other:?}"),
         }
     };

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use outlast::tools::{PermissionMode, Refusal};
+use outlast::tools::{PermissionMode, ToolRefusal};
 use serde_json::json;
 
 use super::bench::{Bench, call};
@@ -116,7 +116,7 @@ fn judge(bench: &Bench, command: &str) -> (bool, Duration) {
     let before = processor_time();
     let answer = bench.toolbox.admit(&call("Bash", json!({ "command": command })));
     let took = processor_time().saturating_sub(before);
-    if let Err(Refusal::Invalid(outcome)) = &answer {
+    if let Err(ToolRefusal::Invalid(outcome)) = &answer {
         assert!(command.len() > VALID_LETTERS, "{outcome:?}");
     }
     (answer.is_ok(), took)

@@ -8,7 +8,7 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 
-use outlast::tools::{PermissionMode, Refusal};
+use outlast::tools::{PermissionMode, ToolRefusal};
 use serde_json::json;
 
 use super::bench::{Bench, call};
@@ -54,11 +54,11 @@ fn is_allowed(bench: &Bench, row: &[&str]) -> bool {
     };
     match bench.toolbox.admit(&call(name, input)) {
         Ok(()) => true,
-        Err(Refusal::Denied { reason, .. }) => {
+        Err(ToolRefusal::Denied { reason, .. }) => {
             assert!(!reason.is_empty(), "{row:?}");
             false
         }
-        Err(Refusal::Invalid(outcome)) => panic!("{row:?}: {outcome:?}"),
+        Err(ToolRefusal::Invalid(outcome)) => panic!("{row:?}: {outcome:?}"),
     }
 }
 

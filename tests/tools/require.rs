@@ -4,7 +4,7 @@ use std::fs;
 use std::time::Duration;
 
 use outlast::tools::{
-    BadSettings, Check, CheckEnd, PermissionMode, Requirement, ToolSettings, Toolbox,
+    BadSettings, RequirementCheck, RequirementEnd, PermissionMode, Requirement, ToolSettings, Toolbox,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -23,11 +23,11 @@ fn requiring(requirement: Requirement) -> Bench {
     })
 }
 
-async fn check(bench: &Bench) -> Check {
+async fn check(bench: &Bench) -> RequirementCheck {
     check_until(bench, CancellationToken::new()).await
 }
 
-async fn check_until(bench: &Bench, cancel: CancellationToken) -> Check {
+async fn check_until(bench: &Bench, cancel: CancellationToken) -> RequirementCheck {
     let check = tokio::time::timeout(2 * PATIENCE, bench.toolbox.check(cancel)).await;
     check.expect("every check comes back").expect("a command must pass")
 }
@@ -95,7 +95,7 @@ async fn a_command_that_takes_too_long_fails_and_is_ended() {
     let command = "echo $$ > pid; echo begun; trap 'exit 0' TERM; while :; do sleep 0.1; done";
     let bench = requiring(Requirement { command: command.to_owned(), timeout: limit });
     let check = check(&bench).await;
-    assert_eq!(check.end, CheckEnd::TimedOut(limit), "{check:?}");
+    assert_eq!(check.end, RequirementEnd::TimedOut(limit), "{check:?}");
     assert!(!check.passed(), "exit code 0 after the time is over does not count");
     assert_eq!(check.exit_code(), None);
     assert_eq!(check.how(), "did not end within 4s 500ms, and was cut off");
@@ -114,11 +114,11 @@ async fn a_command_is_cancelled_with_all_that_it_started() {
         pid
     };
     let (check, pid) = tokio::join!(check_until(&bench, cancel.clone()), pid);
-    assert_eq!(check.end, CheckEnd::Cancelled, "{check:?}");
+    assert_eq!(check.end, RequirementEnd::Cancelled, "{check:?}");
     assert_gone(&pid).await;
     // And it does not begin any more.
     fs::remove_file(bench.cwd.join("pid")).expect("it was written");
-    assert_eq!(check_until(&bench, cancel).await.end, CheckEnd::Cancelled);
+    assert_eq!(check_until(&bench, cancel).await.end, RequirementEnd::Cancelled);
     assert!(!bench.cwd.join("pid").exists());
 }
 
@@ -157,7 +157,7 @@ async fn the_model_is_told_the_command_its_end_and_both_ends_of_its_output() {
     let file = check.output_file.clone().expect("a long output is kept");
     assert!(report.contains(&file.display().to_string()));
     assert!(fs::read_to_string(&file).expect("a text").ends_with("\n19999\n20000\n"));
-    let silent = Check { output: "\n".to_owned(), ..check };
+    let silent = RequirementCheck { output: "\n".to_owned(), ..check };
     assert!(silent.report().contains("(no output)"));
 }
 
@@ -198,9 +198,9 @@ fn the_tail_of_a_check_is_twenty_lines_and_four_thousand_bytes_at_most() {
         (wide.clone(), wide[2_000..].to_owned()),
         (format!("x{wide}y"), wide[2_002..].to_owned() + "y"),
     ] {
-        let check = Check {
+        let check = RequirementCheck {
             command: "true".to_owned(),
-            end: CheckEnd::Exited(1),
+            end: RequirementEnd::Exited(1),
             output,
             output_file: None,
             took: Duration::ZERO,

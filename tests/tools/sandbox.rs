@@ -8,9 +8,9 @@ use std::net::TcpListener;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use outlast::process::Support;
+use outlast::process::LandlockSupport;
 use outlast::tools::{
-    BadSettings, Enforced, Outcome, PermissionMode, SandboxMode, ToolSettings, Toolbox,
+    BadSettings, Enforced, ToolOutcome, PermissionMode, SandboxMode, ToolSettings, Toolbox,
 };
 use outlast::transcript::ToolCall;
 use serde_json::{Value, json};
@@ -82,7 +82,7 @@ impl Fenced {
 
     /// Whether the kernel holds anything. If not, that must be said.
     fn holds(&self) -> bool {
-        let (state, kernel) = (self.toolbox.sandbox(), Support::probe());
+        let (state, kernel) = (self.toolbox.sandbox(), LandlockSupport::probe());
         assert_eq!(state.abi, kernel.abi, "{state:?}");
         if kernel.abi == 0 {
             assert_eq!(state.enforced, Enforced::None, "{state:?}");
@@ -91,17 +91,17 @@ impl Fenced {
         kernel.abi > 0
     }
 
-    async fn call(&self, call: ToolCall) -> Outcome {
+    async fn call(&self, call: ToolCall) -> ToolOutcome {
         let running = self.toolbox.run(&call, CancellationToken::new());
         tokio::time::timeout(2 * PATIENCE, running).await.expect("every call comes back")
     }
 
-    async fn bash(&self, command: &str) -> Outcome {
+    async fn bash(&self, command: &str) -> ToolOutcome {
         self.call(call("Bash", json!({ "command": command, "timeout": 300_000 }))).await
     }
 
     #[track_caller]
-    fn check(command: &str, outcome: &Outcome) {
+    fn check(command: &str, outcome: &ToolOutcome) {
         assert!(!outcome.is_error, "{command}: {}", text(outcome));
     }
 
@@ -349,7 +349,7 @@ async fn read_only_leaves_only_temporary_folders() {
 #[tokio::test]
 async fn processes_outside_cannot_be_signalled() {
     let fenced = Fenced::open();
-    if fenced.holds() && Support::probe().holds_signals() {
+    if fenced.holds() && LandlockSupport::probe().holds_signals() {
         let command = format!("kill -0 {} || kill -0 $PPID", std::process::id());
         assert!(fenced.bash(&command).await.is_error);
     }
@@ -365,7 +365,7 @@ async fn the_network_is_open_unless_it_is_taken_away() {
     let open = Fenced::open();
     Fenced::check(&command, &open.bash(&command).await);
     let shut = Fenced::with(|settings, _| settings.sandbox.no_network = true);
-    if !shut.holds() || !Support::probe().holds_tcp() {
+    if !shut.holds() || !LandlockSupport::probe().holds_tcp() {
         assert_eq!(shut.toolbox.sandbox().network, "open");
         assert!(shut.toolbox.doubts_of_sandbox().is_some());
         return;

@@ -4,9 +4,9 @@ use std::io::Read;
 use std::sync::Arc;
 use std::time::Duration;
 
-use outlast::model::{Proxies, Timers, web_client};
+use outlast::model::{Proxies, RequestTimers, web_client};
 use outlast::tools::{
-    Effect, MakeClient, Outcome, PermissionMode, Refusal, ToolSettings, WebClient, WebSettings,
+    Effect, MakeClient, ToolOutcome, PermissionMode, ToolRefusal, ToolSettings, WebClient, WebSettings,
 };
 use rustls::StreamOwned;
 use serde_json::json;
@@ -27,7 +27,7 @@ fn web(timeout: Duration, private_hosts: &[&str]) -> WebSettings {
 
 fn web_by(proxies: Proxies, timeout: Duration, private_hosts: &[&str]) -> WebSettings {
     let client: MakeClient = Arc::new(move |url, names| {
-        let made = web_client(url, Timers::default(), &[], &proxies, names);
+        let made = web_client(url, RequestTimers::default(), &[], &proxies, names);
         made.map(|(http, is_proxied)| WebClient { http, is_proxied })
     });
     let private_hosts = private_hosts.iter().map(ToString::to_string).collect();
@@ -46,7 +46,7 @@ fn bench_with(timeout: Duration, private_hosts: &[&str]) -> Bench {
     })
 }
 
-async fn fetch(bench: &Bench, url: &str) -> Outcome {
+async fn fetch(bench: &Bench, url: &str) -> ToolOutcome {
     bench.run("WebFetch", json!({ "url": url, "prompt": "what is it?" })).await
 }
 
@@ -305,8 +305,8 @@ fn admitted(url: &str, arrange: impl FnOnce(&mut ToolSettings)) -> Result<(), St
     });
     match bench.toolbox.admit(&call("WebFetch", json!({ "url": url }))) {
         Ok(()) => Ok(()),
-        Err(Refusal::Denied { reason, .. }) => Err(reason),
-        Err(Refusal::Invalid(outcome)) => panic!("{outcome:?}"),
+        Err(ToolRefusal::Denied { reason, .. }) => Err(reason),
+        Err(ToolRefusal::Invalid(outcome)) => panic!("{outcome:?}"),
     }
 }
 
@@ -370,6 +370,6 @@ fn without_a_network_there_is_no_way_to_fetch() {
     assert!(!offers(&closed));
     let fetch = call("WebFetch", json!({ "url": "https://example.com/" }));
     let refused = closed.toolbox.admit(&fetch).unwrap_err();
-    assert!(matches!(&refused, Refusal::Denied { reason, .. } if reason.contains("no network")));
+    assert!(matches!(&refused, ToolRefusal::Denied { reason, .. } if reason.contains("no network")));
     assert_eq!(closed.toolbox.effect(&fetch), Effect::Visits);
 }

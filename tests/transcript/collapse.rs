@@ -1,7 +1,7 @@
 //! Old tool results become a few lines, and nothing else changes.
 
 use outlast::transcript::collapse::{commit, has_staged, saves, staged};
-use outlast::transcript::{Block, Density, Message, Role, violations};
+use outlast::transcript::{Block, TokenDensity, Message, Role, violations};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -116,12 +116,12 @@ proptest! {
     fn folding_frees_what_it_says_and_changes_nothing_but_results(messages in long_messages()) {
         let folds = staged(&messages);
         prop_assert_eq!(has_staged(&messages), !folds.is_empty());
-        let said = saves(&folds, Density::USUAL);
+        let said = saves(&folds, TokenDensity::USUAL);
         let mut after = messages.clone();
         commit(&mut after, folds.clone());
         prop_assert_eq!(violations(&after), []);
         prop_assert_eq!(skeleton(&after), skeleton(&messages));
-        let freed = Density::USUAL.of(&messages) - Density::USUAL.of(&after);
+        let freed = TokenDensity::USUAL.of(&messages) - TokenDensity::USUAL.of(&after);
         prop_assert!(freed.abs_diff(said) <= 1, "{} for {}", freed, said);
         prop_assert!(said >= 100 * folds.len() as u64);
         prop_assert_eq!(staged(&after), [], "nothing is folded twice");

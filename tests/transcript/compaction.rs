@@ -3,16 +3,16 @@
 use std::fmt::Write as _;
 
 use outlast::transcript::compaction::{
-    Carried, Cut, DROPS_MAX, Restored, can_shrink, plan, rebuild, recently_read, render,
+    CompactionInputs, CutPoint, DROPS_MAX, RestoredFile, can_shrink, plan, rebuild, recently_read, render,
     restored_bytes, shrink,
 };
-use outlast::transcript::{Block, Density, Message, Role, violations};
+use outlast::transcript::{Block, TokenDensity, Message, Role, violations};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::arbitrary::long_messages;
 
-const USUAL: Density = Density::USUAL;
+const USUAL: TokenDensity = TokenDensity::USUAL;
 
 fn user(text: &str) -> Message {
     Message::user(vec![Block::text(text)])
@@ -52,7 +52,7 @@ fn all_text(message: &Message) -> String {
 
 fn compact(messages: Vec<Message>, room: u64, summary: &str) -> Vec<Message> {
     let cut = plan(&messages, room, USUAL).expect("there is an older part");
-    let after = rebuild(messages, &cut, summary, &Carried::default());
+    let after = rebuild(messages, &cut, summary, &CompactionInputs::default());
     assert_eq!(violations(&after), []);
     after
 }
@@ -184,7 +184,7 @@ fn what_the_user_said_later_is_kept_but_not_what_we_said() {
     let nudge = "Go on, says the nudge.\n\nAnd what follows it.";
     messages.splice(13..13, [says("stopping here"), user(nudge)]);
     let cut = plan(&messages, 25_000, USUAL).expect("there is an older part");
-    let carried = Carried { ours: &["Go on, says the nudge."], ..Carried::default() };
+    let carried = CompactionInputs { ours: &["Go on, says the nudge."], ..CompactionInputs::default() };
     let after = rebuild(messages, &cut, "so far", &carried);
     assert!(after[0].content.contains(&Block::text("second task")), "{:?}", after[0]);
     assert!(!all_text(&after[0]).contains("says the nudge"));
@@ -229,17 +229,17 @@ fn files_come_back_newest_first_unless_the_kept_part_shows_them() {
 
 #[test]
 fn files_come_back_within_their_share_and_give_way_to_the_summary() {
-    let file = |n: usize, bytes: usize| Restored {
+    let file = |n: usize, bytes: usize| RestoredFile {
         path: format!("/w/{n}"),
         content: format!("start of {n}{}", "c".repeat(bytes)),
     };
-    let files: Vec<Restored> = (0..7).map(|n| file(n, 40_000)).collect();
+    let files: Vec<RestoredFile> = (0..7).map(|n| file(n, 40_000)).collect();
     let mut messages = vec![user("task")];
     for n in 0..60 {
         messages.extend(bash(&format!("t{n}"), "make", 12_000));
     }
     let cut = plan(&messages, 400_000, USUAL).expect("there is an older part");
-    let carried = Carried { restored: &files, ..Carried::default() };
+    let carried = CompactionInputs { restored: &files, ..CompactionInputs::default() };
     let after = rebuild(messages.clone(), &cut, "so far", &carried);
     let files_of = |after: &[Message]| -> Vec<String> {
         let texts = after[0].content.iter().filter_map(|block| {
@@ -407,12 +407,12 @@ proptest! {
             return Ok(());
         };
         prop_assert_eq!([cut.older(&messages), cut.kept(&messages)].concat(), messages.clone());
-        let restored: Vec<Restored> = contents
+        let restored: Vec<RestoredFile> = contents
             .iter()
             .enumerate()
-            .map(|(n, bytes)| Restored { path: format!("/w/{n}"), content: "é".repeat(*bytes) })
+            .map(|(n, bytes)| RestoredFile { path: format!("/w/{n}"), content: "é".repeat(*bytes) })
             .collect();
-        let carried = Carried { restored: &restored, ours: &[] };
+        let carried = CompactionInputs { restored: &restored, ours: &[] };
         let after = rebuild(messages.clone(), &cut, &summary, &carried);
         prop_assert_eq!(violations(&after), []);
         prop_assert_eq!(&after[0].content[1], &messages[0].content[0], "the task, word for word");
@@ -431,7 +431,7 @@ proptest! {
         let mut growing = messages.clone();
         for time in 0..4 {
             let Some(cut) = plan(&growing, 20_000, USUAL) else { return Ok(()) };
-            growing = rebuild(growing, &cut, &"so far ".repeat(300), &Carried::default());
+            growing = rebuild(growing, &cut, &"so far ".repeat(300), &CompactionInputs::default());
             prop_assert_eq!(violations(&growing), []);
             prop_assert_eq!(&growing[0].content[1], &messages[0].content[0]);
             prop_assert!(USUAL.of(&growing[..1]) <= 6_000, "the root does not pile up");
@@ -486,10 +486,10 @@ fn renamed(mut message: Message, time: usize) -> Message {
 
 #[test]
 fn a_cut_for_other_messages_does_no_harm() {
-    let cut: Cut = plan(&ten_rounds(), 25_000, USUAL).expect("there is an older part");
+    let cut: CutPoint = plan(&ten_rounds(), 25_000, USUAL).expect("there is an older part");
     let short = vec![user("t")];
     assert_eq!(cut.kept(&short), []);
     assert_eq!(recently_read(&short, &cut), []);
-    assert_eq!(rebuild(short, &cut, "s", &Carried::default()).len(), 1);
-    assert_eq!(violations(&rebuild(vec![], &cut, " ", &Carried::default())), []);
+    assert_eq!(rebuild(short, &cut, "s", &CompactionInputs::default()).len(), 1);
+    assert_eq!(violations(&rebuild(vec![], &cut, " ", &CompactionInputs::default())), []);
 }

@@ -1,7 +1,7 @@
 //! What the service refuses to read is taken out, and nothing else; and no cure is tried twice.
 
 use outlast::transcript::{
-    Block, Complaint, Healed, Message, Role, Spot, Strip, curable, heal, lacks_thinking,
+    Block, RejectedBlock, RepairOutcome, Message, Role, BlockPath, StripTarget, curable, heal, lacks_thinking,
     strip_media, violations,
 };
 use proptest::prelude::*;
@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 
 use super::arbitrary::{any_messages, valid_messages};
 
-const COMPLAINTS: [Complaint; 4] =
-    [Complaint::Media, Complaint::Thinking, Complaint::Pairs, Complaint::Block];
+const COMPLAINTS: [RejectedBlock; 4] =
+    [RejectedBlock::Media, RejectedBlock::Thinking, RejectedBlock::Pairs, RejectedBlock::Block];
 
 fn image() -> Block {
     let data = json!({ "type": "base64", "media_type": "image/png", "data": "AAAA" });
@@ -36,16 +36,16 @@ fn thought() -> Block {
     Block::Thinking { thinking: "hm".to_owned(), signature: "c2ln".to_owned() }
 }
 
-fn at(message: usize, block: usize) -> Spot {
-    Spot { message, block: Some(block), inner: None }
+fn at(message: usize, block: usize) -> BlockPath {
+    BlockPath { message, block: Some(block), inner: None }
 }
 
-fn within(message: usize, block: usize, inner: usize) -> Spot {
-    Spot { message, block: Some(block), inner: Some(inner) }
+fn within(message: usize, block: usize, inner: usize) -> BlockPath {
+    BlockPath { message, block: Some(block), inner: Some(inner) }
 }
 
-fn whole(message: usize) -> Spot {
-    Spot { message, block: None, inner: None }
+fn whole(message: usize) -> BlockPath {
+    BlockPath { message, block: None, inner: None }
 }
 
 /// Two turns, with media in both.
@@ -73,9 +73,9 @@ fn inside(block: &Block) -> &[Block] {
 /// Heals and checks what must hold of every cure.
 fn healed(
     messages: &mut Vec<Message>,
-    spot: impl Into<Option<Spot>>,
-    why: Complaint,
-) -> Option<Healed> {
+    spot: impl Into<Option<BlockPath>>,
+    why: RejectedBlock,
+) -> Option<RepairOutcome> {
     let spot = spot.into();
     let before = messages.clone();
     let foretold = curable(messages, spot, why);
@@ -104,8 +104,8 @@ fn exactly_the_named_image_is_taken_out() {
         (at(4, 0), 4, 0, "An image"),
     ];
     for (spot, message, block, noun) in cases {
-        for why in [Complaint::Media, Complaint::Block] {
-            if why == Complaint::Block && spot == at(4, 0) {
+        for why in [RejectedBlock::Media, RejectedBlock::Block] {
+            if why == RejectedBlock::Block && spot == at(4, 0) {
                 continue;
             }
             let mut messages = talk();
@@ -126,19 +126,19 @@ fn exactly_the_named_image_is_taken_out() {
 #[test]
 fn a_note_says_how_to_get_at_what_was_taken_out() {
     let mut messages = talk();
-    heal(&mut messages, Some(within(2, 0, 2)), Complaint::Media);
+    heal(&mut messages, Some(within(2, 0, 2)), RejectedBlock::Media);
     assert!(text_at(&inside(&messages[2].content[0])[2]).contains("or for text"));
-    heal(&mut messages, Some(at(0, 1)), Complaint::Media);
+    heal(&mut messages, Some(at(0, 1)), RejectedBlock::Media);
     assert!(text_at(&messages[0].content[1]).contains("unless a file holds it"));
 }
 
 #[test]
 fn the_words_are_the_same_whichever_way_media_were_taken_out() {
     let (mut healed, mut stripped) = (talk(), talk());
-    heal(&mut healed, Some(within(2, 0, 1)), Complaint::Media);
-    strip_media(&mut stripped, Strip::At(within(2, 0, 1)));
+    heal(&mut healed, Some(within(2, 0, 1)), RejectedBlock::Media);
+    strip_media(&mut stripped, StripTarget::At(within(2, 0, 1)));
     assert_eq!(healed, stripped);
-    for complaint in [Complaint::Media, Complaint::Block] {
+    for complaint in [RejectedBlock::Media, RejectedBlock::Block] {
         assert!(!curable(&stripped, Some(within(2, 0, 1)), complaint), "it is a note already");
     }
 }
@@ -146,22 +146,22 @@ fn the_words_are_the_same_whichever_way_media_were_taken_out() {
 #[test]
 fn a_spot_without_media_means_those_nearest_to_it() {
     let mut in_the_block = talk();
-    let found = healed(&mut in_the_block, within(2, 0, 0), Complaint::Media);
-    assert_eq!(found, Some(Healed::MediaRemoved { blocks: 2 }), "those of the same result");
+    let found = healed(&mut in_the_block, within(2, 0, 0), RejectedBlock::Media);
+    assert_eq!(found, Some(RepairOutcome::MediaRemoved { blocks: 2 }), "those of the same result");
 
     let mut in_the_message = talk();
-    let found = healed(&mut in_the_message, at(2, 1), Complaint::Media);
-    assert_eq!(found, Some(Healed::MediaRemoved { blocks: 2 }), "those of the same message");
+    let found = healed(&mut in_the_message, at(2, 1), RejectedBlock::Media);
+    assert_eq!(found, Some(RepairOutcome::MediaRemoved { blocks: 2 }), "those of the same message");
     assert_eq!(in_the_message[4], talk()[4]);
 
     for nowhere in [None, Some(at(1, 0)), Some(at(99, 0))] {
         let mut messages = talk();
-        let found = healed(&mut messages, nowhere, Complaint::Media);
-        assert_eq!(found, Some(Healed::MediaRemoved { blocks: 1 }), "what was never sent before");
+        let found = healed(&mut messages, nowhere, RejectedBlock::Media);
+        assert_eq!(found, Some(RepairOutcome::MediaRemoved { blocks: 1 }), "what was never sent before");
         assert_eq!(messages[..4], talk()[..4]);
-        let found = healed(&mut messages, nowhere, Complaint::Media);
-        assert_eq!(found, Some(Healed::MediaRemoved { blocks: 3 }), "then all of it");
-        assert_eq!(healed(&mut messages, nowhere, Complaint::Media), None);
+        let found = healed(&mut messages, nowhere, RejectedBlock::Media);
+        assert_eq!(found, Some(RepairOutcome::MediaRemoved { blocks: 3 }), "then all of it");
+        assert_eq!(healed(&mut messages, nowhere, RejectedBlock::Media), None);
     }
 }
 
@@ -169,17 +169,17 @@ fn a_spot_without_media_means_those_nearest_to_it() {
 fn foreign_thinking_goes_all_at_once_and_leaves_the_rest() {
     for spot in [None, Some(at(1, 0)), Some(at(3, 0)), Some(at(99, 99))] {
         let mut messages = talk();
-        let found = healed(&mut messages, spot, Complaint::Thinking);
-        assert_eq!(found, Some(Healed::ThinkingStripped));
+        let found = healed(&mut messages, spot, RejectedBlock::Thinking);
+        assert_eq!(found, Some(RepairOutcome::ThinkingStripped));
         let mut expected = talk();
         expected[1].content.remove(0);
         expected[3].content.remove(0);
         assert_eq!(messages, expected);
-        assert_eq!(healed(&mut messages, spot, Complaint::Thinking), None);
+        assert_eq!(healed(&mut messages, spot, RejectedBlock::Thinking), None);
     }
     let mut named = talk();
-    let found = healed(&mut named, at(3, 0), Complaint::Block);
-    assert_eq!(found, Some(Healed::ThinkingStripped), "thinking is never replaced by words");
+    let found = healed(&mut named, at(3, 0), RejectedBlock::Block);
+    assert_eq!(found, Some(RepairOutcome::ThinkingStripped), "thinking is never replaced by words");
 }
 
 #[test]
@@ -196,11 +196,11 @@ fn what_breaks_our_own_rules_is_mended() {
             Message::user(vec![result("x", vec![]), Block::text("and?")]),
         ],
     ];
-    for why in [Complaint::Pairs, Complaint::Block] {
+    for why in [RejectedBlock::Pairs, RejectedBlock::Block] {
         for (spot, messages) in broken.iter().flat_map(|one| [(Some(at(1, 0)), one), (None, one)]) {
             let mut messages = messages.clone();
             let found = healed(&mut messages, spot, why);
-            assert_eq!(found, Some(Healed::Repaired { mends: 2 }), "{messages:?}");
+            assert_eq!(found, Some(RepairOutcome::Repaired { mends: 2 }), "{messages:?}");
             assert_eq!(violations(&messages), []);
         }
     }
@@ -210,36 +210,36 @@ fn what_breaks_our_own_rules_is_mended() {
 fn pairs_that_only_the_service_rejects_become_words() {
     for spot in [whole(1), at(1, 2), whole(2), at(2, 1)] {
         let mut messages = talk();
-        let found = healed(&mut messages, spot, Complaint::Pairs);
-        assert_eq!(found, Some(Healed::PairsUntied { calls: 2 }), "{spot:?}");
+        let found = healed(&mut messages, spot, RejectedBlock::Pairs);
+        assert_eq!(found, Some(RepairOutcome::PairsUntied { calls: 2 }), "{spot:?}");
         assert_eq!(messages[3..], talk()[3..]);
         assert_eq!(messages[1].content[..2], talk()[1].content[..2]);
         assert!(text_at(&messages[1].content[2]).contains(r#"Bash with {"command":"ls"}"#));
         let answers = &messages[2].content;
         assert!(answers.contains(&image()) && answers.contains(&Block::text("done")));
-        assert_eq!(healed(&mut messages, spot, Complaint::Pairs), None);
+        assert_eq!(healed(&mut messages, spot, RejectedBlock::Pairs), None);
     }
-    assert_eq!(healed(&mut talk(), None, Complaint::Pairs), None);
-    assert_eq!(healed(&mut talk(), whole(0), Complaint::Pairs), None);
+    assert_eq!(healed(&mut talk(), None, RejectedBlock::Pairs), None);
+    assert_eq!(healed(&mut talk(), whole(0), RejectedBlock::Pairs), None);
 }
 
 #[test]
 fn any_other_named_block_gives_way_and_pairs_stay_pairs() {
     let cases = [
-        (at(1, 1), 1, 1, Healed::BlockReplaced),
-        (at(1, 2), 1, 2, Healed::InputEmptied),
-        (at(2, 1), 2, 1, Healed::BlockReplaced),
-        (within(2, 0, 0), 2, 0, Healed::BlockReplaced),
-        (whole(4), 4, 0, Healed::BlockReplaced),
+        (at(1, 1), 1, 1, RepairOutcome::BlockReplaced),
+        (at(1, 2), 1, 2, RepairOutcome::InputEmptied),
+        (at(2, 1), 2, 1, RepairOutcome::BlockReplaced),
+        (within(2, 0, 0), 2, 0, RepairOutcome::BlockReplaced),
+        (whole(4), 4, 0, RepairOutcome::BlockReplaced),
     ];
     for (spot, message, block, expected) in cases {
         let mut messages = talk();
-        assert_eq!(healed(&mut messages, spot, Complaint::Block), Some(expected), "{spot:?}");
+        assert_eq!(healed(&mut messages, spot, RejectedBlock::Block), Some(expected), "{spot:?}");
         assert!(differs_only_in(&talk(), &messages, message, block), "{spot:?}");
-        assert_eq!(healed(&mut messages, spot, Complaint::Block), None, "{spot:?} again");
+        assert_eq!(healed(&mut messages, spot, RejectedBlock::Block), None, "{spot:?} again");
     }
     let mut messages = talk();
-    heal(&mut messages, Some(within(2, 0, 0)), Complaint::Block);
+    heal(&mut messages, Some(within(2, 0, 0)), RejectedBlock::Block);
     assert_eq!(inside(&messages[2].content[0])[1..], [image(), document()]);
 }
 
@@ -247,9 +247,9 @@ fn any_other_named_block_gives_way_and_pairs_stay_pairs() {
 fn the_task_is_never_taken_away() {
     for spot in [at(0, 0), whole(0), whole(2), at(2, 7), at(9, 0)] {
         let mut messages = talk();
-        assert_eq!(healed(&mut messages, spot, Complaint::Block), None, "{spot:?}");
+        assert_eq!(healed(&mut messages, spot, RejectedBlock::Block), None, "{spot:?}");
     }
-    assert_eq!(healed(&mut talk(), None, Complaint::Block), None);
+    assert_eq!(healed(&mut talk(), None, RejectedBlock::Block), None);
 }
 
 #[test]
@@ -266,9 +266,9 @@ fn a_foreign_call_goes_together_with_its_result() {
         Block::text("so"),
     ]);
     let talk = vec![Message::user(vec![Block::text("go")]), reply, Message::user(vec![image()])];
-    for why in [Complaint::Pairs, Complaint::Block] {
+    for why in [RejectedBlock::Pairs, RejectedBlock::Block] {
         let mut messages = talk.clone();
-        assert_eq!(healed(&mut messages, at(1, 1), why), Some(Healed::BlockReplaced));
+        assert_eq!(healed(&mut messages, at(1, 1), why), Some(RepairOutcome::BlockReplaced));
         let content = &messages[1].content;
         assert!(matches!(content[..2], [Block::Text { .. }, Block::Text { .. }]));
         assert_eq!(content[2..], talk[1].content[2..]);
@@ -280,7 +280,7 @@ fn a_foreign_call_goes_together_with_its_result() {
 fn only_an_open_round_of_tools_without_its_thinking_lacks_it() {
     let mut messages = talk();
     assert!(!lacks_thinking(&messages));
-    heal(&mut messages, None, Complaint::Thinking);
+    heal(&mut messages, None, RejectedBlock::Thinking);
     assert!(lacks_thinking(&messages));
     messages.push(Message::assistant(vec![Block::text("done")]));
     messages.push(Message::user(vec![Block::text("more")]));
@@ -290,9 +290,9 @@ fn only_an_open_round_of_tools_without_its_thinking_lacks_it() {
 
 // --- whatever the conversation, and whatever the service says ------------------------------------
 
-fn spot() -> impl Strategy<Value = Option<Spot>> {
+fn spot() -> impl Strategy<Value = Option<BlockPath>> {
     let index = || proptest::option::weighted(0.8, 0..6_usize);
-    let spot = (0..8_usize, index(), index()).prop_map(|(message, block, inner)| Spot {
+    let spot = (0..8_usize, index(), index()).prop_map(|(message, block, inner)| BlockPath {
         message,
         block,
         inner,
@@ -300,7 +300,7 @@ fn spot() -> impl Strategy<Value = Option<Spot>> {
     proptest::option::weighted(0.9, spot)
 }
 
-fn complaint() -> impl Strategy<Value = Complaint> {
+fn complaint() -> impl Strategy<Value = RejectedBlock> {
     select(COMPLAINTS.to_vec())
 }
 

@@ -2,7 +2,7 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use outlast::transcript::{Block, Density, History, Message, ToolDefinition, Usage, fixed_bytes};
+use outlast::transcript::{Block, TokenDensity, History, Message, ToolDefinition, Usage, fixed_bytes};
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -109,7 +109,7 @@ fn the_estimate_learns_that_text_is_dense() {
 fn an_edit_keeps_what_was_learned_about_the_density() {
     let mut history = History::new(vec![user(&"x".repeat(30_000)), user("y")], 0);
     history.heard(&usage(15_000, 0));
-    assert!(history.density() > Density::USUAL);
+    assert!(history.density() > TokenDensity::USUAL);
     history.edit(|messages| messages[0] = user(&"z".repeat(20_000)));
     let estimate = history.estimate();
     assert!((10_500..11_500).contains(&estimate), "{estimate}");
@@ -228,7 +228,7 @@ const COUNTED: [(&str, u64, &str); 15] = [
 #[test]
 fn the_estimate_of_text_that_nobody_counted_errs_high_whatever_its_kind() {
     for (kind, counted, text) in COUNTED {
-        let estimate = Density::USUAL.of_text(text);
+        let estimate = TokenDensity::USUAL.of_text(text);
         assert!(estimate * 100 >= counted * 97, "{kind}: {estimate} for {counted}");
         assert!(estimate * 2 <= counted * 3, "{kind}: {estimate} for {counted} is far too high");
     }

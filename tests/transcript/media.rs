@@ -1,7 +1,7 @@
 //! Media are taken out one by one or all together, and nothing else changes.
 
 use outlast::transcript::{
-    Block, Medium, Message, Role, Spot, Strip, Stripped, has_media, media_bytes, strip_media,
+    Block, Medium, Message, Role, BlockPath, StripTarget, StrippedMedia, has_media, media_bytes, strip_media,
     violations, visible_pages,
 };
 use proptest::prelude::*;
@@ -25,8 +25,8 @@ fn words() -> Block {
     Block::Document { source }
 }
 
-fn spot(message: usize, block: usize, inner: Option<usize>) -> Spot {
-    Spot { message, block: Some(block), inner }
+fn spot(message: usize, block: usize, inner: Option<usize>) -> BlockPath {
+    BlockPath { message, block: Some(block), inner }
 }
 
 /// A prompt with an image, and a reply's calls with what came of them.
@@ -50,42 +50,42 @@ fn reads() -> Vec<Message> {
     ])
 }
 
-fn spots(stripped: &[Stripped]) -> Vec<Spot> {
+fn spots(stripped: &[StrippedMedia]) -> Vec<BlockPath> {
     stripped.iter().map(|stripped| stripped.spot).collect()
 }
 
-fn block_at(messages: &[Message], spot: Spot) -> &Block {
+fn block_at(messages: &[Message], spot: BlockPath) -> &Block {
     match (&messages[spot.message].content[spot.block.expect("a block")], spot.inner) {
         (Block::ToolResult { content, .. }, Some(inner)) => &content[inner],
         (block, _) => block,
     }
 }
 
-fn text_at(messages: &[Message], spot: Spot) -> &str {
+fn text_at(messages: &[Message], spot: BlockPath) -> &str {
     let Block::Text { text } = block_at(messages, spot) else { panic!("no text at {spot:?}") };
     text
 }
 
-const PROMPT: Spot = Spot { message: 0, block: Some(1), inner: None };
-const PICTURE: Spot = Spot { message: 2, block: Some(0), inner: Some(0) };
-const PDF: Spot = Spot { message: 2, block: Some(1), inner: Some(0) };
-const SHOT: Spot = Spot { message: 2, block: Some(2), inner: Some(0) };
+const PROMPT: BlockPath = BlockPath { message: 0, block: Some(1), inner: None };
+const PICTURE: BlockPath = BlockPath { message: 2, block: Some(0), inner: Some(0) };
+const PDF: BlockPath = BlockPath { message: 2, block: Some(1), inner: Some(0) };
+const SHOT: BlockPath = BlockPath { message: 2, block: Some(2), inner: Some(0) };
 
 #[test]
 fn each_way_takes_out_what_it_names() {
-    let named = |message, block, inner| Strip::At(Spot { message, block, inner });
-    let table: [(Strip, &[Spot]); 15] = [
-        (Strip::All, &[PROMPT, PICTURE, PDF, SHOT]),
-        (Strip::Images, &[PROMPT, PICTURE, SHOT]),
-        (Strip::Documents, &[PDF]),
-        (Strip::ImagesBut { newest: 1 }, &[PROMPT, PICTURE]),
-        (Strip::ImagesBut { newest: 9 }, &[PROMPT]),
-        (Strip::ImagesBut { newest: 0 }, &[PROMPT, PICTURE, SHOT]),
-        (Strip::DownTo { bytes: 12_400 }, &[PDF]),
-        (Strip::DownTo { bytes: 12_399 }, &[PDF, SHOT]),
-        (Strip::DownTo { bytes: 4_399 }, &[PROMPT, PDF, SHOT]),
-        (Strip::DownTo { bytes: u64::MAX }, &[PDF]),
-        (Strip::DownTo { bytes: 0 }, &[PROMPT, PICTURE, PDF, SHOT]),
+    let named = |message, block, inner| StripTarget::At(BlockPath { message, block, inner });
+    let table: [(StripTarget, &[BlockPath]); 15] = [
+        (StripTarget::All, &[PROMPT, PICTURE, PDF, SHOT]),
+        (StripTarget::Images, &[PROMPT, PICTURE, SHOT]),
+        (StripTarget::Documents, &[PDF]),
+        (StripTarget::ImagesBut { newest: 1 }, &[PROMPT, PICTURE]),
+        (StripTarget::ImagesBut { newest: 9 }, &[PROMPT]),
+        (StripTarget::ImagesBut { newest: 0 }, &[PROMPT, PICTURE, SHOT]),
+        (StripTarget::DownTo { bytes: 12_400 }, &[PDF]),
+        (StripTarget::DownTo { bytes: 12_399 }, &[PDF, SHOT]),
+        (StripTarget::DownTo { bytes: 4_399 }, &[PROMPT, PDF, SHOT]),
+        (StripTarget::DownTo { bytes: u64::MAX }, &[PDF]),
+        (StripTarget::DownTo { bytes: 0 }, &[PROMPT, PICTURE, PDF, SHOT]),
         (named(2, None, None), &[PICTURE, PDF, SHOT]),
         (named(2, Some(0), Some(0)), &[PICTURE]),
         (named(2, Some(1), None), &[PDF]),
@@ -102,7 +102,7 @@ fn each_way_takes_out_what_it_names() {
 fn words_say_what_was_there_and_how_to_get_at_it() {
     let mut messages = reads();
     assert_eq!(media_bytes(&messages), 4_000 + 400 + 2_000_000 + 8_000);
-    let stripped = strip_media(&mut messages, Strip::All);
+    let stripped = strip_media(&mut messages, StripTarget::All);
     assert_eq!(
         text_at(&messages, PICTURE),
         "[An image (image/png, 300 bytes) from a b's.png was here and is left out: the service \
@@ -128,7 +128,7 @@ fn what_is_linked_or_broken_is_taken_out_too() {
         let blocks = vec![Block::Image { source: source.clone() }, Block::Document { source }];
         let mut messages = vec![Message::user(blocks)];
         assert!(has_media(&messages));
-        assert_eq!(strip_media(&mut messages, Strip::All).len(), 2);
+        assert_eq!(strip_media(&mut messages, StripTarget::All).len(), 2);
         let told = text_at(&messages, spot(0, 0, None));
         assert!(told.starts_with("[An image was here"), "{told}");
         assert_eq!(violations(&messages), []);
@@ -144,17 +144,17 @@ fn documents_of_words_stay_and_those_of_images_are_both() {
     for mut messages in [content("text"), vec![Message::user(vec![words()])]] {
         assert!(!has_media(&messages));
         let before = messages.clone();
-        assert_eq!(strip_media(&mut messages, Strip::All), []);
+        assert_eq!(strip_media(&mut messages, StripTarget::All), []);
         assert_eq!(messages, before);
     }
-    for which in [Strip::Images, Strip::Documents] {
+    for which in [StripTarget::Images, StripTarget::Documents] {
         assert_eq!(strip_media(&mut content("image"), which).len(), 1, "{which:?}");
     }
 }
 
 #[test]
 fn refusals_are_understood_however_they_point() {
-    let whole = Spot { message: 4, block: None, inner: None };
+    let whole = BlockPath { message: 4, block: None, inner: None };
     let table = [
         ("messages.100.content.2.image.source.base64.data: too", Some(spot(100, 2, None))),
         ("messages.5.content.0.tool_result.content.1.image: bad", Some(spot(5, 0, Some(1)))),
@@ -169,7 +169,7 @@ fn refusals_are_understood_however_they_point() {
         ("", None),
     ];
     for (told, expected) in table {
-        assert_eq!(Spot::named_in(told), expected, "{told}");
+        assert_eq!(BlockPath::named_in(told), expected, "{told}");
     }
 }
 
@@ -177,11 +177,11 @@ fn refusals_are_understood_however_they_point() {
 fn a_spot_that_is_not_there_takes_nothing_out() {
     for which in [spot(9, 0, None), spot(0, 9, None), spot(2, 0, Some(9)), spot(1, 0, None)] {
         let mut messages = reads();
-        assert_eq!(strip_media(&mut messages, Strip::At(which)), [], "{which:?}");
+        assert_eq!(strip_media(&mut messages, StripTarget::At(which)), [], "{which:?}");
         assert_eq!(messages, reads());
     }
     let loose = spot(0, 1, Some(3));
-    assert_eq!(spots(&strip_media(&mut reads(), Strip::At(loose))), [PROMPT]);
+    assert_eq!(spots(&strip_media(&mut reads(), StripTarget::At(loose))), [PROMPT]);
 }
 
 #[test]
@@ -192,16 +192,16 @@ fn pages_are_counted_where_they_can_be_seen() {
     assert_eq!(visible_pages(b""), 0);
 }
 
-fn any_strip() -> impl Strategy<Value = Strip> {
+fn any_strip() -> impl Strategy<Value = StripTarget> {
     let inner = proptest::option::of(0..3_usize);
     prop_oneof![
-        Just(Strip::All),
-        Just(Strip::Images),
-        Just(Strip::Documents),
-        (0..3_usize).prop_map(|newest| Strip::ImagesBut { newest }),
-        (0..200_u64).prop_map(|bytes| Strip::DownTo { bytes }),
+        Just(StripTarget::All),
+        Just(StripTarget::Images),
+        Just(StripTarget::Documents),
+        (0..3_usize).prop_map(|newest| StripTarget::ImagesBut { newest }),
+        (0..200_u64).prop_map(|bytes| StripTarget::DownTo { bytes }),
         (0..8_usize, proptest::option::of(0..5_usize), inner)
-            .prop_map(|(message, block, inner)| Strip::At(Spot { message, block, inner })),
+            .prop_map(|(message, block, inner)| StripTarget::At(BlockPath { message, block, inner })),
     ]
 }
 
@@ -227,7 +227,7 @@ fn with_media() -> impl Strategy<Value = Vec<Message>> {
 }
 
 /// Everything, results taken apart.
-fn leaves(messages: &[Message]) -> Vec<(Spot, &Block)> {
+fn leaves(messages: &[Message]) -> Vec<(BlockPath, &Block)> {
     let mut leaves = Vec::new();
     for (at, message) in messages.iter().enumerate() {
         for (index, block) in message.content.iter().enumerate() {
@@ -269,14 +269,14 @@ proptest! {
             }
         }
         let must_move = match which {
-            Strip::All | Strip::DownTo { .. } => has_media(&messages),
-            Strip::Images | Strip::ImagesBut { .. } => {
+            StripTarget::All | StripTarget::DownTo { .. } => has_media(&messages),
+            StripTarget::Images | StripTarget::ImagesBut { .. } => {
                 leaves(&messages).iter().any(|(_, block)| matches!(block, Block::Image { .. }))
             }
-            Strip::Documents | Strip::At(_) => false,
+            StripTarget::Documents | StripTarget::At(_) => false,
         };
         prop_assert!(!must_move || !gone.is_empty(), "{:?} took nothing out", which);
-        if let Strip::DownTo { bytes } = which {
+        if let StripTarget::DownTo { bytes } = which {
             prop_assert!(media_bytes(&after) <= bytes);
         }
     }
@@ -284,11 +284,11 @@ proptest! {
     #[test]
     fn of_any_list_nothing_is_left_that_could_be_taken_out(messages in any_messages()) {
         let mut after = messages.clone();
-        let stripped = strip_media(&mut after, Strip::All);
+        let stripped = strip_media(&mut after, StripTarget::All);
         prop_assert_eq!(has_media(&messages), !stripped.is_empty());
         prop_assert!(!has_media(&after));
         prop_assert_eq!(media_bytes(&after), 0);
-        prop_assert_eq!(strip_media(&mut after.clone(), Strip::All), []);
+        prop_assert_eq!(strip_media(&mut after.clone(), StripTarget::All), []);
         prop_assert_eq!(after.len(), messages.len());
         for (was, is) in messages.iter().zip(&after).filter(|(was, _)| was.role == Role::Assistant)
         {

@@ -1,7 +1,7 @@
 //! Any list can be mended, and a valid one is left alone.
 
 use outlast::transcript::{
-    Block, Mend, Message, OUTCOME_UNKNOWN, Repair, Role, Rule, answer_calls, last_text, repair,
+    Block, RepairStep, Message, OUTCOME_UNKNOWN, HistoryRepair, Role, HistoryRule, answer_calls, last_text, repair,
     repair_history, strip_thinking, violations,
 };
 use proptest::prelude::*;
@@ -58,7 +58,7 @@ proptest! {
     fn a_history_may_end_with_the_assistant_and_be_empty(messages in any_messages()) {
         let (repaired, _) = repair_history(messages, |id| format!("lost {id}"));
         for violation in violations(&repaired) {
-            let open_ended = matches!(violation.rule, Rule::AssistantCloses | Rule::NothingSaid);
+            let open_ended = matches!(violation.rule, HistoryRule::AssistantCloses | HistoryRule::NothingSaid);
             prop_assert!(open_ended, "{:?}", violation);
         }
     }
@@ -82,7 +82,7 @@ proptest! {
 fn a_call_that_was_cut_off_is_answered_with_the_doubt() {
     let (messages, repairs) = repair(vec![ask(), Message::assistant(vec![call("a")])]);
     assert_eq!(messages[2], Message::user(vec![answer("a", OUTCOME_UNKNOWN, true)]));
-    assert_eq!(repairs, [Repair { at: 2, mend: Mend::Answered { id: "a".to_owned() } }]);
+    assert_eq!(repairs, [HistoryRepair { at: 2, mend: RepairStep::Answered { id: "a".to_owned() } }]);
 }
 
 #[test]
@@ -159,21 +159,21 @@ fn the_last_text_skips_replies_without_any() {
 fn every_repair_is_told_in_words() {
     let id = || "toolu_1".to_owned();
     let mends = [
-        Mend::DroppedMessage,
-        Mend::Joined,
-        Mend::TrimmedThinking,
-        Mend::Renamed { from: id(), to: id() },
-        Mend::FixedName { from: id(), to: id() },
-        Mend::FixedInput { id: id() },
-        Mend::Answered { id: id() },
-        Mend::DroppedResult { id: id() },
-        Mend::MovedResults,
-        Mend::AddedOpening,
-        Mend::AddedClosing,
+        RepairStep::DroppedMessage,
+        RepairStep::Joined,
+        RepairStep::TrimmedThinking,
+        RepairStep::Renamed { from: id(), to: id() },
+        RepairStep::FixedName { from: id(), to: id() },
+        RepairStep::FixedInput { id: id() },
+        RepairStep::Answered { id: id() },
+        RepairStep::DroppedResult { id: id() },
+        RepairStep::MovedResults,
+        RepairStep::AddedOpening,
+        RepairStep::AddedClosing,
     ];
     for mend in mends {
         let debug = format!("{mend:?}");
-        let told = Repair { at: 7, mend }.to_string();
+        let told = HistoryRepair { at: 7, mend }.to_string();
         let name = debug.split(' ').next().expect("a name");
         assert!(!told.contains(name) && !told.contains(['{', '}']), "{told}");
         assert!(told.starts_with(char::is_lowercase) && told.contains(' '), "{told}");

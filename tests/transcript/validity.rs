@@ -1,6 +1,6 @@
 //! What the service would refuse is found before it is sent.
 
-use outlast::transcript::{Block, Flaw, Message, Rule, Violation, violations};
+use outlast::transcript::{Block, BlockFlaw, Message, HistoryRule, Violation, violations};
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -23,12 +23,12 @@ fn result(id: &str) -> Block {
     Block::ToolResult { tool_use_id: id.to_owned(), content, is_error: false }
 }
 
-fn broken(messages: &[Message]) -> Vec<(usize, Rule)> {
+fn broken(messages: &[Message]) -> Vec<(usize, HistoryRule)> {
     violations(messages).into_iter().map(|Violation { at, rule }| (at, rule)).collect()
 }
 
 /// A list, and every rule that it breaks.
-type Case = (Vec<Message>, Vec<(usize, Rule)>);
+type Case = (Vec<Message>, Vec<(usize, HistoryRule)>);
 
 fn id(id: &str) -> String {
     id.to_owned()
@@ -36,7 +36,7 @@ fn id(id: &str) -> String {
 
 #[test]
 fn every_rule_about_order_has_a_name_and_a_place() {
-    use Rule::*;
+    use HistoryRule::*;
     let calls = |ids: &[&str]| Message::assistant(ids.iter().map(|id| call(id)).collect());
     let results = |ids: &[&str]| Message::user(ids.iter().map(|id| result(id)).collect());
     let late = Message::user(vec![Block::text("and"), result("a")]);
@@ -86,33 +86,33 @@ fn every_flaw_of_a_block_has_a_name() {
         input,
     };
     let assistants = [
-        (Block::text(" \n"), Flaw::BlankText),
-        (thinking(""), Flaw::Unsigned),
-        (Block::RedactedThinking { data: String::new() }, Flaw::Malformed),
-        (Block::Image { source: json!({}) }, Flaw::Misplaced),
-        (result("a"), Flaw::Misplaced),
-        (Block::Other(json!({ "type": "tool_use", "id": 7 })), Flaw::Malformed),
-        (tool("a", "no such.tool", json!({})), Flaw::BadName),
-        (tool("a", &"x".repeat(129), json!({})), Flaw::BadName),
-        (tool("a", "Bash", json!([1])), Flaw::BadInput),
-        (tool("", "Bash", json!({})), Flaw::NoId),
+        (Block::text(" \n"), BlockFlaw::BlankText),
+        (thinking(""), BlockFlaw::Unsigned),
+        (Block::RedactedThinking { data: String::new() }, BlockFlaw::Malformed),
+        (Block::Image { source: json!({}) }, BlockFlaw::Misplaced),
+        (result("a"), BlockFlaw::Misplaced),
+        (Block::Other(json!({ "type": "tool_use", "id": 7 })), BlockFlaw::Malformed),
+        (tool("a", "no such.tool", json!({})), BlockFlaw::BadName),
+        (tool("a", &"x".repeat(129), json!({})), BlockFlaw::BadName),
+        (tool("a", "Bash", json!([1])), BlockFlaw::BadInput),
+        (tool("", "Bash", json!({})), BlockFlaw::NoId),
     ];
     for (block, flaw) in assistants {
         let messages = [user("x"), Message::assistant(vec![block, call("c"), Block::text("y")])];
         let found = broken(&messages);
-        assert!(found.contains(&(1, Rule::Flawed(flaw))), "{flaw:?}: {found:?}");
+        assert!(found.contains(&(1, HistoryRule::Flawed(flaw))), "{flaw:?}: {found:?}");
     }
     let users = [
-        (call("a"), Flaw::Misplaced),
-        (thinking("c2ln"), Flaw::Misplaced),
-        (Block::Image { source: json!(null) }, Flaw::Malformed),
-        (wrapped(Block::text("")), Flaw::BlankText),
-        (wrapped(result("b")), Flaw::Misplaced),
+        (call("a"), BlockFlaw::Misplaced),
+        (thinking("c2ln"), BlockFlaw::Misplaced),
+        (Block::Image { source: json!(null) }, BlockFlaw::Malformed),
+        (wrapped(Block::text("")), BlockFlaw::BlankText),
+        (wrapped(result("b")), BlockFlaw::Misplaced),
     ];
     for (block, flaw) in users {
         let messages = [user("x"), Message::assistant(vec![call("a")]), Message::user(vec![block])];
         let found = broken(&messages);
-        assert!(found.contains(&(2, Rule::Flawed(flaw))), "{flaw:?}: {found:?}");
+        assert!(found.contains(&(2, HistoryRule::Flawed(flaw))), "{flaw:?}: {found:?}");
     }
 }
 
@@ -120,7 +120,7 @@ fn every_flaw_of_a_block_has_a_name() {
 fn thinking_may_not_be_an_assistants_last_word() {
     let thinking = Block::Thinking { thinking: "hm".to_owned(), signature: "c2ln".to_owned() };
     let messages = [user("x"), Message::assistant(vec![Block::text("y"), thinking]), user("z")];
-    assert_eq!(broken(&messages), [(1, Rule::EndsInThinking)]);
+    assert_eq!(broken(&messages), [(1, HistoryRule::EndsInThinking)]);
 }
 
 #[test]

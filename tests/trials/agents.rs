@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use outlast::rehearsal::{After, Harm, Place, Recorded, Scenario, Server, When};
+use outlast::rehearsal::{AfterLast, ScriptedFaultKind, FaultPosition, ReceivedRequest, Scenario, RehearsalServer, StepCondition};
 use serde_json::{Value, json};
 
 use super::demands::{asked, fails_as};
@@ -12,13 +12,13 @@ use super::truth::agrees;
 use crate::support::{Ended, Trial, serve};
 
 /// For requests of sub-agents whose task contains a text.
-pub(super) fn of_agent(task: &str) -> When {
-    When { source: Some("agent:*".to_owned()), prompt: Some(task.to_owned()), ..When::default() }
+pub(super) fn of_agent(task: &str) -> StepCondition {
+    StepCondition { source: Some("agent:*".to_owned()), prompt: Some(task.to_owned()), ..StepCondition::default() }
 }
 
 /// For requests of the run itself.
-pub(super) fn of_root() -> When {
-    When { source: Some("main".to_owned()), ..When::default() }
+pub(super) fn of_root() -> StepCondition {
+    StepCondition { source: Some("main".to_owned()), ..StepCondition::default() }
 }
 
 /// The input of a call.
@@ -27,7 +27,7 @@ pub(super) fn task(prompt: &str) -> Value {
 }
 
 /// The results that a request holds, with whether each is an error.
-pub(super) fn results(request: &Recorded) -> Vec<(String, bool)> {
+pub(super) fn results(request: &ReceivedRequest) -> Vec<(String, bool)> {
     let word = |block: &Value| -> String {
         let texts = block["content"].as_array().into_iter().flatten();
         let whole = block["content"].as_str();
@@ -38,7 +38,7 @@ pub(super) fn results(request: &Recorded) -> Vec<(String, bool)> {
 }
 
 /// The requests of the run itself, or of its sub-agents.
-pub(super) fn requests(server: &Server, source: &str) -> Vec<Recorded> {
+pub(super) fn requests(server: &RehearsalServer, source: &str) -> Vec<ReceivedRequest> {
     let mut requests = server.requests();
     requests.retain(|one| one.header("x-outlast-source").is_some_and(|it| it.starts_with(source)));
     requests
@@ -48,7 +48,7 @@ fn agents(result: &Value) -> Vec<Value> {
     result["agents"].as_array().cloned().unwrap_or_default()
 }
 
-fn go(server: &Server) -> Trial {
+fn go(server: &RehearsalServer) -> Trial {
     Trial::against(server).args(["--output-format", "stream-json", "Go."])
 }
 
@@ -112,7 +112,7 @@ async fn an_agent_that_the_service_fails_comes_back_with_what_it_had_finished() 
         (Scenario::new().status(401), "invalid_api_key", "401"),
         (Scenario::new().status(529).times(3), "repeated_529", "529"),
         (
-            Scenario::new().reply("torn").fault(Harm::Reset, Place::Events(3)).times(3),
+            Scenario::new().reply("torn").fault(ScriptedFaultKind::Reset, FaultPosition::Events(3)).times(3),
             "connection_error",
             "",
         ),
@@ -128,7 +128,7 @@ async fn an_agent_that_the_service_fails_comes_back_with_what_it_had_finished() 
         for step in failure.main.steps {
             scenario = scenario.step(step).when(of_agent("the part"));
         }
-        let server = serve(scenario.reply("It failed.").when(of_root()).after(After::RepeatLast));
+        let server = serve(scenario.reply("It failed.").when(of_root()).after(AfterLast::RepeatLast));
         let args = ["--max-retries", "2"];
         let trial = with(go(&server).args(args), &json!({ "retryFirstDelay": "1ms" }));
         let ended = trial.run().await;
@@ -192,7 +192,7 @@ async fn agents_that_start_agents_for_ever_meet_their_caps() {
         .tool("Agent", spawn())
         .and_tool("Agent", spawn())
         .and_tool("Agent", spawn())
-        .after(After::RepeatLast);
+        .after(AfterLast::RepeatLast);
     let server = serve(scenario);
     let settings = json!({ "maxAgentDepth": 2, "maxAgents": 9, "loopNoteAt": 2, "loopStopAt": 3 });
     let ended = with(go(&server), &settings).run().await;
@@ -269,7 +269,7 @@ async fn the_budget_holds_for_all_agents_together() {
         .times(1_000)
         .tool("Bash", json!({ "command": "echo on" }))
         .when(of_root())
-        .after(After::RepeatLast);
+        .after(AfterLast::RepeatLast);
     let server = serve(scenario);
     let ended = go(&server).args(["--max-budget-usd", "0.9"]).run().await;
     let result = fails_as(&ended, 4, "max_budget_usd");

@@ -7,7 +7,7 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
-use outlast::rehearsal::{Scenario, Server};
+use outlast::rehearsal::{Scenario, RehearsalServer};
 use serde_json::{Value, json};
 
 use super::agents::{of_agent, of_root, requests, results, task};
@@ -35,7 +35,7 @@ fn in_background(prompt: &str) -> Value {
     input
 }
 
-fn go(server: &Server) -> Trial {
+fn go(server: &RehearsalServer) -> Trial {
     Trial::against(server).args(["--output-format", "stream-json", "Go."])
 }
 

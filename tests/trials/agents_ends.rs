@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use outlast::recovery::Nudge;
-use outlast::rehearsal::{After, Scenario};
+use outlast::rehearsal::{AfterLast, Scenario};
 use serde_json::json;
 
 use super::agents::{of_agent, of_root, requests, results, task};
@@ -35,7 +35,7 @@ async fn a_signal_to_the_root_ends_every_descendant_and_no_request_follows() {
         .tool("Bash", json!({ "command": "true" }))
         .when(of_agent("asks for ever"))
         .delay(Duration::from_millis(50))
-        .after(After::RepeatLast);
+        .after(AfterLast::RepeatLast);
     let server = serve(scenario);
     let settings = json!({ "loopNoteAt": 0, "loopStopAt": 0 });
     let trial = with(Trial::against(&server), &settings).args(["Go."]);

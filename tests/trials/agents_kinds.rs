@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use outlast::rehearsal::{Recorded, Scenario, Server, When};
+use outlast::rehearsal::{ReceivedRequest, Scenario, RehearsalServer, StepCondition};
 use serde_json::{Value, json};
 
 use super::agents::{of_root, requests, results};
@@ -13,15 +13,15 @@ use super::truth::agrees;
 use crate::mcp::script;
 use crate::support::{Trial, serve};
 
-fn of_kind(kind: &str) -> When {
-    When { source: Some(format!("agent:{kind}")), ..When::default() }
+fn of_kind(kind: &str) -> StepCondition {
+    StepCondition { source: Some(format!("agent:{kind}")), ..StepCondition::default() }
 }
 
 fn task(kind: &str) -> Value {
     json!({ "description": "look", "prompt": "Look.", "subagent_type": kind })
 }
 
-fn go(server: &Server, agents: &Value) -> Trial {
+fn go(server: &RehearsalServer, agents: &Value) -> Trial {
     let agents = agents.to_string();
     Trial::against(server).args(["--output-format", "stream-json", "--agents", &agents, "Go."])
 }
@@ -37,7 +37,7 @@ fn warnings(ended: &crate::support::Ended) -> String {
     texts.collect::<Vec<_>>().join("\n")
 }
 
-fn tools(request: &Recorded, prefix: &str) -> Vec<String> {
+fn tools(request: &ReceivedRequest, prefix: &str) -> Vec<String> {
     let tools = request.body["tools"].as_array().cloned().unwrap_or_default();
     let names = tools.iter().filter_map(|tool| tool["name"].as_str());
     names.filter(|name| name.starts_with(prefix)).map(str::to_owned).collect()
@@ -195,7 +195,7 @@ async fn words_for_all_sub_agents_stand_in_the_prompt_of_each_and_not_of_the_run
     let flags = ["--append-subagent-system-prompt", words];
     let ended = go(&server, &json!({})).args(flags).run().await;
     assert_eq!(ended.code, Some(0), "{ended:?}");
-    let system = |request: &Recorded| request.body["system"].to_string();
+    let system = |request: &ReceivedRequest| request.body["system"].to_string();
     assert!(system(&requests(&server, "agent:")[0]).contains(words));
     assert!(!system(&requests(&server, "main")[0]).contains(words));
 }
@@ -212,7 +212,7 @@ async fn an_agent_keeps_its_place_when_a_kind_works_in_the_background_by_itself(
         input
     };
     let of_outer =
-        |name: &str| When { prompt: Some(name.to_owned()), ..of_kind("general-purpose") };
+        |name: &str| StepCondition { prompt: Some(name.to_owned()), ..of_kind("general-purpose") };
     let mut scenario = Scenario::new()
         .tool("Agent", outer("one"))
         .and_tool("Agent", outer("two"))
@@ -238,6 +238,6 @@ async fn an_agent_keeps_its_place_when_a_kind_works_in_the_background_by_itself(
     agrees(&ended);
     assert_eq!(ended.code, Some(0), "{ended:?}");
     let asked = requests(&server, "agent:");
-    let who = |request: &Recorded| request.body["messages"][0]["content"].to_string();
+    let who = |request: &ReceivedRequest| request.body["messages"][0]["content"].to_string();
     assert_eq!(who(&asked[0]), who(&asked[1]), "it goes on at once");
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
-use outlast::rehearsal::{Scenario, Server};
+use outlast::rehearsal::{Scenario, RehearsalServer};
 use serde_json::{Value, json};
 
 use super::agents::{of_agent, of_root, requests, results, task};
@@ -13,7 +13,7 @@ use super::time::{messages, with};
 use super::truth::agrees;
 use crate::support::{Ended, Trial, serve};
 
-fn go(server: &Server) -> Trial {
+fn go(server: &RehearsalServer) -> Trial {
     Trial::against(server).args(["--output-format", "stream-json", "Go."])
 }
 
@@ -28,7 +28,7 @@ fn in_background(prompt: &str) -> Value {
 }
 
 /// The results of the run itself, as the last request of it has them.
-fn told(server: &Server) -> Vec<(String, bool)> {
+fn told(server: &RehearsalServer) -> Vec<(String, bool)> {
     let last = requests(server, "main").pop().expect("it asked");
     results(&last)
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use nix::libc::O_NONBLOCK;
 use nix::sys::signal::Signal;
 use outlast::recovery::{Nudge, WORK_GONE};
-use outlast::rehearsal::{After, Scenario};
+use outlast::rehearsal::{AfterLast, Scenario};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -167,7 +167,7 @@ async fn an_end_during_the_work_is_told_once_with_the_next_results() {
         .tool("Bash", json!({ "command": wait }))
         .reply("First.")
         .reply("Second.")
-        .after(After::RepeatLast);
+        .after(AfterLast::RepeatLast);
     let server = serve(scenario);
     let ended = Trial::against(&server).args(["Go."]).run().await;
     assert_eq!(ended.code, Some(0), "{ended:?}");

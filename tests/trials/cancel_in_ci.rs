@@ -5,7 +5,7 @@
 use std::process::Stdio;
 
 use nix::sys::signal::Signal::{self, SIGINT, SIGKILL, SIGTERM};
-use outlast::rehearsal::{Harm, Place, Scenario, Server};
+use outlast::rehearsal::{ScriptedFaultKind, FaultPosition, Scenario, RehearsalServer};
 use serde_json::Value;
 
 use crate::support::{Ended, Trial, serve, within};
@@ -14,8 +14,8 @@ use crate::support::{Ended, Trial, serve, within};
 const SEQUENCE: [Signal; 2] = [SIGINT, SIGTERM];
 
 /// A step that is cancelled in the middle of a request.
-async fn cancelled(step: &str, signals: &[Signal]) -> (Ended, Server) {
-    let server = serve(Scenario::new().breaks(Harm::Stall, Place::Events(4)));
+async fn cancelled(step: &str, signals: &[Signal]) -> (Ended, RehearsalServer) {
+    let server = serve(Scenario::new().breaks(ScriptedFaultKind::Stall, FaultPosition::Events(4)));
     let trial = Trial::against(&server).args(["do it", "--result-file", "result.json"]);
     std::fs::write(trial.work().join("step.sh"), step).expect("a new file");
     let trial = trial.env("GITHUB_ACTIONS", "true").env("CI", "true").stdin(Stdio::null());

@@ -1,7 +1,7 @@
 //! Trials of the chain (T31): what changes the model, what does not, and the way back.
 
 use nix::sys::signal::Signal;
-use outlast::rehearsal::{After, Harm, Place, Recorded, Scenario, Server};
+use outlast::rehearsal::{AfterLast, ScriptedFaultKind, FaultPosition, ReceivedRequest, Scenario, RehearsalServer};
 use serde_json::{Value, json};
 
 use super::history::messages as conversation;
@@ -34,12 +34,12 @@ fn eleven_minutes(pace: &str) -> Value {
     json!({ "command": format!("sleep {:.2}", 660.0 / scale) })
 }
 
-fn models(server: &Server) -> Vec<String> {
+fn models(server: &RehearsalServer) -> Vec<String> {
     server.requests().iter().map(|request| request.model().to_owned()).collect()
 }
 
 /// The model at another server, as the command line has it.
-fn at(model: &str, server: &Server) -> String {
+fn at(model: &str, server: &RehearsalServer) -> String {
     format!("{model}@{}#NIGHT_KEY", server.base_url())
 }
 
@@ -50,8 +50,8 @@ fn switches(ended: &Ended) -> Vec<[Value; 2]> {
 
 /// Nothing of what `key` opens goes anywhere else.
 #[track_caller]
-fn assert_never_told(key: &str, server: &Server) {
-    for Recorded { headers, raw, path, .. } in server.requests() {
+fn assert_never_told(key: &str, server: &RehearsalServer) {
+    for ReceivedRequest { headers, raw, path, .. } in server.requests() {
         let told = headers.iter().any(|(_, value)| value.contains(key));
         let written = String::from_utf8_lossy(&raw).contains(key) || path.contains(key);
         assert!(!told && !written, "{key}: {headers:?}");
@@ -99,10 +99,10 @@ fn falls() -> Vec<Fall> {
             scenario.status(429).times(3)
         }),
         fall("resets", Next::There, 3, "after connection_error", |scenario| {
-            scenario.breaks(Harm::Reset, Place::Request).times(3)
+            scenario.breaks(ScriptedFaultKind::Reset, FaultPosition::Request).times(3)
         }),
         fall("torn streams", Next::There, 3, "after connection_error", |scenario| {
-            scenario.breaks(Harm::Close, Place::Headers).times(3)
+            scenario.breaks(ScriptedFaultKind::Close, FaultPosition::Headers).times(3)
         }),
         fall("HTML", Next::Here, 3, "after server_error", |scenario| {
             scenario.status(200).body("text/html", "<html><title>Log in</title></html>").times(3)
@@ -124,14 +124,14 @@ fn falls() -> Vec<Fall> {
     ]
 }
 
-fn trial(server: &Server) -> Trial {
+fn trial(server: &RehearsalServer) -> Trial {
     let stream = ["--output-format=stream-json", RETRIES];
     hasty(server).env("NIGHT_KEY", NIGHT_KEY).args(stream)
 }
 
 impl Fall {
     /// A first model that does a turn's work and then fails, and where the second one is.
-    fn stage(&self) -> (Server, Option<Server>) {
+    fn stage(&self) -> (RehearsalServer, Option<RehearsalServer>) {
         let turn = Scenario::new()
             .tool("Bash", json!({ "command": "echo kept >> work" }))
             .and_thinking("Only I may read this.")
@@ -245,11 +245,11 @@ async fn a_provider_that_nobody_answers_for_is_left_for_another() {
 #[tokio::test]
 async fn a_provider_that_falls_silent_is_left_for_another() {
     let silences = [
-        (Place::Request, ["--first-byte-timeout=3s", "--max-retries=1"], "api_timeout"),
-        (Place::Events(1), ["--stream-idle-timeout=3s", "--max-retries=1"], "stream_stalled"),
+        (FaultPosition::Request, ["--first-byte-timeout=3s", "--max-retries=1"], "api_timeout"),
+        (FaultPosition::Events(1), ["--stream-idle-timeout=3s", "--max-retries=1"], "stream_stalled"),
     ];
     all(silences.map(|(place, flags, class)| async move {
-        let primary = serve(Scenario::new().breaks(Harm::Stall, place).times(2));
+        let primary = serve(Scenario::new().breaks(ScriptedFaultKind::Stall, place).times(2));
         let other = serve(Scenario::new().reply("Done."));
         let label = at("model-b", &other);
         let trial = hasty(&primary).env("NIGHT_KEY", NIGHT_KEY).args(flags);
@@ -290,7 +290,7 @@ async fn without_a_way_back_each_model_has_one_time() {
         .times(3)
         .tool("Bash", turn)
         .status(529)
-        .after(After::RepeatLast);
+        .after(AfterLast::RepeatLast);
     let server = serve(scenario);
     let flags = ["--output-format=stream-json", "--fallback-model=opus,haiku", QUICKLY];
     let trial = Trial::against(&server).args(flags).args(TIMELESS).args(["Do it."]);
@@ -350,7 +350,7 @@ async fn a_mistake_in_the_settings_of_a_chain_has_a_file_a_line_and_a_column() {
 
 // --- the way back -------------------------------------------------------------------------------
 
-fn returning(primary: &Server, other: &Server) -> Trial {
+fn returning(primary: &RehearsalServer, other: &RehearsalServer) -> Trial {
     let label = at(SECOND, other);
     let flags = ["--output-format=stream-json", "--fallback-return", BRISKLY];
     let trial = Trial::against(primary).env("NIGHT_KEY", NIGHT_KEY).args(flags).args(TIMELESS);

@@ -4,7 +4,7 @@
 use std::fs;
 use std::num::NonZeroU64;
 
-use outlast::rehearsal::{After, Line, Recorded, Rules, Scenario, Server};
+use outlast::rehearsal::{AfterLast, ScriptLine, ReceivedRequest, ServerRules, Scenario, RehearsalServer};
 use serde_json::{Value, json};
 
 use super::history::{blocks, messages};
@@ -28,8 +28,8 @@ pub(super) fn reading(scenario: Scenario, parts: u32, lines: u32) -> Scenario {
     scenario.tool("Bash", part(lines)).and_text("On to the next part.").times(parts)
 }
 
-pub(super) fn window(tokens: u64) -> Rules {
-    Rules { token_limit: NonZeroU64::new(tokens), ..Rules::default() }
+pub(super) fn window(tokens: u64) -> ServerRules {
+    ServerRules { token_limit: NonZeroU64::new(tokens), ..ServerRules::default() }
 }
 
 /// A service that sums up whatever it is asked to.
@@ -37,7 +37,7 @@ pub(super) fn summing_up(scenario: Scenario) -> Scenario {
     scenario.compactions(Scenario::new().reply(SUMMARY).times(9))
 }
 
-pub(super) async fn run(server: &Server, args: &[&str]) -> Ended {
+pub(super) async fn run(server: &RehearsalServer, args: &[&str]) -> Ended {
     Trial::against(server).args(args).args(["Read it all."]).run().await
 }
 
@@ -48,30 +48,30 @@ pub(super) fn assert_read(ended: &Ended, parts: u32) {
     assert_eq!(read.trim(), parts.to_string());
 }
 
-fn is_summing_up(request: &Recorded) -> bool {
+fn is_summing_up(request: &ReceivedRequest) -> bool {
     request.header("x-outlast-source") == Some("compact")
 }
 
-pub(super) fn summing_requests(server: &Server) -> Vec<Recorded> {
+pub(super) fn summing_requests(server: &RehearsalServer) -> Vec<ReceivedRequest> {
     server.requests().into_iter().filter(is_summing_up).collect()
 }
 
 /// The first request for a reply after each one for a summary.
-pub(super) fn after_summaries(server: &Server) -> Vec<Recorded> {
+pub(super) fn after_summaries(server: &RehearsalServer) -> Vec<ReceivedRequest> {
     let requests = server.requests();
-    let follows = |pair: &&[Recorded]| is_summing_up(&pair[0]) && !is_summing_up(&pair[1]);
+    let follows = |pair: &&[ReceivedRequest]| is_summing_up(&pair[0]) && !is_summing_up(&pair[1]);
     requests.windows(2).filter(follows).map(|pair| pair[1].clone()).collect()
 }
 
 /// The requests that were answered by a rule: with a 400.
-pub(super) fn refused(server: &Server) -> Vec<Recorded> {
+pub(super) fn refused(server: &RehearsalServer) -> Vec<ReceivedRequest> {
     server.requests().into_iter().filter(|request| request.step.is_none()).collect()
 }
 
 /// No request that a validating server would refuse, and none again that was refused. The
 /// referee's rules, and an eye of our own on the one rule that matters most.
 #[track_caller]
-pub(super) fn assert_clean(server: &Server, ended: &Ended) {
+pub(super) fn assert_clean(server: &RehearsalServer, ended: &Ended) {
     assert_eq!(server.violations(), [""; 0], "{ended:?}");
     let requests = server.requests();
     for pair in requests.windows(2) {
@@ -83,7 +83,7 @@ pub(super) fn assert_clean(server: &Server, ended: &Ended) {
 
 /// Every call is answered in the next message, and nothing else is.
 #[track_caller]
-pub(super) fn assert_paired(request: &Recorded) {
+pub(super) fn assert_paired(request: &ReceivedRequest) {
     let ids = |message: Option<&Value>, kind: &str, key: &str| {
         let blocks =
             message.and_then(|message| message["content"].as_array()).into_iter().flatten();
@@ -279,7 +279,7 @@ async fn a_summing_request_that_overflows_loses_its_oldest_rounds() {
         assert_eq!(asked.len(), 4, "{ended:?}");
         let lengths: Vec<usize> = asked.iter().map(|request| request.raw.len()).collect();
         assert!(lengths.windows(2).all(|pair| pair[1] < pair[0] * 9 / 10), "{lengths:?}");
-        let text = |request: &Recorded| messages(request)[0].to_string();
+        let text = |request: &ReceivedRequest| messages(request)[0].to_string();
         assert!(asked.iter().all(|request| text(request).contains("Read it all.")), "the task");
         assert!(text(&asked[0]).contains("part 1, line 0001"));
         assert!(!text(&asked[3]).contains("part 1, line"), "the oldest went first");
@@ -310,7 +310,7 @@ fn assert_names(ended: &Ended, reason: &str, culprit: &str) -> String {
 /// The floor lies above the threshold: two summaries show that, and a third is not paid for.
 #[tokio::test]
 async fn compaction_that_no_longer_helps_ends_the_run() {
-    let scenario = reading(Scenario::new().rules(window(60_000)), 1, 90).after(After::RepeatLast);
+    let scenario = reading(Scenario::new().rules(window(60_000)), 1, 90).after(AfterLast::RepeatLast);
     let server = serve(summing_up(scenario));
     let trial = Trial::against(&server);
     let rules = "Rule: every line of this is to be kept in mind at all times.\n".repeat(2_200);
@@ -379,5 +379,5 @@ async fn a_full_window_is_not_tried_when_nothing_could_act() {
     let server = serve(scenario);
     let ended = run(&server, &args[..4]).await;
     assert_eq!(server.requests().len(), 2, "{ended:?}");
-    assert!(server.requests().iter().all(|request| request.line == Line::Main));
+    assert!(server.requests().iter().all(|request| request.line == ScriptLine::Main));
 }

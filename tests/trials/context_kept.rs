@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use outlast::model::{cost, facts};
-use outlast::rehearsal::{Harm, Place, Recorded, Scenario, Server};
+use outlast::rehearsal::{ScriptedFaultKind, FaultPosition, ReceivedRequest, Scenario, RehearsalServer};
 use outlast::transcript::Usage;
 use serde_json::{Value, json};
 
@@ -224,7 +224,7 @@ async fn a_slow_summary_is_waited_for_with_heartbeats() {
 }
 
 /// Waits until a summary is asked for.
-async fn until_asked(server: &Server, number: usize) {
+async fn until_asked(server: &RehearsalServer, number: usize) {
     within("the request for a summary", async {
         let mut count = 1;
         loop {
@@ -239,10 +239,10 @@ async fn until_asked(server: &Server, number: usize) {
 }
 
 fn stalled() -> Scenario {
-    slow(Scenario::new().breaks(Harm::Stall, Place::Events(4)).reply(SUMMARY))
+    slow(Scenario::new().breaks(ScriptedFaultKind::Stall, FaultPosition::Events(4)).reply(SUMMARY))
 }
 
-fn begin(server: &Server) -> Running {
+fn begin(server: &RehearsalServer) -> Running {
     Trial::against(server).args(KNOWN).args(["--session-id", SESSION, TASK]).start()
 }
 
@@ -271,7 +271,7 @@ enum Restored {
 }
 
 /// Takes the session up, and looks at the first request of it.
-async fn goes_on(server: &Server, ended: Ended, expected: Restored) -> Recorded {
+async fn goes_on(server: &RehearsalServer, ended: Ended, expected: Restored) -> ReceivedRequest {
     let before = server.requests().len();
     let args = ["--resume", SESSION];
     let ended = ended.again(&server.base_url()).args(KNOWN).args(args).run().await;
@@ -318,7 +318,7 @@ async fn killed_during_a_summary_a_session_has_its_whole_conversation() {
 /// Killed while the first request after the summary is being answered.
 fn cut_after_a_summary() -> Scenario {
     let scenario = reading(Scenario::new().rules(window(60_000)), 5, 250)
-        .breaks(Harm::Stall, Place::Request)
+        .breaks(ScriptedFaultKind::Stall, FaultPosition::Request)
         .reply("All read.");
     scenario.compactions(Scenario::new().reply(SUMMARY))
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use nix::sys::signal::Signal;
 use outlast::journal::{self, OnDamage, SessionId};
-use outlast::rehearsal::{After, Rules, Scenario, Server};
+use outlast::rehearsal::{AfterLast, ServerRules, Scenario, RehearsalServer};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
@@ -23,20 +23,20 @@ fn id(number: usize) -> String {
 }
 
 /// Two commands with effects in a folder that all share, and an answer of its own.
-fn task(number: usize) -> Server {
+fn task(number: usize) -> RehearsalServer {
     let says = |word: &str| json!({ "command": format!("echo {number} {word} >> log") });
-    let rules = Rules { require_key: Some("access-token-1".to_owned()), ..Rules::default() };
+    let rules = ServerRules { require_key: Some("access-token-1".to_owned()), ..ServerRules::default() };
     serve(
         Scenario::new()
             .tool("Bash", says("one"))
             .tool("Bash", says("two"))
             .reply(&format!("Done {number}."))
-            .after(After::RepeatLast)
+            .after(AfterLast::RepeatLast)
             .rules(rules),
     )
 }
 
-fn run(server: &Server, home: &Path, number: usize) -> Trial {
+fn run(server: &RehearsalServer, home: &Path, number: usize) -> Trial {
     Trial::against(server)
         .without("ANTHROPIC_API_KEY")
         .env("OUTLAST_CONFIG_DIR", &home.join("config").display().to_string())
@@ -47,7 +47,7 @@ fn run(server: &Server, home: &Path, number: usize) -> Trial {
 
 /// Runs one of the crowd. `None`: it was killed.
 async fn one(
-    servers: Arc<Vec<Server>>,
+    servers: Arc<Vec<RehearsalServer>>,
     home: PathBuf,
     number: usize,
     killed: bool,
@@ -68,7 +68,7 @@ async fn one(
 
 /// Starts all of them at once. Returns those that were killed.
 async fn wave(
-    servers: &Arc<Vec<Server>>,
+    servers: &Arc<Vec<RehearsalServer>>,
     home: &Path,
     numbers: impl Iterator<Item = (usize, bool)>,
 ) -> Vec<usize> {
@@ -119,7 +119,7 @@ async fn a_crowd_on_one_state_folder_loses_and_breaks_nothing() {
     let log = fs::read_to_string(home.join("work/log")).expect("there were effects");
     let different: BTreeSet<&str> = log.lines().collect();
     assert_eq!(different.len(), log.lines().count(), "nothing happened twice");
-    let place = journal::Place::new(&config, &home.join("work"));
+    let place = journal::SessionFolder::new(&config, &home.join("work"));
     let mut files: BTreeSet<String> = fs::read_dir(place.folder())
         .expect("there are sessions")
         .map(|entry| entry.expect("readable").file_name().to_string_lossy().into_owned())

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use outlast::recovery::Nudge;
-use outlast::rehearsal::{After, Scenario, Server};
+use outlast::rehearsal::{AfterLast, Scenario, RehearsalServer};
 use serde_json::{Value, json};
 
 use super::history::messages;
@@ -21,12 +21,12 @@ fn claims(times: u32) -> Scenario {
     Scenario::new().reply("Done.").times(times)
 }
 
-fn requiring(server: &Server, command: &str) -> Trial {
+fn requiring(server: &RehearsalServer, command: &str) -> Trial {
     Trial::against(server).args(["--require", command])
 }
 
 /// The words of a request's last message.
-pub(super) fn told(server: &Server, number: usize) -> String {
+pub(super) fn told(server: &RehearsalServer, number: usize) -> String {
     let requests = server.requests();
     let all = messages(&requests[number - 1]);
     let last = all.last().expect("a message");
@@ -36,7 +36,7 @@ pub(super) fn told(server: &Server, number: usize) -> String {
 }
 
 #[track_caller]
-pub(super) fn asked(server: &Server, requests: usize) {
+pub(super) fn asked(server: &RehearsalServer, requests: usize) {
     assert_eq!(server.requests().len(), requests);
     assert_eq!(server.violations(), [""; 0]);
     assert_eq!(server.unplayed(), 0);
@@ -253,7 +253,7 @@ async fn a_check_that_was_cut_off_is_made_again_without_another_request() {
         }
         let ended = running.end().await;
         assert_eq!(ended.code, cut.map_or(Some(5), |it| (it == Signal::SIGTERM).then_some(143)));
-        let next = serve(Scenario::new().after(After::Fail));
+        let next = serve(Scenario::new().after(AfterLast::Fail));
         let check = "echo y >> runs; test -e mended || { echo missing; exit 1; }";
         fs::write(ended.work().join("mended"), "").expect("written");
         let again = ended.again(&next.base_url()).args(["--continue", "--require", check]);

@@ -1,7 +1,7 @@
 //! Trials of structured output: what comes out fits, or the run says that it failed.
 
 use outlast::recovery::Nudge;
-use outlast::rehearsal::{After, Scenario, Server};
+use outlast::rehearsal::{AfterLast, Scenario, RehearsalServer};
 use serde_json::{Value, json};
 
 use super::demands::{asked, fails_as, told};
@@ -33,12 +33,12 @@ fn bad() -> Value {
     json!({ "count": "two", "names": ["a", 7] })
 }
 
-fn trial(server: &Server) -> Trial {
+fn trial(server: &RehearsalServer) -> Trial {
     Trial::against(server).args(["--json-schema", &schema(), "Count them."])
 }
 
 /// What the model was told of its calls in the last round, as text.
-fn results(server: &Server, number: usize) -> String {
+fn results(server: &RehearsalServer, number: usize) -> String {
     let requests = server.requests();
     let results = blocks(&requests[number - 1], "tool_result");
     results.last().expect("a result")["content"].to_string()
@@ -117,7 +117,7 @@ async fn an_answer_that_the_output_limit_cut_is_no_try() {
     assert_eq!(result["recovery"]["strategies"].get("structured_output_retry"), None);
     asked(&server, 4);
 
-    let scenario = Scenario::new().tool(ANSWER, good()).cut(12).after(After::RepeatLast);
+    let scenario = Scenario::new().tool(ANSWER, good()).cut(12).after(AfterLast::RepeatLast);
     let server = serve(scenario);
     let ended = trial(&server).run().await;
     let result = fails_as(&ended, 7, "max_output_tokens");

@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
 
-use outlast::rehearsal::{After, Scenario, Server};
+use outlast::rehearsal::{AfterLast, Scenario, RehearsalServer};
 use serde_json::{Value, json};
 
 use super::kills::can_trace;
@@ -16,7 +16,7 @@ const SESSION: &str = "5e551011-0000-4000-8000-0000000d15c5";
 /// Three commands, and an answer.
 fn task() -> Scenario {
     let command = json!({ "command": "echo effect >> log; seq 1 200" });
-    Scenario::new().tool("Bash", command).times(3).reply("Done.").after(After::RepeatLast)
+    Scenario::new().tool("Bash", command).times(3).reply("Done.").after(AfterLast::RepeatLast)
 }
 
 /// The run did what it was asked, kept nothing of it, and says so: once to people, once to
@@ -39,7 +39,7 @@ fn effects(ended: &Ended) -> usize {
 
 /// Runs the task with one kind of call on its journal failing from the `number`-th on. Returns
 /// the calls on the journal that were seen too.
-async fn failing(server: &Server, call: &str, error: &str, number: usize) -> (Ended, String) {
+async fn failing(server: &RehearsalServer, call: &str, error: &str, number: usize) -> (Ended, String) {
     let trial = Trial::against(server).args(["--session-id", SESSION, "Do it."]);
     let folder = fs::canonicalize(trial.work()).expect("it is there").display().to_string();
     let plain: String =

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
-use outlast::rehearsal::{Recorded, Scenario, Server};
+use outlast::rehearsal::{ReceivedRequest, Scenario, RehearsalServer};
 use serde_json::json;
 
 use crate::support::{Ended, Trial, serve, within};
@@ -14,11 +14,11 @@ const PRIMARY_KEY: &str = "test-key-0123456789";
 const NIGHT_KEY: &str = "night-key-9876543210";
 
 /// The model at the other server, as the command line has it.
-fn entry(model: &str, server: &Server, key: &str) -> String {
+fn entry(model: &str, server: &RehearsalServer, key: &str) -> String {
     format!("{model}@{}{key}", server.base_url())
 }
 
-fn trial(server: &Server, chain: &str) -> Trial {
+fn trial(server: &RehearsalServer, chain: &str) -> Trial {
     Trial::against(server).env("NIGHT_KEY", NIGHT_KEY).env("NIGHT_COPY", NIGHT_KEY).args([
         "--output-format",
         "stream-json",
@@ -27,9 +27,9 @@ fn trial(server: &Server, chain: &str) -> Trial {
     ])
 }
 
-fn keys(server: &Server) -> Vec<(String, Option<String>, Option<String>)> {
+fn keys(server: &RehearsalServer) -> Vec<(String, Option<String>, Option<String>)> {
     let own = |value: Option<&str>| value.map(str::to_owned);
-    let keys = |request: &Recorded| {
+    let keys = |request: &ReceivedRequest| {
         let (key, bearer) = (request.header("x-api-key"), request.header("authorization"));
         (request.model().to_owned(), own(key), own(bearer))
     };

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use outlast::rehearsal::{Recorded, Scenario, Server};
+use outlast::rehearsal::{ReceivedRequest, Scenario, RehearsalServer};
 use serde_json::{Value, json};
 
 use super::chain::{QUICKLY, SECOND, TIMELESS};
@@ -15,18 +15,18 @@ const DAY: i64 = 86_400;
 const BETA: &str = "fast-mode-";
 const DENIED: &str = "anthropic-ratelimit-unified-overage-disabled-reason";
 
-fn trial(server: &Server) -> Trial {
+fn trial(server: &RehearsalServer) -> Trial {
     let flags = ["--output-format=stream-json", "--fast", QUICKLY];
     Trial::against(server).args(flags).args(TIMELESS)
 }
 
-fn fast(server: &Server) -> Trial {
+fn fast(server: &RehearsalServer) -> Trial {
     trial(server).args(["--model", MODEL])
 }
 
 /// At which speed each request was asked for. Both signs of it must agree.
-fn speeds(server: &Server) -> Vec<bool> {
-    let speed = |request: &Recorded| {
+fn speeds(server: &RehearsalServer) -> Vec<bool> {
+    let speed = |request: &ReceivedRequest| {
         let asked = request.body["speed"] == "fast";
         let beta = request.header("anthropic-beta").is_some_and(|betas| betas.contains(BETA));
         assert_eq!(asked, beta, "{:?}", request.headers);

@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::Path;
 
-use outlast::rehearsal::{After, Form, Recorded, Scenario, Server};
+use outlast::rehearsal::{AfterLast, ReplyForm, ReceivedRequest, Scenario, RehearsalServer};
 use serde_json::{Value, json};
 
 use super::demands::fails_as;
@@ -33,7 +33,7 @@ fn plays(scenario: Scenario, name: &str) -> Scenario {
 }
 
 /// A run that tries again at once.
-fn hasty(server: &Server) -> Trial {
+fn hasty(server: &RehearsalServer) -> Trial {
     with(Trial::against(server), &json!({ "retryFirstDelay": "1ms", "retryLongestDelay": "1ms" }))
 }
 
@@ -80,7 +80,7 @@ async fn an_overload_that_a_gateway_quotes_leads_to_the_next_model() {
     assert_eq!(models[2], "claude-sonnet-5-5", "{models:?}");
     assert_eq!(models[3], "claude-haiku-5-5", "{models:?}");
 
-    let server = serve(overloaded().after(After::RepeatLast));
+    let server = serve(overloaded().after(AfterLast::RepeatLast));
     let ended = hasty(&server).args(["--max-retries", "2", "Do it."]).run().await;
     let result = fails_as(&ended, 75, "model_error");
     assert_eq!(
@@ -106,7 +106,7 @@ async fn what_cannot_pass_is_not_tried_again_in_whatever_words_it_comes() {
         ("vllm-404.json", 1, "invalid_model"),
     ];
     for (name, code, class) in table {
-        let server = serve(plays(Scenario::new(), name).after(After::RepeatLast));
+        let server = serve(plays(Scenario::new(), name).after(AfterLast::RepeatLast));
         let ended = hasty(&server).args(["Do it."]).run().await;
         let result = fails_as(&ended, code, "model_error");
         assert_eq!(result["api_error_class"], class, "{name}");
@@ -123,7 +123,7 @@ async fn a_shape_that_nobody_knows_is_judged_by_its_status() {
     for shape in shapes {
         for (status, class, requests) in statuses {
             let scenario = Scenario::new().status(status).body("application/json", shape);
-            let server = serve(scenario.after(After::RepeatLast));
+            let server = serve(scenario.after(AfterLast::RepeatLast));
             let ended = hasty(&server).args(["--max-retries", "3", "Do it."]).run().await;
             let found = agrees(&ended)["api_error_class"].clone();
             let found = if found == "repeated_529" { json!("server_overload") } else { found };
@@ -150,7 +150,7 @@ fn overflow(name: &str, window: &str) -> (u16, String) {
     (status, body)
 }
 
-fn size(request: &Recorded) -> usize {
+fn size(request: &ReceivedRequest) -> usize {
     request.body["messages"].to_string().len()
 }
 
@@ -170,7 +170,7 @@ async fn an_overflow_in_any_words_is_folded_away_and_the_work_goes_on() {
     for name in OVERFLOWS {
         let (status, body) = overflow(name, "65536");
         let scenario = grown(Scenario::new()).status(status).body("application/json", &body);
-        let scenario = scenario.reply("6000 lines.").form(Form::LlamaCpp);
+        let scenario = scenario.reply("6000 lines.").form(ReplyForm::LlamaCpp);
         // Where no window is named, not much is left of it to be safe.
         let server = serve(scenario.compactions(Scenario::new().reply("Six parts, 6000 lines.")));
         let ended = Trial::against(&server).args(["How many lines?"]).run().await;
@@ -202,7 +202,7 @@ async fn an_overflow_that_nothing_helps_against_ends_with_the_truth() {
         let (status, body) = overflow(name, "65536");
         let always = |scenario: Scenario| scenario.status(status).body("application/json", &body);
         let scenario = always(grown(Scenario::new()));
-        let server = serve(scenario.after(After::RepeatLast));
+        let server = serve(scenario.after(AfterLast::RepeatLast));
         let ended = Trial::against(&server).args(["How many lines?"]).run().await;
         let result = fails_as(&ended, 7, "prompt_too_long");
         assert_eq!(result["api_error_class"], "prompt_too_long", "{name}");
@@ -216,7 +216,7 @@ async fn an_overflow_that_nothing_helps_against_ends_with_the_truth() {
 // --- helper calls -----------------------------------------------------------------------------
 
 /// A conversation that is compacted ahead of need; the summary fails.
-async fn without_a_summary(name: &str, summaries: Scenario) -> (Server, Ended, Value) {
+async fn without_a_summary(name: &str, summaries: Scenario) -> (RehearsalServer, Ended, Value) {
     let scenario = grown(Scenario::new()).reply("6000 lines.").compactions(summaries);
     let server = serve(scenario);
     let trial = hasty(&server).args([

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
-use outlast::rehearsal::{After, Recorded, Scenario, Server};
+use outlast::rehearsal::{AfterLast, ReceivedRequest, Scenario, RehearsalServer};
 use outlast::transcript::OUTCOME_UNKNOWN;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, BufReader};
@@ -49,7 +49,7 @@ fn story() -> Scenario {
                 story.and_tool("Bash", json!({ "command": format!("echo more {turn} >> log") }));
         }
     }
-    story.reply("All done.").usage(1000, 100).after(After::RepeatLast)
+    story.reply("All done.").usage(1000, 100).after(AfterLast::RepeatLast)
 }
 
 /// When the process is killed.
@@ -63,7 +63,7 @@ enum Kill {
     Tool(usize),
 }
 
-fn first_run(server: &Server) -> Trial {
+fn first_run(server: &RehearsalServer) -> Trial {
     Trial::against(server)
         .args(["--session-id", SESSION, "--output-format", "stream-json"])
         .args(["--include-partial-messages", "Do it."])
@@ -93,7 +93,7 @@ async fn open_gate(gate: &Path) -> pipe::Sender {
 }
 
 /// Runs the story until it is killed.
-async fn killed(server: &Server, kill: Kill) -> Ended {
+async fn killed(server: &RehearsalServer, kill: Kill) -> Ended {
     let trial = first_run(server);
     if let Kill::Tool(turn) = kill {
         let gate = trial.work().join(format!("gate{turn}"));
@@ -126,23 +126,23 @@ async fn killed(server: &Server, kill: Kill) -> Ended {
     ended
 }
 
-pub(super) fn messages(request: &Recorded) -> Vec<Value> {
+pub(super) fn messages(request: &ReceivedRequest) -> Vec<Value> {
     request.body["messages"].as_array().cloned().unwrap_or_default()
 }
 
 /// The blocks of a type in a request.
-pub(super) fn blocks(request: &Recorded, kind: &str) -> Vec<Value> {
+pub(super) fn blocks(request: &ReceivedRequest, kind: &str) -> Vec<Value> {
     let messages = messages(request);
     let blocks = messages.iter().filter_map(|message| message["content"].as_array()).flatten();
     blocks.filter(|block| block["type"] == kind).cloned().collect()
 }
 
-fn replies(request: &Recorded) -> usize {
+fn replies(request: &ReceivedRequest) -> usize {
     messages(request).iter().filter(|message| message["role"] == "assistant").count()
 }
 
 /// What the model is told of each of its commands, by the command's first words.
-fn told(request: &Recorded) -> HashMap<String, String> {
+fn told(request: &ReceivedRequest) -> HashMap<String, String> {
     let results = blocks(request, "tool_result");
     let text_of = |id: &Value| {
         let result = results.iter().find(|result| result["tool_use_id"] == *id);
@@ -157,12 +157,12 @@ fn told(request: &Recorded) -> HashMap<String, String> {
 }
 
 /// Those requests that the second process made.
-fn resumed_requests(server: &Server) -> Vec<Recorded> {
+fn resumed_requests(server: &RehearsalServer) -> Vec<ReceivedRequest> {
     let requests = server.requests();
     requests.into_iter().filter(|request| request.header("x-process") == Some("second")).collect()
 }
 
-async fn resume(server: &Server, ended: Ended, number: usize) -> Ended {
+async fn resume(server: &RehearsalServer, ended: Ended, number: usize) -> Ended {
     let prompted = number.is_multiple_of(2);
     let by_id = number % 4 < 2;
     let trial =
@@ -183,7 +183,7 @@ fn settled(result: &Value) -> Value {
 }
 
 /// Everything that must hold after a kill and a resume, whenever the kill came.
-fn judge(server: &Server, ended: &Ended, kill: Kill) {
+fn judge(server: &RehearsalServer, ended: &Ended, kill: Kill) {
     assert_eq!(server.violations(), [""; 0], "{kill:?}");
     let log = fs::read_to_string(ended.work().join("log")).unwrap_or_default();
     let mut lines: Vec<&str> = log.lines().collect();
@@ -317,7 +317,7 @@ async fn a_turn_that_left_no_message_counts_over_a_kill() {
         .stop_reason("max_tokens")
         .times(3)
         .tool("Bash", json!({ "command": "true" }))
-        .after(After::RepeatLast);
+        .after(AfterLast::RepeatLast);
     let server = serve(scenario);
     let limit = ["--session-id", SESSION, "--max-turns", "5", "Do it."];
     let mut running = Trial::against(&server).args(limit).start();

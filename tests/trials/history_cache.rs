@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use outlast::rehearsal::{Recorded, Scenario};
+use outlast::rehearsal::{ReceivedRequest, Scenario};
 use serde_json::json;
 
 use crate::support::{Trial, serve};
@@ -12,13 +12,13 @@ const SESSION: &str = "5e551011-0000-4000-8000-000000000004";
 const MARK: &str = r#","cache_control":{"type":"ephemeral"}"#;
 
 /// Everything in front of the last cache breakpoint, without the breakpoints.
-fn cached(request: &Recorded) -> String {
+fn cached(request: &ReceivedRequest) -> String {
     let body = String::from_utf8_lossy(&request.raw).into_owned();
     let end = body.rfind(MARK).expect("every request marks what is to be cached");
     body[..end].replace(MARK, "")
 }
 
-fn whole(request: &Recorded) -> String {
+fn whole(request: &ReceivedRequest) -> String {
     String::from_utf8_lossy(&request.raw).replace(MARK, "")
 }
 

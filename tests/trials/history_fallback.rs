@@ -1,6 +1,6 @@
 //! Trials of history: another model takes over.
 
-use outlast::rehearsal::{Scenario, Server};
+use outlast::rehearsal::{Scenario, RehearsalServer};
 use serde_json::{Value, json};
 
 use super::history::{blocks, messages};
@@ -10,11 +10,11 @@ const FIRST: &str = "claude-sonnet-5-5";
 const SECOND: &str = "claude-opus-5-5";
 const THIRD: &str = "claude-haiku-5-5";
 
-fn asked(server: &Server) -> Vec<String> {
+fn asked(server: &RehearsalServer) -> Vec<String> {
     server.requests().iter().map(|request| request.model().to_owned()).collect()
 }
 
-async fn run(scenario: Scenario, chain: &str) -> (Server, Ended) {
+async fn run(scenario: Scenario, chain: &str) -> (RehearsalServer, Ended) {
     let server = serve(scenario);
     let ended = Trial::against(&server)
         .args(["--output-format", "stream-json", "--fallback-model", chain, "Do it."])

@@ -1,17 +1,17 @@
 //! Trials of history: replies that hit the output limit, and replies that do not.
 
-use outlast::rehearsal::{After, Scenario, Server};
+use outlast::rehearsal::{AfterLast, Scenario, RehearsalServer};
 use serde_json::{Value, json};
 
 use super::history::{blocks, messages};
 use crate::support::{Ended, Trial, serve};
 
-fn caps(server: &Server) -> Vec<u64> {
-    let cap = |request: &outlast::rehearsal::Recorded| request.body["max_tokens"].as_u64();
+fn caps(server: &RehearsalServer) -> Vec<u64> {
+    let cap = |request: &outlast::rehearsal::ReceivedRequest| request.body["max_tokens"].as_u64();
     server.requests().iter().filter_map(cap).collect()
 }
 
-async fn run(scenario: Scenario) -> (Server, Ended) {
+async fn run(scenario: Scenario) -> (RehearsalServer, Ended) {
     let server = serve(scenario);
     let ended = Trial::against(&server).args(["Write it all down."]).run().await;
     assert_eq!(server.violations(), [""; 0]);
@@ -20,7 +20,7 @@ async fn run(scenario: Scenario) -> (Server, Ended) {
 
 /// One larger try, three continuations, and the truth.
 #[track_caller]
-fn assert_exhausted(server: &Server, ended: &Ended) -> Value {
+fn assert_exhausted(server: &RehearsalServer, ended: &Ended) -> Value {
     let result = ended.result();
     assert_eq!(ended.code, Some(7), "{ended:?}");
     assert_eq!(result["terminal_reason"], "max_output_tokens");
@@ -35,7 +35,7 @@ fn assert_exhausted(server: &Server, ended: &Ended) -> Value {
 #[tokio::test]
 async fn a_tool_call_that_is_always_cut_is_never_run_and_not_for_ever_asked_for() {
     let input = json!({ "command": "echo ran >> log; echo and this is a long command" });
-    let scenario = Scenario::new().tool("Bash", input).cut(30).after(After::RepeatLast);
+    let scenario = Scenario::new().tool("Bash", input).cut(30).after(AfterLast::RepeatLast);
     let (server, ended) = run(scenario).await;
     let result = assert_exhausted(&server, &ended);
     assert!(!ended.work().join("log").exists(), "half a command is no command");
@@ -86,7 +86,7 @@ async fn thinking_that_is_always_cut_leaves_nothing_in_the_history() {
         .empty()
         .and_thinking("And another thing.")
         .stop_reason("max_tokens")
-        .after(After::RepeatLast);
+        .after(AfterLast::RepeatLast);
     let (server, ended) = run(scenario).await;
     assert_exhausted(&server, &ended);
     let last = server.requests().pop().expect("there were requests");

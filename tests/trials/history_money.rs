@@ -1,6 +1,6 @@
 //! Trials of history: what a run has spent, what it may still spend, and that it says so.
 
-use outlast::rehearsal::{After, Answer, Harm, Place, Reply, Scenario, Server, Step, Tool, Usage};
+use outlast::rehearsal::{AfterLast, StepAnswer, ScriptedFaultKind, FaultPosition, ScriptedReply, Scenario, RehearsalServer, ScriptStep, ScriptedToolCall, ScriptedUsage};
 use serde_json::{Value, json};
 
 use crate::support::{Ended, Trial, serve};
@@ -8,18 +8,18 @@ use crate::support::{Ended, Trial, serve};
 /// A model that uses up every token it is given, and calls a tool.
 fn greedy() -> Scenario {
     let tool =
-        Tool { name: "Bash".to_owned(), input: json!({ "command": "true" }), id: None, cut: None };
-    let usage = Usage { output_tokens: Some(u64::MAX), ..Usage::default() };
-    let reply = Reply { tools: vec![tool], usage, ..Reply::default() };
-    Scenario::new().step(Step::new(Answer::Reply(reply))).after(After::RepeatLast)
+        ScriptedToolCall { name: "Bash".to_owned(), input: json!({ "command": "true" }), id: None, cut: None };
+    let usage = ScriptedUsage { output_tokens: Some(u64::MAX), ..ScriptedUsage::default() };
+    let reply = ScriptedReply { tools: vec![tool], usage, ..ScriptedReply::default() };
+    Scenario::new().step(ScriptStep::new(StepAnswer::Reply(reply))).after(AfterLast::RepeatLast)
 }
 
-fn caps(server: &Server) -> Vec<u64> {
-    let cap = |request: &outlast::rehearsal::Recorded| request.body["max_tokens"].as_u64();
+fn caps(server: &RehearsalServer) -> Vec<u64> {
+    let cap = |request: &outlast::rehearsal::ReceivedRequest| request.body["max_tokens"].as_u64();
     server.requests().iter().filter_map(cap).collect()
 }
 
-async fn run(server: &Server, args: &[&str]) -> Ended {
+async fn run(server: &RehearsalServer, args: &[&str]) -> Ended {
     let ended = Trial::against(server).args(args).args(["Do it."]).run().await;
     assert_eq!(server.violations(), [""; 0], "{ended:?}");
     ended
@@ -63,7 +63,7 @@ async fn a_budget_is_a_ceiling() {
 async fn attempts_that_broke_cost_what_they_received() {
     let server = serve(
         Scenario::new()
-            .breaks(Harm::Close, Place::Delta)
+            .breaks(ScriptedFaultKind::Close, FaultPosition::Delta)
             .and_text("Torn here.")
             .times(2)
             .reply("Done.")
@@ -85,8 +85,8 @@ async fn attempts_that_broke_cost_what_they_received() {
 /// numbers agree.
 #[tokio::test]
 async fn four_resets_leave_a_small_budget_as_it_was() {
-    let resets = Scenario::new().breaks(Harm::Reset, Place::Request).times(2);
-    let resets = resets.breaks(Harm::Reset, Place::Headers).times(2);
+    let resets = Scenario::new().breaks(ScriptedFaultKind::Reset, FaultPosition::Request).times(2);
+    let resets = resets.breaks(ScriptedFaultKind::Reset, FaultPosition::Headers).times(2);
     let server = serve(resets.reply("Done.").usage(1_000, 100));
     let ended = run(&server, &["--max-budget-usd", "1"]).await;
     let result = ended.result();
@@ -148,7 +148,7 @@ async fn a_budget_that_is_looked_at_afterwards_reserves_nothing() {
 
 #[tokio::test]
 async fn a_token_budget_asks_for_more_until_it_is_in_vain() {
-    let server = serve(Scenario::new().reply("Done.").usage(10, 100).after(After::RepeatLast));
+    let server = serve(Scenario::new().reply("Done.").usage(10, 100).after(AfterLast::RepeatLast));
     let ended = run(&server, &["--token-budget", "500k"]).await;
     let result = ended.result();
     assert_eq!(ended.code, Some(0), "{ended:?}");
@@ -157,7 +157,7 @@ async fn a_token_budget_asks_for_more_until_it_is_in_vain() {
     assert_eq!(result["result"], "Done.");
 
     // 600 tokens a reply are worth a nudge, up to nine tenths of 5,000.
-    let server = serve(Scenario::new().reply("More.").usage(10, 600).after(After::RepeatLast));
+    let server = serve(Scenario::new().reply("More.").usage(10, 600).after(AfterLast::RepeatLast));
     let ended = run(&server, &["--token-budget", "5k"]).await;
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert_eq!(server.requests().len(), 8);

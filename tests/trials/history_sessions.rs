@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use outlast::rehearsal::{After, Harm, Place, Scenario};
+use outlast::rehearsal::{AfterLast, ScriptedFaultKind, FaultPosition, Scenario};
 use serde_json::{Value, json};
 
 use super::history::{blocks, journal, messages};
@@ -13,7 +13,7 @@ const SESSION: &str = "5e551011-0000-4000-8000-000000000002";
 const OTHER: &str = "5e551011-0000-4000-8000-000000000003";
 
 fn talk() -> Scenario {
-    Scenario::new().reply("Yes.").after(After::RepeatLast)
+    Scenario::new().reply("Yes.").after(AfterLast::RepeatLast)
 }
 
 /// Everything the user said in a request.
@@ -31,8 +31,8 @@ fn files_below(folder: &Path) -> Vec<std::path::PathBuf> {
 
 #[tokio::test]
 async fn a_session_in_use_is_refused_with_a_line_that_says_by_whom() {
-    let scenario = Scenario::new().reply("One.").reply("Two.").fault(Harm::Stall, Place::Request);
-    let server = serve(scenario.after(After::RepeatLast));
+    let scenario = Scenario::new().reply("One.").reply("Two.").fault(ScriptedFaultKind::Stall, FaultPosition::Request);
+    let server = serve(scenario.after(AfterLast::RepeatLast));
     let ended = Trial::against(&server).args(["--session-id", SESSION, "One?"]).run().await;
     assert_eq!(ended.code, Some(0), "{ended:?}");
     let config = ended.config();
@@ -164,7 +164,7 @@ async fn thinking_does_not_follow_a_session_to_another_model() {
         .times(3)
         .tool("Bash", json!({ "command": "true" }))
         .and_thinking(&think("opus"))
-        .fault(Harm::Stall, Place::Request)
+        .fault(ScriptedFaultKind::Stall, FaultPosition::Request)
         .tool("Bash", json!({ "command": "true" }))
         .and_thinking(&think("opus"))
         .reply("Done.")

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use outlast::rehearsal::{After, Recorded, Scenario};
+use outlast::rehearsal::{AfterLast, ReceivedRequest, Scenario};
 use serde_json::{Value, json};
 
 use super::history::blocks;
@@ -10,7 +10,7 @@ use crate::support::stopwatch::Stopwatch;
 use crate::support::{Trial, is_alive, serve};
 
 /// What the model was told of its calls, in their order.
-fn told(request: &Recorded) -> Vec<String> {
+fn told(request: &ReceivedRequest) -> Vec<String> {
     let results = blocks(request, "tool_result");
     results.iter().map(|result| result["content"].to_string()).collect()
 }
@@ -74,7 +74,7 @@ async fn what_is_not_allowed_is_denied_told_and_listed() {
 async fn a_run_that_is_denied_all_the_way_is_no_success() {
     let scenario = Scenario::new()
         .tool("Bash", json!({ "command": "echo no > file" }))
-        .after(After::RepeatLast);
+        .after(AfterLast::RepeatLast);
     let server = serve(scenario);
     let ended = Trial::against(&server)
         .args(["--permission-mode", "default", "--max-turns", "3", "Do it."])

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use nix::sys::signal::Signal;
-use outlast::rehearsal::{Scenario, Server};
+use outlast::rehearsal::{Scenario, RehearsalServer};
 use serde_json::{Value, json};
 
 use crate::support::{Bell, Ended, Trial, is_alive, serve};
@@ -21,23 +21,23 @@ fn one(event: &str, text: &str) -> Value {
 }
 
 /// A trial with these settings, and a result on standard output.
-fn trial(server: &Server, settings: &Value) -> Trial {
+fn trial(server: &RehearsalServer, settings: &Value) -> Trial {
     let settings = settings.to_string();
     let args = ["--settings", &settings, "--output-format", "stream-json", "--verbose"];
     Trial::against(server).args(args)
 }
 
-async fn run(server: &Server, settings: &Value) -> Ended {
+async fn run(server: &RehearsalServer, settings: &Value) -> Ended {
     trial(server, settings).args(["do it"]).run().await
 }
 
 /// A tool call, and an answer.
-fn calling(command: &str) -> Server {
+fn calling(command: &str) -> RehearsalServer {
     serve(Scenario::new().tool("Bash", json!({ "command": command })).reply("Done."))
 }
 
 /// Everything that the model is told with a request.
-fn told(server: &Server, request: usize) -> String {
+fn told(server: &RehearsalServer, request: usize) -> String {
     let requests = server.requests();
     let request = requests.get(request).unwrap_or_else(|| panic!("{} requests", requests.len()));
     request.body["messages"].to_string()

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
-use outlast::rehearsal::{Scenario, Server};
+use outlast::rehearsal::{Scenario, RehearsalServer};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
@@ -50,7 +50,7 @@ const MUCH: &str =
     r#"printf '{"systemMessage": "'; head -c 1000000 /dev/zero | tr '\0' x; echo '"}'"#;
 
 /// A run in which the event comes up.
-fn stage(event: &str) -> Server {
+fn stage(event: &str) -> RehearsalServer {
     let bash = |command: &str| Scenario::new().tool("Bash", json!({ "command": command }));
     serve(match event {
         "PostToolUseFailure" => bash("false").reply("Done."),
@@ -65,7 +65,7 @@ fn stage(event: &str) -> Server {
     })
 }
 
-fn begin(server: &Server, event: &str, hook: &Value) -> Trial {
+fn begin(server: &RehearsalServer, event: &str, hook: &Value) -> Trial {
     let settings = json!({
         "permissions": { "deny": ["Bash(whoami)"] },
         "hooks": { event: [{ "hooks": [hook] }] },

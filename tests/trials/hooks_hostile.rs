@@ -3,7 +3,7 @@
 
 use std::os::unix::fs::PermissionsExt;
 
-use outlast::rehearsal::{Scenario, Server};
+use outlast::rehearsal::{Scenario, RehearsalServer};
 use serde_json::{Value, json};
 
 use super::agents::{of_agent, of_root, requests, task};
@@ -17,7 +17,7 @@ fn script(text: &str) -> Value {
     json!({ "type": "command", "command": text })
 }
 
-fn trial(server: &Server, settings: &str) -> Trial {
+fn trial(server: &RehearsalServer, settings: &str) -> Trial {
     Trial::against(server).args(["--settings", settings, "--output-format", "json"])
 }
 

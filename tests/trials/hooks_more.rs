@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use nix::sys::signal::Signal;
-use outlast::rehearsal::{Scenario, Server};
+use outlast::rehearsal::{Scenario, RehearsalServer};
 use serde_json::{Value, json};
 
 use super::spending::{CROWDED, crowding, summaries};
@@ -18,13 +18,13 @@ fn one(event: &str, text: &str) -> Value {
     json!({ "hooks": { event: [{ "hooks": [script(text)] }] } })
 }
 
-fn trial(server: &Server, settings: &Value) -> Trial {
+fn trial(server: &RehearsalServer, settings: &Value) -> Trial {
     let settings = settings.to_string();
     let args = ["--settings", &settings, "--output-format", "stream-json", "--verbose"];
     Trial::against(server).args(args)
 }
 
-fn told(server: &Server, request: usize) -> String {
+fn told(server: &RehearsalServer, request: usize) -> String {
     server.requests()[request].body["messages"].to_string()
 }
 

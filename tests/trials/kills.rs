@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::sync::Arc;
 
-use outlast::rehearsal::{After, Harm, Place, Recorded, Scenario, Server};
+use outlast::rehearsal::{AfterLast, ScriptedFaultKind, FaultPosition, ReceivedRequest, Scenario, RehearsalServer};
 use outlast::transcript::OUTCOME_UNKNOWN;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, BufReader};
@@ -48,16 +48,16 @@ fn story() -> Scenario {
                 json!({ "file_path": "sheet", "old_string": "end", "new_string": "edit\nend" }),
             ),
             3 => story.status(529).header("retry-after-ms", "1"),
-            4 => story.breaks(Harm::Reset, Place::Events(4)),
+            4 => story.breaks(ScriptedFaultKind::Reset, FaultPosition::Events(4)),
             5 => story.status(500),
             _ => story,
         };
     }
-    let summaries = Scenario::new().reply(SUMMARY).usage(1000, 100).after(After::RepeatLast);
+    let summaries = Scenario::new().reply(SUMMARY).usage(1000, 100).after(AfterLast::RepeatLast);
     story
         .reply("All done.")
         .usage(1000, 100)
-        .after(After::RepeatLast)
+        .after(AfterLast::RepeatLast)
         .compactions(summaries.times(60))
 }
 
@@ -111,7 +111,7 @@ pub(super) fn can_trace() -> bool {
 }
 
 /// Runs `trial` once, and kills it there unless it ends before. Whether it was killed.
-async fn once(server: &Server, trial: Trial, kill: Kill) -> (Ended, bool) {
+async fn once(server: &RehearsalServer, trial: Trial, kill: Kill) -> (Ended, bool) {
     let before = server.requests().len();
     let _ = fs::remove_file(trial.work().join("victim"));
     if let Kill::Effect(turn) = kill {
@@ -217,7 +217,7 @@ async fn carry_through(seed: u64, traced: bool) -> Figures {
     assert_eq!(ended.result()["result"], "All done.", "{context}: it is said as often as wanted");
     assert_eq!(server.requests().len(), asked, "{context}: and nobody is asked for it");
     let requests = server.requests();
-    let sums_up = |request: &&Recorded| request.header("x-outlast-source") == Some("compact");
+    let sums_up = |request: &&ReceivedRequest| request.header("x-outlast-source") == Some("compact");
     let summaries = requests.iter().filter(sums_up).count();
     let is_unknown =
         |texts: &&BTreeSet<String>| texts.iter().any(|it| it.contains(OUTCOME_UNKNOWN));
@@ -226,7 +226,7 @@ async fn carry_through(seed: u64, traced: bool) -> Figures {
 }
 
 /// What the model was told of each of its calls, in all requests, by the effect's name.
-fn told(server: &Server) -> (BTreeMap<String, BTreeSet<String>>, BTreeSet<String>) {
+fn told(server: &RehearsalServer) -> (BTreeMap<String, BTreeSet<String>>, BTreeSet<String>) {
     let (mut told, mut turns) = (BTreeMap::<String, BTreeSet<String>>::new(), BTreeSet::new());
     for request in server.requests() {
         let results = blocks(&request, "tool_result");
@@ -250,8 +250,8 @@ fn told(server: &Server) -> (BTreeMap<String, BTreeSet<String>>, BTreeSet<String
 #[tokio::test]
 async fn of_two_that_start_or_resume_at_once_one_runs() {
     for round in 0..6 {
-        let held = Scenario::new().reply("All done.").fault(Harm::Stall, Place::Request);
-        let server = serve(held.reply("All done.").usage(1000, 100).after(After::RepeatLast));
+        let held = Scenario::new().reply("All done.").fault(ScriptedFaultKind::Stall, FaultPosition::Request);
+        let server = serve(held.reply("All done.").usage(1000, 100).after(AfterLast::RepeatLast));
         let first = Trial::against(&server).args(COMMAND);
         let second = first.beside(&server).args(COMMAND);
         let (first, second) = (first.start(), second.start());
@@ -285,7 +285,7 @@ async fn of_two_that_start_or_resume_at_once_one_runs() {
     }
 }
 
-fn judge(server: &Server, ended: &Ended, context: &str) {
+fn judge(server: &RehearsalServer, ended: &Ended, context: &str) {
     assert_eq!(server.violations(), [""; 0], "{context}");
     let result = ended.result();
     assert_eq!(ended.code, Some(0), "{context}: {ended:?}");

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use nix::sys::signal::Signal;
-use outlast::rehearsal::{After, Scenario, Server};
+use outlast::rehearsal::{AfterLast, Scenario, RehearsalServer};
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
@@ -171,22 +171,22 @@ async fn a_crowd_that_shares_its_limit_hardly_ever_meets_it() {
 }
 
 /// A refusal that lasts `seconds`, and then nothing but answers.
-fn refuses_once(seconds: &str) -> Server {
+fn refuses_once(seconds: &str) -> RehearsalServer {
     serve(
         Scenario::new()
             .status(429)
             .header("retry-after", seconds)
             .reply("Done.")
-            .after(After::RepeatLast),
+            .after(AfterLast::RepeatLast),
     )
 }
 
-fn trial(server: &Server, shared: &Path) -> Trial {
+fn trial(server: &RehearsalServer, shared: &Path) -> Trial {
     Trial::against(server).sharing(shared).args(["--output-format", "json", "Do it."])
 }
 
 /// Starts a run that is refused, and returns when it waits.
-async fn refused(server: &Server, shared: &Path) -> Running {
+async fn refused(server: &RehearsalServer, shared: &Path) -> Running {
     let mut run = trial(server, shared).start();
     run.hears("to retry (rate_limit").await;
     run
@@ -316,7 +316,7 @@ async fn what_cannot_be_believed_is_not() {
 
 /// Runs beside something that is in the way, and tells whether it was said once, to those who
 /// want to know.
-async fn goes_on_without(server: &Server, shared: &Path, why: &str) {
+async fn goes_on_without(server: &RehearsalServer, shared: &Path, why: &str) {
     for verbose in [false, true] {
         let flags: &[&str] = if verbose { &["--log-detail"] } else { &[] };
         let ended = trial(server, shared).args(flags).run().await;
@@ -335,7 +335,7 @@ async fn a_stale_lock_holds_nobody_up() {
         Scenario::new()
             .tool("Bash", json!({ "command": "true" }))
             .reply("Done.")
-            .after(After::RepeatLast),
+            .after(AfterLast::RepeatLast),
     );
     let shared = tempfile::tempdir().expect("a folder");
     let ended = trial(&server, shared.path()).run().await;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use outlast::rehearsal::{ApiError, Harm, Place, Recorded, Rules, Scenario, Server, TokenRules};
+use outlast::rehearsal::{ScriptedError, ScriptedFaultKind, FaultPosition, ReceivedRequest, ServerRules, Scenario, RehearsalServer, TokenRules};
 use serde_json::{Value, json};
 
 use super::spending::{CROWDED, crowding, summaries};
@@ -10,8 +10,8 @@ use super::time::hasty;
 use crate::support::tokens::{keep, kept};
 use crate::support::{Ended, Trial, serve};
 
-fn bearers(server: &Server) -> Vec<String> {
-    let bearer = |request: &Recorded| {
+fn bearers(server: &RehearsalServer) -> Vec<String> {
+    let bearer = |request: &ReceivedRequest| {
         let value = request.header("authorization").unwrap_or_default();
         value.strip_prefix("Bearer ").unwrap_or(value).to_owned()
     };
@@ -19,8 +19,8 @@ fn bearers(server: &Server) -> Vec<String> {
 }
 
 /// A server whose tokens are good for so many requests each.
-fn leasing(scenario: Scenario, rules: TokenRules) -> Server {
-    serve(scenario.rules(Rules { tokens: Some(rules), ..Rules::default() }))
+fn leasing(scenario: Scenario, rules: TokenRules) -> RehearsalServer {
+    serve(scenario.rules(ServerRules { tokens: Some(rules), ..ServerRules::default() }))
 }
 
 fn leases(requests: u64) -> TokenRules {
@@ -31,7 +31,7 @@ fn leases(requests: u64) -> TokenRules {
 }
 
 /// A login for that server, whose first token still looks good.
-fn login(server: &Server) -> Value {
+fn login(server: &RehearsalServer) -> Value {
     json!({ "claudeAiOauth": {
         "accessToken": "secret-access",
         "refreshToken": "secret-refresh",
@@ -42,7 +42,7 @@ fn login(server: &Server) -> Value {
 }
 
 /// A run with that login and no other credential.
-fn logged_in(server: &Server) -> Trial {
+fn logged_in(server: &RehearsalServer) -> Trial {
     let trial = hasty(server).env("ANTHROPIC_API_KEY", "").args(["--output-format=stream-json"]);
     keep(&trial.work().with_file_name("config"), &login(server));
     trial
@@ -149,8 +149,8 @@ fn rotating(trial: Trial) -> Trial {
     trial.args(["--api-key-helper", "cat key"]).env("ANTHROPIC_API_KEY", "")
 }
 
-fn keys(server: &Server) -> Vec<String> {
-    let key = |request: &Recorded| request.header("x-api-key").unwrap_or_default().to_owned();
+fn keys(server: &RehearsalServer) -> Vec<String> {
+    let key = |request: &ReceivedRequest| request.header("x-api-key").unwrap_or_default().to_owned();
     server.requests().iter().map(key).collect()
 }
 
@@ -193,13 +193,13 @@ async fn a_key_that_is_rejected_again_is_final() {
 /// Whatever was being done comes back when there is a key again.
 #[tokio::test]
 async fn a_summary_whose_key_is_rejected_is_asked_for_again_and_used() {
-    let rejected = ApiError {
+    let rejected = ScriptedError {
         kind: "authentication_error".to_owned(),
         message: "invalid x-api-key".to_owned(),
         code: None,
     };
     let refused = Scenario::new().status(401);
-    let within_a_stream = Scenario::new().breaks(Harm::Error(rejected), Place::Events(0));
+    let within_a_stream = Scenario::new().breaks(ScriptedFaultKind::Error(rejected), FaultPosition::Events(0));
     for refusal in [refused, within_a_stream] {
         let server = serve(
             crowding(replace()).compactions(refusal.reply("What was done so far.").usage(100, 10)),

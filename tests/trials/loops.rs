@@ -4,7 +4,7 @@
 use std::fs;
 
 use outlast::recovery::Nudge;
-use outlast::rehearsal::{Recorded, Scenario, Server};
+use outlast::rehearsal::{ReceivedRequest, Scenario, RehearsalServer};
 use serde_json::{Value, json};
 
 use super::demands::{asked, fails_as};
@@ -26,14 +26,14 @@ fn again(times: u32, (tool, input): (&str, Value)) -> Scenario {
 }
 
 /// How often a request's messages say that the same steps keep coming back.
-fn notes(request: &Recorded) -> usize {
+fn notes(request: &ReceivedRequest) -> usize {
     let says = |block: &&Value| block["text"] == Nudge::StepBack.text();
     let messages = messages(request);
     messages.iter().filter_map(|it| it["content"].as_array()).flatten().filter(says).count()
 }
 
 /// The first request with a note in it, and how many there are in the last.
-fn noted(server: &Server) -> (Option<usize>, usize) {
+fn noted(server: &RehearsalServer) -> (Option<usize>, usize) {
     let requests = server.requests();
     let first = requests.iter().position(|request| notes(request) > 0);
     (first.map(|at| at + 1), requests.last().map_or(0, notes))

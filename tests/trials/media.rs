@@ -9,7 +9,7 @@ use base64::engine::general_purpose::STANDARD;
 use image::{ImageFormat, Rgb, RgbImage};
 use lopdf::{Document, Object, dictionary};
 use outlast::rehearsal::{
-    After, MediaRules, Poison, Recorded, Rules, Scenario, Server, Signatures,
+    AfterLast, MediaRules, PoisonedBlock, ReceivedRequest, ServerRules, Scenario, RehearsalServer, Signatures,
 };
 use serde_json::{Value, json};
 
@@ -50,19 +50,19 @@ fn read(scenario: Scenario, file: &str) -> Scenario {
 }
 
 /// What is in the tool results of a request: blocks of this kind.
-fn in_results(request: &Recorded, kind: &str) -> Vec<Value> {
+fn in_results(request: &ReceivedRequest, kind: &str) -> Vec<Value> {
     let results = blocks(request, "tool_result");
     let contents = results.iter().filter_map(|result| result["content"].as_array()).flatten();
     contents.filter(|block| block["type"] == kind).cloned().collect()
 }
 
-fn result_texts(request: &Recorded) -> Vec<String> {
+fn result_texts(request: &ReceivedRequest) -> Vec<String> {
     let text = |block: &Value| block["text"].as_str().unwrap_or_default().to_owned();
     in_results(request, "text").iter().map(text).collect()
 }
 
-fn media(rules: MediaRules) -> Rules {
-    Rules { media: rules, ..Rules::default() }
+fn media(rules: MediaRules) -> ServerRules {
+    ServerRules { media: rules, ..ServerRules::default() }
 }
 
 /// What the service itself takes.
@@ -279,8 +279,8 @@ async fn a_service_that_takes_no_picture_at_all_ends_the_run() {
                  MB maximum: 5300000 bytes > 5242880 bytes";
     let refuses =
         |scenario: Scenario| scenario.status(400).error("invalid_request_error", words, None);
-    let with_picture = refuses(read(Scenario::new(), "small.png")).after(After::RepeatLast);
-    let without = refuses(Scenario::new()).after(After::RepeatLast);
+    let with_picture = refuses(read(Scenario::new(), "small.png")).after(AfterLast::RepeatLast);
+    let without = refuses(Scenario::new()).after(AfterLast::RepeatLast);
     for (scenario, requests) in [(with_picture, 3), (without, 1)] {
         let server = serve(scenario);
         let trial = Trial::against(&server);
@@ -321,14 +321,14 @@ async fn a_picture_is_not_brought_back_as_its_caption() {
 
 // --- blocks that the service cannot read ---------------------------------------------------------
 
-fn poison(contains: &str) -> Poison {
-    Poison { contains: contains.to_owned(), message: None }
+fn poison(contains: &str) -> PoisonedBlock {
+    PoisonedBlock { contains: contains.to_owned(), message: None }
 }
 
 /// The block that is named goes, and no other. Two of them are two refusals in two places.
 #[tokio::test]
 async fn a_poisoned_block_is_taken_out_alone() {
-    let rules = Rules { poison: vec![poison("CURSED")], ..Rules::default() };
+    let rules = ServerRules { poison: vec![poison("CURSED")], ..ServerRules::default() };
     let echo = |words: &str| json!({ "command": format!("echo {words} >> log; echo {words}") });
     // Only what is printed holds the word: a call that does is healed as well, at its input.
     let cursed = json!({ "command": "echo one >> log; printf 'CUR%s\\n' SED" });
@@ -365,14 +365,14 @@ async fn a_poisoned_block_is_taken_out_alone() {
 async fn a_refusal_that_nothing_can_mend_is_final() {
     // The task itself; a block that is not there; and no place at all.
     let poisoned = Scenario::new()
-        .rules(Rules { poison: vec![poison("Look at it.")], ..Rules::default() })
+        .rules(ServerRules { poison: vec![poison("Look at it.")], ..ServerRules::default() })
         .reply("Never said.");
     let refuses = |words: &str| {
         Scenario::new()
             .tool("Bash", json!({ "command": "true" }))
             .status(400)
             .error("invalid_request_error", words, None)
-            .after(After::RepeatLast)
+            .after(AfterLast::RepeatLast)
     };
     let nowhere = refuses("messages.17.content.3: the content of this block cannot be processed");
     let vague = refuses("Your request was malformed in some way.");
@@ -395,7 +395,7 @@ async fn a_poisoned_session_heals_for_good() {
     fs::write(trial.work().join("odd.txt"), "CURSED words\n").expect("room");
     let ended = look(trial).await;
     assert_eq!(ended.code, Some(0), "{ended:?}");
-    let rules = Rules { poison: vec![poison("CURSED")], ..Rules::default() };
+    let rules = ServerRules { poison: vec![poison("CURSED")], ..ServerRules::default() };
     let strict = serve(Scenario::new().rules(rules).reply("Healed.").reply("Still healed."));
     let again = |prompt| ["--resume", SESSION, prompt];
     let ended = ended.again(&strict.base_url()).args(again("And now?")).run().await;
@@ -442,17 +442,17 @@ async fn raw_bytes_are_never_sent_as_text_or_as_a_picture() {
 
 // --- signatures ----------------------------------------------------------------------------------
 
-fn thoughts(request: &Recorded) -> Vec<Value> {
+fn thoughts(request: &ReceivedRequest) -> Vec<Value> {
     blocks(request, "thinking")
 }
 
 /// Signatures that are no longer good cost one refusal; what is thought later is kept.
 #[tokio::test]
 async fn expired_signatures_are_stripped_once() {
-    let rules = Rules {
+    let rules = ServerRules {
         signatures: Signatures::Refuse,
         expire_signatures_after: Some(2),
-        ..Rules::default()
+        ..ServerRules::default()
     };
     let call = |scenario: Scenario, thought: &str| {
         scenario.tool("Bash", json!({ "command": "echo ok" })).and_thinking(thought)
@@ -483,7 +483,7 @@ async fn a_signature_that_cannot_be_at_fault_ends_the_run() {
         .and_thinking("Hm.")
         .status(400)
         .error("invalid_request_error", words, None)
-        .after(After::RepeatLast);
+        .after(AfterLast::RepeatLast);
     let server = serve(scenario);
     let ended = look(Trial::against(&server)).await;
     assert_eq!((ended.code, ended.result()["api_error_status"].as_u64()), (Some(1), Some(400)));
@@ -505,13 +505,13 @@ fn thinking_twice() -> Scenario {
 }
 
 /// The thinking blocks of a request, byte for byte.
-fn raw_thoughts(request: &Recorded) -> Vec<String> {
+fn raw_thoughts(request: &ReceivedRequest) -> Vec<String> {
     let raw = String::from_utf8_lossy(&request.raw).into_owned();
     let starts = raw.match_indices(r#"{"type":"thinking""#);
     starts.map(|(at, _)| raw[at..=at + raw[at..].find('}').expect("it ends")].to_owned()).collect()
 }
 
-async fn resumed(server: &Server, args: &[&str]) -> (Recorded, Recorded, Ended) {
+async fn resumed(server: &RehearsalServer, args: &[&str]) -> (ReceivedRequest, ReceivedRequest, Ended) {
     let first = serve(thinking_twice());
     let ended = look(Trial::against(&first).args(["--session-id", SESSION])).await;
     assert_eq!(ended.code, Some(0), "{ended:?}");
@@ -540,10 +540,10 @@ async fn thinking_of_another_model_or_account_is_dropped_as_a_whole() {
     let server = serve(Scenario::new().reply("More it is."));
     let (_, after, _) = resumed(&server, &["--model", "opus"]).await;
     assert_eq!(thoughts(&after).len(), 0, "what another signed is not sent at all");
-    let rules = Rules {
+    let rules = ServerRules {
         signatures: Signatures::Refuse,
         expire_signatures_after: Some(0),
-        ..Rules::default()
+        ..ServerRules::default()
     };
     let server = serve(Scenario::new().rules(rules).reply("More it is."));
     let (_, after, ended) = resumed(&server, &[]).await;
@@ -569,7 +569,7 @@ async fn a_compaction_drops_all_thinking_and_keeps_what_comes_after() {
         assert_eq!(ended.code, Some(0), "{ended:?}");
         assert_clean(&server, &ended);
         let requests = server.requests();
-        let is_summary = |request: &Recorded| request.header("x-outlast-source") == Some("compact");
+        let is_summary = |request: &ReceivedRequest| request.header("x-outlast-source") == Some("compact");
         let at = requests.iter().position(is_summary).expect("it was compacted");
         assert!(!thoughts(&requests[at - 1]).is_empty());
         assert!(

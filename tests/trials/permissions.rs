@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use nix::sys::signal::Signal;
-use outlast::rehearsal::{Scenario, Server};
+use outlast::rehearsal::{Scenario, RehearsalServer};
 use serde_json::{Value, json};
 
 use crate::support::{Ended, Trial, serve, within};
@@ -41,7 +41,7 @@ fn arbiter(trial: &Trial, answer: &str) -> (String, PathBuf) {
     (json!({ "mcpServers": { "judge": server } }).to_string(), log)
 }
 
-fn trial(server: &Server) -> Trial {
+fn trial(server: &RehearsalServer) -> Trial {
     let trial = Trial::bare(&server.base_url()).args(["go on"]);
     std::fs::write(trial.work().join("f"), "a").expect("room");
     trial

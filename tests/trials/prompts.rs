@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Stdio;
 
-use outlast::rehearsal::{Scenario, Server};
+use outlast::rehearsal::{Scenario, RehearsalServer};
 use serde_json::{Value, json};
 
 use super::truth::agrees;
@@ -45,13 +45,13 @@ fn furnish(work: &Path) {
 }
 
 /// What the user said, in the first request.
-fn said(server: &Server) -> String {
+fn said(server: &RehearsalServer) -> String {
     let message = &server.requests()[0].body["messages"][0]["content"];
     let blocks = message.as_array().expect("a list of blocks");
     blocks.iter().filter_map(|block| block["text"].as_str()).collect()
 }
 
-fn system(server: &Server) -> String {
+fn system(server: &RehearsalServer) -> String {
     server.requests()[0].body["system"].to_string()
 }
 

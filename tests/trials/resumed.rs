@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use outlast::rehearsal::{After, Answer, Harm, Place, Reply, Scenario, Step, Tool, Usage};
+use outlast::rehearsal::{AfterLast, StepAnswer, ScriptedFaultKind, FaultPosition, ScriptedReply, Scenario, ScriptStep, ScriptedToolCall, ScriptedUsage};
 use serde_json::{Value, json};
 
 use super::demands::{asked, fails_as};
@@ -64,10 +64,10 @@ async fn a_new_prompt_is_held_to_the_requirement_as_well() {
 /// A model that uses up every token it is given, and calls a tool.
 fn greedy() -> Scenario {
     let tool =
-        Tool { name: "Bash".to_owned(), input: json!({ "command": "true" }), id: None, cut: None };
-    let usage = Usage { output_tokens: Some(u64::MAX), ..Usage::default() };
-    let reply = Reply { tools: vec![tool], usage, ..Reply::default() };
-    Scenario::new().step(Step::new(Answer::Reply(reply))).after(After::RepeatLast)
+        ScriptedToolCall { name: "Bash".to_owned(), input: json!({ "command": "true" }), id: None, cut: None };
+    let usage = ScriptedUsage { output_tokens: Some(u64::MAX), ..ScriptedUsage::default() };
+    let reply = ScriptedReply { tools: vec![tool], usage, ..ScriptedReply::default() };
+    Scenario::new().step(ScriptStep::new(StepAnswer::Reply(reply))).after(AfterLast::RepeatLast)
 }
 
 /// Turns and money count over all processes of a prompt; only a flag raises them.
@@ -105,7 +105,7 @@ async fn limits_that_were_reached_stay_reached_until_a_flag_raises_them() {
 
 #[tokio::test]
 async fn a_session_without_a_contract_is_resumed_with_a_warning() {
-    let server = serve(Scenario::new().reply("Yes.").after(After::RepeatLast));
+    let server = serve(Scenario::new().reply("Yes.").after(AfterLast::RepeatLast));
     let ended = Trial::against(&server).args(["--session-id", SESSION, "One?"]).run().await;
     let path = journal(&ended.config());
     let text = fs::read_to_string(&path).expect("text");
@@ -128,8 +128,8 @@ async fn a_session_without_a_contract_is_resumed_with_a_warning() {
 #[tokio::test]
 async fn another_prompt_for_the_same_id_is_refused_and_the_same_is_not() {
     let scenario =
-        Scenario::new().reply("A is done.").reply("Never.").fault(Harm::Stall, Place::Request);
-    let server = serve(scenario.after(After::RepeatLast));
+        Scenario::new().reply("A is done.").reply("Never.").fault(ScriptedFaultKind::Stall, FaultPosition::Request);
+    let server = serve(scenario.after(AfterLast::RepeatLast));
     let args = |prompt| ["--resume-or-start", SESSION, prompt];
     let ended = Trial::against(&server).args(args("task A\nand more")).run().await;
     assert_eq!((ended.code, &agrees(&ended)["result"]), (Some(0), &json!("A is done.")));

@@ -4,13 +4,13 @@
 use std::fs;
 use std::path::Path;
 
-use outlast::rehearsal::{Scenario, Server};
+use outlast::rehearsal::{Scenario, RehearsalServer};
 use serde_json::{Value, json};
 
 use crate::support::{Ended, Trial, serve};
 
 /// The task that its users would give: look an issue up, mend it, run the tests.
-fn task() -> Server {
+fn task() -> RehearsalServer {
     let edit = json!({ "file_path": "src/tally.py", "old_string": "sum(numbers[:-1])",
         "new_string": "sum(numbers)" });
     let test = "python3 -m unittest discover -s src; echo \"mode $TALLY_MODE\"";
@@ -36,7 +36,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-fn in_repository(server: &Server, flags: &[&str]) -> Trial {
+fn in_repository(server: &RehearsalServer, flags: &[&str]) -> Trial {
     let trial = Trial::bare(&server.base_url());
     copy(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/sample-repo"), &trial.work());
     fs::create_dir(trial.work().join(".git")).expect("a folder");
@@ -45,7 +45,7 @@ fn in_repository(server: &Server, flags: &[&str]) -> Trial {
 }
 
 /// Everything that the model was told in the end.
-fn told(server: &Server) -> String {
+fn told(server: &RehearsalServer) -> String {
     server.requests().last().map(|request| request.body["messages"].to_string()).unwrap_or_default()
 }
 

@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-use outlast::process::Support;
-use outlast::rehearsal::{Scenario, Server};
+use outlast::process::LandlockSupport;
+use outlast::rehearsal::{Scenario, RehearsalServer};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -24,7 +24,7 @@ fn home() -> TempDir {
     home
 }
 
-fn trial(server: &Server, home: &Path) -> Trial {
+fn trial(server: &RehearsalServer, home: &Path) -> Trial {
     let config = home.join("config").display().to_string();
     let trial = Trial::bare(&server.base_url()).env("HOME", &home.display().to_string());
     trial.env("OUTLAST_CONFIG_DIR", &config).args(["Do it.", "--allowedTools", "Bash"])
@@ -53,7 +53,7 @@ async fn what_is_in_force_is_said_at_the_start_and_at_the_end() {
         (&["--sandbox=workspace", "--dangerously-skip-permissions"], "workspace"),
         (&["--settings", r#"{"sandbox": {"enabled": false}}"#], "off"),
     ];
-    let kernel = Support::probe();
+    let kernel = LandlockSupport::probe();
     for (flags, mode) in table {
         let (home, server) = (home(), serve(commands("echo x > ~/new; cat ~/.ss*/id_x")));
         let ended = trial(&server, home.path())
@@ -93,7 +93,7 @@ async fn what_is_in_force_is_said_at_the_start_and_at_the_end() {
 async fn required_begins_only_where_all_of_it_holds() {
     let (home, server) = (home(), serve(commands("cat ~/.ssh/id_x")));
     let ended = trial(&server, home.path()).args(["--sandbox", "required"]).run().await;
-    if Support::probe().holds_files() {
+    if LandlockSupport::probe().holds_files() {
         assert_eq!(ended.code, Some(0), "{ended:?}");
         assert_eq!(agrees(&ended)["sandbox"]["mode"], "required");
         assert_eq!(agrees(&ended)["sandbox"]["enforced"], "full");
@@ -112,7 +112,7 @@ async fn required_begins_only_where_all_of_it_holds() {
         .run()
         .await;
     refused(&ended, &server, "the sandbox is required and does not hold");
-    refused(&ended, &server, if Support::probe().abi > 0 { ".ssh" } else { "Landlock" });
+    refused(&ended, &server, if LandlockSupport::probe().abi > 0 { ".ssh" } else { "Landlock" });
 }
 
 #[tokio::test]
@@ -146,7 +146,7 @@ async fn what_the_settings_ask_for_in_vain_is_said() {
 }
 
 #[track_caller]
-fn refused(ended: &Ended, server: &Server, part: &str) {
+fn refused(ended: &Ended, server: &RehearsalServer, part: &str) {
     assert_eq!(ended.code, Some(2), "{ended:?}");
     assert!(ended.stderr.contains(part), "{part}: {}", ended.stderr);
     assert_eq!(ended.stderr.lines().count(), 1, "{}", ended.stderr);

@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use outlast::rehearsal::{Recorded, Scenario, Server};
+use outlast::rehearsal::{ReceivedRequest, Scenario, RehearsalServer};
 use outlast::secrets::REDACTED;
 use serde_json::{Value, json};
 
@@ -61,7 +61,7 @@ fn assert_nothing_leaked(ended: &Ended) {
     }
 }
 
-fn chatty() -> Server {
+fn chatty() -> RehearsalServer {
     let all = everything();
     serve(
         Scenario::new()
@@ -77,7 +77,7 @@ fn chatty() -> Server {
     )
 }
 
-fn trial(server: &Server, format: &str) -> Trial {
+fn trial(server: &RehearsalServer, format: &str) -> Trial {
     let files = ["--result-file", "result.json", "--heartbeat-file", "alive"];
     let trial = Trial::against(server).args(["Do it.", "--output-format", format, "--log-detail"]);
     fs::write(trial.work().join("leak"), everything()).expect("a file");
@@ -168,7 +168,7 @@ async fn a_flag_that_is_mistaken_for_a_place_to_put_a_key_is_not_quoted() {
 }
 
 /// What the model was told of its calls.
-fn told(request: &Recorded) -> String {
+fn told(request: &ReceivedRequest) -> String {
     request.body["messages"].to_string()
 }
 

@@ -18,7 +18,7 @@ use nix::sys::signal::Signal::{
 use nix::sys::signal::killpg;
 use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::{Pid, mkfifo};
-use outlast::rehearsal::{Harm, Place, Scenario, Server};
+use outlast::rehearsal::{ScriptedFaultKind, FaultPosition, Scenario, RehearsalServer};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
@@ -74,7 +74,7 @@ const PHASES: [Phase; 11] = [
 /// A run in a phase.
 struct Reached {
     running: Running,
-    server: Server,
+    server: RehearsalServer,
     requests: usize,
     /// Processes that the run has started.
     children: Vec<i32>,
@@ -83,10 +83,10 @@ struct Reached {
 }
 
 fn stalled() -> Scenario {
-    Scenario::new().breaks(Harm::Stall, Place::Events(4))
+    Scenario::new().breaks(ScriptedFaultKind::Stall, FaultPosition::Events(4))
 }
 
-fn begin(server: &Server) -> Trial {
+fn begin(server: &RehearsalServer) -> Trial {
     Trial::against(server).args(["--result-file", "result.json"])
 }
 
@@ -188,7 +188,7 @@ async fn reach(phase: Phase) -> Reached {
             asking(scenario, &CROWDED, 3).await
         }
         Phase::Structured => {
-            let scenario = Scenario::new().reply("Two.").breaks(Harm::Stall, Place::Events(4));
+            let scenario = Scenario::new().reply("Two.").breaks(ScriptedFaultKind::Stall, FaultPosition::Events(4));
             asking(scenario, &["--json-schema", r#"{"type":"object"}"#], 2).await
         }
         Phase::Require => ringing(Scenario::new().reply("Done."), &["--require", COMMAND], 1).await,

@@ -1,7 +1,7 @@
 //! Trials of money (T14) where other recoveries spend it: summaries, other models, lost attempts.
 
 use outlast::rehearsal::{
-    After, Answer, Harm, Place, Recorded, Reply, Scenario, Server, Step, Tool, Usage,
+    AfterLast, StepAnswer, ScriptedFaultKind, FaultPosition, ReceivedRequest, ScriptedReply, Scenario, RehearsalServer, ScriptStep, ScriptedToolCall, ScriptedUsage,
 };
 use serde_json::{Value, json};
 
@@ -26,8 +26,8 @@ pub(super) fn crowding(second: Value) -> Scenario {
 }
 
 /// Which requests were for a summary.
-pub(super) fn summaries(server: &Server) -> Vec<bool> {
-    let is_summary = |request: &Recorded| request.header("x-outlast-source") == Some("compact");
+pub(super) fn summaries(server: &RehearsalServer) -> Vec<bool> {
+    let is_summary = |request: &ReceivedRequest| request.header("x-outlast-source") == Some("compact");
     server.requests().iter().map(is_summary).collect()
 }
 
@@ -87,9 +87,9 @@ async fn a_budget_too_small_for_a_summary_goes_on_without_one() {
 
 /// Uses up every token of output that it is given, and calls a tool.
 fn greedy(scenario: Scenario) -> Scenario {
-    let tool = Tool { name: "Bash".to_owned(), input: quick(), id: None, cut: None };
-    let usage = Usage { output_tokens: Some(u64::MAX), ..Usage::default() };
-    scenario.step(Step::new(Answer::Reply(Reply { tools: vec![tool], usage, ..Reply::default() })))
+    let tool = ScriptedToolCall { name: "Bash".to_owned(), input: quick(), id: None, cut: None };
+    let usage = ScriptedUsage { output_tokens: Some(u64::MAX), ..ScriptedUsage::default() };
+    scenario.step(ScriptStep::new(StepAnswer::Reply(ScriptedReply { tools: vec![tool], usage, ..ScriptedReply::default() })))
 }
 
 /// The next model has prices of its own. What is left is measured by those.
@@ -98,7 +98,7 @@ async fn a_dearer_model_does_not_lift_the_ceiling() {
     let mut ends = Vec::new();
     for ceiling in ["0.15", "0.20", "0.25", "0.30", "0.40"] {
         let first = greedy(Scenario::new()).when_model(FIRST).status(529).when_model(FIRST);
-        let server = serve(greedy(first.times(3)).when_model(SECOND).after(After::RepeatLast));
+        let server = serve(greedy(first.times(3)).when_model(SECOND).after(AfterLast::RepeatLast));
         let flags = ["--fallback-model=opus", "--output-format=stream-json", "--max-budget-usd"];
         let ended = hasty(&server).args(flags).args([ceiling, "Do it."]).run().await;
         let result = ended.result();
@@ -123,7 +123,7 @@ async fn a_dearer_model_does_not_lift_the_ceiling() {
 async fn what_was_lost_with_one_model_is_not_there_for_the_next() {
     let torn = || {
         Scenario::new()
-            .breaks(Harm::Close, Place::Delta)
+            .breaks(ScriptedFaultKind::Close, FaultPosition::Delta)
             .and_text("Torn here.")
             .usage(40_000, 10)
             .times(3)

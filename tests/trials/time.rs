@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use outlast::rehearsal::{After, Harm, Place, Recorded, Scenario, Server, When};
+use outlast::rehearsal::{AfterLast, ScriptedFaultKind, FaultPosition, ReceivedRequest, Scenario, RehearsalServer, StepCondition};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
@@ -23,7 +23,7 @@ pub(super) const fn millis(millis: u64) -> Duration {
 }
 
 /// A run that tries again at once.
-pub(super) fn hasty(server: &Server) -> Trial {
+pub(super) fn hasty(server: &RehearsalServer) -> Trial {
     with(Trial::against(server), &json!({ "retryFirstDelay": "1ms", "retryLongestDelay": "1ms" }))
 }
 
@@ -83,14 +83,14 @@ pub(super) fn messages(ended: &Ended, subtype: &str) -> Vec<Value> {
     frames
 }
 
-pub(super) fn connections(server: &Server) -> Vec<usize> {
+pub(super) fn connections(server: &RehearsalServer) -> Vec<usize> {
     server.requests().iter().map(|request| request.connection_id).collect()
 }
 
 /// Where the silence begins, which timer must find it, and what it is then called.
 struct Hole {
-    harm: Harm,
-    place: Place,
+    harm: ScriptedFaultKind,
+    place: FaultPosition,
     flag: &'static str,
     timer: &'static str,
     class: &'static str,
@@ -100,16 +100,16 @@ fn holes() -> Vec<Hole> {
     let first = ("--first-byte-timeout", "first-byte timeout", "api_timeout");
     let idle = ("--stream-idle-timeout", "stream idle timeout", "stream_stalled");
     let progress = ("--stream-progress-timeout", "stream progress timeout", "stream_stalled");
-    let pings = Harm::Pings { every: millis(100) };
+    let pings = ScriptedFaultKind::Pings { every: millis(100) };
     [
-        (Harm::Stall, Place::Accept, first),
-        (Harm::Stall, Place::Request, first),
-        (Harm::Stall, Place::HalfHead, first),
-        (Harm::Stall, Place::Headers, first),
-        (Harm::Stall, Place::Events(1), idle),
-        (Harm::Stall, Place::Delta, idle),
-        (pings.clone(), Place::Headers, progress),
-        (pings, Place::Events(1), progress),
+        (ScriptedFaultKind::Stall, FaultPosition::Accept, first),
+        (ScriptedFaultKind::Stall, FaultPosition::Request, first),
+        (ScriptedFaultKind::Stall, FaultPosition::HalfHead, first),
+        (ScriptedFaultKind::Stall, FaultPosition::Headers, first),
+        (ScriptedFaultKind::Stall, FaultPosition::Events(1), idle),
+        (ScriptedFaultKind::Stall, FaultPosition::Delta, idle),
+        (pings.clone(), FaultPosition::Headers, progress),
+        (pings, FaultPosition::Events(1), progress),
     ]
     .into_iter()
     .map(|(harm, place, (flag, timer, class))| Hole { harm, place, flag, timer, class })
@@ -154,14 +154,14 @@ async fn every_black_hole_is_found_by_its_own_timer_and_left_for_a_fresh_connect
 #[tokio::test]
 async fn a_kept_connection_that_went_dead_is_given_up_for_a_fresh_one() {
     let dead = [
-        (Harm::Stall, json!({ "api_timeout": 1 }), 1),
-        (Harm::Reset, json!({ "connection_error": 1 }), 0),
-        (Harm::Close, json!({ "connection_error": 1 }), 0),
+        (ScriptedFaultKind::Stall, json!({ "api_timeout": 1 }), 1),
+        (ScriptedFaultKind::Reset, json!({ "connection_error": 1 }), 0),
+        (ScriptedFaultKind::Close, json!({ "connection_error": 1 }), 0),
     ];
     for (harm, retries, waits) in dead {
         let scenario = Scenario::new()
             .tool("Bash", json!({ "command": "echo once >> effects" }))
-            .breaks(harm.clone(), Place::Request)
+            .breaks(harm.clone(), FaultPosition::Request)
             .reply("Through.");
         let server = serve(scenario);
         let ended = hasty(&server).args(["--first-byte-timeout", SOON, "go"]).run().await;
@@ -195,7 +195,7 @@ async fn a_server_that_hangs_up_after_each_stream_costs_nothing() {
 async fn a_hole_without_an_end_ends_the_run_with_the_truth() {
     all(holes().into_iter().map(|hole| async move {
         let broken = Scenario::new().breaks(hole.harm.clone(), hole.place);
-        let broken = broken.after(After::RepeatLast);
+        let broken = broken.after(AfterLast::RepeatLast);
         let place = hole.place;
 
         let server = serve(broken.clone());
@@ -226,7 +226,7 @@ async fn a_hole_without_an_end_ends_the_run_with_the_truth() {
 
 #[tokio::test]
 async fn streams_that_stall_twice_are_followed_by_a_request_without_one() {
-    let stalls = Scenario::new().breaks(Harm::Stall, Place::Events(2)).after(After::RepeatLast);
+    let stalls = Scenario::new().breaks(ScriptedFaultKind::Stall, FaultPosition::Events(2)).after(AfterLast::RepeatLast);
     let server = serve(stalls);
     let timers = ["--stream-idle-timeout", "400ms", "--request-timeout", SOON];
     let ended = hasty(&server).args(timers).args(["--max-retries", "3", "go"]).run().await;
@@ -243,15 +243,15 @@ async fn streams_that_stall_twice_are_followed_by_a_request_without_one() {
 /// Some proxies keep every stream to themselves. What they hand on in one piece is good enough.
 #[tokio::test]
 async fn what_does_not_come_as_a_stream_is_got_in_one_piece() {
-    let stalls = Scenario::new().breaks(Harm::Stall, Place::Events(1)).times(2);
-    let whole = When { stream: Some(false), ..When::default() };
+    let stalls = Scenario::new().breaks(ScriptedFaultKind::Stall, FaultPosition::Events(1)).times(2);
+    let whole = StepCondition { stream: Some(false), ..StepCondition::default() };
     let server = serve(stalls.reply("Done.").when(whole));
     let ended = hasty(&server).args(["--stream-idle-timeout", "400ms", "go"]).run().await;
     let result = ended.result();
     assert_eq!((ended.code, &result["result"]), (Some(0), &json!("Done.")), "{ended:?}");
     assert_eq!(result["recovery"]["retries_by_class"], json!({ "stream_stalled": 2 }));
     // Such an answer has to come before its own timer: it must not be too long for that.
-    let cap = |request: &Recorded| request.body["max_tokens"].as_u64();
+    let cap = |request: &ReceivedRequest| request.body["max_tokens"].as_u64();
     assert!(server.requests().iter().all(|request| cap(request) <= Some(16_000)));
 }
 
@@ -270,8 +270,8 @@ async fn healthy_work_is_not_cut() {
     assert!(took > 3_500, "the trial must outlast the timers to show anything: {took} ms");
 
     // Pings are life for the byte timer: what ends this stream is the server's hanging up.
-    let pings = Harm::Pings { every: millis(100) };
-    let pinging = Scenario::new().breaks(pings, Place::Events(1)).hold(millis(4_000));
+    let pings = ScriptedFaultKind::Pings { every: millis(100) };
+    let pinging = Scenario::new().breaks(pings, FaultPosition::Events(1)).hold(millis(4_000));
     let server = serve(pinging.reply("Through."));
     let ended = hasty(&server).args(["--stream-idle-timeout", "3s", "go"]).run().await;
     let retries = &ended.result()["recovery"]["retries_by_class"];

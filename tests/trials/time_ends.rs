@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
-use outlast::rehearsal::{After, Harm, Place, Scenario};
+use outlast::rehearsal::{AfterLast, ScriptedFaultKind, FaultPosition, Scenario};
 use serde_json::{Value, json};
 
 use super::time::{all, announcements, hasty, millis, took, with};
@@ -27,17 +27,17 @@ fn endless() -> Vec<(&'static str, Scenario, Make)> {
     let helper: Make =
         |trial| with(trial, &json!({ "apiKeyHelper": "sleep 1000 & echo $$ $! > pids; wait" }));
     let bash = |command: &str| Scenario::new().tool("Bash", json!({ "command": command }));
-    let pings = Harm::Pings { every: millis(50) };
+    let pings = ScriptedFaultKind::Pings { every: millis(50) };
     let cases = [
-        ("black hole", Scenario::new().breaks(Harm::Stall, Place::Request), plain),
-        ("black hole at accept", Scenario::new().breaks(Harm::Stall, Place::Accept), plain),
-        ("stalled stream", Scenario::new().breaks(Harm::Stall, Place::Delta), plain),
-        ("pings only", Scenario::new().breaks(pings, Place::Events(1)), plain),
+        ("black hole", Scenario::new().breaks(ScriptedFaultKind::Stall, FaultPosition::Request), plain),
+        ("black hole at accept", Scenario::new().breaks(ScriptedFaultKind::Stall, FaultPosition::Accept), plain),
+        ("stalled stream", Scenario::new().breaks(ScriptedFaultKind::Stall, FaultPosition::Delta), plain),
+        ("pings only", Scenario::new().breaks(pings, FaultPosition::Events(1)), plain),
         ("drip", Scenario::new().reply(&"x ".repeat(900)).pace(Some(1), millis(10)), plain),
         ("overload", Scenario::new().status(529), plain),
         ("overload, persistent", Scenario::new().status(529), persistent),
         ("server error, persistent", Scenario::new().status(500), persistent),
-        ("resets", Scenario::new().breaks(Harm::Reset, Place::Delta), persistent),
+        ("resets", Scenario::new().breaks(ScriptedFaultKind::Reset, FaultPosition::Delta), persistent),
         ("slow error", Scenario::new().status(500).delay(millis(60_000)), plain),
         ("tool loop", bash("date +%s%N"), plain),
         ("hung tool", bash("echo $$ > pids; sleep 1000 & echo $! >> pids; wait"), plain),
@@ -53,7 +53,7 @@ fn endless() -> Vec<(&'static str, Scenario, Make)> {
         ("hung key helper", Scenario::new().reply("never"), helper),
     ];
     let repeat =
-        |(name, scenario, make): (_, Scenario, _)| (name, scenario.after(After::RepeatLast), make);
+        |(name, scenario, make): (_, Scenario, _)| (name, scenario.after(AfterLast::RepeatLast), make);
     cases.into_iter().map(repeat).collect()
 }
 
@@ -134,7 +134,7 @@ async fn a_wait_that_could_only_end_after_the_deadline_is_not_begun() {
         ("overload", Scenario::new().status(529)),
         ("server error that names a time", Scenario::new().status(503).header("retry-after", "9")),
         ("empty reply", Scenario::new().empty()),
-        ("reset", Scenario::new().breaks(Harm::Reset, Place::Delta)),
+        ("reset", Scenario::new().breaks(ScriptedFaultKind::Reset, FaultPosition::Delta)),
     ] {
         let (server, watch) = (serve(step), Stopwatch::start());
         let slow = with(Trial::against(&server), &json!({ "retryFirstDelay": "10s" }));

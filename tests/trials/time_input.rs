@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::process::Stdio;
 use std::time::Duration;
 
-use outlast::rehearsal::{Scenario, Server};
+use outlast::rehearsal::{Scenario, RehearsalServer};
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 use tokio::time::timeout;
@@ -18,7 +18,7 @@ use crate::support::{Bell, Ended, Trial, serve};
 
 const BOUND: Duration = Duration::from_mins(4);
 
-fn server() -> Server {
+fn server() -> RehearsalServer {
     serve(Scenario::new().reply("Done."))
 }
 
@@ -33,7 +33,7 @@ async fn fed(trial: Trial, input: &[u8]) -> Ended {
 }
 
 /// The prompt, as the model got it.
-fn prompt(server: &Server) -> String {
+fn prompt(server: &RehearsalServer) -> String {
     let requests = server.requests();
     let content = &requests[0].body["messages"][0]["content"];
     let blocks = content.as_array().expect("blocks");
@@ -42,7 +42,7 @@ fn prompt(server: &Server) -> String {
 }
 
 /// How long the first request takes from the start of the process.
-async fn until_first_request(server: &Server, trial: Trial) -> (Stopwatch, Duration, Ended) {
+async fn until_first_request(server: &RehearsalServer, trial: Trial) -> (Stopwatch, Duration, Ended) {
     let begun = Stopwatch::start();
     let mut running = trial.start();
     let open = running.child.stdin.take();
@@ -225,7 +225,7 @@ async fn what_is_no_text_is_refused_with_its_place() {
     }
 }
 
-fn is_refused(ended: &Ended, server: &Server, words: &[&str]) {
+fn is_refused(ended: &Ended, server: &RehearsalServer, words: &[&str]) {
     assert_eq!((ended.code, server.requests().len()), (Some(2), 0), "{ended:?}");
     let result = ended.result();
     assert_eq!((&result["is_error"], &result["num_turns"]), (&json!(true), &json!(0)));

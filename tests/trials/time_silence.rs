@@ -4,7 +4,7 @@
 
 use std::time::SystemTime;
 
-use outlast::rehearsal::{Scenario, Server};
+use outlast::rehearsal::{Scenario, RehearsalServer};
 use serde_json::{Value, json};
 
 use super::time::{
@@ -16,7 +16,7 @@ use crate::support::{Ended, Trial, serve};
 /// How many seconds of these runs pass in one of the world: half a minute takes one.
 const SCALE: f64 = 30.0;
 
-fn scaled(server: &Server, format: &str) -> Trial {
+fn scaled(server: &RehearsalServer, format: &str) -> Trial {
     let trial = hasty(server).args(UNHURRIED).args(["--time-scale", "30"]);
     trial.args(["--output-format", format, "--heartbeat-file", "alive"])
 }

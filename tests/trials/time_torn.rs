@@ -2,9 +2,9 @@
 //! Trials of torn replies: wherever a stream breaks, nothing of it survives, and nothing happens
 //! twice.
 
-use outlast::model::{Client, Credential, Endpoint, Progress, Prompt};
-use outlast::recovery::{Ask, Connection, Mode, Purpose};
-use outlast::rehearsal::{ApiError, Harm, Place, Scenario, Server};
+use outlast::model::{ModelClient, Credential, ModelService, StreamProgress, RequestContent};
+use outlast::recovery::{ModelCall, ConnectionChoice, ReplyMode, CallPurpose};
+use outlast::rehearsal::{ScriptedError, ScriptedFaultKind, FaultPosition, Scenario, RehearsalServer};
 use outlast::transcript::{Block, Message};
 use serde_json::{Value, json};
 
@@ -32,8 +32,8 @@ fn reply(scenario: Scenario) -> Scenario {
 /// How many bytes a stream of the reply has.
 async fn length() -> usize {
     let server = serve(reply(Scenario::new().empty()));
-    let client = Client::new(Endpoint::new(server.base_url(), Credential::None)).expect("right");
-    let prompt = Prompt {
+    let client = ModelClient::new(ModelService::new(server.base_url(), Credential::None)).expect("right");
+    let prompt = RequestContent {
         model: "claude-sonnet-4-5",
         system: "",
         tools: &[],
@@ -42,19 +42,19 @@ async fn length() -> usize {
         fast: false,
         source: None,
     };
-    let ask = Ask {
-        purpose: Purpose::Reply,
+    let ask = ModelCall {
+        purpose: CallPurpose::Reply,
         fast: false,
         yields: true,
         rung: 0,
         cap: 8_192,
-        mode: Mode::Streaming,
-        connection: Connection::Pooled,
+        mode: ReplyMode::Streaming,
+        connection: ConnectionChoice::Pooled,
         attempt: 1,
     };
     let mut length = 0;
     let mut count = |step| {
-        if let Progress::Bytes(bytes) = step {
+        if let StreamProgress::Bytes(bytes) = step {
             length += bytes;
         }
     };
@@ -63,7 +63,7 @@ async fn length() -> usize {
 }
 
 /// A run that is not easily discouraged.
-fn stubborn(server: &Server) -> Trial {
+fn stubborn(server: &RehearsalServer) -> Trial {
     let settings = json!({
         "retryFirstDelay": "1ms",
         "retryLongestDelay": "1ms",
@@ -77,7 +77,7 @@ fn stubborn(server: &Server) -> Trial {
 }
 
 /// Breaks the reply in all these ways, one after the other, and then lets it through.
-async fn survives(harm: &Harm, places: &[Place]) {
+async fn survives(harm: &ScriptedFaultKind, places: &[FaultPosition]) {
     let mut scenario = Scenario::new();
     for place in places {
         scenario = reply(scenario.breaks(harm.clone(), *place));
@@ -90,7 +90,7 @@ async fn survives(harm: &Harm, places: &[Place]) {
     leaves_no_trace(&server, &ended, places.len(), &result);
 }
 
-fn leaves_no_trace(server: &Server, ended: &Ended, broken: usize, result: &Value) {
+fn leaves_no_trace(server: &RehearsalServer, ended: &Ended, broken: usize, result: &Value) {
     let requests = server.requests();
     assert_eq!(requests.len(), broken + 2);
     assert_eq!(server.violations(), Vec::<String>::new());
@@ -116,25 +116,25 @@ fn leaves_no_trace(server: &Server, ended: &Ended, broken: usize, result: &Value
 #[tokio::test]
 async fn a_stream_that_is_reset_anywhere_leaves_no_trace() {
     let length = length().await;
-    let places: Vec<Place> = (0..length - LAST_EVENT)
+    let places: Vec<FaultPosition> = (0..length - LAST_EVENT)
         .step_by(STRIDE)
         .chain([length - LAST_EVENT])
-        .map(Place::Bytes)
+        .map(FaultPosition::Bytes)
         .collect();
     assert!((30..=100).contains(&places.len()), "{} places in {length} bytes", places.len());
-    survives(&Harm::Reset, &places).await;
+    survives(&ScriptedFaultKind::Reset, &places).await;
 }
 
 #[tokio::test]
 async fn a_stream_that_ends_early_in_any_way_leaves_no_trace() {
-    let events: Vec<Place> = (0..12).map(Place::Events).chain([Place::Delta]).collect();
-    let overload = ApiError {
+    let events: Vec<FaultPosition> = (0..12).map(FaultPosition::Events).chain([FaultPosition::Delta]).collect();
+    let overload = ScriptedError {
         kind: "overloaded_error".to_owned(),
         message: "Overloaded".to_owned(),
         code: None,
     };
     let garbage = b"event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\n\n";
-    for harm in [Harm::Close, Harm::End, Harm::Error(overload), Harm::Insert(garbage.to_vec())] {
+    for harm in [ScriptedFaultKind::Close, ScriptedFaultKind::End, ScriptedFaultKind::Error(overload), ScriptedFaultKind::Insert(garbage.to_vec())] {
         survives(&harm, &events).await;
     }
 }

@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use outlast::recovery::{
-    ErrorClass, Event, Failure, Limits, Moment, Money, Phase, Remedies, Run, Weight,
+    ErrorClass, Event, Failure, Limits, Moment, Money, Phase, AvailableMitigations, Run, TokenEstimate,
 };
-use outlast::rehearsal::{After, ApiError, Harm, Place, Scenario, Server};
+use outlast::rehearsal::{AfterLast, ScriptedError, ScriptedFaultKind, FaultPosition, Scenario, RehearsalServer};
 use serde_json::{Value, json};
 
 use super::time::{
@@ -18,15 +18,15 @@ use crate::support::wire::dead_end;
 use crate::support::{Ended, Trial, serve};
 
 /// The time between two requests, in seconds of a run whose time passes `scale` times faster.
-fn gap(server: &Server, first: usize, scale: f64) -> f64 {
+fn gap(server: &RehearsalServer, first: usize, scale: f64) -> f64 {
     let requests = server.requests();
     requests[first + 1].at.saturating_sub(requests[first].at).as_secs_f64() * scale
 }
 
 // --- N retries are N + 1 requests -------------------------------------------------------------
 
-fn overloaded() -> Harm {
-    Harm::Error(ApiError {
+fn overloaded() -> ScriptedFaultKind {
+    ScriptedFaultKind::Error(ScriptedError {
         kind: "overloaded_error".to_owned(),
         message: "Overloaded".to_owned(),
         code: None,
@@ -51,17 +51,17 @@ fn retried() -> Vec<(String, Scenario, &'static str, i32)> {
     let html = Scenario::new().status(200).body("text/html", "<html><title>Log in</title></html>");
     let torn = |harm, place| Scenario::new().breaks(harm, place);
     let others = [
-        ("overload in a stream", torn(overloaded(), Place::Events(2)), "server_overload", 75),
+        ("overload in a stream", torn(overloaded(), FaultPosition::Events(2)), "server_overload", 75),
         ("HTML", html, "server_error", 75),
-        ("torn stream", torn(Harm::Close, Place::Delta), "connection_error", 75),
-        ("reset stream", torn(Harm::Reset, Place::Events(3)), "connection_error", 75),
-        ("reset request", torn(Harm::Reset, Place::Request), "connection_error", 75),
-        ("stream without an end", torn(Harm::End, Place::Events(4)), "connection_error", 75),
+        ("torn stream", torn(ScriptedFaultKind::Close, FaultPosition::Delta), "connection_error", 75),
+        ("reset stream", torn(ScriptedFaultKind::Reset, FaultPosition::Events(3)), "connection_error", 75),
+        ("reset request", torn(ScriptedFaultKind::Reset, FaultPosition::Request), "connection_error", 75),
+        ("stream without an end", torn(ScriptedFaultKind::End, FaultPosition::Events(4)), "connection_error", 75),
         (
             "garbage",
             torn(
-                Harm::Insert(b"event: content_block_start\ndata: {{\n\n".to_vec()),
-                Place::Events(1),
+                ScriptedFaultKind::Insert(b"event: content_block_start\ndata: {{\n\n".to_vec()),
+                FaultPosition::Events(1),
             ),
             "bad_response",
             1,
@@ -84,7 +84,7 @@ async fn every_retried_failure_makes_one_request_more_than_retries_and_announces
     all(retried().into_iter().map(move |(name, scenario, class, exit)| {
         let settings = settings.clone();
         async move {
-            let server = serve(scenario.after(After::RepeatLast));
+            let server = serve(scenario.after(AfterLast::RepeatLast));
             let flags = ["--max-retries", "3", "--output-format", "stream-json", "go"];
             let ended = with(Trial::against(&server), &settings).args(flags).run().await;
             assert_eq!(server.requests().len(), 4, "{name}: {ended:?}");
@@ -137,7 +137,7 @@ async fn a_server_that_is_not_there_is_named_and_tried_as_often() {
 async fn what_cannot_succeed_is_asked_once() {
     let cases = [(400, 1), (401, 77), (403, 77), (404, 1), (413, 7), (422, 1)];
     for (status, exit) in cases {
-        let server = serve(Scenario::new().status(status).after(After::RepeatLast));
+        let server = serve(Scenario::new().status(status).after(AfterLast::RepeatLast));
         let ended = hasty(&server).args(["go"]).run().await;
         assert_eq!(server.requests().len(), 1, "HTTP {status}: {ended:?}");
         assert_eq!(ended.code, Some(exit), "HTTP {status}: {ended:?}");
@@ -151,7 +151,7 @@ async fn what_cannot_succeed_is_asked_once() {
 async fn the_servers_own_verdict_on_retrying_wins() {
     let told = |status, verdict| Scenario::new().status(status).header("x-should-retry", verdict);
     for status in [400, 403, 404, 413, 422] {
-        let server = serve(told(status, "true").after(After::RepeatLast));
+        let server = serve(told(status, "true").after(AfterLast::RepeatLast));
         let ended = hasty(&server).args(["--max-retries", "2", "go"]).run().await;
         assert_eq!(server.requests().len(), 3, "HTTP {status}: {ended:?}");
         assert_eq!(announcements(&ended).len(), 2, "HTTP {status}: {ended:?}");
@@ -167,7 +167,7 @@ async fn the_servers_own_verdict_on_retrying_wins() {
 #[test]
 fn a_hundred_runs_that_failed_together_do_not_come_back_together() {
     let limits = Limits::default();
-    let weight = Weight {
+    let weight = TokenEstimate {
         input: Money::ZERO,
         token: Money::ZERO,
         left: None,
@@ -175,7 +175,7 @@ fn a_hundred_runs_that_failed_together_do_not_come_back_together() {
         size: 0,
         fixed: 0,
         window: u32::MAX,
-        remedies: Remedies::NONE,
+        remedies: AvailableMitigations::NONE,
     };
     let overload = Failure::of(ErrorClass::ServerOverload);
     let returns = |seed: u64| {
@@ -223,7 +223,7 @@ fn exhausted() -> Vec<(Scenario, Duration)> {
 #[tokio::test]
 async fn an_exhausted_quota_ends_the_run_at_once_and_says_when_to_come_back() {
     for (scenario, wait) in exhausted() {
-        let (server, watch) = (serve(scenario.after(After::RepeatLast)), Stopwatch::start());
+        let (server, watch) = (serve(scenario.after(AfterLast::RepeatLast)), Stopwatch::start());
         let ended = Trial::against(&server).args(["go"]).run().await;
         is_out_of_quota(&server, &ended, wait, &watch);
     }
@@ -238,19 +238,19 @@ async fn a_wait_beyond_patience_or_deadline_is_an_exhausted_quota() {
     ];
     for (seconds, flags) in limits {
         let scenario = Scenario::new().status(429).header("retry-after", seconds);
-        let (server, watch) = (serve(scenario.after(After::RepeatLast)), Stopwatch::start());
+        let (server, watch) = (serve(scenario.after(AfterLast::RepeatLast)), Stopwatch::start());
         let ended = Trial::against(&server).args(flags).args(["go"]).run().await;
         let wait = Duration::from_secs(seconds.parse().expect("a number"));
         is_out_of_quota(&server, &ended, wait, &watch);
     }
     // Unattended runs are more patient, but not without a bound.
     let seven_hours = Scenario::new().status(429).header("retry-after", "25200");
-    let (server, watch) = (serve(seven_hours.after(After::RepeatLast)), Stopwatch::start());
+    let (server, watch) = (serve(seven_hours.after(AfterLast::RepeatLast)), Stopwatch::start());
     let ended = Trial::against(&server).env("OUTLAST_UNATTENDED_RETRY", "1").args(["go"]);
     is_out_of_quota(&server, &ended.run().await, Duration::from_hours(7), &watch);
 }
 
-fn is_out_of_quota(server: &Server, ended: &Ended, wait: Duration, watch: &Stopwatch) {
+fn is_out_of_quota(server: &RehearsalServer, ended: &Ended, wait: Duration, watch: &Stopwatch) {
     let result = ended.result();
     assert_eq!((ended.code, server.requests().len()), (Some(75), 1), "{ended:?}");
     assert_eq!(result["terminal_reason"], "model_error");
@@ -318,7 +318,7 @@ async fn sixty_one_and_six_hundred_seconds_are_honoured_like_any_other() {
 #[tokio::test]
 async fn a_subscription_is_told_when_its_limit_ends_instead_of_waiting() {
     let scenario = Scenario::new().status(429).header("retry-after", "30");
-    let server = serve(scenario.after(After::RepeatLast));
+    let server = serve(scenario.after(AfterLast::RepeatLast));
     let trial = with(Trial::against(&server), &json!({ "accountKind": "subscription" }));
     let ended = trial.args(["go"]).run().await;
     let result = ended.result();
@@ -397,7 +397,7 @@ fn beats_steadily(ended: &Ended, waited: Duration, watch: &Stopwatch) {
 
 #[tokio::test]
 async fn an_unattended_run_keeps_its_time_limit() {
-    let server = serve(Scenario::new().status(529).after(After::RepeatLast));
+    let server = serve(Scenario::new().status(529).after(AfterLast::RepeatLast));
     let watch = Stopwatch::start();
     let trial = Trial::against(&server).env("OUTLAST_UNATTENDED_RETRY", "on");
     let ended = trial

@@ -2,7 +2,7 @@
 //! itself.
 
 use nix::sys::signal::Signal;
-use outlast::rehearsal::{Harm, Place, Scenario};
+use outlast::rehearsal::{ScriptedFaultKind, FaultPosition, Scenario};
 use serde_json::{Value, json};
 
 use super::truth::agrees;
@@ -86,7 +86,7 @@ async fn json_and_verbose_is_one_array_with_the_result_last_however_it_ends() {
         Trial::against(&server).args(verbose).args(["--max-turns", "0", "do it"]).run().await;
     assert_eq!((ended.code, array(&ended).len()), (Some(2), 1));
 
-    let server = serve(Scenario::new().breaks(Harm::Stall, Place::Events(4)));
+    let server = serve(Scenario::new().breaks(ScriptedFaultKind::Stall, FaultPosition::Events(4)));
     let running = Trial::against(&server).args(verbose).args(["do it"]).start();
     server.wait_for_request(1).await;
     running.signal(Signal::SIGTERM);

@@ -2,7 +2,7 @@
 //! Trials of truth: what is said at the end is what happened, and it is said once.
 
 use jiff::Timestamp;
-use outlast::rehearsal::{After, Harm, Place, Scenario, Server, builtin, list};
+use outlast::rehearsal::{AfterLast, ScriptedFaultKind, FaultPosition, Scenario, RehearsalServer, builtin, list};
 use serde_json::{Value, json};
 
 use super::time::all;
@@ -10,7 +10,7 @@ use crate::support::{Ended, Trial, serve};
 
 /// Where a run is sent.
 enum Service {
-    Scripted(Server),
+    Scripted(RehearsalServer),
     Elsewhere(String),
 }
 
@@ -38,7 +38,7 @@ struct Failure {
 }
 
 fn for_ever(scenario: Scenario) -> Service {
-    Service::Scripted(serve(scenario.after(After::RepeatLast)))
+    Service::Scripted(serve(scenario.after(AfterLast::RepeatLast)))
 }
 
 fn nobody_listens() -> Service {
@@ -140,7 +140,7 @@ const FAILURES: [Failure; 15] = [
     ),
     of_class(
         "reset midway",
-        || for_ever(Scenario::new().breaks(Harm::Reset, Place::Events(4))),
+        || for_ever(Scenario::new().breaks(ScriptedFaultKind::Reset, FaultPosition::Events(4))),
         75,
         ("connection_error", 3, "broke the connection"),
     ),

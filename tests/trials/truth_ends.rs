@@ -7,13 +7,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use outlast::agent::{
-    Carried, Clock, Delegation, Ending, Interrupter, Notice, Observer, Rung, Setup, interrupt,
+    ResumedState, Clock, Delegation, RunOutcome, InterruptSender, RunNotice, Observer, ModelEndpoint, Setup, interrupt,
     run as run_agent,
 };
 use outlast::journal::Journal;
-use outlast::model::{Client, Credential, Endpoint, facts};
+use outlast::model::{ModelClient, Credential, ModelService, facts};
 use outlast::recovery::{Interrupt, Ledger, Limits, StopReason};
-use outlast::rehearsal::{After, Scenario, Server};
+use outlast::rehearsal::{AfterLast, Scenario, RehearsalServer};
 use outlast::secrets::KnownSecrets;
 use outlast::tools::{PermissionMode, ToolSettings, Toolbox};
 use outlast::transcript::Block;
@@ -33,7 +33,7 @@ struct End {
 
 fn endless() -> Scenario {
     let look = json!({ "pattern": "*" });
-    Scenario::new().tool("Glob", look).and_text("Looking.").after(After::RepeatLast)
+    Scenario::new().tool("Glob", look).and_text("Looking.").after(AfterLast::RepeatLast)
 }
 
 fn refused(message: &str) -> Scenario {
@@ -73,7 +73,7 @@ const ENDS: [End; 7] = [
     End {
         scenario: || {
             let cut = Scenario::new().reply("On and on ").stop_reason("max_tokens");
-            cut.after(After::RepeatLast)
+            cut.after(AfterLast::RepeatLast)
         },
         flags: &[],
         code: 7,
@@ -241,25 +241,25 @@ struct Nervous {
 }
 
 impl Observer for Nervous {
-    fn observe(&mut self, _: &Notice<'_>) {
+    fn observe(&mut self, _: &RunNotice<'_>) {
         self.seen += 1;
         assert!(self.seen <= self.bears, "that was one too many: {}", self.seen);
     }
 }
 
 /// A run without a process of its own.
-async fn within_this_process(server: &Server, folder: &std::path::Path, bears: usize) -> Ending {
+async fn within_this_process(server: &RehearsalServer, folder: &std::path::Path, bears: usize) -> RunOutcome {
     let mut tools = ToolSettings::new(folder, &folder.join("scratch"), "a-session");
     tools.supervisor = crate::support::supervisor();
     tools.mode = PermissionMode::BypassPermissions;
     tools.environment = vec![("PATH".into(), std::env::var_os("PATH").unwrap_or_default())];
-    let client = Client::new(Endpoint::new(server.base_url(), Credential::None));
+    let client = ModelClient::new(ModelService::new(server.base_url(), Credential::None));
     let setup = Setup {
         session_id: "a-session".to_owned(),
         prompt: vec![Block::text("do it")],
         system: String::new(),
         cwd: folder.to_owned(),
-        rungs: vec![Rung {
+        rungs: vec![ModelEndpoint {
             label: "claude-sonnet-5-5".to_owned(),
             facts: facts("claude-sonnet-5-5"),
             client: Arc::new(client.expect("it fits")),
@@ -281,11 +281,11 @@ async fn within_this_process(server: &Server, folder: &std::path::Path, bears: u
         hooks: None,
         memory_files: Vec::new(),
         warnings: Vec::new(),
-        carried: Carried::default(),
+        carried: ResumedState::default(),
         agents: Vec::new(),
         delegation: Delegation::default(),
     };
-    let interrupter = Interrupter::new(None);
+    let interrupter = InterruptSender::new(None);
     let mut observer = Nervous { seen: 0, bears };
     let ending = Box::pin(run_agent(setup, &mut observer, interrupter.subscribe())).await;
     interrupt(&interrupter, Interrupt::Sigterm);

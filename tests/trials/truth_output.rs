@@ -8,7 +8,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
-use outlast::rehearsal::{Form, Harm, Place, Scenario, Server};
+use outlast::rehearsal::{ReplyForm, ScriptedFaultKind, FaultPosition, Scenario, RehearsalServer};
 use serde_json::{Value, json};
 
 use super::truth::agrees;
@@ -25,11 +25,11 @@ fn large_text() -> String {
 
 /// In one piece: here it is not about streams that come in.
 fn large_reply() -> Scenario {
-    Scenario::new().reply(&large_text()).usage(1_000, 8_000).form(Form::Json)
+    Scenario::new().reply(&large_text()).usage(1_000, 8_000).form(ReplyForm::Json)
 }
 
 fn stalled() -> Scenario {
-    Scenario::new().breaks(Harm::Stall, Place::Events(4))
+    Scenario::new().breaks(ScriptedFaultKind::Stall, FaultPosition::Events(4))
 }
 
 /// The result that was kept in a file.
@@ -144,7 +144,7 @@ fn unheard(ended: &Ended) {
 }
 
 /// A run whose standard output has lost its reader before it begins: it may be over at once.
-fn unread(server: &Server) -> Trial {
+fn unread(server: &RehearsalServer) -> Trial {
     let (reader, writer) = pipe().expect("a pipe");
     drop(reader);
     let trial = Trial::against(server).stdout(Stdio::from(writer));

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use nix::sys::signal::Signal::{SIGHUP, SIGINT, SIGKILL, SIGTERM};
-use outlast::rehearsal::{Harm, Place, Scenario, Server};
+use outlast::rehearsal::{ScriptedFaultKind, FaultPosition, Scenario, RehearsalServer};
 use serde_json::{Value, json};
 
 use super::truth::agrees;
@@ -26,7 +26,7 @@ const STUBBORN: &str = "trap '' TERM INT HUP; sleep 1000 & one=$!; \
 
 /// Says nothing after a few words.
 fn stalled() -> Scenario {
-    Scenario::new().breaks(Harm::Stall, Place::Events(4))
+    Scenario::new().breaks(ScriptedFaultKind::Stall, FaultPosition::Events(4))
 }
 
 /// Signals, and waits for the end.
@@ -51,7 +51,7 @@ fn aborted(ended: &Ended, code: i32, reason: &str) -> Value {
 }
 
 /// Goes on with the session where it ended, first without a word, and then with a new task.
-async fn goes_on(ended: Ended, server: &Server, requests: usize) {
+async fn goes_on(ended: Ended, server: &RehearsalServer, requests: usize) {
     assert_eq!(server.requests().len(), requests, "no request after the signal");
     assert_eq!(server.violations(), Vec::<String>::new());
     let next = serve(Scenario::new().reply("Went on.").reply("And on."));
@@ -200,7 +200,7 @@ async fn a_run_leaves_no_daemon_behind_when_it_succeeds() {
 }
 
 /// A shell that starts a run, as a CI system's step does, and is killed before it is over.
-async fn killed_step(server: &Server, variable: (&str, &str)) -> Ended {
+async fn killed_step(server: &RehearsalServer, variable: (&str, &str)) -> Ended {
     let trial = Trial::against(server).args(["do it", "--result-file", "result.json"]);
     let step = trial.env(variable.0, variable.1).in_shell("\"$@\" & wait").start();
     within("the request", server.wait_for_request(1)).await;

@@ -3,7 +3,7 @@
 
 use nix::sys::signal::Signal;
 use outlast::recovery::Nudge;
-use outlast::rehearsal::{Scenario, Server};
+use outlast::rehearsal::{Scenario, RehearsalServer};
 use serde_json::{Value, json};
 
 use super::truth::agrees;
@@ -19,13 +19,13 @@ fn works(scenario: Scenario, words: &str) -> Scenario {
     scenario.and_tool("Glob", listing()).and_tool("TodoWrite", json!({ "todos": [] }))
 }
 
-async fn run(server: &Server, turns: u32) -> Ended {
+async fn run(server: &RehearsalServer, turns: u32) -> Ended {
     let trial = Trial::against(server).args(["do it", "--max-turns", &turns.to_string()]);
     trial.args(["--time-scale", "100", "--first-byte-timeout", "1h"]).run().await
 }
 
 /// The requests, counted from 1, in which the model is told that this is its last reply.
-fn told(server: &Server) -> Vec<usize> {
+fn told(server: &RehearsalServer) -> Vec<usize> {
     let notices = [Nudge::LastTurn.text(), Nudge::ContinueLast.text()];
     let tells = |body: &Value| {
         let last = body["messages"].as_array().and_then(|all| all.last()).expect("a message");
@@ -52,7 +52,7 @@ fn out_of_turns(ended: &Ended, turns: u32, last_words: &str) -> Value {
 }
 
 #[track_caller]
-fn asked(server: &Server, requests: usize, told_in: &[usize]) {
+fn asked(server: &RehearsalServer, requests: usize, told_in: &[usize]) {
     assert_eq!(server.requests().len(), requests);
     assert_eq!(told(server), told_in);
     assert_eq!(server.violations(), Vec::<String>::new());

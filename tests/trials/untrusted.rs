@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
-use outlast::rehearsal::{Scenario, Server};
+use outlast::rehearsal::{Scenario, RehearsalServer};
 use serde_json::{Value, json};
 
 use super::truth::agrees;
@@ -82,7 +82,7 @@ fn looks_around() -> Scenario {
 }
 
 /// Runs in a hostile checkout with a `PATH` that leads into it.
-async fn visit(server: &Server, elsewhere: &Server, flags: &[&str]) -> Ended {
+async fn visit(server: &RehearsalServer, elsewhere: &RehearsalServer, flags: &[&str]) -> Ended {
     let outer = std::env::var("PATH").unwrap_or_default();
     let trial = Trial::bare(&server.base_url())
         .env("PATH", &format!(".:node_modules/.bin::{outer}:"))

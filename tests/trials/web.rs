@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 
-use outlast::rehearsal::{Harm, Place, Scenario};
+use outlast::rehearsal::{ScriptedFaultKind, FaultPosition, Scenario};
 use serde_json::{Value, json};
 
 use super::truth::agrees;
@@ -67,7 +67,7 @@ async fn no_page_is_asked_for_on_behalf_of_a_reply_that_is_thrown_away() {
     let (address, asked) = site(PAGE);
     let url = format!("http://{address}/page");
     let torn = Scenario::new().tool("WebFetch", json!({ "url": url, "prompt": "all" }));
-    let server = serve(torn.fault(Harm::Stall, Place::Events(7)).reply("Done."));
+    let server = serve(torn.fault(ScriptedFaultKind::Stall, FaultPosition::Events(7)).reply("Done."));
     let trial = Trial::bare(&server.base_url()).args(FRAMES).args(ALLOWED).args(OPENED);
     let ended = trial.args(["--stream-idle-timeout", "2s"]).run().await;
     assert_eq!((ended.code, server.requests().len()), (Some(0), 2), "{ended:?}");

@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use outlast::model::answer::read_whole;
 use outlast::model::fault::refused;
-use outlast::recovery::{ErrorClass, Fault, Place, Poison, classify};
+use outlast::recovery::{ErrorClass, Fault, BlockIndex, RejectedContent, classify};
 use proptest::prelude::*;
 use reqwest::header::{HeaderMap, HeaderValue};
 use serde_json::{Value, json};
@@ -259,33 +259,33 @@ const WINDOWS: &[(&str, Option<u64>)] = &[
 type At = (usize, Option<usize>, Option<usize>);
 
 /// What a recorded refusal finds wrong with the conversation, and where.
-const POISONS: &[(&str, Option<Poison>, Option<At>)] = &[
-    ("bedrock-400-quoted-pdf.json", Some(Poison::Media), Some((0, Some(1), None))),
-    ("bedrock-400-quoted-signature.json", Some(Poison::Thinking), Some((1, Some(0), None))),
-    ("bedrock-400-tool-pair.json", Some(Poison::Pairs), Some((2, None, None))),
-    ("hub-400-signature.json", Some(Poison::Thinking), Some((1, Some(0), None))),
-    ("litellm-400-image.json", Some(Poison::Media), Some((0, Some(1), None))),
-    ("litellm-400-openai-tool-pair.json", Some(Poison::Pairs), None),
-    ("litellm-400-signature.json", Some(Poison::Thinking), Some((3, Some(0), None))),
-    ("litellm-400-tool-pair.json", Some(Poison::Pairs), Some((167, None, None))),
-    ("nginx-413.html", Some(Poison::Media), None),
-    ("official-400-image-broken.json", Some(Poison::Media), None),
-    ("official-400-image-bytes.json", Some(Poison::Media), Some((2, Some(0), Some(1)))),
-    ("official-400-image-empty.json", Some(Poison::Media), Some((118, Some(4), None))),
-    ("official-400-image-kind.json", Some(Poison::Media), Some((6, Some(5), None))),
+const POISONS: &[(&str, Option<RejectedContent>, Option<At>)] = &[
+    ("bedrock-400-quoted-pdf.json", Some(RejectedContent::Media), Some((0, Some(1), None))),
+    ("bedrock-400-quoted-signature.json", Some(RejectedContent::Thinking), Some((1, Some(0), None))),
+    ("bedrock-400-tool-pair.json", Some(RejectedContent::Pairs), Some((2, None, None))),
+    ("hub-400-signature.json", Some(RejectedContent::Thinking), Some((1, Some(0), None))),
+    ("litellm-400-image.json", Some(RejectedContent::Media), Some((0, Some(1), None))),
+    ("litellm-400-openai-tool-pair.json", Some(RejectedContent::Pairs), None),
+    ("litellm-400-signature.json", Some(RejectedContent::Thinking), Some((3, Some(0), None))),
+    ("litellm-400-tool-pair.json", Some(RejectedContent::Pairs), Some((167, None, None))),
+    ("nginx-413.html", Some(RejectedContent::Media), None),
+    ("official-400-image-broken.json", Some(RejectedContent::Media), None),
+    ("official-400-image-bytes.json", Some(RejectedContent::Media), Some((2, Some(0), Some(1)))),
+    ("official-400-image-empty.json", Some(RejectedContent::Media), Some((118, Some(4), None))),
+    ("official-400-image-kind.json", Some(RejectedContent::Media), Some((6, Some(5), None))),
     ("official-400-other.json", None, None),
-    ("official-400-pdf-broken.json", Some(Poison::Media), Some((4, Some(0), None))),
-    ("official-400-pdf-pages.json", Some(Poison::Media), Some((38, Some(0), None))),
-    ("official-400-signature-bound.json", Some(Poison::Thinking), Some((1, Some(0), None))),
-    ("official-400-thinking-changed.json", Some(Poison::Thinking), Some((5, Some(1), None))),
+    ("official-400-pdf-broken.json", Some(RejectedContent::Media), Some((4, Some(0), None))),
+    ("official-400-pdf-pages.json", Some(RejectedContent::Media), Some((38, Some(0), None))),
+    ("official-400-signature-bound.json", Some(RejectedContent::Thinking), Some((1, Some(0), None))),
+    ("official-400-thinking-changed.json", Some(RejectedContent::Thinking), Some((5, Some(1), None))),
     ("official-400-thinking-missing.json", None, Some((129, Some(0), None))),
-    ("official-400-tool-orphan.json", Some(Poison::Pairs), Some((48, Some(1), None))),
+    ("official-400-tool-orphan.json", Some(RejectedContent::Pairs), Some((48, Some(1), None))),
     ("official-401.json", None, None),
     ("official-429.json", None, None),
-    ("openrouter-400-quoted-image.json", Some(Poison::Media), Some((2, Some(1), None))),
-    ("openrouter-400-quoted-tool-orphan.json", Some(Poison::Pairs), Some((12, Some(0), None))),
-    ("vertex-400-quoted-signature.json", Some(Poison::Thinking), Some((5, Some(0), None))),
-    ("vllm-422.json", Some(Poison::Block), Some((3, Some(1), None))),
+    ("openrouter-400-quoted-image.json", Some(RejectedContent::Media), Some((2, Some(1), None))),
+    ("openrouter-400-quoted-tool-orphan.json", Some(RejectedContent::Pairs), Some((12, Some(0), None))),
+    ("vertex-400-quoted-signature.json", Some(RejectedContent::Thinking), Some((5, Some(0), None))),
+    ("vllm-422.json", Some(RejectedContent::Block), Some((3, Some(1), None))),
 ];
 
 /// The status is part of a recording's name.
@@ -407,7 +407,7 @@ fn every_overflow_gives_away_the_window_if_it_names_one() {
 fn a_poisoned_conversation_is_told_by_what_is_wrong_and_where() {
     for (name, poison, place) in POISONS {
         let fault = fault(name);
-        let place = place.map(|(message, block, inner)| Place { message, block, inner });
+        let place = place.map(|(message, block, inner)| BlockIndex { message, block, inner });
         assert_eq!((fault.poison(), fault.place()), (*poison, place), "{name}: {fault:?}");
     }
 }
@@ -536,7 +536,7 @@ fn an_error_in_place_of_a_reply_is_that_error() {
     ];
     for (body, class) in cases {
         let kind = read_whole(body.to_string().as_bytes()).expect_err("no reply");
-        let fault = Fault::new(kind, outlast::recovery::Reach::Status);
+        let fault = Fault::new(kind, outlast::recovery::FailureStage::Status);
         assert_eq!(classify(&fault).class, class, "{body}");
     }
 }

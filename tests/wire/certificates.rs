@@ -4,8 +4,8 @@ use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::thread::JoinHandle;
 
-use outlast::model::{Client, Endpoint};
-use outlast::recovery::{Ask, ErrorClass, Reach, classify};
+use outlast::model::{ModelClient, ModelService};
+use outlast::recovery::{ModelCall, ErrorClass, FailureStage, classify};
 use rustls::StreamOwned;
 
 use super::server::stream;
@@ -29,30 +29,30 @@ pub(super) fn serve_once(reply: Vec<u8>) -> (String, JoinHandle<()>) {
     (format!("https://localhost:{port}"), serving)
 }
 
-async fn class_of(asked: Ask, set: fn(&mut Endpoint)) -> Option<(ErrorClass, Reach)> {
+async fn class_of(asked: ModelCall, set: fn(&mut ModelService)) -> Option<(ErrorClass, FailureStage)> {
     let (url, serving) = serve_once(stream(&recorded("streams/text.sse")));
     let mut endpoint = endpoint(&url);
     set(&mut endpoint);
-    let result = ask(&Client::new(endpoint).expect("the endpoint is right"), asked).await;
+    let result = ask(&ModelClient::new(endpoint).expect("the endpoint is right"), asked).await;
     serving.join().expect("the server ended well");
     result.err().map(|fault| (classify(&fault).class, fault.reach))
 }
 
-fn trust_the_test_authority(endpoint: &mut Endpoint) {
+fn trust_the_test_authority(endpoint: &mut ModelService) {
     endpoint.ca_files = vec![data("tls/authority.pem")];
 }
 
 #[tokio::test]
 async fn an_unknown_authority_is_a_certificate_error() {
     for asked in [STREAMING, FRESH] {
-        let expected = (ErrorClass::SslCertError, Reach::Nowhere);
+        let expected = (ErrorClass::SslCertError, FailureStage::Nowhere);
         assert_eq!(class_of(asked, |_| {}).await, Some(expected));
     }
 }
 
 #[tokio::test]
 async fn a_certificate_for_another_name_is_a_certificate_error() {
-    let expected = (ErrorClass::SslCertError, Reach::Nowhere);
+    let expected = (ErrorClass::SslCertError, FailureStage::Nowhere);
     let found = class_of(STREAMING, |endpoint| {
         trust_the_test_authority(endpoint);
         endpoint.base_url = endpoint.base_url.replace("localhost", "[::ffff:127.0.0.1]");

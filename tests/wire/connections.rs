@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use outlast::model::Progress;
-use outlast::recovery::{ErrorClass, Fault, FaultKind, Reach, classify};
+use outlast::model::StreamProgress;
+use outlast::recovery::{ErrorClass, Fault, FaultKind, FailureStage, classify};
 
 use super::server::{Act, Server, answer, chunk, stream, stream_part};
 use super::{FRESH, STREAMING, WHOLE, ask, ask_watched, client, recorded};
@@ -61,7 +61,7 @@ async fn a_kept_connection_that_dies_under_the_request_is_stale() {
         ask(&client, STREAMING).await.expect("a reply");
         // The second request is read, and then the server is gone.
         let fault = ask(&client, STREAMING).await.expect_err("no second reply");
-        assert_eq!(fault.reach, Reach::StaleConnection, "{fault:?}");
+        assert_eq!(fault.reach, FailureStage::StaleConnection, "{fault:?}");
         assert_eq!(classify(&fault).class, ErrorClass::ConnectionError);
         assert_eq!(server.connections(), 1, "nothing was sent again");
     }
@@ -71,7 +71,7 @@ async fn a_kept_connection_that_dies_under_the_request_is_stale() {
 async fn a_new_connection_that_dies_under_the_request_is_not_stale() {
     for script in [vec![], vec![Act::Read], vec![Act::Read, Act::Reset], vec![Act::Reset]] {
         let fault = fault_of(script.clone()).await;
-        assert_eq!(fault.reach, Reach::FreshConnection, "{script:?}: {fault:?}");
+        assert_eq!(fault.reach, FailureStage::FreshConnection, "{script:?}: {fault:?}");
         assert_eq!(classify(&fault).class, ErrorClass::ConnectionError);
     }
 }
@@ -82,7 +82,7 @@ async fn headers_that_break_off_are_a_dead_connection() {
     for end in [vec![], vec![Act::Reset]] {
         let fault = fault_of([vec![Act::Read, Act::Send(head.clone())], end].concat()).await;
         assert_eq!(classify(&fault).class, ErrorClass::ConnectionError, "{fault:?}");
-        assert_eq!(fault.reach, Reach::FreshConnection);
+        assert_eq!(fault.reach, FailureStage::FreshConnection);
     }
 }
 
@@ -98,7 +98,7 @@ async fn nobody_listening_is_a_connection_error_that_went_nowhere() {
     let url = format!("http://{address}");
     let secret = format!("{}/v1?token=hush", url.replace("//", "//me:hush@"));
     let fault = ask(&client(&secret), STREAMING).await.expect_err("nobody answers");
-    assert_eq!(fault.reach, Reach::Nowhere);
+    assert_eq!(fault.reach, FailureStage::Nowhere);
     assert_eq!(classify(&fault).class, ErrorClass::ConnectionError);
     assert!(!fault.detail().contains("hush"), "{fault:?}");
     assert!(fault.detail().to_lowercase().contains("refused"), "{fault:?}");
@@ -111,16 +111,16 @@ async fn a_name_that_does_not_resolve_went_nowhere() {
     let fault = ask(&client("http://no-such-host.invalid"), STREAMING).await.expect_err("no host");
     assert_eq!(
         (classify(&fault).class, fault.reach),
-        (ErrorClass::ConnectionError, Reach::Nowhere)
+        (ErrorClass::ConnectionError, FailureStage::Nowhere)
     );
 }
 
 #[tokio::test]
 async fn a_stream_that_breaks_is_torn_and_says_how_far_it_came() {
     let cases = [
-        (up_to("message_start"), Reach::Stream),
-        (up_to("content_block_delta"), Reach::Stream),
-        (up_to("content_block_stop"), Reach::Block),
+        (up_to("message_start"), FailureStage::Stream),
+        (up_to("content_block_delta"), FailureStage::Stream),
+        (up_to("content_block_stop"), FailureStage::Block),
     ];
     for (events, reach) in cases {
         let part = Act::Send(stream_part(&events));
@@ -161,11 +161,11 @@ async fn progress_is_told_as_it_happens() {
     let server = Server::start(vec![script]).await;
     let (mut told, mut bytes) = (Vec::new(), 0);
     let answer = ask_watched(&client(&server.url), STREAMING, &mut |progress| match progress {
-        Progress::Accepted(_) => told.push("accepted".to_owned()),
-        Progress::Bytes(count) => bytes += count,
-        Progress::Event(event) => told.push(event["type"].as_str().unwrap().to_owned()),
-        Progress::Block { index, block } => told.push(format!("block {index} {block:?}")),
-        Progress::Received(_) => {}
+        StreamProgress::Accepted(_) => told.push("accepted".to_owned()),
+        StreamProgress::Bytes(count) => bytes += count,
+        StreamProgress::Event(event) => told.push(event["type"].as_str().unwrap().to_owned()),
+        StreamProgress::Block { index, block } => told.push(format!("block {index} {block:?}")),
+        StreamProgress::Received(_) => {}
     })
     .await
     .expect("a reply");
@@ -208,7 +208,7 @@ async fn every_status_is_one_request_and_one_fault() {
         assert_eq!(fault.status(), (!success).then_some(status), "{fault:?}");
         if !success {
             assert_eq!(fault.request_id.as_deref(), Some("req_1"));
-            assert_eq!(fault.reach, if status == 101 { fault.reach } else { Reach::Status });
+            assert_eq!(fault.reach, if status == 101 { fault.reach } else { FailureStage::Status });
         }
     }
 }

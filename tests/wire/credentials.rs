@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use outlast::model::{Client, Credential, Endpoint, EndpointError, HelperCommand, Renewal, Secret};
-use outlast::recovery::{ErrorClass, Reach, classify};
+use outlast::model::{ModelClient, Credential, ModelService, EndpointError, HelperCommand, Renewal, Secret};
+use outlast::recovery::{ErrorClass, FailureStage, classify};
 
 use crate::support::supervisor;
 
@@ -14,9 +14,9 @@ async fn accepting() -> Server {
     Server::answering(stream(&recorded("streams/text.sse"))).await
 }
 
-fn with(server: &Server, credential: Credential) -> Client {
-    let endpoint = Endpoint { credential, supervisor: supervisor(), ..endpoint(&server.url) };
-    Client::new(endpoint).expect("the endpoint is right")
+fn with(server: &Server, credential: Credential) -> ModelClient {
+    let endpoint = ModelService { credential, supervisor: supervisor(), ..endpoint(&server.url) };
+    ModelClient::new(endpoint).expect("the endpoint is right")
 }
 
 /// A helper that prints `key-1`, then `key-2`, and so on.
@@ -102,7 +102,7 @@ async fn a_helper_that_fails_counts_as_a_bad_key_and_nothing_is_sent() {
         let client = with(&server, Credential::Helper(HelperCommand::new(command)));
         let fault = ask(&client, STREAMING).await.expect_err("no key");
         assert_eq!(classify(&fault).class, ErrorClass::InvalidApiKey, "{fault:?}");
-        assert_eq!((fault.reach, fault.status()), (Reach::Nowhere, None));
+        assert_eq!((fault.reach, fault.status()), (FailureStage::Nowhere, None));
         assert!(!fault.detail().contains("secret"));
         let Renewal::Failed(again) = client.refresh().await else { panic!("{command}") };
         assert_eq!(*again, fault);
@@ -130,15 +130,15 @@ fn a_credential_is_never_shown() {
 
 #[test]
 fn an_endpoint_that_cannot_be_right_is_refused_at_once() {
-    let wrong = |change: fn(&mut Endpoint)| {
-        let mut endpoint = Endpoint::new("https://api.anthropic.com", Credential::None);
+    let wrong = |change: fn(&mut ModelService)| {
+        let mut endpoint = ModelService::new("https://api.anthropic.com", Credential::None);
         change(&mut endpoint);
-        Client::new(endpoint).err()
+        ModelClient::new(endpoint).err()
     };
     assert_eq!(wrong(|_| {}), None);
     for url in ["", "api.anthropic.com", "ftp://x", "http://", "http://x:99999"] {
-        let endpoint = Endpoint::new(url, Credential::None);
-        assert!(matches!(Client::new(endpoint), Err(EndpointError::BaseUrl { .. })), "{url}");
+        let endpoint = ModelService::new(url, Credential::None);
+        assert!(matches!(ModelClient::new(endpoint), Err(EndpointError::BaseUrl { .. })), "{url}");
     }
     assert!(matches!(
         wrong(|endpoint| endpoint.extra_headers = vec![("a b".into(), "c".into())]),
@@ -170,7 +170,7 @@ fn a_base_url_may_have_a_path() {
         (" https://x/anthropic//?beta=true#f ", "https://x/anthropic/v1/messages?beta=true"),
     ];
     for (base, expected) in cases {
-        let url = Endpoint::new(base, Credential::None).url().expect(base);
+        let url = ModelService::new(base, Credential::None).url().expect(base);
         assert_eq!(url.as_str(), expected);
     }
 }

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use outlast::model::fault::refused;
 use outlast::model::headers::{RateLimits, ruling, wish};
-use outlast::recovery::{Ruling, Wish, WishSource};
+use outlast::recovery::{RetryHint, RetryAfter, RetryAfterSource};
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 
 use super::recorded;
@@ -24,14 +24,14 @@ fn headers(pairs: &[(&str, &str)]) -> HeaderMap {
     pairs.iter().map(pair).collect()
 }
 
-fn wished(status: u16, pairs: &[(&str, &str)]) -> Option<(f64, WishSource)> {
+fn wished(status: u16, pairs: &[(&str, &str)]) -> Option<(f64, RetryAfterSource)> {
     let wish = wish(&headers(pairs), status, "", now())?;
     Some((wish.wait.as_secs_f64(), wish.source))
 }
 
 #[test]
 fn retry_after_is_read_in_all_its_forms() {
-    use WishSource::RetryAfter;
+    use RetryAfterSource::RetryAfter;
 
     type Case<'a> = (&'a [(&'a str, &'a str)], Option<f64>);
     let cases: [Case<'_>; 14] = [
@@ -60,7 +60,7 @@ fn retry_after_is_read_in_all_its_forms() {
 
 #[test]
 fn a_rate_limit_waits_for_its_reset() {
-    use WishSource::Reset;
+    use RetryAfterSource::Reset;
 
     let unified = [("anthropic-ratelimit-unified-reset", "1795295400")];
     assert_eq!(wished(429, &unified), Some((600.0, Reset)));
@@ -77,21 +77,21 @@ fn a_rate_limit_waits_for_its_reset() {
     let past = [("anthropic-ratelimit-unified-reset", "1795294800")];
     assert_eq!(wished(429, &past), None);
     let both = [unified[0], ("retry-after", "5")];
-    assert_eq!(wished(429, &both), Some((5.0, WishSource::RetryAfter)));
+    assert_eq!(wished(429, &both), Some((5.0, RetryAfterSource::RetryAfter)));
 }
 
 #[test]
 fn a_reset_that_is_only_in_the_text_is_found() {
     let fault = refused(429, &HeaderMap::new(), &recorded("bodies/litellm-429-key.json"), now());
     let wait = Duration::from_secs(8 * 60 + 23);
-    assert_eq!(fault.wish, Some(Wish { wait, source: WishSource::Reset }));
+    assert_eq!(fault.wish, Some(RetryAfter { wait, source: RetryAfterSource::Reset }));
 }
 
 #[test]
 fn the_verdict_of_the_server_is_read() {
     let verdict = |value| ruling(&headers(&[("x-should-retry", value)]));
-    assert_eq!(verdict("true"), Some(Ruling::Retry));
-    assert_eq!(verdict("False"), Some(Ruling::Stop));
+    assert_eq!(verdict("true"), Some(RetryHint::Retry));
+    assert_eq!(verdict("False"), Some(RetryHint::Stop));
     assert_eq!(verdict("maybe"), None);
 }
 
@@ -130,7 +130,7 @@ fn a_refusal_carries_what_the_headers_said() {
     ]);
     let fault = refused(529, &headers, b"", now());
     assert_eq!(fault.request_id.as_deref(), Some("req_9"));
-    assert_eq!(fault.ruling, Some(Ruling::Stop));
+    assert_eq!(fault.ruling, Some(RetryHint::Stop));
     assert_eq!(fault.wish.map(|wish| wish.wait), Some(Duration::from_secs(2)));
     assert_eq!(fault.overage_disabled.as_deref(), Some("no_limits_configured"));
 }

@@ -20,25 +20,25 @@ mod timers;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use outlast::model::{Answer, Client, Credential, Endpoint, Progress, Prompt, Secret, Timers};
-use outlast::recovery::{Ask, Connection, Fault, Mode, Purpose};
+use outlast::model::{ModelReply, ModelClient, Credential, ModelService, StreamProgress, RequestContent, Secret, RequestTimers};
+use outlast::recovery::{ModelCall, ConnectionChoice, Fault, ReplyMode, CallPurpose};
 use outlast::transcript::{Block, Message};
 
 /// Longer than anything here takes, however busy the machine is.
 const PATIENCE: Duration = Duration::from_mins(4);
 
-const STREAMING: Ask = Ask {
-    purpose: Purpose::Reply,
+const STREAMING: ModelCall = ModelCall {
+    purpose: CallPurpose::Reply,
     fast: false,
     yields: true,
     rung: 0,
     cap: 8192,
-    mode: Mode::Streaming,
-    connection: Connection::Pooled,
+    mode: ReplyMode::Streaming,
+    connection: ConnectionChoice::Pooled,
     attempt: 1,
 };
-const WHOLE: Ask = Ask { mode: Mode::Whole, ..STREAMING };
-const FRESH: Ask = Ask { connection: Connection::Fresh, ..STREAMING };
+const WHOLE: ModelCall = ModelCall { mode: ReplyMode::Whole, ..STREAMING };
+const FRESH: ModelCall = ModelCall { connection: ConnectionChoice::Fresh, ..STREAMING };
 
 fn data(path: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(path)
@@ -48,10 +48,10 @@ fn recorded(path: &str) -> Vec<u8> {
     std::fs::read(data(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-fn endpoint(url: &str) -> Endpoint {
-    let mut endpoint = Endpoint::new(url, Credential::ApiKey(Secret::new("sk-test-8301746295")));
+fn endpoint(url: &str) -> ModelService {
+    let mut endpoint = ModelService::new(url, Credential::ApiKey(Secret::new("sk-test-8301746295")));
     let long = PATIENCE;
-    endpoint.timers = Timers {
+    endpoint.timers = RequestTimers {
         connect: long,
         first_byte: long,
         idle: long,
@@ -63,18 +63,18 @@ fn endpoint(url: &str) -> Endpoint {
     endpoint
 }
 
-fn client(url: &str) -> Client {
-    Client::new(endpoint(url)).expect("the endpoint is right")
+fn client(url: &str) -> ModelClient {
+    ModelClient::new(endpoint(url)).expect("the endpoint is right")
 }
 
 /// Asks once, and hands every progress to `watch`.
 async fn ask_watched(
-    client: &Client,
-    ask: Ask,
-    watch: &mut (dyn FnMut(Progress) + Send),
-) -> Result<Answer, Fault> {
+    client: &ModelClient,
+    ask: ModelCall,
+    watch: &mut (dyn FnMut(StreamProgress) + Send),
+) -> Result<ModelReply, Fault> {
     let messages = [Message::user(vec![Block::text("hello")])];
-    let prompt = Prompt {
+    let prompt = RequestContent {
         model: "m",
         system: "be brief",
         tools: &[],
@@ -88,6 +88,6 @@ async fn ask_watched(
     result.map_err(|fault| *fault)
 }
 
-async fn ask(client: &Client, ask: Ask) -> Result<Answer, Fault> {
+async fn ask(client: &ModelClient, ask: ModelCall) -> Result<ModelReply, Fault> {
     ask_watched(client, ask, &mut |_| {}).await
 }

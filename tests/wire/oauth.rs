@@ -5,8 +5,8 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use outlast::model::{Client, Credential, Endpoint, LoginFile, Renewal};
-use outlast::recovery::{ErrorClass, Fault, Reach, classify};
+use outlast::model::{ModelClient, Credential, ModelService, LoginFile, Renewal};
+use outlast::recovery::{ErrorClass, Fault, FailureStage, classify};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -49,11 +49,11 @@ impl Stage {
         fs::read_to_string(self.path()).expect("the login is never lost")
     }
 
-    fn client(&self) -> Client {
+    fn client(&self) -> ModelClient {
         self.client_by(|_| {})
     }
 
-    fn client_by(&self, change: impl FnOnce(&mut LoginFile)) -> Client {
+    fn client_by(&self, change: impl FnOnce(&mut LoginFile)) -> ModelClient {
         let mut file = LoginFile {
             limit: PATIENCE,
             patience: PATIENCE,
@@ -61,8 +61,8 @@ impl Stage {
         };
         change(&mut file);
         let endpoint =
-            Endpoint { credential: Credential::OAuth(file), ..endpoint(&self.model.url) };
-        Client::new(endpoint).expect("the endpoint is right")
+            ModelService { credential: Credential::OAuth(file), ..endpoint(&self.model.url) };
+        ModelClient::new(endpoint).expect("the endpoint is right")
     }
 
     /// The bearer token of each request to the model.
@@ -79,7 +79,7 @@ impl Stage {
         let before = self.text();
         let fault = ask(&self.client(), STREAMING).await.expect_err("there is no token");
         assert_eq!(self.text(), before);
-        assert_eq!(fault.reach, Reach::Nowhere);
+        assert_eq!(fault.reach, FailureStage::Nowhere);
         assert_eq!(self.model.connections(), 0);
         let shown = format!("{fault:?}");
         for secret in ["access-token", "refresh-token"] {
@@ -478,12 +478,12 @@ async fn the_token_endpoint_is_trusted_by_the_same_authorities() {
     ));
     let stage = Stage::with(-1).await.change(json!({ "tokenEndpoint": url }));
     let file = LoginFile::within(stage.folder.path());
-    let endpoint = Endpoint {
+    let endpoint = ModelService {
         credential: Credential::OAuth(file),
         ca_files: vec![data("tls/authority.pem")],
         ..endpoint(&stage.model.url)
     };
-    let client = Client::new(endpoint).expect("the endpoint is right");
+    let client = ModelClient::new(endpoint).expect("the endpoint is right");
     ask(&client, STREAMING).await.expect("a reply");
     serving.join().expect("the server ended well");
     assert_eq!(stage.sent(), ["access-token-tls"]);

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use outlast::model::limits::{
-    Asker, Grant, Leave, Pace, ProbeEnd, ProbeLeave, Prober, RETURN_GAP, Told,
+    Requester, RequestPermit, ClaimAnswer, SharedPace, ProbeEnd, ProbeLeave, Prober, RETURN_GAP, HeaderLimits,
 };
 use proptest::prelude::*;
 
@@ -38,7 +38,7 @@ struct Meter {
 
 impl Meter {
     /// Takes a request, and says what is told of it; or refuses it, and says when to come back.
-    fn take(&mut self, now: u64) -> Result<Told, u64> {
+    fn take(&mut self, now: u64) -> Result<HeaderLimits, u64> {
         let Service { limit, length, trickles, .. } = self.service;
         let full = limit * 1_000;
         if trickles {
@@ -61,7 +61,7 @@ impl Meter {
         self.left -= 1_000;
         let left = u32::try_from(self.left / 1_000).expect("it is small");
         let limit = u32::try_from(limit).expect("it is small");
-        Ok(Told { limit: Some(limit), left, resets_in: seconds(resets) })
+        Ok(HeaderLimits { limit: Some(limit), left, resets_in: seconds(resets) })
     }
 }
 
@@ -95,12 +95,12 @@ impl Dice {
 /// What `runs` runs of `turns` requests each do, together or each by itself. All start at once.
 fn play(service: Service, runs: usize, turns: u64, share: bool, seed: u64) -> Outcome {
     let mut meter = Meter { service, left: service.limit * 1_000, at: 1 };
-    let (mut pace, mut dice) = (Pace::default(), Dice(seed));
+    let (mut pace, mut dice) = (SharedPace::default(), Dice(seed));
     let (mut done, mut failures) = (vec![0; runs], vec![0_u32; runs]);
     let mut since = vec![0; runs];
     let mut outcome = Outcome { ends: vec![0; runs], ..Outcome::default() };
-    let mut grants: Vec<Option<Grant>> = Vec::new();
-    let mut answers: Vec<Result<Told, u64>> = Vec::new();
+    let mut grants: Vec<Option<RequestPermit>> = Vec::new();
+    let mut answers: Vec<Result<HeaderLimits, u64>> = Vec::new();
     let mut queue = BinaryHeap::new();
     for (run, since) in since.iter_mut().enumerate() {
         let at = 5 * MINUTE + dice.below(50);
@@ -114,16 +114,16 @@ fn play(service: Service, runs: usize, turns: u64, share: bool, seed: u64) -> Ou
                 let id = run as u64 + 1;
                 let jitter =
                     f64::from(u32::try_from(dice.below(1_000)).expect("it is below")) / 1_000.0;
-                let asker = Asker { id, jitter, slot, insists: false };
+                let asker = Requester { id, jitter, slot, insists: false };
                 let leave = share.then(|| pace.claim(now, asker));
-                if let Some(Leave::Wait { slot, until }) = leave {
+                if let Some(ClaimAnswer::Wait { slot, until }) = leave {
                     assert!(until >= slot && slot > now, "a wait that takes no time");
                     queue.push(Reverse((until, run, Step::Wants { slot: Some(slot) })));
                     continue;
                 }
                 grants.push(match leave {
-                    Some(Leave::Go(grant)) => Some(grant),
-                    Some(Leave::Wait { .. }) | None => None,
+                    Some(ClaimAnswer::Go(grant)) => Some(grant),
+                    Some(ClaimAnswer::Wait { .. }) | None => None,
                 });
                 let number = grants.len() - 1;
                 queue.push(Reverse((now + 20 + dice.below(30), run, Step::Arrives { number })));
@@ -232,21 +232,21 @@ fn a_run_that_is_alone_is_as_it_would_be_anyway() {
     }
 }
 
-fn asker(id: u64) -> Asker {
-    Asker { id, jitter: 0.5, slot: None, insists: false }
+fn asker(id: u64) -> Requester {
+    Requester { id, jitter: 0.5, slot: None, insists: false }
 }
 
-fn granted(leave: Leave) -> Grant {
+fn granted(leave: ClaimAnswer) -> RequestPermit {
     match leave {
-        Leave::Go(grant) => grant,
-        Leave::Wait { slot, until } => panic!("made to wait for {slot}, until {until}"),
+        ClaimAnswer::Go(grant) => grant,
+        ClaimAnswer::Wait { slot, until } => panic!("made to wait for {slot}, until {until}"),
     }
 }
 
-fn waits(leave: Leave) -> (u64, u64) {
+fn waits(leave: ClaimAnswer) -> (u64, u64) {
     match leave {
-        Leave::Wait { slot, until } => (slot, until),
-        Leave::Go(grant) => panic!("let go: {grant:?}"),
+        ClaimAnswer::Wait { slot, until } => (slot, until),
+        ClaimAnswer::Go(grant) => panic!("let go: {grant:?}"),
     }
 }
 
@@ -254,7 +254,7 @@ fn waits(leave: Leave) -> (u64, u64) {
 #[test]
 fn after_a_refusal_one_finds_out_for_all() {
     let blocked = || {
-        let mut pace = Pace::default();
+        let mut pace = SharedPace::default();
         let (one, _) = (granted(pace.claim(1_000, asker(1))), granted(pace.claim(1_000, asker(2))));
         pace.refused(2_000, one, Some(30_000));
         let slots: Vec<(u64, u64)> = (1..5).map(|id| waits(pace.claim(3_000, asker(id)))).collect();
@@ -262,12 +262,12 @@ fn after_a_refusal_one_finds_out_for_all() {
         assert!(slots[1].0 >= 33_000, "the others leave it time: {slots:?}");
         assert!(slots.windows(2).all(|pair| pair[0].0 < pair[1].0), "in turn: {slots:?}");
         let slot = Some(slots[0].0);
-        let probe = granted(pace.claim(slots[0].1, Asker { slot, ..asker(1) }));
+        let probe = granted(pace.claim(slots[0].1, Requester { slot, ..asker(1) }));
         (pace, probe, slots)
     };
     let (mut pace, probe, slots) = blocked();
     let second =
-        |pace: &mut Pace, now: u64| pace.claim(now, Asker { slot: Some(slots[1].0), ..asker(2) });
+        |pace: &mut SharedPace, now: u64| pace.claim(now, Requester { slot: Some(slots[1].0), ..asker(2) });
     let (slot, _) = waits(second(&mut pace, slots[1].1));
     assert!(slot > slots[1].1, "the probe is still under way");
     pace.served(slots[1].1 + 10, probe, None);
@@ -283,9 +283,9 @@ fn after_a_refusal_one_finds_out_for_all() {
 
 #[test]
 fn requests_under_way_are_counted_as_gone() {
-    let mut pace = Pace::default();
-    let grants: Vec<Grant> = (1..=10).map(|id| granted(pace.claim(1_000, asker(id)))).collect();
-    let told = Told { limit: Some(12), left: 11, resets_in: 60_000 };
+    let mut pace = SharedPace::default();
+    let grants: Vec<RequestPermit> = (1..=10).map(|id| granted(pace.claim(1_000, asker(id)))).collect();
+    let told = HeaderLimits { limit: Some(12), left: 11, resets_in: 60_000 };
     pace.served(1_500, grants[0], Some(told));
     // Nine are on their way, so two are left.
     for id in 11..13 {
@@ -298,27 +298,27 @@ fn requests_under_way_are_counted_as_gone() {
 
 #[test]
 fn who_finds_no_room_at_its_slot_keeps_its_place() {
-    let mut pace = Pace::default();
+    let mut pace = SharedPace::default();
     let (one, two) = (granted(pace.claim(1_000, asker(1))), granted(pace.claim(1_000, asker(2))));
-    pace.served(1_100, one, Some(Told { limit: Some(2), left: 1, resets_in: 10_000 }));
+    pace.served(1_100, one, Some(HeaderLimits { limit: Some(2), left: 1, resets_in: 10_000 }));
     // The second is on its way: nothing is left.
     let (slot, until) = waits(pace.claim(1_200, asker(3)));
     let (later, then) = waits(pace.claim(1_200, asker(4)));
     assert!(slot > 11_000 && later > slot, "{slot}, {later}");
     // The next window is as large, less the one that was never answered.
-    let three = granted(pace.claim(until, Asker { slot: Some(slot), ..asker(3) }));
-    let (kept, _) = waits(pace.claim(then, Asker { slot: Some(later), ..asker(4) }));
+    let three = granted(pace.claim(until, Requester { slot: Some(slot), ..asker(3) }));
+    let (kept, _) = waits(pace.claim(then, Requester { slot: Some(later), ..asker(4) }));
     let (last, _) = waits(pace.claim(then, asker(5)));
     assert!(kept > then && last >= kept, "{kept}, {last}");
     pace.served(then + 10, two, None);
     pace.served(then + 10, three, None);
-    granted(pace.claim(kept, Asker { slot: Some(kept), ..asker(4) }));
+    granted(pace.claim(kept, Requester { slot: Some(kept), ..asker(4) }));
 }
 
 #[test]
 fn refusals_of_requests_that_were_under_way_count_as_one() {
-    let mut pace = Pace::default();
-    let grants: Vec<Grant> = (1..=20).map(|id| granted(pace.claim(1_000, asker(id)))).collect();
+    let mut pace = SharedPace::default();
+    let grants: Vec<RequestPermit> = (1..=20).map(|id| granted(pace.claim(1_000, asker(id)))).collect();
     pace.served(1_500, grants[0], None);
     pace.refused(1_600, grants[1], Some(10_000));
     let gap = pace.gap_us;
@@ -330,16 +330,16 @@ fn refusals_of_requests_that_were_under_way_count_as_one() {
 
 #[test]
 fn who_insists_is_let_go_and_counted() {
-    let mut pace = Pace::default();
+    let mut pace = SharedPace::default();
     let one = granted(pace.claim(1_000, asker(1)));
     pace.refused(1_100, one, Some(30_000));
     waits(pace.claim(1_200, asker(2)));
-    granted(pace.claim(1_200, Asker { insists: true, ..asker(2) }));
+    granted(pace.claim(1_200, Requester { insists: true, ..asker(2) }));
 }
 
 #[test]
 fn what_is_old_is_forgotten() {
-    let mut pace = Pace::default();
+    let mut pace = SharedPace::default();
     let one = granted(pace.claim(1_000, asker(1)));
     granted(pace.claim(1_000, asker(2)));
     pace.refused(1_100, one, Some(30_000));
@@ -357,7 +357,7 @@ fn prober(id: u64) -> Prober {
 
 #[test]
 fn one_run_probes_for_all_and_the_others_learn_of_it() {
-    let (mut pace, now) = (Pace::default(), 10 * MINUTE);
+    let (mut pace, now) = (SharedPace::default(), 10 * MINUTE);
     assert_eq!(pace.claim_probe(now, prober(1)), ProbeLeave::Go);
     let look = ProbeLeave::Defer { until: now + 2_100 };
     assert_eq!(pace.claim_probe(now + 100, prober(2)), look, "one is under way");
@@ -379,7 +379,7 @@ fn one_run_probes_for_all_and_the_others_learn_of_it() {
 
 #[test]
 fn a_run_that_is_killed_while_it_probes_is_replaced() {
-    let (mut pace, now) = (Pace::default(), 10 * MINUTE);
+    let (mut pace, now) = (SharedPace::default(), 10 * MINUTE);
     assert_eq!(pace.claim_probe(now, prober(1)), ProbeLeave::Go);
     let mut at = now + 20_000;
     assert_eq!(pace.claim_probe(at, prober(2)), ProbeLeave::Go, "its lease of 15 s is over");
@@ -391,7 +391,7 @@ fn a_run_that_is_killed_while_it_probes_is_replaced() {
 
 #[test]
 fn a_rate_limit_is_not_probed_before_it_ends() {
-    let (mut pace, now) = (Pace::default(), 10 * MINUTE);
+    let (mut pace, now) = (SharedPace::default(), 10 * MINUTE);
     let grant = granted(pace.claim(now, asker(1)));
     pace.refused(now, grant, Some(90_000));
     let leave = pace.claim_probe(now + 30_000, prober(2));
@@ -426,7 +426,7 @@ proptest! {
     /// takes time and is bounded by what is known, and what is written can be believed.
     #[test]
     fn any_history_keeps_to_its_rules(deeds in deeds(), start in 0..u64::MAX / 4) {
-        let (mut pace, mut now) = (Pace::default(), start);
+        let (mut pace, mut now) = (SharedPace::default(), start);
         let (mut grants, mut slots) = (Vec::new(), [None; 8]);
         for (passed, deed) in deeds {
             now += passed;
@@ -435,12 +435,12 @@ proptest! {
                     let own = usize::try_from(id).expect("it is small");
                     let slot = slots[own].filter(|_| waited);
                     let blocked = pace.blocked_until;
-                    match pace.claim(now, Asker { id, jitter: 0.9, slot, insists }) {
-                        Leave::Go(grant) => {
+                    match pace.claim(now, Requester { id, jitter: 0.9, slot, insists }) {
+                        ClaimAnswer::Go(grant) => {
                             prop_assert!(insists || now >= blocked);
                             (slots[own], grants) = (None, [grants, vec![grant]].concat());
                         }
-                        Leave::Wait { slot, until } => {
+                        ClaimAnswer::Wait { slot, until } => {
                             prop_assert!(!insists && slot > now && until >= slot);
                             prop_assert!(until <= now.max(blocked).max(pace.room.map_or(0, |room| room.resets))
                                 + 11 * MINUTE);
@@ -449,7 +449,7 @@ proptest! {
                     }
                 }
                 Deed::Served { nth, told } if !grants.is_empty() => {
-                    let told = told.map(|(left, resets_in)| Told { limit: Some(20), left, resets_in });
+                    let told = told.map(|(left, resets_in)| HeaderLimits { limit: Some(20), left, resets_in });
                     pace.served(now, grants[nth % grants.len()], told);
                 }
                 Deed::Refused { nth, wish } if !grants.is_empty() => {
@@ -458,7 +458,7 @@ proptest! {
                 Deed::Served { .. } | Deed::Refused { .. } => {}
             }
             let text = serde_json::to_string(&pace).expect("it can be written");
-            let read: Pace = serde_json::from_str(&text).expect("it can be read");
+            let read: SharedPace = serde_json::from_str(&text).expect("it can be read");
             prop_assert_eq!(&read, &pace);
             prop_assert!(pace.is_sound(now), "{:?} at {}", pace, now);
         }

@@ -1,7 +1,7 @@
 //! Proxies: which one is taken to where, what it is told, and what its failures are called.
 
-use outlast::model::{Client, Endpoint, Proxies};
-use outlast::recovery::{ErrorClass, Fault, Reach, classify};
+use outlast::model::{ModelClient, ModelService, Proxies};
+use outlast::recovery::{ErrorClass, Fault, FailureStage, classify};
 
 use super::server::{Server, stream};
 use super::{FRESH, STREAMING, ask, endpoint, recorded};
@@ -25,11 +25,11 @@ fn manners(wants: Option<&'static str>) -> Manners {
 }
 
 /// A client of a service that only the proxy at this address can reach.
-fn through(scheme: &str, proxy: &str) -> Client {
-    let mut endpoint: Endpoint = endpoint(&format!("{scheme}://{HOST}"));
+fn through(scheme: &str, proxy: &str) -> ModelClient {
+    let mut endpoint: ModelService = endpoint(&format!("{scheme}://{HOST}"));
     endpoint.proxies = proxies(&[("ALL_PROXY", proxy)]);
     endpoint.ca_files = vec![tls("proxy.pem")];
-    Client::new(endpoint).expect("the endpoint is right")
+    ModelClient::new(endpoint).expect("the endpoint is right")
 }
 
 async fn fault(scheme: &str, proxy: &str) -> Fault {
@@ -86,7 +86,7 @@ async fn a_dead_proxy_is_named_beside_the_host() {
     for (scheme, port) in [("http", 80), ("https", 443)] {
         let fault = fault(scheme, &format!("http://{USER}{address}")).await;
         assert_eq!(classify(&fault).class, ErrorClass::ConnectionError);
-        assert_eq!(fault.reach, Reach::Nowhere, "{fault:?}");
+        assert_eq!(fault.reach, FailureStage::Nowhere, "{fault:?}");
         let wanted = format!("no connection to model.test:{port} through the proxy {address}: ");
         assert!(fault.detail().starts_with(&wanted), "{fault:?}");
         assert!(fault.detail().to_lowercase().contains("refused"), "{fault:?}");
@@ -99,7 +99,7 @@ async fn a_proxy_that_looks_inside_is_trusted_by_its_certificate_alone() {
     let proxy = Proxy::start(manners(None));
     let mut endpoint = endpoint(&format!("https://{HOST}"));
     endpoint.proxies = proxies(&[("https_proxy", &proxy.address.to_string())]);
-    let fault = ask(&Client::new(endpoint).expect("it is right"), STREAMING).await;
+    let fault = ask(&ModelClient::new(endpoint).expect("it is right"), STREAMING).await;
     let fault = fault.expect_err("nobody vouches for the proxy");
     assert_eq!(classify(&fault).class, ErrorClass::SslCertError, "{fault:?}");
     let wanted = format!("model.test:443 through the proxy {}: invalid peer", proxy.address);
@@ -111,7 +111,7 @@ async fn this_machine_is_reached_without_a_proxy() {
     let server = Server::answering(stream(&recorded("streams/text.sse"))).await;
     let mut endpoint = endpoint(&server.url);
     endpoint.proxies = proxies(&[("ALL_PROXY", "http://127.0.0.1:9")]);
-    ask(&Client::new(endpoint).expect("it is right"), STREAMING).await.expect("a reply");
+    ask(&ModelClient::new(endpoint).expect("it is right"), STREAMING).await.expect("a reply");
 }
 
 /// Which proxy leads to `url`, under these variables.

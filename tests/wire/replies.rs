@@ -1,6 +1,6 @@
 //! What comes where a stream or a JSON reply was expected, over a real socket.
 
-use outlast::recovery::{ErrorClass, Fault, FaultKind, Reach, classify};
+use outlast::recovery::{ErrorClass, Fault, FaultKind, FailureStage, classify};
 use outlast::transcript::Block;
 use serde_json::json;
 
@@ -105,7 +105,7 @@ async fn an_error_inside_a_success_is_the_error_it_says() {
     for (body, class) in bodies {
         let fault = fault_of(answer(200, JSON, &recorded(body))).await;
         assert_eq!(classify(&fault).class, class, "{body}: {fault:?}");
-        assert_eq!(fault.reach, Reach::Status);
+        assert_eq!(fault.reach, FailureStage::Status);
     }
 }
 

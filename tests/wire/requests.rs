@@ -1,8 +1,8 @@
 //! What goes out, to the byte. `UPDATE=1` rewrites the snapshots.
 
 use outlast::model::request::body;
-use outlast::model::{Client, Prompt};
-use outlast::recovery::Mode;
+use outlast::model::{ModelClient, RequestContent};
+use outlast::recovery::ReplyMode;
 use outlast::transcript::{Block, Message, ToolDefinition};
 use serde_json::{Value, json};
 
@@ -45,8 +45,8 @@ fn conversation() -> Vec<Message> {
     ]
 }
 
-fn sent(prompt: &Prompt<'_>) -> String {
-    let bytes = body(prompt, 8192, Mode::Streaming).expect("it can be said");
+fn sent(prompt: &RequestContent<'_>) -> String {
+    let bytes = body(prompt, 8192, ReplyMode::Streaming).expect("it can be said");
     String::from_utf8(bytes).expect("JSON is text")
 }
 
@@ -64,7 +64,7 @@ fn check(name: &str, found: &str) {
 #[test]
 fn requests_are_what_they_were() {
     let (tools, messages) = (tools(), conversation());
-    let full = Prompt {
+    let full = RequestContent {
         model: "claude-sonnet-4-5",
         system: "Be brief.",
         tools: &tools,
@@ -74,8 +74,8 @@ fn requests_are_what_they_were() {
         source: None,
     };
     check("full", &sent(&full));
-    check("adaptive", &sent(&Prompt { model: "claude-sonnet-5-5", ..full }));
-    let bare = Prompt { system: "", tools: &[], messages: &messages[..1], thinking: None, ..full };
+    check("adaptive", &sent(&RequestContent { model: "claude-sonnet-5-5", ..full }));
+    let bare = RequestContent { system: "", tools: &[], messages: &messages[..1], thinking: None, ..full };
     check("bare", &sent(&bare));
 }
 
@@ -83,7 +83,7 @@ fn requests_are_what_they_were() {
 fn a_further_message_changes_nothing_before_it_but_the_mark() {
     let (tools, all) = (tools(), conversation());
     let prefix = |count: usize| {
-        let prompt = Prompt {
+        let prompt = RequestContent {
             model: "m",
             system: "Be brief.",
             tools: &tools,
@@ -114,7 +114,7 @@ fn a_further_message_changes_nothing_before_it_but_the_mark() {
 #[test]
 fn attempts_differ_only_behind_the_messages() {
     let messages = conversation();
-    let prompt = Prompt {
+    let prompt = RequestContent {
         model: "m",
         system: "s",
         tools: &[],
@@ -129,10 +129,10 @@ fn attempts_differ_only_behind_the_messages() {
         let (prefix, rest) = text.split_once(r#","max_tokens":"#).expect("there is a cap");
         (prefix.to_owned(), rest.to_owned())
     };
-    let (first, rest) = end(8192, Mode::Streaming);
+    let (first, rest) = end(8192, ReplyMode::Streaming);
     let thinking = r#""thinking":{"type":"enabled","budget_tokens":2000}"#;
     assert_eq!(rest, format!(r#"8192,"stream":true,{thinking}}}"#));
-    let (second, rest) = end(2000, Mode::Whole);
+    let (second, rest) = end(2000, ReplyMode::Whole);
     assert_eq!(rest, r#"2000,"stream":false}"#, "a budget that does not fit is left out");
     assert_eq!(first, second);
 }
@@ -144,7 +144,7 @@ fn a_mark_is_put_only_where_one_may_be() {
         Message::user(vec![Block::text("hi")]),
         Message::assistant(vec![Block::text("so"), thinking]),
     ];
-    let prompt = Prompt {
+    let prompt = RequestContent {
         model: "m",
         system: "",
         tools: &[],
@@ -164,7 +164,7 @@ async fn the_headers_are_the_classical_ones_and_can_be_changed() {
     let mut endpoint = endpoint(&format!("{}/gate/v1/", server.url));
     endpoint.betas = vec!["one".into(), "two".into()];
     endpoint.extra_headers = vec![("X-Team".into(), "ci".into()), ("Accept".into(), "*/*".into())];
-    ask(&Client::new(endpoint).expect("right"), STREAMING).await.expect("a reply");
+    ask(&ModelClient::new(endpoint).expect("right"), STREAMING).await.expect("a reply");
     let request = server.requests().pop().expect("one came");
     let (head, body) = request.split_once("\r\n\r\n").expect("it has a body");
     assert!(head.starts_with("POST /gate/v1/messages HTTP/1.1\r\n"), "{head}");

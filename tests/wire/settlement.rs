@@ -1,8 +1,8 @@
 //! What an attempt is charged at: over everything that can arrive of it, and every count.
 
-use outlast::model::assemble::{Assembly, Step};
-use outlast::model::sse::Frames;
-use outlast::model::{Bounds, Counts, OutputCount, Prices, Progress, Received, facts, settle};
+use outlast::model::assemble::{ReplyAssembly, AssemblyStep};
+use outlast::model::sse::SseParser;
+use outlast::model::{Bounds, Counts, OutputCount, Prices, StreamProgress, Received, facts, settle};
 use outlast::recovery::Money;
 use outlast::transcript::{Block, Usage};
 use serde_json::{Value, json};
@@ -17,7 +17,7 @@ fn prices() -> Prices {
 
 /// What was received once the first `count` events of a stream have come.
 fn received(events: &[Value], count: usize) -> Option<Received> {
-    let (mut frames, mut assembly) = (Frames::default(), Assembly::default());
+    let (mut frames, mut assembly) = (SseParser::default(), ReplyAssembly::default());
     let mut latest = None;
     for event in &events[..count] {
         let mut ready = Vec::new();
@@ -26,11 +26,11 @@ fn received(events: &[Value], count: usize) -> Option<Received> {
         frames.push(bytes.as_bytes(), &mut ready).expect("a small event");
         for frame in ready {
             let told = &mut |progress| {
-                if let Progress::Received(received) = progress {
+                if let StreamProgress::Received(received) = progress {
                     latest = Some(received);
                 }
             };
-            let step: Result<Step, _> = assembly.take(&frame, told);
+            let step: Result<AssemblyStep, _> = assembly.take(&frame, told);
             let error = event["type"] == "error";
             assert_eq!(step.is_err(), error, "{event}");
         }
@@ -100,12 +100,12 @@ fn an_attempt_costs_what_it_received_wherever_it_broke() {
 fn recorded_replies_cost_what_their_ends_say() {
     for name in ["text", "thinking_and_tools", "llama_cpp_tool", "server_tool"] {
         let bytes = recorded(&format!("streams/{name}.sse"));
-        let (mut frames, mut assembly) = (Frames::default(), Assembly::default());
+        let (mut frames, mut assembly) = (SseParser::default(), ReplyAssembly::default());
         let (mut ready, mut latest) = (Vec::new(), None);
         frames.push(&bytes, &mut ready).expect("no event is too large");
         for frame in ready {
             let told = &mut |progress| {
-                if let Progress::Received(received) = progress {
+                if let StreamProgress::Received(received) = progress {
                     latest = Some(received);
                 }
             };

@@ -1,10 +1,10 @@
 //! Every stop reason that services are known to give, and what a reply with it amounts to.
 
 use outlast::model::answer::read_whole;
-use outlast::model::assemble::Assembly;
-use outlast::model::sse::Frame;
-use outlast::model::{Answer, StopKind, reply_of};
-use outlast::recovery::{Cut, FaultKind, Incomplete, Reply};
+use outlast::model::assemble::ReplyAssembly;
+use outlast::model::sse::SseEvent;
+use outlast::model::{ModelReply, StopKind, reply_of};
+use outlast::recovery::{CutKind, FaultKind, Incomplete, ReplyKind};
 use serde_json::{Value, json};
 
 /// The reasons of each kind: the Messages API, Bedrock, `OpenAI` and its imitators, Gemini and
@@ -150,42 +150,42 @@ impl Content {
 }
 
 /// The rule of SPEC 4, said once more and in another way.
-fn expected(kind: StopKind, content: Content) -> Reply {
+fn expected(kind: StopKind, content: Content) -> ReplyKind {
     use Content::{Call, Nothing, Text, TextAndCall, Thinking};
 
     let tokens = 9;
     match (kind, content) {
-        (StopKind::Refused, _) => Reply::Refusal,
+        (StopKind::Refused, _) => ReplyKind::Refusal,
         (StopKind::OutputLimit | StopKind::ContextLimit, Text | TextAndCall) => {
-            Reply::CutShort(Cut::Text)
+            ReplyKind::CutShort(CutKind::Text)
         }
-        (StopKind::OutputLimit | StopKind::ContextLimit, Call) => Reply::CutShort(Cut::ToolCall),
+        (StopKind::OutputLimit | StopKind::ContextLimit, Call) => ReplyKind::CutShort(CutKind::ToolCall),
         (StopKind::OutputLimit | StopKind::ContextLimit, Thinking | Nothing) => {
-            Reply::CutShort(Cut::Thinking)
+            ReplyKind::CutShort(CutKind::Thinking)
         }
-        (StopKind::Filtered, Text | Call | TextAndCall) => Reply::Incomplete(Incomplete::Filtered),
+        (StopKind::Filtered, Text | Call | TextAndCall) => ReplyKind::Incomplete(Incomplete::Filtered),
         (StopKind::BrokenOff, Text | Call | TextAndCall) => {
-            Reply::Incomplete(Incomplete::BrokenOff)
+            ReplyKind::Incomplete(Incomplete::BrokenOff)
         }
         (
             StopKind::Complete | StopKind::ToolUse | StopKind::Paused | StopKind::Unknown,
             Call | TextAndCall,
-        ) => Reply::ToolCalls { tokens },
-        (StopKind::Paused, Text | Thinking | Nothing) => Reply::Paused,
-        (_, Thinking | Nothing) => Reply::Empty,
-        (StopKind::Complete, Text) => Reply::Answer { tokens },
-        (StopKind::ToolUse, Text) => Reply::Incomplete(Incomplete::MissingCall),
-        (StopKind::Unknown, Text) => Reply::Incomplete(Incomplete::UnknownReason),
+        ) => ReplyKind::ToolCalls { tokens },
+        (StopKind::Paused, Text | Thinking | Nothing) => ReplyKind::Paused,
+        (_, Thinking | Nothing) => ReplyKind::Empty,
+        (StopKind::Complete, Text) => ReplyKind::Answer { tokens },
+        (StopKind::ToolUse, Text) => ReplyKind::Incomplete(Incomplete::MissingCall),
+        (StopKind::Unknown, Text) => ReplyKind::Incomplete(Incomplete::UnknownReason),
     }
 }
 
-fn in_one_piece(content: Content, reason: &Value) -> Result<Answer, FaultKind> {
+fn in_one_piece(content: Content, reason: &Value) -> Result<ModelReply, FaultKind> {
     let message = json!({ "id": "msg_1", "content": content.blocks(), "stop_reason": reason,
         "usage": { "input_tokens": 3, "output_tokens": 9 } });
     read_whole(message.to_string().as_bytes())
 }
 
-fn streamed(content: Content, reason: &Value) -> Result<Answer, FaultKind> {
+fn streamed(content: Content, reason: &Value) -> Result<ModelReply, FaultKind> {
     let mut events = vec![json!({ "type": "message_start", "message": { "id": "msg_1" } })];
     for (index, block) in content.blocks().into_iter().enumerate() {
         let start =
@@ -196,9 +196,9 @@ fn streamed(content: Content, reason: &Value) -> Result<Answer, FaultKind> {
     let delta = json!({ "stop_reason": reason });
     events.push(json!({ "type": "message_delta", "delta": delta, "usage": usage }));
     events.push(json!({ "type": "message_stop" }));
-    let mut assembly = Assembly::default();
+    let mut assembly = ReplyAssembly::default();
     for event in events {
-        let frame = Frame { event: String::new(), data: event.to_string() };
+        let frame = SseEvent { event: String::new(), data: event.to_string() };
         assembly.take(&frame, &mut |_| {})?;
     }
     assembly.finish()
@@ -215,7 +215,7 @@ fn only_the_reasons_that_say_so_make_an_answer() {
                     let answer = answer.unwrap_or_else(|kind| panic!("{reason}: {kind:?}"));
                     let reply = reply_of(&answer);
                     assert_eq!(reply, expected(kind, content), "{reason} with {content:?}");
-                    let answered = matches!(reply, Reply::Answer { .. } | Reply::Early { .. });
+                    let answered = matches!(reply, ReplyKind::Answer { .. } | ReplyKind::Early { .. });
                     let complete = ["end_turn", "stop_sequence"].contains(reason);
                     assert_eq!(
                         answered,

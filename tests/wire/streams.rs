@@ -1,9 +1,9 @@
 //! Recorded streams: cut anywhere, chunked anyhow, and what comes of each.
 
-use outlast::model::assemble::{Assembly, Step};
-use outlast::model::sse::{EVENT_LIMIT, Frame, Frames};
-use outlast::model::{Answer, Progress};
-use outlast::recovery::{ErrorClass, Fault, FaultKind, Reach, classify};
+use outlast::model::assemble::{ReplyAssembly, AssemblyStep};
+use outlast::model::sse::{EVENT_LIMIT, SseEvent, SseParser};
+use outlast::model::{ModelReply, StreamProgress};
+use outlast::recovery::{ErrorClass, Fault, FaultKind, FailureStage, classify};
 use outlast::transcript::{Block, Usage};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -13,21 +13,21 @@ use super::{data, recorded};
 /// Frames and assembly, as the client joins them, without the sockets.
 fn replay<'a>(
     pieces: impl IntoIterator<Item = &'a [u8]>,
-) -> (Result<Answer, FaultKind>, Vec<usize>) {
-    let (mut frames, mut assembly) = (Frames::default(), Assembly::default());
+) -> (Result<ModelReply, FaultKind>, Vec<usize>) {
+    let (mut frames, mut assembly) = (SseParser::default(), ReplyAssembly::default());
     let mut blocks = Vec::new();
     for piece in pieces {
         let mut ready = Vec::new();
         frames.push(piece, &mut ready).expect("no event is too large");
         for frame in ready {
             let told = &mut |progress| {
-                if let Progress::Block { index, .. } = progress {
+                if let StreamProgress::Block { index, .. } = progress {
                     blocks.push(index);
                 }
             };
             match assembly.take(&frame, told) {
-                Ok(Step::Last) => return (assembly.finish(), blocks),
-                Ok(Step::Idle | Step::Content) => {}
+                Ok(AssemblyStep::Last) => return (assembly.finish(), blocks),
+                Ok(AssemblyStep::Idle | AssemblyStep::Content) => {}
                 Err(kind) => return (Err(kind), blocks),
             }
         }
@@ -35,7 +35,7 @@ fn replay<'a>(
     (assembly.finish(), blocks)
 }
 
-fn reply(name: &str) -> Answer {
+fn reply(name: &str) -> ModelReply {
     let bytes = recorded(&format!("streams/{name}.sse"));
     replay([&bytes[..]]).0.unwrap_or_else(|kind| panic!("{name}: {kind:?}"))
 }
@@ -53,7 +53,7 @@ fn recordings(folder: &str) -> Vec<(String, Vec<u8>)> {
 }
 
 /// Ids that we make up differ each time.
-fn without_made_up_ids(mut answer: Answer) -> Answer {
+fn without_made_up_ids(mut answer: ModelReply) -> ModelReply {
     for block in &mut answer.content {
         if let Block::ToolUse { id, .. } = block
             && id.len() > "toolu_".len() + 30
@@ -334,7 +334,7 @@ fn what_is_no_reply_has_its_own_class() {
         let bytes = recorded(&format!("streams/broken/{name}.sse"));
         let kind = replay([&bytes[..]]).0.expect_err(name);
         assert_eq!(
-            classify(&Fault::new(kind.clone(), Reach::Stream)).class,
+            classify(&Fault::new(kind.clone(), FailureStage::Stream)).class,
             class,
             "{name}: {kind:?}"
         );
@@ -343,16 +343,16 @@ fn what_is_no_reply_has_its_own_class() {
 
 #[test]
 fn an_event_without_end_is_not_kept_for_ever() {
-    let (mut frames, mut ready) = (Frames::default(), Vec::new());
+    let (mut frames, mut ready) = (SseParser::default(), Vec::new());
     let piece = vec![b'x'; EVENT_LIMIT / 4];
     assert!((0..5).any(|_| frames.push(&piece, &mut ready).is_err()));
-    let (mut frames, line) = (Frames::default(), [b"data: ", &piece[..], b"\n"].concat());
+    let (mut frames, line) = (SseParser::default(), [b"data: ", &piece[..], b"\n"].concat());
     assert!((0..5).any(|_| frames.push(&line, &mut ready).is_err()));
     assert!(ready.is_empty());
 }
 
-fn frames_of<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Vec<Frame> {
-    let (mut frames, mut ready) = (Frames::default(), Vec::new());
+fn frames_of<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Vec<SseEvent> {
+    let (mut frames, mut ready) = (SseParser::default(), Vec::new());
     for piece in pieces {
         frames.push(piece, &mut ready).expect("small");
     }

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use outlast::model::assemble::{Assembly, Step};
-use outlast::model::sse::Frame;
-use outlast::model::{Client, Endpoint, Timers};
-use outlast::recovery::{Ask, ErrorClass, Fault, FaultKind, Reach, Timer, classify};
+use outlast::model::assemble::{ReplyAssembly, AssemblyStep};
+use outlast::model::sse::SseEvent;
+use outlast::model::{ModelClient, ModelService, RequestTimers};
+use outlast::recovery::{ModelCall, ErrorClass, Fault, FaultKind, FailureStage, Timer, classify};
 
 use super::server::{Act, STREAM_HEAD, Server, answer, chunk, stream, stream_part};
 use super::{STREAMING, WHOLE, ask, endpoint, recorded};
@@ -15,16 +15,16 @@ const SHORT: Duration = Duration::from_millis(80);
 const LONGER: Duration = Duration::from_secs(3);
 const PING: &[u8] = b"event: ping\ndata: {\"type\":\"ping\"}\n\n";
 
-async fn timeout_of(script: Vec<Act>, asked: Ask, set: fn(&mut Timers)) -> (Fault, Server) {
+async fn timeout_of(script: Vec<Act>, asked: ModelCall, set: fn(&mut RequestTimers)) -> (Fault, Server) {
     let server = Server::start(vec![script]).await;
     let mut endpoint = endpoint(&server.url);
     set(&mut endpoint.timers);
-    let client = Client::new(endpoint).expect("the endpoint is right");
+    let client = ModelClient::new(endpoint).expect("the endpoint is right");
     let fault = ask(&client, asked).await.expect_err("no reply comes");
     (fault, server)
 }
 
-fn expect(fault: &Fault, timer: Timer, reach: Reach, class: ErrorClass) {
+fn expect(fault: &Fault, timer: Timer, reach: FailureStage, class: ErrorClass) {
     assert_eq!(fault.kind, FaultKind::Timeout { timer }, "{fault:?}");
     assert_eq!(fault.reach, reach, "{fault:?}");
     assert_eq!(classify(fault).class, class);
@@ -46,7 +46,7 @@ fn part_of_a_block() -> Vec<u8> {
 async fn silence_after_accept_or_request_is_a_first_byte_timeout() {
     for script in [vec![Act::Hang], vec![Act::Read, Act::Hang]] {
         let (fault, _) = timeout_of(script, STREAMING, |timers| timers.first_byte = SHORT).await;
-        expect(&fault, Timer::FirstByte, Reach::FreshConnection, ErrorClass::ApiTimeout);
+        expect(&fault, Timer::FirstByte, FailureStage::FreshConnection, ErrorClass::ApiTimeout);
     }
 }
 
@@ -54,7 +54,7 @@ async fn silence_after_accept_or_request_is_a_first_byte_timeout() {
 async fn headers_alone_do_not_stop_the_first_byte_timer() {
     let script = vec![Act::Read, Act::Send(STREAM_HEAD.to_vec()), Act::Hang];
     let (fault, _) = timeout_of(script, STREAMING, |timers| timers.first_byte = LONGER).await;
-    expect(&fault, Timer::FirstByte, Reach::Stream, ErrorClass::ApiTimeout);
+    expect(&fault, Timer::FirstByte, FailureStage::Stream, ErrorClass::ApiTimeout);
 }
 
 #[tokio::test]
@@ -64,16 +64,16 @@ async fn a_kept_connection_that_falls_silent_is_not_used_again() {
     let server = Server::start(vec![script]).await;
     let mut endpoint = endpoint(&server.url);
     endpoint.timers.first_byte = LONGER;
-    let client = Client::new(endpoint).expect("the endpoint is right");
+    let client = ModelClient::new(endpoint).expect("the endpoint is right");
     ask(&client, STREAMING).await.expect("a reply");
     let fault = ask(&client, STREAMING).await.expect_err("silence");
-    expect(&fault, Timer::FirstByte, Reach::StaleConnection, ErrorClass::ApiTimeout);
+    expect(&fault, Timer::FirstByte, FailureStage::StaleConnection, ErrorClass::ApiTimeout);
     assert_eq!(server.connections(), 1);
 }
 
 #[tokio::test]
 async fn silence_within_a_stream_is_a_stall() {
-    for (events, reach) in [(first_event(), Reach::Stream), (part_of_a_block(), Reach::Stream)] {
+    for (events, reach) in [(first_event(), FailureStage::Stream), (part_of_a_block(), FailureStage::Stream)] {
         let script = vec![Act::Read, Act::Send(stream_part(&events)), Act::Hang];
         let (fault, _) = timeout_of(script, STREAMING, |timers| timers.idle = LONGER / 3).await;
         expect(&fault, Timer::StreamIdle, reach, ErrorClass::StreamStalled);
@@ -100,7 +100,7 @@ async fn only_content_is_progress() {
         let start = Act::Send(stream_part(&part_of_a_block()));
         let script = vec![Act::Read, start, Act::Repeat(chunk(filler))];
         let (fault, _) = timeout_of(script, STREAMING, |timers| timers.progress = LONGER / 3).await;
-        expect(&fault, Timer::StreamProgress, Reach::Stream, ErrorClass::StreamStalled);
+        expect(&fault, Timer::StreamProgress, FailureStage::Stream, ErrorClass::StreamStalled);
     }
 }
 
@@ -112,9 +112,9 @@ async fn a_slow_reply_that_goes_on_is_left_alone() {
     let script = vec![Act::Read, Act::Send(stream_part(events.as_bytes())), Act::Repeat(delta)];
     let server = Server::start(vec![script]).await;
     let mut endpoint = endpoint(&server.url);
-    endpoint.timers = Timers { idle: LONGER, progress: LONGER, ..endpoint.timers };
-    let client = Client::new(endpoint).expect("the endpoint is right");
-    let unbounded = Ask { cap: u32::MAX, ..STREAMING };
+    endpoint.timers = RequestTimers { idle: LONGER, progress: LONGER, ..endpoint.timers };
+    let client = ModelClient::new(endpoint).expect("the endpoint is right");
+    let unbounded = ModelCall { cap: u32::MAX, ..STREAMING };
     let result = tokio::time::timeout(LONGER * 2, ask(&client, unbounded)).await;
     assert!(result.is_err(), "the attempt still runs: {result:?}");
 }
@@ -142,13 +142,13 @@ async fn every_kind_of_content_is_progress() {
         ),
     ];
     for (start, delta) in cases {
-        let (mut assembly, frame) = (Assembly::default(), |data: &str| Frame {
+        let (mut assembly, frame) = (ReplyAssembly::default(), |data: &str| SseEvent {
             event: String::new(),
             data: data.trim_start_matches("data: ").trim().to_owned(),
         });
         assembly.take(&frame(&start), &mut |_| {}).expect("a block begins");
         let before = assembly.written();
-        assert_eq!(assembly.take(&frame(&delta), &mut |_| {}), Ok(Step::Content), "{delta}");
+        assert_eq!(assembly.take(&frame(&delta), &mut |_| {}), Ok(AssemblyStep::Content), "{delta}");
         let signs = delta.contains("signature");
         assert_eq!(assembly.written() - before, u64::from(!signs), "{delta}");
     }
@@ -166,8 +166,8 @@ async fn a_reply_longer_than_its_output_cap_allows_is_cut() {
     let begin = Act::Send(stream_part(events.as_bytes()));
     let script = vec![Act::Read, begin, Act::Repeat(chunk(delta.as_bytes()))];
     let server = Server::start(vec![script]).await;
-    let client = Client::new(endpoint(&server.url)).expect("the endpoint is right");
-    let fault = ask(&client, Ask { cap: 100, ..STREAMING }).await.expect_err("too long");
+    let client = ModelClient::new(endpoint(&server.url)).expect("the endpoint is right");
+    let fault = ask(&client, ModelCall { cap: 100, ..STREAMING }).await.expect_err("too long");
     assert!(fault.detail().contains("100 tokens"), "{fault:?}");
     assert_eq!(classify(&fault).class, ErrorClass::BadResponse);
 }
@@ -182,14 +182,14 @@ async fn a_reply_has_a_limit_for_the_whole_of_it() {
         {\"type\":\"signature_delta\",\"signature\":\"x\"}}\n\n";
     let begin = Act::Send(stream_part(begin.as_bytes()));
     let script = vec![Act::Read, begin, Act::Repeat(chunk(delta.as_bytes()))];
-    let set = |timers: &mut Timers| timers.reply = SHORT;
-    let (fault, _) = timeout_of(script, Ask { cap: 16_000, ..STREAMING }, set).await;
-    expect(&fault, Timer::Reply, Reach::Stream, ErrorClass::ApiTimeout);
+    let set = |timers: &mut RequestTimers| timers.reply = SHORT;
+    let (fault, _) = timeout_of(script, ModelCall { cap: 16_000, ..STREAMING }, set).await;
+    expect(&fault, Timer::Reply, FailureStage::Stream, ErrorClass::ApiTimeout);
 }
 
 #[test]
 fn the_limit_of_a_reply_grows_with_its_output_cap() {
-    let timers = Timers::default();
+    let timers = RequestTimers::default();
     let hours = [(1, 1), (8_192, 1), (16_000, 1), (16_001, 2), (64_000, 4)];
     for (cap, hours) in hours {
         assert_eq!(timers.reply_for(cap), Duration::from_hours(hours), "{cap}");
@@ -210,7 +210,7 @@ async fn a_reply_that_lacks_only_its_last_event_is_whole_however_the_stream_goes
     ];
     for script in ends {
         let server = Server::start(vec![script.clone()]).await;
-        let answer = ask(&Client::new(endpoint(&server.url)).expect("right"), STREAMING).await;
+        let answer = ask(&ModelClient::new(endpoint(&server.url)).expect("right"), STREAMING).await;
         let answer = answer.unwrap_or_else(|fault| panic!("{script:?}: {fault:?}"));
         assert_eq!((answer.stop_reason.as_str(), answer.usage.output_tokens), ("end_turn", 42));
     }
@@ -223,7 +223,7 @@ async fn a_request_in_one_piece_has_one_timer() {
         [vec![Act::Hang], vec![Act::Read, Act::Hang], vec![Act::Read, Act::Send(part), Act::Hang]]
     {
         let (fault, _) = timeout_of(script, WHOLE, |timers| timers.whole = SHORT).await;
-        expect(&fault, Timer::Whole, Reach::FreshConnection, ErrorClass::ApiTimeout);
+        expect(&fault, Timer::Whole, FailureStage::FreshConnection, ErrorClass::ApiTimeout);
     }
 }
 
@@ -239,15 +239,15 @@ async fn an_attempt_that_timed_out_hangs_up() {
 #[tokio::test]
 async fn a_handshake_that_hangs_is_a_connect_timeout() {
     let server = Server::start(vec![vec![Act::Hang]]).await;
-    let mut endpoint: Endpoint = endpoint(&server.url.replace("http://", "https://"));
+    let mut endpoint: ModelService = endpoint(&server.url.replace("http://", "https://"));
     endpoint.timers.connect = SHORT;
-    let fault = ask(&Client::new(endpoint).expect("right"), STREAMING).await.expect_err("silence");
-    expect(&fault, Timer::Connect, Reach::Nowhere, ErrorClass::ApiTimeout);
+    let fault = ask(&ModelClient::new(endpoint).expect("right"), STREAMING).await.expect_err("silence");
+    expect(&fault, Timer::Connect, FailureStage::Nowhere, ErrorClass::ApiTimeout);
 }
 
 #[test]
 fn the_first_byte_limit_grows_with_the_request() {
-    let timers = Timers::default();
+    let timers = RequestTimers::default();
     assert_eq!(timers.first_byte_for(0), Duration::from_mins(3));
     assert_eq!(timers.first_byte_for(5_000_000), Duration::from_secs(280));
 }

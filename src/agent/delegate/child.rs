@@ -7,42 +7,42 @@ use std::sync::Arc;
 use uuid::Uuid;
 
 use crate::hooks::{HookEvent, Hooks};
-use crate::journal::{Journal, Newcomer};
-use crate::model::Client;
+use crate::journal::{Journal, SubagentHeader};
+use crate::model::ModelClient;
 use crate::recovery::{Limits, Moment, Run, StopReason};
-use crate::secrets::Mask;
+use crate::secrets::Redactor;
 use crate::tools::{AgentDefinition, BackgroundEnd, BackgroundKind, BackgroundTask, Toolbox};
 use crate::transcript::{Block, finished};
 
 use super::super::observer::WaitingFor;
-use super::super::purse::Purse;
+use super::super::purse::SharedLedger;
 use super::super::run::{conduct, contained, open};
-use super::super::setup::{Carried, Rung, Setup, Tally};
-use super::super::signals::{Interrupter, Interrupts};
-use super::super::watch::{CutBy, Figures, Vigil, Watch};
-use super::forge::Forge;
-use super::places::Seat;
-use super::relay::Relay;
-use super::task::{AgentMark, AgentTask};
-use super::tree::Tree;
+use super::super::setup::{ResumedState, ModelEndpoint, Setup, RunStats};
+use super::super::signals::{InterruptSender, InterruptReceiver};
+use super::super::watch::{CancelReason, ProgressSnapshot, WaitTimer, RunMonitor};
+use super::forge::SubagentSpawner;
+use super::places::ConcurrencyPermit;
+use super::relay::SubagentObserver;
+use super::task::{AgentIdentity, AgentTask};
+use super::tree::AgentRegistry;
 
 /// A sub-agent that is about to begin.
-pub(super) struct Child {
-    pub(super) forge: Forge,
+pub(super) struct SubagentRun {
+    pub(super) forge: SubagentSpawner,
     pub(super) task: AgentTask,
     pub(super) definition: AgentDefinition,
     pub(super) toolbox: Toolbox,
-    pub(super) interrupter: Interrupter,
-    pub(super) stop: Interrupts,
+    pub(super) interrupter: InterruptSender,
+    pub(super) stop: InterruptReceiver,
 }
 
 /// What came of it.
-pub(super) struct Report {
+pub(super) struct SubagentReport {
     pub(super) reason: StopReason,
     pub(super) text: String,
     /// What failed it, in the service's words, or ours.
     pub(super) error: Option<String>,
-    pub(super) tally: Tally,
+    pub(super) tally: RunStats,
     /// The tools that ran without an error, a line each.
     pub(super) finished: Vec<String>,
     /// Those that were at work when it ended, and background commands that ended with it.
@@ -52,21 +52,21 @@ pub(super) struct Report {
 }
 
 /// What a run has to do with the runs around it.
-pub(in super::super) struct Kin {
-    pub(in super::super) tree: Arc<Tree>,
-    pub(in super::super) purse: Purse,
+pub(in super::super) struct AgentContext {
+    pub(in super::super) tree: Arc<AgentRegistry>,
+    pub(in super::super) purse: SharedLedger,
     pub(in super::super) hooks: Option<Arc<Hooks>>,
     /// Who it is. `None`: the run itself.
-    pub(in super::super) mark: Option<Arc<AgentMark>>,
+    pub(in super::super) mark: Option<Arc<AgentIdentity>>,
     /// 0: the run itself.
     pub(in super::super) depth: u8,
     /// A sub-agent's place among those at work.
-    pub(in super::super) seat: Option<Seat>,
+    pub(in super::super) seat: Option<ConcurrencyPermit>,
     /// What the service is told of who asks.
     pub(in super::super) source: Option<String>,
 }
 
-impl Kin {
+impl AgentContext {
     /// Lets the run itself start sub-agents. Those have what they were given.
     pub(in super::super) fn offering(&self, toolbox: Toolbox) -> Toolbox {
         let may_start = self.mark.is_none() && self.tree.has_depth();
@@ -80,34 +80,34 @@ impl Kin {
 }
 
 /// Runs a sub-agent. Boxed here, since a run may hold a run.
-pub(super) fn bring_up(child: Child) -> Pin<Box<dyn Future<Output = Report> + Send>> {
+pub(super) fn bring_up(child: SubagentRun) -> Pin<Box<dyn Future<Output = SubagentReport> + Send>> {
     Box::pin(async move {
         // Conducted or not, it ends: whoever waits for its report waits for nothing else.
-        contained(Box::pin(run(child))).await.unwrap_or_else(Report::broken)
+        contained(Box::pin(run(child))).await.unwrap_or_else(SubagentReport::broken)
     })
 }
 
-async fn run(child: Child) -> Report {
-    let Child { forge, task, definition, toolbox, stop, interrupter: _ends_with_it } = child;
+async fn run(child: SubagentRun) -> SubagentReport {
+    let SubagentRun { forge, task, definition, toolbox, stop, interrupter: _ends_with_it } = child;
     let (tree, mark) = (Arc::clone(&forge.tree), Arc::new(task.mark.clone()));
     let (post, clock) = (forge.post.clone(), forge.clock);
-    let mut relay = Relay::new(Arc::clone(&mark), Arc::clone(&tree), post);
+    let mut relay = SubagentObserver::new(Arc::clone(&mark), Arc::clone(&tree), post);
     let limits = limits(&forge, &definition);
     let interrupts = tree.interrupts.clone();
-    let watch = Watch::new(&mut relay, clock, interrupts, limits.deadline, limits.heartbeat);
+    let watch = RunMonitor::new(&mut relay, clock, interrupts, limits.deadline, limits.heartbeat);
     let mut watch = watch.stopped_by(stop);
     let mut seat = tree.seat();
     let live = tree.places().limit();
     tree.doing(&mark.id, format!("waiting in line for one of {live} places"));
     if let Err(cut) = take_place(&mut seat, &mut watch).await {
-        return Report::unbegun(cut);
+        return SubagentReport::unbegun(cut);
     }
     tree.doing(&mark.id, "starting".to_owned());
     let journal = journal(&forge, &task, &limits);
     let own = |hooks: &Arc<Hooks>| {
         Arc::new(hooks.for_agent(&mark.id, &mark.kind, journal.path().to_path_buf()))
     };
-    let kin = Kin {
+    let kin = AgentContext {
         tree,
         purse: forge.purse.clone(),
         hooks: forge.hooks.as_ref().map(own),
@@ -130,7 +130,7 @@ async fn run(child: Child) -> Report {
     let in_background = ended_with_it.map(|task| format!("{} `{}`", task.id, task.command));
     let mut cut = session.books.tally.cut.clone();
     cut.extend(in_background);
-    Report {
+    SubagentReport {
         reason,
         text: std::mem::take(&mut session.words.text),
         error,
@@ -151,21 +151,21 @@ fn words_of(fault: &crate::recovery::Fault) -> String {
     format!("{status}{}", fault.detail().trim())
 }
 
-impl Report {
+impl SubagentReport {
     /// Takes the secrets out of texts of which only the beginning is shown: half a secret would not
     /// be known for what it is.
-    pub(super) fn hide_secrets(&mut self, mask: &Mask) {
+    pub(super) fn hide_secrets(&mut self, mask: &Redactor) {
         let reasons = self.tally.denials.iter_mut().map(|denial| &mut denial.reason);
         for text in reasons.chain(&mut self.error).chain([&mut self.text]) {
             mask.hide_in(text);
         }
     }
 
-    fn unbegun(cut: CutBy) -> Self {
+    fn unbegun(cut: CancelReason) -> Self {
         let reason = match cut {
-            CutBy::Interrupt(by) => StopReason::AbortedStreaming(by),
-            CutBy::Deadline => StopReason::Deadline,
-            CutBy::Denial => StopReason::Denied,
+            CancelReason::Interrupt(by) => StopReason::AbortedStreaming(by),
+            CancelReason::Deadline => StopReason::Deadline,
+            CancelReason::Denial => StopReason::Denied,
         };
         Self::empty(reason, None)
     }
@@ -180,7 +180,7 @@ impl Report {
             reason,
             text: String::new(),
             error,
-            tally: Tally::default(),
+            tally: RunStats::default(),
             finished: Vec::new(),
             cut: Vec::new(),
             objection: None,
@@ -190,19 +190,19 @@ impl Report {
 
 /// Waits in line.
 pub(in super::super) async fn take_place(
-    seat: &mut Seat,
-    watch: &mut Watch<'_>,
-) -> Result<(), CutBy> {
+    seat: &mut ConcurrencyPermit,
+    watch: &mut RunMonitor<'_>,
+) -> Result<(), CancelReason> {
     let mut vigil = watch.begin();
-    let show = |watch: &mut Watch<'_>, vigil: &Vigil| {
-        watch.beat(vigil, WaitingFor::Agents { running: "" }, Figures::none(), None);
+    let show = |watch: &mut RunMonitor<'_>, vigil: &WaitTimer| {
+        watch.beat(vigil, WaitingFor::Agents { running: "" }, ProgressSnapshot::none(), None);
     };
     watch.wait_for(&mut vigil, show, seat.take()).await
 }
 
 /// The rules of a sub-agent: those of whoever starts it, its own number of turns where that is
 /// lower, and none of what only the run itself is held to.
-fn limits(forge: &Forge, definition: &AgentDefinition) -> Limits {
+fn limits(forge: &SubagentSpawner, definition: &AgentDefinition) -> Limits {
     let mut limits = forge.limits;
     limits.budgets.turns = definition.max_turns.into_iter().chain(limits.budgets.turns).min();
     limits.effort = None;
@@ -218,16 +218,16 @@ fn limits(forge: &Forge, definition: &AgentDefinition) -> Limits {
 }
 
 /// Which steps of a chain lead to another place.
-fn elsewhere(rungs: &[Rung]) -> u32 {
-    let apart = |pair: &[Rung]| !Arc::<Client>::ptr_eq(&pair[0].client, &pair[1].client);
+fn elsewhere(rungs: &[ModelEndpoint]) -> u32 {
+    let apart = |pair: &[ModelEndpoint]| !Arc::<ModelClient>::ptr_eq(&pair[0].client, &pair[1].client);
     let bits = rungs.windows(2).take(32).enumerate().filter(|(_, pair)| apart(pair));
     bits.fold(0, |bits, (step, _)| bits | (1 << step))
 }
 
 /// A sub-agent whose conversation cannot be kept works all the same.
-fn journal(forge: &Forge, task: &AgentTask, limits: &Limits) -> Journal {
+fn journal(forge: &SubagentSpawner, task: &AgentTask, limits: &Limits) -> Journal {
     let Some(nest) = &forge.tree.nest else { return Journal::off() };
-    let newcomer = Newcomer {
+    let newcomer = SubagentHeader {
         id: &task.mark.id,
         call: &task.mark.call,
         kind: &task.mark.kind,
@@ -243,7 +243,7 @@ fn journal(forge: &Forge, task: &AgentTask, limits: &Limits) -> Journal {
 }
 
 fn setup(
-    forge: Forge,
+    forge: SubagentSpawner,
     task: &AgentTask,
     definition: &AgentDefinition,
     toolbox: Toolbox,
@@ -276,7 +276,7 @@ fn setup(
         hooks: None,
         memory_files: Vec::new(),
         warnings: Vec::new(),
-        carried: Carried::default(),
+        carried: ResumedState::default(),
         agents: Vec::new(),
         delegation: super::Delegation::default(),
     }

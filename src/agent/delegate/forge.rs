@@ -11,33 +11,33 @@ use crate::hooks::Hooks;
 use crate::mcp::Servers;
 use crate::model::limits::SharedLimits;
 use crate::recovery::{Interrupt, Limits, Money, StopReason};
-use crate::secrets::{KnownSecrets, Mask};
+use crate::secrets::{KnownSecrets, Redactor};
 use crate::tools::{
-    Adopted, AgentCall, AgentDefinition, AgentEnded, AgentTools, OnFailure, Outcome, Toolbox,
+    BackgroundAgent, AgentCall, AgentDefinition, AgentEnded, AgentTools, OnFailure, ToolOutcome, Toolbox,
 };
 use crate::transcript::ToolCall;
 
 use super::super::clock::Clock;
-use super::super::purse::Purse;
-use super::super::setup::Rung;
+use super::super::purse::SharedLedger;
+use super::super::setup::ModelEndpoint;
 use super::super::signals::interrupt;
 use super::advice::may_be_mended;
-use super::child::{Child, Report, bring_up};
-use super::relay::Said;
+use super::child::{SubagentRun, SubagentReport, bring_up};
+use super::relay::SubagentEvent;
 use super::report;
-use super::task::{AgentMark, AgentStatus, AgentTask};
-use super::tree::Tree;
+use super::task::{AgentIdentity, AgentStatus, AgentTask};
+use super::tree::AgentRegistry;
 
 /// What whoever starts sub-agents shares with them.
 #[derive(Clone)]
-pub(in super::super) struct Forge {
-    pub(in super::super) tree: Arc<Tree>,
+pub(in super::super) struct SubagentSpawner {
+    pub(in super::super) tree: Arc<AgentRegistry>,
     /// Who starts them. `None`: the run itself.
     pub(in super::super) parent: Option<String>,
     /// How deep they are.
     pub(in super::super) depth: u8,
     /// The chain from the model in use on.
-    pub(in super::super) rungs: Vec<Rung>,
+    pub(in super::super) rungs: Vec<ModelEndpoint>,
     pub(in super::super) limits: Limits,
     pub(in super::super) toolbox: Arc<Toolbox>,
     pub(in super::super) servers: Arc<Servers>,
@@ -45,36 +45,36 @@ pub(in super::super) struct Forge {
     pub(in super::super) clock: Clock,
     pub(in super::super) secrets: KnownSecrets,
     pub(in super::super) hooks: Option<Arc<Hooks>>,
-    pub(in super::super) purse: Purse,
+    pub(in super::super) purse: SharedLedger,
     pub(in super::super) stop_after: Option<Money>,
     /// What other runs of this host know of rate limits.
     pub(in super::super) shared: Option<Arc<SharedLimits>>,
-    pub(in super::super) post: UnboundedSender<Said>,
+    pub(in super::super) post: UnboundedSender<SubagentEvent>,
 }
 
 /// What comes of a call, once it is awaited.
-pub(in super::super) type Delegated = Pin<Box<dyn Future<Output = Outcome> + Send>>;
+pub(in super::super) type PendingSubagent = Pin<Box<dyn Future<Output = ToolOutcome> + Send>>;
 
 /// What a sub-agent is made of, once for each time it is started.
-struct Plan {
+struct SubagentPlan {
     call: AgentCall,
     definition: AgentDefinition,
-    rungs: Vec<Rung>,
+    rungs: Vec<ModelEndpoint>,
     /// The tool call.
     id: String,
     background: bool,
 }
 
 /// How one ended, and how it is known.
-struct Fate {
+struct SubagentOutcome {
     task: AgentTask,
-    report: Report,
+    report: SubagentReport,
 }
 
-impl Forge {
+impl SubagentSpawner {
     /// Performs a call. Never fails: whatever happens is an outcome. The sub-agent has its id when
     /// this returns, so that ids follow the order of the calls.
-    pub(in super::super) fn perform(self, call: &ToolCall, cancel: CancellationToken) -> Delegated {
+    pub(in super::super) fn perform(self, call: &ToolCall, cancel: CancellationToken) -> PendingSubagent {
         let begun = self.plan(call).and_then(|plan| {
             let child = self.child(&plan, None)?;
             Ok((plan, child))
@@ -91,14 +91,14 @@ impl Forge {
         })
     }
 
-    async fn refused(&self, why: &str) -> Outcome {
+    async fn refused(&self, why: &str) -> ToolOutcome {
         let text = format!("<tool_use_error>{why}</tool_use_error>");
         let detail = Value::String(format!("Error: {why}"));
         self.toolbox.word_of_agent(text, true, detail).await
     }
 
     /// Decides what the sub-agent is to be.
-    fn plan(&self, call: &ToolCall) -> Result<Plan, String> {
+    fn plan(&self, call: &ToolCall) -> Result<SubagentPlan, String> {
         let wanted = AgentCall::read(&call.input)?;
         let definition = self.tree.kind(&wanted.subagent_type)?.clone();
         self.tree.admit(self.depth)?;
@@ -112,11 +112,11 @@ impl Forge {
                     .to_owned(),
             );
         }
-        Ok(Plan { call: wanted, definition, rungs, id: call.id.clone(), background })
+        Ok(SubagentPlan { call: wanted, definition, rungs, id: call.id.clone(), background })
     }
 
     /// The chain: the model that is wanted first, and then whatever the run falls back to.
-    fn rungs(&self, call: &AgentCall, kind: &AgentDefinition) -> Result<Vec<Rung>, String> {
+    fn rungs(&self, call: &AgentCall, kind: &AgentDefinition) -> Result<Vec<ModelEndpoint>, String> {
         let delegation = &self.tree.delegation;
         let names = [delegation.model.as_ref(), call.model.as_ref(), kind.model.as_ref()];
         let name = names.into_iter().flatten().find(|name| !name.trim().is_empty());
@@ -135,14 +135,14 @@ impl Forge {
             ));
         }
         let client = Arc::clone(&self.rungs[0].client);
-        let own = Rung { label: facts.name.clone(), facts, client };
+        let own = ModelEndpoint { label: facts.name.clone(), facts, client };
         Ok([own].into_iter().chain(self.rungs.iter().skip(1).cloned()).collect())
     }
 
     /// Starts it in the background.
-    async fn begin(self, plan: Plan, child: Child) -> Outcome {
+    async fn begin(self, plan: SubagentPlan, child: SubagentRun) -> ToolOutcome {
         let task = child.task.clone();
-        let AgentMark { id, call, kind, description } = task.mark.clone();
+        let AgentIdentity { id, call, kind, description } = task.mark.clone();
         let stop = CancellationToken::new();
         let (forge, token) = (self.clone(), stop.clone());
         let work = Box::pin(async move {
@@ -154,7 +154,7 @@ impl Forge {
             let outcome = forge.outcome(&fate).await;
             AgentEnded { completed, word: report::text_of(&outcome) }
         });
-        let adopted = Adopted { id: id.clone(), call, kind, description, work, stop };
+        let adopted = BackgroundAgent { id: id.clone(), call, kind, description, work, stop };
         if let Err(why) = self.toolbox.adopt(adopted) {
             return self.refused(&why).await;
         }
@@ -168,7 +168,7 @@ impl Forge {
     }
 
     /// Waits for its end.
-    async fn see_through(&self, plan: &Plan, child: Child, cancel: CancellationToken) -> Fate {
+    async fn see_through(&self, plan: &SubagentPlan, child: SubagentRun, cancel: CancellationToken) -> SubagentOutcome {
         let fate = self.follow(child, cancel.clone()).await;
         match self.again(plan, &fate, &cancel) {
             Some(again) => self.follow(again, cancel).await,
@@ -177,7 +177,7 @@ impl Forge {
     }
 
     /// The same sub-agent anew, where that is wanted and may help.
-    fn again(&self, plan: &Plan, fate: &Fate, cancel: &CancellationToken) -> Option<Child> {
+    fn again(&self, plan: &SubagentPlan, fate: &SubagentOutcome, cancel: &CancellationToken) -> Option<SubagentRun> {
         let failed = fate.task.status == AgentStatus::Failed && !cancel.is_cancelled();
         let may_help = may_be_mended(fate.report.reason);
         if plan.call.on_failure != OnFailure::RetryOnce || !failed || !may_help {
@@ -187,7 +187,7 @@ impl Forge {
     }
 
     /// Makes a sub-agent, and takes it in.
-    fn child(&self, plan: &Plan, retries: Option<String>) -> Result<Child, String> {
+    fn child(&self, plan: &SubagentPlan, retries: Option<String>) -> Result<SubagentRun, String> {
         let kind = &plan.definition;
         let toolbox = self.toolbox.derived(&AgentTools {
             only: kind.tools.clone(),
@@ -201,7 +201,7 @@ impl Forge {
             toolbox
         };
         let task = AgentTask {
-            mark: AgentMark {
+            mark: AgentIdentity {
                 id: String::new(),
                 call: plan.id.clone(),
                 kind: kind.name.clone(),
@@ -229,16 +229,16 @@ impl Forge {
         let (interrupter, stop) = watch::channel(None);
         self.tell(&task);
         let forge = Self { rungs: plan.rungs.clone(), ..self.clone() };
-        Ok(Child { forge, task, definition: kind.clone(), toolbox, interrupter, stop })
+        Ok(SubagentRun { forge, task, definition: kind.clone(), toolbox, interrupter, stop })
     }
 
     fn tell(&self, task: &AgentTask) {
         // Nobody listens once the run is over.
-        let _ = self.post.send(Said::of(task));
+        let _ = self.post.send(SubagentEvent::of(task));
     }
 
     /// Lets it work until it ends, by itself or because it is told to.
-    async fn follow(&self, child: Child, cancel: CancellationToken) -> Fate {
+    async fn follow(&self, child: SubagentRun, cancel: CancellationToken) -> SubagentOutcome {
         let (mut task, interrupter) = (child.task.clone(), child.interrupter.clone());
         let began = self.clock.now();
         let mut work = bring_up(child);
@@ -259,7 +259,7 @@ impl Forge {
         task.status = AgentStatus::of(report.reason);
         task.reason = Some(report.reason);
         if task.status != AgentStatus::Completed {
-            report.hide_secrets(&Mask::new(self.secrets.clone()));
+            report.hide_secrets(&Redactor::new(self.secrets.clone()));
         }
         task.error = report.error.as_ref().map(|error| report::shortened(error, report::ERROR));
         (task.cost, task.unsettled) = self.purse.account(&task.mark.id).unwrap_or_default();
@@ -270,11 +270,11 @@ impl Forge {
         task.took = began.until(self.clock.now());
         self.tree.leave(&task, report.tally.denials.clone());
         self.tell(&task);
-        Fate { task, report }
+        SubagentOutcome { task, report }
     }
 
-    async fn outcome(&self, fate: &Fate) -> Outcome {
-        let Fate { task, report } = fate;
+    async fn outcome(&self, fate: &SubagentOutcome) -> ToolOutcome {
+        let SubagentOutcome { task, report } = fate;
         let completed = task.status == AgentStatus::Completed;
         let text = if completed { report::answer(report) } else { report::failure(task, report) };
         let detail = report::detail(task, &text);

@@ -23,10 +23,10 @@ use std::sync::Arc;
 
 use crate::model::ModelFacts;
 
-pub(super) use child::Kin;
-pub(super) use relay::Said;
-pub use task::{AgentMark, AgentStatus, AgentTask};
-pub(super) use tree::Tree;
+pub(super) use child::AgentContext;
+pub(super) use relay::SubagentEvent;
+pub use task::{AgentIdentity, AgentStatus, AgentTask};
+pub(super) use tree::AgentRegistry;
 
 /// What sub-agents are given that no call says.
 #[derive(Clone)]
@@ -38,7 +38,7 @@ pub struct Delegation {
     /// The model of all of them, whatever calls and definitions say.
     pub model: Option<String>,
     /// Finds out about a model by its name or alias.
-    pub models: ModelBook,
+    pub models: ModelLookup,
     /// Finds the instructions that are kept beside a file.
     pub folder_notes: FolderNotes,
 }
@@ -55,7 +55,7 @@ pub enum FolderNote {
 }
 
 /// Says what is known of a model, or why it cannot be asked.
-pub type ModelBook = Arc<dyn Fn(&str) -> Result<ModelFacts, String> + Send + Sync>;
+pub type ModelLookup = Arc<dyn Fn(&str) -> Result<ModelFacts, String> + Send + Sync>;
 
 impl fmt::Debug for Delegation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

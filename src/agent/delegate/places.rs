@@ -4,33 +4,33 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::recovery::Throng;
+use crate::recovery::AimdLimiter;
 
 /// All places of a run. Whoever waits for one is served in order.
 #[derive(Debug)]
-pub(super) struct Places {
+pub(super) struct ConcurrencyLimiter {
     free: Arc<Semaphore>,
-    state: Mutex<State>,
+    state: Mutex<LimiterState>,
 }
 
 #[derive(Debug)]
-struct State {
-    throng: Throng,
+struct LimiterState {
+    throng: AimdLimiter,
     /// Places that nobody gets for now.
     kept_back: Vec<OwnedSemaphorePermit>,
 }
 
-impl Places {
+impl ConcurrencyLimiter {
     pub(super) fn new(most: u32) -> Arc<Self> {
-        let throng = Throng::new(most);
+        let throng = AimdLimiter::new(most);
         let free = usize::try_from(throng.limit()).unwrap_or(usize::MAX);
         Arc::new(Self {
             free: Arc::new(Semaphore::new(free.min(Semaphore::MAX_PERMITS))),
-            state: Mutex::new(State { throng, kept_back: Vec::new() }),
+            state: Mutex::new(LimiterState { throng, kept_back: Vec::new() }),
         })
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, LimiterState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -52,10 +52,10 @@ impl Places {
 
     /// The service answered a request. Returns the new limit, if it is higher.
     pub(super) fn answered(&self) -> Option<u32> {
-        self.adapt(Throng::answered).map(|(_, now)| now)
+        self.adapt(AimdLimiter::answered).map(|(_, now)| now)
     }
 
-    fn adapt(&self, change: impl FnOnce(Throng) -> Throng) -> Option<(u32, u32)> {
+    fn adapt(&self, change: impl FnOnce(AimdLimiter) -> AimdLimiter) -> Option<(u32, u32)> {
         let mut state = self.state();
         let before = state.throng.limit();
         state.throng = change(state.throng);
@@ -66,7 +66,7 @@ impl Places {
 
     /// Keeps back as many free places as nobody is to have. Those at work are not sent away: what
     /// is owed then is kept back as they leave.
-    fn settle(&self, state: &mut State) {
+    fn settle(&self, state: &mut LimiterState) {
         let wanted = usize::try_from(state.throng.withheld()).unwrap_or(usize::MAX);
         state.kept_back.truncate(wanted);
         while state.kept_back.len() < wanted {
@@ -76,8 +76,8 @@ impl Places {
     }
 
     /// A place, still to be taken.
-    pub(super) fn seat(self: &Arc<Self>) -> Seat {
-        Seat { places: Arc::clone(self), taken: None }
+    pub(super) fn seat(self: &Arc<Self>) -> ConcurrencyPermit {
+        ConcurrencyPermit { places: Arc::clone(self), taken: None }
     }
 
     fn give_back(&self, place: OwnedSemaphorePermit) {
@@ -91,12 +91,12 @@ impl Places {
 
 /// A sub-agent's place among those at work. One that does nothing but wait for its own sub-agents
 /// leaves it to them: otherwise all could wait for each other.
-pub(in super::super) struct Seat {
-    places: Arc<Places>,
+pub(in super::super) struct ConcurrencyPermit {
+    places: Arc<ConcurrencyLimiter>,
     taken: Option<OwnedSemaphorePermit>,
 }
 
-impl Seat {
+impl ConcurrencyPermit {
     pub(in super::super) fn leave(&mut self) {
         if let Some(place) = self.taken.take() {
             self.places.give_back(place);
@@ -112,7 +112,7 @@ impl Seat {
     }
 }
 
-impl Drop for Seat {
+impl Drop for ConcurrencyPermit {
     fn drop(&mut self) {
         self.leave();
     }
@@ -122,7 +122,7 @@ impl Drop for Seat {
 mod tests {
     use super::*;
 
-    fn takes(seat: &mut Seat) -> bool {
+    fn takes(seat: &mut ConcurrencyPermit) -> bool {
         let taking = std::pin::pin!(seat.take());
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());
         taking.poll(&mut context).is_ready()
@@ -130,8 +130,8 @@ mod tests {
 
     #[test]
     fn a_place_that_is_left_under_pressure_is_kept_back_and_given_again_later() {
-        let places = Places::new(4);
-        let mut seats: Vec<Seat> = (0..4).map(|_| places.seat()).collect();
+        let places = ConcurrencyLimiter::new(4);
+        let mut seats: Vec<ConcurrencyPermit> = (0..4).map(|_| places.seat()).collect();
         assert!(seats.iter_mut().all(takes));
         assert_eq!(places.throttled(places.era()), Some((4, 2)));
         drop(seats.split_off(2));

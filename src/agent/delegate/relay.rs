@@ -7,27 +7,27 @@ use serde_json::Value;
 use tokio::sync::mpsc::UnboundedSender;
 use uuid::Uuid;
 
-use crate::hooks::HookNews;
+use crate::hooks::HookProgress;
 use crate::recovery::{
     Action, ErrorClass, Event, Failure, Fault, Moment, Money, Pause, Phase, Transition,
 };
 use crate::transcript::{Block, Message, Usage};
 
-use super::super::observer::{Heartbeat, Notice, Observer, WaitingFor};
-use super::task::{AgentMark, AgentTask};
-use super::tree::Tree;
+use super::super::observer::{Heartbeat, RunNotice, Observer, WaitingFor};
+use super::task::{AgentIdentity, AgentTask};
+use super::tree::AgentRegistry;
 
 /// Something that a sub-agent said, or that is said of one.
 #[derive(Debug)]
-pub(in super::super) struct Said {
+pub(in super::super) struct SubagentEvent {
     /// Whose it is. `None`: it is about a sub-agent, and nobody's own.
-    by: Option<Arc<AgentMark>>,
-    what: What,
+    by: Option<Arc<AgentIdentity>>,
+    what: SubagentEventKind,
 }
 
 /// A notice that is kept until it can be told.
 #[derive(Debug)]
-enum What {
+enum SubagentEventKind {
     Task(Box<AgentTask>),
     Assistant {
         message: Message,
@@ -71,33 +71,33 @@ enum What {
         event: String,
         text: String,
     },
-    Hook(Box<HookNews>),
+    Hook(Box<HookProgress>),
     Remark(String),
     Warning(String),
-    Nested(Box<Said>),
+    Nested(Box<SubagentEvent>),
 }
 
-impl Said {
+impl SubagentEvent {
     pub(super) fn of(task: &AgentTask) -> Self {
-        Self { by: None, what: What::Task(Box::new(task.clone())) }
+        Self { by: None, what: SubagentEventKind::Task(Box::new(task.clone())) }
     }
 
     /// Tells it as a notice.
-    pub(in super::super) fn tell(&self, hear: &mut dyn FnMut(&Notice<'_>)) {
+    pub(in super::super) fn tell(&self, hear: &mut dyn FnMut(&RunNotice<'_>)) {
         let by = self.by.as_deref();
         self.what.tell(&mut |notice| match by {
-            Some(agent) => hear(&Notice::OfAgent { agent, notice }),
+            Some(agent) => hear(&RunNotice::OfAgent { agent, notice }),
             None => hear(notice),
         });
     }
 }
 
-impl What {
-    fn tell(&self, hear: &mut dyn FnMut(&Notice<'_>)) {
+impl SubagentEventKind {
+    fn tell(&self, hear: &mut dyn FnMut(&RunNotice<'_>)) {
         match self {
-            Self::Task(task) => hear(&Notice::Agent(task)),
+            Self::Task(task) => hear(&RunNotice::Agent(task)),
             Self::Assistant { message, ids, id, model, stop_reason, usage, request_id } => {
-                hear(&Notice::Assistant {
+                hear(&RunNotice::Assistant {
                     message,
                     ids,
                     id,
@@ -108,9 +108,9 @@ impl What {
                 });
             }
             Self::User { message, details, ids } => {
-                hear(&Notice::User { message, details, ids });
+                hear(&RunNotice::User { message, details, ids });
             }
-            Self::Wait { pause, until, now, fault, spent } => hear(&Notice::WaitBegins {
+            Self::Wait { pause, until, now, fault, spent } => hear(&RunNotice::WaitBegins {
                 pause: *pause,
                 until: *until,
                 now: *now,
@@ -118,26 +118,26 @@ impl What {
                 spent: *spent,
             }),
             Self::WaitEnds { pause, waited } => {
-                hear(&Notice::WaitEnds { pause: *pause, waited: *waited });
+                hear(&RunNotice::WaitEnds { pause: *pause, waited: *waited });
             }
-            Self::ModelSwitched { from, to } => hear(&Notice::ModelSwitched { from, to }),
+            Self::ModelSwitched { from, to } => hear(&RunNotice::ModelSwitched { from, to }),
             Self::Compacted { before, after } => {
-                hear(&Notice::Compacted { before: *before, after: *after });
+                hear(&RunNotice::Compacted { before: *before, after: *after });
             }
-            Self::Denied { tool, id, reason } => hear(&Notice::Denied { tool, id, reason }),
-            Self::HookSays { event, text } => hear(&Notice::HookSays { event, text }),
-            Self::Hook(news) => hear(&Notice::Hook(news)),
-            Self::Remark(text) => hear(&Notice::Remark(text)),
-            Self::Warning(text) => hear(&Notice::Warning(text)),
+            Self::Denied { tool, id, reason } => hear(&RunNotice::Denied { tool, id, reason }),
+            Self::HookSays { event, text } => hear(&RunNotice::HookSays { event, text }),
+            Self::Hook(news) => hear(&RunNotice::Hook(news)),
+            Self::Remark(text) => hear(&RunNotice::Remark(text)),
+            Self::Warning(text) => hear(&RunNotice::Warning(text)),
             Self::Nested(said) => said.tell(hear),
         }
     }
 
     /// What is worth being told of a sub-agent. Its waits for the model and for tools are in the
     /// heartbeats of whoever waits for it.
-    fn of(notice: &Notice<'_>) -> Option<Self> {
+    fn of(notice: &RunNotice<'_>) -> Option<Self> {
         Some(match *notice {
-            Notice::Assistant { message, ids, id, model, stop_reason, usage, request_id } => {
+            RunNotice::Assistant { message, ids, id, model, stop_reason, usage, request_id } => {
                 Self::Assistant {
                     message: message.clone(),
                     ids: ids.to_vec(),
@@ -148,56 +148,56 @@ impl What {
                     request_id: request_id.map(str::to_owned),
                 }
             }
-            Notice::User { message, details, ids } => Self::User {
+            RunNotice::User { message, details, ids } => Self::User {
                 message: message.clone(),
                 details: details.to_vec(),
                 ids: ids.to_vec(),
             },
-            Notice::WaitBegins { pause, until, now, fault, spent } => {
+            RunNotice::WaitBegins { pause, until, now, fault, spent } => {
                 Self::Wait { pause, until, now, fault: fault.cloned().map(Box::new), spent }
             }
-            Notice::WaitEnds { pause, waited } => Self::WaitEnds { pause, waited },
-            Notice::ModelSwitched { from, to } => {
+            RunNotice::WaitEnds { pause, waited } => Self::WaitEnds { pause, waited },
+            RunNotice::ModelSwitched { from, to } => {
                 Self::ModelSwitched { from: from.to_owned(), to: to.to_owned() }
             }
-            Notice::Compacted { before, after } => Self::Compacted { before, after },
-            Notice::Denied { tool, id, reason } => {
+            RunNotice::Compacted { before, after } => Self::Compacted { before, after },
+            RunNotice::Denied { tool, id, reason } => {
                 Self::Denied { tool: tool.to_owned(), id: id.to_owned(), reason: reason.to_owned() }
             }
-            Notice::HookSays { event, text } => {
+            RunNotice::HookSays { event, text } => {
                 Self::HookSays { event: event.to_owned(), text: text.to_owned() }
             }
-            Notice::Hook(news) => Self::Hook(Box::new(news.clone())),
-            Notice::Remark(text) => Self::Remark(text.to_owned()),
-            Notice::Warning(text) => Self::Warning(text.to_owned()),
-            Notice::Agent(task) => Self::Task(Box::new(task.clone())),
-            Notice::OfAgent { agent, notice } => {
+            RunNotice::Hook(news) => Self::Hook(Box::new(news.clone())),
+            RunNotice::Remark(text) => Self::Remark(text.to_owned()),
+            RunNotice::Warning(text) => Self::Warning(text.to_owned()),
+            RunNotice::Agent(task) => Self::Task(Box::new(task.clone())),
+            RunNotice::OfAgent { agent, notice } => {
                 let by = Some(Arc::new(agent.clone()));
-                Self::Nested(Box::new(Said { by, what: Self::of(notice)? }))
+                Self::Nested(Box::new(SubagentEvent { by, what: Self::of(notice)? }))
             }
-            Notice::Init(_)
-            | Notice::Step { .. }
-            | Notice::Heartbeat(_)
-            | Notice::StreamEvent(_)
-            | Notice::Block { .. }
-            | Notice::BlocksDropped { .. }
-            | Notice::RecoveryEnds(_)
-            | Notice::Task(_) => return None,
+            RunNotice::Init(_)
+            | RunNotice::Step { .. }
+            | RunNotice::Heartbeat(_)
+            | RunNotice::StreamEvent(_)
+            | RunNotice::Block { .. }
+            | RunNotice::BlocksDropped { .. }
+            | RunNotice::RecoveryEnds(_)
+            | RunNotice::Task(_) => return None,
         })
     }
 }
 
 /// Watches a sub-agent for those who watch the run.
-pub(super) struct Relay {
-    mark: Arc<AgentMark>,
-    tree: Arc<Tree>,
-    post: UnboundedSender<Said>,
+pub(super) struct SubagentObserver {
+    mark: Arc<AgentIdentity>,
+    tree: Arc<AgentRegistry>,
+    post: UnboundedSender<SubagentEvent>,
     /// When its request began, as [`Places`](super::places::Places) count.
     era: u32,
 }
 
-impl Relay {
-    pub(super) fn new(mark: Arc<AgentMark>, tree: Arc<Tree>, post: UnboundedSender<Said>) -> Self {
+impl SubagentObserver {
+    pub(super) fn new(mark: Arc<AgentIdentity>, tree: Arc<AgentRegistry>, post: UnboundedSender<SubagentEvent>) -> Self {
         Self { mark, tree, post, era: 0 }
     }
 
@@ -235,9 +235,9 @@ impl Relay {
             self.era = places.era();
         }
         if let Some(told) = told {
-            let what = What::Remark(format!("agents at work at a time: {told}"));
+            let what = SubagentEventKind::Remark(format!("agents at work at a time: {told}"));
             // Nobody listens once the run is over.
-            let _ = self.post.send(Said { by: None, what });
+            let _ = self.post.send(SubagentEvent { by: None, what });
         }
     }
 }
@@ -253,12 +253,12 @@ fn is_throttling(class: ErrorClass) -> bool {
     )
 }
 
-impl Observer for Relay {
-    fn observe(&mut self, notice: &Notice<'_>) {
-        if let Notice::Step { transition, .. } = notice {
+impl Observer for SubagentObserver {
+    fn observe(&mut self, notice: &RunNotice<'_>) {
+        if let RunNotice::Step { transition, .. } = notice {
             self.mind_service(transition);
         }
-        if let Notice::Assistant { message, usage, .. } = notice {
+        if let RunNotice::Assistant { message, usage, .. } = notice {
             let calls = message.content.iter().filter(|it| matches!(it, Block::ToolUse { .. }));
             let calls = u32::try_from(calls.count()).unwrap_or(u32::MAX);
             self.tree.hears(&self.mark.id, usage.input() + usage.output_tokens, calls);
@@ -267,19 +267,19 @@ impl Observer for Relay {
             self.tree.doing(&self.mark.id, doing);
         }
         // What is about another one is nobody's own.
-        let about = matches!(notice, Notice::Agent(_) | Notice::OfAgent { .. });
+        let about = matches!(notice, RunNotice::Agent(_) | RunNotice::OfAgent { .. });
         let by = (!about).then(|| Arc::clone(&self.mark));
-        if let Some(what) = What::of(notice) {
+        if let Some(what) = SubagentEventKind::of(notice) {
             // Nobody listens once the run is over.
-            let _ = self.post.send(Said { by, what });
+            let _ = self.post.send(SubagentEvent { by, what });
         }
     }
 }
 
 /// What a sub-agent does from now on, if that is another thing than before.
-fn doing(notice: &Notice<'_>) -> Option<String> {
+fn doing(notice: &RunNotice<'_>) -> Option<String> {
     Some(match notice {
-        Notice::Step { transition, .. } => match transition.next.phase {
+        RunNotice::Step { transition, .. } => match transition.next.phase {
             Phase::Calling(_) => "asking the model".to_owned(),
             Phase::Pausing { why, .. } | Phase::Probing { why, .. } => {
                 let of = why.of.map_or_else(String::new, |of| format!(" of {of}"));
@@ -290,7 +290,7 @@ fn doing(notice: &Notice<'_>) -> Option<String> {
             Phase::Ready | Phase::Weighing(_) | Phase::Working | Phase::Checking => return None,
             Phase::Stopped(_) => "ending".to_owned(),
         },
-        Notice::Assistant { message, .. } => {
+        RunNotice::Assistant { message, .. } => {
             let calls = message.content.iter().filter_map(|block| {
                 if let Block::ToolUse { name, .. } = block { Some(name.as_str()) } else { None }
             });
@@ -300,7 +300,7 @@ fn doing(notice: &Notice<'_>) -> Option<String> {
             }
             format!("running {}", calls.join(", "))
         }
-        Notice::Heartbeat(Heartbeat { waiting_for, .. }) => match waiting_for {
+        RunNotice::Heartbeat(Heartbeat { waiting_for, .. }) => match waiting_for {
             WaitingFor::Money => "waiting for other agents' calls to be paid".to_owned(),
             // It waits for a place again, and was said to.
             WaitingFor::Agents { running: "" } => return None,
@@ -314,23 +314,23 @@ fn doing(notice: &Notice<'_>) -> Option<String> {
             | WaitingFor::Servers { .. }
             | WaitingFor::Work { .. } => return None,
         },
-        Notice::Init(_)
-        | Notice::WaitBegins { .. }
-        | Notice::WaitEnds { .. }
-        | Notice::StreamEvent(_)
-        | Notice::Block { .. }
-        | Notice::BlocksDropped { .. }
-        | Notice::User { .. }
-        | Notice::ModelSwitched { .. }
-        | Notice::Compacted { .. }
-        | Notice::RecoveryEnds(_)
-        | Notice::Task(_)
-        | Notice::Agent(_)
-        | Notice::OfAgent { .. }
-        | Notice::Denied { .. }
-        | Notice::Hook(_)
-        | Notice::HookSays { .. }
-        | Notice::Remark(_)
-        | Notice::Warning(_) => return None,
+        RunNotice::Init(_)
+        | RunNotice::WaitBegins { .. }
+        | RunNotice::WaitEnds { .. }
+        | RunNotice::StreamEvent(_)
+        | RunNotice::Block { .. }
+        | RunNotice::BlocksDropped { .. }
+        | RunNotice::User { .. }
+        | RunNotice::ModelSwitched { .. }
+        | RunNotice::Compacted { .. }
+        | RunNotice::RecoveryEnds(_)
+        | RunNotice::Task(_)
+        | RunNotice::Agent(_)
+        | RunNotice::OfAgent { .. }
+        | RunNotice::Denied { .. }
+        | RunNotice::Hook(_)
+        | RunNotice::HookSays { .. }
+        | RunNotice::Remark(_)
+        | RunNotice::Warning(_) => return None,
     })
 }

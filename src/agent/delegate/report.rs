@@ -5,13 +5,13 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 
 use crate::recovery::{ErrorClass, Money, StopReason};
-use crate::tools::Outcome;
+use crate::tools::ToolOutcome;
 use crate::transcript::Block;
 
 use super::super::conversation;
 use super::super::setup::Denial;
 use super::advice::advice;
-use super::child::Report;
+use super::child::SubagentReport;
 use super::task::AgentTask;
 
 /// How much of its last words stands in the report of a failure, in characters.
@@ -27,7 +27,7 @@ pub(super) const ERROR: usize = 300;
 const LISTED: usize = 20;
 
 /// The words of one that is done.
-pub(super) fn answer(report: &Report) -> String {
+pub(super) fn answer(report: &SubagentReport) -> String {
     if report.text.trim().is_empty() {
         "(the agent ended without a word)".to_owned()
     } else {
@@ -36,7 +36,7 @@ pub(super) fn answer(report: &Report) -> String {
 }
 
 /// What one that is not done came to.
-pub(super) fn failure(task: &AgentTask, report: &Report) -> String {
+pub(super) fn failure(task: &AgentTask, report: &SubagentReport) -> String {
     let mark = &task.mark;
     let class = class_of(report.reason).map_or_else(String::new, |class| format!(", {class}"));
     let mut text = format!(
@@ -119,7 +119,7 @@ pub(super) fn shortened(text: &str, limit: usize) -> String {
 }
 
 /// What a hook said, where that is why it ended.
-fn objection(report: &Report) -> Option<String> {
+fn objection(report: &SubagentReport) -> Option<String> {
     let by_hook = matches!(
         report.reason,
         StopReason::HookStopped | StopReason::StopHookPrevented | StopReason::StopHookBlocked
@@ -151,7 +151,7 @@ pub(super) fn detail(task: &AgentTask, text: &str) -> Value {
 }
 
 /// The text of an outcome.
-pub(super) fn text_of(outcome: &Outcome) -> String {
+pub(super) fn text_of(outcome: &ToolOutcome) -> String {
     let blocks: Vec<Block> = outcome.content.clone();
     let text = conversation::text_of(&blocks);
     let bare = text.trim_start_matches("<tool_use_error>");
@@ -162,8 +162,8 @@ pub(super) fn text_of(outcome: &Outcome) -> String {
 mod tests {
     use std::time::Duration;
 
-    use super::super::super::setup::Tally;
-    use super::super::task::{AgentMark, AgentStatus};
+    use super::super::super::setup::RunStats;
+    use super::super::task::{AgentIdentity, AgentStatus};
     use super::*;
     use crate::recovery::Interrupt;
 
@@ -199,7 +199,7 @@ mod tests {
 
     fn task(reason: StopReason) -> AgentTask {
         AgentTask {
-            mark: AgentMark {
+            mark: AgentIdentity {
                 id: "a1".to_owned(),
                 call: "toolu_1".to_owned(),
                 kind: "reviewer".to_owned(),
@@ -225,18 +225,18 @@ mod tests {
         }
     }
 
-    fn report(reason: StopReason) -> Report {
+    fn report(reason: StopReason) -> SubagentReport {
         let denial = Denial {
             tool_name: "Bash".to_owned(),
             tool_use_id: "toolu_2".to_owned(),
             tool_input: json!({}),
             reason: "the rule Bash(rm *) denies it".to_owned(),
         };
-        Report {
+        SubagentReport {
             reason,
             text: "I had begun.".to_owned(),
             error: None,
-            tally: Tally { denials: vec![denial], ..Tally::default() },
+            tally: RunStats { denials: vec![denial], ..RunStats::default() },
             finished: vec!["Bash: make".to_owned()],
             cut: vec!["Bash `make test`".to_owned()],
             objection: Some("the changelog is missing".to_owned()),

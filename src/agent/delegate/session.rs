@@ -6,15 +6,15 @@ use crate::tools::{AgentCall, is_agent_tool};
 use crate::transcript::ToolCall;
 
 use super::super::session::Session;
-use super::super::watch::CutBy;
+use super::super::watch::CancelReason;
 use super::child::take_place;
-use super::forge::Forge;
+use super::forge::SubagentSpawner;
 
 impl Session<'_> {
     /// What the sub-agents of this run share with it.
-    pub(in super::super) fn forge(&self) -> Forge {
+    pub(in super::super) fn forge(&self) -> SubagentSpawner {
         let kin = &self.kin;
-        Forge {
+        SubagentSpawner {
             tree: Arc::clone(&kin.tree),
             parent: kin.mark.as_ref().map(|mark| mark.id.clone()),
             depth: kin.depth.saturating_add(1),
@@ -48,7 +48,7 @@ impl Session<'_> {
     }
 
     /// Takes a place again.
-    pub(in super::super) async fn take_place(&mut self) -> Result<(), CutBy> {
+    pub(in super::super) async fn take_place(&mut self) -> Result<(), CancelReason> {
         match &mut self.kin.seat {
             Some(seat) => take_place(seat, &mut self.watch).await,
             None => Ok(()),

@@ -7,7 +7,7 @@ use crate::recovery::{Money, StopReason};
 
 /// Who a sub-agent is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AgentMark {
+pub struct AgentIdentity {
     /// What the model, results and files call it: `a1`.
     pub id: String,
     /// The tool call that started it.
@@ -75,7 +75,7 @@ impl AgentStatus {
 /// A sub-agent as those outside see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentTask {
-    pub mark: AgentMark,
+    pub mark: AgentIdentity,
     /// The sub-agent that started it. `None`: the run itself.
     pub parent: Option<String>,
     /// 1: started by the run itself.
@@ -109,7 +109,7 @@ impl AgentTask {
         let PastAgent { id, call, kind, description, ended, sums, .. } = agent;
         Self {
             session: format!("{session_id}/subagents/agent-{id}"),
-            mark: AgentMark { id, call, kind, description },
+            mark: AgentIdentity { id, call, kind, description },
             parent: agent.parent,
             depth,
             retries: agent.retries,

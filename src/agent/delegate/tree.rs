@@ -7,54 +7,54 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use crate::journal::{Nest, PastAgent};
+use crate::journal::{SubagentJournal, PastAgent};
 use crate::recovery::Moment;
 use crate::tools::{AgentCall, AgentDefinition};
 
-use super::super::purse::Purse;
+use super::super::purse::SharedLedger;
 use super::super::setup::Denial;
-use super::super::signals::{Alarm, Interrupts};
+use super::super::signals::{DenialReceiver, InterruptReceiver};
 use super::Delegation;
-use super::places::{Places, Seat};
-use super::task::{AgentMark, AgentStatus, AgentTask};
+use super::places::{ConcurrencyLimiter, ConcurrencyPermit};
+use super::task::{AgentIdentity, AgentStatus, AgentTask};
 
 /// All sub-agents, and what they have in common.
-pub(in super::super) struct Tree {
+pub(in super::super) struct AgentRegistry {
     pub(in super::super) definitions: Vec<AgentDefinition>,
     pub(in super::super) delegation: Delegation,
     /// What stops the whole run.
-    pub(super) interrupts: Interrupts,
+    pub(super) interrupts: InterruptReceiver,
     /// Where journals of sub-agents are kept, if they are.
-    pub(super) nest: Option<Nest>,
+    pub(super) nest: Option<SubagentJournal>,
     session_id: String,
-    places: Arc<Places>,
-    roster: Mutex<Roster>,
+    places: Arc<ConcurrencyLimiter>,
+    roster: Mutex<RegistryState>,
     alarm: watch::Sender<bool>,
     /// What is known of those of earlier processes, by their ids.
     untold: BTreeMap<String, String>,
 }
 
 #[derive(Debug, Default)]
-struct Roster {
+struct RegistryState {
     /// How many there were in the session so far.
     started: u32,
-    entries: Vec<Entry>,
+    entries: Vec<AgentRecord>,
     denials: Vec<Denial>,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct AgentRecord {
     task: AgentTask,
     began: Moment,
     doing: String,
 }
 
-impl Tree {
+impl AgentRegistry {
     pub(in super::super) fn new(
         definitions: Vec<AgentDefinition>,
         delegation: Delegation,
-        interrupts: Interrupts,
-        nest: Option<Nest>,
+        interrupts: InterruptReceiver,
+        nest: Option<SubagentJournal>,
         session_id: &str,
         past: Vec<PastAgent>,
     ) -> Arc<Self> {
@@ -63,16 +63,16 @@ impl Tree {
             kinds.retain(|known| known.name != definition.name);
             kinds.push(definition);
         }
-        let places = Places::new(delegation.limits.live);
-        let started = nest.as_ref().map_or(0, Nest::highest);
-        let mut entries: Vec<Entry> = Vec::new();
+        let places = ConcurrencyLimiter::new(delegation.limits.live);
+        let started = nest.as_ref().map_or(0, SubagentJournal::highest);
+        let mut entries: Vec<AgentRecord> = Vec::new();
         let mut untold = BTreeMap::new();
         for agent in past {
             let above = entries.iter().find(|it| Some(&it.task.mark.id) == agent.parent.as_ref());
             let depth = above.map_or(0, |above| above.task.depth).saturating_add(1);
             untold.insert(agent.id.clone(), agent.tell());
             let task = AgentTask::past(agent, depth, session_id);
-            entries.push(Entry { task, began: Moment::default(), doing: String::new() });
+            entries.push(AgentRecord { task, began: Moment::default(), doing: String::new() });
         }
         Arc::new(Self {
             definitions: kinds,
@@ -81,13 +81,13 @@ impl Tree {
             nest,
             session_id: session_id.to_owned(),
             places,
-            roster: Mutex::new(Roster { started, entries, ..Roster::default() }),
+            roster: Mutex::new(RegistryState { started, entries, ..RegistryState::default() }),
             untold,
             alarm: watch::channel(false).0,
         })
     }
 
-    fn roster(&self) -> MutexGuard<'_, Roster> {
+    fn roster(&self) -> MutexGuard<'_, RegistryState> {
         self.roster.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -123,7 +123,7 @@ impl Tree {
         self.admit_to(&self.roster(), depth)
     }
 
-    fn admit_to(&self, roster: &Roster, depth: u8) -> Result<(), String> {
+    fn admit_to(&self, roster: &RegistryState, depth: u8) -> Result<(), String> {
         let limits = self.delegation.limits;
         if depth > limits.depth {
             return Err(format!(
@@ -151,7 +151,7 @@ impl Tree {
         task.mark.id = format!("a{}", roster.started);
         task.session = format!("{}/subagents/agent-{}", self.session_id, task.mark.id);
         let doing = "starting".to_owned();
-        roster.entries.push(Entry { task: task.clone(), began: at, doing });
+        roster.entries.push(AgentRecord { task: task.clone(), began: at, doing });
         Ok(task)
     }
 
@@ -175,12 +175,12 @@ impl Tree {
     /// What those whom `parent` has started are doing, a line each; empty when there are none.
     pub(in super::super) fn doings(&self, parent: Option<&str>, now: Moment) -> String {
         let roster = self.roster();
-        let running = |entry: &&Entry| {
+        let running = |entry: &&AgentRecord| {
             entry.task.status == AgentStatus::Running && entry.task.parent.as_deref() == parent
         };
         let mut list = String::new();
         for entry in roster.entries.iter().filter(running) {
-            let AgentMark { id, kind, .. } = &entry.task.mark;
+            let AgentIdentity { id, kind, .. } = &entry.task.mark;
             let gap = if list.is_empty() { "" } else { "\n" };
             let took = Duration::from_secs(entry.began.until(now).as_secs());
             let took = humantime::format_duration(took);
@@ -191,9 +191,9 @@ impl Tree {
     }
 
     /// All of them as they are when the run has ended, in the order in which they were started.
-    pub(in super::super) fn tasks(&self, purse: &Purse) -> Vec<AgentTask> {
+    pub(in super::super) fn tasks(&self, purse: &SharedLedger) -> Vec<AgentTask> {
         let roster = self.roster();
-        let task = |entry: &Entry| {
+        let task = |entry: &AgentRecord| {
             let mut task = entry.task.clone().cut();
             if let Some(account) = purse.account(&task.mark.id) {
                 (task.cost, task.unsettled) = account;
@@ -235,7 +235,7 @@ impl Tree {
     }
 
     /// What tells the run of it.
-    pub(in super::super) fn alarm(&self) -> Alarm {
+    pub(in super::super) fn alarm(&self) -> DenialReceiver {
         self.alarm.subscribe()
     }
 
@@ -245,12 +245,12 @@ impl Tree {
     }
 
     /// A place to work at, still to be taken.
-    pub(super) fn seat(&self) -> Seat {
+    pub(super) fn seat(&self) -> ConcurrencyPermit {
         self.places.seat()
     }
 
     /// Where those at work are counted.
-    pub(super) fn places(&self) -> &Places {
+    pub(super) fn places(&self) -> &ConcurrencyLimiter {
         &self.places
     }
 }
@@ -263,10 +263,10 @@ mod tests {
     use super::super::AgentLimits;
     use super::*;
 
-    fn tree(total: u32) -> Arc<Tree> {
+    fn tree(total: u32) -> Arc<AgentRegistry> {
         let limits = AgentLimits { total, ..AgentLimits::default() };
         let delegation = Delegation { limits, ..Delegation::default() };
-        Tree::new(Vec::new(), delegation, watch::channel(None).1, None, "s", Vec::new())
+        AgentRegistry::new(Vec::new(), delegation, watch::channel(None).1, None, "s", Vec::new())
     }
 
     #[test]

@@ -60,14 +60,14 @@ fn shortened(text: &str) -> String {
 /// How a command line wants to be told of the end, as far as one can tell before it is known to be
 /// right: a mistake in it must be told in the way that was wanted.
 #[derive(Debug, Default)]
-pub(in crate::cli) struct Wanted {
+pub(in crate::cli) struct RequestedOutput {
     pub(in crate::cli) format: OutputFormat,
     pub(in crate::cli) result_file: Option<PathBuf>,
     /// Whether `json` is an array.
     pub(in crate::cli) verbose: bool,
 }
 
-impl Wanted {
+impl RequestedOutput {
     pub(in crate::cli) fn of(raw: &[OsString]) -> Self {
         let mut wanted = Self::default();
         let mut words = raw.iter().map(|word| word.to_string_lossy()).peekable();

@@ -5,7 +5,7 @@ use std::error::Error as _;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Command, Error};
 
-use super::Request;
+use super::CliRequest;
 use crate::cli::nearness::distance;
 use crate::cli::usage::UsageError;
 
@@ -13,10 +13,10 @@ const SEE_HELP: &str = "see outlast --help";
 
 /// Turns what the parser returned instead of arguments into what to do about it.
 #[expect(clippy::wildcard_enum_match_arm, reason = "the parser may learn to complain of more")]
-pub(super) fn explain(error: &Error) -> Result<Request, UsageError> {
+pub(super) fn explain(error: &Error) -> Result<CliRequest, UsageError> {
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-            Ok(Request::Print(error.render().to_string()))
+            Ok(CliRequest::Print(error.render().to_string()))
         }
         ErrorKind::UnknownArgument => Err(unknown(error)),
         ErrorKind::InvalidValue => Err(wrong_choice(error)),

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use clap::parser::ValueSource;
 use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand};
 
-pub(super) use argv::{Wanted, from_os};
+pub(super) use argv::{RequestedOutput, from_os};
 pub use groups::{
     AcceptanceArgs, BudgetMode, ChildEnv, InputFormat, LimitArgs, McpArgs, ModelArgs, NetworkArgs,
     OnDenied, OutputArgs, OutputFormat, PermissionMode, PromptArgs, SandboxMode, SandboxNetwork,
@@ -135,7 +135,7 @@ pub struct ConfigArgs {
 
 /// What was asked for.
 #[derive(Debug)]
-pub enum Request {
+pub enum CliRequest {
     /// Print this and end well.
     Print(String),
     Run(Box<RunArgs>),
@@ -145,14 +145,14 @@ pub enum Request {
 }
 
 /// Flags as they were given: the parser's name of each, and its values.
-pub type Given = BTreeMap<String, Vec<String>>;
+pub type GivenFlags = BTreeMap<String, Vec<String>>;
 
 /// Reads the flags of a run that is only to be looked at.
 ///
 /// # Errors
 /// One line for the first mistake in them.
-pub fn run_flags(words: &[String]) -> Result<(Box<RunArgs>, Given), UsageError> {
-    let Request::Run(args) = parse(words)? else {
+pub fn run_flags(words: &[String]) -> Result<(Box<RunArgs>, GivenFlags), UsageError> {
+    let CliRequest::Run(args) = parse(words)? else {
         return Err(UsageError::new(
             "after -- there may be flags of outlast run, and nothing else",
         ));
@@ -160,10 +160,10 @@ pub fn run_flags(words: &[String]) -> Result<(Box<RunArgs>, Given), UsageError> 
     let words = argv::normalise(words)?;
     let named = std::iter::once("outlast".to_owned()).chain(words);
     let Ok(matches) = Cli::command().try_get_matches_from(named) else {
-        return Ok((args, Given::new()));
+        return Ok((args, GivenFlags::new()));
     };
     let matches = matches.subcommand_matches("run").unwrap_or(&matches);
-    let mut given = Given::new();
+    let mut given = GivenFlags::new();
     for id in matches.ids().map(clap::Id::as_str) {
         if matches.value_source(id) != Some(ValueSource::CommandLine) {
             continue;
@@ -180,7 +180,7 @@ pub fn run_flags(words: &[String]) -> Result<(Box<RunArgs>, Given), UsageError> 
 /// # Errors
 /// One line for the first mistake in it. A single word that is no command is one: it may be a
 /// mistyped command, and is no prompt.
-pub fn parse_process(words: &[String]) -> Result<Request, UsageError> {
+pub fn parse_process(words: &[String]) -> Result<CliRequest, UsageError> {
     if let [word] = words {
         mistakes::check_single_word(word, &command())?;
     }
@@ -191,20 +191,20 @@ pub fn parse_process(words: &[String]) -> Result<Request, UsageError> {
 ///
 /// # Errors
 /// One line for the first mistake in it.
-pub fn parse(words: &[String]) -> Result<Request, UsageError> {
+pub fn parse(words: &[String]) -> Result<CliRequest, UsageError> {
     let words = argv::normalise(words)?;
     let named = std::iter::once("outlast".to_owned()).chain(words);
     match Cli::try_parse_from(named) {
         Ok(Cli { version: true, .. } | Cli { command: Some(Command::Version), .. }) => {
-            Ok(Request::Print(version::line()))
+            Ok(CliRequest::Print(version::line()))
         }
-        Ok(Cli { command: Some(Command::Run(run)), .. }) => Ok(Request::Run(run)),
+        Ok(Cli { command: Some(Command::Run(run)), .. }) => Ok(CliRequest::Run(run)),
         Ok(Cli { command: Some(Command::Rehearse(rehearse)), .. }) => {
-            Ok(Request::Rehearse(rehearse))
+            Ok(CliRequest::Rehearse(rehearse))
         }
-        Ok(Cli { command: Some(Command::Doctor(doctor)), .. }) => Ok(Request::Doctor(doctor)),
-        Ok(Cli { command: Some(Command::Config(config)), .. }) => Ok(Request::Config(config)),
-        Ok(Cli { command: None, run, .. }) => Ok(Request::Run(Box::new(run))),
+        Ok(Cli { command: Some(Command::Doctor(doctor)), .. }) => Ok(CliRequest::Doctor(doctor)),
+        Ok(Cli { command: Some(Command::Config(config)), .. }) => Ok(CliRequest::Config(config)),
+        Ok(Cli { command: None, run, .. }) => Ok(CliRequest::Run(Box::new(run))),
         Err(error) => mistakes::explain(&error),
     }
 }

@@ -8,7 +8,7 @@ use crate::cli::front_matter;
 
 /// The text of a memory file in pieces, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Piece<'a> {
+pub(super) enum ImportPiece<'a> {
     Text(&'a str),
     /// `@path`: the content of another file belongs here.
     Import {
@@ -18,9 +18,9 @@ pub(super) enum Piece<'a> {
 }
 
 /// Takes a Markdown text apart. Comments are left out; nothing within code is an import.
-pub(super) fn pieces(text: &str) -> Vec<Piece<'_>> {
+pub(super) fn pieces(text: &str) -> Vec<ImportPiece<'_>> {
     let body = front_matter::body(text);
-    let Marks { comments, code } = marks(body);
+    let MarkdownState { comments, code } = marks(body);
     let mut pieces = Vec::new();
     let mut from = 0;
     for comment in comments {
@@ -50,13 +50,13 @@ pub(in crate::cli) fn references(text: &str) -> Vec<&str> {
 }
 
 #[derive(Default)]
-struct Marks {
+struct MarkdownState {
     comments: Vec<Range<usize>>,
     code: Vec<Range<usize>>,
 }
 
-fn marks(text: &str) -> Marks {
-    let mut marks = Marks::default();
+fn marks(text: &str) -> MarkdownState {
+    let mut marks = MarkdownState::default();
     let mut block: Option<Range<usize>> = None;
     for (event, range) in Parser::new(text).into_offset_iter() {
         if matches!(event, Event::Code(_) | Event::Start(Tag::CodeBlock(_))) {
@@ -80,7 +80,7 @@ fn add_text<'a>(
     text: &'a str,
     range: Range<usize>,
     code: &[Range<usize>],
-    pieces: &mut Vec<Piece<'a>>,
+    pieces: &mut Vec<ImportPiece<'a>>,
 ) {
     let mut from = range.start;
     for import in imports(text, range.clone()) {
@@ -89,15 +89,15 @@ fn add_text<'a>(
         }
         push_text(&text[from..import.start], pieces);
         let written = &text[import.clone()];
-        pieces.push(Piece::Import { path: &written[1..], written });
+        pieces.push(ImportPiece::Import { path: &written[1..], written });
         from = import.end;
     }
     push_text(&text[from..range.end], pieces);
 }
 
-fn push_text<'a>(text: &'a str, pieces: &mut Vec<Piece<'a>>) {
+fn push_text<'a>(text: &'a str, pieces: &mut Vec<ImportPiece<'a>>) {
     if !text.is_empty() {
-        pieces.push(Piece::Text(text));
+        pieces.push(ImportPiece::Text(text));
     }
 }
 
@@ -129,16 +129,16 @@ mod tests {
 
     fn imported(text: &str) -> Vec<&str> {
         let path = |piece| match piece {
-            Piece::Import { path, .. } => Some(path),
-            Piece::Text(_) => None,
+            ImportPiece::Import { path, .. } => Some(path),
+            ImportPiece::Text(_) => None,
         };
         pieces(text).into_iter().filter_map(path).collect()
     }
 
     fn told(text: &str) -> String {
         let words = |piece| match piece {
-            Piece::Import { written, .. } => written,
-            Piece::Text(text) => text,
+            ImportPiece::Import { written, .. } => written,
+            ImportPiece::Text(text) => text,
         };
         pieces(text).into_iter().map(words).collect()
     }

@@ -7,14 +7,14 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 pub(super) use imports::references;
-pub use search::Search;
+pub use search::MemorySearch;
 
 /// Instructions found for a run, the most general first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
     pub files: Vec<MemoryFile>,
     /// Those that are for some files only.
-    pub waiting: Vec<Waiting>,
+    pub waiting: Vec<ConditionalMemory>,
     /// What was left out, and why. For people.
     pub warnings: Vec<String>,
 }
@@ -23,13 +23,13 @@ pub struct Memory {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemoryFile {
     pub path: PathBuf,
-    pub origin: Origin,
+    pub origin: MemoryOrigin,
     pub text: String,
 }
 
 /// A file of instructions that counts once a file is worked on that it is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Waiting {
+pub struct ConditionalMemory {
     pub path: PathBuf,
     /// Patterns of the files that it is for.
     pub paths: Vec<String>,
@@ -37,7 +37,7 @@ pub struct Waiting {
 
 /// Who wrote a memory file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Origin {
+pub enum MemoryOrigin {
     /// Whoever keeps this machine.
     Machine,
     /// The user, for all projects.
@@ -48,7 +48,7 @@ pub enum Origin {
     Local,
 }
 
-impl Origin {
+impl MemoryOrigin {
     fn words(self) -> &'static str {
         match self {
             Self::Machine => "for every run on this machine",
@@ -67,7 +67,7 @@ impl Memory {
             text += "Instructions kept in files. Follow them. Where two disagree, the later one \
                 counts.\n";
         }
-        if self.files.iter().any(|file| file.origin == Origin::Project) {
+        if self.files.iter().any(|file| file.origin == MemoryOrigin::Project) {
             text += "A folder below the working folder may have a CLAUDE.md or an AGENTS.md of its \
                 own: it is shown to you when you read or change a file there. Follow it there.\n";
         }
@@ -84,7 +84,7 @@ impl Memory {
             text += "\nInstructions for some files only. Before you read or change a file that fits \
                 one of these, read what is kept for it, and follow it:\n";
         }
-        for Waiting { path, paths } in &self.waiting {
+        for ConditionalMemory { path, paths } in &self.waiting {
             let _ = writeln!(text, "- {}: {}", paths.join(", "), path.display());
         }
         Some(text).filter(|text| !text.is_empty())

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use crate::cli::front_matter;
 use crate::process::reading;
 
-use super::imports::{Piece, pieces};
-use super::{Memory, MemoryFile, Origin, Waiting};
+use super::imports::{ImportPiece, pieces};
+use super::{Memory, MemoryFile, MemoryOrigin, ConditionalMemory};
 
 /// The names of memory files, in each folder.
 const NAMES: [&str; 3] = ["CLAUDE.md", ".claude/CLAUDE.md", "AGENTS.md"];
@@ -36,7 +36,7 @@ const PATTERNS_MAX: usize = 20;
 
 /// Where to look, and how far to believe what is found.
 #[derive(Clone, Copy, Debug)]
-pub struct Search<'a> {
+pub struct MemorySearch<'a> {
     /// The file of whoever keeps this machine.
     pub machine: Option<&'a Path>,
     /// The user's own folders, the one that counts more first; none if they do not count.
@@ -52,29 +52,29 @@ pub struct Search<'a> {
 }
 
 /// A file to be read, and the folder that it and its imports must not lead out of.
-struct Lead {
+struct MemoryCandidate {
     path: PathBuf,
-    origin: Origin,
+    origin: MemoryOrigin,
     bound: Option<PathBuf>,
 }
 
 /// Reads files, each once.
-struct Reader<'a> {
+struct MemoryReader<'a> {
     home: Option<&'a Path>,
     seen: HashSet<PathBuf>,
     bytes: usize,
-    waiting: Vec<Waiting>,
+    waiting: Vec<ConditionalMemory>,
     warnings: Vec<String>,
 }
 
-impl Search<'_> {
+impl MemorySearch<'_> {
     /// Reads all memory files there are. What cannot be read is left out, with a warning.
     pub fn read(&self) -> Memory {
         self.follow(self.leads())
     }
 
-    fn follow(&self, leads: Vec<Lead>) -> Memory {
-        let mut reader = Reader {
+    fn follow(&self, leads: Vec<MemoryCandidate>) -> Memory {
+        let mut reader = MemoryReader {
             home: self.home,
             seen: HashSet::new(),
             bytes: 0,
@@ -82,7 +82,7 @@ impl Search<'_> {
             warnings: Vec::new(),
         };
         let mut files: Vec<MemoryFile> = Vec::new();
-        for Lead { path, origin, bound } in leads {
+        for MemoryCandidate { path, origin, bound } in leads {
             let Some(text) = reader.read(&path, bound.as_deref(), 0) else { continue };
             if !text.trim().is_empty() && !files.iter().any(|file| file.text == text) {
                 files.push(MemoryFile { path, origin, text });
@@ -108,14 +108,14 @@ impl Search<'_> {
     }
 
     /// Every file that may be there, the most general first.
-    fn leads(&self) -> Vec<Lead> {
+    fn leads(&self) -> Vec<MemoryCandidate> {
         let mut leads = Vec::new();
         if let Some(path) = self.machine {
-            leads.push(Lead { path: path.to_owned(), origin: Origin::Machine, bound: None });
+            leads.push(MemoryCandidate { path: path.to_owned(), origin: MemoryOrigin::Machine, bound: None });
         }
         for folder in self.own.iter().rev() {
             for name in ["CLAUDE.md", "AGENTS.md"] {
-                leads.push(Lead { path: folder.join(name), origin: Origin::User, bound: None });
+                leads.push(MemoryCandidate { path: folder.join(name), origin: MemoryOrigin::User, bound: None });
             }
         }
         let root = self.project_root();
@@ -128,22 +128,22 @@ impl Search<'_> {
     }
 
     /// The files of one folder.
-    fn lead_to(&self, folder: &Path, root: &Path, leads: &mut Vec<Lead>) {
+    fn lead_to(&self, folder: &Path, root: &Path, leads: &mut Vec<MemoryCandidate>) {
         // What lies above the project is not the project's, and yet not to lead anywhere.
         let bound = if folder.starts_with(root) { root } else { folder };
         let bound = (!self.trusted).then(|| bound.to_owned());
         if self.project {
             let names = NAMES.iter().map(|name| folder.join(name)).chain(rules(folder));
-            leads.extend(names.map(|path| Lead {
+            leads.extend(names.map(|path| MemoryCandidate {
                 path,
-                origin: Origin::Project,
+                origin: MemoryOrigin::Project,
                 bound: bound.clone(),
             }));
         }
         if self.local {
             let path = folder.join(LOCAL_NAME);
             // A checkout may bring a file of this name along.
-            leads.push(Lead { path, origin: Origin::Local, bound });
+            leads.push(MemoryCandidate { path, origin: MemoryOrigin::Local, bound });
         }
     }
 
@@ -169,7 +169,7 @@ fn is_rule(path: &Path) -> bool {
     path.ancestors().any(|folder| folder.ends_with(RULES))
 }
 
-impl Reader<'_> {
+impl MemoryReader<'_> {
     /// Reads a file and what it imports. `None` if there is none, or it was read before.
     fn read(&mut self, path: &Path, bound: Option<&Path>, depth: usize) -> Option<String> {
         let real = path.canonicalize().ok()?;
@@ -192,7 +192,7 @@ impl Reader<'_> {
         // Such a rule waits for a file that it is for: the model is told where it is.
         let paths = if depth == 0 && is_rule(path) { self.paths(path, &text) } else { None };
         if let Some(paths) = paths {
-            self.waiting.push(Waiting { path: path.to_owned(), paths });
+            self.waiting.push(ConditionalMemory { path: path.to_owned(), paths });
             return None;
         }
         self.bytes += text.len();
@@ -205,8 +205,8 @@ impl Reader<'_> {
         let mut told = String::new();
         for piece in pieces(&text) {
             match piece {
-                Piece::Text(text) => told.push_str(text),
-                Piece::Import { path, written } => {
+                ImportPiece::Text(text) => told.push_str(text),
+                ImportPiece::Import { path, written } => {
                     let target = self.resolve(path, folder);
                     let text =
                         (depth < DEPTH_MAX).then(|| self.read(&target, bound, depth + 1)).flatten();

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::agent::{AgentMark, AgentStatus, AgentTask};
+use crate::agent::{AgentIdentity, AgentStatus, AgentTask};
 use crate::recovery::StopReason;
 use crate::tools::{BackgroundEnd, BackgroundKind, BackgroundTask};
 
@@ -41,13 +41,13 @@ pub(super) fn agent(task: &AgentTask) -> Value {
 
 /// What consumers are told of an end, be it a sub-agent's or a background command's.
 #[derive(Clone, Copy)]
-enum End {
+enum TaskOutcome {
     Completed,
     Failed,
     Stopped,
 }
 
-impl End {
+impl TaskOutcome {
     /// The frames of it: subtype and fields. The notification is completed by the status.
     fn frames(self, mut notification: Value) -> Vec<(&'static str, Value)> {
         // The same is called otherwise in an update.
@@ -65,7 +65,7 @@ impl End {
 
 /// Begin or end of a sub-agent as frames: subtype and fields.
 pub(super) fn frames(task: &AgentTask) -> Vec<(&'static str, Value)> {
-    let AgentMark { id, call, kind, description } = &task.mark;
+    let AgentIdentity { id, call, kind, description } = &task.mark;
     let end = match task.status {
         AgentStatus::Running => {
             let started = json!({
@@ -80,9 +80,9 @@ pub(super) fn frames(task: &AgentTask) -> Vec<(&'static str, Value)> {
             });
             return vec![("task_started", started)];
         }
-        AgentStatus::Completed => End::Completed,
-        AgentStatus::Failed | AgentStatus::Lost => End::Failed,
-        AgentStatus::Stopped => End::Stopped,
+        AgentStatus::Completed => TaskOutcome::Completed,
+        AgentStatus::Failed | AgentStatus::Lost => TaskOutcome::Failed,
+        AgentStatus::Stopped => TaskOutcome::Stopped,
     };
     let why = why(task);
     end.frames(json!({
@@ -114,9 +114,9 @@ pub(super) fn work_frames(task: &BackgroundTask) -> Vec<(&'static str, Value)> {
         return vec![("task_started", started)];
     };
     let told = match end {
-        BackgroundEnd::Completed => End::Completed,
-        BackgroundEnd::Failed => End::Failed,
-        BackgroundEnd::Killed | BackgroundEnd::TimedOut | BackgroundEnd::Cut => End::Stopped,
+        BackgroundEnd::Completed => TaskOutcome::Completed,
+        BackgroundEnd::Failed => TaskOutcome::Failed,
+        BackgroundEnd::Killed | BackgroundEnd::TimedOut | BackgroundEnd::Cut => TaskOutcome::Stopped,
     };
     let file = task.output_file.as_ref().map(|file| file.display().to_string());
     let summary = match task.exit_code {
@@ -133,7 +133,7 @@ pub(super) fn work_frames(task: &BackgroundTask) -> Vec<(&'static str, Value)> {
 
 /// A line about a sub-agent.
 pub(super) fn line(task: &AgentTask) -> String {
-    let AgentMark { id, kind, description, .. } = &task.mark;
+    let AgentIdentity { id, kind, description, .. } = &task.mark;
     match task.status {
         AgentStatus::Running => format!("agent {id} ({kind}) begins: {description}"),
         AgentStatus::Completed | AgentStatus::Failed | AgentStatus::Stopped | AgentStatus::Lost => {

@@ -6,28 +6,28 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use tokio::time::Instant;
 
-use crate::agent::{Heartbeat, Notice, Observer, WaitingFor};
+use crate::agent::{Heartbeat, RunNotice, Observer, WaitingFor};
 use crate::cli::wall::{passed, span};
 use crate::recovery::{Money, Pause};
 use crate::transcript::Block;
 
-use super::Lines;
+use super::ProgressLines;
 
 const REDRAW: Duration = Duration::from_millis(250);
 const CELLS: u32 = 20;
 
 /// Shows people what goes on.
-pub struct Bar {
+pub struct StatusLine {
     drawn: ProgressBar,
-    view: Arc<Mutex<View>>,
-    lines: Lines,
+    view: Arc<Mutex<ProgressView>>,
+    lines: ProgressLines,
     /// How many seconds of the run pass in one of the world.
     scale: f64,
 }
 
 /// What the line shows.
 #[derive(Clone, Debug)]
-struct View {
+struct ProgressView {
     doing: String,
     since: Instant,
     /// A wait that ends: how long it is in all.
@@ -37,7 +37,7 @@ struct View {
     scale: f64,
 }
 
-impl View {
+impl ProgressView {
     fn text(&self, now: Instant) -> String {
         let elapsed = now.duration_since(self.since).mul_f64(self.scale);
         let time = match self.wait {
@@ -57,10 +57,10 @@ fn gauge(elapsed: Duration, whole: Duration) -> String {
     format!("[{}{}]", "#".repeat(filled), "-".repeat(empty))
 }
 
-impl Bar {
+impl StatusLine {
     /// Draws on standard error. What `lines` would say is printed above the bar.
-    pub fn new(lines: Lines, scale: f64) -> Self {
-        let view = Arc::new(Mutex::new(View {
+    pub fn new(lines: ProgressLines, scale: f64) -> Self {
+        let view = Arc::new(Mutex::new(ProgressView {
             doing: "starting".to_owned(),
             since: Instant::now(),
             wait: None,
@@ -111,7 +111,7 @@ impl Bar {
     }
 }
 
-fn lock(view: &Mutex<View>) -> MutexGuard<'_, View> {
+fn lock(view: &Mutex<ProgressView>) -> MutexGuard<'_, ProgressView> {
     view.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -125,20 +125,20 @@ fn retry(pause: Pause) -> String {
     }
 }
 
-impl Observer for Bar {
-    fn observe(&mut self, notice: &Notice<'_>) {
+impl Observer for StatusLine {
+    fn observe(&mut self, notice: &RunNotice<'_>) {
         let line = self.lines.line(notice);
         match notice {
             // The bar itself is the sign of life.
-            Notice::Heartbeat(heartbeat) => return self.heartbeat(heartbeat),
-            Notice::WaitBegins { pause, until, now, .. } => {
+            RunNotice::Heartbeat(heartbeat) => return self.heartbeat(heartbeat),
+            RunNotice::WaitBegins { pause, until, now, .. } => {
                 self.show(retry(*pause), Duration::ZERO, Some(now.until(*until)));
             }
-            Notice::Init(init) => self.show(init.model.clone(), Duration::ZERO, None),
-            Notice::WaitEnds { .. } | Notice::User { .. } => {
+            RunNotice::Init(init) => self.show(init.model.clone(), Duration::ZERO, None),
+            RunNotice::WaitEnds { .. } | RunNotice::User { .. } => {
                 self.show("the model".to_owned(), Duration::ZERO, None);
             }
-            Notice::Assistant { message, .. } => {
+            RunNotice::Assistant { message, .. } => {
                 let calls: Vec<&str> = message
                     .content
                     .iter()
@@ -156,21 +156,21 @@ impl Observer for Bar {
                 self.show(calls.join(", "), Duration::ZERO, None);
                 lock(&self.view).turn += 1;
             }
-            Notice::Step { .. }
-            | Notice::StreamEvent(_)
-            | Notice::Block { .. }
-            | Notice::BlocksDropped { .. }
-            | Notice::ModelSwitched { .. }
-            | Notice::Compacted { .. }
-            | Notice::RecoveryEnds(_)
-            | Notice::Task(_)
-            | Notice::Agent(_)
-            | Notice::OfAgent { .. }
-            | Notice::Denied { .. }
-            | Notice::Hook(_)
-            | Notice::HookSays { .. }
-            | Notice::Remark(_)
-            | Notice::Warning(_) => {}
+            RunNotice::Step { .. }
+            | RunNotice::StreamEvent(_)
+            | RunNotice::Block { .. }
+            | RunNotice::BlocksDropped { .. }
+            | RunNotice::ModelSwitched { .. }
+            | RunNotice::Compacted { .. }
+            | RunNotice::RecoveryEnds(_)
+            | RunNotice::Task(_)
+            | RunNotice::Agent(_)
+            | RunNotice::OfAgent { .. }
+            | RunNotice::Denied { .. }
+            | RunNotice::Hook(_)
+            | RunNotice::HookSays { .. }
+            | RunNotice::Remark(_)
+            | RunNotice::Warning(_) => {}
         }
         if let Some(line) = line {
             self.drawn.println(self.lines.printable(&line));
@@ -178,7 +178,7 @@ impl Observer for Bar {
     }
 }
 
-impl Drop for Bar {
+impl Drop for StatusLine {
     fn drop(&mut self) {
         self.drawn.finish_and_clear();
     }

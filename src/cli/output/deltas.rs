@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use crate::secrets::Stream;
+use crate::secrets::StreamRedactor;
 
-use super::Out;
+use super::PipeSender;
 
 /// The kinds of pieces that carry text, and the member that it is in.
 const TEXTS: [(&str, &str); 3] =
@@ -14,22 +14,22 @@ const TEXTS: [(&str, &str); 3] =
 
 /// The texts of the blocks that are open.
 #[derive(Debug, Default)]
-pub(super) struct Deltas {
+pub(super) struct BlockDeltas {
     /// By the block's index.
-    open: BTreeMap<u64, Open>,
+    open: BTreeMap<u64, OpenBlock>,
 }
 
 #[derive(Debug)]
-struct Open {
-    stream: Stream,
+struct OpenBlock {
+    stream: StreamRedactor,
     kind: &'static str,
     member: &'static str,
 }
 
-impl Deltas {
+impl BlockDeltas {
     /// What to show for an event of the model's stream. What could still become a secret is held
     /// back until more comes, or the block ends.
-    pub(super) fn masked(&mut self, event: &Value, out: &Out) -> Vec<Value> {
+    pub(super) fn masked(&mut self, event: &Value, out: &PipeSender) -> Vec<Value> {
         let index = event["index"].as_u64().unwrap_or_default();
         match event["type"].as_str() {
             // What a torn reply left open belongs to nobody.
@@ -44,7 +44,7 @@ impl Deltas {
         vec![event.clone()]
     }
 
-    fn piece(&mut self, event: &Value, index: u64, out: &Out) -> Vec<Value> {
+    fn piece(&mut self, event: &Value, index: u64, out: &PipeSender) -> Vec<Value> {
         let delta = &event["delta"];
         let known = TEXTS.into_iter().find(|(kind, _)| delta["type"] == *kind);
         let Some((kind, member)) = known else { return vec![event.clone()] };
@@ -55,7 +55,7 @@ impl Deltas {
             events.extend(self.open.remove(&index).and_then(|open| open.finish(index)));
         }
         let open = self.open.entry(index);
-        let open = open.or_insert_with(|| Open { stream: out.masking(), kind, member });
+        let open = open.or_insert_with(|| OpenBlock { stream: out.masking(), kind, member });
         let shown = open.stream.push_text(text);
         if !shown.is_empty() || text.is_empty() {
             let mut event = event.clone();
@@ -66,7 +66,7 @@ impl Deltas {
     }
 }
 
-impl Open {
+impl OpenBlock {
     /// The event that shows what was held back.
     fn finish(mut self, index: u64) -> Option<Value> {
         let (kind, member) = (self.kind, self.member);

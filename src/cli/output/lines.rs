@@ -6,23 +6,23 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::agent::{AgentMark, AgentStatus, Heartbeat, Notice, Observer, WaitingFor};
-use crate::cli::wall::{Now, passed, span};
+use crate::agent::{AgentIdentity, AgentStatus, Heartbeat, RunNotice, Observer, WaitingFor};
+use crate::cli::wall::{WallTime, passed, span};
 use crate::recovery::{
-    Counts, Episode, ErrorClass, Event, Fast, Fault, Pause, RecoveryPlan, Reply, Transition,
+    RecoveryCounts, RecoveryRecord, ErrorClass, Event, Fast, Fault, Pause, RecoveryPlan, ReplyKind, Transition,
 };
 use crate::transcript::{Block, Message};
 
-use super::Out;
+use super::PipeSender;
 use super::agents;
 
 /// What every line begins with.
 const PREFIX: &str = "outlast: ";
 
 /// Tells people what goes on.
-pub struct Lines {
-    out: Out,
-    clock: Arc<dyn Fn() -> Now + Send + Sync>,
+pub struct ProgressLines {
+    out: PipeSender,
+    clock: Arc<dyn Fn() -> WallTime + Send + Sync>,
     verbose: bool,
     turns: u32,
     waited: Duration,
@@ -33,16 +33,16 @@ pub struct Lines {
     /// Whether the last step was to try the preferred model again.
     returning: bool,
     /// What is remembered of sub-agents, by id.
-    agents: BTreeMap<String, Lines>,
+    agents: BTreeMap<String, ProgressLines>,
 }
 
-impl Lines {
+impl ProgressLines {
     /// `clock` says what the time is on the wall.
-    pub fn new(out: Out, clock: impl Fn() -> Now + Send + Sync + 'static, verbose: bool) -> Self {
+    pub fn new(out: PipeSender, clock: impl Fn() -> WallTime + Send + Sync + 'static, verbose: bool) -> Self {
         Self::with(out, Arc::new(clock), verbose)
     }
 
-    fn with(out: Out, clock: Arc<dyn Fn() -> Now + Send + Sync>, verbose: bool) -> Self {
+    fn with(out: PipeSender, clock: Arc<dyn Fn() -> WallTime + Send + Sync>, verbose: bool) -> Self {
         Self {
             out,
             clock,
@@ -57,7 +57,7 @@ impl Lines {
     }
 
     /// The line for something that happened to a sub-agent.
-    fn of_agent(&mut self, agent: &AgentMark, notice: &Notice<'_>) -> Option<String> {
+    fn of_agent(&mut self, agent: &AgentIdentity, notice: &RunNotice<'_>) -> Option<String> {
         let (out, clock, verbose) = (self.out.clone(), Arc::clone(&self.clock), self.verbose);
         let own = self.agents.entry(agent.id.clone());
         let line = own.or_insert_with(|| Self::with(out, clock, verbose)).line(notice)?;
@@ -65,9 +65,9 @@ impl Lines {
     }
 
     /// The line for something that happened, if it deserves one.
-    pub(super) fn line(&mut self, notice: &Notice<'_>) -> Option<String> {
+    pub(super) fn line(&mut self, notice: &RunNotice<'_>) -> Option<String> {
         match *notice {
-            Notice::WaitBegins { pause, until, now, fault, spent } => {
+            RunNotice::WaitBegins { pause, until, now, fault, spent } => {
                 let wait = now.until(until);
                 let now = (self.clock)();
                 let end = *self.end.insert(now.after(wait));
@@ -79,46 +79,46 @@ impl Lines {
                     so_far(self.waited),
                 ))
             }
-            Notice::WaitEnds { waited, .. } => {
+            RunNotice::WaitEnds { waited, .. } => {
                 self.waited += waited;
                 self.end = None;
                 None
             }
-            Notice::Heartbeat(ref heartbeat) => Some(self.heartbeat(heartbeat)),
-            Notice::ModelSwitched { from, to } => {
+            RunNotice::Heartbeat(ref heartbeat) => Some(self.heartbeat(heartbeat)),
+            RunNotice::ModelSwitched { from, to } => {
                 Some(format!("switched from {from} to {to} {}", self.why_switched()))
             }
-            Notice::Compacted { before, after } => Some(format!(
+            RunNotice::Compacted { before, after } => Some(format!(
                 "compacted the conversation from about {before} to about {after} tokens"
             )),
-            Notice::RecoveryEnds(episode) => self.verbose.then(|| recovery(episode)),
-            Notice::Task(task) => self.verbose.then(|| {
+            RunNotice::RecoveryEnds(episode) => self.verbose.then(|| recovery(episode)),
+            RunNotice::Task(task) => self.verbose.then(|| {
                 format!("background command {} {}: {}", task.id, task.status(), task.command)
             }),
-            Notice::Agent(task) => {
+            RunNotice::Agent(task) => {
                 let told = self.verbose || task.status == AgentStatus::Failed;
                 told.then(|| agents::line(task))
             }
-            Notice::OfAgent { agent, notice } => self.of_agent(agent, notice),
-            Notice::Denied { tool, id, reason } => {
+            RunNotice::OfAgent { agent, notice } => self.of_agent(agent, notice),
+            RunNotice::Denied { tool, id, reason } => {
                 Some(format!("warning: {tool} ({id}) was not allowed: {reason}"))
             }
-            Notice::HookSays { event, text } => Some(format!("{event} hook: {text}")),
-            Notice::Remark(text) => self.verbose.then(|| text.to_owned()),
-            Notice::Warning(text) => Some(format!("warning: {text}")),
-            Notice::Assistant { message, usage, .. } => {
+            RunNotice::HookSays { event, text } => Some(format!("{event} hook: {text}")),
+            RunNotice::Remark(text) => self.verbose.then(|| text.to_owned()),
+            RunNotice::Warning(text) => Some(format!("warning: {text}")),
+            RunNotice::Assistant { message, usage, .. } => {
                 self.turns += 1;
                 self.verbose.then(|| turn(self.turns, message, usage.output_tokens))
             }
-            Notice::Step { transition, fault } => self.step(transition, fault),
-            Notice::Init(init) => {
+            RunNotice::Step { transition, fault } => self.step(transition, fault),
+            RunNotice::Init(init) => {
                 self.verbose.then(|| format!("session {}, model {}", init.session_id, init.model))
             }
-            Notice::StreamEvent(_)
-            | Notice::Block { .. }
-            | Notice::BlocksDropped { .. }
-            | Notice::User { .. }
-            | Notice::Hook(_) => None,
+            RunNotice::StreamEvent(_)
+            | RunNotice::Block { .. }
+            | RunNotice::BlocksDropped { .. }
+            | RunNotice::User { .. }
+            | RunNotice::Hook(_) => None,
         }
     }
 
@@ -126,7 +126,7 @@ impl Lines {
     fn step(&mut self, transition: &Transition, fault: Option<&Fault>) -> Option<String> {
         if let Event::Failed(failure) = transition.event {
             self.failed = Some(failure.class);
-        } else if transition.event == Event::Replied(Reply::Empty) {
+        } else if transition.event == Event::Replied(ReplyKind::Empty) {
             self.failed = Some(ErrorClass::EmptyResponse);
         }
         let plan = transition.plan?;
@@ -243,8 +243,8 @@ fn so_far(waited: Duration) -> String {
     format!(", waited {} so far", passed(waited))
 }
 
-impl Observer for Lines {
-    fn observe(&mut self, notice: &Notice<'_>) {
+impl Observer for ProgressLines {
+    fn observe(&mut self, notice: &RunNotice<'_>) {
         if let Some(line) = self.line(notice) {
             self.out.offer(&format!("{PREFIX}{}", one_line(&line)));
         }
@@ -272,8 +272,8 @@ fn purpose(pause: Pause, fault: Option<&Fault>) -> String {
 }
 
 /// How a recovery went.
-fn recovery(episode: &Episode) -> String {
-    let Episode { class, attempts, waited, cost, .. } = episode;
+fn recovery(episode: &RecoveryRecord) -> String {
+    let RecoveryRecord { class, attempts, waited, cost, .. } = episode;
     let outcome = match &episode.lost_to {
         None => format!("recovered from {class}"),
         Some(reason) => format!("did not recover from {class} before the end ({reason})"),
@@ -282,7 +282,7 @@ fn recovery(episode: &Episode) -> String {
     format!("{outcome}: {tried}; attempts {attempts}, waited {}, cost {cost}", passed(*waited))
 }
 
-fn named(counts: &Counts) -> String {
+fn named(counts: &RecoveryCounts) -> String {
     let names = counts.iter().map(|(name, times)| format!("{name} x{times}"));
     names.collect::<Vec<_>>().join(", ")
 }

@@ -15,33 +15,33 @@ mod shrink;
 mod stream_json;
 mod witness;
 
-pub use bar::Bar;
-pub use lines::{Lines, one_line};
-pub use offers::Offers;
-pub use pipe::{Drain, Framing, Out, framed_pipe, pipe};
-pub use probe::Probe;
+pub use bar::StatusLine;
+pub use lines::{ProgressLines, one_line};
+pub use offers::Capabilities;
+pub use pipe::{PipeDrain, PipeFraming, PipeSender, framed_pipe, pipe};
+pub use probe::HeartbeatFile;
 pub use result::{
-    Keep, Report, Resumption, StagedResult, refused, remove_result_file, stage_result_file,
+    ResultRetention, ResultReport, Resumption, StagedResult, refused, remove_result_file, stage_result_file,
     write_result_file,
 };
 pub use shrink::shrink;
 pub use stream_json::StreamJson;
-pub use witness::Witness;
+pub use witness::SnapshotRecorder;
 
-use crate::agent::{Notice, Observer};
+use crate::agent::{RunNotice, Observer};
 
 /// Everybody who watches a run.
-pub struct Watchers {
-    pub witness: Witness,
+pub struct RunObservers {
+    pub witness: SnapshotRecorder,
     /// Lines, or a bar on a terminal.
     pub people: Box<dyn Observer>,
     /// `text`, and `json` without `--verbose`, have nothing to say before the end.
     pub programs: Option<StreamJson>,
-    pub probe: Option<Probe>,
+    pub probe: Option<HeartbeatFile>,
 }
 
-impl Observer for Watchers {
-    fn observe(&mut self, notice: &Notice<'_>) {
+impl Observer for RunObservers {
+    fn observe(&mut self, notice: &RunNotice<'_>) {
         self.witness.observe(notice);
         self.people.observe(notice);
         if let Some(programs) = &mut self.programs {

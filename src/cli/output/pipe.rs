@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::sync::oneshot;
 
-use crate::secrets::{Mask, Stream};
+use crate::secrets::{Redactor, StreamRedactor};
 
 use super::shrink;
 
@@ -21,7 +21,7 @@ const BACKLOG: usize = 64 << 20;
 /// And of what may be left out.
 const SMALL_BACKLOG: usize = 1 << 20;
 
-enum Job {
+enum PipeJob {
     Line(String),
     /// A line after which nothing comes.
     Last(String),
@@ -30,7 +30,7 @@ enum Job {
 
 /// How what is written stands together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Framing {
+pub enum PipeFraming {
     /// A line each.
     Lines,
     /// The elements of one JSON array on one line. It is closed with the last one.
@@ -39,20 +39,20 @@ pub enum Framing {
 
 /// Where lines go in.
 #[derive(Clone)]
-pub struct Out {
-    jobs: Sender<Job>,
-    mask: Arc<Mask>,
-    backlog: Arc<Backlog>,
+pub struct PipeSender {
+    jobs: Sender<PipeJob>,
+    mask: Arc<Redactor>,
+    backlog: Arc<PipeBacklog>,
 }
 
 /// Where one learns that they have all come out.
-pub struct Drain {
-    jobs: Sender<Job>,
+pub struct PipeDrain {
+    jobs: Sender<PipeJob>,
     done: oneshot::Receiver<io::Result<()>>,
 }
 
 /// What the reader has not taken yet.
-struct Backlog {
+struct PipeBacklog {
     bytes: AtomicUsize,
     /// Whether the last line was queued.
     closed: AtomicBool,
@@ -60,7 +60,7 @@ struct Backlog {
     broken: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
 
-impl Backlog {
+impl PipeBacklog {
     fn give_up(&self) {
         let broken = self.broken.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(tell) = broken {
@@ -73,24 +73,24 @@ impl Backlog {
 /// reader falls hopelessly behind, is reported once through `broken`.
 pub fn pipe(
     sink: impl Write + Send + 'static,
-    mask: Arc<Mask>,
+    mask: Arc<Redactor>,
     broken: impl FnOnce() + Send + 'static,
-) -> (Out, Drain) {
-    framed_pipe(Framing::Lines, sink, mask, broken)
+) -> (PipeSender, PipeDrain) {
+    framed_pipe(PipeFraming::Lines, sink, mask, broken)
 }
 
 /// The same, framed otherwise.
 pub fn framed_pipe(
-    framing: Framing,
+    framing: PipeFraming,
     sink: impl Write + Send + 'static,
-    mask: Arc<Mask>,
+    mask: Arc<Redactor>,
     broken: impl FnOnce() + Send + 'static,
-) -> (Out, Drain) {
+) -> (PipeSender, PipeDrain) {
     let (jobs, queue) = channel();
     let (tell, done) = oneshot::channel();
     let broken: Box<dyn FnOnce() + Send> = Box::new(broken);
     let broken = Mutex::new(Some(broken));
-    let backlog = Backlog { bytes: AtomicUsize::new(0), closed: AtomicBool::new(false), broken };
+    let backlog = PipeBacklog { bytes: AtomicUsize::new(0), closed: AtomicBool::new(false), broken };
     let backlog = Arc::new(backlog);
     let waiting = Arc::clone(&backlog);
     thread::spawn(move || {
@@ -101,26 +101,26 @@ pub fn framed_pipe(
         // Nobody may be listening any more.
         let _ = tell.send(written);
     });
-    (Out { jobs: jobs.clone(), mask, backlog }, Drain { jobs, done })
+    (PipeSender { jobs: jobs.clone(), mask, backlog }, PipeDrain { jobs, done })
 }
 
 fn write<S: Write>(
-    queue: &Receiver<Job>,
+    queue: &Receiver<PipeJob>,
     mut sink: Framed<S>,
     backlog: &AtomicUsize,
 ) -> io::Result<()> {
     loop {
         let line = match queue.recv() {
-            Ok(Job::Line(line)) => {
+            Ok(PipeJob::Line(line)) => {
                 sink.put(&line)?;
                 line
             }
-            Ok(Job::Last(line)) => {
+            Ok(PipeJob::Last(line)) => {
                 sink.put(&line)?;
                 sink.close()?;
                 line
             }
-            Ok(Job::End) | Err(_) => return sink.close(),
+            Ok(PipeJob::End) | Err(_) => return sink.close(),
         };
         backlog.fetch_sub(line.len(), Ordering::Relaxed);
     }
@@ -128,7 +128,7 @@ fn write<S: Write>(
 
 /// Writes lines the way that they are framed.
 struct Framed<S> {
-    framing: Framing,
+    framing: PipeFraming,
     sink: S,
     /// Whether an array was begun and not closed.
     open: bool,
@@ -137,8 +137,8 @@ struct Framed<S> {
 impl<S: Write> Framed<S> {
     fn put(&mut self, line: &str) -> io::Result<()> {
         match self.framing {
-            Framing::Lines => self.sink.write_all(line.as_bytes())?,
-            Framing::Array => {
+            PipeFraming::Lines => self.sink.write_all(line.as_bytes())?,
+            PipeFraming::Array => {
                 let before = if self.open { "," } else { "[" };
                 self.open = true;
                 self.sink.write_all(before.as_bytes())?;
@@ -157,7 +157,7 @@ impl<S: Write> Framed<S> {
     }
 }
 
-impl Out {
+impl PipeSender {
     /// The text without secrets.
     pub(super) fn hide(&self, text: &str) -> String {
         self.mask.hide(text)
@@ -173,14 +173,14 @@ impl Out {
     /// Queues an object, without secrets and with its texts cut if it is longer than this, in
     /// bytes. Cut before, half a secret could stay.
     pub fn send_json(&self, object: Value, longest: Option<usize>) {
-        if self.enqueue(self.masked(object, longest), Job::Line) > BACKLOG {
+        if self.enqueue(self.masked(object, longest), PipeJob::Line) > BACKLOG {
             self.backlog.give_up();
         }
     }
 
     /// Queues an object after which there is nothing, whoever else goes on sending.
     pub fn send_last(&self, object: Value, longest: Option<usize>) {
-        let _ = self.enqueue(self.masked(object, longest), Job::Last);
+        let _ = self.enqueue(self.masked(object, longest), PipeJob::Last);
         self.backlog.closed.store(true, Ordering::SeqCst);
     }
 
@@ -194,7 +194,7 @@ impl Out {
     }
 
     /// Masks text that arrives in pieces.
-    pub(super) fn masking(&self) -> Stream {
+    pub(super) fn masking(&self) -> StreamRedactor {
         self.mask.stream()
     }
 
@@ -212,10 +212,10 @@ impl Out {
 
     /// How many bytes wait now.
     fn queue(&self, line: &str) -> usize {
-        self.enqueue(self.mask.hide(line), Job::Line)
+        self.enqueue(self.mask.hide(line), PipeJob::Line)
     }
 
-    fn enqueue(&self, masked: String, job: impl FnOnce(String) -> Job) -> usize {
+    fn enqueue(&self, masked: String, job: impl FnOnce(String) -> PipeJob) -> usize {
         if self.backlog.closed.load(Ordering::SeqCst) {
             return 0;
         }
@@ -228,7 +228,7 @@ impl Out {
     }
 }
 
-impl Drain {
+impl PipeDrain {
     /// Waits until everything is written, for at most `patience`.
     ///
     /// # Errors
@@ -236,7 +236,7 @@ impl Drain {
     pub async fn finish(self, patience: Duration) -> io::Result<()> {
         let written = async {
             // The error says that the sink broke, which is what `done` says, too.
-            let _ = self.jobs.send(Job::End);
+            let _ = self.jobs.send(PipeJob::End);
             self.done.await.unwrap_or_else(|_| Err(io::ErrorKind::BrokenPipe.into()))
         };
         tokio::time::timeout(patience, written)

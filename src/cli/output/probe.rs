@@ -8,18 +8,18 @@ use std::time::{Duration, SystemTime};
 
 use tokio::time::Instant;
 
-use crate::agent::{Notice, Observer};
+use crate::agent::{RunNotice, Observer};
 
 /// More often than this is of no use to anyone.
 const SELDOM: Duration = Duration::from_secs(1);
 
 /// Touches a file with every sign of life.
-pub struct Probe {
+pub struct HeartbeatFile {
     file: File,
     touched: Instant,
 }
 
-impl Probe {
+impl HeartbeatFile {
     /// Makes the file, or touches it.
     ///
     /// # Errors
@@ -36,8 +36,8 @@ impl Probe {
     }
 }
 
-impl Observer for Probe {
-    fn observe(&mut self, _: &Notice<'_>) {
+impl Observer for HeartbeatFile {
+    fn observe(&mut self, _: &RunNotice<'_>) {
         if self.touched.elapsed() >= SELDOM {
             self.touched = Instant::now();
             // A probe that finds an old file acts on it; there is nobody else to tell.

@@ -9,15 +9,15 @@ use anyhow::Context;
 use serde_json::{Map, Value, json};
 use tempfile::NamedTempFile;
 
-use crate::agent::{Ending, HookTally, JournalHealth, ModelTally, Tally};
+use crate::agent::{RunOutcome, HookStats, JournalHealth, ModelStats, RunStats};
 use crate::cli::advice;
-use crate::cli::exit::{self, Verdict};
-use crate::cli::settings::{ContractChange, Ignored};
+use crate::cli::exit::{self, ExitStatus};
+use crate::cli::settings::{ContractChange, IgnoredSetting};
 use crate::cli::usage::UsageError;
 use crate::cli::version::{COMMIT, SCHEMA_VERSION, VERSION};
-use crate::cli::wall::{Now, instant};
+use crate::cli::wall::{WallTime, instant};
 use crate::journal::Damage;
-use crate::recovery::{Counts, Episode, Money, StopReason};
+use crate::recovery::{RecoveryCounts, RecoveryRecord, Money, StopReason};
 use crate::tools::{Acceptance, SandboxState};
 use crate::transcript::Usage;
 
@@ -35,19 +35,19 @@ pub struct Resumption {
 
 /// Everything that the result of a run is made of.
 #[derive(Clone, Copy, Debug)]
-pub struct Report<'a> {
-    pub ending: &'a Ending,
+pub struct ResultReport<'a> {
+    pub ending: &'a RunOutcome,
     pub session_id: &'a str,
     pub uuid: &'a str,
-    pub now: &'a Now,
+    pub now: &'a WallTime,
     pub warnings: &'a [String],
     pub sandbox: &'a SandboxState,
     pub resumption: &'a Resumption,
-    pub ignored: &'a [Ignored],
+    pub ignored: &'a [IgnoredSetting],
 }
 
-impl Report<'_> {
-    pub fn verdict(&self) -> Verdict {
+impl ResultReport<'_> {
+    pub fn verdict(&self) -> ExitStatus {
         exit::verdict(self.ending.reason)
     }
 
@@ -137,7 +137,7 @@ impl Report<'_> {
 }
 
 /// What hooks did, and which of them were ended with the run.
-fn hooks(tally: &HookTally) -> Value {
+fn hooks(tally: &HookStats) -> Value {
     let mut hooks = json!({
         "ran": tally.ran,
         "failed": tally.failed,
@@ -152,7 +152,7 @@ fn hooks(tally: &HookTally) -> Value {
 }
 
 /// Why it ended.
-fn why(ending: &Ending, verdict: Verdict) -> Value {
+fn why(ending: &RunOutcome, verdict: ExitStatus) -> Value {
     let fault = ending.fault.as_ref();
     json!({
         "terminal_reason": ending.reason.name(),
@@ -184,12 +184,12 @@ pub fn refused(error: &UsageError, session_id: &str, uuid: &str) -> Value {
     if let Some(reason) = error.reason() {
         object.insert("terminal_reason".to_owned(), json!(reason));
     }
-    extend(&mut object, sums(&Tally::default(), Some(Money::ZERO)));
+    extend(&mut object, sums(&RunStats::default(), Some(Money::ZERO)));
     Value::Object(object)
 }
 
 /// What every result begins with. The three that must agree are written here, together.
-fn head(verdict: Verdict, session_id: &str, uuid: &str) -> Map<String, Value> {
+fn head(verdict: ExitStatus, session_id: &str, uuid: &str) -> Map<String, Value> {
     let mut object = Map::new();
     extend(
         &mut object,
@@ -215,12 +215,12 @@ fn extend(object: &mut Map<String, Value>, more: Value) {
 }
 
 /// What the repository's own settings wanted, and did not get.
-pub(super) fn ignored(ignored: &[Ignored]) -> Vec<Value> {
-    let value = |one: &Ignored| json!({ "file": one.file, "key": one.key, "why": one.why });
+pub(super) fn ignored(ignored: &[IgnoredSetting]) -> Vec<Value> {
+    let value = |one: &IgnoredSetting| json!({ "file": one.file, "key": one.key, "why": one.why });
     ignored.iter().map(value).collect()
 }
 
-fn sums(tally: &Tally, spent: Option<Money>) -> Value {
+fn sums(tally: &RunStats, spent: Option<Money>) -> Value {
     let denials: Vec<Value> = tally
         .denials
         .iter()
@@ -276,7 +276,7 @@ fn demanded(acceptance: &Acceptance) -> Map<String, Value> {
 
 /// Sums over all that was done against setbacks, who answered in which turn, and the latest
 /// recoveries one by one.
-fn recovery(tally: &Tally) -> Value {
+fn recovery(tally: &RunStats) -> Value {
     let totals = tally.recovery.totals();
     let models =
         tally.models.iter().map(|span| json!({ "model": span.model, "from_turn": span.from_turn }));
@@ -300,7 +300,7 @@ fn recovery(tally: &Tally) -> Value {
 }
 
 /// One recovery that is over.
-pub(super) fn record(episode: &Episode) -> Value {
+pub(super) fn record(episode: &RecoveryRecord) -> Value {
     json!({
         "class": episode.class,
         "setbacks": counts(&episode.setbacks),
@@ -318,7 +318,7 @@ pub(super) fn record(episode: &Episode) -> Value {
     })
 }
 
-fn counts(counts: &Counts) -> Map<String, Value> {
+fn counts(counts: &RecoveryCounts) -> Map<String, Value> {
     counts.iter().map(|(name, count)| (name.to_owned(), json!(count))).collect()
 }
 
@@ -333,7 +333,7 @@ fn usage(usage: Usage) -> Value {
     })
 }
 
-fn by_model(tally: &ModelTally) -> (String, Value) {
+fn by_model(tally: &ModelStats) -> (String, Value) {
     let value = json!({
         "inputTokens": tally.usage.input_tokens,
         "outputTokens": tally.usage.output_tokens,
@@ -352,7 +352,7 @@ fn change(change: &ContractChange) -> Value {
     json!({ "name": change.name, "was": change.was, "now": change.now })
 }
 
-fn journal(ending: &Ending, damage: Option<&Damage>) -> Value {
+fn journal(ending: &RunOutcome, damage: Option<&Damage>) -> Value {
     let (state, why) = match &ending.journal {
         JournalHealth::Durable => ("durable", None),
         JournalHealth::Off => ("off", None),
@@ -375,7 +375,7 @@ const MODE_BEFORE_UMASK: u32 = 0o666;
 
 /// How a result is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Keep {
+pub enum ResultRetention {
     /// On the disk, once it is written.
     Synced,
     /// Without waiting for the disk, which may hang.
@@ -386,7 +386,7 @@ pub enum Keep {
 ///
 /// # Errors
 /// It could not be written, and at which step; an older file is then still whole.
-pub fn write_result_file(path: &Path, line: &str, how: Keep) -> anyhow::Result<()> {
+pub fn write_result_file(path: &Path, line: &str, how: ResultRetention) -> anyhow::Result<()> {
     stage_result_file(path, line, how)?.publish(how)
 }
 
@@ -402,7 +402,7 @@ pub struct StagedResult {
 ///
 /// # Errors
 /// It could not be written, and at which step.
-pub fn stage_result_file(path: &Path, line: &str, how: Keep) -> anyhow::Result<StagedResult> {
+pub fn stage_result_file(path: &Path, line: &str, how: ResultRetention) -> anyhow::Result<StagedResult> {
     let place = place_of(path)?;
     let folder = match place.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
@@ -414,8 +414,8 @@ pub fn stage_result_file(path: &Path, line: &str, how: Keep) -> anyhow::Result<S
         .with_context(|| format!("no file can be made in {}", folder.display()))?;
     let written = file.write_all(line.as_bytes()).and_then(|()| file.write_all(b"\n"));
     let synced = written.and_then(|()| match how {
-        Keep::Synced => file.as_file().sync_all(),
-        Keep::AtOnce => Ok(()),
+        ResultRetention::Synced => file.as_file().sync_all(),
+        ResultRetention::AtOnce => Ok(()),
     });
     synced.context("the disk did not take it")?;
     Ok(StagedResult { file, place, folder })
@@ -426,10 +426,10 @@ impl StagedResult {
     ///
     /// # Errors
     /// It could not be moved, or the folder could not be synced.
-    pub fn publish(self, how: Keep) -> anyhow::Result<()> {
+    pub fn publish(self, how: ResultRetention) -> anyhow::Result<()> {
         let Self { file, place, folder } = self;
         file.persist(&place).map_err(|error| error.error).context("it could not be moved there")?;
-        if how == Keep::AtOnce {
+        if how == ResultRetention::AtOnce {
             return Ok(());
         }
         File::open(&folder)

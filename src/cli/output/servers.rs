@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::mcp;
 
 /// What came of the servers.
-pub(super) fn servers(tally: &mcp::Tally) -> Value {
+pub(super) fn servers(tally: &mcp::McpStats) -> Value {
     json!({
         "servers": tally.servers.iter().map(server).collect::<Vec<_>>(),
         "calls": tally.calls,
@@ -15,7 +15,7 @@ pub(super) fn servers(tally: &mcp::Tally) -> Value {
 }
 
 /// A server, as streams and results show it.
-pub(super) fn server(standing: &mcp::Standing) -> Value {
+pub(super) fn server(standing: &mcp::ServerReport) -> Value {
     let mut server = json!({ "name": standing.name, "status": standing.status.name() });
     if let Some(why) = &standing.why {
         server["error"] = json!(why);

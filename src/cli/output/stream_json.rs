@@ -7,18 +7,18 @@ use jiff::{Timestamp, Unit};
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
-use crate::agent::{AgentMark, Heartbeat, Init, Notice, Observer, WaitingFor};
-use crate::cli::settings::Ignored;
+use crate::agent::{AgentIdentity, Heartbeat, Init, RunNotice, Observer, WaitingFor};
+use crate::cli::settings::IgnoredSetting;
 use crate::cli::version::{COMMIT, SCHEMA_VERSION, VERSION};
-use crate::hooks::{HookEvent, HookNews};
+use crate::hooks::{HookEvent, HookProgress};
 use crate::recovery::{Fault, Money, Pause, RecoveryPlan, classify};
 use crate::transcript::{Block, Message, Usage};
 
-use super::Out;
+use super::PipeSender;
 use super::agents;
 use super::categories::category;
-use super::deltas::Deltas;
-use super::offers::Offers;
+use super::deltas::BlockDeltas;
+use super::offers::Capabilities;
 use super::result::{ignored, millis, record};
 use super::servers::server;
 
@@ -27,13 +27,13 @@ const SPOKEN_VERSION: &str = "2.1.248";
 
 /// Turns what happens into messages.
 pub struct StreamJson {
-    out: Out,
+    out: PipeSender,
     session_id: String,
     /// Those of partial messages, where they were asked for.
-    deltas: Option<Deltas>,
+    deltas: Option<BlockDeltas>,
     /// What the repository's own settings wanted, and did not get.
-    ignored: Vec<Ignored>,
-    offers: Offers,
+    ignored: Vec<IgnoredSetting>,
+    offers: Capabilities,
     /// Whether every hook is told of, and not only those of a session's start.
     tells_hooks: bool,
     /// Whether what sub-agents say and think is told, and not only what they do.
@@ -42,7 +42,7 @@ pub struct StreamJson {
     begun: bool,
     held: Vec<Value>,
     /// The sub-agent that what is told now is about.
-    within: Option<AgentMark>,
+    within: Option<AgentIdentity>,
     /// How long a message may be, in bytes.
     longest: Option<usize>,
     stream: ReplyStream,
@@ -65,9 +65,9 @@ impl StreamJson {
     /// A line that is longer makes the Python SDK give up.
     pub const LONGEST: usize = 1_000_000;
 
-    pub fn new(out: Out, session_id: &str, partial_messages: bool) -> Self {
-        let (session_id, deltas) = (session_id.to_owned(), partial_messages.then(Deltas::default));
-        let (ignored, held, offers) = (Vec::new(), Vec::new(), Offers::default());
+    pub fn new(out: PipeSender, session_id: &str, partial_messages: bool) -> Self {
+        let (session_id, deltas) = (session_id.to_owned(), partial_messages.then(BlockDeltas::default));
+        let (ignored, held, offers) = (Vec::new(), Vec::new(), Capabilities::default());
         let (tells_hooks, tells_agents, begun, within) = (false, false, false, None);
         Self {
             out,
@@ -106,13 +106,13 @@ impl StreamJson {
 
     /// Tells in the init message what of the repository's settings is ignored.
     #[must_use]
-    pub fn ignoring(self, ignored: &[Ignored]) -> Self {
+    pub fn ignoring(self, ignored: &[IgnoredSetting]) -> Self {
         Self { ignored: ignored.to_vec(), ..self }
     }
 
     /// Tells in the init message what there is to call by name.
     #[must_use]
-    pub fn offering(self, offers: Offers) -> Self {
+    pub fn offering(self, offers: Capabilities) -> Self {
         Self { offers, ..self }
     }
 
@@ -256,7 +256,7 @@ impl StreamJson {
     }
 
     /// One message for each block; the last one carries the stop reason.
-    fn assistant(&mut self, reply: &Reply<'_>, ids: &[Uuid]) {
+    fn assistant(&mut self, reply: &ReplyInProgress<'_>, ids: &[Uuid]) {
         if self.within.is_none() {
             self.streamed_block();
         }
@@ -368,7 +368,7 @@ impl StreamJson {
     }
 
     /// A hook begins, or is over.
-    fn hook(&mut self, news: &HookNews) {
+    fn hook(&mut self, news: &HookProgress) {
         if !self.tells_hooks && news.event != HookEvent::SessionStart {
             return;
         }
@@ -428,7 +428,7 @@ fn plain_result(block: &Block) -> Value {
     value
 }
 
-struct Reply<'a> {
+struct ReplyInProgress<'a> {
     message: &'a Message,
     id: &'a str,
     model: &'a str,
@@ -438,58 +438,58 @@ struct Reply<'a> {
 }
 
 impl Observer for StreamJson {
-    fn observe(&mut self, notice: &Notice<'_>) {
+    fn observe(&mut self, notice: &RunNotice<'_>) {
         match *notice {
-            Notice::Init(init) => self.init(init),
-            Notice::Step { transition, fault } => {
+            RunNotice::Init(init) => self.init(init),
+            RunNotice::Step { transition, fault } => {
                 if let Some(plan) = transition.plan {
                     self.recovery(plan, fault);
                 }
             }
-            Notice::WaitBegins { pause, until, now, .. } if pause.is_for_others() => {
+            RunNotice::WaitBegins { pause, until, now, .. } if pause.is_for_others() => {
                 let delay = millis(now.until(until));
                 self.system("shared_limit_wait", json!({ "delay_ms": delay }));
             }
-            Notice::WaitBegins { pause, until, now, fault, .. } => {
+            RunNotice::WaitBegins { pause, until, now, fault, .. } => {
                 self.api_retry(pause, millis(now.until(until)), fault);
             }
-            Notice::WaitEnds { .. } => {}
-            Notice::Heartbeat(ref heartbeat) => self.heartbeat(heartbeat),
-            Notice::StreamEvent(event) => self.stream_event(event),
-            Notice::Block { block, id } if self.deltas.is_some() => {
+            RunNotice::WaitEnds { .. } => {}
+            RunNotice::Heartbeat(ref heartbeat) => self.heartbeat(heartbeat),
+            RunNotice::StreamEvent(event) => self.stream_event(event),
+            RunNotice::Block { block, id } if self.deltas.is_some() => {
                 self.streamed_block();
                 self.stream.block = Some((json!(block), id));
             }
-            Notice::Block { .. } => {}
-            Notice::BlocksDropped { ids } => self.blocks_dropped(ids),
-            Notice::Assistant { message, ids, id, model, stop_reason, usage, request_id } => {
-                let reply = Reply { message, id, model, stop_reason, usage, request_id };
+            RunNotice::Block { .. } => {}
+            RunNotice::BlocksDropped { ids } => self.blocks_dropped(ids),
+            RunNotice::Assistant { message, ids, id, model, stop_reason, usage, request_id } => {
+                let reply = ReplyInProgress { message, id, model, stop_reason, usage, request_id };
                 self.assistant(&reply, ids);
             }
-            Notice::User { message, details, ids } => self.user(message, details, ids),
-            Notice::ModelSwitched { from, to } => {
+            RunNotice::User { message, details, ids } => self.user(message, details, ids),
+            RunNotice::ModelSwitched { from, to } => {
                 self.system("model_fallback", json!({ "from_model": from, "to_model": to }));
             }
-            Notice::Compacted { before, after } => self.compacted(before, after),
-            Notice::RecoveryEnds(episode) => self.system("recovery_end", record(episode)),
-            Notice::Task(task) => self.systems(agents::work_frames(task)),
-            Notice::Agent(task) => self.systems(agents::frames(task)),
-            Notice::OfAgent { agent, notice } => {
+            RunNotice::Compacted { before, after } => self.compacted(before, after),
+            RunNotice::RecoveryEnds(episode) => self.system("recovery_end", record(episode)),
+            RunNotice::Task(task) => self.systems(agents::work_frames(task)),
+            RunNotice::Agent(task) => self.systems(agents::frames(task)),
+            RunNotice::OfAgent { agent, notice } => {
                 let before = self.within.replace(agent.clone());
                 self.observe(notice);
                 self.within = before;
             }
-            Notice::Denied { tool, id, reason } => self.system(
+            RunNotice::Denied { tool, id, reason } => self.system(
                 "permission_denied",
                 json!({ "tool_name": tool, "tool_use_id": id, "message": reason }),
             ),
-            Notice::Hook(news) => self.hook(news),
-            Notice::HookSays { event, text } => self.system(
+            RunNotice::Hook(news) => self.hook(news),
+            RunNotice::HookSays { event, text } => self.system(
                 "informational",
                 json!({ "content": text, "level": "info", "hook_event": event }),
             ),
-            Notice::Remark(text) => self.inform(text, "info"),
-            Notice::Warning(text) => self.inform(text, "warning"),
+            RunNotice::Remark(text) => self.inform(text, "info"),
+            RunNotice::Warning(text) => self.inform(text, "warning"),
         }
     }
 }

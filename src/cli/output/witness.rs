@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::agent::{AgentTask, Ending, HookTally, JournalHealth, Notice, Observer, Tally};
+use crate::agent::{AgentTask, RunOutcome, HookStats, JournalHealth, RunNotice, Observer, RunStats};
 use crate::mcp;
 use crate::recovery::{Fault, Moment, Money, Phase, StopReason};
 use crate::tools::{Acceptance, BackgroundTask};
@@ -10,11 +10,11 @@ use crate::transcript::Block;
 
 /// What was seen of a run. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub struct Witness(Arc<Mutex<Seen>>);
+pub struct SnapshotRecorder(Arc<Mutex<RecordedSnapshot>>);
 
 #[derive(Debug, Default)]
-struct Seen {
-    tally: Tally,
+struct RecordedSnapshot {
+    tally: RunStats,
     spent: Money,
     text: String,
     stop_reason: Option<String>,
@@ -29,8 +29,8 @@ struct Seen {
     agents: Vec<AgentTask>,
 }
 
-impl Witness {
-    fn seen(&self) -> MutexGuard<'_, Seen> {
+impl SnapshotRecorder {
+    fn seen(&self) -> MutexGuard<'_, RecordedSnapshot> {
         // What a panicking thread left behind is still the best there is.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -52,13 +52,13 @@ impl Witness {
 
     /// The ending as far as it was seen. `persists` says whether a journal was asked for: there is
     /// one from the init message on.
-    pub fn ending(&self, reason: StopReason, persists: bool) -> Ending {
+    pub fn ending(&self, reason: StopReason, persists: bool) -> RunOutcome {
         let seen = self.seen();
         let mut tally = seen.tally.clone();
         tally.recovery.end(seen.now, reason);
         let journal =
             if persists && seen.begun { JournalHealth::Durable } else { JournalHealth::Off };
-        Ending {
+        RunOutcome {
             reason,
             contributors: Vec::new(),
             thrashed: false,
@@ -75,20 +75,20 @@ impl Witness {
             rate_limits: None,
             broken: None,
             acceptance: Acceptance::default(),
-            hooks: HookTally::default(),
+            hooks: HookStats::default(),
             // What was still running goes with the run.
-            servers: mcp::Tally::default(),
+            servers: mcp::McpStats::default(),
             agents: seen.agents.iter().map(|task| task.clone().cut()).collect(),
             tasks: seen.tasks.iter().map(|task| task.clone().cut()).collect(),
         }
     }
 }
 
-impl Observer for Witness {
-    fn observe(&mut self, notice: &Notice<'_>) {
+impl Observer for SnapshotRecorder {
+    fn observe(&mut self, notice: &RunNotice<'_>) {
         let mut seen = self.seen();
         match notice {
-            Notice::Step { transition, fault } => {
+            RunNotice::Step { transition, fault } => {
                 let phase = transition.next.phase;
                 seen.working = phase.is_at_work()
                     || matches!(phase, Phase::Stopped(StopReason::AbortedTools(_)));
@@ -97,42 +97,42 @@ impl Observer for Witness {
                 let turns = seen.tally.turns;
                 seen.tally.recovery.observe(transition, turns);
             }
-            Notice::Heartbeat(heartbeat) => seen.spent = seen.spent.max(heartbeat.spent),
-            Notice::Assistant { message, stop_reason, usage, .. } => {
+            RunNotice::Heartbeat(heartbeat) => seen.spent = seen.spent.max(heartbeat.spent),
+            RunNotice::Assistant { message, stop_reason, usage, .. } => {
                 seen.tally.turns += 1;
                 seen.tally.usage += *usage;
                 seen.stop_reason = stop_reason.map(ToOwned::to_owned);
                 seen.text = text_of(&message.content);
             }
-            Notice::Warning(warning) => seen.warnings.push((*warning).to_owned()),
-            Notice::Task(task) => {
+            RunNotice::Warning(warning) => seen.warnings.push((*warning).to_owned()),
+            RunNotice::Task(task) => {
                 seen.tasks.retain(|known| known.id != task.id);
                 seen.tasks.push((*task).clone());
             }
-            Notice::Agent(task) => {
+            RunNotice::Agent(task) => {
                 match seen.agents.iter_mut().find(|known| known.mark.id == task.mark.id) {
                     Some(known) => *known = (*task).clone(),
                     None => seen.agents.push((*task).clone()),
                 }
             }
-            Notice::Denied { .. } => seen.tally.tools.denied += 1,
-            Notice::Init(init) => {
+            RunNotice::Denied { .. } => seen.tally.tools.denied += 1,
+            RunNotice::Init(init) => {
                 seen.begun = true;
                 seen.cost_before = init.cost_before;
             }
-            Notice::WaitBegins { .. }
-            | Notice::Remark(_)
-            | Notice::WaitEnds { .. }
-            | Notice::RecoveryEnds(_)
-            | Notice::StreamEvent(_)
-            | Notice::Block { .. }
-            | Notice::BlocksDropped { .. }
-            | Notice::OfAgent { .. }
-            | Notice::User { .. }
-            | Notice::Hook(_)
-            | Notice::HookSays { .. }
-            | Notice::Compacted { .. }
-            | Notice::ModelSwitched { .. } => {}
+            RunNotice::WaitBegins { .. }
+            | RunNotice::Remark(_)
+            | RunNotice::WaitEnds { .. }
+            | RunNotice::RecoveryEnds(_)
+            | RunNotice::StreamEvent(_)
+            | RunNotice::Block { .. }
+            | RunNotice::BlocksDropped { .. }
+            | RunNotice::OfAgent { .. }
+            | RunNotice::User { .. }
+            | RunNotice::Hook(_)
+            | RunNotice::HookSays { .. }
+            | RunNotice::Compacted { .. }
+            | RunNotice::ModelSwitched { .. } => {}
         }
     }
 }
@@ -149,7 +149,7 @@ fn text_of(blocks: &[Block]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use crate::recovery::{Event, Interrupt, Limits, Purpose, Run, Transition};
+    use crate::recovery::{Event, Interrupt, Limits, CallPurpose, Run, Transition};
 
     use super::*;
 
@@ -160,7 +160,7 @@ mod tests {
         let begun = Run::new(1, &limits).step(at, Event::Begin, &limits).unwrap();
         let phases = [
             Phase::Ready,
-            Phase::Weighing(Purpose::Reply),
+            Phase::Weighing(CallPurpose::Reply),
             Phase::Working,
             Phase::Consulting,
             Phase::Checking,
@@ -168,9 +168,9 @@ mod tests {
         ];
         for phase in phases {
             let next = Run { phase, ..begun.next };
-            let mut witness = Witness::default();
+            let mut witness = SnapshotRecorder::default();
             let transition = Transition { next, ..begun };
-            witness.observe(&Notice::Step { transition: &transition, fault: None });
+            witness.observe(&RunNotice::Step { transition: &transition, fault: None });
             let cut = next.step(at, Event::Interrupted(by), &limits).unwrap().next.phase;
             let at_work = cut == Phase::Stopped(StopReason::AbortedTools(by));
             assert_eq!(witness.is_working(), at_work, "{phase:?}");

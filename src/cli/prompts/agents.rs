@@ -6,14 +6,14 @@ use std::path::Path;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::Value;
 
-use crate::hooks::{HookSettings, Skipped};
+use crate::hooks::{HookSettings, SkippedHook};
 use crate::mcp::prefix;
 use crate::process::reading;
 use crate::tools::{AgentDefinition, GENERAL_PURPOSE, PermissionMode};
 
-use super::folders::Sheet;
-use super::library::{Entry, Library, NamedAgent};
-use crate::cli::front_matter::{self, Fields};
+use super::folders::PromptFile;
+use super::library::{LibraryEntry, PromptLibrary, NamedAgent};
+use crate::cli::front_matter::{self, FrontMatter};
 use crate::cli::usage::UsageError;
 
 /// No name is longer, in characters: the model has to say it.
@@ -35,7 +35,7 @@ const FOR_THE_TRUSTED: [&str; 4] = ["permissionMode", "hooks", "mcpServers", "mo
 ///
 /// # Errors
 /// Why the file defines none. `None`: it does not look as if it wanted to.
-pub(super) fn name(sheet: &Sheet, fields: &Fields) -> Result<String, Option<String>> {
+pub(super) fn name(sheet: &PromptFile, fields: &FrontMatter) -> Result<String, Option<String>> {
     let stem = sheet.relative.file_stem().unwrap_or_default();
     if stem.eq_ignore_ascii_case("readme") && !fields.has("name") {
         return Err(None);
@@ -58,8 +58,8 @@ fn check_name(name: &str) -> Result<(), String> {
 }
 
 /// Takes in the kind that a file defines.
-pub(super) fn read(entry: &Entry, library: &mut Library) {
-    let Entry { sheet, fields, name } = entry;
+pub(super) fn read(entry: &LibraryEntry, library: &mut PromptLibrary) {
+    let LibraryEntry { sheet, fields, name } = entry;
     if !sheet.trusted && name == GENERAL_PURPOSE {
         // Calls that name no kind mean this one.
         return library.withhold(
@@ -97,7 +97,7 @@ pub(super) fn read(entry: &Entry, library: &mut Library) {
     library.agents.push(NamedAgent { definition, file, skills, hooks: hooks.handlers });
 }
 
-fn define(name: &str, fields: &Fields, prompt: &str) -> AgentDefinition {
+fn define(name: &str, fields: &FrontMatter, prompt: &str) -> AgentDefinition {
     let all = |words: &Vec<String>| words.iter().any(|word| word == "*");
     let description = fields.text("description").unwrap_or_default();
     AgentDefinition {
@@ -139,18 +139,18 @@ fn without_effect(file: &str, fields: &[&str]) -> Option<String> {
 ///
 /// # Errors
 /// What is wrong with them.
-fn hooks(kind: &str, fields: &Fields, file: &str) -> Result<HookSettings, String> {
+fn hooks(kind: &str, fields: &FrontMatter, file: &str) -> Result<HookSettings, String> {
     let Some(value) = fields.value("hooks") else { return Ok(HookSettings::default()) };
     let read = HookSettings::read(value, file).map_err(|bad| format!("{file}: {bad}"))?;
     Ok(read.of_kind(kind))
 }
 
-fn skipped(file: &str, skipped: &Skipped) -> String {
+fn skipped(file: &str, skipped: &SkippedHook) -> String {
     format!("{file}: {}: {}, no effect", skipped.place, skipped.why)
 }
 
 /// Servers that are not only named.
-fn inline_servers(file: &str, fields: &Fields) -> Option<String> {
+fn inline_servers(file: &str, fields: &FrontMatter) -> Option<String> {
     fields.holds_more_than_texts("mcpServers").then(|| {
         format!(
             "{file}: mcpServers: only names of servers that are configured elsewhere count for \
@@ -160,7 +160,7 @@ fn inline_servers(file: &str, fields: &Fields) -> Option<String> {
 }
 
 /// Values that make no sense.
-fn odd(file: &str, fields: &Fields) -> Option<String> {
+fn odd(file: &str, fields: &FrontMatter) -> Option<String> {
     let mode = fields.text("permissionMode");
     let bad_mode = mode.is_some_and(|mode| PermissionMode::parse(&mode).is_none());
     let turns = fields.has("maxTurns") && fields.count("maxTurns").is_none_or(|turns| turns == 0);
@@ -170,25 +170,25 @@ fn odd(file: &str, fields: &Fields) -> Option<String> {
 }
 
 /// The members of an object, in order, those of the same name included.
-struct Pairs(Vec<(String, Value)>);
+struct OrderedMembers(Vec<(String, Value)>);
 
-impl<'de> Deserialize<'de> for Pairs {
+impl<'de> Deserialize<'de> for OrderedMembers {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Members;
 
         impl<'de> Visitor<'de> for Members {
-            type Value = Pairs;
+            type Value = OrderedMembers;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object of agents")
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Pairs, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<OrderedMembers, A::Error> {
                 let mut pairs = Vec::new();
                 while let Some(pair) = map.next_entry()? {
                     pairs.push(pair);
                 }
-                Ok(Pairs(pairs))
+                Ok(OrderedMembers(pairs))
             }
         }
 
@@ -213,7 +213,7 @@ pub(in crate::cli) fn of_flag(given: &str) -> Result<(Vec<NamedAgent>, Vec<Strin
         (given.to_owned(), text)
     };
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
-    let Pairs(all) = serde_json::from_str(text).map_err(|error| {
+    let OrderedMembers(all) = serde_json::from_str(text).map_err(|error| {
         let why = error.to_string();
         let why = why.split(" at line ").next().unwrap_or_default();
         let (line, column) = (error.line(), error.column());
@@ -226,7 +226,7 @@ pub(in crate::cli) fn of_flag(given: &str) -> Result<(Vec<NamedAgent>, Vec<Strin
     for (name, value) in all {
         let wrong = |what: &str| UsageError::new(format!("{place}: {name:?} {what}"));
         let Value::Object(fields) = value else { return Err(wrong("is no object")) };
-        let fields = Fields::of(fields);
+        let fields = FrontMatter::of(fields);
         for field in ["description", "prompt"] {
             if fields.text(field).is_none() {
                 return Err(wrong(&format!("needs a text {field:?}")));

@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use super::commands::{Command, is_name};
-use super::fill::{Placeholders, TooLong, fill, holds_commands};
-use super::library::Library;
+use super::commands::{PromptCommand, is_name};
+use super::fill::{Placeholders, ExpansionTooLong, fill, holds_commands};
+use super::library::PromptLibrary;
 use crate::cli::nearness::distance;
-use crate::cli::settings::Ignored;
+use crate::cli::settings::IgnoredSetting;
 use crate::cli::usage::UsageError;
 use crate::tools::check_restriction;
 
@@ -39,7 +39,7 @@ const NAMES_MAX: usize = 5;
 
 /// What a command makes of a prompt.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::cli) struct Called {
+pub(in crate::cli) struct ExpandedCommand {
     /// Instead of what was written.
     pub(in crate::cli) prompt: String,
     /// What is allowed for this run.
@@ -50,17 +50,17 @@ pub(in crate::cli) struct Called {
     /// What of it has no effect, for people.
     pub(in crate::cli) warnings: Vec<String>,
     /// The same, because the repository is not trusted.
-    pub(in crate::cli) ignored: Vec<Ignored>,
+    pub(in crate::cli) ignored: Vec<IgnoredSetting>,
 }
 
-impl Called {
+impl ExpandedCommand {
     /// Sees whether a prompt calls a command. `None`: it is a prompt like any other.
     ///
     /// # Errors
     /// It looks like a call, and there is no such command.
     pub(in crate::cli) fn by(
         prompt: &str,
-        library: &Library,
+        library: &PromptLibrary,
         placeholders: Placeholders<'_>,
     ) -> Result<Option<Self>, UsageError> {
         let call = name_of(prompt).filter(|_| library.takes_calls);
@@ -73,7 +73,7 @@ impl Called {
     }
 }
 
-impl Called {
+impl ExpandedCommand {
     /// Without what it allows in words that are no rule, which is told.
     pub(in crate::cli) fn vetted(mut self, cwd: &Path, home: Option<&Path>) -> Self {
         for rule in std::mem::take(&mut self.grants) {
@@ -104,9 +104,9 @@ fn is_something_else(name: &str) -> bool {
 }
 
 /// The command of this name; else the one that is called so without its folders.
-fn find<'a>(name: &str, library: &'a Library) -> Option<&'a Command> {
-    let last = |command: &Command| command.name.rsplit(':').next() == Some(name);
-    let best = |fits: &dyn Fn(&Command) -> bool| {
+fn find<'a>(name: &str, library: &'a PromptLibrary) -> Option<&'a PromptCommand> {
+    let last = |command: &PromptCommand| command.name.rsplit(':').next() == Some(name);
+    let best = |fits: &dyn Fn(&PromptCommand) -> bool| {
         let fitting = library.callable().filter(|command| fits(command));
         fitting.min_by_key(|command| (command.rank, command.kind))
     };
@@ -114,13 +114,13 @@ fn find<'a>(name: &str, library: &'a Library) -> Option<&'a Command> {
 }
 
 fn of(
-    command: &Command,
+    command: &PromptCommand,
     arguments: &str,
     placeholders: Placeholders<'_>,
-) -> Result<Called, UsageError> {
+) -> Result<ExpandedCommand, UsageError> {
     let folder = command.path.parent().unwrap_or(Path::new("/")).display().to_string();
     let placeholders = Placeholders { folder: &folder, ..placeholders };
-    let mut prompt = fill(&command.body, arguments, placeholders).map_err(|TooLong| {
+    let mut prompt = fill(&command.body, arguments, placeholders).map_err(|ExpansionTooLong| {
         UsageError::new(format!(
             "/{}: its text becomes longer than 12 MB with these arguments; name a file in the \
              prompt instead",
@@ -128,7 +128,7 @@ fn of(
         ))
     })?;
     let mut warnings = Vec::new();
-    if command.kind == super::Kind::Skill {
+    if command.kind == super::CommandKind::Skill {
         prompt = format!("{prompt}\n\n(The files that go with these instructions: {folder})");
     }
     if holds_commands(&command.body) {
@@ -146,12 +146,12 @@ fn of(
             "{file}: {fields} ignored, the repository is not trusted; see TRUST in outlast(1)"
         ));
     }
-    let ignored = command.withheld.iter().map(|field| Ignored {
+    let ignored = command.withheld.iter().map(|field| IgnoredSetting {
         file: command.file.clone(),
         key: Some((*field).to_owned()),
         why: "the repository is not trusted".to_owned(),
     });
-    Ok(Called {
+    Ok(ExpandedCommand {
         prompt,
         grants: command.grants.clone(),
         model: command.model.clone(),
@@ -161,7 +161,7 @@ fn of(
     })
 }
 
-fn unknown(name: &str, library: &Library) -> String {
+fn unknown(name: &str, library: &PromptLibrary) -> String {
     if name == "compact" {
         return "/compact: outlast summarises a conversation by itself when it gets long; take it \
                 out, and see --no-auto-compact and the setting compactAt"

@@ -2,8 +2,8 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use super::folders::Sheet;
-use super::library::{Entry, Library};
+use super::folders::PromptFile;
+use super::library::{LibraryEntry, PromptLibrary};
 use crate::cli::front_matter;
 
 /// How much of a text's first line serves as its description, in characters.
@@ -14,10 +14,10 @@ const MARKS: &str = "_-.:";
 
 /// A prompt that is called by name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Command {
+pub struct PromptCommand {
     /// As it is called, the folders that it is in before it: `git:commit`.
     pub name: String,
-    pub kind: Kind,
+    pub kind: CommandKind,
     /// One line, never empty.
     pub description: String,
     /// Which arguments it wants, in the words of whoever wrote it.
@@ -42,12 +42,12 @@ pub struct Command {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
+pub enum CommandKind {
     Skill,
     Command,
 }
 
-impl Kind {
+impl CommandKind {
     /// What people call it.
     pub fn word(self) -> &'static str {
         match self {
@@ -61,7 +61,7 @@ impl Kind {
 ///
 /// # Errors
 /// Why it is not called at all.
-pub(super) fn command_name(sheet: &Sheet) -> Result<String, Option<String>> {
+pub(super) fn command_name(sheet: &PromptFile) -> Result<String, Option<String>> {
     let stem = sheet.relative.with_extension("");
     let parts = stem.components().map(|part| match part {
         Component::Normal(part) => part.to_str().filter(|part| is_name(part)),
@@ -77,7 +77,7 @@ pub(super) fn command_name(sheet: &Sheet) -> Result<String, Option<String>> {
 ///
 /// # Errors
 /// Why it is not called at all.
-pub(super) fn skill_name(sheet: &Sheet) -> Result<String, Option<String>> {
+pub(super) fn skill_name(sheet: &PromptFile) -> Result<String, Option<String>> {
     let folder = sheet.relative.parent().and_then(Path::to_str);
     let name = folder.filter(|name| is_name(name)).map(ToOwned::to_owned);
     name.ok_or_else(|| Some(NO_NAME.to_owned()))
@@ -92,8 +92,8 @@ pub(super) fn is_name(text: &str) -> bool {
 }
 
 /// Takes in what a file holds.
-pub(super) fn read(entry: &Entry, kind: Kind, library: &mut Library) {
-    let Entry { sheet, fields, name } = entry;
+pub(super) fn read(entry: &LibraryEntry, kind: CommandKind, library: &mut PromptLibrary) {
+    let LibraryEntry { sheet, fields, name } = entry;
     let body = front_matter::body(&sheet.text).trim().to_owned();
     if body.is_empty() {
         library.warnings.push(format!("{} is left out: it says nothing", sheet.shown));
@@ -106,7 +106,7 @@ pub(super) fn read(entry: &Entry, kind: Kind, library: &mut Library) {
     let model = fields.text("model").filter(|model| model != "inherit" && model != "default");
     let wanted = [(!grants.is_empty(), "allowed-tools"), (model.is_some(), "model")];
     let withheld = wanted.into_iter().filter(|(wanted, _)| *wanted && !sheet.trusted);
-    library.commands.push(Command {
+    library.commands.push(PromptCommand {
         name: name.clone(),
         kind,
         description: description.split_whitespace().collect::<Vec<_>>().join(" "),

@@ -5,7 +5,7 @@ const LONGEST: usize = 12 << 20;
 
 /// What the text becomes longer than.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct TooLong;
+pub(super) struct ExpansionTooLong;
 
 /// The values that a text may name beside the arguments.
 #[derive(Clone, Copy, Debug, Default)]
@@ -37,7 +37,7 @@ pub(super) fn fill(
     text: &str,
     arguments: &str,
     placeholders: Placeholders<'_>,
-) -> Result<String, TooLong> {
+) -> Result<String, ExpansionTooLong> {
     let words = words(arguments);
     let word = |index: usize| words.get(index).map_or("", String::as_str);
     let mut filled = String::with_capacity(text.len() + arguments.len());
@@ -61,7 +61,7 @@ pub(super) fn fill(
             rest = &rest[1..];
         }
         if filled.len() > LONGEST {
-            return Err(TooLong);
+            return Err(ExpansionTooLong);
         }
     }
     filled.push_str(rest);
@@ -69,7 +69,7 @@ pub(super) fn fill(
         filled.push_str("\n\nArguments: ");
         filled.push_str(arguments);
     }
-    if filled.len() > LONGEST { Err(TooLong) } else { Ok(filled) }
+    if filled.len() > LONGEST { Err(ExpansionTooLong) } else { Ok(filled) }
 }
 
 /// The number that a text begins with, and what follows it. No number if a letter follows: `$1st`.
@@ -151,7 +151,7 @@ mod tests {
     fn a_text_that_would_grow_without_end_is_refused() {
         let text = "$ARGUMENTS ".repeat(20_000);
         let long = "x".repeat(1 << 20);
-        assert_eq!(fill(&text, &long, Placeholders::default()), Err(TooLong));
+        assert_eq!(fill(&text, &long, Placeholders::default()), Err(ExpansionTooLong));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::process::reading;
 
-use super::library::Search;
+use super::library::LibrarySearch;
 
 /// The folders of a project that are looked into, the one that counts more first.
 const NAMES: [&str; 2] = [".outlast", ".claude"];
@@ -26,26 +26,26 @@ const ENTRIES_MAX: usize = 2_000;
 const DEPTH_MAX: usize = 8;
 
 /// A folder that holds `agents`, `commands` and `skills`.
-struct Shelf {
+struct PromptFolder {
     folder: PathBuf,
     /// As people are told of it, with a slash at its end.
     shown: String,
     /// What must not be led out of. `None`: it may lead anywhere.
     bound: Option<PathBuf>,
-    whose: Whose,
+    whose: FolderOwner,
     /// How far it is away from the working folder.
     distance: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Whose {
+enum FolderOwner {
     User,
     Project,
 }
 
 /// A file that was read.
 #[derive(Clone, Debug)]
-pub(super) struct Sheet {
+pub(super) struct PromptFile {
     pub(super) path: PathBuf,
     /// As people are told of it.
     pub(super) shown: String,
@@ -58,25 +58,25 @@ pub(super) struct Sheet {
 }
 
 /// Finds and reads files, and remembers what could not be read.
-pub(super) struct Finder<'a> {
-    search: &'a Search<'a>,
-    shelves: Vec<Shelf>,
+pub(super) struct PromptFinder<'a> {
+    search: &'a LibrarySearch<'a>,
+    shelves: Vec<PromptFolder>,
     bytes: usize,
     pub(super) warnings: Vec<String>,
 }
 
-impl<'a> Finder<'a> {
-    pub(super) fn new(search: &'a Search<'a>) -> Self {
+impl<'a> PromptFinder<'a> {
+    pub(super) fn new(search: &'a LibrarySearch<'a>) -> Self {
         Self { search, shelves: shelves(search), bytes: 0, warnings: Vec::new() }
     }
 
     /// The Markdown files below the folders of this name.
-    pub(super) fn files(&mut self, kind: &str) -> Vec<Sheet> {
+    pub(super) fn files(&mut self, kind: &str) -> Vec<PromptFile> {
         self.sheets(kind, markdown)
     }
 
     /// The `SKILL.md` of each folder in the folders of this name.
-    pub(super) fn skills(&mut self, kind: &str) -> Vec<Sheet> {
+    pub(super) fn skills(&mut self, kind: &str) -> Vec<PromptFile> {
         self.sheets(kind, |root, _, _| {
             let entries = fs::read_dir(root).into_iter().flatten().take(ENTRIES_MAX).flatten();
             let skill = |entry: fs::DirEntry| entry.path().join("SKILL.md");
@@ -90,7 +90,7 @@ impl<'a> Finder<'a> {
         &mut self,
         kind: &str,
         list: impl Fn(&Path, Option<&Path>, &mut Vec<String>) -> Vec<PathBuf>,
-    ) -> Vec<Sheet> {
+    ) -> Vec<PromptFile> {
         let mut sheets = Vec::new();
         let shelves = std::mem::take(&mut self.shelves);
         for shelf in &shelves {
@@ -114,18 +114,18 @@ impl<'a> Finder<'a> {
         sheets
     }
 
-    fn read(&mut self, place: &Shelf, root: &Path, shown: &str, path: PathBuf) -> Option<Sheet> {
+    fn read(&mut self, place: &PromptFolder, root: &Path, shown: &str, path: PathBuf) -> Option<PromptFile> {
         let relative = path.strip_prefix(root).unwrap_or(&path).to_owned();
         let shown = format!("{shown}{}", relative.display());
         match self.text(place, &path) {
             Ok((trusted, text)) => {
                 // What is not trusted never takes the place of the user's own.
                 let rank = match (place.whose, trusted) {
-                    (Whose::Project, true) => place.distance,
-                    (Whose::User, _) => USERS + place.distance,
-                    (Whose::Project, false) => STRANGERS + place.distance,
+                    (FolderOwner::Project, true) => place.distance,
+                    (FolderOwner::User, _) => USERS + place.distance,
+                    (FolderOwner::Project, false) => STRANGERS + place.distance,
                 };
-                Some(Sheet { path, shown, relative, text, trusted, rank })
+                Some(PromptFile { path, shown, relative, text, trusted, rank })
             }
             Err(why) => {
                 self.warn(&shown, &why);
@@ -135,7 +135,7 @@ impl<'a> Finder<'a> {
     }
 
     /// Whether a file is trusted, and its text.
-    fn text(&mut self, place: &Shelf, path: &Path) -> Result<(bool, String), String> {
+    fn text(&mut self, place: &PromptFolder, path: &Path) -> Result<(bool, String), String> {
         let real = path.canonicalize().map_err(|error| error.to_string())?;
         if place.bound.as_ref().is_some_and(|bound| !real.starts_with(bound)) {
             return Err("it leads out of the project, which is not trusted".to_owned());
@@ -147,7 +147,7 @@ impl<'a> Finder<'a> {
             let most = ALL_BYTES_MAX >> 20;
             return Err(format!("all such files together are larger than {most} MB"));
         }
-        let trusted = place.whose == Whose::User || (self.search.trusts)(&bytes);
+        let trusted = place.whose == FolderOwner::User || (self.search.trusts)(&bytes);
         let text = String::from_utf8(bytes).map_err(|_| "it is not UTF-8".to_owned())?;
         Ok((trusted, text.replace("\r\n", "\n")))
     }
@@ -164,11 +164,11 @@ const USERS: usize = 1 << 16;
 const STRANGERS: usize = 1 << 17;
 
 /// Where to look, in the order in which it counts.
-fn shelves(search: &Search<'_>) -> Vec<Shelf> {
-    let mut shelves: Vec<Shelf> = Vec::new();
-    let mut add = |shelf: Shelf| {
+fn shelves(search: &LibrarySearch<'_>) -> Vec<PromptFolder> {
+    let mut shelves: Vec<PromptFolder> = Vec::new();
+    let mut add = |shelf: PromptFolder| {
         // A home folder may be the project as well: what is the user's stays the user's.
-        let real = |shelf: &Shelf| shelf.folder.canonicalize().ok();
+        let real = |shelf: &PromptFolder| shelf.folder.canonicalize().ok();
         if let Some(place) = real(&shelf)
             && !shelves.iter().any(|known| real(known).as_ref() == Some(&place))
         {
@@ -177,8 +177,8 @@ fn shelves(search: &Search<'_>) -> Vec<Shelf> {
     };
     for (distance, folder) in search.own.iter().enumerate() {
         let shown = format!("{}/", folder.display());
-        let whose = Whose::User;
-        add(Shelf { folder: folder.clone(), shown, bound: None, whose, distance });
+        let whose = FolderOwner::User;
+        add(PromptFolder { folder: folder.clone(), shown, bound: None, whose, distance });
     }
     if search.project {
         let root = root(search.cwd);
@@ -186,11 +186,11 @@ fn shelves(search: &Search<'_>) -> Vec<Shelf> {
         let levels = search.cwd.ancestors().take_while(|folder| folder.starts_with(root));
         for (level, folder) in levels.enumerate() {
             for (place, name) in NAMES.iter().enumerate() {
-                add(Shelf {
+                add(PromptFolder {
                     folder: folder.join(name),
                     shown: format!("{}{name}/", "../".repeat(level)),
                     bound: bound.clone(),
-                    whose: Whose::Project,
+                    whose: FolderOwner::Project,
                     distance: level * NAMES.len() + place,
                 });
             }

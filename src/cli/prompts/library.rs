@@ -4,17 +4,17 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use crate::hooks::Handler;
+use crate::hooks::HookHandler;
 use crate::tools::AgentDefinition;
 
 use super::agents;
-use super::commands::{self, Command, Kind};
-use super::folders::{Finder, Sheet};
-use crate::cli::front_matter::{self, Fields};
-use crate::cli::settings::Ignored;
+use super::commands::{self, PromptCommand, CommandKind};
+use super::folders::{PromptFinder, PromptFile};
+use crate::cli::front_matter::{self, FrontMatter};
+use crate::cli::settings::IgnoredSetting;
 
 /// Where to look, and how far to believe what is found.
-pub struct Search<'a> {
+pub struct LibrarySearch<'a> {
     pub cwd: &'a Path,
     /// The user's own folders, the one that counts more first. None where they do not count.
     pub own: Vec<PathBuf>,
@@ -30,16 +30,16 @@ pub struct Search<'a> {
 
 /// What was found.
 #[derive(Clone, Debug, Default)]
-pub struct Library {
+pub struct PromptLibrary {
     /// Whether a prompt may call commands at all.
     pub takes_calls: bool,
     pub agents: Vec<NamedAgent>,
     /// Commands and skills.
-    pub commands: Vec<Command>,
+    pub commands: Vec<PromptCommand>,
     /// What was left out, and why. For people.
     pub warnings: Vec<String>,
     /// What files of a project that is not trusted say, and do not get.
-    pub withheld: Vec<Ignored>,
+    pub withheld: Vec<IgnoredSetting>,
 }
 
 /// A kind of sub-agent, and where it is defined.
@@ -51,7 +51,7 @@ pub struct NamedAgent {
     /// What it is to have read from the start, by name.
     pub skills: Vec<String>,
     /// The hooks of this kind alone.
-    pub hooks: Vec<Handler>,
+    pub hooks: Vec<HookHandler>,
 }
 
 /// A folder with instructions for the model.
@@ -84,11 +84,11 @@ const PRELOADED_MAX: usize = 100_000;
 /// How much of a skill's description is told, in characters.
 const DESCRIPTION_MAX: usize = 400;
 
-impl Search<'_> {
+impl LibrarySearch<'_> {
     /// Reads everything there is. What cannot be read is left out, with a warning.
-    pub fn read(&self) -> Library {
-        let mut library = Library { takes_calls: self.commands, ..Library::default() };
-        let mut finder = Finder::new(self);
+    pub fn read(&self) -> PromptLibrary {
+        let mut library = PromptLibrary { takes_calls: self.commands, ..PromptLibrary::default() };
+        let mut finder = PromptFinder::new(self);
         for sheet in counting(finder.files("agents"), &mut library, agents::name) {
             agents::read(&sheet, &mut library);
         }
@@ -96,11 +96,11 @@ impl Search<'_> {
             // A skill counts more than a command of its name.
             let skills = finder.skills("skills");
             for sheet in counting(skills, &mut library, |sheet, _| commands::skill_name(sheet)) {
-                commands::read(&sheet, Kind::Skill, &mut library);
+                commands::read(&sheet, CommandKind::Skill, &mut library);
             }
             let files = finder.files("commands");
             for sheet in counting(files, &mut library, |sheet, _| commands::command_name(sheet)) {
-                commands::read(&sheet, Kind::Command, &mut library);
+                commands::read(&sheet, CommandKind::Command, &mut library);
             }
         }
         library.warnings.extend(finder.warnings);
@@ -114,19 +114,19 @@ impl Search<'_> {
 }
 
 /// A file whose front matter was read.
-pub(super) struct Entry {
-    pub(super) sheet: Sheet,
-    pub(super) fields: Fields,
+pub(super) struct LibraryEntry {
+    pub(super) sheet: PromptFile,
+    pub(super) fields: FrontMatter,
     pub(super) name: String,
 }
 
 /// Reads the front matter of all files, and keeps one for each name.
 fn counting(
-    sheets: Vec<Sheet>,
-    library: &mut Library,
-    name: impl Fn(&Sheet, &Fields) -> Result<String, Option<String>>,
-) -> Vec<Entry> {
-    let mut kept: BTreeMap<String, Entry> = BTreeMap::new();
+    sheets: Vec<PromptFile>,
+    library: &mut PromptLibrary,
+    name: impl Fn(&PromptFile, &FrontMatter) -> Result<String, Option<String>>,
+) -> Vec<LibraryEntry> {
+    let mut kept: BTreeMap<String, LibraryEntry> = BTreeMap::new();
     for sheet in sheets {
         let fields = match front_matter::fields(&sheet.text) {
             Ok(fields) => fields.unwrap_or_default(),
@@ -144,7 +144,7 @@ fn counting(
                 continue;
             }
         };
-        let entry = Entry { sheet, fields, name: name.clone() };
+        let entry = LibraryEntry { sheet, fields, name: name.clone() };
         let lost = match kept.remove(&name) {
             None => {
                 kept.insert(name, entry);
@@ -165,18 +165,18 @@ fn counting(
     kept.into_values().collect()
 }
 
-impl Library {
+impl PromptLibrary {
     /// The kinds of sub-agents.
     pub fn definitions(&self) -> Vec<AgentDefinition> {
         self.agents.iter().map(|agent| agent.definition.clone()).collect()
     }
 
     /// The hooks of all kinds, and of the one that the run itself is.
-    pub fn hooks(&self, role: Option<&AgentDefinition>) -> Vec<Handler> {
+    pub fn hooks(&self, role: Option<&AgentDefinition>) -> Vec<HookHandler> {
         let is_role = |agent: &&NamedAgent| Some(&agent.definition.name) == role.map(|it| &it.name);
         let all = self.agents.iter().flat_map(|agent| agent.hooks.clone());
         let own = self.agents.iter().filter(is_role).flat_map(|agent| agent.hooks.clone());
-        all.chain(own.map(Handler::of_the_run)).collect()
+        all.chain(own.map(HookHandler::of_the_run)).collect()
     }
 
     /// Puts the skills that agents are to have read into their prompts.
@@ -184,7 +184,7 @@ impl Library {
         for agent in &mut self.agents {
             let mut room = PRELOADED_MAX;
             for name in std::mem::take(&mut agent.skills) {
-                let is_it = |skill: &&Command| skill.kind == Kind::Skill && skill.name == name;
+                let is_it = |skill: &&PromptCommand| skill.kind == CommandKind::Skill && skill.name == name;
                 let text = self.commands.iter().find(is_it).map(preloaded);
                 let Some(text) = text.filter(|text| text.len() <= room) else {
                     let why = "there is none, or it is too long to be read in advance";
@@ -200,7 +200,7 @@ impl Library {
     }
 
     /// Says that a file does not count, where nobody would expect that.
-    fn shadowed(&mut self, lost: &Entry, by: Option<&Entry>) {
+    fn shadowed(&mut self, lost: &LibraryEntry, by: Option<&LibraryEntry>) {
         let Some(by) = by else { return };
         let (file, other, name) = (&lost.sheet.shown, &by.sheet.shown, &lost.name);
         if lost.sheet.rank == by.sheet.rank {
@@ -210,8 +210,8 @@ impl Library {
         }
     }
 
-    pub(super) fn withhold(&mut self, sheet: &Sheet, key: Option<&str>, why: &str) {
-        self.withheld.push(Ignored {
+    pub(super) fn withhold(&mut self, sheet: &PromptFile, key: Option<&str>, why: &str) {
+        self.withheld.push(IgnoredSetting {
             file: sheet.shown.clone(),
             key: key.map(ToOwned::to_owned),
             why: why.to_owned(),
@@ -219,20 +219,20 @@ impl Library {
     }
 
     /// The names of everything that a prompt may begin with.
-    pub fn callable(&self) -> impl Iterator<Item = &Command> {
+    pub fn callable(&self) -> impl Iterator<Item = &PromptCommand> {
         self.commands.iter().filter(|command| command.for_people)
     }
 
     /// The skills that the model is told of.
-    pub fn skills(&self) -> impl Iterator<Item = &Command> {
-        self.commands.iter().filter(|command| command.kind == Kind::Skill && command.for_model)
+    pub fn skills(&self) -> impl Iterator<Item = &PromptCommand> {
+        self.commands.iter().filter(|command| command.kind == CommandKind::Skill && command.for_model)
     }
 
     /// The folders of skills, which the model may read whole. Not those that hold more than a
     /// skill, nor, of a project that is not trusted, those that links lead to.
     pub fn skill_folders(&self, cwd: &Path, home: Option<&Path>) -> Vec<SkillFolder> {
-        let skills = self.commands.iter().filter(|command| command.kind == Kind::Skill);
-        let folder = |skill: &Command| {
+        let skills = self.commands.iter().filter(|command| command.kind == CommandKind::Skill);
+        let folder = |skill: &PromptCommand| {
             let written = skill.path.parent()?;
             let path = written.canonicalize().ok()?;
             let holds = |place: &Path| place.starts_with(&path);
@@ -269,7 +269,7 @@ impl Library {
 }
 
 /// A skill as a part of a prompt.
-fn preloaded(skill: &Command) -> String {
+fn preloaded(skill: &PromptCommand) -> String {
     let folder = skill.path.parent().unwrap_or(Path::new("")).display().to_string();
     let body = skill.body.replace("${CLAUDE_SKILL_DIR}", &folder);
     format!("\n\nThe skill {}, whose files are in {folder}:\n\n{body}", skill.name)

@@ -17,9 +17,9 @@ mod fill;
 mod folders;
 mod library;
 
-pub use commands::{Command, Kind};
-pub use library::{Library, NamedAgent, Search, SkillFolder};
+pub use commands::{PromptCommand, CommandKind};
+pub use library::{PromptLibrary, NamedAgent, LibrarySearch, SkillFolder};
 
 pub(super) use agents::of_flag as agents_of_flag;
-pub(super) use call::Called;
+pub(super) use call::ExpandedCommand;
 pub(super) use fill::Placeholders;

@@ -3,36 +3,36 @@
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 
-use super::entry::{Entries, Entry, KeyVariable};
-use super::layer::Layer;
-use super::windows::Windows;
-use super::{Credential, DEFAULTS, Endpoint};
+use super::entry::{ModelEntryList, ModelEntry, KeyVariable};
+use super::layer::FileSettings;
+use super::windows::ContextWindows;
+use super::{CredentialSource, DEFAULTS, EndpointSettings};
 use crate::cli::args::ModelArgs;
-use crate::cli::environment::{Environment, Variables};
+use crate::cli::environment::{ProcessEnv, Variables};
 use crate::cli::usage::UsageError;
-use crate::model::{Address, resolve_alias};
+use crate::model::{BaseUrl, resolve_alias};
 
 /// The most models a chain may have: [`Chain::elsewhere`] has a bit for each step.
 const LONGEST: usize = 32;
 
 /// The models in the order in which they are asked, and where they are.
 #[derive(Clone, Debug)]
-pub struct Chain {
+pub struct ModelChain {
     /// The primary first. Never empty.
-    pub links: Vec<Link>,
+    pub links: Vec<ChainEntry>,
     /// The primary's first. Never empty.
-    pub endpoints: Vec<Endpoint>,
+    pub endpoints: Vec<EndpointSettings>,
     /// The variables that hold the credentials of other endpoints than the primary's.
     pub key_variables: Vec<String>,
     /// What fits into models, those of sub-agents included.
-    pub(in crate::cli) windows: Windows,
+    pub(in crate::cli) windows: ContextWindows,
     /// The entries behind the primary, with names in place of aliases.
-    pub(super) entries: Vec<Entry>,
+    pub(super) entries: Vec<ModelEntry>,
 }
 
 /// One model of the chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Link {
+pub struct ChainEntry {
     /// As it was written: a name or an alias.
     pub name: String,
     /// As it is sent to the service.
@@ -47,7 +47,7 @@ pub struct Link {
     pub context_window: Option<u32>,
 }
 
-impl Link {
+impl ChainEntry {
     /// The names under which prices and sizes of this model may be given, closest first. The empty
     /// one is for every model.
     pub fn keys(&self) -> [&str; 5] {
@@ -56,11 +56,11 @@ impl Link {
     }
 }
 
-impl Chain {
+impl ModelChain {
     /// Bit `i` is set when link `i + 1` is elsewhere than link `i`: another host, or the same with
     /// another account. What has befallen the one endpoint says nothing of the other.
     pub fn elsewhere(&self) -> u32 {
-        let place = |link: &Link| &self.endpoints[link.endpoint];
+        let place = |link: &ChainEntry| &self.endpoints[link.endpoint];
         let steps = self.links.windows(2).enumerate().take(LONGEST);
         let moves = steps.filter(|(_, pair)| is_elsewhere(place(&pair[0]), place(&pair[1])));
         moves.fold(0, |bits, (step, _)| bits | 1 << step)
@@ -111,14 +111,14 @@ impl Chain {
     }
 }
 
-fn is_elsewhere(one: &Endpoint, other: &Endpoint) -> bool {
+fn is_elsewhere(one: &EndpointSettings, other: &EndpointSettings) -> bool {
     origin(&one.base_url) != origin(&other.base_url)
         || one.credential != other.credential
         || one.headers != other.headers
 }
 
 fn origin(base_url: &str) -> Option<String> {
-    Address::parse(base_url).ok().map(|address| address.origin())
+    BaseUrl::parse(base_url).ok().map(|address| address.origin())
 }
 
 /// Whether a header of this name says who we are.
@@ -128,36 +128,36 @@ fn is_secret(name: &str) -> bool {
 }
 
 /// Everything a chain is made from.
-pub(super) struct Sources<'a> {
+pub(super) struct ChainSources<'a> {
     pub(super) args: &'a ModelArgs,
-    pub(super) env: &'a Environment,
-    pub(super) file: &'a Layer,
+    pub(super) env: &'a ProcessEnv,
+    pub(super) file: &'a FileSettings,
     pub(super) variables: &'a Variables,
     /// Where the first model is.
-    pub(super) primary: Endpoint,
+    pub(super) primary: EndpointSettings,
 }
 
-impl Sources<'_> {
+impl ChainSources<'_> {
     /// Puts the chain together.
     ///
     /// # Errors
     /// The first entry that makes no sense, comes twice, or has no key where it names one.
-    pub(super) fn chain(self) -> Result<Chain, UsageError> {
-        let windows = Windows::new(&self.args.context_window, self.file)?;
+    pub(super) fn chain(self) -> Result<ModelChain, UsageError> {
+        let windows = ContextWindows::new(&self.args.context_window, self.file)?;
         let (origin, entries) = self.entries()?;
-        let mut building = Building::begin(&self, windows);
+        let mut building = ChainBuilder::begin(&self, windows);
         for entry in &entries {
             let link = building.link(entry).map_err(|why| origin.error(&why))?;
-            let same = |known: &Link| known.label == link.label;
+            let same = |known: &ChainEntry| known.label == link.label;
             match building.chain.links.iter().position(same) {
                 // Lists of several files are joined, and were not written for this one primary.
-                Some(_) if origin == Origin::Settings => {}
+                Some(_) if origin == ChainOrigin::Settings => {}
                 Some(_) => {
                     let why = format!("{:?} comes twice in the chain; name it once", link.label);
                     return Err(origin.error(&why));
                 }
                 None => {
-                    let entry = Entry { model: link.model.clone(), ..entry.clone() };
+                    let entry = ModelEntry { model: link.model.clone(), ..entry.clone() };
                     building.chain.entries.push(entry);
                     building.chain.links.push(link);
                 }
@@ -171,19 +171,19 @@ impl Sources<'_> {
     }
 
     /// The entries behind the primary, and who wrote them.
-    fn entries(&self) -> Result<(Origin, Vec<Entry>), UsageError> {
+    fn entries(&self) -> Result<(ChainOrigin, Vec<ModelEntry>), UsageError> {
         if self.args.no_fallback {
-            return Ok((Origin::Flag, Vec::new()));
+            return Ok((ChainOrigin::Flag, Vec::new()));
         }
         if self.args.fallback_model.is_empty() {
-            return Ok((Origin::Settings, self.file.fallback_model.0.clone()));
+            return Ok((ChainOrigin::Settings, self.file.fallback_model.0.clone()));
         }
-        let Entries(entries) = Entries::parse(&self.args.fallback_model)
-            .map_err(|why| Origin::Flag.error(&format!("{why}; see outlast(1)")))?;
+        let ModelEntryList(entries) = ModelEntryList::parse(&self.args.fallback_model)
+            .map_err(|why| ChainOrigin::Flag.error(&format!("{why}; see outlast(1)")))?;
         if entries.is_empty() {
-            return Err(Origin::Flag.error("it names no model; name one, or use --no-fallback"));
+            return Err(ChainOrigin::Flag.error("it names no model; name one, or use --no-fallback"));
         }
-        Ok((Origin::Flag, entries))
+        Ok((ChainOrigin::Flag, entries))
     }
 
     fn first_model(&self) -> String {
@@ -196,12 +196,12 @@ impl Sources<'_> {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Origin {
+enum ChainOrigin {
     Flag,
     Settings,
 }
 
-impl Origin {
+impl ChainOrigin {
     fn error(self, why: &str) -> UsageError {
         UsageError::new(match self {
             Self::Flag => format!("--fallback-model: {why}"),
@@ -211,19 +211,19 @@ impl Origin {
 }
 
 /// A chain being put together.
-struct Building<'a> {
+struct ChainBuilder<'a> {
     aliases: &'a BTreeMap<String, String>,
     variables: &'a Variables,
     /// Of the primary's base URL.
     origin: Option<String>,
     base: Option<String>,
-    chain: Chain,
+    chain: ModelChain,
 }
 
-impl<'a> Building<'a> {
-    fn begin(sources: &Sources<'a>, windows: Windows) -> Self {
-        let address = Address::parse(&sources.primary.base_url).ok();
-        let chain = Chain {
+impl<'a> ChainBuilder<'a> {
+    fn begin(sources: &ChainSources<'a>, windows: ContextWindows) -> Self {
+        let address = BaseUrl::parse(&sources.primary.base_url).ok();
+        let chain = ModelChain {
             links: Vec::new(),
             endpoints: vec![sources.primary.clone()],
             key_variables: Vec::new(),
@@ -233,8 +233,8 @@ impl<'a> Building<'a> {
         let mut building = Self {
             aliases: &sources.env.aliases,
             variables: sources.variables,
-            origin: address.as_ref().map(Address::origin),
-            base: address.as_ref().map(Address::base),
+            origin: address.as_ref().map(BaseUrl::origin),
+            base: address.as_ref().map(BaseUrl::base),
             chain,
         };
         let first = building.named(&sources.first_model(), "", 0, None);
@@ -243,7 +243,7 @@ impl<'a> Building<'a> {
     }
 
     /// One more link, at an endpoint that is added if it is new.
-    fn link(&mut self, entry: &Entry) -> Result<Link, String> {
+    fn link(&mut self, entry: &ModelEntry) -> Result<ChainEntry, String> {
         let here = self.base.clone().unwrap_or_default();
         let base = entry.base_url.clone().unwrap_or_else(|| here.clone());
         let mut place = String::new();
@@ -263,18 +263,18 @@ impl<'a> Building<'a> {
         Ok(self.named(&entry.model, &place, index, said))
     }
 
-    fn named(&self, name: &str, place: &str, endpoint: usize, said: Option<u32>) -> Link {
+    fn named(&self, name: &str, place: &str, endpoint: usize, said: Option<u32>) -> ChainEntry {
         let name = name.trim();
         let model = resolve_alias(self.aliases.get(name).map_or(name, String::as_str)).to_owned();
         let label = model.clone() + place;
-        let mut link = Link { name: name.to_owned(), model, label, endpoint, context_window: None };
+        let mut link = ChainEntry { name: name.to_owned(), model, label, endpoint, context_window: None };
         link.context_window = self.chain.windows.of(&link, said);
         link
     }
 
     /// Where an entry is. The primary's credentials and headers go to the primary's own origin and
     /// nowhere else.
-    fn endpoint(&mut self, entry: &Entry, base: &str) -> Result<Endpoint, String> {
+    fn endpoint(&mut self, entry: &ModelEntry, base: &str) -> Result<EndpointSettings, String> {
         let primary = &self.chain.endpoints[0];
         let home = origin(base) == self.origin;
         let base_url = match &entry.base_url {
@@ -295,15 +295,15 @@ impl<'a> Building<'a> {
                     entry.model, entry.model
                 ));
             }
-            None => Credential::Absent,
+            None => CredentialSource::Absent,
         };
         headers.extend(entry.headers.iter().map(|(name, value)| (name.clone(), value.clone())));
         let primary = self.chain.endpoints[0].clone();
-        Ok(Endpoint { base_url, credential, headers, ..primary })
+        Ok(EndpointSettings { base_url, credential, headers, ..primary })
     }
 
     /// The credential that a variable holds.
-    fn credential(&mut self, key: &KeyVariable) -> Result<Credential, String> {
+    fn credential(&mut self, key: &KeyVariable) -> Result<CredentialSource, String> {
         let value = self.variables.get(OsStr::new(key.name()));
         let secret = value.and_then(|value| value.to_str()).map(str::trim).unwrap_or_default();
         if secret.is_empty() {
@@ -317,14 +317,14 @@ impl<'a> Building<'a> {
             self.chain.key_variables.push(name);
         }
         Ok(match key {
-            KeyVariable::ApiKey(_) => Credential::ApiKey(secret.to_owned()),
-            KeyVariable::Bearer(_) => Credential::Bearer(secret.to_owned()),
+            KeyVariable::ApiKey(_) => CredentialSource::ApiKey(secret.to_owned()),
+            KeyVariable::Bearer(_) => CredentialSource::Bearer(secret.to_owned()),
         })
     }
 }
 
 /// Whether one client will do for both.
-fn same(one: &Endpoint, other: &Endpoint) -> bool {
+fn same(one: &EndpointSettings, other: &EndpointSettings) -> bool {
     one.base_url == other.base_url
         && one.credential == other.credential
         && one.headers == other.headers

@@ -8,13 +8,13 @@
 use clap::ValueEnum;
 use serde_json::{Map, Value, json};
 
-use super::chain::Chain;
-use super::layer::Price;
-use super::load::Loaded;
-use super::managed::Managed;
+use super::chain::ModelChain;
+use super::layer::FilePrice;
+use super::load::LoadedSettings;
+use super::managed::ManagedSettings;
 use super::{Settings, ToolRules};
 use crate::cli::args::RunArgs;
-use crate::cli::environment::Environment;
+use crate::cli::environment::ProcessEnv;
 use crate::cli::usage::UsageError;
 use crate::journal::{Contract, Kept, Terms};
 use crate::recovery::{Moment, Money};
@@ -250,7 +250,7 @@ impl<'a> Held<'a> {
             ));
         }
         let held = Self(latest);
-        let mut alone = Loaded::default();
+        let mut alone = LoadedSettings::default();
         held.over_files(&mut alone);
         if !alone.is_sound() {
             return Err(UsageError::new(
@@ -273,7 +273,7 @@ impl<'a> Held<'a> {
     }
 
     /// Lays the contract over the settings files that were read so far.
-    pub(super) fn over_files(self, loaded: &mut Loaded) {
+    pub(super) fn over_files(self, loaded: &mut LoadedSettings) {
         let lost = |name: &str| {
             let redacted = self.0.map_or(&[][..], |contract| &contract.redacted);
             redacted.iter().any(|lost| lost == name)
@@ -301,11 +301,11 @@ impl<'a> Held<'a> {
     }
 
     /// Takes away what the environment says of the contract. Managed files may set variables.
-    pub(super) fn over_environment(self, env: &mut Environment, managed: &Managed) {
+    pub(super) fn over_environment(self, env: &mut ProcessEnv, managed: &ManagedSettings) {
         if !self.is_there() {
             return;
         }
-        let Environment { model, max_turns, schema_tries, .. } = env;
+        let ProcessEnv { model, max_turns, schema_tries, .. } = env;
         if !managed.sets("ANTHROPIC_MODEL") {
             *model = None;
         }
@@ -370,7 +370,7 @@ fn sandbox_mode(tools: &ToolRules) -> &'static str {
 }
 
 /// A model to fall back to as a settings file has it. Of a header that may be a secret, nothing.
-fn fallback(entry: &super::entry::Entry) -> Value {
+fn fallback(entry: &super::entry::ModelEntry) -> Value {
     let (kind, key) = match &entry.key {
         None => ("apiKeyEnv", None),
         Some(super::entry::KeyVariable::ApiKey(name)) => ("apiKeyEnv", Some(name)),
@@ -386,7 +386,7 @@ fn fallback(entry: &super::entry::Entry) -> Value {
     add("baseUrl", json!(entry.base_url));
     add(kind, json!(key));
     let header = |(name, value): (&String, &String)| {
-        let shown = if Chain::is_secret_header(name) { REDACTED } else { value };
+        let shown = if ModelChain::is_secret_header(name) { REDACTED } else { value };
         (name.clone(), json!(shown))
     };
     let headers: Map<String, Value> = entry.headers.iter().map(header).collect();
@@ -398,8 +398,8 @@ fn fallback(entry: &super::entry::Entry) -> Value {
 /// The prices that flags and files name, and those of the chain by the labels of its models: an
 /// alias may come to stand for another one.
 fn prices(all: &Settings) -> Value {
-    let one = |price: &Price| {
-        let Price { input, output, cache_read, cache_write } = price;
+    let one = |price: &FilePrice| {
+        let FilePrice { input, output, cache_read, cache_write } = price;
         let mut object = json!({ "input": input, "output": output });
         for (name, value) in [("cacheRead", cache_read), ("cacheWrite", cache_write)] {
             if let Some(value) = value {

@@ -4,17 +4,17 @@ use std::ffi::OsStr;
 use std::fmt;
 use std::path::Path;
 
-use super::layer::Layer;
+use super::layer::FileSettings;
 use crate::cli::args::ModelArgs;
-use crate::cli::environment::{Environment, Variables};
+use crate::cli::environment::{ProcessEnv, Variables};
 use crate::cli::usage::UsageError;
 use crate::model::{HelperCommand, Login, LoginFile, Secret, is_token_endpoint};
-use crate::recovery::Account;
+use crate::recovery::AccountKind;
 use crate::secrets::{is_distinctive, is_placeholder};
 
 /// What proves who we are. Never shown.
 #[derive(Clone, PartialEq, Eq)]
-pub enum Credential {
+pub enum CredentialSource {
     ApiKey(String),
     Bearer(String),
     /// What this command prints.
@@ -28,7 +28,7 @@ pub enum Credential {
     Absent,
 }
 
-impl Credential {
+impl CredentialSource {
     /// Where it came from, as the init message has it.
     pub fn source(&self) -> &'static str {
         match self {
@@ -61,17 +61,17 @@ impl Credential {
     }
 
     /// Who pays, as far as the credential tells.
-    pub fn account(&self) -> Account {
-        let Self::OAuth { login, .. } = self else { return Account::ApiKey };
+    pub fn account(&self) -> AccountKind {
+        let Self::OAuth { login, .. } = self else { return AccountKind::ApiKey };
         match login.subscription.as_deref() {
-            None => Account::ApiKey,
-            Some("enterprise") => Account::Enterprise,
-            Some(_) => Account::Subscription,
+            None => AccountKind::ApiKey,
+            Some("enterprise") => AccountKind::Enterprise,
+            Some(_) => AccountKind::Subscription,
         }
     }
 }
 
-impl fmt::Debug for Credential {
+impl fmt::Debug for CredentialSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.source())
     }
@@ -79,8 +79,8 @@ impl fmt::Debug for Credential {
 
 /// Names the variables of credentials that are set and empty, where there is no other credential:
 /// a job without access to its secret looks like this.
-pub(super) fn empty_variables(credential: &Credential, variables: &Variables) -> Option<String> {
-    if *credential != Credential::Absent {
+pub(super) fn empty_variables(credential: &CredentialSource, variables: &Variables) -> Option<String> {
+    if *credential != CredentialSource::Absent {
         return None;
     }
     let is_empty = |name: &&str| {
@@ -98,7 +98,7 @@ pub(super) fn empty_variables(credential: &Credential, variables: &Variables) ->
 
 /// The warning that a credential is too short to be masked. Placeholders need none: they open
 /// nothing.
-pub(super) fn unmasked(credential: &Credential) -> Option<String> {
+pub(super) fn unmasked(credential: &CredentialSource) -> Option<String> {
     let is_short = |secret: &&str| !is_distinctive(secret) && !is_placeholder(secret);
     credential.secrets().iter().any(is_short).then(|| {
         format!(
@@ -115,22 +115,22 @@ pub(super) fn unmasked(credential: &Credential) -> Option<String> {
 /// There is a login file, nothing better, and no sense in it.
 pub(super) fn credential(
     args: &ModelArgs,
-    env: &Environment,
-    file: &Layer,
+    env: &ProcessEnv,
+    file: &FileSettings,
     config_dir: &Path,
-) -> Result<Credential, UsageError> {
+) -> Result<CredentialSource, UsageError> {
     let said = |command: &&String| !command.trim().is_empty();
     let helper = args.api_key_helper.as_ref().or(file.api_key_helper.as_ref());
     if let Some(command) = helper.filter(said) {
         let usual = HelperCommand::new(command);
         let ttl = env.api_key_helper_ttl.unwrap_or(usual.ttl);
-        return Ok(Credential::Helper(HelperCommand { ttl, ..usual }));
+        return Ok(CredentialSource::Helper(HelperCommand { ttl, ..usual }));
     }
     if let Some(token) = &env.auth_token {
-        return Ok(Credential::Bearer(token.clone()));
+        return Ok(CredentialSource::Bearer(token.clone()));
     }
     if let Some(key) = &env.api_key {
-        return Ok(Credential::ApiKey(key.clone()));
+        return Ok(CredentialSource::ApiKey(key.clone()));
     }
     let file = LoginFile {
         token_endpoint: env.oauth_endpoint.clone().or_else(|| file.oauth_endpoint.clone()),
@@ -140,12 +140,12 @@ pub(super) fn credential(
     let login = file.read().map_err(|error| {
         UsageError::credentials(format!("{error}; log in again, or remove the file"))
     })?;
-    let Some(login) = login else { return Ok(Credential::Absent) };
+    let Some(login) = login else { return Ok(CredentialSource::Absent) };
     if login.token_endpoint.as_deref().is_some_and(|address| !is_token_endpoint(address)) {
         return Err(UsageError::credentials(
             "the token endpoint is no https:// address; correct OUTLAST_OAUTH_ENDPOINT, or the \
              setting oauthEndpoint, or the login file",
         ));
     }
-    Ok(Credential::OAuth { file, login: Box::new(login) })
+    Ok(CredentialSource::OAuth { file, login: Box::new(login) })
 }

@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use super::layer::Layer;
+use super::layer::FileSettings;
 use super::rules::time;
-use super::{DEFAULTS, Demands, schema};
+use super::{DEFAULTS, AcceptanceSettings, schema};
 use crate::cli::args::AcceptanceArgs;
-use crate::cli::environment::Environment;
+use crate::cli::environment::ProcessEnv;
 use crate::cli::usage::UsageError;
 use crate::tools::Requirement;
 
@@ -16,10 +16,10 @@ use crate::tools::Requirement;
 /// A command that is none, or a schema that cannot be used.
 pub(super) fn read(
     flags: &AcceptanceArgs,
-    env: &Environment,
-    file: &Layer,
+    env: &ProcessEnv,
+    file: &FileSettings,
     cwd: &Path,
-) -> Result<Demands, UsageError> {
+) -> Result<AcceptanceSettings, UsageError> {
     let command = flags.require.as_ref().or(file.require.as_ref());
     if command.is_some_and(|command| command.trim().is_empty()) {
         return Err(UsageError::new(
@@ -31,7 +31,7 @@ pub(super) fn read(
     }
     let timeout = flags.require_timeout.or(time(file.require_timeout));
     let tries = env.schema_tries.or(file.schema_tries.map(u8::from));
-    Ok(Demands {
+    Ok(AcceptanceSettings {
         schema: flags.json_schema.as_ref().map(|given| schema::read(given, cwd)).transpose()?,
         schema_tries: tries.unwrap_or(DEFAULTS.schema_tries).max(1),
         requirement: command.map(|command| Requirement {

@@ -20,14 +20,14 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, Deserializer, MapAccess, SeqAccess, Visitor};
 
 use crate::cli::values;
-use crate::model::Address;
+use crate::model::BaseUrl;
 
 /// The smallest context window that a run can be had in, in tokens.
 pub(super) const SMALLEST_WINDOW: u32 = 1024;
 
 /// A model, and where it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Entry {
+pub(super) struct ModelEntry {
     /// A name or an alias.
     pub(super) model: String,
     /// `None`: where the primary model is.
@@ -84,7 +84,7 @@ impl KeyVariable {
     }
 }
 
-impl Entry {
+impl ModelEntry {
     /// Reads one as flags and lists have it.
     ///
     /// # Errors
@@ -151,7 +151,7 @@ fn is_version(text: &str) -> bool {
 
 /// A base URL in its one spelling.
 fn base_of(text: &str) -> Result<String, String> {
-    let address = Address::parse(text).map_err(|error| error.to_string())?;
+    let address = BaseUrl::parse(text).map_err(|error| error.to_string())?;
     if address.says_more() {
         return Err("an address holds no user, password or query; name a variable with the key \
                     after #, or headers in the settings"
@@ -163,7 +163,7 @@ fn base_of(text: &str) -> Result<String, String> {
 /// The same as an object of a settings file.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Object {
+struct ModelEntryObject {
     model: String,
     base_url: Option<String>,
     api_key_env: Option<String>,
@@ -173,10 +173,10 @@ struct Object {
     context_window: Option<NonZeroU32>,
 }
 
-impl TryFrom<Object> for Entry {
+impl TryFrom<ModelEntryObject> for ModelEntry {
     type Error = String;
 
-    fn try_from(object: Object) -> Result<Self, String> {
+    fn try_from(object: ModelEntryObject) -> Result<Self, String> {
         let about = |why: String| format!("{:?}: {why}", object.model);
         let key = match (object.api_key_env, object.auth_token_env) {
             (Some(_), Some(_)) => {
@@ -199,20 +199,20 @@ impl TryFrom<Object> for Entry {
     }
 }
 
-impl<'de> Deserialize<'de> for Entry {
+impl<'de> Deserialize<'de> for ModelEntry {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Form;
         impl<'de> Visitor<'de> for Form {
-            type Value = Entry;
+            type Value = ModelEntry;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a model, MODEL@URL#KEY_VARIABLE, or an object with \"model\"")
             }
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Entry, E> {
-                Entry::parse(text).map_err(E::custom)
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<ModelEntry, E> {
+                ModelEntry::parse(text).map_err(E::custom)
             }
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Entry, A::Error> {
-                let object = Object::deserialize(MapAccessDeserializer::new(map))?;
-                Entry::try_from(object).map_err(de::Error::custom)
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<ModelEntry, A::Error> {
+                let object = ModelEntryObject::deserialize(MapAccessDeserializer::new(map))?;
+                ModelEntry::try_from(object).map_err(de::Error::custom)
             }
         }
         deserializer.deserialize_any(Form)
@@ -221,51 +221,51 @@ impl<'de> Deserialize<'de> for Entry {
 
 /// The entries of a settings file: a list, or one text with commas between them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Entries(pub Vec<Entry>);
+pub(super) struct ModelEntryList(pub Vec<ModelEntry>);
 
-impl Entries {
+impl ModelEntryList {
     /// Reads what flags say.
     ///
     /// # Errors
     /// What is wrong with the first that is wrong.
     pub(super) fn parse<S: AsRef<str>>(texts: &[S]) -> Result<Self, String> {
         let entries: Result<_, _> =
-            values::list(texts).iter().map(|text| Entry::parse(text)).collect();
+            values::list(texts).iter().map(|text| ModelEntry::parse(text)).collect();
         entries.map(Self)
     }
 }
 
-impl Entries {
+impl ModelEntryList {
     /// An entry that comes twice. Those of several files are joined, so this is asked of each file
     /// by itself.
-    pub(super) fn repeated(&self) -> Option<&Entry> {
+    pub(super) fn repeated(&self) -> Option<&ModelEntry> {
         let place =
-            |entry: &Entry| (entry.model.clone(), entry.base_url.clone(), entry.key.clone());
+            |entry: &ModelEntry| (entry.model.clone(), entry.base_url.clone(), entry.key.clone());
         let mut entries = self.0.iter().enumerate();
-        let again = |(index, entry): &(usize, &Entry)| {
+        let again = |(index, entry): &(usize, &ModelEntry)| {
             self.0[..*index].iter().any(|earlier| place(earlier) == place(entry))
         };
         entries.find(again).map(|(_, entry)| entry)
     }
 }
 
-impl<'de> Deserialize<'de> for Entries {
+impl<'de> Deserialize<'de> for ModelEntryList {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct List;
         impl<'de> Visitor<'de> for List {
-            type Value = Entries;
+            type Value = ModelEntryList;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a name or a list of names")
             }
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Entries, E> {
-                Entries::parse(&[text]).map_err(E::custom)
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<ModelEntryList, E> {
+                ModelEntryList::parse(&[text]).map_err(E::custom)
             }
-            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Entries, A::Error> {
+            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<ModelEntryList, A::Error> {
                 let mut entries = Vec::new();
                 while let Some(entry) = items.next_element()? {
                     entries.push(entry);
                 }
-                Ok(Entries(entries))
+                Ok(ModelEntryList(entries))
             }
         }
         deserializer.deserialize_any(List)

@@ -10,33 +10,33 @@ use serde::Deserialize;
 use serde::de::{self, Deserializer, SeqAccess, Visitor};
 use serde_json::Value;
 
-use super::entry::Entries;
+use super::entry::ModelEntryList;
 use super::load::says_something;
 use super::trust::TrustedProject;
-use super::windows::Sizes;
+use super::windows::WindowSizes;
 use crate::cli::args::{BudgetMode, ChildEnv, OnDenied, PermissionMode, SandboxMode};
 use crate::cli::values;
 
 /// One settings file, or several merged. `None` and empty mean: not said here.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct Layer {
+pub(super) struct FileSettings {
     pub api_key_helper: Option<String>,
     pub oauth_endpoint: Option<String>,
     pub oauth_client_id: Option<String>,
     pub model: Option<String>,
     pub agent: Option<String>,
-    pub fallback_model: Entries,
+    pub fallback_model: ModelEntryList,
     pub fallback_return: Option<bool>,
     pub fast: Option<bool>,
-    pub context_window: Option<Sizes>,
+    pub context_window: Option<WindowSizes>,
     pub auto_compact_enabled: Option<bool>,
     pub compact_at: Option<f64>,
     pub max_compactions: Option<u8>,
-    pub prices: BTreeMap<String, Price>,
+    pub prices: BTreeMap<String, FilePrice>,
     #[serde(deserialize_with = "variables")]
     pub env: BTreeMap<String, String>,
-    pub permissions: Permissions,
+    pub permissions: FilePermissions,
     /// Read apart: those of all files count.
     #[serde(rename = "hooks")]
     pub _hooks: Option<Value>,
@@ -54,44 +54,44 @@ pub(super) struct Layer {
     pub max_turns: Option<NonZeroU32>,
     pub max_budget_usd: Option<f64>,
     pub budget_mode: Option<BudgetMode>,
-    pub max_duration: Option<Span>,
+    pub max_duration: Option<DurationValue>,
     pub wrap_up_at: Option<f64>,
     pub token_budget: Option<NonZeroU32>,
     pub token_budget_nudges: Option<u8>,
 
     pub require: Option<String>,
-    pub require_timeout: Option<Span>,
+    pub require_timeout: Option<DurationValue>,
     pub require_retries: Option<u8>,
     pub schema_tries: Option<NonZeroU8>,
     pub loop_note_at: Option<u32>,
     pub loop_stop_at: Option<u32>,
 
     pub max_retries: Option<u8>,
-    pub max_retry_wait: Option<Span>,
-    pub retry_first_delay: Option<Span>,
-    pub retry_longest_delay: Option<Span>,
+    pub max_retry_wait: Option<DurationValue>,
+    pub retry_first_delay: Option<DurationValue>,
+    pub retry_longest_delay: Option<DurationValue>,
     pub retry_quota: Option<u16>,
-    pub unattended_retry: Option<Unattended>,
-    pub unattended_longest_delay: Option<Span>,
+    pub unattended_retry: Option<UnattendedRetry>,
+    pub unattended_longest_delay: Option<DurationValue>,
     pub capacity_probes: Option<bool>,
-    pub capacity_probe_interval: Option<Span>,
+    pub capacity_probe_interval: Option<DurationValue>,
     pub overload_limit: Option<u8>,
     pub overloads_per_fallback: Option<u8>,
     pub torn_streams_per_whole: Option<u8>,
     pub empty_reply_retries: Option<u8>,
     pub paused_turn_resumptions: Option<u8>,
     pub shared_limits: Option<bool>,
-    pub account_kind: Option<AccountKind>,
-    pub heartbeat_interval: Option<Span>,
+    pub account_kind: Option<ConfiguredAccount>,
+    pub heartbeat_interval: Option<DurationValue>,
 
-    pub connect_timeout: Option<Span>,
-    pub first_byte_timeout: Option<Span>,
-    pub stream_idle_timeout: Option<Span>,
-    pub stream_progress_timeout: Option<Span>,
-    pub reply_timeout: Option<Span>,
-    pub request_timeout: Option<Span>,
-    pub dead_path_timeout: Option<Span>,
-    pub stdin_timeout: Option<Span>,
+    pub connect_timeout: Option<DurationValue>,
+    pub first_byte_timeout: Option<DurationValue>,
+    pub stream_idle_timeout: Option<DurationValue>,
+    pub stream_progress_timeout: Option<DurationValue>,
+    pub reply_timeout: Option<DurationValue>,
+    pub request_timeout: Option<DurationValue>,
+    pub dead_path_timeout: Option<DurationValue>,
+    pub stdin_timeout: Option<DurationValue>,
 
     pub max_output_tokens: Option<NonZeroU32>,
     pub escalated_output_tokens: Option<NonZeroU32>,
@@ -100,21 +100,21 @@ pub(super) struct Layer {
     pub output_continuations: Option<u8>,
     pub max_thinking_tokens: Option<u32>,
 
-    pub bash_timeout: Option<Span>,
-    pub bash_max_timeout: Option<Span>,
-    pub background_lifetime: Option<Span>,
-    pub background_wait: Option<Span>,
-    pub web_fetch_timeout: Option<Span>,
-    pub web_fetch_private_hosts: Words,
+    pub bash_timeout: Option<DurationValue>,
+    pub bash_max_timeout: Option<DurationValue>,
+    pub background_lifetime: Option<DurationValue>,
+    pub background_wait: Option<DurationValue>,
+    pub web_fetch_timeout: Option<DurationValue>,
+    pub web_fetch_private_hosts: NameList,
     pub max_agent_depth: Option<u8>,
     pub max_live_agents: Option<NonZeroU16>,
     pub max_agents: Option<u32>,
     pub max_tool_result_chars: Option<NonZeroU32>,
-    pub sandbox: Sandbox,
+    pub sandbox: FileSandbox,
     pub child_env: Option<ChildEnv>,
     pub on_denied: Option<OnDenied>,
     pub cleanup_period_days: Option<u32>,
-    pub pass_env: Words,
+    pub pass_env: NameList,
 
     /// Keys that mean nothing to us. Judged after reading, by name.
     #[serde(flatten)]
@@ -123,7 +123,7 @@ pub(super) struct Layer {
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct Permissions {
+pub(super) struct FilePermissions {
     pub allow: Vec<String>,
     pub ask: Vec<String>,
     pub deny: Vec<String>,
@@ -137,15 +137,15 @@ pub(super) struct Permissions {
 /// What commands may touch. Some keys of the same family of tools ask for what is not there.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct Sandbox {
+pub(super) struct FileSandbox {
     pub mode: Option<SandboxMode>,
     /// Other ways to say the mode; the files are merged with the mode alone.
     #[serde(rename = "enabled")]
     pub _enabled: Option<bool>,
     #[serde(rename = "failIfUnavailable")]
     pub _fail_if_unavailable: Option<bool>,
-    pub filesystem: SandboxFiles,
-    pub network: SandboxNetwork,
+    pub filesystem: FileSandboxPaths,
+    pub network: FileSandboxNetwork,
     /// No command is ever run outside of the sandbox because the model asks for it.
     #[serde(rename = "allowUnsandboxedCommands")]
     pub _unsandboxed: Option<bool>,
@@ -160,7 +160,7 @@ pub(super) struct Sandbox {
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct SandboxFiles {
+pub(super) struct FileSandboxPaths {
     pub allow_write: Vec<String>,
     pub deny_write: Vec<String>,
     pub allow_read: Vec<String>,
@@ -171,14 +171,14 @@ pub(super) struct SandboxFiles {
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct SandboxNetwork {
+pub(super) struct FileSandboxNetwork {
     pub enabled: Option<bool>,
     /// Domains, ports and sockets: Landlock does not know them.
     #[serde(flatten)]
     pub others: BTreeMap<String, Value>,
 }
 
-impl Sandbox {
+impl FileSandbox {
     /// Keys that are asked for and have no effect.
     pub(super) fn unsupported(&self) -> Vec<String> {
         let own = [
@@ -197,7 +197,7 @@ impl Sandbox {
 /// US dollars per million tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Price {
+pub struct FilePrice {
     pub input: f64,
     pub output: f64,
     pub cache_read: Option<f64>,
@@ -207,7 +207,7 @@ pub struct Price {
 /// Which failures are waited out without a count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Unattended {
+pub enum UnattendedRetry {
     Off,
     On,
     All,
@@ -215,7 +215,7 @@ pub enum Unattended {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) enum AccountKind {
+pub(super) enum ConfiguredAccount {
     ApiKey,
     Enterprise,
     Subscription,
@@ -223,27 +223,27 @@ pub(super) enum AccountKind {
 
 /// A duration: `"90s"`, `"1h30m"`, or a number of seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Span(pub Duration);
+pub(super) struct DurationValue(pub Duration);
 
-impl<'de> Deserialize<'de> for Span {
+impl<'de> Deserialize<'de> for DurationValue {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Text;
         impl Visitor<'_> for Text {
-            type Value = Span;
+            type Value = DurationValue;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a duration")
             }
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Span, E> {
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<DurationValue, E> {
                 let wrong = |why| E::custom(format!("{text:?} {why}"));
-                values::duration(text).map(Span).map_err(wrong)
+                values::duration(text).map(DurationValue).map_err(wrong)
             }
-            fn visit_u64<E: de::Error>(self, seconds: u64) -> Result<Span, E> {
+            fn visit_u64<E: de::Error>(self, seconds: u64) -> Result<DurationValue, E> {
                 self.visit_str(&seconds.to_string())
             }
-            fn visit_i64<E: de::Error>(self, seconds: i64) -> Result<Span, E> {
+            fn visit_i64<E: de::Error>(self, seconds: i64) -> Result<DurationValue, E> {
                 self.visit_str(&seconds.to_string())
             }
-            fn visit_f64<E: de::Error>(self, seconds: f64) -> Result<Span, E> {
+            fn visit_f64<E: de::Error>(self, seconds: f64) -> Result<DurationValue, E> {
                 self.visit_str(&seconds.to_string())
             }
         }
@@ -291,25 +291,25 @@ impl<'de> Deserialize<'de> for VariableText {
 
 /// Names: a list, or one text with commas between them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Words(pub Vec<String>);
+pub(super) struct NameList(pub Vec<String>);
 
-impl<'de> Deserialize<'de> for Words {
+impl<'de> Deserialize<'de> for NameList {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Names;
         impl<'de> Visitor<'de> for Names {
-            type Value = Words;
+            type Value = NameList;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a name or a list of names")
             }
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Words, E> {
-                Ok(Words(values::list(&[text])))
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<NameList, E> {
+                Ok(NameList(values::list(&[text])))
             }
-            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Words, A::Error> {
+            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<NameList, A::Error> {
                 let mut words = Vec::new();
                 while let Some(item) = items.next_element::<String>()? {
                     words.push(item);
                 }
-                Ok(Words(words))
+                Ok(NameList(words))
             }
         }
         deserializer.deserialize_any(Names)

@@ -5,13 +5,13 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
-use super::layer::Layer;
-use super::locate::{self, Places};
-use super::mistakes::{self, Sound};
+use super::layer::FileSettings;
+use super::locate::{self, JsonPaths};
+use super::mistakes::{self, ValidSettings};
 use super::sandbox;
 use crate::cli::usage::UsageError;
 use crate::cli::values;
-use crate::hooks::{HookSettings, Skipped};
+use crate::hooks::{HookSettings, SkippedHook};
 use crate::process::reading;
 use crate::tools::anchor_rule;
 
@@ -20,7 +20,7 @@ const LARGEST: u64 = 1 << 20;
 
 /// One text of settings, without mistakes.
 #[derive(Clone, Debug)]
-pub(super) struct Parsed {
+pub(super) struct ParsedSettings {
     /// The file's, for messages.
     pub name: String,
     pub value: Value,
@@ -32,14 +32,14 @@ pub(super) struct Parsed {
     pub rules: Vec<(String, String)>,
 }
 
-impl Parsed {
+impl ParsedSettings {
     /// What a text comes to, as far as it is used.
     pub(super) fn new(name: String, value: Value, text: String) -> Self {
         let rules = rules(&name, &text);
         Self { name, value, text, warnings: Vec::new(), rules }
     }
 
-    pub(super) fn layer(&self) -> Layer {
+    pub(super) fn layer(&self) -> FileSettings {
         typed(&self.value)
     }
 
@@ -69,7 +69,7 @@ const RULES: [&str; 3] = ["allow", "ask", "deny"];
 
 /// Every rule of a text, and where it stands.
 fn rules(name: &str, text: &str) -> Vec<(String, String)> {
-    let places = Places::of(text);
+    let places = JsonPaths::of(text);
     let mut found = Vec::new();
     for list in RULES {
         let outer = places.nearest(["permissions", list]);
@@ -85,7 +85,7 @@ fn rules(name: &str, text: &str) -> Vec<(String, String)> {
 
 /// Settings that were read: the merged values, and what should be said about them.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Loaded {
+pub(super) struct LoadedSettings {
     merged: Value,
     pub hooks: HookSettings,
     pub warnings: Vec<String>,
@@ -95,18 +95,18 @@ pub(super) struct Loaded {
     pub forbids_bypass: Option<String>,
 }
 
-impl Loaded {
+impl LoadedSettings {
     /// Lays one text over what was read so far.
-    pub(super) fn lay(mut self, parsed: Parsed) -> Self {
+    pub(super) fn lay(mut self, parsed: ParsedSettings) -> Self {
         let layer = parsed.layer();
-        let Parsed { name, mut value, warnings, rules, .. } = parsed;
+        let ParsedSettings { name, mut value, warnings, rules, .. } = parsed;
         self.warnings.extend(warnings);
         self.rules.extend(rules);
         if let Some(word) = &layer.permissions.disable_bypass_permissions_mode {
             self.forbids_bypass = (word == FORBIDS_BYPASS).then(|| name.clone());
         }
         if let Some(hooks) = hooks(&value, &name) {
-            for Skipped { place, why, .. } in &hooks.skipped {
+            for SkippedHook { place, why, .. } in &hooks.skipped {
                 self.warnings.push(format!("{name}: {place} has no effect: {why}"));
             }
             self.hooks.merge(hooks);
@@ -167,11 +167,11 @@ impl Loaded {
 
     /// Whether every value has its shape.
     pub(super) fn is_sound(&self) -> bool {
-        self.merged.is_null() || serde_json::from_value::<Layer>(self.merged.clone()).is_ok()
+        self.merged.is_null() || serde_json::from_value::<FileSettings>(self.merged.clone()).is_ok()
     }
 
     /// What all files come to.
-    pub(super) fn layer(&self) -> Layer {
+    pub(super) fn layer(&self) -> FileSettings {
         typed(&self.merged)
     }
 }
@@ -184,7 +184,7 @@ fn object(value: &mut Value) -> &mut Map<String, Value> {
     value.as_object_mut().expect("it was made an object")
 }
 
-fn typed(value: &Value) -> Layer {
+fn typed(value: &Value) -> FileSettings {
     let value = if value.is_null() { Value::Object(Map::new()) } else { value.clone() };
     serde_json::from_value(value).expect("every file had the right shape, and merging keeps shapes")
 }
@@ -193,7 +193,7 @@ fn typed(value: &Value) -> Layer {
 ///
 /// # Errors
 /// What is wrong with it, one line each.
-pub(super) fn file(path: &Path) -> Result<Option<Parsed>, Vec<String>> {
+pub(super) fn file(path: &Path) -> Result<Option<ParsedSettings>, Vec<String>> {
     let shown = path.display().to_string();
     match reading::read_regular(path, LARGEST) {
         Ok(bytes) => content(&shown, bytes).map(Some),
@@ -210,7 +210,7 @@ pub(super) fn file(path: &Path) -> Result<Option<Parsed>, Vec<String>> {
 ///
 /// # Errors
 /// What is wrong with it, one line each.
-pub(super) fn flag(given: &str) -> Result<Parsed, Vec<String>> {
+pub(super) fn flag(given: &str) -> Result<ParsedSettings, Vec<String>> {
     if given.trim_start().starts_with('{') {
         return text("--settings", given);
     }
@@ -224,15 +224,15 @@ pub(super) fn flag(given: &str) -> Result<Parsed, Vec<String>> {
 ///
 /// # Errors
 /// What is wrong with it, one line each.
-pub(super) fn content(name: &str, bytes: Vec<u8>) -> Result<Parsed, Vec<String>> {
+pub(super) fn content(name: &str, bytes: Vec<u8>) -> Result<ParsedSettings, Vec<String>> {
     let decoded = utf8(name, bytes).map_err(|error| vec![error.to_string()])?;
     text(name, &decoded)
 }
 
-fn text(name: &str, text: &str) -> Result<Parsed, Vec<String>> {
+fn text(name: &str, text: &str) -> Result<ParsedSettings, Vec<String>> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let Sound { value, warnings } = mistakes::check(name, text)?;
-    Ok(Parsed { warnings, ..Parsed::new(name.to_owned(), value, text.to_owned()) })
+    let ValidSettings { value, warnings } = mistakes::check(name, text)?;
+    Ok(ParsedSettings { warnings, ..ParsedSettings::new(name.to_owned(), value, text.to_owned()) })
 }
 
 pub(super) fn says_something(value: &Value) -> bool {

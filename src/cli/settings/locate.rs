@@ -5,7 +5,7 @@ use std::ops::Range;
 
 /// A value of a JSON text, and its bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct JsonPath {
     /// The object or list that it is in. `None`: it is all of the text.
     pub within: Option<usize>,
     /// Its key there, or its index.
@@ -17,9 +17,9 @@ pub(super) struct Place {
 
 /// Every value of a text, outer ones before inner ones, as far as the text is JSON.
 #[derive(Clone, Debug)]
-pub(super) struct Places<'a> {
+pub(super) struct JsonPaths<'a> {
     text: &'a str,
-    all: Vec<Place>,
+    all: Vec<JsonPath>,
     /// Where each line begins.
     lines: Vec<usize>,
     /// The first value of each key, by what it is in.
@@ -28,9 +28,9 @@ pub(super) struct Places<'a> {
     pub repeated: Vec<(usize, usize)>,
 }
 
-impl<'a> Places<'a> {
+impl<'a> JsonPaths<'a> {
     pub(super) fn of(text: &'a str) -> Self {
-        let mut scan = Scan { text: text.as_bytes(), at: 0, found: Vec::new() };
+        let mut scan = JsonScanner { text: text.as_bytes(), at: 0, found: Vec::new() };
         let start = scan.skip_space();
         let _ = scan.value((None, String::new()), start, 0);
         let all = scan.found;
@@ -46,7 +46,7 @@ impl<'a> Places<'a> {
         Self { text, all, lines: [0].into_iter().chain(ends).collect(), known, repeated }
     }
 
-    pub(super) fn get(&self, index: usize) -> Option<&Place> {
+    pub(super) fn get(&self, index: usize) -> Option<&JsonPath> {
         self.all.get(index)
     }
 
@@ -62,7 +62,7 @@ impl<'a> Places<'a> {
     pub(super) fn path(&self, index: usize) -> Vec<&str> {
         let mut path = Vec::new();
         let mut place = self.get(index);
-        while let Some(Place { within: Some(outer), key, .. }) = place {
+        while let Some(JsonPath { within: Some(outer), key, .. }) = place {
             path.push(key.as_str());
             place = self.get(*outer);
         }
@@ -128,13 +128,13 @@ pub(super) fn offset(text: &str, line: usize, column: usize) -> usize {
 /// No settings are nested deeper; `serde_json` itself gives up at 128.
 const DEEPEST: usize = 128;
 
-struct Scan<'a> {
+struct JsonScanner<'a> {
     text: &'a [u8],
     at: usize,
-    found: Vec<Place>,
+    found: Vec<JsonPath>,
 }
 
-impl Scan<'_> {
+impl JsonScanner<'_> {
     fn peek(&self) -> Option<u8> {
         self.text.get(self.at).copied()
     }
@@ -160,7 +160,7 @@ impl Scan<'_> {
     ) -> Option<()> {
         let begin = self.skip_space();
         let index = self.found.len();
-        self.found.push(Place { within, key, start, value: begin..self.text.len() });
+        self.found.push(JsonPath { within, key, start, value: begin..self.text.len() });
         match self.peek()? {
             _ if depth > DEEPEST => return None,
             b'{' => self.members(index, depth)?,

@@ -6,13 +6,13 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 
-use super::layer::Layer;
-use super::load::{Loaded, Parsed};
+use super::layer::FileSettings;
+use super::load::{LoadedSettings, ParsedSettings};
 use super::origins::{BY_FLAG, BY_VARIABLE};
 use super::table::{self, snake};
-use crate::cli::args::{Given, RunArgs};
+use crate::cli::args::{GivenFlags, RunArgs};
 use crate::cli::environment::Variables;
-use crate::hooks::Handler;
+use crate::hooks::HookHandler;
 
 /// Where they are, lowest first.
 #[cfg(target_os = "macos")]
@@ -32,24 +32,24 @@ pub(super) fn files() -> Vec<PathBuf> {
 
 /// What managed files say.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Managed {
-    pub(super) files: Vec<Parsed>,
+pub(super) struct ManagedSettings {
+    pub(super) files: Vec<ParsedSettings>,
 }
 
-impl Managed {
+impl ManagedSettings {
     /// Lays them over everything that was read so far.
-    pub(super) fn lay_over(&self, mut loaded: Loaded) -> Loaded {
+    pub(super) fn lay_over(&self, mut loaded: LoadedSettings) -> LoadedSettings {
         if self.says("allowManagedHooksOnly") {
             loaded.forget_hooks();
         }
         if self.says("allowManagedPermissionRulesOnly") {
             loaded.forget_leave();
         }
-        self.files.iter().cloned().fold(loaded, Loaded::lay)
+        self.files.iter().cloned().fold(loaded, LoadedSettings::lay)
     }
 
     /// Takes away flags and variables about what is decided already.
-    pub(super) fn outrank(&self, args: &mut RunArgs, given: &mut Given, variables: &mut Variables) {
+    pub(super) fn outrank(&self, args: &mut RunArgs, given: &mut GivenFlags, variables: &mut Variables) {
         for file in &self.files {
             let members = file.value.as_object().into_iter().flatten();
             for (key, value) in members {
@@ -67,7 +67,7 @@ impl Managed {
         key: &str,
         value: &Value,
         args: &mut RunArgs,
-        given: &mut Given,
+        given: &mut GivenFlags,
         variables: &mut Variables,
     ) {
         let names: Vec<String> = match (key, value) {
@@ -98,25 +98,25 @@ impl Managed {
     pub(super) fn settle(
         &self,
         args: &RunArgs,
-        file: &Layer,
+        file: &FileSettings,
         variables: &mut Variables,
     ) -> RunArgs {
         let own = file.env.iter().map(|(name, value)| (name.into(), value.into()));
         variables.extend(own);
         let mut args = args.clone();
-        self.outrank(&mut args, &mut Given::new(), variables);
+        self.outrank(&mut args, &mut GivenFlags::new(), variables);
         args
     }
 
     /// The hooks that run. Where somebody wants none, those of managed files are left.
-    pub(super) fn choose(&self, hooks: Vec<Handler>, off: Option<bool>) -> Vec<Handler> {
+    pub(super) fn choose(&self, hooks: Vec<HookHandler>, off: Option<bool>) -> Vec<HookHandler> {
         if off != Some(true) && !self.says("allowManagedHooksOnly") {
             return hooks;
         }
         if self.says("disableAllHooks") {
             return Vec::new();
         }
-        let own = |hook: &Handler| self.files.iter().any(|file| file.name == hook.source);
+        let own = |hook: &HookHandler| self.files.iter().any(|file| file.name == hook.source);
         hooks.into_iter().filter(own).collect()
     }
 

@@ -5,10 +5,10 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::layer::Layer;
-use super::locate::{self, Places};
-use super::naming::{self, Misnomer};
-use super::strange::{self, Strangers};
+use super::layer::FileSettings;
+use super::locate::{self, JsonPaths};
+use super::naming::{self, BadRuleName};
+use super::strange::{self, UnknownKeys};
 use super::{ranges, table};
 use crate::cli::nearness::distance;
 use crate::hooks::{BadHook, HookEvent, HookSettings, is_foreign_event};
@@ -21,7 +21,7 @@ const TOLD_MAX: usize = 20;
 const MAY_BE_SECRET: [&str; 4] = ["apiKeyHelper", "env", "hooks", "mcpServers"];
 
 /// A text of settings without mistakes.
-pub(super) struct Sound {
+pub(super) struct ValidSettings {
     pub value: Value,
     /// What is to be said of it all the same.
     pub warnings: Vec<String>,
@@ -31,17 +31,17 @@ pub(super) struct Sound {
 ///
 /// # Errors
 /// What is wrong, one line each, in the order of the text. Never none.
-pub(super) fn check(name: &str, text: &str) -> Result<Sound, Vec<String>> {
+pub(super) fn check(name: &str, text: &str) -> Result<ValidSettings, Vec<String>> {
     let value: Value =
         serde_json::from_str(text).map_err(|error| vec![no_json(name, text, &error)])?;
-    let places = Places::of(text);
+    let places = JsonPaths::of(text);
     if !value.is_object() {
         let (line, column) = places.value(0);
         return Err(vec![format!(
             "{name}:{line}:{column}: settings are a JSON object; write {{...}}"
         )]);
     }
-    let mut search = Search {
+    let mut search = MistakeSearch {
         text,
         places: &places,
         misshapen: Vec::new(),
@@ -51,7 +51,7 @@ pub(super) fn check(name: &str, text: &str) -> Result<Sound, Vec<String>> {
     search.repetitions();
     search.shapes(0);
     let layer = search.layer(&value);
-    let Strangers { mistyped, told } = strange::strangers(name, &layer, &places);
+    let UnknownKeys { mistyped, told } = strange::strangers(name, &layer, &places);
     for (index, why) in mistyped {
         search.found.push((places.start(index), why));
     }
@@ -65,7 +65,7 @@ pub(super) fn check(name: &str, text: &str) -> Result<Sound, Vec<String>> {
     let remarks = remarks.take(TOLD_MAX).map(remark);
     match search.told(name) {
         mistakes if mistakes.is_empty() => {
-            Ok(Sound { value, warnings: told.into_iter().chain(remarks).collect() })
+            Ok(ValidSettings { value, warnings: told.into_iter().chain(remarks).collect() })
         }
         mistakes => Err(mistakes),
     }
@@ -97,9 +97,9 @@ pub(super) fn bare(error: &serde_json::Error) -> String {
 pub(super) const NEITHER: &str = "something else";
 
 /// A text being searched for mistakes.
-struct Search<'a> {
+struct MistakeSearch<'a> {
     text: &'a str,
-    places: &'a Places<'a>,
+    places: &'a JsonPaths<'a>,
     /// Values that have not the shape of settings.
     misshapen: Vec<usize>,
     /// Line and column, and what is wrong there.
@@ -108,7 +108,7 @@ struct Search<'a> {
     remarks: Vec<((usize, usize), String)>,
 }
 
-impl Search<'_> {
+impl MistakeSearch<'_> {
     fn repetitions(&mut self) {
         for (first, again) in &self.places.repeated {
             let path = self.places.path(*again).join(".");
@@ -157,7 +157,7 @@ impl Search<'_> {
         }
         let end = before.len() + value.len();
         let alone = before + value + &after;
-        let error = serde_json::from_str::<Layer>(&alone).err()?;
+        let error = serde_json::from_str::<FileSettings>(&alone).err()?;
         let why = bare(&error);
         // What is missing around it stands beside it in the text.
         let beside = locate::offset(&alone, error.line(), error.column()) >= end;
@@ -167,13 +167,13 @@ impl Search<'_> {
     }
 
     /// The settings without what is misshapen.
-    fn layer(&self, value: &Value) -> Layer {
+    fn layer(&self, value: &Value) -> FileSettings {
         let mut rest = value.clone();
         for index in self.misshapen.iter().rev() {
             let mut path = self.places.path(*index);
             // The rest of what it is deeper within may not stand without it.
             path.truncate(2);
-            let Some((key, outer)) = path.split_last() else { return Layer::default() };
+            let Some((key, outer)) = path.split_last() else { return FileSettings::default() };
             let outer = outer.iter().try_fold(&mut rest, |value, key| match value {
                 Value::Object(members) => members.get_mut(*key),
                 Value::Array(items) => items.get_mut(key.parse::<usize>().ok()?),
@@ -192,7 +192,7 @@ impl Search<'_> {
         serde_json::from_value(rest).unwrap_or_default()
     }
 
-    fn ranges(&mut self, layer: &Layer) {
+    fn ranges(&mut self, layer: &FileSettings) {
         for (path, why) in ranges::misfits(layer) {
             let at = self.places.nearest(path.iter().map(String::as_str));
             let key = path.first().map_or("", String::as_str);
@@ -213,7 +213,7 @@ impl Search<'_> {
                 if let Err(why) = read(rule, root, Some(root)) {
                     let why = format!("\"permissions.{list}\": `{rule}` is no rule: {why}");
                     self.found.push((at, why));
-                } else if let Some(Misnomer { why, is_near }) = naming::misnomer(rule) {
+                } else if let Some(BadRuleName { why, is_near }) = naming::misnomer(rule) {
                     let why = format!("the rule \"{rule}\" of permissions.{list} {why}");
                     // Whoever mistypes what holds a run back must not get a run without it.
                     let restricts = list != "allow";

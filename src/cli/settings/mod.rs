@@ -41,23 +41,23 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub use chain::{Chain, Link};
+pub use chain::{ModelChain, ChainEntry};
 pub use contract::ContractChange;
-pub use credential::Credential;
-pub use layer::{Price, Unattended};
+pub use credential::CredentialSource;
+pub use layer::{FilePrice, UnattendedRetry};
 pub use managed::MANAGED_FILES;
-pub use repository::Ignored;
+pub use repository::IgnoredSetting;
 pub use servers::McpServers;
-pub use table::{Setting, names, settings};
+pub use table::{SettingRow, names, settings};
 
 use crate::agent::AgentLimits;
 use crate::cli::args::{BudgetMode, ChildEnv, OnDenied, OutputFormat, PermissionMode};
 use crate::cli::environment::Variables;
-use crate::cli::prompts::Library;
+use crate::cli::prompts::PromptLibrary;
 use crate::cli::stdin::{Need, StdinWish};
-use crate::hooks::{Handler, HookEvent};
+use crate::hooks::{HookHandler, HookEvent};
 use crate::journal::{OnDamage, Terms};
-use crate::model::{Address, Proxies};
+use crate::model::{BaseUrl, Proxies};
 use crate::recovery::{Limits, Money};
 use crate::tools::{AgentDefinition, AnswerSchema, Requirement, SandboxSettings, secret_values};
 
@@ -116,9 +116,9 @@ pub(super) const DEFAULTS: Defaults = Defaults {
 #[derive(Clone, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a setting of its own")]
 pub struct Settings {
-    pub output: Output,
+    pub output: OutputSettings,
     pub prompt: PromptSource,
-    pub session: Start,
+    pub session: SessionStart,
     /// What becomes of a session to resume whose file is damaged.
     pub on_damage: OnDamage,
     /// How the session to resume was started. Empty for a new one.
@@ -131,7 +131,7 @@ pub struct Settings {
     pub config_dir: PathBuf,
     pub cwd: PathBuf,
     /// The models, the preferred one first, and where they are.
-    pub chain: Chain,
+    pub chain: ModelChain,
     /// Whether the first model is tried again after a while, once another has taken over.
     pub fallback_return: bool,
     /// Whether the service is asked for fast answers.
@@ -144,9 +144,9 @@ pub struct Settings {
     /// Whether runs of one host tell each other about rate limits.
     pub shared_limits: bool,
     /// By model; the empty name is for every model that has no entry of its own.
-    pub prices: BTreeMap<String, Price>,
+    pub prices: BTreeMap<String, FilePrice>,
     /// Where the first model is.
-    pub endpoint: Endpoint,
+    pub endpoint: EndpointSettings,
     pub limits: Limits,
     pub budget: Option<Money>,
     pub budget_mode: BudgetMode,
@@ -160,14 +160,14 @@ pub struct Settings {
     /// The kinds of sub-agents beside the one that is built in, by name.
     pub agents: Vec<AgentDefinition>,
     /// Commands and skills, and where all of it is.
-    pub library: Library,
-    pub demands: Demands,
+    pub library: PromptLibrary,
+    pub demands: AcceptanceSettings,
     /// How many sub-agents there may be.
     pub agent_limits: AgentLimits,
     /// What is added to the system prompt of each.
     pub agent_words: Option<String>,
     /// The user's own programs that have a say.
-    pub hooks: Vec<Handler>,
+    pub hooks: Vec<HookHandler>,
     /// How many hooks this process is within.
     pub hook_depth: u8,
     /// Whose memory files are read. `None`: nobody's.
@@ -176,7 +176,7 @@ pub struct Settings {
     pub variables: Variables,
     pub warnings: Vec<String>,
     /// What the repository's own settings wanted, and did not get.
-    pub ignored: Vec<Ignored>,
+    pub ignored: Vec<IgnoredSetting>,
     /// The same in one line, which is among the warnings too.
     pub ignored_line: Option<String>,
 }
@@ -197,7 +197,7 @@ impl Settings {
 /// Who is told what.
 #[derive(Clone, Debug, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
-pub struct Output {
+pub struct OutputSettings {
     pub format: OutputFormat,
     /// With `json`: every message, and not only the result.
     pub verbose: bool,
@@ -235,7 +235,7 @@ impl PromptSource {
 
 /// Which session this is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Start {
+pub enum SessionStart {
     New {
         session_id: String,
     },
@@ -255,9 +255,9 @@ pub enum Start {
 
 /// Where the model is, and how long it may take.
 #[derive(Clone)]
-pub struct Endpoint {
+pub struct EndpointSettings {
     pub base_url: String,
-    pub credential: Credential,
+    pub credential: CredentialSource,
     pub headers: Vec<(String, String)>,
     /// Certificates to trust beside the system's.
     pub ca_files: Vec<PathBuf>,
@@ -271,10 +271,10 @@ pub struct Endpoint {
     pub dead_path: Duration,
 }
 
-impl fmt::Debug for Endpoint {
+impl fmt::Debug for EndpointSettings {
     /// Headers by name: what they say may be a secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let origin = Address::parse(&self.base_url).map(|address| address.origin());
+        let origin = BaseUrl::parse(&self.base_url).map(|address| address.origin());
         let headers: Vec<&str> = self.headers.iter().map(|(name, _)| name.as_str()).collect();
         f.debug_struct("Endpoint")
             .field("origin", &origin)
@@ -308,7 +308,7 @@ pub struct MemorySources {
 
 /// What the run must come up with before it is a success.
 #[derive(Clone, Debug)]
-pub struct Demands {
+pub struct AcceptanceSettings {
     pub schema: Option<AnswerSchema>,
     /// How many answers may fail to fit it before the run ends. At least 1.
     pub schema_tries: u8,
@@ -356,7 +356,7 @@ impl ToolRules {
     }
 }
 
-pub use origins::Effective;
+pub use origins::EffectiveValue;
 pub use resolve::{resolve, resolve_held, resolve_under};
 pub use sources::{FileState, SettingsFile};
-pub use survey::{Survey, survey, survey_under};
+pub use survey::{SettingsSurvey, survey, survey_under};

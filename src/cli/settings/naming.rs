@@ -5,21 +5,21 @@
 
 use serde_json::Value;
 
-use super::locate::Places;
+use super::locate::JsonPaths;
 use super::{McpServers, ToolRules};
 use crate::cli::args::ToolArgs;
 use crate::cli::nearness::distance;
 use crate::cli::usage::UsageError;
 use crate::cli::values;
 use crate::mcp;
-use crate::tools::{AgentDefinition, Naming, built_in_names, naming};
+use crate::tools::{AgentDefinition, ToolName, built_in_names, naming};
 
 /// More are not named.
 const NAMED_MAX: usize = 8;
 
 /// What is wrong with the name in a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Misnomer {
+pub(super) struct BadRuleName {
     /// In words, after the place and the rule.
     pub(super) why: String,
     /// Whether it is next to a name that there is.
@@ -28,29 +28,29 @@ pub(super) struct Misnomer {
 
 /// Whether a rule is there to hold the run back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Purpose {
+enum RulePurpose {
     Restricts,
     Allows,
 }
 
 /// What is wrong with the name in a rule, if there is something.
-pub(super) fn misnomer(rule: &str) -> Option<Misnomer> {
+pub(super) fn misnomer(rule: &str) -> Option<BadRuleName> {
     let name = match naming(rule) {
-        Naming::Known | Naming::OfServer(_) => return None,
-        Naming::Misspelt(meant) => {
+        ToolName::Known | ToolName::OfServer(_) => return None,
+        ToolName::Misspelt(meant) => {
             let why = format!("names no tool; did you mean \"{meant}\"?");
-            return Some(Misnomer { why, is_near: true });
+            return Some(BadRuleName { why, is_near: true });
         }
-        Naming::Unknown(name) => name.to_lowercase(),
+        ToolName::Unknown(name) => name.to_lowercase(),
     };
     let known = built_in_names().into_iter();
     let near = known.map(|tool| (distance(&name, &tool.to_lowercase()), tool)).min();
     let near = near.filter(|(distance, tool)| *distance <= tool.len().div_ceil(4).min(2));
     Some(match near {
         Some((_, tool)) => {
-            Misnomer { why: format!("names no tool; did you mean \"{tool}\"?"), is_near: true }
+            BadRuleName { why: format!("names no tool; did you mean \"{tool}\"?"), is_near: true }
         }
-        None => Misnomer {
+        None => BadRuleName {
             why: "names no tool of this version of outlast, and has no effect".to_owned(),
             is_near: false,
         },
@@ -71,7 +71,7 @@ pub(super) fn misnamed_by_others(file: &str, text: &str) -> Option<String> {
         }
     }
     let (list, index) = strange.first()?;
-    let places = Places::of(text);
+    let places = JsonPaths::of(text);
     let (line, column) = places.start(places.nearest(["permissions", list, index]));
     let more = match strange.len() - 1 {
         0 => String::new(),
@@ -91,8 +91,8 @@ pub(super) fn of_run(
     rules: &ToolRules,
     servers: &McpServers,
 ) -> Result<Vec<String>, UsageError> {
-    let denied = of_flag("--disallowedTools", &flags.disallowed_tools, Purpose::Restricts)?;
-    let allowed = of_flag("--allowedTools", &flags.allowed_tools, Purpose::Allows)?;
+    let denied = of_flag("--disallowedTools", &flags.disallowed_tools, RulePurpose::Restricts)?;
+    let allowed = of_flag("--allowedTools", &flags.allowed_tools, RulePurpose::Allows)?;
     Ok([denied, allowed, serverless(rules, servers)].concat())
 }
 
@@ -103,7 +103,7 @@ pub(super) fn of_agents(agents: &[AgentDefinition]) -> Vec<String> {
         let given = agent.tools.iter().flatten().map(|rule| ("tools", rule));
         let denied = agent.disallowed_tools.iter().map(|rule| ("disallowedTools", rule));
         for (list, rule) in given.chain(denied) {
-            if let Some(Misnomer { why, .. }) = misnomer(rule) {
+            if let Some(BadRuleName { why, .. }) = misnomer(rule) {
                 told.push(format!("the agent {:?}: \"{rule}\" of {list} {why}", agent.name));
             }
         }
@@ -112,12 +112,12 @@ pub(super) fn of_agents(agents: &[AgentDefinition]) -> Vec<String> {
     told
 }
 
-fn of_flag(flag: &str, given: &[String], purpose: Purpose) -> Result<Vec<String>, UsageError> {
+fn of_flag(flag: &str, given: &[String], purpose: RulePurpose) -> Result<Vec<String>, UsageError> {
     let mut told = Vec::new();
     for rule in &values::list(given) {
-        let Some(Misnomer { why, is_near }) = misnomer(rule) else { continue };
+        let Some(BadRuleName { why, is_near }) = misnomer(rule) else { continue };
         let said = format!("{flag}: the rule \"{rule}\" {why}");
-        if is_near && purpose == Purpose::Restricts {
+        if is_near && purpose == RulePurpose::Restricts {
             return Err(UsageError::new(said));
         }
         told.push(said);
@@ -134,7 +134,7 @@ fn serverless(rules: &ToolRules, servers: &McpServers) -> Vec<String> {
     for (list, rule) in
         lists.into_iter().flat_map(|(list, all)| all.iter().map(move |one| (list, one)))
     {
-        let Naming::OfServer(rest) = naming(rule) else { continue };
+        let ToolName::OfServer(rest) = naming(rule) else { continue };
         let (head, is_open) = rest.split_once('*').map_or((rest, false), |(head, _)| (head, true));
         let head = format!("mcp__{head}");
         let fits = |prefix: &String| {

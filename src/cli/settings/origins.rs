@@ -6,26 +6,26 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::load::Parsed;
-use super::locate::Places;
+use super::load::ParsedSettings;
+use super::locate::JsonPaths;
 use super::sandbox;
 use super::strange::is_ours;
 use super::table::{settings, snake};
 use super::typed;
 use super::veil::veiled;
-use super::{DEFAULTS, Endpoint, McpServers};
-use crate::cli::args::{Given, PermissionMode, RunArgs};
+use super::{DEFAULTS, EndpointSettings, McpServers};
+use crate::cli::args::{GivenFlags, PermissionMode, RunArgs};
 use crate::cli::environment::Variables;
 use crate::cli::prompts::NamedAgent;
 use crate::cli::values;
 use crate::cli::wall::span;
-use crate::model::Address;
-use crate::recovery::{Account, Limits};
+use crate::model::BaseUrl;
+use crate::recovery::{AccountKind, Limits};
 use crate::tools;
 
 /// One value in force.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Effective {
+pub struct EffectiveValue {
     /// As in a settings file; what is inside of an object has dots.
     pub name: String,
     pub value: Value,
@@ -69,15 +69,15 @@ pub(super) const BY_FLAG: [(&str, &str); 9] = [
 ];
 
 #[derive(Clone, Debug, Default)]
-pub(super) struct Origins {
+pub(super) struct Provenance {
     values: BTreeMap<String, (Value, String)>,
     foreign: Vec<(String, String)>,
 }
 
-impl Origins {
+impl Provenance {
     /// Lays the values of a file over those of the files before.
-    pub(super) fn add_file(&mut self, parsed: &Parsed) {
-        let places = Places::of(&parsed.text);
+    pub(super) fn add_file(&mut self, parsed: &ParsedSettings) {
+        let places = JsonPaths::of(&parsed.text);
         let origin = |path: &[String]| {
             let index = match path {
                 [outer, inner] if outer == "sandbox" && inner == "mode" => {
@@ -199,7 +199,7 @@ impl Origins {
     }
 
     /// Lays flags over everything.
-    pub(super) fn add_flags(&mut self, given: &Given) {
+    pub(super) fn add_flags(&mut self, given: &GivenFlags) {
         for setting in settings() {
             self.flag(setting.name, &snake(setting.name), given);
         }
@@ -227,7 +227,7 @@ impl Origins {
         }
     }
 
-    fn flag(&mut self, setting: &str, flag: &str, given: &Given) {
+    fn flag(&mut self, setting: &str, flag: &str, given: &GivenFlags) {
         let Some(texts) = given.get(flag).filter(|_| setting != "sandbox") else { return };
         let list = |texts: &[String]| Value::from(values::list(texts));
         let value = match (setting, texts.as_slice()) {
@@ -273,13 +273,13 @@ impl Origins {
     /// Everything in force, defaults included. What may be secret is left out.
     pub(super) fn effective(
         mut self,
-        endpoint: &Endpoint,
+        endpoint: &EndpointSettings,
         limits: &Limits,
         config_dir: &Path,
         credentials: &[(&'static str, String)],
         all: &Variables,
-    ) -> Vec<Effective> {
-        let url = Address::parse(&endpoint.base_url).map(|address| address.base());
+    ) -> Vec<EffectiveValue> {
+        let url = BaseUrl::parse(&endpoint.base_url).map(|address| address.base());
         let url = url.unwrap_or_else(|_| "(no address)".to_owned());
         let config = config_dir.display().to_string();
         for (name, value) in [("baseUrl", url), ("configDir", config)] {
@@ -298,7 +298,7 @@ impl Origins {
         }
         let shown = |(name, (value, origin)): (String, (Value, String))| {
             let value = veiled(&name, typed::of(&name, value), all);
-            Effective { name, value, origin }
+            EffectiveValue { name, value, origin }
         };
         self.values.into_iter().map(shown).collect()
     }
@@ -322,9 +322,9 @@ impl Origins {
             self.replace("sandbox.mode", fence.into(), DEFAULT.to_owned());
         }
         let account = match limits.account {
-            Account::ApiKey => "apiKey",
-            Account::Enterprise => "enterprise",
-            Account::Subscription => "subscription",
+            AccountKind::ApiKey => "apiKey",
+            AccountKind::Enterprise => "enterprise",
+            AccountKind::Subscription => "subscription",
         };
         for (name, value) in [
             ("accountKind", account.to_owned()),

@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use super::layer::Price;
+use super::layer::FilePrice;
 use crate::cli::usage::UsageError;
 use crate::cli::values;
 
 /// Prices from the files, and over them those of `--price`.
 pub(super) fn prices(
     flags: &[String],
-    mut prices: BTreeMap<String, Price>,
-) -> Result<BTreeMap<String, Price>, UsageError> {
+    mut prices: BTreeMap<String, FilePrice>,
+) -> Result<BTreeMap<String, FilePrice>, UsageError> {
     for flag in flags {
         let wrong = || {
             UsageError::new(format!(
@@ -28,9 +28,9 @@ pub(super) fn prices(
             })
             .ok_or_else(wrong)?;
         let price = match amounts[..] {
-            [input, output] => Price { input, output, cache_read: None, cache_write: None },
+            [input, output] => FilePrice { input, output, cache_read: None, cache_write: None },
             [input, output, read, write] => {
-                Price { input, output, cache_read: Some(read), cache_write: Some(write) }
+                FilePrice { input, output, cache_read: Some(read), cache_write: Some(write) }
             }
             _ => return Err(wrong()),
         };

@@ -1,24 +1,24 @@
 //! Values of settings that have the right shape and make no sense all the same.
 
 use super::entry::SMALLEST_WINDOW;
-use super::layer::{Layer, Price};
+use super::layer::{FileSettings, FilePrice};
 use super::rules::time;
-use super::windows::Sizes;
+use super::windows::WindowSizes;
 use crate::cli::values;
 use crate::model::SHORTEST_PROBING;
 
 /// What is wrong with one value: the keys that lead to it, and why.
-type Misfit = (Vec<String>, String);
+type RangeError = (Vec<String>, String);
 
 /// Everything that the shape of a value alone does not say.
-pub(super) fn misfits(layer: &Layer) -> Vec<Misfit> {
+pub(super) fn misfits(layer: &FileSettings) -> Vec<RangeError> {
     let alone = single(layer).into_iter().map(|(key, why)| (vec![key.to_owned()], why.to_owned()));
-    let mut found: Vec<Misfit> = alone.collect();
+    let mut found: Vec<RangeError> = alone.collect();
     if let Some(entry) = layer.fallback_model.repeated() {
         let why = format!("has {:?} twice; name it once", entry.model);
         found.push((vec!["fallbackModel".to_owned()], why));
     }
-    for model in layer.context_window.iter().flat_map(Sizes::too_small) {
+    for model in layer.context_window.iter().flat_map(WindowSizes::too_small) {
         let path = ["contextWindow"].into_iter().chain(model).map(str::to_owned).collect();
         found.push((path, format!("must be at least {SMALLEST_WINDOW} tokens")));
     }
@@ -30,7 +30,7 @@ pub(super) fn misfits(layer: &Layer) -> Vec<Misfit> {
 }
 
 /// Those that are one number.
-fn single(layer: &Layer) -> Vec<(&'static str, &'static str)> {
+fn single(layer: &FileSettings) -> Vec<(&'static str, &'static str)> {
     let is_part = |part: f64| part > 0.0 && part <= 1.0;
     let part = "must be above 0 and at most 1";
     let usd = layer.max_budget_usd.map(|usd| values::dollars(&usd.to_string()).is_ok());
@@ -54,7 +54,7 @@ fn single(layer: &Layer) -> Vec<(&'static str, &'static str)> {
     .collect()
 }
 
-fn is_payable(price: &Price) -> bool {
+fn is_payable(price: &FilePrice) -> bool {
     let parts = [Some(price.input), Some(price.output), price.cache_read, price.cache_write];
     parts.into_iter().flatten().all(|part| values::price_of_one(part).is_ok())
 }

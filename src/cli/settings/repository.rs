@@ -35,7 +35,7 @@ const UNTRUSTED: &str = "the repository is not trusted";
 
 /// Something in a settings file of the repository that has no effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ignored {
+pub struct IgnoredSetting {
     /// Seen from the working folder.
     pub file: String,
     /// The name of the setting, and never its value. `None`: all of the file.
@@ -44,7 +44,7 @@ pub struct Ignored {
 }
 
 /// A file of the repository, as far as it can be used.
-pub(super) enum Found {
+pub(super) enum RepositoryFile {
     Nothing,
     Content(Vec<u8>),
     /// Why it cannot.
@@ -52,13 +52,13 @@ pub(super) enum Found {
 }
 
 /// Reads a file of the repository. Links out of it are followed only in what is trusted.
-pub(super) fn read(cwd: &Path, file: &str, trust: &Trust) -> Found {
+pub(super) fn read(cwd: &Path, file: &str, trust: &Trust) -> RepositoryFile {
     let read = find(cwd, file, *trust == Trust::Full);
     match read.and_then(|path| reading::read_regular(&path, LARGEST)) {
-        Ok(content) => Found::Content(content),
-        Err(error) if is_absent(&error) => Found::Nothing,
-        Err(error) if error.kind() == io::ErrorKind::Other => Found::Unusable(error.to_string()),
-        Err(error) => Found::Unusable(format!("it cannot be read ({})", error.kind())),
+        Ok(content) => RepositoryFile::Content(content),
+        Err(error) if is_absent(&error) => RepositoryFile::Nothing,
+        Err(error) if error.kind() == io::ErrorKind::Other => RepositoryFile::Unusable(error.to_string()),
+        Err(error) => RepositoryFile::Unusable(format!("it cannot be read ({})", error.kind())),
     }
 }
 
@@ -77,12 +77,12 @@ fn find(cwd: &Path, file: &str, anywhere: bool) -> io::Result<PathBuf> {
 
 /// What is ignored of a repository's files.
 #[derive(Debug, Default)]
-pub(super) struct Leavings {
-    listed: Vec<Ignored>,
+pub(super) struct IgnoredSettings {
+    listed: Vec<IgnoredSetting>,
     more: usize,
 }
 
-impl Leavings {
+impl IgnoredSettings {
     pub(super) fn file(&mut self, file: &str, why: &str) {
         self.push(file, None, why);
     }
@@ -93,14 +93,14 @@ impl Leavings {
 
     fn push(&mut self, file: &str, key: Option<String>, why: &str) {
         if self.listed.len() < MOST_LISTED {
-            self.listed.push(Ignored { file: file.to_owned(), key, why: why.to_owned() });
+            self.listed.push(IgnoredSetting { file: file.to_owned(), key, why: why.to_owned() });
         } else {
             self.more += 1;
         }
     }
 
     /// Takes what only narrows rights out of a file that is not trusted, and lists the rest.
-    pub(super) fn narrow(&mut self, file: &str, content: &[u8], paths: &Paths<'_>) -> Value {
+    pub(super) fn narrow(&mut self, file: &str, content: &[u8], paths: &RulePaths<'_>) -> Value {
         let mut narrow = Map::new();
         let Some(settings) = self.object(file, content) else { return Value::Object(narrow) };
         for (key, value) in settings.iter().filter(|(_, value)| !is_nothing(value)) {
@@ -140,8 +140,8 @@ impl Leavings {
     }
 
     /// Lists what agents and commands would like to do.
-    pub(super) fn definitions(&mut self, withheld: &[Ignored]) {
-        for Ignored { file, key, why } in withheld {
+    pub(super) fn definitions(&mut self, withheld: &[IgnoredSetting]) {
+        for IgnoredSetting { file, key, why } in withheld {
             match key {
                 Some(key) => self.key(file, key, why),
                 None => self.file(file, why),
@@ -167,7 +167,7 @@ impl Leavings {
         &mut self,
         file: &str,
         permissions: &Map<String, Value>,
-        paths: &Paths<'_>,
+        paths: &RulePaths<'_>,
     ) -> Map<String, Value> {
         let mut kept = Map::new();
         for (key, value) in permissions.iter().filter(|(_, value)| !is_nothing(value)) {
@@ -237,10 +237,10 @@ impl Leavings {
     }
 
     /// All of it, and a line about it for people. Without one when there is nothing.
-    pub(super) fn told(mut self) -> (Vec<Ignored>, Option<String>) {
+    pub(super) fn told(mut self) -> (Vec<IgnoredSetting>, Option<String>) {
         if self.more > 0 {
             let why = format!("{} more are not listed", self.more);
-            self.listed.push(Ignored { file: "...".to_owned(), key: None, why });
+            self.listed.push(IgnoredSetting { file: "...".to_owned(), key: None, why });
         }
         let line = (!self.listed.is_empty()).then(|| line(&self.listed));
         (self.listed, line)
@@ -250,12 +250,12 @@ impl Leavings {
 const SELF_TRUST: &str = "no repository can vouch for one";
 
 /// What rules are seen from.
-pub(super) struct Paths<'a> {
+pub(super) struct RulePaths<'a> {
     pub(super) cwd: &'a Path,
     pub(super) home: Option<&'a Path>,
 }
 
-impl Paths<'_> {
+impl RulePaths<'_> {
     fn takes(&self, rule: &str) -> bool {
         check_restriction(rule, self.cwd, self.home).is_ok()
     }
@@ -283,7 +283,7 @@ fn printable(name: &str) -> String {
 }
 
 /// The files, and in parentheses what of them is ignored.
-fn line(ignored: &[Ignored]) -> String {
+fn line(ignored: &[IgnoredSetting]) -> String {
     const MOST_SHOWN: usize = 8;
     let mut files: Vec<&str> = ignored.iter().map(|one| one.file.as_str()).collect();
     files.dedup();

@@ -4,29 +4,29 @@ use std::path::{Path, PathBuf};
 
 use uuid::Uuid;
 
-use super::chain::{self, Chain};
+use super::chain::{self, ModelChain};
 use super::contract::Held;
 use super::credential::{self, credential};
-use super::layer::{Layer, Permissions};
-use super::managed::{self, Managed};
+use super::layer::{FileSettings, FilePermissions};
+use super::managed::{self, ManagedSettings};
 use super::naming;
 use super::prices::prices;
-use super::repository::Paths;
+use super::repository::RulePaths;
 use super::rules::{self, time};
-use super::sources::{Sources, read_all};
+use super::sources::{SettingsSources, read_all};
 use super::{
-    Credential, DEFAULTS, Endpoint, Output, PromptSource, Settings, Start, ToolRules, demands,
+    CredentialSource, DEFAULTS, EndpointSettings, OutputSettings, PromptSource, Settings, SessionStart, ToolRules, demands,
     prompt_tool, roster, sandbox, servers, system,
 };
 use crate::cli::args::{InputFormat, ModelArgs, OutputFormat, PermissionMode, RunArgs, ToolArgs};
-use crate::cli::environment::{self, Environment, Variables};
-use crate::cli::prompts::Library;
+use crate::cli::environment::{self, ProcessEnv, Variables};
+use crate::cli::prompts::PromptLibrary;
 use crate::cli::stdin::StdinWish;
 use crate::cli::usage::UsageError;
 use crate::cli::values;
-use crate::hooks::{Handler, HookSettings};
-use crate::journal::{self, OnDamage, Place, SessionId, Terms};
-use crate::model::Address;
+use crate::hooks::{HookHandler, HookSettings};
+use crate::journal::{self, OnDamage, SessionFolder, SessionId, Terms};
+use crate::model::BaseUrl;
 use crate::recovery::{Limits, Money};
 use crate::tools::AgentDefinition;
 
@@ -74,14 +74,14 @@ pub fn resolve_held(
     let held = Held::of(terms)?;
     let config_dir = environment::config_dir(&variables);
     let sources = read_all(args, &variables, &config_dir, &cwd, managed, held).sound()?;
-    let Sources { loaded, managed, ignored, memory, servers, mut library, .. } = sources;
+    let SettingsSources { loaded, managed, ignored, memory, servers, mut library, .. } = sources;
     let file = loaded.layer();
     let taken = (held, managed.clone());
     let (args, role) = &outranked(args, taken, &file, &mut library, &mut variables)?;
     environment::check_cloud(&variables)?;
     let mode = permission_mode(&args.tools, &file.permissions);
     let (mut env, home) =
-        (Environment::read(&variables)?.planning(mode), environment::home(&variables));
+        (ProcessEnv::read(&variables)?.planning(mode), environment::home(&variables));
     held.over_environment(&mut env, &managed);
     let endpoint = endpoint(args, &env, &file, &config_dir)?;
     let chain = chain(&args.model, &env, &file, &variables, &endpoint)?;
@@ -94,7 +94,7 @@ pub fn resolve_held(
     let tools = tools((args, &env, &file), (loaded.rules, loaded.forbids_bypass))?;
     warnings.extend(naming::of_run(&args.tools, &tools, &mcp)?);
     warnings.extend(sandbox::lifted_by_bypass(&args.tools, &file.sandbox, tools.mode));
-    let paths = Paths { cwd: &cwd, home: home.as_deref() };
+    let paths = RulePaths { cwd: &cwd, home: home.as_deref() };
     let (system, tools) =
         roster::cast(role.clone(), system::read(&args.model)?, tools, &mcp, &paths)?;
     let settings = Settings {
@@ -142,9 +142,9 @@ pub fn resolve_held(
 /// What there is to say of the files that were read, and of names that nothing has.
 fn remarks(
     of_files: Vec<String>,
-    chain: &Chain,
+    chain: &ModelChain,
     flags: &ModelArgs,
-    library: &mut Library,
+    library: &mut PromptLibrary,
 ) -> Vec<String> {
     let of_agents = naming::of_agents(&library.definitions());
     [of_files, chain.strangers(flags), std::mem::take(&mut library.warnings), of_agents].concat()
@@ -152,12 +152,12 @@ fn remarks(
 
 /// The hooks of the settings and those of agents, as far as they are wanted.
 fn hooks(
-    managed: &Managed,
+    managed: &ManagedSettings,
     of_files: HookSettings,
-    library: &Library,
+    library: &PromptLibrary,
     role: Option<&AgentDefinition>,
-    file: &Layer,
-) -> Vec<Handler> {
+    file: &FileSettings,
+) -> Vec<HookHandler> {
     managed.choose([of_files.handlers, library.hooks(role)].concat(), file.disable_all_hooks)
 }
 
@@ -165,9 +165,9 @@ fn hooks(
 /// are.
 fn outranked(
     args: &RunArgs,
-    (held, managed): (Held<'_>, Managed),
-    file: &Layer,
-    library: &mut Library,
+    (held, managed): (Held<'_>, ManagedSettings),
+    file: &FileSettings,
+    library: &mut PromptLibrary,
     variables: &mut Variables,
 ) -> Result<(RunArgs, Option<AgentDefinition>), UsageError> {
     let args = managed.settle(&held.over_flags(args), file, variables);
@@ -182,41 +182,41 @@ fn outranked(
 
 fn endpoint(
     args: &RunArgs,
-    env: &Environment,
-    file: &Layer,
+    env: &ProcessEnv,
+    file: &FileSettings,
     config_dir: &Path,
-) -> Result<Endpoint, UsageError> {
+) -> Result<EndpointSettings, UsageError> {
     let credential = credential(&args.model, env, file, config_dir)?;
     let endpoint = rules::endpoint(args, env, file, credential);
     check_url(&endpoint.base_url)?;
     Ok(endpoint)
 }
 
-fn compacts(args: &RunArgs, env: &Environment, file: &Layer) -> bool {
+fn compacts(args: &RunArgs, env: &ProcessEnv, file: &FileSettings) -> bool {
     let barred = args.model.no_auto_compact || env.no_auto_compact;
     !barred && file.auto_compact_enabled.unwrap_or(true)
 }
 
-fn shares_limits(args: &RunArgs, env: &Environment, file: &Layer) -> bool {
+fn shares_limits(args: &RunArgs, env: &ProcessEnv, file: &FileSettings) -> bool {
     let barred = args.limits.no_shared_limits || env.no_shared_limits;
     !barred && file.shared_limits.unwrap_or(true)
 }
 
 fn chain(
     args: &ModelArgs,
-    env: &Environment,
-    file: &Layer,
+    env: &ProcessEnv,
+    file: &FileSettings,
     variables: &Variables,
-    first: &Endpoint,
-) -> Result<chain::Chain, UsageError> {
-    chain::Sources { args, env, file, variables, primary: first.clone() }.chain()
+    first: &EndpointSettings,
+) -> Result<chain::ModelChain, UsageError> {
+    chain::ChainSources { args, env, file, variables, primary: first.clone() }.chain()
 }
 
 fn limits(
     args: &RunArgs,
-    env: &Environment,
-    file: &Layer,
-    (chain, endpoint): (&chain::Chain, &Endpoint),
+    env: &ProcessEnv,
+    file: &FileSettings,
+    (chain, endpoint): (&chain::ModelChain, &EndpointSettings),
     role: Option<&AgentDefinition>,
 ) -> Limits {
     let switches = chain.links.len() - 1;
@@ -256,7 +256,7 @@ fn check_input(args: &RunArgs) -> Result<(), UsageError> {
 
 fn check_credential(settings: &Settings) -> Result<(), UsageError> {
     let Settings { endpoint, variables, .. } = settings;
-    if endpoint.credential == Credential::Absent && endpoint.base_url == DEFAULTS.base_url {
+    if endpoint.credential == CredentialSource::Absent && endpoint.base_url == DEFAULTS.base_url {
         let empty = credential::empty_variables(&endpoint.credential, variables);
         let empty = empty.map_or(String::new(), |empty| format!(" ({empty})"));
         return Err(UsageError::credentials(format!(
@@ -269,10 +269,10 @@ fn check_credential(settings: &Settings) -> Result<(), UsageError> {
 
 fn check_url(url: &str) -> Result<(), UsageError> {
     let wrong = "ANTHROPIC_BASE_URL is not an http:// or https:// address; correct it";
-    Address::parse(url).map(drop).map_err(|_| UsageError::new(wrong))
+    BaseUrl::parse(url).map(drop).map_err(|_| UsageError::new(wrong))
 }
 
-fn output(args: &RunArgs, env: &Environment) -> Result<Output, UsageError> {
+fn output(args: &RunArgs, env: &ProcessEnv) -> Result<OutputSettings, UsageError> {
     let output = &args.output;
     for (flag, path) in
         [("--result-file", &output.result_file), ("--heartbeat-file", &output.heartbeat_file)]
@@ -292,7 +292,7 @@ fn output(args: &RunArgs, env: &Environment) -> Result<Output, UsageError> {
             return Err(UsageError::new(line));
         }
     }
-    Ok(Output {
+    Ok(OutputSettings {
         format,
         verbose: output.verbose,
         log_detail: output.log_detail,
@@ -331,7 +331,7 @@ fn check_writable(flag: &str, path: &Path) -> Result<(), UsageError> {
     })
 }
 
-fn prompt(args: &RunArgs, file: &Layer) -> PromptSource {
+fn prompt(args: &RunArgs, file: &FileSettings) -> PromptSource {
     let dash = args.prompt.as_deref() == Some("-");
     PromptSource {
         argument: args.prompt.clone().filter(|_| !dash),
@@ -345,7 +345,7 @@ fn prompt(args: &RunArgs, file: &Layer) -> PromptSource {
     }
 }
 
-fn start(args: &RunArgs) -> Result<Start, UsageError> {
+fn start(args: &RunArgs) -> Result<SessionStart, UsageError> {
     let session = &args.session;
     let given = session.session_id.as_deref().map(|id| uuid("--session-id", id)).transpose()?;
     let fresh = || given.clone().unwrap_or_else(|| Uuid::now_v7().to_string());
@@ -366,13 +366,13 @@ fn start(args: &RunArgs) -> Result<Start, UsageError> {
         ));
     }
     if let Some(id) = &session.resume_or_start {
-        return Ok(Start::ResumeOrStart { session_id: uuid("--resume-or-start", id)? });
+        return Ok(SessionStart::ResumeOrStart { session_id: uuid("--resume-or-start", id)? });
     }
     let fork = session.fork_session.then(fresh);
     match &session.resume {
-        Some(id) => Ok(Start::Resume { session_id: uuid("--resume", id)?, fork }),
-        None if session.go_on => Ok(Start::Continue { fork }),
-        None => Ok(Start::New { session_id: fresh() }),
+        Some(id) => Ok(SessionStart::Resume { session_id: uuid("--resume", id)?, fork }),
+        None if session.go_on => Ok(SessionStart::Continue { fork }),
+        None => Ok(SessionStart::New { session_id: fresh() }),
     }
 }
 
@@ -380,13 +380,13 @@ fn start(args: &RunArgs) -> Result<Start, UsageError> {
 /// said when it is opened.
 fn known_terms(args: &RunArgs, variables: &Variables, cwd: &Path) -> Terms {
     let Ok(start) = start(args) else { return Terms::default() };
-    let place = Place::new(&environment::config_dir(variables), cwd);
+    let place = SessionFolder::new(&environment::config_dir(variables), cwd);
     let id = match start {
-        Start::New { .. } => None,
-        Start::Resume { session_id, .. } | Start::ResumeOrStart { session_id } => {
+        SessionStart::New { .. } => None,
+        SessionStart::Resume { session_id, .. } | SessionStart::ResumeOrStart { session_id } => {
             SessionId::parse(&session_id)
         }
-        Start::Continue { .. } => journal::latest(&place).ok().flatten(),
+        SessionStart::Continue { .. } => journal::latest(&place).ok().flatten(),
     };
     id.and_then(|id| journal::terms(&place, &id).ok()).unwrap_or_default()
 }
@@ -402,11 +402,11 @@ fn uuid(flag: &str, id: &str) -> Result<String, UsageError> {
     })
 }
 
-fn budget(args: &RunArgs, file: &Layer) -> Option<Money> {
+fn budget(args: &RunArgs, file: &FileSettings) -> Option<Money> {
     args.limits.max_budget_usd.or(file.max_budget_usd.and_then(Money::from_dollars))
 }
 
-fn thinking(args: &RunArgs, env: &Environment, file: &Layer) -> Result<Option<u32>, UsageError> {
+fn thinking(args: &RunArgs, env: &ProcessEnv, file: &FileSettings) -> Result<Option<u32>, UsageError> {
     let tokens =
         args.model.max_thinking_tokens.or(env.max_thinking_tokens).or(file.max_thinking_tokens);
     let wanted = match args.model.thinking.as_deref() {
@@ -424,7 +424,7 @@ fn thinking(args: &RunArgs, env: &Environment, file: &Layer) -> Result<Option<u3
 }
 
 /// The permission mode that the run begins in, and stays in.
-pub(super) fn permission_mode(flags: &ToolArgs, permissions: &Permissions) -> PermissionMode {
+pub(super) fn permission_mode(flags: &ToolArgs, permissions: &FilePermissions) -> PermissionMode {
     if flags.dangerously_skip_permissions {
         PermissionMode::BypassPermissions
     } else {
@@ -435,7 +435,7 @@ pub(super) fn permission_mode(flags: &ToolArgs, permissions: &Permissions) -> Pe
 /// `places` says where each rule stands, and `forbids_bypass` which file forbids
 /// `bypassPermissions`.
 fn tools(
-    (args, env, file): (&RunArgs, &Environment, &Layer),
+    (args, env, file): (&RunArgs, &ProcessEnv, &FileSettings),
     (places, forbids_bypass): (Vec<(String, String)>, Option<String>),
 ) -> Result<ToolRules, UsageError> {
     let (flags, permissions) = (&args.tools, &file.permissions);

@@ -3,15 +3,15 @@
 use crate::cli::args::{LimitArgs, PermissionMode, RunArgs};
 use crate::cli::environment;
 use crate::cli::nearness::distance;
-use crate::cli::prompts::{Library, SkillFolder, agents_of_flag};
+use crate::cli::prompts::{PromptLibrary, SkillFolder, agents_of_flag};
 use crate::cli::usage::UsageError;
 use crate::mcp;
 use crate::recovery::Limits;
 use crate::tools::{self, AgentDefinition, built_in_names, check_restriction};
 
-use super::layer::Layer;
-use super::naming::{Misnomer, misnomer};
-use super::repository::Paths;
+use super::layer::FileSettings;
+use super::naming::{BadRuleName, misnomer};
+use super::repository::RulePaths;
 use super::{McpServers, Settings, SystemPrompt, ToolRules};
 
 /// Lays the agents of `--agents` over those of files, and takes the one that the run is to be.
@@ -20,8 +20,8 @@ use super::{McpServers, Settings, SystemPrompt, ToolRules};
 /// A mistake in `--agents`, or there is no agent of the name.
 pub(super) fn muster(
     args: &RunArgs,
-    file: &Layer,
-    library: &mut Library,
+    file: &FileSettings,
+    library: &mut PromptLibrary,
 ) -> Result<Option<AgentDefinition>, UsageError> {
     define(args, library)?;
     choose(args, file, library)
@@ -34,8 +34,8 @@ pub(super) fn muster(
 /// A mistake in `--agents`.
 pub(super) fn muster_again(
     args: &RunArgs,
-    file: &Layer,
-    library: &mut Library,
+    file: &FileSettings,
+    library: &mut PromptLibrary,
 ) -> Result<Option<AgentDefinition>, UsageError> {
     define(args, library)?;
     Ok(choose(args, file, library).unwrap_or_else(|error| {
@@ -44,7 +44,7 @@ pub(super) fn muster_again(
     }))
 }
 
-fn define(args: &RunArgs, library: &mut Library) -> Result<(), UsageError> {
+fn define(args: &RunArgs, library: &mut PromptLibrary) -> Result<(), UsageError> {
     if let Some(given) = &args.prompts.agents {
         let (agents, warnings) = agents_of_flag(given)?;
         let given = |name: &str| agents.iter().any(|agent| agent.definition.name == name);
@@ -58,8 +58,8 @@ fn define(args: &RunArgs, library: &mut Library) -> Result<(), UsageError> {
 
 fn choose(
     args: &RunArgs,
-    file: &Layer,
-    library: &Library,
+    file: &FileSettings,
+    library: &PromptLibrary,
 ) -> Result<Option<AgentDefinition>, UsageError> {
     let (place, name) = match (&args.prompts.agent, &file.agent) {
         (Some(name), _) => ("--agent", name),
@@ -136,7 +136,7 @@ pub(super) fn cast(
     mut system: SystemPrompt,
     mut tools: ToolRules,
     servers: &McpServers,
-    paths: &Paths<'_>,
+    paths: &RulePaths<'_>,
 ) -> Result<(SystemPrompt, ToolRules), UsageError> {
     let Some(role) = role else { return Ok((system, tools)) };
     system.role = Some(role.prompt.clone()).filter(|prompt| !prompt.is_empty());
@@ -148,7 +148,7 @@ pub(super) fn cast(
         )));
     }
     let near = |rule: &&String| misnomer(rule).filter(|misnomer| misnomer.is_near);
-    if let Some((rule, Misnomer { why, .. })) =
+    if let Some((rule, BadRuleName { why, .. })) =
         role.disallowed_tools.iter().find_map(|rule| Some((rule, near(&rule)?)))
     {
         return Err(UsageError::new(format!(

@@ -4,20 +4,20 @@ use std::time::Duration;
 
 use crate::agent::AgentLimits;
 use crate::cli::args::{LimitArgs, RunArgs};
-use crate::cli::environment::Environment;
-use crate::recovery::{Account, Ladder, Limits, Moment, Persistence, WorkWait};
+use crate::cli::environment::ProcessEnv;
+use crate::recovery::{AccountKind, Backoff, Limits, Moment, Persistence, WorkWait};
 
-use super::layer::{AccountKind, Layer, Span, Unattended};
-use super::{DEFAULTS, Endpoint};
+use super::layer::{ConfiguredAccount, FileSettings, DurationValue, UnattendedRetry};
+use super::{DEFAULTS, EndpointSettings};
 use crate::cli::args::ModelArgs;
-use crate::cli::settings::Credential;
+use crate::cli::settings::CredentialSource;
 
 /// The machine's rules.
 pub(super) fn limits(
     args: &LimitArgs,
     model: &ModelArgs,
-    env: &Environment,
-    file: &Layer,
+    env: &ProcessEnv,
+    file: &FileSettings,
     fallbacks: usize,
 ) -> Limits {
     let mut limits = Limits::default();
@@ -41,9 +41,9 @@ pub(super) fn limits(
     limits.overload_limit = file.overload_limit;
     limits.effort = args.token_budget.or(file.token_budget).map(u32::from);
     limits.account = match file.account_kind {
-        None | Some(AccountKind::ApiKey) => Account::ApiKey,
-        Some(AccountKind::Enterprise) => Account::Enterprise,
-        Some(AccountKind::Subscription) => Account::Subscription,
+        None | Some(ConfiguredAccount::ApiKey) => AccountKind::ApiKey,
+        Some(ConfiguredAccount::Enterprise) => AccountKind::Enterprise,
+        Some(ConfiguredAccount::Subscription) => AccountKind::Subscription,
     };
 
     let caps = &mut limits.caps;
@@ -61,12 +61,12 @@ pub(super) fn limits(
 }
 
 /// Everything that has to do with time.
-fn waits(limits: &mut Limits, args: &LimitArgs, env: &Environment, file: &Layer) {
+fn waits(limits: &mut Limits, args: &LimitArgs, env: &ProcessEnv, file: &FileSettings) {
     let unattended = env.unattended.or(file.unattended_retry);
     limits.persistence = match unattended {
-        None | Some(Unattended::Off) => Persistence::Off,
-        Some(Unattended::On) => Persistence::Capacity,
-        Some(Unattended::All) => Persistence::All,
+        None | Some(UnattendedRetry::Off) => Persistence::Off,
+        Some(UnattendedRetry::On) => Persistence::Capacity,
+        Some(UnattendedRetry::All) => Persistence::All,
     };
     if limits.persistence != Persistence::Off {
         limits.max_retry_wait = DEFAULTS.max_retry_wait_unattended;
@@ -74,7 +74,7 @@ fn waits(limits: &mut Limits, args: &LimitArgs, env: &Environment, file: &Layer)
     set(&mut limits.max_retry_wait, args.max_retry_wait.or(time(file.max_retry_wait)));
     set(&mut limits.budgets.retries, args.max_retries.or(env.max_retries).or(file.max_retries));
     limits.budgets.odd_refusals = limits.budgets.odd_refusals.min(limits.budgets.retries);
-    let Ladder { first, longest } = &mut limits.ladder;
+    let Backoff { first, longest } = &mut limits.ladder;
     set(first, time(file.retry_first_delay));
     set(longest, time(file.retry_longest_delay));
     set(&mut limits.longest_capacity_wait, time(file.unattended_longest_delay));
@@ -93,7 +93,7 @@ fn waits(limits: &mut Limits, args: &LimitArgs, env: &Environment, file: &Layer)
 }
 
 /// How many sub-agents there may be.
-pub(super) fn agents(file: &Layer) -> AgentLimits {
+pub(super) fn agents(file: &FileSettings) -> AgentLimits {
     let mut limits = AgentLimits::default();
     set(&mut limits.depth, file.max_agent_depth);
     set(&mut limits.live, file.max_live_agents.map(|most| most.get().into()));
@@ -107,20 +107,20 @@ fn set<T>(place: &mut T, value: Option<T>) {
     }
 }
 
-pub(super) fn time(span: Option<Span>) -> Option<std::time::Duration> {
-    span.map(|Span(duration)| duration)
+pub(super) fn time(span: Option<DurationValue>) -> Option<std::time::Duration> {
+    span.map(|DurationValue(duration)| duration)
 }
 
 /// Where the model is, and how long it may take.
 pub(super) fn endpoint(
     args: &RunArgs,
-    env: &Environment,
-    file: &Layer,
-    credential: Credential,
-) -> Endpoint {
+    env: &ProcessEnv,
+    file: &FileSettings,
+    credential: CredentialSource,
+) -> EndpointSettings {
     let (args, network) = (&args.timers, &args.network);
     let idle = args.stream_idle_timeout.or(env.stream_idle_timeout);
-    Endpoint {
+    EndpointSettings {
         base_url: env.base_url.clone().unwrap_or_else(|| DEFAULTS.base_url.to_owned()),
         credential,
         headers: env.custom_headers.clone(),
@@ -150,7 +150,7 @@ pub(super) fn endpoint(
 }
 
 /// How long sessions are kept; `None`: for ever.
-pub(super) fn keep_sessions(file: &Layer) -> Option<Duration> {
+pub(super) fn keep_sessions(file: &FileSettings) -> Option<Duration> {
     let days = file.cleanup_period_days.unwrap_or(DEFAULTS.cleanup_period_days);
     (days > 0).then(|| Duration::from_hours(24 * u64::from(days)))
 }

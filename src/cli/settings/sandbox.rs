@@ -4,7 +4,7 @@ use clap::ValueEnum;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::layer::Sandbox;
+use super::layer::FileSandbox;
 use crate::cli::args::{PermissionMode, SandboxMode, SandboxNetwork, ToolArgs};
 use crate::cli::usage::UsageError;
 use crate::tools::{self, SandboxSettings};
@@ -16,7 +16,7 @@ use crate::tools::{self, SandboxSettings};
 /// Flags that contradict each other.
 pub(super) fn read(
     flags: &ToolArgs,
-    file: &Sandbox,
+    file: &FileSandbox,
     mode: PermissionMode,
 ) -> Result<SandboxSettings, UsageError> {
     let bypass = mode == PermissionMode::BypassPermissions;
@@ -51,7 +51,7 @@ pub(super) fn read(
 /// says what the sandbox is to be.
 pub(super) fn lifted_by_bypass(
     flags: &ToolArgs,
-    file: &Sandbox,
+    file: &FileSandbox,
     mode: PermissionMode,
 ) -> Option<String> {
     let is_said = flags.sandbox.is_some() || file.mode.is_some();
@@ -69,7 +69,7 @@ pub(super) fn lifted_by_bypass(
 pub(super) fn spell_as_mode(below: &Value, file: &mut Value) {
     let below = below["sandbox"].get("mode").and_then(|mode| SandboxMode::deserialize(mode).ok());
     let Some(members) = file.get_mut("sandbox").and_then(Value::as_object_mut) else { return };
-    let said = Spelling::deserialize(&Value::Object(members.clone())).unwrap_or_default();
+    let said = SandboxSource::deserialize(&Value::Object(members.clone())).unwrap_or_default();
     members.remove("enabled");
     members.remove("failIfUnavailable");
     if let Some(mode) = said.over(below) {
@@ -87,13 +87,13 @@ pub(super) fn key_of_mode(file: &Value) -> &'static str {
 /// Where a file says which sandbox there is to be.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct Spelling {
+struct SandboxSource {
     mode: Option<SandboxMode>,
     enabled: Option<bool>,
     fail_if_unavailable: Option<bool>,
 }
 
-impl Spelling {
+impl SandboxSource {
     /// What this comes to over what is said below. To switch on what is on already, perhaps a
     /// stricter one, changes nothing.
     fn over(&self, below: Option<SandboxMode>) -> Option<SandboxMode> {

@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::load::utf8;
-use super::locate::{self, Places};
+use super::locate::{self, JsonPaths};
 use super::mistakes::bare;
 use crate::cli::usage::UsageError;
 use crate::process::reading;
@@ -68,7 +68,7 @@ fn check(name: &str, text: &str, what: &str) -> Result<AnswerSchema, UsageError>
             .skip(1)
             .map(|key| key.replace("~1", "/").replace("~0", "~"))
             .collect();
-        let places = Places::of(text);
+        let places = JsonPaths::of(text);
         let (line, column) = places.value(places.nearest(keys.iter().map(String::as_str)));
         let at = format!("{name}:{line}:{column}");
         let pointer = if bad.pointer.is_empty() { "the schema" } else { &bad.pointer };

@@ -6,28 +6,28 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
-use super::layer::Layer;
-use super::load::{Parsed, utf8};
-use super::locate::Places;
+use super::layer::FileSettings;
+use super::load::{ParsedSettings, utf8};
+use super::locate::JsonPaths;
 use super::mistakes;
 use super::veil;
 use crate::cli::args::McpArgs;
-use crate::cli::environment::{Environment, Variables};
+use crate::cli::environment::{ProcessEnv, Variables};
 use crate::cli::nearness::distance;
 use crate::cli::usage::UsageError;
-use crate::mcp::{self, Config, Place, Timers};
+use crate::mcp::{self, ServerConfig, ServerAddress, McpTimers};
 use crate::process::reading;
 use crate::tools::secret_values;
 
 /// The servers of a run.
 #[derive(Clone, Debug, Default)]
 pub struct McpServers {
-    pub servers: Vec<Config>,
+    pub servers: Vec<ServerConfig>,
     /// The run does not begin without these; `all` is every one. `None`: nobody said.
     pub required: Option<Vec<String>>,
     /// Entries that were left out: their names, and why.
     pub skipped: Vec<(String, String)>,
-    pub timers: Timers,
+    pub timers: McpTimers,
     /// Who names each server: a file and the line, or a flag.
     pub places: BTreeMap<String, String>,
     /// What is wrong with some of them. It is among the warnings too.
@@ -40,11 +40,11 @@ impl McpServers {
     /// What must not be printed or stored of the configuration.
     pub(super) fn secrets(&self) -> impl Iterator<Item = String> {
         self.servers.iter().flat_map(|server| match &server.place {
-            Place::Program { variables, .. } => {
+            ServerAddress::Program { variables, .. } => {
                 let pair = |(name, value): (&String, &String)| (name.into(), value.into());
                 secret_values(&variables.iter().map(pair).collect())
             }
-            Place::Http { url, headers } => {
+            ServerAddress::Http { url, headers } => {
                 let values = headers.iter().map(|(_, value)| value);
                 let words = values.flat_map(|value| value.split_whitespace());
                 let words = words.filter(|word| word.len() >= SECRET_BYTES_MIN);
@@ -76,7 +76,7 @@ const SECRET_BYTES_MIN: usize = 12;
 
 /// Who names a server. Of two entries of a name the later kind counts, all of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Author {
+pub(super) enum ServerAuthor {
     /// The user's own settings.
     User,
     /// `.mcp.json` of the repository.
@@ -91,7 +91,7 @@ pub(super) enum Author {
     Managed,
 }
 
-impl Author {
+impl ServerAuthor {
     fn is_repository(self) -> bool {
         matches!(self, Self::Project | Self::ProjectSettings)
     }
@@ -99,33 +99,33 @@ impl Author {
 
 /// A server as somebody names it.
 #[derive(Clone, Debug)]
-pub(super) struct Named {
+pub(super) struct NamedServer {
     pub name: String,
     pub entry: Value,
-    pub author: Author,
+    pub author: ServerAuthor,
     /// The file and the line.
     pub place: String,
     column: usize,
 }
 
 /// The servers of a settings file, which was found without mistakes.
-pub(super) fn of_settings(parsed: &Parsed, author: Author) -> Vec<Named> {
+pub(super) fn of_settings(parsed: &ParsedSettings, author: ServerAuthor) -> Vec<NamedServer> {
     let servers = parsed.value.get("mcpServers").and_then(Value::as_object);
     servers.map_or_else(Vec::new, |servers| {
-        named(&parsed.name, &Places::of(&parsed.text), servers, author)
+        named(&parsed.name, &JsonPaths::of(&parsed.text), servers, author)
     })
 }
 
 fn named(
     file: &str,
-    places: &Places<'_>,
+    places: &JsonPaths<'_>,
     servers: &Map<String, Value>,
-    author: Author,
-) -> Vec<Named> {
+    author: ServerAuthor,
+) -> Vec<NamedServer> {
     let one = |(name, entry): (&String, &Value)| {
         let (line, column) = places.start(places.nearest(["mcpServers", name]));
         let place = format!("{file}:{line}");
-        Named { name: name.clone(), entry: entry.clone(), author, place, column }
+        NamedServer { name: name.clone(), entry: entry.clone(), author, place, column }
     };
     servers.iter().map(one).collect()
 }
@@ -137,16 +137,16 @@ fn named(
 pub(super) fn content(
     name: &str,
     bytes: Vec<u8>,
-    author: Author,
-) -> Result<Vec<Named>, UsageError> {
+    author: ServerAuthor,
+) -> Result<Vec<NamedServer>, UsageError> {
     parse(name, &utf8(name, bytes)?, author)
 }
 
-fn parse(name: &str, text: &str, author: Author) -> Result<Vec<Named>, UsageError> {
+fn parse(name: &str, text: &str, author: ServerAuthor) -> Result<Vec<NamedServer>, UsageError> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let value: Value = serde_json::from_str(text)
         .map_err(|error| UsageError::new(mistakes::no_json(name, text, &error)))?;
-    let places = Places::of(text);
+    let places = JsonPaths::of(text);
     let wrong = |index: usize, why: &str| {
         let (line, column) = places.value(index);
         UsageError::new(format!("{name}:{line}:{column}: {why}"))
@@ -191,14 +191,14 @@ fn parse(name: &str, text: &str, author: Author) -> Result<Vec<Named>, UsageErro
 ///
 /// # Errors
 /// It cannot be read, or is wrong, and where.
-pub(super) fn of_flag(given: &str) -> Result<Vec<Named>, UsageError> {
+pub(super) fn of_flag(given: &str) -> Result<Vec<NamedServer>, UsageError> {
     if given.trim_start().starts_with('{') {
-        return parse("--mcp-config", given, Author::Flag);
+        return parse("--mcp-config", given, ServerAuthor::Flag);
     }
     let bytes = reading::read_bounded(Path::new(given), LARGEST).map_err(|error| {
         UsageError::new(format!("--mcp-config {given}: cannot be read: {error}; name a file"))
     })?;
-    content(given, bytes, Author::Flag)
+    content(given, bytes, ServerAuthor::Flag)
 }
 
 /// Mistyped no further than this, the key that holds servers is still that key.
@@ -211,24 +211,24 @@ const LARGEST: u64 = 64 << 20;
 /// `warnings`.
 pub(super) fn read(
     args: &McpArgs,
-    env: &Environment,
-    file: &Layer,
-    mut named: Vec<Named>,
+    env: &ProcessEnv,
+    file: &FileSettings,
+    mut named: Vec<NamedServer>,
     variables: &Variables,
     warnings: &mut Vec<String>,
 ) -> McpServers {
     let told = warnings.len();
-    let approval = Approval::of(file);
+    let approval = ServerApproval::of(file);
     named.sort_by_key(|server| server.author);
-    let ruling = named.iter().filter(|server| server.author == Author::Managed);
+    let ruling = named.iter().filter(|server| server.author == ServerAuthor::Managed);
     let ruling: BTreeSet<String> = ruling.map(|server| server.name.clone()).collect();
     let lookup = |name: &str| {
         variables.get(OsStr::new(name)).and_then(|value| value.to_str()).map(ToOwned::to_owned)
     };
-    let mut found: BTreeMap<String, Config> = BTreeMap::new();
+    let mut found: BTreeMap<String, ServerConfig> = BTreeMap::new();
     let (mut places, mut shown, mut skipped) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
-    for Named { name, entry, author, place, column } in named {
-        match Config::read(&name, &entry, &lookup) {
+    for NamedServer { name, entry, author, place, column } in named {
+        match ServerConfig::read(&name, &entry, &lookup) {
             Ok((mut config, unset)) => {
                 config.disabled |= author.is_repository() && !approval.admits(&name);
                 config.vouched = !author.is_repository();
@@ -258,12 +258,12 @@ pub(super) fn read(
             }
         }
     }
-    let defaults = Timers::default();
+    let defaults = McpTimers::default();
     let call = env.mcp_call.unwrap_or(defaults.call);
     let wait = env.mcp_wait.unwrap_or(defaults.wait);
     let start = env.mcp_start.unwrap_or(defaults.start).max(wait);
-    let timers = Timers { wait, start, call, ..defaults };
-    let mut servers: Vec<Config> = found.into_values().collect();
+    let timers = McpTimers { wait, start, call, ..defaults };
+    let mut servers: Vec<ServerConfig> = found.into_values().collect();
     // Of two whose tools would have the same names the first is used.
     servers.sort_by_key(|server| !ruling.contains(&server.name));
     let complaints = warnings.iter().skip(told).cloned().collect();
@@ -308,14 +308,14 @@ fn required(args: &McpArgs) -> Option<Vec<String>> {
 }
 
 /// What the settings say of a repository's servers.
-struct Approval {
+struct ServerApproval {
     disabled: Vec<String>,
     /// The only ones, if somebody said that not all of them are wanted.
     enabled: Option<Vec<String>>,
 }
 
-impl Approval {
-    fn of(file: &Layer) -> Self {
+impl ServerApproval {
+    fn of(file: &FileSettings) -> Self {
         let names = |key: &str| -> Vec<String> {
             let listed = file.others.get(key).and_then(Value::as_array);
             let texts = listed.into_iter().flatten().filter_map(Value::as_str);

@@ -5,17 +5,17 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::contract::Held;
-use super::load::{self, Loaded, Parsed};
-use super::managed::Managed;
+use super::load::{self, LoadedSettings, ParsedSettings};
+use super::managed::ManagedSettings;
 use super::naming;
-use super::origins::Origins;
-use super::repository::{Found, Leavings, MCP_FILE, Paths, read};
-use super::servers::{self, Author, Named};
+use super::origins::Provenance;
+use super::repository::{RepositoryFile, IgnoredSettings, MCP_FILE, RulePaths, read};
+use super::servers::{self, ServerAuthor, NamedServer};
 use super::trust::Trust;
-use super::{Ignored, MemorySources};
+use super::{IgnoredSetting, MemorySources};
 use crate::cli::args::RunArgs;
 use crate::cli::environment::{self, Variables};
-use crate::cli::prompts::{Library, Search};
+use crate::cli::prompts::{PromptLibrary, LibrarySearch};
 use crate::cli::usage::UsageError;
 
 /// Files of a repository, lowest first.
@@ -62,26 +62,26 @@ pub struct SettingsFile {
 }
 
 /// What was read. What has a mistake is left out of all but the mistakes.
-pub(super) struct Sources {
+pub(super) struct SettingsSources {
     /// The lowest first.
     pub(super) files: Vec<SettingsFile>,
-    pub(super) loaded: Loaded,
+    pub(super) loaded: LoadedSettings,
     /// Each keeps a run from beginning.
     pub(super) mistakes: Vec<String>,
-    pub(super) ignored: Vec<Ignored>,
+    pub(super) ignored: Vec<IgnoredSetting>,
     /// The same for people, if there is anything. It is among the warnings of `loaded`.
     pub(super) ignored_line: Option<String>,
     pub(super) memory: MemorySources,
     /// What whoever keeps the machine says. It is in `loaded` already.
-    pub(super) managed: Managed,
-    pub(super) servers: Vec<Named>,
+    pub(super) managed: ManagedSettings,
+    pub(super) servers: Vec<NamedServer>,
     /// Agents, commands and skills.
-    pub(super) library: Library,
+    pub(super) library: PromptLibrary,
     /// Where each value is from.
-    pub(super) origins: Origins,
+    pub(super) origins: Provenance,
 }
 
-impl Sources {
+impl SettingsSources {
     /// The same, if a run can begin with it.
     ///
     /// # Errors
@@ -104,17 +104,17 @@ pub(super) fn read_all(
     cwd: &Path,
     managed: &[PathBuf],
     held: Held<'_>,
-) -> Sources {
-    let mut reading = Reading { strict: args.mcp.strict_mcp_config, ..Reading::default() };
+) -> SettingsSources {
+    let mut reading = SourceReader { strict: args.mcp.strict_mcp_config, ..SourceReader::default() };
     let session = &args.session;
     let vouches = environment::trusts_project(variables);
     let vouches = session.trust_project || reading.take(vouches).unwrap_or_default();
     let home = environment::home(variables);
-    let paths = Paths { cwd, home: home.as_deref() };
+    let paths = RulePaths { cwd, home: home.as_deref() };
     let wanted = reading.take(named(session.setting_sources.as_deref())).unwrap_or_default();
     let wants = |source: &str| wanted.contains(&source);
 
-    let ruling: Vec<Parsed> = managed.iter().filter_map(|path| reading.own(path)).collect();
+    let ruling: Vec<ParsedSettings> = managed.iter().filter_map(|path| reading.own(path)).collect();
     let ruling_files = std::mem::take(&mut reading.files);
     let user = if wants("user") { reading.own(&config_dir.join("settings.json")) } else { None };
     reading.foreign(home.as_deref(), config_dir);
@@ -127,7 +127,7 @@ pub(super) fn read_all(
     let trust = if vouches { Trust::Full } else { Trust::of(&trusted, cwd, paths.home) };
 
     if let Some(parsed) = user {
-        reading.lay(parsed.anchored(config_dir), Author::User);
+        reading.lay(parsed.anchored(config_dir), ServerAuthor::User);
     }
     for (_, file) in OF_THE_REPOSITORY.iter().filter(|(source, _)| wants(source)) {
         reading.repository(file, &paths, &trust);
@@ -138,7 +138,7 @@ pub(super) fn read_all(
     reading.files.extend(above);
     held.over_files(&mut reading.loaded);
     if let Some(parsed) = flag {
-        reading.lay(parsed, Author::Settings);
+        reading.lay(parsed, ServerAuthor::Settings);
     }
     for given in &args.mcp.mcp_config {
         let servers = servers::of_flag(given);
@@ -155,7 +155,7 @@ pub(super) fn read_all(
     let own = if memory.user { environment::own_folders(variables) } else { Vec::new() };
     let library = library(own, memory, cwd, &trust, !args.prompts.disable_slash_commands);
     reading.leavings.definitions(&library.withheld);
-    reading.end(Managed { files: ruling }, memory, library)
+    reading.end(ManagedSettings { files: ruling }, memory, library)
 }
 
 /// Agents, commands and skills.
@@ -165,41 +165,41 @@ fn library(
     cwd: &Path,
     trust: &Trust,
     commands: bool,
-) -> Library {
+) -> PromptLibrary {
     let trusts = |content: &[u8]| trust.covers(content);
     let MemorySources { project, trusted: anywhere, .. } = sources;
-    Search { cwd, own, project, trusts: &trusts, anywhere, commands }.read()
+    LibrarySearch { cwd, own, project, trusts: &trusts, anywhere, commands }.read()
 }
 
 /// Files being read.
 #[derive(Default)]
-struct Reading {
+struct SourceReader {
     files: Vec<SettingsFile>,
-    loaded: Loaded,
+    loaded: LoadedSettings,
     mistakes: Vec<String>,
-    leavings: Leavings,
-    servers: Vec<Named>,
-    origins: Origins,
+    leavings: IgnoredSettings,
+    servers: Vec<NamedServer>,
+    origins: Provenance,
     /// Only servers that flags name count.
     strict: bool,
 }
 
-impl Reading {
+impl SourceReader {
     fn take<T>(&mut self, read: Result<T, UsageError>) -> Option<T> {
         read.map_err(|error| self.mistakes.push(error.to_string())).ok()
     }
 
-    fn own(&mut self, path: &Path) -> Option<Parsed> {
+    fn own(&mut self, path: &Path) -> Option<ParsedSettings> {
         self.note(path.display().to_string(), load::file(path))
     }
 
-    fn flag(&mut self, given: &str) -> Option<Parsed> {
+    fn flag(&mut self, given: &str) -> Option<ParsedSettings> {
         let inline = given.trim_start().starts_with('{');
         let shown = if inline { "--settings" } else { given };
         self.note(shown.to_owned(), load::flag(given).map(Some))
     }
 
-    fn note(&mut self, path: String, read: Result<Option<Parsed>, Vec<String>>) -> Option<Parsed> {
+    fn note(&mut self, path: String, read: Result<Option<ParsedSettings>, Vec<String>>) -> Option<ParsedSettings> {
         let (state, parsed) = match read {
             Ok(None) => (FileState::Absent, None),
             Ok(Some(parsed)) => (FileState::Used, Some(parsed)),
@@ -224,36 +224,36 @@ impl Reading {
         }
     }
 
-    fn repository(&mut self, file: &str, paths: &Paths<'_>, trust: &Trust) {
+    fn repository(&mut self, file: &str, paths: &RulePaths<'_>, trust: &Trust) {
         let name = paths.cwd.join(file).display().to_string();
         let (read, trusted) = match read(paths.cwd, file, trust) {
-            Found::Nothing => (Ok(None), true),
-            Found::Content(content) if trust.covers(&content) => {
+            RepositoryFile::Nothing => (Ok(None), true),
+            RepositoryFile::Content(content) if trust.covers(&content) => {
                 let read = load::content(&name, content).map(|mut parsed| {
                     self.leavings.curb(file, &mut parsed.value);
                     Some(parsed)
                 });
                 (read, true)
             }
-            Found::Content(content) => {
+            RepositoryFile::Content(content) => {
                 let value = self.leavings.narrow(file, &content, paths);
                 let text = String::from_utf8_lossy(&content);
                 let text = text.strip_prefix('\u{feff}').unwrap_or(&text).to_owned();
                 let warnings = Vec::from_iter(naming::misnamed_by_others(&name, &text));
-                let parsed = Parsed::new(name.clone(), value, text);
-                (Ok(Some(Parsed { warnings, ..parsed })), false)
+                let parsed = ParsedSettings::new(name.clone(), value, text);
+                (Ok(Some(ParsedSettings { warnings, ..parsed })), false)
             }
-            Found::Unusable(why) if *trust == Trust::Full => {
+            RepositoryFile::Unusable(why) if *trust == Trust::Full => {
                 (Err(vec![format!("{name}: {why}; correct it, or take it away")]), true)
             }
-            Found::Unusable(why) => {
+            RepositoryFile::Unusable(why) => {
                 self.leavings.file(file, &why);
                 (Ok(None), false)
             }
         };
         let laid = self.note(name, read);
         if let Some(parsed) = laid {
-            self.lay(parsed, Author::ProjectSettings);
+            self.lay(parsed, ServerAuthor::ProjectSettings);
         }
         if let Some(last) = self.files.last_mut().filter(|_| !trusted) {
             last.state = FileState::Untrusted;
@@ -264,9 +264,9 @@ impl Reading {
     fn project_servers(&mut self, cwd: &Path, trust: &Trust) {
         let name = cwd.join(MCP_FILE).display().to_string();
         let state = match read(cwd, MCP_FILE, trust) {
-            Found::Nothing => FileState::Absent,
-            Found::Content(content) if trust.covers(&content) => {
-                let servers = servers::content(&name, content, Author::Project);
+            RepositoryFile::Nothing => FileState::Absent,
+            RepositoryFile::Content(content) if trust.covers(&content) => {
+                let servers = servers::content(&name, content, ServerAuthor::Project);
                 match self.take(servers) {
                     Some(servers) => {
                         self.servers.extend(servers);
@@ -275,11 +275,11 @@ impl Reading {
                     None => FileState::Broken,
                 }
             }
-            Found::Content(content) => {
+            RepositoryFile::Content(content) => {
                 self.leavings.servers(&content, "the repository is not trusted");
                 FileState::Untrusted
             }
-            Found::Unusable(why) => {
+            RepositoryFile::Unusable(why) => {
                 self.leavings.file(MCP_FILE, &why);
                 FileState::Untrusted
             }
@@ -287,7 +287,7 @@ impl Reading {
         self.files.push(SettingsFile { path: name, state, hooks: Value::Null });
     }
 
-    fn lay(&mut self, parsed: Parsed, author: Author) {
+    fn lay(&mut self, parsed: ParsedSettings, author: ServerAuthor) {
         if !self.strict {
             self.servers.extend(servers::of_settings(&parsed, author));
         }
@@ -295,15 +295,15 @@ impl Reading {
         self.loaded = std::mem::take(&mut self.loaded).lay(parsed);
     }
 
-    fn end(mut self, managed: Managed, memory: MemorySources, library: Library) -> Sources {
+    fn end(mut self, managed: ManagedSettings, memory: MemorySources, library: PromptLibrary) -> SettingsSources {
         for parsed in &managed.files {
             self.origins.add_file(parsed);
-            self.servers.extend(servers::of_settings(parsed, Author::Managed));
+            self.servers.extend(servers::of_settings(parsed, ServerAuthor::Managed));
         }
         let mut loaded = managed.lay_over(self.loaded);
         let (ignored, line) = self.leavings.told();
         loaded.warnings.extend(line.clone());
-        Sources {
+        SettingsSources {
             files: self.files,
             loaded,
             mistakes: self.mistakes,

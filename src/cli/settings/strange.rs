@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::layer::Layer;
+use super::layer::FileSettings;
 use super::load::says_something;
-use super::locate::Places;
+use super::locate::JsonPaths;
 use super::table;
 use crate::cli::nearness::distance;
 
@@ -112,7 +112,7 @@ pub(super) fn is_ours(key: &str) -> bool {
 }
 
 /// The keys of a text that nobody knows.
-pub(super) struct Strangers {
+pub(super) struct UnknownKeys {
     /// Where, and what: a key is one letter or two away from one of the [`GUARDS`].
     pub mistyped: Vec<(usize, String)>,
     /// A line about the others, and one about keys of other tools, if there are any.
@@ -120,7 +120,7 @@ pub(super) struct Strangers {
 }
 
 /// One line about keys of other tools that outlast does not act on.
-fn unheeded(name: &str, layer: &Layer, places: &Places<'_>) -> Option<String> {
+fn unheeded(name: &str, layer: &FileSettings, places: &JsonPaths<'_>) -> Option<String> {
     let keys = layer.others.iter();
     let keys =
         keys.filter(|(key, value)| UNHEEDED.contains(&key.as_str()) && !is_usual(key, value));
@@ -131,7 +131,7 @@ fn unheeded(name: &str, layer: &Layer, places: &Places<'_>) -> Option<String> {
 }
 
 /// Looks for them.
-pub(super) fn strangers(name: &str, layer: &Layer, places: &Places<'_>) -> Strangers {
+pub(super) fn strangers(name: &str, layer: &FileSettings, places: &JsonPaths<'_>) -> UnknownKeys {
     let levels: [(&[&str], &BTreeMap<String, Value>); 4] = [
         (&[], &layer.others),
         (&["permissions"], &layer.permissions.others),
@@ -165,7 +165,7 @@ pub(super) fn strangers(name: &str, layer: &Layer, places: &Places<'_>) -> Stran
         if others.len() == 1 { ("setting", "has") } else { ("settings", "have") };
     let told = format!("{name}: unknown {settings} {have} no effect: {list}");
     let told = (!others.is_empty()).then_some(told);
-    Strangers { mistyped, told: told.into_iter().chain(unheeded(name, layer, places)).collect() }
+    UnknownKeys { mistyped, told: told.into_iter().chain(unheeded(name, layer, places)).collect() }
 }
 
 /// A name as a line can hold it.

@@ -5,22 +5,22 @@ use std::path::{Path, PathBuf};
 
 use super::contract::Held;
 use super::credential::credential;
-use super::layer::Layer;
+use super::layer::FileSettings;
 use super::managed;
-use super::origins::Effective;
+use super::origins::EffectiveValue;
 use super::resolve::permission_mode;
-use super::sources::{SettingsFile, Sources, read_all};
-use super::{Credential, DEFAULTS, Endpoint, Ignored};
+use super::sources::{SettingsFile, SettingsSources, read_all};
+use super::{CredentialSource, DEFAULTS, EndpointSettings, IgnoredSetting};
 use super::{roster, rules, servers};
-use crate::cli::args::{Given, RunArgs};
-use crate::cli::environment::{self, Environment, VARIABLES, Variables};
-use crate::cli::prompts::{Library, NamedAgent};
+use crate::cli::args::{GivenFlags, RunArgs};
+use crate::cli::environment::{self, ProcessEnv, VARIABLES, Variables};
+use crate::cli::prompts::{PromptLibrary, NamedAgent};
 use crate::recovery::Limits;
 use crate::tools::AgentDefinition;
 
 /// Everything there is to say about the settings. What has a mistake is left out of the rest.
 #[derive(Clone, Debug)]
-pub struct Survey {
+pub struct SettingsSurvey {
     pub config_dir: PathBuf,
     pub files: Vec<SettingsFile>,
     /// Each would keep a run from beginning.
@@ -28,10 +28,10 @@ pub struct Survey {
     pub warnings: Vec<String>,
     /// Those of them that tell what is listed elsewhere too: servers, and what is ignored.
     pub listed_apart: Vec<String>,
-    pub ignored: Vec<Ignored>,
+    pub ignored: Vec<IgnoredSetting>,
     /// The environment, with what the settings add to it.
     pub variables: Variables,
-    pub endpoint: Endpoint,
+    pub endpoint: EndpointSettings,
     /// Every credential that there is, the one in use first: its kind, and its source.
     pub credentials: Vec<(&'static str, String)>,
     /// Whether the service is one that surely wants a credential.
@@ -40,17 +40,17 @@ pub struct Survey {
     pub selects_cloud: bool,
     pub model: String,
     pub limits: Limits,
-    pub effective: Vec<Effective>,
+    pub effective: Vec<EffectiveValue>,
     /// Keys of other tools, with their places.
     pub foreign: Vec<(String, String)>,
     /// Agents, commands and skills.
-    pub library: Library,
+    pub library: PromptLibrary,
     /// Variables whose names begin like ours, and that nobody reads.
     pub strange_variables: Vec<String>,
 }
 
 /// Looks at all of it. Reads files, changes nothing, and stops at no mistake.
-pub fn survey(args: &RunArgs, given: &Given, variables: &Variables, cwd: &Path) -> Survey {
+pub fn survey(args: &RunArgs, given: &GivenFlags, variables: &Variables, cwd: &Path) -> SettingsSurvey {
     survey_under(&managed::files(), args, given, variables, cwd)
 }
 
@@ -58,13 +58,13 @@ pub fn survey(args: &RunArgs, given: &Given, variables: &Variables, cwd: &Path) 
 pub fn survey_under(
     managed: &[PathBuf],
     args: &RunArgs,
-    given: &Given,
+    given: &GivenFlags,
     variables: &Variables,
     cwd: &Path,
-) -> Survey {
+) -> SettingsSurvey {
     let config_dir = environment::config_dir(variables);
     let sources = read_all(args, variables, &config_dir, cwd, managed, Held::default());
-    let Sources { loaded, managed, files, mut mistakes, ignored, mut origins, .. } = sources;
+    let SettingsSources { loaded, managed, files, mut mistakes, ignored, mut origins, .. } = sources;
     let (mut library, servers) = (sources.library, sources.servers);
     let file = loaded.layer();
     let mut all = variables.clone();
@@ -81,7 +81,7 @@ pub fn survey_under(
     let found = found_at(found, origins.place_of("apiKeyHelper"));
     let credential = credential(&args.model, &env, &file, &config_dir).unwrap_or_else(|error| {
         mistakes.push(error.to_string());
-        Credential::Absent
+        CredentialSource::Absent
     });
     let endpoint = rules::endpoint(args, &env, &file, credential);
     let env = env.planning(permission_mode(&args.tools, &file.permissions));
@@ -99,7 +99,7 @@ pub fn survey_under(
         origins.add_role(role, args, &limits);
     }
     origins.add_flags(given);
-    Survey {
+    SettingsSurvey {
         foreign: origins.take_foreign(),
         needs_credential: endpoint.base_url == DEFAULTS.base_url && !selects_cloud,
         selects_cloud,
@@ -123,8 +123,8 @@ pub fn survey_under(
 /// The agent that the run is to be, if it is to be one that there is.
 fn role(
     args: &RunArgs,
-    file: &Layer,
-    library: &mut Library,
+    file: &FileSettings,
+    library: &mut PromptLibrary,
     mistakes: &mut Vec<String>,
 ) -> Option<AgentDefinition> {
     let role = roster::muster(args, file, library);
@@ -136,9 +136,9 @@ fn role(
 
 fn limits(
     args: &RunArgs,
-    env: &Environment,
-    file: &Layer,
-    endpoint: &Endpoint,
+    env: &ProcessEnv,
+    file: &FileSettings,
+    endpoint: &EndpointSettings,
     role: Option<&AgentDefinition>,
 ) -> Limits {
     let mut limits = rules::limits(&args.limits, &args.model, env, file, 0);
@@ -149,7 +149,7 @@ fn limits(
     limits
 }
 
-impl Survey {
+impl SettingsSurvey {
     /// What must not be printed.
     pub fn secrets(&self) -> Vec<String> {
         let mut secrets = crate::tools::secret_values(&self.variables);
@@ -162,20 +162,20 @@ impl Survey {
 }
 
 /// The environment without the variables that make no sense, each of which is a mistake.
-fn environment_of(variables: &Variables, mistakes: &mut Vec<String>) -> Environment {
+fn environment_of(variables: &Variables, mistakes: &mut Vec<String>) -> ProcessEnv {
     let mut good = variables.clone();
     let names = VARIABLES.iter().flat_map(|(names, _)| names.split(", "));
     for name in names.flat_map(|name| [name.to_owned(), name.to_ascii_lowercase()]) {
         let Some(value) = variables.get(OsStr::new(&name)) else { continue };
         let alone = Variables::from_iter([(OsString::from(&name), value.clone())]);
-        let read = Environment::read(&alone).map(drop);
+        let read = ProcessEnv::read(&alone).map(drop);
         let read = read.and_then(|()| environment::trusts_project(&alone).map(drop));
         if let Err(error) = read {
             mistakes.push(error.to_string());
             good.remove(OsStr::new(&name));
         }
     }
-    Environment::read(&good).unwrap_or_default()
+    ProcessEnv::read(&good).unwrap_or_default()
 }
 
 /// Names that begin like ours and are not.
@@ -204,8 +204,8 @@ const HELPER: &str = "the setting apiKeyHelper";
 /// Every credential, in the order in which they outrank each other.
 fn credentials(
     args: &RunArgs,
-    env: &Environment,
-    file: &Layer,
+    env: &ProcessEnv,
+    file: &FileSettings,
     config_dir: &Path,
     set_at: &dyn Fn(&str) -> Option<String>,
 ) -> Vec<(&'static str, String)> {

@@ -9,7 +9,7 @@ use crate::cli::wall::span;
 
 /// One key of a settings file.
 #[derive(Clone, Debug)]
-pub struct Setting {
+pub struct SettingRow {
     pub name: &'static str,
     /// What its value may be, as the end of "it takes".
     pub takes: &'static str,
@@ -171,10 +171,10 @@ pub(super) fn snake(camel: &str) -> String {
 }
 
 /// The whole table.
-pub fn settings() -> Vec<Setting> {
+pub fn settings() -> Vec<SettingRow> {
     SHAPES
         .iter()
-        .map(|&(name, takes, meaning)| Setting { name, takes, default: default(name), meaning })
+        .map(|&(name, takes, meaning)| SettingRow { name, takes, default: default(name), meaning })
         .collect()
 }
 

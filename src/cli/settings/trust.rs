@@ -98,7 +98,7 @@ fn glob(pattern: &str) -> Result<Glob, globset::Error> {
 /// As a file words an entry.
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-struct Sheet {
+struct TrustEntryFields {
     path: Option<String>,
     sha256: Digests,
 }
@@ -118,8 +118,8 @@ impl Default for Digests {
 }
 
 impl TrustedProject {
-    fn of(sheet: Sheet) -> Result<Self, String> {
-        let Sheet { path, sha256 } = sheet;
+    fn of(sheet: TrustEntryFields) -> Result<Self, String> {
+        let TrustEntryFields { path, sha256 } = sheet;
         let sha256 = match sha256 {
             Digests::One(one) => vec![one],
             Digests::Several(several) => several,
@@ -152,11 +152,11 @@ impl<'de> Deserialize<'de> for TrustedProject {
                 f.write_str("a folder, or an object with \"path\" and \"sha256\"")
             }
             fn visit_str<E: de::Error>(self, path: &str) -> Result<TrustedProject, E> {
-                let sheet = Sheet { path: Some(path.to_owned()), ..Sheet::default() };
+                let sheet = TrustEntryFields { path: Some(path.to_owned()), ..TrustEntryFields::default() };
                 TrustedProject::of(sheet).map_err(E::custom)
             }
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<TrustedProject, A::Error> {
-                let sheet = Sheet::deserialize(MapAccessDeserializer::new(map))?;
+                let sheet = TrustEntryFields::deserialize(MapAccessDeserializer::new(map))?;
                 TrustedProject::of(sheet).map_err(de::Error::custom)
             }
         }

@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use serde_json::{Map, Value};
 
 use crate::cli::environment::{VARIABLES, Variables};
-use crate::model::Address;
+use crate::model::BaseUrl;
 
 const NOT_SHOWN: &str = "(not shown)";
 
@@ -29,7 +29,7 @@ pub(super) fn veiled(name: &str, value: Value, all: &Variables) -> Value {
 
 /// An address without what may be secret in it.
 fn address(text: &str) -> Value {
-    Address::parse(text).map_or_else(|_| NOT_SHOWN.into(), |address| address.base().into())
+    BaseUrl::parse(text).map_or_else(|_| NOT_SHOWN.into(), |address| address.base().into())
 }
 
 fn without_headers(value: Value) -> Value {
@@ -68,5 +68,5 @@ pub(super) fn server(entry: &Value, disabled: bool) -> Value {
 
 /// Whose an address is. Its path may be a secret.
 fn origin(text: &str) -> Value {
-    Address::parse(text).map_or_else(|_| NOT_SHOWN.into(), |address| address.origin().into())
+    BaseUrl::parse(text).map_or_else(|_| NOT_SHOWN.into(), |address| address.origin().into())
 }

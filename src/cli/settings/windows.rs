@@ -4,21 +4,21 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::chain::Link;
+use super::chain::ChainEntry;
 use super::entry::SMALLEST_WINDOW;
-use super::layer::Layer;
+use super::layer::FileSettings;
 use crate::cli::usage::UsageError;
 use crate::cli::values;
 
 /// What a settings file says: one number for every model, or a number for each, in tokens.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(untagged, expecting = "something else")]
-pub(super) enum Sizes {
+pub(super) enum WindowSizes {
     Every(u32),
     ByModel(BTreeMap<String, u32>),
 }
 
-impl Sizes {
+impl WindowSizes {
     /// The models whose size is no context window; `None` stands for every model.
     pub(super) fn too_small(&self) -> Vec<Option<&str>> {
         let small = |size: u32| size < SMALLEST_WINDOW;
@@ -34,20 +34,20 @@ impl Sizes {
 
 /// The sizes that flags and files name, by model. The empty name is for every model.
 #[derive(Clone, Debug)]
-pub(in crate::cli) struct Windows {
+pub(in crate::cli) struct ContextWindows {
     flags: BTreeMap<String, u32>,
     file: BTreeMap<String, u32>,
 }
 
-impl Windows {
+impl ContextWindows {
     /// Reads them.
     ///
     /// # Errors
     /// The first `--context-window` that is none.
-    pub(super) fn new(flags: &[String], file: &Layer) -> Result<Self, UsageError> {
+    pub(super) fn new(flags: &[String], file: &FileSettings) -> Result<Self, UsageError> {
         let file = match &file.context_window {
-            Some(Sizes::Every(size)) => BTreeMap::from([(String::new(), *size)]),
-            Some(Sizes::ByModel(sizes)) => sizes.clone(),
+            Some(WindowSizes::Every(size)) => BTreeMap::from([(String::new(), *size)]),
+            Some(WindowSizes::ByModel(sizes)) => sizes.clone(),
             None => BTreeMap::new(),
         };
         let flags = flags.iter().map(|flag| one(flag)).collect::<Result<_, _>>()?;
@@ -55,7 +55,7 @@ impl Windows {
     }
 
     /// The size for a link whose own entry says `said`: flags outrank that, and that the files.
-    pub(super) fn of(&self, link: &Link, said: Option<u32>) -> Option<u32> {
+    pub(super) fn of(&self, link: &ChainEntry, said: Option<u32>) -> Option<u32> {
         let keys = link.keys();
         find(&self.flags, &keys).or(said).or_else(|| find(&self.file, &keys))
     }

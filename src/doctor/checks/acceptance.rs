@@ -1,11 +1,11 @@
 //! What the services' answers mean for whoever asks: credential, account, models.
 
-use super::super::facts::service::{Answer, Service};
-use super::super::finding::{Finding, Level};
+use super::super::facts::service::{ServiceAnswer, ServiceFacts};
+use super::super::finding::{Finding, Severity};
 use crate::recovery::{ErrorClass, Fault, classify};
 
 /// Whether a run would be let in, and whether its models are there.
-pub(super) fn judge(service: &Service, answer: &Answer) -> Vec<Finding> {
+pub(super) fn judge(service: &ServiceFacts, answer: &ServiceAnswer) -> Vec<Finding> {
     let mut findings = vec![admission(service, answer)];
     findings.extend(answer.unknown.iter().map(|(model, words)| {
         Finding::problem(
@@ -26,7 +26,7 @@ pub(super) fn judge(service: &Service, answer: &Answer) -> Vec<Finding> {
     findings
 }
 
-fn admission(service: &Service, answer: &Answer) -> Finding {
+fn admission(service: &ServiceFacts, answer: &ServiceAnswer) -> Finding {
     let knock = &answer.knock;
     let (status, used) = (knock.status, used(service));
     match &knock.fault {
@@ -58,7 +58,7 @@ fn admission(service: &Service, answer: &Answer) -> Finding {
     }
 }
 
-fn used(service: &Service) -> String {
+fn used(service: &ServiceFacts) -> String {
     let used = service.credential.as_ref();
     let used = used.map_or("the request without a credential".to_owned(), |(kind, source)| {
         format!("the {kind} from {source}")
@@ -67,23 +67,23 @@ fn used(service: &Service) -> String {
 }
 
 /// A refusal, by what recovery makes of it.
-fn refused(service: &Service, fault: &Fault, status: u16) -> Finding {
+fn refused(service: &ServiceFacts, fault: &Fault, status: u16) -> Finding {
     let said = match fault.detail().trim() {
         "" => format!("HTTP {status}"),
         words => format!("HTTP {status}: {words}"),
     };
     let class = classify(fault).class;
-    let Meaning { level, what, why, fix } = meaning(class, &used(service), service);
+    let RefusalMeaning { level, what, why, fix } = meaning(class, &used(service), service);
     let what = format!("{what} ({said})");
     match level {
-        Level::Ok | Level::Warning => Finding::warning("acceptance", what, why, fix),
-        Level::Problem => Finding::problem("acceptance", what, why, fix),
+        Severity::Ok | Severity::Warning => Finding::warning("acceptance", what, why, fix),
+        Severity::Problem => Finding::problem("acceptance", what, why, fix),
     }
 }
 
 /// What a class of refusals says to somebody who has not begun a run yet.
-struct Meaning {
-    level: Level,
+struct RefusalMeaning {
+    level: Severity,
     what: String,
     why: &'static str,
     fix: String,
@@ -94,16 +94,16 @@ const REFUSED: &str = "runs are refused, whatever they ask for";
 const UNREADABLE: &str = "every run would end with an answer that cannot be read";
 const WAITS: &str = "runs wait and try again, for as long as their limits allow";
 
-impl Meaning {
+impl RefusalMeaning {
     fn problem(what: impl Into<String>, why: &'static str, fix: impl Into<String>) -> Self {
-        Self { level: Level::Problem, what: what.into(), why, fix: fix.into() }
+        Self { level: Severity::Problem, what: what.into(), why, fix: fix.into() }
     }
 
     fn warning(what: impl Into<String>, why: &'static str, fix: impl Into<String>) -> Self {
-        Self { level: Level::Warning, what: what.into(), why, fix: fix.into() }
+        Self { level: Severity::Warning, what: what.into(), why, fix: fix.into() }
     }
 
-    fn rejected(used: &str, service: &Service) -> Self {
+    fn rejected(used: &str, service: &ServiceFacts) -> Self {
         let put = service.credential.as_ref().map_or_else(
             || "put a key into ANTHROPIC_API_KEY".to_owned(),
             |(kind, source)| format!("put a good {kind} into {source}"),
@@ -128,44 +128,44 @@ impl Meaning {
     }
 }
 
-fn meaning(class: ErrorClass, used: &str, service: &Service) -> Meaning {
+fn meaning(class: ErrorClass, used: &str, service: &ServiceFacts) -> RefusalMeaning {
     match class {
-        ErrorClass::InvalidApiKey => Meaning::rejected(used, service),
-        ErrorClass::TokenRevoked => Meaning::problem(
+        ErrorClass::InvalidApiKey => RefusalMeaning::rejected(used, service),
+        ErrorClass::TokenRevoked => RefusalMeaning::problem(
             format!("the service says that {used} was revoked or has expired"),
             ENDS,
             "make a new one; one that lives shorter than a run is best fetched by an apiKeyHelper",
         ),
-        ErrorClass::AuthError => Meaning::problem(
+        ErrorClass::AuthError => RefusalMeaning::problem(
             format!("the service knows {used} and forbids its use"),
             REFUSED,
             "have the account, the region or the right to the model looked at by whoever owns it",
         ),
-        ErrorClass::CreditBalanceLow | ErrorClass::QuotaExhausted => Meaning::problem(
+        ErrorClass::CreditBalanceLow | ErrorClass::QuotaExhausted => RefusalMeaning::problem(
             format!("the account of {used} has no credit left, or has reached its spend limit"),
             REFUSED,
             "add credit or raise the limit in the console of the service or gateway; until then \
              no retry helps",
         ),
-        ErrorClass::RateLimit => Meaning::warning(
+        ErrorClass::RateLimit => RefusalMeaning::warning(
             format!("the service accepts {used}, but its rate limit is used up"),
             "runs begin with a wait",
             "wait, or use fewer runs at a time, or have the account's limits raised",
         ),
         ErrorClass::ServerOverload | ErrorClass::Repeated529 => {
-            Meaning::trouble("the service is overloaded")
+            RefusalMeaning::trouble("the service is overloaded")
         }
         ErrorClass::ServerError
         | ErrorClass::ApiTimeout
         | ErrorClass::StreamStalled
-        | ErrorClass::ConnectionError => Meaning::trouble("the service is in trouble"),
-        ErrorClass::RequestTooLarge | ErrorClass::PromptTooLong => Meaning::problem(
+        | ErrorClass::ConnectionError => RefusalMeaning::trouble("the service is in trouble"),
+        ErrorClass::RequestTooLarge | ErrorClass::PromptTooLong => RefusalMeaning::problem(
             "even a request of a few bytes is called too large",
             REFUSED,
             "raise the limit of whatever is in front of the service (nginx: client_max_body_size), \
              and see whether the base URL is right",
         ),
-        ErrorClass::BadResponse | ErrorClass::Unknown => Meaning::problem(
+        ErrorClass::BadResponse | ErrorClass::Unknown => RefusalMeaning::problem(
             "something answers that is not the service",
             UNREADABLE,
             "correct ANTHROPIC_BASE_URL: see whether it leads to an API and not to a web page, a \
@@ -179,6 +179,6 @@ fn meaning(class: ErrorClass, used: &str, service: &Service) -> Meaning {
         | ErrorClass::SslCertError
         | ErrorClass::Refusal
         | ErrorClass::EmptyResponse
-        | ErrorClass::Aborted => Meaning::misunderstood(),
+        | ErrorClass::Aborted => RefusalMeaning::misunderstood(),
     }
 }

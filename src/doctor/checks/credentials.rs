@@ -1,11 +1,11 @@
 //! Which credentials there are: kinds and sources, and never a value.
 
-use super::super::Known;
+use super::super::ResolvedConfig;
 use super::super::finding::Finding;
 use super::settings::unread;
 
 /// What is used, what is not, and what is missing.
-pub fn judge(known: &Known) -> Vec<Finding> {
+pub fn judge(known: &ResolvedConfig) -> Vec<Finding> {
     let shown = |(kind, source): &(String, String)| format!("{kind} from {source}");
     let Some((used, others)) = known.credentials.split_first() else {
         return vec![if !known.broken.is_empty() {

@@ -2,11 +2,11 @@
 
 use std::ffi::OsStr;
 
-use super::super::Known;
+use super::super::ResolvedConfig;
 use super::super::finding::Finding;
 
 /// What there is to say against the variables.
-pub fn judge(known: &Known) -> Vec<Finding> {
+pub fn judge(known: &ResolvedConfig) -> Vec<Finding> {
     let mut findings: Vec<Finding> =
         [credentials(known), proxies(known), places(known), strange(known)].concat();
     if known.bypasses_as_root {
@@ -24,11 +24,11 @@ pub fn judge(known: &Known) -> Vec<Finding> {
 }
 
 /// A variable's text without spaces around it, unless it has none.
-fn get<'a>(known: &'a Known, name: &str) -> Option<&'a str> {
+fn get<'a>(known: &'a ResolvedConfig, name: &str) -> Option<&'a str> {
     raw(known, name).map(str::trim).filter(|value| !value.is_empty())
 }
 
-fn raw<'a>(known: &'a Known, name: &str) -> Option<&'a str> {
+fn raw<'a>(known: &'a ResolvedConfig, name: &str) -> Option<&'a str> {
     known.variables.get(OsStr::new(name))?.to_str()
 }
 
@@ -36,7 +36,7 @@ fn warning(what: impl Into<String>, why: &str, fix: impl AsRef<str>) -> Finding 
     Finding::warning("environment", what, why, fix)
 }
 
-fn credentials(known: &Known) -> Vec<Finding> {
+fn credentials(known: &ResolvedConfig) -> Vec<Finding> {
     let has = |name: &str| get(known, name).is_some();
     let names = ["ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"];
     let mut findings: Vec<Finding> =
@@ -97,7 +97,7 @@ fn misshapen(name: &str, value: &str) -> Option<Finding> {
 const PROXIES: [[&str; 2]; 3] =
     [["https_proxy", "HTTPS_PROXY"], ["http_proxy", "HTTP_PROXY"], ["all_proxy", "ALL_PROXY"]];
 
-fn proxies(known: &Known) -> Vec<Finding> {
+fn proxies(known: &ResolvedConfig) -> Vec<Finding> {
     let has = |name: &&str| get(known, name).is_some();
     let mut findings = Vec::new();
     for [small, large] in PROXIES.into_iter().chain([["no_proxy", "NO_PROXY"]]) {
@@ -140,7 +140,7 @@ fn spares_this_machine(entry: &str) -> bool {
     host == "*" || ["localhost", "127.", "::1", "[::1]"].iter().any(|one| host.starts_with(one))
 }
 
-fn places(known: &Known) -> Vec<Finding> {
+fn places(known: &ResolvedConfig) -> Vec<Finding> {
     let mut findings = Vec::new();
     if get(known, "HOME").is_none() {
         findings.push(warning(
@@ -160,7 +160,7 @@ fn places(known: &Known) -> Vec<Finding> {
 }
 
 /// Variables that nobody reads.
-fn strange(known: &Known) -> Vec<Finding> {
+fn strange(known: &ResolvedConfig) -> Vec<Finding> {
     let told = |(name, meant): &(String, Option<&'static str>)| {
         let guess = meant.map_or(String::new(), |meant| format!("; is {meant} meant?"));
         warning(

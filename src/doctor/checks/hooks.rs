@@ -1,13 +1,13 @@
 //! Hooks: what is configured, what cannot run, and what failed before.
 
-use super::super::facts::hooks::{Broken, Obstacle};
+use super::super::facts::hooks::{BrokenHook, HookObstacle};
 use super::super::facts::store::HookLog;
 use super::super::finding::{Finding, counted};
-use super::super::{HookLine, Known};
+use super::super::{HookLine, ResolvedConfig};
 use super::settings::unread;
 
 /// The hooks that are configured, and which of them will not run.
-pub fn judge(known: &Known, broken: &[Broken]) -> Vec<Finding> {
+pub fn judge(known: &ResolvedConfig, broken: &[BrokenHook]) -> Vec<Finding> {
     let shown = |(event, count): &(String, usize)| format!("{event} {count}");
     let all: Vec<String> = known.hooks.iter().map(shown).collect();
     let all = match (all.is_empty(), known.hooks_off) {
@@ -28,23 +28,23 @@ pub fn judge(known: &Known, broken: &[Broken]) -> Vec<Finding> {
     findings
 }
 
-fn judge_broken(broken: &Broken) -> Finding {
-    let Broken { event, program, obstacle, source, guard } = broken;
+fn judge_broken(broken: &BrokenHook) -> Finding {
+    let BrokenHook { event, program, obstacle, source, guard } = broken;
     let about = |what: &str| format!("the {event} hook of {source} runs {program}, {what}");
     let (what, fix) = match obstacle {
-        Obstacle::Missing => (
+        HookObstacle::Missing => (
             about("which is not there"),
             format!("install {program}, or correct the hook in {source}"),
         ),
-        Obstacle::NotExecutable => (
+        HookObstacle::NotExecutable => (
             about("which may not be run: it is not executable"),
             format!("chmod +x {program}, or correct the hook in {source}"),
         ),
-        Obstacle::NoInterpreter(interpreter) => (
+        HookObstacle::NoInterpreter(interpreter) => (
             about(&format!("whose first line wants {interpreter}, which is not there")),
             format!("install {interpreter}, or correct the first line of {program}"),
         ),
-        Obstacle::CarriageReturn => (
+        HookObstacle::CarriageReturn => (
             about("whose lines end as on Windows (CR LF), so that it cannot be run"),
             format!("convert it, for example with sed -i 's/\\r$//' {program}"),
         ),

@@ -1,15 +1,15 @@
 //! Version, path and kind of the installation, what searches, and what shadows the name.
 
-use super::super::Scene;
-use super::super::facts::install::{Install, Kind};
-use super::super::facts::shell::Shadow;
+use super::super::DoctorContext;
+use super::super::facts::install::{Installation, InstallKind};
+use super::super::facts::shell::ShadowingAlias;
 use super::super::finding::{Finding, listed};
 
 /// So many installations are named.
 const NAMED_MAX: usize = 8;
 
 /// Version, path, kind of installation, and the others on PATH.
-pub fn judge(scene: &Scene, facts: &Install) -> Vec<Finding> {
+pub fn judge(scene: &DoctorContext, facts: &Installation) -> Vec<Finding> {
     let mut findings = vec![
         Finding::ok(
             "version",
@@ -25,7 +25,7 @@ pub fn judge(scene: &Scene, facts: &Install) -> Vec<Finding> {
     findings
 }
 
-fn on_path(facts: &Install) -> Finding {
+fn on_path(facts: &Installation) -> Finding {
     let at: Vec<String> = facts.on_path.iter().map(|(at, _)| at.display().to_string()).collect();
     let this = facts.binary.display();
     match facts.on_path.first() {
@@ -64,22 +64,22 @@ fn on_path(facts: &Install) -> Finding {
 }
 
 /// Where those on PATH lead that are links.
-fn links(facts: &Install) -> impl Iterator<Item = String> {
+fn links(facts: &Installation) -> impl Iterator<Item = String> {
     let links = facts.on_path.iter().take(NAMED_MAX).filter(|(at, real)| at != real);
     links.map(|(at, real)| format!("{} leads to {}", at.display(), real.display()))
 }
 
 /// Told and never done: outlast does not update itself.
-fn updates(facts: &Install) -> Finding {
+fn updates(facts: &Installation) -> Finding {
     let folder = facts.binary.parent().unwrap_or(&facts.binary).display();
     let how = match facts.kind {
-        Kind::Development => "build it anew",
-        Kind::Cargo => "install it anew with cargo",
-        Kind::NpmLocal | Kind::NpmGlobal => "update it with npm",
-        Kind::Native => "put the new binary in its place",
-        Kind::Package(_) => "update it with its package manager",
+        InstallKind::Development => "build it anew",
+        InstallKind::Cargo => "install it anew with cargo",
+        InstallKind::NpmLocal | InstallKind::NpmGlobal => "update it with npm",
+        InstallKind::Native => "put the new binary in its place",
+        InstallKind::Package(_) => "update it with its package manager",
     };
-    if facts.writable || matches!(facts.kind, Kind::Package(_)) {
+    if facts.writable || matches!(facts.kind, InstallKind::Package(_)) {
         return Finding::ok("updates", format!("outlast never updates itself; to update, {how}"));
     }
     Finding::warning(
@@ -100,8 +100,8 @@ pub fn search(ripgrep: Option<&str>) -> Vec<Finding> {
 }
 
 /// Shell files that give the name another meaning.
-pub fn shell(shadows: &[Shadow]) -> Vec<Finding> {
-    let told = |shadow: &Shadow| {
+pub fn shell(shadows: &[ShadowingAlias]) -> Vec<Finding> {
+    let told = |shadow: &ShadowingAlias| {
         let (file, line) = (shadow.file.display(), shadow.line);
         Finding::warning(
             "shell",

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::time::Duration;
 
-use super::super::facts::machine::{Machine, Trouble};
+use super::super::facts::machine::{MachineFacts, TempFolderProblem};
 use super::super::finding::Finding;
 
 /// A CI system.
-struct System {
+struct CiSystem {
     name: &'static str,
     /// What gives it away.
     variable: &'static str,
@@ -23,15 +23,15 @@ const fn system(
     variable: &'static str,
     silence: Option<u64>,
     custom: &'static str,
-) -> System {
+) -> CiSystem {
     let silence = match silence {
         Some(minutes) => Some(Duration::from_mins(minutes)),
         None => None,
     };
-    System { name, variable, silence, custom }
+    CiSystem { name, variable, silence, custom }
 }
 
-const SYSTEMS: [System; 12] = [
+const SYSTEMS: [CiSystem; 12] = [
     system(
         "GitHub Actions",
         "GITHUB_ACTIONS",
@@ -89,7 +89,7 @@ const ADDRESSES_MIN: u64 = 1 << 30;
 const PROCESSES_MIN: u64 = 64;
 
 /// Sandbox, limits, terminals, folders.
-pub fn judge(machine: &Machine) -> Vec<Finding> {
+pub fn judge(machine: &MachineFacts) -> Vec<Finding> {
     let mut findings = vec![sandbox(machine)];
     findings.extend(limits(machine));
     let kinds = ["standard input", "standard output", "standard error"];
@@ -113,24 +113,24 @@ pub fn judge(machine: &Machine) -> Vec<Finding> {
     findings
 }
 
-fn folders(machine: &Machine) -> Vec<Finding> {
+fn folders(machine: &MachineFacts) -> Vec<Finding> {
     let mut findings = Vec::new();
     let at = machine.temporary.path.display();
     let elsewhere = "name another folder in TMPDIR";
     findings.extend(machine.temporary.trouble.map(|trouble| match trouble {
-        Trouble::Missing => Finding::problem(
+        TempFolderProblem::Missing => Finding::problem(
             "temporary",
             format!("the folder for temporary files, {at}, is not there"),
             "commands that need one fail",
             format!("make it, or {elsewhere}"),
         ),
-        Trouble::Unwritable => Finding::problem(
+        TempFolderProblem::Unwritable => Finding::problem(
             "temporary",
             format!("the folder for temporary files, {at}, cannot be written to by this user"),
             "commands that need one fail",
             format!("give this user the right to, or {elsewhere}"),
         ),
-        Trouble::NoPrograms => Finding::warning(
+        TempFolderProblem::NoPrograms => Finding::warning(
             "temporary",
             format!("nothing in the folder for temporary files, {at}, may be run (noexec)"),
             "commands that build a program there and run it fail: tests, installers",
@@ -166,7 +166,7 @@ pub fn ci(variables: &BTreeMap<OsString, OsString>, heartbeat: Duration) -> Find
         };
         return Finding::ok("ci", what);
     };
-    let System { name, variable, silence, custom } = system;
+    let CiSystem { name, variable, silence, custom } = system;
     let what = format!("{name} ({variable} is set): {custom}; {beats}");
     if silence.is_some_and(|silence| heartbeat >= silence) {
         return Finding::problem(
@@ -179,7 +179,7 @@ pub fn ci(variables: &BTreeMap<OsString, OsString>, heartbeat: Duration) -> Find
     Finding::ok("ci", what)
 }
 
-fn sandbox(machine: &Machine) -> Finding {
+fn sandbox(machine: &MachineFacts) -> Finding {
     let abi = machine.landlock;
     if abi == 0 {
         return Finding::warning(
@@ -202,7 +202,7 @@ fn sandbox(machine: &Machine) -> Finding {
     )
 }
 
-fn limits(machine: &Machine) -> Vec<Finding> {
+fn limits(machine: &MachineFacts) -> Vec<Finding> {
     let low = |name: &str, value: Option<u64>, least: u64, why: &str| {
         let value = value.filter(|value| *value < least)?;
         Some(Finding::warning(

@@ -3,17 +3,17 @@
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
-use super::super::facts::servers::{PATIENCE, Tried};
+use super::super::facts::servers::{PATIENCE, TriedServer};
 use super::super::finding::{Finding, counted};
-use super::super::{How, Known, Scene, Server};
+use super::super::{ServerTransport, ResolvedConfig, DoctorContext, ConfiguredServer};
 use super::settings::unread;
-use crate::mcp::Status;
+use crate::mcp::ServerStatus;
 use crate::process::find_program;
 
 const LACK: &str = "the tools of this server are not there in any run";
 
 /// Judges each server by its start, or by its looks where nothing was started.
-pub fn judge(known: &Known, scene: &Scene, tried: &[Tried]) -> Vec<Finding> {
+pub fn judge(known: &ResolvedConfig, scene: &DoctorContext, tried: &[TriedServer]) -> Vec<Finding> {
     let mut findings: Vec<Finding> = known
         .bad_servers
         .iter()
@@ -36,15 +36,15 @@ pub fn judge(known: &Known, scene: &Scene, tried: &[Tried]) -> Vec<Finding> {
     findings
 }
 
-fn judge_one(server: &Server, tried: Option<&Tried>, there: bool) -> Finding {
-    let Server { name, source, how, disabled } = server;
+fn judge_one(server: &ConfiguredServer, tried: Option<&TriedServer>, there: bool) -> Finding {
+    let ConfiguredServer { name, source, how, disabled } = server;
     let about = |what: &str| format!("{name} ({source}): {what}");
     if *disabled {
         return Finding::ok("mcp", about("disabled"));
     }
     let missing = match how {
-        How::Program(program) if !there => Some(program),
-        How::Program(_) | How::Address(_) => None,
+        ServerTransport::Program(program) if !there => Some(program),
+        ServerTransport::Program(_) | ServerTransport::Address(_) => None,
     };
     if let Some(program) = missing {
         return Finding::problem(
@@ -54,28 +54,28 @@ fn judge_one(server: &Server, tried: Option<&Tried>, there: bool) -> Finding {
             format!("install {program}, correct \"command\" in {source}, or take {name} out of it"),
         );
     }
-    let Some(Tried { standing, tools }) = tried else {
+    let Some(TriedServer { standing, tools }) = tried else {
         return Finding::ok(
             "mcp",
             about(&match how {
-                How::Address(at) => format!("at {at}, not tried"),
-                How::Program(program) => format!("runs {program}, not tried"),
+                ServerTransport::Address(at) => format!("at {at}, not tried"),
+                ServerTransport::Program(program) => format!("runs {program}, not tried"),
             }),
         );
     };
     let silent = format!("it does not answer within {} s", PATIENCE.as_secs());
     let why = standing.why.as_deref().unwrap_or(&silent);
     match standing.status {
-        Status::Connected => {
+        ServerStatus::Connected => {
             Finding::ok("mcp", about(&format!("connected, {}", counted(*tools, "tool"))))
         }
-        Status::Disabled => Finding::warning(
+        ServerStatus::Disabled => Finding::warning(
             "mcp",
             about("it is disabled: the names of its tools would be another server's"),
             LACK,
             format!("rename it in {source}"),
         ),
-        Status::NeedsAuth => Finding::problem(
+        ServerStatus::NeedsAuth => Finding::problem(
             "mcp",
             about(&format!("it wants a login (needs auth): {why}")),
             LACK,
@@ -84,30 +84,30 @@ fn judge_one(server: &Server, tried: Option<&Tried>, there: bool) -> Finding {
                  for example \"Authorization\": \"Bearer ${{TOKEN}}\""
             ),
         ),
-        Status::Failed | Status::Pending => {
+        ServerStatus::Failed | ServerStatus::Pending => {
             Finding::problem("mcp", about(why), LACK, remedy(server))
         }
     }
 }
 
-fn remedy(server: &Server) -> String {
-    let Server { name, source, how, .. } = server;
+fn remedy(server: &ConfiguredServer) -> String {
+    let ConfiguredServer { name, source, how, .. } = server;
     match how {
-        How::Program(program) => format!(
+        ServerTransport::Program(program) => format!(
             "start {program} by hand with the arguments and variables of {source} and mend what it \
              says, or take {name} out of {source}; see MCP_TIMEOUT if it is only slow"
         ),
-        How::Address(at) => format!(
+        ServerTransport::Address(at) => format!(
             "see whether the server at {at} runs and \"url\" and \"headers\" in {source} are right, \
              or take {name} out of it"
         ),
     }
 }
 
-fn is_there(how: &How, path: &OsStr, cwd: &Path) -> bool {
+fn is_there(how: &ServerTransport, path: &OsStr, cwd: &Path) -> bool {
     match how {
-        How::Address(_) => true,
-        How::Program(program) if program.contains('/') => cwd.join(program).is_file(),
-        How::Program(program) => find_program(&[program], path, cwd).is_some(),
+        ServerTransport::Address(_) => true,
+        ServerTransport::Program(program) if program.contains('/') => cwd.join(program).is_file(),
+        ServerTransport::Program(program) => find_program(&[program], path, cwd).is_some(),
     }
 }

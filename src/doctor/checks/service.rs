@@ -2,8 +2,8 @@
 
 use std::time::{Duration, SystemTime};
 
-use super::super::Known;
-use super::super::facts::service::{Answer, Seen, Service};
+use super::super::ResolvedConfig;
+use super::super::facts::service::{ServiceAnswer, ServiceProbe, ServiceFacts};
 use super::super::finding::Finding;
 use super::acceptance;
 use crate::recovery::Fault;
@@ -12,7 +12,7 @@ use crate::recovery::Fault;
 const SKEW_MAX: Duration = Duration::from_mins(1);
 
 /// Certificate files beside the system's. One that cannot be used is told with the service.
-pub fn trusted(known: &Known) -> Vec<Finding> {
+pub fn trusted(known: &ResolvedConfig) -> Vec<Finding> {
     let mut files: Vec<String> =
         known.ca_files.iter().map(|file| file.display().to_string()).collect();
     files.sort();
@@ -24,7 +24,7 @@ pub fn trusted(known: &Known) -> Vec<Finding> {
 }
 
 /// What it means for a run that nothing gets there.
-fn unreached(service: &Service) -> &'static str {
+fn unreached(service: &ServiceFacts) -> &'static str {
     if service.standby {
         "a run that falls back to it ends there"
     } else {
@@ -33,7 +33,7 @@ fn unreached(service: &Service) -> &'static str {
 }
 
 /// Where it is, for people.
-fn way(service: &Service) -> String {
+fn way(service: &ServiceFacts) -> String {
     let at = if service.standby {
         format!("{} (fallback, for {})", service.origin, service.models.join(", "))
     } else {
@@ -46,17 +46,17 @@ fn way(service: &Service) -> String {
 }
 
 /// Tells apart what can go wrong on the way.
-pub fn judge(service: &Service) -> Vec<Finding> {
+pub fn judge(service: &ServiceFacts) -> Vec<Finding> {
     let way = way(service);
     let problem =
         |what: String, fix: &str| vec![Finding::problem("service", what, unreached(service), fix)];
     match &service.seen {
-        Seen::Offline => vec![Finding::ok("service", format!("{way}, not asked (--offline)"))],
-        Seen::Unusable(why) => problem(
+        ServiceProbe::Offline => vec![Finding::ok("service", format!("{way}, not asked (--offline)"))],
+        ServiceProbe::Unusable(why) => problem(
             format!("the service cannot be asked: {why}"),
             "correct ANTHROPIC_BASE_URL, the certificate file or the header that is named",
         ),
-        Seen::NoProxy { proxy, why } => vec![Finding::problem(
+        ServiceProbe::NoProxy { proxy, why } => vec![Finding::problem(
             "proxy",
             format!("the proxy {proxy} cannot be reached: {why}"),
             unreached(service),
@@ -66,31 +66,31 @@ pub fn judge(service: &Service) -> Vec<Finding> {
                 service.origin
             ),
         )],
-        Seen::NoName(why) => problem(
+        ServiceProbe::NoName(why) => problem(
             format!("the name of {way} is not known (DNS): {why}"),
             "correct the host in the base URL, or the name servers of this machine; see whether \
              a proxy is needed (HTTPS_PROXY)",
         ),
-        Seen::NoConnection(why) => problem(
+        ServiceProbe::NoConnection(why) => problem(
             format!("{way} cannot be reached: {why}"),
             "see whether the server runs, the port is right, and no firewall is in between",
         ),
-        Seen::Silent(seconds) => problem(
+        ServiceProbe::Silent(seconds) => problem(
             format!("{way} does not answer within {seconds} s"),
             "see whether the server hangs, or a firewall swallows what is sent; a proxy may be \
              needed (HTTPS_PROXY)",
         ),
-        Seen::Certificate(why) => {
+        ServiceProbe::Certificate(why) => {
             problem(format!("TLS: the certificate is not trusted: {why}"), &remedy_of_trust(why))
         }
-        Seen::NoKey { why, limit } => vec![no_key(service, why, *limit)],
-        Seen::NoCredential(why) => vec![Finding::problem(
+        ServiceProbe::NoKey { why, limit } => vec![no_key(service, why, *limit)],
+        ServiceProbe::NoCredential(why) => vec![Finding::problem(
             "credentials",
             format!("no credential could be had for {way}: {why}"),
             "requests cannot be signed",
             "log in again, or put an API key in ANTHROPIC_API_KEY",
         )],
-        Seen::Answered(answer) => answered(service, answer, &way),
+        ServiceProbe::Answered(answer) => answered(service, answer, &way),
     }
 }
 
@@ -114,7 +114,7 @@ fn remedy_of_trust(why: &str) -> String {
 }
 
 /// The command is to blame, and nobody was asked.
-fn no_key(service: &Service, why: &str, limit: Duration) -> Finding {
+fn no_key(service: &ServiceFacts, why: &str, limit: Duration) -> Finding {
     let source = service.credential.as_ref().map_or("", |(_, source)| source);
     let why = why.strip_prefix("the API key helper ").unwrap_or(why);
     Finding::problem(
@@ -132,7 +132,7 @@ fn no_key(service: &Service, why: &str, limit: Duration) -> Finding {
     )
 }
 
-fn answered(service: &Service, answer: &Answer, way: &str) -> Vec<Finding> {
+fn answered(service: &ServiceFacts, answer: &ServiceAnswer, way: &str) -> Vec<Finding> {
     let knock = &answer.knock;
     let (status, asked) = (knock.status, knock.asked);
     let detail = knock.fault.as_ref().map(Fault::detail).unwrap_or_default();
@@ -152,7 +152,7 @@ fn answered(service: &Service, answer: &Answer, way: &str) -> Vec<Finding> {
     findings
 }
 
-fn clock(theirs: SystemTime, ours: SystemTime, service: &Service) -> Finding {
+fn clock(theirs: SystemTime, ours: SystemTime, service: &ServiceFacts) -> Finding {
     let (skew, direction) = match ours.duration_since(theirs) {
         Ok(ahead) => (ahead, "ahead of"),
         Err(behind) => (behind.duration(), "behind"),

@@ -1,10 +1,10 @@
 //! Settings files, and the limits that they set.
 
-use super::super::Known;
+use super::super::ResolvedConfig;
 use super::super::finding::{Finding, listed};
 
 /// Files, mistakes, what has no effect, and what is in force.
-pub fn judge(known: &Known) -> Vec<Finding> {
+pub fn judge(known: &ResolvedConfig) -> Vec<Finding> {
     let seen = |(path, state): &(String, &str)| format!("{path} ({state})");
     let files = match known.files.len() {
         0 => "no file is there".to_owned(),
@@ -64,7 +64,7 @@ pub fn judge(known: &Known) -> Vec<Finding> {
 }
 
 /// What is to be added where files that could not be read may say more.
-pub(super) fn unread(known: &Known) -> String {
+pub(super) fn unread(known: &ResolvedConfig) -> String {
     if known.broken.is_empty() {
         return String::new();
     }

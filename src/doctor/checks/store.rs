@@ -1,6 +1,6 @@
 //! The folder of sessions.
 
-use super::super::facts::store::Kept;
+use super::super::facts::store::SessionStoreFacts;
 use super::super::finding::{Finding, counted};
 
 /// With less room than this a run may end with its disk full, in bytes.
@@ -16,7 +16,7 @@ const FILES_MIN: u64 = 100;
 const NAMED_MAX: usize = 3;
 
 /// Whether sessions can be kept, what there is, and what was cut off.
-pub fn judge(kept: &Kept) -> Vec<Finding> {
+pub fn judge(kept: &SessionStoreFacts) -> Vec<Finding> {
     let mut findings = vec![writable(kept)];
     findings.extend(kept.free.map(|free| room(kept, free)));
     findings.extend(kept.free_files.and_then(|free| room_for_files(kept, free)));
@@ -48,7 +48,7 @@ pub fn judge(kept: &Kept) -> Vec<Finding> {
     findings
 }
 
-fn writable(kept: &Kept) -> Finding {
+fn writable(kept: &SessionStoreFacts) -> Finding {
     let (folder, tried) = (kept.folder.display(), kept.tried.display());
     match &kept.unwritable {
         None => Finding::ok("store", format!("sessions are kept in {folder}")),
@@ -70,7 +70,7 @@ fn writable(kept: &Kept) -> Finding {
     }
 }
 
-fn room(kept: &Kept, free: u64) -> Finding {
+fn room(kept: &SessionStoreFacts, free: u64) -> Finding {
     let (folder, left) = (kept.tried.display(), amount(free));
     let what = format!("{left} left on the disk of {folder}");
     let why = "journals and long outputs cannot be kept once it is full";
@@ -83,7 +83,7 @@ fn room(kept: &Kept, free: u64) -> Finding {
 }
 
 /// A disk may be full of files while it has room for bytes.
-fn room_for_files(kept: &Kept, free: u64) -> Option<Finding> {
+fn room_for_files(kept: &SessionStoreFacts, free: u64) -> Option<Finding> {
     let folder = kept.tried.display();
     (free < FILES_MIN).then(|| {
         Finding::problem(

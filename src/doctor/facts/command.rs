@@ -5,15 +5,15 @@ use std::path::Path;
 use std::str::Chars;
 
 /// What is known of the shell that would run it.
-pub(super) struct Known<'a> {
+pub(super) struct ShellContext<'a> {
     pub(super) value: &'a dyn Fn(&str) -> Option<String>,
     pub(super) home: Option<&'a Path>,
 }
 
 /// The words of the first command, without assignments before it. `None`: only a shell can tell
 /// the word. Empty: only a shell can tell the command.
-pub(super) fn first_command(script: &str, known: &Known<'_>) -> Vec<Option<String>> {
-    let mut reader = Reader { letters: script.chars().peekable(), known };
+pub(super) fn first_command(script: &str, known: &ShellContext<'_>) -> Vec<Option<String>> {
+    let mut reader = ShellTokenReader { letters: script.chars().peekable(), known };
     let mut words = Vec::new();
     while let Some(word) = reader.word(words.is_empty()) {
         match assigned(&word.text) {
@@ -33,22 +33,22 @@ fn assigned(word: &str) -> Option<&str> {
     (!name.is_empty() && name.chars().all(letter)).then_some(name)
 }
 
-struct Word {
+struct ShellToken {
     text: String,
     /// Whether the text is what a shell would make of it.
     is_plain: bool,
 }
 
-struct Reader<'a> {
+struct ShellTokenReader<'a> {
     letters: Peekable<Chars<'a>>,
-    known: &'a Known<'a>,
+    known: &'a ShellContext<'a>,
 }
 
-impl Reader<'_> {
+impl ShellTokenReader<'_> {
     /// The next word; none at the end of the command, or where it gets difficult.
-    fn word(&mut self, is_first: bool) -> Option<Word> {
+    fn word(&mut self, is_first: bool) -> Option<ShellToken> {
         self.skip_space(is_first);
-        let mut word = Word { text: String::new(), is_plain: true };
+        let mut word = ShellToken { text: String::new(), is_plain: true };
         let mut begun = false;
         while let Some(letter) = self.letters.peek().copied() {
             if letter.is_whitespace() || ";&|<>()".contains(letter) {
@@ -62,7 +62,7 @@ impl Reader<'_> {
                     Some('\n') => continue,
                     escaped => word.text.extend(escaped),
                 },
-                '$' => self.variable(&mut word, Quotes::None),
+                '$' => self.variable(&mut word, QuoteState::None),
                 '~' if !begun && self.letters.peek().is_none_or(|next| *next == '/') => {
                     match self.known.home {
                         Some(home) => word.text.push_str(&home.display().to_string()),
@@ -102,7 +102,7 @@ impl Reader<'_> {
         }
     }
 
-    fn quoted(&mut self, word: &mut Word) {
+    fn quoted(&mut self, word: &mut ShellToken) {
         for letter in self.letters.by_ref() {
             if letter == '\'' {
                 return;
@@ -112,11 +112,11 @@ impl Reader<'_> {
         word.is_plain = false;
     }
 
-    fn double_quoted(&mut self, word: &mut Word) {
+    fn double_quoted(&mut self, word: &mut ShellToken) {
         while let Some(letter) = self.letters.next() {
             match letter {
                 '"' => return,
-                '$' => self.variable(word, Quotes::Double),
+                '$' => self.variable(word, QuoteState::Double),
                 '`' => word.is_plain = false,
                 '\\' => match self.letters.next() {
                     Some(letter) if "\"\\$`".contains(letter) => word.text.push(letter),
@@ -130,7 +130,7 @@ impl Reader<'_> {
     }
 
     /// What comes after a dollar.
-    fn variable(&mut self, word: &mut Word, quotes: Quotes) {
+    fn variable(&mut self, word: &mut ShellToken, quotes: QuoteState) {
         let in_braces = self.letters.next_if_eq(&'{').is_some();
         let mut name = String::new();
         while let Some(letter) =
@@ -141,7 +141,7 @@ impl Reader<'_> {
         let is_whole = !in_braces || self.letters.next_if_eq(&'}').is_some();
         let value = (self.known.value)(&name).filter(|_| is_whole && !name.is_empty());
         // A shell makes several words of one with spaces, unless it is quoted.
-        let splits = |value: &String| quotes == Quotes::None && value.contains(char::is_whitespace);
+        let splits = |value: &String| quotes == QuoteState::None && value.contains(char::is_whitespace);
         match value.filter(|value| !splits(value)) {
             Some(value) => word.text.push_str(&value),
             None => word.is_plain = false,
@@ -150,7 +150,7 @@ impl Reader<'_> {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Quotes {
+enum QuoteState {
     None,
     Double,
 }

@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use super::super::HookLine;
-use super::command::{Known, first_command};
+use super::command::{ShellContext, first_command};
 use crate::hooks::HookCommand;
 use crate::process::find_program;
 use crate::secrets::Variables;
@@ -37,7 +37,7 @@ const SHEBANG_MAX: u64 = 256;
 
 /// What keeps a program from being run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Obstacle {
+pub enum HookObstacle {
     Missing,
     /// It may not be run, or is a folder.
     NotExecutable,
@@ -49,10 +49,10 @@ pub enum Obstacle {
 
 /// A hook that will not run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Broken {
+pub struct BrokenHook {
     pub event: &'static str,
     pub program: String,
-    pub obstacle: Obstacle,
+    pub obstacle: HookObstacle,
     pub source: String,
     /// Whether its failure forbids what it guards.
     pub guard: bool,
@@ -64,36 +64,36 @@ pub fn broken(
     cwd: &Path,
     home: Option<&Path>,
     variables: &Variables,
-) -> Vec<Broken> {
-    let ground = Ground { cwd, home, variables };
+) -> Vec<BrokenHook> {
+    let ground = HookContext { cwd, home, variables };
     let look = |hook: &HookLine| {
         let files = ground.files(&hook.command);
         let (program, obstacle) = files.into_iter().find_map(|file| ground.obstacle(file))?;
         let HookLine { event, ref source, guard, .. } = *hook;
-        Some(Broken { event, program, obstacle, source: source.clone(), guard })
+        Some(BrokenHook { event, program, obstacle, source: source.clone(), guard })
     };
     hooks.iter().filter_map(look).collect()
 }
 
 /// A file that a hook needs.
 #[derive(Debug, PartialEq, Eq)]
-enum Needed {
+enum NeededFile {
     ToRun(String),
     /// By a shell, or by another interpreter.
     ToRead(String),
 }
 
 /// Where hooks run.
-struct Ground<'a> {
+struct HookContext<'a> {
     cwd: &'a Path,
     home: Option<&'a Path>,
     variables: &'a Variables,
 }
 
-impl Ground<'_> {
+impl HookContext<'_> {
     /// The program of a hook, and the script that it is given, as far as that can be told without
     /// a shell.
-    fn files(&self, command: &HookCommand) -> Vec<Needed> {
+    fn files(&self, command: &HookCommand) -> Vec<NeededFile> {
         let words: Vec<Option<String>> = match command {
             HookCommand::Program { path, arguments } => {
                 let project = self.cwd.display().to_string();
@@ -102,7 +102,7 @@ impl Ground<'_> {
                 words.map(|one| Some(one.replace("${CLAUDE_PROJECT_DIR}", &project))).collect()
             }
             HookCommand::Script(script) => {
-                let known = Known { value: &|name| self.value(name), home: self.home };
+                let known = ShellContext { value: &|name| self.value(name), home: self.home };
                 first_command(script, &known)
             }
         };
@@ -120,7 +120,7 @@ impl Ground<'_> {
         {
         }
         let script = words.next().flatten().filter(|word| runs_another && is_script(word));
-        [Needed::ToRun(program)].into_iter().chain(script.map(Needed::ToRead)).collect()
+        [NeededFile::ToRun(program)].into_iter().chain(script.map(NeededFile::ToRead)).collect()
     }
 
     fn value(&self, name: &str) -> Option<String> {
@@ -131,13 +131,13 @@ impl Ground<'_> {
         }
     }
 
-    fn obstacle(&self, file: Needed) -> Option<(String, Obstacle)> {
+    fn obstacle(&self, file: NeededFile) -> Option<(String, HookObstacle)> {
         let (name, found) = match file {
-            Needed::ToRun(name) => {
+            NeededFile::ToRun(name) => {
                 let found = self.of_program(&name);
                 (name, found)
             }
-            Needed::ToRead(name) => {
+            NeededFile::ToRead(name) => {
                 let found = self.of_script(&name);
                 (name, found)
             }
@@ -145,34 +145,34 @@ impl Ground<'_> {
         found.map(|obstacle| (name, obstacle))
     }
 
-    fn of_script(&self, name: &str) -> Option<Obstacle> {
+    fn of_script(&self, name: &str) -> Option<HookObstacle> {
         let path = self.cwd.join(name);
         if !path.is_file() {
-            return Some(Obstacle::Missing);
+            return Some(HookObstacle::Missing);
         }
         // Other interpreters do not mind.
         let is_shell = path.extension().is_some_and(|ending| ending == "sh");
         let line = first_line(&path).filter(|line| is_shell && line.ends_with('\r'));
-        line.map(|_| Obstacle::CarriageReturn)
+        line.map(|_| HookObstacle::CarriageReturn)
     }
 
-    fn of_program(&self, name: &str) -> Option<Obstacle> {
+    fn of_program(&self, name: &str) -> Option<HookObstacle> {
         let path = if name.contains('/') {
             self.cwd.join(name)
         } else {
             match self.find(name) {
                 Some(path) => path,
-                None => return Some(Obstacle::Missing),
+                None => return Some(HookObstacle::Missing),
             }
         };
-        let Ok(facts) = path.metadata() else { return Some(Obstacle::Missing) };
+        let Ok(facts) = path.metadata() else { return Some(HookObstacle::Missing) };
         if !facts.is_file() || facts.permissions().mode() & 0o111 == 0 {
-            return Some(Obstacle::NotExecutable);
+            return Some(HookObstacle::NotExecutable);
         }
         let line = first_line(&path)?;
         let line = line.strip_prefix("#!")?;
         if line.ends_with('\r') {
-            return Some(Obstacle::CarriageReturn);
+            return Some(HookObstacle::CarriageReturn);
         }
         let mut words = line.split_whitespace();
         let interpreter = words.next()?;
@@ -180,10 +180,10 @@ impl Ground<'_> {
             interpreter.ends_with("/env") && !word.starts_with('-') && !word.contains('=')
         });
         if !Path::new(interpreter).exists() {
-            return Some(Obstacle::NoInterpreter(interpreter.to_owned()));
+            return Some(HookObstacle::NoInterpreter(interpreter.to_owned()));
         }
         let missing = by_name.filter(|name| self.find(name).is_none());
-        missing.map(|name| Obstacle::NoInterpreter(name.to_owned()))
+        missing.map(|name| HookObstacle::NoInterpreter(name.to_owned()))
     }
 
     fn find(&self, name: &str) -> Option<PathBuf> {
@@ -217,8 +217,8 @@ mod tests {
 
     #[test]
     fn programs_and_scripts_are_told_from_what_only_a_shell_knows() {
-        let run = |word: &str| Needed::ToRun(word.to_owned());
-        let read = |word: &str| Needed::ToRead(word.to_owned());
+        let run = |word: &str| NeededFile::ToRun(word.to_owned());
+        let read = |word: &str| NeededFile::ToRead(word.to_owned());
         let table = [
             ("./check.sh --fast", vec![run("./check.sh")]),
             ("\"$CLAUDE_PROJECT_DIR\"/x.sh", vec![run("/w/x.sh")]),
@@ -246,7 +246,7 @@ mod tests {
         ];
         let variables = Variables::default();
         let ground =
-            Ground { cwd: Path::new("/w"), home: Some(Path::new("/h")), variables: &variables };
+            HookContext { cwd: Path::new("/w"), home: Some(Path::new("/h")), variables: &variables };
         for (script, wanted) in table {
             let command = HookCommand::Script(script.to_owned());
             assert_eq!(ground.files(&command), wanted, "{script}");

@@ -8,14 +8,14 @@ use std::path::{Component, Path, PathBuf};
 
 use nix::unistd::{AccessFlags, access};
 
-use super::super::Scene;
+use super::super::DoctorContext;
 
 /// No database of installed packages is read further than this, in bytes.
 const DATABASE_MAX: u64 = 64 << 20;
 
 /// What put a binary where it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum InstallKind {
     Development,
     Cargo,
     NpmLocal,
@@ -25,7 +25,7 @@ pub enum Kind {
     Package(&'static str),
 }
 
-impl Kind {
+impl InstallKind {
     pub fn name(self) -> &'static str {
         match self {
             Self::Development => "development",
@@ -40,10 +40,10 @@ impl Kind {
 
 /// Where a binary is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Install {
+pub struct Installation {
     /// The binary that runs, behind all links.
     pub binary: PathBuf,
-    pub kind: Kind,
+    pub kind: InstallKind,
     /// Every outlast on PATH, the one that wins first: where PATH finds it, and where it leads.
     pub on_path: Vec<(PathBuf, PathBuf)>,
     /// Whether its folder can be written to.
@@ -51,13 +51,13 @@ pub struct Install {
 }
 
 /// Looks for this binary and others.
-pub fn look(scene: &Scene) -> Install {
+pub fn look(scene: &DoctorContext) -> Installation {
     let exe = std::env::current_exe().unwrap_or_default();
     let binary = fs::canonicalize(&exe).unwrap_or(exe);
     let path = scene.variables.get(OsStr::new("PATH"));
     let on_path = path.map(|path| all_on(path)).unwrap_or_default();
     let writable = binary.parent().is_some_and(|folder| access(folder, AccessFlags::W_OK).is_ok());
-    Install { kind: kind(&binary, Path::new("/")), binary, on_path, writable }
+    Installation { kind: kind(&binary, Path::new("/")), binary, on_path, writable }
 }
 
 /// Every outlast that a PATH leads to, each once.
@@ -76,11 +76,11 @@ pub fn all_on(path: &OsStr) -> Vec<(PathBuf, PathBuf)> {
 }
 
 /// What put `binary` there, by what lies around it and by the lists of packages below `root`.
-pub fn kind(binary: &Path, root: &Path) -> Kind {
-    by_folders(binary).or_else(|| by_package(binary, root)).unwrap_or(Kind::Native)
+pub fn kind(binary: &Path, root: &Path) -> InstallKind {
+    by_folders(binary).or_else(|| by_package(binary, root)).unwrap_or(InstallKind::Native)
 }
 
-fn by_folders(binary: &Path) -> Option<Kind> {
+fn by_folders(binary: &Path) -> Option<InstallKind> {
     let names: Vec<String> = binary
         .components()
         .filter_map(|part| match part {
@@ -102,22 +102,22 @@ fn by_folders(binary: &Path) -> Option<Kind> {
         return Some(npm(binary));
     }
     if in_store {
-        return Some(Kind::Package("nix"));
+        return Some(InstallKind::Package("nix"));
     }
     if ours("cellar") || ours("caskroom") || has(".linuxbrew") || pair("opt", "homebrew") {
-        return Some(Kind::Package("Homebrew"));
+        return Some(InstallKind::Package("Homebrew"));
     }
     if pair("mise", "installs") || pair("mise", "shims") {
-        return Some(Kind::Package("mise"));
+        return Some(InstallKind::Package("mise"));
     }
     if ["installs", "shims"].iter().any(|folder| pair(".asdf", folder) || pair("asdf", folder)) {
-        return Some(Kind::Package("asdf"));
+        return Some(InstallKind::Package("asdf"));
     }
     if pair("winget", "packages") || pair("winget", "links") {
-        return Some(Kind::Package("winget"));
+        return Some(InstallKind::Package("winget"));
     }
     if is_workshop(binary) {
-        return Some(Kind::Development);
+        return Some(InstallKind::Development);
     }
     let folder = binary.parent().filter(|folder| folder.ends_with("bin"))?;
     let list = folder.parent()?.join(".crates.toml");
@@ -126,7 +126,7 @@ fn by_folders(binary: &Path) -> Option<Kind> {
     } else {
         folder.ends_with(".cargo/bin")
     };
-    installed.then_some(Kind::Cargo)
+    installed.then_some(InstallKind::Cargo)
 }
 
 /// Whether cargo has just built it: in the target folder of a package, or in one elsewhere, where
@@ -141,22 +141,22 @@ fn is_workshop(binary: &Path) -> bool {
 /// Global modules lie in the prefix's `lib`, in npm's own folder on Windows, or in the global
 /// folder of pnpm, yarn or bun, which looks like a project. A project's lie beside its
 /// package.json.
-fn npm(binary: &Path) -> Kind {
+fn npm(binary: &Path) -> InstallKind {
     let is_modules = |folder: &&Path| folder.ends_with("node_modules");
     let outermost = binary.ancestors().filter(is_modules).last().and_then(Path::parent);
-    let Some(owner) = outermost else { return Kind::NpmLocal };
+    let Some(owner) = outermost else { return InstallKind::NpmLocal };
     let is_global = |folder: &Path| {
         let managers = ["pnpm/global", "yarn/global", "Yarn/Data/global", "bun/install/global"];
         managers.iter().chain(&[".bun/install/global"]).any(|end| folder.ends_with(end))
     };
     if owner.ancestors().any(is_global) {
-        return Kind::NpmGlobal;
+        return InstallKind::NpmGlobal;
     }
     let prefix = owner.ends_with("lib") || owner.ends_with("npm");
-    if prefix && !owner.join("package.json").is_file() { Kind::NpmGlobal } else { Kind::NpmLocal }
+    if prefix && !owner.join("package.json").is_file() { InstallKind::NpmGlobal } else { InstallKind::NpmLocal }
 }
 
-fn by_package(binary: &Path, root: &Path) -> Option<Kind> {
+fn by_package(binary: &Path, root: &Path) -> Option<InstallKind> {
     let shown = binary.strip_prefix(root).unwrap_or(binary);
     let name = shown.to_str()?;
     // Where /bin is /usr/bin, a list may have either.
@@ -178,16 +178,16 @@ fn by_package(binary: &Path, root: &Path) -> Option<Kind> {
         (list && ours).then(|| path.to_path_buf())
     };
     if lists("var/lib/dpkg/info", deb) {
-        return Some(Kind::Package("deb"));
+        return Some(InstallKind::Package("deb"));
     }
     let pacman = |path: &Path| {
         path.file_name()?.to_str()?.starts_with("outlast").then(|| path.join("files"))
     };
     if lists("var/lib/pacman/local", pacman) {
-        return Some(Kind::Package("pacman"));
+        return Some(InstallKind::Package("pacman"));
     }
     if apk_owns(&String::from_utf8_lossy(&start_of(&root.join("lib/apk/db/installed"))), shown) {
-        return Some(Kind::Package("apk"));
+        return Some(InstallKind::Package("apk"));
     }
     // Names of files are kept as text, each with a zero after it.
     let system = shown.starts_with("usr") && !shown.starts_with("usr/local");
@@ -198,7 +198,7 @@ fn by_package(binary: &Path, root: &Path) -> Option<Kind> {
             database.windows(needle.len()).any(|window| window == needle)
         })
     });
-    (system && rpm && about(binary)).then_some(Kind::Package("rpm"))
+    (system && rpm && about(binary)).then_some(InstallKind::Package("rpm"))
 }
 
 /// The list of apk: `F:` is a folder, and `R:` a file in the folder before it.

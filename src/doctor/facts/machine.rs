@@ -9,13 +9,13 @@ use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 use nix::sys::statvfs::{FsFlags, statvfs};
 use nix::unistd::{AccessFlags, Uid, access};
 
-use super::super::Scene;
-use crate::process::{Job, Supervisor, Support};
+use super::super::DoctorContext;
+use crate::process::{Job, Supervisor, LandlockSupport};
 use crate::secrets::Variables;
 
 /// What the process may and has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Machine {
+pub struct MachineFacts {
     /// The version of Landlock's interface that works; 0 without.
     pub landlock: u32,
     pub holds_files: bool,
@@ -31,21 +31,21 @@ pub struct Machine {
     pub processes: Option<u64>,
     /// Whether this is the process that a container began with.
     pub is_first: bool,
-    pub temporary: Folder,
+    pub temporary: TempFolder,
     /// The home folder, if it is named and not there.
     pub lost_home: Option<PathBuf>,
 }
 
 /// The folder for temporary files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Folder {
+pub struct TempFolder {
     pub path: PathBuf,
-    pub trouble: Option<Trouble>,
+    pub trouble: Option<TempFolderProblem>,
 }
 
 /// What is wrong with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Trouble {
+pub enum TempFolderProblem {
     Missing,
     Unwritable,
     /// Nothing that lies in it may be run.
@@ -53,13 +53,13 @@ pub enum Trouble {
 }
 
 /// Asks the system.
-pub fn look(home: Option<&Path>, variables: &Variables) -> Machine {
-    let support = Support::probe();
+pub fn look(home: Option<&Path>, variables: &Variables) -> MachineFacts {
+    let support = LandlockSupport::probe();
     let limit = |resource| {
         let soft = getrlimit(resource).ok().map(|(soft, _)| soft)?;
         (soft != RLIM_INFINITY).then_some(soft)
     };
-    Machine {
+    MachineFacts {
         landlock: support.abi,
         holds_files: support.holds_files(),
         holds_tcp: support.holds_tcp(),
@@ -80,23 +80,23 @@ pub fn look(home: Option<&Path>, variables: &Variables) -> Machine {
 }
 
 /// Where commands put what they need for a while.
-fn temporary(variables: &Variables) -> Folder {
+fn temporary(variables: &Variables) -> TempFolder {
     let named = variables.get(OsStr::new("TMPDIR")).filter(|path| !path.is_empty());
     let path = named.map_or_else(|| PathBuf::from("/tmp"), PathBuf::from);
     let runs_nothing =
         || statvfs(&path).is_ok_and(|disk| disk.flags().contains(FsFlags::ST_NOEXEC));
     let trouble = if !path.is_dir() {
-        Some(Trouble::Missing)
+        Some(TempFolderProblem::Missing)
     } else if access(&path, AccessFlags::W_OK | AccessFlags::X_OK).is_err() {
-        Some(Trouble::Unwritable)
+        Some(TempFolderProblem::Unwritable)
     } else {
-        runs_nothing().then_some(Trouble::NoPrograms)
+        runs_nothing().then_some(TempFolderProblem::NoPrograms)
     };
-    Folder { path, trouble }
+    TempFolder { path, trouble }
 }
 
 /// Starts a program that does nothing, as commands are started. Says why it could not.
-pub async fn start_one(scene: &Scene) -> Option<String> {
+pub async fn start_one(scene: &DoctorContext) -> Option<String> {
     let supervisor = Supervisor::own();
     let job = Job {
         program: "/bin/sh".into(),

@@ -5,21 +5,21 @@ use std::ffi::OsStr;
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe::Receiver;
 
-use super::super::Scene;
+use super::super::DoctorContext;
 use crate::process::{Job, Supervisor, find_program};
 
 /// The most of its version that is read, in bytes.
 const VERSION_MAX: u64 = 4096;
 
 /// Path and version of ripgrep, where there is one outside of the working folder.
-pub async fn look(scene: &Scene) -> Option<String> {
+pub async fn look(scene: &DoctorContext) -> Option<String> {
     let path = scene.variables.get(OsStr::new("PATH"))?;
     let program = find_program(&["rg"], path, &scene.cwd)?;
     let version = version(&program, scene).await.unwrap_or_else(|| "unknown version".to_owned());
     Some(format!("{} ({version})", program.display()))
 }
 
-async fn version(program: &std::path::Path, scene: &Scene) -> Option<String> {
+async fn version(program: &std::path::Path, scene: &DoctorContext) -> Option<String> {
     let supervisor = Supervisor::own();
     let job = Job {
         program: program.to_path_buf(),

@@ -9,8 +9,8 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::super::bounds::{self, CHECK_MAX};
 use super::super::finding::Finding;
-use super::super::{Known, Place};
-use crate::model::{Address, Client, Credential, Knock, Renewal};
+use super::super::{ResolvedConfig, ServicePlace};
+use crate::model::{BaseUrl, ModelClient, Credential, ProbeAnswer, Renewal};
 use crate::recovery::{ErrorClass, Fault, FaultKind, classify};
 
 /// How long a connection may take.
@@ -30,7 +30,7 @@ const HELPER_FAILED: &str = "api_key_helper_failed";
 
 /// What came of asking the service.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Seen {
+pub enum ServiceProbe {
     /// Nobody was asked.
     Offline,
     /// The address or a certificate file makes no sense.
@@ -56,21 +56,21 @@ pub enum Seen {
     },
     /// The credential could not be had to ask with, for another reason.
     NoCredential(String),
-    Answered(Answer),
+    Answered(ServiceAnswer),
 }
 
 /// What the service said.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
+pub struct ServiceAnswer {
     /// The answer that tells most about the credential.
-    pub knock: Knock,
+    pub knock: ProbeAnswer,
     /// The models that it does not know, or not for us, with its words.
     pub unknown: Vec<(String, String)>,
 }
 
 /// A service as it was seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Service {
+pub struct ServiceFacts {
     /// Scheme, host and port.
     pub origin: String,
     pub proxy: Option<String>,
@@ -80,11 +80,11 @@ pub struct Service {
     pub standby: bool,
     /// Kind and source of what it is asked with.
     pub credential: Option<(String, String)>,
-    pub seen: Seen,
+    pub seen: ServiceProbe,
 }
 
 /// Asks all of them side by side, unless nobody is to be asked, until `until` at the latest.
-pub async fn look(known: &Known, offline: bool, until: Instant) -> Vec<Result<Service, Finding>> {
+pub async fn look(known: &ResolvedConfig, offline: bool, until: Instant) -> Vec<Result<ServiceFacts, Finding>> {
     let mut asking = JoinSet::new();
     for (index, place) in known.places.iter().cloned().enumerate() {
         asking.spawn(async move {
@@ -102,12 +102,12 @@ pub async fn look(known: &Known, offline: bool, until: Instant) -> Vec<Result<Se
     services
 }
 
-async fn look_at(place: Place, offline: bool, until: Instant) -> Result<Service, Finding> {
-    let Place { mut endpoint, models, credential, standby, login_expired } = place;
-    let address = Address::parse(&endpoint.base_url);
+async fn look_at(place: ServicePlace, offline: bool, until: Instant) -> Result<ServiceFacts, Finding> {
+    let ServicePlace { mut endpoint, models, credential, standby, login_expired } = place;
+    let address = BaseUrl::parse(&endpoint.base_url);
     let origin = address.map(|address| address.origin()).unwrap_or_default();
     let mut service =
-        Service { origin, proxy: None, models, standby, credential, seen: Seen::Offline };
+        ServiceFacts { origin, proxy: None, models, standby, credential, seen: ServiceProbe::Offline };
     endpoint.timers.connect = endpoint.timers.connect.min(CONNECT_MAX);
     let helper = match &mut endpoint.credential {
         Credential::Helper(command) => {
@@ -123,16 +123,16 @@ async fn look_at(place: Place, offline: bool, until: Instant) -> Result<Service,
     };
     let connect = endpoint.timers.connect;
     // Certificate files are read, which may take for ever.
-    let client = match bounds::bounded("certificates", move || Client::new(endpoint)).await? {
+    let client = match bounds::bounded("certificates", move || ModelClient::new(endpoint)).await? {
         Ok(client) => Arc::new(client),
-        Err(error) => return Ok(Service { seen: Seen::Unusable(error.to_string()), ..service }),
+        Err(error) => return Ok(ServiceFacts { seen: ServiceProbe::Unusable(error.to_string()), ..service }),
     };
     service.proxy = client.proxy();
     if !offline {
-        let asked = Asked { client, connect, helper, until };
+        let asked = ServiceRequest { client, connect, helper, until };
         service.seen = match service.proxy.as_deref() {
             _ if login_expired => {
-                Seen::NoCredential("the login has expired; the next run renews it".to_owned())
+                ServiceProbe::NoCredential("the login has expired; the next run renews it".to_owned())
             }
             proxy => asked.reach(proxy, &service.models).await,
         };
@@ -141,8 +141,8 @@ async fn look_at(place: Place, offline: bool, until: Instant) -> Result<Service,
 }
 
 /// A service that is being asked.
-struct Asked {
-    client: Arc<Client>,
+struct ServiceRequest {
+    client: Arc<ModelClient>,
     /// How long a connection may take.
     connect: Duration,
     /// How long a run waits for the command that prints a key.
@@ -150,12 +150,12 @@ struct Asked {
     until: Instant,
 }
 
-impl Asked {
+impl ServiceRequest {
     /// First whatever has to be there before anybody is asked.
-    async fn reach(&self, proxy: Option<&str>, models: &[String]) -> Seen {
+    async fn reach(&self, proxy: Option<&str>, models: &[String]) -> ServiceProbe {
         let (closed, renewal) = tokio::join!(closed(proxy), self.client.refresh());
         if let Some((proxy, why)) = closed {
-            return Seen::NoProxy { proxy, why };
+            return ServiceProbe::NoProxy { proxy, why };
         }
         if let Renewal::Failed(fault) = renewal {
             return self.failed(&fault);
@@ -163,21 +163,21 @@ impl Asked {
         let begin = Instant::now();
         let until = self.until.min(begin + ANSWER_MAX);
         match timeout_at(until, self.client.list_models()).await {
-            Err(_) => Seen::Silent(until.duration_since(begin).as_secs()),
+            Err(_) => ServiceProbe::Silent(until.duration_since(begin).as_secs()),
             Ok(Err(fault)) => self.failed(&fault),
             Ok(Ok(list)) if list.fault.is_some() && !list.is_foreign() => {
-                Seen::Answered(Answer { knock: list, unknown: Vec::new() })
+                ServiceProbe::Answered(ServiceAnswer { knock: list, unknown: Vec::new() })
             }
             Ok(Ok(list)) => match timeout_at(until, self.count(models)).await {
-                Err(_) if list.is_foreign() => Seen::Silent(until.duration_since(begin).as_secs()),
-                Err(_) => Seen::Answered(Answer { knock: list, unknown: Vec::new() }),
+                Err(_) if list.is_foreign() => ServiceProbe::Silent(until.duration_since(begin).as_secs()),
+                Err(_) => ServiceProbe::Answered(ServiceAnswer { knock: list, unknown: Vec::new() }),
                 Ok(counts) => self.weigh(list, counts),
             },
         }
     }
 
     /// Asks for each model, side by side.
-    async fn count(&self, models: &[String]) -> Vec<(String, Result<Knock, Box<Fault>>)> {
+    async fn count(&self, models: &[String]) -> Vec<(String, Result<ProbeAnswer, Box<Fault>>)> {
         let mut counting = JoinSet::new();
         for (index, model) in models.iter().cloned().enumerate() {
             let client = Arc::clone(&self.client);
@@ -192,7 +192,7 @@ impl Asked {
     }
 
     /// Which of the answers tells most, and which models nobody knows.
-    fn weigh(&self, list: Knock, counts: Vec<(String, Result<Knock, Box<Fault>>)>) -> Seen {
+    fn weigh(&self, list: ProbeAnswer, counts: Vec<(String, Result<ProbeAnswer, Box<Fault>>)>) -> ServiceProbe {
         let (mut unknown, mut telling) = (Vec::new(), None);
         for (model, counted) in counts {
             let mut count = match counted {
@@ -211,37 +211,37 @@ impl Asked {
                 telling = Some(count);
             }
         }
-        Seen::Answered(Answer { knock: telling.unwrap_or(list), unknown })
+        ServiceProbe::Answered(ServiceAnswer { knock: telling.unwrap_or(list), unknown })
     }
 
-    fn failed(&self, fault: &Fault) -> Seen {
+    fn failed(&self, fault: &Fault) -> ServiceProbe {
         let detail = fault.detail().to_owned();
         match &fault.kind {
-            FaultKind::Certificate { .. } => Seen::Certificate(detail),
-            FaultKind::Timeout { .. } => Seen::Silent(self.connect.as_secs()),
-            FaultKind::Unsendable { .. } => Seen::Unusable(detail),
+            FaultKind::Certificate { .. } => ServiceProbe::Certificate(detail),
+            FaultKind::Timeout { .. } => ServiceProbe::Silent(self.connect.as_secs()),
+            FaultKind::Unsendable { .. } => ServiceProbe::Unusable(detail),
             FaultKind::Refused { status: 407, .. } => {
                 let fault = Some(fault.clone());
                 let (asked, status, page) = ("CONNECT", 407, false);
-                let knock = Knock { asked, status, fault, page, clocks: None };
-                Seen::Answered(Answer { knock, unknown: Vec::new() })
+                let knock = ProbeAnswer { asked, status, fault, page, clocks: None };
+                ServiceProbe::Answered(ServiceAnswer { knock, unknown: Vec::new() })
             }
             FaultKind::Refused { code, .. } if code == HELPER_FAILED => {
-                Seen::NoKey { why: detail, limit: self.helper }
+                ServiceProbe::NoKey { why: detail, limit: self.helper }
             }
-            FaultKind::Refused { .. } => Seen::NoCredential(detail),
-            FaultKind::Connection { .. } if detail.contains("dns error") => Seen::NoName(detail),
+            FaultKind::Refused { .. } => ServiceProbe::NoCredential(detail),
+            FaultKind::Connection { .. } if detail.contains("dns error") => ServiceProbe::NoName(detail),
             FaultKind::Connection { .. }
             | FaultKind::TornStream { .. }
             | FaultKind::Nonsense { .. }
-            | FaultKind::Page { .. } => Seen::NoConnection(detail),
+            | FaultKind::Page { .. } => ServiceProbe::NoConnection(detail),
         }
     }
 }
 
 /// What the service says against a model by its name. That it does not know the question, or the
 /// path, is said without one.
-fn words_against(model: &str, count: &Knock) -> Option<String> {
+fn words_against(model: &str, count: &ProbeAnswer) -> Option<String> {
     let fault = count.fault.as_ref()?;
     let against = classify(fault).class == ErrorClass::InvalidModel;
     (against && fault.detail().contains(model)).then(|| fault.detail().to_owned())

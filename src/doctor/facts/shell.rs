@@ -24,7 +24,7 @@ const FILE_MAX: u64 = 1 << 20;
 
 /// What a shell file says of the name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Shadow {
+pub struct ShadowingAlias {
     pub file: PathBuf,
     /// Counted from 1.
     pub line: usize,
@@ -33,7 +33,7 @@ pub struct Shadow {
 }
 
 /// Looks into the files of the usual shells.
-pub fn look(home: Option<&Path>, variables: &BTreeMap<OsString, OsString>) -> Vec<Shadow> {
+pub fn look(home: Option<&Path>, variables: &BTreeMap<OsString, OsString>) -> Vec<ShadowingAlias> {
     let zsh = variables.get(OsStr::new("ZDOTDIR")).map(PathBuf::from);
     let own = home.into_iter().flat_map(|home| FILES.map(|file| home.join(file)));
     let files: Vec<PathBuf> = own.chain(zsh.map(|folder| folder.join(".zshrc"))).collect();
@@ -44,7 +44,7 @@ pub fn look(home: Option<&Path>, variables: &BTreeMap<OsString, OsString>) -> Ve
         }
         let Ok(bytes) = crate::process::reading::read_bounded(&file, FILE_MAX) else { continue };
         let text = String::from_utf8_lossy(&bytes).into_owned();
-        found.extend(shadows(&text).into_iter().map(|(line, what)| Shadow {
+        found.extend(shadows(&text).into_iter().map(|(line, what)| ShadowingAlias {
             file: file.clone(),
             line,
             what,

@@ -16,7 +16,7 @@ const PROBE: usize = 4096;
 
 /// What was seen of the folder of sessions.
 #[derive(Clone, Debug)]
-pub struct Kept {
+pub struct SessionStoreFacts {
     /// Where sessions are kept.
     pub folder: PathBuf,
     /// Where the file was written: the folder itself, or the one that would be made first.
@@ -25,7 +25,7 @@ pub struct Kept {
     pub is_folder: bool,
     /// Why it could not be written.
     pub unwritable: Option<String>,
-    pub store: journal::Store,
+    pub store: journal::SessionStore,
     /// On the disk that it is on, in bytes.
     pub free: Option<u64>,
     /// How many more files that disk takes; `None` where it sets no limit.
@@ -33,7 +33,7 @@ pub struct Kept {
 }
 
 /// Tries to write, and counts.
-pub fn look(config_dir: &Path) -> Kept {
+pub fn look(config_dir: &Path) -> SessionStoreFacts {
     let store = journal::survey(config_dir);
     let folder = store.folder.clone();
     // What is not there yet is made by the first run, in the first folder above that is there.
@@ -55,7 +55,7 @@ pub fn look(config_dir: &Path) -> Kept {
         let bytes = u128::from(disk.blocks_available()) * u128::from(disk.fragment_size());
         u64::try_from(bytes).unwrap_or(u64::MAX)
     });
-    Kept { folder, tried, is_folder, unwritable, store, free, free_files }
+    SessionStoreFacts { folder, tried, is_folder, unwritable, store, free, free_files }
 }
 
 fn probe(folder: &Path) -> io::Result<()> {

@@ -6,17 +6,17 @@ use reqwest::header::{CONTENT_TYPE, DATE};
 use reqwest::{Method, Request, Url};
 use serde_json::json;
 
-use super::Client;
+use super::ModelClient;
 use crate::model::fault::{refused, scrubbed, unanswered};
 use crate::model::headers::wall_clock;
-use crate::recovery::{Connection, Fault, FaultKind, Reach};
+use crate::recovery::{ConnectionChoice, Fault, FaultKind, FailureStage};
 
 /// The most bytes of an answer that are looked at.
 const ANSWER_MAX: usize = 16 * 1024;
 
 /// What a service said to a question that costs nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Knock {
+pub struct ProbeAnswer {
     /// Method and path, for people.
     pub asked: &'static str,
     pub status: u16,
@@ -28,14 +28,14 @@ pub struct Knock {
     pub clocks: Option<(SystemTime, SystemTime)>,
 }
 
-impl Knock {
+impl ProbeAnswer {
     /// Whether the service does not know such a question, so that its answer says nothing.
     pub fn is_foreign(&self) -> bool {
         matches!(self.status, 404 | 405 | 501)
     }
 }
 
-impl Client {
+impl ModelClient {
     /// Host and port of the proxy that leads to the service.
     pub fn proxy(&self) -> Option<String> {
         self.transport.proxy().map(ToString::to_string)
@@ -46,7 +46,7 @@ impl Client {
     ///
     /// # Errors
     /// There was no answer, or no credential to ask with.
-    pub async fn list_models(&self) -> Result<Knock, Box<Fault>> {
+    pub async fn list_models(&self) -> Result<ProbeAnswer, Box<Fault>> {
         self.put("GET /v1/models", Request::new(Method::GET, self.beside("models"))).await
     }
 
@@ -55,7 +55,7 @@ impl Client {
     ///
     /// # Errors
     /// The same.
-    pub async fn count_word(&self, model: &str) -> Result<Knock, Box<Fault>> {
+    pub async fn count_word(&self, model: &str) -> Result<ProbeAnswer, Box<Fault>> {
         let mut count = Request::new(Method::POST, self.beside("messages/count_tokens"));
         let word = json!({ "model": model, "messages": [{ "role": "user", "content": "Hello" }] });
         *count.body_mut() = Some(word.to_string().into());
@@ -70,16 +70,16 @@ impl Client {
         url
     }
 
-    async fn put(&self, asked: &'static str, mut request: Request) -> Result<Knock, Box<Fault>> {
+    async fn put(&self, asked: &'static str, mut request: Request) -> Result<ProbeAnswer, Box<Fault>> {
         *request.headers_mut() = self.headers.clone();
         let secret = self.keyring.sign(&mut request).await?;
         let hidden = |fault: Fault| Box::new(scrubbed(self.blame_proxy(fault), secret.as_ref()));
-        let http = self.transport.client(Connection::Fresh).map_err(|detail| {
-            hidden(Fault::new(FaultKind::Certificate { detail }, Reach::Nowhere))
+        let http = self.transport.client(ConnectionChoice::Fresh).map_err(|detail| {
+            hidden(Fault::new(FaultKind::Certificate { detail }, FailureStage::Nowhere))
         })?;
         let sent = http.execute(request).await;
         let mut response =
-            sent.map_err(|error| hidden(unanswered(error, &self.way(), Reach::Nowhere)))?;
+            sent.map_err(|error| hidden(unanswered(error, &self.way(), FailureStage::Nowhere)))?;
         let (status, headers, now) =
             (response.status().as_u16(), response.headers().clone(), wall_clock());
         let theirs = headers.get(DATE).and_then(|date| date.to_str().ok());
@@ -98,10 +98,10 @@ impl Client {
         } else {
             page.then(|| {
                 let detail = "a web page came instead of an answer".to_owned();
-                Fault::new(FaultKind::Nonsense { detail }, Reach::Status)
+                Fault::new(FaultKind::Nonsense { detail }, FailureStage::Status)
             })
         };
         let clocks = theirs.map(|theirs| (theirs, now));
-        Ok(Knock { asked, status, fault, page, clocks })
+        Ok(ProbeAnswer { asked, status, fault, page, clocks })
     }
 }

@@ -1,6 +1,6 @@
 //! What it means that no credential can be had.
 
-use crate::recovery::{Fault, FaultKind, Reach};
+use crate::recovery::{Fault, FaultKind, FailureStage};
 
 /// A credential that cannot be had counts as rejected, though nobody saw it: the cure is the
 /// same, and so is the end. Status 200 stands for no status of failure.
@@ -11,10 +11,10 @@ pub(super) fn no_credential(code: &str, message: String) -> Box<Fault> {
         code: code.to_owned(),
         message,
     };
-    Box::new(Fault::new(kind, Reach::Nowhere))
+    Box::new(Fault::new(kind, FailureStage::Nowhere))
 }
 
 /// Whoever issues or keeps credentials could not be reached: later may be better.
 pub(super) fn out_of_reach(detail: String) -> Box<Fault> {
-    Box::new(Fault::new(FaultKind::Connection { detail }, Reach::Nowhere))
+    Box::new(Fault::new(FaultKind::Connection { detail }, FailureStage::Nowhere))
 }

@@ -7,13 +7,13 @@ use reqwest::{Certificate, Client, Response, StatusCode, Url};
 use serde_json::{Map, Value, json};
 use tokio::time::timeout;
 
-use crate::recovery::{Connection, Fault, FaultKind, Reach};
+use crate::recovery::{ConnectionChoice, Fault, FaultKind, FailureStage};
 
-use super::super::endpoint::{Timers, host};
+use super::super::endpoint::{RequestTimers, host};
 use super::super::fault;
 use super::super::headers::wall_clock;
 use super::super::proxies::{Proxies, is_loopback};
-use super::super::transport::Transport;
+use super::super::transport::HttpTransport;
 use super::fault::{no_credential, out_of_reach};
 use super::login::Login;
 use super::secret::Secret;
@@ -27,7 +27,7 @@ const CODE_MAX: usize = 64;
 
 /// What a refresh token bought.
 #[derive(Debug)]
-pub(super) struct Grant {
+pub(super) struct TokenGrant {
     pub(super) access: Secret,
     /// In place of the one it was bought with. `None`: that one stays good.
     pub(super) refresh: Option<Secret>,
@@ -36,7 +36,7 @@ pub(super) struct Grant {
 
 /// How a request's body is written.
 #[derive(Clone, Copy)]
-enum Form {
+enum BodyEncoding {
     /// As the standard has it.
     UrlEncoded,
     /// As some endpoints want it, who then refuse the other one unread.
@@ -45,7 +45,7 @@ enum Form {
 
 /// Everything that one grant needs.
 #[derive(Debug)]
-pub(super) struct Errand {
+pub(super) struct TokenRequest {
     url: Url,
     refresh: Secret,
     client_id: Option<String>,
@@ -54,7 +54,7 @@ pub(super) struct Errand {
     to: String,
 }
 
-impl Errand {
+impl TokenRequest {
     /// Checks that a login can be renewed at all.
     ///
     /// # Errors
@@ -87,18 +87,18 @@ impl Errand {
         roots: &[Certificate],
         proxies: &Proxies,
         limit: Duration,
-    ) -> Result<Grant, Box<Fault>> {
-        let timers = Timers { connect: CONNECT.min(limit), ..Timers::default() };
-        let transport = Transport::new(&self.url, timers, roots.to_vec(), proxies);
-        let http = transport.client(Connection::Fresh).map_err(|detail| {
-            Box::new(Fault::new(FaultKind::Certificate { detail }, Reach::Nowhere))
+    ) -> Result<TokenGrant, Box<Fault>> {
+        let timers = RequestTimers { connect: CONNECT.min(limit), ..RequestTimers::default() };
+        let transport = HttpTransport::new(&self.url, timers, roots.to_vec(), proxies);
+        let http = transport.client(ConnectionChoice::Fresh).map_err(|detail| {
+            Box::new(Fault::new(FaultKind::Certificate { detail }, FailureStage::Nowhere))
         })?;
         let asking = async {
-            let response = self.send(http, Form::UrlEncoded).await?;
+            let response = self.send(http, BodyEncoding::UrlEncoded).await?;
             if response.status() != StatusCode::UNSUPPORTED_MEDIA_TYPE {
                 return self.read(response).await;
             }
-            self.read(self.send(http, Form::Json).await?).await
+            self.read(self.send(http, BodyEncoding::Json).await?).await
         };
         let result = timeout(limit, asking).await.unwrap_or_else(|_| {
             let limit = limit.as_secs_f32();
@@ -107,7 +107,7 @@ impl Errand {
         result.map_err(|fault| self.scrub(fault))
     }
 
-    async fn send(&self, http: &Client, form: Form) -> Result<Response, Box<Fault>> {
+    async fn send(&self, http: &Client, form: BodyEncoding) -> Result<Response, Box<Fault>> {
         let members = [
             ("grant_type", Some("refresh_token")),
             ("refresh_token", Some(self.refresh.reveal())),
@@ -115,8 +115,8 @@ impl Errand {
         ];
         let members = members.into_iter().filter_map(|(name, value)| Some((name, value?)));
         let (kind, body) = match form {
-            Form::UrlEncoded => ("application/x-www-form-urlencoded", url_encoded(members)),
-            Form::Json => {
+            BodyEncoding::UrlEncoded => ("application/x-www-form-urlencoded", url_encoded(members)),
+            BodyEncoding::Json => {
                 let members = members.map(|(name, value)| (name.to_owned(), json!(value)));
                 ("application/json", Value::Object(members.collect()).to_string())
             }
@@ -131,7 +131,7 @@ impl Errand {
 
     /// The request may have reached nobody, so the fault is one that may pass.
     fn unanswered(&self, error: reqwest::Error) -> Box<Fault> {
-        let fault = fault::unanswered(error, &self.to, Reach::Nowhere);
+        let fault = fault::unanswered(error, &self.to, FailureStage::Nowhere);
         match fault.kind {
             FaultKind::Timeout { .. } => {
                 let limit = CONNECT.as_secs();
@@ -150,7 +150,7 @@ impl Errand {
         }
     }
 
-    async fn read(&self, mut response: Response) -> Result<Grant, Box<Fault>> {
+    async fn read(&self, mut response: Response) -> Result<TokenGrant, Box<Fault>> {
         let (status, headers) = (response.status(), response.headers().clone());
         let mut body = Vec::new();
         loop {
@@ -171,7 +171,7 @@ impl Errand {
             return Err(self.refused(status, &body));
         }
         let mut fault = fault::refused(status.as_u16(), &headers, &body, wall_clock());
-        fault.reach = Reach::Nowhere;
+        fault.reach = FailureStage::Nowhere;
         if let FaultKind::Refused { message, .. } = &mut fault.kind {
             *message = format!("{} said: {message}", self.to);
         }
@@ -179,11 +179,11 @@ impl Errand {
     }
 
     /// Reads a success. What it holds is not quoted: it may be a token.
-    fn granted(&self, body: &[u8]) -> Result<Grant, Box<Fault>> {
+    fn granted(&self, body: &[u8]) -> Result<TokenGrant, Box<Fault>> {
         let Ok(answer) = serde_json::from_slice::<Map<String, Value>>(body) else {
             // A login page, say, or a portal's. It spent nothing.
             let detail = format!("the answer of {} is no JSON object", self.to);
-            return Err(Box::new(Fault::new(FaultKind::Nonsense { detail }, Reach::Nowhere)));
+            return Err(Box::new(Fault::new(FaultKind::Nonsense { detail }, FailureStage::Nowhere)));
         };
         let token = |name: &str| {
             let secret = Secret::new(answer.get(name)?.as_str()?);
@@ -206,7 +206,7 @@ impl Errand {
         let lifetime = seconds
             .and_then(|seconds: f64| Duration::try_from_secs_f64(seconds).ok())
             .filter(|lifetime| !lifetime.is_zero());
-        Ok(Grant { access, refresh: token("refresh_token"), lifetime })
+        Ok(TokenGrant { access, refresh: token("refresh_token"), lifetime })
     }
 
     fn refused(&self, status: StatusCode, body: &[u8]) -> Box<Fault> {

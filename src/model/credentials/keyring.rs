@@ -12,11 +12,11 @@ use crate::process::Supervisor;
 use crate::recovery::Fault;
 use crate::secrets::KnownSecrets;
 
-use super::super::endpoint::Endpoint;
+use super::super::endpoint::ModelService;
 use super::fault::no_credential;
 use super::helper::HelperCommand;
 use super::login::LoginFile;
-use super::oauth::OAuth;
+use super::oauth::OAuthLogin;
 use super::secret::Secret;
 
 /// How a request says who sends it.
@@ -50,49 +50,49 @@ pub enum Renewal {
 const API_KEY: &str = "x-api-key";
 
 #[derive(Debug)]
-pub(crate) struct Keyring(Kind);
+pub(crate) struct CredentialProvider(ProviderKind);
 
 #[derive(Debug)]
-enum Kind {
+enum ProviderKind {
     None,
     ApiKey(Secret),
     Bearer(Secret),
-    Helper(Helper),
-    OAuth(Box<OAuth>),
+    Helper(KeyHelper),
+    OAuth(Box<OAuthLogin>),
 }
 
 #[derive(Debug)]
-struct Helper {
+struct KeyHelper {
     command: HelperCommand,
     /// What it printed last. The lock is held while it runs, so that it runs once.
-    printed: Mutex<Option<Printed>>,
+    printed: Mutex<Option<CachedKey>>,
     known: KnownSecrets,
     supervisor: Supervisor,
 }
 
 #[derive(Debug)]
-struct Printed {
+struct CachedKey {
     secret: Secret,
     at: Instant,
     /// The service rejected it.
     stale: bool,
 }
 
-impl Keyring {
+impl CredentialProvider {
     /// Refuses a key that no header can carry. `roots` are trusted beside the system's
     /// certificates when a login is renewed. What is fetched is added to the endpoint's secrets.
-    pub(crate) fn new(endpoint: Endpoint, roots: &[Certificate]) -> Option<Self> {
-        let Endpoint { credential, proxies, secrets: known, supervisor, .. } = endpoint;
+    pub(crate) fn new(endpoint: ModelService, roots: &[Certificate]) -> Option<Self> {
+        let ModelService { credential, proxies, secrets: known, supervisor, .. } = endpoint;
         Some(Self(match credential {
-            Credential::None => Kind::None,
-            Credential::ApiKey(secret) if secret.fits_header() => Kind::ApiKey(secret),
-            Credential::Bearer(secret) if secret.fits_header() => Kind::Bearer(secret),
+            Credential::None => ProviderKind::None,
+            Credential::ApiKey(secret) if secret.fits_header() => ProviderKind::ApiKey(secret),
+            Credential::Bearer(secret) if secret.fits_header() => ProviderKind::Bearer(secret),
             Credential::ApiKey(_) | Credential::Bearer(_) => return None,
             Credential::Helper(command) => {
-                Kind::Helper(Helper { command, printed: Mutex::new(None), known, supervisor })
+                ProviderKind::Helper(KeyHelper { command, printed: Mutex::new(None), known, supervisor })
             }
             Credential::OAuth(file) => {
-                Kind::OAuth(Box::new(OAuth::new(file, roots.to_vec(), proxies, known)))
+                ProviderKind::OAuth(Box::new(OAuthLogin::new(file, roots.to_vec(), proxies, known)))
             }
         }))
     }
@@ -101,11 +101,11 @@ impl Keyring {
     /// is sent: a signature may cover all of it. What the request says already stays.
     pub(crate) async fn sign(&self, request: &mut Request) -> Result<Option<Secret>, Box<Fault>> {
         let (secret, as_key, as_bearer) = match &self.0 {
-            Kind::None => return Ok(None),
-            Kind::ApiKey(secret) => (secret.clone(), true, false),
-            Kind::Bearer(secret) => (secret.clone(), false, true),
-            Kind::Helper(helper) => (helper.secret().await?, true, true),
-            Kind::OAuth(oauth) => (oauth.token().await?, false, true),
+            ProviderKind::None => return Ok(None),
+            ProviderKind::ApiKey(secret) => (secret.clone(), true, false),
+            ProviderKind::Bearer(secret) => (secret.clone(), false, true),
+            ProviderKind::Helper(helper) => (helper.secret().await?, true, true),
+            ProviderKind::OAuth(oauth) => (oauth.token().await?, false, true),
         };
         let unfit = || no_credential("unfit_credential", "the credential fits no header".into());
         if as_key {
@@ -122,31 +122,31 @@ impl Keyring {
     /// The service rejected this credential: where another one can be had, it is not used again.
     pub(crate) async fn reject(&self, secret: &Secret) {
         match &self.0 {
-            Kind::None | Kind::ApiKey(_) | Kind::Bearer(_) => {}
-            Kind::Helper(helper) => helper.reject(secret).await,
-            Kind::OAuth(oauth) => oauth.reject(secret).await,
+            ProviderKind::None | ProviderKind::ApiKey(_) | ProviderKind::Bearer(_) => {}
+            ProviderKind::Helper(helper) => helper.reject(secret).await,
+            ProviderKind::OAuth(oauth) => oauth.reject(secret).await,
         }
     }
 
     /// Fetches a credential anew.
     pub(crate) async fn refresh(&self) -> Renewal {
         match &self.0 {
-            Kind::None | Kind::ApiKey(_) | Kind::Bearer(_) => Renewal::Same,
-            Kind::Helper(helper) => helper.refresh().await,
-            Kind::OAuth(oauth) => oauth.refresh().await,
+            ProviderKind::None | ProviderKind::ApiKey(_) | ProviderKind::Bearer(_) => Renewal::Same,
+            ProviderKind::Helper(helper) => helper.refresh().await,
+            ProviderKind::OAuth(oauth) => oauth.refresh().await,
         }
     }
 
     /// Waits until nothing is under way that must not be cut off, but no longer than `limit`.
     pub(crate) async fn settle(&self, limit: Duration) {
         match &self.0 {
-            Kind::None | Kind::ApiKey(_) | Kind::Bearer(_) | Kind::Helper(_) => {}
-            Kind::OAuth(oauth) => oauth.settle(limit).await,
+            ProviderKind::None | ProviderKind::ApiKey(_) | ProviderKind::Bearer(_) | ProviderKind::Helper(_) => {}
+            ProviderKind::OAuth(oauth) => oauth.settle(limit).await,
         }
     }
 }
 
-impl Helper {
+impl KeyHelper {
     async fn secret(&self) -> Result<Secret, Box<Fault>> {
         let mut printed = self.printed.lock().await;
         if let Some(printed) = &*printed
@@ -156,7 +156,7 @@ impl Helper {
             return Ok(printed.secret.clone());
         }
         let secret = self.run().await?;
-        *printed = Some(Printed { secret: secret.clone(), at: Instant::now(), stale: false });
+        *printed = Some(CachedKey { secret: secret.clone(), at: Instant::now(), stale: false });
         Ok(secret)
     }
 
@@ -176,7 +176,7 @@ impl Helper {
             Err(fault) => return Renewal::Failed(fault),
         };
         let same = before.as_ref() == Some(&secret);
-        *printed = Some(Printed { secret, at: Instant::now(), stale: false });
+        *printed = Some(CachedKey { secret, at: Instant::now(), stale: false });
         if same { Renewal::Confirmed } else { Renewal::Another }
     }
 

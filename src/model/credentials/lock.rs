@@ -16,7 +16,7 @@ const GLANCE: Duration = Duration::from_millis(25);
 ///
 /// The file stays. Were it removed, one process could lock the old file and another the new one.
 #[derive(Debug)]
-pub(super) struct Lock {
+pub(super) struct FileLock {
     _file: File,
 }
 
@@ -28,7 +28,7 @@ pub(super) enum LockError {
     Unusable(io::Error),
 }
 
-impl Lock {
+impl FileLock {
     /// Takes the lock, and waits for it no longer than `patience`.
     pub(super) async fn take(path: &Path, patience: Duration) -> Result<Self, LockError> {
         let mut file = OpenOptions::new()

@@ -69,12 +69,12 @@ impl LoginFile {
 #[error("the login file {}: {trouble}", path.display())]
 pub struct LoginError {
     pub path: PathBuf,
-    pub trouble: Trouble,
+    pub trouble: LoginProblem,
 }
 
 /// What is wrong with a login file. Never quotes it.
 #[derive(Debug, thiserror::Error)]
-pub enum Trouble {
+pub enum LoginProblem {
     #[error("cannot be read: {0}")]
     Unreadable(#[from] io::Error),
     #[error("is not valid JSON, at line {line}, column {column}")]
@@ -107,22 +107,22 @@ impl Login {
         }
     }
 
-    fn parse(document: &Map<String, Value>) -> Result<Option<Self>, Trouble> {
+    fn parse(document: &Map<String, Value>) -> Result<Option<Self>, LoginProblem> {
         let section = match document.get(SECTION) {
             None | Some(Value::Null) => return Ok(None),
             Some(Value::Object(section)) => section,
             Some(Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_)) => {
-                return Err(Trouble::Shape { member: SECTION, wanted: "an object" });
+                return Err(LoginProblem::Shape { member: SECTION, wanted: "an object" });
             }
         };
         let secret = |member| {
             let secret = text(section, member)?.map(|text| Secret::new(&text));
             if secret.as_ref().is_some_and(|secret| !secret.fits_header()) {
-                return Err(Trouble::Shape { member, wanted: "plain text on one line" });
+                return Err(LoginProblem::Shape { member, wanted: "plain text on one line" });
             }
             Ok(secret)
         };
-        let either = |one, other| -> Result<Option<String>, Trouble> {
+        let either = |one, other| -> Result<Option<String>, LoginProblem> {
             Ok(text(section, one)?.or(text(section, other)?))
         };
         let login = Self {
@@ -144,7 +144,7 @@ impl Login {
 }
 
 /// What a login file holds. `None`: there is none, or it is empty.
-pub(super) fn document(path: &Path) -> Result<Option<Map<String, Value>>, Trouble> {
+pub(super) fn document(path: &Path) -> Result<Option<Map<String, Value>>, LoginProblem> {
     let bytes = match reading::read(path) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -158,17 +158,17 @@ pub(super) fn document(path: &Path) -> Result<Option<Map<String, Value>>, Troubl
     // Read as JSON of no special shape: an error about a shape would quote what it found.
     match serde_json::from_slice(bytes) {
         Ok(Value::Object(document)) => Ok(Some(document)),
-        Ok(_) => Err(Trouble::Broken { line: 1, column: 1 }),
-        Err(error) => Err(Trouble::Broken { line: error.line(), column: error.column() }),
+        Ok(_) => Err(LoginProblem::Broken { line: 1, column: 1 }),
+        Err(error) => Err(LoginProblem::Broken { line: error.line(), column: error.column() }),
     }
 }
 
-fn text(section: &Map<String, Value>, member: &'static str) -> Result<Option<String>, Trouble> {
+fn text(section: &Map<String, Value>, member: &'static str) -> Result<Option<String>, LoginProblem> {
     match section.get(member) {
         None | Some(Value::Null) => Ok(None),
         Some(Value::String(text)) => Ok(Some(text.trim().to_owned()).filter(|it| !it.is_empty())),
         Some(Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => {
-            Err(Trouble::Shape { member, wanted: "a text" })
+            Err(LoginProblem::Shape { member, wanted: "a text" })
         }
     }
 }
@@ -177,8 +177,8 @@ fn text(section: &Map<String, Value>, member: &'static str) -> Result<Option<Str
 fn moment(
     section: &Map<String, Value>,
     member: &'static str,
-) -> Result<Option<SystemTime>, Trouble> {
-    let wrong = || Trouble::Shape { member, wanted: "a number of milliseconds since 1970" };
+) -> Result<Option<SystemTime>, LoginProblem> {
+    let wrong = || LoginProblem::Shape { member, wanted: "a number of milliseconds since 1970" };
     let milliseconds = match section.get(member) {
         None | Some(Value::Null) => return Ok(None),
         Some(value) => value.as_f64().filter(|number| *number >= 0.0).ok_or_else(wrong)?,

@@ -20,7 +20,7 @@ mod store;
 
 pub use grant::is_token_endpoint;
 pub use helper::HelperCommand;
-pub(super) use keyring::Keyring;
+pub(super) use keyring::CredentialProvider;
 pub use keyring::{Credential, Renewal};
 pub use login::{Login, LoginError, LoginFile};
 pub use secret::Secret;

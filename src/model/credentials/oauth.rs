@@ -32,12 +32,12 @@ use crate::secrets::KnownSecrets;
 use super::super::headers::wall_clock;
 use super::super::proxies::Proxies;
 use super::fault::{no_credential, out_of_reach};
-use super::grant::Errand;
+use super::grant::TokenRequest;
 use super::keyring::Renewal;
-use super::lock::{Lock, LockError};
+use super::lock::{FileLock, LockError};
 use super::login::{Login, LoginError, LoginFile};
 use super::secret::Secret;
-use super::store::{Successor, adopt, beside};
+use super::store::{ReplacementFile, adopt, beside};
 
 /// How long before its end a token is renewed: clocks differ, and a request takes time to arrive.
 const MARGIN: Duration = Duration::from_mins(1);
@@ -46,16 +46,16 @@ const REST: Duration = Duration::from_secs(30);
 
 /// A login and its file.
 #[derive(Debug)]
-pub(super) struct OAuth {
+pub(super) struct OAuthLogin {
     file: LoginFile,
     roots: Vec<Certificate>,
     proxies: Proxies,
-    held: Arc<Mutex<Held>>,
+    held: Arc<Mutex<LoginState>>,
 }
 
 /// What this process knows of the login.
 #[derive(Debug, Default)]
-struct Held {
+struct LoginState {
     login: Option<Login>,
     /// An access token that the service did not accept.
     rejected: Option<Secret>,
@@ -71,7 +71,7 @@ struct Held {
 
 /// How much a renewal is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Need {
+enum RenewalNeed {
     /// The token in hand will do.
     None,
     /// It will do for now.
@@ -79,16 +79,16 @@ enum Need {
     Now,
 }
 
-type Guard = OwnedMutexGuard<Held>;
+type RenewalGuard = OwnedMutexGuard<LoginState>;
 
-impl OAuth {
+impl OAuthLogin {
     pub(super) fn new(
         file: LoginFile,
         roots: Vec<Certificate>,
         proxies: Proxies,
         known: KnownSecrets,
     ) -> Self {
-        let held = Held { known, ..Held::default() };
+        let held = LoginState { known, ..LoginState::default() };
         Self { file, roots, proxies, held: Arc::new(Mutex::new(held)) }
     }
 
@@ -99,16 +99,16 @@ impl OAuth {
             held.take_in(self.read()?, MARGIN);
         }
         match held.need(wall_clock()) {
-            Need::None => held.access(),
+            RenewalNeed::None => held.access(),
             // Whoever holds the lock is at it. The next request finds what comes of that.
-            Need::Soon => {
+            RenewalNeed::Soon => {
                 let (mut held, renewed) = self.renew(held, Duration::ZERO).await;
                 if renewed.is_err() {
                     held.rested = Some(Instant::now() + REST);
                 }
                 held.access()
             }
-            Need::Now => {
+            RenewalNeed::Now => {
                 let (held, renewed) = self.renew(held, self.file.patience).await;
                 renewed?;
                 held.access()
@@ -154,16 +154,16 @@ impl OAuth {
         self.file.read().map_err(|error| unreadable(&error))?.ok_or_else(gone)
     }
 
-    async fn renew(&self, held: Guard, patience: Duration) -> (Guard, Result<(), Box<Fault>>) {
+    async fn renew(&self, held: RenewalGuard, patience: Duration) -> (RenewalGuard, Result<(), Box<Fault>>) {
         let path = self.file.real_path();
         let lock_path = beside(&path, ".lock");
-        let lock = match Lock::take(&lock_path, patience).await {
+        let lock = match FileLock::take(&lock_path, patience).await {
             Ok(lock) => lock,
             Err(error) => return (held, Err(locked(&error, &lock_path, patience))),
         };
         let file = LoginFile { path, ..self.file.clone() };
         let renewal =
-            Renewing { file, roots: self.roots.clone(), proxies: self.proxies.clone(), lock };
+            RenewalInProgress { file, roots: self.roots.clone(), proxies: self.proxies.clone(), lock };
         let Ok(ended) = tokio::spawn(renewal.run(held)).await else {
             let what = "the renewal of the login broke off".to_owned();
             let held = Arc::clone(&self.held).lock_owned().await;
@@ -174,22 +174,22 @@ impl OAuth {
 }
 
 /// A renewal under the lock.
-struct Renewing {
+struct RenewalInProgress {
     file: LoginFile,
     roots: Vec<Certificate>,
     proxies: Proxies,
-    lock: Lock,
+    lock: FileLock,
 }
 
-impl Renewing {
-    async fn run(self, mut held: Guard) -> (Guard, Result<(), Box<Fault>>) {
+impl RenewalInProgress {
+    async fn run(self, mut held: RenewalGuard) -> (RenewalGuard, Result<(), Box<Fault>>) {
         let result = self.renew(&mut held).await;
         // Only now: what was put into the file must be there for whoever comes next.
         drop(self.lock);
         (held, result)
     }
 
-    async fn renew(&self, held: &mut Held) -> Result<(), Box<Fault>> {
+    async fn renew(&self, held: &mut LoginState) -> Result<(), Box<Fault>> {
         let path = &self.file.path;
         adopt(path).map_err(|error| unsaved("cannot be renewed", path, &error))?;
         let there = self.file.read().map_err(|error| unreadable(&error))?;
@@ -201,13 +201,13 @@ impl Renewing {
             held.take_in(there, MARGIN);
             return Ok(());
         }
-        let errand = Errand::new(&there)?;
+        let errand = TokenRequest::new(&there)?;
         if let Some((token, fault)) = &held.refused
             && there.refresh.as_ref() == Some(token)
         {
             return Err(fault.clone());
         }
-        let successor = Successor::prepare(path)
+        let successor = ReplacementFile::prepare(path)
             .map_err(|error| unsaved("is not renewed, for a new one", path, &error))?;
         let now = wall_clock();
         let saved = match errand.run(&self.roots, &self.proxies, self.file.limit).await {
@@ -233,7 +233,7 @@ impl Renewing {
     }
 }
 
-impl Held {
+impl LoginState {
     fn take_in(&mut self, login: Login, margin: Duration) {
         for secret in [&login.access, &login.refresh].into_iter().flatten() {
             self.known.learn(secret.reveal());
@@ -249,22 +249,22 @@ impl Held {
         login.access.as_ref() != in_hand && login.access != self.rejected
     }
 
-    fn need(&self, now: SystemTime) -> Need {
-        let Some(login) = &self.login else { return Need::Now };
+    fn need(&self, now: SystemTime) -> RenewalNeed {
+        let Some(login) = &self.login else { return RenewalNeed::Now };
         if login.access.is_none() {
-            return Need::Now;
+            return RenewalNeed::Now;
         }
-        if Errand::new(login).is_err() {
+        if TokenRequest::new(login).is_err() {
             // Nothing to be done: let the service judge what there is.
-            return Need::None;
+            return RenewalNeed::None;
         }
         let resting = self.rested.is_some_and(|end| Instant::now() < end);
         if login.access == self.rejected || !login.lasts(now, Duration::ZERO) {
-            Need::Now
+            RenewalNeed::Now
         } else if login.lasts(now, self.margin) || resting {
-            Need::None
+            RenewalNeed::None
         } else {
-            Need::Soon
+            RenewalNeed::Soon
         }
     }
 

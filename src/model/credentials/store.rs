@@ -8,7 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Map, Value};
 
-use super::grant::Grant;
+use super::grant::TokenGrant;
 use super::login::{Login, SECTION, document};
 
 /// More than any two tokens take, in bytes.
@@ -20,13 +20,13 @@ const ENDING: &str = ".new";
 /// A file that will replace another one. Made before the old token is spent: a folder that cannot
 /// be written to, or a full disk, must not be found out afterwards.
 #[derive(Debug)]
-pub(super) struct Successor {
+pub(super) struct ReplacementFile {
     file: File,
     path: PathBuf,
     target: PathBuf,
 }
 
-impl Successor {
+impl ReplacementFile {
     /// Makes it, with room for what will be in it. The caller holds the lock.
     pub(super) fn prepare(target: &Path) -> io::Result<Self> {
         let before = fs::metadata(target)?;
@@ -45,7 +45,7 @@ impl Successor {
     }
 
     /// Writes the login as `grant` makes it, and nothing else of the file changes.
-    pub(super) fn commit(mut self, grant: &Grant, now: SystemTime) -> io::Result<()> {
+    pub(super) fn commit(mut self, grant: &TokenGrant, now: SystemTime) -> io::Result<()> {
         // Read anew: other programs keep other things in the file, and know nothing of our lock.
         let mut document = document(&self.target).ok().flatten().unwrap_or_default();
         let mut section = match document.remove(SECTION) {
@@ -104,7 +104,7 @@ pub(super) fn beside(path: &Path, ending: &str) -> PathBuf {
     PathBuf::from(name)
 }
 
-fn renew(section: &mut Map<String, Value>, grant: &Grant, now: SystemTime) {
+fn renew(section: &mut Map<String, Value>, grant: &TokenGrant, now: SystemTime) {
     section.insert("accessToken".to_owned(), grant.access.reveal().into());
     if let Some(refresh) = &grant.refresh {
         section.insert("refreshToken".to_owned(), refresh.reveal().into());

@@ -15,8 +15,8 @@ mod share;
 mod store;
 
 pub use capacity::{ProbeEnd, ProbeLeave, Prober, RETURN_GAP};
-pub use pace::{Asker, Grant, Leave, Pace, Room, Told};
+pub use pace::{Requester, RequestPermit, ClaimAnswer, SharedPace, RequestWindow, HeaderLimits};
 pub use share::{ProbeTurn, SharedLimits};
-pub use store::{StateFile, Trouble, folders, state_files};
+pub use store::{StateFile, StateFileProblem, folders, state_files};
 
-pub(super) use name::Account;
+pub(super) use name::AccountKey;

@@ -7,18 +7,18 @@ use reqwest::Url;
 use sha2::{Digest, Sha256};
 
 use super::super::credentials::Credential;
-use super::super::endpoint::Endpoint;
+use super::super::endpoint::ModelService;
 
 /// Stands for a service and a key. It is shown to nobody, and no file's name depends on the key
 /// alone.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Account([u8; 32]);
+pub(crate) struct AccountKey([u8; 32]);
 
 /// Families whose models share a limit, whatever their version.
 const FAMILIES: [&str; 3] = ["opus", "sonnet", "haiku"];
 
-impl Account {
-    pub(crate) fn new(endpoint: &Endpoint, url: &Url) -> Self {
+impl AccountKey {
+    pub(crate) fn new(endpoint: &ModelService, url: &Url) -> Self {
         let (kind, key) = match &endpoint.credential {
             Credential::None => ("none", String::new()),
             Credential::ApiKey(secret) => ("key", secret.reveal().to_owned()),
@@ -77,9 +77,9 @@ mod tests {
     fn limit(url: &str, credential: Credential, headers: &[(&str, &str)], model: &str) -> String {
         let own = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
         let extra_headers = headers.iter().map(own).collect();
-        let endpoint = Endpoint { extra_headers, ..Endpoint::new(url, credential) };
+        let endpoint = ModelService { extra_headers, ..ModelService::new(url, credential) };
         let url = endpoint.url().expect("it is an address");
-        Account::new(&endpoint, &url).limit_of(model)
+        AccountKey::new(&endpoint, &url).limit_of(model)
     }
 
     #[test]

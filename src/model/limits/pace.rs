@@ -30,7 +30,7 @@ use super::capacity::{Capacity, ProbeEnd, ProbeLeave, Prober, part};
 /// What is known. The default is nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Pace {
+pub struct SharedPace {
     /// Nobody asks before then.
     pub blocked_until: u64,
     /// When the refusal came that says so.
@@ -39,9 +39,9 @@ pub struct Pace {
     streak: u32,
     /// Whether nobody has been answered since the block.
     unproven: bool,
-    probe: Option<Probe>,
+    probe: Option<RateProbe>,
     /// How many requests the window still holds, as far as the service tells.
-    pub room: Option<Room>,
+    pub room: Option<RequestWindow>,
     /// From one request to the next, in microseconds; 0 while no limit was met.
     pub gap_us: u64,
     /// The first slot that nobody has.
@@ -67,7 +67,7 @@ pub struct Pace {
 
 /// The request that finds out whether the service takes requests again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Probe {
+struct RateProbe {
     owner: u64,
     /// Then it counts as lost: its run may have been killed.
     expires: u64,
@@ -75,7 +75,7 @@ struct Probe {
 
 /// A window of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Room {
+pub struct RequestWindow {
     pub limit: Option<u32>,
     pub left: u32,
     /// When it is full again.
@@ -86,7 +86,7 @@ pub struct Room {
 
 /// What an answer's headers say of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Told {
+pub struct HeaderLimits {
     pub limit: Option<u32>,
     pub left: u32,
     /// Milliseconds until the window is full again.
@@ -95,7 +95,7 @@ pub struct Told {
 
 /// Who asks.
 #[derive(Clone, Copy, Debug)]
-pub struct Asker {
+pub struct Requester {
     /// Another one for each run, and never 0.
     pub id: u64,
     /// Its own part of every jitter, from 0 to below 1.
@@ -108,8 +108,8 @@ pub struct Asker {
 
 /// The answer to a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Leave {
-    Go(Grant),
+pub enum ClaimAnswer {
+    Go(RequestPermit),
     /// Come again at `until`, and say for which `slot`.
     Wait {
         slot: u64,
@@ -119,7 +119,7 @@ pub enum Leave {
 
 /// A request that was let go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Grant {
+pub struct RequestPermit {
     owner: u64,
     number: u64,
     at: u64,
@@ -152,28 +152,28 @@ const RATE_BLOCK_MAX: u64 = 2 * MINUTE;
 /// Nothing that is written down lies further ahead.
 const FUTURE_MAX: u64 = 7 * 24 * 60 * MINUTE;
 
-impl Pace {
+impl SharedPace {
     /// May `who` send a request at `now`?
-    pub fn claim(&mut self, now: u64, who: Asker) -> Leave {
+    pub fn claim(&mut self, now: u64, who: Requester) -> ClaimAnswer {
         self.forget(now);
         self.touched = now;
         if std::mem::replace(&mut self.last, who.id) != who.id && self.granted > 0 {
             self.crowded_at = Some(now);
         }
         if who.insists {
-            return Leave::Go(self.grant(now, who.id));
+            return ClaimAnswer::Go(self.grant(now, who.id));
         }
         let crowded = self.is_crowded(now);
         let earliest = self.earliest(now, who.id, crowded);
         let room = if crowded { self.room_from(now) } else { now };
         if earliest == now && who.slot.is_some_and(|slot| slot <= now) {
             if room == now {
-                return Leave::Go(self.grant(now, who.id));
+                return ClaimAnswer::Go(self.grant(now, who.id));
             }
             // It keeps its place: those who have later slots come after it.
             self.waited_at = now;
             let until = room + part(self.gap_us / 1_000, who.jitter);
-            return Leave::Wait { slot: room, until };
+            return ClaimAnswer::Wait { slot: room, until };
         }
         let earliest = earliest.max(room);
         let paced = crowded && self.gap_us > 0;
@@ -182,17 +182,17 @@ impl Pace {
             self.next = (slot + self.step(slot)).min(now + HORIZON);
         }
         if slot <= now {
-            return Leave::Go(self.grant(now, who.id));
+            return ClaimAnswer::Go(self.grant(now, who.id));
         }
         self.waited_at = now;
         // What is paced is spread out already.
         let spread = if paced { self.gap_us / 4_000 } else { SECOND };
         let until = slot + part(spread.min((slot - now) / 4), who.jitter);
-        Leave::Wait { slot, until }
+        ClaimAnswer::Wait { slot, until }
     }
 
     /// The service took the request, and perhaps said what is left.
-    pub fn served(&mut self, now: u64, grant: Grant, told: Option<Told>) {
+    pub fn served(&mut self, now: u64, grant: RequestPermit, told: Option<HeaderLimits>) {
         self.forget(now);
         self.touched = now;
         self.under_way.retain(|(owner, _)| *owner != grant.owner);
@@ -208,7 +208,7 @@ impl Pace {
     }
 
     /// The service refused the request: a 429. `wish` is when it wants us back, in milliseconds.
-    pub fn refused(&mut self, now: u64, grant: Grant, wish: Option<u64>) {
+    pub fn refused(&mut self, now: u64, grant: RequestPermit, wish: Option<u64>) {
         self.touched = now;
         self.under_way.retain(|(owner, _)| *owner != grant.owner);
         let wish = wish.map(|wait| wait.min(FUTURE_MAX));
@@ -315,9 +315,9 @@ impl Pace {
         if self.unproven && slot <= self.blocked_until { gap.max(PROBE_LEAD) } else { gap }
     }
 
-    fn grant(&mut self, now: u64, who: u64) -> Grant {
+    fn grant(&mut self, now: u64, who: u64) -> RequestPermit {
         if self.unproven && self.probe.as_ref().is_none_or(|probe| now >= probe.expires) {
-            self.probe = Some(Probe { owner: who, expires: now + PROBE_LIFE });
+            self.probe = Some(RateProbe { owner: who, expires: now + PROBE_LIFE });
         }
         if let Some(room) = &mut self.room {
             room.left = room.left.saturating_sub(1);
@@ -332,7 +332,7 @@ impl Pace {
             self.under_way.remove(0);
         }
         self.under_way.push((who, now));
-        Grant { owner: who, number: self.granted, at: now }
+        RequestPermit { owner: who, number: self.granted, at: now }
     }
 
     /// What is left of `all`, if none of the requests under way was counted yet.
@@ -341,7 +341,7 @@ impl Pace {
     }
 
     /// Takes in what is left.
-    fn tell(&mut self, now: u64, grant: Grant, told: Told) {
+    fn tell(&mut self, now: u64, grant: RequestPermit, told: HeaderLimits) {
         let resets = now.saturating_add(told.resets_in.saturating_add(EDGE).min(FUTURE_MAX));
         let mut left = self.unclaimed(told.left);
         // Resets are told in whole seconds.
@@ -358,7 +358,7 @@ impl Pace {
             left = left.min(room.left);
         }
         let length = same.map_or(0, |room| room.length).max(resets - now);
-        self.room = Some(Room { limit: told.limit, left, resets, length });
+        self.room = Some(RequestWindow { limit: told.limit, left, resets, length });
         // What the service tells outranks what was measured: that was slow on a busy machine.
         if let Some(even) = even_gap(length, told.limit) {
             self.gap_us = self.gap_us.min(even.max(GAP_MIN_US));
@@ -390,7 +390,7 @@ impl Pace {
         if let Some(room) = self.room.filter(|room| room.resets <= now) {
             let resets = room.resets + room.length;
             let full = room.limit.filter(|_| now < resets).map(|limit| self.unclaimed(limit));
-            self.room = full.map(|left| Room { left, resets, ..room });
+            self.room = full.map(|left| RequestWindow { left, resets, ..room });
         }
     }
 }

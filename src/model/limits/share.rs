@@ -9,8 +9,8 @@ use tokio::time::timeout;
 
 use super::super::headers::{RateLimits, wall_clock};
 use super::capacity::{ProbeEnd, ProbeLeave, Prober};
-use super::pace::{Asker, Grant, Leave, Pace, Told};
-use super::store::{Trouble, change, prepare};
+use super::pace::{Requester, RequestPermit, ClaimAnswer, SharedPace, HeaderLimits};
+use super::store::{StateFileProblem, change, prepare};
 
 /// How long a file may take. Far above what the lock may, on a busy machine too; a file system
 /// that hangs is left alone.
@@ -43,10 +43,10 @@ pub struct SharedLimits {
     /// The slot that is waited for, and in which file it was given.
     slot: Option<(PathBuf, u64)>,
     /// The request under way.
-    grant: Option<(PathBuf, Grant)>,
+    grant: Option<(PathBuf, RequestPermit)>,
     /// What is being written.
-    writing: Option<JoinHandle<Result<(), Trouble>>>,
-    trouble: Option<Trouble>,
+    writing: Option<JoinHandle<Result<(), StateFileProblem>>>,
+    trouble: Option<StateFileProblem>,
     /// Whether it was asked for.
     told: bool,
     /// How long the next lock is waited for.
@@ -54,7 +54,7 @@ pub struct SharedLimits {
 }
 
 /// What came of work on a file: in time or not, whole or not.
-type Done<T> = Result<Result<Result<T, Trouble>, JoinError>, Elapsed>;
+type FileOutcome<T> = Result<Result<Result<T, StateFileProblem>, JoinError>, Elapsed>;
 
 impl SharedLimits {
     /// Takes the first of `folders` that can be used. `seed` is another one for each run.
@@ -85,16 +85,16 @@ impl SharedLimits {
         self.grant = None;
         let path = self.folder.as_ref()?.join(format!("{name}.json"));
         let slot = self.slot.take().filter(|(file, _)| *file == path).map(|(_, slot)| slot);
-        let asker = Asker { id: self.id, jitter: fraction(self.id), slot, insists };
+        let asker = Requester { id: self.id, jitter: fraction(self.id), slot, insists };
         let (file, patience) = (path.clone(), self.patience);
-        let claim = move |now, pace: &mut Pace| (now, pace.claim(now, asker));
+        let claim = move |now, pace: &mut SharedPace| (now, pace.claim(now, asker));
         let claiming = spawn_blocking(move || change(&file, patience, claim));
         match self.outcome(claiming).await? {
-            (_, Leave::Go(grant)) => {
+            (_, ClaimAnswer::Go(grant)) => {
                 self.grant = Some((path, grant));
                 None
             }
-            (now, Leave::Wait { slot, until }) => {
+            (now, ClaimAnswer::Wait { slot, until }) => {
                 self.slot = Some((path, slot));
                 Some(Duration::from_millis(until.saturating_sub(now)))
             }
@@ -132,7 +132,7 @@ impl SharedLimits {
             waited: millis(waited),
             interval: millis(interval),
         };
-        let claim = move |now, pace: &mut Pace| (now, pace.claim_probe(now, prober));
+        let claim = move |now, pace: &mut SharedPace| (now, pace.claim_probe(now, prober));
         let claiming = spawn_blocking(move || change(&path, patience, claim));
         let after = |now: u64, then: u64| Duration::from_millis(then.saturating_sub(now));
         match self.outcome(claiming).await {
@@ -162,23 +162,23 @@ impl SharedLimits {
     }
 
     /// What went wrong first. Told once.
-    pub fn trouble(&mut self) -> Option<Trouble> {
+    pub fn trouble(&mut self) -> Option<StateFileProblem> {
         let trouble = self.trouble.take().filter(|_| !self.told)?;
         self.told = true;
         Some(trouble)
     }
 
-    fn write(&mut self, path: PathBuf, act: impl FnOnce(u64, &mut Pace) + Send + 'static) {
+    fn write(&mut self, path: PathBuf, act: impl FnOnce(u64, &mut SharedPace) + Send + 'static) {
         let patience = self.patience;
         self.writing = Some(spawn_blocking(move || change(&path, patience, act)));
     }
 
-    async fn outcome<T>(&mut self, work: JoinHandle<Result<T, Trouble>>) -> Option<T> {
+    async fn outcome<T>(&mut self, work: JoinHandle<Result<T, StateFileProblem>>) -> Option<T> {
         let done = timeout(PATIENCE, work).await;
         self.judge(done)
     }
 
-    fn judge<T>(&mut self, done: Done<T>) -> Option<T> {
+    fn judge<T>(&mut self, done: FileOutcome<T>) -> Option<T> {
         let trouble = match done {
             Ok(Ok(Ok(outcome))) => {
                 self.patience = LOCK_PATIENCE;
@@ -191,7 +191,7 @@ impl SharedLimits {
             // It hangs, or broke: whichever, it will again.
             Ok(Err(_)) | Err(_) => {
                 self.folder = None;
-                Trouble::Stuck
+                StateFileProblem::Stuck
             }
         };
         self.trouble.get_or_insert(trouble);
@@ -200,13 +200,13 @@ impl SharedLimits {
 }
 
 /// What is left of the window of requests, when an answer says so in full.
-fn told(limits: &RateLimits) -> Option<Told> {
+fn told(limits: &RateLimits) -> Option<HeaderLimits> {
     let window = limits.windows.iter().find(|window| window.name == "requests")?;
     let left = u32::try_from(window.remaining?).unwrap_or(u32::MAX);
     let reset = UNIX_EPOCH.checked_add(Duration::from_secs(window.reset?))?;
     let resets_in = reset.duration_since(wall_clock()).ok()?;
     let limit = window.limit.and_then(|limit| u32::try_from(limit).ok());
-    Some(Told { limit, left, resets_in: u64::try_from(resets_in.as_millis()).ok()? })
+    Some(HeaderLimits { limit, left, resets_in: u64::try_from(resets_in.as_millis()).ok()? })
 }
 
 fn millis(time: Duration) -> u64 {

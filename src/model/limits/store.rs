@@ -14,7 +14,7 @@ use nix::unistd::geteuid;
 use serde::{Deserialize, Serialize};
 
 use super::super::headers::wall_clock;
-use super::pace::Pace;
+use super::pace::SharedPace;
 
 /// The version of what is written.
 const VERSION: u32 = 1;
@@ -31,7 +31,7 @@ const LOOKED_THROUGH: usize = 200;
 
 /// Why nothing is known of other runs.
 #[derive(Debug, thiserror::Error)]
-pub enum Trouble {
+pub enum StateFileProblem {
     #[error("the folder {path} cannot be used: {why}", path = .0.display(), why = .1)]
     Folder(PathBuf, io::Error),
     #[error("the folder {path} is not this user's alone", path = .0.display())]
@@ -50,14 +50,14 @@ pub enum Trouble {
 
 /// What a file holds.
 #[derive(Debug, Serialize, Deserialize)]
-struct Record {
+struct StateRecord {
     v: u32,
     /// Which start of the system its times are measured from.
     boot: String,
     /// When that was by the wall clock, in milliseconds since the Unix epoch. It only changes when
     /// somebody sets that clock, and then what servers said in its terms is void.
     began: u64,
-    pace: Pace,
+    pace: SharedPace,
 }
 
 /// One state file, for whoever wants to see what there is.
@@ -65,7 +65,7 @@ struct Record {
 pub struct StateFile {
     pub path: PathBuf,
     /// What it holds; `None` when it is void or cannot be read.
-    pub pace: Option<Pace>,
+    pub pace: Option<SharedPace>,
     /// How long nobody may ask any more, by what it says.
     pub blocked_for: Duration,
 }
@@ -80,7 +80,7 @@ pub fn folders(runtime: Option<&Path>, temporary: &Path) -> Vec<PathBuf> {
 
 /// The files in the first of `folders` that has any.
 pub fn state_files(folders: &[PathBuf]) -> Vec<StateFile> {
-    let Some(instant) = Instant::now() else { return Vec::new() };
+    let Some(instant) = HostInstant::now() else { return Vec::new() };
     let read = |path: PathBuf| {
         let text = fs::read(&path).unwrap_or_default();
         let pace = instant.believe(&text);
@@ -100,7 +100,7 @@ pub fn state_files(folders: &[PathBuf]) -> Vec<StateFile> {
 ///
 /// # Errors
 /// Why the first one cannot be used, if none can.
-pub(super) fn prepare(folders: &[PathBuf]) -> Result<PathBuf, Trouble> {
+pub(super) fn prepare(folders: &[PathBuf]) -> Result<PathBuf, StateFileProblem> {
     let mut first = None;
     for folder in folders {
         match make(folder) {
@@ -111,27 +111,27 @@ pub(super) fn prepare(folders: &[PathBuf]) -> Result<PathBuf, Trouble> {
             Err(trouble) => drop(first.get_or_insert(trouble)),
         }
     }
-    Err(first.unwrap_or(Trouble::Clock))
+    Err(first.unwrap_or(StateFileProblem::Clock))
 }
 
-fn make(folder: &Path) -> Result<(), Trouble> {
+fn make(folder: &Path) -> Result<(), StateFileProblem> {
     DirBuilder::new()
         .recursive(true)
         .mode(0o700)
         .create(folder)
-        .map_err(|error| Trouble::Folder(folder.to_owned(), error))?;
+        .map_err(|error| StateFileProblem::Folder(folder.to_owned(), error))?;
     check(folder)
 }
 
 /// Nobody else may have a hand in it: neither own it, nor be able to put something in its place.
-fn check(folder: &Path) -> Result<(), Trouble> {
+fn check(folder: &Path) -> Result<(), StateFileProblem> {
     for (folder, others) in [(Some(folder), 0o077), (folder.parent(), 0o022)] {
         let Some(folder) = folder else { continue };
         let facts = fs::symlink_metadata(folder)
-            .map_err(|error| Trouble::Folder(folder.to_owned(), error))?;
+            .map_err(|error| StateFileProblem::Folder(folder.to_owned(), error))?;
         let own = facts.is_dir() && facts.uid() == geteuid().as_raw();
         if !own || facts.mode() & others != 0 {
-            return Err(Trouble::Foreign(folder.to_owned()));
+            return Err(StateFileProblem::Foreign(folder.to_owned()));
         }
     }
     Ok(())
@@ -164,8 +164,8 @@ fn clear(folder: &Path) {
 pub(super) fn change<T>(
     path: &Path,
     patience: Duration,
-    act: impl FnOnce(u64, &mut Pace) -> T,
-) -> Result<T, Trouble> {
+    act: impl FnOnce(u64, &mut SharedPace) -> T,
+) -> Result<T, StateFileProblem> {
     let mut file = OpenOptions::new()
         .read(true)
         .write(true)
@@ -177,17 +177,17 @@ pub(super) fn change<T>(
         .open(path)?;
     let facts = file.metadata()?;
     if !facts.is_file() || facts.uid() != geteuid().as_raw() || facts.len() > LONGEST {
-        return Err(Trouble::Odd);
+        return Err(StateFileProblem::Odd);
     }
     lock(&file, patience)?;
     // After the lock: whoever held it may have written what would lie ahead of an earlier look.
-    let instant = Instant::now().ok_or(Trouble::Clock)?;
+    let instant = HostInstant::now().ok_or(StateFileProblem::Clock)?;
     let mut text = Vec::new();
     (&file).take(LONGEST).read_to_end(&mut text)?;
     let mut pace = instant.believe(&text).unwrap_or_default();
     let outcome = act(instant.now, &mut pace);
-    let Instant { boot, began, .. } = instant;
-    let text = serde_json::to_vec(&Record { v: VERSION, boot, began, pace });
+    let HostInstant { boot, began, .. } = instant;
+    let text = serde_json::to_vec(&StateRecord { v: VERSION, boot, began, pace });
     let text = text.map_err(io::Error::from)?;
     // In place: a file put in its place would have a lock of its own. One that is half written
     // when its writer is killed is void, which is no worse than none.
@@ -198,14 +198,14 @@ pub(super) fn change<T>(
 }
 
 /// Whoever is killed loses the lock; whoever was stopped keeps it, and is not waited for.
-fn lock(file: &File, patience: Duration) -> Result<(), Trouble> {
+fn lock(file: &File, patience: Duration) -> Result<(), StateFileProblem> {
     let until = tokio::time::Instant::now() + patience;
     loop {
         match file.try_lock() {
             Ok(()) => return Ok(()),
             Err(TryLockError::Error(error)) => return Err(error.into()),
             Err(TryLockError::WouldBlock) if tokio::time::Instant::now() >= until => {
-                return Err(Trouble::Busy);
+                return Err(StateFileProblem::Busy);
             }
             Err(TryLockError::WouldBlock) => thread::sleep(GLANCE),
         }
@@ -213,14 +213,14 @@ fn lock(file: &File, patience: Duration) -> Result<(), Trouble> {
 }
 
 /// A point in time that all processes of this host agree on.
-struct Instant {
+struct HostInstant {
     boot: String,
     began: u64,
     /// Milliseconds since the system was started, sleep included.
     now: u64,
 }
 
-impl Instant {
+impl HostInstant {
     fn now() -> Option<Self> {
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?.trim().to_owned();
         let uptime = fs::read_to_string("/proc/uptime").ok()?;
@@ -232,8 +232,8 @@ impl Instant {
 
     /// What a file says, if it can be believed: it is of this start of the system, no clock has
     /// been set since, and it makes sense.
-    fn believe(&self, text: &[u8]) -> Option<Pace> {
-        let record: Record = serde_json::from_slice(text).ok()?;
+    fn believe(&self, text: &[u8]) -> Option<SharedPace> {
+        let record: StateRecord = serde_json::from_slice(text).ok()?;
         let holds = record.v == VERSION
             && record.boot == self.boot
             && record.began.abs_diff(self.began) <= LEAP

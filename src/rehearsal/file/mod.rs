@@ -95,9 +95,9 @@ use std::path::{Component, Path};
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::rules::Rules;
-use super::scenario::{After, Expect, MAIN, Part, Scenario, ScratchFile, Step};
-use step::StepSheet;
+use super::rules::ServerRules;
+use super::scenario::{AfterLast, Expectation, MAIN, ServerPart, Scenario, ScratchFile, ScriptStep};
+use step::StepTable;
 
 /// Why a scenario file cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -136,7 +136,7 @@ impl Scenario {
                 message,
             }
         };
-        let sheet: Sheet = toml::from_str(text).map_err(|error| {
+        let sheet: ScenarioFile = toml::from_str(text).map_err(|error| {
             let offset = error.span().map_or(0, |span| span.start);
             wrong(offset, error.message().replace('\n', " ").trim().to_owned())
         })?;
@@ -145,12 +145,12 @@ impl Scenario {
 }
 
 /// A complaint and where in the text it belongs.
-type Complaint = (usize, String);
+type FileComplaint = (usize, String);
 
 /// A scenario as a file words it.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Sheet {
+struct ScenarioFile {
     name: String,
     summary: String,
     #[serde(default)]
@@ -163,37 +163,37 @@ struct Sheet {
     #[serde(default)]
     files: BTreeMap<Spanned<String>, ScratchFile>,
     #[serde(default)]
-    rules: Rules,
+    rules: ServerRules,
     #[serde(default)]
-    step: Vec<Spanned<StepSheet>>,
+    step: Vec<Spanned<StepTable>>,
     #[serde(default)]
-    compaction: Vec<Spanned<StepSheet>>,
+    compaction: Vec<Spanned<StepTable>>,
     #[serde(default)]
-    after: After,
+    after: AfterLast,
     #[serde(default)]
-    server: BTreeMap<Spanned<String>, PartSheet>,
+    server: BTreeMap<Spanned<String>, PartTable>,
     #[serde(default)]
-    expect: Expect,
+    expect: Expectation,
 }
 
 /// A further server as a file words it.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct PartSheet {
+struct PartTable {
     #[serde(default)]
-    rules: Rules,
+    rules: ServerRules,
     #[serde(default)]
-    step: Vec<Spanned<StepSheet>>,
+    step: Vec<Spanned<StepTable>>,
     #[serde(default)]
-    compaction: Vec<Spanned<StepSheet>>,
+    compaction: Vec<Spanned<StepTable>>,
     #[serde(default)]
-    after: After,
+    after: AfterLast,
     requests: Option<usize>,
 }
 
-impl PartSheet {
-    fn into_part(self) -> Result<Part, Complaint> {
-        Ok(Part {
+impl PartTable {
+    fn into_part(self) -> Result<ServerPart, FileComplaint> {
+        Ok(ServerPart {
             rules: self.rules,
             steps: steps(self.step)?,
             compactions: steps(self.compaction)?,
@@ -203,8 +203,8 @@ impl PartSheet {
     }
 }
 
-fn steps(sheets: Vec<Spanned<StepSheet>>) -> Result<Vec<Step>, Complaint> {
-    let step = |sheet: Spanned<StepSheet>| {
+fn steps(sheets: Vec<Spanned<StepTable>>) -> Result<Vec<ScriptStep>, FileComplaint> {
+    let step = |sheet: Spanned<StepTable>| {
         let offset = sheet.span().start;
         sheet.into_inner().into_step().map_err(|message| (offset, message))
     };
@@ -212,9 +212,9 @@ fn steps(sheets: Vec<Spanned<StepSheet>>) -> Result<Vec<Step>, Complaint> {
 }
 
 fn servers(
-    sheets: BTreeMap<Spanned<String>, PartSheet>,
-) -> Result<BTreeMap<String, Part>, Complaint> {
-    let part = |(name, sheet): (Spanned<String>, PartSheet)| {
+    sheets: BTreeMap<Spanned<String>, PartTable>,
+) -> Result<BTreeMap<String, ServerPart>, FileComplaint> {
+    let part = |(name, sheet): (Spanned<String>, PartTable)| {
         if !is_server_name(name.get_ref()) {
             let message = format!("`{}` cannot be a further server's name", name.get_ref());
             return Err((name.span().start, message));
@@ -224,8 +224,8 @@ fn servers(
     sheets.into_iter().map(part).collect()
 }
 
-impl Sheet {
-    fn into_scenario(self) -> Result<Scenario, Complaint> {
+impl ScenarioFile {
+    fn into_scenario(self) -> Result<Scenario, FileComplaint> {
         let time_scale = match self.time_scale {
             None => 1.0,
             Some(scale) if scale.get_ref().is_finite() && *scale.get_ref() > 0.0 => {
@@ -245,7 +245,7 @@ impl Sheet {
         };
         let args = self.args.into_iter().map(plain).collect::<Result<_, _>>()?;
         let env = self.env.into_iter().map(|(name, value)| Ok((name, plain(value)?)));
-        let env = env.collect::<Result<_, Complaint>>()?;
+        let env = env.collect::<Result<_, FileComplaint>>()?;
         let mut files = BTreeMap::new();
         for (path, file) in self.files {
             if !stays_inside(path.get_ref()) {
@@ -257,7 +257,7 @@ impl Sheet {
         }
         let (step, compaction) = (self.step, self.compaction);
         let sheet =
-            PartSheet { rules: self.rules, step, compaction, after: self.after, requests: None };
+            PartTable { rules: self.rules, step, compaction, after: self.after, requests: None };
         let main = sheet.into_part()?;
         if main.steps.is_empty() && main.rules.require_key.is_none() {
             return Err((0, "a scenario needs at least one `[[step]]`".to_owned()));
@@ -283,7 +283,7 @@ fn is_server_name(name: &str) -> bool {
 }
 
 /// The first server that a text speaks of and that does not exist.
-fn unknown_server<'a>(text: &'a str, servers: &BTreeMap<String, Part>) -> Option<&'a str> {
+fn unknown_server<'a>(text: &'a str, servers: &BTreeMap<String, ServerPart>) -> Option<&'a str> {
     let rests = text.split("{server.").skip(1);
     let mut names = rests.filter_map(|rest| rest.split_once(".url}").map(|(name, _)| name));
     names.find(|name| is_server_name(name) && !servers.contains_key(*name))

@@ -7,28 +7,28 @@ use serde::Deserialize;
 
 use crate::rehearsal::render;
 use crate::rehearsal::scenario::{
-    Answer, ApiError, Fault, Form, Harm, Http, Pace, Place, Reply, Step, Tool, Usage, When,
+    StepAnswer, ScriptedError, ScriptedFault, ReplyForm, ScriptedFaultKind, ScriptedHttp, SendPace, FaultPosition, ScriptedReply, ScriptStep, ScriptedToolCall, ScriptedUsage, StepCondition,
 };
-use crate::rehearsal::span::Span;
+use crate::rehearsal::span::ScriptedDuration;
 
 /// A step as a file words it: every key of every kind of answer.
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct StepSheet {
-    when: When,
+pub(super) struct StepTable {
+    when: StepCondition,
     repeat: Option<u32>,
-    delay: Span,
+    delay: ScriptedDuration,
     // A reply.
     text: Option<String>,
     thinking: Option<String>,
-    tool: Vec<Tool>,
+    tool: Vec<ScriptedToolCall>,
     empty: bool,
     stop_reason: Option<String>,
-    usage: Option<Usage>,
-    form: Option<Form>,
+    usage: Option<ScriptedUsage>,
+    form: Option<ReplyForm>,
     // Anything else over HTTP.
     status: Option<u16>,
-    error: Option<ApiError>,
+    error: Option<ScriptedError>,
     body: Option<String>,
     content_type: Option<String>,
     content_length: Option<usize>,
@@ -37,13 +37,13 @@ pub(super) struct StepSheet {
 
     headers: BTreeMap<String, String>,
     chunk: Option<usize>,
-    pause: Span,
-    fault: Option<FaultSheet>,
+    pause: ScriptedDuration,
+    fault: Option<FaultTable>,
     hangs_up: bool,
 }
 
-impl StepSheet {
-    pub(super) fn into_step(mut self) -> Result<Step, String> {
+impl StepTable {
+    pub(super) fn into_step(mut self) -> Result<ScriptStep, String> {
         let repeat = self.repeat.unwrap_or(1);
         if repeat == 0 {
             return Err("`repeat` must be at least 1".to_owned());
@@ -52,20 +52,20 @@ impl StepSheet {
             return Err("`chunk` must be at least 1".to_owned());
         }
         let answer = self.take_answer()?;
-        let fault = self.fault.map(FaultSheet::into_fault).transpose()?;
-        Ok(Step {
+        let fault = self.fault.map(FaultTable::into_fault).transpose()?;
+        Ok(ScriptStep {
             when: self.when,
             repeat,
             delay: self.delay.0,
             answer,
             headers: self.headers.into_iter().collect(),
-            pace: Pace { chunk: self.chunk, pause: self.pause.0 },
+            pace: SendPace { chunk: self.chunk, pause: self.pause.0 },
             fault,
             hangs_up: self.hangs_up,
         })
     }
 
-    fn take_answer(&mut self) -> Result<Answer, String> {
+    fn take_answer(&mut self) -> Result<StepAnswer, String> {
         let has_content = self.text.is_some() || self.thinking.is_some() || !self.tool.is_empty();
         let describes_reply =
             self.stop_reason.is_some() || self.usage.is_some() || self.form.is_some();
@@ -82,7 +82,7 @@ impl StepSheet {
             (true, false, None) if !self.empty && !has_content => {
                 Err("a reply needs `text`, `thinking` or `tool`, or `empty = true`".to_owned())
             }
-            (true, false, None) => Ok(Answer::Reply(Reply {
+            (true, false, None) => Ok(StepAnswer::Reply(ScriptedReply {
                 thinking: self.thinking.take(),
                 text: self.text.take(),
                 tools: std::mem::take(&mut self.tool),
@@ -90,12 +90,12 @@ impl StepSheet {
                 usage: self.usage.unwrap_or_default(),
                 form: self.form.unwrap_or_default(),
             })),
-            (false, true, None) => self.take_http().map(Answer::Http),
+            (false, true, None) => self.take_http().map(StepAnswer::Http),
             (false, false, Some(_)) if self.fault.is_some() || !self.headers.is_empty() => {
                 Err("`raw` is all that is sent: it has no `fault` and no `headers`".to_owned())
             }
-            (false, false, Some(raw)) => Ok(Answer::Raw(raw.into_bytes())),
-            (false, false, None) if self.fault.is_some() => Ok(Answer::Reply(Reply::doomed())),
+            (false, false, Some(raw)) => Ok(StepAnswer::Raw(raw.into_bytes())),
+            (false, false, None) if self.fault.is_some() => Ok(StepAnswer::Reply(ScriptedReply::doomed())),
             (false, false, None) => Err("a step needs an answer: `text`, `thinking`, `tool`, \
                  `empty = true`, `status`, `body`, `raw` or `fault`"
                 .to_owned()),
@@ -105,7 +105,7 @@ impl StepSheet {
         }
     }
 
-    fn take_http(&mut self) -> Result<Http, String> {
+    fn take_http(&mut self) -> Result<ScriptedHttp, String> {
         let status = self.status.unwrap_or(200);
         if !(200..600).contains(&status) {
             return Err(format!("{status} is not the status of an answer"));
@@ -127,18 +127,18 @@ impl StepSheet {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct FaultSheet {
-    kind: Kind,
-    after: Place,
-    hold: Option<Span>,
-    every: Option<Span>,
-    error: Option<ApiError>,
+struct FaultTable {
+    kind: AnswerKind,
+    after: FaultPosition,
+    hold: Option<ScriptedDuration>,
+    every: Option<ScriptedDuration>,
+    error: Option<ScriptedError>,
     bytes: Option<String>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Kind {
+enum AnswerKind {
     Reset,
     Close,
     End,
@@ -148,43 +148,43 @@ enum Kind {
     Insert,
 }
 
-impl FaultSheet {
-    fn into_fault(self) -> Result<Fault, String> {
-        let belongs = |given: bool, key: &str, kinds: &[Kind], names: &str| {
+impl FaultTable {
+    fn into_fault(self) -> Result<ScriptedFault, String> {
+        let belongs = |given: bool, key: &str, kinds: &[AnswerKind], names: &str| {
             let fits = !given || kinds.contains(&self.kind);
             if fits { Ok(()) } else { Err(format!("`{key}` belongs to a fault of kind {names}")) }
         };
-        let holding = &[Kind::Stall, Kind::Pings];
+        let holding = &[AnswerKind::Stall, AnswerKind::Pings];
         belongs(self.hold.is_some(), "hold", holding, "`stall` or `pings`")?;
-        belongs(self.every.is_some(), "every", &[Kind::Pings], "`pings`")?;
-        belongs(self.error.is_some(), "error", &[Kind::Error], "`error`")?;
-        belongs(self.bytes.is_some(), "bytes", &[Kind::Insert], "`insert`")?;
+        belongs(self.every.is_some(), "every", &[AnswerKind::Pings], "`pings`")?;
+        belongs(self.error.is_some(), "error", &[AnswerKind::Error], "`error`")?;
+        belongs(self.bytes.is_some(), "bytes", &[AnswerKind::Insert], "`insert`")?;
         let (begun, speaks) = match self.after {
-            Place::Accept | Place::Request => (false, self.after == Place::Request),
-            Place::HalfHead => (false, false),
-            Place::Headers | Place::Events(_) | Place::Bytes(_) | Place::Delta => (true, true),
+            FaultPosition::Accept | FaultPosition::Request => (false, self.after == FaultPosition::Request),
+            FaultPosition::HalfHead => (false, false),
+            FaultPosition::Headers | FaultPosition::Events(_) | FaultPosition::Bytes(_) | FaultPosition::Delta => (true, true),
         };
         let harm = match self.kind {
-            Kind::Reset => Harm::Reset,
-            Kind::Close => Harm::Close,
-            Kind::Stall => Harm::Stall,
-            Kind::End | Kind::Pings | Kind::Error if !begun => {
+            AnswerKind::Reset => ScriptedFaultKind::Reset,
+            AnswerKind::Close => ScriptedFaultKind::Close,
+            AnswerKind::Stall => ScriptedFaultKind::Stall,
+            AnswerKind::End | AnswerKind::Pings | AnswerKind::Error if !begun => {
                 return Err("this fault can only come after `headers`, or later".to_owned());
             }
-            Kind::Insert if !speaks => {
+            AnswerKind::Insert if !speaks => {
                 return Err(
                     "this fault can only come after `request`, `headers` or later".to_owned()
                 );
             }
-            Kind::End => Harm::End,
-            Kind::Pings => {
-                Harm::Pings { every: self.every.unwrap_or(Span(Duration::from_secs(15))).0 }
+            AnswerKind::End => ScriptedFaultKind::End,
+            AnswerKind::Pings => {
+                ScriptedFaultKind::Pings { every: self.every.unwrap_or(ScriptedDuration(Duration::from_secs(15))).0 }
             }
-            Kind::Error => Harm::Error(self.error.unwrap_or_else(render::overloaded)),
-            Kind::Insert => Harm::Insert(
+            AnswerKind::Error => ScriptedFaultKind::Error(self.error.unwrap_or_else(render::overloaded)),
+            AnswerKind::Insert => ScriptedFaultKind::Insert(
                 self.bytes.ok_or("a fault of kind `insert` needs `bytes`")?.into_bytes(),
             ),
         };
-        Ok(Fault { harm, after: self.after, hold: self.hold.map_or(Fault::HOLD, |hold| hold.0) })
+        Ok(ScriptedFault { harm, after: self.after, hold: self.hold.map_or(ScriptedFault::HOLD, |hold| hold.0) })
     }
 }

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::{is_name, is_tool_use_id};
-use crate::rehearsal::sse::{Era, seal};
+use crate::rehearsal::sse::{SigningKey, seal};
 
 /// Judges the content of one message.
 pub(super) fn message(
@@ -65,7 +65,7 @@ fn block(block: &Value, role: &str, signer: Option<&str>, place: &str, faults: &
         "tool_use" => tool_use(block, place, faults),
         "tool_result" => tool_result(block, place, faults),
         "thinking" => {
-            let eras = [Era::First, Era::Second];
+            let eras = [SigningKey::First, SigningKey::Second];
             if signer.is_some_and(|model| !is_signed(block, model, &eras)) {
                 faults.push(badly_signed(place));
             }
@@ -130,7 +130,7 @@ fn tool_result(block: &Value, place: &str, faults: &mut Vec<String>) {
 }
 
 /// Whether a thinking block has a signature of one of these eras.
-pub(super) fn is_signed(block: &Value, model: &str, eras: &[Era]) -> bool {
+pub(super) fn is_signed(block: &Value, model: &str, eras: &[SigningKey]) -> bool {
     let words = block["thinking"].as_str().unwrap_or_default();
     let signature = block["signature"].as_str();
     eras.iter().any(|era| signature == Some(&seal(model, words, *era)))

@@ -6,7 +6,7 @@
 use serde_json::Value;
 
 use super::media;
-use super::walk::{self, Placed};
+use super::walk::{self, PlacedBlock};
 
 /// Tokens of an image whose size cannot be read.
 const UNKNOWN_IMAGE: u64 = 1_600;
@@ -42,7 +42,7 @@ fn bytes(value: &Value) -> u64 {
     }
 }
 
-fn of_media(placed: &Placed<'_>) -> u64 {
+fn of_media(placed: &PlacedBlock<'_>) -> u64 {
     let Some(data) = placed.base64() else { return 0 };
     match placed.kind() {
         "image" => media::pixels(data).map_or(UNKNOWN_IMAGE, |(width, height)| {

@@ -2,18 +2,18 @@
 
 use serde_json::Value;
 
-use super::walk::{self, Placed};
+use super::walk::{self, PlacedBlock};
 use super::{blocks, count, media};
-use crate::rehearsal::connection::Request;
-use crate::rehearsal::rules::{Poison, Rules, Signatures};
-use crate::rehearsal::sse::Era;
+use crate::rehearsal::connection::RecordedRequest;
+use crate::rehearsal::rules::{PoisonedBlock, ServerRules, Signatures};
+use crate::rehearsal::sse::SigningKey;
 
 /// The first rule that a request meets, in the service's words.
 pub(in crate::rehearsal) fn exceeds(
-    rules: &Rules,
-    request: &Request,
+    rules: &ServerRules,
+    request: &RecordedRequest,
     body: &Value,
-    era: Era,
+    era: SigningKey,
 ) -> Option<String> {
     let placed = walk::blocks(body);
     output(rules, body)
@@ -23,7 +23,7 @@ pub(in crate::rehearsal) fn exceeds(
         .or_else(|| window(rules, request, body))
 }
 
-fn output(rules: &Rules, body: &Value) -> Option<String> {
+fn output(rules: &ServerRules, body: &Value) -> Option<String> {
     let wanted = body["max_tokens"].as_u64().unwrap_or_default();
     rules.max_output.filter(|limit| wanted > *limit).map(|limit| {
         format!(
@@ -32,7 +32,7 @@ fn output(rules: &Rules, body: &Value) -> Option<String> {
     })
 }
 
-fn window(rules: &Rules, request: &Request, body: &Value) -> Option<String> {
+fn window(rules: &ServerRules, request: &RecordedRequest, body: &Value) -> Option<String> {
     let too_long = |tokens: u64, limit: u64| {
         Some(format!("prompt is too long: {tokens} tokens > {limit} maximum"))
     };
@@ -53,7 +53,7 @@ fn window(rules: &Rules, request: &Request, body: &Value) -> Option<String> {
     })
 }
 
-fn signatures(rules: &Rules, body: &Value, placed: &[Placed<'_>], era: Era) -> Option<String> {
+fn signatures(rules: &ServerRules, body: &Value, placed: &[PlacedBlock<'_>], era: SigningKey) -> Option<String> {
     if rules.signatures == Signatures::Judge && rules.expire_signatures_after.is_none() {
         return None;
     }
@@ -63,8 +63,8 @@ fn signatures(rules: &Rules, body: &Value, placed: &[Placed<'_>], era: Era) -> O
     Some(blocks::badly_signed(&foreign.place))
 }
 
-fn poison(poison: &[Poison], placed: &[Placed<'_>]) -> Option<String> {
-    let meets = |placed: &&Placed<'_>, poison: &Poison| match placed.kind() {
+fn poison(poison: &[PoisonedBlock], placed: &[PlacedBlock<'_>]) -> Option<String> {
+    let meets = |placed: &&PlacedBlock<'_>, poison: &PoisonedBlock| match placed.kind() {
         // What is inside has a place of its own, unless it is plain text.
         "tool_result" => contains(&placed.block["content"].as_str().into(), &poison.contains),
         _ => contains(placed.block, &poison.contains),

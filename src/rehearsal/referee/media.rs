@@ -3,14 +3,14 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use super::walk::Placed;
+use super::walk::PlacedBlock;
 use crate::rehearsal::rules::MediaRules;
 
 /// Above so many images the stricter limit holds.
 const MANY: usize = 20;
 
 /// The first thing that is too much, in the service's words.
-pub(super) fn exceeds(rules: &MediaRules, blocks: &[Placed<'_>]) -> Option<String> {
+pub(super) fn exceeds(rules: &MediaRules, blocks: &[PlacedBlock<'_>]) -> Option<String> {
     if *rules == MediaRules::default() {
         return None;
     }
@@ -24,7 +24,7 @@ pub(super) fn exceeds(rules: &MediaRules, blocks: &[Placed<'_>]) -> Option<Strin
     image_faults.next().or_else(|| documents_exceed(rules, of_kind("document")))
 }
 
-fn image(rules: &MediaRules, placed: &Placed<'_>, images: usize) -> Option<String> {
+fn image(rules: &MediaRules, placed: &PlacedBlock<'_>, images: usize) -> Option<String> {
     let (data, place) = (placed.base64()?, &placed.place);
     if let Some(limit) = rules.image_bytes.filter(|limit| data.len() > *limit) {
         return Some(format!(
@@ -49,7 +49,7 @@ fn image(rules: &MediaRules, placed: &Placed<'_>, images: usize) -> Option<Strin
 
 fn documents_exceed<'a>(
     rules: &MediaRules,
-    documents: impl Iterator<Item = &'a Placed<'a>>,
+    documents: impl Iterator<Item = &'a PlacedBlock<'a>>,
 ) -> Option<String> {
     let limit = rules.pdf_pages?;
     let mut all = 0;

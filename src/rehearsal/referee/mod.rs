@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
-use super::connection::Request;
+use super::connection::RecordedRequest;
 use super::rules::Signatures;
 
 pub(super) use count::count;
@@ -34,7 +34,7 @@ pub(super) enum LastWord {
 
 /// Everything wrong with a request, in the order it would be found.
 pub(super) fn judge(
-    request: &Request,
+    request: &RecordedRequest,
     body: &Value,
     last_word: LastWord,
     signatures: Signatures,
@@ -78,7 +78,7 @@ pub(super) fn judge(
 }
 
 /// Whether a request carries this credential, in either of the usual ways.
-pub(super) fn bears(request: &Request, key: &str) -> bool {
+pub(super) fn bears(request: &RecordedRequest, key: &str) -> bool {
     let bearer = request.header("authorization").and_then(|value| value.strip_prefix("Bearer "));
     request.header("x-api-key") == Some(key) || bearer == Some(key)
 }
@@ -140,7 +140,7 @@ fn envelope(fields: &Map<String, Value>, faults: &mut Vec<String>) {
 }
 
 /// Fast mode must be asked for in two places.
-fn speed(fields: &Map<String, Value>, request: &Request, faults: &mut Vec<String>) {
+fn speed(fields: &Map<String, Value>, request: &RecordedRequest, faults: &mut Vec<String>) {
     let Some(speed) = fields.get("speed") else { return };
     let betas = request.header("anthropic-beta").unwrap_or_default();
     if !betas.split(',').any(|beta| beta.trim().starts_with("fast-mode-")) {

@@ -4,12 +4,12 @@ use serde_json::Value;
 
 /// A block and where it stands: `messages.2.content.0.tool_result.content.1`. A message of plain
 /// text is one, too.
-pub(super) struct Placed<'a> {
+pub(super) struct PlacedBlock<'a> {
     pub(super) place: String,
     pub(super) block: &'a Value,
 }
 
-impl Placed<'_> {
+impl PlacedBlock<'_> {
     pub(super) fn kind(&self) -> &str {
         self.block["type"].as_str().unwrap_or_default()
     }
@@ -22,13 +22,13 @@ impl Placed<'_> {
 }
 
 /// In the order in which they stand. A result comes before what is in it.
-pub(super) fn blocks(body: &Value) -> Vec<Placed<'_>> {
+pub(super) fn blocks(body: &Value) -> Vec<PlacedBlock<'_>> {
     let mut found = Vec::new();
     for (index, message) in list(&body["messages"]).iter().enumerate() {
         let place = format!("messages.{index}");
         let content = &message["content"];
         if content.is_string() {
-            found.push(Placed { place, block: content });
+            found.push(PlacedBlock { place, block: content });
         } else {
             collect(content, &place, &mut found);
         }
@@ -36,11 +36,11 @@ pub(super) fn blocks(body: &Value) -> Vec<Placed<'_>> {
     found
 }
 
-fn collect<'a>(content: &'a Value, place: &str, found: &mut Vec<Placed<'a>>) {
+fn collect<'a>(content: &'a Value, place: &str, found: &mut Vec<PlacedBlock<'a>>) {
     for (index, block) in list(content).iter().enumerate() {
         let place = format!("{place}.content.{index}");
         let inside = format!("{place}.tool_result");
-        found.push(Placed { place, block });
+        found.push(PlacedBlock { place, block });
         if block["type"] == "tool_result" {
             collect(&block["content"], &inside, found);
         }

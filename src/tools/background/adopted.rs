@@ -11,13 +11,13 @@ use tokio_util::sync::CancellationToken;
 
 use super::super::contain::alone;
 use super::super::toolbox::Toolbox;
-use super::live::Live;
-use super::shells::{Entry, Rack, Shells};
+use super::live::LiveOutput;
+use super::shells::{TaskEntry, TaskTable, BackgroundTasks};
 use super::task::{BackgroundEnd, BackgroundKind, BackgroundTask};
 use super::words;
 
 /// A sub-agent that is to work in the background.
-pub struct Adopted {
+pub struct BackgroundAgent {
     /// What the model calls it.
     pub id: String,
     /// The tool call that starts it.
@@ -41,20 +41,20 @@ impl Toolbox {
     ///
     /// # Errors
     /// The run is to end.
-    pub fn adopt(&self, adopted: Adopted) -> Result<(), String> {
+    pub fn adopt(&self, adopted: BackgroundAgent) -> Result<(), String> {
         self.kit.shell.background.adopt(adopted, self.kit.output_limit)
     }
 }
 
-impl Shells {
-    fn adopt(self: &Arc<Self>, adopted: Adopted, output_limit: usize) -> Result<(), String> {
-        let Adopted { id, call, kind, description, work, stop } = adopted;
+impl BackgroundTasks {
+    fn adopt(self: &Arc<Self>, adopted: BackgroundAgent, output_limit: usize) -> Result<(), String> {
+        let BackgroundAgent { id, call, kind, description, work, stop } = adopted;
         let shells = Arc::downgrade(self);
         let mut rack = self.rack();
         if rack.closing.is_some() {
             return Err("the run is to end".to_string());
         }
-        let (index, live) = (rack.entries.len(), Arc::new(Live::new(output_limit)));
+        let (index, live) = (rack.entries.len(), Arc::new(LiveOutput::new(output_limit)));
         let task = BackgroundTask {
             kind: BackgroundKind::Agent,
             id,
@@ -69,7 +69,7 @@ impl Shells {
         };
         rack.unseen.push(task.clone());
         let began = Instant::now();
-        rack.entries.push(Entry { task, began, live, stop, told: false, word: None });
+        rack.entries.push(TaskEntry { task, began, live, stop, told: false, word: None });
         while rack.tasks.try_join_next().is_some() {}
         rack.tasks.spawn(async move {
             let ended = match alone("The sub-agent", work).await {
@@ -103,7 +103,7 @@ impl Shells {
     }
 }
 
-impl Rack {
+impl TaskTable {
     /// Those that have ended unknown to the model, and what agents among them said.
     pub(super) fn news(&self) -> String {
         let mut list = String::new();
@@ -125,8 +125,8 @@ mod tests {
 
     use super::*;
 
-    fn adopted(work: impl Future<Output = AgentEnded> + Send + 'static) -> Adopted {
-        Adopted {
+    fn adopted(work: impl Future<Output = AgentEnded> + Send + 'static) -> BackgroundAgent {
+        BackgroundAgent {
             id: "agent_1".to_owned(),
             call: "toolu_1".to_owned(),
             kind: "general-purpose".to_owned(),
@@ -138,7 +138,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_agent_that_panics_has_failed() {
-        let shells = Shells::new();
+        let shells = BackgroundTasks::new();
         let mut ends = shells.ends.subscribe();
         let work = async { panic!("the floor is gone") };
         shells.adopt(adopted(work), 1_000).expect("nothing is to end");
@@ -152,7 +152,7 @@ mod tests {
     /// What it holds, above all what it reserved, is settled when it is dropped.
     #[tokio::test]
     async fn an_agent_that_does_not_end_is_gone_when_the_end_is_over() {
-        let (shells, gone) = (Shells::new(), CancellationToken::new());
+        let (shells, gone) = (BackgroundTasks::new(), CancellationToken::new());
         let held = gone.clone().drop_guard();
         let work = async move {
             let _held: DropGuard = held;

@@ -3,18 +3,18 @@
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
-use super::super::capture::Ends;
+use super::super::capture::HeadAndTail;
 
 /// Filled by the capture of a running command, emptied by whoever looks.
 #[derive(Debug)]
-pub(in super::super) struct Live {
+pub(in super::super) struct LiveOutput {
     limit: usize,
-    unread: Mutex<Unread>,
+    unread: Mutex<UnreadOutput>,
 }
 
 #[derive(Debug)]
-struct Unread {
-    ends: Ends,
+struct UnreadOutput {
+    ends: HeadAndTail,
     /// The beginning of a character whose end is still to come.
     partial: Vec<u8>,
     /// Where all that was printed goes, once it is long.
@@ -22,15 +22,15 @@ struct Unread {
 }
 
 /// Output that was not looked at before.
-pub(super) struct Look {
+pub(super) struct NewOutput {
     pub(super) text: String,
     pub(super) file: Option<PathBuf>,
 }
 
-impl Live {
+impl LiveOutput {
     /// Keeps enough to show `limit` characters.
     pub(super) fn new(limit: usize) -> Self {
-        let unread = Unread { ends: Ends::showing(limit), partial: Vec::new(), file: None };
+        let unread = UnreadOutput { ends: HeadAndTail::showing(limit), partial: Vec::new(), file: None };
         Self { limit, unread: Mutex::new(unread) }
     }
 
@@ -54,23 +54,23 @@ impl Live {
     }
 
     /// What is new. When nothing more will come, a character that stayed unfinished as well.
-    pub(super) fn look(&self, over: bool) -> Look {
+    pub(super) fn look(&self, over: bool) -> NewOutput {
         let mut unread = self.unread.lock().unwrap_or_else(PoisonError::into_inner);
         if over {
             let partial = std::mem::take(&mut unread.partial);
             unread.ends.push(&partial);
         }
-        let ends = std::mem::replace(&mut unread.ends, Ends::showing(self.limit));
+        let ends = std::mem::replace(&mut unread.ends, HeadAndTail::showing(self.limit));
         let place = unread.file.as_ref().map_or_else(String::new, |file| {
             format!("; what was printed from the start is in {}", file.display())
         });
-        Look { text: ends.show(self.limit, &place), file: unread.file.clone() }
+        NewOutput { text: ends.show(self.limit, &place), file: unread.file.clone() }
     }
 
     /// Forgets what nobody has looked at.
     pub(super) fn forget(&self) {
         let mut unread = self.unread.lock().unwrap_or_else(PoisonError::into_inner);
-        unread.ends = Ends::showing(self.limit);
+        unread.ends = HeadAndTail::showing(self.limit);
     }
 }
 
@@ -95,7 +95,7 @@ mod tests {
 
     #[test]
     fn a_character_is_never_shown_in_two_halves() {
-        let live = Live::new(100);
+        let live = LiveOutput::new(100);
         let text = "größer: 漢字 🦀".as_bytes();
         for cut in 0..=text.len() {
             live.push(&text[..cut]);
@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn half_a_character_is_shown_when_the_other_half_will_not_come() {
-        let live = Live::new(100);
+        let live = LiveOutput::new(100);
         live.push(b"end\xe6\xbc");
         assert_eq!(live.look(false).text, "end");
         assert_eq!(live.look(true).text, "\u{fffd}");

@@ -9,8 +9,8 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use super::super::input::{BashOutputInput, KillShellInput};
-use super::super::outcome::Outcome;
-use super::shells::{Seen, Shells};
+use super::super::outcome::ToolOutcome;
+use super::shells::{TaskView, BackgroundTasks};
 
 /// How long a stopped command is waited for: its own grace, and what it takes to kill it.
 const STOPPING: Duration = Duration::from_secs(4);
@@ -27,27 +27,27 @@ pub(in super::super) fn filter(input: &BashOutputInput) -> Result<Option<RegexMa
 
 /// Shows what a command has printed since the last look.
 pub(in super::super) async fn output(
-    shells: &Shells,
+    shells: &BackgroundTasks,
     input: &BashOutputInput,
     cancel: &CancellationToken,
-) -> Outcome {
+) -> ToolOutcome {
     if let Some(patience) = input.timeout.map(Duration::from_millis) {
         tokio::select! {
             biased;
-            () = cancel.cancelled() => return Outcome::interrupted(),
+            () = cancel.cancelled() => return ToolOutcome::interrupted(),
             ended = shells.ended(&input.bash_id) => if let Err(why) = ended {
-                return Outcome::failure(why);
+                return ToolOutcome::failure(why);
             },
             () = tokio::time::sleep(patience) => {}
         }
     }
     let filter = match filter(input) {
         Ok(filter) => filter,
-        Err(why) => return Outcome::failure(why),
+        Err(why) => return ToolOutcome::failure(why),
     };
-    let Seen { task, how, output } = match shells.look(&input.bash_id) {
+    let TaskView { task, how, output } = match shells.look(&input.bash_id) {
         Ok(seen) => seen,
-        Err(why) => return Outcome::failure(why),
+        Err(why) => return ToolOutcome::failure(why),
     };
     let shown = filter.map_or_else(|| output.clone(), |filter| matching(&filter, &output));
     let shown = match shown.trim_end_matches('\n') {
@@ -64,7 +64,7 @@ pub(in super::super) async fn output(
         "stdout": shown,
         "output_file": task.output_file,
     });
-    Outcome::text(text, detail)
+    ToolOutcome::text(text, detail)
 }
 
 /// The lines that match.
@@ -80,22 +80,22 @@ fn matching(filter: &RegexMatcher, output: &str) -> String {
 }
 
 /// Ends a command.
-pub(in super::super) async fn kill(shells: &Shells, input: &KillShellInput) -> Outcome {
+pub(in super::super) async fn kill(shells: &BackgroundTasks, input: &KillShellInput) -> ToolOutcome {
     let id = &input.shell_id;
     let was_running = match shells.stop(id) {
         Ok(was_running) => was_running,
-        Err(why) => return Outcome::failure(why),
+        Err(why) => return ToolOutcome::failure(why),
     };
     // It was found a moment ago, and none is ever taken out.
     let _ = tokio::time::timeout(STOPPING, shells.ended(id)).await;
     let (task, how) = match shells.stands(id) {
         Ok(stands) => stands,
-        Err(why) => return Outcome::failure(why),
+        Err(why) => return ToolOutcome::failure(why),
     };
     let detail = json!({ "shell_id": id, "command": task.command, "status": task.status() });
     match (was_running, task.end) {
-        (true, None) => Outcome::failure(format!("{id} could not be stopped: it {how}")),
-        (true, Some(_)) => Outcome::text(format!("{id} {how}."), detail),
-        (false, _) => Outcome::text(format!("{id} was not running any more: it {how}."), detail),
+        (true, None) => ToolOutcome::failure(format!("{id} could not be stopped: it {how}")),
+        (true, Some(_)) => ToolOutcome::text(format!("{id} {how}."), detail),
+        (false, _) => ToolOutcome::text(format!("{id} was not running any more: it {how}."), detail),
     }
 }

@@ -10,8 +10,8 @@ mod shells;
 mod task;
 mod words;
 
-pub use adopted::{Adopted, AgentEnded};
-pub(super) use live::Live;
+pub use adopted::{BackgroundAgent, AgentEnded};
+pub(super) use live::LiveOutput;
 pub(super) use looks::{filter, kill, output};
-pub(super) use shells::{Begin, Shells};
+pub(super) use shells::{TaskStart, BackgroundTasks};
 pub use task::{BackgroundEnd, BackgroundKind, BackgroundTask};

@@ -2,19 +2,19 @@
 
 use std::time::Duration;
 
-use crate::recovery::Work;
+use crate::recovery::WorkStatus;
 
 use super::super::toolbox::Toolbox;
 use super::task::BackgroundTask;
 
 impl Toolbox {
     /// How background work stands.
-    pub fn work(&self) -> Work {
+    pub fn work(&self) -> WorkStatus {
         self.kit.shell.background.stand()
     }
 
     /// Waits until background work brings news, or is over.
-    pub async fn news_of_work(&self) -> Work {
+    pub async fn news_of_work(&self) -> WorkStatus {
         self.kit.shell.background.news().await
     }
 

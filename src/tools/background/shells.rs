@@ -11,14 +11,14 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::process::Running;
-use crate::recovery::Work;
+use crate::process::RunningJob;
+use crate::recovery::WorkStatus;
 
-use super::super::capture::{Capture, Captured, Scratch};
-use super::super::command::{Cause, Ended, follow};
+use super::super::capture::{OutputCapture, CapturedOutput, OutputFolder};
+use super::super::command::{CommandEnd, EndedCommand, follow};
 use super::super::contain::end_tasks;
 use super::super::text;
-use super::live::Live;
+use super::live::LiveOutput;
 use super::task::{BackgroundEnd, BackgroundKind, BackgroundTask};
 use super::words;
 
@@ -33,19 +33,19 @@ const COMMAND_MAX: usize = 200;
 
 /// All of them, those that have ended included.
 #[derive(Debug)]
-pub(in super::super) struct Shells {
-    rack: Mutex<Rack>,
+pub(in super::super) struct BackgroundTasks {
+    rack: Mutex<TaskTable>,
     /// Tells of every end.
     pub(super) ends: watch::Sender<usize>,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Rack {
+pub(super) struct TaskTable {
     /// How many were started by earlier processes of the session.
     earlier: usize,
     /// How many of the entries are commands.
     commands: usize,
-    pub(super) entries: Vec<Entry>,
+    pub(super) entries: Vec<TaskEntry>,
     /// Dropped with this, which ends the commands.
     pub(super) tasks: JoinSet<()>,
     /// What was not shown to those who watch.
@@ -55,10 +55,10 @@ pub(super) struct Rack {
 }
 
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(super) struct TaskEntry {
     pub(super) task: BackgroundTask,
     pub(super) began: Instant,
-    pub(super) live: Arc<Live>,
+    pub(super) live: Arc<LiveOutput>,
     pub(super) stop: CancellationToken,
     /// Whether the model knows how it ended.
     pub(super) told: bool,
@@ -67,17 +67,17 @@ pub(super) struct Entry {
 }
 
 /// What is to be run.
-pub(in super::super) struct Begin<'a> {
+pub(in super::super) struct TaskStart<'a> {
     pub(in super::super) call: &'a str,
     pub(in super::super) command: &'a str,
     pub(in super::super) description: Option<&'a str>,
     pub(in super::super) lifetime: Duration,
     pub(in super::super) output_limit: usize,
-    pub(in super::super) scratch: Arc<Scratch>,
+    pub(in super::super) scratch: Arc<OutputFolder>,
 }
 
 /// What a look at a command shows.
-pub(in super::super) struct Seen {
+pub(in super::super) struct TaskView {
     pub(in super::super) task: BackgroundTask,
     /// How it stands, as the end of a sentence.
     pub(in super::super) how: String,
@@ -85,12 +85,12 @@ pub(in super::super) struct Seen {
     pub(in super::super) output: String,
 }
 
-impl Shells {
+impl BackgroundTasks {
     pub(in super::super) fn new() -> Arc<Self> {
         Arc::new(Self { rack: Mutex::default(), ends: watch::channel(0).0 })
     }
 
-    pub(super) fn rack(&self) -> MutexGuard<'_, Rack> {
+    pub(super) fn rack(&self) -> MutexGuard<'_, TaskTable> {
         self.rack.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -108,7 +108,7 @@ impl Shells {
         if rack.closing.is_some() {
             return Err("the run is to end".to_string());
         }
-        let is_command = |entry: &&Entry| entry.task.kind == BackgroundKind::Command;
+        let is_command = |entry: &&TaskEntry| entry.task.kind == BackgroundKind::Command;
         if rack.alive().filter(is_command).count() < ALIVE_MAX {
             return Ok(());
         }
@@ -120,10 +120,10 @@ impl Shells {
     }
 
     /// Takes charge of a started command. Returns its name.
-    pub(in super::super) fn take(self: &Arc<Self>, running: Running, begin: &Begin<'_>) -> String {
-        let live = Arc::new(Live::new(begin.output_limit));
+    pub(in super::super) fn take(self: &Arc<Self>, running: RunningJob, begin: &TaskStart<'_>) -> String {
+        let live = Arc::new(LiveOutput::new(begin.output_limit));
         let stop = CancellationToken::new();
-        let mut capture = Capture::new(begin.output_limit, Arc::clone(&begin.scratch));
+        let mut capture = OutputCapture::new(begin.output_limit, Arc::clone(&begin.scratch));
         capture.show_to(Arc::clone(&live));
         let (shells, token, lifetime) = (Arc::downgrade(self), stop.clone(), begin.lifetime);
         let mut rack = self.rack();
@@ -143,7 +143,7 @@ impl Shells {
             output_file: None,
         };
         rack.unseen.push(task.clone());
-        let entry = Entry { task, began: Instant::now(), live, stop, told: false, word: None };
+        let entry = TaskEntry { task, began: Instant::now(), live, stop, told: false, word: None };
         rack.entries.push(entry);
         // Those that are over need no place any more.
         while rack.tasks.try_join_next().is_some() {}
@@ -157,16 +157,16 @@ impl Shells {
         id
     }
 
-    fn has_ended(&self, index: usize, ended: &Ended, captured: Captured) {
+    fn has_ended(&self, index: usize, ended: &EndedCommand, captured: CapturedOutput) {
         let mut rack = self.rack();
         let closing = rack.closing.is_some();
         let code = ended.status.map(super::super::shell::exit_code);
         let end = match (ended.cause, code) {
-            (Cause::Itself, Some(0)) => BackgroundEnd::Completed,
-            (Cause::Itself, _) => BackgroundEnd::Failed,
-            (Cause::TimedOut, _) => BackgroundEnd::TimedOut,
-            (Cause::Cancelled, _) if closing => BackgroundEnd::Cut,
-            (Cause::Cancelled, _) => BackgroundEnd::Killed,
+            (CommandEnd::Itself, Some(0)) => BackgroundEnd::Completed,
+            (CommandEnd::Itself, _) => BackgroundEnd::Failed,
+            (CommandEnd::TimedOut, _) => BackgroundEnd::TimedOut,
+            (CommandEnd::Cancelled, _) if closing => BackgroundEnd::Cut,
+            (CommandEnd::Cancelled, _) => BackgroundEnd::Killed,
         };
         rack.settle(index, end, ended.status, Some(captured));
         drop(rack);
@@ -177,7 +177,7 @@ impl Shells {
     ///
     /// # Errors
     /// There is none of that name; which there are, for the model.
-    pub(in super::super) fn look(&self, id: &str) -> Result<Seen, String> {
+    pub(in super::super) fn look(&self, id: &str) -> Result<TaskView, String> {
         let mut rack = self.rack();
         let entry = rack.find(id)?;
         let over = entry.task.end.is_some();
@@ -185,7 +185,7 @@ impl Shells {
         let look = entry.live.look(over);
         let mut task = entry.snapshot();
         task.output_file = task.output_file.or(look.file);
-        Ok(Seen { how: words::how(&task), task, output: look.text })
+        Ok(TaskView { how: words::how(&task), task, output: look.text })
     }
 
     /// How a command stands, its output left for a later look.
@@ -229,23 +229,23 @@ impl Shells {
     // --- what the run asks --------------------------------------------------------------------
 
     /// How they stand.
-    pub(in super::super) fn stand(&self) -> Work {
+    pub(in super::super) fn stand(&self) -> WorkStatus {
         let rack = self.rack();
-        if rack.entries.iter().any(Entry::is_news) {
-            Work::News
+        if rack.entries.iter().any(TaskEntry::is_news) {
+            WorkStatus::News
         } else if rack.alive().next().is_some() {
-            Work::Alive
+            WorkStatus::Alive
         } else {
-            Work::Over
+            WorkStatus::Over
         }
     }
 
     /// Waits until there is news, or nothing that could bring any.
-    pub(in super::super) async fn news(&self) -> Work {
+    pub(in super::super) async fn news(&self) -> WorkStatus {
         let mut ends = self.ends.subscribe();
         loop {
             let stand = self.stand();
-            if stand != Work::Alive || ends.changed().await.is_err() {
+            if stand != WorkStatus::Alive || ends.changed().await.is_err() {
                 return stand;
             }
         }
@@ -275,7 +275,7 @@ impl Shells {
 
     /// All of them.
     pub(in super::super) fn tasks(&self) -> Vec<BackgroundTask> {
-        self.rack().entries.iter().map(Entry::snapshot).collect()
+        self.rack().entries.iter().map(TaskEntry::snapshot).collect()
     }
 
     fn is_working(&self) -> bool {
@@ -323,12 +323,12 @@ impl Shells {
     }
 }
 
-impl Rack {
-    pub(super) fn alive(&self) -> impl Iterator<Item = &Entry> {
+impl TaskTable {
+    pub(super) fn alive(&self) -> impl Iterator<Item = &TaskEntry> {
         self.entries.iter().filter(|entry| entry.task.end.is_none())
     }
 
-    fn find(&mut self, id: &str) -> Result<&mut Entry, String> {
+    fn find(&mut self, id: &str) -> Result<&mut TaskEntry, String> {
         let place = self.entries.iter().position(|entry| entry.task.id == id);
         match place {
             Some(place) => Ok(&mut self.entries[place]),
@@ -342,7 +342,7 @@ impl Rack {
         }
     }
 
-    fn list(&self, wanted: impl Fn(&Entry) -> bool) -> String {
+    fn list(&self, wanted: impl Fn(&TaskEntry) -> bool) -> String {
         let mut list = String::new();
         for entry in self.entries.iter().filter(|entry| wanted(entry)) {
             let gap = if list.is_empty() { "" } else { "\n" };
@@ -357,7 +357,7 @@ impl Rack {
         index: usize,
         end: BackgroundEnd,
         status: Option<ExitStatus>,
-        captured: Option<Captured>,
+        captured: Option<CapturedOutput>,
     ) {
         let entry = &mut self.entries[index];
         if entry.task.end.is_some() {
@@ -377,7 +377,7 @@ impl Rack {
     }
 }
 
-impl Entry {
+impl TaskEntry {
     pub(super) fn is_news(&self) -> bool {
         self.task.end.is_some() && !self.told
     }

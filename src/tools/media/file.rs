@@ -12,8 +12,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::transcript::Block;
 
-use super::super::outcome::Outcome;
-use super::kind::{Kind, kind};
+use super::super::outcome::ToolOutcome;
+use super::kind::{MediaKind, kind};
 use super::pages::PAGES_MAX;
 use super::pdf::{self, PDF_BYTES_MAX, PdfFlaw};
 use super::picture::{self, PictureFlaw};
@@ -25,8 +25,8 @@ const FILE_BYTES_MAX: u64 = 32 << 20;
 static UNPACKING: Mutex<()> = Mutex::new(());
 
 /// A picture or PDF that was opened.
-pub(in crate::tools) struct File<'a> {
-    pub(in crate::tools) kind: Kind,
+pub(in crate::tools) struct MediaFile<'a> {
+    pub(in crate::tools) kind: MediaKind,
     pub(in crate::tools) open: fs::File,
     /// In bytes.
     pub(in crate::tools) size: u64,
@@ -35,31 +35,31 @@ pub(in crate::tools) struct File<'a> {
 
 /// Reads a file; of a PDF, the `pages` that are asked for. Blocks.
 pub(in crate::tools) fn read(
-    file: File<'_>,
+    file: MediaFile<'_>,
     pages: Option<&str>,
     cancel: &CancellationToken,
-) -> Outcome {
+) -> ToolOutcome {
     let (kind, path) = (file.kind, file.path);
     if file.size > FILE_BYTES_MAX {
         let why = format!("it has {} bytes; at most {FILE_BYTES_MAX} are read", file.size);
-        return Outcome::failure(refusal(kind, path, &why));
+        return ToolOutcome::failure(refusal(kind, path, &why));
     }
     let _alone = UNPACKING.lock().unwrap_or_else(PoisonError::into_inner);
     if cancel.is_cancelled() {
-        return Outcome::interrupted();
+        return ToolOutcome::interrupted();
     }
     let data = match whole(file.open) {
         Ok(data) => data,
-        Err(error) => return Outcome::failure(format!("cannot read {}: {error}", path.display())),
+        Err(error) => return ToolOutcome::failure(format!("cannot read {}: {error}", path.display())),
     };
     match kind {
-        Kind::Picture(format) => match picture::prepare(format, data) {
+        MediaKind::Picture(format) => match picture::prepare(format, data) {
             Ok(picture) => show_picture(&picture, file.size, path),
-            Err(flaw) => Outcome::failure(refusal(kind, path, &picture_flaw(&flaw))),
+            Err(flaw) => ToolOutcome::failure(refusal(kind, path, &picture_flaw(&flaw))),
         },
-        Kind::Pdf => match pdf::prepare(data, pages) {
+        MediaKind::Pdf => match pdf::prepare(data, pages) {
             Ok(pdf) => show_pdf(&pdf, file.size, path),
-            Err(flaw) => Outcome::failure(refusal(kind, path, &pdf_flaw(&flaw))),
+            Err(flaw) => ToolOutcome::failure(refusal(kind, path, &pdf_flaw(&flaw))),
         },
     }
 }
@@ -69,7 +69,7 @@ pub(in crate::tools) fn read(
 /// # Errors
 /// Why it cannot be shown.
 pub(in crate::tools) fn shown(data: &[u8]) -> Result<Block, String> {
-    let Some(Kind::Picture(format)) = kind(data) else {
+    let Some(MediaKind::Picture(format)) = kind(data) else {
         return Err("of a kind that cannot be shown".to_string());
     };
     let _alone = UNPACKING.lock().unwrap_or_else(PoisonError::into_inner);
@@ -83,7 +83,7 @@ fn whole(file: fs::File) -> io::Result<Vec<u8>> {
     Ok(data)
 }
 
-fn show_picture(picture: &picture::Picture, size: u64, path: &Path) -> Outcome {
+fn show_picture(picture: &picture::Picture, size: u64, path: &Path) -> ToolOutcome {
     let media_type = picture.format.to_mime_type();
     let ((width, height), (full_width, full_height)) = (picture.size, picture.full_size);
     let mut content = vec![Block::Image { source: source(media_type, &picture.data) }];
@@ -108,10 +108,10 @@ fn show_picture(picture: &picture::Picture, size: u64, path: &Path) -> Outcome {
             "shown": { "width": width, "height": height, "bytes": picture.data.len() },
         },
     });
-    Outcome { content, is_error: false, detail, denied: None }
+    ToolOutcome { content, is_error: false, detail, denied: None }
 }
 
-fn show_pdf(pdf: &pdf::Pdf, size: u64, path: &Path) -> Outcome {
+fn show_pdf(pdf: &pdf::Pdf, size: u64, path: &Path) -> ToolOutcome {
     let media_type = "application/pdf";
     let mut content = vec![Block::Document { source: source(media_type, &pdf.data) }];
     if let Some(pages) = &pdf.part {
@@ -127,7 +127,7 @@ fn show_pdf(pdf: &pdf::Pdf, size: u64, path: &Path) -> Outcome {
             "shown": { "bytes": pdf.data.len() },
         },
     });
-    Outcome { content, is_error: false, detail, denied: None }
+    ToolOutcome { content, is_error: false, detail, denied: None }
 }
 
 fn source(media_type: &str, data: &[u8]) -> Value {
@@ -135,14 +135,14 @@ fn source(media_type: &str, data: &[u8]) -> Value {
 }
 
 /// Says why a file is not shown, and how to get at what is in it.
-fn refusal(kind: Kind, path: &Path, why: &str) -> String {
+fn refusal(kind: MediaKind, path: &Path, why: &str) -> String {
     let (path, quoted) = (path.display(), quoted(path));
     match kind {
-        Kind::Picture(_) => format!(
+        MediaKind::Picture(_) => format!(
             "{path} cannot be shown: {why}. Make a copy that can, for example with \
              `convert {quoted} -resize 1500x1500 copy.png`, and Read that."
         ),
-        Kind::Pdf => format!(
+        MediaKind::Pdf => format!(
             "{path} cannot be shown: {why}. Or extract the text, for example with \
              `pdftotext -layout {quoted} -` (-f and -l choose the first and last page)."
         ),

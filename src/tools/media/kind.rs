@@ -6,22 +6,22 @@ use image::ImageFormat;
 
 /// What the service takes beside text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::tools) enum Kind {
+pub(in crate::tools) enum MediaKind {
     Picture(ImageFormat),
     Pdf,
 }
 
-pub(in crate::tools) fn kind(start: &[u8]) -> Option<Kind> {
+pub(in crate::tools) fn kind(start: &[u8]) -> Option<MediaKind> {
     if start.starts_with(b"\x89PNG\r\n\x1a\n") {
-        Some(Kind::Picture(ImageFormat::Png))
+        Some(MediaKind::Picture(ImageFormat::Png))
     } else if start.starts_with(b"\xff\xd8\xff") {
-        Some(Kind::Picture(ImageFormat::Jpeg))
+        Some(MediaKind::Picture(ImageFormat::Jpeg))
     } else if start.starts_with(b"GIF87a") || start.starts_with(b"GIF89a") {
-        Some(Kind::Picture(ImageFormat::Gif))
+        Some(MediaKind::Picture(ImageFormat::Gif))
     } else if start.starts_with(b"RIFF") && start.get(8..12) == Some(b"WEBP") {
-        Some(Kind::Picture(ImageFormat::WebP))
+        Some(MediaKind::Picture(ImageFormat::WebP))
     } else if start.starts_with(b"%PDF-") {
-        Some(Kind::Pdf)
+        Some(MediaKind::Pdf)
     } else {
         None
     }

@@ -7,5 +7,5 @@ mod pages;
 mod pdf;
 mod picture;
 
-pub(super) use file::{File, read, shown};
-pub(super) use kind::{Kind, foreign, kind, promised};
+pub(super) use file::{MediaFile, read, shown};
+pub(super) use kind::{MediaKind, foreign, kind, promised};

@@ -2,14 +2,14 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use super::flags::Line;
-use super::script::{self, Simple, Word};
+use super::flags::FlagLine;
+use super::script::{self, SimpleCommand, ShellWord};
 use super::sed;
-use super::wrapper::{self, Overlook};
+use super::wrapper::{self, IgnorableAssignments};
 
 /// What a well-known command would touch.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Chore<'a> {
+pub(super) enum KnownCommand<'a> {
     /// It looks at these paths and changes nothing.
     Looks(Vec<&'a str>),
     /// The same, and it reads whatever is in those that are folders, following no links.
@@ -61,8 +61,8 @@ const GIT_LOOKS: [&[&str]; 8] = [
 ];
 
 /// What a command is, if it is well known and simple enough to be sure.
-pub(super) fn recognise(simple: &Simple) -> Option<Chore<'_>> {
-    let words = wrapper::unwrap(&simple.words, Overlook::Harmless);
+pub(super) fn recognise(simple: &SimpleCommand) -> Option<KnownCommand<'_>> {
+    let words = wrapper::unwrap(&simple.words, IgnorableAssignments::Harmless);
     let (first, rest) = words.split_first()?;
     let name = first.raw.as_str();
     if simple.words.iter().any(|word| word.raw == "xargs") {
@@ -73,25 +73,25 @@ pub(super) fn recognise(simple: &Simple) -> Option<Chore<'_>> {
     }
     if TALKERS.contains(&name) {
         // What it expands to is only printed.
-        return Some(Chore::Looks(Vec::new()));
+        return Some(KnownCommand::Looks(Vec::new()));
     }
     if rest.iter().any(|word| word.expands) {
         return None;
     }
     match name {
         "cd" => match rest {
-            [folder] if folder.raw != "-" => Some(Chore::Moves(&folder.plain)),
+            [folder] if folder.raw != "-" => Some(KnownCommand::Moves(&folder.plain)),
             _ => None,
         },
         "date" => rest.iter().all(|word| word.plain.starts_with('+')).then(|| looks(&[])),
         "git" => git(rest),
-        "sed" => sed::files(rest).map(Chore::Tidies),
+        "sed" => sed::files(rest).map(KnownCommand::Tidies),
         "jq" => filter(rest),
-        "diff" => Line::read(name, rest).map(|line| Chore::Compares(paths(&line))),
+        "diff" => FlagLine::read(name, rest).map(|line| KnownCommand::Compares(paths(&line))),
         _ if SEARCHERS.contains(&name) => search(name, rest),
         _ if LOOKERS.contains(&name) => look(name, rest),
         _ if TIDIERS.contains(&name) && rest.iter().all(|word| !word.globs) => {
-            Line::read(name, rest).map(|line| Chore::Tidies(paths(&line)))
+            FlagLine::read(name, rest).map(|line| KnownCommand::Tidies(paths(&line)))
         }
         _ => None,
     }
@@ -99,8 +99,8 @@ pub(super) fn recognise(simple: &Simple) -> Option<Chore<'_>> {
 
 /// Whether one of these words names something that the shell would run a substitution in, as in
 /// `test -v 'a[$(x)]'`, or may come to be a flag that writes: a pattern fits files of any name.
-fn turns_into_a_flag(name: &str, rest: &[Word]) -> bool {
-    let is_loose = |word: &Word| word.globs && word.plain.starts_with(['*', '?', '[']);
+fn turns_into_a_flag(name: &str, rest: &[ShellWord]) -> bool {
+    let is_loose = |word: &ShellWord| word.globs && word.plain.starts_with(['*', '?', '[']);
     match name {
         "printf" => rest.first().is_some_and(|word| word.plain.starts_with('-') || is_loose(word)),
         "test" | "[" => {
@@ -111,55 +111,55 @@ fn turns_into_a_flag(name: &str, rest: &[Word]) -> bool {
     }
 }
 
-fn looks<'a>(words: &[&'a Word]) -> Chore<'a> {
-    Chore::Looks(words.iter().map(|word| word.plain.as_str()).collect())
+fn looks<'a>(words: &[&'a ShellWord]) -> KnownCommand<'a> {
+    KnownCommand::Looks(words.iter().map(|word| word.plain.as_str()).collect())
 }
 
 /// Every word that may be a path. Whether the value of a flag is one is not asked.
-fn paths<'a>(line: &Line<'a>) -> Vec<&'a str> {
+fn paths<'a>(line: &FlagLine<'a>) -> Vec<&'a str> {
     line.values.iter().chain(&line.operands).map(|word| word.plain.as_str()).collect()
 }
 
-fn look<'a>(name: &str, rest: &'a [Word]) -> Option<Chore<'a>> {
-    let line = Line::read(name, rest)?;
+fn look<'a>(name: &str, rest: &'a [ShellWord]) -> Option<KnownCommand<'a>> {
+    let line = FlagLine::read(name, rest)?;
     // What `uniq` is told besides the first file is written to.
     let writes =
         name == "uniq" && (line.operands.len() > 1 || line.operands.iter().any(|word| word.globs));
-    (!writes).then(|| Chore::Looks(paths(&line)))
+    (!writes).then(|| KnownCommand::Looks(paths(&line)))
 }
 
 /// `jq` with a program that reads no file of its own choice.
-fn filter(rest: &[Word]) -> Option<Chore<'_>> {
-    let mut line = Line::read("jq", rest)?;
-    let imports = |word: &Word| word.plain.contains("import") || word.plain.contains("include");
+fn filter(rest: &[ShellWord]) -> Option<KnownCommand<'_>> {
+    let mut line = FlagLine::read("jq", rest)?;
+    let imports = |word: &ShellWord| word.plain.contains("import") || word.plain.contains("include");
     if rest.iter().any(imports) {
         return None;
     }
     leave_out_first(&mut line);
-    Some(Chore::Looks(paths(&line)))
+    Some(KnownCommand::Looks(paths(&line)))
 }
 
-fn search<'a>(name: &str, rest: &'a [Word]) -> Option<Chore<'a>> {
-    let mut line = Line::read(name, rest)?;
+fn search<'a>(name: &str, rest: &'a [ShellWord]) -> Option<KnownCommand<'a>> {
+    let mut line = FlagLine::read(name, rest)?;
     if !line.has('e', "regexp") && !line.has('f', "file") {
         leave_out_first(&mut line);
     }
     if !line.has('r', "recursive") {
-        return Some(Chore::Looks(paths(&line)));
+        return Some(KnownCommand::Looks(paths(&line)));
     }
     let mut below = paths(&line);
     below.extend(line.operands.is_empty().then_some("."));
-    Some(Chore::Searches(below))
+    Some(KnownCommand::Searches(below))
 }
 
 /// The first word is no path but a program or a pattern, unless the shell makes several of it.
-fn leave_out_first(line: &mut Line<'_>) {
+fn leave_out_first(line: &mut FlagLine<'_>) {
     if line.operands.first().is_some_and(|word| !word.globs) {
         line.operands.remove(0);
     }
 }
 
-fn git(rest: &[Word]) -> Option<Chore<'_>> {
+fn git(rest: &[ShellWord]) -> Option<KnownCommand<'_>> {
     let said = || rest.iter().map(|word| word.raw.as_str());
     GIT_LOOKS.iter().any(|look| said().eq(look.iter().copied())).then(|| looks(&[]))
 }
@@ -168,7 +168,7 @@ fn git(rest: &[Word]) -> Option<Chore<'_>> {
 pub(in super::super) fn tells_by_exit_code(command: &str) -> bool {
     let Ok(parts) = script::split(command) else { return false };
     let Some(last) = parts.last() else { return false };
-    let words = wrapper::unwrap(&last.words, Overlook::All);
+    let words = wrapper::unwrap(&last.words, IgnorableAssignments::All);
     let name = |index: usize| words.get(index).map(|word| base_name(&word.plain));
     match name(0) {
         Some("git") => matches!(name(1), Some("grep" | "diff")),
@@ -209,13 +209,13 @@ pub(super) fn removals<T: AsRef<str>>(words: &[T]) -> impl Iterator<Item = &str>
 
 /// Folders that a run must never remove, nor what they are in.
 #[derive(Clone, Copy)]
-pub(super) struct Grounds<'a> {
+pub(super) struct CriticalFolders<'a> {
     pub(super) home: Option<&'a Path>,
     pub(super) work: [&'a Path; 2],
 }
 
 /// Whether this names, seen from a folder, what a run must never remove.
-pub(super) fn is_critical(target: &str, from: &Path, grounds: Grounds<'_>) -> bool {
+pub(super) fn is_critical(target: &str, from: &Path, grounds: CriticalFolders<'_>) -> bool {
     let bare = target.trim_matches(['"', '\'']);
     let bare = if bare == "*" { "." } else { bare.strip_suffix("/*").unwrap_or(bare) };
     if bare.starts_with('$') {

@@ -2,18 +2,18 @@
 
 use std::path::Path;
 
-use super::super::catalog::Tool;
-use super::super::places::Place;
-use super::chores::{self, Chore, Grounds};
-use super::effort::Effort;
-use super::errand::Errand;
-use super::footing::Footing;
-use super::judge::{Critical, Permissions, by_asking, by_denying};
+use super::super::catalog::BuiltinTool;
+use super::super::places::ResolvedPath;
+use super::chores::{self, KnownCommand, CriticalFolders};
+use super::effort::WorkBudget;
+use super::errand::CommandCheck;
+use super::footing::CwdTracker;
+use super::judge::{CriticalPaths, Permissions, by_asking, by_denying};
 use super::mode::PermissionMode;
-use super::reading::{self, Script};
-use super::rule::Rule;
-use super::script::{self, Simple, Unsure, Word};
-use super::shred::{self, Shreds};
+use super::reading::{self, ScriptSource};
+use super::rule::PermissionRule;
+use super::script::{self, SimpleCommand, NotUnderstood, ShellWord};
+use super::shred::{self, FallbackTokens};
 use super::teller;
 use super::wrapper;
 
@@ -23,15 +23,15 @@ const SHOWN_MAX: usize = 80;
 /// Whether each part of a command is known to read and change nothing, wherever it runs. A command
 /// that changes its folder does not count: the next one starts there.
 pub(in super::super) fn only_reads(command: &str) -> bool {
-    let effort = Effort::new();
+    let effort = WorkBudget::new();
     let scripts = reading::scripts(command, &effort);
-    let Some(Script { reading, .. }) = scripts.first() else { return false };
-    let is_plain = |word: &Word| word.plain == "/dev/null";
-    let reads = |part: &Simple| {
+    let Some(ScriptSource { reading, .. }) = scripts.first() else { return false };
+    let is_plain = |word: &ShellWord| word.plain == "/dev/null";
+    let reads = |part: &SimpleCommand| {
         part.writes.iter().all(is_plain)
             && match chores::recognise(part) {
-                Some(Chore::Looks(_) | Chore::Searches(_) | Chore::Compares(_)) => true,
-                Some(Chore::Moves(_) | Chore::Tidies(_)) | None => false,
+                Some(KnownCommand::Looks(_) | KnownCommand::Searches(_) | KnownCommand::Compares(_)) => true,
+                Some(KnownCommand::Moves(_) | KnownCommand::Tidies(_)) | None => false,
             }
     };
     !effort.is_spent()
@@ -45,34 +45,34 @@ impl Permissions {
         &self,
         command: &str,
         cwd: &Path,
-        find: &dyn Fn(&str, &Path) -> Place,
+        find: &dyn Fn(&str, &Path) -> ResolvedPath,
     ) -> Result<(), String> {
-        let effort = Effort::new();
+        let effort = WorkBudget::new();
         let scripts = reading::scripts(command, &effort);
-        let Some(Script { reading, .. }) = scripts.first() else { return Err(Effort::refusal()) };
+        let Some(ScriptSource { reading, .. }) = scripts.first() else { return Err(WorkBudget::refusal()) };
         self.forbidden_command(&scripts)?;
-        let errand = || Errand::new(self, find, cwd, &effort);
+        let errand = || CommandCheck::new(self, find, cwd, &effort);
         errand().forbidden_paths(&scripts)?;
         let ruinous = || scripts.iter().any(|script| self.is_ruinous(script, cwd, &effort));
-        if self.critical == Critical::Kept && ruinous() {
+        if self.critical == CriticalPaths::Kept && ruinous() {
             return Err("Bash may not remove a system folder, the home folder or the working \
                         directory: no rule allows that"
                 .to_string());
         }
         // Something forbidden may stand in what was not looked at, and nothing is allowed so far.
         if effort.is_spent() {
-            return Err(Effort::refusal());
+            return Err(WorkBudget::refusal());
         }
         if self.mode == PermissionMode::BypassPermissions {
             return Ok(());
         }
         let all = self.allow.iter().any(|rule| {
-            rule.is_all_of(Tool::Bash) || rule.is_about_command(command) && !has_wildcard(rule)
+            rule.is_all_of(BuiltinTool::Bash) || rule.is_about_command(command) && !has_wildcard(rule)
         });
         if all && self.mode != PermissionMode::Plan {
             return Ok(());
         }
-        if let Some(Unsure(why)) = &reading.doubt {
+        if let Some(NotUnderstood(why)) = &reading.doubt {
             return Err(format!(
                 "Bash needs permission: {why}, so rules for single commands cannot be applied. Use \
                  plain commands, or start with --allowedTools Bash"
@@ -82,18 +82,18 @@ impl Permissions {
     }
 
     /// Deny and ask rules for commands, and what would dodge them.
-    fn forbidden_command(&self, scripts: &[Script]) -> Result<(), String> {
+    fn forbidden_command(&self, scripts: &[ScriptSource]) -> Result<(), String> {
         let mut rules = self.deny.iter().chain(&self.ask);
         let Some(any) = rules.find(|rule| rule.is_about_commands()) else { return Ok(()) };
-        let forms: Vec<Form> = scripts.iter().flat_map(forms).collect();
+        let forms: Vec<CommandForm> = scripts.iter().flat_map(forms).collect();
         let about =
-            |rule: &&Rule| forms.iter().any(|form| rule.is_about_rest(&form.text, &form.starts));
+            |rule: &&PermissionRule| forms.iter().any(|form| rule.is_about_rest(&form.text, &form.starts));
         if let Some(rule) = self.deny.iter().find(about) {
             let command = scripts.first().map_or("", |script| script.text.as_str());
             return Err(by_denying(&shown(command), "", rule));
         }
         if let Some(rule) = self.ask.iter().find(about) {
-            return Err(by_asking(Tool::Bash.name(), rule));
+            return Err(by_asking(BuiltinTool::Bash.name(), rule));
         }
         if scripts.iter().filter(|script| script.told).any(hides_a_name) {
             return Err(format!(
@@ -105,9 +105,9 @@ impl Permissions {
         Ok(())
     }
 
-    fn is_ruinous(&self, script: &Script, cwd: &Path, effort: &Effort) -> bool {
+    fn is_ruinous(&self, script: &ScriptSource, cwd: &Path, effort: &WorkBudget) -> bool {
         for parts in &script.reading.sure {
-            let mut footing = Footing::new(cwd);
+            let mut footing = CwdTracker::new(cwd);
             for part in parts {
                 if self.ruins(&part.words, &footing, cwd, effort) {
                     return true;
@@ -126,11 +126,11 @@ impl Permissions {
     fn ruins<T: AsRef<str>>(
         &self,
         words: &[T],
-        footing: &Footing,
+        footing: &CwdTracker,
         cwd: &Path,
-        effort: &Effort,
+        effort: &WorkBudget,
     ) -> bool {
-        let grounds = Grounds { home: self.home.as_deref(), work: [cwd, &self.cwd] };
+        let grounds = CriticalFolders { home: self.home.as_deref(), work: [cwd, &self.cwd] };
         chores::removals(words).any(|target| {
             footing.is_lost() && !target.starts_with('/')
                 || effort.spend(footing.letters(target))
@@ -139,19 +139,19 @@ impl Permissions {
     }
 
     /// The same of all that could be a command, standing wherever one could go.
-    fn shreds_ruin(&self, command: &str, cwd: &Path, effort: &Effort) -> bool {
-        let shreds = Shreds::of(command);
+    fn shreds_ruin(&self, command: &str, cwd: &Path, effort: &WorkBudget) -> bool {
+        let shreds = FallbackTokens::of(command);
         let moves = shreds.pieces().filter_map(|piece| match piece.as_slice() {
             ["cd", folder, ..] => Some(chores::flatten(&cwd.join(folder))),
             _ => None,
         });
-        let footing = Footing::anywhere(std::iter::once(cwd.to_path_buf()).chain(moves));
+        let footing = CwdTracker::anywhere(std::iter::once(cwd.to_path_buf()).chain(moves));
         shreds.pieces().any(|piece| self.ruins(&piece, &footing, cwd, effort))
     }
 }
 
 /// Whether some part runs what only the shell knows the name of: `$X`, `/bin/r?`.
-fn hides_a_name(script: &Script) -> bool {
+fn hides_a_name(script: &ScriptSource) -> bool {
     let hidden = script
         .reading
         .sure
@@ -165,14 +165,14 @@ fn hides_a_name(script: &Script) -> bool {
 }
 
 /// One way to say a command, for rules that must not be dodged.
-struct Form {
+struct CommandForm {
     text: String,
     /// Where it begins, and commands that it may run begin, in their order. Each goes on to the
     /// end of the text.
     starts: Vec<usize>,
 }
 
-impl Form {
+impl CommandForm {
     fn new(text: String, mut starts: Vec<usize>) -> Self {
         // A program is also meant by its name alone.
         let by_name = starts.iter().filter_map(|at| {
@@ -210,23 +210,23 @@ impl Form {
 }
 
 /// All the ways to say the same command.
-fn forms(script: &Script) -> Vec<Form> {
-    let mut forms = vec![Form::new(script.text.trim().to_owned(), vec![0])];
+fn forms(script: &ScriptSource) -> Vec<CommandForm> {
+    let mut forms = vec![CommandForm::new(script.text.trim().to_owned(), vec![0])];
     let parts = || script.reading.sure.iter().flatten();
     for part in parts() {
-        forms.extend([Form::new(part.text(), vec![0]), Form::of(&part.words)]);
-        forms.extend(wrapper::without_git_options(&part.words).map(|words| Form::of(&words)));
+        forms.extend([CommandForm::new(part.text(), vec![0]), CommandForm::of(&part.words)]);
+        forms.extend(wrapper::without_git_options(&part.words).map(|words| CommandForm::of(&words)));
         if teller::may_tell(&part.words) {
-            forms.extend(Form::anywhere(&script::plain(&part.words)));
+            forms.extend(CommandForm::anywhere(&script::plain(&part.words)));
         }
     }
     if parts().any(|part| teller::may_read_a_script(&part.words)) {
-        forms.extend(Form::anywhere(&script.text));
+        forms.extend(CommandForm::anywhere(&script.text));
     }
     if script.reading.is_compound {
-        for piece in Shreds::of(&script.text).pieces() {
-            forms.push(Form::of(&piece));
-            forms.extend(wrapper::without_git_options(&piece).map(|words| Form::of(&words)));
+        for piece in FallbackTokens::of(&script.text).pieces() {
+            forms.push(CommandForm::of(&piece));
+            forms.extend(wrapper::without_git_options(&piece).map(|words| CommandForm::of(&words)));
         }
     }
     forms
@@ -243,6 +243,6 @@ fn shown(command: &str) -> String {
     format!("`{shown}`")
 }
 
-fn has_wildcard(rule: &Rule) -> bool {
+fn has_wildcard(rule: &PermissionRule) -> bool {
     rule.text.contains('*')
 }

@@ -1,14 +1,14 @@
 //! Takes here-documents out of a script, as far as that can be done for sure.
 
-use super::script::Unsure;
+use super::script::NotUnderstood;
 
 /// The script without its here-document, if that is only said and may run nothing.
 ///
 /// # Errors
 /// It is not plain enough to be sure where it ends, or what it does: there may be one, after plain
 /// words, with a plain name for its end, and no substitution in it unless the name is quoted.
-pub(super) fn without_document(script: &str) -> Result<String, Unsure> {
-    let unsure = Unsure("it contains an unusual here-document");
+pub(super) fn without_document(script: &str) -> Result<String, NotUnderstood> {
+    let unsure = NotUnderstood("it contains an unusual here-document");
     let lone = script.replace("<<<", "\u{1}\u{1}\u{1}");
     let Some(at) = lone.find("<<") else { return Ok(script.to_owned()) };
     let (before, rest) = (&script[..at], &script[at + 2..]);

@@ -2,7 +2,7 @@
 
 use reqwest::Url;
 
-use super::super::catalog::Tool;
+use super::super::catalog::BuiltinTool;
 use super::judge::{Permissions, by_asking, by_denying};
 use super::mode::PermissionMode;
 
@@ -66,7 +66,7 @@ impl Permissions {
     /// # Errors
     /// Why it is not allowed, and how to allow it.
     pub(super) fn visit(&self, host: &str) -> Result<(), String> {
-        let tool = Tool::WebFetch;
+        let tool = BuiltinTool::WebFetch;
         if let Some(rule) = self.deny.iter().find(|rule| rule.is_about_host(host)) {
             return Err(by_denying(host, " to WebFetch", rule));
         }

@@ -10,11 +10,11 @@ const LETTERS_MAX: usize = 10_000_000;
 ///
 /// Whoever is out of it stops looking, so that nothing that was found is complete any more. That is
 /// safe because it stays so to the end: who judges asks for it after each look, and refuses.
-pub(super) struct Effort {
+pub(super) struct WorkBudget {
     left: Cell<Option<usize>>,
 }
 
-impl Effort {
+impl WorkBudget {
     pub(super) fn new() -> Self {
         Self { left: Cell::new(Some(LETTERS_MAX)) }
     }

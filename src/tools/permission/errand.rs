@@ -3,51 +3,51 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use super::super::catalog::Tool;
-use super::super::places::{PATH_BYTES_MAX, Place, below, spread};
-use super::chores::{self, Chore};
-use super::effort::Effort;
+use super::super::catalog::BuiltinTool;
+use super::super::places::{PATH_BYTES_MAX, ResolvedPath, below, spread};
+use super::chores::{self, KnownCommand};
+use super::effort::WorkBudget;
 use super::files;
-use super::footing::Footing;
+use super::footing::CwdTracker;
 use super::judge::Permissions;
 use super::mode::PermissionMode;
-use super::reading::Script;
-use super::rule::Rule;
-use super::script::{self, Simple, Word};
-use super::shred::Shreds;
+use super::reading::ScriptSource;
+use super::rule::PermissionRule;
+use super::script::{self, SimpleCommand, ShellWord};
+use super::shred::FallbackTokens;
 use super::teller;
-use super::wrapper::{self, Overlook};
+use super::wrapper::{self, IgnorableAssignments};
 
 type Sure = Result<(), String>;
 
 /// One command line on its way through the rules.
-pub(super) struct Errand<'a> {
+pub(super) struct CommandCheck<'a> {
     permissions: &'a Permissions,
-    find: &'a dyn Fn(&str, &Path) -> Place,
-    footing: Footing,
-    effort: &'a Effort,
+    find: &'a dyn Fn(&str, &Path) -> ResolvedPath,
+    footing: CwdTracker,
+    effort: &'a WorkBudget,
 }
 
 /// What it takes to follow a path through one folder, in letters: the system is asked.
 const STEP: usize = 40;
 
-impl<'a> Errand<'a> {
+impl<'a> CommandCheck<'a> {
     pub(super) fn new(
         permissions: &'a Permissions,
-        find: &'a dyn Fn(&str, &Path) -> Place,
+        find: &'a dyn Fn(&str, &Path) -> ResolvedPath,
         cwd: &Path,
-        effort: &'a Effort,
+        effort: &'a WorkBudget,
     ) -> Self {
-        Self { permissions, find, footing: Footing::new(cwd), effort }
+        Self { permissions, find, footing: CwdTracker::new(cwd), effort }
     }
 
     /// Deny and ask rules for the files that are named.
-    pub(super) fn forbidden_paths(mut self, scripts: &[Script]) -> Sure {
+    pub(super) fn forbidden_paths(mut self, scripts: &[ScriptSource]) -> Sure {
         if !self.permissions.forbids_paths() {
             return Ok(());
         }
         let start = self.footing.clone();
-        for Script { text, reading, .. } in scripts {
+        for ScriptSource { text, reading, .. } in scripts {
             self.footing = start.clone();
             if reading.sure.is_empty() {
                 self.forbidden_shreds(text)?;
@@ -65,13 +65,13 @@ impl<'a> Errand<'a> {
 
     /// Whatever looks like a file may be one.
     fn forbidden_shreds(&mut self, text: &str) -> Sure {
-        let shreds = Shreds::of(text);
+        let shreds = FallbackTokens::of(text);
         let base = self.footing.bases().first().cloned().unwrap_or_default();
         let moves = shreds.pieces().filter_map(|piece| match piece.as_slice() {
             ["cd", folder, ..] => Some(chores::flatten(&base.join(folder))),
             _ => None,
         });
-        self.footing = Footing::anywhere(std::iter::once(base.clone()).chain(moves));
+        self.footing = CwdTracker::anywhere(std::iter::once(base.clone()).chain(moves));
         let words: BTreeSet<&str> = shreds.pieces().flatten().collect();
         let targets = text.split('>').skip(1);
         let targets = targets.filter_map(|text| text.split_whitespace().next());
@@ -80,38 +80,38 @@ impl<'a> Errand<'a> {
         for word in words.into_iter().filter(|word| !word.starts_with('-')) {
             let is_target = targets.remove(word);
             self.each(word, |place| {
-                self.permissions.forbidden(Tool::Read, place)?;
-                let also = is_target.then(|| self.permissions.forbidden(Tool::Write, place));
+                self.permissions.forbidden(BuiltinTool::Read, place)?;
+                let also = is_target.then(|| self.permissions.forbidden(BuiltinTool::Write, place));
                 also.unwrap_or(Ok(()))
             })?;
         }
-        targets.into_iter().try_for_each(|path| self.forbids(Tool::Write, path))
+        targets.into_iter().try_for_each(|path| self.forbids(BuiltinTool::Write, path))
     }
 
-    fn forbidden_part(&self, part: &Simple) -> Sure {
+    fn forbidden_part(&self, part: &SimpleCommand) -> Sure {
         for word in &part.writes {
-            self.every(word, |place| self.permissions.forbidden(Tool::Write, place))?;
+            self.every(word, |place| self.permissions.forbidden(BuiltinTool::Write, place))?;
         }
         for word in files::changed(&part.words) {
-            self.every(&word, |place| self.permissions.forbidden_with_all(Tool::Write, place))?;
+            self.every(&word, |place| self.permissions.forbidden_with_all(BuiltinTool::Write, place))?;
         }
         if teller::may_tell(&part.words) {
             let text = script::plain(&part.words);
             let names = teller::snippets(&text).flat_map(str::split_whitespace);
-            names.into_iter().try_for_each(|name| self.forbids(Tool::Read, name))?;
+            names.into_iter().try_for_each(|name| self.forbids(BuiltinTool::Read, name))?;
         }
         for word in files::named(&part.words).chain(part.reads.iter().cloned()) {
-            self.every(&word, |place| self.permissions.forbidden(Tool::Read, place))?;
+            self.every(&word, |place| self.permissions.forbidden(BuiltinTool::Read, place))?;
         }
         Ok(())
     }
 
-    fn forbids(&self, tool: Tool, path: &str) -> Sure {
+    fn forbids(&self, tool: BuiltinTool, path: &str) -> Sure {
         self.each(path, |place| self.permissions.forbidden(tool, place))
     }
 
     /// Whether every part of it is allowed: harmless, or by a rule, or by the mode.
-    pub(super) fn allowed(mut self, parts: &[Simple]) -> Sure {
+    pub(super) fn allowed(mut self, parts: &[SimpleCommand]) -> Sure {
         for part in parts {
             self.part(part)?;
             self.move_on(part)?;
@@ -120,7 +120,7 @@ impl<'a> Errand<'a> {
     }
 
     /// Takes note of a part that ran.
-    fn move_on(&mut self, part: &Simple) -> Sure {
+    fn move_on(&mut self, part: &SimpleCommand) -> Sure {
         let find = |folder: &str, base: &Path| (self.find)(folder, base).real;
         self.footing.pass(part, self.effort, find);
         if self.footing.is_lost() {
@@ -129,35 +129,35 @@ impl<'a> Errand<'a> {
         Ok(())
     }
 
-    fn part(&self, part: &Simple) -> Sure {
+    fn part(&self, part: &SimpleCommand) -> Sure {
         self.redirections(part)?;
         let mode = self.permissions.mode;
         if mode != PermissionMode::Plan && self.rule_for(part) {
             return Ok(());
         }
-        let look = |place: &Place| self.permissions.look(Tool::Read, place);
+        let look = |place: &ResolvedPath| self.permissions.look(BuiltinTool::Read, place);
         let paths_are_fine = match chores::recognise(part) {
-            Some(Chore::Looks(paths)) => self.through(part, &paths, look),
-            Some(Chore::Searches(paths)) => self.through(part, &paths, |place| {
+            Some(KnownCommand::Looks(paths)) => self.through(part, &paths, look),
+            Some(KnownCommand::Searches(paths)) => self.through(part, &paths, |place| {
                 look(place)?;
                 self.search(place)
             }),
-            Some(Chore::Compares(paths)) => self.through(part, &paths, |place| {
+            Some(KnownCommand::Compares(paths)) => self.through(part, &paths, |place| {
                 look(place)?;
                 is_no_folder(place)
             }),
-            Some(Chore::Moves(folder)) => self.each(folder, look),
-            Some(Chore::Tidies(paths)) if mode == PermissionMode::AcceptEdits => {
+            Some(KnownCommand::Moves(folder)) => self.each(folder, look),
+            Some(KnownCommand::Tidies(paths)) if mode == PermissionMode::AcceptEdits => {
                 self.through(part, &paths, |place| self.tidy(place))
             }
-            Some(Chore::Tidies(_)) | None => Err(self.refusal(part)),
+            Some(KnownCommand::Tidies(_)) | None => Err(self.refusal(part)),
         };
         paths_are_fine.map_err(|why| why.replacen("Read needs", "Bash needs", 1))
     }
 
     /// Applies `check` to every file that these arguments of a part may mean.
-    fn through(&self, part: &Simple, paths: &[&str], check: impl Fn(&Place) -> Sure) -> Sure {
-        let is_flag = |place: &Place| {
+    fn through(&self, part: &SimpleCommand, paths: &[&str], check: impl Fn(&ResolvedPath) -> Sure) -> Sure {
+        let is_flag = |place: &ResolvedPath| {
             place.written.file_name().is_some_and(|name| name.to_string_lossy().starts_with('-'))
         };
         let patterns = part.words.iter().filter(|word| word.globs);
@@ -179,7 +179,7 @@ impl<'a> Errand<'a> {
     }
 
     /// A search through a folder would also read what rules keep from being read there.
-    fn search(&self, place: &Place) -> Sure {
+    fn search(&self, place: &ResolvedPath) -> Sure {
         let rules = self.permissions.hiding_below(place);
         let Some(rule) = rules.first() else { return Ok(()) };
         let folder = place.written.display();
@@ -191,10 +191,10 @@ impl<'a> Errand<'a> {
             ));
         };
         if !self.effort.spend(STEP * rules.len() * paths.len()) {
-            return Err(Effort::refusal());
+            return Err(WorkBudget::refusal());
         }
-        let about = |rule: &&&Rule, path: &Path| {
-            let is_about = |folder: &Path| rule.is_about(Tool::Grep, &folder.join(path));
+        let about = |rule: &&&PermissionRule, path: &Path| {
+            let is_about = |folder: &Path| rule.is_about(BuiltinTool::Grep, &folder.join(path));
             is_about(&place.real) || place.written != place.real && is_about(&place.written)
         };
         for path in paths {
@@ -210,43 +210,43 @@ impl<'a> Errand<'a> {
         Ok(())
     }
 
-    fn tidy(&self, place: &Place) -> Sure {
+    fn tidy(&self, place: &ResolvedPath) -> Sure {
         if self.permissions.cwd.starts_with(&place.real) {
             return Err(format!("Bash needs permission to change {}", place.written.display()));
         }
-        self.permissions.change(Tool::Write, place)
+        self.permissions.change(BuiltinTool::Write, place)
     }
 
-    fn redirections(&self, part: &Simple) -> Sure {
-        let vague = |word: &&Word| word.expands || word.globs;
+    fn redirections(&self, part: &SimpleCommand) -> Sure {
+        let vague = |word: &&ShellWord| word.expands || word.globs;
         if let Some(word) = part.writes.iter().chain(&part.reads).find(vague) {
             return Err(format!("Bash needs permission: where `{}` leads is unclear", word.raw));
         }
         for word in part.writes.iter().filter(|word| word.plain != "/dev/null") {
-            self.each(&word.plain, |place| self.permissions.change(Tool::Write, place))?;
+            self.each(&word.plain, |place| self.permissions.change(BuiltinTool::Write, place))?;
         }
         for word in part.reads.iter().filter(|word| word.plain != "/dev/null") {
-            self.each(&word.plain, |place| self.permissions.look(Tool::Read, place))?;
+            self.each(&word.plain, |place| self.permissions.look(BuiltinTool::Read, place))?;
         }
         Ok(())
     }
 
-    fn rule_for(&self, part: &Simple) -> bool {
-        let inner = wrapper::unwrap(&part.words, Overlook::Harmless);
+    fn rule_for(&self, part: &SimpleCommand) -> bool {
+        let inner = wrapper::unwrap(&part.words, IgnorableAssignments::Harmless);
         let forms = [part.text(), script::text(inner)];
         // What such a command runs stands in its arguments: only the whole of it can be allowed.
         let open = wrapper::runs_its_arguments(&part.words);
-        let doors = teller::doors(wrapper::unwrap(&part.words, Overlook::All));
-        let means = |rule: &Rule| {
+        let doors = teller::doors(wrapper::unwrap(&part.words, IgnorableAssignments::All));
+        let means = |rule: &PermissionRule| {
             rule.is_exact() || !open && doors.iter().all(|door| rule.spells_out(&door.raw))
         };
         let fits =
-            |rule: &Rule| means(rule) && forms.iter().any(|form| rule.is_about_command(form));
+            |rule: &PermissionRule| means(rule) && forms.iter().any(|form| rule.is_about_command(form));
         // A command that is nothing but a redirection is judged by that alone.
         part.words.is_empty() || self.permissions.allow.iter().any(fits)
     }
 
-    fn refusal(&self, part: &Simple) -> String {
+    fn refusal(&self, part: &SimpleCommand) -> String {
         if self.permissions.mode == PermissionMode::Plan {
             return format!(
                 "`{}` cannot be run: the run only plans (--permission-mode plan), so only commands \
@@ -263,7 +263,7 @@ impl<'a> Errand<'a> {
     }
 
     /// Applies `check` to every file that a word may mean.
-    fn every(&self, word: &Word, check: impl Fn(&Place) -> Sure) -> Sure {
+    fn every(&self, word: &ShellWord, check: impl Fn(&ResolvedPath) -> Sure) -> Sure {
         let spelt = files::alternatives(word);
         spelt.iter().try_for_each(|path| {
             if path.contains(['*', '?', '[']) && (word.globs || word.expands) {
@@ -276,7 +276,7 @@ impl<'a> Errand<'a> {
 
     /// Applies `check` to every file that fits a pattern, and to the pattern itself: where nothing
     /// fits, it is a name.
-    fn fitting(&self, pattern: &str, check: impl Fn(&Place) -> Sure) -> Sure {
+    fn fitting(&self, pattern: &str, check: impl Fn(&ResolvedPath) -> Sure) -> Sure {
         self.each(pattern, &check)?;
         for base in self.footing.bases() {
             let Some((paths, looked)) = spread(pattern, base) else {
@@ -285,7 +285,7 @@ impl<'a> Errand<'a> {
                 ));
             };
             if !self.effort.spend(4 * STEP * (looked + paths.len())) {
-                return Err(Effort::refusal());
+                return Err(WorkBudget::refusal());
             }
             for path in paths {
                 check(&(self.find)(&path, base))?;
@@ -295,20 +295,20 @@ impl<'a> Errand<'a> {
     }
 
     /// Applies `check` to where `path` leads from everywhere that the command may be standing.
-    fn each(&self, path: &str, check: impl Fn(&Place) -> Result<(), String>) -> Sure {
+    fn each(&self, path: &str, check: impl Fn(&ResolvedPath) -> Result<(), String>) -> Sure {
         self.footing.bases().iter().try_for_each(|base| {
             let letters = base.as_os_str().len() + path.len();
             let steps = base.components().count() + path.split('/').count();
             // A rule is held against every folder on the way. What is too long is not opened.
             if !self.effort.spend(letters + steps * (STEP + letters.min(PATH_BYTES_MAX) / 16)) {
-                return Err(Effort::refusal());
+                return Err(WorkBudget::refusal());
             }
             check(&(self.find)(path, base))
         })
     }
 }
 
-fn is_no_folder(place: &Place) -> Sure {
+fn is_no_folder(place: &ResolvedPath) -> Sure {
     if !place.real.is_dir() {
         return Ok(());
     }
@@ -320,12 +320,12 @@ fn is_no_folder(place: &Place) -> Sure {
 }
 
 /// A rule that would allow a command like this one.
-fn suggestion(part: &Simple) -> String {
-    let simple = |word: &&Word| {
+fn suggestion(part: &SimpleCommand) -> String {
+    let simple = |word: &&ShellWord| {
         word.raw == word.plain
             && word.raw.chars().all(|letter| letter.is_alphanumeric() || "-_./".contains(letter))
     };
-    let words = wrapper::unwrap(&part.words, Overlook::Harmless);
+    let words = wrapper::unwrap(&part.words, IgnorableAssignments::Harmless);
     let open = wrapper::runs_its_arguments(&part.words) || !teller::doors(words).is_empty();
     if open && !part.text().contains('\'') {
         return format!("Bash({})", part.text());

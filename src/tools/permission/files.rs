@@ -3,9 +3,9 @@
 
 use std::collections::BTreeSet;
 
-use super::chores::{self, Chore, base_name};
-use super::script::{Simple, Word};
-use super::wrapper::{self, Overlook};
+use super::chores::{self, KnownCommand, base_name};
+use super::script::{SimpleCommand, ShellWord};
+use super::wrapper::{self, IgnorableAssignments};
 
 /// Commands that change what their arguments name.
 #[rustfmt::skip]
@@ -21,14 +21,14 @@ const OUTPUTS: &[&str] = &["-o", "--output", "--output-document", "-O"];
 const ALTERNATIVES_MAX: usize = 64;
 
 /// The words that name what a command changes.
-pub(super) fn changed(words: &[Word]) -> Vec<Word> {
-    let simple = Simple { words: words.to_vec(), ..Simple::default() };
-    if let Some(Chore::Tidies(paths)) = chores::recognise(&simple) {
+pub(super) fn changed(words: &[ShellWord]) -> Vec<ShellWord> {
+    let simple = SimpleCommand { words: words.to_vec(), ..SimpleCommand::default() };
+    if let Some(KnownCommand::Tidies(paths)) = chores::recognise(&simple) {
         let paths: BTreeSet<&str> = paths.into_iter().collect();
-        let is_path = |word: &&Word| paths.contains(word.plain.as_str());
+        let is_path = |word: &&ShellWord| paths.contains(word.plain.as_str());
         return words.iter().filter(is_path).cloned().collect();
     }
-    let words = wrapper::unwrap(words, Overlook::All);
+    let words = wrapper::unwrap(words, IgnorableAssignments::All);
     let Some((first, rest)) = words.split_first() else { return Vec::new() };
     let name = base_name(&first.plain);
     let tidies = chores::is_tidier(name) || CHANGERS.contains(&name);
@@ -54,7 +54,7 @@ const BUNDLED_MAX: usize = 5;
 
 /// The words, and ends of words, that may name a file: `x`, `--file=x`, `if=x`, `@x`, `HEAD:x`,
 /// `-fx`, `-vfx`, and `-x` behind `--`.
-pub(super) fn named(words: &[Word]) -> impl Iterator<Item = Word> {
+pub(super) fn named(words: &[ShellWord]) -> impl Iterator<Item = ShellWord> {
     let last_flag = words.iter().position(|word| word.plain == "--").unwrap_or(words.len());
     words.iter().enumerate().flat_map(move |(at, word)| {
         let text = word.plain.as_str();
@@ -65,17 +65,17 @@ pub(super) fn named(words: &[Word]) -> impl Iterator<Item = Word> {
         let short = short.map(|(at, _)| &text[at..]);
         let ends = text.match_indices(['=', '@', ':']).map(|(at, _)| &text[at + 1..]);
         let ends = ends.take(ALTERNATIVES_MAX).chain(short).filter(|end| !end.is_empty());
-        let ends: Vec<Word> = ends.map(|end| part(word, end)).collect();
+        let ends: Vec<ShellWord> = ends.map(|end| part(word, end)).collect();
         whole.into_iter().chain(ends)
     })
 }
 
-fn part(word: &Word, plain: &str) -> Word {
-    Word { raw: plain.to_owned(), plain: plain.to_owned(), ..word.clone() }
+fn part(word: &ShellWord, plain: &str) -> ShellWord {
+    ShellWord { raw: plain.to_owned(), plain: plain.to_owned(), ..word.clone() }
 }
 
 /// The ways to read a word: `a{b,c}` is `ab` and `ac`, `$PWD/x` and `~+/x` are `./x`.
-pub(super) fn alternatives(word: &Word) -> Vec<String> {
+pub(super) fn alternatives(word: &ShellWord) -> Vec<String> {
     if !word.expands {
         return vec![word.plain.clone()];
     }

@@ -1,7 +1,7 @@
 //! Knows the flags with which common commands still do nothing but look, or tidy what they are
 //! told. What is not listed may write, run something, follow links or read what nobody checks.
 
-use super::script::Word;
+use super::script::ShellWord;
 
 /// The flags of a command that are known to be harmless.
 struct Flags {
@@ -18,25 +18,25 @@ struct Flags {
 
 /// The arguments of a command, all of whose flags are harmless.
 #[derive(Default)]
-pub(super) struct Line<'a> {
-    pub(super) operands: Vec<&'a Word>,
+pub(super) struct FlagLine<'a> {
+    pub(super) operands: Vec<&'a ShellWord>,
     /// Words that are values of flags.
-    pub(super) values: Vec<&'a Word>,
+    pub(super) values: Vec<&'a ShellWord>,
     letters: Vec<char>,
     words: Vec<&'a str>,
 }
 
 /// What has to follow a flag.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Next {
+enum FlagValue {
     Nothing,
     Value,
     File,
 }
 
-impl<'a> Line<'a> {
+impl<'a> FlagLine<'a> {
     /// Reads what stands behind a command's name. `None` where not all of it is known.
-    pub(super) fn read(name: &str, rest: &'a [Word]) -> Option<Self> {
+    pub(super) fn read(name: &str, rest: &'a [ShellWord]) -> Option<Self> {
         let flags = match name {
             "find" => return Self::of_expression(rest, FIND_TESTS, FIND_COMPARISONS),
             "test" | "[" => return Self::of_expression(rest, TESTS, &[]),
@@ -48,7 +48,7 @@ impl<'a> Line<'a> {
             if word.plain == "--" {
                 // A rule speaks of a file by its name, but a flag of that name is not one.
                 line.operands.extend(words.by_ref());
-                let is_plain = |word: &&Word| !is_flag(&word.plain);
+                let is_plain = |word: &&ShellWord| !is_flag(&word.plain);
                 return line.operands.iter().all(is_plain).then_some(line);
             }
             if !is_flag(&word.plain) {
@@ -59,7 +59,7 @@ impl<'a> Line<'a> {
                 Some(long) => line.take_word(&flags, long)?,
                 None => line.take_letters(&flags, &word.plain[1..])?,
             };
-            if next != Next::Nothing {
+            if next != FlagValue::Nothing {
                 line.take_value(words.next()?, next)?;
             }
         }
@@ -67,7 +67,7 @@ impl<'a> Line<'a> {
     }
 
     /// The same of an expression of tests, in which each is one word.
-    fn of_expression(rest: &'a [Word], alone: &[&str], valued: &[&str]) -> Option<Self> {
+    fn of_expression(rest: &'a [ShellWord], alone: &[&str], valued: &[&str]) -> Option<Self> {
         let mut line = Self::default();
         let mut words = rest.iter();
         while let Some(word) = words.next() {
@@ -91,36 +91,36 @@ impl<'a> Line<'a> {
         self.letters.contains(&letter) || self.words.contains(&word)
     }
 
-    fn take_word(&mut self, flags: &Flags, said: &'a str) -> Option<Next> {
+    fn take_word(&mut self, flags: &Flags, said: &'a str) -> Option<FlagValue> {
         let (name, value) =
             said.split_once('=').map_or((said, None), |(name, value)| (name, Some(value)));
         self.words.push(name);
         let known = |end: &str| flags.words.iter().any(|word| word.strip_suffix(end) == Some(name));
         match value {
-            Some(_) => (known("=") || known("?")).then_some(Next::Nothing),
-            None if known("=") => Some(Next::Value),
-            None => (known("?") || known("")).then_some(Next::Nothing),
+            Some(_) => (known("=") || known("?")).then_some(FlagValue::Nothing),
+            None if known("=") => Some(FlagValue::Value),
+            None => (known("?") || known("")).then_some(FlagValue::Nothing),
         }
     }
 
-    fn take_letters(&mut self, flags: &Flags, said: &str) -> Option<Next> {
+    fn take_letters(&mut self, flags: &Flags, said: &str) -> Option<FlagValue> {
         for (at, letter) in said.char_indices() {
             self.letters.push(letter);
             let is_last = at + letter.len_utf8() == said.len();
             if flags.valued.contains(letter) {
-                return Some(if is_last { Next::Value } else { Next::Nothing });
+                return Some(if is_last { FlagValue::Value } else { FlagValue::Nothing });
             }
             if flags.files.contains(letter) {
-                return is_last.then_some(Next::File);
+                return is_last.then_some(FlagValue::File);
             }
             flags.letters.contains(letter).then_some(())?;
         }
-        Some(Next::Nothing)
+        Some(FlagValue::Nothing)
     }
 
     /// A pattern of the shell would become several words, of which only the first is the value.
-    fn take_value(&mut self, value: &'a Word, next: Next) -> Option<()> {
-        let is_number = next == Next::Value && is_number(&value.plain);
+    fn take_value(&mut self, value: &'a ShellWord, next: FlagValue) -> Option<()> {
+        let is_number = next == FlagValue::Value && is_number(&value.plain);
         (!value.globs && (is_number || !is_flag(&value.plain))).then(|| self.values.push(value))
     }
 }
@@ -163,11 +163,11 @@ fn flags_of(name: &str) -> Option<Flags> {
     Some(Flags { letters, valued, files, words })
 }
 
-type Row = (&'static str, &'static str, &'static str, &'static [&'static str]);
+type FlagRow = (&'static str, &'static str, &'static str, &'static [&'static str]);
 
 /// Commands that tell of files and folders. None of these follows links below a folder.
 #[rustfmt::skip]
-fn look_flags(name: &str) -> Option<Row> {
+fn look_flags(name: &str) -> Option<FlagRow> {
     Some(match name {
         "ls" => ("1ABCFGNQRSUXZabcdfghiklmnopqrstuvx", "ITw", "", &[
             "all", "almost-all", "author", "block-size=", "classify?", "color?", "directory",
@@ -208,7 +208,7 @@ fn look_flags(name: &str) -> Option<Row> {
 
 /// Commands that show lines, or parts of them.
 #[rustfmt::skip]
-fn line_flags(name: &str) -> Option<Row> {
+fn line_flags(name: &str) -> Option<FlagRow> {
     Some(match name {
         "cat" => ("AETbenstuv", "", "", &[
             "number", "number-nonblank", "show-all", "show-ends", "show-nonprinting", "show-tabs",
@@ -261,7 +261,7 @@ fn line_flags(name: &str) -> Option<Row> {
 
 /// Commands that sort and compare lines. `diff -l` runs another program, `sort -o` writes.
 #[rustfmt::skip]
-fn compare_flags(name: &str) -> Option<Row> {
+fn compare_flags(name: &str) -> Option<FlagRow> {
     Some(match name {
         "diff" => ("0123456789BENZabcdeinpqstuwy", "CFIUWx", "", &[
             "brief", "color?", "context?", "ed", "exclude=", "expand-tabs", "ignore-all-space",
@@ -295,7 +295,7 @@ fn compare_flags(name: &str) -> Option<Row> {
 /// Commands that make, move or remove files. `cp -L` and `-H` read what links lead to, and `-t`
 /// names a folder where nobody looks for one.
 #[rustfmt::skip]
-fn tidy_flags(name: &str) -> Option<Row> {
+fn tidy_flags(name: &str) -> Option<FlagRow> {
     Some(match name {
         "mkdir" => ("pv", "m", "", &[]),
         "touch" => ("acfhm", "d", "r", &[]),

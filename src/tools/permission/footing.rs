@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use super::chores::{self, Chore};
-use super::effort::Effort;
-use super::script::{Joint, Simple};
+use super::chores::{self, KnownCommand};
+use super::effort::WorkBudget;
+use super::script::{Separator, SimpleCommand};
 
 /// How many folders are kept in mind. Each `cd` of which nobody knows whether it succeeded may
 /// double them.
@@ -13,21 +13,21 @@ const BASES_MAX: usize = 64;
 
 /// Where it may be standing.
 #[derive(Clone, Debug)]
-pub(super) struct Footing {
+pub(super) struct CwdTracker {
     /// After `cd x; …` nobody knows whether `cd` succeeded.
     bases: Vec<PathBuf>,
     /// Where it stands if a `cd` in this chain of `&&` has failed.
     stayed: Vec<PathBuf>,
-    before: Joint,
+    before: Separator,
     lost: bool,
 }
 
-impl Footing {
+impl CwdTracker {
     pub(super) fn new(base: &Path) -> Self {
         Self {
             bases: vec![base.to_path_buf()],
             stayed: Vec::new(),
-            before: Joint::Other,
+            before: Separator::Other,
             lost: false,
         }
     }
@@ -59,15 +59,15 @@ impl Footing {
     /// Takes note of a part that ran. `find` tells where a path leads, seen from a folder.
     pub(super) fn pass(
         &mut self,
-        part: &Simple,
-        effort: &Effort,
+        part: &SimpleCommand,
+        effort: &WorkBudget,
         find: impl Fn(&str, &Path) -> PathBuf,
     ) {
         if self.lost {
             return;
         }
         let chore = chores::recognise(part);
-        if let Some(Chore::Moves(folder)) = chore {
+        if let Some(KnownCommand::Moves(folder)) = chore {
             // They are sorted, too.
             if !effort.spend(8 * self.letters(folder)) {
                 self.lost = true;
@@ -75,17 +75,17 @@ impl Footing {
             }
             let moved: Vec<PathBuf> = self.bases.iter().map(|base| find(folder, base)).collect();
             // In a pipe it moves only itself.
-            if part.then == Joint::And && self.before != Joint::Pipe {
+            if part.then == Separator::And && self.before != Separator::Pipe {
                 self.stayed.append(&mut self.bases);
             }
             self.bases.extend(moved);
         }
-        let joins = part.then == Joint::Other && !self.stayed.is_empty();
+        let joins = part.then == Separator::Other && !self.stayed.is_empty();
         if joins {
             self.bases.append(&mut self.stayed);
         }
         self.before = part.then;
-        if joins || matches!(chore, Some(Chore::Moves(_))) {
+        if joins || matches!(chore, Some(KnownCommand::Moves(_))) {
             self.tidy();
         }
     }

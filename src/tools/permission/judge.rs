@@ -4,27 +4,27 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::super::catalog::Tool;
-use super::super::outcome::Warrant;
-use super::super::places::{Place, Standing};
-use super::super::sandbox::Secrets;
+use super::super::catalog::BuiltinTool;
+use super::super::outcome::GrantSource;
+use super::super::places::{ResolvedPath, PathScope};
+use super::super::sandbox::DeniedPlaces;
 use super::mode::PermissionMode;
 use super::paths::is_protected;
-use super::rule::{List, Rule};
+use super::rule::{RuleList, PermissionRule};
 
 /// What a call would do.
-pub(in super::super) enum Deed<'a> {
+pub(in super::super) enum Access<'a> {
     /// Nothing outside outlast's memory.
     Note,
-    Look(Place),
-    Change(Place),
+    Look(ResolvedPath),
+    Change(ResolvedPath),
     /// A visit to this host, as [`super::host_of`] writes it.
     Visit(String),
     Command {
         command: &'a str,
         cwd: &'a Path,
         /// Tells where a path leads, seen from a folder.
-        find: &'a dyn Fn(&str, &Path) -> Place,
+        find: &'a dyn Fn(&str, &Path) -> ResolvedPath,
     },
 }
 
@@ -32,19 +32,19 @@ pub(in super::super) enum Deed<'a> {
 #[derive(Clone, Debug)]
 pub(in super::super) struct Permissions {
     pub(super) mode: PermissionMode,
-    pub(super) allow: Vec<Rule>,
-    pub(super) ask: Vec<Rule>,
-    pub(super) deny: Vec<Rule>,
+    pub(super) allow: Vec<PermissionRule>,
+    pub(super) ask: Vec<PermissionRule>,
+    pub(super) deny: Vec<PermissionRule>,
     pub(super) cwd: PathBuf,
     pub(super) home: Option<PathBuf>,
     /// What no rule opens that does not name it.
-    secrets: Secrets,
-    pub(super) critical: Critical,
+    secrets: DeniedPlaces,
+    pub(super) critical: CriticalPaths,
 }
 
 /// Whether the folders that a machine or a run stands on may be removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Critical {
+pub(super) enum CriticalPaths {
     Kept,
     /// Whoever was asked said so.
     Asked,
@@ -59,7 +59,7 @@ pub(in super::super) struct BadRule {
 impl Permissions {
     pub(in super::super) fn new(
         mode: PermissionMode,
-        lists: [(List, &[String]); 3],
+        lists: [(RuleList, &[String]); 3],
         cwd: &Path,
         home: Option<&Path>,
     ) -> Result<Self, BadRule> {
@@ -70,17 +70,17 @@ impl Permissions {
             deny: Vec::new(),
             cwd: cwd.to_path_buf(),
             home: home.map(Path::to_path_buf),
-            secrets: Secrets::default(),
-            critical: Critical::Kept,
+            secrets: DeniedPlaces::default(),
+            critical: CriticalPaths::Kept,
         };
         for (list, texts) in lists {
             for text in texts {
-                let rule = Rule::parse(text, list, cwd, home)
+                let rule = PermissionRule::parse(text, list, cwd, home)
                     .map_err(|why| BadRule { rule: text.clone(), why })?;
                 match list {
-                    List::Allow => permissions.allow.push(rule),
-                    List::Ask => permissions.ask.push(rule),
-                    List::Deny => permissions.deny.push(rule),
+                    RuleList::Allow => permissions.allow.push(rule),
+                    RuleList::Ask => permissions.ask.push(rule),
+                    RuleList::Deny => permissions.deny.push(rule),
                 }
             }
         }
@@ -88,12 +88,12 @@ impl Permissions {
     }
 
     /// Keeps these from the file tools too.
-    pub(in super::super) fn guarding(self, secrets: Secrets) -> Self {
+    pub(in super::super) fn guarding(self, secrets: DeniedPlaces) -> Self {
         Self { secrets, ..self }
     }
 
     /// Whether a rule takes the tool away altogether: the model is not even told of it.
-    pub(in super::super) fn removes(&self, tool: Tool) -> bool {
+    pub(in super::super) fn removes(&self, tool: BuiltinTool) -> bool {
         self.deny.iter().any(|rule| rule.is_all_of(tool))
     }
 
@@ -118,13 +118,13 @@ impl Permissions {
         &self,
         name: &str,
         reads_only: bool,
-        warrant: Warrant,
+        warrant: GrantSource,
     ) -> Result<(), String> {
         if let Some(why) = self.denial_of_foreign(name) {
             return Err(why);
         }
         let asking = self.ask.iter().find(|rule| rule.is_about_foreign(name));
-        if let Some(rule) = asking.filter(|_| warrant != Warrant::Asked) {
+        if let Some(rule) = asking.filter(|_| warrant != GrantSource::Asked) {
             return Err(by_asking(name, rule));
         }
         match self.mode {
@@ -137,7 +137,7 @@ impl Permissions {
             | PermissionMode::AcceptEdits
             | PermissionMode::DontAsk => {
                 let allowed = self.allow.iter().any(|rule| rule.is_about_foreign(name));
-                if allowed || warrant != Warrant::Rules {
+                if allowed || warrant != GrantSource::Rules {
                     return Ok(());
                 }
                 Err(format!("{name} needs permission: allow it with --allowedTools '{name}'"))
@@ -147,7 +147,7 @@ impl Permissions {
 
     /// Whether one rule is about a tool that is not built in. One that is no rule is about all.
     pub(in super::super) fn covers_foreign(&self, rule: &str, name: &str) -> bool {
-        Rule::parse(rule, List::Deny, &self.cwd, self.home.as_deref())
+        PermissionRule::parse(rule, RuleList::Deny, &self.cwd, self.home.as_deref())
             .map_or(true, |rule| rule.is_about_foreign(name))
     }
 
@@ -158,22 +158,22 @@ impl Permissions {
     }
 
     /// Whether a search must not show this file.
-    pub(in super::super) fn hides(&self, tool: Tool, path: &Path) -> bool {
+    pub(in super::super) fn hides(&self, tool: BuiltinTool, path: &Path) -> bool {
         let mut rules = self.deny.iter().chain(&self.ask);
         rules.any(|rule| rule.is_about(tool, path)) || self.is_secret(tool, path)
     }
 
     /// The rules that may keep a search from showing something below a folder.
-    pub(super) fn hiding_below(&self, folder: &Place) -> Vec<&Rule> {
-        let reaches = |rule: &&Rule| {
+    pub(super) fn hiding_below(&self, folder: &ResolvedPath) -> Vec<&PermissionRule> {
+        let reaches = |rule: &&PermissionRule| {
             let mut seen = [&folder.written, &folder.real].into_iter();
-            seen.any(|folder| rule.reaches_below(Tool::Grep, folder))
+            seen.any(|folder| rule.reaches_below(BuiltinTool::Grep, folder))
         };
         self.deny.iter().chain(&self.ask).filter(reaches).collect()
     }
 
     /// Whether credentials or the like are kept here. A rule must name them to open them.
-    fn is_secret(&self, tool: Tool, path: &Path) -> bool {
+    fn is_secret(&self, tool: BuiltinTool, path: &Path) -> bool {
         self.secrets.hides(path) && !self.allow.iter().any(|rule| rule.is_about(tool, path))
     }
 
@@ -183,15 +183,15 @@ impl Permissions {
     /// Why it is not allowed, and how to allow it.
     pub(in super::super) fn judge(
         &self,
-        tool: Tool,
+        tool: BuiltinTool,
         input: &Value,
-        deed: &Deed<'_>,
-        warrant: Warrant,
+        deed: &Access<'_>,
+        warrant: GrantSource,
     ) -> Result<(), String> {
         match warrant {
-            Warrant::Rules => self.judge_by_rules(tool, input, deed),
-            Warrant::Hook => self.allowing(tool).judge_by_rules(tool, input, deed),
-            Warrant::Asked => self.asked().judge_by_rules(tool, input, deed),
+            GrantSource::Rules => self.judge_by_rules(tool, input, deed),
+            GrantSource::Hook => self.allowing(tool).judge_by_rules(tool, input, deed),
+            GrantSource::Asked => self.asked().judge_by_rules(tool, input, deed),
         }
     }
 
@@ -205,13 +205,13 @@ impl Permissions {
             | PermissionMode::DontAsk
             | PermissionMode::BypassPermissions => PermissionMode::BypassPermissions,
         };
-        Self { mode, ask: Vec::new(), critical: Critical::Asked, ..self.clone() }
+        Self { mode, ask: Vec::new(), critical: CriticalPaths::Asked, ..self.clone() }
     }
 
     /// The same with a rule for all of a tool.
-    fn allowing(&self, tool: Tool) -> Self {
+    fn allowing(&self, tool: BuiltinTool) -> Self {
         let mut allow = self.allow.clone();
-        let rule = Rule::parse(tool.name(), List::Allow, &self.cwd, self.home.as_deref());
+        let rule = PermissionRule::parse(tool.name(), RuleList::Allow, &self.cwd, self.home.as_deref());
         allow.extend(rule);
         Self { allow, ..self.clone() }
     }
@@ -223,23 +223,23 @@ impl Permissions {
     pub(in super::super) fn checks(
         &self,
         rule: &str,
-        tool: Tool,
+        tool: BuiltinTool,
         input: &Value,
-        deed: &Deed<'_>,
+        deed: &Access<'_>,
     ) -> Result<(), String> {
-        let rule = Rule::parse(rule, List::Deny, &self.cwd, self.home.as_deref())?;
+        let rule = PermissionRule::parse(rule, RuleList::Deny, &self.cwd, self.home.as_deref())?;
         let alone = Self {
             mode: PermissionMode::BypassPermissions,
             allow: Vec::new(),
             ask: Vec::new(),
             deny: vec![rule],
-            secrets: Secrets::default(),
+            secrets: DeniedPlaces::default(),
             ..self.clone()
         };
         alone.judge_by_rules(tool, input, deed)
     }
 
-    fn judge_by_rules(&self, tool: Tool, input: &Value, deed: &Deed<'_>) -> Result<(), String> {
+    fn judge_by_rules(&self, tool: BuiltinTool, input: &Value, deed: &Access<'_>) -> Result<(), String> {
         if let Some(rule) = self.deny.iter().find(|rule| rule.is_all_of(tool)) {
             return Err(by_denying(tool.name(), "", rule));
         }
@@ -253,18 +253,18 @@ impl Permissions {
             return Err(by_asking(tool.name(), rule));
         }
         match deed {
-            Deed::Note => Ok(()),
-            Deed::Look(place) => self.look(tool, place),
-            Deed::Change(place) => self.change(tool, place),
-            Deed::Visit(host) => self.visit(host),
-            Deed::Command { command, cwd, find } => self.command(command, cwd, find),
+            Access::Note => Ok(()),
+            Access::Look(place) => self.look(tool, place),
+            Access::Change(place) => self.change(tool, place),
+            Access::Visit(host) => self.visit(host),
+            Access::Command { command, cwd, find } => self.command(command, cwd, find),
         }
     }
 
     /// Deny and ask rules, which no mode overrules.
-    pub(super) fn forbidden(&self, tool: Tool, place: &Place) -> Result<(), String> {
+    pub(super) fn forbidden(&self, tool: BuiltinTool, place: &ResolvedPath) -> Result<(), String> {
         let is_link = place.written != place.real;
-        let about = |rule: &&Rule| {
+        let about = |rule: &&PermissionRule| {
             rule.is_about(tool, &place.written) || is_link && rule.is_about(tool, &place.real)
         };
         if let Some(rule) = self.deny.iter().find(about) {
@@ -286,34 +286,34 @@ impl Permissions {
     }
 
     /// The same of a folder with all that is in it.
-    pub(super) fn forbidden_with_all(&self, tool: Tool, place: &Place) -> Result<(), String> {
+    pub(super) fn forbidden_with_all(&self, tool: BuiltinTool, place: &ResolvedPath) -> Result<(), String> {
         self.forbidden(tool, place)?;
         let within = |path: &Path| path.join("everything");
         let (written, real) = (within(&place.written), within(&place.real));
-        self.forbidden(tool, &Place { written, real, ..place.clone() })
+        self.forbidden(tool, &ResolvedPath { written, real, ..place.clone() })
     }
 
     /// Whether there is any path that [`Self::forbidden`] forbids.
     pub(super) fn forbids_paths(&self) -> bool {
-        !self.secrets.hides_nothing() || self.deny.iter().chain(&self.ask).any(Rule::is_about_paths)
+        !self.secrets.hides_nothing() || self.deny.iter().chain(&self.ask).any(PermissionRule::is_about_paths)
     }
 
-    fn allows(&self, tool: Tool, place: &Place) -> bool {
+    fn allows(&self, tool: BuiltinTool, place: &ResolvedPath) -> bool {
         // A link has to be allowed, and so has what it leads to.
         let about = |path: &Path| self.allow.iter().any(|rule| rule.is_about(tool, path));
         self.allow.iter().any(|rule| rule.is_all_of(tool))
             || about(&place.real) && about(&place.written)
     }
 
-    pub(super) fn look(&self, tool: Tool, place: &Place) -> Result<(), String> {
+    pub(super) fn look(&self, tool: BuiltinTool, place: &ResolvedPath) -> Result<(), String> {
         self.forbidden(tool, place)?;
-        let free = place.standing != Standing::Outside
+        let free = place.standing != PathScope::Outside
             || self.mode == PermissionMode::BypassPermissions
             || self.allows(tool, place);
         if free { Ok(()) } else { Err(outside(tool, place)) }
     }
 
-    pub(super) fn change(&self, tool: Tool, place: &Place) -> Result<(), String> {
+    pub(super) fn change(&self, tool: BuiltinTool, place: &ResolvedPath) -> Result<(), String> {
         self.forbidden(tool, place)?;
         let path = place.written.display();
         if let Some(why) = self.secrets.keeps(&place.real) {
@@ -335,10 +335,10 @@ impl Permissions {
             ));
         }
         let accepted =
-            self.mode == PermissionMode::AcceptEdits && place.standing == Standing::Inside;
+            self.mode == PermissionMode::AcceptEdits && place.standing == PathScope::Inside;
         if accepted || self.allows(tool, place) {
             Ok(())
-        } else if place.standing == Standing::Inside {
+        } else if place.standing == PathScope::Inside {
             Err(format!(
                 "{} needs permission for {path}: allow it with --permission-mode acceptEdits, or \
                  --allowedTools '{}'",
@@ -352,7 +352,7 @@ impl Permissions {
 }
 
 /// That a deny rule speaks of something, perhaps `to` a tool.
-pub(super) fn by_denying(what: &str, to: &str, rule: &Rule) -> String {
+pub(super) fn by_denying(what: &str, to: &str, rule: &PermissionRule) -> String {
     format!(
         "{what} is denied{to} by the rule `{}`: it is allowed only where that is no deny rule",
         rule.text
@@ -360,7 +360,7 @@ pub(super) fn by_denying(what: &str, to: &str, rule: &Rule) -> String {
 }
 
 /// That an ask rule speaks of something.
-pub(super) fn by_asking(what: &str, rule: &Rule) -> String {
+pub(super) fn by_asking(what: &str, rule: &PermissionRule) -> String {
     format!(
         "{what} must be asked about by the rule `{}`: take that out of the ask rules, or say who \
          answers with --permission-prompt-tool",
@@ -368,7 +368,7 @@ pub(super) fn by_asking(what: &str, rule: &Rule) -> String {
     )
 }
 
-fn outside(tool: Tool, place: &Place) -> String {
+fn outside(tool: BuiltinTool, place: &ResolvedPath) -> String {
     let path = place.written.display();
     let leads = if place.real == place.written {
         String::new()

@@ -1,7 +1,7 @@
 //! Knows the names of tools that a rule may speak of.
 
 use super::super::agents::is_agent_tool;
-use super::super::catalog::{Tool, built_in_names};
+use super::super::catalog::{BuiltinTool, built_in_names};
 use super::rule::wildcard;
 
 /// Tools of other clients that read the same settings. A rule about one means nothing here, and
@@ -22,7 +22,7 @@ const MCP: &str = "mcp__";
 
 /// What the name in a rule means.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Naming<'a> {
+pub enum ToolName<'a> {
     /// A tool that there is, or one of another client.
     Known,
     /// A tool of an MCP server, or all of them: what stands behind `mcp__`.
@@ -35,28 +35,28 @@ pub enum Naming<'a> {
 }
 
 /// Tells what the name in a rule means.
-pub fn naming(rule: &str) -> Naming<'_> {
+pub fn naming(rule: &str) -> ToolName<'_> {
     let name = rule.split_once('(').map_or(rule, |(name, _)| name).trim();
     if let Some(rest) = name.strip_prefix(MCP) {
-        return Naming::OfServer(rest);
+        return ToolName::OfServer(rest);
     }
     let known = || built_in_names().into_iter().chain(OF_OTHERS);
     let fits =
         |pattern: &str| is_agent_tool(pattern) || known().any(|tool| wildcard(pattern, tool));
     if fits(name) || wildcard(name, MCP) {
-        return Naming::Known;
+        return ToolName::Known;
     }
     let small = name.to_lowercase();
-    let mut told = Tool::ALL.map(Tool::name).into_iter().chain(["Agent", "Task"]);
+    let mut told = BuiltinTool::ALL.map(BuiltinTool::name).into_iter().chain(["Agent", "Task"]);
     if let Some(tool) = told.find(|tool| wildcard(&small, &tool.to_lowercase())) {
-        return Naming::Misspelt(tool.to_owned());
+        return ToolName::Misspelt(tool.to_owned());
     }
     let rest = small.strip_prefix("mcp").and_then(|_| name.get("mcp".len()..));
     match rest.map(|rest| (rest, rest.trim_start_matches(['_', '-', ':', '.']))) {
         Some((rest, server)) if rest.len() > server.len() && !server.is_empty() => {
-            Naming::Misspelt(format!("{MCP}{server}"))
+            ToolName::Misspelt(format!("{MCP}{server}"))
         }
-        Some(_) | None => Naming::Unknown(name),
+        Some(_) | None => ToolName::Unknown(name),
     }
 }
 
@@ -66,19 +66,19 @@ mod tests {
 
     #[test]
     fn a_name_is_known_misspelt_or_unknown() {
-        let misspelt = |name: &str| Naming::Misspelt(name.to_owned());
+        let misspelt = |name: &str| ToolName::Misspelt(name.to_owned());
         for (rule, meant) in [
-            ("Read(./x)", Naming::Known),
-            (" Bash ( rm * )", Naming::Known),
-            ("*", Naming::Known),
-            ("Glo*", Naming::Known),
-            ("mcp*", Naming::Known),
-            ("Agent(Explore)", Naming::Known),
-            ("Task", Naming::Known),
-            ("NotebookEdit(x)", Naming::Known),
-            ("Notebook*", Naming::Known),
-            ("mcp__srv__x", Naming::OfServer("srv__x")),
-            ("mcp__*", Naming::OfServer("*")),
+            ("Read(./x)", ToolName::Known),
+            (" Bash ( rm * )", ToolName::Known),
+            ("*", ToolName::Known),
+            ("Glo*", ToolName::Known),
+            ("mcp*", ToolName::Known),
+            ("Agent(Explore)", ToolName::Known),
+            ("Task", ToolName::Known),
+            ("NotebookEdit(x)", ToolName::Known),
+            ("Notebook*", ToolName::Known),
+            ("mcp__srv__x", ToolName::OfServer("srv__x")),
+            ("mcp__*", ToolName::OfServer("*")),
             ("bash(curl *)", misspelt("Bash")),
             ("bas*", misspelt("Bash")),
             ("Webfetch(domain:x)", misspelt("WebFetch")),
@@ -86,9 +86,9 @@ mod tests {
             ("mcp_srv__x", misspelt("mcp__srv__x")),
             ("MCP__srv", misspelt("mcp__srv")),
             ("mcp-srv", misspelt("mcp__srv")),
-            ("mcp", Naming::Unknown("mcp")),
-            ("Raed(./x)", Naming::Unknown("Raed")),
-            ("Frobnicate", Naming::Unknown("Frobnicate")),
+            ("mcp", ToolName::Unknown("mcp")),
+            ("Raed(./x)", ToolName::Unknown("Raed")),
+            ("Frobnicate", ToolName::Unknown("Frobnicate")),
         ] {
             assert_eq!(naming(rule), meant, "{rule}");
         }

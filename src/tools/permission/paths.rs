@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 
 use super::super::places::PATH_BYTES_MAX;
-use super::rule::List;
+use super::rule::RuleList;
 
 #[derive(Clone, Debug)]
 pub(super) struct PathPattern {
@@ -20,7 +20,7 @@ impl PathPattern {
     /// seen from `cwd` when it allows, and fits at any depth when it forbids.
     pub(super) fn compile(
         spec: &str,
-        list: List,
+        list: RuleList,
         cwd: &Path,
         home: Option<&Path>,
     ) -> Result<Self, String> {
@@ -34,7 +34,7 @@ impl PathPattern {
             (cwd, format!("/{rest}"))
         } else if spec.starts_with(['!', '#']) {
             return Err("a path pattern cannot begin with `!` or `#`".to_string());
-        } else if list == List::Allow {
+        } else if list == RuleList::Allow {
             (cwd, spec.to_string())
         } else {
             (Path::new("/"), format!("**/{spec}"))

@@ -2,24 +2,24 @@
 
 use std::collections::HashMap;
 
-use super::effort::Effort;
-use super::script::{self, Joint, Simple, Unsure, Word};
+use super::effort::WorkBudget;
+use super::script::{self, Separator, SimpleCommand, NotUnderstood, ShellWord};
 use super::tree;
-use super::wrapper::{self, Overlook};
+use super::wrapper::{self, IgnorableAssignments};
 
 /// What a command line is made of, as far as that is sure.
-pub(super) struct Reading {
+pub(super) struct ParsedCommand {
     /// The lists of its parts by everyone who could take it apart, once if they agree. There are
     /// two readers because each may be wrong: every list has to be allowed, and none denied.
-    pub(super) sure: Vec<Vec<Simple>>,
+    pub(super) sure: Vec<Vec<SimpleCommand>>,
     /// Why nothing can be allowed part by part.
-    pub(super) doubt: Option<Unsure>,
+    pub(super) doubt: Option<NotUnderstood>,
     /// Whether our own splitter found more in it than plain commands. Then all that could be a
     /// command counts as one for the rules that forbid.
     pub(super) is_compound: bool,
 }
 
-impl Reading {
+impl ParsedCommand {
     fn of(command: &str) -> Self {
         let (own, parsed) = (script::split(command), tree::split(command));
         let (is_compound, doubt) = (own.is_err(), parsed.as_ref().err().copied());
@@ -33,17 +33,17 @@ impl Reading {
 }
 
 /// Whether two lists of parts differ at most in how the parts follow each other.
-fn are_same(one: &[Simple], other: &[Simple]) -> bool {
-    let commands = |parts: &[Simple]| -> Vec<Simple> {
-        parts.iter().map(|part| Simple { then: Joint::Other, ..part.clone() }).collect()
+fn are_same(one: &[SimpleCommand], other: &[SimpleCommand]) -> bool {
+    let commands = |parts: &[SimpleCommand]| -> Vec<SimpleCommand> {
+        parts.iter().map(|part| SimpleCommand { then: Separator::Other, ..part.clone() }).collect()
     };
     commands(one) == commands(other)
 }
 
 /// A command line, or a script in words of one.
-pub(super) struct Script {
+pub(super) struct ScriptSource {
     pub(super) text: String,
-    pub(super) reading: Reading,
+    pub(super) reading: ParsedCommand,
     /// Whether it surely runs. Of others only somebody who is to be dodged by nobody thinks so.
     pub(super) told: bool,
 }
@@ -53,8 +53,8 @@ const READ: usize = 100;
 
 /// A command line, and after it every script in its words, in words of these, and so on. They get
 /// shorter all the time; the same text is read once, and `effort` bounds the rest.
-pub(super) fn scripts(command: &str, effort: &Effort) -> Vec<Script> {
-    let script = |text: String, told: bool| Script { reading: Reading::of(&text), text, told };
+pub(super) fn scripts(command: &str, effort: &WorkBudget) -> Vec<ScriptSource> {
+    let script = |text: String, told: bool| ScriptSource { reading: ParsedCommand::of(&text), text, told };
     let mut found = vec![script(command.to_owned(), true)];
     let mut seen = HashMap::new();
     let mut at = 0;
@@ -75,9 +75,9 @@ pub(super) fn scripts(command: &str, effort: &Effort) -> Vec<Script> {
 }
 
 /// The scripts in words of a script, and whether they run.
-fn within(outer: &Script, effort: &Effort) -> Vec<(String, bool)> {
+fn within(outer: &ScriptSource, effort: &WorkBudget) -> Vec<(String, bool)> {
     let mut found = Vec::new();
-    let mut look = |words: &[Word], told: bool| {
+    let mut look = |words: &[ShellWord], told: bool| {
         // Each may be made of all words up to the last.
         let letters = || words.iter().map(|word| 8 + word.plain.len()).sum();
         if wrapper::may_tell_a_script(words) && effort.spend(letters()) {
@@ -86,7 +86,7 @@ fn within(outer: &Script, effort: &Effort) -> Vec<(String, bool)> {
     };
     for part in outer.reading.sure.iter().flatten() {
         if outer.told {
-            look(wrapper::unwrap(&part.words, Overlook::All), true);
+            look(wrapper::unwrap(&part.words, IgnorableAssignments::All), true);
         }
         for at in wrapper::suspects(&part.words) {
             if effort.is_spent() {

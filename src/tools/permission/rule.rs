@@ -5,29 +5,29 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::super::agents::is_agent_tool;
-use super::super::catalog::Tool;
+use super::super::catalog::BuiltinTool;
 use super::domain::Domain;
 use super::paths::PathPattern;
 
 /// Which list a rule stands in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in super::super) enum List {
+pub(in super::super) enum RuleList {
     Allow,
     Ask,
     Deny,
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Rule {
+pub(super) struct PermissionRule {
     /// As it was written, for messages.
     pub(super) text: String,
     tool: String,
-    list: List,
-    scope: Scope,
+    list: RuleList,
+    scope: RuleScope,
 }
 
 #[derive(Clone, Debug)]
-enum Scope {
+enum RuleScope {
     Everything,
     Command(String),
     Path(PathPattern),
@@ -66,7 +66,7 @@ pub fn split_rules(list: &str) -> Vec<String> {
 /// # Errors
 /// Why it is no rule.
 pub fn check_restriction(text: &str, cwd: &Path, home: Option<&Path>) -> Result<(), String> {
-    Rule::parse(text, List::Deny, cwd, home).map(drop)
+    PermissionRule::parse(text, RuleList::Deny, cwd, home).map(drop)
 }
 
 /// The same for a rule that allows something.
@@ -74,17 +74,17 @@ pub fn check_restriction(text: &str, cwd: &Path, home: Option<&Path>) -> Result<
 /// # Errors
 /// Why it is no rule.
 pub fn check_allowance(text: &str, cwd: &Path, home: Option<&Path>) -> Result<(), String> {
-    Rule::parse(text, List::Allow, cwd, home).map(drop)
+    PermissionRule::parse(text, RuleList::Allow, cwd, home).map(drop)
 }
 
 /// A rule of a settings file elsewhere, as it is written where the run works: there `/x` means a
 /// path below the file's own folder.
 pub fn anchor_rule(text: &str, root: &Path) -> String {
     let Some((tool, spec)) = text.split_once('(') else { return text.to_owned() };
-    let takes_paths = match Tool::named(tool.trim()) {
-        Some(Tool::Read | Tool::Write | Tool::Edit | Tool::Glob | Tool::Grep) => true,
+    let takes_paths = match BuiltinTool::named(tool.trim()) {
+        Some(BuiltinTool::Read | BuiltinTool::Write | BuiltinTool::Edit | BuiltinTool::Glob | BuiltinTool::Grep) => true,
         Some(
-            Tool::Bash | Tool::BashOutput | Tool::KillShell | Tool::TodoWrite | Tool::WebFetch,
+            BuiltinTool::Bash | BuiltinTool::BashOutput | BuiltinTool::KillShell | BuiltinTool::TodoWrite | BuiltinTool::WebFetch,
         )
         | None => false,
     };
@@ -105,14 +105,14 @@ fn escaped(path: &str) -> String {
     })
 }
 
-impl Rule {
+impl PermissionRule {
     /// Reads a rule. Relative paths are seen from `cwd`.
     ///
     /// # Errors
     /// Why it is no rule.
     pub(super) fn parse(
         text: &str,
-        list: List,
+        list: RuleList,
         cwd: &Path,
         home: Option<&Path>,
     ) -> Result<Self, String> {
@@ -132,7 +132,7 @@ impl Rule {
             return Err(format!("`{tool}` is no tool name"));
         }
         let scope = match spec {
-            None => Scope::Everything,
+            None => RuleScope::Everything,
             Some(spec) => Self::scope(tool, spec, list, cwd, home)?,
         };
         Ok(Self { text: text.to_string(), tool: tool.to_string(), list, scope })
@@ -141,41 +141,41 @@ impl Rule {
     fn scope(
         tool: &str,
         spec: &str,
-        list: List,
+        list: RuleList,
         cwd: &Path,
         home: Option<&Path>,
-    ) -> Result<Scope, String> {
-        if let Some((field, value)) = field(tool, spec).filter(|_| list != List::Allow) {
-            return Ok(Scope::Field(field.to_string(), value.to_string()));
+    ) -> Result<RuleScope, String> {
+        if let Some((field, value)) = field(tool, spec).filter(|_| list != RuleList::Allow) {
+            return Ok(RuleScope::Field(field.to_string(), value.to_string()));
         }
-        match Tool::named(tool) {
-            Some(Tool::Bash) => Ok(Scope::Command(match spec.strip_suffix(":*") {
+        match BuiltinTool::named(tool) {
+            Some(BuiltinTool::Bash) => Ok(RuleScope::Command(match spec.strip_suffix(":*") {
                 Some(prefix) => format!("{prefix} *"),
                 None => spec.to_string(),
             })),
-            Some(Tool::Read | Tool::Write | Tool::Edit | Tool::Glob | Tool::Grep) => {
-                PathPattern::compile(spec, list, cwd, home).map(Scope::Path)
+            Some(BuiltinTool::Read | BuiltinTool::Write | BuiltinTool::Edit | BuiltinTool::Glob | BuiltinTool::Grep) => {
+                PathPattern::compile(spec, list, cwd, home).map(RuleScope::Path)
             }
-            Some(Tool::WebFetch) => match spec.strip_prefix("domain:") {
-                Some(host) => Domain::parse(host.trim()).map(Scope::Host),
+            Some(BuiltinTool::WebFetch) => match spec.strip_prefix("domain:") {
+                Some(host) => Domain::parse(host.trim()).map(RuleScope::Host),
                 None => Err("write it like WebFetch(domain:example.com)".to_string()),
             },
-            Some(Tool::TodoWrite | Tool::BashOutput | Tool::KillShell) => {
+            Some(BuiltinTool::TodoWrite | BuiltinTool::BashOutput | BuiltinTool::KillShell) => {
                 Err(format!("{tool} rules take no pattern"))
             }
-            None => Ok(Scope::Foreign),
+            None => Ok(RuleScope::Foreign),
         }
     }
 
     /// Whether this rule is about all of a tool's calls. To deny `Edit` takes `Edit` away and
     /// leaves `Write`; to allow it allows every way to edit.
-    pub(super) fn is_all_of(&self, tool: Tool) -> bool {
-        if !matches!(self.scope, Scope::Everything) {
+    pub(super) fn is_all_of(&self, tool: BuiltinTool) -> bool {
+        if !matches!(self.scope, RuleScope::Everything) {
             return false;
         }
         match self.list {
-            List::Allow => self.tool == tool.name() || self.family().contains(&tool),
-            List::Ask | List::Deny => wildcard(&self.tool, tool.name()),
+            RuleList::Allow => self.tool == tool.name() || self.family().contains(&tool),
+            RuleList::Ask | RuleList::Deny => wildcard(&self.tool, tool.name()),
         }
     }
 
@@ -183,17 +183,17 @@ impl Rule {
     /// `mcp__server`. To allow, a wildcard must stand behind a server's whole name. What only
     /// speaks of some calls of a tool denies them all, and allows none.
     pub(super) fn is_about_foreign(&self, name: &str) -> bool {
-        let whole = matches!(self.scope, Scope::Everything);
+        let whole = matches!(self.scope, RuleScope::Everything);
         let of_server = name.strip_prefix(&self.tool).is_some_and(|rest| rest.starts_with("__"))
             && self.tool.starts_with("mcp__");
         match self.list {
-            List::Allow => {
+            RuleList::Allow => {
                 let server = self.tool.strip_prefix("mcp__").and_then(|rest| rest.split_once("__"));
                 let bounded = server.is_some_and(|(server, _)| !server.contains('*'));
                 let fits = self.tool == name || bounded && wildcard(&self.tool, name);
                 whole && (fits || of_server)
             }
-            List::Ask | List::Deny => wildcard(&self.tool, name) || of_server,
+            RuleList::Ask | RuleList::Deny => wildcard(&self.tool, name) || of_server,
         }
     }
 
@@ -211,34 +211,34 @@ impl Rule {
     }
 
     /// Whether this rule is about a path that `tool` touches.
-    pub(super) fn is_about(&self, tool: Tool, path: &Path) -> bool {
-        let Scope::Path(pattern) = &self.scope else { return false };
+    pub(super) fn is_about(&self, tool: BuiltinTool, path: &Path) -> bool {
+        let RuleScope::Path(pattern) = &self.scope else { return false };
         let named = self.names(tool);
         // What may not be read may not be overwritten unseen either.
-        let unseen = self.list != List::Allow
-            && self.tool == Tool::Read.name()
-            && matches!(tool, Tool::Write | Tool::Edit);
+        let unseen = self.list != RuleList::Allow
+            && self.tool == BuiltinTool::Read.name()
+            && matches!(tool, BuiltinTool::Write | BuiltinTool::Edit);
         (named || unseen) && pattern.matches(path)
     }
 
     /// Whether this rule may be about a path below a folder that `tool` touches.
-    pub(super) fn reaches_below(&self, tool: Tool, folder: &Path) -> bool {
-        let Scope::Path(pattern) = &self.scope else { return false };
+    pub(super) fn reaches_below(&self, tool: BuiltinTool, folder: &Path) -> bool {
+        let RuleScope::Path(pattern) = &self.scope else { return false };
         self.names(tool) && pattern.reaches_below(folder)
     }
 
-    fn names(&self, tool: Tool) -> bool {
+    fn names(&self, tool: BuiltinTool) -> bool {
         self.tool == tool.name() || self.family().contains(&tool)
     }
 
     pub(super) fn is_about_command(&self, command: &str) -> bool {
         match &self.scope {
-            Scope::Command(pattern) => matches_command(pattern, command),
-            Scope::Everything
-            | Scope::Path(_)
-            | Scope::Field(_, _)
-            | Scope::Host(_)
-            | Scope::Foreign => false,
+            RuleScope::Command(pattern) => matches_command(pattern, command),
+            RuleScope::Everything
+            | RuleScope::Path(_)
+            | RuleScope::Field(_, _)
+            | RuleScope::Host(_)
+            | RuleScope::Foreign => false,
         }
     }
 
@@ -246,45 +246,45 @@ impl Rule {
     /// goes on to its end.
     pub(super) fn is_about_rest(&self, text: &str, starts: &[usize]) -> bool {
         match &self.scope {
-            Scope::Command(pattern) => {
+            RuleScope::Command(pattern) => {
                 let bare = pattern.strip_suffix(" *");
                 bare.into_iter().chain([pattern.as_str()]).any(|one| fits_rest(one, text, starts))
             }
-            Scope::Everything
-            | Scope::Path(_)
-            | Scope::Field(_, _)
-            | Scope::Host(_)
-            | Scope::Foreign => false,
+            RuleScope::Everything
+            | RuleScope::Path(_)
+            | RuleScope::Field(_, _)
+            | RuleScope::Host(_)
+            | RuleScope::Foreign => false,
         }
     }
 
     /// Whether this rule is about a host, as [`super::host_of`] writes it.
     pub(super) fn is_about_host(&self, host: &str) -> bool {
         match &self.scope {
-            Scope::Host(domain) => domain.covers(host),
-            Scope::Everything
-            | Scope::Command(_)
-            | Scope::Path(_)
-            | Scope::Field(_, _)
-            | Scope::Foreign => false,
+            RuleScope::Host(domain) => domain.covers(host),
+            RuleScope::Everything
+            | RuleScope::Command(_)
+            | RuleScope::Path(_)
+            | RuleScope::Field(_, _)
+            | RuleScope::Foreign => false,
         }
     }
 
     /// Whether this rule names one command and no others.
     pub(super) fn is_exact(&self) -> bool {
-        matches!(&self.scope, Scope::Command(pattern) if !pattern.contains('*'))
+        matches!(&self.scope, RuleScope::Command(pattern) if !pattern.contains('*'))
     }
 
     /// Whether a word stands in this rule before its first wildcard.
     pub(super) fn spells_out(&self, word: &str) -> bool {
-        let Scope::Command(pattern) = &self.scope else { return false };
+        let RuleScope::Command(pattern) = &self.scope else { return false };
         let head = pattern.split('*').next().unwrap_or_default();
         head.split(' ').any(|spelt| spelt == word)
     }
 
     /// Whether this rule is about a field of this input.
-    pub(super) fn is_about_input(&self, tool: Tool, input: &Value) -> bool {
-        let Scope::Field(field, value) = &self.scope else { return false };
+    pub(super) fn is_about_input(&self, tool: BuiltinTool, input: &Value) -> bool {
+        let RuleScope::Field(field, value) = &self.scope else { return false };
         let told = input.get(field).map(|told| match told {
             Value::String(text) => text.clone(),
             Value::Null
@@ -298,27 +298,27 @@ impl Rule {
 
     /// Whether this rule tells paths apart.
     pub(super) fn is_about_paths(&self) -> bool {
-        matches!(self.scope, Scope::Path(_))
+        matches!(self.scope, RuleScope::Path(_))
     }
 
     /// Whether this rule tells commands apart.
     pub(super) fn is_about_commands(&self) -> bool {
-        matches!(self.scope, Scope::Command(_))
+        matches!(self.scope, RuleScope::Command(_))
     }
 
-    fn family(&self) -> &'static [Tool] {
-        match Tool::named(&self.tool) {
-            Some(Tool::Edit) => &[Tool::Edit, Tool::Write],
-            Some(Tool::Read) => &[Tool::Read, Tool::Glob, Tool::Grep],
+    fn family(&self) -> &'static [BuiltinTool] {
+        match BuiltinTool::named(&self.tool) {
+            Some(BuiltinTool::Edit) => &[BuiltinTool::Edit, BuiltinTool::Write],
+            Some(BuiltinTool::Read) => &[BuiltinTool::Read, BuiltinTool::Glob, BuiltinTool::Grep],
             Some(
-                Tool::Bash
-                | Tool::BashOutput
-                | Tool::KillShell
-                | Tool::Write
-                | Tool::Glob
-                | Tool::Grep
-                | Tool::WebFetch
-                | Tool::TodoWrite,
+                BuiltinTool::Bash
+                | BuiltinTool::BashOutput
+                | BuiltinTool::KillShell
+                | BuiltinTool::Write
+                | BuiltinTool::Glob
+                | BuiltinTool::Grep
+                | BuiltinTool::WebFetch
+                | BuiltinTool::TodoWrite,
             )
             | None => &[],
         }
@@ -331,7 +331,7 @@ fn field<'a>(tool: &str, spec: &'a str) -> Option<(&'a str, &'a str)> {
     let (name, value) = spec.split_once(':')?;
     let has_pattern =
         matches!(name, "command" | "timeout" | "description" | "file_path" | "path" | "pattern");
-    let schema = Tool::named(tool)?.schema();
+    let schema = BuiltinTool::named(tool)?.schema();
     (!has_pattern && schema["properties"].get(name).is_some()).then_some((name, value))
 }
 

@@ -5,7 +5,7 @@
 
 /// A word of a command.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Word {
+pub(super) struct ShellWord {
     /// As it was written.
     pub(super) raw: String,
     /// Without its quotes.
@@ -18,17 +18,17 @@ pub(super) struct Word {
 
 /// One command without operators.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Simple {
-    pub(super) words: Vec<Word>,
+pub(super) struct SimpleCommand {
+    pub(super) words: Vec<ShellWord>,
     /// Files that it is redirected to.
-    pub(super) writes: Vec<Word>,
-    pub(super) reads: Vec<Word>,
-    pub(super) then: Joint,
+    pub(super) writes: Vec<ShellWord>,
+    pub(super) reads: Vec<ShellWord>,
+    pub(super) then: Separator,
 }
 
 /// What stands between a command and the next.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Joint {
+pub(super) enum Separator {
     /// The next runs only if this one succeeds.
     And,
     Pipe,
@@ -39,7 +39,7 @@ pub(super) enum Joint {
 
 /// Why a command could not be taken apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Unsure(pub(super) &'static str);
+pub(super) struct NotUnderstood(pub(super) &'static str);
 
 /// What is longer is not looked at.
 pub(super) const LETTERS_MAX: usize = 10_000;
@@ -50,30 +50,30 @@ const KEYWORDS: &[&str] = &[
 ];
 
 /// Splits a command into its simple commands.
-pub(super) fn split(command: &str) -> Result<Vec<Simple>, Unsure> {
+pub(super) fn split(command: &str) -> Result<Vec<SimpleCommand>, NotUnderstood> {
     if command.len() > LETTERS_MAX {
-        return Err(Unsure("it is too long to be checked"));
+        return Err(NotUnderstood("it is too long to be checked"));
     }
     let mut lexer = Lexer {
         letters: command.chars().collect(),
         at: 0,
         word: None,
-        simple: Simple::default(),
+        simple: SimpleCommand::default(),
         target: None,
         done: Vec::new(),
     };
     while let Some(letter) = lexer.next() {
         lexer.take(letter)?;
     }
-    lexer.end_simple(Joint::Other)?;
+    lexer.end_simple(Separator::Other)?;
     Ok(lexer.done)
 }
 
 /// What one word written like this means, if it is one.
-pub(super) fn single_word(raw: &str) -> Option<Word> {
+pub(super) fn single_word(raw: &str) -> Option<ShellWord> {
     // Keywords mean nothing after a first word.
     let parts = split(&format!(": {raw}")).ok()?;
-    let [Simple { words, writes, reads, .. }] = parts.as_slice() else { return None };
+    let [SimpleCommand { words, writes, reads, .. }] = parts.as_slice() else { return None };
     let [_, word] = words.as_slice() else { return None };
     (writes.is_empty() && reads.is_empty() && word.raw == raw).then(|| word.clone())
 }
@@ -94,7 +94,7 @@ pub(super) fn is_assignment(word: &str) -> bool {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Target {
+enum RedirectTarget {
     Write,
     Read,
     /// Another stream, or a string.
@@ -106,11 +106,11 @@ enum Target {
 struct Lexer {
     letters: Vec<char>,
     at: usize,
-    word: Option<Word>,
-    simple: Simple,
+    word: Option<ShellWord>,
+    simple: SimpleCommand,
     /// What the next word is, after a redirection.
-    target: Option<Target>,
-    done: Vec<Simple>,
+    target: Option<RedirectTarget>,
+    done: Vec<SimpleCommand>,
 }
 
 impl Lexer {
@@ -130,30 +130,30 @@ impl Lexer {
         there
     }
 
-    fn take(&mut self, letter: char) -> Result<(), Unsure> {
+    fn take(&mut self, letter: char) -> Result<(), NotUnderstood> {
         match letter {
             ' ' | '\t' => self.end_word()?,
-            '\n' | ';' => self.end_simple(Joint::Other)?,
-            '|' if self.eat('|') => self.end_simple(Joint::Other)?,
+            '\n' | ';' => self.end_simple(Separator::Other)?,
+            '|' if self.eat('|') => self.end_simple(Separator::Other)?,
             '|' => {
                 self.eat('&');
-                self.end_simple(Joint::Pipe)?;
+                self.end_simple(Separator::Pipe)?;
             }
             '&' if self.peek() == Some('>') => self.redirect('&')?,
-            '&' if self.eat('&') => self.end_simple(Joint::And)?,
-            '&' => self.end_simple(Joint::Other)?,
+            '&' if self.eat('&') => self.end_simple(Separator::And)?,
+            '&' => self.end_simple(Separator::Other)?,
             '<' | '>' => self.redirect(letter)?,
             '#' if self.word.is_none() => {
                 while self.peek().is_some_and(|letter| letter != '\n') {
                     self.at += 1;
                 }
             }
-            '`' => return Err(Unsure("it contains a command substitution")),
-            '(' | ')' => return Err(Unsure("it contains parentheses")),
+            '`' => return Err(NotUnderstood("it contains a command substitution")),
+            '(' | ')' => return Err(NotUnderstood("it contains parentheses")),
             '\\' => self.escape()?,
             '\'' => self.single_quotes()?,
             '"' => self.double_quotes()?,
-            '$' => self.dollar(Quotes::Outside)?,
+            '$' => self.dollar(QuoteKind::Outside)?,
             _ => self.plain(letter),
         }
         Ok(())
@@ -167,9 +167,9 @@ impl Lexer {
         word.plain.push(letter);
     }
 
-    fn escape(&mut self) -> Result<(), Unsure> {
+    fn escape(&mut self) -> Result<(), NotUnderstood> {
         match self.next() {
-            None => Err(Unsure("it ends with a backslash")),
+            None => Err(NotUnderstood("it ends with a backslash")),
             Some('\n') => Ok(()),
             Some(letter) => {
                 let word = self.word.get_or_insert_default();
@@ -180,14 +180,14 @@ impl Lexer {
         }
     }
 
-    fn single_quotes(&mut self) -> Result<(), Unsure> {
+    fn single_quotes(&mut self) -> Result<(), NotUnderstood> {
         let word = self.word.get_or_insert_default();
         word.raw.push('\'');
         loop {
             let letter = self.letters.get(self.at).copied();
             self.at += 1;
             match letter {
-                None => return Err(Unsure("a quote is not closed")),
+                None => return Err(NotUnderstood("a quote is not closed")),
                 Some('\'') => break,
                 Some(letter) => {
                     word.raw.push(letter);
@@ -199,16 +199,16 @@ impl Lexer {
         Ok(())
     }
 
-    fn double_quotes(&mut self) -> Result<(), Unsure> {
+    fn double_quotes(&mut self) -> Result<(), NotUnderstood> {
         self.word.get_or_insert_default().raw.push('"');
         loop {
             match self.next() {
-                None => return Err(Unsure("a quote is not closed")),
+                None => return Err(NotUnderstood("a quote is not closed")),
                 Some('"') => break,
-                Some('`') => return Err(Unsure("it contains a command substitution")),
-                Some('$') => self.dollar(Quotes::Inside)?,
+                Some('`') => return Err(NotUnderstood("it contains a command substitution")),
+                Some('$') => self.dollar(QuoteKind::Inside)?,
                 Some('\\') => {
-                    let next = self.next().ok_or(Unsure("a quote is not closed"))?;
+                    let next = self.next().ok_or(NotUnderstood("a quote is not closed"))?;
                     let word = self.word.get_or_insert_default();
                     word.raw.extend(['\\', next]);
                     if !matches!(next, '$' | '`' | '"' | '\\' | '\n') {
@@ -230,16 +230,16 @@ impl Lexer {
     }
 
     /// A variable is carried as it is; anything that runs a command or decodes is not.
-    fn dollar(&mut self, quotes: Quotes) -> Result<(), Unsure> {
+    fn dollar(&mut self, quotes: QuoteKind) -> Result<(), NotUnderstood> {
         match (self.peek(), quotes) {
-            (Some('('), _) => return Err(Unsure("it contains a command substitution")),
+            (Some('('), _) => return Err(NotUnderstood("it contains a command substitution")),
             // Quotes mean nothing in there, and substitutions are made twice.
-            (Some('['), _) => return Err(Unsure("it contains arithmetic")),
-            (Some('\'' | '"'), Quotes::Outside) => return Err(Unsure("it has unusual quotes")),
+            (Some('['), _) => return Err(NotUnderstood("it contains arithmetic")),
+            (Some('\'' | '"'), QuoteKind::Outside) => return Err(NotUnderstood("it has unusual quotes")),
             (Some('{'), _) => {
                 let inner = self.letters[self.at + 1..].iter().take_while(|letter| **letter != '}');
                 if !inner.clone().all(|letter| letter.is_ascii_alphanumeric() || *letter == '_') {
-                    return Err(Unsure("it has an unusual expansion"));
+                    return Err(NotUnderstood("it has an unusual expansion"));
                 }
             }
             (_, _) => {}
@@ -251,42 +251,42 @@ impl Lexer {
         Ok(())
     }
 
-    fn redirect(&mut self, first: char) -> Result<(), Unsure> {
+    fn redirect(&mut self, first: char) -> Result<(), NotUnderstood> {
         // A number right before it is the stream's, not an argument.
-        let is_stream = |word: &Word| word.raw.bytes().all(|byte| byte.is_ascii_digit());
+        let is_stream = |word: &ShellWord| word.raw.bytes().all(|byte| byte.is_ascii_digit());
         self.word.take_if(|word| is_stream(word));
         self.end_word()?;
         if self.target.is_some() {
-            return Err(Unsure("a redirection leads nowhere"));
+            return Err(NotUnderstood("a redirection leads nowhere"));
         }
         let target = if first == '<' {
             if self.eat('<') {
                 if !self.eat('<') {
-                    return Err(Unsure("it contains a here-document"));
+                    return Err(NotUnderstood("it contains a here-document"));
                 }
-                Target::Harmless
+                RedirectTarget::Harmless
             } else if self.eat('&') {
-                Target::Harmless
+                RedirectTarget::Harmless
             } else if self.eat('>') {
-                Target::Write
+                RedirectTarget::Write
             } else {
-                Target::Read
+                RedirectTarget::Read
             }
         } else if first == '&' {
             self.eat('>');
             self.eat('>');
-            Target::Write
+            RedirectTarget::Write
         } else if self.eat('&') {
-            Target::StreamOrFile
+            RedirectTarget::StreamOrFile
         } else {
             let _ = self.eat('>') || self.eat('|');
-            Target::Write
+            RedirectTarget::Write
         };
         self.target = Some(target);
         Ok(())
     }
 
-    fn end_word(&mut self) -> Result<(), Unsure> {
+    fn end_word(&mut self) -> Result<(), NotUnderstood> {
         let Some(mut word) = self.word.take() else { return Ok(()) };
         let hidden = |part: &str| part.starts_with('.') && part.contains(['*', '?', '[']);
         let foreign_home = word.raw.starts_with('~')
@@ -300,61 +300,61 @@ impl Lexer {
                 let mut before = self.simple.words.iter();
                 let is_first = before.all(|word| matches!(word.raw.as_str(), "time" | "-p" | "--"));
                 if is_first && KEYWORDS.contains(&word.raw.as_str()) {
-                    return Err(Unsure("it is a compound command"));
+                    return Err(NotUnderstood("it is a compound command"));
                 }
                 self.simple.words.push(word);
             }
-            Some(Target::Harmless) => {}
-            Some(Target::StreamOrFile)
+            Some(RedirectTarget::Harmless) => {}
+            Some(RedirectTarget::StreamOrFile)
                 if word.raw == "-" || word.raw.bytes().all(|byte| byte.is_ascii_digit()) => {}
-            Some(Target::Write | Target::StreamOrFile) => self.simple.writes.push(word),
-            Some(Target::Read) => self.simple.reads.push(word),
+            Some(RedirectTarget::Write | RedirectTarget::StreamOrFile) => self.simple.writes.push(word),
+            Some(RedirectTarget::Read) => self.simple.reads.push(word),
         }
         Ok(())
     }
 
-    fn end_simple(&mut self, then: Joint) -> Result<(), Unsure> {
+    fn end_simple(&mut self, then: Separator) -> Result<(), NotUnderstood> {
         self.end_word()?;
         if self.target.is_some() {
-            return Err(Unsure("a redirection leads nowhere"));
+            return Err(NotUnderstood("a redirection leads nowhere"));
         }
         let simple = std::mem::take(&mut self.simple);
-        if simple != Simple::default() {
-            self.done.push(Simple { then, ..simple });
+        if simple != SimpleCommand::default() {
+            self.done.push(SimpleCommand { then, ..simple });
         }
         Ok(())
     }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Quotes {
+enum QuoteKind {
     Inside,
     Outside,
 }
 
-impl Simple {
+impl SimpleCommand {
     /// The command as written, blanks made one and redirections left out.
     pub(super) fn text(&self) -> String {
         text(&self.words)
     }
 }
 
-pub(super) fn text(words: &[Word]) -> String {
+pub(super) fn text(words: &[ShellWord]) -> String {
     words.iter().map(|word| word.raw.as_str()).collect::<Vec<_>>().join(" ")
 }
 
-pub(super) fn plain(words: &[Word]) -> String {
+pub(super) fn plain(words: &[ShellWord]) -> String {
     words.iter().map(|word| word.plain.as_str()).collect::<Vec<_>>().join(" ")
 }
 
-impl AsRef<str> for Word {
+impl AsRef<str> for ShellWord {
     /// Without its quotes.
     fn as_ref(&self) -> &str {
         &self.plain
     }
 }
 
-impl Word {
+impl ShellWord {
     /// Whether it sets a variable for the command that follows.
     pub(super) fn assigns(&self) -> Option<&str> {
         let (name, _) = self.raw.split_once('=')?;

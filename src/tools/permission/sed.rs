@@ -1,10 +1,10 @@
 //! Knows the scripts of `sed` that do nothing but change the text: others run commands or write
 //! files of their own.
 
-use super::script::Word;
+use super::script::ShellWord;
 
 /// The files that a plain `sed` reads and, with `-i`, changes.
-pub(super) fn files(rest: &[Word]) -> Option<Vec<&str>> {
+pub(super) fn files(rest: &[ShellWord]) -> Option<Vec<&str>> {
     let (mut scripts, mut others) = (Vec::new(), Vec::new());
     let mut words = rest.iter();
     while let Some(word) = words.next() {

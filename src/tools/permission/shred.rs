@@ -11,12 +11,12 @@ pub(super) fn is_opener(word: &str) -> bool {
 
 /// What is left of a command when it is cut at everything that could begin another, with quotes
 /// and without.
-pub(super) struct Shreds {
+pub(super) struct FallbackTokens {
     /// The ways to write it that differ.
     texts: Vec<String>,
 }
 
-impl Shreds {
+impl FallbackTokens {
     pub(super) fn of(command: &str) -> Self {
         let bare = |text: &str| text.replace(['\\', '\'', '"'], "");
         let joined = joined(command);

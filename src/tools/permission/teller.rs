@@ -4,7 +4,7 @@
 //! is said plainly is found; the sandbox holds the rest.
 
 use super::chores::base_name;
-use super::script::Word;
+use super::script::ShellWord;
 use super::sed;
 use super::wrapper;
 
@@ -128,8 +128,8 @@ const VARIABLE_ENDS: &[&str] =
 
 /// Whether what these words run may be told what to run in one of them, so that a command may stand
 /// anywhere in any of them.
-pub(super) fn may_tell(words: &[Word]) -> bool {
-    if words.iter().filter_map(Word::assigns).any(names_a_program) {
+pub(super) fn may_tell(words: &[ShellWord]) -> bool {
+    if words.iter().filter_map(ShellWord::assigns).any(names_a_program) {
         return true;
     }
     let suspects = wrapper::suspects(words);
@@ -155,11 +155,11 @@ pub(super) fn may_tell(words: &[Word]) -> bool {
 
 /// Whether these words run what they read: a script, or the words of one, that another part of the
 /// command may write.
-pub(super) fn may_read_a_script(words: &[Word]) -> bool {
-    let words = wrapper::unwrap(words, wrapper::Overlook::All);
+pub(super) fn may_read_a_script(words: &[ShellWord]) -> bool {
+    let words = wrapper::unwrap(words, wrapper::IgnorableAssignments::All);
     let Some((first, rest)) = words.split_first() else { return false };
     let name = base_name(&first.plain);
-    let is_substitution = |word: &Word| word.raw.starts_with("<(") || word.plain == "/dev/stdin";
+    let is_substitution = |word: &ShellWord| word.raw.starts_with("<(") || word.plain == "/dev/stdin";
     match name {
         "." | "source" => rest.iter().any(is_substitution),
         "at" | "batch" | "crontab" | "parallel" => true,
@@ -175,7 +175,7 @@ pub(super) fn may_read_a_script(words: &[Word]) -> bool {
 
 /// The words through which a program that does something else is told to run another: a rule that
 /// allows the program does not mean that.
-pub(super) fn doors(words: &[Word]) -> Vec<&Word> {
+pub(super) fn doors(words: &[ShellWord]) -> Vec<&ShellWord> {
     let Some((first, rest)) = words.split_first() else { return Vec::new() };
     let name = base_name(&first.plain);
     match name {
@@ -186,7 +186,7 @@ pub(super) fn doors(words: &[Word]) -> Vec<&Word> {
         }
         "awk" | "gawk" | "mawk" | "nawk" => {
             let signs = ["system", "getline", "| \"", "|\"", "|&"];
-            let runs = |word: &&Word| signs.iter().any(|sign| word.plain.contains(sign));
+            let runs = |word: &&ShellWord| signs.iter().any(|sign| word.plain.contains(sign));
             return rest.iter().filter(runs).collect();
         }
         _ => {}
@@ -197,14 +197,14 @@ pub(super) fn doors(words: &[Word]) -> Vec<&Word> {
         let is_bundle = text.starts_with('-') && !text.starts_with("--");
         BUNDLED.iter().any(|(of, flag)| *of == name && is_bundle && text.contains(*flag))
     };
-    let opens = |word: &&Word| {
+    let opens = |word: &&ShellWord| {
         flags.iter().any(|flag| word.plain.starts_with(flag)) || bundled(&word.plain)
     };
     rest.iter().filter(opens).collect()
 }
 
-fn git_doors(rest: &[Word]) -> Vec<&Word> {
-    let is_harmless = |word: &Word| {
+fn git_doors(rest: &[ShellWord]) -> Vec<&ShellWord> {
+    let is_harmless = |word: &ShellWord| {
         let key = word.plain.to_ascii_lowercase();
         GIT_HARMLESS.iter().any(|harmless| key.starts_with(harmless))
     };

@@ -1,19 +1,19 @@
 //! Knows the tests in brackets that do no more than look or compare.
 
-use super::script::{self, Simple, Unsure, Word};
+use super::script::{self, SimpleCommand, NotUnderstood, ShellWord};
 
-const ODD: Unsure = Unsure("it has an unusual test");
+const ODD: NotUnderstood = NotUnderstood("it has an unusual test");
 
 /// The words of the command that `[ -f x ]` or `[[ -f x ]]` is like. None where it only compares.
 ///
 /// # Errors
 /// It may do more: a comparison of numbers makes what substitutions stand in their subscripts.
-pub(super) fn words(text: &str) -> Result<Vec<Word>, Unsure> {
+pub(super) fn words(text: &str) -> Result<Vec<ShellWord>, NotUnderstood> {
     let within = text.strip_prefix("[[").and_then(|rest| rest.strip_suffix("]]"));
     // Keywords mean nothing after a first word.
     let told = within.map_or_else(|| text.to_owned(), |within| format!("test {within}"));
     let parts = script::split(&told)?;
-    let [Simple { words, writes, reads, .. }] = parts.as_slice() else { return Err(ODD) };
+    let [SimpleCommand { words, writes, reads, .. }] = parts.as_slice() else { return Err(ODD) };
     if !writes.is_empty() || !reads.is_empty() {
         return Err(ODD);
     }

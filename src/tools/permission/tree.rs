@@ -10,7 +10,7 @@ use std::ops::ControlFlow;
 use tree_sitter::{Node, ParseOptions, ParseState, Parser, Tree, TreeCursor};
 
 use super::document::without_document;
-use super::script::{self, LETTERS_MAX, Simple, Unsure, Word};
+use super::script::{self, LETTERS_MAX, SimpleCommand, NotUnderstood, ShellWord};
 use super::test;
 
 /// How often the parser may report progress, each time after a hundred of its steps: about ten
@@ -20,13 +20,13 @@ const REPORTS_MAX: u32 = 5_000;
 /// parser a time that grows with their square, and that it reports nothing of.
 const SIGNS_MAX: usize = 400;
 
-const INTRICATE: Unsure = Unsure("it is too intricate to be checked");
-const UNREADABLE: Unsure = Unsure("it cannot be parsed for sure");
-const UNUSUAL: Unsure = Unsure("it has an unusual expansion");
-const ARITHMETIC: Unsure = Unsure("it contains arithmetic with more than numbers");
-const REDIRECTION: Unsure = Unsure("it has an unusual redirection");
+const INTRICATE: NotUnderstood = NotUnderstood("it is too intricate to be checked");
+const UNREADABLE: NotUnderstood = NotUnderstood("it cannot be parsed for sure");
+const UNUSUAL: NotUnderstood = NotUnderstood("it has an unusual expansion");
+const ARITHMETIC: NotUnderstood = NotUnderstood("it contains arithmetic with more than numbers");
+const REDIRECTION: NotUnderstood = NotUnderstood("it has an unusual redirection");
 
-type Sure = Result<(), Unsure>;
+type WordCertainty = Result<(), NotUnderstood>;
 
 /// What holds others, and nothing besides that matters.
 const FRAMES: &[&str] = &[
@@ -101,23 +101,23 @@ const EXPANSION: &[&str] = &[
 ///
 /// # Errors
 /// Nobody can tell for sure.
-pub(super) fn split(command: &str) -> Result<Vec<Simple>, Unsure> {
+pub(super) fn split(command: &str) -> Result<Vec<SimpleCommand>, NotUnderstood> {
     if command.len() > LETTERS_MAX {
-        return Err(Unsure("it is too long to be checked"));
+        return Err(NotUnderstood("it is too long to be checked"));
     }
     let script = without_document(command)?;
     // Bash joins lines before it looks at anything else, and the grammar does not.
     let joins = script.match_indices("\\\n").map(|(at, _)| &script[..at]);
     if joins.into_iter().any(|before| !before.is_empty() && !before.ends_with([' ', '\t', '\n'])) {
-        return Err(Unsure("it joins lines in a word"));
+        return Err(NotUnderstood("it joins lines in a word"));
     }
     let tree = parse(&script)?;
-    let mut walk = Walk { script: &script, ancestors: Vec::new(), done: Vec::new(), read: 0 };
+    let mut walk = TreeWalk { script: &script, ancestors: Vec::new(), done: Vec::new(), read: 0 };
     walk.all(&mut tree.walk())?;
     if script[walk.read..].trim().is_empty() { Ok(walk.done) } else { Err(UNREADABLE) }
 }
 
-fn parse(script: &str) -> Result<Tree, Unsure> {
+fn parse(script: &str) -> Result<Tree, NotUnderstood> {
     if script.matches(['|', '<', '(']).count() > SIGNS_MAX {
         return Err(INTRICATE);
     }
@@ -134,27 +134,27 @@ fn parse(script: &str) -> Result<Tree, Unsure> {
     if tree.root_node().has_error() { Err(UNREADABLE) } else { Ok(tree) }
 }
 
-struct Walk<'a> {
+struct TreeWalk<'a> {
     script: &'a str,
     ancestors: Vec<Node<'a>>,
-    done: Vec<Simple>,
+    done: Vec<SimpleCommand>,
     /// Up to where the text belongs to nodes that were seen.
     read: usize,
 }
 
 /// Whether to look at what a node is made of.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Next {
+enum WalkNext {
     Inside,
     Past,
 }
 
-impl<'a> Walk<'a> {
-    fn all(&mut self, cursor: &mut TreeCursor<'a>) -> Sure {
+impl<'a> TreeWalk<'a> {
+    fn all(&mut self, cursor: &mut TreeCursor<'a>) -> WordCertainty {
         loop {
             let node = cursor.node();
             let next = self.see(node)?;
-            if next == Next::Inside && cursor.goto_first_child() {
+            if next == WalkNext::Inside && cursor.goto_first_child() {
                 self.ancestors.push(node);
                 continue;
             }
@@ -169,7 +169,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Notes that the text is read up to the end of a node, and that nothing was left out.
-    fn finish(&mut self, node: Node<'a>) -> Sure {
+    fn finish(&mut self, node: Node<'a>) -> WordCertainty {
         let skipped = self.script.get(self.read..node.start_byte()).ok_or(UNREADABLE)?;
         if !skipped.replace("\\\n", "").trim_matches([' ', '\t', '\n']).is_empty() {
             return Err(UNREADABLE);
@@ -178,7 +178,7 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    fn see(&mut self, node: Node<'a>) -> Result<Next, Unsure> {
+    fn see(&mut self, node: Node<'a>) -> Result<WalkNext, NotUnderstood> {
         if node.is_error() || node.is_missing() {
             return Err(UNREADABLE);
         }
@@ -201,7 +201,7 @@ impl<'a> Walk<'a> {
             _ if !node.is_named() && (SIGNS.contains(&kind) || self.is_within("expansion")) => {}
             _ => return Err(UNREADABLE),
         }
-        Ok(Next::Inside)
+        Ok(WalkNext::Inside)
     }
 
     fn is_within(&self, kind: &str) -> bool {
@@ -212,26 +212,26 @@ impl<'a> Walk<'a> {
         self.script.get(node.byte_range()).unwrap_or_default()
     }
 
-    fn add(&mut self, simple: Simple) {
-        if simple != Simple::default() {
+    fn add(&mut self, simple: SimpleCommand) {
+        if simple != SimpleCommand::default() {
             self.done.push(simple);
         }
     }
 
     /// The value of a variable is a sum too, and may hold a subscript with a substitution: only
     /// numbers are safe.
-    fn sum(&mut self, node: Node<'a>) -> Result<Next, Unsure> {
+    fn sum(&mut self, node: Node<'a>) -> Result<WalkNext, NotUnderstood> {
         let sum = self.text(node).trim_start_matches('$');
         let safe =
             |letter: char| letter.is_ascii_digit() || " +-*/%()<>=!&|^~?:[]".contains(letter);
-        if sum.chars().all(safe) { Ok(Next::Past) } else { Err(ARITHMETIC) }
+        if sum.chars().all(safe) { Ok(WalkNext::Past) } else { Err(ARITHMETIC) }
     }
 
-    fn test(&mut self, node: Node<'a>) -> Result<Next, Unsure> {
+    fn test(&mut self, node: Node<'a>) -> Result<WalkNext, NotUnderstood> {
         let mut simple = self.around(node)?;
         simple.words = test::words(self.text(node))?;
         self.add(simple);
-        Ok(Next::Past)
+        Ok(WalkNext::Past)
     }
 
     /// A variable that is set and stays so, for no command.
@@ -239,11 +239,11 @@ impl<'a> Walk<'a> {
         let is_part = |parent: &Node<'_>| COMMANDS.contains(&parent.kind());
         if !self.ancestors.last().is_some_and(is_part) {
             let words = vec![self.word(node)];
-            self.add(Simple { words, ..Simple::default() });
+            self.add(SimpleCommand { words, ..SimpleCommand::default() });
         }
     }
 
-    fn command(&mut self, node: Node<'a>) -> Sure {
+    fn command(&mut self, node: Node<'a>) -> WordCertainty {
         let mut simple = self.around(node)?;
         let mut end = None;
         for child in node.children(&mut node.walk()) {
@@ -257,8 +257,8 @@ impl<'a> Walk<'a> {
             }
             end = Some(child.end_byte());
         }
-        let named = |word: &&Word| word.assigns().is_none();
-        let odd = |word: &Word| script::is_keyword(&word.raw) || word.raw.starts_with(['{', '-']);
+        let named = |word: &&ShellWord| word.assigns().is_none();
+        let odd = |word: &ShellWord| script::is_keyword(&word.raw) || word.raw.starts_with(['{', '-']);
         if simple.words.iter().find(named).is_some_and(odd) || follows_time(&simple.words) {
             return Err(UNREADABLE);
         }
@@ -267,8 +267,8 @@ impl<'a> Walk<'a> {
     }
 
     /// Where a command is redirected to by what it stands in.
-    fn around(&self, node: Node<'a>) -> Result<Simple, Unsure> {
-        let mut simple = Simple::default();
+    fn around(&self, node: Node<'a>) -> Result<SimpleCommand, NotUnderstood> {
+        let mut simple = SimpleCommand::default();
         let Some(parent) = self.ancestors.last() else { return Ok(simple) };
         if parent.kind() == "redirected_statement" {
             let children = parent.children(&mut parent.walk()).collect::<Vec<_>>();
@@ -281,7 +281,7 @@ impl<'a> Walk<'a> {
 
     /// A redirection of something that is no simple command, as a command of its own. Those of
     /// simple commands are theirs.
-    fn redirect_alone(&mut self, node: Node<'a>) -> Result<Next, Unsure> {
+    fn redirect_alone(&mut self, node: Node<'a>) -> Result<WalkNext, NotUnderstood> {
         let is_owned = self.ancestors.last().is_some_and(|parent| {
             let first = parent.child(0).map(|first| first.kind());
             let owner = if parent.kind() == "redirected_statement" { first } else { None };
@@ -289,14 +289,14 @@ impl<'a> Walk<'a> {
             COMMANDS.contains(&owner) || owner == "test_command"
         });
         if !is_owned {
-            let mut simple = Simple::default();
+            let mut simple = SimpleCommand::default();
             self.redirect(node, &mut simple)?;
             self.add(simple);
         }
-        Ok(Next::Inside)
+        Ok(WalkNext::Inside)
     }
 
-    fn redirect(&self, node: Node<'a>, simple: &mut Simple) -> Sure {
+    fn redirect(&self, node: Node<'a>, simple: &mut SimpleCommand) -> WordCertainty {
         let children: Vec<Node<'a>> = node.children(&mut node.walk()).collect();
         let parts = match children.as_slice() {
             [stream, rest @ ..] if stream.kind() == "file_descriptor" => rest,
@@ -324,9 +324,9 @@ impl<'a> Walk<'a> {
 
     /// Reads a word as the splitter of plain commands does; what that does not know can only be a
     /// word that expands.
-    fn word(&self, node: Node<'a>) -> Word {
+    fn word(&self, node: Node<'a>) -> ShellWord {
         let raw = self.text(node);
-        script::single_word(raw).unwrap_or_else(|| Word {
+        script::single_word(raw).unwrap_or_else(|| ShellWord {
             raw: raw.to_owned(),
             plain: raw.to_owned(),
             expands: true,
@@ -335,7 +335,7 @@ impl<'a> Walk<'a> {
     }
 
     /// What the grammar made nothing of, bash may make something of.
-    fn check_leaf(&self, node: Node<'a>) -> Sure {
+    fn check_leaf(&self, node: Node<'a>) -> WordCertainty {
         let text = self.text(node);
         let literal = matches!(node.kind(), "raw_string" | "special_variable_name");
         let marked = text.contains(['$', '`', '(', ')', '<', '>', ';', '&', '\n'])
@@ -348,7 +348,7 @@ impl<'a> Walk<'a> {
     }
 
     /// To bash, what begins inside of a word is no comment.
-    fn check_comment(&self, node: Node<'a>) -> Sure {
+    fn check_comment(&self, node: Node<'a>) -> WordCertainty {
         let before = &self.script[..node.start_byte()];
         let begins =
             before.is_empty() || before.ends_with([' ', '\t', '\n', ';', '&', '|', '(', ')']);
@@ -356,42 +356,42 @@ impl<'a> Walk<'a> {
     }
 
     /// Backslashes between backquotes are read twice.
-    fn check_backquotes(&self, node: Node<'a>) -> Sure {
+    fn check_backquotes(&self, node: Node<'a>) -> WordCertainty {
         let text = self.text(node);
         if text.starts_with('`') && text.contains('\\') { Err(UNUSUAL) } else { Ok(()) }
     }
 
     /// Variables that programs heed have names in capitals.
-    fn check_loop(&mut self, node: Node<'a>) -> Sure {
+    fn check_loop(&mut self, node: Node<'a>) -> WordCertainty {
         let name = node.child_by_field_name("variable").map_or("", |name| self.text(name));
         let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
         if !name.bytes().all(fits) || name.contains("proxy") {
-            return Err(Unsure("it sets a variable that programs may heed"));
+            return Err(NotUnderstood("it sets a variable that programs may heed"));
         }
         // What it goes through may be files, which are looked at like the arguments of a command.
         let values = node.children_by_field_name("value", &mut node.walk()).collect::<Vec<_>>();
-        let mut words = vec![Word { raw: ":".into(), plain: ":".into(), ..Word::default() }];
+        let mut words = vec![ShellWord { raw: ":".into(), plain: ":".into(), ..ShellWord::default() }];
         words.extend(values.into_iter().map(|value| self.word(value)));
-        self.add(Simple { words, ..Simple::default() });
+        self.add(SimpleCommand { words, ..SimpleCommand::default() });
         self.check_folder(node)
     }
 
     /// What runs again runs from where it left off.
-    fn check_folder(&self, node: Node<'a>) -> Sure {
+    fn check_folder(&self, node: Node<'a>) -> WordCertainty {
         // Too many are better than too few.
         let moves = ["cd", "pushd", "popd"].iter().any(|name| self.text(node).contains(name));
-        if moves { Err(Unsure("it changes folders in a loop or function")) } else { Ok(()) }
+        if moves { Err(NotUnderstood("it changes folders in a loop or function")) } else { Ok(()) }
     }
 }
 
 /// Whether a keyword follows `time`, which is one itself.
-fn follows_time(words: &[Word]) -> bool {
+fn follows_time(words: &[ShellWord]) -> bool {
     let mut later =
         words.iter().skip_while(|word| matches!(word.raw.as_str(), "time" | "-p" | "--"));
     later.next().is_some_and(|word| script::is_keyword(&word.raw))
 }
 
-fn check_expansion(node: Node<'_>) -> Sure {
+fn check_expansion(node: Node<'_>) -> WordCertainty {
     let fits = |child: Node<'_>| EXPANSION.contains(&child.kind());
     if node.children(&mut node.walk()).all(fits) { Ok(()) } else { Err(UNUSUAL) }
 }

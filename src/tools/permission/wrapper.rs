@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::chores::base_name;
-use super::script::{self, Word};
+use super::script::{self, ShellWord};
 use super::shred::is_opener;
 
 /// Variables that change how a command reports, not what it does.
@@ -63,8 +63,8 @@ fn runs_another(name: &str) -> bool {
 }
 
 /// Whether these words hand their arguments on as a command, in a way that is not looked into.
-pub(super) fn runs_its_arguments(words: &[Word]) -> bool {
-    let words = unwrap(words, Overlook::All);
+pub(super) fn runs_its_arguments(words: &[ShellWord]) -> bool {
+    let words = unwrap(words, IgnorableAssignments::All);
     let Some((first, rest)) = words.split_first() else { return false };
     match base_name(&first.plain) {
         "watch" | "setsid" | "ionice" | "flock" => true,
@@ -163,23 +163,23 @@ pub(super) fn may_hide_a_name(words: &[String]) -> bool {
 
 /// Which settings of variables may be overlooked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Overlook {
+pub(super) enum IgnorableAssignments {
     Harmless,
     All,
 }
 
 /// The command inside `timeout 5 …`, `nohup …`, `NO_COLOR=1 …` and the like.
-pub(super) fn unwrap(mut words: &[Word], overlook: Overlook) -> &[Word] {
+pub(super) fn unwrap(mut words: &[ShellWord], overlook: IgnorableAssignments) -> &[ShellWord] {
     loop {
         let Some(first) = words.first() else { return words };
         let skipped = match (first.assigns(), first.raw.as_str()) {
             (Some(name), _) => {
-                let fine = overlook == Overlook::All
+                let fine = overlook == IgnorableAssignments::All
                     || (HARMLESS_VARIABLES.contains(&name) && !first.expands);
                 usize::from(fine)
             }
             (None, "nohup" | "builtin") => 1,
-            (None, "env" | "sudo" | "doas" | "exec") if overlook == Overlook::All => 1,
+            (None, "env" | "sudo" | "doas" | "exec") if overlook == IgnorableAssignments::All => 1,
             (None, "command" | "time" | "xargs") if !is_flag(words.get(1)) => 1,
             (None, "timeout") if !is_flag(words.get(1)) => 2,
             (None, "nice") if !is_flag(words.get(1)) => 1,
@@ -196,19 +196,19 @@ pub(super) fn unwrap(mut words: &[Word], overlook: Overlook) -> &[Word] {
     }
 }
 
-fn is_flag(word: Option<&Word>) -> bool {
+fn is_flag(word: Option<&ShellWord>) -> bool {
     word.is_some_and(|word| word.raw.starts_with('-'))
 }
 
 /// Whether these words may be a command that [`script_within`] looks into.
-pub(super) fn may_tell_a_script(words: &[Word]) -> bool {
+pub(super) fn may_tell_a_script(words: &[ShellWord]) -> bool {
     let name = words.first().map_or("", |first| base_name(&first.plain));
     SHELLS.contains(&name) || NAMERS.contains(&name)
 }
 
 /// The script inside `sh -c '…'`, `eval …`, `trap '…' EXIT` or `test -v 'a[$(…)]'`. Always
 /// shorter than what it is in.
-pub(super) fn script_within(words: &[Word]) -> Option<String> {
+pub(super) fn script_within(words: &[ShellWord]) -> Option<String> {
     let (first, rest) = words.split_first()?;
     match base_name(&first.plain) {
         "eval" => Some(script::plain(rest)),
@@ -217,7 +217,7 @@ pub(super) fn script_within(words: &[Word]) -> Option<String> {
         }
         "sh" | "bash" | "dash" | "zsh" | "ksh" => {
             let is_script_flag =
-                |word: &Word| word.plain.starts_with('-') && word.plain.ends_with('c');
+                |word: &ShellWord| word.plain.starts_with('-') && word.plain.ends_with('c');
             let at = rest.iter().position(is_script_flag)?;
             rest.get(at + 1).map(|word| word.plain.clone())
         }

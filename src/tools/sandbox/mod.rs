@@ -17,11 +17,11 @@ use std::sync::{Arc, Once};
 
 use serde::Serialize;
 
-use crate::process::{Fence, Network, Support};
+use crate::process::{LandlockPolicy, NetworkAccess, LandlockSupport};
 
-use policy::{Inputs, Policy, grants_to_read_all};
-pub(super) use secrets::Secrets;
-pub(super) use surroundings::Surroundings;
+use policy::{PolicyInputs, SandboxPolicy, grants_to_read_all};
+pub(super) use secrets::DeniedPlaces;
+pub(super) use surroundings::SandboxContext;
 pub use surroundings::is_sandbox_path;
 
 /// How far commands are fenced in.
@@ -81,9 +81,9 @@ pub enum Enforced {
 /// The sandbox of a run.
 #[derive(Debug)]
 pub(super) struct Sandbox {
-    policy: Arc<Policy>,
+    policy: Arc<SandboxPolicy>,
     state: SandboxState,
-    kernel: Support,
+    kernel: LandlockSupport,
     /// What is worth a warning.
     doubts: Option<String>,
     caches: Once,
@@ -96,13 +96,13 @@ impl Sandbox {
     /// A path that cannot be used, or that the sandbox is required and does not hold.
     pub(super) fn new(
         settings: &SandboxSettings,
-        around: &Surroundings<'_>,
+        around: &SandboxContext<'_>,
     ) -> Result<Self, String> {
-        let policy = Policy::new(&Inputs { settings, around })?;
-        Self::upon(policy, settings, Support::probe())
+        let policy = SandboxPolicy::new(&PolicyInputs { settings, around })?;
+        Self::upon(policy, settings, LandlockSupport::probe())
     }
 
-    fn upon(policy: Policy, settings: &SandboxSettings, kernel: Support) -> Result<Self, String> {
+    fn upon(policy: SandboxPolicy, settings: &SandboxSettings, kernel: LandlockSupport) -> Result<Self, String> {
         let mode = settings.mode;
         let (wanted, works) = (mode != SandboxMode::Off, kernel.abi > 0);
         let exposed = if wanted { policy.exposed() } else { Vec::new() };
@@ -138,9 +138,9 @@ impl Sandbox {
     }
 
     /// What the file tools are held to as well, whatever the kernel can. Nothing when it is off.
-    pub(super) fn secrets(&self) -> Secrets {
+    pub(super) fn secrets(&self) -> DeniedPlaces {
         match self.state.mode {
-            SandboxMode::Off => Secrets::default(),
+            SandboxMode::Off => DeniedPlaces::default(),
             SandboxMode::Workspace | SandboxMode::ReadOnly | SandboxMode::Required => {
                 self.policy.secrets().clone()
             }
@@ -157,19 +157,19 @@ impl Sandbox {
 
     /// What the next command may touch, from how the file system is now. `None` when nothing holds
     /// it back. Blocks.
-    pub(super) fn fence(&self) -> Option<Fence> {
+    pub(super) fn fence(&self) -> Option<LandlockPolicy> {
         if !self.is_on() {
             return None;
         }
         // A tool that could not make its cache would fail, and in a fresh home there is none.
         self.caches.call_once(|| self.policy.make_caches());
-        Some(Fence { grants: self.policy.grants(), network: self.network() })
+        Some(LandlockPolicy { grants: self.policy.grants(), network: self.network() })
     }
 
-    fn network(&self) -> Network {
+    fn network(&self) -> NetworkAccess {
         match self.state.network {
-            "no_tcp" => Network::NoTcp,
-            _ => Network::Open,
+            "no_tcp" => NetworkAccess::NoTcp,
+            _ => NetworkAccess::Open,
         }
     }
 
@@ -181,13 +181,13 @@ impl Sandbox {
 
     /// What a command may touch that only reads. `None` where the kernel cannot hold it to that.
     /// Blocks.
-    pub(super) fn fence_for_reading(&self) -> Option<Fence> {
+    pub(super) fn fence_for_reading(&self) -> Option<LandlockPolicy> {
         if !self.can_hold_readers() {
             return None;
         }
         let is_on = self.is_on();
         let grants = if is_on { self.policy.reading_grants() } else { grants_to_read_all() };
-        Some(Fence { grants, network: self.network() })
+        Some(LandlockPolicy { grants, network: self.network() })
     }
 
     /// A temporary folder for commands, where the usual one is not for them.
@@ -222,7 +222,7 @@ impl Sandbox {
 }
 
 /// What is amiss, and what to do about it.
-fn gap(kernel: Support, no_network: bool, exposed: &[PathBuf]) -> String {
+fn gap(kernel: LandlockSupport, no_network: bool, exposed: &[PathBuf]) -> String {
     if kernel.abi == 0 {
         return "this kernel or container has no working Landlock".to_string();
     }

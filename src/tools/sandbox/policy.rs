@@ -4,28 +4,28 @@ use std::fs;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt};
 use std::path::{Path, PathBuf};
 
-use crate::process::{Access, Grant};
+use crate::process::{PathAccess, PathRule};
 
 use super::super::places::resolve;
 use super::known::{DEVICE_PREFIX, DEVICES, MEMORY};
-use super::secrets::Secrets;
-use super::surroundings::Surroundings;
+use super::secrets::DeniedPlaces;
+use super::surroundings::SandboxContext;
 use super::{SandboxMode, SandboxSettings};
 
 /// What a policy is made from.
-pub(super) struct Inputs<'a> {
+pub(super) struct PolicyInputs<'a> {
     pub(super) settings: &'a SandboxSettings,
-    pub(super) around: &'a Surroundings<'a>,
+    pub(super) around: &'a SandboxContext<'a>,
 }
 
 /// The paths of a run's sandbox. All are real.
 #[derive(Debug, Default)]
-pub(super) struct Policy {
+pub(super) struct SandboxPolicy {
     /// Where the run works and what else the user allowed.
     tree: Vec<PathBuf>,
     /// Everything that may be written to.
     roots: Vec<PathBuf>,
-    secrets: Secrets,
+    secrets: DeniedPlaces,
     /// What the user denied, so that it is never passed over in silence.
     denied_by_user: Vec<PathBuf>,
     /// Caches of installed tools. Made if they are missing.
@@ -33,13 +33,13 @@ pub(super) struct Policy {
     own_temp: Option<PathBuf>,
 }
 
-impl Policy {
+impl SandboxPolicy {
     /// Reads links and the shape of the repository; changes nothing.
     ///
     /// # Errors
     /// A path in the settings that cannot be used.
-    pub(super) fn new(inputs: &Inputs<'_>) -> Result<Self, String> {
-        let Inputs { settings, around } = *inputs;
+    pub(super) fn new(inputs: &PolicyInputs<'_>) -> Result<Self, String> {
+        let PolicyInputs { settings, around } = *inputs;
         let listed = |paths: &[String]| {
             paths.iter().map(|path| around.place(path)).collect::<Result<Vec<_>, _>>()
         };
@@ -72,12 +72,12 @@ impl Policy {
         let mut allowed = [allow_read, around.tree(), vec![scratch]].concat();
         allowed.extend(allow_write);
         allowed.retain(|place| denied.iter().any(|denied| place.starts_with(denied)));
-        policy.secrets = Secrets { denied, allowed, kept: deny_write, read_only };
+        policy.secrets = DeniedPlaces { denied, allowed, kept: deny_write, read_only };
         policy.tree = tree;
         Ok(policy)
     }
 
-    pub(super) fn secrets(&self) -> &Secrets {
+    pub(super) fn secrets(&self) -> &DeniedPlaces {
         &self.secrets
     }
 
@@ -106,8 +106,8 @@ impl Policy {
     }
 
     /// Everything that is granted, as the file system is now.
-    pub(super) fn grants(&self) -> Vec<Grant> {
-        let mut grants = vec![Grant::new("/", Access::List)];
+    pub(super) fn grants(&self) -> Vec<PathRule> {
+        let mut grants = vec![PathRule::new("/", PathAccess::List)];
         let mut denied: Vec<PathBuf> = self
             .secrets
             .denied
@@ -127,17 +127,17 @@ impl Policy {
             read(allowed, &within, &mut grants);
         }
         grants.extend(devices());
-        grants.extend(self.roots.iter().map(|root| Grant::new(root, Access::Change)));
+        grants.extend(self.roots.iter().map(|root| PathRule::new(root, PathAccess::Change)));
         grants
     }
 
     /// The same for a command that only reads: nothing may be written, temporary files included.
-    pub(super) fn reading_grants(&self) -> Vec<Grant> {
+    pub(super) fn reading_grants(&self) -> Vec<PathRule> {
         let mut grants = self.grants();
         for grant in &mut grants {
             match grant.access {
-                Access::Change => grant.access = Access::Read,
-                Access::List | Access::Read | Access::Use => {}
+                PathAccess::Change => grant.access = PathAccess::Read,
+                PathAccess::List | PathAccess::Read | PathAccess::Use => {}
             }
         }
         grants
@@ -171,18 +171,18 @@ impl Policy {
 
 /// Everything may be read and nothing written, for a command that only reads where the sandbox is
 /// off.
-pub(super) fn grants_to_read_all() -> Vec<Grant> {
-    let all = [Access::List, Access::Read].map(|access| Grant::new("/", access));
+pub(super) fn grants_to_read_all() -> Vec<PathRule> {
+    let all = [PathAccess::List, PathAccess::Read].map(|access| PathRule::new("/", access));
     all.into_iter().chain(devices()).collect()
 }
 
 /// Grants the content of `folder` without the denied places in it, by granting what is beside
 /// them. What comes to be there later is not granted before the next command.
-fn read(folder: &Path, denied: &[PathBuf], grants: &mut Vec<Grant>) {
+fn read(folder: &Path, denied: &[PathBuf], grants: &mut Vec<PathRule>) {
     let within: Vec<PathBuf> =
         denied.iter().filter(|place| place.starts_with(folder)).cloned().collect();
     if within.is_empty() {
-        grants.push(Grant::new(folder, Access::Read));
+        grants.push(PathRule::new(folder, PathAccess::Read));
         return;
     }
     if within.iter().any(|place| place == folder) {
@@ -201,7 +201,7 @@ fn read(folder: &Path, denied: &[PathBuf], grants: &mut Vec<Grant>) {
         // What a link leads to is granted where it is, if it is. A disk holds every file.
         let Ok(kind) = entry.file_type() else { continue };
         if !kind.is_symlink() && !kind.is_block_device() && !ways.contains(&path) {
-            grants.push(Grant::new(path, Access::Read));
+            grants.push(PathRule::new(path, PathAccess::Read));
         }
     }
     for way in ways.iter().filter(|way| way.is_dir()) {
@@ -209,13 +209,13 @@ fn read(folder: &Path, denied: &[PathBuf], grants: &mut Vec<Grant>) {
     }
 }
 
-fn devices() -> impl Iterator<Item = Grant> {
+fn devices() -> impl Iterator<Item = PathRule> {
     let further = fs::read_dir("/dev").into_iter().flatten().flatten();
     let further = further
         .filter(|entry| entry.file_name().as_encoded_bytes().starts_with(DEVICE_PREFIX.as_bytes()))
         .map(|entry| entry.path());
     let known = DEVICES.iter().map(PathBuf::from);
-    known.chain(further).map(|path| Grant::new(path, Access::Use))
+    known.chain(further).map(|path| PathRule::new(path, PathAccess::Use))
 }
 
 #[cfg(test)]
@@ -248,19 +248,19 @@ mod tests {
             resolve(self.folder.path()).join(name)
         }
 
-        fn policy(&self, settings: SandboxSettings) -> Result<Policy, String> {
+        fn policy(&self, settings: SandboxSettings) -> Result<SandboxPolicy, String> {
             let settings = SandboxSettings { config_dir: Some(self.at("config")), ..settings };
-            let around = Surroundings {
+            let around = SandboxContext {
                 cwd: &self.at("repo/part"),
                 home: Some(&self.at("home")),
                 folders: &[],
                 scratch: &self.at("config/scratch"),
                 environment: &self.environment,
             };
-            Policy::new(&Inputs { settings: &settings, around: &around })
+            SandboxPolicy::new(&PolicyInputs { settings: &settings, around: &around })
         }
 
-        fn made(&self, settings: SandboxSettings) -> Policy {
+        fn made(&self, settings: SandboxSettings) -> SandboxPolicy {
             self.policy(settings).expect("good settings")
         }
     }
@@ -334,10 +334,10 @@ mod tests {
         let mut grants = Vec::new();
         let denied = [ground.at("home/.ssh"), ground.at("home/.netrc")];
         read(&ground.at("home"), &denied, &mut grants);
-        assert_eq!(grants, [Grant::new(ground.at("home/.cache"), Access::Read)]);
+        assert_eq!(grants, [PathRule::new(ground.at("home/.cache"), PathAccess::Read)]);
         grants.clear();
         read(&ground.at("beside"), &denied, &mut grants);
-        assert_eq!(grants, [Grant::new(ground.at("beside"), Access::Read)]);
+        assert_eq!(grants, [PathRule::new(ground.at("beside"), PathAccess::Read)]);
     }
 
     #[test]
@@ -350,7 +350,7 @@ mod tests {
         }
         let whole = SandboxSettings { deny_read: list(&["~/x/**"]), ..SandboxSettings::default() };
         assert!(ground.made(whole).secrets().hides(&ground.at("home/x/y")));
-        let around = Surroundings {
+        let around = SandboxContext {
             cwd: &ground.at("repo"),
             home: None,
             folders: &[],
@@ -358,7 +358,7 @@ mod tests {
             environment: &[],
         };
         let settings = SandboxSettings { deny_read: list(&["~/x"]), ..SandboxSettings::default() };
-        let refused = Policy::new(&Inputs { settings: &settings, around: &around });
+        let refused = SandboxPolicy::new(&PolicyInputs { settings: &settings, around: &around });
         assert!(refused.is_err_and(|why| why.contains("no home folder")));
     }
 
@@ -369,17 +369,17 @@ mod tests {
         for name in ["keys", "one", "two"] {
             fs::write(root.join(name), "").unwrap();
         }
-        let secrets = Secrets { denied: vec![root.join("keys")], ..Secrets::default() };
-        let policy = Policy { roots: vec![root.clone()], secrets, ..Policy::default() };
+        let secrets = DeniedPlaces { denied: vec![root.join("keys")], ..DeniedPlaces::default() };
+        let policy = SandboxPolicy { roots: vec![root.clone()], secrets, ..SandboxPolicy::default() };
         let grants = policy.grants();
-        assert!(grants.contains(&Grant::new(&root, Access::Change)));
+        assert!(grants.contains(&PathRule::new(&root, PathAccess::Change)));
         assert!(grants.iter().all(|grant| grant.path.parent() != Some(root.as_path())));
         // The same folder, merely read, is granted but for the key.
-        let policy = Policy { roots: Vec::new(), ..policy };
+        let policy = SandboxPolicy { roots: Vec::new(), ..policy };
         let grants = policy.grants();
-        assert!(grants.contains(&Grant::new(root.join("one"), Access::Read)));
+        assert!(grants.contains(&PathRule::new(root.join("one"), PathAccess::Read)));
         assert!(grants.iter().all(
-            |grant| !root.join("keys").starts_with(&grant.path) || grant.access == Access::List
+            |grant| !root.join("keys").starts_with(&grant.path) || grant.access == PathAccess::List
         ));
     }
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 /// Denied places, and what is allowed within them. The deepest one decides.
 #[derive(Clone, Debug, Default)]
-pub(in super::super) struct Secrets {
+pub(in super::super) struct DeniedPlaces {
     pub(super) denied: Vec<PathBuf>,
     pub(super) allowed: Vec<PathBuf>,
     /// Places that are not to be written to.
@@ -13,7 +13,7 @@ pub(in super::super) struct Secrets {
     pub(super) read_only: bool,
 }
 
-impl Secrets {
+impl DeniedPlaces {
     /// Whether no path is in a denied place.
     pub(in super::super) fn hides_nothing(&self) -> bool {
         self.denied.is_empty()

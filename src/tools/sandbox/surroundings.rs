@@ -13,7 +13,7 @@ use super::known::{
 use super::repository;
 
 /// What the sandbox is made from, beside what the user said.
-pub(in super::super) struct Surroundings<'a> {
+pub(in super::super) struct SandboxContext<'a> {
     pub(in super::super) cwd: &'a Path,
     pub(in super::super) home: Option<&'a Path>,
     /// Further folders that the run may work in.
@@ -22,7 +22,7 @@ pub(in super::super) struct Surroundings<'a> {
     pub(in super::super) environment: &'a [(OsString, OsString)],
 }
 
-impl Surroundings<'_> {
+impl SandboxContext<'_> {
     fn variable(&self, wanted: &str) -> Option<&OsStr> {
         let found = self.environment.iter().rev().find(|(name, _)| name == wanted);
         found.map(|(_, value)| value.as_os_str())

@@ -23,8 +23,8 @@ const WANTED: &str = "text/markdown, text/html;q=0.9, application/xhtml+xml;q=0.
 
 /// What came of asking for a page.
 #[derive(Debug)]
-pub(super) enum Got {
-    Page(Page),
+pub(super) enum FetchResult {
+    Page(FetchedPage),
     /// The page is at another site, which nobody has allowed yet.
     Elsewhere {
         status: StatusCode,
@@ -34,7 +34,7 @@ pub(super) enum Got {
 
 /// A page as it came.
 #[derive(Debug)]
-pub(super) struct Page {
+pub(super) struct FetchedPage {
     /// Where it was in the end.
     pub(super) url: Url,
     pub(super) status: StatusCode,
@@ -50,7 +50,7 @@ pub(super) struct Page {
 ///
 /// # Errors
 /// Why there is none, for the model.
-pub(super) async fn get<S, F>(url: Url, timeout: Duration, send: S) -> Result<Got, String>
+pub(super) async fn get<S, F>(url: Url, timeout: Duration, send: S) -> Result<FetchResult, String>
 where
     S: Fn(Url) -> F,
     F: Future<Output = Result<Response, String>>,
@@ -62,10 +62,10 @@ where
         let answered = timeout_at(end, send(url.clone())).await;
         let response = answered.map_err(|_| late("the server did not answer"))??;
         let Some(next) = onward(&response, &url)? else {
-            return read(response, url, end, &late).await.map(Got::Page);
+            return read(response, url, end, &late).await.map(FetchResult::Page);
         };
         if !is_same_site(&url, &next) {
-            return Ok(Got::Elsewhere { status: response.status(), to: next });
+            return Ok(FetchResult::Elsewhere { status: response.status(), to: next });
         }
         url = next;
     }
@@ -101,7 +101,7 @@ async fn read(
     url: Url,
     end: Instant,
     late: &impl Fn(&str) -> String,
-) -> Result<Page, String> {
+) -> Result<FetchedPage, String> {
     let status = response.status();
     let most = if status.is_success() { BODY_BYTES_MAX } else { ERROR_BYTES_MAX };
     let header = |name| {
@@ -132,7 +132,7 @@ async fn read(
             }
         }
     }
-    Ok(Page { url, status, content_type, retry_after, body, is_cut })
+    Ok(FetchedPage { url, status, content_type, retry_after, body, is_cut })
 }
 
 /// What went wrong, from the inside out, and without the library's own wrapping.

@@ -24,9 +24,9 @@ pub(super) struct Private {
 }
 
 /// Looks names up as the machine does.
-pub(super) struct System;
+pub(super) struct SystemResolver;
 
-impl Resolve for System {
+impl Resolve for SystemResolver {
     fn resolve(&self, name: Name) -> Resolving {
         let host = name.as_str().to_owned();
         Box::pin(async move {
@@ -37,9 +37,9 @@ impl Resolve for System {
 }
 
 /// Leaves only addresses of the open internet.
-pub(super) struct Guard(pub(super) Arc<dyn Resolve>);
+pub(super) struct AddressGuard(pub(super) Arc<dyn Resolve>);
 
-impl Resolve for Guard {
+impl Resolve for AddressGuard {
     fn resolve(&self, name: Name) -> Resolving {
         let host = name.as_str().to_owned();
         let looked_up = self.0.resolve(name);
@@ -111,7 +111,7 @@ mod tests {
         }
     }
 
-    async fn ask(guard: &Guard) -> Result<Vec<String>, String> {
+    async fn ask(guard: &AddressGuard) -> Result<Vec<String>, String> {
         let name = Name::from_str("evil.example").expect("a name");
         let found = guard.resolve(name).await.map_err(|error| error.to_string())?;
         Ok(found.map(|address| address.ip().to_string()).collect())
@@ -120,7 +120,7 @@ mod tests {
     #[tokio::test]
     async fn each_look_up_is_checked_and_private_addresses_are_left_out() {
         let answers = vec![vec!["8.8.8.8"], vec!["127.0.0.1"], vec!["10.0.0.1", "1.1.1.1"]];
-        let guard = Guard(Arc::new(Rebinding(Mutex::new(answers))));
+        let guard = AddressGuard(Arc::new(Rebinding(Mutex::new(answers))));
         assert_eq!(ask(&guard).await, Ok(vec!["8.8.8.8".to_owned()]));
         let refused = ask(&guard).await.unwrap_err();
         assert!(refused.contains("evil.example is at 127.0.0.1, this machine"), "{refused}");

@@ -11,7 +11,7 @@ use markup5ever_rcdom::{Handle, Node, NodeData};
 use tokio::sync::{Semaphore, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use super::sink::{Tree, grow};
+use super::sink::{HtmlTree, grow};
 
 /// No honest page takes longer.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -28,7 +28,7 @@ const SKIPPED: [&str; 8] =
 
 /// A page that can be read.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Converted {
+pub(super) struct ConvertedPage {
     pub(super) text: String,
     pub(super) title: Option<String>,
     /// Why its end is missing, if it is.
@@ -37,21 +37,21 @@ pub(super) struct Converted {
 
 /// Converts pages, a few at once.
 #[derive(Debug)]
-pub(super) struct Converter(std::sync::Arc<Semaphore>);
+pub(super) struct PageConverter(std::sync::Arc<Semaphore>);
 
-impl Default for Converter {
+impl Default for PageConverter {
     fn default() -> Self {
         Self(std::sync::Arc::new(Semaphore::new(AT_ONCE)))
     }
 }
 
-impl Converter {
+impl PageConverter {
     /// Converts a page on a thread of its own, which is left behind when it takes too long or the
     /// run ends.
     ///
     /// # Errors
     /// Why there is no text.
-    pub(super) async fn convert(&self, html: String) -> Result<Converted, String> {
+    pub(super) async fn convert(&self, html: String) -> Result<ConvertedPage, String> {
         let stop = CancellationToken::new();
         let _stops_when_dropped = stop.clone().drop_guard();
         let work = async {
@@ -71,8 +71,8 @@ impl Converter {
     }
 }
 
-fn markdown(html: &str, stop: &CancellationToken) -> Converted {
-    let Tree { document, cut } = grow(html, stop);
+fn markdown(html: &str, stop: &CancellationToken) -> ConvertedPage {
+    let HtmlTree { document, cut } = grow(html, stop);
     flatten(&document);
     let title = title(&document);
     let options = Options {
@@ -82,7 +82,7 @@ fn markdown(html: &str, stop: &CancellationToken) -> Converted {
     };
     let converter = HtmlToMarkdown::builder().options(options).skip_tags(SKIPPED.to_vec()).build();
     let text = converter.tree_to_markdown(&document);
-    Converted { text, title, cut }
+    ConvertedPage { text, title, cut }
 }
 
 /// Puts all that lies too deep side by side, as text only.
@@ -147,8 +147,8 @@ fn title(document: &Handle) -> Option<String> {
 mod tests {
     use super::*;
 
-    async fn convert(html: impl Into<String>) -> Converted {
-        Converter::default().convert(html.into()).await.expect("every page can be converted")
+    async fn convert(html: impl Into<String>) -> ConvertedPage {
+        PageConverter::default().convert(html.into()).await.expect("every page can be converted")
     }
 
     #[tokio::test]

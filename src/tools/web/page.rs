@@ -2,7 +2,7 @@
 
 use encoding_rs::{Encoding, UTF_8};
 
-use super::super::media::{Kind, kind};
+use super::super::media::{MediaKind, kind};
 use super::super::text;
 
 /// How far into a page it is looked for what it says of its own encoding, in bytes.
@@ -10,7 +10,7 @@ const PREAMBLE: usize = 1024;
 
 /// What can be done with a page.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Nature {
+pub(super) enum PageKind {
     Html,
     Text,
     /// What Read can show: its name.
@@ -19,21 +19,21 @@ pub(super) enum Nature {
 }
 
 /// Tells by what it is said to be, and where that says nothing by how it begins.
-pub(super) fn nature(content_type: Option<&str>, body: &[u8]) -> Nature {
+pub(super) fn nature(content_type: Option<&str>, body: &[u8]) -> PageKind {
     match kind(body) {
-        Some(Kind::Pdf) => return Nature::File("PDF"),
-        Some(Kind::Picture(_)) => return Nature::File("picture"),
+        Some(MediaKind::Pdf) => return PageKind::File("PDF"),
+        Some(MediaKind::Picture(_)) => return PageKind::File("picture"),
         None => {}
     }
     let said = content_type.unwrap_or_default().to_ascii_lowercase();
     let said = said.split(';').next().unwrap_or_default().trim();
     match said {
-        "text/html" | "application/xhtml+xml" => Nature::Html,
-        "" | "application/octet-stream" if text::is_binary(body) => Nature::Other,
-        "" if begins_as_html(body) => Nature::Html,
-        "" | "application/octet-stream" => Nature::Text,
-        _ if is_text(said) => Nature::Text,
-        _ => Nature::Other,
+        "text/html" | "application/xhtml+xml" => PageKind::Html,
+        "" | "application/octet-stream" if text::is_binary(body) => PageKind::Other,
+        "" if begins_as_html(body) => PageKind::Html,
+        "" | "application/octet-stream" => PageKind::Text,
+        _ if is_text(said) => PageKind::Text,
+        _ => PageKind::Other,
     }
 }
 
@@ -102,24 +102,24 @@ mod tests {
     #[test]
     fn a_page_is_what_it_is_said_to_be_and_a_file_by_its_first_bytes() {
         for (said, body, nature) in [
-            (Some("text/html; charset=utf-8"), "x", Nature::Html),
-            (Some("TEXT/HTML"), "x", Nature::Html),
-            (Some("application/xhtml+xml"), "x", Nature::Html),
-            (None, "  <!DOCTYPE html><p>", Nature::Html),
-            (None, "plain", Nature::Text),
-            (None, "a\0b", Nature::Other),
-            (Some("text/markdown"), "<html>", Nature::Text),
-            (Some("application/json"), "{}", Nature::Text),
-            (Some("application/ld+json"), "{}", Nature::Text),
-            (Some("image/svg+xml"), "<svg>", Nature::Text),
-            (Some("application/octet-stream"), "plain", Nature::Text),
-            (Some("application/octet-stream"), "a\0b", Nature::Other),
-            (Some("application/zip"), "PK", Nature::Other),
-            (Some("video/mp4"), "x", Nature::Other),
-            (Some("application/pdf"), "%PDF-1.7", Nature::File("PDF")),
-            (Some("text/html"), "%PDF-1.7", Nature::File("PDF")),
-            (Some("image/gif"), "GIF89a", Nature::File("picture")),
-            (Some("image/png"), "no picture", Nature::Other),
+            (Some("text/html; charset=utf-8"), "x", PageKind::Html),
+            (Some("TEXT/HTML"), "x", PageKind::Html),
+            (Some("application/xhtml+xml"), "x", PageKind::Html),
+            (None, "  <!DOCTYPE html><p>", PageKind::Html),
+            (None, "plain", PageKind::Text),
+            (None, "a\0b", PageKind::Other),
+            (Some("text/markdown"), "<html>", PageKind::Text),
+            (Some("application/json"), "{}", PageKind::Text),
+            (Some("application/ld+json"), "{}", PageKind::Text),
+            (Some("image/svg+xml"), "<svg>", PageKind::Text),
+            (Some("application/octet-stream"), "plain", PageKind::Text),
+            (Some("application/octet-stream"), "a\0b", PageKind::Other),
+            (Some("application/zip"), "PK", PageKind::Other),
+            (Some("video/mp4"), "x", PageKind::Other),
+            (Some("application/pdf"), "%PDF-1.7", PageKind::File("PDF")),
+            (Some("text/html"), "%PDF-1.7", PageKind::File("PDF")),
+            (Some("image/gif"), "GIF89a", PageKind::File("picture")),
+            (Some("image/png"), "no picture", PageKind::Other),
         ] {
             assert_eq!(super::nature(said, body.as_bytes()), nature, "{said:?} {body}");
         }

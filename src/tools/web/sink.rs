@@ -23,20 +23,20 @@ const DEPTH_MAX: usize = 512;
 const PIECE: usize = 1024;
 
 /// A page as a tree.
-pub(super) struct Tree {
+pub(super) struct HtmlTree {
     pub(super) document: Handle,
     /// Why its end is missing, if it is.
     pub(super) cut: Option<&'static str>,
 }
 
 /// Reads a page.
-pub(super) fn grow(html: &str, stop: &CancellationToken) -> Tree {
+pub(super) fn grow(html: &str, stop: &CancellationToken) -> HtmlTree {
     let options = ParseOpts {
         // What a page says to those without scripts is for us.
         tree_builder: TreeBuilderOpts { scripting_enabled: false, ..TreeBuilderOpts::default() },
         ..ParseOpts::default()
     };
-    let mut parser = parse_document(Sink::default(), options);
+    let mut parser = parse_document(HtmlSink::default(), options);
     let mut rest = html;
     let mut cut = None;
     while !rest.is_empty() && cut.is_none() {
@@ -46,24 +46,24 @@ pub(super) fn grow(html: &str, stop: &CancellationToken) -> Tree {
         cut = parser.tokenizer.sink.sink.excess(stop);
     }
     let cut = cut.filter(|_| !rest.is_empty());
-    Tree { document: parser.finish().document, cut }
+    HtmlTree { document: parser.finish().document, cut }
 }
 
 /// A tree that knows how large it is.
-struct Sink {
+struct HtmlSink {
     tree: RcDom,
     nodes: Cell<usize>,
     /// Where something was last added.
     last: RefCell<Option<Handle>>,
 }
 
-impl Default for Sink {
+impl Default for HtmlSink {
     fn default() -> Self {
         Self { tree: RcDom::default(), nodes: Cell::new(0), last: RefCell::new(None) }
     }
 }
 
-impl Sink {
+impl HtmlSink {
     /// What there is too much of.
     fn excess(&self, stop: &CancellationToken) -> Option<&'static str> {
         if stop.is_cancelled() {
@@ -91,7 +91,7 @@ impl Sink {
     }
 }
 
-impl TreeSink for Sink {
+impl TreeSink for HtmlSink {
     type Handle = Handle;
     type Output = RcDom;
     type ElemName<'a> = ExpandedName<'a>;

@@ -9,16 +9,16 @@ use serde_json::json;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::super::capture::{Capture, Scratch, Stream};
+use super::super::capture::{OutputCapture, OutputFolder, OutputStream};
 use super::super::input::WebFetchInput;
-use super::super::outcome::{Outcome, Refusal};
-use super::super::permission::{Deed, Domain, host_of};
+use super::super::outcome::{ToolOutcome, ToolRefusal};
+use super::super::permission::{Access, Domain, host_of};
 use super::super::settings::{BadSettings, ToolSettings};
 use super::super::text;
-use super::fetch::{BODY_BYTES_MAX, Got, Page, get, send};
-use super::guard::{Guard, System, check_literal, check_name};
-use super::html::Converter;
-use super::page::{Nature, decode, nature};
+use super::fetch::{BODY_BYTES_MAX, FetchResult, FetchedPage, get, send};
+use super::guard::{AddressGuard, SystemResolver, check_literal, check_name};
+use super::html::PageConverter;
+use super::page::{PageKind, decode, nature};
 use super::settings::WebSettings;
 use super::target::parse;
 
@@ -32,16 +32,16 @@ const NO_NETWORK: &str = "WebFetch is off: this run has no network (--sandbox-ne
 
 /// Fetches pages for a run.
 #[derive(Debug)]
-pub(in crate::tools) struct Web {
+pub(in crate::tools) struct WebFetcher {
     settings: WebSettings,
     private_hosts: Vec<Domain>,
-    converter: Converter,
+    converter: PageConverter,
     output_limit: usize,
-    scratch: Arc<Scratch>,
+    scratch: Arc<OutputFolder>,
 }
 
 /// The text of a page.
-struct Told {
+struct PageText {
     text: String,
     /// What else there is to say of it.
     notes: Vec<String>,
@@ -53,38 +53,38 @@ struct Told {
 /// There is no network, or the address is none.
 #[expect(clippy::result_large_err, reason = "a refusal is rare, and used up at once")]
 pub(in crate::tools) fn deed<'a>(
-    web: Option<&Web>,
+    web: Option<&WebFetcher>,
     input: &WebFetchInput,
-) -> Result<Deed<'a>, Refusal> {
+) -> Result<Access<'a>, ToolRefusal> {
     if web.is_none() {
-        return Err(Refusal::denied(NO_NETWORK.to_owned()));
+        return Err(ToolRefusal::denied(NO_NETWORK.to_owned()));
     }
-    let url = parse(&input.url).map_err(Refusal::invalid)?;
-    Ok(Deed::Visit(host_of(&url)))
+    let url = parse(&input.url).map_err(ToolRefusal::invalid)?;
+    Ok(Access::Visit(host_of(&url)))
 }
 
 /// Fetches a page. A stop ends it at once, whatever it waits for.
 pub(in crate::tools) async fn fetch(
-    web: Option<&Web>,
+    web: Option<&WebFetcher>,
     input: &WebFetchInput,
     cancel: &CancellationToken,
-) -> Outcome {
-    let Some(web) = web else { return Outcome::failure(NO_NETWORK) };
+) -> ToolOutcome {
+    let Some(web) = web else { return ToolOutcome::failure(NO_NETWORK) };
     tokio::select! {
         biased;
-        () = cancel.cancelled() => Outcome::interrupted(),
+        () = cancel.cancelled() => ToolOutcome::interrupted(),
         outcome = web.visit(&input.url) => outcome,
     }
 }
 
-impl Web {
+impl WebFetcher {
     /// `None` when nothing is to be fetched.
     ///
     /// # Errors
     /// A host that is none.
     pub(in crate::tools) fn of(
         settings: &ToolSettings,
-        scratch: &Arc<Scratch>,
+        scratch: &Arc<OutputFolder>,
     ) -> Result<Option<Self>, BadSettings> {
         let Some(own) = settings.web.as_ref().filter(|_| settings.reaches_web()) else {
             return Ok(None);
@@ -94,33 +94,33 @@ impl Web {
         Ok(Some(Self {
             settings: own.clone(),
             private_hosts: hosts,
-            converter: Converter::default(),
+            converter: PageConverter::default(),
             output_limit: settings.output_limit,
             scratch: Arc::clone(scratch),
         }))
     }
 
-    async fn visit(&self, address: &str) -> Outcome {
+    async fn visit(&self, address: &str) -> ToolOutcome {
         let began = Instant::now();
         let url = match parse(address) {
             Ok(url) => url,
-            Err(why) => return Outcome::failure(why),
+            Err(why) => return ToolOutcome::failure(why),
         };
         let got = get(url.clone(), self.settings.timeout, |url| self.ask(url)).await;
         match got {
-            Ok(Got::Page(page)) if page.status.is_success() => {
+            Ok(FetchResult::Page(page)) if page.status.is_success() => {
                 self.show(page, began.elapsed()).await
             }
-            Ok(Got::Page(page)) => self.regret(page).await,
-            Ok(Got::Elsewhere { status, to }) => {
+            Ok(FetchResult::Page(page)) => self.regret(page).await,
+            Ok(FetchResult::Elsewhere { status, to }) => {
                 let host = host_of(&to);
-                Outcome::failure(format!(
+                ToolOutcome::failure(format!(
                     "{url} leads to another site (HTTP {}): {to}\nIt was not followed. To go on, \
                      fetch that address; {host} must be allowed too.",
                     status.as_u16()
                 ))
             }
-            Err(why) => Outcome::failure(format!("{url} could not be fetched: {why}")),
+            Err(why) => ToolOutcome::failure(format!("{url} could not be fetched: {why}")),
         }
     }
 
@@ -129,7 +129,7 @@ impl Web {
         let host = host_of(&url);
         let is_open = self.private_hosts.iter().any(|known| known.covers(&host));
         let names: Arc<dyn Resolve> =
-            if is_open { Arc::new(System) } else { Arc::new(Guard(Arc::new(System))) };
+            if is_open { Arc::new(SystemResolver) } else { Arc::new(AddressGuard(Arc::new(SystemResolver))) };
         let client = (self.settings.client)(&url, names)?;
         if !is_open {
             check_literal(&url).map_err(|private| private.to_string())?;
@@ -140,10 +140,10 @@ impl Web {
         send(&client.http, url).await
     }
 
-    async fn show(&self, page: Page, took: Duration) -> Outcome {
+    async fn show(&self, page: FetchedPage, took: Duration) -> ToolOutcome {
         let mut told = match self.read(&page).await {
             Ok(told) => told,
-            Err(why) => return Outcome::failure(format!("{} {why}", page.url)),
+            Err(why) => return ToolOutcome::failure(format!("{} {why}", page.url)),
         };
         if page.is_cut {
             told.notes.push(format!("only its first {} MB were read", BODY_BYTES_MAX >> 20));
@@ -157,9 +157,9 @@ impl Web {
             named(page.content_type.as_deref()),
             page.body.len()
         );
-        let mut capture = Capture::new(self.output_limit, Arc::clone(&self.scratch));
-        capture.push(Stream::Out, head.as_bytes()).await;
-        capture.push(Stream::Out, told.text.as_bytes()).await;
+        let mut capture = OutputCapture::new(self.output_limit, Arc::clone(&self.scratch));
+        capture.push(OutputStream::Out, head.as_bytes()).await;
+        capture.push(OutputStream::Out, told.text.as_bytes()).await;
         let shown = capture.finish().await.both;
         let detail = json!({
             "url": page.url.as_str(),
@@ -169,35 +169,35 @@ impl Web {
             "durationMs": u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
             "result": shown,
         });
-        Outcome::text(shown, detail)
+        ToolOutcome::text(shown, detail)
     }
 
     /// The text of a page.
     ///
     /// # Errors
     /// What it is instead, as the end of a sentence about its address.
-    async fn read(&self, page: &Page) -> Result<Told, String> {
+    async fn read(&self, page: &FetchedPage) -> Result<PageText, String> {
         let said = page.content_type.as_deref();
         match nature(said, &page.body) {
-            Nature::Html => {
+            PageKind::Html => {
                 let html = decode(said, &page.body);
                 let made = self.converter.convert(html).await;
                 let made = made.map_err(|why| format!("could not be turned into text: {why}"))?;
                 let title = made.title.map_or(String::new(), |title| format!("Title: {title}\n\n"));
                 let cut = made.cut.map(|why| format!("the rest is left out, because {why}"));
-                Ok(Told { text: title + &made.text, notes: cut.into_iter().collect() })
+                Ok(PageText { text: title + &made.text, notes: cut.into_iter().collect() })
             }
-            Nature::Text => {
+            PageKind::Text => {
                 let text = decode(said, &page.body).replace("\r\n", "\n").replace('\r', "\n");
-                Ok(Told { text, notes: Vec::new() })
+                Ok(PageText { text, notes: Vec::new() })
             }
-            Nature::File(what) if !page.is_cut => {
+            PageKind::File(what) if !page.is_cut => {
                 let kept = self.scratch.keep("page", &page.body).await;
                 let path = kept.map_err(|error| format!("is a {what}, and not saved: {error}"))?;
                 let text = format!("It is a {what}. Read it at {}", path.display());
-                Ok(Told { text, notes: Vec::new() })
+                Ok(PageText { text, notes: Vec::new() })
             }
-            Nature::File(_) | Nature::Other => {
+            PageKind::File(_) | PageKind::Other => {
                 let more = if page.is_cut { "more than " } else { "" };
                 Err(format!(
                     "is no text: it is {}, {more}{} bytes. To get such a file, download it \
@@ -210,7 +210,7 @@ impl Web {
     }
 
     /// What an error says of itself, for a good answer often stands there.
-    async fn regret(&self, page: Page) -> Outcome {
+    async fn regret(&self, page: FetchedPage) -> ToolOutcome {
         let status = page.status;
         let reason = status.canonical_reason().unwrap_or("an unknown status");
         let wait = page.retry_after.as_deref().map_or(String::new(), |wait| {
@@ -221,7 +221,7 @@ impl Web {
         let said = text::clipped(&said, ERROR_CHARS_MAX);
         let page_says =
             if said.is_empty() { String::new() } else { format!("\n{CAUTION}\n\n{said}") };
-        Outcome::failure(format!(
+        ToolOutcome::failure(format!(
             "{}: HTTP {} {reason}{wait}{page_says}",
             page.url,
             status.as_u16()

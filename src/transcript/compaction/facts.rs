@@ -4,9 +4,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::super::Message;
-use super::super::dealings::{Dealing, dealings};
+use super::super::dealings::{ToolExchange, dealings};
 use super::super::excerpt::{excerpt, one_line};
-use super::Cut;
+use super::CutPoint;
 use super::rebuild::RESTORED_FILES;
 
 /// Bounds of the facts, so that no number of compactions lets them grow: files and failures by
@@ -20,43 +20,43 @@ const PATH_MAX: usize = 4_096;
 /// Facts about the work so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub(super) struct Facts {
+pub(super) struct WorkFacts {
     /// In the model's order.
-    pub(super) open_todos: Vec<Todo>,
+    pub(super) open_todos: Vec<TodoFact>,
     /// Touched last, last.
-    pub(super) files: Vec<File>,
+    pub(super) files: Vec<FileFact>,
     /// Failed last, last.
-    pub(super) last_failures: Vec<Failed>,
+    pub(super) last_failures: Vec<FailedCall>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Todo {
+pub(super) struct TodoFact {
     content: String,
     status: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct File {
+pub(super) struct FileFact {
     path: String,
-    state: State,
+    state: FileState,
 }
 
 /// What was done to a file. A change is not forgotten because the file was read after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum State {
+enum FileState {
     Read,
     Edited,
     Written,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Failed {
+pub(super) struct FailedCall {
     call: String,
     said: String,
 }
 
-impl Facts {
+impl WorkFacts {
     pub(super) fn read(text: &str) -> Self {
         serde_json::from_str(text).unwrap_or_default()
     }
@@ -86,24 +86,24 @@ impl Facts {
         self
     }
 
-    fn fail(&mut self, dealing: &Dealing<'_>) {
+    fn fail(&mut self, dealing: &ToolExchange<'_>) {
         let said = excerpt(dealing.text().trim(), FAILURE_MAX);
-        self.last_failures.push(Failed { call: dealing.label(), said });
+        self.last_failures.push(FailedCall { call: dealing.label(), said });
         let surplus = self.last_failures.len().saturating_sub(FAILURES_MAX);
         self.last_failures.drain(..surplus);
     }
 
-    fn touch(&mut self, path: &str, state: State) {
+    fn touch(&mut self, path: &str, state: FileState) {
         let before = self.files.iter().position(|file| file.path == path);
         let before = before.map(|at| self.files.remove(at).state);
         let state = match before {
-            Some(before) if state == State::Read => before,
+            Some(before) if state == FileState::Read => before,
             Some(_) | None => state,
         };
-        self.files.push(File { path: path.to_owned(), state });
+        self.files.push(FileFact { path: path.to_owned(), state });
         if self.files.len() > FILES_MAX {
             // What was only read can be found again; what was changed should be known.
-            let read = self.files.iter().position(|file| file.state == State::Read);
+            let read = self.files.iter().position(|file| file.state == FileState::Read);
             self.files.remove(read.unwrap_or(0));
         }
     }
@@ -111,7 +111,7 @@ impl Facts {
     /// Drops what matters least, until it takes at most `limit` bytes. Open to-dos stay.
     pub(super) fn fit(mut self, limit: usize) -> Self {
         while self.write().is_some_and(|text| text.len() > limit) {
-            let read = self.files.iter().position(|file| file.state == State::Read);
+            let read = self.files.iter().position(|file| file.state == FileState::Read);
             if let Some(at) = read {
                 self.files.remove(at);
             } else if !self.last_failures.is_empty() {
@@ -126,7 +126,7 @@ impl Facts {
     }
 }
 
-fn todos(dealing: &Dealing<'_>) -> Option<Vec<Todo>> {
+fn todos(dealing: &ToolExchange<'_>) -> Option<Vec<TodoFact>> {
     if dealing.name != "TodoWrite" {
         return None;
     }
@@ -135,17 +135,17 @@ fn todos(dealing: &Dealing<'_>) -> Option<Vec<Todo>> {
     let todo = |item: &Value| {
         let content = excerpt(&field(item, "content")?, TODO_MAX);
         let status = field(item, "status").unwrap_or_else(|| "pending".to_owned());
-        (status != "completed").then(|| Todo { content, status: one_line(&status, 40) })
+        (status != "completed").then(|| TodoFact { content, status: one_line(&status, 40) })
     };
     Some(items.iter().filter_map(todo).collect())
 }
 
-fn touched<'a>(dealing: &Dealing<'a>) -> Option<(&'a str, State)> {
+fn touched<'a>(dealing: &ToolExchange<'a>) -> Option<(&'a str, FileState)> {
     let (argument, state) = match dealing.name {
-        "Read" => ("file_path", State::Read),
-        "Write" => ("file_path", State::Written),
-        "Edit" | "MultiEdit" => ("file_path", State::Edited),
-        "NotebookEdit" => ("notebook_path", State::Edited),
+        "Read" => ("file_path", FileState::Read),
+        "Write" => ("file_path", FileState::Written),
+        "Edit" | "MultiEdit" => ("file_path", FileState::Edited),
+        "NotebookEdit" => ("notebook_path", FileState::Edited),
         _ => return None,
     };
     let path = dealing.input.get(argument)?.as_str()?;
@@ -154,7 +154,7 @@ fn touched<'a>(dealing: &Dealing<'a>) -> Option<(&'a str, State)> {
 
 /// A file whose content a compaction takes away, and which part of it the model had seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reading {
+pub struct ReadFile {
     /// As the model wrote it.
     pub path: String,
     /// The first line, as the call gave it. `None` for the beginning.
@@ -165,16 +165,16 @@ pub struct Reading {
 
 /// The files that were read or changed last before the cut, and that the kept part does not show
 /// again: the latest first, at most [`RESTORED_FILES`].
-pub fn recently_read(messages: &[Message], cut: &Cut) -> Vec<Reading> {
-    let fine = |dealing: &Dealing<'_>| !dealing.is_error;
+pub fn recently_read(messages: &[Message], cut: &CutPoint) -> Vec<ReadFile> {
+    let fine = |dealing: &ToolExchange<'_>| !dealing.is_error;
     let shown = |path: &str| {
         dealings(cut.kept(messages)).filter(fine).any(|dealing| {
             // An edit shows only what it changed.
-            matches!(touched(&dealing), Some((same, State::Read | State::Written)) if same == path)
+            matches!(touched(&dealing), Some((same, FileState::Read | FileState::Written)) if same == path)
         })
     };
-    let mut readings: Vec<Reading> = Vec::new();
-    let older: Vec<Dealing<'_>> = dealings(cut.older(messages)).filter(fine).collect();
+    let mut readings: Vec<ReadFile> = Vec::new();
+    let older: Vec<ToolExchange<'_>> = dealings(cut.older(messages)).filter(fine).collect();
     for dealing in older.iter().rev() {
         let Some((path, state)) = touched(dealing) else { continue };
         if readings.len() == RESTORED_FILES {
@@ -184,11 +184,11 @@ pub fn recently_read(messages: &[Message], cut: &Cut) -> Vec<Reading> {
             continue;
         }
         let line = |name| match state {
-            State::Read => dealing.input.get(name).and_then(Value::as_u64),
-            State::Edited | State::Written => None,
+            FileState::Read => dealing.input.get(name).and_then(Value::as_u64),
+            FileState::Edited | FileState::Written => None,
         };
         let (offset, limit) = (line("offset"), line("limit"));
-        readings.push(Reading { path: path.to_owned(), offset, limit });
+        readings.push(ReadFile { path: path.to_owned(), offset, limit });
     }
     readings
 }

@@ -1,8 +1,8 @@
 //! Where a conversation is cut.
 
-use super::super::measure::Size;
-use super::super::{Density, Message, Role};
-use super::root::Root;
+use super::super::measure::ContentSize;
+use super::super::{TokenDensity, Message, Role};
+use super::root::ConversationRoot;
 
 /// An older part smaller than this, in tokens, is not worth a call: the frame around its summary
 /// takes a third of it.
@@ -11,13 +11,13 @@ const OLDER_MIN: u64 = 1_000;
 /// Where a conversation is cut, for the messages that it was planned with. What follows the cut
 /// begins with a reply of the model's, so that no call is parted from its result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cut {
+pub struct CutPoint {
     from: usize,
     pub(super) room: u64,
-    pub(super) density: Density,
+    pub(super) density: TokenDensity,
 }
 
-impl Cut {
+impl CutPoint {
     /// What is to be summarised, the task included.
     pub fn older<'a>(&self, messages: &'a [Message]) -> &'a [Message] {
         &messages[..self.from.min(messages.len())]
@@ -38,11 +38,11 @@ impl Cut {
 /// the threshold less the system prompt and the tools.
 ///
 /// `None` when what came before is not worth a summary. Then only [`super::shrink`] can help.
-pub fn plan(messages: &[Message], room: u64, density: Density) -> Option<Cut> {
+pub fn plan(messages: &[Message], room: u64, density: TokenDensity) -> Option<CutPoint> {
     // Each message is measured once: this is asked before every request when room is short.
-    let sizes: Vec<Size> = messages.iter().map(|message| Size::of(&message.content)).collect();
+    let sizes: Vec<ContentSize> = messages.iter().map(|message| ContentSize::of(&message.content)).collect();
     let guess =
-        |part: &[Size]| part.iter().copied().fold(Size::default(), Size::plus).guess(density);
+        |part: &[ContentSize]| part.iter().copied().fold(ContentSize::default(), ContentSize::plus).guess(density);
     let budget = room.min(guess(&sizes)) / 4;
     let starts = messages.iter().enumerate().filter(|(_, m)| m.role == Role::Assistant);
     let mut from = messages.len();
@@ -54,9 +54,9 @@ pub fn plan(messages: &[Message], room: u64, density: Density) -> Option<Cut> {
         }
         from = start;
     }
-    let cut = Cut { from, room, density };
+    let cut = CutPoint { from, room, density };
     let older = cut.older(messages);
-    let task = density.of_blocks(&Root::of(older).task);
+    let task = density.of_blocks(&ConversationRoot::of(older).task);
     let worth = guess(&sizes[..older.len()]).saturating_sub(task) >= OLDER_MIN;
     (worth && from < messages.len()).then_some(cut)
 }

@@ -6,8 +6,8 @@ use std::slice;
 use super::super::dealings::text_of;
 use super::super::excerpt::{EXCERPT_MIN, excerpt, excerpt_within, fair_share};
 use super::super::{Block, Message, Role};
-use super::Cut;
-use super::root::Root;
+use super::CutPoint;
+use super::root::ConversationRoot;
 use super::shrink::squeeze;
 
 /// How many files come back after a compaction. A model works on a handful at a time; more would
@@ -32,22 +32,22 @@ const SECTION: u64 = 400;
 
 /// What the shell brings to a compaction.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Carried<'a> {
+pub struct CompactionInputs<'a> {
     /// Files read again from disk, in the order of [`super::recently_read`].
-    pub restored: &'a [Restored],
+    pub restored: &'a [RestoredFile],
     /// Texts in the user's messages that are not the user's: the nudges.
     pub ours: &'a [&'a str],
 }
 
 /// A file as it is now.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Restored {
+pub struct RestoredFile {
     pub path: String,
     pub content: String,
 }
 
 /// How much of one file is worth reading again, in bytes.
-pub fn restored_bytes(cut: &Cut) -> u64 {
+pub fn restored_bytes(cut: &CutPoint) -> u64 {
     cut.density.bytes(RESTORED_EACH.min(cut.room / RESTORED_SHARE))
 }
 
@@ -58,9 +58,9 @@ pub fn restored_bytes(cut: &Cut) -> u64 {
 /// cut too: who compacts down to the brim has to compact again after the next turn.
 pub fn rebuild(
     mut messages: Vec<Message>,
-    cut: &Cut,
+    cut: &CutPoint,
     summary: &str,
-    carried: &Carried<'_>,
+    carried: &CompactionInputs<'_>,
 ) -> Vec<Message> {
     let mut kept = messages.split_off(cut.from().min(messages.len()));
     let root = fill(&messages, &kept, cut, summary, carried).into_message();
@@ -75,12 +75,12 @@ pub fn rebuild(
 fn fill(
     older: &[Message],
     kept: &[Message],
-    cut: &Cut,
+    cut: &CutPoint,
     summary: &str,
-    carried: &Carried<'_>,
-) -> Root {
+    carried: &CompactionInputs<'_>,
+) -> ConversationRoot {
     let density = cut.density;
-    let mut root = Root::of(older);
+    let mut root = ConversationRoot::of(older);
     let taken_away = density.of(older).saturating_sub(density.of_blocks(&root.task));
     shorten_task(&mut root.task, cut);
     root.later.extend(later_words(&older[1.min(older.len())..]));
@@ -90,7 +90,7 @@ fn fill(
     root.summary.clear();
     root.files.clear();
     let frame = density.tokens(SECTION);
-    let left = |root: &Root| {
+    let left = |root: &ConversationRoot| {
         taken_away.saturating_sub(density.of_blocks(&root.besides_the_task())).saturating_sub(frame)
     };
     let summary = Some(summary.trim()).filter(|summary| !summary.is_empty()).unwrap_or(NO_SUMMARY);
@@ -103,7 +103,7 @@ fn whole(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
-fn shorten_task(task: &mut [Block], cut: &Cut) {
+fn shorten_task(task: &mut [Block], cut: &CutPoint) {
     let most = cut.room / TASK_SHARE;
     let size = cut.density.of_blocks(task.iter());
     if size <= most {
@@ -148,7 +148,7 @@ fn newest(texts: Vec<String>, limit: usize) -> Vec<String> {
 }
 
 /// As many files as fit in `left` tokens, each cut to its share.
-fn restore(files: &[Restored], left: u64, cut: &Cut) -> Vec<String> {
+fn restore(files: &[RestoredFile], left: u64, cut: &CutPoint) -> Vec<String> {
     let mut left = left.min(RESTORED_ALL).min(cut.room / RESTORED_SHARE);
     let mut texts = Vec::new();
     for file in files.iter().take(RESTORED_FILES) {

@@ -2,30 +2,30 @@
 
 use super::super::dealings::{label, stub, text_of};
 use super::super::excerpt::{EXCERPT_MIN, excerpt, fair_share, within};
-use super::super::{Block, Density, Message, Role};
-use super::root::Root;
+use super::super::{Block, TokenDensity, Message, Role};
+use super::root::ConversationRoot;
 
 /// How often the oldest rounds may be dropped because the service still finds the text too long.
 pub const DROPS_MAX: u8 = 3;
 
 /// One thing that was said or done.
-struct Piece {
+struct RenderedPiece {
     heading: String,
     body: String,
-    kind: Kind,
+    kind: PieceKind,
 }
 
 /// What is cut first: traffic, then words.
 #[derive(Clone, Copy, PartialEq)]
-enum Kind {
+enum PieceKind {
     Words,
     /// What tools were given and gave.
     Traffic,
 }
 
-impl Piece {
+impl RenderedPiece {
     fn words(heading: &str, body: impl Into<String>) -> Self {
-        Self { heading: heading.to_owned(), body: body.into(), kind: Kind::Words }
+        Self { heading: heading.to_owned(), body: body.into(), kind: PieceKind::Words }
     }
 
     /// What it takes besides its body: the heading and the line ends around it.
@@ -37,14 +37,14 @@ impl Piece {
 /// `older` as plain text of at most `room` tokens, whatever it holds: without thinking and
 /// without media. `drops` is how often the service has refused it as too long: each time a
 /// quarter of the rounds, from the oldest on, and a quarter of the text are left out.
-pub fn render(older: &[Message], room: u64, density: Density, drops: u8) -> String {
+pub fn render(older: &[Message], room: u64, density: TokenDensity, drops: u8) -> String {
     let drops = usize::from(drops.min(DROPS_MAX));
     within(room, density, |limit| text_of_at_most(limit, older, drops))
 }
 
 fn text_of_at_most(limit: usize, older: &[Message], drops: usize) -> String {
     let (opening, mut rounds) = pieces(older);
-    let size = |pieces: &[Piece]| {
+    let size = |pieces: &[RenderedPiece]| {
         pieces.iter().map(|piece| piece.frame() + piece.body.len()).fold(0, usize::saturating_add)
     };
     let whole = rounds.iter().map(|round| size(round)).fold(size(&opening), usize::saturating_add);
@@ -58,15 +58,15 @@ fn text_of_at_most(limit: usize, older: &[Message], drops: usize) -> String {
 }
 
 /// What the conversation opens with, and its rounds.
-fn pieces(older: &[Message]) -> (Vec<Piece>, Vec<Vec<Piece>>) {
-    let root = Root::of(older);
+fn pieces(older: &[Message]) -> (Vec<RenderedPiece>, Vec<Vec<RenderedPiece>>) {
+    let root = ConversationRoot::of(older);
     let task: Vec<String> = root.task.iter().filter_map(plain).collect();
-    let mut opening = vec![Piece::words("The task", task.join("\n"))];
-    opening.extend(root.later.iter().map(|text| Piece::words("User", text.as_str())));
+    let mut opening = vec![RenderedPiece::words("The task", task.join("\n"))];
+    opening.extend(root.later.iter().map(|text| RenderedPiece::words("User", text.as_str())));
     if !root.summary.is_empty() {
-        opening.push(Piece::words("Summary of what came before", root.summary));
+        opening.push(RenderedPiece::words("Summary of what came before", root.summary));
     }
-    let mut rounds: Vec<Vec<Piece>> = Vec::new();
+    let mut rounds: Vec<Vec<RenderedPiece>> = Vec::new();
     for (at, message) in older.iter().enumerate().skip(1) {
         let before = &older[at - 1].content;
         let said = message.content.iter().filter_map(|block| piece(message.role, block, before));
@@ -82,16 +82,16 @@ fn plain(block: &Block) -> Option<String> {
     text_of(block).map(str::to_owned).or_else(|| stub(block))
 }
 
-fn piece(role: Role, block: &Block, before: &[Block]) -> Option<Piece> {
+fn piece(role: Role, block: &Block, before: &[Block]) -> Option<RenderedPiece> {
     Some(match block {
         Block::Text { text } => {
             let who = if role == Role::User { "User" } else { "Assistant" };
-            Piece::words(who, text.trim())
+            RenderedPiece::words(who, text.trim())
         }
-        Block::ToolUse { name, input, .. } => Piece {
+        Block::ToolUse { name, input, .. } => RenderedPiece {
             heading: format!("Assistant calls {}", label(name, input)),
             body: input.to_string(),
-            kind: Kind::Traffic,
+            kind: PieceKind::Traffic,
         },
         Block::ToolResult { tool_use_id, content, is_error } => {
             let called = before.iter().find_map(|block| match block {
@@ -107,14 +107,14 @@ fn piece(role: Role, block: &Block, before: &[Block]) -> Option<Piece> {
             });
             let failed = if *is_error { " (failed)" } else { "" };
             let parts: Vec<String> = content.iter().filter_map(plain).collect();
-            Piece {
+            RenderedPiece {
                 heading: format!("Result of {}{failed}", called.unwrap_or_default()),
                 body: parts.join("\n"),
-                kind: Kind::Traffic,
+                kind: PieceKind::Traffic,
             }
         }
         Block::Image { .. } | Block::Document { .. } | Block::Other(_) => {
-            Piece::words("User", stub(block)?)
+            RenderedPiece::words("User", stub(block)?)
         }
         Block::Thinking { .. } | Block::RedactedThinking { .. } => return None,
     })
@@ -122,10 +122,10 @@ fn piece(role: Role, block: &Block, before: &[Block]) -> Option<Piece> {
 
 /// Cuts bodies, traffic first, until all fits; where that is not enough, leaves out what is
 /// oldest after the opening.
-fn fit(mut pieces: Vec<Piece>, first_round: usize, gap: bool, limit: usize) -> String {
+fn fit(mut pieces: Vec<RenderedPiece>, first_round: usize, gap: bool, limit: usize) -> String {
     const GAP: &str = "(Earlier rounds are left out.)";
-    let frames: usize = pieces.iter().map(Piece::frame).sum();
-    let least = |piece: &Piece| piece.frame() + piece.body.len().min(EXCERPT_MIN);
+    let frames: usize = pieces.iter().map(RenderedPiece::frame).sum();
+    let least = |piece: &RenderedPiece| piece.frame() + piece.body.len().min(EXCERPT_MIN);
     let mut needed = pieces.iter().map(least).fold(GAP.len() + 4, usize::saturating_add);
     let mut surplus = first_round;
     while needed > limit && surplus < pieces.len() {
@@ -134,8 +134,8 @@ fn fit(mut pieces: Vec<Piece>, first_round: usize, gap: bool, limit: usize) -> S
     }
     let gone: usize = pieces.drain(first_round..surplus).map(|piece| piece.frame()).sum();
     let room = limit.saturating_sub(GAP.len() + 4).saturating_sub(frames - gone);
-    squeeze(&mut pieces, Kind::Traffic, room);
-    squeeze(&mut pieces, Kind::Words, room);
+    squeeze(&mut pieces, PieceKind::Traffic, room);
+    squeeze(&mut pieces, PieceKind::Words, room);
     let mut text = String::new();
     for (at, piece) in pieces.iter().enumerate() {
         if at == first_round && (gap || gone > 0) {
@@ -152,8 +152,8 @@ fn fit(mut pieces: Vec<Piece>, first_round: usize, gap: bool, limit: usize) -> S
 }
 
 /// Cuts the bodies of a kind so that all bodies together take at most `room` bytes.
-fn squeeze(pieces: &mut [Piece], kind: Kind, room: usize) {
-    let length = |piece: &Piece| u64::try_from(piece.body.len()).unwrap_or(u64::MAX);
+fn squeeze(pieces: &mut [RenderedPiece], kind: PieceKind, room: usize) {
+    let length = |piece: &RenderedPiece| u64::try_from(piece.body.len()).unwrap_or(u64::MAX);
     let others = pieces.iter().filter(|piece| piece.kind != kind);
     let others = others.map(length).fold(0, u64::saturating_add);
     let room = u64::try_from(room).unwrap_or(u64::MAX).saturating_sub(others);

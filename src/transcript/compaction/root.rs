@@ -7,7 +7,7 @@ use std::slice;
 
 use super::super::dealings::text_of;
 use super::super::{Block, Message, Role};
-use super::facts::Facts;
+use super::facts::WorkFacts;
 
 const TASK: &str = "[outlast] This conversation grew too long, so its earlier part was replaced \
                     by a summary. The task, word for word:";
@@ -22,12 +22,12 @@ const GO_ON: &str = "[outlast] The latest messages follow as they were. Go on wi
 
 /// What the first messages of a conversation hold.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Root {
+pub(super) struct ConversationRoot {
     pub(super) task: Vec<Block>,
     /// What the user said later, oldest first.
     pub(super) later: Vec<String>,
     pub(super) summary: String,
-    pub(super) facts: Facts,
+    pub(super) facts: WorkFacts,
     /// Files with what they hold, as one text each.
     pub(super) files: Vec<String>,
 }
@@ -39,7 +39,7 @@ pub(in super::super) fn is_root(message: &Message) -> bool {
 
 /// Which part a block belongs to.
 #[derive(Clone, Copy, PartialEq)]
-enum Part {
+enum RootPart {
     Task,
     Later,
     Summary,
@@ -49,7 +49,7 @@ enum Part {
     Added,
 }
 
-impl Part {
+impl RootPart {
     fn begun_by(block: &Block) -> Option<Self> {
         Some(match text_of(block)? {
             LATER => Self::Later,
@@ -62,7 +62,7 @@ impl Part {
     }
 }
 
-impl Root {
+impl ConversationRoot {
     /// Reads the first message. One that no compaction made is the task.
     pub(super) fn of(messages: &[Message]) -> Self {
         let Some(first) = messages.first().filter(|first| first.role == Role::User) else {
@@ -71,18 +71,18 @@ impl Root {
         if !is_root(first) {
             return Self { task: first.content.clone(), ..Self::default() };
         }
-        let (mut root, mut part) = (Self::default(), Part::Task);
+        let (mut root, mut part) = (Self::default(), RootPart::Task);
         for block in &first.content[1..] {
-            if let Some(next) = Part::begun_by(block).filter(|_| part != Part::Added) {
+            if let Some(next) = RootPart::begun_by(block).filter(|_| part != RootPart::Added) {
                 part = next;
                 continue;
             }
             match (part, text_of(block)) {
-                (Part::Task, _) => root.task.push(block.clone()),
-                (Part::Later | Part::Added, Some(text)) => root.later.push(text.to_owned()),
-                (Part::Summary, Some(text)) => root.summary.push_str(text),
-                (Part::Facts, Some(text)) => root.facts = Facts::read(text),
-                (Part::Files, Some(text)) => root.files.push(text.to_owned()),
+                (RootPart::Task, _) => root.task.push(block.clone()),
+                (RootPart::Later | RootPart::Added, Some(text)) => root.later.push(text.to_owned()),
+                (RootPart::Summary, Some(text)) => root.summary.push_str(text),
+                (RootPart::Facts, Some(text)) => root.facts = WorkFacts::read(text),
+                (RootPart::Files, Some(text)) => root.files.push(text.to_owned()),
                 (_, None) => {}
             }
         }

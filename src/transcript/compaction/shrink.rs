@@ -2,12 +2,12 @@
 
 use super::super::dealings::{stub, text_of};
 use super::super::excerpt::{EXCERPT_MIN, excerpt_within, fair_share};
-use super::super::{Block, Density, Message, Role};
+use super::super::{Block, TokenDensity, Message, Role};
 
 /// Cuts the results of the last round so that it takes at most half of `room` tokens, as far as
 /// results can give that: small ones stay whole, large ones lose their middle. For a round that
 /// no summary can help. Returns about how many tokens were freed; 0 when nothing was changed.
-pub fn shrink(messages: &mut [Message], room: u64, density: Density) -> u64 {
+pub fn shrink(messages: &mut [Message], room: u64, density: TokenDensity) -> u64 {
     let start = last_round(messages);
     let round = &mut messages[start..];
     let before = density.of(round);
@@ -16,7 +16,7 @@ pub fn shrink(messages: &mut [Message], room: u64, density: Density) -> u64 {
 }
 
 /// Whether [`shrink`] would change anything.
-pub fn can_shrink(messages: &[Message], room: u64, density: Density) -> bool {
+pub fn can_shrink(messages: &[Message], room: u64, density: TokenDensity) -> bool {
     squeezing(&messages[last_round(messages)..], room / 2, density).is_some()
 }
 
@@ -27,7 +27,7 @@ fn last_round(messages: &[Message]) -> usize {
 }
 
 /// What makes a round small enough.
-struct Squeezing {
+struct RoundShrink {
     /// The most that one text may take, in tokens.
     share: u64,
     without_media: bool,
@@ -35,8 +35,8 @@ struct Squeezing {
 
 /// Cuts the results in `messages` until all of it takes at most `limit` tokens, or until they
 /// cannot be cut any more.
-pub(super) fn squeeze(messages: &mut [Message], limit: u64, density: Density) {
-    let Some(Squeezing { share, without_media }) = squeezing(messages, limit, density) else {
+pub(super) fn squeeze(messages: &mut [Message], limit: u64, density: TokenDensity) {
+    let Some(RoundShrink { share, without_media }) = squeezing(messages, limit, density) else {
         return;
     };
     let blocks = messages.iter_mut().flat_map(|message| &mut message.content);
@@ -55,7 +55,7 @@ pub(super) fn squeeze(messages: &mut [Message], limit: u64, density: Density) {
 }
 
 /// `None` when nothing has to be cut, or nothing can be.
-fn squeezing(messages: &[Message], limit: u64, density: Density) -> Option<Squeezing> {
+fn squeezing(messages: &[Message], limit: u64, density: TokenDensity) -> Option<RoundShrink> {
     let all = density.of(messages);
     if all <= limit {
         return None;
@@ -70,10 +70,10 @@ fn squeezing(messages: &[Message], limit: u64, density: Density) -> Option<Squee
     let without_media = others > limit && blocks.iter().any(|block| stub(block).is_some());
     let share = fair_share(sizes, limit.saturating_sub(others));
     let helps = without_media || texts.iter().any(|text| is_too_long(text, share, density));
-    helps.then_some(Squeezing { share, without_media })
+    helps.then_some(RoundShrink { share, without_media })
 }
 
 /// Whether cutting `text` to its share makes it shorter by more than the note of the cut.
-fn is_too_long(text: &str, share: u64, density: Density) -> bool {
+fn is_too_long(text: &str, share: u64, density: TokenDensity) -> bool {
     text.len() > 2 * EXCERPT_MIN && density.of_text(text) > share
 }

@@ -6,9 +6,9 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use outlast::recovery::{
-    Action, Ask, Connection, Counsel, ErrorBody, ErrorClass, Event, Failure, Fate, Mode, Moment,
-    Nudge, Occasion, Pace, Persistence, Phase, Probed, Purpose, Reach, RecoveryPlan, Reply, Ruling,
-    Run, Source, Standing, StopReason, Transition, Trim, Weight,
+    Action, ModelCall, ConnectionChoice, StopHookDecision, ErrorBody, ErrorClass, Event, Failure, ReplyDisposition, ReplyMode, Moment,
+    Nudge, CompactionTrigger, LoopStatus, Persistence, Phase, Probed, CallPurpose, FailureStage, RecoveryPlan, ReplyKind, RetryHint,
+    Run, QuerySource, Standing, StopReason, Transition, Trim, TokenEstimate,
 };
 
 use super::super::secs;
@@ -18,7 +18,7 @@ use super::world::World;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Sent {
     rung: u8,
-    pub(super) purpose: Purpose,
+    pub(super) purpose: CallPurpose,
     revision: u64,
     fast: bool,
 }
@@ -43,7 +43,7 @@ pub(super) struct Seen {
     refused: Vec<Sent>,
     /// Whether it was a request to the model that failed, and not a refresh.
     failed_asking: bool,
-    last_reply: Option<Reply>,
+    last_reply: Option<ReplyKind>,
     /// Since the last turn that ended.
     turn: Counts,
     compactions: u8,
@@ -95,7 +95,7 @@ struct Models {
 #[derive(Default)]
 struct Streams {
     /// How the last request was made.
-    asked: Option<(Mode, Connection)>,
+    asked: Option<(ReplyMode, ConnectionChoice)>,
     /// Broken streams in a row.
     torn: u8,
     /// Replies that are not to stream, the one at hand included.
@@ -110,14 +110,14 @@ impl Streams {
     /// A request failed.
     fn fail(&mut self, failure: Failure) {
         let Some((mode, connection)) = self.asked else { return };
-        let streamed = matches!(failure.reach, Reach::Stream | Reach::Block);
-        let stale = failure.reach == Reach::StaleConnection && connection == Connection::Pooled;
+        let streamed = matches!(failure.reach, FailureStage::Stream | FailureStage::Block);
+        let stale = failure.reach == FailureStage::StaleConnection && connection == ConnectionChoice::Pooled;
         let lost = failure.class == ErrorClass::ConnectionError;
         let of_the_wire = matches!(
             failure.class,
             ErrorClass::ApiTimeout | ErrorClass::StreamStalled | ErrorClass::BadResponse
-        ) || (lost && !stale && failure.reach != Reach::Nowhere);
-        if mode == Mode::Whole {
+        ) || (lost && !stale && failure.reach != FailureStage::Nowhere);
+        if mode == ReplyMode::Whole {
             self.whole = if of_the_wire { 0 } else { self.whole };
             return;
         }
@@ -173,7 +173,7 @@ impl Seen {
     }
 
     /// Whether the last request was not for this.
-    pub(super) fn is_new_to(&self, purpose: Purpose) -> bool {
+    pub(super) fn is_new_to(&self, purpose: CallPurpose) -> bool {
         self.sent.is_none_or(|sent| sent.purpose != purpose)
     }
 
@@ -183,7 +183,7 @@ impl Seen {
     }
 
     fn was_summarising(&self) -> bool {
-        self.sent.is_some_and(|sent| sent.purpose != Purpose::Reply)
+        self.sent.is_some_and(|sent| sent.purpose != CallPurpose::Reply)
     }
 }
 
@@ -212,7 +212,7 @@ fn is_odd(failure: Failure) -> bool {
 }
 
 /// From the window, less what a first reply takes, less the headroom; half of it at least.
-fn is_crowded(weight: Weight) -> bool {
+fn is_crowded(weight: TokenEstimate) -> bool {
     let reserved = 8_192.min(weight.ceiling) + 13_000;
     weight.size >= weight.window.saturating_sub(reserved).max(weight.window / 2)
 }
@@ -229,7 +229,7 @@ impl World {
         self.check_context(before, step);
         self.check_cures(step);
         self.check_words(step);
-        if step.edit.reply == Fate::Keep {
+        if step.edit.reply == ReplyDisposition::Keep {
             self.seen.turns += 1;
             self.seen.streams.whole = self.seen.streams.whole.saturating_sub(1);
             let most = self.limits.budgets.turns.unwrap_or(u32::MAX);
@@ -251,7 +251,7 @@ impl World {
 
     /// A turn begins with everything that a model is asked anew after.
     fn begin_turn(&mut self, event: Event) {
-        let answered = matches!(event, Event::Replied(Reply::Answer { .. }));
+        let answered = matches!(event, Event::Replied(ReplyKind::Answer { .. }));
         let begins = matches!(
             event,
             Event::Begin
@@ -359,7 +359,7 @@ impl World {
             failure.class,
             ErrorClass::InvalidApiKey | ErrorClass::TokenRevoked | ErrorClass::Aborted
         );
-        let told_to = failure.ruling == Some(Ruling::Retry);
+        let told_to = failure.ruling == Some(RetryHint::Retry);
         let doubtful = failure.contradicted && !self.seen.doubted();
         let may_come_again = told_to || doubtful || is_odd(failure);
         if asking && is_final(failure.class) && !mended_elsewhere && !may_come_again {
@@ -390,35 +390,35 @@ impl World {
         true
     }
 
-    fn hear_reply(&mut self, reply: Reply) {
+    fn hear_reply(&mut self, reply: ReplyKind) {
         self.seen.failed = None;
         self.seen.streams.hold();
         let summarising = self.seen.was_summarising();
         if !summarising {
             self.seen.last_reply = Some(reply);
         }
-        if !matches!(reply, Reply::Empty | Reply::Incomplete(_)) || summarising {
+        if !matches!(reply, ReplyKind::Empty | ReplyKind::Incomplete(_)) || summarising {
             (self.seen.repeats, self.seen.refreshes, self.seen.probes.early) = (0, 0, 0);
             self.seen.odd = 0;
             self.seen.models.home = None;
         }
         match reply {
             _any if summarising => {}
-            Reply::Empty => {
+            ReplyKind::Empty => {
                 self.seen.empty += 1;
                 self.seen.turn.troubled = true;
                 // One more is the end, and one more may come from a model that was tried again.
                 let most = u32::from(self.limits.budgets.empty_replies) + 2;
                 assert!(self.seen.empty <= most, "seed {}: empty for ever", self.seed);
             }
-            Reply::Answer { .. } | Reply::Early { .. } | Reply::ToolCalls { .. } => {
+            ReplyKind::Answer { .. } | ReplyKind::Early { .. } | ReplyKind::ToolCalls { .. } => {
                 let compacted = self.seen.turn.compacted;
                 self.seen.turn = Counts { compacted, ..Counts::default() };
                 self.seen.empty = 0;
-                self.seen.turn.compacted &= !matches!(reply, Reply::Answer { .. });
+                self.seen.turn.compacted &= !matches!(reply, ReplyKind::Answer { .. });
             }
-            Reply::Incomplete(_) => self.seen.turn.troubled = true,
-            Reply::CutShort(_) | Reply::Refusal | Reply::Paused => {}
+            ReplyKind::Incomplete(_) => self.seen.turn.troubled = true,
+            ReplyKind::CutShort(_) | ReplyKind::Refusal | ReplyKind::Paused => {}
         }
     }
 
@@ -445,7 +445,7 @@ impl World {
                 step.event,
                 Event::Failed(_)
                     | Event::Probed(Probed::Failed(_))
-                    | Event::Replied(Reply::Empty | Reply::Incomplete(_))
+                    | Event::Replied(ReplyKind::Empty | ReplyKind::Incomplete(_))
             );
             assert!(allowed, "seed {seed}: the model changed by {:?}", step.event);
             if let Some(home) = models.home.take() {
@@ -470,13 +470,13 @@ impl World {
 
     fn check_context(&mut self, before: Run, step: &Transition) {
         let seed = self.seed;
-        if step.edit.reply == Fate::Summary {
+        if step.edit.reply == ReplyDisposition::Summary {
             (self.seen.summed_up, self.seen.forgone) = (true, 0);
         }
         if step.plan == Some(RecoveryPlan::Forgo) {
             self.seen.forgone += 1;
         }
-        if let (Event::Weighed(weight), Phase::Weighing(Purpose::Reply)) =
+        if let (Event::Weighed(weight), Phase::Weighing(CallPurpose::Reply)) =
             (step.event, before.phase)
         {
             let crowded = is_crowded(weight);
@@ -493,12 +493,12 @@ impl World {
     }
 
     /// What is due is compacted, and nothing else.
-    fn check_ahead(&mut self, weight: Weight, crowded: bool, action: Action) {
+    fn check_ahead(&mut self, weight: TokenEstimate, crowded: bool, action: Action) {
         let seed = self.seed;
         let working = self.limits.auto_compact && self.seen.forgone < self.limits.budgets.forgone;
         let left = self.seen.compactions < self.limits.budgets.compactions;
         let due = crowded && working && left && weight.remedies.rounds && !self.seen.turn.compacted;
-        let ahead = Purpose::Summary(Occasion::Threshold);
+        let ahead = CallPurpose::Summary(CompactionTrigger::Threshold);
         match action {
             Action::Weigh { purpose, .. } if purpose == ahead => {
                 assert!(due, "seed {seed}: compacted without need");
@@ -575,9 +575,9 @@ impl World {
     fn check_words(&self, step: &Transition) {
         let seed = self.seed;
         let goes_on = matches!(step.action, Action::Weigh { .. });
-        if goes_on && step.event == Event::ToolsDone(Pace::Repeating) {
+        if goes_on && step.event == Event::ToolsDone(LoopStatus::Repeating) {
             assert_eq!(step.edit.say, Some(Nudge::StepBack), "seed {seed}");
-        } else if step.event == Event::ToolsDone(Pace::Stuck) {
+        } else if step.event == Event::ToolsDone(LoopStatus::Stuck) {
             assert_eq!(step.action, Action::Finish(StopReason::Stalled), "seed {seed}");
         } else if goes_on && (step.event == Event::Checked { passed: false }) {
             assert!(step.edit.say.is_some_and(Nudge::is_unmet), "seed {seed}");
@@ -587,7 +587,7 @@ impl World {
     // --- requests -----------------------------------------------------------------------------
 
     /// N retries are N+1 requests: whatever repeats a request that failed is counted here.
-    fn check_request(&mut self, ask: Ask) {
+    fn check_request(&mut self, ask: ModelCall) {
         let seed = self.seed;
         self.seen.requests += 1;
         let allowed = self.seen.allowed;
@@ -598,7 +598,7 @@ impl World {
         assert!(ask.cap <= room.min(self.weight.ceiling), "seed {seed}: {ask:?} has no room");
         self.check_speed(ask);
         let whole = self.seen.streams.whole > 0;
-        assert_eq!(ask.mode == Mode::Whole, whole, "seed {seed}: {ask:?}");
+        assert_eq!(ask.mode == ReplyMode::Whole, whole, "seed {seed}: {ask:?}");
         self.seen.streams.asked = Some((ask.mode, ask.connection));
         let (rung, purpose, fast) = (ask.rung, ask.purpose, ask.fast);
         let sent = Some(Sent { rung, purpose, revision: self.talk.revision, fast });
@@ -614,7 +614,7 @@ impl World {
         }
     }
 
-    fn check_speed(&mut self, ask: Ask) {
+    fn check_speed(&mut self, ask: ModelCall) {
         let seed = self.seed;
         let pace = &mut self.seen.speed;
         if ask.fast {
@@ -628,9 +628,9 @@ impl World {
 
     fn repeat(&mut self, failed: Failure) {
         let seed = self.seed;
-        let told_to = failed.ruling == Some(Ruling::Retry);
+        let told_to = failed.ruling == Some(RetryHint::Retry);
         if is_odd(failed) && !told_to {
-            assert_ne!(failed.ruling, Some(Ruling::Stop), "seed {seed}: asked against its word");
+            assert_ne!(failed.ruling, Some(RetryHint::Stop), "seed {seed}: asked against its word");
             self.seen.odd += 1;
             // One more where the credential was fetched anew in between.
             let most = u32::from(self.limits.budgets.odd_refusals) + 1;
@@ -641,9 +641,9 @@ impl World {
         let refused = is_final(failed.class) && self.seen.failed_asking && !told_to && !doubtful;
         assert!(!refused, "seed {seed}: the same request after {}", failed.class);
         let overload = failed.class == ErrorClass::ServerOverload;
-        let dropped = overload && self.limits.source == Source::Background;
+        let dropped = overload && self.limits.source == QuerySource::Background;
         assert!(!dropped, "seed {seed}: background work adds to an overload");
-        assert_ne!(failed.ruling, Some(Ruling::Stop), "seed {seed}: asked against its word");
+        assert_ne!(failed.ruling, Some(RetryHint::Stop), "seed {seed}: asked against its word");
         let uncounted = match self.limits.persistence {
             Persistence::Off => false,
             Persistence::Capacity => is_shortage(failed),
@@ -748,17 +748,17 @@ impl World {
         let said = if limits.requirement {
             event == Event::Checked { passed: true }
         } else if limits.stop_hooks {
-            event == Event::Consulted(Counsel::Pass)
+            event == Event::Consulted(StopHookDecision::Pass)
         } else if limits.structured {
             event == Event::Delivered
         } else {
-            matches!(event, Event::Replied(Reply::Answer { .. }))
+            matches!(event, Event::Replied(ReplyKind::Answer { .. }))
                 || (event == Event::Delivered && limits.structured)
         };
         assert!(said, "seed {seed}: completed by {event:?}");
         assert!(!limits.structured || self.seen.delivered, "seed {seed}: nothing was delivered");
         let last = self.seen.last_reply;
-        let whole = matches!(last, Some(Reply::Answer { .. } | Reply::ToolCalls { .. }));
+        let whole = matches!(last, Some(ReplyKind::Answer { .. } | ReplyKind::ToolCalls { .. }));
         assert!(whole, "seed {seed}: completed after {last:?}");
     }
 }

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use outlast::recovery::{
-    Account, Ask, Budgets, Connection, Cut, ErrorBody, ErrorClass, Event, Failure, FastMode,
-    Incomplete, Limits, Mode, Moment, Pace, Persistence, Purpose, Reach, Remedies, Reply, Ruling,
-    Source, Standing, Wish, WishSource,
+    AccountKind, ModelCall, Budgets, ConnectionChoice, CutKind, ErrorBody, ErrorClass, Event, Failure, FastMode,
+    Incomplete, Limits, ReplyMode, Moment, LoopStatus, Persistence, CallPurpose, FailureStage, AvailableMitigations, ReplyKind, RetryHint,
+    QuerySource, Standing, RetryAfter, RetryAfterSource,
 };
 
 use super::super::{failure, limits, reaching, secs, wishing};
@@ -190,17 +190,17 @@ pub(super) fn rules(day: Day, dice: &mut Dice) -> Limits {
         }
         Day::OneModelDown => {
             let fallback_return = dice.pick(&[None, Some(secs(600))]);
-            let (account, source) = (Account::ApiKey, Source::Foreground);
+            let (account, source) = (AccountKind::ApiKey, QuerySource::Foreground);
             let budgets = Budgets { switches, ..full };
             Limits { budgets, fallback_return, account, source, ..plain }
         }
         Day::Flapping => {
-            let source = Source::Foreground;
+            let source = QuerySource::Foreground;
             Limits { budgets: full, source, overload_limit: None, ..plain }
         }
         Day::FastIsShort => {
             let fast = Some(FastMode::default());
-            let (account, source) = (Account::ApiKey, Source::Foreground);
+            let (account, source) = (AccountKind::ApiKey, QuerySource::Foreground);
             let cool_downs = dice.pick(&[1, 8]);
             let budgets = Budgets { cool_downs, ..full };
             Limits { budgets, fast, account, source, max_retry_wait: secs(600), ..plain }
@@ -257,8 +257,8 @@ fn plain_rules(dice: &mut Dice) -> Limits {
         wrap_up: deadline.map(tenth),
         max_retry_wait: persistence.max_retry_wait(),
         heartbeat: secs(dice.pick(&[30, 600, 600])),
-        account: dice.pick(&[Account::ApiKey, Account::Enterprise, Account::Subscription]),
-        source: dice.pick(&[Source::Foreground, Source::Foreground, Source::Background]),
+        account: dice.pick(&[AccountKind::ApiKey, AccountKind::Enterprise, AccountKind::Subscription]),
+        source: dice.pick(&[QuerySource::Foreground, QuerySource::Foreground, QuerySource::Background]),
         overload_limit: dice.pick(&[None, None, Some(3)]),
         effort: dice.pick(&[None, None, Some(20_000)]),
         auto_compact: !dice.one_in(6),
@@ -274,7 +274,7 @@ fn plain_rules(dice: &mut Dice) -> Limits {
 
 impl World {
     /// What comes of a request.
-    pub(super) fn outcome(&mut self, ask: Ask) -> Event {
+    pub(super) fn outcome(&mut self, ask: ModelCall) -> Event {
         if let Some(failed) = self.trouble(ask).or_else(|| self.refusal(ask)) {
             let remedies = self.talk.remedies(ask.purpose);
             Event::Failed(Failure { remedies, standing: self.standing, ..failed })
@@ -286,12 +286,12 @@ impl World {
 
     /// What is wrong with the service when it is asked for one token.
     pub(super) fn trouble_of_a_probe(&mut self, rung: u8) -> Option<Failure> {
-        self.trouble(Ask {
-            purpose: Purpose::Reply,
+        self.trouble(ModelCall {
+            purpose: CallPurpose::Reply,
             rung,
             cap: 1,
-            mode: Mode::Whole,
-            connection: Connection::Fresh,
+            mode: ReplyMode::Whole,
+            connection: ConnectionChoice::Fresh,
             attempt: 1,
             fast: false,
             yields: false,
@@ -299,7 +299,7 @@ impl World {
     }
 
     /// What is wrong with the service, whatever the request.
-    fn trouble(&mut self, ask: Ask) -> Option<Failure> {
+    fn trouble(&mut self, ask: ModelCall) -> Option<Failure> {
         let wish = self.dice.roll(900);
         let overload = failure(ErrorClass::ServerOverload);
         match self.day {
@@ -310,10 +310,10 @@ impl World {
             Day::Limited => Some(failure(ErrorClass::RateLimit)),
             Day::LimitedWithWishes => Some(wishing(ErrorClass::RateLimit, secs(wish))),
             Day::SlowDrip if self.dice.one_in(3) => {
-                Some(reaching(ErrorClass::StreamStalled, Reach::Block))
+                Some(reaching(ErrorClass::StreamStalled, FailureStage::Block))
             }
-            Day::Torn if ask.mode == Mode::Streaming && self.dice.roll(4) < 3 => {
-                let reach = self.dice.pick(&[Reach::Stream, Reach::Block]);
+            Day::Torn if ask.mode == ReplyMode::Streaming && self.dice.roll(4) < 3 => {
+                let reach = self.dice.pick(&[FailureStage::Stream, FailureStage::Block]);
                 Some(reaching(ErrorClass::ConnectionError, reach))
             }
             Day::KeysChange if self.dice.one_in(2) => {
@@ -324,7 +324,7 @@ impl World {
                 Some(failure(ErrorClass::InvalidApiKey))
             }
             Day::Wires if self.dice.roll(4) < 3 => {
-                let reaches = [Reach::Nowhere, Reach::StaleConnection, Reach::FreshConnection];
+                let reaches = [FailureStage::Nowhere, FailureStage::StaleConnection, FailureStage::FreshConnection];
                 Some(reaching(ErrorClass::ConnectionError, self.dice.pick(&reaches)))
             }
             Day::OneModelDown if ask.rung == 0 && self.is_down() => Some(failure(self.down_with)),
@@ -388,20 +388,20 @@ impl World {
         let class = self.dice.pick(&[ErrorClass::RateLimit, ErrorClass::ServerOverload]);
         let wait = [Duration::ZERO, secs(1), secs(19), secs(20), secs(200), secs(2_000)];
         let wait = self.dice.pick(&wait);
-        let wish = self.dice.one_in(2).then_some(Wish { wait, source: WishSource::RetryAfter });
-        let ruling = self.dice.pick(&[None, None, None, Some(Ruling::Retry)]);
+        let wish = self.dice.one_in(2).then_some(RetryAfter { wait, source: RetryAfterSource::RetryAfter });
+        let ruling = self.dice.pick(&[None, None, None, Some(RetryHint::Retry)]);
         Failure { wish, ruling, fast_denied: self.dice.one_in(12), ..failure(class) }
     }
 
     /// What is wrong with the request: too long, too large, or poisoned.
-    fn refusal(&mut self, ask: Ask) -> Option<Failure> {
+    fn refusal(&mut self, ask: ModelCall) -> Option<Failure> {
         let size = self.talk.size(ask.purpose);
         let room = if self.strict { ask.cap } else { 0 };
         if u64::from(size) + u64::from(room) > u64::from(self.true_window) {
             let class = self.dice.pick(&[ErrorClass::PromptTooLong, ErrorClass::RequestTooLarge]);
             return Some(failure(class));
         }
-        let of_a_summary = matches!(ask.purpose, Purpose::Summary(_));
+        let of_a_summary = matches!(ask.purpose, CallPurpose::Summary(_));
         if self.day == Day::Contradicted && self.dice.one_in(6) {
             // The same is not said of a request that was repeated because of it.
             let contradicted = !self.seen.doubted();
@@ -422,48 +422,48 @@ impl World {
         }
         if self.talk.poison > 0 {
             let classes = [ErrorClass::InvalidRequest, ErrorClass::ToolUseMismatch];
-            let ruling = self.dice.pick(&[None, Some(Ruling::Stop)]);
+            let ruling = self.dice.pick(&[None, Some(RetryHint::Stop)]);
             return Some(Failure { ruling, ..failure(self.dice.pick(&classes)) });
         }
         None
     }
 
-    fn reply(&mut self, purpose: Purpose) -> Reply {
+    fn reply(&mut self, purpose: CallPurpose) -> ReplyKind {
         let tokens = self.dice.between(0, 1_000);
-        let of_a_summary = matches!(purpose, Purpose::Summary(_));
+        let of_a_summary = matches!(purpose, CallPurpose::Summary(_));
         self.talk.summary_size = self.dice.between(800, 4_000);
         if self.day == Day::Truncating {
-            return Reply::CutShort(self.any_cut());
+            return ReplyKind::CutShort(self.any_cut());
         } else if self.day == Day::Empty {
-            return Reply::Empty;
+            return ReplyKind::Empty;
         } else if self.day == Day::Pausing {
-            return Reply::Paused;
+            return ReplyKind::Paused;
         } else if of_a_summary && self.day == Day::NoSummaries && self.dice.roll(3) < 2 {
-            let none = [Reply::Empty, Reply::Refusal, Reply::ToolCalls { tokens }];
+            let none = [ReplyKind::Empty, ReplyKind::Refusal, ReplyKind::ToolCalls { tokens }];
             return self.dice.pick(&none);
         } else if of_a_summary {
-            return Reply::Answer { tokens };
+            return ReplyKind::Answer { tokens };
         }
         if self.day == Day::Unfinished && self.dice.one_in(4) {
-            return Reply::Incomplete(self.any_lack());
+            return ReplyKind::Incomplete(self.any_lack());
         }
         let answers = if self.day.is_long() { 1 } else { 5 };
         let odd = if matches!(self.day, Day::Anything | Day::Flaky) { 5 } else { 0 };
         match self.dice.roll(11 + answers + odd) {
-            0..=10 => Reply::ToolCalls { tokens },
-            nth if nth < 11 + answers => Reply::Answer { tokens },
+            0..=10 => ReplyKind::ToolCalls { tokens },
+            nth if nth < 11 + answers => ReplyKind::Answer { tokens },
             nth => match nth - 11 - answers {
-                0 => Reply::CutShort(self.any_cut()),
-                1 => Reply::Empty,
-                2 => Reply::Paused,
-                3 => Reply::Incomplete(self.any_lack()),
-                _ => Reply::Refusal,
+                0 => ReplyKind::CutShort(self.any_cut()),
+                1 => ReplyKind::Empty,
+                2 => ReplyKind::Paused,
+                3 => ReplyKind::Incomplete(self.any_lack()),
+                _ => ReplyKind::Refusal,
             },
         }
     }
 
-    fn any_cut(&mut self) -> Cut {
-        self.dice.pick(&[Cut::Text, Cut::ToolCall, Cut::Thinking])
+    fn any_cut(&mut self) -> CutKind {
+        self.dice.pick(&[CutKind::Text, CutKind::ToolCall, CutKind::Thinking])
     }
 
     fn any_lack(&mut self) -> Incomplete {
@@ -477,21 +477,21 @@ impl World {
 
     pub(super) fn any_failure(&mut self) -> Failure {
         let reaches = [
-            Reach::Nowhere,
-            Reach::StaleConnection,
-            Reach::FreshConnection,
-            Reach::Status,
-            Reach::Stream,
-            Reach::Block,
+            FailureStage::Nowhere,
+            FailureStage::StaleConnection,
+            FailureStage::FreshConnection,
+            FailureStage::Status,
+            FailureStage::Stream,
+            FailureStage::Block,
         ];
         let wait = Duration::from_millis(self.dice.roll(1_200_000));
-        let source = self.dice.pick(&[WishSource::RetryAfter, WishSource::Reset]);
+        let source = self.dice.pick(&[RetryAfterSource::RetryAfter, RetryAfterSource::Reset]);
         Failure {
             class: self.dice.pick(&ErrorClass::ALL),
-            wish: self.dice.one_in(4).then_some(Wish { wait, source }),
-            ruling: self.dice.pick(&[None, None, None, Some(Ruling::Retry), Some(Ruling::Stop)]),
+            wish: self.dice.one_in(4).then_some(RetryAfter { wait, source }),
+            ruling: self.dice.pick(&[None, None, None, Some(RetryHint::Retry), Some(RetryHint::Stop)]),
             reach: self.dice.pick(&reaches),
-            remedies: Remedies::NONE,
+            remedies: AvailableMitigations::NONE,
             fast_denied: self.dice.one_in(20),
             body: self.dice.pick(&[ErrorBody::None, ErrorBody::Api, ErrorBody::Foreign]),
             standing: self.standing,
@@ -521,9 +521,9 @@ impl World {
             self.dice.pick(&[Event::Delivered, Event::Misfit])
         } else {
             let pace = match (self.day, self.dice.roll(20)) {
-                (Day::Spiralling, 0) => Pace::Stuck,
-                (Day::Spiralling, 1..=4) => Pace::Repeating,
-                _fresh => Pace::Fresh,
+                (Day::Spiralling, 0) => LoopStatus::Stuck,
+                (Day::Spiralling, 1..=4) => LoopStatus::Repeating,
+                _fresh => LoopStatus::Fresh,
             };
             Event::ToolsDone(pace)
         }

@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::fmt::Write as _;
 
-use outlast::model::limits::{Pace, ProbeEnd, ProbeLeave, Prober, RETURN_GAP};
+use outlast::model::limits::{SharedPace, ProbeEnd, ProbeLeave, Prober, RETURN_GAP};
 use outlast::recovery::{
     Action, ErrorClass, Event, Limits, Moment, Persistence, Probed, Run, StopReason,
 };
@@ -52,7 +52,7 @@ struct Counts {
 struct Fleet {
     limits: Limits,
     clients: Vec<Client>,
-    hosts: Vec<Pace>,
+    hosts: Vec<SharedPace>,
     /// What comes next, with a number that keeps what happens at once in order.
     queue: BinaryHeap<Reverse<(u64, u64, usize)>>,
     happenings: Vec<Happening>,
@@ -81,7 +81,7 @@ impl Fleet {
         let mut fleet = Self {
             limits,
             clients: (0..clients).map(client).collect(),
-            hosts: vec![Pace::default(); hosts],
+            hosts: vec![SharedPace::default(); hosts],
             queue: BinaryHeap::new(),
             happenings: Vec::new(),
             counts: Counts::default(),

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use outlast::recovery::{
-    Action, Chronicle, Episode, Event, Fate, Moment, Money, Probed, RecoveryPlan, Reply,
+    Action, RecoveryLog, RecoveryRecord, Event, ReplyDisposition, Moment, Money, Probed, RecoveryPlan, ReplyKind,
     StopReason, Transition,
 };
 
 #[derive(Default)]
 pub(super) struct Records {
-    chronicle: Chronicle,
-    ended: Vec<Episode>,
+    chronicle: RecoveryLog,
+    ended: Vec<RecoveryRecord>,
     turns: u32,
     tried: BTreeMap<&'static str, u32>,
     requests: u32,
@@ -36,7 +36,7 @@ impl Records {
     }
 
     pub(super) fn hear(&mut self, seed: u64, step: &Transition) {
-        self.turns += u32::from(step.edit.reply == Fate::Keep);
+        self.turns += u32::from(step.edit.reply == ReplyDisposition::Keep);
         if let Some(since) = self.paused.take() {
             self.waited += since.until(step.at);
         }
@@ -68,23 +68,23 @@ impl Records {
         } else if step.plan == Some(RecoveryPlan::Forgo) {
             self.ahead = false;
         }
-        if step.edit.reply == Fate::Summary && std::mem::take(&mut self.ahead) {
+        if step.edit.reply == ReplyDisposition::Summary && std::mem::take(&mut self.ahead) {
             self.troubled = false;
         }
         if matches!(step.event, Event::Failed(_)) {
             self.troubled |= cure.is_some();
         }
-        let whole = |reply| matches!(reply, Reply::Answer { .. } | Reply::ToolCalls { .. });
+        let whole = |reply| matches!(reply, ReplyKind::Answer { .. } | ReplyKind::ToolCalls { .. });
         if matches!(step.event, Event::Replied(reply) if whole(reply)) {
-            self.troubled &= step.edit.reply != Fate::Keep;
+            self.troubled &= step.edit.reply != ReplyDisposition::Keep;
         }
     }
 
     /// A run that ends of a failure loses the recovery from it; one that succeeds loses none.
-    fn check_last(&self, seed: u64, reason: StopReason, event: Event, ended: &[Episode]) {
-        let lost: Vec<&Episode> = ended.iter().filter(|episode| !episode.saved).collect();
+    fn check_last(&self, seed: u64, reason: StopReason, event: Event, ended: &[RecoveryRecord]) {
+        let lost: Vec<&RecoveryRecord> = ended.iter().filter(|episode| !episode.saved).collect();
         if reason == StopReason::Completed {
-            assert_eq!(lost, [] as [&Episode; 0], "seed {seed}: lost, and completed");
+            assert_eq!(lost, [] as [&RecoveryRecord; 0], "seed {seed}: lost, and completed");
         }
         if matches!(event, Event::Failed(_)) && self.troubled {
             assert!(!lost.is_empty(), "seed {seed}: {reason:?} lost nothing");
@@ -97,7 +97,7 @@ impl Records {
     /// The run is over, and `spent` in all.
     pub(super) fn check(&self, seed: u64, spent: Money) {
         let totals = self.chronicle.totals();
-        let sum = |of: fn(&Episode) -> u32| self.ended.iter().map(of).sum::<u32>();
+        let sum = |of: fn(&RecoveryRecord) -> u32| self.ended.iter().map(of).sum::<u32>();
         assert_eq!(totals.saved, sum(|one| u32::from(one.saved)), "seed {seed}");
         assert_eq!(totals.lost, sum(|one| u32::from(!one.saved)), "seed {seed}");
         assert_eq!(totals.requests, self.requests, "seed {seed}");

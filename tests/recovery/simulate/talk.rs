@@ -1,6 +1,6 @@
 //! The conversation of a simulated run, as far as its size and its contents matter.
 
-use outlast::recovery::{Edit, Fate, Purpose, Remedies, Trim};
+use outlast::recovery::{HistoryEdit, ReplyDisposition, CallPurpose, AvailableMitigations, Trim};
 
 /// What stands in the window, in tokens.
 #[derive(Clone, Debug)]
@@ -52,27 +52,27 @@ impl Talk {
     }
 
     /// How long a request truly is.
-    pub(super) fn size(&self, purpose: Purpose) -> u32 {
+    pub(super) fn size(&self, purpose: CallPurpose) -> u32 {
         let whole = self.head + self.summary + self.old + self.recent + self.media;
         match purpose {
-            Purpose::Reply => whole,
-            Purpose::Summary(_) => self.head + self.summary + self.old - self.left_out,
+            CallPurpose::Reply => whole,
+            CallPurpose::Summary(_) => self.head + self.summary + self.old - self.left_out,
         }
     }
 
     /// What could be taken out of a request.
-    pub(super) fn remedies(&self, purpose: Purpose) -> Remedies {
+    pub(super) fn remedies(&self, purpose: CallPurpose) -> AvailableMitigations {
         let rounds = match purpose {
-            Purpose::Reply => self.old > 0,
-            Purpose::Summary(_) => self.left_out < self.old,
+            CallPurpose::Reply => self.old > 0,
+            CallPurpose::Summary(_) => self.left_out < self.old,
         };
-        Remedies {
+        AvailableMitigations {
             folds: self.folds > 0,
             rounds,
             media: self.media > 0,
             block: self.poison > 0 && self.curable,
             output: false,
-            thinking: self.thinking && purpose == Purpose::Reply,
+            thinking: self.thinking && purpose == CallPurpose::Reply,
         }
     }
 
@@ -93,14 +93,14 @@ impl Talk {
     ///
     /// # Panics
     /// If there is nothing to take out.
-    pub(super) fn apply(&mut self, edit: Edit, purpose: Option<Purpose>) {
+    pub(super) fn apply(&mut self, edit: HistoryEdit, purpose: Option<CallPurpose>) {
         match edit.reply {
-            Fate::Absent | Fate::Drop => {}
-            Fate::Keep => {
+            ReplyDisposition::Absent | ReplyDisposition::Drop => {}
+            ReplyDisposition::Keep => {
                 self.recent += 50;
                 self.revision += 1;
             }
-            Fate::Summary => self.sum_up(),
+            ReplyDisposition::Summary => self.sum_up(),
         }
         if let Some(trim) = edit.trim {
             self.take_out(trim, purpose);
@@ -117,7 +117,7 @@ impl Talk {
         self.revision += 1;
     }
 
-    fn take_out(&mut self, trim: Trim, purpose: Option<Purpose>) {
+    fn take_out(&mut self, trim: Trim, purpose: Option<CallPurpose>) {
         match trim {
             Trim::Folds => {
                 assert!(self.folds > 0, "no folds are staged");
@@ -126,7 +126,7 @@ impl Talk {
             }
             Trim::OldestRounds => {
                 assert!(self.left_out < self.old, "there are no rounds to leave out");
-                assert!(matches!(purpose, Some(Purpose::Summary(_))), "out of a reply's request");
+                assert!(matches!(purpose, Some(CallPurpose::Summary(_))), "out of a reply's request");
                 self.left_out = (self.left_out + self.old / 4 + 1).min(self.old);
             }
             Trim::Media => {

@@ -4,8 +4,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
 use outlast::recovery::{
-    Action, Ask, Counsel, ErrorBody, ErrorClass, Event, Failure, Interrupt, Ledger, Limits, Moment,
-    Money, Probed, Purpose, Reach, Remedies, Run, Standing, StopReason, Weight,
+    Action, ModelCall, StopHookDecision, ErrorBody, ErrorClass, Event, Failure, Interrupt, Ledger, Limits, Moment,
+    Money, Probed, CallPurpose, FailureStage, AvailableMitigations, Run, Standing, StopReason, TokenEstimate,
 };
 
 use super::super::{failure, secs};
@@ -46,7 +46,7 @@ pub(super) struct World {
     /// The step at which the process is killed.
     killed: Option<u32>,
     pub(super) talk: Talk,
-    pub(super) weight: Weight,
+    pub(super) weight: TokenEstimate,
     pub(super) seen: Seen,
     records: Records,
 }
@@ -90,7 +90,7 @@ impl World {
             interrupted: dice.one_in(8).then(|| Moment::from_millis(dice.roll(3_600_000))),
             killed: dice.one_in(6).then(|| dice.between(2, 80)),
             talk,
-            weight: Weight {
+            weight: TokenEstimate {
                 input: Money::ZERO,
                 token,
                 left: None,
@@ -98,7 +98,7 @@ impl World {
                 size: 0,
                 fixed: 0,
                 window,
-                remedies: Remedies::NONE,
+                remedies: AvailableMitigations::NONE,
             },
             seen: Seen::default(),
             records: Records::default(),
@@ -163,8 +163,8 @@ impl World {
         self.records.begin_again();
     }
 
-    fn weigh(&mut self, purpose: Purpose) -> Weight {
-        if purpose != Purpose::Reply && self.seen.is_new_to(purpose) {
+    fn weigh(&mut self, purpose: CallPurpose) -> TokenEstimate {
+        if purpose != CallPurpose::Reply && self.seen.is_new_to(purpose) {
             self.talk.begin_summary();
         }
         let input = Money::from_pico_dollars(self.dice.roll(3_000));
@@ -174,7 +174,7 @@ impl World {
         let remedies = self.talk.remedies(purpose);
         let window = self.window;
         self.weight =
-            Weight { input, left: self.ledger.left(), size, window, remedies, ..self.weight };
+            TokenEstimate { input, left: self.ledger.left(), size, window, remedies, ..self.weight };
         self.weight
     }
 
@@ -220,10 +220,10 @@ impl World {
             return cut;
         }
         Event::Consulted(match self.dice.roll(20) {
-            0..=4 => Counsel::Block,
-            5 => Counsel::BlockAgain,
-            6 => Counsel::Halt,
-            _fine => Counsel::Pass,
+            0..=4 => StopHookDecision::Block,
+            5 => StopHookDecision::BlockAgain,
+            6 => StopHookDecision::Halt,
+            _fine => StopHookDecision::Pass,
         })
     }
 
@@ -277,7 +277,7 @@ impl World {
     }
 
     /// One call: reserved in full beforehand, settled afterwards at what it received.
-    fn answer(&mut self, ask: Ask) -> Event {
+    fn answer(&mut self, ask: ModelCall) -> Event {
         let seed = self.seed;
         let worst = self.weight.input + self.weight.token * u64::from(ask.cap);
         let reserved = self.ledger.reserve(worst);
@@ -291,7 +291,7 @@ impl World {
             None => self.outcome(ask),
         };
         let begun = if let Event::Failed(failure) = event {
-            matches!(failure.reach, Reach::Stream | Reach::Block)
+            matches!(failure.reach, FailureStage::Stream | FailureStage::Block)
         } else {
             cut.is_none() || self.dice.one_in(2)
         };

@@ -1,8 +1,8 @@
 //! When an answer is the end, and when it is not: effort, schema, requirement, going in circles.
 
 use outlast::recovery::{
-    Action, Budgets, Counsel, ErrorClass, Event, Fate, Interrupt, Limits, Nudge, Pace,
-    RecoveryPlan, Reply, StopReason,
+    Action, Budgets, StopHookDecision, ErrorClass, Event, ReplyDisposition, Interrupt, Limits, Nudge, LoopStatus,
+    RecoveryPlan, ReplyKind, StopReason,
 };
 
 use super::super::{ANSWER, Story, TOOL_CALLS, TOOLS_DONE, after, limits, with_budgets};
@@ -24,13 +24,13 @@ fn turns(turns: u32, rules: Limits) -> Limits {
 }
 
 fn answer(tokens: u32) -> Event {
-    Event::Replied(Reply::Answer { tokens })
+    Event::Replied(ReplyKind::Answer { tokens })
 }
 
 // --- Stop hooks ---------------------------------------------------------------------------------
 
-const PASS: Event = Event::Consulted(Counsel::Pass);
-const BLOCK: Event = Event::Consulted(Counsel::Block);
+const PASS: Event = Event::Consulted(StopHookDecision::Pass);
+const BLOCK: Event = Event::Consulted(StopHookDecision::Block);
 
 fn hooked() -> Limits {
     Limits { stop_hooks: true, ..limits() }
@@ -40,7 +40,7 @@ fn hooked() -> Limits {
 fn stop_hooks_are_heard_before_effort_is_asked_for_and_the_requirement_is_checked() {
     let rules = Limits { effort: Some(10_000), requirement: true, ..hooked() };
     let story = Story::begin(rules).then(answer(10));
-    assert_eq!((story.last(), story.transition().edit.reply), (Action::Consult, Fate::Keep));
+    assert_eq!((story.last(), story.transition().edit.reply), (Action::Consult, ReplyDisposition::Keep));
     let story = story.then(PASS);
     assert_eq!(story.decision().edit.say, Some(Nudge::MoreEffort));
     let story = story.then(answer(9_990)).then(PASS);
@@ -55,7 +55,7 @@ fn a_stop_hook_sends_the_model_back_twice_and_is_overruled_at_its_third_pass() {
         story = story.then(BLOCK);
         let decision = story.decision();
         assert_eq!(decision.plan, Some(RecoveryPlan::Heed));
-        assert_eq!((decision.edit.say, decision.edit.reply), (Some(Nudge::Heed), Fate::Absent));
+        assert_eq!((decision.edit.say, decision.edit.reply), (Some(Nudge::Heed), ReplyDisposition::Absent));
         story = story.then(TOOL_CALLS).then(TOOLS_DONE).then(ANSWER);
         assert_eq!(story.last(), Action::Consult);
     }
@@ -70,10 +70,10 @@ fn a_stop_hook_sends_the_model_back_twice_and_is_overruled_at_its_third_pass() {
 
 #[test]
 fn the_same_objection_twice_in_a_row_is_the_end() {
-    let again = Event::Consulted(Counsel::BlockAgain);
+    let again = Event::Consulted(StopHookDecision::BlockAgain);
     let story = Story::begin(hooked()).then(ANSWER).then(BLOCK).then(ANSWER);
     story.then(again).ends_as(StopReason::StopHookBlocked);
-    let halt = Event::Consulted(Counsel::Halt);
+    let halt = Event::Consulted(StopHookDecision::Halt);
     Story::begin(hooked()).then(ANSWER).then(halt).ends_as(StopReason::StopHookPrevented);
 }
 
@@ -101,7 +101,7 @@ fn stop_hooks_are_not_waited_for_after_the_end_and_can_be_cut() {
 #[test]
 fn an_answer_is_checked_and_what_passes_is_done() {
     let story = Story::begin(requiring()).then(ANSWER);
-    assert_eq!((story.last(), story.transition().edit.reply), (Action::Check, Fate::Keep));
+    assert_eq!((story.last(), story.transition().edit.reply), (Action::Check, ReplyDisposition::Keep));
     assert_eq!(story.transition().plan, None);
     story.then(PASSED).ends_as(StopReason::Completed);
 }
@@ -118,7 +118,7 @@ fn what_does_not_pass_goes_back_to_the_model_three_times() {
         story = story.then(FAILED);
         let decision = story.decision();
         assert_eq!(decision.plan, Some(RecoveryPlan::Amend));
-        assert_eq!((decision.edit.say, decision.edit.reply), (Some(nudge), Fate::Absent));
+        assert_eq!((decision.edit.say, decision.edit.reply), (Some(nudge), ReplyDisposition::Absent));
         story = story.then(TOOL_CALLS).then(TOOLS_DONE).then(ANSWER);
         assert_eq!(story.last(), Action::Check);
     }
@@ -157,7 +157,7 @@ fn a_check_ends_with_the_deadline_and_with_an_interrupt() {
     checking().at(after(60)).then(PASSED).ends_as(StopReason::Completed);
     let late = Story::begin(rules).at(after(60)).then(ANSWER);
     late.ends_as(StopReason::Deadline);
-    assert_eq!(late.transition().edit.reply, Fate::Keep, "what was said is not lost");
+    assert_eq!(late.transition().edit.reply, ReplyDisposition::Keep, "what was said is not lost");
 }
 
 #[test]
@@ -177,7 +177,7 @@ fn what_is_told_of_a_failed_check_is_told_once() {
 
 #[test]
 fn a_refusal_is_not_checked() {
-    let story = Story::begin(requiring()).then(Event::Replied(Reply::Refusal));
+    let story = Story::begin(requiring()).then(Event::Replied(ReplyKind::Refusal));
     story.ends_as(StopReason::Refusal);
 }
 
@@ -222,7 +222,7 @@ fn a_text_where_structure_was_asked_for_is_answered_with_a_nudge() {
     let decision = story.decision();
     assert_eq!(decision.plan, Some(RecoveryPlan::Restructure));
     assert_eq!(decision.edit.say, Some(Nudge::UseStructuredOutput));
-    assert_eq!(decision.edit.reply, Fate::Keep);
+    assert_eq!(decision.edit.reply, ReplyDisposition::Keep);
     story.then(TOOL_CALLS).then(Event::Delivered).ends_as(StopReason::Completed);
 }
 
@@ -231,7 +231,7 @@ fn a_misfit_is_answered_by_its_tool_result_and_by_nobody_else() {
     let story = Story::begin(structured()).then(TOOL_CALLS).then(Event::Misfit);
     let decision = story.decision();
     assert_eq!(decision.plan, Some(RecoveryPlan::Restructure));
-    assert_eq!((decision.edit.say, decision.edit.reply), (None, Fate::Absent));
+    assert_eq!((decision.edit.say, decision.edit.reply), (None, ReplyDisposition::Absent));
 }
 
 #[test]
@@ -246,7 +246,7 @@ fn five_tries_at_structure_are_all_whatever_their_kind() {
     }
     let text = Story { told: story.told.clone(), ..story }.then(ANSWER);
     text.ends_as(StopReason::StructuredOutputRetryExhausted);
-    assert_eq!(text.transition().edit.reply, Fate::Keep);
+    assert_eq!(text.transition().edit.reply, ReplyDisposition::Keep);
     let mut story = Story::begin(structured());
     for _ in 0..4 {
         story = story.then(TOOL_CALLS).then(Event::Misfit);
@@ -258,7 +258,7 @@ fn five_tries_at_structure_are_all_whatever_their_kind() {
 
 #[test]
 fn no_try_at_structure_goes_past_the_last_turn() {
-    for (event, reply) in [(ANSWER, Fate::Keep), (TOOL_CALLS, Fate::Absent)] {
+    for (event, reply) in [(ANSWER, ReplyDisposition::Keep), (TOOL_CALLS, ReplyDisposition::Absent)] {
         let story = Story::begin(turns(1, structured())).then(event);
         let story = if event == TOOL_CALLS { story.then(Event::Misfit) } else { story };
         story.ends_as(StopReason::MaxTurns);
@@ -295,7 +295,7 @@ fn more_effort_is_asked_for_before_anything_is_checked() {
     let story = Story::begin(rules).then(answer(1_000));
     assert_eq!(story.decision().plan, Some(RecoveryPlan::Nudge));
     let story = story.then(answer(8_000));
-    assert_eq!((story.last(), story.transition().edit.reply), (Action::Check, Fate::Keep));
+    assert_eq!((story.last(), story.transition().edit.reply), (Action::Check, ReplyDisposition::Keep));
     story.then(PASSED).ends_as(StopReason::Completed);
 }
 
@@ -323,12 +323,12 @@ fn in_the_last_turn_effort_is_not_asked_for_but_the_check_is_made() {
 #[test]
 fn what_was_delivered_too_soon_is_nudged_on() {
     let rules = Limits { effort: Some(10_000), ..structured() };
-    let calls = Event::Replied(Reply::ToolCalls { tokens: 100 });
+    let calls = Event::Replied(ReplyKind::ToolCalls { tokens: 100 });
     let story = Story::begin(rules).then(calls).then(Event::Delivered);
     let decision = story.decision();
     assert_eq!(decision.plan, Some(RecoveryPlan::Nudge));
-    assert_eq!((decision.edit.say, decision.edit.reply), (Some(Nudge::MoreEffort), Fate::Absent));
-    let calls = Event::Replied(Reply::ToolCalls { tokens: 9_000 });
+    assert_eq!((decision.edit.say, decision.edit.reply), (Some(Nudge::MoreEffort), ReplyDisposition::Absent));
+    let calls = Event::Replied(ReplyKind::ToolCalls { tokens: 9_000 });
     story.then(calls).then(Event::Delivered).ends_as(StopReason::Completed);
 }
 
@@ -344,7 +344,7 @@ fn a_text_where_structure_was_asked_for_is_no_end_to_nudge_about() {
 
 #[test]
 fn the_same_steps_again_are_told_of_besides_everything_else() {
-    let repeating = Event::ToolsDone(Pace::Repeating);
+    let repeating = Event::ToolsDone(LoopStatus::Repeating);
     let story = Story::begin(limits()).then(TOOL_CALLS).then(repeating);
     let edit = story.decision().edit;
     assert_eq!((edit.say, edit.notice), (Some(Nudge::StepBack), None));
@@ -359,7 +359,7 @@ fn the_same_steps_again_are_told_of_besides_everything_else() {
 
 #[test]
 fn going_on_the_same_in_spite_of_the_note_is_the_end() {
-    let story = Story::begin(limits()).then(TOOL_CALLS).then(Event::ToolsDone(Pace::Stuck));
+    let story = Story::begin(limits()).then(TOOL_CALLS).then(Event::ToolsDone(LoopStatus::Stuck));
     story.ends_as(StopReason::Stalled);
     assert_eq!(story.requests(), 1);
 }
@@ -367,7 +367,7 @@ fn going_on_the_same_in_spite_of_the_note_is_the_end() {
 #[test]
 fn a_note_that_nobody_reads_is_not_written() {
     let story = Story::begin(turns(1, limits())).then(TOOL_CALLS);
-    let story = story.then(Event::ToolsDone(Pace::Repeating));
+    let story = story.then(Event::ToolsDone(LoopStatus::Repeating));
     story.ends_as(StopReason::MaxTurns);
     assert_eq!(story.transition().edit.say, None);
 }
@@ -375,6 +375,6 @@ fn a_note_that_nobody_reads_is_not_written() {
 #[test]
 fn a_run_that_is_stuck_and_out_of_turns_is_stalled() {
     let rules = with_budgets(Budgets { turns: Some(1), ..Budgets::DEFAULT });
-    let story = Story::begin(rules).then(TOOL_CALLS).then(Event::ToolsDone(Pace::Stuck));
+    let story = Story::begin(rules).then(TOOL_CALLS).then(Event::ToolsDone(LoopStatus::Stuck));
     story.ends_as(StopReason::Stalled);
 }

@@ -1,16 +1,16 @@
 //! The model is done, and background work is not.
 
 use outlast::recovery::{
-    Action, Budgets, Event, Fate, Interrupt, Limits, Moment, Nudge, Phase, RecoveryPlan, Reply,
-    StopReason, Work, WorkWait,
+    Action, Budgets, Event, ReplyDisposition, Interrupt, Limits, Moment, Nudge, Phase, RecoveryPlan, ReplyKind,
+    StopReason, WorkStatus, WorkWait,
 };
 
 use super::super::{ANSWER, Story, after, limits, secs};
 
-const EARLY: Event = Event::Replied(Reply::Early { tokens: 100 });
-const NEWS: Event = Event::Worked(Work::News);
-const ALIVE: Event = Event::Worked(Work::Alive);
-const OVER: Event = Event::Worked(Work::Over);
+const EARLY: Event = Event::Replied(ReplyKind::Early { tokens: 100 });
+const NEWS: Event = Event::Worked(WorkStatus::News);
+const ALIVE: Event = Event::Worked(WorkStatus::Alive);
+const OVER: Event = Event::Worked(WorkStatus::Over);
 
 fn working() -> Limits {
     let budgets = Budgets { reports: 2, ..limits().budgets };
@@ -28,11 +28,11 @@ fn the_run_waits_and_what_came_of_the_work_is_told_in_a_new_turn() {
     let story = Story::begin(working()).then(EARLY);
     assert_eq!(awaits(&story), after(30), "then it is time to ask");
     assert_eq!(story.run.phase, Phase::Awaiting { until: after(600) });
-    assert_eq!(story.transition().edit.reply, Fate::Keep);
+    assert_eq!(story.transition().edit.reply, ReplyDisposition::Keep);
     let story = story.at(after(12)).then(NEWS);
     let decision = story.decision();
     assert_eq!(decision.plan, Some(RecoveryPlan::Report));
-    assert_eq!((decision.edit.say, decision.edit.reply), (Some(Nudge::WorkEnded), Fate::Absent));
+    assert_eq!((decision.edit.say, decision.edit.reply), (Some(Nudge::WorkEnded), ReplyDisposition::Absent));
     story.then(ANSWER).ends_as(StopReason::Completed);
 }
 
@@ -91,7 +91,7 @@ fn an_answer_that_must_have_a_shape_is_asked_for_before_anything_is_waited_for()
     let budgets = Budgets { schema_tries: 1, ..working().budgets };
     let story = Story::begin(Limits { structured: true, budgets, ..working() }).then(EARLY);
     assert_eq!(story.decision().edit.say, Some(Nudge::UseStructuredOutput));
-    let calls = Event::Replied(Reply::ToolCalls { tokens: 1 });
+    let calls = Event::Replied(ReplyKind::ToolCalls { tokens: 1 });
     let story = story.then(calls).then(Event::DeliveredEarly);
     assert_eq!(awaits(&story), after(30));
     story.then(OVER).ends_as(StopReason::Completed);

@@ -1,8 +1,8 @@
 //! Calls that fail: retries, connections, torn streams, credentials, the server's own verdict.
 
 use outlast::recovery::{
-    Action, Budgets, Connection, Cut, ErrorClass, Event, Failure, Fate, Limits, Mode, Pace, Pause,
-    Reach, RecoveryPlan, Reply, Ruling, StopReason,
+    Action, Budgets, ConnectionChoice, CutKind, ErrorClass, Event, Failure, ReplyDisposition, Limits, ReplyMode, LoopStatus, Pause,
+    FailureStage, RecoveryPlan, ReplyKind, RetryHint, StopReason,
 };
 
 use super::super::{
@@ -53,7 +53,7 @@ fn a_pause_is_named_after_the_failure_that_caused_it() {
 fn an_answered_call_renews_the_retries() {
     let story = Story::begin(limits()).fails_and_waits(ErrorClass::ServerError, 4);
     assert_eq!(story.run.budgets.retries, 6);
-    let story = story.then(TOOL_CALLS).then(Event::ToolsDone(Pace::Fresh));
+    let story = story.then(TOOL_CALLS).then(Event::ToolsDone(LoopStatus::Fresh));
     assert_eq!((story.run.budgets.retries, story.asked().attempt), (10, 1));
     assert_eq!(story.fails(ErrorClass::ServerError).pause().retry, 1);
 }
@@ -61,40 +61,40 @@ fn an_answered_call_renews_the_retries() {
 #[test]
 fn a_failed_reply_leaves_no_trace() {
     let story = Story::begin(limits()).fails(ErrorClass::StreamStalled);
-    assert_eq!(story.transition().edit.reply, Fate::Drop);
+    assert_eq!(story.transition().edit.reply, ReplyDisposition::Drop);
 }
 
 #[test]
 fn a_connection_that_had_gone_stale_is_replaced_at_once() {
-    let stale = reaching(ErrorClass::ConnectionError, Reach::StaleConnection);
+    let stale = reaching(ErrorClass::ConnectionError, FailureStage::StaleConnection);
     let story = Story::begin(limits()).then(Event::Failed(stale));
     assert!(story.went_on_at_once());
-    assert_eq!(story.asked().connection, Connection::Fresh);
+    assert_eq!(story.asked().connection, ConnectionChoice::Fresh);
     assert_eq!(story.asked().attempt, 2, "it still counts as an attempt");
     assert_eq!(story.run.budgets.retries, 9);
 }
 
 #[test]
 fn a_stale_connection_is_replaced_at_once_after_other_failures_too() {
-    let stale = reaching(ErrorClass::ConnectionError, Reach::StaleConnection);
+    let stale = reaching(ErrorClass::ConnectionError, FailureStage::StaleConnection);
     let story = Story::begin(limits()).fails_and_waits(ErrorClass::ServerOverload, 1);
-    assert_eq!(story.asked().connection, Connection::Pooled);
+    assert_eq!(story.asked().connection, ConnectionChoice::Pooled);
     assert!(story.then(Event::Failed(stale)).went_on_at_once());
 }
 
 #[test]
 fn a_fresh_connection_cannot_have_gone_stale() {
-    let stale = reaching(ErrorClass::ConnectionError, Reach::StaleConnection);
+    let stale = reaching(ErrorClass::ConnectionError, FailureStage::StaleConnection);
     let story = Story::begin(limits()).then(Event::Failed(stale)).then(Event::Failed(stale));
     assert!(!story.went_on_at_once());
     assert_eq!(story.pause().retry, 2);
-    assert_eq!(story.wakes().asked().connection, Connection::Fresh);
+    assert_eq!(story.wakes().asked().connection, ConnectionChoice::Fresh);
 }
 
 #[test]
 fn a_stale_connection_does_not_outrun_the_servers_word() {
     let stale =
-        Failure { reach: Reach::StaleConnection, ..wishing(ErrorClass::ConnectionError, secs(5)) };
+        Failure { reach: FailureStage::StaleConnection, ..wishing(ErrorClass::ConnectionError, secs(5)) };
     let story = Story::begin(limits()).then(Event::Failed(stale));
     assert!(story.pause_millis() >= 5_000);
     assert_eq!(story.pause(), Pause { class: ErrorClass::ConnectionError, retry: 1, of: Some(10) });
@@ -103,42 +103,42 @@ fn a_stale_connection_does_not_outrun_the_servers_word() {
 #[test]
 fn whatever_may_have_died_is_not_reused() {
     let dead = [
-        (ErrorClass::ApiTimeout, Reach::Nowhere),
-        (ErrorClass::ApiTimeout, Reach::Status),
-        (ErrorClass::StreamStalled, Reach::Block),
-        (ErrorClass::ConnectionError, Reach::FreshConnection),
-        (ErrorClass::ServerOverload, Reach::Stream),
+        (ErrorClass::ApiTimeout, FailureStage::Nowhere),
+        (ErrorClass::ApiTimeout, FailureStage::Status),
+        (ErrorClass::StreamStalled, FailureStage::Block),
+        (ErrorClass::ConnectionError, FailureStage::FreshConnection),
+        (ErrorClass::ServerOverload, FailureStage::Stream),
     ];
     for (class, reach) in dead {
         let story = Story::begin(limits()).then(Event::Failed(reaching(class, reach))).wakes();
-        assert_eq!(story.asked().connection, Connection::Fresh, "{class} {reach:?}");
-        let story = story.then(TOOL_CALLS).then(Event::ToolsDone(Pace::Fresh));
-        assert_eq!(story.asked().connection, Connection::Pooled, "{class} {reach:?}");
+        assert_eq!(story.asked().connection, ConnectionChoice::Fresh, "{class} {reach:?}");
+        let story = story.then(TOOL_CALLS).then(Event::ToolsDone(LoopStatus::Fresh));
+        assert_eq!(story.asked().connection, ConnectionChoice::Pooled, "{class} {reach:?}");
     }
     let story = Story::begin(limits()).fails(ErrorClass::ServerOverload).wakes();
-    assert_eq!(story.asked().connection, Connection::Pooled);
+    assert_eq!(story.asked().connection, ConnectionChoice::Pooled);
 }
 
 fn torn() -> Event {
-    Event::Failed(reaching(ErrorClass::ConnectionError, Reach::Stream))
+    Event::Failed(reaching(ErrorClass::ConnectionError, FailureStage::Stream))
 }
 
 fn torn_after_a_block() -> Event {
-    Event::Failed(reaching(ErrorClass::ConnectionError, Reach::Block))
+    Event::Failed(reaching(ErrorClass::ConnectionError, FailureStage::Block))
 }
 
 #[test]
 fn two_broken_streams_end_streaming_however_far_they_came() {
-    let stalled = Event::Failed(reaching(ErrorClass::StreamStalled, Reach::Block));
-    let senseless = Event::Failed(reaching(ErrorClass::BadResponse, Reach::Stream));
-    let late = Event::Failed(reaching(ErrorClass::ApiTimeout, Reach::Block));
+    let stalled = Event::Failed(reaching(ErrorClass::StreamStalled, FailureStage::Block));
+    let senseless = Event::Failed(reaching(ErrorClass::BadResponse, FailureStage::Stream));
+    let late = Event::Failed(reaching(ErrorClass::ApiTimeout, FailureStage::Block));
     let broken = [torn(), torn_after_a_block(), stalled, senseless, late];
     for first in broken {
         for second in broken {
             let story = Story::begin(limits()).then(first).wakes();
-            assert_eq!((story.asked().mode, story.asked().cap), (Mode::Streaming, 8_192));
+            assert_eq!((story.asked().mode, story.asked().cap), (ReplyMode::Streaming, 8_192));
             let story = story.then(second).wakes();
-            assert_eq!(story.asked().mode, Mode::Whole, "{first:?} {second:?}");
+            assert_eq!(story.asked().mode, ReplyMode::Whole, "{first:?} {second:?}");
         }
     }
 }
@@ -149,7 +149,7 @@ fn without_streaming(rules: Limits) -> Story {
 }
 
 fn takes_a_turn(story: Story) -> Story {
-    story.then(TOOL_CALLS).then(Event::ToolsDone(Pace::Fresh))
+    story.then(TOOL_CALLS).then(Event::ToolsDone(LoopStatus::Fresh))
 }
 
 #[test]
@@ -157,69 +157,69 @@ fn the_next_ten_turns_do_not_stream_either_and_then_one_probes() {
     let mut story = without_streaming(limits());
     for turn in 1..=10 {
         story = takes_a_turn(story);
-        assert_eq!(story.asked().mode, Mode::Whole, "turn {turn}");
+        assert_eq!(story.asked().mode, ReplyMode::Whole, "turn {turn}");
     }
     let probe = takes_a_turn(story);
-    assert_eq!(probe.asked().mode, Mode::Streaming);
+    assert_eq!(probe.asked().mode, ReplyMode::Streaming);
     let again = probe.then(torn_after_a_block()).wakes();
-    assert_eq!(again.asked().mode, Mode::Whole, "one more broken stream is enough");
+    assert_eq!(again.asked().mode, ReplyMode::Whole, "one more broken stream is enough");
     let mut story = again;
     for turn in 1..=10 {
         story = takes_a_turn(story);
-        assert_eq!(story.asked().mode, Mode::Whole, "turn {turn} after the probe");
+        assert_eq!(story.asked().mode, ReplyMode::Whole, "turn {turn} after the probe");
     }
     let held = takes_a_turn(takes_a_turn(story));
-    assert_eq!(held.then(torn()).wakes().asked().mode, Mode::Streaming, "a stream that held");
+    assert_eq!(held.then(torn()).wakes().asked().mode, ReplyMode::Streaming, "a stream that held");
 }
 
 #[test]
 fn a_turn_that_takes_several_requests_counts_once() {
-    let cut = Event::Replied(Reply::CutShort(Cut::Text));
+    let cut = Event::Replied(ReplyKind::CutShort(CutKind::Text));
     let rules = Limits { whole_turns: 1, ..limits() };
-    let story = without_streaming(rules).then(Event::Replied(Reply::Empty)).wakes().then(cut);
-    assert_eq!(story.asked().mode, Mode::Whole, "asked for again with more room");
+    let story = without_streaming(rules).then(Event::Replied(ReplyKind::Empty)).wakes().then(cut);
+    assert_eq!(story.asked().mode, ReplyMode::Whole, "asked for again with more room");
     let story = story.then(cut);
-    assert_eq!(story.asked().mode, Mode::Whole, "the first turn after it: the reply goes on");
-    assert_eq!(takes_a_turn(story).asked().mode, Mode::Streaming);
+    assert_eq!(story.asked().mode, ReplyMode::Whole, "the first turn after it: the reply goes on");
+    assert_eq!(takes_a_turn(story).asked().mode, ReplyMode::Streaming);
 }
 
 #[test]
 fn a_new_process_streams_again() {
     let story = without_streaming(limits());
     let next = Story::unasked(limits()).goes_on_from(&story);
-    assert_eq!(next.asked().mode, Mode::Streaming);
-    assert_eq!(next.then(torn()).wakes().asked().mode, Mode::Streaming);
+    assert_eq!(next.asked().mode, ReplyMode::Streaming);
+    assert_eq!(next.then(torn()).wakes().asked().mode, ReplyMode::Streaming);
 }
 
 #[test]
 fn a_call_without_streaming_asks_for_no_more_than_fits_its_time() {
-    let cut = Event::Replied(Reply::CutShort(Cut::Text));
+    let cut = Event::Replied(ReplyKind::CutShort(CutKind::Text));
     let story = Story::begin(limits()).then(cut);
     assert_eq!(story.asked().cap, 64_000);
     let story = story.then(torn()).wakes().then(torn()).wakes();
-    assert_eq!((story.asked().mode, story.asked().cap), (Mode::Whole, 16_000));
+    assert_eq!((story.asked().mode, story.asked().cap), (ReplyMode::Whole, 16_000));
 }
 
 #[test]
 fn only_streams_that_break_in_a_row_count() {
-    let overloaded = Event::Failed(reaching(ErrorClass::ServerOverload, Reach::Stream));
+    let overloaded = Event::Failed(reaching(ErrorClass::ServerOverload, FailureStage::Stream));
     let story = Story::begin(limits()).then(torn()).wakes().then(overloaded).wakes();
-    assert_eq!(story.then(torn()).wakes().asked().mode, Mode::Streaming, "that stream worked");
+    assert_eq!(story.then(torn()).wakes().asked().mode, ReplyMode::Streaming, "that stream worked");
     let held = takes_a_turn(Story::begin(limits()).then(torn()).wakes());
-    assert_eq!(held.then(torn()).wakes().asked().mode, Mode::Streaming, "that stream held");
-    let unreached = Event::Failed(reaching(ErrorClass::ConnectionError, Reach::Nowhere));
+    assert_eq!(held.then(torn()).wakes().asked().mode, ReplyMode::Streaming, "that stream held");
+    let unreached = Event::Failed(reaching(ErrorClass::ConnectionError, FailureStage::Nowhere));
     let story = Story::begin(limits()).then(torn()).wakes().then(unreached).wakes();
-    assert_eq!(story.then(torn()).wakes().asked().mode, Mode::Whole, "there was no stream between");
+    assert_eq!(story.then(torn()).wakes().asked().mode, ReplyMode::Whole, "there was no stream between");
 }
 
 #[test]
 fn a_call_without_streaming_that_breaks_itself_is_not_the_cure() {
     let whole = || Story::begin(limits()).then(torn()).wakes().then(torn()).wakes();
     let story = whole().fails(ErrorClass::ApiTimeout).wakes();
-    assert_eq!(story.asked().mode, Mode::Streaming);
-    assert_eq!(story.then(torn()).wakes().asked().mode, Mode::Whole);
+    assert_eq!(story.asked().mode, ReplyMode::Streaming);
+    assert_eq!(story.then(torn()).wakes().asked().mode, ReplyMode::Whole);
     let story = whole().fails(ErrorClass::ServerOverload).wakes();
-    assert_eq!(story.asked().mode, Mode::Whole, "an overload says nothing about the mode");
+    assert_eq!(story.asked().mode, ReplyMode::Whole, "an overload says nothing about the mode");
 }
 
 // --- the server's own verdict ---------------------------------------------------------------
@@ -227,7 +227,7 @@ fn a_call_without_streaming_that_breaks_itself_is_not_the_cure() {
 #[test]
 fn a_server_that_says_stop_is_not_asked_the_same_again() {
     for class in COUNTED {
-        let story = Story::begin(limits()).then(Event::Failed(ruled(class, Ruling::Stop)));
+        let story = Story::begin(limits()).then(Event::Failed(ruled(class, RetryHint::Stop)));
         story.ends_as(StopReason::ModelError(class));
         assert_eq!(story.requests(), 1, "{class}");
     }
@@ -237,10 +237,10 @@ fn a_server_that_says_stop_is_not_asked_the_same_again() {
 fn a_server_that_says_stop_may_still_be_asked_for_another_model_or_with_another_key() {
     let fallback = with_budgets(Budgets { switches: 1, ..Budgets::DEFAULT });
     for class in [ErrorClass::ServerError, ErrorClass::ServerOverload, ErrorClass::InvalidModel] {
-        let story = Story::begin(fallback).then(Event::Failed(ruled(class, Ruling::Stop)));
+        let story = Story::begin(fallback).then(Event::Failed(ruled(class, RetryHint::Stop)));
         assert_eq!(story.asked().rung, 1, "{class}");
     }
-    let rejected = ruled(ErrorClass::InvalidApiKey, Ruling::Stop);
+    let rejected = ruled(ErrorClass::InvalidApiKey, RetryHint::Stop);
     assert_eq!(Story::begin(limits()).then(Event::Failed(rejected)).last(), Action::Refresh);
 }
 
@@ -254,7 +254,7 @@ fn a_server_that_says_retry_is_asked_again_whatever_the_class() {
         ErrorClass::Unknown,
     ];
     for class in classes {
-        let retry = Event::Failed(ruled(class, Ruling::Retry));
+        let retry = Event::Failed(ruled(class, RetryHint::Retry));
         let mut story = Story::begin(limits());
         for nth in 1..=10 {
             story = story.then(retry);
@@ -271,7 +271,7 @@ fn a_server_that_says_retry_is_asked_again_whatever_the_class() {
 
 #[test]
 fn no_server_talks_us_into_spending_what_is_not_there() {
-    let broke = ruled(ErrorClass::CreditBalanceLow, Ruling::Retry);
+    let broke = ruled(ErrorClass::CreditBalanceLow, RetryHint::Retry);
     let story = Story::begin(limits()).then(Event::Failed(broke));
     story.ends_as(StopReason::ModelError(ErrorClass::CreditBalanceLow));
 }
@@ -294,7 +294,7 @@ fn a_rejected_key_is_refreshed_once_and_its_second_rejection_is_final() {
 fn a_key_that_worked_again_may_be_refreshed_again() {
     let story = Story::begin(limits()).fails(ErrorClass::InvalidApiKey).then(Event::Refreshed);
     let story =
-        story.then(TOOL_CALLS).then(Event::ToolsDone(Pace::Fresh)).fails(ErrorClass::InvalidApiKey);
+        story.then(TOOL_CALLS).then(Event::ToolsDone(LoopStatus::Fresh)).fails(ErrorClass::InvalidApiKey);
     assert_eq!(story.last(), Action::Refresh);
 }
 
@@ -354,12 +354,12 @@ fn retries_are_paid_from_the_bucket_and_timeouts_cost_double() {
 #[test]
 fn only_a_success_at_the_first_try_fills_the_bucket() {
     let story = Story::begin(limits()).fails_and_waits(ErrorClass::ServerError, 2);
-    let story = story.then(TOOL_CALLS).then(Event::ToolsDone(Pace::Fresh));
+    let story = story.then(TOOL_CALLS).then(Event::ToolsDone(LoopStatus::Fresh));
     assert_eq!(story.run.budgets.bucket, 490, "this one took three tries");
-    let mut story = story.then(TOOL_CALLS).then(Event::ToolsDone(Pace::Fresh));
+    let mut story = story.then(TOOL_CALLS).then(Event::ToolsDone(LoopStatus::Fresh));
     assert_eq!(story.run.budgets.bucket, 491);
     for _ in 0..20 {
-        story = story.then(TOOL_CALLS).then(Event::ToolsDone(Pace::Fresh));
+        story = story.then(TOOL_CALLS).then(Event::ToolsDone(LoopStatus::Fresh));
     }
     assert_eq!(story.run.budgets.bucket, 500, "and never overflows");
 }
@@ -388,7 +388,7 @@ fn a_resumed_run_has_its_retries_back_but_not_its_turns_and_models() {
     assert_eq!(story.run.budgets.retries, 0);
     let story = Story::take_up(story.run.resumed(), rules);
     let ask = story.asked();
-    assert_eq!((ask.rung, ask.attempt, ask.connection), (1, 1, Connection::Pooled));
+    assert_eq!((ask.rung, ask.attempt, ask.connection), (1, 1, ConnectionChoice::Pooled));
     let left = story.run.budgets;
     assert_eq!((left.turns, left.retries, left.switches, left.bucket), (Some(3), 4, 0, 470));
     assert!(story.went_on_at_once(), "moments begin anew, so the old wish means nothing");

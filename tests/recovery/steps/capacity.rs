@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use outlast::recovery::{
-    Account, Action, Budgets, ErrorClass, Event, Failure, Limits, Moment, Pace, Pause, Persistence,
-    Ruling, Source, StopReason, Wish, WishSource,
+    AccountKind, Action, Budgets, ErrorClass, Event, Failure, Limits, Moment, LoopStatus, Pause, Persistence,
+    RetryHint, QuerySource, StopReason, RetryAfter, RetryAfterSource,
 };
 
 use super::super::{
@@ -70,12 +70,12 @@ fn quota_leaves_nothing_but_the_next_model() {
     let far = wishing(ErrorClass::ServerOverload, secs(3_600));
     let story = Story::begin(limits()).fails_and_waits(ErrorClass::ServerOverload, 2);
     story.then(Event::Failed(far)).ends_as(quota_exhausted());
-    let told = Failure { ruling: Some(Ruling::Retry), ..far };
+    let told = Failure { ruling: Some(RetryHint::Retry), ..far };
     Story::begin(limits()).then(Event::Failed(told)).ends_as(quota_exhausted());
     let story = Story::begin(rules).then(Event::Failed(told));
     assert_eq!((story.asked().rung, story.went_on_at_once()), (1, true), "another has its own");
     story.then(Event::Failed(far)).ends_as(quota_exhausted());
-    let background = Limits { source: Source::Background, ..limits() };
+    let background = Limits { source: QuerySource::Background, ..limits() };
     Story::begin(background).then(Event::Failed(far)).ends_as(quota_exhausted());
 }
 
@@ -102,28 +102,28 @@ fn no_wish_means_the_ladder_and_so_does_a_wish_for_nothing() {
 
 #[test]
 fn a_subscription_is_not_retried_on_its_limit() {
-    let rules = Limits { account: Account::Subscription, ..limits() };
+    let rules = Limits { account: AccountKind::Subscription, ..limits() };
     let limited = ErrorClass::RateLimit;
     let asked = wishing(limited, secs(30));
-    let insisted = ruled(limited, Ruling::Retry);
+    let insisted = ruled(limited, RetryHint::Retry);
     for hit in [failure(limited), asked, insisted] {
         let story = Story::begin(rules).then(Event::Failed(hit));
         story.ends_as(StopReason::ModelError(limited));
     }
     let story = Story::begin(rules).fails(ErrorClass::ServerOverload);
     assert_eq!(story.pause().retry, 1, "an overload has nothing to do with who pays");
-    let rules = Limits { account: Account::Enterprise, ..limits() };
+    let rules = Limits { account: AccountKind::Enterprise, ..limits() };
     assert_eq!(Story::begin(rules).fails(limited).pause().retry, 1);
-    let rules = Limits { account: Account::Subscription, ..persistent(Persistence::Capacity) };
+    let rules = Limits { account: AccountKind::Subscription, ..persistent(Persistence::Capacity) };
     assert_eq!(Story::begin(rules).fails(limited).pause().of, None, "whoever waits, waits");
 }
 
 #[test]
 fn background_work_drops_out_of_a_crowd_at_once() {
     for persistence in [Persistence::Off, Persistence::Capacity, Persistence::All] {
-        let rules = Limits { source: Source::Background, ..persistent(persistence) };
+        let rules = Limits { source: QuerySource::Background, ..persistent(persistence) };
         let overloaded = ErrorClass::ServerOverload;
-        for hit in [failure(overloaded), ruled(overloaded, Ruling::Retry)] {
+        for hit in [failure(overloaded), ruled(overloaded, RetryHint::Retry)] {
             let story = Story::begin(rules).then(Event::Failed(hit));
             story.ends_as(StopReason::ModelError(overloaded));
         }
@@ -196,7 +196,7 @@ fn patience_is_six_hours_when_nobody_counts() {
 #[test]
 fn a_reset_is_kept_to_the_moment_when_we_wait_for_capacity_anyway() {
     let reset = Failure {
-        wish: Some(Wish { wait: secs(1_000), source: WishSource::Reset }),
+        wish: Some(RetryAfter { wait: secs(1_000), source: RetryAfterSource::Reset }),
         ..failure(ErrorClass::RateLimit)
     };
     let story = Story::begin(persistent(Persistence::Capacity)).then(Event::Failed(reset));
@@ -258,7 +258,7 @@ fn capacity_that_comes_back_renews_the_ladder() {
     let story = story.fails_and_waits(ErrorClass::ServerOverload, 12);
     let story = story
         .then(TOOL_CALLS)
-        .then(Event::ToolsDone(Pace::Fresh))
+        .then(Event::ToolsDone(LoopStatus::Fresh))
         .fails(ErrorClass::ServerOverload);
     assert!((500..=625).contains(&story.pause_millis()));
     assert_eq!(story.pause().retry, 1);

@@ -1,8 +1,8 @@
 //! The chain of models: who is asked next, and the way back to the preferred one.
 
 use outlast::recovery::{
-    Action, Budgets, Cut, ErrorClass, Event, Failure, FastMode, Limits, Mode, Nudge, Pace, Purpose,
-    Reach, RecoveryPlan, Remedies, Reply, Ruling, StopReason, Trim, Weight,
+    Action, Budgets, CutKind, ErrorClass, Event, Failure, FastMode, Limits, ReplyMode, Nudge, LoopStatus, CallPurpose,
+    FailureStage, RecoveryPlan, AvailableMitigations, ReplyKind, RetryHint, StopReason, Trim, TokenEstimate,
 };
 
 use super::super::{
@@ -54,7 +54,7 @@ fn what_a_model_is_to_blame_for_changes_it_once_and_what_it_is_not_does_not() {
         ("quota", far(ErrorClass::RateLimit), 0),
         ("quota, worded as an overload", far(OVERLOAD), 0),
         ("broken for long", far(ErrorClass::ServerError), 0),
-        ("not to be asked again", ruled(ErrorClass::ServerError, Ruling::Stop), 0),
+        ("not to be asked again", ruled(ErrorClass::ServerError, RetryHint::Stop), 0),
     ];
     for (what, failed, patience) in advancing {
         let event = Event::Failed(failed);
@@ -100,14 +100,14 @@ fn one_overload_does_not_change_the_model() {
 fn without_a_chain_nobody_else_is_asked() {
     let classes = [OVERLOAD, ErrorClass::ServerError, ErrorClass::InvalidModel];
     for class in classes {
-        let story = Story::begin(chain(0)).then(Event::Failed(ruled(class, Ruling::Stop)));
+        let story = Story::begin(chain(0)).then(Event::Failed(ruled(class, RetryHint::Stop)));
         assert_eq!(story.last(), Action::Finish(StopReason::ModelError(class)));
     }
 }
 
 #[test]
 fn each_step_of_the_chain_is_its_own_address() {
-    let dead = Event::Failed(ruled(ErrorClass::ConnectionError, Ruling::Stop));
+    let dead = Event::Failed(ruled(ErrorClass::ConnectionError, RetryHint::Stop));
     let end = StopReason::ModelError(ErrorClass::ConnectionError);
     let near_then_far = Limits { elsewhere: 0b10, ..chain(2) };
     Story::begin(near_then_far).then(dead).ends_as(end);
@@ -124,7 +124,7 @@ fn each_step_of_the_chain_is_its_own_address() {
 fn a_credential_that_cannot_be_fetched_leaves_only_who_needs_another() {
     for class in [ErrorClass::ServerError, ErrorClass::RateLimit, ErrorClass::InvalidModel] {
         let refreshing = |rules| Story::begin(rules).fails(ErrorClass::InvalidApiKey);
-        let stop = Event::Failed(ruled(class, Ruling::Stop));
+        let stop = Event::Failed(ruled(class, RetryHint::Stop));
         let story = refreshing(chain(1)).then(stop);
         assert_eq!(story.last(), Action::Finish(StopReason::ModelError(class)), "{class}");
         let story = refreshing(Limits { elsewhere: 0b1, ..chain(1) }).then(stop);
@@ -145,28 +145,28 @@ fn a_new_model_may_refresh_its_own_credential() {
 #[test]
 fn a_new_model_streams_whatever_the_last_ones_streams_were_like() {
     let rules = Limits { elsewhere: 0b1, ..chain(1) };
-    let torn = Failure { reach: Reach::Stream, ..failure(ErrorClass::ConnectionError) };
+    let torn = Failure { reach: FailureStage::Stream, ..failure(ErrorClass::ConnectionError) };
     let story = Story::begin(rules).then(Event::Failed(torn)).wakes();
     let story = story.then(Event::Failed(torn)).wakes();
-    assert_eq!(story.asked().mode, Mode::Whole);
+    assert_eq!(story.asked().mode, ReplyMode::Whole);
     let story = story.fails(ErrorClass::AuthError);
-    assert_eq!(story.asked().mode, Mode::Streaming);
+    assert_eq!(story.asked().mode, ReplyMode::Streaming);
 }
 
 #[test]
 fn another_model_at_the_same_place_does_not_stream_either() {
-    let torn = Failure { reach: Reach::Block, ..failure(ErrorClass::ConnectionError) };
+    let torn = Failure { reach: FailureStage::Block, ..failure(ErrorClass::ConnectionError) };
     let whole = |rules| {
         let story = Story::begin(rules).then(Event::Failed(torn)).wakes();
         story.then(Event::Failed(torn)).wakes().fails(ErrorClass::AuthError)
     };
     let story = whole(chain(1));
-    assert_eq!((story.asked().rung, story.asked().mode), (1, Mode::Whole));
+    assert_eq!((story.asked().rung, story.asked().mode), (1, ReplyMode::Whole));
     let rules = Limits { elsewhere: 0b10, ..chain(2) };
     let story = whole(rules);
-    assert_eq!((story.asked().rung, story.asked().mode), (1, Mode::Whole));
+    assert_eq!((story.asked().rung, story.asked().mode), (1, ReplyMode::Whole));
     let story = story.fails(ErrorClass::AuthError);
-    assert_eq!((story.asked().rung, story.asked().mode), (2, Mode::Streaming));
+    assert_eq!((story.asked().rung, story.asked().mode), (2, ReplyMode::Streaming));
 }
 
 // --- and the way back ---------------------------------------------------------------------------
@@ -183,7 +183,7 @@ fn the_preferred_model_is_tried_again_after_ten_minutes_and_at_a_turn() {
     assert_eq!(story.asked().rung, 1, "not a second early");
     let story = story.later(1).fails(ErrorClass::ServerError).wakes();
     assert_eq!(story.asked().rung, 1, "not within a turn");
-    let story = story.then(Event::Replied(Reply::CutShort(Cut::Text)));
+    let story = story.then(Event::Replied(ReplyKind::CutShort(CutKind::Text)));
     assert_eq!(story.asked().rung, 1, "nor where a reply goes on");
     let story = story.takes_a_turn();
     assert_eq!((story.asked().rung, story.asked().attempt), (0, 1));
@@ -220,7 +220,7 @@ fn the_preferred_model_that_still_fails_is_left_at_once() {
         failure(ErrorClass::CreditBalanceLow),
         wishing(ErrorClass::RateLimit, secs(5)),
         wishing(ErrorClass::RateLimit, secs(36_000)),
-        ruled(ErrorClass::ServerError, Ruling::Stop),
+        ruled(ErrorClass::ServerError, RetryHint::Stop),
     ];
     for failed in failures {
         let story = away(returning(2)).fails(ErrorClass::InvalidModel);
@@ -240,20 +240,20 @@ fn the_preferred_model_that_still_fails_is_left_at_once() {
 #[test]
 fn the_preferred_model_that_says_nothing_is_left_as_well() {
     let story = away(returning(1)).later(TEN_MINUTES).takes_a_turn();
-    let story = story.then(Event::Replied(Reply::Empty));
+    let story = story.then(Event::Replied(ReplyKind::Empty));
     assert_eq!((story.asked().rung, story.went_on_at_once()), (1, true));
     assert_eq!(story.run.budgets.empty_replies, 3);
-    let story = story.then(Event::Replied(Reply::Empty));
+    let story = story.then(Event::Replied(ReplyKind::Empty));
     assert_eq!(story.pause().class, ErrorClass::EmptyResponse, "the other one is asked again");
 }
 
 #[test]
 fn any_answer_of_the_preferred_model_shows_that_it_is_back() {
     let replies = [
-        Reply::CutShort(Cut::Text),
-        Reply::CutShort(Cut::Thinking),
-        Reply::Paused,
-        Reply::ToolCalls { tokens: 1 },
+        ReplyKind::CutShort(CutKind::Text),
+        ReplyKind::CutShort(CutKind::Thinking),
+        ReplyKind::Paused,
+        ReplyKind::ToolCalls { tokens: 1 },
     ];
     for reply in replies {
         let story = away(returning(1)).later(TEN_MINUTES).takes_a_turn();
@@ -274,14 +274,14 @@ fn a_request_that_the_preferred_model_refuses_is_mended_there() {
 
 #[test]
 fn a_summary_on_the_way_back_is_a_try_like_any_other() {
-    let remedies = Remedies { rounds: true, ..Remedies::NONE };
-    let crowded = Weight { size: 190_000, window: 200_000, remedies, ..FREE };
+    let remedies = AvailableMitigations { rounds: true, ..AvailableMitigations::NONE };
+    let crowded = TokenEstimate { size: 190_000, window: 200_000, remedies, ..FREE };
     let back = || away(returning(1)).later(TEN_MINUTES).weighing(crowded).takes_a_turn();
-    assert_ne!(back().asked().purpose, Purpose::Reply);
+    assert_ne!(back().asked().purpose, CallPurpose::Reply);
     assert_eq!(back().asked().rung, 0);
     let story = back().fails(ErrorClass::ServerError);
     assert_eq!(story.asked().rung, 1);
-    assert_ne!(story.asked().purpose, Purpose::Reply, "the summary is still wanted");
+    assert_ne!(story.asked().purpose, CallPurpose::Reply, "the summary is still wanted");
     let story = back().weighing(FREE).then(ANSWER);
     assert_eq!((story.asked().rung, story.run.home), (0, None));
 }
@@ -359,7 +359,7 @@ fn the_last_turn_and_the_deadline_are_no_time_to_go_back() {
 #[test]
 fn going_back_and_stepping_back_can_meet() {
     let story = away(returning(1)).then(TOOL_CALLS).later(TEN_MINUTES);
-    let story = story.then(Event::ToolsDone(Pace::Repeating));
+    let story = story.then(Event::ToolsDone(LoopStatus::Repeating));
     let decision = story.decision();
     assert_eq!(decision.plan, Some(RecoveryPlan::Return));
     assert_eq!(decision.edit.say, Some(Nudge::StepBack));

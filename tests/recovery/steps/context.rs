@@ -1,8 +1,8 @@
 //! A conversation that fills its window.
 
 use outlast::recovery::{
-    Action, Ask, Budgets, Cut, ErrorClass, Event, Failure, Fate, Interrupt, Limits, Mode, Money,
-    Occasion, Purpose, Reach, RecoveryPlan, Remedies, Reply, Ruling, StopReason, Trim, Weight,
+    Action, ModelCall, Budgets, CutKind, ErrorClass, Event, Failure, ReplyDisposition, Interrupt, Limits, ReplyMode, Money,
+    CompactionTrigger, CallPurpose, FailureStage, RecoveryPlan, AvailableMitigations, ReplyKind, RetryHint, StopReason, Trim, TokenEstimate,
 };
 
 use super::super::{
@@ -12,43 +12,43 @@ use super::super::{
 
 /// 200,000 tokens less 8,192 for the reply and 13,000 of headroom.
 const THRESHOLD: u32 = 178_808;
-const ROUNDS: Remedies = Remedies { rounds: true, ..Remedies::NONE };
-const FOLDS: Remedies = Remedies { folds: true, ..Remedies::NONE };
-const ROOMY: Weight = Weight { size: 20_000, window: 200_000, remedies: ROUNDS, ..FREE };
-const CROWDED: Weight = Weight { size: THRESHOLD, ..ROOMY };
-const FULL: Weight = Weight { size: 200_000, ..ROOMY };
+const ROUNDS: AvailableMitigations = AvailableMitigations { rounds: true, ..AvailableMitigations::NONE };
+const FOLDS: AvailableMitigations = AvailableMitigations { folds: true, ..AvailableMitigations::NONE };
+const ROOMY: TokenEstimate = TokenEstimate { size: 20_000, window: 200_000, remedies: ROUNDS, ..FREE };
+const CROWDED: TokenEstimate = TokenEstimate { size: THRESHOLD, ..ROOMY };
+const FULL: TokenEstimate = TokenEstimate { size: 200_000, ..ROOMY };
 
-const AHEAD: Purpose = Purpose::Summary(Occasion::Threshold);
-const LATE: Purpose = Purpose::Summary(Occasion::Overflow);
+const AHEAD: CallPurpose = CallPurpose::Summary(CompactionTrigger::Threshold);
+const LATE: CallPurpose = CallPurpose::Summary(CompactionTrigger::Overflow);
 
-fn begin(weight: Weight, limits: Limits) -> Story {
+fn begin(weight: TokenEstimate, limits: Limits) -> Story {
     Story::unasked(limits).weighing(weight).then(Event::Begin)
 }
 
-fn refusal(class: ErrorClass, remedies: Remedies) -> Event {
+fn refusal(class: ErrorClass, remedies: AvailableMitigations) -> Event {
     Event::Failed(Failure { remedies, ..failure(class) })
 }
 
-fn overflow(remedies: Remedies) -> Event {
+fn overflow(remedies: AvailableMitigations) -> Event {
     refusal(ErrorClass::PromptTooLong, remedies)
 }
 
 impl Story {
     /// A round of tools, and what the conversation weighs after it.
     #[track_caller]
-    fn works(self, weight: Weight) -> Self {
+    fn works(self, weight: TokenEstimate) -> Self {
         self.then(TOOL_CALLS).weighing(weight).then(TOOLS_DONE)
     }
 
     /// The summary comes, and what the conversation weighs with it.
     #[track_caller]
-    fn sums_up(self, weight: Weight) -> Self {
-        assert_ne!(self.asked().purpose, Purpose::Reply, "nobody asked for a summary");
+    fn sums_up(self, weight: TokenEstimate) -> Self {
+        assert_ne!(self.asked().purpose, CallPurpose::Reply, "nobody asked for a summary");
         self.weighing(weight).then(ANSWER)
     }
 
     #[track_caller]
-    fn asks_for(&self, purpose: Purpose) -> Ask {
+    fn asks_for(&self, purpose: CallPurpose) -> ModelCall {
         assert_eq!(self.asked().purpose, purpose);
         self.asked()
     }
@@ -58,33 +58,33 @@ impl Story {
 
 #[test]
 fn a_conversation_is_compacted_at_its_threshold_and_not_a_token_before() {
-    begin(Weight { size: THRESHOLD - 1, ..CROWDED }, limits()).asks_for(Purpose::Reply);
+    begin(TokenEstimate { size: THRESHOLD - 1, ..CROWDED }, limits()).asks_for(CallPurpose::Reply);
     let story = begin(CROWDED, limits());
     story.asks_for(AHEAD);
     assert_eq!(story.plans(), [RecoveryPlan::Compact]);
     let story = story.sums_up(ROOMY);
-    assert_eq!(story.decision().edit.reply, Fate::Summary);
-    story.asks_for(Purpose::Reply);
+    assert_eq!(story.decision().edit.reply, ReplyDisposition::Summary);
+    story.asks_for(CallPurpose::Reply);
     story.then(ANSWER).ends_as(StopReason::Completed);
 }
 
 #[test]
 fn the_threshold_follows_the_models_limits_and_the_headroom() {
-    let at = |weight: Weight, size, rules| begin(Weight { size, ..weight }, rules).asked().purpose;
-    let terse = Weight { ceiling: 4_096, ..ROOMY };
-    assert_eq!(at(terse, 182_903, limits()), Purpose::Reply);
+    let at = |weight: TokenEstimate, size, rules| begin(TokenEstimate { size, ..weight }, rules).asked().purpose;
+    let terse = TokenEstimate { ceiling: 4_096, ..ROOMY };
+    assert_eq!(at(terse, 182_903, limits()), CallPurpose::Reply);
     assert_eq!(at(terse, 182_904, limits()), AHEAD);
     let close = Limits { headroom: 1_000, ..limits() };
-    assert_eq!(at(ROOMY, 190_807, close), Purpose::Reply);
+    assert_eq!(at(ROOMY, 190_807, close), CallPurpose::Reply);
     assert_eq!(at(ROOMY, 190_808, close), AHEAD);
-    let small = Weight { window: 32_000, ..ROOMY };
-    assert_eq!(at(small, 15_999, limits()), Purpose::Reply, "a small window is half used");
+    let small = TokenEstimate { window: 32_000, ..ROOMY };
+    assert_eq!(at(small, 15_999, limits()), CallPurpose::Reply, "a small window is half used");
     assert_eq!(at(small, 16_000, limits()), AHEAD);
-    let tiny = Weight { fixed: 3_000, window: 8_000, ..small };
-    assert_eq!(at(tiny, 5_499, limits()), Purpose::Reply, "half of what the tools leave");
+    let tiny = TokenEstimate { fixed: 3_000, window: 8_000, ..small };
+    assert_eq!(at(tiny, 5_499, limits()), CallPurpose::Reply, "half of what the tools leave");
     assert_eq!(at(tiny, 5_500, limits()), AHEAD);
-    let too_many = Weight { fixed: 9_000, ..tiny };
-    assert_eq!(at(too_many, 7_999, limits()), Purpose::Reply);
+    let too_many = TokenEstimate { fixed: 9_000, ..tiny };
+    assert_eq!(at(too_many, 7_999, limits()), CallPurpose::Reply);
 }
 
 #[test]
@@ -99,25 +99,25 @@ fn compaction_ahead_of_need_is_checked_after_every_tool_batch_and_costs_no_turn(
 
 #[test]
 fn nothing_is_compacted_when_told_not_to_or_when_there_is_nothing_old() {
-    begin(CROWDED, Limits { auto_compact: false, ..limits() }).asks_for(Purpose::Reply);
-    let fresh = Weight { remedies: FOLDS, ..CROWDED };
-    begin(fresh, limits()).asks_for(Purpose::Reply);
+    begin(CROWDED, Limits { auto_compact: false, ..limits() }).asks_for(CallPurpose::Reply);
+    let fresh = TokenEstimate { remedies: FOLDS, ..CROWDED };
+    begin(fresh, limits()).asks_for(CallPurpose::Reply);
 }
 
 #[test]
 fn a_call_that_failed_already_is_not_the_moment_to_compact() {
     let story = begin(ROOMY, limits()).weighing(CROWDED).fails(ErrorClass::ServerError).wakes();
-    story.asks_for(Purpose::Reply);
+    story.asks_for(CallPurpose::Reply);
     story.works(CROWDED).asks_for(AHEAD);
 }
 
 #[test]
 fn a_turn_compacts_ahead_only_once() {
-    let cut = Event::Replied(Reply::CutShort(Cut::Text));
+    let cut = Event::Replied(ReplyKind::CutShort(CutKind::Text));
     let story = begin(CROWDED, limits()).sums_up(CROWDED);
-    story.asks_for(Purpose::Reply);
+    story.asks_for(CallPurpose::Reply);
     let story = story.then(cut).then(cut);
-    assert_eq!(story.asks_for(Purpose::Reply).cap, 21_192, "what the window leaves");
+    assert_eq!(story.asks_for(CallPurpose::Reply).cap, 21_192, "what the window leaves");
     assert_eq!(story.times(RecoveryPlan::Compact), 1);
 }
 
@@ -126,36 +126,36 @@ fn three_summaries_in_a_row_that_do_not_come_switch_compaction_off() {
     let mut story = begin(CROWDED, limits());
     for nth in 1..=3 {
         story.asks_for(AHEAD);
-        story = story.then(Event::Replied(Reply::Empty));
+        story = story.then(Event::Replied(ReplyKind::Empty));
         assert_eq!(story.times(RecoveryPlan::Forgo), nth);
-        story.asks_for(Purpose::Reply);
+        story.asks_for(CallPurpose::Reply);
         story = story.works(CROWDED);
     }
     for _ in 0..5 {
-        story.asks_for(Purpose::Reply);
+        story.asks_for(CallPurpose::Reply);
         story = story.works(CROWDED);
     }
     let story = Story::take_up(story.run.resumed(), limits()).works(CROWDED);
-    story.asks_for(Purpose::Reply);
+    story.asks_for(CallPurpose::Reply);
     story.then(overflow(ROUNDS)).asks_for(LATE);
 }
 
 #[test]
 fn a_summary_that_comes_closes_the_breaker_again() {
-    let in_vain = |story: Story| story.then(Event::Replied(Reply::Refusal)).works(CROWDED);
+    let in_vain = |story: Story| story.then(Event::Replied(ReplyKind::Refusal)).works(CROWDED);
     let story = in_vain(in_vain(begin(CROWDED, limits())));
     assert_eq!(story.run.budgets.forgone, 1);
     let story = story.sums_up(ROOMY).works(CROWDED);
     assert_eq!(story.run.budgets.forgone, 3);
     let story = in_vain(in_vain(story));
     story.asks_for(AHEAD);
-    in_vain(story).asks_for(Purpose::Reply);
+    in_vain(story).asks_for(CallPurpose::Reply);
 }
 
 #[test]
 fn two_compactions_in_a_row_that_bring_nothing_end_the_run() {
     let story = begin(CROWDED, limits()).sums_up(CROWDED);
-    story.asks_for(Purpose::Reply);
+    story.asks_for(CallPurpose::Reply);
     let story = story.works(CROWDED).sums_up(CROWDED);
     story.ends_as(StopReason::PromptTooLong);
     assert_eq!(story.requests(), 3);
@@ -173,35 +173,35 @@ fn one_that_helped_starts_the_row_anew() {
     let story = begin(CROWDED, limits()).sums_up(CROWDED).works(CROWDED).sums_up(ROOMY);
     assert_eq!(story.run.useless, 0);
     let story = story.works(CROWDED).sums_up(CROWDED);
-    story.asks_for(Purpose::Reply);
+    story.asks_for(CallPurpose::Reply);
     story.works(CROWDED).sums_up(CROWDED).ends_as(StopReason::PromptTooLong);
 }
 
 #[test]
 fn a_compaction_is_judged_once_and_by_the_first_request_after_it() {
-    let cut = Event::Replied(Reply::CutShort(Cut::Text));
+    let cut = Event::Replied(ReplyKind::CutShort(CutKind::Text));
     let story = begin(CROWDED, limits()).sums_up(CROWDED);
     let story = story.fails(ErrorClass::ServerError).wakes().then(cut).then(cut);
     assert_eq!(story.run.useless, 1);
-    story.asks_for(Purpose::Reply);
+    story.asks_for(CallPurpose::Reply);
 }
 
 #[test]
 fn a_run_taken_up_again_is_not_condemned_for_what_brought_nothing() {
     let story = begin(CROWDED, limits()).sums_up(CROWDED).works(CROWDED).sums_up(CROWDED);
     let story = Story { weight: ROOMY, ..Story::unasked(limits()) }.goes_on_from(&story);
-    story.asks_for(Purpose::Reply);
+    story.asks_for(CallPurpose::Reply);
     assert_eq!(story.run.budgets.compactions, 6, "what was spent stays spent");
     story.works(CROWDED).asks_for(AHEAD);
 }
 
 #[test]
 fn a_run_killed_while_it_made_room_makes_room_in_its_next_process() {
-    let both = Remedies { folds: true, ..ROUNDS };
+    let both = AvailableMitigations { folds: true, ..ROUNDS };
     let story = begin(ROOMY, limits()).then(overflow(both)).then(overflow(ROUNDS));
     story.asks_for(LATE);
     let story = Story { weight: ROOMY, ..Story::unasked(limits()) }.goes_on_from(&story);
-    story.asks_for(Purpose::Reply);
+    story.asks_for(CallPurpose::Reply);
     let story = story.then(overflow(both)).then(overflow(ROUNDS));
     story.asks_for(LATE);
     assert_eq!(story.run.budgets.compactions, 6, "and pays for it");
@@ -217,7 +217,7 @@ fn eight_compactions_are_all_there_are() {
         story = story.sums_up(ROOMY);
     }
     let story = story.works(CROWDED);
-    story.asks_for(Purpose::Reply);
+    story.asks_for(CallPurpose::Reply);
     story.then(overflow(ROUNDS)).ends_as(StopReason::PromptTooLong);
     let more = with_budgets(Budgets { compactions: 9, ..Budgets::DEFAULT });
     let mut story = begin(ROOMY, more);
@@ -231,11 +231,11 @@ fn eight_compactions_are_all_there_are() {
 
 #[test]
 fn folds_are_committed_before_a_summary_is_asked_for_and_never_twice_a_turn() {
-    let both = Remedies { folds: true, ..ROUNDS };
+    let both = AvailableMitigations { folds: true, ..ROUNDS };
     let story = begin(ROOMY, limits()).then(overflow(both));
     let decision = story.decision();
     assert_eq!(decision.plan, Some(RecoveryPlan::Drain));
-    assert_eq!((decision.edit.trim, decision.edit.reply), (Some(Trim::Folds), Fate::Drop));
+    assert_eq!((decision.edit.trim, decision.edit.reply), (Some(Trim::Folds), ReplyDisposition::Drop));
     assert_eq!((story.asked().attempt, story.went_on_at_once()), (1, true));
     let story = story.then(overflow(both));
     assert_eq!(story.decision().plan, Some(RecoveryPlan::CompactReactively));
@@ -250,7 +250,7 @@ fn an_overflow_is_compacted_once_a_turn() {
     let story = begin(ROOMY, limits()).then(overflow(ROUNDS));
     assert_eq!(story.asks_for(LATE).attempt, 1);
     let story = story.sums_up(ROOMY);
-    story.asks_for(Purpose::Reply);
+    story.asks_for(CallPurpose::Reply);
     story.then(overflow(ROUNDS)).ends_as(StopReason::PromptTooLong);
     let again = begin(ROOMY, limits()).then(overflow(ROUNDS)).sums_up(ROOMY).works(ROOMY);
     let again = again.then(overflow(ROUNDS));
@@ -260,15 +260,15 @@ fn an_overflow_is_compacted_once_a_turn() {
 
 #[test]
 fn input_and_output_that_do_not_fit_together_are_met_with_a_smaller_cap_once_a_turn() {
-    let output = Remedies { output: true, ..Remedies::NONE };
-    let all = Remedies { output: true, folds: true, ..ROUNDS };
+    let output = AvailableMitigations { output: true, ..AvailableMitigations::NONE };
+    let all = AvailableMitigations { output: true, folds: true, ..ROUNDS };
     let story = begin(ROOMY, limits());
-    assert_eq!(story.asks_for(Purpose::Reply).cap, 8_192);
-    let small = Weight { size: 3_000, window: 8_000, ..ROOMY };
+    assert_eq!(story.asks_for(CallPurpose::Reply).cap, 8_192);
+    let small = TokenEstimate { size: 3_000, window: 8_000, ..ROOMY };
     let story = story.weighing(small).then(overflow(all));
     assert_eq!(story.decision().plan, Some(RecoveryPlan::LowerCap));
     assert_eq!((story.decision().edit.trim, story.went_on_at_once()), (None, true));
-    assert_eq!(story.asks_for(Purpose::Reply).cap, 5_000);
+    assert_eq!(story.asks_for(CallPurpose::Reply).cap, 5_000);
     story.then(overflow(output)).ends_as(StopReason::PromptTooLong);
     let again = begin(ROOMY, limits()).weighing(small).then(overflow(output));
     let again = again.works(small).then(overflow(output));
@@ -278,7 +278,7 @@ fn input_and_output_that_do_not_fit_together_are_met_with_a_smaller_cap_once_a_t
 
 #[test]
 fn a_summary_that_is_too_long_with_its_output_asks_for_less_of_it_first() {
-    let refused = || overflow(Remedies { output: true, ..ROUNDS });
+    let refused = || overflow(AvailableMitigations { output: true, ..ROUNDS });
     let story = begin(CROWDED, limits()).then(refused());
     assert_eq!(story.decision().plan, Some(RecoveryPlan::LowerCap));
     story.asks_for(AHEAD);
@@ -289,8 +289,8 @@ fn a_summary_that_is_too_long_with_its_output_asks_for_less_of_it_first() {
 #[test]
 fn a_cut_or_empty_reply_does_not_end_a_turn() {
     let story = begin(ROOMY, limits()).then(overflow(ROUNDS)).sums_up(ROOMY);
-    let story = story.then(Event::Replied(Reply::CutShort(Cut::Text)));
-    let story = story.then(Event::Replied(Reply::Empty)).wakes();
+    let story = story.then(Event::Replied(ReplyKind::CutShort(CutKind::Text)));
+    let story = story.then(Event::Replied(ReplyKind::Empty)).wakes();
     story.then(overflow(ROUNDS)).ends_as(StopReason::PromptTooLong);
 }
 
@@ -312,7 +312,7 @@ fn an_overflow_is_mended_where_nothing_is_compacted_ahead() {
 #[test]
 fn a_summary_for_an_overflow_is_not_followed_by_one_ahead_of_need() {
     let story = begin(ROOMY, limits()).then(overflow(ROUNDS)).sums_up(CROWDED);
-    story.asks_for(Purpose::Reply);
+    story.asks_for(CallPurpose::Reply);
     assert_eq!(story.times(RecoveryPlan::Compact), 0);
 }
 
@@ -332,7 +332,7 @@ fn a_summarising_request_sheds_its_oldest_rounds_three_times() {
         let story = story.then(overflow(ROUNDS));
         if end == AHEAD {
             assert_eq!(story.decision().plan, Some(RecoveryPlan::Forgo));
-            story.asks_for(Purpose::Reply);
+            story.asks_for(CallPurpose::Reply);
         } else {
             story.ends_as(StopReason::PromptTooLong);
         }
@@ -371,11 +371,11 @@ fn a_summary_refused_for_its_content_is_forgone_ahead_of_need_and_final_after_an
         ErrorClass::Unknown,
     ];
     for class in classes {
-        for ruling in [None, Some(Ruling::Stop), Some(Ruling::Retry)] {
+        for ruling in [None, Some(RetryHint::Stop), Some(RetryHint::Retry)] {
             let refused = Failure { ruling, remedies: ANYTHING, ..failure(class) };
             let story = begin(CROWDED, limits()).then(Event::Failed(refused));
             assert_eq!(story.decision().plan, Some(RecoveryPlan::Forgo), "{class}");
-            assert_eq!(story.asks_for(Purpose::Reply).attempt, 1);
+            assert_eq!(story.asks_for(CallPurpose::Reply).attempt, 1);
             late().then(Event::Failed(refused)).ends_as(StopReason::PromptTooLong);
         }
     }
@@ -383,28 +383,28 @@ fn a_summary_refused_for_its_content_is_forgone_ahead_of_need_and_final_after_an
 
 #[test]
 fn a_cut_summary_counts_and_one_that_is_none_does_not() {
-    for reply in [Reply::Answer { tokens: 0 }, Reply::CutShort(Cut::Text)] {
+    for reply in [ReplyKind::Answer { tokens: 0 }, ReplyKind::CutShort(CutKind::Text)] {
         let story = begin(CROWDED, limits()).weighing(ROOMY).then(Event::Replied(reply));
-        assert_eq!(story.decision().edit.reply, Fate::Summary, "{reply:?}");
+        assert_eq!(story.decision().edit.reply, ReplyDisposition::Summary, "{reply:?}");
         assert_eq!(story.run.budgets.forgone, 3);
     }
     let none = [
-        Reply::Empty,
-        Reply::Refusal,
-        Reply::ToolCalls { tokens: 9 },
-        Reply::Paused,
-        Reply::CutShort(Cut::ToolCall),
-        Reply::CutShort(Cut::Thinking),
+        ReplyKind::Empty,
+        ReplyKind::Refusal,
+        ReplyKind::ToolCalls { tokens: 9 },
+        ReplyKind::Paused,
+        ReplyKind::CutShort(CutKind::ToolCall),
+        ReplyKind::CutShort(CutKind::Thinking),
     ];
     for reply in none {
         let story = begin(CROWDED, limits()).then(Event::Replied(reply));
         let decision = story.decision();
         let told = (decision.plan, decision.edit.reply);
-        assert_eq!(told, (Some(RecoveryPlan::Forgo), Fate::Drop), "{reply:?}");
-        assert_eq!(story.asks_for(Purpose::Reply).attempt, 1);
+        assert_eq!(told, (Some(RecoveryPlan::Forgo), ReplyDisposition::Drop), "{reply:?}");
+        assert_eq!(story.asks_for(CallPurpose::Reply).attempt, 1);
         let story = late().then(Event::Replied(reply));
         story.ends_as(StopReason::PromptTooLong);
-        assert_eq!(story.transition().edit.reply, Fate::Drop, "{reply:?}");
+        assert_eq!(story.transition().edit.reply, ReplyDisposition::Drop, "{reply:?}");
     }
 }
 
@@ -412,7 +412,7 @@ fn a_cut_summary_counts_and_one_that_is_none_does_not() {
 fn what_a_summary_says_counts_towards_no_effort() {
     let rules = Limits { effort: Some(1_000), ..limits() };
     let story = begin(CROWDED, rules).weighing(ROOMY);
-    let story = story.then(Event::Replied(Reply::Answer { tokens: 5_000 }));
+    let story = story.then(Event::Replied(ReplyKind::Answer { tokens: 5_000 }));
     let story = story.then(ANSWER);
     assert_eq!(story.decision().plan, Some(RecoveryPlan::Nudge));
 }
@@ -450,7 +450,7 @@ fn a_credential_is_refreshed_for_a_summary_that_is_then_asked_for() {
         assert_eq!(story.last(), Action::Refresh);
         let story = story.then(Event::Refreshed);
         story.asks_for(purpose);
-        story.sums_up(ROOMY).asks_for(Purpose::Reply);
+        story.sums_up(ROOMY).asks_for(CallPurpose::Reply);
     }
 }
 
@@ -464,7 +464,7 @@ fn the_next_model_is_asked_for_the_summary_that_the_last_one_did_not_give() {
     assert_eq!((ahead.asks_for(AHEAD).rung, ahead.asked().attempt), (1, 1));
     let late = crowd(begin(ROOMY, rules).then(overflow(ROUNDS)));
     assert_eq!(late.asks_for(LATE).rung, 1);
-    assert_eq!(late.sums_up(ROOMY).asks_for(Purpose::Reply).rung, 1);
+    assert_eq!(late.sums_up(ROOMY).asks_for(CallPurpose::Reply).rung, 1);
 }
 
 #[test]
@@ -475,7 +475,7 @@ fn a_summary_is_interrupted_and_ends_with_the_deadline_like_any_call() {
     begin(CROWDED, rules).then(Event::DeadlinePassed).ends_as(StopReason::Deadline);
     let story = begin(CROWDED, rules).at(after(60)).sums_up(ROOMY);
     story.ends_as(StopReason::Deadline);
-    assert_eq!(story.transition().edit.reply, Fate::Summary, "it is not lost on who resumes");
+    assert_eq!(story.transition().edit.reply, ReplyDisposition::Summary, "it is not lost on who resumes");
     begin(CROWDED, rules)
         .at(after(60))
         .fails(ErrorClass::InvalidRequest)
@@ -488,9 +488,9 @@ fn a_summary_is_interrupted_and_ends_with_the_deadline_like_any_call() {
 
 #[test]
 fn a_torn_summary_is_asked_for_in_one_piece() {
-    let torn = Event::Failed(reaching(ErrorClass::ConnectionError, Reach::Stream));
+    let torn = Event::Failed(reaching(ErrorClass::ConnectionError, FailureStage::Stream));
     let story = begin(CROWDED, limits()).then(torn).wakes().then(torn).wakes();
-    assert_eq!((story.asks_for(AHEAD).mode, story.asked().cap), (Mode::Whole, 8_192));
+    assert_eq!((story.asks_for(AHEAD).mode, story.asked().cap), (ReplyMode::Whole, 8_192));
 }
 
 #[test]
@@ -520,17 +520,17 @@ fn what_is_another_request_waits_for_the_servers_word_all_the_same() {
 #[test]
 fn a_full_window_blocks_only_where_nothing_can_act() {
     let off = Limits { auto_compact: false, ..limits() };
-    let bare = Weight { remedies: Remedies::NONE, ..FULL };
+    let bare = TokenEstimate { remedies: AvailableMitigations::NONE, ..FULL };
     let blocked = begin(bare, off);
     blocked.ends_as(StopReason::BlockingLimit);
     assert_eq!(blocked.requests(), 0);
-    begin(Weight { size: 199_999, ..bare }, off).asks_for(Purpose::Reply);
-    begin(Weight { remedies: FOLDS, ..FULL }, off).asks_for(Purpose::Reply);
-    begin(FULL, off).asks_for(Purpose::Reply);
-    begin(bare, limits()).asks_for(Purpose::Reply);
+    begin(TokenEstimate { size: 199_999, ..bare }, off).asks_for(CallPurpose::Reply);
+    begin(TokenEstimate { remedies: FOLDS, ..FULL }, off).asks_for(CallPurpose::Reply);
+    begin(FULL, off).asks_for(CallPurpose::Reply);
+    begin(bare, limits()).asks_for(CallPurpose::Reply);
     let no_drains = Budgets { drains: 0, ..Budgets::DEFAULT };
     let rules = Limits { budgets: no_drains, ..off };
-    begin(Weight { remedies: FOLDS, ..FULL }, rules).ends_as(StopReason::BlockingLimit);
+    begin(TokenEstimate { remedies: FOLDS, ..FULL }, rules).ends_as(StopReason::BlockingLimit);
     for spent in [
         Budgets { reactive_compactions: 0, ..Budgets::DEFAULT },
         Budgets { compactions: 0, ..Budgets::DEFAULT },
@@ -543,7 +543,7 @@ fn a_full_window_blocks_only_where_nothing_can_act() {
 
 #[test]
 fn a_reply_is_given_no_more_room_than_the_window_has() {
-    let cap = |size| begin(Weight { size, remedies: Remedies::NONE, ..FULL }, limits()).asked().cap;
+    let cap = |size| begin(TokenEstimate { size, remedies: AvailableMitigations::NONE, ..FULL }, limits()).asked().cap;
     assert_eq!(cap(191_808), 8_192);
     assert_eq!(cap(191_809), 8_191);
     assert_eq!(cap(198_976), 1_024);
@@ -553,20 +553,20 @@ fn a_reply_is_given_no_more_room_than_the_window_has() {
 
 #[test]
 fn a_larger_cap_that_the_window_has_no_room_for_is_not_asked_for() {
-    let cut = Event::Replied(Reply::CutShort(Cut::Text));
-    let tight = Weight { size: 191_808, remedies: Remedies::NONE, ..FULL };
+    let cut = Event::Replied(ReplyKind::CutShort(CutKind::Text));
+    let tight = TokenEstimate { size: 191_808, remedies: AvailableMitigations::NONE, ..FULL };
     let story = begin(tight, limits()).then(cut);
     assert_eq!(story.decision().plan, Some(RecoveryPlan::Continue));
-    let story = begin(Weight { size: 191_807, ..tight }, limits()).then(cut);
+    let story = begin(TokenEstimate { size: 191_807, ..tight }, limits()).then(cut);
     assert_eq!(story.decision().plan, Some(RecoveryPlan::Escalate));
 }
 
 // --- and money ----------------------------------------------------------------------------------
 
 /// A request whose input costs 100 and whose tokens cost 1 each, out of `left`.
-fn priced(left: u64, weight: Weight) -> Weight {
+fn priced(left: u64, weight: TokenEstimate) -> TokenEstimate {
     let pico = Money::from_pico_dollars;
-    Weight { input: pico(100), token: pico(1), left: Some(pico(left)), ..weight }
+    TokenEstimate { input: pico(100), token: pico(1), left: Some(pico(left)), ..weight }
 }
 
 #[test]
@@ -577,7 +577,7 @@ fn a_summary_has_a_cap_of_its_own_which_money_and_the_model_lower() {
     assert_eq!(cap(CROWDED), 3_000);
     assert_eq!(cap(priced(3_099, CROWDED)), 2_999);
     assert_eq!(cap(priced(1_124, CROWDED)), 1_024);
-    assert_eq!(cap(Weight { ceiling: 500, size: 190_000, ..CROWDED }), 500);
+    assert_eq!(cap(TokenEstimate { ceiling: 500, size: 190_000, ..CROWDED }), 500);
 }
 
 #[test]
@@ -587,7 +587,7 @@ fn a_summary_that_cannot_be_paid_for_is_forgone_ahead_of_need() {
     let story = story.weighing(priced(5_000, CROWDED)).just(Event::Weighed(priced(1_123, CROWDED)));
     assert_eq!(story.transition().plan, Some(RecoveryPlan::Forgo));
     let story = story.just(Event::Weighed(priced(5_000, CROWDED)));
-    assert_eq!((story.asks_for(Purpose::Reply).cap, story.run.budgets.forgone), (4_900, 2));
+    assert_eq!((story.asks_for(CallPurpose::Reply).cap, story.run.budgets.forgone), (4_900, 2));
     begin(priced(1_123, CROWDED), limits()).ends_as(StopReason::MaxBudgetUsd);
 }
 
@@ -601,7 +601,7 @@ fn a_summary_forgone_for_want_of_money_leaves_no_failures_to_the_reply() {
     let Action::Wait { until } = story.last() else { panic!("{:?}", story.last()) };
     let story = story.at(until).just(Event::Woke).just(Event::Weighed(priced(1_000, CROWDED)));
     let story = story.just(Event::Weighed(priced(5_000, CROWDED)));
-    assert_eq!(story.asks_for(Purpose::Reply).attempt, 1);
+    assert_eq!(story.asks_for(CallPurpose::Reply).attempt, 1);
 }
 
 #[test]

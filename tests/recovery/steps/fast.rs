@@ -1,8 +1,8 @@
 //! Fast mode, and what it meets shortages with.
 
 use outlast::recovery::{
-    Action, Budgets, ErrorClass, Event, Failure, Fast, FastMode, Limits, Moment, Pace, Persistence,
-    Purpose, RecoveryPlan, Remedies, Ruling, StopReason, Weight, Wish, WishSource,
+    Action, Budgets, ErrorClass, Event, Failure, Fast, FastMode, Limits, Moment, LoopStatus, Persistence,
+    CallPurpose, RecoveryPlan, AvailableMitigations, RetryHint, StopReason, TokenEstimate, RetryAfter, RetryAfterSource,
 };
 
 use super::super::{
@@ -97,7 +97,7 @@ fn fast_mode_comes_back_at_a_turn_and_not_within_one() {
     assert!(!story.asked().fast, "not a second early");
     let story = story.at(after(HALF_AN_HOUR)).fails(ErrorClass::ServerError).wakes();
     assert!(!story.asked().fast, "the turn keeps its speed");
-    let story = story.then(TOOL_CALLS).then(Event::ToolsDone(Pace::Repeating));
+    let story = story.then(TOOL_CALLS).then(Event::ToolsDone(LoopStatus::Repeating));
     assert!(story.asked().fast);
     assert_eq!(story.run.fast, Fast::On);
 }
@@ -161,7 +161,7 @@ fn whoever_was_cooling_down_asks_anew_in_a_new_process() {
 
 #[test]
 fn a_verdict_on_fast_mode_concerns_fast_mode_only() {
-    let stop = Failure { ruling: Some(Ruling::Stop), ..failure(ErrorClass::RateLimit) };
+    let stop = Failure { ruling: Some(RetryHint::Stop), ..failure(ErrorClass::RateLimit) };
     let story = Story::begin(fast()).then(Event::Failed(stop));
     story.cools_until(HALF_AN_HOUR);
     story.then(Event::Failed(stop)).ends_as(StopReason::ModelError(ErrorClass::RateLimit));
@@ -171,7 +171,7 @@ fn a_verdict_on_fast_mode_concerns_fast_mode_only() {
 fn the_patient_cool_down_as_well() {
     let persistence = Persistence::All;
     let rules = Limits { persistence, max_retry_wait: persistence.max_retry_wait(), ..fast() };
-    let reset = Wish { wait: secs(1_000), source: WishSource::Reset };
+    let reset = RetryAfter { wait: secs(1_000), source: RetryAfterSource::Reset };
     let limited = Failure { wish: Some(reset), ..failure(ErrorClass::RateLimit) };
     Story::begin(rules).then(Event::Failed(limited)).cools_until(1_000);
 }
@@ -198,8 +198,8 @@ fn patience_and_spells_are_settings() {
 
 #[test]
 fn a_summary_slows_down_and_is_still_asked_for() {
-    let remedies = Remedies { rounds: true, ..Remedies::NONE };
-    let crowded = Weight { size: 190_000, window: 200_000, remedies, ..FREE };
+    let remedies = AvailableMitigations { rounds: true, ..AvailableMitigations::NONE };
+    let crowded = TokenEstimate { size: 190_000, window: 200_000, remedies, ..FREE };
     let overflow = Failure { remedies, ..failure(ErrorClass::PromptTooLong) };
     let ahead = || Story::unasked(fast()).weighing(crowded).then(Event::Begin);
     let late = || Story::begin(fast()).then(Event::Failed(overflow));
@@ -208,13 +208,13 @@ fn a_summary_slows_down_and_is_still_asked_for() {
         for shortage in shortages {
             let story = if has_overflowed { late() } else { ahead() };
             let purpose = story.asked().purpose;
-            assert_ne!(purpose, Purpose::Reply);
+            assert_ne!(purpose, CallPurpose::Reply);
             assert!(story.asked().fast);
             let story = story.then(Event::Failed(shortage));
             assert_eq!((story.asked().purpose, story.asked().fast), (purpose, false));
             assert_eq!(story.run.budgets.compactions, 7, "it is the same compaction");
             let story = story.weighing(FREE).then(ANSWER);
-            assert_eq!((story.asked().purpose, story.asked().fast), (Purpose::Reply, false));
+            assert_eq!((story.asked().purpose, story.asked().fast), (CallPurpose::Reply, false));
         }
     }
 }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use outlast::recovery::{
-    Action, Budgets, ErrorClass, Event, Fate, Interrupt, Limits, Moment, Money, Nudge, Pace,
-    RecoveryPlan, Remedies, StopReason, Weight,
+    Action, Budgets, ErrorClass, Event, ReplyDisposition, Interrupt, Limits, Moment, Money, Nudge, LoopStatus,
+    RecoveryPlan, AvailableMitigations, StopReason, TokenEstimate,
 };
 
 use super::super::{ANSWER, FREE, Story, TOOL_CALLS, after, limits, with_budgets};
@@ -21,7 +21,7 @@ fn one_turn_is_one_reply_and_its_tools() {
     assert_eq!(story.decision().edit.notice, Some(Nudge::LastTurn));
     let story = story.then(TOOL_CALLS);
     assert_eq!(story.last(), Action::RunTools);
-    let story = story.then(Event::ToolsDone(Pace::Fresh));
+    let story = story.then(Event::ToolsDone(LoopStatus::Fresh));
     story.ends_as(StopReason::MaxTurns);
     assert_eq!(story.requests(), 1);
 }
@@ -37,7 +37,7 @@ fn the_last_turn_is_announced_and_no_other() {
     for turn in 1..=3 {
         let said = story.decision().edit.notice;
         assert_eq!(said, (turn == 3).then_some(Nudge::LastTurn), "turn {turn}");
-        story = story.then(TOOL_CALLS).then(Event::ToolsDone(Pace::Fresh));
+        story = story.then(TOOL_CALLS).then(Event::ToolsDone(LoopStatus::Fresh));
     }
     story.ends_as(StopReason::MaxTurns);
     assert_eq!(story.requests(), 3);
@@ -46,7 +46,7 @@ fn the_last_turn_is_announced_and_no_other() {
 #[test]
 fn a_failed_attempt_costs_no_turn() {
     let story = Story::begin(turns(2)).fails_and_waits(ErrorClass::ServerError, 5);
-    let story = story.then(TOOL_CALLS).then(Event::ToolsDone(Pace::Fresh));
+    let story = story.then(TOOL_CALLS).then(Event::ToolsDone(LoopStatus::Fresh));
     story.then(ANSWER).ends_as(StopReason::Completed);
 }
 
@@ -56,11 +56,11 @@ fn a_failed_attempt_costs_no_turn() {
 fn the_model_is_told_once_to_wrap_up() {
     let rules = Limits { wrap_up: Some(after(90)), deadline: Some(after(100)), ..limits() };
     let story =
-        Story::begin(rules).at(after(89)).then(TOOL_CALLS).then(Event::ToolsDone(Pace::Fresh));
+        Story::begin(rules).at(after(89)).then(TOOL_CALLS).then(Event::ToolsDone(LoopStatus::Fresh));
     assert_eq!(story.decision().edit.notice, None);
-    let story = story.at(after(90)).then(TOOL_CALLS).then(Event::ToolsDone(Pace::Fresh));
+    let story = story.at(after(90)).then(TOOL_CALLS).then(Event::ToolsDone(LoopStatus::Fresh));
     assert_eq!(story.decision().edit.notice, Some(Nudge::WrapUp));
-    let story = story.then(TOOL_CALLS).then(Event::ToolsDone(Pace::Fresh));
+    let story = story.then(TOOL_CALLS).then(Event::ToolsDone(LoopStatus::Fresh));
     assert_eq!(story.decision().edit.notice, None);
 }
 
@@ -109,7 +109,7 @@ fn an_answer_that_comes_after_the_deadline_is_an_answer() {
     let rules = Limits { deadline: Some(after(60)), ..limits() };
     let story = Story::begin(rules).at(after(61)).then(ANSWER);
     story.ends_as(StopReason::Completed);
-    assert_eq!(story.transition().edit.reply, Fate::Keep);
+    assert_eq!(story.transition().edit.reply, ReplyDisposition::Keep);
 }
 
 #[test]
@@ -124,8 +124,8 @@ fn nothing_is_begun_at_or_after_the_deadline() {
         .ends_as(StopReason::Deadline);
     let story = Story::begin(rules).at(late).then(TOOL_CALLS);
     story.ends_as(StopReason::Deadline);
-    assert_eq!(story.transition().edit.reply, Fate::Keep);
-    let story = Story::begin(rules).then(TOOL_CALLS).at(late).then(Event::ToolsDone(Pace::Fresh));
+    assert_eq!(story.transition().edit.reply, ReplyDisposition::Keep);
+    let story = Story::begin(rules).then(TOOL_CALLS).at(late).then(Event::ToolsDone(LoopStatus::Fresh));
     story.ends_as(StopReason::Deadline);
     let story = Story::begin(rules).fails(ErrorClass::InvalidApiKey).at(late);
     story.then(Event::Refreshed).ends_as(StopReason::Deadline);
@@ -153,9 +153,9 @@ fn the_deadline_and_an_interrupt_end_a_run_wherever_it_is() {
 // --- money ------------------------------------------------------------------------------------
 
 /// A call whose input costs 100 and whose tokens cost 1 each, out of `left`.
-fn weight(left: u64) -> Weight {
+fn weight(left: u64) -> TokenEstimate {
     let pico = Money::from_pico_dollars;
-    Weight {
+    TokenEstimate {
         input: pico(100),
         token: pico(1),
         left: Some(pico(left)),
@@ -163,15 +163,15 @@ fn weight(left: u64) -> Weight {
         size: 0,
         fixed: 0,
         window: u32::MAX,
-        remedies: Remedies::NONE,
+        remedies: AvailableMitigations::NONE,
     }
 }
 
-fn weighed(weight: Weight) -> Action {
+fn weighed(weight: TokenEstimate) -> Action {
     Story::unasked(limits()).weighing(weight).then(Event::Begin).last()
 }
 
-fn cap(weight: Weight) -> u32 {
+fn cap(weight: TokenEstimate) -> u32 {
     let Action::Ask(ask) = weighed(weight) else { panic!("{:?}", weighed(weight)) };
     ask.cap
 }
@@ -189,14 +189,14 @@ fn the_output_cap_shrinks_to_what_money_allows_and_no_further_than_its_floor() {
 
 #[test]
 fn the_output_cap_never_exceeds_the_models_own() {
-    assert_eq!(cap(Weight { ceiling: 4_096, ..FREE }), 4_096);
-    assert_eq!(cap(Weight { ceiling: 0, ..FREE }), 1, "a request needs some room to answer");
+    assert_eq!(cap(TokenEstimate { ceiling: 4_096, ..FREE }), 4_096);
+    assert_eq!(cap(TokenEstimate { ceiling: 0, ..FREE }), 1, "a request needs some room to answer");
 }
 
 #[test]
 fn a_model_that_says_little_needs_little_money() {
-    assert_eq!(cap(Weight { ceiling: 512, ..weight(612) }), 512);
-    let short = Weight { ceiling: 512, ..weight(611) };
+    assert_eq!(cap(TokenEstimate { ceiling: 512, ..weight(612) }), 512);
+    let short = TokenEstimate { ceiling: 512, ..weight(611) };
     assert_eq!(weighed(short), Action::Finish(StopReason::MaxBudgetUsd));
 }
 

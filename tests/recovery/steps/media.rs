@@ -1,23 +1,23 @@
 //! Requests that are refused for what is in them.
 
 use outlast::recovery::{
-    Account, Action, Budgets, ErrorClass, Event, Failure, Fate, Limits, Persistence, Purpose,
-    RecoveryPlan, Remedies, Ruling, StopReason, Trim,
+    AccountKind, Action, Budgets, ErrorClass, Event, Failure, ReplyDisposition, Limits, Persistence, CallPurpose,
+    RecoveryPlan, AvailableMitigations, RetryHint, StopReason, Trim,
 };
 
 use super::super::{
     ANSWER, ANYTHING, Story, TOOL_CALLS, TOOLS_DONE, failure, limits, secs, wishing, with_budgets,
 };
 
-const MEDIA: Remedies = Remedies { media: true, ..Remedies::NONE };
-const BLOCK: Remedies = Remedies { block: true, ..Remedies::NONE };
+const MEDIA: AvailableMitigations = AvailableMitigations { media: true, ..AvailableMitigations::NONE };
+const BLOCK: AvailableMitigations = AvailableMitigations { block: true, ..AvailableMitigations::NONE };
 
-const FOLDS: Remedies = Remedies { folds: true, ..Remedies::NONE };
+const FOLDS: AvailableMitigations = AvailableMitigations { folds: true, ..AvailableMitigations::NONE };
 
 const TOO_LARGE: [ErrorClass; 2] = [ErrorClass::ImageTooLarge, ErrorClass::PdfTooLarge];
 const POISONED: [ErrorClass; 2] = [ErrorClass::InvalidRequest, ErrorClass::ToolUseMismatch];
 
-fn refusal(class: ErrorClass, remedies: Remedies) -> Event {
+fn refusal(class: ErrorClass, remedies: AvailableMitigations) -> Event {
     Event::Failed(Failure { remedies, ..failure(class) })
 }
 
@@ -29,8 +29,8 @@ fn media_that_are_too_large_are_stripped_once_and_the_request_made_again() {
         let story = Story::begin(limits()).then(refusal(class, MEDIA));
         let decision = story.decision();
         assert_eq!(decision.plan, Some(RecoveryPlan::Strip), "{class}");
-        assert_eq!((decision.edit.trim, decision.edit.reply), (Some(Trim::Media), Fate::Drop));
-        assert_eq!((story.asked().attempt, story.asked().purpose), (1, Purpose::Reply));
+        assert_eq!((decision.edit.trim, decision.edit.reply), (Some(Trim::Media), ReplyDisposition::Drop));
+        assert_eq!((story.asked().attempt, story.asked().purpose), (1, CallPurpose::Reply));
         assert!(story.went_on_at_once());
         assert_eq!(story.run.budgets.retries, 10, "another request is no retry");
         let story = story.then(refusal(class, MEDIA));
@@ -41,7 +41,7 @@ fn media_that_are_too_large_are_stripped_once_and_the_request_made_again() {
 
 #[test]
 fn media_that_are_named_one_by_one_go_one_by_one() {
-    let named = Remedies { block: true, ..MEDIA };
+    let named = AvailableMitigations { block: true, ..MEDIA };
     for class in TOO_LARGE {
         let mut story = Story::begin(limits()).then(refusal(class, named));
         assert_eq!(story.decision().plan, Some(RecoveryPlan::Strip), "{class}");
@@ -67,7 +67,7 @@ fn the_next_turn_may_strip_again() {
 
 #[test]
 fn where_there_is_nothing_to_strip_media_are_the_end() {
-    let others = Remedies { media: false, ..ANYTHING };
+    let others = AvailableMitigations { media: false, ..ANYTHING };
     for class in TOO_LARGE {
         let story = Story::begin(limits()).then(refusal(class, others));
         story.ends_as(StopReason::ImageError);
@@ -83,7 +83,7 @@ fn a_request_of_too_many_bytes_is_stripped_then_drained_then_summed_up() {
     let story = story.then(refused());
     assert_eq!(story.decision().edit.trim, Some(Trim::Folds));
     let story = story.then(refused());
-    assert_ne!(story.asked().purpose, Purpose::Reply);
+    assert_ne!(story.asked().purpose, CallPurpose::Reply);
     let story = story.then(ANSWER).then(refused());
     story.ends_as(StopReason::PromptTooLong);
     assert_eq!(story.requests(), 5);
@@ -105,7 +105,7 @@ fn a_poisoned_history_heals_block_by_block_up_to_eight() {
             story = story.then(refusal(class, BLOCK));
             let decision = story.decision();
             assert_eq!(decision.plan, Some(RecoveryPlan::Heal), "{class}");
-            assert_eq!((decision.edit.trim, decision.edit.reply), (Some(Trim::Block), Fate::Drop));
+            assert_eq!((decision.edit.trim, decision.edit.reply), (Some(Trim::Block), ReplyDisposition::Drop));
             assert_eq!((story.asked().attempt, story.run.budgets.retries), (1, 10));
         }
         let healed = Story { told: story.told.clone(), ..story };
@@ -143,7 +143,7 @@ fn a_run_taken_up_again_may_strip_and_repair_anew() {
 
 #[test]
 fn the_same_400_is_never_provoked_twice() {
-    let others = Remedies { block: false, thinking: false, ..ANYTHING };
+    let others = AvailableMitigations { block: false, thinking: false, ..ANYTHING };
     for class in POISONED {
         let story = Story::begin(limits()).then(refusal(class, others));
         story.ends_as(StopReason::ModelError(class));
@@ -156,7 +156,7 @@ fn neither_patience_nor_another_model_repeats_a_refused_request() {
     let chain = Budgets { switches: 2, ..Budgets::DEFAULT };
     let rules = [
         Limits { persistence: Persistence::All, ..limits() },
-        Limits { account: Account::Enterprise, ..limits() },
+        Limits { account: AccountKind::Enterprise, ..limits() },
         Limits { elsewhere: 0b11, ..with_budgets(chain) },
     ];
     let refused = [
@@ -186,10 +186,10 @@ fn a_server_that_forbids_a_retry_does_not_forbid_another_request() {
         (ErrorClass::PromptTooLong, FOLDS, Trim::Folds),
     ];
     for (class, remedies, trim) in cases {
-        let refused = Failure { ruling: Some(Ruling::Stop), remedies, ..failure(class) };
+        let refused = Failure { ruling: Some(RetryHint::Stop), remedies, ..failure(class) };
         let story = Story::begin(limits()).then(Event::Failed(refused));
         assert_eq!(story.decision().edit.trim, Some(trim), "{class}");
-        let none = Failure { remedies: Remedies::NONE, ..refused };
+        let none = Failure { remedies: AvailableMitigations::NONE, ..refused };
         let story = story.then(Event::Failed(none));
         assert_eq!(story.last(), Action::Finish(StopReason::from_class(class)), "{class}");
     }
@@ -204,10 +204,10 @@ fn a_server_that_asks_for_a_retry_gets_the_cure_first() {
         (ErrorClass::RequestTooLarge, FOLDS, RecoveryPlan::Drain),
     ];
     for (class, remedies, cure) in cases {
-        let told = Failure { ruling: Some(Ruling::Retry), remedies, ..failure(class) };
+        let told = Failure { ruling: Some(RetryHint::Retry), remedies, ..failure(class) };
         let story = Story::begin(limits()).then(Event::Failed(told));
         assert_eq!(story.decision().plan, Some(cure));
-        let none = Failure { remedies: Remedies::NONE, ..told };
+        let none = Failure { remedies: AvailableMitigations::NONE, ..told };
         let story = story.then(Event::Failed(none));
         assert_eq!(story.pause().retry, 1, "{class}: and then it is taken at its word");
     }

@@ -1,8 +1,8 @@
 //! Probes that notice the service's return while a run waits for capacity.
 
 use outlast::recovery::{
-    Action, Budgets, Chronicle, ErrorClass, Event, Interrupt, Ladder, Limits, Moment, Persistence,
-    Phase, Probed, RecoveryPlan, Ruling, StopReason,
+    Action, Budgets, RecoveryLog, ErrorClass, Event, Interrupt, Backoff, Limits, Moment, Persistence,
+    Phase, Probed, RecoveryPlan, RetryHint, StopReason,
 };
 
 use super::super::{
@@ -94,7 +94,7 @@ fn what_another_run_found_is_used_at_its_turn_and_costs_no_probe() {
     let story = story.probed(Probed::AnsweredElsewhere { turn }).wakes();
     assert_eq!((story.now, story.requests()), (turn, 1));
     assert_eq!(story.run.budgets.capacity_probes, full);
-    let mut chronicle = Chronicle::default();
+    let mut chronicle = RecoveryLog::default();
     for step in &story.told {
         chronicle.observe(step, 0);
     }
@@ -127,7 +127,7 @@ fn a_service_that_answers_probes_and_refuses_requests_is_left_alone() {
 fn there_are_no_probes_where_nothing_is_waited_out() {
     for wait in [33, 300] {
         let rules =
-            Limits { ladder: Ladder { first: secs(wait), longest: secs(wait) }, ..limits() };
+            Limits { ladder: Backoff { first: secs(wait), longest: secs(wait) }, ..limits() };
         let story = Story::begin(rules).fails(ErrorClass::ServerError).wakes();
         assert_eq!(story.times(RecoveryPlan::Probe), 0, "a counted retry is not probed for");
     }
@@ -198,7 +198,7 @@ fn a_probe_counts_as_what_it_says_of_the_service() {
         }
     }
     let story = Story::in_a_long_wait(persistent()).until_a_probe();
-    let story = story.probed(Probed::Failed(ruled(OVERLOAD, Ruling::Stop)));
+    let story = story.probed(Probed::Failed(ruled(OVERLOAD, RetryHint::Stop)));
     assert!(refused(&story) && story.is_pausing(), "the wait itself goes on");
 }
 

@@ -1,29 +1,29 @@
 //! Replies that are not simply an answer: cut, empty, paused, or less than was asked for.
 
 use outlast::recovery::{
-    Action, Budgets, Cut, ErrorClass, Event, Fate, Incomplete, Limits, Money, Nudge, Pace, Pause,
-    RecoveryPlan, Reply, StopReason, Weight,
+    Action, Budgets, CutKind, ErrorClass, Event, ReplyDisposition, Incomplete, Limits, Money, Nudge, LoopStatus, Pause,
+    RecoveryPlan, ReplyKind, StopReason, TokenEstimate,
 };
 
 use super::super::{ANSWER, FREE, Story, TOOL_CALLS, after, limits, with_budgets};
 
-const CUT: Event = Event::Replied(Reply::CutShort(Cut::Text));
-const EMPTY: Event = Event::Replied(Reply::Empty);
-const PAUSED: Event = Event::Replied(Reply::Paused);
+const CUT: Event = Event::Replied(ReplyKind::CutShort(CutKind::Text));
+const EMPTY: Event = Event::Replied(ReplyKind::Empty);
+const PAUSED: Event = Event::Replied(ReplyKind::Paused);
 
 #[test]
 fn a_plain_answer_ends_the_run() {
     let story = Story::begin(limits()).then(ANSWER);
     story.ends_as(StopReason::Completed);
-    assert_eq!(story.transition().edit.reply, Fate::Keep);
+    assert_eq!(story.transition().edit.reply, ReplyDisposition::Keep);
     assert_eq!(story.requests(), 1);
 }
 
 #[test]
 fn tools_run_and_the_model_is_asked_again() {
     let story = Story::begin(limits()).then(TOOL_CALLS);
-    assert_eq!((story.last(), story.transition().edit.reply), (Action::RunTools, Fate::Keep));
-    let story = story.then(Event::ToolsDone(Pace::Fresh));
+    assert_eq!((story.last(), story.transition().edit.reply), (Action::RunTools, ReplyDisposition::Keep));
+    let story = story.then(Event::ToolsDone(LoopStatus::Fresh));
     assert_eq!(story.requests(), 2);
     assert_eq!(story.decision().edit.say, None);
     story.then(ANSWER).ends_as(StopReason::Completed);
@@ -31,9 +31,9 @@ fn tools_run_and_the_model_is_asked_again() {
 
 #[test]
 fn a_refusal_is_the_result() {
-    let story = Story::begin(limits()).then(Event::Replied(Reply::Refusal));
+    let story = Story::begin(limits()).then(Event::Replied(ReplyKind::Refusal));
     story.ends_as(StopReason::Refusal);
-    assert_eq!(story.transition().edit.reply, Fate::Keep);
+    assert_eq!(story.transition().edit.reply, ReplyDisposition::Keep);
 }
 
 #[test]
@@ -55,7 +55,7 @@ fn a_truncated_reply_is_first_asked_for_again_with_more_room() {
     assert_eq!(story.asked().cap, 64_000);
     let decision = story.decision();
     assert_eq!(decision.plan, Some(RecoveryPlan::Escalate));
-    assert_eq!((decision.edit.reply, decision.edit.say), (Fate::Drop, None));
+    assert_eq!((decision.edit.reply, decision.edit.say), (ReplyDisposition::Drop, None));
     assert_eq!(story.run.budgets.continuations, 3, "the counter is untouched");
     story.then(ANSWER).ends_as(StopReason::Completed);
 }
@@ -67,20 +67,20 @@ fn a_reply_truncated_for_ever_gets_three_continuations() {
         story = story.then(CUT);
         let decision = story.decision();
         assert_eq!(decision.plan, Some(RecoveryPlan::Continue));
-        assert_eq!(decision.edit.reply, Fate::Keep);
-        assert_eq!(decision.edit.say, Some(Nudge::Continue(Cut::Text)));
+        assert_eq!(decision.edit.reply, ReplyDisposition::Keep);
+        assert_eq!(decision.edit.say, Some(Nudge::Continue(CutKind::Text)));
         assert_eq!(story.asked().cap, 64_000, "the turn keeps its cap");
     }
     let story = story.then(CUT);
     story.ends_as(StopReason::MaxOutputTokens);
-    assert_eq!((story.requests(), story.transition().edit.reply), (5, Fate::Keep));
+    assert_eq!((story.requests(), story.transition().edit.reply), (5, ReplyDisposition::Keep));
 }
 
 #[test]
 fn a_turn_that_ends_renews_what_the_next_may_spend_on_truncation() {
     for _ in 0..2 {
         let story = Story::begin(limits()).then(CUT).then(CUT).then(TOOL_CALLS);
-        let story = story.then(Event::ToolsDone(Pace::Fresh));
+        let story = story.then(Event::ToolsDone(LoopStatus::Fresh));
         assert_eq!(story.asked().cap, 8_192, "and starts at the default cap again");
         assert_eq!(story.run.budgets.continuations, 3);
         assert_eq!(story.then(CUT).asked().cap, 64_000);
@@ -90,26 +90,26 @@ fn a_turn_that_ends_renews_what_the_next_may_spend_on_truncation() {
 #[test]
 fn each_kind_of_cut_has_its_own_continuation() {
     let rules = with_budgets(Budgets { escalations: 0, ..Budgets::DEFAULT });
-    for cut in [Cut::Text, Cut::ToolCall, Cut::Thinking] {
-        let story = Story::begin(rules).then(Event::Replied(Reply::CutShort(cut)));
+    for cut in [CutKind::Text, CutKind::ToolCall, CutKind::Thinking] {
+        let story = Story::begin(rules).then(Event::Replied(ReplyKind::CutShort(cut)));
         assert_eq!(story.decision().edit.say, Some(Nudge::Continue(cut)));
     }
 }
 
 #[test]
 fn more_room_is_not_asked_for_where_there_is_none() {
-    let small = Weight { ceiling: 8_192, ..FREE };
+    let small = TokenEstimate { ceiling: 8_192, ..FREE };
     let begin = |weight| {
         let story = Story::unasked(limits()).weighing(weight).then(Event::Begin);
         story.then(CUT).decision().plan
     };
     assert_eq!(begin(small), Some(RecoveryPlan::Continue), "the model's limit is reached");
-    let larger = Weight { ceiling: 8_193, ..FREE };
+    let larger = TokenEstimate { ceiling: 8_193, ..FREE };
     assert_eq!(begin(larger), Some(RecoveryPlan::Escalate));
     let token = Money::from_pico_dollars(1);
-    let poor = Weight { token, left: Some(token * 16_384), ..FREE };
+    let poor = TokenEstimate { token, left: Some(token * 16_384), ..FREE };
     assert_eq!(begin(poor), Some(RecoveryPlan::Continue), "the money reaches no further");
-    let rich = Weight { left: Some(token * 16_385), ..poor };
+    let rich = TokenEstimate { left: Some(token * 16_385), ..poor };
     assert_eq!(begin(rich), Some(RecoveryPlan::Escalate));
 }
 
@@ -121,7 +121,7 @@ fn a_continuation_is_a_turn_and_the_last_one_says_so() {
     };
     let story = Story::begin(rules(1)).then(CUT);
     story.ends_as(StopReason::MaxTurns);
-    assert_eq!(story.transition().edit.reply, Fate::Keep);
+    assert_eq!(story.transition().edit.reply, ReplyDisposition::Keep);
     let plan = story.transition().plan;
     assert_eq!(
         plan,
@@ -138,7 +138,7 @@ fn a_truncated_reply_that_comes_late_is_kept() {
     let rules = Limits { deadline: Some(after(10)), ..limits() };
     let story = Story::begin(rules).at(after(10)).then(CUT);
     story.ends_as(StopReason::Deadline);
-    assert_eq!(story.transition().edit.reply, Fate::Keep);
+    assert_eq!(story.transition().edit.reply, ReplyDisposition::Keep);
 }
 
 // --- nothing at all -----------------------------------------------------------------------------
@@ -148,7 +148,7 @@ fn an_empty_reply_is_asked_for_three_times_more_with_pauses() {
     let mut story = Story::begin(limits());
     for retry in 1..=3 {
         story = story.then(EMPTY);
-        assert_eq!(story.transition().edit.reply, Fate::Drop);
+        assert_eq!(story.transition().edit.reply, ReplyDisposition::Drop);
         let why = Pause { class: ErrorClass::EmptyResponse, retry, of: Some(3) };
         assert_eq!(story.pause(), why);
         let bare = 250 << retry;
@@ -158,7 +158,7 @@ fn an_empty_reply_is_asked_for_three_times_more_with_pauses() {
     }
     let story = story.then(EMPTY);
     story.ends_as(StopReason::EmptyResponse);
-    assert_eq!((story.requests(), story.transition().edit.reply), (4, Fate::Drop));
+    assert_eq!((story.requests(), story.transition().edit.reply), (4, ReplyDisposition::Drop));
 }
 
 #[test]
@@ -177,7 +177,7 @@ fn an_empty_reply_costs_no_turn_and_a_full_one_renews_its_budget() {
     let rules = with_budgets(Budgets { turns: Some(2), ..Budgets::DEFAULT });
     let story = Story::begin(rules).then(EMPTY).wakes().then(EMPTY).wakes();
     assert_eq!(story.run.budgets.turns, Some(1));
-    let story = story.then(TOOL_CALLS).then(Event::ToolsDone(Pace::Fresh));
+    let story = story.then(TOOL_CALLS).then(Event::ToolsDone(LoopStatus::Fresh));
     assert_eq!(story.run.budgets.empty_replies, 3);
 }
 
@@ -199,14 +199,14 @@ const LACKS: [Incomplete; 4] = [
 ];
 
 fn incomplete(why: Incomplete) -> Event {
-    Event::Replied(Reply::Incomplete(why))
+    Event::Replied(ReplyKind::Incomplete(why))
 }
 
 #[test]
 fn an_incomplete_reply_is_asked_for_again_and_then_the_model_is_told_twice() {
     for why in LACKS {
         let story = Story::begin(limits()).then(incomplete(why));
-        assert_eq!(story.transition().edit.reply, Fate::Drop, "{why:?}");
+        assert_eq!(story.transition().edit.reply, ReplyDisposition::Drop, "{why:?}");
         let pause = Pause { class: ErrorClass::BadResponse, retry: 1, of: Some(1) };
         assert_eq!(story.pause(), pause);
         let mut story = story.wakes();
@@ -214,12 +214,12 @@ fn an_incomplete_reply_is_asked_for_again_and_then_the_model_is_told_twice() {
             story = story.then(incomplete(why));
             let decision = story.decision();
             assert_eq!(decision.plan, Some(RecoveryPlan::RequestCompletion), "{why:?}");
-            assert_eq!(decision.edit.reply, Fate::Keep);
+            assert_eq!(decision.edit.reply, ReplyDisposition::Keep);
             assert_eq!(decision.edit.say, Some(Nudge::Complete(why)));
         }
         let story = story.then(incomplete(why));
         story.ends_as(StopReason::ModelError(ErrorClass::BadResponse));
-        assert_eq!((story.requests(), story.transition().edit.reply), (4, Fate::Keep));
+        assert_eq!((story.requests(), story.transition().edit.reply), (4, ReplyDisposition::Keep));
     }
 }
 
@@ -248,7 +248,7 @@ fn an_incomplete_reply_never_completes_a_run_whatever_is_left() {
 fn a_whole_reply_renews_what_the_next_incomplete_one_may_spend() {
     let cut_off = incomplete(Incomplete::BrokenOff);
     let story = Story::begin(limits()).then(cut_off).wakes().then(cut_off);
-    let story = story.then(TOOL_CALLS).then(Event::ToolsDone(Pace::Fresh));
+    let story = story.then(TOOL_CALLS).then(Event::ToolsDone(LoopStatus::Fresh));
     assert_eq!((story.run.budgets.incomplete_retries, story.run.budgets.completions), (1, 2));
     story.then(cut_off).wakes().then(ANSWER).ends_as(StopReason::Completed);
 }
@@ -265,7 +265,7 @@ fn an_incomplete_reply_that_comes_late_is_kept() {
     let rules = Limits { deadline: Some(after(10)), ..limits() };
     let story = Story::begin(rules).at(after(10)).then(incomplete(Incomplete::BrokenOff));
     story.ends_as(StopReason::Deadline);
-    assert_eq!(story.transition().edit.reply, Fate::Keep);
+    assert_eq!(story.transition().edit.reply, ReplyDisposition::Keep);
 }
 
 // --- a long turn, paused by the service ---------------------------------------------------------
@@ -277,7 +277,7 @@ fn a_paused_turn_goes_on_eight_times_with_nothing_said() {
         story = story.then(PAUSED);
         let decision = story.decision();
         assert_eq!(decision.plan, Some(RecoveryPlan::Resume));
-        assert_eq!((decision.edit.reply, decision.edit.say), (Fate::Keep, None));
+        assert_eq!((decision.edit.reply, decision.edit.say), (ReplyDisposition::Keep, None));
         assert!(story.went_on_at_once());
     }
     let story = story.then(PAUSED);
@@ -294,7 +294,7 @@ fn a_turn_that_ends_renews_how_often_the_next_may_pause() {
         story
     };
     let story =
-        pause_often(Story::begin(limits())).then(TOOL_CALLS).then(Event::ToolsDone(Pace::Fresh));
+        pause_often(Story::begin(limits())).then(TOOL_CALLS).then(Event::ToolsDone(LoopStatus::Fresh));
     assert_eq!(pause_often(story).requests(), 1 + 8 + 1 + 8);
 }
 
@@ -305,7 +305,7 @@ fn a_paused_turn_is_paid_for_like_any_other() {
     assert_eq!(story.decision().edit.say, None, "the service wants the conversation as it was");
     let story = story.then(PAUSED);
     story.ends_as(StopReason::MaxTurns);
-    assert_eq!(story.transition().edit.reply, Fate::Keep);
+    assert_eq!(story.transition().edit.reply, ReplyDisposition::Keep);
 }
 
 // --- effort -------------------------------------------------------------------------------------
@@ -315,7 +315,7 @@ fn effort(tokens: u32) -> Limits {
 }
 
 fn answer(tokens: u32) -> Event {
-    Event::Replied(Reply::Answer { tokens })
+    Event::Replied(ReplyKind::Answer { tokens })
 }
 
 #[test]
@@ -323,15 +323,15 @@ fn a_run_that_ends_far_below_its_token_budget_is_nudged_on() {
     let story = Story::begin(effort(10_000)).then(answer(8_999));
     let decision = story.decision();
     assert_eq!(decision.plan, Some(RecoveryPlan::Nudge));
-    assert_eq!((decision.edit.reply, decision.edit.say), (Fate::Keep, Some(Nudge::MoreEffort)));
+    assert_eq!((decision.edit.reply, decision.edit.say), (ReplyDisposition::Keep, Some(Nudge::MoreEffort)));
     let story = Story::begin(effort(10_000)).then(answer(9_000));
     story.ends_as(StopReason::Completed);
 }
 
 #[test]
 fn tool_calls_count_towards_the_token_budget() {
-    let calls = Event::Replied(Reply::ToolCalls { tokens: 8_000 });
-    let story = Story::begin(effort(10_000)).then(calls).then(Event::ToolsDone(Pace::Fresh));
+    let calls = Event::Replied(ReplyKind::ToolCalls { tokens: 8_000 });
+    let story = Story::begin(effort(10_000)).then(calls).then(Event::ToolsDone(LoopStatus::Fresh));
     story.then(answer(1_000)).ends_as(StopReason::Completed);
 }
 

@@ -1,7 +1,7 @@
 //! Rate limits that other runs of the host have met.
 
 use outlast::recovery::{
-    Budgets, Chronicle, ErrorClass, Event, Interrupt, Limits, Moment, Pause, Run, StopReason,
+    Budgets, RecoveryLog, ErrorClass, Event, Interrupt, Limits, Moment, Pause, Run, StopReason,
 };
 
 use super::super::{ANSWER, Story, TOOL_CALLS, TOOLS_DONE, after, limits, secs, with_budgets};
@@ -82,7 +82,7 @@ fn such_a_wait_ends_as_any_other() {
 #[test]
 fn what_was_not_sent_is_not_counted() {
     let rules = sharing(3);
-    let mut chronicle = Chronicle::default();
+    let mut chronicle = RecoveryLog::default();
     let mut run = Run::new(7, &rules);
     let steps = Story::begin(rules).then(held(after(40))).wakes().then(ANSWER).told;
     for step in &steps {

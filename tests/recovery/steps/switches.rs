@@ -1,7 +1,7 @@
 //! Overloads in a row, and the next model of the chain.
 
 use outlast::recovery::{
-    Account, Action, Budgets, ErrorClass, Event, Limits, Pace, Persistence, RecoveryPlan,
+    AccountKind, Action, Budgets, ErrorClass, Event, Limits, LoopStatus, Persistence, RecoveryPlan,
     StopReason,
 };
 
@@ -35,7 +35,7 @@ fn only_overloads_in_a_row_change_the_model() {
     assert_eq!(story.fails(OVERLOAD).asked().rung, 1);
     let story = Story::begin(fallbacks(1)).fails_and_waits(OVERLOAD, 2);
     let story =
-        story.then(TOOL_CALLS).then(Event::ToolsDone(Pace::Fresh)).fails_and_waits(OVERLOAD, 2);
+        story.then(TOOL_CALLS).then(Event::ToolsDone(LoopStatus::Fresh)).fails_and_waits(OVERLOAD, 2);
     assert_eq!(story.asked().rung, 0, "an answer ends a row");
 }
 
@@ -189,7 +189,7 @@ fn a_limit_that_does_not_pass_changes_the_model() {
     let limited = ErrorClass::RateLimit;
     let story = Story::begin(fallbacks(1)).fails_and_waits(limited, 10).fails(limited);
     assert_eq!((story.asked().rung, story.requests()), (1, 12));
-    let subscription = Limits { account: Account::Subscription, ..fallbacks(1) };
+    let subscription = Limits { account: AccountKind::Subscription, ..fallbacks(1) };
     let story = Story::begin(subscription).fails(limited);
     assert_eq!((story.asked().rung, story.requests()), (1, 2), "its limits last for hours");
     let story = Story::begin(fallbacks(1)).fails(ErrorClass::AuthError);
